@@ -1,0 +1,148 @@
+//! The areas: lists of workloads, each of which is a list of peers.
+
+mod blocking;
+mod cell;
+mod completion;
+mod serial;
+
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::measure::{Rules, Sample};
+
+/// Every area, in the order in which `all` runs them.
+pub(crate) const ALL: &[Area] = &[cell::AREA, blocking::AREA, serial::AREA, completion::AREA];
+
+/// A part of the crate, as far as it is measured.
+pub(crate) struct Area {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// The one configuration with which ours runs every row.
+    pub(crate) config: &'static str,
+    pub(crate) workloads: fn() -> Vec<Workload>,
+    /// Files that the workloads need; they live as long as the directory.
+    pub(crate) prepare: Option<fn(&Rules) -> std::io::Result<TempDir>>,
+}
+
+/// Something to do, and who does it.
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
+    pub(crate) unit: Unit,
+    /// Fresh processes in one repetition: more than one where a process can do the work only once.
+    pub(crate) processes: usize,
+    /// Whether allocations are counted as well, in a run of its own.
+    pub(crate) counted: bool,
+    pub(crate) peers: Vec<Peer>,
+}
+
+/// Who does it: ours is called `throng`.
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    /// What a reader of the row has to know.
+    pub(crate) note: Option<&'static str>,
+    pub(crate) run: Run,
+}
+
+type Run = Box<dyn Fn(&Rules) -> Sample>;
+
+/// What a value is, and which end of it is the good one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unit {
+    pub(crate) name: &'static str,
+    pub(crate) better: &'static str,
+}
+
+impl Unit {
+    pub(crate) const NS_PER_TASK: Self = Self::less("ns/task");
+    pub(crate) const US: Self = Self::less("us");
+    pub(crate) const MS: Self = Self::less("ms");
+    pub(crate) const PERCENT: Self = Self::more("%");
+    pub(crate) const MB_PER_S: Self = Self::more("MB/s");
+    pub(crate) const THREADS: Self = Self::less("threads");
+    pub(crate) const CPU_US_PER_S: Self = Self::less("us/s");
+    pub(crate) const SWITCHES_PER_S: Self = Self::less("switches/s");
+
+    const fn less(name: &'static str) -> Self {
+        Self {
+            name,
+            better: "less",
+        }
+    }
+
+    const fn more(name: &'static str) -> Self {
+        Self {
+            name,
+            better: "more",
+        }
+    }
+}
+
+impl Workload {
+    fn new(name: &'static str, unit: Unit, peers: Vec<Peer>) -> Self {
+        Self {
+            name,
+            unit,
+            processes: 1,
+            counted: true,
+            peers,
+        }
+    }
+
+    /// A row whose bar is an absolute limit: nobody to compare with.
+    fn absolute(name: &'static str, unit: Unit, run: impl Fn(&Rules) -> Sample + 'static) -> Self {
+        Self {
+            counted: false,
+            ..Self::new(name, unit, vec![Peer::new("throng", run)])
+        }
+    }
+
+    fn processes(self, processes: usize) -> Self {
+        Self { processes, ..self }
+    }
+}
+
+impl Peer {
+    fn new(name: &'static str, run: impl Fn(&Rules) -> Sample + 'static) -> Self {
+        Self {
+            name,
+            note: None,
+            run: Box::new(run),
+        }
+    }
+
+    fn note(self, note: Option<&'static str>) -> Self {
+        Self { note, ..self }
+    }
+}
+
+/// Every peer is measured in a runtime like this one.
+fn two_workers() -> Builder {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2).enable_time();
+    builder
+}
+
+/// Runs `work` on a worker of the runtime, where applications run, and waits for it on this thread.
+fn on_worker<F>(runtime: &Runtime, work: F) -> F::Output
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    runtime
+        .block_on(runtime.spawn(work))
+        .expect("a measured task panicked")
+}
+
+/// Yields to Tokio after 128 operations: peers that never wait would otherwise starve the other tasks.
+#[derive(Default)]
+struct Pace {
+    operations: u32,
+}
+
+impl Pace {
+    async fn step(&mut self) {
+        self.operations += 1;
+        if self.operations.is_multiple_of(128) {
+            tokio::task::yield_now().await;
+        }
+    }
+}

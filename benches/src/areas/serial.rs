@@ -1,0 +1,254 @@
+//! One state, changed by one task at a time.
+//!
+//! Every task awaits each of its operations and yields to Tokio after 128 of them: peers that never wait would
+//! otherwise starve the other tasks.
+
+mod peers;
+
+use std::time::Instant;
+
+use tokio::runtime::Runtime;
+
+use self::peers::{Serial, all};
+use super::{Area, Pace, Unit, Workload, on_worker, two_workers};
+use crate::measure::{Rules, Sample, Spin};
+
+/// One operation in so many is timed where latencies are asked for, so that the clock costs little.
+const TIMED: u64 = 8;
+
+pub(super) const AREA: Area = Area {
+    name: "serial",
+    about: "one state, changed by one task at a time: executors, locks and actors",
+    config: "SerialExecutor::new(state), everything by default",
+    workloads,
+    prepare: None,
+};
+
+fn workloads() -> Vec<Workload> {
+    let per_task = Unit::NS_PER_TASK;
+    vec![
+        Workload::new("uncontended", per_task, all(Contend { tasks: 1, ns: 0 })),
+        Workload::new("t2-20ns", per_task, all(Contend { tasks: 2, ns: 20 })),
+        Workload::new("t4-20ns", per_task, all(Contend { tasks: 4, ns: 20 })),
+        Workload::new("t16-20ns", per_task, all(Contend { tasks: 16, ns: 20 })),
+        Workload::new("t64-20ns", per_task, all(Contend { tasks: 64, ns: 20 })),
+        Workload::new(
+            "t2-1us",
+            per_task,
+            all(Contend {
+                tasks: 2,
+                ns: 1_000,
+            }),
+        ),
+        Workload::new(
+            "t4-1us",
+            per_task,
+            all(Contend {
+                tasks: 4,
+                ns: 1_000,
+            }),
+        ),
+        Workload::new(
+            "t16-1us",
+            per_task,
+            all(Contend {
+                tasks: 16,
+                ns: 1_000,
+            }),
+        ),
+        Workload::new(
+            "t64-1us",
+            per_task,
+            all(Contend {
+                tasks: 64,
+                ns: 1_000,
+            }),
+        ),
+        Workload::new("t16-20ns-p99", Unit::US, all(Latency { tasks: 16, ns: 20 })),
+        Workload::new(
+            "t16-1us-p99",
+            Unit::US,
+            all(Latency {
+                tasks: 16,
+                ns: 1_000,
+            }),
+        ),
+        Workload::new(
+            "t64-1us-fairness",
+            Unit::PERCENT,
+            all(Fairness {
+                tasks: 64,
+                ns: 1_000,
+            }),
+        ),
+        Workload::new("post-t16", per_task, all(Post { tasks: 16 })),
+    ]
+}
+
+/// Something to do with a guarded state.
+trait Work: Copy + 'static {
+    fn run<S: Serial>(self, rules: &Rules) -> Sample;
+}
+
+/// Tasks that await each operation.
+#[derive(Clone, Copy)]
+struct Contend {
+    tasks: u64,
+    ns: u64,
+}
+
+impl Work for Contend {
+    fn run<S: Serial>(self, rules: &Rules) -> Sample {
+        let (runtime, state) = start::<S>();
+        let spin = spin(self.ns, rules);
+        rules.measure(rules.scaled(operations(self.ns)), |operations| {
+            let share = operations.div_ceil(self.tasks);
+            on_tasks(&runtime, self.tasks, || operate(state.clone(), spin, share));
+        })
+    }
+}
+
+async fn operate<S: Serial>(state: S, spin: Spin, operations: u64) {
+    let mut pace = Pace::default();
+    for _ in 0..operations {
+        std::hint::black_box(state.operate(spin).await);
+        pace.step().await;
+    }
+}
+
+/// As [`Contend`], but the value is the 99th percentile of the time that an operation takes.
+#[derive(Clone, Copy)]
+struct Latency {
+    tasks: u64,
+    ns: u64,
+}
+
+impl Work for Latency {
+    fn run<S: Serial>(self, rules: &Rules) -> Sample {
+        let (runtime, state) = start::<S>();
+        let spin = spin(self.ns, rules);
+        rules.measure_latency(rules.scaled(operations(self.ns)), 0.99, |operations| {
+            let share = operations.div_ceil(self.tasks);
+            on_tasks(&runtime, self.tasks, || {
+                operate_timed(state.clone(), spin, share)
+            })
+            .concat()
+        })
+    }
+}
+
+async fn operate_timed<S: Serial>(state: S, spin: Spin, operations: u64) -> Vec<u64> {
+    let mut pace = Pace::default();
+    let mut latencies = Vec::with_capacity((operations / TIMED + 1) as usize);
+    for operation in 0..operations {
+        if operation % TIMED == 0 {
+            let begin = Instant::now();
+            std::hint::black_box(state.operate(spin).await);
+            latencies.push(begin.elapsed().as_nanos() as u64);
+        } else {
+            std::hint::black_box(state.operate(spin).await);
+        }
+        pace.step().await;
+    }
+    latencies
+}
+
+/// As [`Contend`] for a given time: what the least served task got done of what the most served one did.
+#[derive(Clone, Copy)]
+struct Fairness {
+    tasks: u64,
+    ns: u64,
+}
+
+impl Work for Fairness {
+    fn run<S: Serial>(self, rules: &Rules) -> Sample {
+        let (runtime, state) = start::<S>();
+        let spin = spin(self.ns, rules);
+        let mut counts = Vec::new();
+        let sample = rules.measure_once(1, |_| {
+            let end = Instant::now() + rules.target;
+            counts = on_tasks(&runtime, self.tasks, || {
+                operate_until(state.clone(), spin, end)
+            });
+        });
+        let (least, most) = (counts.iter().min(), counts.iter().max());
+        let share =
+            *least.expect("there are tasks") as f64 / *most.expect("there are tasks") as f64;
+        sample
+            .spread_over(counts.iter().sum())
+            .with_value(share * 100.0)
+    }
+}
+
+async fn operate_until<S: Serial>(state: S, spin: Spin, end: Instant) -> u64 {
+    let mut pace = Pace::default();
+    let mut operations = 0_u64;
+    while !operations.is_multiple_of(TIMED) || Instant::now() < end {
+        std::hint::black_box(state.operate(spin).await);
+        operations += 1;
+        pace.step().await;
+    }
+    operations
+}
+
+/// Tasks that do not wait for their operations; one awaited operation at the end of each waits for all before it.
+#[derive(Clone, Copy)]
+struct Post {
+    tasks: u64,
+}
+
+impl Work for Post {
+    fn run<S: Serial>(self, rules: &Rules) -> Sample {
+        let (runtime, state) = start::<S>();
+        rules.measure(rules.scaled(operations(0)), |operations| {
+            let share = operations.div_ceil(self.tasks);
+            on_tasks(&runtime, self.tasks, || post(state.clone(), share));
+        })
+    }
+}
+
+async fn post<S: Serial>(state: S, operations: u64) {
+    let mut pace = Pace::default();
+    for _ in 1..operations {
+        state.post(Spin::NONE).await;
+        pace.step().await;
+    }
+    state.operate(Spin::NONE).await;
+}
+
+fn start<S: Serial>() -> (Runtime, S) {
+    let runtime = two_workers().build().expect("a runtime can be built");
+    let state = {
+        let _context = runtime.enter();
+        S::start()
+    };
+    (runtime, state)
+}
+
+fn spin(ns: u64, rules: &Rules) -> Spin {
+    if ns == 0 {
+        Spin::NONE
+    } else {
+        Spin::of(ns, rules)
+    }
+}
+
+/// Operations in a round: a tenth of a second's worth.
+fn operations(ns: u64) -> u64 {
+    if ns >= 1_000 { 100_000 } else { 400_000 }
+}
+
+/// Runs so many tasks at once, and waits for all.
+fn on_tasks<F>(runtime: &Runtime, tasks: u64, make: impl Fn() -> F) -> Vec<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let work: Vec<F> = (0..tasks).map(|_| make()).collect();
+    on_worker(runtime, async move {
+        let mut running = tokio::task::JoinSet::new();
+        for task in work {
+            running.spawn(task);
+        }
+        running.join_all().await
+    })
+}

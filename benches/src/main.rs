@@ -1,0 +1,206 @@
+//! throng and its peers, measured side by side.
+//!
+//! `cargo run --release -p throng-benches -- AREA..` runs areas; without one it lists them. [`areas`] holds what is
+//! measured, [`runner`] starts a child process for each repetition of each peer, [`measure`] and [`alloc`] are what
+//! such a child measures with, and [`report`] prints the results.
+
+mod alloc;
+mod areas;
+mod measure;
+mod preload;
+mod report;
+mod runner;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use clap::{CommandFactory as _, Parser, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::areas::Area;
+use crate::measure::{Rules, Spin};
+use crate::preload::Allocator;
+use crate::report::Row;
+use crate::runner::Plan;
+
+#[global_allocator]
+static GLOBAL: alloc::Counting = alloc::Counting;
+
+/// Measures throng and its peers side by side, each repetition in a process of its own.
+#[derive(Debug, Parser)]
+#[command(
+    name = "throng-benches",
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true
+)]
+struct Cli {
+    /// Areas to run, or `all`
+    #[arg(value_name = "AREA", value_parser = area_names(), hide_possible_values = true)]
+    areas: Vec<String>,
+    /// Run the rows whose "area/workload/peer" matches
+    #[arg(long, value_name = "REGEX")]
+    filter: Option<regex::Regex>,
+    /// Repetitions of each row [default: 5, with --quick 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    reps: Option<u16>,
+    /// A tenth of a second and a tenth of the size for each row: for a look, not for figures
+    #[arg(long)]
+    quick: bool,
+    /// Print the JSON lines only
+    #[arg(long)]
+    json: bool,
+    /// Preload an allocator in the children
+    #[arg(long)]
+    allocator: Option<Allocator>,
+    #[command(subcommand)]
+    hidden: Option<Hidden>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Hidden {
+    /// Run one repetition of one peer in this process.
+    #[command(hide = true)]
+    Child { order: String },
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.hidden {
+        Some(Hidden::Child { order }) => runner::obey(&order),
+        None if cli.areas.is_empty() => Cli::command()
+            .after_help(list())
+            .print_help()
+            .map_err(|error| error.to_string()),
+        None => run(&cli),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs what was asked for.
+fn run(cli: &Cli) -> Result<(), String> {
+    let mut plan = plan(cli)?;
+    let mut failures = Vec::new();
+    let mut any = false;
+    for area in areas::ALL.iter().filter(|area| {
+        cli.areas
+            .iter()
+            .any(|name| name == area.name || name == "all")
+    }) {
+        let rows = run_area(cli, &mut plan, area)?;
+        any |= !rows.is_empty();
+        failures.extend(rows.iter().filter(|row| row.error.is_some()).map(Row::path));
+    }
+    match failures.as_slice() {
+        [] if !any => Err("no row matches the filter".to_owned()),
+        [] => Ok(()),
+        failed => Err(format!("rows that failed: {}", failed.join(", "))),
+    }
+}
+
+fn plan(cli: &Cli) -> Result<Plan, String> {
+    let target = Duration::from_millis(if cli.quick { 100 } else { 500 });
+    let allocator = cli
+        .allocator
+        .map(|allocator| allocator.find().map(|library| (allocator, library)))
+        .transpose()?;
+    Ok(Plan {
+        rules: Rules {
+            target,
+            quick: cli.quick,
+            count_allocs: false,
+            steps_per_us: Spin::steps_per_us(),
+            dir: None,
+        },
+        repetitions: cli.reps.map_or(if cli.quick { 1 } else { 5 }, usize::from),
+        filter: cli.filter.clone(),
+        allocator,
+    })
+}
+
+fn run_area(cli: &Cli, plan: &mut Plan, area: &Area) -> Result<Vec<Row>, String> {
+    let selected = plan.select(area);
+    if selected.is_empty() {
+        return Ok(Vec::new());
+    }
+    let prepared = area.prepare.map(|prepare| prepare(&plan.rules)).transpose();
+    let prepared = prepared.map_err(|error| format!("cannot prepare {}: {error}", area.name))?;
+    plan.rules.dir = prepared.as_ref().map(|dir| dir.path().to_owned());
+    introduce(cli, area);
+    let bar = bar(selected
+        .iter()
+        .map(|(workload, peers)| plan.children(workload, peers.len()))
+        .sum());
+    let mut rows = Vec::new();
+    for (workload, peers) in &selected {
+        let measured = plan.run(area, workload, peers, &bar);
+        bar.suspend(|| show(cli, &measured));
+        rows.extend(measured);
+    }
+    bar.finish_and_clear();
+    if !cli.json {
+        println!();
+        rows.iter().for_each(|row| println!("{}", row.json()));
+    }
+    Ok(rows)
+}
+
+/// Says what is measured, and with which configuration of ours.
+fn introduce(cli: &Cli, area: &Area) {
+    let text = format!("# {}: {}\n# throng: {}", area.name, area.about, area.config);
+    if cli.json {
+        eprintln!("{text}")
+    } else {
+        println!("{text}")
+    }
+}
+
+fn show(cli: &Cli, rows: &[Row]) {
+    if cli.json {
+        rows.iter().for_each(|row| println!("{}", row.json()));
+    } else {
+        print!("{}", report::table(rows));
+    }
+}
+
+fn bar(children: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}");
+    ProgressBar::new(children as u64).with_style(style.expect("the template is valid"))
+}
+
+/// The areas, for the help text.
+fn list() -> String {
+    let lines = areas::ALL
+        .iter()
+        .map(|area| format!("  {:<12} {}\n", area.name, area.about));
+    format!(
+        "Areas:\n{}  {:<12} every one of them",
+        lines.collect::<String>(),
+        "all"
+    )
+}
+
+fn area_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(areas::ALL.iter().map(|area| area.name).chain(["all"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_lists_every_area() {
+        assert!(areas::ALL.iter().all(|area| list().contains(area.name)));
+    }
+}

@@ -1,0 +1,303 @@
+//! Runs every (peer, workload, repetition) as a child process of its own, in turns.
+//!
+//! A fresh process keeps what one peer leaves behind (threads, a grown heap, switches in the environment) away
+//! from the next one, and turns spread what disturbs the machine over all of them.
+
+use std::env;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use serde::{Deserialize, Serialize};
+
+use crate::areas::{self, Area, Workload};
+use crate::measure::{Rules, Sample};
+use crate::preload::Allocator;
+use crate::report::Row;
+
+/// A child that takes longer than this is killed.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What to run.
+pub(crate) struct Plan {
+    pub(crate) rules: Rules,
+    pub(crate) repetitions: usize,
+    pub(crate) filter: Option<regex::Regex>,
+    pub(crate) allocator: Option<(Allocator, PathBuf)>,
+}
+
+/// What a child is told, as JSON in its argument.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    area: String,
+    workload: String,
+    peer: String,
+    allocator: Option<Allocator>,
+    rules: Rules,
+}
+
+impl Plan {
+    /// What the filter leaves of an area: workloads with the indices of their peers.
+    pub(crate) fn select(&self, area: &Area) -> Vec<(Workload, Vec<usize>)> {
+        let chosen = |workload: &Workload, peer: usize| {
+            let path = format!(
+                "{}/{}/{}",
+                area.name, workload.name, workload.peers[peer].name
+            );
+            self.filter
+                .as_ref()
+                .is_none_or(|filter| filter.is_match(&path))
+        };
+        let workloads = (area.workloads)().into_iter().map(|workload| {
+            let peers = (0..workload.peers.len())
+                .filter(|&peer| chosen(&workload, peer))
+                .collect();
+            (workload, peers)
+        });
+        workloads
+            .filter(|(_, peers): &(_, Vec<usize>)| !peers.is_empty())
+            .collect()
+    }
+
+    /// The number of children that a workload with so many peers needs, counting runs included.
+    pub(crate) fn children(&self, workload: &Workload, peers: usize) -> usize {
+        peers * (self.timed(workload) + usize::from(workload.counted))
+    }
+
+    fn timed(&self, workload: &Workload) -> usize {
+        self.repetitions
+            * if self.rules.quick {
+                1
+            } else {
+                workload.processes
+            }
+    }
+
+    /// Runs a workload for each of `peers` (indices), in turns, and one counting run for each at the end.
+    pub(crate) fn run(
+        &self,
+        area: &Area,
+        workload: &Workload,
+        peers: &[usize],
+        bar: &ProgressBar,
+    ) -> Vec<Row> {
+        let rows = peers
+            .iter()
+            .map(|&peer| Row::new(area, workload, &workload.peers[peer], self.allocator_name()));
+        let mut rows: Vec<Row> = rows.collect();
+        for turn in 0..self.timed(workload) {
+            for at in 0..rows.len() {
+                // Each turn begins with another peer.
+                let row = (at + turn) % rows.len();
+                self.run_one(&mut rows[row], &self.rules, bar);
+            }
+        }
+        let counting = Rules {
+            count_allocs: true,
+            ..self.rules.clone()
+        };
+        for row in rows.iter_mut().filter(|_| workload.counted) {
+            self.run_one(row, &counting, bar);
+        }
+        rows
+    }
+
+    /// One child, whose result, or failure, goes into the row.
+    fn run_one(&self, row: &mut Row, rules: &Rules, bar: &ProgressBar) {
+        bar.set_message(row.path());
+        let order = Order {
+            area: row.area.clone(),
+            workload: row.workload.clone(),
+            peer: row.peer.clone(),
+            allocator: self.allocator.as_ref().map(|(allocator, _)| *allocator),
+            rules: rules.clone(),
+        };
+        // After its first failure a peer has no row to complete.
+        if row.error.is_none() {
+            match run_child(
+                &order,
+                self.allocator
+                    .as_ref()
+                    .map(|(_, library)| library.as_path()),
+            ) {
+                Ok(sample) => row.add(sample),
+                Err(error) => row.error = Some(error),
+            }
+        }
+        bar.inc(1);
+    }
+
+    fn allocator_name(&self) -> Option<String> {
+        self.allocator
+            .as_ref()
+            .map(|(allocator, _)| allocator.to_string())
+    }
+}
+
+/// Does what an order says, in this process, and prints the result.
+///
+/// # Errors
+///
+/// What is wrong with the order.
+pub(crate) fn obey(order: &str) -> Result<(), String> {
+    let order: Order =
+        serde_json::from_str(order).map_err(|error| format!("not an order: {error}"))?;
+    if let Some(allocator) = order.allocator {
+        allocator.check_loaded()?;
+    }
+    let area = areas::ALL
+        .iter()
+        .find(|area| area.name == order.area)
+        .ok_or("no such area")?;
+    let workloads = (area.workloads)();
+    let workload = workloads
+        .iter()
+        .find(|workload| workload.name == order.workload)
+        .ok_or("no such workload")?;
+    let peer = workload
+        .peers
+        .iter()
+        .find(|peer| peer.name == order.peer)
+        .ok_or("no such peer")?;
+    let sample = (peer.run)(&order.rules);
+    println!(
+        "{}",
+        serde_json::to_string(&sample).map_err(|error| error.to_string())?
+    );
+    Ok(())
+}
+
+fn run_child(order: &Order, library: Option<&Path>) -> Result<Sample, String> {
+    let own = env::current_exe().map_err(|error| format!("where is this program? {error}"))?;
+    let mut command = Command::new(own);
+    command
+        .arg("child")
+        .arg(serde_json::to_string(order).map_err(|error| error.to_string())?);
+    if let Some(library) = library {
+        command.env("LD_PRELOAD", library);
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .map_err(|error| format!("cannot start a child: {error}"))?;
+    let (output, complaints) = (drain(child.stdout.take()), drain(child.stderr.take()));
+    let in_time = output.recv_timeout(LIMIT);
+    let status = end(&mut child, in_time.is_err())?;
+    match in_time {
+        Err(_) => Err(format!("killed after {} s", LIMIT.as_secs())),
+        Ok(_) if !status.success() => Err(format!(
+            "{status}: {}",
+            last_lines(&complaints.recv().unwrap_or_default())
+        )),
+        Ok(json) => serde_json::from_str(&json).map_err(|error| format!("not a result: {error}")),
+    }
+}
+
+/// Waits for a child, which gets no more time if it is late.
+fn end(child: &mut Child, late: bool) -> Result<std::process::ExitStatus, String> {
+    if late {
+        child
+            .kill()
+            .map_err(|error| format!("cannot kill a child: {error}"))?;
+    }
+    child
+        .wait()
+        .map_err(|error| format!("cannot wait for a child: {error}"))
+}
+
+/// Reads a pipe to its end on a thread of its own, so that the child never waits for us.
+fn drain(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
+    let (sender, text) = mpsc::channel();
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            // What could be read before an error is the best there is.
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        // Nobody asks for the complaints of a child that did well.
+        let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
+    text
+}
+
+/// What a child said last, on one line.
+fn last_lines(complaints: &str) -> String {
+    let lines: Vec<&str> = complaints
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    lines[lines.len().saturating_sub(4)..].join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn plan(filter: &str) -> Plan {
+        let rules = Rules {
+            target: Duration::ZERO,
+            quick: true,
+            count_allocs: false,
+            steps_per_us: 1.0,
+            dir: None,
+        };
+        let filter = Some(regex::Regex::new(filter).expect("a filter of a test is valid"));
+        Plan {
+            rules,
+            repetitions: 1,
+            filter,
+            allocator: None,
+        }
+    }
+
+    fn paths(filter: &str) -> Vec<String> {
+        let plan = plan(filter);
+        let mut paths = Vec::new();
+        for area in areas::ALL {
+            for (workload, peers) in plan.select(area) {
+                paths.extend(
+                    peers
+                        .iter()
+                        .map(|&peer| Row::new(area, &workload, &workload.peers[peer], None).path()),
+                );
+            }
+        }
+        paths
+    }
+
+    #[test]
+    fn a_filter_picks_workloads_and_peers() {
+        assert_eq!(paths("^cell/slot/throng$"), ["cell/slot/throng"]);
+        assert!(paths("no such row").is_empty());
+    }
+
+    #[test]
+    fn every_row_has_a_name_of_its_own() {
+        let all = paths("");
+        let distinct: HashSet<&String> = all.iter().collect();
+        assert_eq!(distinct.len(), all.len());
+    }
+
+    #[test]
+    fn every_workload_has_ours_first() {
+        for area in areas::ALL {
+            for workload in (area.workloads)() {
+                assert_eq!(
+                    workload.peers[0].name, "throng",
+                    "{}/{}",
+                    area.name, workload.name
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What a pool has done so far.
+
+/// What a [`BlockingPool`](crate::BlockingPool) has done so far, and does now, at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Threads that exist, or are being created.
+    pub threads: usize,
+    /// Of those, threads that wait for a task, or have just been woken for one.
+    pub idle: usize,
+    /// Of those, threads that run a task.
+    pub busy: usize,
+    /// The largest number of threads so far.
+    pub largest: usize,
+    /// Tasks that wait for a thread.
+    pub queued: usize,
+    /// Tasks accepted so far.
+    pub submitted: u64,
+    /// Tasks that have returned so far.
+    pub completed: u64,
+    /// Tasks that have panicked so far.
+    pub panicked: u64,
+    /// Tasks that were aborted before they started, and have left the queue.
+    pub cancelled: u64,
+    /// Tasks that were not accepted, because the queue was full, the pool closed, or no thread to be
+    /// had.
+    pub rejected: u64,
+    /// Threads that the system refused so far.
+    pub spawn_failures: u64,
+}

@@ -1,0 +1,405 @@
+//! The inbox: a lock-free list that anyone pushes to and one taker empties at once.
+//!
+//! It is a Treiber stack whose head word also carries [`Tags`]. A push is one compare-and-swap, and
+//! it learns which tags it replaced: whether the inbox was sealed, owned or parked is decided by the
+//! same operation that links the node, so there is no window between the two to reason about. The
+//! taker detaches everything with one compare-and-swap and reverses it into a first-in-first-out
+//! [`Chain`], which it then walks without touching shared memory.
+//!
+//! A stack that is only ever emptied as a whole has no ABA problem: a push that compares equal to a
+//! node that was taken, freed and pushed again links to exactly that node, which is the head.
+//!
+//! ```text
+//! head word:   [ address of the newest node, or 0 | tags (3 bits) ]
+//!                      |
+//!                      v
+//!                   newest -> ... -> oldest -> null
+//! ```
+//!
+//! R. K. Treiber, "Systems Programming: Coping with Parallelism", IBM RJ 5118, 1986. The tag in the
+//! head that tells a producer to wake the consumer is known from Linux's `llist`, libunifex's
+//! `atomic_intrusive_queue` and the C++ Actor Framework's `lifo_inbox`.
+
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+use crate::sync::{AtomicPtr, Ordering, UnsafeCell};
+
+/// What an inbox links: the first word of a node, and its place in the list.
+///
+/// Aligned so that the lower bits of its address are free for [`Tags`].
+#[derive(Debug)]
+#[repr(C, align(8))]
+pub(crate) struct Link {
+    /// The next older node in an inbox, the next younger in a [`Chain`]. Written only by whoever
+    /// owns the node: its pusher until the push succeeds, its taker from the take on.
+    next: UnsafeCell<*mut Self>,
+}
+
+impl Link {
+    pub(crate) fn new() -> Self {
+        Self {
+            next: UnsafeCell::new(ptr::null_mut()),
+        }
+    }
+}
+
+/// An owned value that can be turned into its [`Link`] and back.
+///
+/// # Safety
+///
+/// `into_link` gives up ownership and returns a link that stays valid, at the same address, until
+/// `from_link` is called with it; the pointer may be used to reach the whole node.
+pub(crate) unsafe trait Linked: Sized {
+    /// Gives up ownership to the list.
+    fn into_link(self) -> NonNull<Link>;
+
+    /// Takes ownership back.
+    ///
+    /// # Safety
+    ///
+    /// `link` came from `into_link` of the same type, and is used for this once.
+    unsafe fn from_link(link: NonNull<Link>) -> Self;
+}
+
+/// A set of flags in the head word of an inbox. What they mean is its owner's business.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tags(usize);
+
+impl Tags {
+    pub(crate) const NONE: Self = Self(0);
+    const MASK: usize = align_of::<Link>() - 1;
+
+    /// The tag number `bit`, of three.
+    pub(crate) const fn bit(bit: u32) -> Self {
+        let tag = 1 << bit;
+        assert!(tag & Self::MASK != 0);
+        Self(tag)
+    }
+
+    pub(crate) const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Whether any tag of `other` is in `self`.
+    pub(crate) const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// What a head word said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// No node was in the inbox.
+    pub(crate) empty: bool,
+    pub(crate) tags: Tags,
+}
+
+/// A lock-free list with any number of pushers, emptied as a whole: see the module.
+#[derive(Debug)]
+pub(crate) struct Inbox<T: Linked> {
+    head: AtomicPtr<Link>,
+    nodes: PhantomData<T>,
+}
+
+// SAFETY: an inbox hands values from the threads that push to the threads that take, and never
+// lends a reference to one.
+unsafe impl<T: Linked + Send> Send for Inbox<T> {}
+// SAFETY: as above.
+unsafe impl<T: Linked + Send> Sync for Inbox<T> {}
+
+impl<T: Linked> Inbox<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            head: AtomicPtr::new(ptr::null_mut()),
+            nodes: PhantomData,
+        }
+    }
+
+    /// Links a batch in, unless `edit` refuses.
+    ///
+    /// `edit` sees the head word and says which tags the new one has; `None` refuses. It may be
+    /// called several times. The word that was replaced is returned, or, with the batch, the word
+    /// that was refused.
+    ///
+    /// | head before | `edit` | head after | returns |
+    /// |---|---|---|---|
+    /// | `(list, tags)` | `Some(new)` | `(batch + list, new)` | `Ok((list, tags))` |
+    /// | `(list, tags)` | `None` | unchanged | `Err` |
+    pub(crate) fn push(
+        &self,
+        mut batch: Batch<T>,
+        mut edit: impl FnMut(Seen) -> Option<Tags>,
+    ) -> Result<Seen, Refused<T>> {
+        let Some((newest, oldest)) = batch.ends else {
+            return Ok(self.peek());
+        };
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            let seen = decode(head);
+            let Some(tags) = edit(seen) else {
+                return Err(Refused { batch, seen });
+            };
+            set_next(oldest, node(head));
+            // Ordering: Release publishes the batch to the Acquire of `take`; Acquire pairs with the
+            // Release of `exchange_empty`, for a push whose `edit` takes ownership.
+            match self.head.compare_exchange_weak(
+                head,
+                encode(newest.as_ptr(), tags),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => {
+                    batch.ends = None;
+                    return Ok(seen);
+                }
+                Err(actual) => head = actual,
+            }
+        }
+    }
+
+    /// Detaches everything and leaves the tags: `(list, tags)` becomes `(empty, tags)`.
+    pub(crate) fn take(&self) -> Chain<T> {
+        let mut head = self.head.load(Ordering::Relaxed);
+        while !node(head).is_null() {
+            // Ordering: Acquire pairs with the Release of every `push` since the list was last empty
+            // (each is a read-modify-write, so the last one carries the others' releases).
+            match self.head.compare_exchange_weak(
+                head,
+                encode(ptr::null_mut(), decode(head).tags),
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Chain::reversed(node(head)),
+                Err(actual) => head = actual,
+            }
+        }
+        Chain::new()
+    }
+
+    /// Changes the tags, if the inbox is empty and has exactly the tags `from`.
+    ///
+    /// | head before | head after | returns |
+    /// |---|---|---|
+    /// | `(empty, from)` | `(empty, to)` | `Ok` |
+    /// | anything else | unchanged | `Err` of it |
+    #[inline]
+    pub(crate) fn exchange_empty(&self, from: Tags, to: Tags) -> Result<(), Seen> {
+        // Ordering: Release publishes what the owner did to the next one; Acquire pairs with that
+        // Release (of this function or, through it, of a `push` in between).
+        self.head
+            .compare_exchange(
+                encode(ptr::null_mut(), from),
+                encode(ptr::null_mut(), to),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            )
+            .map(drop)
+            .map_err(decode)
+    }
+
+    /// Adds and removes tags whatever else the word says, and returns what it said.
+    pub(crate) fn retag(&self, add: Tags, remove: Tags) -> Seen {
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            let seen = decode(head);
+            let new = encode(node(head), seen.tags.with(add).without(remove));
+            // Ordering: AcqRel, so that what was written before a tag was set is seen by the `push`
+            // that is refused because of it, and the other way round.
+            match self
+                .head
+                .compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(_) => return seen,
+                Err(actual) => head = actual,
+            }
+        }
+    }
+
+    /// What the word says now. A hint: it may be different by the time it is used.
+    #[inline]
+    pub(crate) fn peek(&self) -> Seen {
+        decode(self.head.load(Ordering::Relaxed))
+    }
+}
+
+impl<T: Linked> Drop for Inbox<T> {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+/// A batch that an inbox did not take, and why.
+pub(crate) struct Refused<T: Linked> {
+    pub(crate) batch: Batch<T>,
+    pub(crate) seen: Seen,
+}
+
+/// Nodes linked for one push, newest first, as an inbox has them.
+pub(crate) struct Batch<T: Linked> {
+    /// The newest and the oldest node.
+    ends: Option<(NonNull<Link>, NonNull<Link>)>,
+    nodes: PhantomData<T>,
+}
+
+impl<T: Linked> Batch<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            ends: None,
+            nodes: PhantomData,
+        }
+    }
+
+    /// A batch of one.
+    #[inline]
+    pub(crate) fn of(value: T) -> Self {
+        let mut batch = Self::new();
+        batch.push(value);
+        batch
+    }
+
+    /// Adds `value` behind what is in the batch.
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) {
+        let link = value.into_link();
+        let oldest = match self.ends {
+            Some((newest, oldest)) => {
+                set_next(link, newest.as_ptr());
+                oldest
+            }
+            None => {
+                set_next(link, ptr::null_mut());
+                link
+            }
+        };
+        self.ends = Some((link, oldest));
+    }
+
+    /// What is in the batch, oldest first.
+    pub(crate) fn into_chain(mut self) -> Chain<T> {
+        self.detach()
+    }
+
+    fn detach(&mut self) -> Chain<T> {
+        let Some((newest, oldest)) = self.ends.take() else {
+            return Chain::new();
+        };
+        // A push that was refused may have linked the oldest node to the inbox's.
+        set_next(oldest, ptr::null_mut());
+        Chain::reversed(newest.as_ptr())
+    }
+}
+
+impl<T: Linked> Drop for Batch<T> {
+    fn drop(&mut self) {
+        drop(self.detach());
+    }
+}
+
+/// Taken nodes, oldest first, owned by whoever holds the chain.
+#[derive(Debug)]
+pub(crate) struct Chain<T: Linked> {
+    /// The oldest and the youngest node.
+    ends: Option<(NonNull<Link>, NonNull<Link>)>,
+    nodes: PhantomData<T>,
+}
+
+// SAFETY: a chain owns its nodes.
+unsafe impl<T: Linked + Send> Send for Chain<T> {}
+
+impl<T: Linked> Chain<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            ends: None,
+            nodes: PhantomData,
+        }
+    }
+
+    /// Reverses a detached list that starts with its newest node.
+    fn reversed(newest: *mut Link) -> Self {
+        let Some(youngest) = NonNull::new(newest) else {
+            return Self::new();
+        };
+        let (mut younger, mut current) = (ptr::null_mut(), youngest);
+        while let Some(older) = NonNull::new(next(current)) {
+            set_next(current, younger);
+            (younger, current) = (current.as_ptr(), older);
+        }
+        set_next(current, younger);
+        Self {
+            ends: Some((current, youngest)),
+            nodes: PhantomData,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ends.is_none()
+    }
+
+    pub(crate) fn push_back(&mut self, value: T) {
+        let link = value.into_link();
+        set_next(link, ptr::null_mut());
+        let oldest = match self.ends {
+            Some((oldest, youngest)) => {
+                set_next(youngest, link.as_ptr());
+                oldest
+            }
+            None => link,
+        };
+        self.ends = Some((oldest, link));
+    }
+
+    #[inline]
+    pub(crate) fn pop_front(&mut self) -> Option<T> {
+        let (oldest, youngest) = self.ends?;
+        self.ends = NonNull::new(next(oldest)).map(|next| (next, youngest));
+        // SAFETY: the chain owns its nodes, each of which came from `into_link`; this one has just
+        // left it.
+        Some(unsafe { T::from_link(oldest) })
+    }
+}
+
+impl<T: Linked> Drop for Chain<T> {
+    fn drop(&mut self) {
+        while self.pop_front().is_some() {}
+    }
+}
+
+/// The next node. The caller owns `link`'s node, or it is detached.
+#[inline]
+fn next(link: NonNull<Link>) -> *mut Link {
+    // SAFETY: links are valid while they are in a list (contract of `Linked`), and only the owner of
+    // a node, which every caller is, reads or writes its `next`.
+    unsafe { link.as_ref() }.next.with(|next| unsafe { *next })
+}
+
+/// Sets the next node. The caller owns `link`'s node.
+#[inline]
+fn set_next(link: NonNull<Link>, to: *mut Link) {
+    // SAFETY: as in `next`.
+    unsafe { link.as_ref() }
+        .next
+        .with_mut(|next| unsafe { *next = to });
+}
+
+#[inline]
+fn encode(node: *mut Link, tags: Tags) -> *mut Link {
+    node.map_addr(|address| address | tags.0)
+}
+
+#[inline]
+fn node(head: *mut Link) -> *mut Link {
+    head.map_addr(|address| address & !Tags::MASK)
+}
+
+#[inline]
+fn decode(head: *mut Link) -> Seen {
+    Seen {
+        empty: node(head).is_null(),
+        tags: Tags(head.addr() & Tags::MASK),
+    }
+}

@@ -1,0 +1,18 @@
+//! What all executors of this crate have in common: the handle of a task, its errors, and the one
+//! small trait by which one part runs its work on another.
+
+mod abort;
+mod error;
+mod handle;
+mod id;
+mod slot;
+mod spawn;
+
+pub use self::abort::AbortHandle;
+pub use self::error::{JoinError, TryRunError, TrySpawnError};
+pub use self::handle::JoinHandle;
+pub use self::id::Id;
+pub use self::slot::Slot;
+pub(crate) use self::slot::{Entry, Finished, Outlet};
+pub(crate) use self::spawn::sealed;
+pub use self::spawn::{Spawn, Work};

@@ -1,0 +1,164 @@
+//! The handle of a task.
+
+use std::fmt;
+use std::future::Future;
+use std::mem;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use super::spawn::Parker;
+use super::{AbortHandle, Id, JoinError};
+use crate::task::{Fault, Outcome, Watch};
+
+/// A handle to a task, which is also the future of its output.
+///
+/// It keeps the contract of [`tokio::task::JoinHandle`]: the task runs whether or not the handle is
+/// polled, dropping the handle detaches the task, and a panic of the task is an error here. In
+/// addition, it can be [waited for](Self::blocking_join) by a thread that is not async.
+///
+/// A handle may be complete at birth (a job that ran inline, a task that was refused). Then it costs
+/// no allocation, and is ready at its first poll, unless the polling task has used up its
+/// [cooperative budget](tokio::task::coop): polling charges the budget also when it is ready, so that
+/// a loop over ready handles still yields to other tasks.
+///
+/// # Cancel safety
+///
+/// The handle may be polled in `select!`, and dropped, at any time. Nothing is lost: the task goes
+/// on, and only its output is dropped.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), throng::JoinError> {
+/// let sum = throng::spawn_blocking(|| (1..=10).sum::<u32>()).await?;
+/// assert_eq!(sum, 55);
+/// # Ok(()) }
+/// ```
+pub struct JoinHandle<T> {
+    id: Id,
+    inner: Inner<T>,
+}
+
+enum Inner<T> {
+    Ready(Outcome<T>),
+    Waiting(Watch<T>),
+    /// The outcome has been taken.
+    Taken,
+}
+
+impl<T> JoinHandle<T> {
+    #[inline]
+    pub(crate) fn ready(outcome: Outcome<T>) -> Self {
+        Self {
+            id: Id::next(),
+            inner: Inner::Ready(outcome),
+        }
+    }
+
+    pub(crate) fn failed(fault: Fault) -> Self {
+        Self::ready(Err(fault))
+    }
+
+    pub(crate) fn waiting(watch: Watch<T>) -> Self {
+        Self {
+            id: Id::next(),
+            inner: Inner::Waiting(watch),
+        }
+    }
+
+    /// The task's name.
+    pub fn id(&self) -> Id {
+        self.id
+    }
+
+    /// Ends the task, if it has not started: its closure, and what it captured, are dropped at once,
+    /// on this thread. A closure that is running runs to its end.
+    ///
+    /// The handle then says [`is_cancelled`](JoinError::is_cancelled), unless the task came first.
+    pub fn abort(&self) {
+        if let Inner::Waiting(watch) = &self.inner {
+            watch.abort_ref().abort();
+        }
+    }
+
+    /// A handle that can only abort, and that can be cloned and kept after this one is gone.
+    pub fn abort_handle(&self) -> AbortHandle {
+        let cell = match &self.inner {
+            Inner::Waiting(watch) => Some(watch.abort_ref()),
+            Inner::Ready(_) | Inner::Taken => None,
+        };
+        AbortHandle::new(self.id, cell)
+    }
+
+    /// Whether the task has ended, in whatever way.
+    pub fn is_finished(&self) -> bool {
+        match &self.inner {
+            Inner::Waiting(watch) => watch.is_complete(),
+            Inner::Ready(_) | Inner::Taken => true,
+        }
+    }
+
+    /// Blocks this thread until the task has ended.
+    ///
+    /// For threads that are not async. On a thread that polls tasks it holds up all of them, and may
+    /// wait for ever for one that only this thread could run: `.await` the handle there.
+    ///
+    /// # Errors
+    ///
+    /// As awaiting the handle.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the handle has been polled to its end before.
+    pub fn blocking_join(mut self) -> Result<T, JoinError> {
+        let parker = Parker::new();
+        let mut cx = Context::from_waker(parker.waker());
+        loop {
+            // Not through `Future::poll`: a thread has no budget to charge.
+            match self.poll_outcome(&mut cx) {
+                Poll::Ready(outcome) => return outcome,
+                Poll::Pending => parker.park(),
+            }
+        }
+    }
+
+    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
+        if let Inner::Waiting(watch) = &mut self.inner {
+            ready!(watch.poll_complete(cx));
+        }
+        let outcome = match mem::replace(&mut self.inner, Inner::Taken) {
+            Inner::Ready(outcome) => outcome,
+            Inner::Waiting(watch) => watch.into_outcome(),
+            Inner::Taken => panic!("`JoinHandle` polled after it was ready"),
+        };
+        Poll::Ready(outcome.map_err(|fault| JoinError::new(self.id, fault)))
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let coop = ready!(tokio::task::coop::poll_proceed(cx));
+        let outcome = ready!(self.poll_outcome(cx));
+        coop.made_progress();
+        Poll::Ready(outcome)
+    }
+}
+
+// The outcome is moved, never pinned.
+impl<T> Unpin for JoinHandle<T> {}
+
+// As Tokio's: a panic cannot leave the handle half changed, and the task's state is the task's.
+impl<T> UnwindSafe for JoinHandle<T> {}
+impl<T> RefUnwindSafe for JoinHandle<T> {}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinHandle")
+            .field("id", &self.id)
+            .field("finished", &self.is_finished())
+            .finish()
+    }
+}

@@ -1,0 +1,235 @@
+//! Slots: promises of exactly one completion, and where the completions arrive.
+
+use std::fmt;
+use std::mem::{ManuallyDrop, offset_of};
+use std::ptr::NonNull;
+
+use super::Id;
+use crate::inbox::{Batch, Chain, Inbox, Link, Linked, Tags};
+use crate::room::Room;
+use crate::sync::{Arc, AtomicWaker, UnsafeCell};
+use crate::task::{Abort, Destination, Done, Job, Outcome, Promise, Task, contain};
+
+/// The promise of exactly one completion in a [`CompletionStream`](crate::CompletionStream).
+///
+/// It is the way in for whatever is not a future or a closure that this crate runs: another thread,
+/// a callback, a foreign runtime. Whatever happens to it, the stream yields one item for it: the
+/// value that it was [completed](Self::complete) with, or, if it is dropped, an error that
+/// [`is_lost`](crate::JoinError::is_lost).
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use throng::CompletionStream;
+///
+/// let (jobs, mut done) = CompletionStream::<u32, &str>::builder().build();
+/// let slot = jobs.slot("from a thread").await?;
+/// std::thread::spawn(move || slot.complete(7));
+///
+/// let completed = done.next().await.expect("one is outstanding");
+/// assert_eq!((completed.tag, completed.outcome?), ("from a thread", 7));
+/// # Ok(()) }
+/// ```
+#[must_use = "dropping a slot loses its job"]
+pub struct Slot<T, K = ()> {
+    promise: Promise<T, Entry<T, K>>,
+    id: Id,
+}
+
+impl<T: Send + 'static, K: Send + 'static> Slot<T, K> {
+    /// A slot whose completion arrives at `outlet`, and a reference with which it can be aborted.
+    pub(crate) fn new(entry: Entry<T, K>) -> (Self, Abort) {
+        let id = entry.id;
+        let promise = Promise::new(entry);
+        let abort = promise.abort_ref();
+        (Self { promise, id }, abort)
+    }
+
+    /// Fulfils the promise. The stream's reader is woken if it waits.
+    pub fn complete(self, value: T) {
+        self.promise.complete(Ok(value));
+    }
+
+    /// The name under which the completion will arrive.
+    pub fn id(&self) -> Id {
+        self.id
+    }
+
+    /// Whether nobody wants the completion any more, because the stream was dropped.
+    pub fn is_aborted(&self) -> bool {
+        self.promise.is_aborted()
+    }
+}
+
+impl<T, K> fmt::Debug for Slot<T, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("id", &self.id).finish()
+    }
+}
+
+/// Where completions arrive: an inbox, its reader's waker, and the bound on what runs.
+pub(crate) struct Outlet<T, K> {
+    inbox: Inbox<Finished<T, K>>,
+    reader: AtomicWaker,
+    /// Counts the jobs that have not completed.
+    pub(crate) running: Room,
+}
+
+/// In the inbox's head: the reader is gone, and what arrives is dropped.
+const SEALED: Tags = Tags::bit(0);
+
+impl<T, K> Outlet<T, K> {
+    pub(crate) fn new(max_running: usize) -> Self {
+        Self {
+            inbox: Inbox::new(),
+            reader: AtomicWaker::new(),
+            running: Room::new(max_running),
+        }
+    }
+
+    /// Everything that has arrived, in the order in which it did.
+    pub(crate) fn take(&self) -> Chain<Finished<T, K>> {
+        self.inbox.take()
+    }
+
+    /// Has `waker` woken by the next completion. The caller looks again after this: see `arrive`.
+    pub(crate) fn register(&self, waker: &std::task::Waker) {
+        self.reader.register(waker);
+    }
+
+    /// Wakes the reader: something other than a completion is to be seen.
+    pub(crate) fn wake_reader(&self) {
+        contain(|| self.reader.wake());
+    }
+
+    /// The reader goes: what has arrived, and what will, is dropped.
+    pub(crate) fn seal(&self) {
+        self.inbox.retag(SEALED, Tags::NONE);
+        drop(self.inbox.take());
+        drop(self.reader.take());
+    }
+
+    /// Puts a completion into the inbox. The reader takes all at once, and waits only after it has
+    /// found nothing: so only the first completion after a take has to wake it.
+    fn arrive(&self, finished: Finished<T, K>) {
+        self.running.leave();
+        let pushed = self.inbox.push(Batch::of(finished), |seen| {
+            (!seen.tags.has(SEALED)).then_some(seen.tags)
+        });
+        match pushed {
+            Ok(seen) if seen.empty => self.wake_reader(),
+            Ok(_) => {}
+            Err(refused) => drop(refused),
+        }
+    }
+}
+
+/// What a cell that is bound for an outlet carries.
+pub(crate) struct Entry<T, K> {
+    /// In the outlet's inbox. Not the link of the cell's header: a job that is aborted while it is
+    /// queued somewhere arrives here at once, and leaves that queue later.
+    link: Link,
+    /// Taken by whoever delivers the cell; gone after that.
+    outlet: UnsafeCell<ManuallyDrop<Arc<Outlet<T, K>>>>,
+    /// Taken by whoever reads the completion.
+    tag: UnsafeCell<ManuallyDrop<K>>,
+    id: Id,
+    /// The number under which the stream knows the job, until it is read.
+    key: usize,
+}
+
+// SAFETY: `outlet` and `tag` are each used by one party at a time: by who delivers, by who reads.
+unsafe impl<T: Send, K: Send> Sync for Entry<T, K> {}
+// SAFETY: as above, and a cell may end on any thread.
+unsafe impl<T: Send, K: Send> Send for Entry<T, K> {}
+
+impl<T: Send + 'static, K: Send + 'static> Entry<T, K> {
+    pub(crate) fn new(outlet: Arc<Outlet<T, K>>, tag: K, key: usize) -> Self {
+        Self {
+            link: Link::new(),
+            outlet: UnsafeCell::new(ManuallyDrop::new(outlet)),
+            tag: UnsafeCell::new(ManuallyDrop::new(tag)),
+            id: Id::next(),
+            key,
+        }
+    }
+
+    pub(crate) fn id(&self) -> Id {
+        self.id
+    }
+
+    /// A job whose completion arrives where this entry says.
+    pub(crate) fn job<J: Job<(), Output = T>>(self, job: J) -> Task {
+        Task::bound_for(job, self)
+    }
+}
+
+impl<T: Send + 'static, K: Send + 'static> Destination<T> for Entry<T, K> {
+    fn deliver(done: Done<T, Self>) {
+        done.complete();
+        // SAFETY: a cell is delivered once, and this is the only place that takes the outlet.
+        let outlet = done
+            .destination()
+            .outlet
+            .with_mut(|outlet| unsafe { ManuallyDrop::take(&mut *outlet) });
+        outlet.arrive(Finished(done));
+        contain(|| drop(outlet));
+    }
+}
+
+/// A completion: a cell that has arrived.
+pub(crate) struct Finished<T, K>(Done<T, Entry<T, K>>);
+
+impl<T, K> Finished<T, K> {
+    pub(crate) fn key(&self) -> usize {
+        self.0.destination().key
+    }
+
+    pub(crate) fn into_parts(self) -> (Id, K, Outcome<T>) {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped, so the cell reference is moved out once.
+        let done = unsafe { std::ptr::read(&raw const this.0) };
+        let id = done.destination().id;
+        // SAFETY: the completion's reader, which is us, has the tag; `this` is not dropped.
+        let tag = unsafe { take_tag(done.destination()) };
+        (id, tag, done.into_outcome())
+    }
+}
+
+impl<T, K> Drop for Finished<T, K> {
+    fn drop(&mut self) {
+        // SAFETY: the completion's reader has the tag, and this is the end of it.
+        contain(|| drop(unsafe { take_tag(self.0.destination()) }));
+    }
+}
+
+/// # Safety
+///
+/// The caller has the tag, which has not been taken.
+unsafe fn take_tag<T, K>(entry: &Entry<T, K>) -> K {
+    // SAFETY: as the caller says.
+    entry
+        .tag
+        .with_mut(|tag| unsafe { ManuallyDrop::take(&mut *tag) })
+}
+
+// SAFETY: the link lies in the destination of a cell that the completion keeps alive, and is reached
+// by a pointer to the whole cell.
+unsafe impl<T, K> Linked for Finished<T, K> {
+    fn into_link(self) -> NonNull<Link> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped, so the cell reference is moved out once.
+        let done = unsafe { std::ptr::read(&raw const this.0) };
+        let entry = done.into_destination();
+        // SAFETY: the link lies this far into the entry.
+        unsafe { entry.byte_add(offset_of!(Entry<T, K>, link)).cast() }
+    }
+
+    unsafe fn from_link(link: NonNull<Link>) -> Self {
+        // SAFETY: the inverse of `into_link`.
+        let entry = unsafe { link.byte_sub(offset_of!(Entry<T, K>, link)).cast() };
+        // SAFETY: it came from `into_destination` there.
+        Self(unsafe { Done::from_destination(entry) })
+    }
+}

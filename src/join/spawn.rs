@@ -1,0 +1,190 @@
+//! How one part runs its work on another.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use tokio::runtime::Handle;
+
+use crate::sync::thread::{self, Thread};
+use crate::task::{Fault, Polled, Ran, Task};
+
+/// Something that runs [`Work`]: a Tokio runtime, or a pool of this crate.
+///
+/// It is how a [`SerialExecutor`](crate::SerialExecutor) is told where to drain, and how a
+/// [`CompletionStream`](crate::CompletionStream) is told where to run its jobs. It is sealed:
+/// this crate implements it for [`tokio::runtime::Handle`] and for its pools.
+pub trait Spawn: sealed::Sealed + Send + Sync + 'static {
+    /// Runs the work, at some time, somewhere else than on this thread.
+    ///
+    /// # Errors
+    ///
+    /// Hands the work back if it is not accepted. Dropping it then cancels what is in it.
+    fn spawn(&self, work: Work) -> Result<(), Work>;
+}
+
+pub(crate) mod sealed {
+    /// Keeps the trait to this crate.
+    #[allow(unnameable_types, reason = "that is how a trait is sealed")]
+    pub trait Sealed {}
+}
+
+impl sealed::Sealed for Handle {}
+
+/// Work that blocks runs on the runtime's blocking threads, all other on its workers.
+impl Spawn for Handle {
+    fn spawn(&self, work: Work) -> Result<(), Work> {
+        if work.is_blocking() {
+            drop(self.spawn_blocking(move || work.run()));
+        } else {
+            drop(Self::spawn(self, work));
+        }
+        Ok(())
+    }
+}
+
+/// A piece of work on its way to whoever runs it: one cell.
+///
+/// It is a future, for a runtime, and can be [run](Self::run) to its end, by a pool. Dropping it
+/// cancels what is in it.
+#[must_use = "dropping work cancels it"]
+pub struct Work {
+    /// `None`: the work has ended.
+    task: Option<Task>,
+    /// The job is claimed: nobody but this value may touch it.
+    started: bool,
+}
+
+impl Work {
+    pub(crate) fn new(task: Task) -> Self {
+        Self {
+            task: Some(task),
+            started: false,
+        }
+    }
+
+    /// A future that nobody waits for.
+    pub(crate) fn future(future: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self::new(Task::detached(Polled(future)))
+    }
+
+    /// Whether the work may block its thread.
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.task.as_ref().is_some_and(Task::is_blocking)
+    }
+
+    /// Runs the work to its end on this thread, which it may block.
+    pub fn run(self) {
+        self.run_to_end();
+    }
+
+    /// As `run`; says how the work ended.
+    pub(crate) fn run_to_end(mut self) -> Ran {
+        if self.is_blocking() {
+            return self
+                .task
+                .take()
+                .map_or(Ran::Cancelled, |task| task.run(&mut ()));
+        }
+        let parker = Parker::new();
+        let mut cx = Context::from_waker(parker.waker());
+        loop {
+            match self.advance(&mut cx) {
+                Poll::Ready(ran) => return ran,
+                Poll::Pending => parker.park(),
+            }
+        }
+    }
+
+    /// The task of work that nobody has polled yet.
+    pub(crate) fn into_task(mut self) -> Result<Task, Self> {
+        match self.task.take() {
+            Some(task) if !self.started => Ok(task),
+            task => {
+                self.task = task;
+                Err(self)
+            }
+        }
+    }
+
+    /// Ends the work unrun: whoever waits for it is told why.
+    pub(crate) fn reject(mut self, why: &'static str) {
+        if let Some(task) = self.task.take() {
+            task.fail(Fault::rejected(io::Error::other(why)));
+        }
+    }
+
+    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Ran> {
+        let Some(task) = self.task.take() else {
+            return Poll::Ready(Ran::Cancelled);
+        };
+        if !self.started && !task.claim() {
+            return Poll::Ready(Ran::Cancelled);
+        }
+        self.started = true;
+        // SAFETY: claimed above, now or at an earlier poll.
+        match unsafe { task.poll_claimed_or_return(&mut (), cx) } {
+            Ok(ran) => Poll::Ready(ran),
+            Err(task) => {
+                self.task = Some(task);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Future for Work {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.advance(cx).map(drop)
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let Some(task) = self.task.take() else { return };
+        if self.started {
+            // SAFETY: claimed at the first poll, and not used again.
+            unsafe { task.fail_claimed(Fault::cancelled()) };
+        }
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work")
+            .field("started", &self.started)
+            .field("ended", &self.task.is_none())
+            .finish()
+    }
+}
+
+/// A waker that unparks the thread which made it.
+pub(super) struct Parker(Waker);
+
+impl Parker {
+    pub(super) fn new() -> Self {
+        Self(Waker::from(Arc::new(Unpark(thread::current()))))
+    }
+
+    pub(super) fn waker(&self) -> &Waker {
+        &self.0
+    }
+
+    /// Returns once the waker was used, or before: the caller polls again.
+    pub(super) fn park(&self) {
+        thread::park();
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}

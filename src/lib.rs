@@ -1,0 +1,54 @@
+//! The executors that Tokio applications lack.
+//!
+//! | part | what it is | what people do today |
+//! | --- | --- | --- |
+//! | [`BlockingPool`] | threads for closures that block: grows before it queues, bounded, isolated, measurable | [`tokio::task::spawn_blocking`]: one pool per runtime, an unbounded queue |
+//! | [`SerialExecutor`] | an actor without a thread and without a mailbox: jobs on a state, one at a time; an idle one runs the job on the caller | a task with a channel, [`tokio::sync::Mutex`] |
+//! | [`CompletionStream`] | a stream of finished jobs in the order in which they finish, whoever runs them, bounded | [`tokio::task::JoinSet`], `FuturesUnordered` |
+//!
+//! They compose with Tokio and with one another: all return the same [`JoinHandle`], which is awaited
+//! like Tokio's; a [`Slot`] brings the completion of anything into a stream; and a [`Spawn`] (a
+//! runtime's handle, or a pool) tells one part where to run its work.
+//!
+//! ```
+//! use throng::{BlockingPool, CompletionStream, SerialExecutor};
+//!
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let pool = BlockingPool::builder().max_threads(4).build()?;
+//! let total = SerialExecutor::new(0_u64);
+//! let (jobs, mut done) = CompletionStream::builder().build();
+//!
+//! for path in ["Cargo.toml", "src/lib.rs"] {
+//!     jobs.submit_blocking(&pool, path, move || std::fs::metadata(path)).await?;
+//! }
+//! jobs.close();
+//!
+//! while let Some(completed) = done.next().await {
+//!     let bytes = completed.outcome??.len();
+//!     total.submit(move |total| *total += bytes).await?;
+//! }
+//! assert!(total.into_inner().await? > 0);
+//! # Ok(()) }
+//! ```
+//!
+//! What the crate is made of, and in which order to read it, `ARCHITECTURE.md` says.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(missing_docs)]
+#![doc(test(attr(deny(warnings))))]
+
+pub mod blocking;
+pub mod completion;
+mod inbox;
+mod join;
+mod room;
+pub mod serial;
+mod sync;
+mod task;
+
+pub use crate::blocking::{BlockingPool, spawn_blocking};
+pub use crate::completion::CompletionStream;
+pub use crate::join::{
+    AbortHandle, Id, JoinError, JoinHandle, Slot, Spawn, TryRunError, TrySpawnError, Work,
+};
+pub use crate::serial::SerialExecutor;

@@ -1,0 +1,147 @@
+//! Room for a bounded number of things, and those who wait for it.
+//!
+//! Whoever leaves wakes one who waits, and grants nothing: the woken one tries again, and may lose
+//! to somebody who came in between. A place that is granted to a future which nobody polls any more
+//! would be lost until that future is dropped; a wake-up is passed on instead.
+
+use tokio::sync::Notify;
+
+use crate::sync::{AtomicUsize, Ordering};
+
+/// Set once nobody may enter any more. The count is what is above it.
+const CLOSED: usize = 1;
+const ONE: usize = 2;
+
+/// Counts what is inside, refuses what does not fit, and lets it wait.
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// `[ count | CLOSED ]`. `CLOSED` is never cleared.
+    state: AtomicUsize,
+    /// How many wait, or are about to.
+    waiting: AtomicUsize,
+    limit: usize,
+    notify: Notify,
+}
+
+/// Why there was no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    Full,
+    Closed,
+}
+
+impl Room {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            state: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            limit: limit.min(usize::MAX / ONE - 1),
+            notify: Notify::new(),
+        }
+    }
+
+    /// Takes a place, if there is one.
+    ///
+    /// | before | after | returns |
+    /// |---|---|---|
+    /// | `n < limit` | `n + 1` | `Ok` |
+    /// | `limit` | unchanged | `Full` |
+    /// | `CLOSED` | unchanged | `Closed` |
+    pub(crate) fn try_enter(&self) -> Result<(), NoRoom> {
+        // Ordering: SeqCst, see `enter`.
+        let mut state = self.state.load(Ordering::SeqCst);
+        loop {
+            if state & CLOSED != 0 {
+                return Err(NoRoom::Closed);
+            }
+            if state / ONE >= self.limit {
+                return Err(NoRoom::Full);
+            }
+            // Ordering: Acquire pairs with the Release in `leave`: what was done in a place comes
+            // before what the next one does there.
+            match self.state.compare_exchange_weak(
+                state,
+                state + ONE,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Ok(()),
+                Err(actual) => state = actual,
+            }
+        }
+    }
+
+    /// Waits for a place, and takes it; an error when the room is closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future that is dropped has taken no place, and passes a wake-up on.
+    pub(crate) async fn enter(&self) -> Result<(), NoRoom> {
+        match self.try_enter() {
+            Err(NoRoom::Full) => {}
+            other => return other,
+        }
+        let _waiting = Waiting::new(self);
+        loop {
+            let mut notified = std::pin::pin!(self.notify.notified());
+            notified.as_mut().enable();
+            // We are counted as waiting, and look again after that; who leaves counts down, and
+            // looks for who waits after that. One of the two sees the other.
+            match self.try_enter() {
+                Err(NoRoom::Full) => notified.await,
+                other => return other,
+            }
+        }
+    }
+
+    /// Gives a place back; `true`: the room is closed, and was left by the last.
+    pub(crate) fn leave(&self) -> bool {
+        // Ordering: SeqCst, see `enter`; it includes the Release that `try_enter` acquires.
+        let before = self.state.fetch_sub(ONE, Ordering::SeqCst);
+        // Ordering: SeqCst, see `enter`.
+        if self.waiting.load(Ordering::SeqCst) != 0 {
+            self.notify.notify_one();
+        }
+        before == ONE | CLOSED
+    }
+
+    /// Lets nobody in any more, and tells those who wait. `true`: it was open.
+    pub(crate) fn close(&self) -> bool {
+        // Ordering: SeqCst, as in `leave`: a waiter sees it, or is seen.
+        let before = self.state.fetch_or(CLOSED, Ordering::SeqCst);
+        self.notify.notify_waiters();
+        before & CLOSED == 0
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        // Ordering: Acquire pairs with the SeqCst of `close`.
+        self.state.load(Ordering::Acquire) & CLOSED != 0
+    }
+
+    /// Whether the room is closed, and nobody in it.
+    pub(crate) fn is_over(&self) -> bool {
+        // Ordering: Acquire pairs with the SeqCst of `leave` and `close`.
+        self.state.load(Ordering::Acquire) == CLOSED
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.state.load(Ordering::Relaxed) / ONE
+    }
+}
+
+/// One who waits, for as long as it exists.
+struct Waiting<'a>(&'a Room);
+
+impl<'a> Waiting<'a> {
+    fn new(room: &'a Room) -> Self {
+        // Ordering: SeqCst, see `enter`.
+        room.waiting.fetch_add(1, Ordering::SeqCst);
+        Self(room)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,144 @@
+//! The one file that names atomics, cells, locks and threads.
+//!
+//! Everything else of the crate takes them from here, so that the same code runs on the standard
+//! library, under [loom](https://docs.rs/loom) (`--cfg throng_loom`) and under
+//! [shuttle](https://docs.rs/shuttle) (`--cfg throng_shuttle`). The cfgs are private to the crate:
+//! the global `--cfg loom` would change our dependencies too.
+
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+mod imp {
+    pub(crate) use atomic_waker::AtomicWaker;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
+    pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
+
+    pub(crate) mod thread {
+        use std::time::Instant;
+
+        pub(crate) use std::thread::{Builder, Thread, current, park};
+
+        /// Parks until `deadline`, or until unparked, or less; `true`: the deadline has passed.
+        pub(crate) fn park_until(deadline: Instant) -> bool {
+            let left = deadline.saturating_duration_since(Instant::now());
+            std::thread::park_timeout(left);
+            Instant::now() >= deadline
+        }
+    }
+}
+
+#[cfg(all(test, throng_loom))]
+mod imp {
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
+    pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
+
+    pub(crate) mod thread {
+        pub(crate) use loom::thread::{Builder, Thread, current, park};
+
+        /// Loom has no time. A time-out may fall anywhere, and where it falls relative to the steps
+        /// of other threads is for the scheduler to explore: so it is a return at an arbitrary point.
+        pub(crate) fn park_until(_: std::time::Instant) -> bool {
+            loom::thread::yield_now();
+            true
+        }
+    }
+}
+
+#[cfg(all(test, throng_shuttle, not(throng_loom)))]
+mod imp {
+    pub(crate) use atomic_waker::AtomicWaker;
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
+    pub(crate) use shuttle::sync::{Arc, Mutex, MutexGuard};
+
+    pub(crate) mod thread {
+        pub(crate) use shuttle::thread::{Builder, Thread, current, park};
+
+        /// Shuttle has no time either: see loom's.
+        pub(crate) fn park_until(_: std::time::Instant) -> bool {
+            shuttle::thread::yield_now();
+            true
+        }
+    }
+}
+
+pub(crate) use imp::*;
+use std::sync::atomic::AtomicUsize as StaticAtomic;
+
+/// Loom's waker cell, with the interface of the one that we use.
+#[cfg(all(test, throng_loom))]
+pub(crate) struct AtomicWaker(loom::future::AtomicWaker);
+
+#[cfg(all(test, throng_loom))]
+impl AtomicWaker {
+    pub(crate) fn new() -> Self {
+        Self(loom::future::AtomicWaker::new())
+    }
+
+    pub(crate) fn register(&self, waker: &std::task::Waker) {
+        self.0.register_by_ref(waker);
+    }
+
+    pub(crate) fn wake(&self) {
+        self.0.wake();
+    }
+
+    pub(crate) fn take(&self) -> Option<std::task::Waker> {
+        self.0.take_waker()
+    }
+}
+
+#[cfg(all(test, throng_loom))]
+impl Default for AtomicWaker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Locks `mutex`, also when a thread panicked while it held it.
+///
+/// No lock of this crate is held while user code runs, so a poisoned one only says that the process
+/// is out of memory or that this crate has a bug; in both cases going on is the better answer.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A counter in a static, where loom and shuttle allow no atomics of theirs. It publishes nothing.
+pub(crate) struct StaticCounter(StaticAtomic);
+
+impl StaticCounter {
+    pub(crate) const fn new() -> Self {
+        Self(StaticAtomic::new(0))
+    }
+
+    /// The next number, from 0 on.
+    pub(crate) fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) as u64
+    }
+}
+
+/// A cell whose accesses loom can check: a closure has the pointer for as long as it runs.
+#[cfg(not(all(test, throng_loom)))]
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T: ?Sized>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(all(test, throng_loom)))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    /// Lends a pointer for reading.
+    #[inline]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    /// Lends a pointer for reading and writing.
+    #[inline]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
+
+#[cfg(all(test, throng_loom))]
+pub(crate) use loom::cell::UnsafeCell;

@@ -1,0 +1,108 @@
+//! Why a task has no output, and what is done about panics.
+
+use std::any::Any;
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+
+/// What a finished cell holds.
+pub(crate) type Outcome<T> = Result<T, Fault>;
+
+/// Why a task has no output. One pointer wide, so that cells stay small.
+#[derive(Debug)]
+pub(crate) struct Fault(Box<Kind>);
+
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// Aborted, or dropped by whoever should have run it.
+    Cancelled,
+    /// Its code panicked.
+    Panicked(Payload),
+    /// It was not accepted, or there was nobody to run it.
+    Rejected(io::Error),
+    /// Its executor was closed before.
+    Closed,
+    /// The state that it should have run on was poisoned by a panic.
+    Poisoned,
+    /// The slot that promised it was dropped.
+    Lost,
+}
+
+impl Fault {
+    pub(crate) fn cancelled() -> Self {
+        Self(Box::new(Kind::Cancelled))
+    }
+
+    pub(crate) fn panicked(payload: Box<dyn Any + Send>) -> Self {
+        Self(Box::new(Kind::Panicked(Payload::new(payload))))
+    }
+
+    pub(crate) fn rejected(why: io::Error) -> Self {
+        Self(Box::new(Kind::Rejected(why)))
+    }
+
+    pub(crate) fn closed() -> Self {
+        Self(Box::new(Kind::Closed))
+    }
+
+    pub(crate) fn poisoned() -> Self {
+        Self(Box::new(Kind::Poisoned))
+    }
+
+    pub(crate) fn lost() -> Self {
+        Self(Box::new(Kind::Lost))
+    }
+
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.0
+    }
+
+    pub(crate) fn into_kind(self) -> Kind {
+        *self.0
+    }
+}
+
+/// What a panic carried.
+pub(crate) struct Payload {
+    pub(crate) payload: Box<dyn Any + Send>,
+    /// Copied from the payload, which is not Sync and so cannot be looked at later.
+    pub(crate) message: Option<Box<str>>,
+}
+
+impl Payload {
+    fn new(payload: Box<dyn Any + Send>) -> Self {
+        let message = match payload.downcast_ref::<&'static str>() {
+            Some(message) => Some(*message),
+            None => payload.downcast_ref::<String>().map(String::as_str),
+        };
+        Self {
+            message: message.map(Box::from),
+            payload,
+        }
+    }
+}
+
+// SAFETY: nothing gives shared access to the payload: it can only be moved out, or dropped.
+unsafe impl Sync for Payload {}
+
+impl std::fmt::Debug for Payload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.message.fmt(f)
+    }
+}
+
+/// Runs what must not unwind into its caller: a stranger's drop or waker.
+///
+/// The panic hook has reported the panic; there is nobody else to tell.
+pub(crate) fn contain(f: impl FnOnce()) {
+    if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(f)) {
+        discard(payload);
+    }
+}
+
+/// Drops a panic's payload, whose drop may itself panic.
+pub(crate) fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(second) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        // Whoever panics in the drop of a payload twice would do so for ever: leak it.
+        std::mem::forget(second);
+    }
+}

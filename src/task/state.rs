@@ -1,0 +1,228 @@
+//! The state word of a cell: who may touch what is in it, and who still holds it.
+//!
+//! ```text
+//! word:  [ references | ABORTED | DETACHED | WAKER | COMPLETE | CLAIMED ]
+//! ```
+//!
+//! | bit | set when | by | never |
+//! |---|---|---|---|
+//! | `CLAIMED` | the right to the job is taken: to run it, or to drop it | the runner or whoever aborts, the first of them | cleared |
+//! | `COMPLETE` | the outcome is written | the claimant | cleared; set before `CLAIMED` |
+//! | `WAKER` | the waker's place holds a waker | the handle | set or cleared by another than the handle |
+//! | `DETACHED` | nobody will ask for the outcome | the handle, when dropped, or at birth | cleared |
+//! | `ABORTED` | somebody asked that the job end | any `AbortHandle` | cleared |
+//!
+//! What is in a cell belongs to one party at a time:
+//!
+//! - the job: to the claimant, from `CLAIMED` on (before, to nobody);
+//! - the outcome: to the claimant until `COMPLETE`; then to the handle, or, if `DETACHED` was set
+//!   before `COMPLETE`, still to the claimant, who drops it;
+//! - the waker's place: to the handle while `WAKER` is not set; while it is set, whoever sets
+//!   `COMPLETE` takes the waker, and until then both may read it; after that it is empty;
+//! - the memory: to whoever gives the last reference back.
+
+use crate::sync::{AtomicUsize, Ordering, fence};
+
+const CLAIMED: usize = 1 << 0;
+const COMPLETE: usize = 1 << 1;
+const WAKER: usize = 1 << 2;
+const DETACHED: usize = 1 << 3;
+const ABORTED: usize = 1 << 4;
+const REFERENCE: usize = 1 << 5;
+
+/// The state word: see the module.
+pub(super) struct State(AtomicUsize);
+
+/// What [`State::abort`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Abort {
+    /// The job had not started: it is now the caller's, to drop.
+    Claimed,
+    /// The job is running: it has been told.
+    Flagged,
+    /// The job has ended.
+    TooLate,
+}
+
+/// What [`State::complete`] leaves to its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Completion {
+    /// A waker is in its place, and now the caller's.
+    pub(crate) wake: bool,
+    /// The handle is gone: the outcome is still the caller's.
+    pub(crate) discard: bool,
+}
+
+impl State {
+    /// The word of a job that two parties hold: its runner and its handle.
+    pub(super) fn joinable() -> Self {
+        Self(AtomicUsize::new(2 * REFERENCE))
+    }
+
+    /// The word of a job that only its runner holds.
+    pub(super) fn detached() -> Self {
+        Self(AtomicUsize::new(REFERENCE | DETACHED))
+    }
+
+    /// The word of a promise: there is no job to claim, and one party holds it.
+    pub(super) fn promised() -> Self {
+        Self(AtomicUsize::new(REFERENCE | DETACHED | CLAIMED))
+    }
+
+    /// Claims the job; `true` if it is now the caller's.
+    ///
+    /// | before | after | returns |
+    /// |---|---|---|
+    /// | - | `CLAIMED` | `true` |
+    /// | `CLAIMED` | unchanged | `false` |
+    #[inline]
+    pub(super) fn claim(&self) -> bool {
+        // Relaxed is enough: the job was written before either party got hold of the cell, and the
+        // loser touches nothing.
+        self.0.fetch_or(CLAIMED, Ordering::Relaxed) & CLAIMED == 0
+    }
+
+    /// Asks that the job end.
+    ///
+    /// | before | after | returns |
+    /// |---|---|---|
+    /// | - | `CLAIMED ABORTED` | `Claimed` |
+    /// | `CLAIMED` | `CLAIMED ABORTED` | `Flagged` |
+    /// | `CLAIMED COMPLETE` | `CLAIMED COMPLETE ABORTED` | `TooLate` |
+    pub(super) fn abort(&self) -> Abort {
+        // Ordering: Release pairs with the Acquire of `is_aborted`, so that what the caller did
+        // before it aborted is seen by a job that is told.
+        let before = self.0.fetch_or(CLAIMED | ABORTED, Ordering::Release);
+        match (before & CLAIMED, before & COMPLETE) {
+            (0, _) => Abort::Claimed,
+            (_, 0) => Abort::Flagged,
+            _ => Abort::TooLate,
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_aborted(&self) -> bool {
+        // Ordering: Acquire pairs with the Release of `abort`.
+        self.0.load(Ordering::Acquire) & ABORTED != 0
+    }
+
+    /// Publishes the outcome, which the caller has written.
+    ///
+    /// | before | after | returns |
+    /// |---|---|---|
+    /// | `CLAIMED` | `+ COMPLETE` | nothing to do |
+    /// | `CLAIMED WAKER` | `+ COMPLETE` | `wake` |
+    /// | `CLAIMED DETACHED` | `+ COMPLETE` | `discard` |
+    #[inline]
+    pub(super) fn complete(&self) -> Completion {
+        // Ordering: Release publishes the outcome to the Acquire of `is_complete`, `set_waker`,
+        // `unset_waker` and `detach`; Acquire pairs with the Release of `set_waker`, which publishes
+        // the waker, and of `unset_waker`, after which it is gone.
+        let before = self.0.fetch_or(COMPLETE, Ordering::AcqRel);
+        debug_assert!(before & (CLAIMED | COMPLETE) == CLAIMED);
+        Completion {
+            wake: before & WAKER != 0,
+            discard: before & DETACHED != 0,
+        }
+    }
+
+    /// Whether the outcome may be read.
+    #[inline]
+    pub(super) fn is_complete(&self) -> bool {
+        // Ordering: Acquire pairs with the Release of `complete`.
+        self.0.load(Ordering::Acquire) & COMPLETE != 0
+    }
+
+    /// Whether the handle has left a waker. Only the handle, which alone changes that, may ask.
+    #[inline]
+    pub(super) fn has_waker(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & WAKER != 0
+    }
+
+    /// Offers the waker that the handle has put into its place; `false`: the job is complete, and
+    /// the waker's place still the handle's.
+    ///
+    /// | before | after | returns |
+    /// |---|---|---|
+    /// | - | `WAKER` | `true` |
+    /// | `COMPLETE` | `COMPLETE` | `false` |
+    pub(super) fn set_waker(&self) -> bool {
+        let mut word = self.0.load(Ordering::Relaxed);
+        loop {
+            if word & COMPLETE != 0 {
+                // Ordering: Acquire pairs with the Release of `complete`: the outcome may be read.
+                fence(Ordering::Acquire);
+                return false;
+            }
+            // Ordering: Release publishes the waker to the Acquire of `complete`.
+            match self.0.compare_exchange_weak(
+                word,
+                word | WAKER,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(actual) => word = actual,
+            }
+        }
+    }
+
+    /// Takes the waker back; `false`: the job is complete, and its runner has taken the waker.
+    ///
+    /// | before | after | returns |
+    /// |---|---|---|
+    /// | `WAKER` | - | `true` |
+    /// | `WAKER COMPLETE` | `COMPLETE` | `false` |
+    pub(super) fn unset_waker(&self) -> bool {
+        // Ordering: Acquire pairs with the Release of `complete`: the outcome may be read. Release
+        // pairs with its Acquire: the handle's reads of the waker come before what follows.
+        let before = self.0.fetch_and(!WAKER, Ordering::AcqRel);
+        before & COMPLETE == 0
+    }
+
+    /// The handle goes; `true`: the job is complete, and its outcome the handle's, to drop.
+    ///
+    /// | before | after | returns |
+    /// |---|---|---|
+    /// | - | `DETACHED` | `false` |
+    /// | `COMPLETE` | `COMPLETE DETACHED` | `true` |
+    pub(super) fn detach(&self) -> bool {
+        // Ordering: Acquire pairs with the Release of `complete`: the outcome may be dropped.
+        self.0.fetch_or(DETACHED, Ordering::Acquire) & COMPLETE != 0
+    }
+
+    /// One more party holds the cell. The caller is one.
+    #[inline]
+    pub(super) fn retain(&self) {
+        // Relaxed is enough, as in `Arc::clone`: the caller's reference keeps the cell alive.
+        let before = self.0.fetch_add(REFERENCE, Ordering::Relaxed);
+        assert!(before < usize::MAX / 2, "too many handles of one task");
+    }
+
+    /// The caller no longer holds the cell; `true`: nobody does, and the memory is the caller's.
+    #[inline]
+    pub(super) fn release(&self) -> bool {
+        // Ordering: Release, paired with the Acquire below: all that the other parties did with the
+        // cell comes before its memory is given back.
+        if self.0.fetch_sub(REFERENCE, Ordering::Release) / REFERENCE != 1 {
+            return false;
+        }
+        // Ordering: Acquire pairs with the Release of the other parties' decrements.
+        fence(Ordering::Acquire);
+        true
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = self.0.load(Ordering::Relaxed);
+        f.debug_struct("State")
+            .field("claimed", &(word & CLAIMED != 0))
+            .field("complete", &(word & COMPLETE != 0))
+            .field("waker", &(word & WAKER != 0))
+            .field("detached", &(word & DETACHED != 0))
+            .field("aborted", &(word & ABORTED != 0))
+            .field("references", &(word / REFERENCE))
+            .finish()
+    }
+}

@@ -1,0 +1,174 @@
+//! Cells whose outcome waits for a handle: the waker's place in the cell, and the handle's reference.
+
+use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ptr::NonNull;
+use std::task::{Context, Poll, Waker};
+
+use super::{Abort, Destination, Done, Header, Outcome, Prefix, contain, release, take_outcome};
+use crate::sync::UnsafeCell;
+
+/// The destination of a cell with a handle: the place of the waker that waits for the outcome.
+///
+/// Who may touch it, and whether there is a waker in it, the state word says.
+pub(super) struct Join(UnsafeCell<MaybeUninit<Waker>>);
+
+// SAFETY: the place is used by one party at a time, or read by both, as the state word says.
+unsafe impl Sync for Join {}
+
+impl Join {
+    pub(super) fn new() -> Self {
+        Self(UnsafeCell::new(MaybeUninit::uninit()))
+    }
+}
+
+impl<T> Destination<T> for Join
+where
+    T: Send + 'static,
+{
+    fn deliver(done: Done<T, Self>) {
+        let completion = done.complete();
+        if completion.wake {
+            let join: &Self = done.destination();
+            // SAFETY: the waker was there when the outcome became visible, and is ours since. The
+            // handle may still compare it with another: it is read, and its place left as it is.
+            let waker = join.0.with(|place| unsafe { (*place).assume_init_read() });
+            contain(|| waker.wake());
+        }
+        if completion.discard {
+            drop(done);
+        } else {
+            done.leave();
+        }
+    }
+}
+
+/// The handle's reference to a cell that ends in a `T`. Dropping it detaches the job.
+pub(crate) struct Watch<T> {
+    header: NonNull<Header>,
+    output: PhantomData<T>,
+}
+
+// SAFETY: a `Watch` hands a `T` over, and touches the rest as the state word says.
+unsafe impl<T: Send> Send for Watch<T> {}
+// SAFETY: a shared `Watch` only looks at the state word.
+unsafe impl<T: Send> Sync for Watch<T> {}
+
+impl<T> Watch<T> {
+    /// # Safety
+    ///
+    /// The cell is live, its destination is a `Join`, its output a `T`, one of its references is
+    /// the new value's, and there is no other `Watch`.
+    pub(super) unsafe fn new(header: NonNull<Header>) -> Self {
+        Self {
+            header,
+            output: PhantomData,
+        }
+    }
+
+    /// Waits for the outcome, which `into_outcome` then gives.
+    pub(crate) fn poll_complete(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let state = &self.prefix().header.state;
+        if state.is_complete() {
+            return Poll::Ready(());
+        }
+        if state.has_waker() {
+            // SAFETY: the waker is there, and nobody writes to its place: whoever completes reads it.
+            let same = self.prefix().destination.0.with(|place| unsafe {
+                let waker = (*place).assume_init_ref();
+                waker.will_wake(cx.waker())
+            });
+            if same {
+                return Poll::Pending;
+            }
+            if !self.take_waker_back() {
+                return Poll::Ready(());
+            }
+        }
+        self.leave_waker(cx.waker().clone())
+    }
+
+    /// Puts a waker into its place, which is empty and ours, and offers it.
+    fn leave_waker(&mut self, waker: Waker) -> Poll<()> {
+        let prefix = self.prefix();
+        prefix
+            .destination
+            .0
+            // SAFETY: there is no waker, so the place is the handle's.
+            .with_mut(|place| unsafe { (*place).write(waker) });
+        if prefix.header.state.set_waker() {
+            return Poll::Pending;
+        }
+        // SAFETY: it was not offered, so it is still the handle's.
+        prefix
+            .destination
+            .0
+            .with_mut(|place| unsafe { (*place).assume_init_drop() });
+        Poll::Ready(())
+    }
+
+    /// Drops the waker that was left; `false`: the job is complete, and its runner has it.
+    fn take_waker_back(&mut self) -> bool {
+        let prefix = self.prefix();
+        if !prefix.header.state.unset_waker() {
+            return false;
+        }
+        prefix
+            .destination
+            .0
+            // SAFETY: the waker was there, and is the handle's again.
+            .with_mut(|place| unsafe { (*place).assume_init_drop() });
+        true
+    }
+
+    /// The outcome of a job that is complete.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it is not.
+    pub(crate) fn into_outcome(self) -> Outcome<T> {
+        assert!(self.is_complete(), "the job has not ended");
+        let header = ManuallyDrop::new(self).header;
+        // SAFETY: the job is complete and not detached, so the outcome is the handle's; so is the
+        // reference.
+        unsafe {
+            let outcome = take_outcome(header);
+            release(header);
+            outcome
+        }
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.prefix().header.state.is_complete()
+    }
+
+    pub(crate) fn abort_ref(&self) -> Abort {
+        self.prefix().header.state.retain();
+        Abort(self.header)
+    }
+
+    fn prefix(&self) -> &Prefix<Join> {
+        // SAFETY: this reference keeps the cell alive, whose destination is a `Join`.
+        unsafe { self.header.cast().as_ref() }
+    }
+}
+
+impl<T> Drop for Watch<T> {
+    fn drop(&mut self) {
+        // The waker keeps whoever waited alive: drop it now, not when the job ends.
+        if self.prefix().header.state.has_waker() {
+            contain(|| {
+                self.take_waker_back();
+            });
+        }
+        let complete = self.prefix().header.state.detach();
+        // SAFETY: an outcome that was there when the handle went is the handle's; so is the
+        // reference.
+        unsafe {
+            if complete {
+                contain(|| drop(take_outcome::<T>(self.header)));
+            }
+            release(self.header);
+        }
+    }
+}
