@@ -184,7 +184,7 @@ impl BlockingPool {
         R: Send + 'static,
     {
         let (task, watch) = Task::joinable(Thunk(f));
-        match self.crew().accept(task) {
+        match Crew::accept(self.crew(), task) {
             Ok(()) => Ok(JoinHandle::waiting(watch)),
             // SAFETY: of a `Thunk<F>` it was made above.
             Err(unaccepted) => Err(unsafe { take_back(unaccepted) }),
@@ -206,11 +206,9 @@ impl Spawn for BlockingPool {
             self.crew().reject();
             return Err(Work::new(task));
         }
-        self.crew()
-            .accept(task)
-            .map_err(|unaccepted| match unaccepted {
-                Unaccepted::Closed(task) | Unaccepted::NoThread(task, _) => Work::new(task),
-            })
+        Crew::accept(self.crew(), task).map_err(|unaccepted| match unaccepted {
+            Unaccepted::Closed(task) | Unaccepted::NoThread(task, _) => Work::new(task),
+        })
     }
 }
 
@@ -294,3 +292,6 @@ where
         Unaccepted::NoThread(task, why) => TrySpawnError::NoThread(closure(task), why),
     }
 }
+
+#[cfg(all(test, throng_loom))]
+mod loom_tests;

@@ -187,3 +187,6 @@ impl<T, K> fmt::Debug for CompletionStream<T, K> {
             .fmt_fields(&mut f.debug_struct("CompletionStream"))
     }
 }
+
+#[cfg(all(test, throng_loom))]
+mod loom_tests;

@@ -403,3 +403,8 @@ fn decode(head: *mut Link) -> Seen {
         tags: Tags(head.addr() & Tags::MASK),
     }
 }
+
+#[cfg(all(test, throng_loom))]
+mod loom_tests;
+#[cfg(all(test, not(any(throng_loom, throng_shuttle))))]
+mod tests;

@@ -16,3 +16,6 @@ pub use self::slot::Slot;
 pub(crate) use self::slot::{Entry, Finished, Outlet};
 pub(crate) use self::spawn::sealed;
 pub use self::spawn::{Spawn, Work};
+
+#[cfg(all(test, throng_loom))]
+mod loom_tests;

@@ -48,8 +48,11 @@ impl Room {
     /// | `limit` | unchanged | `Full` |
     /// | `CLOSED` | unchanged | `Closed` |
     pub(crate) fn try_enter(&self) -> Result<(), NoRoom> {
-        // Ordering: SeqCst, see `enter`.
-        let mut state = self.state.load(Ordering::SeqCst);
+        self.enter_from(self.state.load(Ordering::Relaxed))
+    }
+
+    /// Takes a place, after `state` was seen.
+    fn enter_from(&self, mut state: usize) -> Result<(), NoRoom> {
         loop {
             if state & CLOSED != 0 {
                 return Err(NoRoom::Closed);
@@ -85,9 +88,11 @@ impl Room {
         loop {
             let mut notified = std::pin::pin!(self.notify.notified());
             notified.as_mut().enable();
-            // We are counted as waiting, and look again after that; who leaves counts down, and
-            // looks for who waits after that. One of the two sees the other.
-            match self.try_enter() {
+            // Counted as waiting, look again, by a read-modify-write that changes nothing. Who leaves
+            // changes the same word, before or after. Before: we see the place. After: it sees that
+            // we wait.
+            // Ordering: Release pairs with the Acquire in `leave`, for the count of those who wait.
+            match self.enter_from(self.state.fetch_or(0, Ordering::AcqRel)) {
                 Err(NoRoom::Full) => notified.await,
                 other => return other,
             }
@@ -96,10 +101,10 @@ impl Room {
 
     /// Gives a place back; `true`: the room is closed, and was left by the last.
     pub(crate) fn leave(&self) -> bool {
-        // Ordering: SeqCst, see `enter`; it includes the Release that `try_enter` acquires.
-        let before = self.state.fetch_sub(ONE, Ordering::SeqCst);
-        // Ordering: SeqCst, see `enter`.
-        if self.waiting.load(Ordering::SeqCst) != 0 {
+        // Ordering: Release pairs with the Acquire in `enter_from`, Acquire with the Release in
+        // `enter`.
+        let before = self.state.fetch_sub(ONE, Ordering::AcqRel);
+        if self.waiting.load(Ordering::Relaxed) != 0 {
             self.notify.notify_one();
         }
         before == ONE | CLOSED
@@ -107,20 +112,20 @@ impl Room {
 
     /// Lets nobody in any more, and tells those who wait. `true`: it was open.
     pub(crate) fn close(&self) -> bool {
-        // Ordering: SeqCst, as in `leave`: a waiter sees it, or is seen.
-        let before = self.state.fetch_or(CLOSED, Ordering::SeqCst);
+        // Ordering: Release publishes what was done before to who finds the room closed.
+        let before = self.state.fetch_or(CLOSED, Ordering::Release);
         self.notify.notify_waiters();
         before & CLOSED == 0
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        // Ordering: Acquire pairs with the SeqCst of `close`.
+        // Ordering: Acquire pairs with the Release of `close`.
         self.state.load(Ordering::Acquire) & CLOSED != 0
     }
 
     /// Whether the room is closed, and nobody in it.
     pub(crate) fn is_over(&self) -> bool {
-        // Ordering: Acquire pairs with the SeqCst of `leave` and `close`.
+        // Ordering: Acquire pairs with the Release of `leave` and `close`.
         self.state.load(Ordering::Acquire) == CLOSED
     }
 
@@ -134,8 +139,7 @@ struct Waiting<'a>(&'a Room);
 
 impl<'a> Waiting<'a> {
     fn new(room: &'a Room) -> Self {
-        // Ordering: SeqCst, see `enter`.
-        room.waiting.fetch_add(1, Ordering::SeqCst);
+        room.waiting.fetch_add(1, Ordering::Relaxed);
         Self(room)
     }
 }
@@ -145,3 +149,6 @@ impl Drop for Waiting<'_> {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(all(test, throng_loom))]
+mod loom_tests;

@@ -387,3 +387,6 @@ fn not_run<F>(job: F, seen: Seen) -> TryRunError<F> {
         TryRunError::Busy(job)
     }
 }
+
+#[cfg(all(test, throng_loom))]
+mod loom_tests;

@@ -142,3 +142,29 @@ impl<T> UnsafeCell<T> {
 
 #[cfg(all(test, throng_loom))]
 pub(crate) use loom::cell::UnsafeCell;
+
+/// A plain number, for models: loom reports accesses that no synchronisation orders.
+#[cfg(all(test, throng_loom))]
+#[derive(Debug)]
+pub(crate) struct Plain(UnsafeCell<u32>);
+
+// SAFETY: that this does not race is what the models check; loom panics if it does.
+#[cfg(all(test, throng_loom))]
+unsafe impl Sync for Plain {}
+
+#[cfg(all(test, throng_loom))]
+impl Plain {
+    pub(crate) fn new(number: u32) -> Self {
+        Self(UnsafeCell::new(number))
+    }
+
+    pub(crate) fn get(&self) -> u32 {
+        // SAFETY: as above.
+        self.0.with(|number| unsafe { *number })
+    }
+
+    pub(crate) fn add(&self, n: u32) {
+        // SAFETY: as above.
+        self.0.with_mut(|number| unsafe { *number += n });
+    }
+}

@@ -605,3 +605,8 @@ unsafe fn release(header: NonNull<Header>) {
         }
     }
 }
+
+#[cfg(all(test, throng_loom))]
+mod loom_tests;
+#[cfg(all(test, not(any(throng_loom, throng_shuttle))))]
+mod tests;

@@ -11,6 +11,7 @@ mod preload;
 mod report;
 mod runner;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -124,48 +125,61 @@ fn plan(cli: &Cli) -> Result<Plan, String> {
     })
 }
 
+/// Runs what is selected of an area.
 fn run_area(cli: &Cli, plan: &mut Plan, area: &Area) -> Result<Vec<Row>, String> {
     let selected = plan.select(area);
     if selected.is_empty() {
         return Ok(Vec::new());
     }
+    introduce(cli, area);
     let prepared = area.prepare.map(|prepare| prepare(&plan.rules)).transpose();
     let prepared = prepared.map_err(|error| format!("cannot prepare {}: {error}", area.name))?;
     plan.rules.dir = prepared.as_ref().map(|dir| dir.path().to_owned());
-    introduce(cli, area);
-    let bar = bar(selected
+    let children = selected
         .iter()
-        .map(|(workload, peers)| plan.children(workload, peers.len()))
-        .sum());
+        .map(|(workload, peers)| plan.children(workload, peers.len()));
+    let bar = bar(children.sum());
     let mut rows = Vec::new();
     for (workload, peers) in &selected {
         let measured = plan.run(area, workload, peers, &bar);
-        bar.suspend(|| show(cli, &measured));
+        bar.suspend(|| {
+            if cli.json {
+                lines(&measured)
+            } else {
+                say(&report::table(&measured))
+            }
+        });
         rows.extend(measured);
     }
     bar.finish_and_clear();
     if !cli.json {
-        println!();
-        rows.iter().for_each(|row| println!("{}", row.json()));
+        lines(&rows);
     }
     Ok(rows)
 }
 
 /// Says what is measured, and with which configuration of ours.
 fn introduce(cli: &Cli, area: &Area) {
-    let text = format!("# {}: {}\n# throng: {}", area.name, area.about, area.config);
+    let text = format!(
+        "# {}: {}\n# throng: {}\n",
+        area.name, area.about, area.config
+    );
     if cli.json {
-        eprintln!("{text}")
+        eprint!("{text}")
     } else {
-        println!("{text}")
+        say(&text)
     }
 }
 
-fn show(cli: &Cli, rows: &[Row]) {
-    if cli.json {
-        rows.iter().for_each(|row| println!("{}", row.json()));
-    } else {
-        print!("{}", report::table(rows));
+/// Prints rows as JSON.
+fn lines(rows: &[Row]) {
+    rows.iter().for_each(|row| say(&row.json()));
+}
+
+/// Prints a line. Whoever closes our output wants no more of it.
+fn say(text: &str) {
+    if writeln!(std::io::stdout(), "{text}").is_err() {
+        std::process::exit(1);
     }
 }
 

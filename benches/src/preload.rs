@@ -1,5 +1,6 @@
 //! Allocators that children can be made to use instead of the system's.
 
+use std::env;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,12 +21,11 @@ impl Allocator {
     ///
     /// What to install if there is none.
     pub(crate) fn find(self) -> Result<PathBuf, String> {
-        let roots = ["/usr/local/lib", "/usr/lib", "/usr/lib64", "/lib"];
-        let found = roots
-            .iter()
-            .flat_map(|root| libraries(Path::new(root), self.stem()))
-            .min();
-        found.ok_or_else(|| {
+        let named = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+        let usual = ["/usr/local/lib", "/usr/lib", "/usr/lib64", "/lib"].map(PathBuf::from);
+        let roots = env::split_paths(&named).chain(usual);
+        let mut found = roots.flat_map(|root| libraries(&root, self.stem()));
+        found.next().ok_or_else(|| {
             format!(
                 "no {}.* on this machine; on Debian: apt-get install {}",
                 self.stem(),
@@ -87,5 +87,6 @@ fn libraries(root: &Path, stem: &str) -> Vec<PathBuf> {
             .is_some_and(|name| name.to_string_lossy().starts_with(stem))
     };
     files.retain(is_library);
+    files.sort();
     files
 }

@@ -149,7 +149,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
     let mut lines = vec![heading.map(str::to_owned).to_vec()];
     lines.extend(rows.iter().map(|row| row.cells(ours)));
     let mut text = format!(
-        "\n{}/{} ({} is better)\n",
+        "{}/{} ({} is better)\n",
         first.area, first.workload, first.better
     );
     text.push_str(&aligned(&lines));

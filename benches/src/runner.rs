@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
@@ -19,8 +18,8 @@ use crate::measure::{Rules, Sample};
 use crate::preload::Allocator;
 use crate::report::Row;
 
-/// A child that takes longer than this is killed.
-const LIMIT: Duration = Duration::from_secs(120);
+/// A child that takes so many times longer than its measured work should is killed.
+const PATIENCE: u32 = 240;
 
 /// What to run.
 pub(crate) struct Plan {
@@ -172,32 +171,37 @@ pub(crate) fn obey(order: &str) -> Result<(), String> {
 }
 
 fn run_child(order: &Order, library: Option<&Path>) -> Result<Sample, String> {
-    let own = env::current_exe().map_err(|error| format!("where is this program? {error}"))?;
-    let mut command = Command::new(own);
-    command
-        .arg("child")
-        .arg(serde_json::to_string(order).map_err(|error| error.to_string())?);
-    if let Some(library) = library {
-        command.env("LD_PRELOAD", library);
+    let mut child = command(order, library)?
+        .spawn()
+        .map_err(|error| format!("cannot start a child: {error}"))?;
+    let (output, complaints) = (drain(child.stdout.take()), drain(child.stderr.take()));
+    let limit = order.rules.target * PATIENCE;
+    let in_time = output.recv_timeout(limit);
+    let status = end(&mut child, in_time.is_err())?;
+    let complaints = || last_lines(&complaints.recv().unwrap_or_default());
+    match in_time {
+        Err(_) => Err(format!("killed after {} s", limit.as_secs())),
+        Ok(_) if !status.success() => Err(format!("{status}: {}", complaints())),
+        Ok(json) => serde_json::from_str(&json).map_err(|error| format!("not a result: {error}")),
     }
+}
+
+/// This program again, with an order.
+fn command(order: &Order, library: Option<&Path>) -> Result<Command, String> {
+    let own = env::current_exe().map_err(|error| format!("where is this program? {error}"))?;
+    let order = serde_json::to_string(order).map_err(|error| error.to_string())?;
+    let mut command = Command::new(own);
+    command.arg("child").arg(order);
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .map_err(|error| format!("cannot start a child: {error}"))?;
-    let (output, complaints) = (drain(child.stdout.take()), drain(child.stderr.take()));
-    let in_time = output.recv_timeout(LIMIT);
-    let status = end(&mut child, in_time.is_err())?;
-    match in_time {
-        Err(_) => Err(format!("killed after {} s", LIMIT.as_secs())),
-        Ok(_) if !status.success() => Err(format!(
-            "{status}: {}",
-            last_lines(&complaints.recv().unwrap_or_default())
-        )),
-        Ok(json) => serde_json::from_str(&json).map_err(|error| format!("not a result: {error}")),
+    // The last lines of a panic are shown: they should be the ones that say what happened.
+    command.env("RUST_BACKTRACE", "0");
+    if let Some(library) = library {
+        command.env("LD_PRELOAD", library);
     }
+    Ok(command)
 }
 
 /// Waits for a child, which gets no more time if it is late.
@@ -229,17 +233,16 @@ fn drain(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
 
 /// What a child said last, on one line.
 fn last_lines(complaints: &str) -> String {
-    let lines: Vec<&str> = complaints
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect();
+    let lines = complaints.lines().map(str::trim);
+    let telling = |line: &&str| !line.is_empty() && !line.starts_with("note: run with");
+    let lines: Vec<&str> = lines.filter(telling).collect();
     lines[lines.len().saturating_sub(4)..].join(" | ")
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::time::Duration;
 
     use super::*;
 

@@ -75,17 +75,17 @@ impl Crew {
 
     /// Takes a task that has a place in the room, and sees to it that a thread will run it. An
     /// unaccepted task has lost its place.
-    pub(super) fn accept(self: &Arc<Self>, task: Task) -> Result<(), Unaccepted> {
-        let mut roster = self.roster();
-        if roster.must_grow(&self.options) {
-            roster = match self.grow(roster) {
+    pub(super) fn accept(this: &Arc<Self>, task: Task) -> Result<(), Unaccepted> {
+        let mut roster = this.roster();
+        if roster.must_grow(&this.options) {
+            roster = match Self::grow(this, roster) {
                 Ok(roster) => roster,
-                Err(why) => return Err(self.turn_away(Unaccepted::NoThread(task, why))),
+                Err(why) => return Err(this.turn_away(Unaccepted::NoThread(task, why))),
             };
         }
         if roster.closed {
             drop(roster);
-            return Err(self.turn_away(Unaccepted::Closed(task)));
+            return Err(this.turn_away(Unaccepted::Closed(task)));
         }
         roster.push(task);
         let woken = roster.wake_one();
@@ -96,15 +96,15 @@ impl Crew {
 
     /// Creates a thread. The lock is given up meanwhile: creating one takes long.
     fn grow<'a>(
-        self: &'a Arc<Self>,
+        this: &'a Arc<Self>,
         mut roster: MutexGuard<'a, Roster>,
     ) -> io::Result<MutexGuard<'a, Roster>> {
         let number = roster.created;
         roster.created += 1;
         roster.starting += 1;
         drop(roster);
-        let started = worker::start(self, number);
-        let mut roster = self.roster();
+        let started = worker::start(this, number);
+        let mut roster = this.roster();
         let Err(why) = started else {
             return Ok(roster);
         };
@@ -114,7 +114,7 @@ impl Crew {
         if roster.is_staffed() {
             return Ok(roster);
         }
-        self.strand(roster, &why);
+        this.strand(roster, &why);
         Err(why)
     }
 

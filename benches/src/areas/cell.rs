@@ -3,7 +3,8 @@
 
 use std::sync::mpsc;
 
-use throng::{CompletionStream, SerialExecutor, Slot, Submitter};
+use throng::completion::Submitter;
+use throng::{CompletionStream, SerialExecutor, Slot};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{Area, Pace, Peer, Unit, Workload};

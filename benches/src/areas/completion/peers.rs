@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use futures::task::AtomicWaker;
-use throng::{CompletionStream, Submitter};
+use throng::CompletionStream;
+use throng::completion::Submitter;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::task::JoinQueue;
@@ -25,7 +26,7 @@ pub(super) fn all<W: Work>(work: W) -> Vec<Peer> {
         peer::<FuturesUnordered<JoinHandle<u64>>, W>("futures-unordered", work),
         peer::<Buffered, W>("futures-buffered", work),
         peer::<Channel, W>("mpsc", work),
-        peer::<Floor, W>("floor", work),
+        peer::<Detached, W>("detached", work),
     ]
 }
 
@@ -202,8 +203,9 @@ impl Collector for Channel {
 }
 
 /// Detached tasks that add their results to a sum, and a reader that is woken once for half of what is in flight:
-/// as cheap as it gets as long as each job is a Tokio task.
-struct Floor {
+/// no bookkeeping at all. It is not the cheapest everywhere: a task that nobody awaits is freed by the worker that ran
+/// it, and not by the one that allocated it.
+struct Detached {
     shared: Arc<Tally>,
     submitted: u64,
     read: u64,
@@ -219,7 +221,7 @@ struct Tally {
     reader: AtomicWaker,
 }
 
-impl Collector for Floor {
+impl Collector for Detached {
     const NOTE: Option<&str> = Some("adds up and counts, but hands out no single result");
 
     fn new(_in_flight: usize) -> Self {

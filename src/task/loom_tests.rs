@@ -1,0 +1,249 @@
+//! Models of the cell: each pair of parties that can meet in it.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll, Waker};
+
+use loom::future::block_on;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+
+use super::{Call, Destination, Done, Fault, Kind, Outcome, Polled, Promise, Ran, Task, Watch};
+use crate::sync::Plain;
+
+/// A job on nothing. Loom reports the captured `Arc` if the closure is never dropped, and the cell
+/// in it if the output was not published.
+fn job() -> (Task, Watch<Arc<Plain>>, Arc<()>) {
+    let captured = Arc::new(());
+    let witness = captured.clone();
+    let (task, watch) = Task::joinable(Call(move |(): &mut ()| {
+        drop(captured);
+        let output = Arc::new(Plain::new(0));
+        output.add(7);
+        output
+    }));
+    (task, watch, witness)
+}
+
+async fn join<T>(mut watch: Watch<T>) -> Outcome<T> {
+    poll_fn(|cx| watch.poll_complete(cx)).await;
+    watch.into_outcome()
+}
+
+fn is_cancelled<T>(outcome: &Outcome<T>) -> bool {
+    matches!(outcome, Err(fault) if matches!(fault.kind(), Kind::Cancelled))
+}
+
+#[test]
+fn loom_run_against_await() {
+    loom::model(|| {
+        let (task, watch, captured) = job();
+        let runner = thread::spawn(move || task.run(&mut ()));
+        let output = block_on(join(watch)).unwrap();
+        assert_eq!(output.get(), 7);
+        assert_eq!(runner.join().unwrap(), Ran::Returned);
+        assert_eq!(Arc::strong_count(&captured), 1);
+    });
+}
+
+/// A second poll with another waker: the first one may be taken, or be taken back, or be read.
+#[test]
+fn loom_run_against_a_change_of_wakers() {
+    loom::model(|| {
+        let (task, mut watch, _) = job();
+        let runner = thread::spawn(move || task.run(&mut ()));
+        let mut other = Context::from_waker(Waker::noop());
+        let _ = watch.poll_complete(&mut other);
+        let output = block_on(async {
+            poll_fn(|cx| watch.poll_complete(cx)).await;
+            watch.into_outcome()
+        });
+        assert_eq!(output.unwrap().get(), 7);
+        runner.join().unwrap();
+    });
+}
+
+/// The same waker twice: the second poll compares while the runner may take it.
+#[test]
+fn loom_run_against_the_same_waker_twice() {
+    loom::model(|| {
+        let (task, mut watch, _) = job();
+        let runner = thread::spawn(move || task.run(&mut ()));
+        let polls = AtomicUsize::new(0);
+        block_on(poll_fn(|cx| {
+            polls.fetch_add(1, Ordering::Relaxed);
+            let _ = watch.poll_complete(cx);
+            watch.poll_complete(cx)
+        }));
+        assert_eq!(watch.into_outcome().unwrap().get(), 7);
+        runner.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_run_against_detach() {
+    loom::model(|| {
+        let (task, watch, captured) = job();
+        let runner = thread::spawn(move || task.run(&mut ()));
+        drop(watch);
+        runner.join().unwrap();
+        assert_eq!(Arc::strong_count(&captured), 1);
+    });
+}
+
+/// The handle goes after it has left a waker.
+#[test]
+fn loom_run_against_detach_after_a_poll() {
+    loom::model(|| {
+        let (task, mut watch, _) = job();
+        let runner = thread::spawn(move || task.run(&mut ()));
+        let _ = watch.poll_complete(&mut Context::from_waker(Waker::noop()));
+        drop(watch);
+        runner.join().unwrap();
+    });
+}
+
+/// Exactly one of the two gets the closure, and the captures are gone when both have returned.
+#[test]
+fn loom_run_against_abort() {
+    loom::model(|| {
+        let (task, watch, captured) = job();
+        let abort = watch.abort_ref();
+        let runner = thread::spawn(move || task.run(&mut ()));
+        abort.abort();
+        let ran = runner.join().unwrap();
+        assert_eq!(Arc::strong_count(&captured), 1);
+        assert!(watch.is_complete());
+        let outcome = watch.into_outcome();
+        match ran {
+            Ran::Returned => assert_eq!(outcome.unwrap().get(), 7),
+            Ran::Cancelled => assert!(is_cancelled(&outcome)),
+            Ran::Panicked => unreachable!(),
+        }
+    });
+}
+
+#[test]
+fn loom_abort_against_abort_and_await() {
+    loom::model(|| {
+        let (task, watch, captured) = job();
+        let (one, two) = (watch.abort_ref(), watch.abort_ref());
+        let thread = thread::spawn(move || one.abort());
+        two.abort();
+        thread.join().unwrap();
+        assert_eq!(Arc::strong_count(&captured), 1);
+        assert!(is_cancelled(&watch.into_outcome()));
+        assert_eq!(task.run(&mut ()), Ran::Cancelled);
+    });
+}
+
+#[test]
+fn loom_abort_against_await() {
+    loom::model(|| {
+        let (task, watch, _) = job();
+        let abort = watch.abort_ref();
+        let aborter = thread::spawn(move || abort.abort());
+        assert!(is_cancelled(&block_on(join(watch))));
+        aborter.join().unwrap();
+        drop(task);
+    });
+}
+
+/// A task that is dropped tells whoever waits.
+#[test]
+fn loom_drop_against_await() {
+    loom::model(|| {
+        let (task, watch, captured) = job();
+        let dropper = thread::spawn(move || drop(task));
+        assert!(is_cancelled(&block_on(join(watch))));
+        dropper.join().unwrap();
+        assert_eq!(Arc::strong_count(&captured), 1);
+    });
+}
+
+/// The last of three references frees the cell, whichever it is, and does so once.
+#[test]
+fn loom_release_against_release() {
+    loom::model(|| {
+        let (task, watch, captured) = job();
+        let abort = watch.abort_ref();
+        let one = thread::spawn(move || drop(abort));
+        let two = thread::spawn(move || drop(watch));
+        task.run(&mut ());
+        one.join().unwrap();
+        two.join().unwrap();
+        assert_eq!(Arc::strong_count(&captured), 1);
+    });
+}
+
+/// A job that waits is woken by an abort, whether it has left its waker yet or not.
+#[test]
+fn loom_a_waiting_future_against_abort() {
+    loom::model(|| {
+        let captured = Arc::new(());
+        let witness = captured.clone();
+        let (task, watch) = Task::<()>::joinable(Polled(poll_fn(move |_| {
+            let _captured = &captured;
+            Poll::<()>::Pending
+        })));
+        let abort = watch.abort_ref();
+        let aborter = thread::spawn(move || abort.abort());
+        block_on(crate::join::Work::new(task));
+        aborter.join().unwrap();
+        assert_eq!(Arc::strong_count(&witness), 1);
+        assert!(is_cancelled(&watch.into_outcome()));
+    });
+}
+
+/// What was done before an abort is seen by the job that is told.
+#[test]
+fn loom_an_abort_publishes() {
+    loom::model(|| {
+        let before = Arc::new(Plain::new(0));
+        let promise = Promise::<(), Nowhere>::new(Nowhere);
+        let abort = promise.abort_ref();
+        let aborter = {
+            let before = before.clone();
+            thread::spawn(move || {
+                before.add(1);
+                abort.abort();
+            })
+        };
+        if promise.is_aborted() {
+            assert_eq!(before.get(), 1);
+        }
+        aborter.join().unwrap();
+    });
+}
+
+struct Nowhere;
+
+impl<T: Send + 'static> Destination<T> for Nowhere {
+    fn deliver(done: Done<T, Self>) {
+        done.complete();
+    }
+}
+
+/// A promise that is dropped is completed, once, also while it is told that nobody wants it.
+#[test]
+fn loom_promise_against_abort() {
+    loom::model(|| {
+        let promise = Promise::<Arc<()>, Nowhere>::new(Nowhere);
+        let abort = promise.abort_ref();
+        let completer = thread::spawn(move || promise.complete(Ok(Arc::new(()))));
+        abort.abort();
+        completer.join().unwrap();
+        assert!(abort.is_complete());
+    });
+}
+
+#[test]
+fn loom_fail_against_await() {
+    loom::model(|| {
+        let (task, watch, _) = job();
+        let failer = thread::spawn(move || task.fail(Fault::poisoned()));
+        let fault = block_on(join(watch)).unwrap_err();
+        assert!(matches!(fault.kind(), Kind::Poisoned));
+        failer.join().unwrap();
+    });
+}
