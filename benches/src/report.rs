@@ -240,7 +240,9 @@ mod tests {
     #[test]
     fn a_row_in_json_has_its_figures_and_none_that_do_not_apply() {
         let mut row = row();
-        [4.0, 2.0, 9.0].map(|value| row.add(sample(value)));
+        for value in [4.0, 2.0, 9.0] {
+            row.add(sample(value));
+        }
         row.add(Sample {
             allocs_per_task: Some(1.5),
             ..Sample::default()

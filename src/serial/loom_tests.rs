@@ -1,1 +1,257 @@
+//! Models of the executor: who owns it, what is queued, and how it ends.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use loom::future::block_on;
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+use super::{IntoInnerError, OnPanic, SerialExecutor};
+use crate::join::{Spawn, Work, sealed};
+use crate::sync::Plain;
+
+/// Runs each drain on a thread of its own.
+struct OnThread;
+
+impl sealed::Sealed for OnThread {}
+impl Spawn for OnThread {
+    fn spawn(&self, work: Work) -> Result<(), Work> {
+        thread::spawn(move || work.run());
+        Ok(())
+    }
+}
+
+/// Drops each drain, as a runtime does that has been shut down.
+struct Gone;
+
+impl sealed::Sealed for Gone {}
+impl Spawn for Gone {
+    fn spawn(&self, work: Work) -> Result<(), Work> {
+        drop(work);
+        Ok(())
+    }
+}
+
+fn add(executor: &SerialExecutor<Plain>) -> crate::JoinHandle<()> {
+    executor.submit(|number| number.add(1))
+}
+
+#[test]
+fn loom_three_submitters() {
+    loom::model(|| {
+        let executor = SerialExecutor::new(Plain::new(0));
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let executor = executor.clone();
+                thread::spawn(move || add(&executor))
+            })
+            .collect();
+        let mut handles = vec![add(&executor)];
+        handles.extend(threads.into_iter().map(|thread| thread.join().unwrap()));
+        for handle in handles {
+            handle.blocking_join().unwrap();
+        }
+        assert_eq!(executor.try_run(|number| number.get()).unwrap(), 3);
+    });
+}
+
+/// The owner hands over at once, and submitters meet the drain on another thread.
+#[test]
+fn loom_hand_over() {
+    loom::model(|| {
+        let executor = SerialExecutor::builder()
+            .capture_jobs(0)
+            .drain_on(OnThread)
+            .build(Plain::new(0));
+        let other = {
+            let executor = executor.clone();
+            thread::spawn(move || add(&executor).blocking_join().unwrap())
+        };
+        add(&executor).blocking_join().unwrap();
+        other.join().unwrap();
+        let state = block_on(executor.into_inner()).ok().unwrap();
+        assert_eq!(state.get(), 2);
+    });
+}
+
+#[test]
+fn loom_post_against_submit() {
+    loom::model(|| {
+        let executor = SerialExecutor::builder()
+            .drain_on(OnThread)
+            .build(Plain::new(0));
+        let posted = {
+            let executor = executor.clone();
+            thread::spawn(move || executor.post(|number| number.add(1)).blocking_join())
+        };
+        add(&executor).blocking_join().unwrap();
+        posted.join().unwrap().unwrap();
+        assert_eq!(block_on(executor.into_inner()).ok().unwrap().get(), 2);
+    });
+}
+
+/// What was accepted has run when the state is given out; what was not is told so.
+#[test]
+fn loom_submit_against_into_inner() {
+    loom::model(|| {
+        let executor = SerialExecutor::new(Plain::new(0));
+        let other = {
+            let executor = executor.clone();
+            thread::spawn(move || {
+                let accepted = add(&executor).blocking_join();
+                assert!(
+                    accepted
+                        .as_ref()
+                        .err()
+                        .is_none_or(crate::JoinError::is_closed)
+                );
+                u32::from(accepted.is_ok())
+            })
+        };
+        let state = block_on(executor.into_inner()).ok().unwrap();
+        assert_eq!(state.get(), other.join().unwrap());
+    });
+}
+
+#[test]
+fn loom_into_inner_against_into_inner() {
+    loom::model(|| {
+        let executor = SerialExecutor::new(Arc::new(()));
+        let other = {
+            let executor = executor.clone();
+            thread::spawn(move || block_on(executor.into_inner()).is_ok())
+        };
+        let here = match block_on(executor.into_inner()) {
+            Ok(_) => true,
+            Err(IntoInnerError::Taken) => false,
+            Err(IntoInnerError::Poisoned(_)) => unreachable!(),
+        };
+        assert_ne!(here, other.join().unwrap());
+    });
+}
+
+/// Every handle ends, and whoever is told of the panic finds the state poisoned.
+#[test]
+fn loom_panic_against_submit() {
+    loom::model(|| {
+        let executor = SerialExecutor::builder()
+            .on_panic(OnPanic::Poison)
+            .build(Plain::new(0));
+        let other = {
+            let executor = executor.clone();
+            thread::spawn(move || add(&executor).blocking_join())
+        };
+        let panicked = executor.submit(|_| std::panic::resume_unwind(Box::new(())));
+        let error = panicked.blocking_join().map(|()| ()).unwrap_err();
+        assert!(error.is_panic() && executor.is_poisoned());
+        if let Err(error) = other.join().unwrap() {
+            assert!(error.is_poisoned());
+        }
+        assert!(executor.clear_poison());
+        add(&executor).blocking_join().unwrap();
+    });
+}
+
+#[test]
+fn loom_try_run_against_submit() {
+    loom::model(|| {
+        let executor = SerialExecutor::new(Plain::new(0));
+        let other = {
+            let executor = executor.clone();
+            thread::spawn(move || add(&executor).blocking_join().unwrap())
+        };
+        let ran = executor.try_run(|number| number.add(1)).is_ok();
+        other.join().unwrap();
+        let total = executor.try_run(|number| number.get()).unwrap();
+        assert_eq!(total, 1 + u32::from(ran));
+    });
+}
+
+/// A drain that is dropped cancels what is queued, releases, and loses nobody who comes meanwhile.
+#[test]
+fn loom_a_dropped_drain_against_submit() {
+    loom::model(|| {
+        let executor = SerialExecutor::builder()
+            .capture_jobs(0)
+            .drain_on(Gone)
+            .build(Plain::new(0));
+        let other = {
+            let executor = executor.clone();
+            thread::spawn(move || add(&executor).blocking_join())
+        };
+        let here = add(&executor).blocking_join();
+        let ran = [here, other.join().unwrap()]
+            .iter()
+            .filter(|ran| ran.is_ok())
+            .count();
+        assert_eq!(
+            executor.try_run(|number| number.get()).unwrap() as usize,
+            ran
+        );
+    });
+}
+
+/// The last handle goes while another thread drains: what is queued runs, and the state is dropped
+/// once, after it.
+#[test]
+fn loom_the_last_handle_goes() {
+    loom::model(|| {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        struct State(Arc<Mutex<Vec<&'static str>>>);
+        impl Drop for State {
+            fn drop(&mut self) {
+                self.0.lock().unwrap().push("dropped");
+            }
+        }
+        let executor = SerialExecutor::new(State(order.clone()));
+        let other = {
+            let executor = executor.clone();
+            thread::spawn(move || {
+                drop(executor.submit(|state| state.0.lock().unwrap().push("ran")))
+            })
+        };
+        drop(executor.submit(|state| state.0.lock().unwrap().push("ran")));
+        drop(executor);
+        other.join().unwrap();
+        assert_eq!(*order.lock().unwrap(), ["ran", "ran", "dropped"]);
+    });
+}
+
+/// An abort meets the drain at a queued job.
+#[test]
+fn loom_abort_of_a_queued_job() {
+    loom::model(|| {
+        let executor = SerialExecutor::new(Plain::new(0));
+        let other = {
+            let executor = executor.clone();
+            thread::spawn(move || {
+                let handle = add(&executor);
+                handle.abort();
+                handle.blocking_join().is_ok()
+            })
+        };
+        add(&executor).blocking_join().unwrap();
+        let ran = other.join().unwrap();
+        let total = executor.try_run(|number| number.get()).unwrap();
+        assert_eq!(total, 1 + u32::from(ran));
+    });
+}
+
+/// A panic in `try_run` goes on there, and poisons.
+#[test]
+fn loom_panic_in_try_run_against_submit() {
+    loom::model(|| {
+        let executor = SerialExecutor::new(Plain::new(0));
+        let other = {
+            let executor = executor.clone();
+            thread::spawn(move || drop(add(&executor).blocking_join()))
+        };
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            executor
+                .try_run(|_| std::panic::resume_unwind(Box::new(())))
+                .map(|()| ())
+        }));
+        assert_eq!(ran.is_err(), executor.is_poisoned());
+        other.join().unwrap();
+    });
+}
