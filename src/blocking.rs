@@ -295,3 +295,5 @@ where
 
 #[cfg(all(test, throng_loom))]
 mod loom_tests;
+#[cfg(all(test, throng_shuttle))]
+mod shuttle_tests;

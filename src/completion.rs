@@ -190,3 +190,5 @@ impl<T, K> fmt::Debug for CompletionStream<T, K> {
 
 #[cfg(all(test, throng_loom))]
 mod loom_tests;
+#[cfg(all(test, throng_shuttle))]
+mod shuttle_tests;

@@ -390,3 +390,5 @@ fn not_run<F>(job: F, seen: Seen) -> TryRunError<F> {
 
 #[cfg(all(test, throng_loom))]
 mod loom_tests;
+#[cfg(all(test, throng_shuttle))]
+mod shuttle_tests;

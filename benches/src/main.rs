@@ -188,16 +188,15 @@ fn bar(children: usize) -> ProgressBar {
     ProgressBar::new(children as u64).with_style(style.expect("the template is valid"))
 }
 
-/// The areas, for the help text.
+/// The areas and the columns, for the help text.
 fn list() -> String {
-    let lines = areas::ALL
+    let line = |name, about| format!("  {name:<12} {about}\n");
+    let areas: String = areas::ALL
         .iter()
-        .map(|area| format!("  {:<12} {}\n", area.name, area.about));
-    format!(
-        "Areas:\n{}  {:<12} every one of them",
-        lines.collect::<String>(),
-        "all"
-    )
+        .map(|area| line(area.name, area.about))
+        .collect();
+    let all = line("all", "every one of them");
+    format!("Areas:\n{areas}{all}\n{}", report::LEGEND)
 }
 
 fn area_names() -> PossibleValuesParser {

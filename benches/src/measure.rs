@@ -11,6 +11,9 @@ use crate::alloc;
 /// The length of a tick of `/proc/stat` in nanoseconds (`USER_HZ` is 100 on every Linux).
 const TICK_NS: u64 = 10_000_000;
 
+/// What the coarse clock of the machine may be wrong by, against the fine one of the process.
+const TICKS_OF_DOUBT: u64 = 2;
+
 /// The rules under which a child measures; they come from the runner.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Rules {
@@ -150,11 +153,12 @@ impl Section {
         let usage = Usage::now();
         let cpu_ns = usage.cpu_ns - self.usage.cpu_ns;
         let machine_ns = machine_busy_ns().saturating_sub(self.machine_ns);
+        let foreign_ns = machine_ns.saturating_sub(cpu_ns + TICKS_OF_DOUBT * TICK_NS);
         Cost {
             elapsed,
             cpu_ns,
             ctx_switches: usage.ctx_switches - self.usage.ctx_switches,
-            foreign_cores: machine_ns.saturating_sub(cpu_ns) as f64 / elapsed.as_nanos() as f64,
+            foreign_cores: foreign_ns as f64 / elapsed.as_nanos() as f64,
         }
     }
 }

@@ -7,6 +7,9 @@ use serde::Serialize;
 use crate::areas::{Area, Peer, Workload};
 use crate::measure::Sample;
 
+/// A repetition during which other processes kept more than this many cores busy is noisy.
+const NOISE: f64 = 0.1;
+
 /// The results of one peer in one workload; as JSON, a line with the median of each figure.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
@@ -35,6 +38,8 @@ struct Figures {
     min: f64,
     max: f64,
     repetitions: usize,
+    /// Repetitions that were too noisy to count.
+    left_out: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu_ns_per_task: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,9 +93,24 @@ impl Row {
         serde_json::to_string(self).expect("a row has nothing that JSON cannot say")
     }
 
+    /// The repetitions that count: the quiet ones, or all if too many were noisy to choose.
+    fn counted(&self) -> Vec<&Sample> {
+        let quiet = self
+            .samples
+            .iter()
+            .filter(|sample| sample.foreign_cores <= NOISE);
+        let quiet: Vec<&Sample> = quiet.collect();
+        if quiet.len() * 2 > self.samples.len() {
+            quiet
+        } else {
+            self.samples.iter().collect()
+        }
+    }
+
     fn summarise(&self) -> Option<Figures> {
-        let all = |figure: fn(&Sample) -> Option<f64>| {
-            self.samples.iter().filter_map(figure).collect::<Vec<f64>>()
+        let samples = self.counted();
+        let all = |figure: fn(&Sample) -> Option<f64>| -> Vec<f64> {
+            samples.iter().filter_map(|sample| figure(sample)).collect()
         };
         let values = all(|sample| Some(sample.value));
         Some(Figures {
@@ -98,17 +118,27 @@ impl Row {
             min: rounded(values.iter().copied().fold(f64::INFINITY, f64::min)),
             max: rounded(values.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
             repetitions: values.len(),
+            left_out: self.samples.len() - values.len(),
             cpu_ns_per_task: median(all(|sample| sample.cpu_ns_per_task)),
             ctx_switches_per_task: median(all(|sample| sample.ctx_switches_per_task)),
             allocs_per_task: self.allocs_per_task.map(rounded),
-            threads_peak: self
-                .samples
-                .iter()
-                .map(|sample| sample.threads_peak)
-                .max()?,
-            rss_peak_kb: self.samples.iter().map(|sample| sample.rss_peak_kb).max()?,
+            threads_peak: samples.iter().map(|sample| sample.threads_peak).max()?,
+            rss_peak_kb: samples.iter().map(|sample| sample.rss_peak_kb).max()?,
             foreign_cores: median(all(|sample| Some(sample.foreign_cores)))?,
         })
+    }
+
+    /// What a reader has to know about this row, a line for each.
+    fn remarks(&self) -> Vec<String> {
+        let noisy = self.figures.as_ref().map_or(0, |figures| figures.left_out);
+        let noisy = (noisy > 0).then(|| format!("{noisy} noisy repetitions left out"));
+        let failure = self
+            .error
+            .as_deref()
+            .map(|error| format!("FAILED: {error}"));
+        let remarks = [failure, self.note.map(str::to_owned), noisy];
+        let line = |remark| format!("  {}: {remark}\n", self.peer);
+        remarks.into_iter().flatten().map(line).collect()
     }
 
     /// The cells of this row, given the median of ours.
@@ -148,20 +178,19 @@ pub(crate) fn table(rows: &[Row]) -> String {
     ];
     let mut lines = vec![heading.map(str::to_owned).to_vec()];
     lines.extend(rows.iter().map(|row| row.cells(ours)));
-    let mut text = format!(
+    let heading = format!(
         "{}/{} ({} is better)\n",
         first.area, first.workload, first.better
     );
-    text.push_str(&aligned(&lines));
-    for row in rows {
-        let remark = row.error.as_deref().map(|error| format!("FAILED: {error}"));
-        if let Some(remark) = remark.or_else(|| row.note.map(str::to_owned)) {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "  {}: {remark}", row.peer);
-        }
-    }
-    text
+    let remarks = rows.iter().flat_map(Row::remarks);
+    heading + &aligned(&lines) + &remarks.collect::<String>()
 }
+
+/// What the columns of a table are.
+pub(crate) const LEGEND: &str = "\
+Columns: the median, the least and the largest value; the median over that of ours; CPU time, context
+switches and allocations per task; threads at the end, and peak memory; and how many cores other
+processes kept busy meanwhile (repetitions with more than 0.1 are left out if most had less).";
 
 /// Columns as wide as their widest cell: the first to the left, the others to the right.
 fn aligned(lines: &[Vec<String>]) -> String {
@@ -259,6 +288,36 @@ mod tests {
         assert_eq!(json["threads_peak"], 3);
         assert!(json.get("ctx_switches_per_task").is_none());
         assert!(json.get("error").is_none());
+    }
+
+    #[test]
+    fn noisy_repetitions_count_only_if_there_is_no_majority_of_quiet_ones() {
+        let mut row = row();
+        let noisy = |value| Sample {
+            foreign_cores: 1.0,
+            ..sample(value)
+        };
+        row.add(noisy(9.0));
+        assert_eq!(
+            row.figures
+                .as_ref()
+                .map(|figures| (figures.median, figures.left_out)),
+            Some((9.0, 0))
+        );
+        row.add(sample(1.0));
+        assert_eq!(
+            row.figures
+                .as_ref()
+                .map(|figures| (figures.median, figures.left_out)),
+            Some((5.0, 0))
+        );
+        row.add(sample(2.0));
+        assert_eq!(
+            row.figures
+                .as_ref()
+                .map(|figures| (figures.median, figures.left_out)),
+            Some((1.5, 1))
+        );
     }
 
     #[test]

@@ -1,25 +1,29 @@
 //! [`Terms`]: a set of words in which each has a number.
 
+use std::ops::Range;
+
 /// Numbers words from 0, in the order in which they come.
 ///
-/// All of them lie in one string, and the table has eight bytes a slot, so that a word costs no
-/// allocation of its own. The caller brings the hash: the index takes over the one that was
-/// computed where the file was read.
-#[derive(Default)]
+/// All of them lie in one string, and the table has eight bytes a slot, so that no word costs an
+/// allocation of its own. The caller brings the hash of a word: the index, which is the part that
+/// cannot be built in parallel, takes over the one that was computed where the file was read.
+///
+/// The limits are 32 bits for the bytes of all words, and one word less than that for their number.
+#[derive(Debug, Default)]
 pub struct Terms {
     text: String,
     /// Where each term ends in `text`; it starts where the one before it ends.
     ends: Vec<u32>,
-    /// A power of two of slots, less than two thirds of them in use; a word's hash says where to
-    /// look first.
+    /// A power of two of slots, at most two thirds of them in use. The hash of a term says where the
+    /// search for it begins.
     slots: Vec<Slot>,
 }
 
-/// A slot of the table: the hash of a term, and its number plus one; 0 if it is free.
-#[derive(Clone, Copy, Default)]
+/// The hash of a term, and its number plus one; 0 if the slot is free.
+#[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     hash: u32,
-    next: u32,
+    successor: u32,
 }
 
 impl Terms {
@@ -28,73 +32,79 @@ impl Terms {
         self.ends.len()
     }
 
-    /// How many bytes they have.
+    /// How many bytes they have together.
     pub fn text_len(&self) -> usize {
         self.text.len()
     }
 
-    /// The number of `term`, whose hash is `hash`, if it is there.
-    pub fn find(&self, hash: u32, term: &str) -> Option<u32> {
-        match self.slots.is_empty() {
-            true => None,
-            false => self.probe(hash, term).ok(),
-        }
+    /// The term with the number `n`.
+    pub fn get(&self, n: u32) -> &str {
+        &self.text[self.range(n)]
     }
 
-    /// The number of `term`, whose hash is `hash`; the next free one if it is new.
+    /// The number of `term`, if it is there.
+    pub fn find(&self, term: &str) -> Option<u32> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        self.probe(hash(term), term).ok()
+    }
+
+    /// The number of `term`, whose [`hash`] is `hash`: the next one if it is new.
     pub fn intern(&mut self, hash: u32, term: &str) -> u32 {
-        if self.slots.len() * 2 <= self.len() * 3 {
+        if self.len() * 3 >= self.slots.len() * 2 {
             self.grow();
         }
         self.probe(hash, term)
             .unwrap_or_else(|free| self.add(free, hash, term))
     }
 
-    /// The term with the number `n`.
-    pub fn get(&self, n: u32) -> &str {
-        let n = n as usize;
-        let start = if n == 0 { 0 } else { self.ends[n - 1] };
-        &self.text[start as usize..self.ends[n] as usize]
-    }
-
-    /// The number of the term, or the slot where it belongs.
+    /// The number of `term`, or the free slot where it belongs. There is a free slot.
     fn probe(&self, hash: u32, term: &str) -> Result<u32, usize> {
         let mask = self.slots.len() - 1;
         let mut at = hash as usize & mask;
         loop {
             let slot = self.slots[at];
-            let Some(n) = slot.next.checked_sub(1) else {
+            let Some(n) = slot.successor.checked_sub(1) else {
                 return Err(at);
             };
-            if slot.hash == hash && self.get(n) == term {
+            if slot.hash == hash && &self.text.as_bytes()[self.range(n)] == term.as_bytes() {
                 return Ok(n);
             }
             at = (at + 1) & mask;
         }
     }
 
-    fn add(&mut self, at: usize, hash: u32, term: &str) -> u32 {
+    fn add(&mut self, free: usize, hash: u32, term: &str) -> u32 {
         let n = self.ends.len() as u32;
         self.text.push_str(term);
         self.ends.push(self.text.len() as u32);
-        self.slots[at] = Slot { hash, next: n + 1 };
+        let successor = n + 1;
+        self.slots[free] = Slot { hash, successor };
         n
     }
 
     fn grow(&mut self) {
         let len = (self.slots.len() * 2).max(64);
         let old = std::mem::replace(&mut self.slots, vec![Slot::default(); len]);
-        for slot in old.into_iter().filter(|slot| slot.next != 0) {
+        for slot in old.into_iter().filter(|slot| slot.successor != 0) {
             let mut at = slot.hash as usize & (len - 1);
-            while self.slots[at].next != 0 {
+            while self.slots[at].successor != 0 {
                 at = (at + 1) & (len - 1);
             }
             self.slots[at] = slot;
         }
     }
+
+    fn range(&self, n: u32) -> Range<usize> {
+        let n = n as usize;
+        let start = n.checked_sub(1).map_or(0, |before| self.ends[before]);
+        start as usize..self.ends[n] as usize
+    }
 }
 
-/// The hash of a term.
+/// The hash of a term. It is computed for every token of every file, and a good general hash would
+/// take as long as all the rest that is done for a token.
 pub fn hash(term: &str) -> u32 {
     let (words, rest) = term.as_bytes().as_chunks::<8>();
     let mut last = [0; 8];

@@ -17,6 +17,9 @@ struct Boxed {
     alive: Arc<()>,
 }
 
+// SAFETY: a node is owned by one thread at a time.
+unsafe impl Send for Node {}
+
 // SAFETY: the link is the first field of the box, which stays where it is.
 unsafe impl Linked for Node {
     fn into_link(self) -> NonNull<Link> {

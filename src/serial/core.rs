@@ -28,7 +28,7 @@ use super::builder::{OnPanic, Options};
 use super::metrics::Counters;
 use crate::inbox::{Batch, Chain, Inbox, Seen, Tags};
 use crate::sync::{Arc, UnsafeCell};
-use crate::task::{Fault, Task};
+use crate::task::{Fault, Task, contain};
 
 pub(super) const OWNED: Tags = Tags::bit(0);
 pub(super) const CLOSED: Tags = Tags::bit(1);
@@ -71,7 +71,7 @@ impl<S> Core<S> {
     /// Refuses jobs from now on.
     pub(super) fn close(&self) {
         self.inbox.retag(CLOSED, Tags::NONE);
-        self.released.notify_waiters();
+        contain(|| self.released.notify_waiters());
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -240,10 +240,11 @@ impl<'a, S> Owner<'a, S> {
                 .exchange_empty(seen.tags, seen.tags.without(OWNED))
             {
                 Ok(()) => {
+                    // Not ours any more: a stranger's waker that panics must not end this owner.
+                    let core = self.put_down();
                     if seen.tags.has(CLOSED) {
-                        self.0.released.notify_waiters();
+                        contain(|| core.released.notify_waiters());
                     }
-                    mem::forget(self);
                     return Ok(());
                 }
                 Err(actual) => seen = actual,

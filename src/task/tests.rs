@@ -1,1 +1,367 @@
+//! The cell on one thread and on many; Miri runs them too.
 
+use std::any::Any;
+use std::future::{pending, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+
+use super::{
+    Call, Destination, Done, Fault, Kind, Outcome, Polled, Promise, Ran, Task, Thunk, Watch,
+};
+use crate::inbox::{Batch, Inbox};
+use crate::join::Work;
+
+fn poll<T>(watch: &mut Watch<T>) -> Poll<()> {
+    watch.poll_complete(&mut Context::from_waker(Waker::noop()))
+}
+
+fn kind<T>(outcome: Outcome<T>) -> Kind {
+    match outcome {
+        Ok(_) => panic!("it has an output"),
+        Err(fault) => fault.into_kind(),
+    }
+}
+
+/// Counts how often it was woken, and whether it was dropped.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+#[test]
+fn a_job_runs_on_the_state_that_it_is_lent() {
+    let (task, mut watch) = Task::<Vec<u32>>::joinable(Call(|list: &mut Vec<u32>| {
+        list.push(1);
+        list.len()
+    }));
+    assert!(poll(&mut watch).is_pending());
+    let mut list = vec![0];
+    assert_eq!(task.run(&mut list), Ran::Returned);
+    assert!(poll(&mut watch).is_ready());
+    assert_eq!(watch.into_outcome().unwrap(), 2);
+    assert_eq!(list, [0, 1]);
+}
+
+#[test]
+fn a_panic_is_the_outcome() {
+    let (task, watch) = Task::<()>::joinable(Thunk(|| panic_any(7_u32)));
+    assert_eq!(task.run(&mut ()), Ran::Panicked);
+    let Kind::Panicked(payload) = kind(watch.into_outcome()) else {
+        panic!("it panicked")
+    };
+    let payload: Box<dyn Any + Send> = payload.payload;
+    assert_eq!(payload.downcast_ref(), Some(&7_u32));
+}
+
+#[test]
+fn an_abort_drops_the_captures_at_once() {
+    let captured = Arc::new(());
+    let (task, watch) = {
+        let captured = captured.clone();
+        Task::<()>::joinable(Thunk(move || drop(captured)))
+    };
+    let abort = watch.abort_ref();
+    abort.abort();
+    assert_eq!(Arc::strong_count(&captured), 1);
+    assert!(abort.is_complete());
+    assert!(matches!(kind(watch.into_outcome()), Kind::Cancelled));
+    abort.abort();
+    assert_eq!(task.run(&mut ()), Ran::Cancelled);
+    abort.clone().abort();
+}
+
+#[test]
+fn a_dropped_or_failed_task_says_why() {
+    let (task, watch) = Task::<()>::joinable(Thunk(|| ()));
+    drop(task);
+    assert!(matches!(kind(watch.into_outcome()), Kind::Cancelled));
+    let (task, watch) = Task::<()>::joinable(Thunk(|| ()));
+    task.fail(Fault::closed());
+    assert!(matches!(kind(watch.into_outcome()), Kind::Closed));
+}
+
+#[test]
+fn a_job_can_be_taken_back() {
+    fn thunk(text: String) -> impl FnOnce() -> String + Send {
+        move || text
+    }
+    fn back<F: FnOnce() -> String + Send + 'static>(f: F) -> Option<F> {
+        let (task, watch) = Task::<()>::joinable(Thunk(f));
+        // SAFETY: of a `Thunk<F>` it was made.
+        let job = unsafe { task.take_back::<Thunk<F>>() };
+        assert!(matches!(kind(watch.into_outcome()), Kind::Cancelled));
+        job.map(|Thunk(f)| f)
+    }
+    assert_eq!(back(thunk("kept".into())).unwrap()(), "kept");
+}
+
+#[test]
+fn the_last_waker_is_woken_and_the_others_are_dropped() {
+    let (task, mut watch) = Task::<()>::joinable(Thunk(|| ()));
+    let (first, second) = (Arc::new(Wakes::default()), Arc::new(Wakes::default()));
+    for wakes in [&first, &first, &second] {
+        let waker = Waker::from(Arc::clone(wakes));
+        assert!(
+            watch
+                .poll_complete(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+    }
+    assert_eq!(Arc::strong_count(&first), 1);
+    task.run(&mut ());
+    assert_eq!(first.0.load(Ordering::SeqCst), 0);
+    assert_eq!(second.0.load(Ordering::SeqCst), 1);
+    assert_eq!(Arc::strong_count(&second), 1);
+}
+
+#[test]
+fn a_handle_that_goes_takes_its_waker_with_it() {
+    let (task, mut watch) = Task::<()>::joinable(Thunk(|| ()));
+    let wakes = Arc::new(Wakes::default());
+    let waker = Waker::from(wakes.clone());
+    assert!(
+        watch
+            .poll_complete(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    drop(waker);
+    drop(watch);
+    assert_eq!(Arc::strong_count(&wakes), 1);
+    task.run(&mut ());
+    assert_eq!(wakes.0.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn an_output_nobody_wants_is_dropped_once() {
+    let output = Arc::new(());
+    for before in [true, false] {
+        let (task, watch) = {
+            let output = output.clone();
+            Task::<()>::joinable(Thunk(move || output))
+        };
+        if before {
+            drop(watch);
+            task.run(&mut ());
+        } else {
+            task.run(&mut ());
+            drop(watch);
+        }
+        assert_eq!(Arc::strong_count(&output), 1);
+    }
+}
+
+#[test]
+fn panics_of_strangers_are_contained() {
+    // In the drop of what was captured.
+    let (task, watch) = Task::<()>::joinable({
+        let bomb = Bomb;
+        Thunk(move || std::mem::forget(bomb))
+    });
+    watch.abort_ref().abort();
+    assert!(matches!(kind(watch.into_outcome()), Kind::Cancelled));
+    drop(task);
+    // In the drop of an output that nobody wants.
+    let (task, watch) = Task::<()>::joinable(Thunk(|| Bomb));
+    drop(watch);
+    assert_eq!(task.run(&mut ()), Ran::Returned);
+    let (task, watch) = Task::<()>::joinable(Thunk(|| Bomb));
+    task.run(&mut ());
+    drop(watch);
+    // In the drop of a panic's payload.
+    let (task, watch) = Task::<()>::joinable(Thunk(|| panic_any(Bomb)));
+    task.run(&mut ());
+    drop(watch);
+    // In a waker.
+    struct Explodes;
+    impl Wake for Explodes {
+        fn wake(self: Arc<Self>) {
+            panic!("woken");
+        }
+    }
+    let (task, mut watch) = Task::<()>::joinable(Thunk(|| 7));
+    let waker = Waker::from(Arc::new(Explodes));
+    assert!(
+        watch
+            .poll_complete(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    assert_eq!(task.run(&mut ()), Ran::Returned);
+    assert_eq!(watch.into_outcome().unwrap(), 7);
+}
+
+#[test]
+fn the_payload_of_a_drop_that_panics_for_ever_is_leaked() {
+    struct Again;
+    impl Drop for Again {
+        fn drop(&mut self) {
+            panic_any(Self);
+        }
+    }
+    let (task, watch) = Task::<()>::joinable(Thunk(|| Again));
+    drop(watch);
+    // Leaks on purpose; what matters is that it returns.
+    let ran = catch_unwind(AssertUnwindSafe(|| task.run(&mut ())));
+    assert_eq!(ran.ok(), Some(Ran::Returned));
+}
+
+#[test]
+fn a_future_is_polled_in_its_place_until_it_is_ready() {
+    let (task, watch) = Task::<()>::joinable(Polled(async {
+        tokio::task::yield_now().await;
+        7
+    }));
+    assert_eq!(Work::new(task).run_to_end(), Ran::Returned);
+    assert_eq!(watch.into_outcome().unwrap(), 7);
+}
+
+#[test]
+fn a_future_that_panics_is_dropped() {
+    let captured = Arc::new(());
+    let (task, watch) = {
+        let captured = captured.clone();
+        Task::<()>::joinable(Polled(async move {
+            let _captured = captured;
+            ready(()).await;
+            panic!("in a future");
+        }))
+    };
+    assert_eq!(Work::new(task).run_to_end(), Ran::Panicked);
+    assert_eq!(Arc::strong_count(&captured), 1);
+    assert!(matches!(
+        kind::<()>(watch.into_outcome()),
+        Kind::Panicked(_)
+    ));
+}
+
+#[test]
+fn work_that_waits_is_woken_by_an_abort_and_dropped_with_it() {
+    let captured = Arc::new(());
+    let waiting = || {
+        let captured = captured.clone();
+        Task::<()>::joinable(Polled(async move {
+            pending::<()>().await;
+            drop(captured);
+        }))
+    };
+    let wakes = Arc::new(Wakes::default());
+    let waker = Waker::from(wakes.clone());
+    let mut cx = Context::from_waker(&waker);
+
+    let (task, watch) = waiting();
+    let mut work = Work::new(task);
+    assert!(std::pin::Pin::new(&mut work).poll(&mut cx).is_pending());
+    watch.abort_ref().abort();
+    assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+    assert!(std::pin::Pin::new(&mut work).poll(&mut cx).is_ready());
+    assert!(matches!(kind(watch.into_outcome()), Kind::Cancelled));
+    assert_eq!(Arc::strong_count(&captured), 1);
+
+    let (task, watch) = waiting();
+    let mut work = Work::new(task);
+    assert!(std::pin::Pin::new(&mut work).poll(&mut cx).is_pending());
+    drop(work);
+    assert!(matches!(kind(watch.into_outcome()), Kind::Cancelled));
+    assert_eq!(Arc::strong_count(&captured), 1);
+    drop(waker);
+    assert_eq!(Arc::strong_count(&wakes), 1);
+}
+
+/// Collects the outcomes of the cells that arrive.
+struct List(Arc<Mutex<Vec<Outcome<Arc<u32>>>>>);
+
+impl Destination<Arc<u32>> for List {
+    fn deliver(done: Done<Arc<u32>, Self>) {
+        done.complete();
+        let list = Arc::clone(&done.destination().0);
+        list.lock().unwrap().push(done.into_outcome());
+    }
+}
+
+#[test]
+fn a_promise_is_completed_once() {
+    let list = Arc::default();
+    let promise = Promise::new(List(Arc::clone(&list)));
+    let abort = promise.abort_ref();
+    assert!(!promise.is_aborted());
+    abort.abort();
+    assert!(promise.is_aborted() && !abort.is_complete());
+    promise.complete(Ok(Arc::new(7)));
+    assert!(abort.is_complete());
+    drop(Promise::new(List(Arc::clone(&list))));
+    let outcomes = std::mem::take(&mut *list.lock().unwrap());
+    let [Ok(seven), Err(lost)] = &outcomes[..] else {
+        panic!("{outcomes:?}")
+    };
+    assert_eq!((**seven, Arc::strong_count(seven)), (7, 1));
+    assert!(matches!(lost.kind(), Kind::Lost));
+    drop(abort);
+    assert_eq!(Arc::strong_count(&list), 1);
+}
+
+#[test]
+fn tasks_of_all_sizes_and_alignments_go_through_an_inbox() {
+    #[repr(align(64))]
+    struct Aligned(u8);
+    let inbox = Inbox::<Task>::new();
+    let aligned = Aligned(3);
+    let large = [7_u64; 100];
+    let (small, small_watch) = Task::joinable(Thunk(|| 1_u8));
+    let (over, over_watch) = Task::joinable(Thunk(move || {
+        let whole = aligned;
+        whole.0
+    }));
+    let (big, big_watch) = Task::joinable(Thunk(move || large.iter().sum::<u64>()));
+    let mut batch = Batch::of(small);
+    batch.push(over);
+    batch.push(big);
+    batch.push(Task::detached(Thunk(|| ())));
+    assert!(inbox.push(batch, |seen| Some(seen.tags)).is_ok());
+    let mut chain = inbox.take();
+    while let Some(task) = chain.pop_front() {
+        assert_eq!(task.run(&mut ()), Ran::Returned);
+    }
+    assert_eq!(small_watch.into_outcome().unwrap(), 1);
+    assert_eq!(over_watch.into_outcome().unwrap(), 3);
+    assert_eq!(big_watch.into_outcome().unwrap(), 700);
+}
+
+#[test]
+fn runs_aborts_and_detaches_on_many_threads() {
+    const JOBS: usize = if cfg!(miri) { 40 } else { 10_000 };
+    let dropped = Arc::new(());
+    for job in 0..JOBS {
+        let captured = dropped.clone();
+        let (task, mut watch) = Task::<()>::joinable(Thunk(move || captured));
+        let abort = watch.abort_ref();
+        thread::scope(|scope| {
+            if job % 8 == 0 || cfg!(miri) {
+                scope.spawn(move || task.run(&mut ()));
+                scope.spawn(move || abort.abort());
+            } else {
+                abort.abort();
+                task.run(&mut ());
+            }
+            let _ = poll(&mut watch);
+            if job % 2 == 0 {
+                drop(watch);
+            }
+        });
+    }
+    assert_eq!(Arc::strong_count(&dropped), 1);
+}

@@ -1,0 +1,123 @@
+//! [`Index`]: the postings of all files.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::postings::{Lines, Postings};
+use super::terms::Terms;
+
+/// Which lines of which files each term is on.
+///
+/// The packed lines of a file stay as they came. What is added for a term of a file is one link of
+/// a chain, in one vector for all chains: no term has an allocation of its own.
+#[derive(Debug, Default)]
+pub struct Index {
+    terms: Terms,
+    /// For each term, the newest link of its chain.
+    heads: Vec<u32>,
+    links: Vec<Link>,
+    files: Vec<File>,
+}
+
+/// A file that a term is in.
+#[derive(Debug)]
+struct Link {
+    file: u32,
+    /// Where the lines of the term are among those of the file.
+    at: u32,
+    /// The link of the file that came before, or [`END`].
+    older: u32,
+}
+
+const END: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct File {
+    path: Arc<Path>,
+    packed: Box<[u8]>,
+}
+
+/// There is no room for a file: the index counts in 32 bits.
+#[derive(Debug)]
+pub struct Full;
+
+impl Index {
+    /// Adds all of a file, or, if it is refused, nothing of it.
+    pub fn add(&mut self, path: Arc<Path>, file: Postings) -> Result<(), Full> {
+        // All that can fail comes before the first change.
+        self.check_room(&file)?;
+        let number = self.files.len() as u32;
+        for (n, entry) in (0..).zip(&file.entries) {
+            let term = self.terms.intern(entry.hash, file.terms.get(n));
+            self.link(term, number, entry.at);
+        }
+        let packed = file.packed;
+        self.files.push(File { path, packed });
+        Ok(())
+    }
+
+    /// How many files there are.
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    /// How many terms there are.
+    pub fn len(&self) -> usize {
+        self.terms.len()
+    }
+
+    /// The terms, each with its number.
+    pub fn terms(&self) -> impl Iterator<Item = (u32, &str)> {
+        (0..self.len() as u32).map(|term| (term, self.terms.get(term)))
+    }
+
+    /// The number of `term`, which is in lower case.
+    pub fn find(&self, term: &str) -> Option<u32> {
+        self.terms.find(term)
+    }
+
+    /// The files that a term is in, and its lines in each.
+    pub fn postings(&self, term: u32) -> impl Iterator<Item = (u32, Lines<'_>)> {
+        let mut next = self.heads[term as usize];
+        std::iter::from_fn(move || {
+            let link = self.links.get(next as usize)?;
+            next = link.older;
+            let file = &self.files[link.file as usize];
+            Some((link.file, Lines::new(&file.packed[link.at as usize..])))
+        })
+    }
+
+    /// Where the file with a number is.
+    pub fn path(&self, file: u32) -> &Path {
+        &self.files[file as usize].path
+    }
+
+    fn check_room(&self, file: &Postings) -> Result<(), Full> {
+        let counts = [
+            self.files.len() + 1,
+            self.links.len() + file.entries.len(),
+            self.terms.len() + file.terms.len(),
+            self.terms.text_len() + file.terms.text_len(),
+        ];
+        match counts.iter().all(|&count| count < END as usize) {
+            true => Ok(()),
+            false => Err(Full),
+        }
+    }
+
+    fn link(&mut self, term: u32, file: u32, at: u32) {
+        let newest = self.links.len() as u32;
+        if term as usize == self.heads.len() {
+            self.heads.push(END);
+        }
+        let older = std::mem::replace(&mut self.heads[term as usize], newest);
+        self.links.push(Link { file, at, older });
+    }
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the index is full")
+    }
+}

@@ -1,0 +1,137 @@
+//! [`Source`]: where files come from; and [`Skip`]: why one is not in the index.
+
+use std::fmt;
+use std::fs::{File, ReadDir};
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+
+use throng::JoinError;
+
+use super::index::Full;
+use super::postings::Postings;
+use super::text::NotText;
+
+/// Where files come from: the [`Disk`], or, in a test, something less reliable.
+pub trait Source: Send + Sync + 'static {
+    /// Opens a directory.
+    fn list(&self, dir: &Path) -> io::Result<ReadDir>;
+
+    /// Reads all of a file into an empty buffer.
+    fn read(&self, file: &Path, into: &mut Vec<u8>) -> io::Result<()>;
+}
+
+/// The file system.
+#[derive(Clone, Copy, Debug)]
+pub struct Disk;
+
+impl Source for Disk {
+    fn list(&self, dir: &Path) -> io::Result<ReadDir> {
+        std::fs::read_dir(dir)
+    }
+
+    fn read(&self, file: &Path, into: &mut Vec<u8>) -> io::Result<()> {
+        // One byte more than is accepted tells a file that is too large, also if it grows now.
+        let limit = Postings::MAX_TEXT as u64 + 1;
+        let file = File::open(file)?;
+        let size = file.metadata()?.len().min(limit);
+        into.reserve_exact(size as usize + 1);
+        file.take(limit).read_to_end(into).map(drop)
+    }
+}
+
+/// Why a file, or a whole directory, is not in the index.
+#[derive(Debug)]
+pub enum Skip {
+    /// It cannot be read.
+    Unreadable(io::Error),
+    /// It is no text.
+    NotText(NotText),
+    /// It is longer than [`Postings::MAX_TEXT`].
+    TooLarge,
+    /// It is a symbolic link, and those are not followed.
+    Link,
+    /// It is a pipe, a socket or a device.
+    Special,
+    /// The index is full.
+    Full(Full),
+    /// The job that read it ended without a result.
+    Lost(JoinError),
+}
+
+impl Skip {
+    /// The kind of reason, to count by.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Unreadable(_) => "unreadable",
+            Self::NotText(_) => "not text",
+            Self::TooLarge => "too large",
+            Self::Link => "symbolic link",
+            Self::Special => "not a regular file",
+            Self::Full(_) => "index full",
+            Self::Lost(_) => "lost",
+        }
+    }
+
+    /// Whether the same attempt may succeed a little later.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unreadable(error) if is_transient(error))
+    }
+}
+
+impl From<io::Error> for Skip {
+    fn from(error: io::Error) -> Self {
+        Self::Unreadable(error)
+    }
+}
+
+impl From<NotText> for Skip {
+    fn from(why: NotText) -> Self {
+        Self::NotText(why)
+    }
+}
+
+impl From<Full> for Skip {
+    fn from(full: Full) -> Self {
+        Self::Full(full)
+    }
+}
+
+impl From<JoinError> for Skip {
+    fn from(error: JoinError) -> Self {
+        Self::Lost(error)
+    }
+}
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kind())?;
+        match self {
+            Self::Unreadable(error) => write!(f, ": {error}"),
+            Self::NotText(why) => write!(f, ": {why}"),
+            Self::Lost(error) => write!(f, ": {error}"),
+            Self::TooLarge | Self::Link | Self::Special | Self::Full(_) => Ok(()),
+        }
+    }
+}
+
+/// Whether the system was only busy, or short of something that others will give back.
+pub fn is_transient(error: &io::Error) -> bool {
+    let kind = matches!(
+        error.kind(),
+        ErrorKind::Interrupted
+            | ErrorKind::WouldBlock
+            | ErrorKind::TimedOut
+            | ErrorKind::ResourceBusy
+            | ErrorKind::StaleNetworkFileHandle
+            | ErrorKind::OutOfMemory
+    );
+    kind || error.raw_os_error().is_some_and(|code| TOO_MANY_FILES.contains(&code))
+}
+
+/// Too many open files, in the process or in the system: no [`ErrorKind`] says so.
+#[cfg(unix)]
+const TOO_MANY_FILES: &[i32] = &[24, 23];
+#[cfg(windows)]
+const TOO_MANY_FILES: &[i32] = &[4];
+#[cfg(not(any(unix, windows)))]
+const TOO_MANY_FILES: &[i32] = &[];

@@ -1,0 +1,96 @@
+//! The whole stream on many random schedules, with jobs on a pool.
+
+use shuttle::future::block_on;
+use shuttle::sync::Arc;
+use shuttle::sync::atomic::{AtomicUsize, Ordering};
+use shuttle::{check_pct, thread};
+
+use super::CompletionStream;
+use crate::blocking::BlockingPool;
+
+const SCHEDULES: usize = 2_000;
+
+/// Each job yields one item, and the bound on the running holds, under several submitters.
+#[test]
+fn shuttle_one_item_for_each_job() {
+    check_pct(
+        || {
+            let pool = BlockingPool::builder().max_threads(2).build().unwrap();
+            let (jobs, mut done) = CompletionStream::builder()
+                .max_running(2)
+                .max_outstanding(3)
+                .build();
+            let running = Arc::new(AtomicUsize::new(0));
+            let submitters: Vec<_> = (0..2)
+                .map(|submitter| {
+                    let (jobs, pool, running) = (jobs.clone(), pool.clone(), running.clone());
+                    thread::spawn(move || {
+                        for job in 0..3 {
+                            let running = running.clone();
+                            let tag = submitter * 3 + job;
+                            let run = move || {
+                                assert!(running.fetch_add(1, Ordering::Relaxed) < 2);
+                                thread::yield_now();
+                                running.fetch_sub(1, Ordering::Relaxed);
+                                tag
+                            };
+                            block_on(jobs.submit_blocking(&pool, tag, run))
+                                .ok()
+                                .unwrap();
+                        }
+                    })
+                })
+                .collect();
+            drop(jobs);
+            let mut tags = Vec::new();
+            while let Some(completed) = block_on(done.next()) {
+                assert_eq!(completed.outcome.unwrap(), completed.tag);
+                tags.push(completed.tag);
+            }
+            tags.sort_unstable();
+            assert_eq!(tags, [0, 1, 2, 3, 4, 5]);
+            for submitter in submitters {
+                submitter.join().unwrap();
+            }
+        },
+        SCHEDULES,
+        3,
+    );
+}
+
+/// The reader goes while jobs run and others wait for room: nobody hangs, and all is dropped.
+#[test]
+fn shuttle_the_reader_goes() {
+    check_pct(
+        || {
+            let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+            let (jobs, mut done) = CompletionStream::builder()
+                .max_running(1)
+                .max_outstanding(2)
+                .build();
+            let captured = Arc::new(());
+            let submitter = {
+                let captured = captured.clone();
+                thread::spawn(move || {
+                    for job in 0..4 {
+                        let output = captured.clone();
+                        let submitted = block_on(jobs.submit_blocking(&pool, job, move || output));
+                        if let Err(refused) = submitted {
+                            assert!(refused.is_closed());
+                            break;
+                        }
+                    }
+                    drop(jobs);
+                    pool.shutdown();
+                    block_on(pool.terminated());
+                })
+            };
+            drop(block_on(done.next()));
+            drop(done);
+            submitter.join().unwrap();
+            assert_eq!(Arc::strong_count(&captured), 1);
+        },
+        SCHEDULES,
+        3,
+    );
+}
