@@ -208,11 +208,11 @@ impl<T: Linked> Inbox<T> {
         loop {
             let seen = decode(head);
             let new = encode(node(head), seen.tags.with(add).without(remove));
-            // Ordering: AcqRel, so that what was written before a tag was set is seen by the `push`
-            // that is refused because of it, and the other way round.
+            // Relaxed is enough: tags publish nothing, and a read-modify-write in between does not
+            // keep `take` from acquiring what an earlier `push` released.
             match self
                 .head
-                .compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed)
+                .compare_exchange_weak(head, new, Ordering::Relaxed, Ordering::Relaxed)
             {
                 Ok(_) => return seen,
                 Err(actual) => head = actual,

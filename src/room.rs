@@ -112,21 +112,18 @@ impl Room {
 
     /// Lets nobody in any more, and tells those who wait. `true`: it was open.
     pub(crate) fn close(&self) -> bool {
-        // Ordering: Release publishes what was done before to who finds the room closed.
-        let before = self.state.fetch_or(CLOSED, Ordering::Release);
+        let before = self.state.fetch_or(CLOSED, Ordering::Relaxed);
         self.notify.notify_waiters();
         before & CLOSED == 0
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        // Ordering: Acquire pairs with the Release of `close`.
-        self.state.load(Ordering::Acquire) & CLOSED != 0
+        self.state.load(Ordering::Relaxed) & CLOSED != 0
     }
 
     /// Whether the room is closed, and nobody in it.
     pub(crate) fn is_over(&self) -> bool {
-        // Ordering: Acquire pairs with the Release of `leave` and `close`.
-        self.state.load(Ordering::Acquire) == CLOSED
+        self.state.load(Ordering::Relaxed) == CLOSED
     }
 
     pub(crate) fn count(&self) -> usize {

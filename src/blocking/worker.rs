@@ -30,8 +30,8 @@ pub(super) fn start(crew: &Arc<Crew>, number: usize) -> io::Result<()> {
 /// Wakes threads that were taken off the roster.
 pub(super) fn wake(beds: impl IntoIterator<Item = Arc<Bed>>) {
     for bed in beds {
-        // Ordering: Release pairs with the Acquire in `sleep`.
-        bed.woken.store(true, Ordering::Release);
+        // Relaxed is enough: unparking publishes it, and all else is under the lock.
+        bed.woken.store(true, Ordering::Relaxed);
         bed.thread.unpark();
     }
 }
@@ -121,13 +121,12 @@ fn keep_alive_from_now(crew: &Crew, roster: &Roster) -> Option<Instant> {
 
 /// Sleeps until woken (`true`), or until the deadline has passed.
 fn sleep(bed: &Bed, deadline: Option<Instant>) -> bool {
-    // Ordering: Acquire pairs with the Release in `wake`. What a task left of park tokens makes this
-    // loop turn once more, nothing else.
-    while !bed.woken.load(Ordering::Acquire) {
+    // What a task left of park tokens makes this loop turn once more, nothing else.
+    while !bed.woken.load(Ordering::Relaxed) {
         match deadline {
             None => thread::park(),
             Some(deadline) if thread::park_until(deadline) => {
-                return bed.woken.load(Ordering::Acquire);
+                return bed.woken.load(Ordering::Relaxed);
             }
             Some(_) => {}
         }

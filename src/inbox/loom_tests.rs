@@ -208,32 +208,6 @@ fn loom_push_against_seal() {
     });
 }
 
-/// What was done before the seal is seen by a pusher that is refused because of it.
-#[test]
-fn loom_a_seal_publishes() {
-    loom::model(|| {
-        let shared = Arc::new((
-            Inbox::<Node>::new(),
-            loom::sync::atomic::AtomicUsize::new(0),
-        ));
-        let pusher = {
-            let shared = shared.clone();
-            thread::spawn(move || {
-                let refused = shared.0.push(Batch::of(Node::new(1)), |seen| {
-                    (!seen.tags.has(SEALED)).then_some(seen.tags)
-                });
-                // A second step that succeeds on the same word acquires what the seal released.
-                if refused.is_err() && shared.0.exchange_empty(SEALED, SEALED).is_ok() {
-                    assert_eq!(shared.1.load(loom::sync::atomic::Ordering::Relaxed), 1);
-                }
-            })
-        };
-        shared.1.store(1, loom::sync::atomic::Ordering::Relaxed);
-        shared.0.retag(SEALED, Tags::NONE);
-        pusher.join().unwrap();
-    });
-}
-
 /// A consumer parks only on an empty inbox, and the push that finds it parked knows so: exactly one
 /// of several pushers owes the wake-up.
 #[test]

@@ -117,7 +117,7 @@ impl State {
     pub(super) fn complete(&self) -> Completion {
         // Ordering: Release publishes the outcome to the Acquire of `is_complete`, `set_waker`,
         // `unset_waker` and `detach`; Acquire pairs with the Release of `set_waker`, which publishes
-        // the waker, and of `unset_waker`, after which it is gone.
+        // the waker.
         let before = self.0.fetch_or(COMPLETE, Ordering::AcqRel);
         debug_assert!(before & (CLAIMED | COMPLETE) == CLAIMED);
         Completion {
@@ -174,9 +174,9 @@ impl State {
     /// | `WAKER` | - | `true` |
     /// | `WAKER COMPLETE` | `COMPLETE` | `false` |
     pub(super) fn unset_waker(&self) -> bool {
-        // Ordering: Acquire pairs with the Release of `complete`: the outcome may be read. Release
-        // pairs with its Acquire: the handle's reads of the waker come before what follows.
-        let before = self.0.fetch_and(!WAKER, Ordering::AcqRel);
+        // Ordering: Acquire pairs with the Release of `complete`: the outcome may be read. Nothing is
+        // released: who completes now finds no waker, and leaves its place alone.
+        let before = self.0.fetch_and(!WAKER, Ordering::Acquire);
         before & COMPLETE == 0
     }
 
