@@ -52,3 +52,37 @@ pub use crate::join::{
     AbortHandle, Id, JoinError, JoinHandle, Slot, Spawn, TryRunError, TrySpawnError, Work,
 };
 pub use crate::serial::SerialExecutor;
+
+/// The README's examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;
+
+/// What the public types can be used for, checked when the crate is compiled.
+const _: () = {
+    use std::panic::{RefUnwindSafe, UnwindSafe};
+
+    const fn handle<T: Send + Sync + Unpin + UnwindSafe + RefUnwindSafe>() {}
+    const fn shared<T: Send + Sync + Unpin>() {}
+    const fn sent<T: Send + Unpin>() {}
+    /// `Send`, and not `Sync`: what a state or an output may be.
+    type Output = std::cell::Cell<u8>;
+
+    handle::<JoinHandle<Output>>();
+    handle::<AbortHandle>();
+    handle::<Id>();
+    handle::<SerialExecutor<Output>>();
+    shared::<JoinError>();
+    shared::<Work>();
+    shared::<BlockingPool>();
+    shared::<blocking::Builder>();
+    shared::<blocking::Metrics>();
+    shared::<blocking::Permit<'_>>();
+    shared::<serial::Builder>();
+    shared::<serial::Metrics>();
+    shared::<completion::Builder<Output, Output>>();
+    shared::<completion::Submitter<Output, Output>>();
+    shared::<Slot<Output, Output>>();
+    sent::<CompletionStream<Output, Output>>();
+    sent::<completion::Completed<Output, Output>>();
+};

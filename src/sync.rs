@@ -102,6 +102,25 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// A value that nobody can look at while it is shared, and which therefore may be shared whatever it
+/// is.
+pub(crate) struct Unshared<T>(T);
+
+// SAFETY: a shared reference to it gives no access to the value.
+unsafe impl<T> Sync for Unshared<T> {}
+
+impl<T> Unshared<T> {
+    #[inline]
+    pub(crate) fn new(value: T) -> Self {
+        Self(value)
+    }
+
+    #[inline]
+    pub(crate) fn into_inner(self) -> T {
+        self.0
+    }
+}
+
 /// A counter in a static, where loom and shuttle allow no atomics of theirs. It publishes nothing.
 pub(crate) struct StaticCounter(StaticAtomic);
 

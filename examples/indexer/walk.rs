@@ -1,6 +1,6 @@
 //! [`Walk`]: what is in a directory tree, a batch at a time.
 
-use std::ffi::OsStr;
+use std::fmt;
 use std::fs::{DirEntry, ReadDir};
 use std::io;
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use super::source::{Skip, Source};
 
 /// A walk through a directory tree, depth first, that can be left and taken up again.
 ///
-/// It holds one open directory and the names of directories that come later, but never a list of
-/// files: however large a directory is, no more of it is in memory than a batch.
+/// It holds one open directory, and the names of the directories that come later; never those of
+/// the files: however many there are in a directory, no more than a batch of them is in memory.
 pub struct Walk {
     source: Arc<dyn Source>,
-    open: Option<ReadDir>,
+    open: Option<(PathBuf, ReadDir)>,
     later: Vec<Directory>,
 }
 
@@ -23,7 +23,7 @@ pub struct Walk {
 pub struct Directory {
     /// Where it is.
     pub path: PathBuf,
-    /// How often that was tried in vain.
+    /// How often it could not be opened.
     pub failures: u32,
 }
 
@@ -32,28 +32,40 @@ pub struct Directory {
 pub enum Found {
     /// A regular file.
     File(PathBuf),
-    /// Something that is not going to be read.
+    /// Something that cannot be read, or must not.
     Skipped(PathBuf, Skip),
-    /// A directory that could not be opened. The batch ends here, so that the reader can
-    /// [try again](Walk::try_later).
-    Refused(Directory, io::Error),
+}
+
+/// A part of a walk.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// What the walk came by.
+    pub found: Vec<Found>,
+    /// The directory that could not be opened, if that is where the batch ends.
+    /// [Another attempt](Walk::enter_next) can be made.
+    pub refused: Option<(Directory, io::Error)>,
 }
 
 impl Walk {
-    /// A walk through the tree at `root`, which is opened also if it is a symbolic link.
+    /// A walk through the tree at `root`, which is opened even if it is a symbolic link.
     pub fn new(root: PathBuf, source: Arc<dyn Source>) -> Self {
-        let root = Directory { path: root, failures: 0 };
-        Self { source, open: None, later: vec![root] }
+        let mut walk = Self {
+            source,
+            open: None,
+            later: Vec::new(),
+        };
+        walk.enter_next(Directory {
+            path: root,
+            failures: 0,
+        });
+        walk
     }
 
-    /// The next `max` things, or fewer. Blocks.
-    pub fn next_batch(&mut self, max: usize) -> Vec<Found> {
-        let mut batch = Vec::with_capacity(max);
-        while batch.len() < max && !self.is_over() {
-            batch.extend(self.step());
-            if let Some(Found::Refused(..)) = batch.last() {
-                break;
-            }
+    /// The next things, at most `max` of them. Blocks.
+    pub fn next_batch(&mut self, max: usize) -> Batch {
+        let mut batch = Batch::default();
+        while batch.found.len() < max && batch.refused.is_none() && !self.is_over() {
+            self.step(&mut batch);
         }
         batch
     }
@@ -63,36 +75,62 @@ impl Walk {
         self.open.is_none() && self.later.is_empty()
     }
 
-    /// Opens a directory once more, next.
-    pub fn try_later(&mut self, directory: Directory) {
+    /// Has a directory opened before all others that wait.
+    pub fn enter_next(&mut self, directory: Directory) {
         self.later.push(directory);
     }
 
-    /// Takes the next entry of the open directory, or opens the next directory.
-    fn step(&mut self) -> Option<Found> {
-        let Some(open) = &mut self.open else {
-            let directory = self.later.pop()?;
-            return self.enter(directory);
+    /// Takes an entry of the open directory, or closes it, or opens the next.
+    fn step(&mut self, batch: &mut Batch) {
+        let Some((path, entries)) = &mut self.open else {
+            return self.open_next(batch);
         };
-        match open.next() {
-            Some(entry) => self.look_at(entry),
-            None => {
-                self.open = None;
-                None
+        match entries.next() {
+            Some(Ok(entry)) => batch.found.extend(self.classify(&entry)),
+            Some(Err(error)) => batch
+                .found
+                .push(Found::Skipped(path.clone(), error.into())),
+            None => self.open = None,
+        }
+    }
+
+    fn open_next(&mut self, batch: &mut Batch) {
+        let Some(mut directory) = self.later.pop() else {
+            return;
+        };
+        match self.source.list(&directory.path) {
+            Ok(entries) => self.open = Some((directory.path, entries)),
+            Err(error) => {
+                directory.failures += 1;
+                batch.refused = Some((directory, error));
             }
         }
     }
 
-    fn enter(&mut self, mut directory: Directory) -> Option<Found> {
-        match self.source.list(&directory.path) {
-            Ok(entries) => {
-                self.open = Some(entries);
-                None
-            }
-            Err(error) => {
-                directory.failures += 1;
-                Some(Found::Refused(directory, error))
-            }
+    /// What an entry is; a directory is opened later.
+    fn classify(&mut self, entry: &DirEntry) -> Option<Found> {
+        let path = entry.path();
+        let kind = match entry.file_type() {
+            Ok(kind) => kind,
+            Err(error) => return Some(Found::Skipped(path, error.into())),
+        };
+        if kind.is_dir() {
+            self.enter_next(Directory { path, failures: 0 });
+            return None;
         }
+        Some(match kind {
+            kind if kind.is_file() => Found::File(path),
+            kind if kind.is_symlink() => Found::Skipped(path, Skip::Link),
+            _ => Found::Skipped(path, Skip::Special),
+        })
+    }
+}
+
+impl fmt::Debug for Walk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Walk")
+            .field("open", &self.open)
+            .field("later", &self.later)
+            .finish_non_exhaustive()
     }
 }

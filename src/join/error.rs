@@ -81,7 +81,7 @@ impl JoinError {
             return Err(self);
         }
         match self.fault.into_kind() {
-            Kind::Panicked(payload) => Ok(payload.payload),
+            Kind::Panicked(payload) => Ok(payload.into_inner()),
             _ => unreachable!("it was a panic above"),
         }
     }

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use super::spawn::Parker;
 use super::{AbortHandle, Id, JoinError};
+use crate::sync::Unshared;
 use crate::task::{Fault, Outcome, Watch};
 
 /// A handle to a task, which is also the future of its output.
@@ -41,7 +42,7 @@ pub struct JoinHandle<T> {
 }
 
 enum Inner<T> {
-    Ready(Outcome<T>),
+    Ready(Unshared<Outcome<T>>),
     Waiting(Watch<T>),
     /// The outcome has been taken.
     Taken,
@@ -52,7 +53,7 @@ impl<T> JoinHandle<T> {
     pub(crate) fn ready(outcome: Outcome<T>) -> Self {
         Self {
             id: Id::next(),
-            inner: Inner::Ready(outcome),
+            inner: Inner::Ready(Unshared::new(outcome)),
         }
     }
 
@@ -128,7 +129,7 @@ impl<T> JoinHandle<T> {
             ready!(watch.poll_complete(cx));
         }
         let outcome = match mem::replace(&mut self.inner, Inner::Taken) {
-            Inner::Ready(outcome) => outcome,
+            Inner::Ready(outcome) => outcome.into_inner(),
             Inner::Waiting(watch) => watch.into_outcome(),
             Inner::Taken => panic!("`JoinHandle` polled after it was ready"),
         };

@@ -4,6 +4,8 @@ use std::any::Any;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 
+use crate::sync::Unshared;
+
 /// What a finished cell holds.
 pub(crate) type Outcome<T> = Result<T, Fault>;
 
@@ -63,7 +65,7 @@ impl Fault {
 
 /// What a panic carried.
 pub(crate) struct Payload {
-    pub(crate) payload: Box<dyn Any + Send>,
+    payload: Unshared<Box<dyn Any + Send>>,
     /// Copied from the payload, which is not Sync and so cannot be looked at later.
     pub(crate) message: Option<Box<str>>,
 }
@@ -76,13 +78,14 @@ impl Payload {
         };
         Self {
             message: message.map(Box::from),
-            payload,
+            payload: Unshared::new(payload),
         }
     }
-}
 
-// SAFETY: nothing gives shared access to the payload: it can only be moved out, or dropped.
-unsafe impl Sync for Payload {}
+    pub(crate) fn into_inner(self) -> Box<dyn Any + Send> {
+        self.payload.into_inner()
+    }
+}
 
 impl std::fmt::Debug for Payload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

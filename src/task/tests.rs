@@ -65,7 +65,7 @@ fn a_panic_is_the_outcome() {
     let Kind::Panicked(payload) = kind(watch.into_outcome()) else {
         panic!("it panicked")
     };
-    let payload: Box<dyn Any + Send> = payload.payload;
+    let payload: Box<dyn Any + Send> = payload.into_inner();
     assert_eq!(payload.downcast_ref(), Some(&7_u32));
 }
 

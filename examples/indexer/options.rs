@@ -1,0 +1,92 @@
+//! [`Options`]: how the index is built.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::source::{Disk, Source};
+
+/// How the index is built.
+#[derive(Clone)]
+pub struct Options {
+    /// How many threads read and tokenise files.
+    pub threads: usize,
+    /// How many files are read at once or wait for a thread, for each thread.
+    pub running: usize,
+    /// How many files are submitted and not yet in the index, for each thread.
+    pub outstanding: usize,
+    /// What is done about a file that cannot be read just now.
+    pub backoff: Backoff,
+    /// Where the files come from.
+    pub source: Arc<dyn Source>,
+    /// How to end before everything is in the index.
+    pub stop: Stop,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            threads: std::thread::available_parallelism().map_or(2, usize::from),
+            running: 4,
+            outstanding: 16,
+            backoff: Backoff::default(),
+            source: Arc::new(Disk),
+            stop: Stop::default(),
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("threads", &self.threads)
+            .field("running", &self.running)
+            .field("outstanding", &self.outstanding)
+            .field("backoff", &self.backoff)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How often something is tried, and how long to wait between two attempts.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    /// How many attempts are made.
+    pub attempts: u32,
+    /// The wait after the first attempt; each later one is twice as long as the one before.
+    pub first: Duration,
+}
+
+impl Backoff {
+    /// How long to wait after so many failures, or `None` if there is to be no other attempt.
+    pub fn delay(&self, failures: u32) -> Option<Duration> {
+        let doublings = failures.saturating_sub(1).min(16);
+        (failures < self.attempts).then(|| self.first * (1 << doublings))
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            attempts: 6,
+            first: Duration::from_millis(20),
+        }
+    }
+}
+
+/// Tells the pipeline to submit no more files, and to finish those that it has submitted.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Says so.
+    pub fn set(&self) {
+        // Relaxed: nothing else is told by it.
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was said.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
