@@ -86,8 +86,7 @@ impl Room {
         }
         let _waiting = Waiting::new(self);
         loop {
-            let mut notified = std::pin::pin!(self.notify.notified());
-            notified.as_mut().enable();
+            let notified = self.notify.notified();
             // Counted as waiting, look again, by a read-modify-write that changes nothing. Who leaves
             // changes the same word, before or after. Before: we see the place. After: it sees that
             // we wait.

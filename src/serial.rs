@@ -10,7 +10,6 @@ mod metrics;
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe, resume_unwind};
-use std::pin::pin;
 
 use self::builder::Options;
 pub use self::builder::{Builder, OnPanic};
@@ -184,9 +183,8 @@ impl<S: Send + 'static> SerialExecutor<S> {
     pub async fn into_inner(self) -> Result<S, IntoInnerError<S>> {
         self.close();
         loop {
-            let mut released = pin!(self.core.released.notified());
-            released.as_mut().enable();
-            // Whoever owns the executor tells us after this when it is released.
+            // Made before the look: it hears of whatever comes after.
+            let released = self.core.released.notified();
             if let Some(result) = self.take_state() {
                 return result;
             }

@@ -34,9 +34,9 @@ mod imp {
         pub(crate) use loom::thread::{Builder, Thread, current, park};
 
         /// Loom has no time. A time-out may fall anywhere, and where it falls relative to the steps
-        /// of other threads is for the scheduler to explore: so it is a return at an arbitrary point.
+        /// of other threads is for the scheduler to explore: so it is a return at once. Not a yield,
+        /// after which loom would have another thread take a step first.
         pub(crate) fn park_until(_: std::time::Instant) -> bool {
-            loom::thread::yield_now();
             true
         }
     }
@@ -53,7 +53,6 @@ mod imp {
 
         /// Shuttle has no time either: see loom's.
         pub(crate) fn park_until(_: std::time::Instant) -> bool {
-            shuttle::thread::yield_now();
             true
         }
     }

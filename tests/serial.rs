@@ -16,14 +16,14 @@ use std::task::{Context, Waker};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use futures::executor::block_on;
 use throng::serial::{IntoInnerError, OnPanic};
 use throng::{BlockingPool, JoinHandle, SerialExecutor, TryRunError};
 use tokio::runtime::Handle;
 
 use self::support::{
-    Drops, Gate, Numbers, PATIENCE, PanicsOnDrop, current_thread, join, message, multi_thread,
-    panicking_waker, poll, poll_with, ready, receive, rounds, thread_name, wait_until, within,
+    Drops, Gate, Numbers, PATIENCE, PanicsOnDrop, block_on, current_thread, join, message,
+    multi_thread, panicking_waker, poll, poll_with, ready, receive, rounds, thread_name,
+    wait_until, within,
 };
 
 // ===== idle: inline =====
@@ -638,11 +638,21 @@ fn jobs_of_many_executors_do_not_pile_up_on_one_stack() {
     }
     receive(&has_ended);
     for executor in chain.iter() {
-        let runs = block_on(executor.submit(|runs| *runs));
-        assert_eq!(runs.unwrap(), 1);
+        assert_eq!(join(executor.submit(|runs| *runs)).unwrap(), 1);
     }
     let deepest = deepest.load(Ordering::SeqCst);
     assert!((2..=100).contains(&deepest), "{deepest} jobs deep");
+}
+
+#[test]
+fn without_a_runtime_nested_jobs_have_run_when_the_outermost_submit_returns() {
+    let chain: Arc<[_]> = (0..50).map(|_| SerialExecutor::new(0_usize)).collect();
+    let (end, has_ended) = channel();
+    descend(&chain, 0, &Arc::default(), end);
+    has_ended.try_recv().unwrap();
+    for executor in chain.iter() {
+        assert_eq!(ready(executor.submit(|runs| *runs)).unwrap(), 1);
+    }
 }
 
 /// Has the job of each executor submit to the next one, and counts how many are on one stack.

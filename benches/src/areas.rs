@@ -3,6 +3,7 @@
 mod blocking;
 mod cell;
 mod completion;
+mod indexer;
 mod serial;
 
 use tempfile::TempDir;
@@ -11,7 +12,13 @@ use tokio::runtime::{Builder, Runtime};
 use crate::measure::{Rules, Sample};
 
 /// Every area, in the order in which `all` runs them.
-pub(crate) const ALL: &[Area] = &[cell::AREA, blocking::AREA, serial::AREA, completion::AREA];
+pub(crate) const ALL: &[Area] = &[
+    cell::AREA,
+    blocking::AREA,
+    serial::AREA,
+    completion::AREA,
+    indexer::AREA,
+];
 
 /// A part of the crate, as far as it is measured.
 pub(crate) struct Area {

@@ -82,7 +82,8 @@ impl Rules {
         .measure_warm(tasks, round)
     }
 
-    fn measure_warm(&self, tasks: u64, mut round: impl FnMut(u64)) -> Sample {
+    /// As [`measure`](Self::measure), of what has warmed up already.
+    pub(crate) fn measure_warm(&self, tasks: u64, mut round: impl FnMut(u64)) -> Sample {
         if self.count_allocs {
             let allocs = alloc::count(|| round(tasks)) as f64 / tasks as f64;
             return Sample {

@@ -57,19 +57,9 @@ impl Index {
         Ok(())
     }
 
-    /// How many files there are.
-    pub fn files(&self) -> usize {
-        self.files.len()
-    }
-
     /// How many terms there are.
     pub fn len(&self) -> usize {
         self.terms.len()
-    }
-
-    /// The terms, each with its number.
-    pub fn terms(&self) -> impl Iterator<Item = (u32, &str)> {
-        (0..self.len() as u32).map(|term| (term, self.terms.get(term)))
     }
 
     /// The number of `term`, which is in lower case.

@@ -1,37 +1,38 @@
 //! [`Query`]: the lines that hold any of some words, in the files that hold all of them.
 
 use std::collections::{BTreeSet, HashMap};
+use std::error::Error;
+use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
 use super::index::Index;
 use super::text;
 
-/// Words to look for. It is made from any text: its tokens are the words.
+/// Words to look for: the tokens of any text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     words: BTreeSet<String>,
 }
 
-/// A file that holds all words of a query.
+/// What is found in a file that holds all words.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Hits<'i> {
-    /// Where it is.
+    /// Where the file is.
     pub path: &'i Path,
-    /// The lines that hold any of the words, in order.
+    /// The lines that hold any of the words.
     pub lines: BTreeSet<u32>,
 }
 
-/// There is no word in a query.
+/// A query without a word.
 #[derive(Debug)]
 pub struct NoWord;
 
 impl Query {
-    /// What the query finds, in the order of the bytes of the paths.
+    /// What an index has, in the order of the bytes of the paths.
     pub fn run<'i>(&self, index: &'i Index) -> Vec<Hits<'i>> {
-        let mut hits: Vec<_> = self
-            .files(index)
-            .into_iter()
+        let files = self.files(index).into_iter();
+        let mut hits: Vec<_> = files
             .map(|(file, lines)| Hits {
                 path: index.path(file),
                 lines,
@@ -41,20 +42,23 @@ impl Query {
         hits
     }
 
-    /// The files that hold all words, and the lines that hold any.
+    /// The files that hold all words, and the lines that hold any of them.
     fn files(&self, index: &Index) -> HashMap<u32, BTreeSet<u32>> {
-        let mut words = self.words.iter().map(|word| index.find(word));
-        let mut files = HashMap::new();
-        if let Some(Some(first)) = words.next() {
-            files.extend(index.postings(first).map(|(file, lines)| (file, lines.collect())));
-        }
-        for word in words {
-            let holds_it = word.into_iter().flat_map(|word| index.postings(word));
-            files = holds_it.filter_map(|(file, more)| {
-                let mut lines: BTreeSet<_> = files.remove(&file)?;
+        let words: Option<Vec<u32>> = self.words.iter().map(|word| index.find(word)).collect();
+        let words = words.unwrap_or_default();
+        let Some((&first, others)) = words.split_first() else {
+            return HashMap::new();
+        };
+        let lines = |(file, lines)| (file, BTreeSet::from_iter(lines));
+        let mut files: HashMap<_, _> = index.postings(first).map(lines).collect();
+        for &word in others {
+            let mut before = files;
+            let both = index.postings(word).filter_map(|(file, more)| {
+                let mut lines = before.remove(&file)?;
                 lines.extend(more);
                 Some((file, lines))
-            }).collect();
+            });
+            files = both.collect();
         }
         files
     }
@@ -63,22 +67,22 @@ impl Query {
 impl FromStr for Query {
     type Err = NoWord;
 
-    fn from_str(words: &str) -> Result<Self, NoWord> {
-        let mut query = Self { words: BTreeSet::new() };
-        text::each_token(words, |_, word| {
-            query.words.insert(word.to_owned());
+    fn from_str(text: &str) -> Result<Self, NoWord> {
+        let mut words = BTreeSet::new();
+        text::each_token(text, |_, word| {
+            words.insert(word.to_owned());
         });
-        match query.words.is_empty() {
+        match words.is_empty() {
             true => Err(NoWord),
-            false => Ok(query),
+            false => Ok(Self { words }),
         }
     }
 }
 
-impl std::error::Error for NoWord {}
-
-impl std::fmt::Display for NoWord {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for NoWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("there is no word in it")
     }
 }
+
+impl Error for NoWord {}

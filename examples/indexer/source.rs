@@ -125,7 +125,9 @@ pub fn is_transient(error: &io::Error) -> bool {
             | ErrorKind::StaleNetworkFileHandle
             | ErrorKind::OutOfMemory
     );
-    kind || error.raw_os_error().is_some_and(|code| TOO_MANY_FILES.contains(&code))
+    kind || error
+        .raw_os_error()
+        .is_some_and(|code| TOO_MANY_FILES.contains(&code))
 }
 
 /// Too many open files, in the process or in the system: no [`ErrorKind`] says so.

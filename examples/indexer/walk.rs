@@ -87,9 +87,7 @@ impl Walk {
         };
         match entries.next() {
             Some(Ok(entry)) => batch.found.extend(self.classify(&entry)),
-            Some(Err(error)) => batch
-                .found
-                .push(Found::Skipped(path.clone(), error.into())),
+            Some(Err(error)) => batch.found.push(Found::Skipped(path.clone(), error.into())),
             None => self.open = None,
         }
     }

@@ -77,7 +77,9 @@ impl Crew {
     /// unaccepted task has lost its place.
     pub(super) fn accept(this: &Arc<Self>, task: Task) -> Result<(), Unaccepted> {
         let mut roster = this.roster();
-        if roster.must_grow(&this.options) {
+        // Again, until it need not: by the time that the lock is back, the new thread may have taken
+        // another task, or have left.
+        while roster.must_grow(&this.options) {
             roster = match Self::grow(this, roster) {
                 Ok(roster) => roster,
                 Err(why) => return Err(this.turn_away(Unaccepted::NoThread(task, why))),
@@ -169,8 +171,8 @@ impl Crew {
 
     pub(super) async fn terminated(&self) {
         loop {
-            let mut terminated = std::pin::pin!(self.terminated.notified());
-            terminated.as_mut().enable();
+            // Made before the look: it hears of whatever comes after.
+            let terminated = self.terminated.notified();
             if self.roster().is_over() {
                 return;
             }

@@ -28,7 +28,7 @@ fn loom_submit_against_keep_alive() {
 #[test]
 fn loom_two_submitters_and_one_thread() {
     loom::model(|| {
-        let pool = pool(0, 1);
+        let pool = pool(1, 1);
         let other = {
             let pool = pool.clone();
             thread::spawn(move || pool.spawn_blocking(|| 1).blocking_join().unwrap())

@@ -136,3 +136,25 @@ fn shuttle_submit_against_the_last_handle() {
         3,
     );
 }
+
+/// Two tasks come to two idle threads, whose keep-alive may pass at any point, and the first waits
+/// for the second. A thread that ends while a task is queued leaves the second behind the first.
+#[test]
+fn shuttle_a_task_that_waits_for_the_next() {
+    check_pct(
+        || {
+            let pool = pool(0, 2, 10);
+            let warm: Vec<_> = (0..2).map(|_| pool.spawn_blocking(|| ())).collect();
+            for handle in warm {
+                handle.blocking_join().unwrap();
+            }
+            let (tell, told) = shuttle::sync::mpsc::channel();
+            let first = pool.spawn_blocking(move || told.recv().unwrap());
+            let second = pool.spawn_blocking(move || tell.send(7).unwrap());
+            assert_eq!(first.blocking_join().unwrap(), 7);
+            second.blocking_join().unwrap();
+        },
+        SCHEDULES,
+        4,
+    );
+}

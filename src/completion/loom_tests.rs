@@ -148,17 +148,20 @@ fn loom_run_against_drop() {
     });
 }
 
-/// Submitting while the reader goes: refused, or accepted and aborted; the job is dropped.
+/// Submitting while the reader goes: refused, or accepted and told that nobody wants it.
 #[test]
 fn loom_submit_against_drop() {
     loom::model(|| {
         let (jobs, done) = ends();
-        let submitter = thread::spawn(move || match block_on(jobs.slot(1)) {
-            Ok(slot) => slot.complete(Arc::new(())),
-            Err(refused) => assert!(refused.is_closed()),
-        });
+        let submitter = thread::spawn(move || block_on(jobs.slot(1)));
         drop(done);
-        submitter.join().unwrap();
+        match submitter.join().unwrap() {
+            Ok(slot) => {
+                assert!(slot.is_aborted());
+                slot.complete(Arc::new(()));
+            }
+            Err(refused) => assert!(refused.is_closed()),
+        }
     });
 }
 

@@ -5,12 +5,12 @@
 use std::any::Any;
 use std::fmt::Debug;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread;
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use throng::{JoinError, JoinHandle};
@@ -60,6 +60,30 @@ pub(crate) async fn within<F: Future>(future: F) -> F::Output {
 #[track_caller]
 pub(crate) fn receive<T>(receiver: &Receiver<T>) -> T {
     receiver.recv_timeout(PATIENCE).expect("a message comes")
+}
+
+/// Waits on this thread for what must become ready.
+#[track_caller]
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let deadline = Instant::now() + PATIENCE;
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        assert!(!left.is_zero(), "waited in vain for a future");
+        thread::park_timeout(left);
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
 }
 
 /// How a task ended that must end.
@@ -184,21 +208,28 @@ pub(crate) fn panicking_waker() -> Waker {
 
 // ===== values =====
 
-/// Counts drops.
+/// Counts values, and those of them that were dropped.
 #[derive(Clone, Default)]
-pub(crate) struct Drops(Arc<AtomicUsize>);
+pub(crate) struct Drops(Arc<[AtomicUsize; 2]>);
 
 impl Drops {
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
+    /// How many were dropped.
     pub(crate) fn count(&self) -> usize {
-        self.0.load(Ordering::SeqCst)
+        self.0[1].load(Ordering::SeqCst)
+    }
+
+    /// How many there were.
+    pub(crate) fn made(&self) -> usize {
+        self.0[0].load(Ordering::SeqCst)
     }
 
     /// A value whose drop is counted.
     pub(crate) fn value(&self) -> Dropped {
+        self.0[0].fetch_add(1, Ordering::SeqCst);
         Dropped(Self::clone(self))
     }
 }
@@ -208,7 +239,7 @@ pub(crate) struct Dropped(Drops);
 
 impl Drop for Dropped {
     fn drop(&mut self) {
-        self.0.0.fetch_add(1, Ordering::SeqCst);
+        self.0.0[1].fetch_add(1, Ordering::SeqCst);
     }
 }
 

@@ -1,0 +1,177 @@
+//! [`build`]: the way of a file through the three parts of `throng`.
+//!
+//! ```text
+//! Feeder --- slot ---------------------> CompletionStream ---> gather ---> SerialExecutor<Index>
+//!    \                                          ^
+//!     `----> BlockingPool: read, tokenise ------' complete
+//! ```
+//!
+//! The feeder waits when the pool's queue or the stream is full, and so does everything before it:
+//! no more files are in memory than the stream has places.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use throng::completion::Completed;
+use throng::{BlockingPool, CompletionStream, SerialExecutor, blocking, serial};
+
+use super::attempt::{Parsed, Reader, Reading};
+use super::feed::Feeder;
+use super::index::Index;
+use super::options::Options;
+use super::source::Skip;
+
+/// An index, and how it came about.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The index.
+    pub index: Index,
+    /// How it came about.
+    pub summary: Summary,
+}
+
+/// What was done for an index.
+#[derive(Debug)]
+pub struct Summary {
+    /// What became of the files.
+    pub counts: Counts,
+    /// Whether it was stopped: then there may be files that it knows nothing of.
+    pub stopped: bool,
+    /// How many files were submitted and not yet read from the stream, at most.
+    pub most_in_flight: usize,
+    /// What the pool has done that reads files.
+    pub pool: blocking::Metrics,
+    /// What the executor has done that owns the index.
+    pub executor: serial::Metrics,
+}
+
+/// What became of the files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Files in the index.
+    pub files: u64,
+    /// Bytes that they have.
+    pub bytes: u64,
+    /// What is not in the index, by the kind of reason.
+    pub skipped: BTreeMap<&'static str, u64>,
+}
+
+/// What became of a file.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// It is in the index.
+    Indexed {
+        /// Its length.
+        bytes: u64,
+    },
+    /// It is not.
+    Skipped(&'a Path, &'a Skip),
+}
+
+/// Builds the index of the tree at `dir`, and tells `observe` what becomes of each file.
+///
+/// Paths in the index are `dir` joined with where the file is in the tree.
+///
+/// # Errors
+///
+/// `dir` cannot be listed, or there are no threads. What concerns one file only is an [`Event`].
+///
+/// # Cancel safety
+///
+/// If the future is dropped, no more files are submitted, and those that wait are not read.
+pub async fn build(
+    dir: &Path,
+    options: &Options,
+    observe: impl FnMut(Event<'_>),
+) -> io::Result<Outcome> {
+    let pool = reading_pool(options)?;
+    let (jobs, done) = CompletionStream::builder()
+        .max_running(options.threads * options.running)
+        .max_outstanding(options.threads * options.outstanding)
+        .build();
+    let reader = Reader {
+        pool: pool.clone(),
+        source: Arc::clone(&options.source),
+        backoff: options.backoff,
+    };
+    let feeder = Feeder::new(reader, jobs, dir, options.stop.clone());
+    let feeding = tokio::spawn(feeder.run());
+
+    let mut gatherer = Gatherer::new(observe);
+    gatherer.run(done).await?;
+    let most_in_flight = feeding.await??;
+
+    Ok(Outcome {
+        summary: Summary {
+            counts: gatherer.counts,
+            stopped: options.stop.is_set(),
+            most_in_flight,
+            pool: pool.metrics(),
+            executor: gatherer.index.metrics(),
+        },
+        index: gatherer
+            .index
+            .into_inner()
+            .await
+            .map_err(io::Error::other)?,
+    })
+}
+
+/// As many threads as may compute at once, and a queue that is just long enough to keep them busy.
+fn reading_pool(options: &Options) -> io::Result<BlockingPool> {
+    BlockingPool::builder()
+        .name("indexer")
+        .max_threads(options.threads)
+        .queue_capacity(options.threads * options.running)
+        .build()
+}
+
+/// The reader of the stream: what was read goes into the index, as it comes.
+struct Gatherer<F> {
+    index: SerialExecutor<Index>,
+    counts: Counts,
+    observe: F,
+}
+
+impl<F: FnMut(Event<'_>)> Gatherer<F> {
+    fn new(observe: F) -> Self {
+        Self {
+            index: SerialExecutor::new(Index::default()),
+            counts: Counts::default(),
+            observe,
+        }
+    }
+
+    async fn run(&mut self, mut done: CompletionStream<Reading, Arc<Path>>) -> io::Result<()> {
+        while let Some(Completed { tag, outcome, .. }) = done.next().await {
+            let reading = outcome.unwrap_or_else(|error| Err(Skip::Lost(error)));
+            match reading {
+                Ok(parsed) => self.add(tag, parsed).await?,
+                Err(skip) => self.skip(&tag, &skip),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a file to the index, as one job: all of it or nothing.
+    async fn add(&mut self, path: Arc<Path>, parsed: Parsed) -> io::Result<()> {
+        let Parsed { postings, bytes } = parsed;
+        let name = Arc::clone(&path);
+        let added = self.index.submit(|index| index.add(name, postings)).await?;
+        if let Err(full) = added {
+            self.skip(&path, &full.into());
+            return Ok(());
+        }
+        self.counts.files += 1;
+        self.counts.bytes += bytes;
+        (self.observe)(Event::Indexed { bytes });
+        Ok(())
+    }
+
+    fn skip(&mut self, path: &Path, skip: &Skip) {
+        *self.counts.skipped.entry(skip.kind()).or_default() += 1;
+        (self.observe)(Event::Skipped(path, skip));
+    }
+}

@@ -1,0 +1,227 @@
+//! Threads without a task: which is woken, which leave, and that none gets lost on the way.
+
+use std::collections::HashSet;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use throng::BlockingPool;
+
+use crate::support::{Busy, DEADLINE, Jitter, hunt, output, rest, settle};
+
+#[test]
+fn idle_threads_leave_after_the_keep_alive_and_core_threads_stay() {
+    let pool = BlockingPool::builder()
+        .core_threads(2)
+        .max_threads(6)
+        .keep_alive(Duration::from_millis(20))
+        .build()
+        .unwrap();
+    for _ in 0..3 {
+        Busy::keep(&pool, 6).release();
+        settle(&pool, |metrics| metrics.threads == 2 && metrics.idle == 2);
+        // Several keep-alives in which they could leave.
+        let end = Instant::now() + Duration::from_millis(100);
+        while Instant::now() < end {
+            assert_eq!(pool.metrics().threads, 2);
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    assert_eq!(pool.metrics().largest, 6);
+}
+
+#[test]
+fn without_core_threads_all_leave_and_come_back() {
+    let pool = BlockingPool::builder()
+        .keep_alive(Duration::from_millis(1))
+        .build()
+        .unwrap();
+    for _ in 0..20 {
+        Busy::keep(&pool, 3).release();
+        settle(&pool, |metrics| metrics.threads == 0);
+    }
+}
+
+/// Each thread would have its turn well within the keep-alive if they took turns.
+#[test]
+fn idle_threads_leave_also_under_a_trickle_of_tasks() {
+    const THREADS: usize = 16;
+    const BETWEEN: Duration = Duration::from_millis(20);
+    let keep_alive = 2 * THREADS as u32 * BETWEEN;
+    let pool = BlockingPool::builder()
+        .core_threads(1)
+        .keep_alive(keep_alive)
+        .build()
+        .unwrap();
+    Busy::keep(&pool, THREADS).release();
+    rest(&pool);
+    let mut served_by = HashSet::new();
+    let end = Instant::now() + DEADLINE;
+    let mut left = None;
+    // And for another keep-alive, to see that it stays so.
+    while left.is_none_or(|left: Instant| left.elapsed() < keep_alive) {
+        served_by.insert(output(pool.spawn_blocking(|| thread::current().id())));
+        thread::sleep(BETWEEN);
+        let threads = rest(&pool).threads;
+        if left.is_some() {
+            assert!(threads <= 2, "{threads} threads again");
+        } else if threads <= 2 {
+            left = Some(Instant::now());
+        }
+        assert!(Instant::now() < end, "{threads} threads are still there");
+    }
+    assert_eq!(served_by.len(), 1, "the warm thread serves all");
+}
+
+#[test]
+fn the_thread_that_went_idle_last_is_woken_first() {
+    let pool = BlockingPool::builder().build().unwrap();
+    let busy: Vec<_> = (0..4).map(|_| Busy::keep(&pool, 1)).collect();
+    for busy in busy {
+        busy.release();
+    }
+    rest(&pool);
+    let serve = || output(pool.spawn_blocking(|| thread::current().id()));
+    let last = serve();
+    for _ in 0..100 {
+        rest(&pool);
+        assert_eq!(serve(), last);
+    }
+}
+
+/// Submits a task whenever the only thread may be about to leave, or has just been created.
+#[track_caller]
+fn submit_against_the_keep_alive(keep_alive: Duration, max_threads: usize) {
+    let pool = BlockingPool::builder()
+        .max_threads(max_threads)
+        .keep_alive(keep_alive)
+        .build()
+        .unwrap();
+    let mut jitter = Jitter::new();
+    let (ran, runs) = mpsc::channel();
+    let mut submitted = 0;
+    for n in hunt(2.0) {
+        let ran = ran.clone();
+        drop(pool.spawn_blocking(move || ran.send(n)));
+        let run = runs.recv_timeout(DEADLINE);
+        assert_eq!(run, Ok(n), "stranded: {:?}", pool.metrics());
+        jitter.pass(300);
+        submitted += 1;
+    }
+    let metrics = settle(&pool, |metrics| metrics.threads == 0);
+    assert_eq!((metrics.submitted, metrics.completed), (submitted, submitted));
+}
+
+#[test]
+fn no_task_is_stranded_by_a_time_out() {
+    submit_against_the_keep_alive(Duration::from_micros(150), 1);
+}
+
+#[test]
+fn no_task_is_stranded_by_a_thread_that_leaves_at_once() {
+    submit_against_the_keep_alive(Duration::ZERO, 1);
+}
+
+#[test]
+fn no_task_is_stranded_by_one_of_several_that_leave_at_once() {
+    let pool = BlockingPool::builder()
+        .max_threads(2)
+        .keep_alive(Duration::ZERO)
+        .build()
+        .unwrap();
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut jitter = Jitter::new();
+                for n in hunt(1.0) {
+                    assert_eq!(output(pool.spawn_blocking(move || n)), n);
+                    jitter.pass(100);
+                }
+            });
+        }
+    });
+    settle(&pool, |metrics| metrics.threads == 0);
+}
+
+#[test]
+fn tasks_may_park_and_unpark_their_thread() {
+    let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+    for n in 0..200 {
+        // A token that the task leaves behind.
+        let worker = output(pool.spawn_blocking(|| {
+            thread::park_timeout(Duration::from_micros(10));
+            thread::current().unpark();
+            thread::park();
+            thread::current().unpark();
+            thread::current()
+        }));
+        // And some that come while it sleeps.
+        for _ in 0..10 {
+            worker.unpark();
+            thread::yield_now();
+        }
+        assert_eq!(output(pool.spawn_blocking(move || n)), n);
+    }
+    let metrics = rest(&pool);
+    assert_eq!((metrics.threads, metrics.largest), (1, 1));
+    assert_eq!(metrics.completed, 400);
+}
+
+#[cfg(target_os = "linux")]
+mod switches {
+    use std::fs;
+    use std::path::PathBuf;
+    use std::thread;
+    use std::time::Duration;
+
+    use throng::BlockingPool;
+
+    use crate::support::{Busy, eventually, rest};
+
+    /// The status files of the threads whose names begin so.
+    fn threads_called(name: &str) -> Vec<PathBuf> {
+        let tasks = fs::read_dir("/proc/self/task").unwrap();
+        let tasks = tasks.filter_map(|task| Some(task.ok()?.path()));
+        tasks
+            .filter(|task| {
+                fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.starts_with(name))
+            })
+            .map(|task| task.join("status"))
+            .collect()
+    }
+
+    /// How often the threads were switched to.
+    fn switches(threads: &[PathBuf]) -> u64 {
+        let statuses = threads.iter().map(|file| fs::read_to_string(file).unwrap());
+        statuses
+            .flat_map(|status| {
+                let counts = status.lines().filter_map(|line| {
+                    let (key, count) = line.split_once(':')?;
+                    let counts = key.ends_with("ctxt_switches");
+                    counts.then(|| count.trim().parse::<u64>().unwrap())
+                });
+                counts.collect::<Vec<_>>()
+            })
+            .sum()
+    }
+
+    #[test]
+    fn idle_threads_use_no_processor_time() {
+        let pool = BlockingPool::builder()
+            .name("quiet")
+            .core_threads(2)
+            .max_threads(4)
+            .build()
+            .unwrap();
+        Busy::keep(&pool, 4).release();
+        rest(&pool);
+        let threads = threads_called("quiet-");
+        assert_eq!(threads.len(), 4);
+        // More than once, since a thread that was just counted as idle is not asleep yet.
+        eventually("no thread is switched to for a while", || {
+            let before = switches(&threads);
+            thread::sleep(Duration::from_millis(300));
+            switches(&threads) == before
+        });
+    }
+}

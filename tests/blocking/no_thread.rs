@@ -1,0 +1,147 @@
+//! A system that gives no thread: nothing hangs, and what cannot run is told so.
+
+#![cfg(target_pointer_width = "64")]
+
+use std::error::Error;
+use std::thread;
+
+use throng::{BlockingPool, JoinError, TrySpawnError};
+
+use crate::support::{block_on, hunt, outcome};
+
+/// A pool that no system gives a thread to: its stack is as large as the address space.
+fn impossible() -> BlockingPool {
+    BlockingPool::builder()
+        .thread_stack_size(1 << 47)
+        .build()
+        .unwrap()
+}
+
+fn assert_refused(error: &JoinError) {
+    assert!(error.is_rejected() && !error.is_closed() && !error.is_cancelled());
+    let source = error.source().expect("what the system said");
+    assert!(source.is::<std::io::Error>());
+}
+
+#[test]
+fn without_any_thread_the_closure_is_handed_back() {
+    let pool = impossible();
+    for attempt in 1..=3 {
+        let error = pool.try_spawn_blocking(|| "handed back").unwrap_err();
+        assert!(matches!(error, TrySpawnError::NoThread(..)));
+        assert!(error.source().is_some() && !error.is_full());
+        assert_eq!(error.into_inner()(), "handed back");
+        let metrics = pool.metrics();
+        assert_eq!((metrics.spawn_failures, metrics.rejected), (attempt, attempt));
+    }
+    assert_refused(&outcome(pool.spawn_blocking(|| ())).unwrap_err());
+    let permit = block_on(pool.reserve()).unwrap();
+    assert_refused(&outcome(permit.spawn_blocking(|| ())).unwrap_err());
+
+    let metrics = pool.metrics();
+    assert_eq!((metrics.spawn_failures, metrics.rejected), (5, 5));
+    assert_eq!((metrics.submitted, metrics.queued), (0, 0));
+    assert_eq!((metrics.threads, metrics.largest), (0, 0));
+    pool.shutdown();
+    block_on(pool.terminated());
+}
+
+#[test]
+fn a_place_that_came_to_nothing_is_given_back() {
+    let pool = BlockingPool::builder()
+        .max_threads(1)
+        .queue_capacity(0)
+        .thread_stack_size(1 << 47)
+        .build()
+        .unwrap();
+    for _ in 0..10 {
+        let error = pool.try_spawn_blocking(|| ()).unwrap_err();
+        assert!(matches!(error, TrySpawnError::NoThread(..)));
+    }
+}
+
+/// A task may be queued in the hope of a thread that another submitter is just being refused.
+#[test]
+fn no_task_waits_for_a_thread_that_never_comes() {
+    for _ in hunt(0.5) {
+        let pool = impossible();
+        let handles = thread::scope(|scope| {
+            let submitters = [(); 4].map(|()| {
+                scope.spawn(|| [(); 8].map(|()| pool.spawn_blocking(|| ())))
+            });
+            submitters.map(|submitter| submitter.join().unwrap())
+        });
+        for handle in handles.into_iter().flatten() {
+            assert_refused(&outcome(handle).unwrap_err());
+        }
+        let metrics = pool.metrics();
+        assert_eq!((metrics.threads, metrics.queued), (0, 0));
+        assert!(metrics.spawn_failures > 0);
+        pool.shutdown();
+        block_on(pool.terminated());
+    }
+}
+
+/// With a limit on the address space there is room for one of two large stacks.
+#[cfg(target_os = "linux")]
+mod with_one_thread {
+    use std::env;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    use throng::BlockingPool;
+
+    use crate::support::{Busy, output, rest, settle};
+
+    const STACK: usize = 1 << 30;
+    const LIMIT_KIB: usize = 7 * STACK / 4 / 1024;
+    const IN_CHILD: &str = "THRONG_TEST_IN_CHILD";
+
+    #[test]
+    fn a_refused_thread_leaves_the_task_to_those_that_are_there() {
+        if env::var_os(IN_CHILD).is_some() {
+            return in_child();
+        }
+        let name = "no_thread::with_one_thread::a_refused_thread_leaves_the_task_to_those_that_are_there";
+        let child = Command::new("sh")
+            .arg("-c")
+            .arg(format!("ulimit -v {LIMIT_KIB} && exec \"$0\" \"$@\""))
+            .arg(env::current_exe().unwrap())
+            .args(["--exact", name, "--test-threads=1", "--nocapture"])
+            .env(IN_CHILD, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&child.stdout);
+        let complained = String::from_utf8_lossy(&child.stderr);
+        assert!(child.status.success(), "{said}{complained}");
+        assert!(said.contains("1 passed"), "it did not run: {said}");
+    }
+
+    fn in_child() {
+        let pool = BlockingPool::builder()
+            .thread_stack_size(STACK)
+            .keep_alive(Duration::from_millis(50))
+            .build()
+            .unwrap();
+        let busy = Busy::keep(&pool, 1);
+        assert_eq!(pool.metrics().spawn_failures, 0);
+
+        // Refused, but there is a thread: they are accepted, and wait for it. After a refusal no
+        // thread is asked for during 50 ms.
+        let asked = Instant::now();
+        let queued = [(); 100].map(|()| pool.try_spawn_blocking(|| ()).unwrap());
+        let pauses = asked.elapsed().as_millis() as u64 / 50;
+        let metrics = pool.metrics();
+        assert_eq!((metrics.threads, metrics.queued), (1, 100));
+        assert!((1..=1 + pauses).contains(&metrics.spawn_failures), "{metrics:?}");
+        busy.release();
+        queued.into_iter().for_each(output);
+        assert_eq!(rest(&pool).rejected, 0);
+
+        // When that thread has left there is room for another, pause or not.
+        settle(&pool, |metrics| metrics.threads == 0);
+        let failures = pool.metrics().spawn_failures;
+        assert_eq!(output(pool.spawn_blocking(|| "again")), "again");
+        assert_eq!(pool.metrics().spawn_failures, failures);
+    }
+}

@@ -1,0 +1,156 @@
+//! Panics: of tasks, and of whatever a task brings along. The thread survives them all.
+
+use std::panic::{panic_any, resume_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+use std::thread::{self, ThreadId};
+
+use throng::BlockingPool;
+use throng::blocking::Metrics;
+
+use crate::support::{Busy, Gate, outcome, output, rest};
+
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic_any("a bomb");
+    }
+}
+
+/// A payload that panics when it is dropped, with a payload that does so too.
+struct Payload;
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        panic_any(Self);
+    }
+}
+
+/// A pool of one thread, which must be the same at the end.
+struct OneThread {
+    pool: BlockingPool,
+    thread: ThreadId,
+}
+
+impl OneThread {
+    fn new() -> Self {
+        let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+        let thread = output(pool.spawn_blocking(|| thread::current().id()));
+        Self { pool, thread }
+    }
+
+    /// What was counted since the beginning, after seeing that the thread is still there.
+    #[track_caller]
+    fn check(self) -> Metrics {
+        let thread = output(self.pool.spawn_blocking(|| thread::current().id()));
+        assert_eq!(thread, self.thread);
+        let mut metrics = rest(&self.pool);
+        assert_eq!((metrics.threads, metrics.largest), (1, 1));
+        let ended = metrics.completed + metrics.panicked + metrics.cancelled;
+        assert_eq!(metrics.submitted, ended);
+        metrics.completed -= 2;
+        metrics
+    }
+}
+
+#[test]
+fn a_panic_of_the_closure_reaches_the_handle() {
+    let one = OneThread::new();
+    let error = outcome(one.pool.spawn_blocking(|| panic!("said {}", "so"))).unwrap_err();
+    assert!(error.is_panic() && !error.is_cancelled());
+    assert!(error.to_string().ends_with("panicked with message \"said so\""));
+    assert_eq!(*error.into_panic().downcast::<String>().unwrap(), "said so");
+
+    let error = outcome(one.pool.spawn_blocking(|| resume_unwind(Box::new(7)))).unwrap_err();
+    let payload = error.try_into_panic().unwrap();
+    assert_eq!(*payload.downcast::<i32>().unwrap(), 7);
+    let metrics = one.check();
+    assert_eq!((metrics.completed, metrics.panicked), (0, 2));
+}
+
+#[test]
+fn a_panic_that_nobody_waits_for_is_counted() {
+    let one = OneThread::new();
+    let busy = Busy::keep(&one.pool, 1);
+    drop(one.pool.spawn_blocking(|| panic!("as it should")));
+    busy.release();
+    let metrics = one.check();
+    assert_eq!((metrics.completed, metrics.panicked), (1, 1));
+}
+
+#[test]
+fn what_an_aborted_closure_captured_may_panic_in_its_drop() {
+    let one = OneThread::new();
+    let busy = Busy::keep(&one.pool, 1);
+    let bomb = Bomb;
+    let handle = one.pool.spawn_blocking(move || drop(bomb));
+    // Contained: it is not this caller's fault.
+    handle.abort();
+    assert!(outcome(handle).unwrap_err().is_cancelled());
+    busy.release();
+    let metrics = one.check();
+    assert_eq!((metrics.completed, metrics.cancelled), (1, 1));
+}
+
+#[test]
+fn what_a_closure_captured_may_panic_in_its_drop() {
+    let one = OneThread::new();
+    let bomb = Bomb;
+    let handle = one.pool.spawn_blocking(move || {
+        let _bomb = &bomb;
+    });
+    assert!(outcome(handle).unwrap_err().is_panic());
+    assert_eq!(one.check().panicked, 1);
+}
+
+#[test]
+fn an_output_that_nobody_waits_for_may_panic_in_its_drop() {
+    let one = OneThread::new();
+    let busy = Busy::keep(&one.pool, 1);
+    drop(one.pool.spawn_blocking(|| Bomb));
+    busy.release();
+    let metrics = one.check();
+    // The task did return.
+    assert_eq!((metrics.completed, metrics.panicked), (2, 0));
+}
+
+#[test]
+fn a_payload_that_nobody_waits_for_may_panic_in_its_drop() {
+    let one = OneThread::new();
+    let busy = Busy::keep(&one.pool, 1);
+    drop(one.pool.spawn_blocking(|| panic_any(Payload)));
+    drop(one.pool.spawn_blocking(|| panic_any(Bomb)));
+    busy.release();
+    assert_eq!(one.check().panicked, 2);
+}
+
+#[test]
+fn a_waker_may_panic() {
+    struct PanicsInWake(#[allow(dead_code, reason = "for its drop")] Option<Bomb>);
+    impl Wake for PanicsInWake {
+        fn wake(self: Arc<Self>) {
+            if self.0.is_none() {
+                panic!("as it should");
+            }
+        }
+    }
+    for bomb in [None, Some(Bomb)] {
+        let one = OneThread::new();
+        let gate = Gate::default();
+        let mut handle = pin!(one.pool.spawn_blocking({
+            let gate = gate.clone();
+            move || gate.pass()
+        }));
+        let waker = Waker::from(Arc::new(PanicsInWake(bomb)));
+        let polled = handle.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+        // The handle has the last reference now: the waker is dropped where it is used.
+        drop(waker);
+        gate.open();
+        let metrics = one.check();
+        assert_eq!((metrics.completed, metrics.panicked), (1, 0));
+    }
+}

@@ -1,0 +1,177 @@
+//! Waiting for room.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use futures::FutureExt;
+use throng::{BlockingPool, TrySpawnError};
+
+use crate::support::{Busy, block_on, eventually, outcome, output, rest, soon};
+
+/// A pool with one thread and so many places in its queue.
+fn bounded(capacity: usize) -> BlockingPool {
+    BlockingPool::builder()
+        .max_threads(1)
+        .queue_capacity(capacity)
+        .build()
+        .unwrap()
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Wakes {
+    fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn there_is_always_room_without_a_bound() {
+    let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+    let _busy = Busy::keep(&pool, 1);
+    for _ in 0..1_000 {
+        let permit = pool.reserve().now_or_never().expect("at once").unwrap();
+        drop(permit.spawn_blocking(|| ()));
+    }
+    assert_eq!(pool.metrics().queued, 1_000);
+}
+
+#[test]
+fn it_waits_for_a_place_and_keeps_it() {
+    let pool = bounded(1);
+    let busy = Busy::keep(&pool, 1);
+    let queued = pool.spawn_blocking(|| 1);
+    let woken = Arc::new(Wakes::default());
+    let waker = Waker::from(woken.clone());
+    let mut cx = Context::from_waker(&waker);
+    let mut waiting = pin!(pool.reserve());
+    assert!(waiting.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(woken.count(), 0);
+
+    busy.release();
+    output(queued);
+    eventually("the waiting one is woken", || woken.count() > 0);
+    let Poll::Ready(Ok(permit)) = waiting.poll(&mut cx) else {
+        panic!("there is room")
+    };
+    let other = pool.reserve().now_or_never().expect("room for two").unwrap();
+    assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
+    assert_eq!(output(permit.spawn_blocking(|| 2)), 2);
+    assert_eq!(output(other.spawn_blocking(|| 3)), 3);
+}
+
+#[test]
+fn a_dropped_permit_gives_its_place_back() {
+    let pool = bounded(0);
+    for _ in 0..10 {
+        let permit = pool.reserve().now_or_never().expect("at once").unwrap();
+        assert!(pool.reserve().now_or_never().is_none());
+        drop(permit);
+    }
+    output(pool.spawn_blocking(|| ()));
+}
+
+/// The waiting ones are dropped before and after they are woken: the place goes to who still waits.
+#[test]
+fn a_dropped_waiting_future_loses_nothing() {
+    for woken_first in [false, true] {
+        let pool = bounded(0);
+        let permit = pool.reserve().now_or_never().expect("at once").unwrap();
+        let wakes = [(); 3].map(|()| Arc::new(Wakes::default()));
+        let wakers = wakes.clone().map(Waker::from);
+        let mut waiting = [(); 3].map(|()| Box::pin(pool.reserve()));
+        for (waiting, waker) in waiting.iter_mut().zip(&wakers) {
+            let polled = waiting.as_mut().poll(&mut Context::from_waker(waker));
+            assert!(polled.is_pending());
+        }
+        let [first, second, mut third] = waiting;
+        if woken_first {
+            drop(permit);
+            assert_eq!(wakes.each_ref().map(|wakes| wakes.count()), [1, 0, 0]);
+            drop((first, second));
+        } else {
+            drop((first, second));
+            drop(permit);
+        }
+        assert_eq!(wakes[2].count(), 1);
+        let polled = third.as_mut().poll(&mut Context::from_waker(&wakers[2]));
+        assert!(matches!(polled, Poll::Ready(Ok(_))));
+    }
+}
+
+#[test]
+fn many_who_wait_all_get_through() {
+    const TASKS: usize = 2_000;
+    let pool = bounded(1);
+    let ran = Arc::new(AtomicUsize::new(0));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let waiting: Vec<_> = (0..TASKS)
+        .map(|n| {
+            let (pool, ran) = (pool.clone(), Arc::clone(&ran));
+            runtime.spawn(async move {
+                if n % 5 == 0 {
+                    // One who comes and goes.
+                    let _ = tokio::time::timeout(Duration::from_micros(n as u64), pool.reserve())
+                        .await;
+                }
+                let task = move || ran.fetch_add(1, Ordering::Relaxed);
+                let permit = pool.reserve().await.unwrap();
+                permit.spawn_blocking(task).await.unwrap();
+            })
+        })
+        .collect();
+    runtime.block_on(async {
+        soon(futures::future::try_join_all(waiting)).await.unwrap();
+    });
+    assert_eq!(ran.load(Ordering::Relaxed), TASKS);
+    let metrics = rest(&pool);
+    assert_eq!((metrics.completed, metrics.rejected), (TASKS as u64, 0));
+}
+
+#[test]
+fn a_shutdown_ends_the_wait() {
+    let pool = bounded(0);
+    let busy = Busy::keep(&pool, 1);
+    block_on(async {
+        let waiting: Vec<_> = (0..10)
+            .map(|_| {
+                let pool = pool.clone();
+                tokio::spawn(async move { pool.reserve().await.map(drop) })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        pool.shutdown();
+        for waiting in waiting {
+            let refused = waiting.await.unwrap().unwrap_err();
+            assert!(matches!(refused, TrySpawnError::Closed(())));
+        }
+        assert!(pool.reserve().await.unwrap_err().is_closed());
+    });
+    busy.release();
+}
+
+#[test]
+fn a_permit_from_before_the_shutdown_is_of_no_use_after_it() {
+    let pool = bounded(0);
+    let permit = pool.reserve().now_or_never().expect("at once").unwrap();
+    pool.shutdown();
+    let error = outcome(permit.spawn_blocking(|| ())).unwrap_err();
+    assert!(error.is_closed());
+    assert_eq!(pool.metrics().rejected, 1);
+    block_on(pool.terminated());
+}

@@ -1,0 +1,265 @@
+//! The end of a pool: what still runs, what is refused, and what must not block.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use futures::FutureExt;
+use throng::{BlockingPool, TrySpawnError};
+
+use crate::support::{Busy, DEADLINE, Gate, Jitter, block_on, hunt, outcome, output, settle, soon};
+
+fn of(threads: usize) -> BlockingPool {
+    BlockingPool::builder()
+        .max_threads(threads)
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn a_shutdown_runs_what_was_accepted_and_refuses_what_comes() {
+    let pool = of(1);
+    let busy = Busy::keep(&pool, 1);
+    let queued = [1, 2, 3].map(|n| pool.spawn_blocking(move || n));
+    pool.shutdown();
+    assert!(pool.terminated().now_or_never().is_none());
+
+    let error = outcome(pool.spawn_blocking(|| ())).unwrap_err();
+    assert!(error.is_closed() && !error.is_rejected() && !error.is_cancelled());
+    let refused = pool.try_spawn_blocking(|| "handed back").unwrap_err();
+    assert!(matches!(refused, TrySpawnError::Closed(_)));
+    assert_eq!(refused.into_inner()(), "handed back");
+
+    pool.shutdown();
+    busy.release();
+    block_on(pool.terminated());
+    assert!(queued.iter().all(throng::JoinHandle::is_finished));
+    assert_eq!(queued.map(output), [1, 2, 3]);
+    let metrics = pool.metrics();
+    assert_eq!((metrics.threads, metrics.queued), (0, 0));
+    assert_eq!((metrics.completed, metrics.rejected), (4, 2));
+}
+
+#[test]
+fn a_pool_without_threads_terminates_at_once() {
+    let pool = of(1);
+    assert!(pool.terminated().now_or_never().is_none());
+    pool.shutdown();
+    assert!(pool.terminated().now_or_never().is_some());
+}
+
+#[test]
+fn idle_threads_do_not_hold_termination_up() {
+    let pool = BlockingPool::builder().core_threads(4).build().unwrap();
+    Busy::keep(&pool, 4).release();
+    pool.shutdown();
+    block_on(pool.terminated());
+    assert_eq!(pool.metrics().threads, 0);
+}
+
+#[test]
+fn all_who_wait_learn_of_the_termination() {
+    let pool = of(2);
+    let busy = Busy::keep(&pool, 2);
+    block_on(async {
+        let waiting: Vec<_> = (0..10)
+            .map(|_| {
+                let pool = pool.clone();
+                tokio::spawn(async move { pool.terminated().await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        pool.shutdown();
+        tokio::task::yield_now().await;
+        assert!(waiting.iter().all(|waiting| !waiting.is_finished()));
+        busy.release();
+        for waiting in waiting {
+            waiting.await.unwrap();
+        }
+    });
+}
+
+/// Accepts tasks behind a gate, and returns what tells that they have run.
+fn with_tasks_behind(gate: &Gate) -> (BlockingPool, mpsc::Receiver<u32>) {
+    let pool = of(1);
+    let (ran, runs) = mpsc::channel();
+    for n in 0..3 {
+        let (gate, ran) = (gate.clone(), ran.clone());
+        drop(pool.spawn_blocking(move || {
+            gate.pass();
+            ran.send(n)
+        }));
+    }
+    (pool, runs)
+}
+
+/// All tasks have run, and their thread has ended, which held the last sender.
+fn assert_ran(runs: &mpsc::Receiver<u32>) {
+    let ran: Vec<_> = (0..3).map(|_| runs.recv_timeout(DEADLINE)).collect();
+    assert_eq!(ran, [Ok(0), Ok(1), Ok(2)]);
+}
+
+#[test]
+fn the_last_clone_may_be_dropped_in_async_code() {
+    block_on(async {
+        let gate = Gate::default();
+        let (pool, runs) = with_tasks_behind(&gate);
+        drop(pool.clone());
+        assert!(pool.try_spawn_blocking(|| ()).is_ok());
+        // If this waited for the tasks, nobody would open the gate.
+        drop(pool);
+        gate.open();
+        assert_ran(&runs);
+    });
+}
+
+#[test]
+fn the_last_clone_may_be_dropped_in_a_worker() {
+    let gate = Gate::default();
+    let (pool, runs) = with_tasks_behind(&gate);
+    let own = pool.clone();
+    let last = pool.spawn_blocking(move || drop(own));
+    let behind_it = pool.spawn_blocking(|| "ran");
+    drop(pool);
+    gate.open();
+    assert_ran(&runs);
+    output(last);
+    assert_eq!(output(behind_it), "ran");
+}
+
+#[test]
+fn the_last_clone_may_be_the_output_of_a_task_that_nobody_waits_for() {
+    let gate = Gate::default();
+    let (pool, runs) = with_tasks_behind(&gate);
+    let own = pool.clone();
+    drop(pool.spawn_blocking(move || own));
+    drop(pool);
+    gate.open();
+    assert_ran(&runs);
+}
+
+#[test]
+fn the_last_clone_may_be_dropped_while_unwinding() {
+    let gate = Gate::default();
+    let (pool, runs) = with_tasks_behind(&gate);
+    let unwound = catch_unwind(AssertUnwindSafe(move || {
+        let _pool = pool;
+        panic!("as it should");
+    }));
+    assert!(unwound.is_err());
+    gate.open();
+    assert_ran(&runs);
+}
+
+#[test]
+fn threads_end_when_the_last_clone_is_dropped() {
+    struct TellsOfItsEnd(mpsc::Sender<()>);
+    impl Drop for TellsOfItsEnd {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
+        }
+    }
+    thread_local! {
+        static OF_THREAD: std::cell::Cell<Option<TellsOfItsEnd>> = const { std::cell::Cell::new(None) };
+    }
+    let pool = BlockingPool::builder().core_threads(3).build().unwrap();
+    let (ended, ends) = mpsc::channel();
+    let meeting = Arc::new(std::sync::Barrier::new(3));
+    let handles = [(); 3].map(|()| {
+        let (ended, meeting) = (ended.clone(), Arc::clone(&meeting));
+        pool.spawn_blocking(move || {
+            OF_THREAD.set(Some(TellsOfItsEnd(ended)));
+            meeting.wait();
+        })
+    });
+    handles.into_iter().for_each(output);
+    assert!(ends.try_recv().is_err());
+    drop(pool);
+    for _ in 0..3 {
+        ends.recv_timeout(DEADLINE).unwrap();
+    }
+}
+
+#[test]
+fn every_handle_resolves_when_submissions_race_with_a_shutdown() {
+    let mut jitter = Jitter::new();
+    let (mut all_accepted, mut all_refused) = (0, 0);
+    for round in hunt(1.5) {
+        let keep_alive = [Duration::ZERO, Duration::from_secs(10)][round % 2];
+        let pool = BlockingPool::builder()
+            .max_threads(2)
+            .keep_alive(keep_alive)
+            .build()
+            .unwrap();
+        let ran = Arc::new(AtomicU64::new(0));
+        let (accepted, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    loop {
+                        let ran = Arc::clone(&ran);
+                        let task = move || ran.fetch_add(1, Ordering::Relaxed);
+                        match outcome(pool.spawn_blocking(task)) {
+                            Ok(_) => _ = accepted.fetch_add(1, Ordering::Relaxed),
+                            Err(error) => {
+                                assert!(error.is_closed(), "{error}");
+                                refused.fetch_add(1, Ordering::Relaxed);
+                                return;
+                            }
+                        }
+                    }
+                });
+            }
+            jitter.pass(500);
+            pool.shutdown();
+        });
+        block_on(pool.terminated());
+        let metrics = pool.metrics();
+        let accepted = accepted.into_inner();
+        assert_eq!(ran.load(Ordering::Relaxed), accepted);
+        assert_eq!((metrics.submitted, metrics.completed), (accepted, accepted));
+        assert_eq!((metrics.threads, metrics.queued), (0, 0));
+        assert_eq!(metrics.rejected, refused.into_inner());
+        all_accepted += accepted;
+        all_refused += metrics.rejected;
+    }
+    assert!(all_accepted > 0 && all_refused > 0, "there was no race");
+}
+
+/// The last thread leaves by itself just when the pool is shut down.
+#[test]
+fn termination_is_told_also_when_it_races_with_a_time_out() {
+    let mut jitter = Jitter::new();
+    for _ in hunt(0.5) {
+        let pool = BlockingPool::builder()
+            .keep_alive(Duration::from_micros(100))
+            .build()
+            .unwrap();
+        drop(pool.spawn_blocking(|| ()));
+        let waiting = {
+            let pool = pool.clone();
+            thread::spawn(move || block_on(pool.terminated()))
+        };
+        jitter.pass(300);
+        pool.shutdown();
+        settle(&pool, |metrics| metrics.threads == 0);
+        waiting.join().unwrap();
+    }
+}
+
+#[test]
+fn a_pool_outlives_the_future_that_waits_for_its_termination() {
+    let pool = of(1);
+    let busy = Busy::keep(&pool, 1);
+    pool.shutdown();
+    block_on(async {
+        for _ in 0..3 {
+            let impatient = tokio::time::timeout(Duration::from_millis(1), pool.terminated());
+            assert!(impatient.await.is_err());
+        }
+        busy.release();
+        soon(pool.terminated()).await;
+    });
+}

@@ -1,0 +1,221 @@
+//! One task: its output, its abort, its place in the order.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use throng::{BlockingPool, JoinHandle};
+
+use crate::support::{Busy, DEADLINE, Gate, block_on, eventually, outcome, output, rest, settle};
+
+fn one_thread() -> BlockingPool {
+    BlockingPool::builder().max_threads(1).build().unwrap()
+}
+
+#[test]
+fn a_handle_yields_the_output() {
+    let pool = one_thread();
+    let text = pool.spawn_blocking(|| String::from("text"));
+    let large = pool.spawn_blocking(|| [7_u64; 1_000]);
+    let captured = [3_u64; 1_000];
+    let sum = pool.spawn_blocking(move || captured.iter().sum::<u64>());
+    pool.spawn_blocking(|| ()).blocking_join().unwrap();
+    block_on(async {
+        assert_eq!(text.await.unwrap(), "text");
+        assert_eq!(large.await.unwrap(), [7; 1_000]);
+        assert_eq!(sum.await.unwrap(), 3_000);
+    });
+}
+
+#[test]
+fn a_task_runs_on_a_thread_of_the_pool_which_is_called_after_it() {
+    let pool = BlockingPool::builder().name("called-so").build().unwrap();
+    let name = pool.spawn_blocking(|| thread::current().name().map(String::from));
+    assert_eq!(output(name).as_deref(), Some("called-so-0"));
+}
+
+#[test]
+fn threads_that_are_not_async_can_wait() {
+    let pool = one_thread();
+    let busy = Busy::keep(&pool, 1);
+    let waiting: Vec<_> = (0..4)
+        .map(|n| {
+            let handle = pool.spawn_blocking(move || n);
+            thread::spawn(move || handle.blocking_join())
+        })
+        .collect();
+    busy.release();
+    for (n, thread) in waiting.into_iter().enumerate() {
+        eventually("the thread has its outcome", || thread.is_finished());
+        assert_eq!(thread.join().unwrap().unwrap(), n);
+    }
+}
+
+#[test]
+fn a_handle_that_was_polled_and_put_aside_still_yields() {
+    let pool = one_thread();
+    let gate = Gate::default();
+    let mut handle = pool.spawn_blocking({
+        let gate = gate.clone();
+        move || gate.pass()
+    });
+    block_on(async {
+        let impatient = tokio::time::timeout(Duration::from_millis(1), &mut handle).await;
+        assert!(impatient.is_err() && !handle.is_finished());
+        gate.open();
+        handle.await.unwrap();
+    });
+}
+
+#[test]
+fn a_task_whose_handle_is_dropped_still_runs() {
+    let pool = one_thread();
+    let busy = Busy::keep(&pool, 1);
+    let (ran, runs) = mpsc::channel();
+    drop(pool.spawn_blocking(move || ran.send(()).unwrap()));
+    busy.release();
+    runs.recv_timeout(DEADLINE).unwrap();
+}
+
+/// Counts who holds it, and tells of being run.
+#[derive(Clone, Default)]
+struct Captured {
+    holders: Arc<()>,
+    ran: Arc<AtomicBool>,
+}
+
+impl Captured {
+    fn spawn_on(&self, pool: &BlockingPool) -> JoinHandle<()> {
+        let this = self.clone();
+        pool.spawn_blocking(move || this.ran.store(true, Ordering::Relaxed))
+    }
+
+    fn is_dropped_unrun(&self) -> bool {
+        Arc::strong_count(&self.holders) == 1 && !self.ran.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn an_abort_before_the_start_drops_the_captures_at_once() {
+    let pool = one_thread();
+    let busy = Busy::keep(&pool, 1);
+    let captured = Captured::default();
+    let handle = captured.spawn_on(&pool);
+    handle.abort();
+    // The only thread is busy still: it was this one that dropped them.
+    assert!(captured.is_dropped_unrun());
+    assert!(handle.is_finished());
+    let error = outcome(handle).unwrap_err();
+    assert!(error.is_cancelled() && !error.is_panic() && !error.is_rejected());
+    busy.release();
+    let metrics = settle(&pool, |metrics| metrics.cancelled == 1);
+    assert_eq!((metrics.submitted, metrics.completed), (2, 1));
+}
+
+#[test]
+fn an_abort_handle_outlives_the_handle() {
+    let pool = one_thread();
+    let busy = Busy::keep(&pool, 1);
+    let captured = Captured::default();
+    let handle = captured.spawn_on(&pool);
+    let abort = handle.abort_handle();
+    assert_eq!(abort.id(), handle.id());
+    drop(handle);
+    assert!(!abort.is_finished());
+    abort.clone().abort();
+    assert!(captured.is_dropped_unrun() && abort.is_finished());
+    busy.release();
+    settle(&pool, |metrics| metrics.cancelled == 1);
+    assert!(captured.is_dropped_unrun());
+}
+
+#[test]
+fn an_abort_after_the_start_does_nothing() {
+    let pool = one_thread();
+    let gate = Gate::default();
+    let (started, starts) = mpsc::channel();
+    let handle = pool.spawn_blocking({
+        let gate = gate.clone();
+        move || {
+            started.send(()).unwrap();
+            gate.pass();
+            "to its end"
+        }
+    });
+    starts.recv_timeout(DEADLINE).unwrap();
+    handle.abort();
+    assert!(!handle.is_finished());
+    gate.open();
+    eventually("the task has ended", || handle.is_finished());
+    handle.abort();
+    assert_eq!(output(handle), "to its end");
+    assert_eq!(rest(&pool).cancelled, 0);
+}
+
+#[test]
+fn one_thread_starts_tasks_in_the_order_of_submission() {
+    let pool = one_thread();
+    let busy = Busy::keep(&pool, 1);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let aborted = 10;
+    for n in 0..100 {
+        let order = Arc::clone(&order);
+        let handle = pool.spawn_blocking(move || order.lock().unwrap().push(n));
+        if n == aborted {
+            handle.abort();
+        }
+    }
+    busy.release();
+    rest(&pool);
+    let expected: Vec<_> = (0..100).filter(|n| *n != aborted).collect();
+    assert_eq!(*order.lock().unwrap(), expected);
+}
+
+#[test]
+fn each_submitter_keeps_its_order_also_among_others() {
+    let pool = one_thread();
+    let order = Arc::new(Mutex::new(vec![Vec::new(); 4]));
+    thread::scope(|scope| {
+        for submitter in 0..4 {
+            let (pool, order) = (&pool, &order);
+            scope.spawn(move || {
+                for n in 0..500 {
+                    let order = Arc::clone(order);
+                    drop(pool.spawn_blocking(move || order.lock().unwrap()[submitter].push(n)));
+                }
+            });
+        }
+    });
+    rest(&pool);
+    for of_one in order.lock().unwrap().iter() {
+        assert!(of_one.iter().copied().eq(0..500));
+    }
+}
+
+#[test]
+fn metrics_add_up_at_rest() {
+    let pool = BlockingPool::builder()
+        .max_threads(2)
+        .queue_capacity(3)
+        .build()
+        .unwrap();
+    let busy = Busy::keep(&pool, 2);
+    let metrics = pool.metrics();
+    assert_eq!((metrics.threads, metrics.busy, metrics.idle), (2, 2, 0));
+    drop(pool.spawn_blocking(|| panic!("as it should")));
+    drop(pool.spawn_blocking(|| ()));
+    pool.spawn_blocking(|| ()).abort();
+    assert_eq!(pool.metrics().queued, 3);
+    assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
+    assert!(outcome(pool.spawn_blocking(|| ())).unwrap_err().is_rejected());
+    busy.release();
+
+    let metrics = rest(&pool);
+    assert_eq!((metrics.threads, metrics.idle, metrics.busy), (2, 2, 0));
+    assert_eq!((metrics.largest, metrics.queued), (2, 0));
+    assert_eq!((metrics.submitted, metrics.rejected), (5, 2));
+    let ended = (metrics.completed, metrics.panicked, metrics.cancelled);
+    assert_eq!(ended, (3, 1, 1));
+    assert_eq!(metrics.spawn_failures, 0);
+}

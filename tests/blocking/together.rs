@@ -1,0 +1,137 @@
+//! The pool as that on which other parts run their work.
+
+use std::collections::BTreeSet;
+use std::sync::mpsc;
+use std::thread;
+
+use throng::{BlockingPool, CompletionStream, SerialExecutor};
+
+use crate::support::{Busy, DEADLINE, block_on, outcome, rest};
+
+fn called(name: &str) -> BlockingPool {
+    BlockingPool::builder().name(name).build().unwrap()
+}
+
+#[test]
+fn a_serial_executor_drains_on_it() {
+    let pool = called("drain");
+    let serial = SerialExecutor::builder()
+        .drain_on(pool.clone())
+        .build(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for n in 0..500 {
+                    drop(serial.post(move |state: &mut Vec<_>| {
+                        state.push((n, thread::current().name().map(String::from)));
+                    }));
+                }
+            });
+        }
+    });
+    let state = block_on(serial.into_inner()).unwrap();
+    assert_eq!(state.len(), 2_000);
+    for (_, name) in state {
+        assert!(name.is_some_and(|name| name.starts_with("drain-")));
+    }
+    let metrics = rest(&pool);
+    assert!(metrics.completed > 0);
+    assert_eq!(metrics.completed, metrics.submitted);
+}
+
+/// A job that is refused is the submitter's to run, rather than nobody's.
+#[test]
+fn a_serial_executor_goes_on_when_the_pool_does_not_accept_its_drain() {
+    let pool = called("closed");
+    pool.shutdown();
+    let serial = SerialExecutor::builder()
+        .drain_on(pool.clone())
+        .build(Vec::new());
+    let handle = serial.post(|state: &mut Vec<_>| state.push(thread::current().id()));
+    outcome(handle).unwrap();
+    let state = block_on(serial.into_inner()).unwrap();
+    assert_eq!(state, [thread::current().id()]);
+    assert_eq!(pool.metrics().rejected, 1);
+}
+
+#[test]
+fn a_completion_stream_runs_closures_on_it() {
+    let pool = called("stream");
+    let (jobs, mut done) = CompletionStream::builder().max_running(8).build();
+    let seen = block_on(async {
+        let submitting = tokio::spawn({
+            let pool = pool.clone();
+            async move {
+                for n in 0..100 {
+                    let job = move || {
+                        assert!(n % 10 != 3, "as it should");
+                        (n * n, thread::current().name().map(String::from))
+                    };
+                    jobs.submit_blocking(&pool, n, job).await.unwrap();
+                }
+            }
+        });
+        let mut seen = BTreeSet::new();
+        while let Some(completed) = done.next().await {
+            let n = completed.tag;
+            assert!(seen.insert(n), "{n} came twice");
+            match completed.outcome {
+                Ok((square, name)) => {
+                    assert_eq!(square, n * n);
+                    assert!(name.is_some_and(|name| name.starts_with("stream-")));
+                }
+                Err(error) => assert!(error.is_panic() && n % 10 == 3),
+            }
+        }
+        submitting.await.unwrap();
+        seen
+    });
+    assert!(seen.into_iter().eq(0..100));
+    let metrics = rest(&pool);
+    assert_eq!((metrics.completed, metrics.panicked), (90, 10));
+    assert!(metrics.largest <= 9, "more threads than jobs: {metrics:?}");
+}
+
+#[test]
+fn a_full_or_closed_pool_rejects_the_jobs_of_a_stream() {
+    let pool = BlockingPool::builder()
+        .max_threads(1)
+        .queue_capacity(0)
+        .build()
+        .unwrap();
+    let busy = Busy::keep(&pool, 1);
+    let (jobs, mut done) = CompletionStream::builder().build();
+    block_on(async {
+        jobs.submit_blocking(&pool, "full", || ()).await.unwrap();
+        let full = done.next().await.unwrap();
+        assert_eq!(full.tag, "full");
+        assert!(full.outcome.unwrap_err().is_rejected());
+        pool.shutdown();
+        jobs.submit_blocking(&pool, "closed", || ()).await.unwrap();
+        let closed = done.next().await.unwrap();
+        assert_eq!(closed.tag, "closed");
+        assert!(closed.outcome.unwrap_err().is_rejected());
+    });
+    assert_eq!(pool.metrics().rejected, 2);
+    busy.release();
+}
+
+#[test]
+fn dropping_a_stream_aborts_its_queued_closures() {
+    let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+    let busy = Busy::keep(&pool, 1);
+    let (jobs, done) = CompletionStream::builder().build();
+    let (captured, drops) = mpsc::channel::<()>();
+    block_on(async {
+        let job = move || captured.send(()).is_ok();
+        jobs.submit_blocking(&pool, (), job).await.unwrap();
+    });
+    drop(done);
+    // The thread is busy still, and the closure gone: no sender is left, and nothing was sent.
+    assert_eq!(
+        drops.recv_timeout(DEADLINE),
+        Err(mpsc::RecvTimeoutError::Disconnected)
+    );
+    busy.release();
+    assert_eq!(rest(&pool).cancelled, 1);
+}

@@ -1,0 +1,197 @@
+//! What a `SerialExecutor` allocates: nothing while it is idle, one cell per job while it is busy.
+//!
+//! One test, as the count of what is allocated in the process allows no others beside it.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+
+use throng::SerialExecutor;
+
+use self::support::{Gate, current_thread, multi_thread, poll, ready, receive};
+
+/// The system's allocator, which counts.
+struct Counting;
+
+thread_local! {
+    /// Allocations by this thread so far.
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Allocations of the process that have not been given back.
+static LIVE: AtomicIsize = AtomicIsize::new(0);
+
+// SAFETY: everything is passed on to the system's allocator; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        LIVE.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as the caller says.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: as the caller says.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// How often this thread allocates while `f` runs.
+fn allocations(f: impl FnOnce()) -> usize {
+    let before = ALLOCATIONS.get();
+    f();
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn allocations_are_as_promised() {
+    an_allocation_is_counted();
+    an_idle_executor_allocates_nothing();
+    an_idle_executor_allocates_nothing_in_a_runtime();
+    a_busy_executor_allocates_one_cell_per_job();
+    running_what_is_queued_allocates_nothing();
+    a_post_allocates_one_cell_besides_the_drain();
+    nothing_is_left();
+}
+
+fn an_allocation_is_counted() {
+    let live = LIVE.load(Ordering::Relaxed);
+    let mut boxed = None;
+    assert_eq!(allocations(|| boxed = Some(Box::new(1))), 1);
+    assert!(LIVE.load(Ordering::Relaxed) > live);
+    drop(boxed);
+}
+
+fn an_idle_executor_allocates_nothing() {
+    let executor = SerialExecutor::new(0_u64);
+    let submit = || {
+        let large = [1_u64; 64];
+        let handle = executor.submit(move |n| {
+            *n += large[0];
+            [*n; 64]
+        });
+        assert!(handle.is_finished());
+        assert!(handle.abort_handle().is_finished());
+        ready(handle).unwrap();
+    };
+    let abandon = || drop(executor.submit(|n| *n += 1));
+    let run = || executor.try_run(|n| *n += 1).unwrap();
+    assert_eq!(allocations(submit), 0);
+    assert_eq!(allocations(abandon), 0);
+    assert_eq!(allocations(run), 0);
+}
+
+fn an_idle_executor_allocates_nothing_in_a_runtime() {
+    let executor = SerialExecutor::new(0_u64);
+    current_thread().block_on(async {
+        let before = ALLOCATIONS.get();
+        for _ in 0..100 {
+            executor.submit(|n| *n += 1).await.unwrap();
+        }
+        assert_eq!(ALLOCATIONS.get() - before, 0);
+    });
+}
+
+fn a_busy_executor_allocates_one_cell_per_job() {
+    let executor = SerialExecutor::new(0_u64);
+    let (entered, has_entered) = channel();
+    let gate = Gate::new();
+    let holder = thread::spawn({
+        let (executor, gate) = (executor.clone(), gate.clone());
+        move || {
+            let job = executor.submit(move |_| {
+                entered.send(()).unwrap();
+                gate.pass();
+            });
+            ready(job).unwrap();
+        }
+    });
+    receive(&has_entered);
+
+    let mut handles = Vec::with_capacity(100);
+    let queue = || {
+        for _ in 0..100 {
+            let mut handle = executor.submit(|n| *n += 1);
+            assert!(poll(&mut handle).is_pending());
+            handles.push(handle);
+        }
+    };
+    assert_eq!(allocations(queue), 100);
+    let last = || handles[99].abort_handle().abort();
+    // The error, which tells of the abort.
+    assert_eq!(allocations(last), 1);
+
+    gate.open();
+    holder.join().unwrap();
+    assert!(ready(handles.pop().unwrap()).unwrap_err().is_cancelled());
+    let read = || handles.drain(..).for_each(|handle| ready(handle).unwrap());
+    assert_eq!(allocations(read), 0);
+}
+
+fn running_what_is_queued_allocates_nothing() {
+    let executor = SerialExecutor::new(0_u64);
+    let again = executor.clone();
+    let handle = executor.submit(move |_| {
+        let queue = || {
+            for _ in 0..100 {
+                drop(again.submit(|n| *n += 1));
+            }
+        };
+        assert_eq!(allocations(queue), 100);
+        // The queued jobs run now, before the outer `submit` returns.
+        ALLOCATIONS.get()
+    });
+    let before = ready(handle).unwrap();
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(ready(executor.submit(|n| *n)).unwrap(), 100);
+}
+
+fn a_post_allocates_one_cell_besides_the_drain() {
+    let runtime = current_thread();
+    let executor = SerialExecutor::new(0_u64);
+    let _in = runtime.enter();
+    // The first one hands the queue over.
+    let first = executor.post(|n| *n += 1);
+    let mut handle = None;
+    assert_eq!(allocations(|| handle = Some(executor.post(|n| *n += 1))), 1);
+    runtime.block_on(first).unwrap();
+    runtime.block_on(handle.unwrap()).unwrap();
+}
+
+fn nothing_is_left() {
+    const JOBS: usize = 20_000;
+    let runtime = multi_thread(2, "drain");
+    let _in = runtime.enter();
+    let executor = SerialExecutor::new(0_usize);
+    let round = || {
+        let last = (0..JOBS).map(|index| {
+            let handle = match index % 2 {
+                0 => executor.submit(|n| *n += 1),
+                _ => executor.post(|n| *n += 1),
+            };
+            match index % 3 {
+                0 => handle.abort(),
+                1 => drop(handle),
+                _ => return Some(handle),
+            }
+            None
+        });
+        for handle in last.flatten().collect::<Vec<_>>() {
+            handle.blocking_join().unwrap();
+        }
+    };
+    round();
+    let before = LIVE.load(Ordering::Relaxed);
+    round();
+    let left = LIVE.load(Ordering::Relaxed) - before;
+    // Less than one per hundred jobs: a runtime keeps some buffers of its own.
+    assert!(left < JOBS as isize / 100, "{left} allocations are left");
+}
