@@ -91,20 +91,22 @@ async fn run(dir: &Path, query: Option<&Query>) -> io::Result<bool> {
     Ok(outcome.summary.stopped)
 }
 
-/// Sets `stop` when Ctrl-C is pressed; if it is set already, ends the program.
+/// Sets `stop` when Ctrl-C is pressed; ends the program if it is set already.
 async fn stop_at_ctrl_c(stop: Stop, screen: Screen) {
     let mut pressed = Box::pin(ctrl_c());
-    // The first poll takes the signal over from the system.
+    // The first poll takes the signal over from the system: it must not wait for the task.
     if futures::poll!(&mut pressed).is_ready() {
-        return;
+        return screen.say("note: Ctrl-C ends the program at once, without a summary");
     }
     tokio::spawn(async move {
-        while pressed.await.is_ok() && !stop.is_set() {
+        while pressed.await.is_ok() {
+            if stop.is_set() {
+                exit(INTERRUPTED.into());
+            }
             stop.set();
-            screen.say("stopping: finishing the files that are being read");
+            screen.say("stopping: files that are being read are finished");
             pressed = Box::pin(ctrl_c());
         }
-        exit(INTERRUPTED.into());
     });
 }
 
@@ -112,7 +114,10 @@ fn answer(query: &Query, outcome: &Outcome, screen: &Screen) -> io::Result<()> {
     if outcome.summary.stopped {
         screen.say("note: stopped early, so there may be hits in files that were not read");
     }
-    match print(&query.run(&outcome.index)) {
+    let hits = query.run(&outcome.index);
+    let lines: usize = hits.iter().map(|hit| hit.lines.len()).sum();
+    screen.say(format_args!("found     {lines} lines in {} files", hits.len()));
+    match print(&hits) {
         // Whoever reads the hits has seen enough.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         printed => printed,

@@ -7,7 +7,10 @@
 //! [`Chain`], which it then walks without touching shared memory.
 //!
 //! A stack that is only ever emptied as a whole has no ABA problem: a push that compares equal to a
-//! node that was taken, freed and pushed again links to exactly that node, which is the head.
+//! node that was taken, freed and pushed again links to exactly that node, which is the head. But
+//! the pointer that it loaded before is one to the node that was freed, and Rust tells the two apart
+//! although they compare equal. So lists are linked by address: a node's provenance is exposed when
+//! it is linked, and taken up from its address when it is taken.
 //!
 //! ```text
 //! head word:   [ address of the newest node, or 0 | tags (3 bits) ]
@@ -23,7 +26,7 @@
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-use crate::sync::{AtomicPtr, Ordering, UnsafeCell};
+use crate::sync::{AtomicUsize, Ordering, UnsafeCell};
 
 /// What an inbox links: the first word of a node, and its place in the list.
 ///
@@ -31,15 +34,16 @@ use crate::sync::{AtomicPtr, Ordering, UnsafeCell};
 #[derive(Debug)]
 #[repr(C, align(8))]
 pub(crate) struct Link {
-    /// The next older node in an inbox, the next younger in a [`Chain`]. Written only by whoever
-    /// owns the node: its pusher until the push succeeds, its taker from the take on.
-    next: UnsafeCell<*mut Self>,
+    /// The address of the next older node in an inbox, of the next younger in a [`Chain`], or 0.
+    /// Used only by whoever owns the node: its pusher until the push succeeds, its taker from the
+    /// take on.
+    next: UnsafeCell<usize>,
 }
 
 impl Link {
     pub(crate) fn new() -> Self {
         Self {
-            next: UnsafeCell::new(ptr::null_mut()),
+            next: UnsafeCell::new(0),
         }
     }
 }
@@ -102,7 +106,7 @@ pub(crate) struct Seen {
 /// A lock-free list with any number of pushers, emptied as a whole: see the module.
 #[derive(Debug)]
 pub(crate) struct Inbox<T: Linked> {
-    head: AtomicPtr<Link>,
+    head: AtomicUsize,
     nodes: PhantomData<T>,
 }
 
@@ -115,7 +119,7 @@ unsafe impl<T: Linked + Send> Sync for Inbox<T> {}
 impl<T: Linked> Inbox<T> {
     pub(crate) fn new() -> Self {
         Self {
-            head: AtomicPtr::new(ptr::null_mut()),
+            head: AtomicUsize::new(0),
             nodes: PhantomData,
         }
     }
@@ -149,7 +153,7 @@ impl<T: Linked> Inbox<T> {
             // Release of `exchange_empty`, for a push whose `edit` takes ownership.
             match self.head.compare_exchange_weak(
                 head,
-                encode(newest.as_ptr(), tags),
+                expose(newest) | tags.0,
                 Ordering::AcqRel,
                 Ordering::Relaxed,
             ) {
@@ -165,12 +169,12 @@ impl<T: Linked> Inbox<T> {
     /// Detaches everything and leaves the tags: `(list, tags)` becomes `(empty, tags)`.
     pub(crate) fn take(&self) -> Chain<T> {
         let mut head = self.head.load(Ordering::Relaxed);
-        while !node(head).is_null() {
+        while node(head) != 0 {
             // Ordering: Acquire pairs with the Release of every `push` since the list was last empty
             // (each is a read-modify-write, so the last one carries the others' releases).
             match self.head.compare_exchange_weak(
                 head,
-                encode(ptr::null_mut(), decode(head).tags),
+                head & Tags::MASK,
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
@@ -192,12 +196,7 @@ impl<T: Linked> Inbox<T> {
         // Ordering: Release publishes what the owner did to the next one; Acquire pairs with that
         // Release (of this function or, through it, of a `push` in between).
         self.head
-            .compare_exchange(
-                encode(ptr::null_mut(), from),
-                encode(ptr::null_mut(), to),
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            )
+            .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed)
             .map(drop)
             .map_err(decode)
     }
@@ -206,15 +205,15 @@ impl<T: Linked> Inbox<T> {
     pub(crate) fn retag(&self, add: Tags, remove: Tags) -> Seen {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
-            let seen = decode(head);
-            let new = encode(node(head), seen.tags.with(add).without(remove));
             // Relaxed is enough: tags publish nothing, and a read-modify-write in between does not
             // keep `take` from acquiring what an earlier `push` released.
-            match self
-                .head
-                .compare_exchange_weak(head, new, Ordering::Relaxed, Ordering::Relaxed)
-            {
-                Ok(_) => return seen,
+            match self.head.compare_exchange_weak(
+                head,
+                (head | add.0) & !remove.0,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return decode(head),
                 Err(actual) => head = actual,
             }
         }
@@ -268,11 +267,11 @@ impl<T: Linked> Batch<T> {
         let link = value.into_link();
         let oldest = match self.ends {
             Some((newest, oldest)) => {
-                set_next(link, newest.as_ptr());
+                set_next(link, expose(newest));
                 oldest
             }
             None => {
-                set_next(link, ptr::null_mut());
+                set_next(link, 0);
                 link
             }
         };
@@ -289,8 +288,8 @@ impl<T: Linked> Batch<T> {
             return Chain::new();
         };
         // A push that was refused may have linked the oldest node to the inbox's.
-        set_next(oldest, ptr::null_mut());
-        Chain::reversed(newest.as_ptr())
+        set_next(oldest, 0);
+        Chain::reversed(expose(newest))
     }
 }
 
@@ -320,14 +319,14 @@ impl<T: Linked> Chain<T> {
     }
 
     /// Reverses a detached list that starts with its newest node.
-    fn reversed(newest: *mut Link) -> Self {
-        let Some(youngest) = NonNull::new(newest) else {
+    fn reversed(newest: usize) -> Self {
+        let Some(youngest) = link(newest) else {
             return Self::new();
         };
-        let (mut younger, mut current) = (ptr::null_mut(), youngest);
-        while let Some(older) = NonNull::new(next(current)) {
+        let (mut younger, mut current) = (0, youngest);
+        while let Some(older) = link(next(current)) {
             set_next(current, younger);
-            (younger, current) = (current.as_ptr(), older);
+            (younger, current) = (current.addr().get(), older);
         }
         set_next(current, younger);
         Self {
@@ -342,10 +341,10 @@ impl<T: Linked> Chain<T> {
 
     pub(crate) fn push_back(&mut self, value: T) {
         let link = value.into_link();
-        set_next(link, ptr::null_mut());
+        set_next(link, 0);
         let oldest = match self.ends {
             Some((oldest, youngest)) => {
-                set_next(youngest, link.as_ptr());
+                set_next(youngest, expose(link));
                 oldest
             }
             None => link,
@@ -356,7 +355,7 @@ impl<T: Linked> Chain<T> {
     #[inline]
     pub(crate) fn pop_front(&mut self) -> Option<T> {
         let (oldest, youngest) = self.ends?;
-        self.ends = NonNull::new(next(oldest)).map(|next| (next, youngest));
+        self.ends = link(next(oldest)).map(|next| (next, youngest));
         // SAFETY: the chain owns its nodes, each of which came from `into_link`; this one has just
         // left it.
         Some(unsafe { T::from_link(oldest) })
@@ -369,38 +368,46 @@ impl<T: Linked> Drop for Chain<T> {
     }
 }
 
-/// The next node. The caller owns `link`'s node, or it is detached.
+/// The address of a node, from which [`link`] makes a pointer again.
 #[inline]
-fn next(link: NonNull<Link>) -> *mut Link {
+fn expose(link: NonNull<Link>) -> usize {
+    link.as_ptr().expose_provenance()
+}
+
+/// The node at an address, which was exposed when it was linked.
+#[inline]
+fn link(address: usize) -> Option<NonNull<Link>> {
+    NonNull::new(ptr::with_exposed_provenance_mut(address))
+}
+
+/// The address of the next node. The caller owns `link`'s node.
+#[inline]
+fn next(link: NonNull<Link>) -> usize {
     // SAFETY: links are valid while they are in a list (contract of `Linked`), and only the owner of
     // a node, which every caller is, reads or writes its `next`.
     unsafe { link.as_ref() }.next.with(|next| unsafe { *next })
 }
 
-/// Sets the next node. The caller owns `link`'s node.
+/// Sets the address of the next node. The caller owns `link`'s node.
 #[inline]
-fn set_next(link: NonNull<Link>, to: *mut Link) {
+fn set_next(link: NonNull<Link>, to: usize) {
     // SAFETY: as in `next`.
     unsafe { link.as_ref() }
         .next
         .with_mut(|next| unsafe { *next = to });
 }
 
+/// The address in a head word.
 #[inline]
-fn encode(node: *mut Link, tags: Tags) -> *mut Link {
-    node.map_addr(|address| address | tags.0)
+fn node(head: usize) -> usize {
+    head & !Tags::MASK
 }
 
 #[inline]
-fn node(head: *mut Link) -> *mut Link {
-    head.map_addr(|address| address & !Tags::MASK)
-}
-
-#[inline]
-fn decode(head: *mut Link) -> Seen {
+fn decode(head: usize) -> Seen {
     Seen {
-        empty: node(head).is_null(),
-        tags: Tags(head.addr() & Tags::MASK),
+        empty: node(head) == 0,
+        tags: Tags(head & Tags::MASK),
     }
 }
 

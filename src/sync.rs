@@ -8,7 +8,7 @@
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 mod imp {
     pub(crate) use atomic_waker::AtomicWaker;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
     pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
 
     pub(crate) mod thread {
@@ -27,7 +27,7 @@ mod imp {
 
 #[cfg(all(test, throng_loom))]
 mod imp {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
     pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
 
     pub(crate) mod thread {
@@ -45,7 +45,7 @@ mod imp {
 #[cfg(all(test, throng_shuttle, not(throng_loom)))]
 mod imp {
     pub(crate) use atomic_waker::AtomicWaker;
-    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
     pub(crate) use shuttle::sync::{Arc, Mutex, MutexGuard};
 
     pub(crate) mod thread {

@@ -10,70 +10,26 @@
 //! Where a finished cell goes is its [`Destination`]: to a waker that is kept in the cell
 //! ([`Join`](watch::Join)), or somewhere else.
 
+mod cell;
+mod done;
 mod fault;
 mod job;
 mod state;
 mod watch;
 
 use std::marker::PhantomData;
-use std::mem::{self, ManuallyDrop};
-use std::panic::{self, AssertUnwindSafe};
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
 
+pub(crate) use self::cell::Destination;
+use self::cell::{Cell, Header, allocate, release};
+pub(crate) use self::done::{Done, Promise};
 pub(crate) use self::fault::{Fault, Kind, Outcome, contain};
-use self::job::Signal;
 pub(crate) use self::job::{Call, Job, Polled, Promised, Thunk};
 use self::state::State;
 pub(crate) use self::watch::Watch;
 use crate::inbox::{Link, Linked};
-use crate::sync::UnsafeCell;
-
-/// What all cells begin with.
-#[repr(C)]
-struct Header {
-    link: Link,
-    vtable: &'static Vtable,
-    state: State,
-}
-
-/// What a type-erased cell can do. Each function needs a live cell of the type that it was made for.
-struct Vtable {
-    /// Runs a claimed job. `Ready`: the job has ended, and the reference that was used is gone.
-    poll: unsafe fn(NonNull<Header>, *mut (), &mut Context<'_>) -> Poll<Ran>,
-    /// Drops a claimed job instead, and takes the reference.
-    cancel: unsafe fn(NonNull<Header>, Fault),
-    /// Tells a job that has been started that it was aborted.
-    notify: unsafe fn(NonNull<Header>),
-    /// Where the outcome is.
-    outcome: unsafe fn(NonNull<Header>) -> NonNull<()>,
-    /// Gives the memory back. Job and outcome are gone.
-    free: unsafe fn(NonNull<Header>),
-    /// See [`Job::BLOCKING`].
-    blocking: bool,
-}
-
-/// The cell, as its maker sees it. The alignment leaves room for the tags of an inbox.
-#[repr(C)]
-struct Cell<J, T, D, N> {
-    header: Header,
-    destination: D,
-    signal: N,
-    stage: UnsafeCell<Stage<J, T>>,
-}
-
-/// The cell, as those see it who know only where it goes.
-#[repr(C)]
-struct Prefix<D> {
-    header: Header,
-    destination: D,
-}
-
-/// Which of the two it is, the state word tells: the outcome from `COMPLETE` on.
-union Stage<J, T> {
-    job: ManuallyDrop<J>,
-    outcome: ManuallyDrop<Outcome<T>>,
-}
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,12 +38,6 @@ pub(crate) enum Ran {
     Panicked,
     /// It had been aborted before, or while it waited.
     Cancelled,
-}
-
-/// Where a finished cell goes.
-pub(crate) trait Destination<T>: Sized + Send + Sync + 'static {
-    /// Takes a cell whose outcome is written. Must not unwind.
-    fn deliver(done: Done<T, Self>);
 }
 
 /// The runner's reference: the right to run a job on an `S`, if nobody aborted it before.
@@ -315,297 +265,6 @@ impl Drop for Abort {
         unsafe { release(self.0) };
     }
 }
-
-/// A cell whose outcome is written, and a reference to it.
-///
-/// The outcome is dropped with it, unless it is taken before.
-#[must_use]
-pub(crate) struct Done<T, D> {
-    header: NonNull<Header>,
-    types: PhantomData<(T, D)>,
-}
-
-// SAFETY: a `Done` hands an outcome and a destination over, both of which are Send.
-unsafe impl<T: Send, D: Send> Send for Done<T, D> {}
-
-impl<T, D> Done<T, D> {
-    pub(crate) fn destination(&self) -> &D {
-        // SAFETY: this reference keeps the cell alive; a cell begins as its prefix does.
-        unsafe { &self.header.cast::<Prefix<D>>().as_ref().destination }
-    }
-
-    /// The outcome.
-    pub(crate) fn into_outcome(self) -> Outcome<T> {
-        let header = ManuallyDrop::new(self).header;
-        // SAFETY: it is written, and nobody else's; the reference is this function's.
-        unsafe {
-            let outcome = take_outcome(header);
-            release(header);
-            outcome
-        }
-    }
-
-    /// Makes the outcome visible to those who ask the state word.
-    pub(crate) fn complete(&self) -> state::Completion {
-        // SAFETY: this reference keeps the cell alive.
-        unsafe { self.header.as_ref() }.state.complete()
-    }
-
-    /// Gives the reference back, and leaves the outcome to somebody else.
-    fn leave(self) {
-        let header = ManuallyDrop::new(self).header;
-        // SAFETY: the reference is this function's.
-        unsafe { release(header) };
-    }
-
-    /// The address of the destination, with which `from_destination` finds the cell again.
-    pub(crate) fn into_destination(self) -> NonNull<D> {
-        let prefix = ManuallyDrop::new(self).header.cast::<Prefix<D>>();
-        // SAFETY: the cell is live.
-        unsafe { NonNull::new_unchecked(&raw mut (*prefix.as_ptr()).destination) }
-    }
-
-    /// Takes the reference back.
-    ///
-    /// # Safety
-    ///
-    /// `destination` came from `into_destination` of the same type, and is used for this once.
-    pub(crate) unsafe fn from_destination(destination: NonNull<D>) -> Self {
-        // SAFETY: the destination lies this far into its cell.
-        let header = unsafe { destination.byte_sub(mem::offset_of!(Prefix<D>, destination)) };
-        Self {
-            header: header.cast(),
-            types: PhantomData,
-        }
-    }
-}
-
-impl<T, D> Drop for Done<T, D> {
-    fn drop(&mut self) {
-        // SAFETY: the outcome is written, nobody else's, and dropped here; so is the reference.
-        unsafe {
-            contain(|| drop(take_outcome::<T>(self.header)));
-            release(self.header);
-        }
-    }
-}
-
-/// A cell without a job, whose outcome comes from outside.
-///
-/// Dropping it ends the promise as lost.
-pub(crate) struct Promise<T, D> {
-    header: NonNull<Header>,
-    types: PhantomData<(T, D)>,
-}
-
-// SAFETY: a `Promise` hands an outcome and a destination over, both of which are Send.
-unsafe impl<T: Send, D: Send> Send for Promise<T, D> {}
-// SAFETY: a shared `Promise` gives shared access to the destination only.
-unsafe impl<T: Send, D: Sync> Sync for Promise<T, D> {}
-
-impl<T: Send + 'static, D: Destination<T>> Promise<T, D> {
-    pub(crate) fn new(destination: D) -> Self {
-        Self {
-            header: allocate::<(), _, D>(State::promised(), destination, Promised::new()),
-            types: PhantomData,
-        }
-    }
-
-    /// Writes the outcome, and sends the cell where it goes.
-    pub(crate) fn complete(self, outcome: Outcome<T>) {
-        let header = ManuallyDrop::new(self).header;
-        // SAFETY: the cell has this type, a job that needs no drop, and no other claimant; the
-        // reference is this function's, to pass on.
-        unsafe { Cell::<Promised<T>, T, D, ()>::deliver(header.cast(), outcome) };
-    }
-
-    pub(crate) fn is_aborted(&self) -> bool {
-        // SAFETY: this reference keeps the cell alive.
-        unsafe { self.header.as_ref() }.state.is_aborted()
-    }
-
-    /// A reference with which the promise can be told that nobody wants it any more.
-    pub(crate) fn abort_ref(&self) -> Abort {
-        // SAFETY: this reference keeps the cell alive.
-        unsafe { self.header.as_ref() }.state.retain();
-        Abort(self.header)
-    }
-}
-
-impl<T, D> Drop for Promise<T, D> {
-    fn drop(&mut self) {
-        // SAFETY: there is no other claimant, and the reference is this value's, to pass on.
-        unsafe { (self.header.as_ref().vtable.cancel)(self.header, Fault::lost()) };
-    }
-}
-
-impl<J, T, D, N> Cell<J, T, D, N>
-where
-    T: Send + 'static,
-    D: Destination<T>,
-    N: Signal,
-{
-    const fn vtable<S>() -> &'static Vtable
-    where
-        J: Job<S, Output = T, Signal = N>,
-    {
-        &Vtable {
-            poll: Self::poll::<S>,
-            cancel: Self::cancel,
-            notify: Self::notify,
-            outcome: Self::outcome,
-            free: Self::free,
-            blocking: J::BLOCKING,
-        }
-    }
-
-    unsafe fn poll<S>(header: NonNull<Header>, state: *mut (), cx: &mut Context<'_>) -> Poll<Ran>
-    where
-        J: Job<S, Output = T, Signal = N>,
-    {
-        let this = header.cast::<Self>();
-        // SAFETY: the caller holds a reference.
-        let cell = unsafe { this.as_ref() };
-        if !J::BLOCKING && cell.header.state.is_aborted() {
-            // SAFETY: the caller has claimed the job.
-            unsafe { Self::cancel(header, Fault::cancelled()) };
-            return Poll::Ready(Ran::Cancelled);
-        }
-        // SAFETY: the caller has claimed the job and lends the state, which is an `S`.
-        let polled = panic::catch_unwind(AssertUnwindSafe(|| unsafe {
-            let state = &mut *state.cast::<S>();
-            cell.stage
-                .with_mut(|stage| J::poll(&mut (*stage).job, state, cx))
-        }));
-        let (outcome, ran) = match polled {
-            Ok(Poll::Ready(output)) => (Ok(output), Ran::Returned),
-            Err(payload) => (Err(Fault::panicked(payload)), Ran::Panicked),
-            // SAFETY: the job is still the caller's.
-            Ok(Poll::Pending) => return unsafe { Self::wait(header, cx.waker()) },
-        };
-        // SAFETY: the job is gone, and the claim the caller's.
-        unsafe { Self::deliver(this, outcome) };
-        Poll::Ready(ran)
-    }
-
-    /// Leaves a waker for who aborts, and looks again: an abort before that found none.
-    unsafe fn wait(header: NonNull<Header>, waker: &Waker) -> Poll<Ran> {
-        // SAFETY: the caller holds a reference.
-        let cell = unsafe { header.cast::<Self>().as_ref() };
-        cell.signal.register(waker);
-        if !cell.header.state.is_aborted() {
-            return Poll::Pending;
-        }
-        // SAFETY: the caller has claimed the job.
-        unsafe { Self::cancel(header, Fault::cancelled()) };
-        Poll::Ready(Ran::Cancelled)
-    }
-
-    unsafe fn cancel(header: NonNull<Header>, fault: Fault) {
-        let this = header.cast::<Self>();
-        // SAFETY: the caller has claimed the job, and so may drop it where it is.
-        contain(|| unsafe {
-            this.as_ref()
-                .stage
-                .with_mut(|stage| ManuallyDrop::drop(&mut (*stage).job));
-        });
-        // SAFETY: the job is gone, and the claim the caller's.
-        unsafe { Self::deliver(this, Err(fault)) };
-    }
-
-    /// Writes the outcome in the job's place and sends the cell where it goes, with the reference.
-    unsafe fn deliver(this: NonNull<Self>, outcome: Outcome<T>) {
-        // SAFETY: the caller has claimed the job, which is gone.
-        unsafe {
-            let cell = this.as_ref();
-            cell.signal.clear();
-            cell.stage
-                .with_mut(|stage| (*stage).outcome = ManuallyDrop::new(outcome));
-        }
-        D::deliver(Done {
-            header: this.cast(),
-            types: PhantomData,
-        });
-    }
-
-    unsafe fn notify(header: NonNull<Header>) {
-        // SAFETY: the caller holds a reference.
-        let cell = unsafe { header.cast::<Self>().as_ref() };
-        contain(|| cell.signal.notify());
-    }
-
-    unsafe fn outcome(header: NonNull<Header>) -> NonNull<()> {
-        // SAFETY: the caller holds a reference, and the right to the outcome.
-        let cell = unsafe { header.cast::<Self>().as_ref() };
-        // SAFETY: a pointer into a live cell is not null.
-        cell.stage
-            .with_mut(|stage| unsafe { NonNull::new_unchecked(stage.cast()) })
-    }
-
-    unsafe fn free(header: NonNull<Header>) {
-        // SAFETY: the caller gave the last reference back.
-        unsafe { deallocate(header.cast::<Self>()) };
-    }
-}
-
-/// Makes a cell. Together with [`deallocate`], the one place that knows where cells come from.
-fn allocate<S, J, D>(state: State, destination: D, job: J) -> NonNull<Header>
-where
-    J: Job<S>,
-    D: Destination<J::Output>,
-{
-    let cell = Box::new(Cell {
-        header: Header {
-            link: Link::new(),
-            vtable: Cell::<J, J::Output, D, J::Signal>::vtable::<S>(),
-            state,
-        },
-        destination,
-        signal: J::Signal::default(),
-        stage: UnsafeCell::new(Stage::<J, J::Output> {
-            job: ManuallyDrop::new(job),
-        }),
-    });
-    NonNull::from(Box::leak(cell)).cast()
-}
-
-/// Gives the cell's memory back. Its job and its outcome are gone.
-unsafe fn deallocate<C>(cell: NonNull<C>) {
-    // SAFETY: the caller says that nobody holds the cell, which came from a box.
-    let cell = unsafe { Box::from_raw(cell.as_ptr()) };
-    contain(|| drop(cell));
-}
-
-/// Moves the outcome out of a cell.
-///
-/// # Safety
-///
-/// The cell is live, its outcome is written, a `T`'s, nobody else's, and not taken yet.
-unsafe fn take_outcome<T>(header: NonNull<Header>) -> Outcome<T> {
-    // SAFETY: as the caller says.
-    unsafe {
-        let outcome = (header.as_ref().vtable.outcome)(header);
-        outcome.cast::<Outcome<T>>().read()
-    }
-}
-
-/// Gives a reference back, and the memory if it was the last.
-///
-/// # Safety
-///
-/// The reference is the caller's.
-#[inline]
-unsafe fn release(header: NonNull<Header>) {
-    // SAFETY: the reference keeps the cell alive until it is given back, and the last one is
-    // followed by nobody's.
-    unsafe {
-        let vtable = header.as_ref().vtable;
-        if header.as_ref().state.release() {
-            (vtable.free)(header);
-        }
-    }
-}
-
 #[cfg(all(test, throng_loom))]
 mod loom_tests;
 #[cfg(all(test, not(any(throng_loom, throng_shuttle))))]

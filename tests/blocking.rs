@@ -60,7 +60,10 @@ fn futures_can_be_sent() {
 fn debug_output_says_which_pool_it_is_and_what_it_does() {
     let pool = BlockingPool::builder().name("disk").build().unwrap();
     let text = format!("{pool:?}");
-    assert!(text.contains("\"disk\"") && text.contains("queued: 0"), "{text}");
+    assert!(
+        text.contains("\"disk\"") && text.contains("queued: 0"),
+        "{text}"
+    );
 }
 
 #[test]

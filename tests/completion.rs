@@ -359,26 +359,17 @@ async fn a_closed_stream_hands_tag_and_job_back() {
 #[test]
 fn who_waits_for_room_is_told_of_the_end() {
     for max_outstanding in [1, 2] {
-        let end: [fn(Ends<()>); 2] = [
-            // The stream stays, so that only `close` can have told.
-            |(jobs, done)| {
-                jobs.close();
-                drop(jobs);
-                std::mem::forget(done);
-            },
-            |(jobs, done)| {
-                drop(done);
-                drop(jobs);
-            },
-        ];
-        for end in end {
+        for dropped in [false, true] {
             let (jobs, done) = bounded::<()>(1, max_outstanding);
             let _promised = slot(&jobs, 0);
             let (wakes, waker) = Wakes::new();
-            let waiting = jobs.clone();
-            let mut waits = Box::pin(waiting.slot(7));
+            let mut waits = Box::pin(jobs.slot(7));
             assert!(poll_with(&waker, &mut waits).is_pending());
-            end((jobs, done));
+            if dropped {
+                drop(done);
+            } else {
+                jobs.close();
+            }
             assert_eq!(wakes.count(), 1);
             assert_eq!(ready(waits).unwrap_err().into_inner(), 7);
         }

@@ -432,7 +432,7 @@ fn wakers_change_while_the_task_ends() {
     }
     for (wakes, waker) in wakers {
         drop(waker);
-        assert_eq!(Arc::strong_count(&wakes), 1, "a waker was kept, or lost");
+        wait_until("no waker is kept", || Arc::strong_count(&wakes) == 1);
     }
 }
 
@@ -735,7 +735,7 @@ fn a_poll_with_the_same_waker_is_cheap_and_keeps_it() {
         Poll::Ready(Ok(()))
     ));
     drop(waker);
-    assert_eq!(Arc::strong_count(&wakes), 1);
+    wait_until("no waker is kept", || Arc::strong_count(&wakes) == 1);
 }
 
 // ===== what the types are =====

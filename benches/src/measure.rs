@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -104,8 +105,12 @@ impl Rules {
 }
 
 impl Sample {
+    /// The same with another value, which a counting run has none of.
     pub(crate) fn with_value(self, value: f64) -> Self {
-        Self { value, ..self }
+        match self.allocs_per_task {
+            Some(_) => self,
+            None => Self { value, ..self },
+        }
     }
 
     /// As if `tasks` had been done where the sample counts one.
@@ -178,9 +183,10 @@ impl Cost {
 
     /// A value that no task shares in.
     pub(crate) fn absolute(&self, value: f64) -> Sample {
+        note_threads();
         Sample {
             value,
-            threads_peak: threads(),
+            threads_peak: THREADS_PEAK.load(Relaxed),
             rss_peak_kb: status("VmHWM:"),
             foreign_cores: self.foreign_cores,
             ..Sample::default()
@@ -210,8 +216,16 @@ impl Usage {
     }
 }
 
-/// The threads of this process. No peer lets threads go within a measured section (keep-alives are longer),
-/// so that the number at its end is the peak, and no sampler has to disturb the work.
+/// The most threads that were noted.
+static THREADS_PEAK: AtomicU64 = AtomicU64::new(0);
+
+/// Notes how many threads there are, for work whose threads are gone when it ends. Elsewhere none leave within the
+/// measured section (keep-alives are longer): the number at its end is the peak, and no sampler has to disturb it.
+pub(crate) fn note_threads() {
+    THREADS_PEAK.fetch_max(threads(), Relaxed);
+}
+
+/// The threads of this process.
 pub(crate) fn threads() -> u64 {
     status("Threads:")
 }

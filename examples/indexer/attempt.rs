@@ -14,25 +14,25 @@ use super::source::{Skip, Source};
 use super::text;
 
 /// What becomes of a file that is read.
-pub type Reading = Result<Parsed, Skip>;
+pub(crate) type Reading = Result<Parsed, Skip>;
 
 /// What a file has for the index.
 #[derive(Debug)]
-pub struct Parsed {
+pub(crate) struct Parsed {
     /// Its terms, and their lines.
-    pub postings: Postings,
+    pub(crate) postings: Postings,
     /// Its length.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// What all attempts share.
-pub struct Reader {
+pub(crate) struct Reader {
     /// Where files are read and tokenised.
-    pub pool: BlockingPool,
+    pub(crate) pool: BlockingPool,
     /// Where they come from.
-    pub source: Arc<dyn Source>,
+    pub(crate) source: Arc<dyn Source>,
     /// When to try again.
-    pub backoff: Backoff,
+    pub(crate) backoff: Backoff,
 }
 
 impl fmt::Debug for Reader {
@@ -52,7 +52,7 @@ impl fmt::Debug for Reader {
 /// # Errors
 ///
 /// Why the file is not in the index.
-pub fn read(source: &dyn Source, path: &Path) -> Reading {
+pub(crate) fn read(source: &dyn Source, path: &Path) -> Reading {
     let mut bytes = Vec::new();
     source.read(path, &mut bytes)?;
     if bytes.len() > Postings::MAX_TEXT {
@@ -68,7 +68,7 @@ pub fn read(source: &dyn Source, path: &Path) -> Reading {
 /// An attempt at a file. It holds the file's place in the stream until there is a result, also while
 /// it waits for another attempt: so the bounds of the stream hold for all attempts together.
 #[derive(Debug)]
-pub struct Attempt {
+pub(crate) struct Attempt {
     reader: Arc<Reader>,
     path: Arc<Path>,
     slot: Slot<Reading, Arc<Path>>,
@@ -77,7 +77,11 @@ pub struct Attempt {
 
 impl Attempt {
     /// The first attempt at a file.
-    pub fn first(reader: Arc<Reader>, path: Arc<Path>, slot: Slot<Reading, Arc<Path>>) -> Self {
+    pub(crate) fn first(
+        reader: Arc<Reader>,
+        path: Arc<Path>,
+        slot: Slot<Reading, Arc<Path>>,
+    ) -> Self {
         Self {
             reader,
             path,
@@ -87,7 +91,7 @@ impl Attempt {
     }
 
     /// Waits for room in the pool's queue, and queues the attempt.
-    pub async fn start(self) {
+    pub(crate) async fn start(self) {
         let reader = Arc::clone(&self.reader);
         // Nobody closes the pool while its `Reader` is there. If somebody did, the file would be
         // lost, and the stream would say so.

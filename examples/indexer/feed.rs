@@ -14,7 +14,7 @@ use super::source::{Skip, is_transient};
 use super::walk::{Batch, Directory, Found, Walk};
 
 /// The end of the stream where files go in, each under its path.
-pub type Jobs = Submitter<Reading, Arc<Path>>;
+pub(crate) type Jobs = Submitter<Reading, Arc<Path>>;
 
 /// How many entries are listed at a time: few enough to hold, enough for a trip to the pool.
 const BATCH: usize = 256;
@@ -24,7 +24,7 @@ const BATCH: usize = 256;
 /// It is a task of its own, not a part of the one that reads the stream: while it waits for room,
 /// somebody must make some.
 #[derive(Debug)]
-pub struct Feeder {
+pub(crate) struct Feeder {
     reader: Arc<Reader>,
     jobs: Jobs,
     root: PathBuf,
@@ -34,7 +34,7 @@ pub struct Feeder {
 
 impl Feeder {
     /// A feeder for the tree at `root`.
-    pub fn new(reader: Reader, jobs: Jobs, root: &Path, stop: Stop) -> Self {
+    pub(crate) fn new(reader: Reader, jobs: Jobs, root: &Path, stop: Stop) -> Self {
         Self {
             reader: Arc::new(reader),
             jobs,
@@ -50,7 +50,7 @@ impl Feeder {
     /// # Errors
     ///
     /// The root cannot be listed, or the reader of the stream is gone.
-    pub async fn run(mut self) -> io::Result<usize> {
+    pub(crate) async fn run(mut self) -> io::Result<usize> {
         let walk = Walk::new(self.root.clone(), Arc::clone(&self.reader.source));
         let mut listing = Some(self.list(walk).await?);
         while let Some(listed) = listing {

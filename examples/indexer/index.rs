@@ -12,7 +12,7 @@ use super::terms::Terms;
 /// The packed lines of a file stay as they came. What is added for a term of a file is one link of
 /// a chain, in one vector for all chains: no term has an allocation of its own.
 #[derive(Debug, Default)]
-pub struct Index {
+pub(crate) struct Index {
     terms: Terms,
     /// For each term, the newest link of its chain.
     heads: Vec<u32>,
@@ -40,11 +40,11 @@ struct File {
 
 /// There is no room for a file: the index counts in 32 bits.
 #[derive(Debug)]
-pub struct Full;
+pub(crate) struct Full;
 
 impl Index {
     /// Adds all of a file, or, if it is refused, nothing of it.
-    pub fn add(&mut self, path: Arc<Path>, file: Postings) -> Result<(), Full> {
+    pub(crate) fn add(&mut self, path: Arc<Path>, file: Postings) -> Result<(), Full> {
         // All that can fail comes before the first change.
         self.check_room(&file)?;
         let number = self.files.len() as u32;
@@ -58,17 +58,17 @@ impl Index {
     }
 
     /// How many terms there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.terms.len()
     }
 
     /// The number of `term`, which is in lower case.
-    pub fn find(&self, term: &str) -> Option<u32> {
+    pub(crate) fn find(&self, term: &str) -> Option<u32> {
         self.terms.find(term)
     }
 
     /// The files that a term is in, and its lines in each.
-    pub fn postings(&self, term: u32) -> impl Iterator<Item = (u32, Lines<'_>)> {
+    pub(crate) fn postings(&self, term: u32) -> impl Iterator<Item = (u32, Lines<'_>)> {
         let mut next = self.heads[term as usize];
         std::iter::from_fn(move || {
             let link = self.links.get(next as usize)?;
@@ -79,7 +79,7 @@ impl Index {
     }
 
     /// Where the file with a number is.
-    pub fn path(&self, file: u32) -> &Path {
+    pub(crate) fn path(&self, file: u32) -> &Path {
         &self.files[file as usize].path
     }
 

@@ -11,14 +11,14 @@
 //!
 //! Nothing here knows a terminal or a command line.
 
-pub mod attempt;
-pub mod feed;
-pub mod index;
-pub mod options;
-pub mod pipeline;
-pub mod postings;
-pub mod query;
-pub mod source;
-pub mod terms;
-pub mod text;
-pub mod walk;
+pub(crate) mod attempt;
+pub(crate) mod feed;
+pub(crate) mod index;
+pub(crate) mod options;
+pub(crate) mod pipeline;
+pub(crate) mod postings;
+pub(crate) mod query;
+pub(crate) mod source;
+pub(crate) mod terms;
+pub(crate) mod text;
+pub(crate) mod walk;

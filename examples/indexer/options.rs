@@ -9,19 +9,19 @@ use super::source::{Disk, Source};
 
 /// How the index is built.
 #[derive(Clone)]
-pub struct Options {
+pub(crate) struct Options {
     /// How many threads read and tokenise files.
-    pub threads: usize,
+    pub(crate) threads: usize,
     /// How many files are read at once or wait for a thread, for each thread.
-    pub running: usize,
+    pub(crate) running: usize,
     /// How many files are submitted and not yet in the index, for each thread.
-    pub outstanding: usize,
+    pub(crate) outstanding: usize,
     /// What is done about a file that cannot be read just now.
-    pub backoff: Backoff,
+    pub(crate) backoff: Backoff,
     /// Where the files come from.
-    pub source: Arc<dyn Source>,
+    pub(crate) source: Arc<dyn Source>,
     /// How to end before everything is in the index.
-    pub stop: Stop,
+    pub(crate) stop: Stop,
 }
 
 impl Default for Options {
@@ -50,16 +50,16 @@ impl fmt::Debug for Options {
 
 /// How often something is tried, and how long to wait between two attempts.
 #[derive(Clone, Copy, Debug)]
-pub struct Backoff {
+pub(crate) struct Backoff {
     /// How many attempts are made.
-    pub attempts: u32,
+    pub(crate) attempts: u32,
     /// The wait after the first attempt; each later one is twice as long as the one before.
-    pub first: Duration,
+    pub(crate) first: Duration,
 }
 
 impl Backoff {
     /// How long to wait after so many failures, or `None` if there is to be no other attempt.
-    pub fn delay(&self, failures: u32) -> Option<Duration> {
+    pub(crate) fn delay(&self, failures: u32) -> Option<Duration> {
         let doublings = failures.saturating_sub(1).min(16);
         (failures < self.attempts).then(|| self.first * (1 << doublings))
     }
@@ -76,17 +76,17 @@ impl Default for Backoff {
 
 /// Tells the pipeline to submit no more files, and to finish those that it has submitted.
 #[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<AtomicBool>);
+pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
     /// Says so.
-    pub fn set(&self) {
+    pub(crate) fn set(&self) {
         // Relaxed: nothing else is told by it.
         self.0.store(true, Ordering::Relaxed);
     }
 
     /// Whether it was said.
-    pub fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -25,42 +25,42 @@ use super::source::Skip;
 
 /// An index, and how it came about.
 #[derive(Debug)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// The index.
-    pub index: Index,
+    pub(crate) index: Index,
     /// How it came about.
-    pub summary: Summary,
+    pub(crate) summary: Summary,
 }
 
 /// What was done for an index.
 #[derive(Debug)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// What became of the files.
-    pub counts: Counts,
+    pub(crate) counts: Counts,
     /// Whether it was stopped: then there may be files that it knows nothing of.
-    pub stopped: bool,
+    pub(crate) stopped: bool,
     /// How many files were submitted and not yet read from the stream, at most.
-    pub most_in_flight: usize,
+    pub(crate) most_in_flight: usize,
     /// What the pool has done that reads files.
-    pub pool: blocking::Metrics,
+    pub(crate) pool: blocking::Metrics,
     /// What the executor has done that owns the index.
-    pub executor: serial::Metrics,
+    pub(crate) executor: serial::Metrics,
 }
 
 /// What became of the files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Files in the index.
-    pub files: u64,
+    pub(crate) files: u64,
     /// Bytes that they have.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// What is not in the index, by the kind of reason.
-    pub skipped: BTreeMap<&'static str, u64>,
+    pub(crate) skipped: BTreeMap<&'static str, u64>,
 }
 
 /// What became of a file.
 #[derive(Debug)]
-pub enum Event<'a> {
+pub(crate) enum Event<'a> {
     /// It is in the index.
     Indexed {
         /// Its length.
@@ -81,7 +81,7 @@ pub enum Event<'a> {
 /// # Cancel safety
 ///
 /// If the future is dropped, no more files are submitted, and those that wait are not read.
-pub async fn build(
+pub(crate) async fn build(
     dir: &Path,
     options: &Options,
     observe: impl FnMut(Event<'_>),

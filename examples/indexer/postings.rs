@@ -8,31 +8,31 @@ use super::text;
 /// This is the part of the work that is done in parallel: what is left to do for the index is one
 /// step for each term, however often the term occurs.
 #[derive(Debug)]
-pub struct Postings {
+pub(crate) struct Postings {
     /// The terms, in the order in which they come in the text.
-    pub terms: Terms,
+    pub(crate) terms: Terms,
     /// What else is known of each of them.
-    pub entries: Vec<Entry>,
+    pub(crate) entries: Vec<Entry>,
     /// The lines of each of them: see [`Lines`].
-    pub packed: Box<[u8]>,
+    pub(crate) packed: Box<[u8]>,
 }
 
 /// What is known of a term in a file.
 #[derive(Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Its [hash](terms::hash).
-    pub hash: u32,
+    pub(crate) hash: u32,
     /// Where its lines start in the packed ones.
-    pub at: u32,
+    pub(crate) at: u32,
 }
 
 impl Postings {
     /// The longest text whose postings are sure to have positions of 32 bits: one line of one term
     /// takes at least two bytes of text, and at most ten of postings.
-    pub const MAX_TEXT: usize = u32::MAX as usize / 5;
+    pub(crate) const MAX_TEXT: usize = u32::MAX as usize / 5;
 
     /// The postings of a text of at most [`MAX_TEXT`](Self::MAX_TEXT) bytes.
-    pub fn of(text: &str) -> Self {
+    pub(crate) fn of(text: &str) -> Self {
         let mut notes = Notes::default();
         text::each_token(text, |line, token| notes.take(line, token));
         notes.pack()
@@ -112,7 +112,7 @@ impl Notes {
 
 /// Reads the lines of a term: their number, and then the step to each from the one before it.
 #[derive(Clone, Debug)]
-pub struct Lines<'p> {
+pub(crate) struct Lines<'p> {
     packed: &'p [u8],
     left: u32,
     last: u32,
@@ -120,7 +120,7 @@ pub struct Lines<'p> {
 
 impl<'p> Lines<'p> {
     /// The lines at the start of `packed`.
-    pub fn new(mut packed: &'p [u8]) -> Self {
+    pub(crate) fn new(mut packed: &'p [u8]) -> Self {
         let left = take_number(&mut packed);
         let last = 0;
         Self { packed, left, last }

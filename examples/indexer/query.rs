@@ -11,26 +11,26 @@ use super::text;
 
 /// Words to look for: the tokens of any text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Query {
+pub(crate) struct Query {
     words: BTreeSet<String>,
 }
 
 /// What is found in a file that holds all words.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Hits<'i> {
+pub(crate) struct Hits<'i> {
     /// Where the file is.
-    pub path: &'i Path,
+    pub(crate) path: &'i Path,
     /// The lines that hold any of the words.
-    pub lines: BTreeSet<u32>,
+    pub(crate) lines: BTreeSet<u32>,
 }
 
 /// A query without a word.
 #[derive(Debug)]
-pub struct NoWord;
+pub(crate) struct NoWord;
 
 impl Query {
     /// What an index has, in the order of the bytes of the paths.
-    pub fn run<'i>(&self, index: &'i Index) -> Vec<Hits<'i>> {
+    pub(crate) fn run<'i>(&self, index: &'i Index) -> Vec<Hits<'i>> {
         let files = self.files(index).into_iter();
         let mut hits: Vec<_> = files
             .map(|(file, lines)| Hits {

@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 
 /// Which lines of which files each term is on.
 #[derive(Debug, Default)]
-pub struct Reference {
+pub(crate) struct Reference {
     /// The files that are text.
-    pub files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
     /// How many bytes they have.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// For each term, the numbers of files and lines.
-    pub terms: HashMap<String, Vec<(u32, u32)>>,
+    pub(crate) terms: HashMap<String, Vec<(u32, u32)>>,
     /// Files that are not text, or cannot be read.
-    pub skipped: Vec<PathBuf>,
+    pub(crate) skipped: Vec<PathBuf>,
 }
 
 /// Builds the index of the tree at `dir`.
@@ -24,7 +24,7 @@ pub struct Reference {
 /// # Errors
 ///
 /// `dir`, or a directory in it, cannot be listed.
-pub fn build(dir: &Path) -> io::Result<Reference> {
+pub(crate) fn build(dir: &Path) -> io::Result<Reference> {
     let mut reference = Reference::default();
     reference.add_dir(dir)?;
     Ok(reference)
@@ -32,7 +32,7 @@ pub fn build(dir: &Path) -> io::Result<Reference> {
 
 impl Reference {
     /// The lines that hold any of the words, in the files that hold all of them.
-    pub fn search(&self, words: &str) -> BTreeSet<(&Path, u32)> {
+    pub(crate) fn search(&self, words: &str) -> BTreeSet<(&Path, u32)> {
         let words: BTreeSet<String> = tokens(words).collect();
         let per_word = || words.iter().map(|word| self.lines(word));
         let holds_all = |file| per_word().all(|lines| lines.iter().any(|line| line.0 == file));
@@ -83,7 +83,7 @@ impl Reference {
 }
 
 /// The tokens of a text: runs of word characters, in lower case.
-pub fn tokens(text: &str) -> impl Iterator<Item = String> {
+pub(crate) fn tokens(text: &str) -> impl Iterator<Item = String> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_')
         .filter(|token| !token.is_empty())
         .map(str::to_lowercase)

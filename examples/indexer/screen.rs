@@ -15,7 +15,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 /// A bar that shows how far it has come, if standard error is a terminal, and lines above it.
 #[derive(Clone, Debug)]
-pub struct Screen {
+pub(crate) struct Screen {
     bar: ProgressBar,
     counts: Counts,
     started: Instant,
@@ -24,7 +24,7 @@ pub struct Screen {
 
 impl Screen {
     /// A screen on which nothing has been done.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let style = ProgressStyle::with_template("{spinner} {elapsed_precise}  {msg}");
         let bar = ProgressBar::new_spinner();
         bar.set_style(style.expect("the template is right"));
@@ -38,7 +38,7 @@ impl Screen {
     }
 
     /// Shows what became of a file.
-    pub fn show(&mut self, event: &Event<'_>) {
+    pub(crate) fn show(&mut self, event: &Event<'_>) {
         match event {
             Event::Indexed { bytes } => {
                 self.counts.files += 1;
@@ -52,12 +52,12 @@ impl Screen {
     }
 
     /// Writes a line above the bar.
-    pub fn say(&self, line: impl fmt::Display) {
+    pub(crate) fn say(&self, line: impl fmt::Display) {
         self.bar.suspend(|| eprintln!("{line}"));
     }
 
     /// Takes the bar away. Returns how long it was there.
-    pub fn finish(&self) -> Duration {
+    pub(crate) fn finish(&self) -> Duration {
         self.bar.finish_and_clear();
         self.started.elapsed()
     }
@@ -95,11 +95,11 @@ impl fmt::Display for Pace<'_> {
 
 /// What was done for an index, and in which time.
 #[derive(Debug)]
-pub struct Report<'a> {
+pub(crate) struct Report<'a> {
     /// The index, and how it came about.
-    pub outcome: &'a Outcome,
+    pub(crate) outcome: &'a Outcome,
     /// How long it took.
-    pub time: Duration,
+    pub(crate) time: Duration,
 }
 
 impl fmt::Display for Report<'_> {

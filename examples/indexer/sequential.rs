@@ -17,7 +17,7 @@ use super::indexer::walk::{Found, Walk};
 /// # Errors
 ///
 /// A directory cannot be listed, or the index is full.
-pub fn build(dir: &Path) -> io::Result<Index> {
+pub(crate) fn build(dir: &Path) -> io::Result<Index> {
     let mut index = Index::default();
     let mut walk = Walk::new(dir.to_owned(), Arc::new(Disk));
     while !walk.is_over() {

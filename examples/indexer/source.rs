@@ -12,7 +12,7 @@ use super::postings::Postings;
 use super::text::NotText;
 
 /// Where files come from: the [`Disk`], or, in a test, something less reliable.
-pub trait Source: Send + Sync + 'static {
+pub(crate) trait Source: Send + Sync + 'static {
     /// Opens a directory.
     fn list(&self, dir: &Path) -> io::Result<ReadDir>;
 
@@ -22,7 +22,7 @@ pub trait Source: Send + Sync + 'static {
 
 /// The file system.
 #[derive(Clone, Copy, Debug)]
-pub struct Disk;
+pub(crate) struct Disk;
 
 impl Source for Disk {
     fn list(&self, dir: &Path) -> io::Result<ReadDir> {
@@ -41,7 +41,7 @@ impl Source for Disk {
 
 /// Why a file, or a whole directory, is not in the index.
 #[derive(Debug)]
-pub enum Skip {
+pub(crate) enum Skip {
     /// It cannot be read.
     Unreadable(io::Error),
     /// It is no text.
@@ -60,7 +60,7 @@ pub enum Skip {
 
 impl Skip {
     /// The kind of reason, to count by.
-    pub fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Unreadable(_) => "unreadable",
             Self::NotText(_) => "not text",
@@ -73,7 +73,7 @@ impl Skip {
     }
 
     /// Whether the same attempt may succeed a little later.
-    pub fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Self::Unreadable(error) if is_transient(error))
     }
 }
@@ -115,7 +115,7 @@ impl fmt::Display for Skip {
 }
 
 /// Whether the system was only busy, or short of something that others will give back.
-pub fn is_transient(error: &io::Error) -> bool {
+pub(crate) fn is_transient(error: &io::Error) -> bool {
     let kind = matches!(
         error.kind(),
         ErrorKind::Interrupted

@@ -10,7 +10,7 @@ use std::ops::Range;
 ///
 /// The limits are 32 bits for the bytes of all words, and one word less than that for their number.
 #[derive(Debug, Default)]
-pub struct Terms {
+pub(crate) struct Terms {
     text: String,
     /// Where each term ends in `text`; it starts where the one before it ends.
     ends: Vec<u32>,
@@ -28,22 +28,22 @@ struct Slot {
 
 impl Terms {
     /// How many terms there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
     /// How many bytes they have together.
-    pub fn text_len(&self) -> usize {
+    pub(crate) fn text_len(&self) -> usize {
         self.text.len()
     }
 
     /// The term with the number `n`.
-    pub fn get(&self, n: u32) -> &str {
+    pub(crate) fn get(&self, n: u32) -> &str {
         &self.text[self.range(n)]
     }
 
     /// The number of `term`, if it is there.
-    pub fn find(&self, term: &str) -> Option<u32> {
+    pub(crate) fn find(&self, term: &str) -> Option<u32> {
         if self.slots.is_empty() {
             return None;
         }
@@ -51,7 +51,7 @@ impl Terms {
     }
 
     /// The number of `term`, whose [`hash`] is `hash`: the next one if it is new.
-    pub fn intern(&mut self, hash: u32, term: &str) -> u32 {
+    pub(crate) fn intern(&mut self, hash: u32, term: &str) -> u32 {
         if self.len() * 3 >= self.slots.len() * 2 {
             self.grow();
         }
@@ -105,7 +105,7 @@ impl Terms {
 
 /// The hash of a term. It is computed for every token of every file, and a good general hash would
 /// take as long as all the rest that is done for a token.
-pub fn hash(term: &str) -> u32 {
+pub(crate) fn hash(term: &str) -> u32 {
     let (words, rest) = term.as_bytes().as_chunks::<8>();
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);

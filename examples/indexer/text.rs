@@ -7,7 +7,7 @@ use std::fmt;
 
 /// Why bytes are not text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotText {
+pub(crate) enum NotText {
     /// There is a NUL among them.
     Nul,
     /// They are not UTF-8.
@@ -15,7 +15,7 @@ pub enum NotText {
 }
 
 /// The text that `bytes` are.
-pub fn decode(bytes: &[u8]) -> Result<&str, NotText> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<&str, NotText> {
     if bytes.contains(&0) {
         return Err(NotText::Nul);
     }
@@ -23,14 +23,14 @@ pub fn decode(bytes: &[u8]) -> Result<&str, NotText> {
 }
 
 /// Whether tokens are made of `c`.
-pub fn is_word(c: char) -> bool {
+pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
 /// Calls `found` with each token of `text`, in lower case, and the number of its line, from 1.
 ///
 /// Lines end with `\n` and with nothing else, so that their numbers are those of `grep -n`.
-pub fn each_token(text: &str, found: impl FnMut(u32, &str)) {
+pub(crate) fn each_token(text: &str, found: impl FnMut(u32, &str)) {
     let mut scanner = Scanner {
         text,
         line: 1,

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 /// The most memory that the process has had at once, in bytes.
-pub fn peak_memory() -> Option<u64> {
+pub(crate) fn peak_memory() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let peak = status
         .lines()
@@ -14,7 +14,7 @@ pub fn peak_memory() -> Option<u64> {
 }
 
 /// The time that all its threads have been running.
-pub fn cpu_time() -> Option<Duration> {
+pub(crate) fn cpu_time() -> Option<Duration> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     // The name of the program, in parentheses, may hold anything. The state follows it.
     let (_, fields) = stat.rsplit_once(") ")?;

@@ -12,7 +12,7 @@ use super::source::{Skip, Source};
 ///
 /// It holds one open directory, and the names of the directories that come later; never those of
 /// the files: however many there are in a directory, no more than a batch of them is in memory.
-pub struct Walk {
+pub(crate) struct Walk {
     source: Arc<dyn Source>,
     open: Option<(PathBuf, ReadDir)>,
     later: Vec<Directory>,
@@ -20,16 +20,16 @@ pub struct Walk {
 
 /// A directory that is to be opened.
 #[derive(Debug)]
-pub struct Directory {
+pub(crate) struct Directory {
     /// Where it is.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// How often it could not be opened.
-    pub failures: u32,
+    pub(crate) failures: u32,
 }
 
 /// What a walk came by.
 #[derive(Debug)]
-pub enum Found {
+pub(crate) enum Found {
     /// A regular file.
     File(PathBuf),
     /// Something that cannot be read, or must not.
@@ -38,17 +38,17 @@ pub enum Found {
 
 /// A part of a walk.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub(crate) struct Batch {
     /// What the walk came by.
-    pub found: Vec<Found>,
+    pub(crate) found: Vec<Found>,
     /// The directory that could not be opened, if that is where the batch ends.
     /// [Another attempt](Walk::enter_next) can be made.
-    pub refused: Option<(Directory, io::Error)>,
+    pub(crate) refused: Option<(Directory, io::Error)>,
 }
 
 impl Walk {
     /// A walk through the tree at `root`, which is opened even if it is a symbolic link.
-    pub fn new(root: PathBuf, source: Arc<dyn Source>) -> Self {
+    pub(crate) fn new(root: PathBuf, source: Arc<dyn Source>) -> Self {
         let mut walk = Self {
             source,
             open: None,
@@ -62,7 +62,7 @@ impl Walk {
     }
 
     /// The next things, at most `max` of them. Blocks.
-    pub fn next_batch(&mut self, max: usize) -> Batch {
+    pub(crate) fn next_batch(&mut self, max: usize) -> Batch {
         let mut batch = Batch::default();
         while batch.found.len() < max && batch.refused.is_none() && !self.is_over() {
             self.step(&mut batch);
@@ -71,12 +71,12 @@ impl Walk {
     }
 
     /// Whether there is nothing left.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.open.is_none() && self.later.is_empty()
     }
 
     /// Has a directory opened before all others that wait.
-    pub fn enter_next(&mut self, directory: Directory) {
+    pub(crate) fn enter_next(&mut self, directory: Directory) {
         self.later.push(directory);
     }
 

@@ -183,3 +183,22 @@ fn many_pushers_lose_nothing_and_keep_their_order() {
     }
     assert_eq!(nodes.alive(), 0);
 }
+
+/// A push that has seen a node which is then taken and freed, and whose address another node gets,
+/// links to that other node. Miri tells the two apart.
+#[test]
+fn a_push_links_to_the_node_that_is_there() {
+    let (nodes, inbox) = (Nodes::default(), Inbox::new());
+    push(&inbox, nodes.batch([1]));
+    let mut tries = 0;
+    let pushed = inbox.push(nodes.batch([3]), |seen| {
+        if tries == 0 {
+            drop(inbox.take());
+            push(&inbox, nodes.batch([2]));
+        }
+        tries += 1;
+        Some(seen.tags)
+    });
+    assert!(pushed.is_ok());
+    assert_eq!(values(inbox.take()), [2, 3]);
+}

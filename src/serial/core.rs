@@ -131,15 +131,17 @@ impl<'a, S> Owner<'a, S> {
         Ok(Self(core))
     }
 
-    /// Acquires an executor that is closed and idle: its last owner.
+    /// Acquires an executor that is closed and idle.
     pub(super) fn acquire_closed(core: &'a Arc<Core<S>>) -> Result<Self, Seen> {
-        core.inbox
-            .exchange_empty(CLOSED, CLOSED.with(OWNED))
-            .or_else(|_| {
-                let tags = CLOSED.with(POISONED);
-                core.inbox.exchange_empty(tags, tags.with(OWNED))
-            })?;
-        Ok(Self(core))
+        let mut seen = core.inbox.peek();
+        // On the word that is there: whether it is poisoned may change at any time.
+        while seen.empty && seen.tags.has(CLOSED) && !seen.tags.has(OWNED) {
+            match core.inbox.exchange_empty(seen.tags, seen.tags.with(OWNED)) {
+                Ok(()) => return Ok(Self(core)),
+                Err(actual) => seen = actual,
+            }
+        }
+        Err(seen)
     }
 
     /// Queues a job, and acquires the executor if nobody owns it.

@@ -5,7 +5,8 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
 
-use super::{Abort, Destination, Done, Header, Outcome, Prefix, contain, release, take_outcome};
+use super::cell::{Destination, Header, Prefix, release, take_outcome};
+use super::{Abort, Done, Outcome, contain};
 use crate::sync::UnsafeCell;
 
 /// The destination of a cell with a handle: the place of the waker that waits for the outcome.

@@ -151,7 +151,10 @@ fn there_are_never_more_threads_than_the_maximum() {
                 for n in hunt(0.5) {
                     let (running, most) = (Arc::clone(&running), Arc::clone(&most));
                     let handle = pool.spawn_blocking(move || {
-                        most.fetch_max(running.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                        most.fetch_max(
+                            running.fetch_add(1, Ordering::Relaxed) + 1,
+                            Ordering::Relaxed,
+                        );
                         thread::yield_now();
                         running.fetch_sub(1, Ordering::Relaxed);
                     });

@@ -109,7 +109,10 @@ fn submit_against_the_keep_alive(keep_alive: Duration, max_threads: usize) {
         submitted += 1;
     }
     let metrics = settle(&pool, |metrics| metrics.threads == 0);
-    assert_eq!((metrics.submitted, metrics.completed), (submitted, submitted));
+    assert_eq!(
+        (metrics.submitted, metrics.completed),
+        (submitted, submitted)
+    );
 }
 
 #[test]

@@ -269,7 +269,12 @@ impl<'a> Both<'a> {
     }
 
     /// A task that runs until it is told how to end.
-    fn task(&self) -> (mpsc::Sender<Ending>, impl FnOnce() -> usize + Send + 'static) {
+    fn task(
+        &self,
+    ) -> (
+        mpsc::Sender<Ending>,
+        impl FnOnce() -> usize + Send + 'static,
+    ) {
         let (end, ends) = mpsc::channel();
         let number = self.tasks.len();
         let started = self.started.clone();
@@ -373,7 +378,10 @@ impl<'a> Both<'a> {
         let asked = (metrics.submitted, metrics.rejected);
         assert_eq!(asked, (model.accepted, model.rejected));
         assert_eq!(metrics.threads, model.threads);
-        assert!(self.starts.try_recv().is_err(), "a task started that should wait");
+        assert!(
+            self.starts.try_recv().is_err(),
+            "a task started that should wait"
+        );
     }
 
     /// Ends everything, and looks at how it ended.

@@ -32,7 +32,10 @@ fn without_any_thread_the_closure_is_handed_back() {
         assert!(error.source().is_some() && !error.is_full());
         assert_eq!(error.into_inner()(), "handed back");
         let metrics = pool.metrics();
-        assert_eq!((metrics.spawn_failures, metrics.rejected), (attempt, attempt));
+        assert_eq!(
+            (metrics.spawn_failures, metrics.rejected),
+            (attempt, attempt)
+        );
     }
     assert_refused(&outcome(pool.spawn_blocking(|| ())).unwrap_err());
     let permit = block_on(pool.reserve()).unwrap();
@@ -66,9 +69,8 @@ fn no_task_waits_for_a_thread_that_never_comes() {
     for _ in hunt(0.5) {
         let pool = impossible();
         let handles = thread::scope(|scope| {
-            let submitters = [(); 4].map(|()| {
-                scope.spawn(|| [(); 8].map(|()| pool.spawn_blocking(|| ())))
-            });
+            let submitters =
+                [(); 4].map(|()| scope.spawn(|| [(); 8].map(|()| pool.spawn_blocking(|| ()))));
             submitters.map(|submitter| submitter.join().unwrap())
         });
         for handle in handles.into_iter().flatten() {
@@ -102,7 +104,8 @@ mod with_one_thread {
         if env::var_os(IN_CHILD).is_some() {
             return in_child();
         }
-        let name = "no_thread::with_one_thread::a_refused_thread_leaves_the_task_to_those_that_are_there";
+        let name =
+            "no_thread::with_one_thread::a_refused_thread_leaves_the_task_to_those_that_are_there";
         let child = Command::new("sh")
             .arg("-c")
             .arg(format!("ulimit -v {LIMIT_KIB} && exec \"$0\" \"$@\""))
@@ -133,7 +136,10 @@ mod with_one_thread {
         let pauses = asked.elapsed().as_millis() as u64 / 50;
         let metrics = pool.metrics();
         assert_eq!((metrics.threads, metrics.queued), (1, 100));
-        assert!((1..=1 + pauses).contains(&metrics.spawn_failures), "{metrics:?}");
+        assert!(
+            (1..=1 + pauses).contains(&metrics.spawn_failures),
+            "{metrics:?}"
+        );
         busy.release();
         queued.into_iter().for_each(output);
         assert_eq!(rest(&pool).rejected, 0);

@@ -59,16 +59,24 @@ impl OneThread {
 #[test]
 fn a_panic_of_the_closure_reaches_the_handle() {
     let one = OneThread::new();
-    let error = outcome(one.pool.spawn_blocking(|| panic!("said {}", "so"))).unwrap_err();
+    let error = outcome(one.pool.spawn_blocking(|| panic!("as it should"))).unwrap_err();
     assert!(error.is_panic() && !error.is_cancelled());
-    assert!(error.to_string().ends_with("panicked with message \"said so\""));
-    assert_eq!(*error.into_panic().downcast::<String>().unwrap(), "said so");
+    let said = error.into_panic().downcast::<&str>().unwrap();
+    assert_eq!(*said, "as it should");
+
+    let number = 7;
+    let error = outcome(one.pool.spawn_blocking(move || panic!("number {number}"))).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.ends_with("panicked with message \"number 7\""),
+        "{text}"
+    );
 
     let error = outcome(one.pool.spawn_blocking(|| resume_unwind(Box::new(7)))).unwrap_err();
     let payload = error.try_into_panic().unwrap();
     assert_eq!(*payload.downcast::<i32>().unwrap(), 7);
     let metrics = one.check();
-    assert_eq!((metrics.completed, metrics.panicked), (0, 2));
+    assert_eq!((metrics.completed, metrics.panicked), (0, 3));
 }
 
 #[test]

@@ -4,12 +4,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use throng::{BlockingPool, TrySpawnError};
 
-use crate::support::{Busy, block_on, eventually, outcome, output, rest, soon};
+use crate::support::{Busy, Gate, block_on, eventually, outcome, output, rest, soon};
 
 /// A pool with one thread and so many places in its queue.
 fn bounded(capacity: usize) -> BlockingPool {
@@ -65,7 +66,11 @@ fn it_waits_for_a_place_and_keeps_it() {
     let Poll::Ready(Ok(permit)) = waiting.poll(&mut cx) else {
         panic!("there is room")
     };
-    let other = pool.reserve().now_or_never().expect("room for two").unwrap();
+    let other = pool
+        .reserve()
+        .now_or_never()
+        .expect("room for two")
+        .unwrap();
     assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
     assert_eq!(output(permit.spawn_blocking(|| 2)), 2);
     assert_eq!(output(other.spawn_blocking(|| 3)), 3);
@@ -126,8 +131,8 @@ fn many_who_wait_all_get_through() {
             runtime.spawn(async move {
                 if n % 5 == 0 {
                     // One who comes and goes.
-                    let _ = tokio::time::timeout(Duration::from_micros(n as u64), pool.reserve())
-                        .await;
+                    let _ =
+                        tokio::time::timeout(Duration::from_micros(n as u64), pool.reserve()).await;
                 }
                 let task = move || ran.fetch_add(1, Ordering::Relaxed);
                 let permit = pool.reserve().await.unwrap();
@@ -174,4 +179,97 @@ fn a_permit_from_before_the_shutdown_is_of_no_use_after_it() {
     assert!(error.is_closed());
     assert_eq!(pool.metrics().rejected, 1);
     block_on(pool.terminated());
+}
+
+/// Two who have found no room are about to wait when two places become free: each must get one.
+#[test]
+fn two_places_become_free_while_two_are_about_to_wait() {
+    let pool = BlockingPool::builder()
+        .max_threads(2)
+        .queue_capacity(0)
+        .build()
+        .unwrap();
+    let permits = [(); 2].map(|()| pool.reserve().now_or_never().expect("at once").unwrap());
+    let about_to_wait = Arc::new(AtomicUsize::new(0));
+    let freed = Gate::default();
+    thread::scope(|scope| {
+        let waiting = [(); 2].map(|()| {
+            let (about_to_wait, freed) = (Arc::clone(&about_to_wait), freed.clone());
+            let while_cloned = move || {
+                about_to_wait.fetch_add(1, Ordering::Relaxed);
+                // They may not be able to be here both at once.
+                freed.pass_within(Duration::from_millis(200));
+            };
+            let pool = &pool;
+            scope.spawn(move || slow_to_clone::block_on(pool.reserve(), while_cloned).unwrap())
+        });
+        eventually("one is about to wait", || {
+            about_to_wait.load(Ordering::Relaxed) > 0
+        });
+        let end = Instant::now() + Duration::from_millis(100);
+        while about_to_wait.load(Ordering::Relaxed) < 2 && Instant::now() < end {
+            thread::yield_now();
+        }
+        drop(permits);
+        freed.open();
+        // Both at the same time: the first to come keeps its place until the second has one.
+        let _permits = waiting.map(|waiting| waiting.join().unwrap());
+    });
+}
+
+/// A waker that takes its time to be cloned, which is when its future is about to wait.
+mod slow_to_clone {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+    use std::thread::{self, Thread};
+    use std::time::Instant;
+
+    use crate::support::DEADLINE;
+
+    struct Slow {
+        thread: Thread,
+        while_cloned: Box<dyn Fn() + Send + Sync>,
+    }
+
+    /// Polls a future with such a waker until it is ready.
+    #[track_caller]
+    pub(super) fn block_on<F: Future>(
+        future: F,
+        while_cloned: impl Fn() + Send + Sync + 'static,
+    ) -> F::Output {
+        // Leaked, so that its wakers need no count.
+        let slow: &'static Slow = Box::leak(Box::new(Slow {
+            thread: thread::current(),
+            while_cloned: Box::new(while_cloned),
+        }));
+        // SAFETY: the functions of the table want a `Slow` that lives for ever and is Sync.
+        let waker = unsafe { Waker::from_raw(RawWaker::new((&raw const *slow).cast(), &TABLE)) };
+        let mut future = pin!(future);
+        let end = Instant::now() + DEADLINE;
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                return output;
+            }
+            // Until it is woken: to poll it without would hide a lost wake-up.
+            thread::park_timeout(end.saturating_duration_since(Instant::now()));
+            assert!(Instant::now() < end, "nobody woke the future");
+        }
+    }
+
+    static TABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake, |_| ());
+
+    fn clone(data: *const ()) -> RawWaker {
+        (slow(data).while_cloned)();
+        RawWaker::new(data, &TABLE)
+    }
+
+    fn wake(data: *const ()) {
+        slow(data).thread.unpark();
+    }
+
+    fn slow(data: *const ()) -> &'static Slow {
+        // SAFETY: all wakers with this table are made of such a pointer.
+        unsafe { &*data.cast::<Slow>() }
+    }
 }

@@ -26,7 +26,10 @@ fn current() -> Option<Id> {
 fn a_pool_is_of_the_runtime_that_it_is_built_in() {
     let (own, other) = (runtime(), runtime());
     let pool = own.block_on(async { BlockingPool::builder().build().unwrap() });
-    assert_eq!(output(pool.spawn_blocking(current)), Some(own.handle().id()));
+    assert_eq!(
+        output(pool.spawn_blocking(current)),
+        Some(own.handle().id())
+    );
     // Also when the task comes from elsewhere.
     let seen = other.block_on(async { soon(pool.spawn_blocking(current)).await.unwrap() });
     assert_eq!(seen, Some(own.handle().id()));
@@ -39,7 +42,10 @@ fn a_pool_can_be_given_another_runtime() {
         let mut builder = BlockingPool::builder();
         builder.runtime(other.handle().clone()).build().unwrap()
     });
-    assert_eq!(output(pool.spawn_blocking(current)), Some(other.handle().id()));
+    assert_eq!(
+        output(pool.spawn_blocking(current)),
+        Some(other.handle().id())
+    );
 }
 
 #[test]
@@ -123,7 +129,10 @@ fn a_leaked_guard_does_no_harm() {
         let other = other.handle().clone();
         output(pool.spawn_blocking(move || mem::forget(other.enter())));
     }
-    assert_eq!(output(pool.spawn_blocking(|| thread::current().id())), thread);
+    assert_eq!(
+        output(pool.spawn_blocking(|| thread::current().id())),
+        thread
+    );
     let metrics = rest(&pool);
     assert_eq!((metrics.largest, metrics.panicked), (1, 0));
     // And the thread ends as it should.

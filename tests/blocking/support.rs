@@ -99,6 +99,12 @@ impl Gate {
         let open = self.0.0.lock().expect("nobody panics with it");
         drop(self.0.1.wait_while(open, |open| !*open));
     }
+
+    /// As `pass`, but gives up after some time.
+    pub(crate) fn pass_within(&self, time: Duration) {
+        let open = self.0.0.lock().expect("nobody panics with it");
+        drop(self.0.1.wait_timeout_while(open, time, |open| !*open));
+    }
 }
 
 /// Threads of a pool that run tasks until they are let go.

@@ -208,7 +208,11 @@ fn metrics_add_up_at_rest() {
     pool.spawn_blocking(|| ()).abort();
     assert_eq!(pool.metrics().queued, 3);
     assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
-    assert!(outcome(pool.spawn_blocking(|| ())).unwrap_err().is_rejected());
+    assert!(
+        outcome(pool.spawn_blocking(|| ()))
+            .unwrap_err()
+            .is_rejected()
+    );
     busy.release();
 
     let metrics = rest(&pool);

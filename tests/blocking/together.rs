@@ -89,7 +89,6 @@ fn a_completion_stream_runs_closures_on_it() {
     assert!(seen.into_iter().eq(0..100));
     let metrics = rest(&pool);
     assert_eq!((metrics.completed, metrics.panicked), (90, 10));
-    assert!(metrics.largest <= 9, "more threads than jobs: {metrics:?}");
 }
 
 #[test]

@@ -1,111 +1,103 @@
 //! The example `indexer`, which uses all three parts, against the same work on one thread.
 //!
-//! Files are in the page cache: the run that warms up has read them all.
+//! Files are in the page cache: the run that warms up has read them all. A task is a file.
 
 mod corpus;
-mod one_thread;
-
-/// The example itself, of which only the pipeline is needed here.
-#[allow(dead_code, unreachable_pub, reason = "it is written for the example")]
-#[path = "../../../examples/indexer/mod.rs"]
-#[rustfmt::skip]
 mod example;
 
-/// The index in the plainest way: hash maps, on one thread.
-#[allow(dead_code, unreachable_pub, reason = "it is written for the example")]
-#[path = "../../../examples/indexer/reference.rs"]
-#[rustfmt::skip]
-mod reference;
-
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tempfile::TempDir;
 
-use self::example::options::Options;
-use self::example::pipeline;
+use self::example::indexer::options::Options;
+use self::example::indexer::pipeline::{self, Event};
+use self::example::{reference, sequential};
 use super::{Area, Peer, Unit, Workload, two_workers};
-use crate::measure::{Rules, Sample};
+use crate::measure::{Rules, Sample, note_threads};
+
+/// Text that is generated.
+const MADE_UP: &str = "made-up";
+
+/// Sources that cargo has fetched, if there are any on this machine.
+const REGISTRY: &str = "registry";
+
+/// After so many files all threads of the pool are there.
+const SETTLED: u32 = 200;
 
 pub(super) const AREA: Area = Area {
     name: "indexer",
-    about: "the example `indexer` on files in the page cache, in bytes of indexed text",
+    about: "the example `indexer` on files in the page cache",
     config: "the options of the example by default: as many threads as the machine has",
     workloads,
     prepare: Some(prepare),
 };
 
 fn workloads() -> Vec<Workload> {
-    let mut workloads = vec![Workload::new("made-up", Unit::MB_PER_S, all(made_up))];
-    if corpus::registry().is_some() {
-        workloads.push(Workload::new("registry", Unit::MB_PER_S, all(registry)));
-    }
-    workloads
+    let corpora = [Some(MADE_UP), corpus::registry().map(|_| REGISTRY)];
+    let workload = |corpus| Workload::new(corpus, Unit::MB_PER_S, all(corpus));
+    corpora.into_iter().flatten().map(workload).collect()
 }
 
-/// Everyone, ours first. A task is a file.
-fn all(dir: fn(&Rules) -> PathBuf) -> Vec<Peer> {
-    let peer = |name, index: fn(&Path) -> io::Result<Indexed>| {
-        Peer::new(name, move |rules| repeat(rules, &dir(rules), index))
+/// Everyone, ours first.
+fn all(corpus: &'static str) -> Vec<Peer> {
+    let peer = |name, index: fn(&Path) -> io::Result<usize>| {
+        Peer::new(name, move |rules| repeat(rules, corpus, index))
     };
     vec![
         peer("throng", with_throng),
         peer("reference", with_reference).note(Some("the plainest way: a hash map, on one thread")),
-        peer("one-thread", with_one_thread).note(Some(
-            "the scanner and the index of the example, on one thread",
-        )),
+        peer("sequential", with_sequential)
+            .note(Some("the functions of the example, on one thread")),
     ]
 }
 
+/// Both corpora in one directory. Of the registry, which can be large, only a part.
 fn prepare(rules: &Rules) -> io::Result<TempDir> {
-    corpus::generate(rules.scaled(3_000))
+    let root = tempfile::Builder::new().prefix("throng-corpus").tempdir()?;
+    corpus::generate(&root.path().join(MADE_UP), rules.scaled(3_000))?;
+    if let Some(sources) = corpus::registry() {
+        corpus::copy_some(
+            &sources,
+            &root.path().join(REGISTRY),
+            rules.scaled(100_000_000),
+        )?;
+    }
+    Ok(root)
 }
 
-fn made_up(rules: &Rules) -> PathBuf {
-    rules
-        .dir
-        .clone()
-        .expect("the runner has prepared a directory")
-}
-
-fn registry(_rules: &Rules) -> PathBuf {
-    corpus::registry().expect("the workload is only there with its files")
-}
-
-/// Files and bytes that were indexed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Indexed {
-    files: u64,
-    bytes: u64,
-}
-
-fn with_throng(dir: &Path) -> io::Result<Indexed> {
+/// Returns how many terms are in the index, as do the others.
+fn with_throng(dir: &Path) -> io::Result<usize> {
     let runtime = two_workers().build()?;
-    let outcome = runtime.block_on(pipeline::build(dir, &Options::default(), |_| ()))?;
-    let counts = &outcome.summary.counts;
-    Ok(Indexed {
-        files: counts.files,
-        bytes: counts.bytes,
-    })
+    let mut events = 0;
+    let observe = |_: Event<'_>| {
+        events += 1;
+        if events == SETTLED {
+            note_threads();
+        }
+    };
+    let outcome = runtime.block_on(pipeline::build(dir, &Options::default(), observe))?;
+    Ok(outcome.index.len())
 }
 
-fn with_reference(dir: &Path) -> io::Result<Indexed> {
-    let reference = reference::build(dir)?;
-    Ok(Indexed {
-        files: reference.files.len() as u64,
-        bytes: reference.bytes,
-    })
+fn with_reference(dir: &Path) -> io::Result<usize> {
+    reference::build(dir).map(|reference| reference.terms.len())
 }
 
-fn with_one_thread(dir: &Path) -> io::Result<Indexed> {
-    one_thread::build(dir).map(|(_index, indexed)| indexed)
+fn with_sequential(dir: &Path) -> io::Result<usize> {
+    sequential::build(dir).map(|index| index.len())
 }
 
-fn repeat(rules: &Rules, dir: &Path, index: fn(&Path) -> io::Result<Indexed>) -> Sample {
-    let index = || index(dir).expect("a directory that can be read");
+fn repeat(rules: &Rules, corpus: &str, index: fn(&Path) -> io::Result<usize>) -> Sample {
+    let root = rules
+        .dir
+        .as_ref()
+        .expect("the runner has prepared a directory");
+    let dir = root.join(corpus);
+    let size = corpus::size(&dir).expect("a directory that can be read");
+    let index = || index(&dir).expect("a directory that can be read");
     let expected = index();
-    let sample = rules.measure_warm(expected.files, |_| assert_eq!(index(), expected));
-    let bytes_per_file = expected.bytes as f64 / expected.files as f64;
-    let mb_per_s = bytes_per_file / sample.value * 1e3;
+    let sample = rules.measure_warm(size.files, |_| assert_eq!(index(), expected));
+    let mb_per_s = size.bytes as f64 / size.files as f64 / sample.value * 1e3;
     sample.with_value(mb_per_s)
 }

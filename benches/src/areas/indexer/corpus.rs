@@ -3,9 +3,7 @@
 use std::env;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
-
-use tempfile::TempDir;
+use std::path::{Path, PathBuf};
 
 /// Words that occur in the made-up files.
 const VOCABULARY: usize = 50_000;
@@ -13,22 +11,44 @@ const VOCABULARY: usize = 50_000;
 /// Directories over which they are spread.
 const DIRECTORIES: u64 = 40;
 
-/// Fills a new temporary directory with text that looks like prose: few words are frequent and most are rare, lines
+/// Fills a directory with text that looks like prose: few words are frequent and most are rare, lines
 /// are short, files have 2 to 38 KB, some letters are not ASCII. It is the same in every run.
 ///
 /// # Errors
 ///
 /// What the file system says.
-pub(super) fn generate(files: u64) -> io::Result<TempDir> {
-    let root = tempfile::Builder::new().prefix("throng-corpus").tempdir()?;
+pub(super) fn generate(root: &Path, files: u64) -> io::Result<()> {
     let mut dice = Dice(0x2545_f491_4f6c_dd1d);
     let words: Vec<String> = (0..VOCABULARY).map(|_| word(&mut dice)).collect();
     for file in 0..files {
-        let dir = root.path().join(format!("{:02}", file % DIRECTORIES));
+        let dir = root.join(format!("{:02}", file % DIRECTORIES));
         fs::create_dir_all(&dir)?;
         fs::write(dir.join(format!("{file}.txt")), text(&words, &mut dice))?;
     }
-    Ok(root)
+    Ok(())
+}
+
+/// Copies a tree until so many bytes are copied, and returns how many are missing then. Links are left out.
+///
+/// # Errors
+///
+/// What the file system says.
+pub(super) fn copy_some(from: &Path, to: &Path, mut bytes: u64) -> io::Result<u64> {
+    fs::create_dir_all(to)?;
+    let mut entries = fs::read_dir(from)?.collect::<io::Result<Vec<_>>>()?;
+    // The same files in every run.
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let kind = entry.file_type()?;
+        let copy = to.join(entry.file_name());
+        bytes = match bytes {
+            0 => break,
+            _ if kind.is_dir() => copy_some(&entry.path(), &copy, bytes)?,
+            _ if kind.is_file() => bytes.saturating_sub(fs::copy(entry.path(), copy)?),
+            _ => bytes,
+        };
+    }
+    Ok(bytes)
 }
 
 /// The sources of the crates that cargo has fetched, if there are any.
@@ -36,6 +56,36 @@ pub(super) fn registry() -> Option<PathBuf> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| env::home_dir().map(|home| home.join(".cargo")))?;
     Some(home.join("registry/src")).filter(|sources| sources.is_dir())
+}
+
+/// The regular files of a tree, and their bytes.
+#[derive(Debug, Default)]
+pub(super) struct Size {
+    pub(super) files: u64,
+    pub(super) bytes: u64,
+}
+
+/// Measures a tree.
+///
+/// # Errors
+///
+/// What the file system says.
+pub(super) fn size(dir: &Path) -> io::Result<Size> {
+    let mut size = Size::default();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let more = match entry.file_type()? {
+            kind if kind.is_dir() => self::size(&entry.path())?,
+            kind if kind.is_file() => Size {
+                files: 1,
+                bytes: entry.metadata()?.len(),
+            },
+            _ => Size::default(),
+        };
+        size.files += more.files;
+        size.bytes += more.bytes;
+    }
+    Ok(size)
 }
 
 fn text(words: &[String], dice: &mut Dice) -> String {
@@ -58,12 +108,12 @@ fn word(dice: &mut Dice) -> String {
     let mut word = String::new();
     for _ in 0..syllables {
         word.push(b"bcdfghklmnprstvwz"[dice.below(17)].into());
-        word.push(['a', 'e', 'i', 'o', 'u', 'y', 'ä', 'é'][dice.below(8)]);
+        word.push(b"aeiouy"[dice.below(6)].into());
     }
-    if dice.below(8) == 0 {
-        word[..1].to_uppercase() + &word[1..]
-    } else {
-        word
+    match dice.below(20) {
+        0 => word + "\u{e9}",
+        1..4 => word[..1].to_uppercase() + &word[1..],
+        _ => word,
     }
 }
 
@@ -95,16 +145,20 @@ mod tests {
 
     #[test]
     fn the_corpus_is_as_large_as_it_should_be_and_the_same_every_time() {
-        let (one, two) = (generate(50).expect("files"), generate(50).expect("files"));
-        let sizes = (0..50).map(|file: u64| {
-            let path = one
-                .path()
-                .join(format!("{file:02}/{file}.txt").replacen("4", "0", 0));
-            fs::metadata(path).expect("a file").len()
-        });
-        let bytes: u64 = sizes.sum();
+        let [one, two, copy] = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
+        generate(one.path(), 50).expect("files");
+        generate(two.path(), 50).expect("files");
+        let read = |dir: &tempfile::TempDir, file: u64| {
+            let name = format!("{:02}/{file}.txt", file % DIRECTORIES);
+            fs::read(dir.path().join(name)).expect("a file")
+        };
+        let Size { files, bytes } = size(one.path()).expect("files");
+        assert_eq!(files, 50);
         assert!((500_000..1_500_000).contains(&bytes), "{bytes}");
-        let read = |dir: &TempDir| fs::read(dir.path().join("07/7.txt")).expect("a file");
-        assert_eq!(read(&one), read(&two));
+        assert_eq!(read(&one, 7), read(&two, 7));
+
+        let missing = copy_some(one.path(), copy.path(), 10_000_000).expect("files");
+        assert_eq!(missing, 10_000_000 - bytes);
+        assert_eq!(read(&copy, 49), read(&one, 49));
     }
 }

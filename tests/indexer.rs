@@ -1,0 +1,25 @@
+//! The indexer of `examples/`, on a copy of this repository and on made-up files.
+//!
+//! It is compared, as a whole, with an index that is built in the plainest way, and in samples with
+//! `grep`.
+
+#[path = "../examples/indexer/mod.rs"]
+mod indexer;
+#[path = "../examples/indexer/reference.rs"]
+mod reference;
+#[path = "../examples/indexer/sequential.rs"]
+mod sequential;
+
+#[path = "indexer/corpus.rs"]
+mod corpus;
+#[path = "indexer/faults.rs"]
+mod faults;
+#[cfg(target_os = "linux")]
+#[path = "indexer/grep.rs"]
+mod grep;
+#[path = "indexer/program.rs"]
+mod program;
+#[path = "indexer/tokens.rs"]
+mod tokens;
+#[path = "indexer/whole.rs"]
+mod whole;
