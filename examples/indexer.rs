@@ -116,7 +116,10 @@ fn answer(query: &Query, outcome: &Outcome, screen: &Screen) -> io::Result<()> {
     }
     let hits = query.run(&outcome.index);
     let lines: usize = hits.iter().map(|hit| hit.lines.len()).sum();
-    screen.say(format_args!("found     {lines} lines in {} files", hits.len()));
+    screen.say(format_args!(
+        "found     {lines} lines in {} files",
+        hits.len()
+    ));
     match print(&hits) {
         // Whoever reads the hits has seen enough.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

@@ -13,7 +13,7 @@ pub use self::builder::{Builder, Growth, Overflow};
 use self::crew::{Crew, Unaccepted};
 pub use self::default::spawn_blocking;
 pub use self::metrics::Metrics;
-use crate::join::{JoinHandle, Spawn, TrySpawnError, Work, sealed};
+use crate::join::{JoinHandle, Seat, Spawn, TrySpawnError, Work, sealed};
 use crate::room::NoRoom;
 use crate::sync::Arc;
 use crate::task::{Task, Thunk};
@@ -281,7 +281,7 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    let closure = |task: Task| {
+    let closure = |task: Task<Seat>| {
         // SAFETY: as the caller says.
         let job = unsafe { task.take_back::<Thunk<F>>() };
         job.expect("nobody has a handle with which to abort it yet")

@@ -135,7 +135,7 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         if let Some(completed) = self.take() {
             return Poll::Ready(Some(completed));
         }
-        if self.ledger.outstanding.is_over() {
+        if self.ledger.len() == (0, true) {
             self.ended = true;
             return Poll::Ready(None);
         }
@@ -156,13 +156,10 @@ impl<T: Send + 'static, K: Send + 'static> Stream for CompletionStream<T, K> {
         Poll::Ready(item)
     }
 
-    /// At least the jobs that were accepted and not read will come; once the stream is closed, no
-    /// others, but for those being submitted right now.
+    /// The jobs that were accepted and not read will come; once the stream is closed, no others.
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let outstanding = &self.ledger.outstanding;
-        let upper = outstanding.is_closed().then(|| outstanding.count());
-        let lower = self.ledger.len();
-        (upper.map_or(lower, |upper| lower.min(upper)), upper)
+        let (outstanding, closed) = self.ledger.len();
+        (outstanding, closed.then_some(outstanding))
     }
 }
 

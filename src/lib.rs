@@ -45,6 +45,7 @@ mod room;
 pub mod serial;
 mod sync;
 mod task;
+mod unwind;
 
 pub use crate::blocking::{BlockingPool, spawn_blocking};
 pub use crate::completion::CompletionStream;

@@ -1,12 +1,14 @@
 //! Room for a bounded number of things, and those who wait for it.
 //!
-//! Whoever leaves wakes one who waits, and grants nothing: the woken one tries again, and may lose
-//! to somebody who came in between. A place that is granted to a future which nobody polls any more
-//! would be lost until that future is dropped; a wake-up is passed on instead.
+//! Whoever leaves wakes one who waits, in the order in which they came, and grants nothing: the
+//! woken one tries again, and may lose to somebody who came in between. So a place is never lost to
+//! a future that nobody polls. A wake-up is, until that future is dropped, which passes it on, or
+//! until somebody else leaves and wakes the next: do not keep a future that waits without polling it.
 
 use tokio::sync::Notify;
 
 use crate::sync::{AtomicUsize, Ordering};
+use crate::unwind::contain;
 
 /// Set once nobody may enter any more. The count is what is above it.
 const CLOSED: usize = 1;
@@ -98,31 +100,21 @@ impl Room {
         }
     }
 
-    /// Gives a place back; `true`: the room is closed, and was left by the last.
-    pub(crate) fn leave(&self) -> bool {
+    /// Gives a place back.
+    pub(crate) fn leave(&self) {
         // Ordering: Release pairs with the Acquire in `enter_from`, Acquire with the Release in
         // `enter`.
-        let before = self.state.fetch_sub(ONE, Ordering::AcqRel);
+        self.state.fetch_sub(ONE, Ordering::AcqRel);
         if self.waiting.load(Ordering::Relaxed) != 0 {
-            self.notify.notify_one();
+            // A stranger's waker may panic: that is not the business of who leaves.
+            contain(|| self.notify.notify_one());
         }
-        before == ONE | CLOSED
     }
 
-    /// Lets nobody in any more, and tells those who wait. `true`: it was open.
-    pub(crate) fn close(&self) -> bool {
-        let before = self.state.fetch_or(CLOSED, Ordering::Relaxed);
-        self.notify.notify_waiters();
-        before & CLOSED == 0
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.state.load(Ordering::Relaxed) & CLOSED != 0
-    }
-
-    /// Whether the room is closed, and nobody in it.
-    pub(crate) fn is_over(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == CLOSED
+    /// Lets nobody in any more, and tells those who wait.
+    pub(crate) fn close(&self) {
+        self.state.fetch_or(CLOSED, Ordering::Relaxed);
+        contain(|| self.notify.notify_waiters());
     }
 
     pub(crate) fn count(&self) -> usize {

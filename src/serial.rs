@@ -7,6 +7,7 @@ mod builder;
 mod core;
 mod drain;
 mod metrics;
+mod nesting;
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe, resume_unwind};
@@ -14,8 +15,9 @@ use std::panic::{RefUnwindSafe, UnwindSafe, resume_unwind};
 use self::builder::Options;
 pub use self::builder::{Builder, OnPanic};
 use self::core::{Core, Lent, Owner, Pushed, Queued, refusal};
-use self::drain::{Depth, Target};
+use self::drain::Target;
 pub use self::metrics::Metrics;
+use self::nesting::Depth;
 use crate::inbox::Seen;
 use crate::join::{JoinHandle, TryRunError};
 use crate::sync::Arc;
@@ -94,7 +96,8 @@ impl<S: Send + 'static> SerialExecutor<S> {
     ///
     /// The job runs whether or not the handle is polled. If it ran at once, the handle is ready.
     /// A submitter that finds the executor idle may also run jobs that others queue meanwhile, up to
-    /// the [capture limit](Builder::capture_jobs).
+    /// the [capture limit](Builder::capture_jobs). Inside eight jobs that run inside one another, of
+    /// other executors, a job does not run at once, but when the outermost of them has ended.
     ///
     /// # Errors
     ///
@@ -111,7 +114,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
         match Owner::acquire(&self.core) {
             Ok(owner) => match Depth::enter() {
                 Some(_depth) => run_inline(owner, job),
-                None => run_elsewhere(owner, job),
+                None => run_later(owner, job),
             },
             Err(seen) => self.queue(job, seen),
         }
@@ -126,7 +129,9 @@ impl<S: Send + 'static> SerialExecutor<S> {
     /// # Errors
     ///
     /// As [`submit`](Self::submit); and [`is_rejected`](crate::JoinError::is_rejected) if the
-    /// executor is idle and there is nothing to hand over to.
+    /// executor is idle and there is nothing to hand over to. If there is, but it refuses (a pool that
+    /// is closed or full), what is queued ends with
+    /// [`is_cancelled`](crate::JoinError::is_cancelled).
     pub fn post<F, R>(&self, job: F) -> JoinHandle<R>
     where
         F: FnOnce(&mut S) -> R + Send + 'static,
@@ -159,6 +164,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
             Ok(owner) => owner,
             Err(seen) => return Err(not_run(job, seen)),
         };
+        let _depth = Depth::enter();
         let result = owner.run(job);
         owner.core().counters.inline.add(1);
         owner.finish();
@@ -215,7 +221,10 @@ impl<S: Send + 'static> SerialExecutor<S> {
         }
         let (task, watch) = package(job);
         if let Ok(Pushed::Acquired(owner)) = Owner::push(&self.core, task) {
-            owner.capture(1);
+            match Depth::enter() {
+                Some(_depth) => owner.capture(1),
+                None => owner.defer(),
+            }
         }
         JoinHandle::waiting(watch)
     }
@@ -225,7 +234,8 @@ impl<S: Send + 'static> SerialExecutor<S> {
         match target {
             Some(target) => {
                 if let Ok(Pushed::Acquired(owner)) = Owner::push(&self.core, task) {
-                    owner.hand_over(Some(target));
+                    // Not here, whatever happens: a drain that is refused is dropped.
+                    drop(owner.hand_over(&target));
                 }
             }
             None => self.post_to_busy(task),
@@ -351,9 +361,10 @@ where
     JoinHandle::ready(result.map_err(Fault::panicked))
 }
 
-/// Runs a job of an executor that is idle on another stack: too many jobs are running on this one.
+/// Leaves a job of an executor that is idle to the outermost job on this thread: too many jobs are
+/// running inside one another.
 #[cold]
-fn run_elsewhere<S, F, R>(mut owner: Owner<'_, S>, job: F) -> JoinHandle<R>
+fn run_later<S, F, R>(mut owner: Owner<'_, S>, job: F) -> JoinHandle<R>
 where
     S: Send + 'static,
     F: FnOnce(&mut S) -> R + Send + 'static,
@@ -361,8 +372,7 @@ where
 {
     let (task, watch) = package(job);
     owner.push_back(task);
-    let target = Target::of(owner.core());
-    owner.hand_over(target);
+    owner.defer();
     JoinHandle::waiting(watch)
 }
 

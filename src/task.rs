@@ -25,8 +25,8 @@ use std::task::{Context, Poll, Waker};
 pub(crate) use self::cell::Destination;
 use self::cell::{Cell, Header, allocate, release};
 pub(crate) use self::done::{Done, Promise};
-pub(crate) use self::fault::{Fault, Kind, Outcome, contain};
-pub(crate) use self::job::{Call, Job, Polled, Promised, Thunk};
+pub(crate) use self::fault::{Fault, Kind, Outcome};
+pub(crate) use self::job::{Call, Job, Lend, Polled, Promised, Thunk};
 use self::state::State;
 pub(crate) use self::watch::Watch;
 use crate::inbox::{Link, Linked};
@@ -54,7 +54,7 @@ unsafe impl<S> Send for Task<S> {}
 // SAFETY: a shared `Task` can do nothing but compare, since `run` takes it by value.
 unsafe impl<S> Sync for Task<S> {}
 
-impl<S> Task<S> {
+impl<S: Lend> Task<S> {
     /// A job, and the handle that gets its outcome.
     pub(crate) fn joinable<J: Job<S>>(job: J) -> (Self, Watch<J::Output>) {
         let header = allocate::<S, J, _>(State::joinable(), watch::Join::new(), job);
@@ -80,7 +80,9 @@ impl<S> Task<S> {
     {
         Self::from_header(allocate::<S, J, D>(State::detached(), destination, job))
     }
+}
 
+impl<S> Task<S> {
     fn from_header(header: NonNull<Header>) -> Self {
         Self {
             header,

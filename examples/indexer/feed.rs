@@ -8,8 +8,8 @@ use throng::JoinHandle;
 use throng::completion::Submitter;
 use tokio::time::sleep;
 
-use super::attempt::{Attempt, Reader, Reading};
 use super::options::Stop;
+use super::reading::{Reader, Reading};
 use super::source::{Skip, is_transient};
 use super::walk::{Batch, Directory, Found, Walk};
 
@@ -109,17 +109,19 @@ impl Feeder {
     }
 
     async fn submit(&self, path: Arc<Path>) -> io::Result<()> {
-        let slot = self.jobs.slot(Arc::clone(&path)).await;
-        let slot = slot.map_err(io::Error::other)?;
-        let reader = Arc::clone(&self.reader);
-        Attempt::first(reader, path, slot).start().await;
-        Ok(())
+        let reading = Arc::clone(&self.reader).read(Arc::clone(&path));
+        let submitted = self.jobs.submit(path, reading).await;
+        submitted.map(drop).map_err(|_| stream_is_closed())
     }
 
     /// What is not read goes through the stream all the same: it has one reader, who counts.
     async fn skip(&self, path: Arc<Path>, skip: Skip) -> io::Result<()> {
-        let slot = self.jobs.slot(path).await.map_err(io::Error::other)?;
+        let slot = self.jobs.slot(path).await.map_err(|_| stream_is_closed())?;
         slot.complete(Err(skip));
         Ok(())
     }
+}
+
+fn stream_is_closed() -> io::Error {
+    io::Error::other("nobody reads the stream of files any more")
 }

@@ -6,18 +6,18 @@
 //! | [`terms`], [`postings`] | the words of one file, and their lines: made where the file is read |
 //! | [`index`], [`query`] | the postings of all files, and what a query finds in them |
 //! | [`source`], [`walk`] | where files come from, and what keeps one out of the index |
-//! | [`pipeline`], [`feed`], [`attempt`] | the way of a file through the three parts of `throng` |
+//! | [`pipeline`], [`feed`], [`reading`] | the way of a file through the three parts of `throng` |
 //! | [`options`] | how that can be set |
 //!
 //! Nothing here knows a terminal or a command line.
 
-pub(crate) mod attempt;
 pub(crate) mod feed;
 pub(crate) mod index;
 pub(crate) mod options;
 pub(crate) mod pipeline;
 pub(crate) mod postings;
 pub(crate) mod query;
+pub(crate) mod reading;
 pub(crate) mod source;
 pub(crate) mod terms;
 pub(crate) mod text;

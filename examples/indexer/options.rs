@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use super::source::{Disk, Source};
@@ -12,9 +13,9 @@ use super::source::{Disk, Source};
 pub(crate) struct Options {
     /// How many threads read and tokenise files.
     pub(crate) threads: usize,
-    /// How many files are read at once or wait for a thread, for each thread.
+    /// For each thread, how many files are read or wait to be read.
     pub(crate) running: usize,
-    /// How many files are submitted and not yet in the index, for each thread.
+    /// For each thread, how many files are submitted and not yet on their way into the index.
     pub(crate) outstanding: usize,
     /// What is done about a file that cannot be read just now.
     pub(crate) backoff: Backoff,
@@ -27,9 +28,10 @@ pub(crate) struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            threads: std::thread::available_parallelism().map_or(2, usize::from),
-            running: 4,
-            outstanding: 16,
+            // While one half of them waits for the disk, the other computes.
+            threads: 2 * available_parallelism().map_or(1, usize::from),
+            running: 16,
+            outstanding: 64,
             backoff: Backoff::default(),
             source: Arc::new(Disk),
             stop: Stop::default(),

@@ -1,13 +1,14 @@
 //! [`build`]: the way of a file through the three parts of `throng`.
 //!
 //! ```text
-//! Feeder --- slot ---------------------> CompletionStream ---> gather ---> SerialExecutor<Index>
-//!    \                                          ^
-//!     `----> BlockingPool: read, tokenise ------' complete
+//! Feeder --- submit(path, read) ---> CompletionStream ---> Gatherer ---> SerialExecutor<Index>
+//!                        |     ^
+//!                        v     |
+//!             BlockingPool: read, tokenise
 //! ```
 //!
-//! The feeder waits when the pool's queue or the stream is full, and so does everything before it:
-//! no more files are in memory than the stream has places.
+//! The feeder waits while the stream is full, and lists no further meanwhile: no more files are in
+//! memory than the stream has places.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,10 +18,10 @@ use std::sync::Arc;
 use throng::completion::Completed;
 use throng::{BlockingPool, CompletionStream, SerialExecutor, blocking, serial};
 
-use super::attempt::{Parsed, Reader, Reading};
 use super::feed::Feeder;
 use super::index::Index;
 use super::options::Options;
+use super::reading::{Parsed, Reader, Reading};
 use super::source::Skip;
 
 /// An index, and how it came about.
@@ -146,7 +147,7 @@ impl<F: FnMut(Event<'_>)> Gatherer<F> {
 
     async fn run(&mut self, mut done: CompletionStream<Reading, Arc<Path>>) -> io::Result<()> {
         while let Some(Completed { tag, outcome, .. }) = done.next().await {
-            let reading = outcome.unwrap_or_else(|error| Err(Skip::Lost(error)));
+            let reading = outcome.unwrap_or_else(|error| Err(error.into()));
             match reading {
                 Ok(parsed) => self.add(tag, parsed).await?,
                 Err(skip) => self.skip(&tag, &skip),

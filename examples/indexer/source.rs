@@ -1,11 +1,12 @@
 //! [`Source`]: where files come from; and [`Skip`]: why one is not in the index.
 
+use std::error::Error;
 use std::fmt;
 use std::fs::{File, ReadDir};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-use throng::JoinError;
+use throng::{JoinError, TrySpawnError};
 
 use super::index::Full;
 use super::postings::Postings;
@@ -54,8 +55,8 @@ pub(crate) enum Skip {
     Special,
     /// The index is full.
     Full(Full),
-    /// The job that read it ended without a result.
-    Lost(JoinError),
+    /// Reading it ended without a result.
+    Lost(Box<dyn Error + Send + Sync>),
 }
 
 impl Skip {
@@ -98,7 +99,13 @@ impl From<Full> for Skip {
 
 impl From<JoinError> for Skip {
     fn from(error: JoinError) -> Self {
-        Self::Lost(error)
+        Self::Lost(error.into())
+    }
+}
+
+impl From<TrySpawnError<()>> for Skip {
+    fn from(error: TrySpawnError<()>) -> Self {
+        Self::Lost(error.into())
     }
 }
 

@@ -10,9 +10,11 @@ use super::builder::Options;
 use super::metrics::Metrics;
 use super::worker::{self, Bed};
 use crate::inbox::Chain;
+use crate::join::Seat;
 use crate::room::Room;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::task::{Fault, Ran, Task};
+use crate::unwind::contain;
 
 /// After the system has refused a thread, no other is asked for during this time, as long as there
 /// are threads at all.
@@ -22,7 +24,7 @@ const GROWTH_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Crew {
     pub(super) options: Options,
     /// Tasks that are accepted and not finished.
-    pub(super) room: Room,
+    pub(super) room: Arc<Room>,
     roster: Mutex<Roster>,
     /// Told when the last thread of a closed pool has ended.
     terminated: Notify,
@@ -30,7 +32,7 @@ pub(super) struct Crew {
 
 /// Who is there, and what waits. Every change is one critical section.
 pub(super) struct Roster {
-    queue: Chain<Task>,
+    queue: Chain<Task<Seat>>,
     queued: usize,
     /// Idle threads, the one that has waited the longest first: the last one is woken first, so that
     /// the others reach their keep-alive.
@@ -51,8 +53,8 @@ pub(super) struct Roster {
 
 /// A task that was not accepted, and why.
 pub(super) enum Unaccepted {
-    Closed(Task),
-    NoThread(Task, io::Error),
+    Closed(Task<Seat>),
+    NoThread(Task<Seat>, io::Error),
 }
 
 impl Crew {
@@ -63,7 +65,7 @@ impl Crew {
         };
         Self {
             options,
-            room: Room::new(limit),
+            room: Arc::new(Room::new(limit)),
             roster: Mutex::new(Roster::new()),
             terminated: Notify::new(),
         }
@@ -75,7 +77,7 @@ impl Crew {
 
     /// Takes a task that has a place in the room, and sees to it that a thread will run it. An
     /// unaccepted task has lost its place.
-    pub(super) fn accept(this: &Arc<Self>, task: Task) -> Result<(), Unaccepted> {
+    pub(super) fn accept(this: &Arc<Self>, task: Task<Seat>) -> Result<(), Unaccepted> {
         let mut roster = this.roster();
         // Again, until it need not: by the time that the lock is back, the new thread may have taken
         // another task, or have left.
@@ -131,7 +133,7 @@ impl Crew {
             self.room.leave();
         }
         if over {
-            self.terminated.notify_waiters();
+            self.tell_terminated();
         }
     }
 
@@ -156,7 +158,7 @@ impl Crew {
         drop(roster);
         worker::wake(woken);
         if over {
-            self.terminated.notify_waiters();
+            self.tell_terminated();
         }
     }
 
@@ -165,8 +167,14 @@ impl Crew {
         let over = roster.is_over();
         drop(roster);
         if over {
-            self.terminated.notify_waiters();
+            self.tell_terminated();
         }
+    }
+
+    /// Wakes those who wait for the end. What their wakers do must not unwind into whoever closes the
+    /// pool, or leaves it.
+    fn tell_terminated(&self) {
+        contain(|| self.terminated.notify_waiters());
     }
 
     pub(super) async fn terminated(&self) {
@@ -239,19 +247,19 @@ impl Roster {
         self.threads > core_threads
     }
 
-    fn push(&mut self, task: Task) {
+    fn push(&mut self, task: Task<Seat>) {
         self.queue.push_back(task);
         self.queued += 1;
         self.totals.submitted += 1;
     }
 
-    pub(super) fn pop(&mut self) -> Option<Task> {
+    pub(super) fn pop(&mut self) -> Option<Task<Seat>> {
         let task = self.queue.pop_front()?;
         self.queued -= 1;
         Some(task)
     }
 
-    fn take_queue(&mut self) -> Chain<Task> {
+    fn take_queue(&mut self) -> Chain<Task<Seat>> {
         self.queued = 0;
         std::mem::replace(&mut self.queue, Chain::new())
     }

@@ -5,10 +5,10 @@ use std::mem;
 use std::time::Instant;
 
 use super::crew::{Crew, Roster};
-use crate::join::Work;
+use crate::join::{Seat, Work};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Arc, AtomicBool, MutexGuard, Ordering};
-use crate::task::Task;
+use crate::task::{Ran, Task};
 
 /// Where a thread lies when it is idle.
 pub(super) struct Bed {
@@ -47,11 +47,12 @@ fn work(crew: &Crew) {
         thread: thread::current(),
         woken: AtomicBool::new(false),
     });
+    let mut seat = Seat::in_room(Arc::clone(&crew.room));
     let mut roster = crew.roster();
     roster.arrive();
     loop {
         if let Some(task) = roster.pop() {
-            roster = run(crew, roster, task);
+            roster = run(crew, &mut seat, roster, task);
         } else if roster.is_closed() {
             break;
         } else if let Some(up) = rest(crew, roster, &bed) {
@@ -67,14 +68,18 @@ fn work(crew: &Crew) {
 /// Runs a task without the lock, after waking the next thread if there is more to do.
 fn run<'a>(
     crew: &'a Crew,
+    seat: &mut Seat,
     mut roster: MutexGuard<'a, Roster>,
-    task: Task,
+    task: Task<Seat>,
 ) -> MutexGuard<'a, Roster> {
     let woken = roster.wake_one();
     drop(roster);
     wake(woken);
-    let ran = Work::new(task).run_to_end();
-    crew.room.leave();
+    let ran = Work::new(task).run_in(seat);
+    if ran == Ran::Cancelled {
+        // It did not come to use its seat.
+        crew.room.leave();
+    }
     let mut roster = crew.roster();
     roster.count(ran);
     roster

@@ -4,7 +4,7 @@ use std::fmt::{self, DebugStruct};
 
 use slab::Slab;
 
-use crate::join::{Entry, Finished, Id, Outlet, Slot};
+use crate::join::{Entry, Finished, Id, Outlet, Seat, Slot};
 use crate::room::{NoRoom, Room};
 use crate::sync::{Arc, Mutex, lock};
 use crate::task::{Abort, Job, Task};
@@ -12,10 +12,18 @@ use crate::task::{Abort, Job, Task};
 /// What the two ends of a stream share.
 pub(super) struct Ledger<T, K> {
     pub(super) outlet: Arc<Outlet<T, K>>,
-    /// Counts the jobs that have not been read. Closed when no job is accepted any more.
-    pub(super) outstanding: Room,
-    /// How to abort each of them. `None` when the reader is gone.
-    jobs: Mutex<Option<Slab<Abort>>>,
+    /// Counts the jobs that have not been read, and the places of those that are being submitted.
+    outstanding: Room,
+    jobs: Mutex<Jobs>,
+}
+
+/// The jobs that were accepted and have not been read.
+#[derive(Default)]
+struct Jobs {
+    /// How to abort each of them.
+    outstanding: Slab<Abort>,
+    /// No other is accepted.
+    closed: bool,
 }
 
 impl<T, K> Ledger<T, K> {
@@ -23,28 +31,28 @@ impl<T, K> Ledger<T, K> {
         Self {
             outlet: Arc::new(Outlet::new(max_running)),
             outstanding: Room::new(max_outstanding),
-            jobs: Mutex::new(Some(Slab::new())),
+            jobs: Mutex::new(Jobs::default()),
         }
     }
 
     /// Accepts no job from now on.
     pub(super) fn close(&self) {
+        lock(&self.jobs).closed = true;
         self.outstanding.close();
         self.outlet.running.close();
         // The reader may be waiting for a job that now cannot come.
         self.outlet.wake_reader();
     }
 
-    /// How many jobs are outstanding.
-    pub(super) fn len(&self) -> usize {
-        lock(&self.jobs).as_ref().map_or(0, Slab::len)
+    /// How many jobs are outstanding, and whether that is all that will come.
+    pub(super) fn len(&self) -> (usize, bool) {
+        let jobs = lock(&self.jobs);
+        (jobs.outstanding.len(), jobs.closed)
     }
 
     /// A job was read: it cannot be aborted any more, and its place is free.
     pub(super) fn settle(&self, finished: &Finished<T, K>) {
-        let abort = lock(&self.jobs)
-            .as_mut()
-            .and_then(|jobs| jobs.try_remove(finished.key()));
+        let abort = lock(&self.jobs).outstanding.try_remove(finished.key());
         // Outside of the lock: it may be the last reference to the cell.
         drop(abort);
         self.outstanding.leave();
@@ -54,16 +62,17 @@ impl<T, K> Ledger<T, K> {
     pub(super) fn abandon(&self) {
         self.close();
         self.outlet.seal();
-        let jobs = lock(&self.jobs).take();
-        for (_, abort) in jobs.into_iter().flatten() {
+        let jobs = std::mem::take(&mut lock(&self.jobs).outstanding);
+        for (_, abort) in jobs {
             abort.abort();
         }
     }
 
     pub(super) fn fmt_fields(&self, f: &mut DebugStruct<'_, '_>) -> fmt::Result {
+        let (outstanding, closed) = self.len();
         f.field("running", &self.outlet.running.count())
-            .field("outstanding", &self.outstanding.count())
-            .field("closed", &self.outstanding.is_closed())
+            .field("outstanding", &outstanding)
+            .field("closed", &closed)
             .finish()
     }
 
@@ -88,10 +97,10 @@ pub(super) struct Place<'a, T, K> {
 }
 
 impl<T: Send + 'static, K: Send + 'static> Place<'_, T, K> {
-    /// Puts a job into the place; hands it back if the reader is gone.
-    pub(super) fn job<J>(self, tag: K, job: J) -> Result<(Id, Task), (K, J)>
+    /// Puts a job into the place; hands it back if the stream was closed meanwhile.
+    pub(super) fn job<J>(self, tag: K, job: J) -> Result<(Id, Task<Seat>), (K, J)>
     where
-        J: Job<(), Output = T>,
+        J: Job<Seat, Output = T>,
     {
         self.fill(tag, job, |entry, job| {
             let id = entry.id();
@@ -114,10 +123,10 @@ impl<T: Send + 'static, K: Send + 'static> Place<'_, T, K> {
         make: impl FnOnce(Entry<T, K>, J) -> (R, Abort),
     ) -> Result<R, (K, J)> {
         let mut jobs = lock(&self.ledger.jobs);
-        let Some(jobs) = jobs.as_mut() else {
+        if jobs.closed {
             return Err((tag, job));
-        };
-        let vacant = jobs.vacant_entry();
+        }
+        let vacant = jobs.outstanding.vacant_entry();
         let entry = Entry::new(Arc::clone(&self.ledger.outlet), tag, vacant.key());
         let (made, abort) = make(entry, job);
         vacant.insert(abort);
@@ -132,9 +141,6 @@ impl<T, K> Drop for Place<'_, T, K> {
         if self.running {
             self.ledger.outlet.running.leave();
         }
-        if self.ledger.outstanding.leave() {
-            // Closed, and nothing is outstanding any more: that is the end of the stream.
-            self.ledger.outlet.wake_reader();
-        }
+        self.ledger.outstanding.leave();
     }
 }

@@ -75,9 +75,10 @@ fn loom_close_against_read() {
     });
 }
 
-/// A submitter that gives its place back after the close tells the reader of the end.
+/// A submitter waits for room while the stream is closed: it is refused, or its item comes before the
+/// end. The end does not wait for it.
 #[test]
-fn loom_a_place_given_back_against_the_end() {
+fn loom_waiting_for_room_against_close() {
     loom::model(|| {
         let (jobs, mut done) = CompletionStream::<Arc<()>, u32>::builder()
             .max_running(1)
@@ -89,8 +90,8 @@ fn loom_a_place_given_back_against_the_end() {
             // It has a place among the outstanding, and waits for one among the running.
             thread::spawn(move || block_on(jobs.slot(2)).is_ok())
         };
-        jobs.close();
         drop(slot);
+        jobs.close();
         let mut read = 0;
         while block_on(done.next()).is_some() {
             read += 1;

@@ -118,7 +118,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
 
     /// How many jobs were accepted and not read.
     pub fn in_flight(&self) -> usize {
-        self.ledger().len()
+        self.ledger().len().0
     }
 
     async fn place(&self) -> Option<Place<'_, T, K>> {

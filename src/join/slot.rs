@@ -4,11 +4,12 @@ use std::fmt;
 use std::mem::{ManuallyDrop, offset_of};
 use std::ptr::NonNull;
 
-use super::Id;
+use super::{Id, Seat};
 use crate::inbox::{Batch, Chain, Inbox, Link, Linked, Tags};
 use crate::room::Room;
 use crate::sync::{Arc, AtomicWaker, UnsafeCell};
-use crate::task::{Abort, Destination, Done, Job, Outcome, Promise, Task, contain};
+use crate::task::{Abort, Destination, Done, Job, Outcome, Promise, Task};
+use crate::unwind::contain;
 
 /// The promise of exactly one completion in a [`CompletionStream`](crate::CompletionStream).
 ///
@@ -107,7 +108,7 @@ impl<T, K> Outlet<T, K> {
     pub(crate) fn seal(&self) {
         self.inbox.retag(SEALED, Tags::NONE);
         drop(self.inbox.take());
-        drop(self.reader.take());
+        contain(|| drop(self.reader.take()));
     }
 
     /// Puts a completion into the inbox. The reader takes all at once, and waits only after it has
@@ -160,7 +161,7 @@ impl<T: Send + 'static, K: Send + 'static> Entry<T, K> {
     }
 
     /// A job whose completion arrives where this entry says.
-    pub(crate) fn job<J: Job<(), Output = T>>(self, job: J) -> Task {
+    pub(crate) fn job<J: Job<Seat, Output = T>>(self, job: J) -> Task<Seat> {
         Task::bound_for(job, self)
     }
 }

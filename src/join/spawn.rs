@@ -4,13 +4,16 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+// Wakers are made of the standard library's, also where `sync` has another.
+use std::sync::Arc as WakerArc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use tokio::runtime::Handle;
 
+use crate::room::Room;
+use crate::sync::Arc;
 use crate::sync::thread::{self, Thread};
-use crate::task::{Fault, Polled, Ran, Task};
+use crate::task::{Fault, Lend, Polled, Ran, Task};
 
 /// Something that runs [`Work`]: a Tokio runtime, or a pool of this crate.
 ///
@@ -53,13 +56,13 @@ impl Spawn for Handle {
 #[must_use = "dropping work cancels it"]
 pub struct Work {
     /// `None`: the work has ended.
-    task: Option<Task>,
+    task: Option<Task<Seat>>,
     /// The job is claimed: nobody but this value may touch it.
     started: bool,
 }
 
 impl Work {
-    pub(crate) fn new(task: Task) -> Self {
+    pub(crate) fn new(task: Task<Seat>) -> Self {
         Self {
             task: Some(task),
             started: false,
@@ -78,21 +81,21 @@ impl Work {
 
     /// Runs the work to its end on this thread, which it may block.
     pub fn run(self) {
-        self.run_to_end();
+        self.run_in(&mut Seat::default());
     }
 
-    /// As `run`; says how the work ended.
-    pub(crate) fn run_to_end(mut self) -> Ran {
+    /// As `run`, in a seat; says how the work ended.
+    pub(crate) fn run_in(mut self, seat: &mut Seat) -> Ran {
         if self.is_blocking() {
             return self
                 .task
                 .take()
-                .map_or(Ran::Cancelled, |task| task.run(&mut ()));
+                .map_or(Ran::Cancelled, |task| task.run(seat));
         }
         let parker = Parker::new();
         let mut cx = Context::from_waker(parker.waker());
         loop {
-            match self.advance(&mut cx) {
+            match self.advance(seat, &mut cx) {
                 Poll::Ready(ran) => return ran,
                 Poll::Pending => parker.park(),
             }
@@ -100,7 +103,7 @@ impl Work {
     }
 
     /// The task of work that nobody has polled yet.
-    pub(crate) fn into_task(mut self) -> Result<Task, Self> {
+    pub(crate) fn into_task(mut self) -> Result<Task<Seat>, Self> {
         match self.task.take() {
             Some(task) if !self.started => Ok(task),
             task => {
@@ -117,7 +120,7 @@ impl Work {
         }
     }
 
-    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Ran> {
+    fn advance(&mut self, seat: &mut Seat, cx: &mut Context<'_>) -> Poll<Ran> {
         let Some(task) = self.task.take() else {
             return Poll::Ready(Ran::Cancelled);
         };
@@ -126,7 +129,7 @@ impl Work {
         }
         self.started = true;
         // SAFETY: claimed above, now or at an earlier poll.
-        match unsafe { task.poll_claimed_or_return(&mut (), cx) } {
+        match unsafe { task.poll_claimed_or_return(seat, cx) } {
             Ok(ran) => Poll::Ready(ran),
             Err(task) => {
                 self.task = Some(task);
@@ -140,7 +143,7 @@ impl Future for Work {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.advance(cx).map(drop)
+        self.advance(&mut Seat::default(), cx).map(drop)
     }
 }
 
@@ -163,12 +166,35 @@ impl fmt::Debug for Work {
     }
 }
 
+/// What work is run on: a place in the room of a pool, or nothing.
+#[derive(Default)]
+pub(crate) struct Seat {
+    room: Option<Arc<Room>>,
+}
+
+impl Seat {
+    /// A place that is given back when the job ends: before anybody can see its outcome, so that who
+    /// waits for a task finds its place free.
+    pub(crate) fn in_room(room: Arc<Room>) -> Self {
+        Self { room: Some(room) }
+    }
+}
+
+impl Lend for Seat {
+    #[inline]
+    fn ended(&mut self) {
+        if let Some(room) = &self.room {
+            room.leave();
+        }
+    }
+}
+
 /// A waker that unparks the thread which made it.
 pub(super) struct Parker(Waker);
 
 impl Parker {
     pub(super) fn new() -> Self {
-        Self(Waker::from(Arc::new(Unpark(thread::current()))))
+        Self(Waker::from(WakerArc::new(Unpark(thread::current()))))
     }
 
     pub(super) fn waker(&self) -> &Waker {
@@ -184,7 +210,7 @@ impl Parker {
 struct Unpark(Thread);
 
 impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
+    fn wake(self: WakerArc<Self>) {
         self.0.unpark();
     }
 }

@@ -28,7 +28,8 @@ use super::builder::{OnPanic, Options};
 use super::metrics::Counters;
 use crate::inbox::{Batch, Chain, Inbox, Seen, Tags};
 use crate::sync::{Arc, UnsafeCell};
-use crate::task::{Fault, Task, contain};
+use crate::task::{Fault, Lend, Task};
+use crate::unwind::contain;
 
 pub(super) const OWNED: Tags = Tags::bit(0);
 pub(super) const CLOSED: Tags = Tags::bit(1);
@@ -133,7 +134,7 @@ impl<'a, S> Owner<'a, S> {
 
     /// Acquires an executor that is closed and idle.
     pub(super) fn acquire_closed(core: &'a Arc<Core<S>>) -> Result<Self, Seen> {
-        let mut seen = core.inbox.peek();
+        let mut seen = core.inbox.look();
         // On the word that is there: whether it is poisoned may change at any time.
         while seen.empty && seen.tags.has(CLOSED) && !seen.tags.has(OWNED) {
             match core.inbox.exchange_empty(seen.tags, seen.tags.with(OWNED)) {
@@ -297,6 +298,8 @@ fn fail<S>(batch: Batch<Queued<S>>, tags: Tags) -> Fault {
 
 /// What a job is run on: the state, lent by the owner for as long as the job runs.
 pub(super) struct Lent<S>(*const Core<S>);
+
+impl<S: 'static> Lend for Lent<S> {}
 
 impl<S> Lent<S> {
     /// Runs a job; if it panics, poisons the state before the panic goes on, so that whoever is told

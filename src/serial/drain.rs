@@ -1,6 +1,5 @@
 //! Running what is queued: by a submitter, up to a limit, and then by somebody else.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,6 +9,7 @@ use tokio::runtime::Handle;
 
 use super::builder::DrainOn;
 use super::core::{Core, Owner};
+use super::nesting;
 use crate::join::{Spawn, Work};
 use crate::sync::Arc;
 
@@ -19,10 +19,6 @@ const DRAIN_TIME: Duration = Duration::from_micros(100);
 
 /// Reading the clock costs as much as a short job, so it is read once in so many.
 const JOBS_PER_CLOCK: usize = 4;
-
-/// How many executors deep a job may submit to another one that is idle, and have its job run
-/// inline. Beyond, it is handed over: a chain of executors must not use up the stack.
-const MAX_DEPTH: u32 = 8;
 
 impl<S: Send + 'static> Owner<'_, S> {
     /// The end of a job that ran inline: gives the executor free, or runs what others have queued
@@ -35,7 +31,7 @@ impl<S: Send + 'static> Owner<'_, S> {
     }
 
     /// Runs what is queued on the submitter's thread, `own` jobs and others up to the capture
-    /// limit, and hands the rest over.
+    /// limit, and hands the rest over; if nobody takes it, runs it here.
     #[cold]
     pub(super) fn capture(self, own: usize) {
         let options = &self.core().options;
@@ -44,25 +40,33 @@ impl<S: Send + 'static> Owner<'_, S> {
             jobs: options.capture_jobs,
             ..Budget::new(options.capture_time)
         };
-        if let Err(owner) = self.drain(&mut budget, true) {
-            let target = Target::of(owner.core());
-            owner.hand_over(target);
+        let Err(owner) = self.drain(&mut budget, true) else {
+            return;
+        };
+        match Target::of(owner.core()) {
+            Some(target) => owner.hand_over(&target).unwrap_or_else(Work::run),
+            None => {
+                // Better to hold this thread up than to leave jobs lying.
+                let unlimited = owner.drain(&mut Budget::new(Duration::MAX), true);
+                debug_assert!(unlimited.is_ok());
+            }
         }
     }
 
-    /// Leaves the queue to the target; with none, runs it here.
-    pub(super) fn hand_over(self, target: Option<Target>) {
-        let Some(target) = target else {
-            // Nobody else can: better to hold this thread up than to leave jobs lying.
-            let unlimited = self.drain(&mut Budget::new(Duration::MAX), true);
-            debug_assert!(unlimited.is_ok());
-            return;
-        };
+    /// Leaves the queue to the target; if that refuses it, the drain comes back. Dropping it cancels
+    /// what is queued.
+    pub(super) fn hand_over(self, target: &Target) -> Result<(), Work> {
         self.core().counters.handed_over.add(1);
-        let drain = Drain(Some(Arc::clone(self.put_down())));
-        if let Err(work) = target.spawn(Work::future(drain)) {
-            work.run();
-        }
+        target.spawn(self.into_drain())
+    }
+
+    /// Leaves the queue to the outermost job that runs on this thread: see [`nesting`].
+    pub(super) fn defer(self) {
+        nesting::defer(self.into_drain());
+    }
+
+    fn into_drain(self) -> Work {
+        Work::future(Drain(Some(Arc::clone(self.put_down()))))
     }
 
     /// Runs queued jobs until nothing is left, and then gives the executor free; or until the budget
@@ -194,33 +198,5 @@ impl<S> Drop for Drain<S> {
             // SAFETY: as in `poll`.
             drop(unsafe { Owner::resume(&core) });
         }
-    }
-}
-
-/// One level of jobs that run inline in another's.
-pub(super) struct Depth(());
-
-thread_local! {
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
-}
-
-impl Depth {
-    /// Goes one level deeper; `None`: the limit is reached.
-    #[inline]
-    pub(super) fn enter() -> Option<Self> {
-        DEPTH.with(|depth| {
-            let current = depth.get();
-            (current < MAX_DEPTH).then(|| {
-                depth.set(current + 1);
-                Self(())
-            })
-        })
-    }
-}
-
-impl Drop for Depth {
-    #[inline]
-    fn drop(&mut self) {
-        DEPTH.with(|depth| depth.set(depth.get() - 1));
     }
 }

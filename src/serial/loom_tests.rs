@@ -255,3 +255,54 @@ fn loom_panic_in_try_run_against_submit() {
         other.join().unwrap();
     });
 }
+
+/// The poison is cleared while the state is asked for.
+#[test]
+fn loom_into_inner_against_clear_poison() {
+    loom::model(|| {
+        let executor = SerialExecutor::new(());
+        let panicked = executor.submit(|()| std::panic::resume_unwind(Box::new(())));
+        assert!(
+            panicked
+                .blocking_join()
+                .map(|()| ())
+                .unwrap_err()
+                .is_panic()
+        );
+        let other = {
+            let executor = executor.clone();
+            thread::spawn(move || executor.clear_poison())
+        };
+        let state = block_on(executor.into_inner());
+        assert!(matches!(state, Ok(()) | Err(IntoInnerError::Poisoned(()))));
+        assert!(other.join().unwrap());
+    });
+}
+
+/// What a drain is handed over to refuses it.
+#[test]
+fn loom_a_refused_hand_over_against_submit() {
+    struct Refuses;
+    impl sealed::Sealed for Refuses {}
+    impl Spawn for Refuses {
+        fn spawn(&self, work: Work) -> Result<(), Work> {
+            Err(work)
+        }
+    }
+    loom::model(|| {
+        let executor = SerialExecutor::builder()
+            .capture_jobs(0)
+            .drain_on(Refuses)
+            .build(Plain::new(0));
+        let other = {
+            let executor = executor.clone();
+            thread::spawn(move || {
+                let posted = executor.post(|number| number.add(1)).blocking_join();
+                u32::from(posted.is_ok())
+            })
+        };
+        let here = u32::from(add(&executor).blocking_join().is_ok());
+        let ran = here + other.join().unwrap();
+        assert_eq!(executor.try_run(|number| number.get()).unwrap(), ran);
+    });
+}

@@ -7,9 +7,10 @@ use std::task::{Context, Poll, Waker};
 
 use super::job::Signal;
 use super::state::State;
-use super::{Done, Fault, Job, Outcome, Ran, contain};
+use super::{Done, Fault, Job, Lend, Outcome, Ran};
 use crate::inbox::Link;
 use crate::sync::UnsafeCell;
+use crate::unwind::contain;
 
 /// What all cells begin with.
 #[repr(C)]
@@ -68,7 +69,7 @@ where
     D: Destination<T>,
     N: Signal,
 {
-    const fn vtable<S>() -> &'static Vtable
+    const fn vtable<S: Lend>() -> &'static Vtable
     where
         J: Job<S, Output = T, Signal = N>,
     {
@@ -82,7 +83,11 @@ where
         }
     }
 
-    unsafe fn poll<S>(header: NonNull<Header>, state: *mut (), cx: &mut Context<'_>) -> Poll<Ran>
+    unsafe fn poll<S: Lend>(
+        header: NonNull<Header>,
+        state: *mut (),
+        cx: &mut Context<'_>,
+    ) -> Poll<Ran>
     where
         J: Job<S, Output = T, Signal = N>,
     {
@@ -94,9 +99,10 @@ where
             unsafe { Self::cancel(header, Fault::cancelled()) };
             return Poll::Ready(Ran::Cancelled);
         }
-        // SAFETY: the caller has claimed the job and lends the state, which is an `S`.
+        // SAFETY: the caller lends the state, which is an `S`.
+        let state = unsafe { &mut *state.cast::<S>() };
+        // SAFETY: the caller has claimed the job.
         let polled = panic::catch_unwind(AssertUnwindSafe(|| unsafe {
-            let state = &mut *state.cast::<S>();
             cell.stage
                 .with_mut(|stage| J::poll(&mut (*stage).job, state, cx))
         }));
@@ -106,6 +112,7 @@ where
             // SAFETY: the job is still the caller's.
             Ok(Poll::Pending) => return unsafe { Self::wait(header, cx.waker()) },
         };
+        state.ended();
         // SAFETY: the job is gone, and the claim the caller's.
         unsafe { Self::deliver(this, outcome) };
         Poll::Ready(ran)
@@ -115,7 +122,7 @@ where
     unsafe fn wait(header: NonNull<Header>, waker: &Waker) -> Poll<Ran> {
         // SAFETY: the caller holds a reference.
         let cell = unsafe { header.cast::<Self>().as_ref() };
-        cell.signal.register(waker);
+        contain(|| cell.signal.register(waker));
         if !cell.header.state.is_aborted() {
             return Poll::Pending;
         }
@@ -170,7 +177,7 @@ where
 }
 
 /// Makes a cell. Together with [`deallocate`], the one place that knows where cells come from.
-pub(super) fn allocate<S, J, D>(state: State, destination: D, job: J) -> NonNull<Header>
+pub(super) fn allocate<S: Lend, J, D>(state: State, destination: D, job: J) -> NonNull<Header>
 where
     J: Job<S>,
     D: Destination<J::Output>,

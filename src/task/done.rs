@@ -6,7 +6,8 @@ use std::ptr::NonNull;
 
 use super::cell::{Cell, Destination, Header, Prefix, allocate, release, take_outcome};
 use super::state::{Completion, State};
-use super::{Abort, Fault, Outcome, Promised, contain};
+use super::{Abort, Fault, Outcome, Promised};
+use crate::unwind::contain;
 
 /// A cell whose outcome is written, and a reference to it.
 ///

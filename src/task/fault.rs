@@ -1,8 +1,7 @@
-//! Why a task has no output, and what is done about panics.
+//! Why a task has no output.
 
 use std::any::Any;
 use std::io;
-use std::panic::{self, AssertUnwindSafe};
 
 use crate::sync::Unshared;
 
@@ -90,22 +89,5 @@ impl Payload {
 impl std::fmt::Debug for Payload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.message.fmt(f)
-    }
-}
-
-/// Runs what must not unwind into its caller: a stranger's drop or waker.
-///
-/// The panic hook has reported the panic; there is nobody else to tell.
-pub(crate) fn contain(f: impl FnOnce()) {
-    if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(f)) {
-        discard(payload);
-    }
-}
-
-/// Drops a panic's payload, whose drop may itself panic.
-pub(crate) fn discard(payload: Box<dyn Any + Send>) {
-    if let Err(second) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        // Whoever panics in the drop of a payload twice would do so for ever: leak it.
-        std::mem::forget(second);
     }
 }

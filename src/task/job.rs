@@ -8,6 +8,15 @@ use std::task::{Context, Poll, Waker};
 
 use crate::sync::AtomicWaker;
 
+/// What a job is run on: lent by its runner for as long as it runs.
+pub(crate) trait Lend: 'static {
+    /// The job has ended, by returning or by panicking, and its outcome is about to be seen.
+    #[inline]
+    fn ended(&mut self) {}
+}
+
+impl Lend for () {}
+
 /// What a cell runs, on a state that its runner lends it.
 pub(crate) trait Job<S>: Send + 'static {
     /// What it returns.

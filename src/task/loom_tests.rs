@@ -9,6 +9,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use super::{Call, Destination, Done, Fault, Kind, Outcome, Polled, Promise, Ran, Task, Watch};
+use crate::join::Seat;
 use crate::sync::Plain;
 
 /// A job on nothing. Loom reports the captured `Arc` if the closure is never dropped, and the cell
@@ -182,7 +183,7 @@ fn loom_a_waiting_future_against_abort() {
     loom::model(|| {
         let captured = Arc::new(());
         let witness = captured.clone();
-        let (task, watch) = Task::<()>::joinable(Polled(poll_fn(move |_| {
+        let (task, watch) = Task::<Seat>::joinable(Polled(poll_fn(move |_| {
             let _captured = &captured;
             Poll::<()>::Pending
         })));
@@ -245,5 +246,30 @@ fn loom_fail_against_await() {
         let fault = block_on(join(watch)).unwrap_err();
         assert!(matches!(fault.kind(), Kind::Poisoned));
         failer.join().unwrap();
+    });
+}
+
+/// Whoever frees a cell does so after the others are done with it: its destination is read by one
+/// that lets go, and written when it is dropped.
+#[test]
+fn loom_free_against_release() {
+    struct Checked(Plain);
+    impl Drop for Checked {
+        fn drop(&mut self) {
+            self.0.add(1);
+        }
+    }
+    impl<T: Send + 'static> Destination<T> for Checked {
+        fn deliver(done: Done<T, Self>) {
+            done.complete();
+            assert_eq!(done.destination().0.get(), 0);
+        }
+    }
+    loom::model(|| {
+        let promise = Promise::<(), Checked>::new(Checked(Plain::new(0)));
+        let abort = promise.abort_ref();
+        let aborter = thread::spawn(move || drop(abort));
+        promise.complete(Ok(()));
+        aborter.join().unwrap();
     });
 }

@@ -9,10 +9,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use super::{
-    Call, Destination, Done, Fault, Kind, Outcome, Polled, Promise, Ran, Task, Thunk, Watch,
+    Call, Destination, Done, Fault, Kind, Lend, Outcome, Polled, Promise, Ran, Task, Thunk, Watch,
 };
 use crate::inbox::{Batch, Inbox};
-use crate::join::Work;
+use crate::join::{Seat, Work};
 
 fn poll<T>(watch: &mut Watch<T>) -> Poll<()> {
     watch.poll_complete(&mut Context::from_waker(Waker::noop()))
@@ -46,16 +46,23 @@ impl Drop for Bomb {
 
 #[test]
 fn a_job_runs_on_the_state_that_it_is_lent() {
-    let (task, mut watch) = Task::<Vec<u32>>::joinable(Call(|list: &mut Vec<u32>| {
-        list.push(1);
-        list.len()
+    struct List(Vec<u32>, bool);
+    impl Lend for List {
+        fn ended(&mut self) {
+            self.1 = true;
+        }
+    }
+    let (task, mut watch) = Task::<List>::joinable(Call(|list: &mut List| {
+        assert!(!list.1);
+        list.0.push(1);
+        list.0.len()
     }));
     assert!(poll(&mut watch).is_pending());
-    let mut list = vec![0];
+    let mut list = List(vec![0], false);
     assert_eq!(task.run(&mut list), Ran::Returned);
     assert!(poll(&mut watch).is_ready());
     assert_eq!(watch.into_outcome().unwrap(), 2);
-    assert_eq!(list, [0, 1]);
+    assert!(list.0 == [0, 1] && list.1);
 }
 
 #[test]
@@ -222,11 +229,11 @@ fn the_payload_of_a_drop_that_panics_for_ever_is_leaked() {
 
 #[test]
 fn a_future_is_polled_in_its_place_until_it_is_ready() {
-    let (task, watch) = Task::<()>::joinable(Polled(async {
+    let (task, watch) = Task::<Seat>::joinable(Polled(async {
         tokio::task::yield_now().await;
         7
     }));
-    assert_eq!(Work::new(task).run_to_end(), Ran::Returned);
+    assert_eq!(Work::new(task).run_in(&mut Seat::default()), Ran::Returned);
     assert_eq!(watch.into_outcome().unwrap(), 7);
 }
 
@@ -235,13 +242,13 @@ fn a_future_that_panics_is_dropped() {
     let captured = Arc::new(());
     let (task, watch) = {
         let captured = captured.clone();
-        Task::<()>::joinable(Polled(async move {
+        Task::<Seat>::joinable(Polled(async move {
             let _captured = captured;
             ready(()).await;
             panic!("in a future");
         }))
     };
-    assert_eq!(Work::new(task).run_to_end(), Ran::Panicked);
+    assert_eq!(Work::new(task).run_in(&mut Seat::default()), Ran::Panicked);
     assert_eq!(Arc::strong_count(&captured), 1);
     assert!(matches!(
         kind::<()>(watch.into_outcome()),
@@ -254,7 +261,7 @@ fn work_that_waits_is_woken_by_an_abort_and_dropped_with_it() {
     let captured = Arc::new(());
     let waiting = || {
         let captured = captured.clone();
-        Task::<()>::joinable(Polled(async move {
+        Task::<Seat>::joinable(Polled(async move {
             pending::<()>().await;
             drop(captured);
         }))

@@ -6,8 +6,9 @@ use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
 
 use super::cell::{Destination, Header, Prefix, release, take_outcome};
-use super::{Abort, Done, Outcome, contain};
+use super::{Abort, Done, Outcome};
 use crate::sync::UnsafeCell;
+use crate::unwind::contain;
 
 /// The destination of a cell with a handle: the place of the waker that waits for the outcome.
 ///

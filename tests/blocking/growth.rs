@@ -6,8 +6,7 @@ use std::thread;
 
 use throng::{BlockingPool, TrySpawnError};
 
-use crate::support::{Busy, DEADLINE, Gate, hunt, outcome, output, rest, settle};
-
+@@USE@@
 #[test]
 fn it_grows_before_it_queues_and_queues_before_it_refuses() {
     let pool = BlockingPool::builder()
@@ -33,7 +32,7 @@ fn it_grows_before_it_queues_and_queues_before_it_refuses() {
     let refused = pool.try_spawn_blocking(|| "handed back").unwrap_err();
     assert!(matches!(refused, TrySpawnError::Full(_)));
     assert_eq!(refused.into_inner()(), "handed back");
-    let error = outcome(pool.spawn_blocking(|| ())).unwrap_err();
+    let error = join(pool.spawn_blocking(|| ())).unwrap_err();
     assert!(error.is_rejected() && !error.is_closed());
     assert_eq!(
         std::io::Error::from(error).kind(),
@@ -87,7 +86,7 @@ fn two_tasks_for_one_idle_thread() {
         output(pool.spawn_blocking(|| ()));
         assert_eq!(rest(&pool).idle, 1);
         let (second_runs, first_waits) = mpsc::channel();
-        let first = pool.spawn_blocking(move || first_waits.recv_timeout(DEADLINE));
+        let first = pool.spawn_blocking(move || first_waits.recv_timeout(PATIENCE));
         let second = pool.spawn_blocking(move || second_runs.send(()));
         output(second).unwrap();
         output(first).unwrap();
@@ -181,7 +180,7 @@ fn exactly_as_many_are_accepted_as_fit() {
             .queue_capacity(CAPACITY)
             .build()
             .unwrap();
-        let gate = Gate::default();
+        let gate = Gate::new();
         let accepted = AtomicUsize::new(0);
         thread::scope(|scope| {
             for _ in 0..8 {

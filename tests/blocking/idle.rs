@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use throng::BlockingPool;
 
-use crate::support::{Busy, DEADLINE, Jitter, hunt, output, rest, settle};
+use crate::support::{Busy, PATIENCE, Jitter, hunt, output, rest, settle};
 
 #[test]
 fn idle_threads_leave_after_the_keep_alive_and_core_threads_stay() {
@@ -56,7 +56,7 @@ fn idle_threads_leave_also_under_a_trickle_of_tasks() {
     Busy::keep(&pool, THREADS).release();
     rest(&pool);
     let mut served_by = HashSet::new();
-    let end = Instant::now() + DEADLINE;
+    let end = Instant::now() + PATIENCE;
     let mut left = None;
     // And for another keep-alive, to see that it stays so.
     while left.is_none_or(|left: Instant| left.elapsed() < keep_alive) {
@@ -97,15 +97,15 @@ fn submit_against_the_keep_alive(keep_alive: Duration, max_threads: usize) {
         .keep_alive(keep_alive)
         .build()
         .unwrap();
-    let mut jitter = Jitter::new();
+    let mut numbers = Numbers::new(1);
     let (ran, runs) = mpsc::channel();
     let mut submitted = 0;
     for n in hunt(2.0) {
         let ran = ran.clone();
         drop(pool.spawn_blocking(move || ran.send(n)));
-        let run = runs.recv_timeout(DEADLINE);
+        let run = runs.recv_timeout(PATIENCE);
         assert_eq!(run, Ok(n), "stranded: {:?}", pool.metrics());
-        jitter.pass(300);
+        jitter(&mut numbers, 300);
         submitted += 1;
     }
     let metrics = settle(&pool, |metrics| metrics.threads == 0);
@@ -135,10 +135,10 @@ fn no_task_is_stranded_by_one_of_several_that_leave_at_once() {
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                let mut jitter = Jitter::new();
+                let mut numbers = Numbers::new(1);
                 for n in hunt(1.0) {
                     assert_eq!(output(pool.spawn_blocking(move || n)), n);
-                    jitter.pass(100);
+                    jitter(&mut numbers, 100);
                 }
             });
         }
@@ -221,7 +221,7 @@ mod switches {
         let threads = threads_called("quiet-");
         assert_eq!(threads.len(), 4);
         // More than once, since a thread that was just counted as idle is not asleep yet.
-        eventually("no thread is switched to for a while", || {
+        wait_until("no thread is switched to for a while", || {
             let before = switches(&threads);
             thread::sleep(Duration::from_millis(300));
             switches(&threads) == before

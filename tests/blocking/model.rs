@@ -12,8 +12,7 @@ use proptest::test_runner::Config;
 use throng::blocking::Permit;
 use throng::{BlockingPool, JoinError, JoinHandle, TrySpawnError};
 
-use crate::support::{DEADLINE, block_on, outcome, settle};
-
+@@USE@@
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Submit,
@@ -326,7 +325,7 @@ impl<'a> Both<'a> {
         let handle = permit.spawn_blocking(task);
         match self.model.submit_reserved(self.tasks.len()) {
             Verdict::Accepted => self.keep(handle, end),
-            _ => assert!(outcome(handle).unwrap_err().is_closed()),
+            _ => assert!(join(handle).unwrap_err().is_closed()),
         }
     }
 
@@ -362,7 +361,7 @@ impl<'a> Both<'a> {
         let model = &self.model;
         let ended = model.returned + model.panicked;
         while self.known < model.running.len() + ended as usize {
-            let number = self.starts.recv_timeout(DEADLINE).expect("a task starts");
+            let number = self.starts.recv_timeout(PATIENCE).expect("a task starts");
             // It may run already, or have been told to end; it may not wait.
             assert!(model.queue.iter().all(|(queued, _)| *queued != number));
             self.known += 1;
@@ -393,9 +392,9 @@ impl<'a> Both<'a> {
             self.end(*number, Ending::Return);
             self.compare();
         }
-        block_on(self.pool.terminated());
+        run(self.pool.terminated());
         for task in self.tasks {
-            let ended = match outcome(task.handle) {
+            let ended = match join(task.handle) {
                 Ok(number) => Ended::Returned(number),
                 Err(error) if error.is_panic() => Ended::Panicked,
                 Err(error) => {

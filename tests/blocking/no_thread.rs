@@ -7,8 +7,7 @@ use std::thread;
 
 use throng::{BlockingPool, JoinError, TrySpawnError};
 
-use crate::support::{block_on, hunt, outcome};
-
+@@USE@@
 /// A pool that no system gives a thread to: its stack is as large as the address space.
 fn impossible() -> BlockingPool {
     BlockingPool::builder()
@@ -37,16 +36,16 @@ fn without_any_thread_the_closure_is_handed_back() {
             (attempt, attempt)
         );
     }
-    assert_refused(&outcome(pool.spawn_blocking(|| ())).unwrap_err());
-    let permit = block_on(pool.reserve()).unwrap();
-    assert_refused(&outcome(permit.spawn_blocking(|| ())).unwrap_err());
+    assert_refused(&join(pool.spawn_blocking(|| ())).unwrap_err());
+    let permit = run(pool.reserve()).unwrap();
+    assert_refused(&join(permit.spawn_blocking(|| ())).unwrap_err());
 
     let metrics = pool.metrics();
     assert_eq!((metrics.spawn_failures, metrics.rejected), (5, 5));
     assert_eq!((metrics.submitted, metrics.queued), (0, 0));
     assert_eq!((metrics.threads, metrics.largest), (0, 0));
     pool.shutdown();
-    block_on(pool.terminated());
+    run(pool.terminated());
 }
 
 #[test]
@@ -74,13 +73,13 @@ fn no_task_waits_for_a_thread_that_never_comes() {
             submitters.map(|submitter| submitter.join().unwrap())
         });
         for handle in handles.into_iter().flatten() {
-            assert_refused(&outcome(handle).unwrap_err());
+            assert_refused(&join(handle).unwrap_err());
         }
         let metrics = pool.metrics();
         assert_eq!((metrics.threads, metrics.queued), (0, 0));
         assert!(metrics.spawn_failures > 0);
         pool.shutdown();
-        block_on(pool.terminated());
+        run(pool.terminated());
     }
 }
 

@@ -1,22 +1,25 @@
 //! Panics: of tasks, and of whatever a task brings along. The thread survives them all.
 
+use std::future::Future;
 use std::panic::{panic_any, resume_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use std::thread::{self, ThreadId};
 
 use throng::BlockingPool;
-use throng::blocking::Metrics;
+use throng::blocking::{Builder, Metrics};
 
-use crate::support::{Busy, Gate, outcome, output, rest};
-
+@@USE@@
 /// Panics when it is dropped.
 struct Bomb;
 
 impl Drop for Bomb {
     fn drop(&mut self) {
-        panic_any("a bomb");
+        // Not in a test that has failed.
+        if !thread::panicking() {
+            panic_any("a bomb");
+        }
     }
 }
 
@@ -37,8 +40,17 @@ struct OneThread {
 
 impl OneThread {
     fn new() -> Self {
-        let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+        Self::of(BlockingPool::builder().max_threads(1))
+    }
+
+    fn with_queue_capacity(tasks: usize) -> Self {
+        Self::of(BlockingPool::builder().max_threads(1).queue_capacity(tasks))
+    }
+
+    fn of(builder: &Builder) -> Self {
+        let pool = builder.build().unwrap();
         let thread = output(pool.spawn_blocking(|| thread::current().id()));
+        rest(&pool);
         Self { pool, thread }
     }
 
@@ -59,20 +71,20 @@ impl OneThread {
 #[test]
 fn a_panic_of_the_closure_reaches_the_handle() {
     let one = OneThread::new();
-    let error = outcome(one.pool.spawn_blocking(|| panic!("as it should"))).unwrap_err();
+    let error = join(one.pool.spawn_blocking(|| panic!("as it should"))).unwrap_err();
     assert!(error.is_panic() && !error.is_cancelled());
     let said = error.into_panic().downcast::<&str>().unwrap();
     assert_eq!(*said, "as it should");
 
     let number = 7;
-    let error = outcome(one.pool.spawn_blocking(move || panic!("number {number}"))).unwrap_err();
+    let error = join(one.pool.spawn_blocking(move || panic!("number {number}"))).unwrap_err();
     let text = error.to_string();
     assert!(
         text.ends_with("panicked with message \"number 7\""),
         "{text}"
     );
 
-    let error = outcome(one.pool.spawn_blocking(|| resume_unwind(Box::new(7)))).unwrap_err();
+    let error = join(one.pool.spawn_blocking(|| resume_unwind(Box::new(7)))).unwrap_err();
     let payload = error.try_into_panic().unwrap();
     assert_eq!(*payload.downcast::<i32>().unwrap(), 7);
     let metrics = one.check();
@@ -97,7 +109,7 @@ fn what_an_aborted_closure_captured_may_panic_in_its_drop() {
     let handle = one.pool.spawn_blocking(move || drop(bomb));
     // Contained: it is not this caller's fault.
     handle.abort();
-    assert!(outcome(handle).unwrap_err().is_cancelled());
+    assert!(join(handle).unwrap_err().is_cancelled());
     busy.release();
     let metrics = one.check();
     assert_eq!((metrics.completed, metrics.cancelled), (1, 1));
@@ -110,7 +122,7 @@ fn what_a_closure_captured_may_panic_in_its_drop() {
     let handle = one.pool.spawn_blocking(move || {
         let _bomb = &bomb;
     });
-    assert!(outcome(handle).unwrap_err().is_panic());
+    assert!(join(handle).unwrap_err().is_panic());
     assert_eq!(one.check().panicked, 1);
 }
 
@@ -135,30 +147,72 @@ fn a_payload_that_nobody_waits_for_may_panic_in_its_drop() {
     assert_eq!(one.check().panicked, 2);
 }
 
-#[test]
-fn a_waker_may_panic() {
-    struct PanicsInWake(#[allow(dead_code, reason = "for its drop")] Option<Bomb>);
-    impl Wake for PanicsInWake {
-        fn wake(self: Arc<Self>) {
-            if self.0.is_none() {
-                panic!("as it should");
-            }
-        }
+/// A waker that panics when it is used, or, with a bomb, when it is dropped after that.
+struct PanicsInWake(#[allow(dead_code, reason = "for its drop")] Option<Bomb>);
+
+impl Wake for PanicsInWake {
+    fn wake(self: Arc<Self>) {
+        assert!(self.0.is_some(), "as it should");
     }
-    for bomb in [None, Some(Bomb)] {
+}
+
+impl PanicsInWake {
+    /// One of each kind. A future that was polled with it has the last reference.
+    fn both() -> [Waker; 2] {
+        [None, Some(Bomb)].map(|bomb| Waker::from(Arc::new(Self(bomb))))
+    }
+}
+
+#[track_caller]
+fn poll_once(future: Pin<&mut impl Future>, waker: Waker) {
+    let polled = future.poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+}
+
+#[test]
+fn the_waker_of_a_handle_may_panic() {
+    for waker in PanicsInWake::both() {
         let one = OneThread::new();
-        let gate = Gate::default();
+        let gate = Gate::new();
         let mut handle = pin!(one.pool.spawn_blocking({
             let gate = gate.clone();
             move || gate.pass()
         }));
-        let waker = Waker::from(Arc::new(PanicsInWake(bomb)));
-        let polled = handle.as_mut().poll(&mut Context::from_waker(&waker));
-        assert!(polled.is_pending());
-        // The handle has the last reference now: the waker is dropped where it is used.
-        drop(waker);
+        poll_once(handle.as_mut(), waker);
         gate.open();
         let metrics = one.check();
         assert_eq!((metrics.completed, metrics.panicked), (1, 0));
+    }
+}
+
+#[test]
+fn the_waker_of_who_waits_for_room_may_panic() {
+    for waker in PanicsInWake::both() {
+        let one = OneThread::with_queue_capacity(0);
+        let pool = one.pool.clone();
+        let busy = Busy::keep(&pool, 1);
+        let mut waiting = pin!(pool.reserve());
+        poll_once(waiting.as_mut(), waker);
+        busy.release();
+        rest(&pool);
+        assert_eq!(one.check().completed, 1);
+    }
+}
+
+#[test]
+fn the_waker_of_who_waits_for_the_end_may_panic() {
+    for waker in PanicsInWake::both() {
+        let pool = OneThread::new().pool;
+        let mut waiting = pin!(pool.terminated());
+        poll_once(waiting.as_mut(), waker);
+        pool.shutdown();
+        settle(&pool, |metrics| metrics.threads == 0);
+    }
+    for waker in PanicsInWake::both() {
+        let pool = BlockingPool::builder().build().unwrap();
+        let mut waiting = pin!(pool.terminated());
+        poll_once(waiting.as_mut(), waker);
+        // There is no thread, so it is this one that tells.
+        pool.shutdown();
     }
 }

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use throng::{BlockingPool, TrySpawnError};
 
-use crate::support::{Busy, Gate, block_on, eventually, outcome, output, rest, soon};
-
+@@USE@@
 /// A pool with one thread and so many places in its queue.
 fn bounded(capacity: usize) -> BlockingPool {
     BlockingPool::builder()
@@ -62,7 +61,7 @@ fn it_waits_for_a_place_and_keeps_it() {
 
     busy.release();
     output(queued);
-    eventually("the waiting one is woken", || woken.count() > 0);
+    wait_until("the waiting one is woken", || woken.count() > 0);
     let Poll::Ready(Ok(permit)) = waiting.poll(&mut cx) else {
         panic!("there is room")
     };
@@ -141,7 +140,7 @@ fn many_who_wait_all_get_through() {
         })
         .collect();
     runtime.block_on(async {
-        soon(futures::future::try_join_all(waiting)).await.unwrap();
+        within(futures::future::try_join_all(waiting)).await.unwrap();
     });
     assert_eq!(ran.load(Ordering::Relaxed), TASKS);
     let metrics = rest(&pool);
@@ -152,7 +151,7 @@ fn many_who_wait_all_get_through() {
 fn a_shutdown_ends_the_wait() {
     let pool = bounded(0);
     let busy = Busy::keep(&pool, 1);
-    block_on(async {
+    run(async {
         let waiting: Vec<_> = (0..10)
             .map(|_| {
                 let pool = pool.clone();
@@ -175,10 +174,10 @@ fn a_permit_from_before_the_shutdown_is_of_no_use_after_it() {
     let pool = bounded(0);
     let permit = pool.reserve().now_or_never().expect("at once").unwrap();
     pool.shutdown();
-    let error = outcome(permit.spawn_blocking(|| ())).unwrap_err();
+    let error = join(permit.spawn_blocking(|| ())).unwrap_err();
     assert!(error.is_closed());
     assert_eq!(pool.metrics().rejected, 1);
-    block_on(pool.terminated());
+    run(pool.terminated());
 }
 
 /// Two who have found no room are about to wait when two places become free: each must get one.
@@ -191,7 +190,7 @@ fn two_places_become_free_while_two_are_about_to_wait() {
         .unwrap();
     let permits = [(); 2].map(|()| pool.reserve().now_or_never().expect("at once").unwrap());
     let about_to_wait = Arc::new(AtomicUsize::new(0));
-    let freed = Gate::default();
+    let freed = Gate::new();
     thread::scope(|scope| {
         let waiting = [(); 2].map(|()| {
             let (about_to_wait, freed) = (Arc::clone(&about_to_wait), freed.clone());
@@ -203,7 +202,7 @@ fn two_places_become_free_while_two_are_about_to_wait() {
             let pool = &pool;
             scope.spawn(move || slow_to_clone::block_on(pool.reserve(), while_cloned).unwrap())
         });
-        eventually("one is about to wait", || {
+        wait_until("one is about to wait", || {
             about_to_wait.load(Ordering::Relaxed) > 0
         });
         let end = Instant::now() + Duration::from_millis(100);
@@ -225,7 +224,7 @@ mod slow_to_clone {
     use std::thread::{self, Thread};
     use std::time::Instant;
 
-    use crate::support::DEADLINE;
+    use crate::support::PATIENCE;
 
     struct Slow {
         thread: Thread,
@@ -246,7 +245,7 @@ mod slow_to_clone {
         // SAFETY: the functions of the table want a `Slow` that lives for ever and is Sync.
         let waker = unsafe { Waker::from_raw(RawWaker::new((&raw const *slow).cast(), &TABLE)) };
         let mut future = pin!(future);
-        let end = Instant::now() + DEADLINE;
+        let end = Instant::now() + PATIENCE;
         loop {
             if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 return output;

@@ -7,8 +7,7 @@ use std::time::Duration;
 use throng::BlockingPool;
 use tokio::runtime::{Handle, Id, Runtime};
 
-use crate::support::{Gate, outcome, output, rest, soon};
-
+@@USE@@
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -31,7 +30,7 @@ fn a_pool_is_of_the_runtime_that_it_is_built_in() {
         Some(own.handle().id())
     );
     // Also when the task comes from elsewhere.
-    let seen = other.block_on(async { soon(pool.spawn_blocking(current)).await.unwrap() });
+    let seen = other.block_on(async { within(pool.spawn_blocking(current)).await.unwrap() });
     assert_eq!(seen, Some(own.handle().id()));
 }
 
@@ -52,7 +51,7 @@ fn a_pool_can_be_given_another_runtime() {
 fn a_pool_that_is_built_outside_has_none() {
     let runtime = runtime();
     let pool = BlockingPool::builder().build().unwrap();
-    let seen = runtime.block_on(async { soon(pool.spawn_blocking(current)).await.unwrap() });
+    let seen = runtime.block_on(async { within(pool.spawn_blocking(current)).await.unwrap() });
     assert_eq!(seen, None);
 }
 
@@ -83,10 +82,10 @@ fn handles_work_in_a_runtime_of_one_thread() {
     runtime.block_on(async {
         let pool = BlockingPool::builder().max_threads(2).build().unwrap();
         for n in 0..100 {
-            assert_eq!(soon(pool.spawn_blocking(move || n)).await.unwrap(), n);
+            assert_eq!(within(pool.spawn_blocking(move || n)).await.unwrap(), n);
         }
         let spawned = pool.spawn_blocking(|| tokio::spawn(async { "on it" }));
-        assert_eq!(soon(spawned.await.unwrap()).await.unwrap(), "on it");
+        assert_eq!(within(spawned.await.unwrap()).await.unwrap(), "on it");
     });
 }
 
@@ -95,7 +94,7 @@ fn a_pool_outlives_its_runtime() {
     let runtime = runtime();
     let pool = runtime.block_on(async { BlockingPool::builder().max_threads(1).build().unwrap() });
     output(pool.spawn_blocking(|| ()));
-    let gate = Gate::default();
+    let gate = Gate::new();
     let during = pool.spawn_blocking({
         let gate = gate.clone();
         move || {
@@ -110,7 +109,7 @@ fn a_pool_outlives_its_runtime() {
     let after = pool.spawn_blocking(|| tokio::spawn(async {}));
     let elsewhere = self::runtime();
     for spawned in [spawned, output(after)] {
-        let error = elsewhere.block_on(async { soon(spawned).await.unwrap_err() });
+        let error = elsewhere.block_on(async { within(spawned).await.unwrap_err() });
         assert!(error.is_cancelled());
     }
     assert_eq!(output(pool.spawn_blocking(|| 1)), 1);
@@ -137,7 +136,7 @@ fn a_leaked_guard_does_no_harm() {
     assert_eq!((metrics.largest, metrics.panicked), (1, 0));
     // And the thread ends as it should.
     pool.shutdown();
-    own.block_on(async { soon(pool.terminated()).await });
+    own.block_on(async { within(pool.terminated()).await });
 }
 
 #[test]
@@ -151,7 +150,7 @@ fn the_default_pool_serves_each_runtime_in_its_own_context() {
                     Handle::current().block_on(tokio::spawn(async {})).unwrap();
                     id
                 });
-                soon(seen).await.unwrap()
+                within(seen).await.unwrap()
             });
             assert_eq!(seen, Some(runtime.handle().id()));
         }
@@ -161,7 +160,7 @@ fn the_default_pool_serves_each_runtime_in_its_own_context() {
 #[test]
 fn the_default_pool_serves_who_has_no_runtime() {
     assert_eq!(output(throng::spawn_blocking(|| "plain")), "plain");
-    let error = outcome(throng::spawn_blocking(|| panic!("as it should"))).unwrap_err();
+    let error = join(throng::spawn_blocking(|| panic!("as it should"))).unwrap_err();
     assert!(error.is_panic());
 }
 
@@ -173,7 +172,7 @@ fn the_default_pool_outlives_runtimes_and_leaked_guards() {
         let id = passing.handle().id();
         let other = lasting.handle().clone();
         let seen = passing.block_on(async {
-            soon(throng::spawn_blocking(move || {
+            within(throng::spawn_blocking(move || {
                 let id = current();
                 mem::forget(other.enter());
                 id
@@ -183,7 +182,7 @@ fn the_default_pool_outlives_runtimes_and_leaked_guards() {
         // The output is there although the guard of its runtime could not be put back.
         assert_eq!(seen.unwrap(), Some(id));
         drop(passing);
-        let seen = lasting.block_on(async { soon(throng::spawn_blocking(current)).await });
+        let seen = lasting.block_on(async { within(throng::spawn_blocking(current)).await });
         assert_eq!(seen.unwrap(), Some(lasting.handle().id()));
     }
 }

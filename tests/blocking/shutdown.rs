@@ -9,8 +9,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use throng::{BlockingPool, TrySpawnError};
 
-use crate::support::{Busy, DEADLINE, Gate, Jitter, block_on, hunt, outcome, output, settle, soon};
-
+@@USE@@
 fn of(threads: usize) -> BlockingPool {
     BlockingPool::builder()
         .max_threads(threads)
@@ -26,7 +25,7 @@ fn a_shutdown_runs_what_was_accepted_and_refuses_what_comes() {
     pool.shutdown();
     assert!(pool.terminated().now_or_never().is_none());
 
-    let error = outcome(pool.spawn_blocking(|| ())).unwrap_err();
+    let error = join(pool.spawn_blocking(|| ())).unwrap_err();
     assert!(error.is_closed() && !error.is_rejected() && !error.is_cancelled());
     let refused = pool.try_spawn_blocking(|| "handed back").unwrap_err();
     assert!(matches!(refused, TrySpawnError::Closed(_)));
@@ -34,7 +33,7 @@ fn a_shutdown_runs_what_was_accepted_and_refuses_what_comes() {
 
     pool.shutdown();
     busy.release();
-    block_on(pool.terminated());
+    run(pool.terminated());
     assert!(queued.iter().all(throng::JoinHandle::is_finished));
     assert_eq!(queued.map(output), [1, 2, 3]);
     let metrics = pool.metrics();
@@ -55,7 +54,7 @@ fn idle_threads_do_not_hold_termination_up() {
     let pool = BlockingPool::builder().core_threads(4).build().unwrap();
     Busy::keep(&pool, 4).release();
     pool.shutdown();
-    block_on(pool.terminated());
+    run(pool.terminated());
     assert_eq!(pool.metrics().threads, 0);
 }
 
@@ -63,7 +62,7 @@ fn idle_threads_do_not_hold_termination_up() {
 fn all_who_wait_learn_of_the_termination() {
     let pool = of(2);
     let busy = Busy::keep(&pool, 2);
-    block_on(async {
+    run(async {
         let waiting: Vec<_> = (0..10)
             .map(|_| {
                 let pool = pool.clone();
@@ -97,14 +96,14 @@ fn with_tasks_behind(gate: &Gate) -> (BlockingPool, mpsc::Receiver<u32>) {
 
 /// All tasks have run, and their thread has ended, which held the last sender.
 fn assert_ran(runs: &mpsc::Receiver<u32>) {
-    let ran: Vec<_> = (0..3).map(|_| runs.recv_timeout(DEADLINE)).collect();
+    let ran: Vec<_> = (0..3).map(|_| runs.recv_timeout(PATIENCE)).collect();
     assert_eq!(ran, [Ok(0), Ok(1), Ok(2)]);
 }
 
 #[test]
 fn the_last_clone_may_be_dropped_in_async_code() {
-    block_on(async {
-        let gate = Gate::default();
+    run(async {
+        let gate = Gate::new();
         let (pool, runs) = with_tasks_behind(&gate);
         drop(pool.clone());
         assert!(pool.try_spawn_blocking(|| ()).is_ok());
@@ -117,7 +116,7 @@ fn the_last_clone_may_be_dropped_in_async_code() {
 
 #[test]
 fn the_last_clone_may_be_dropped_in_a_worker() {
-    let gate = Gate::default();
+    let gate = Gate::new();
     let (pool, runs) = with_tasks_behind(&gate);
     let own = pool.clone();
     let last = pool.spawn_blocking(move || drop(own));
@@ -131,7 +130,7 @@ fn the_last_clone_may_be_dropped_in_a_worker() {
 
 #[test]
 fn the_last_clone_may_be_the_output_of_a_task_that_nobody_waits_for() {
-    let gate = Gate::default();
+    let gate = Gate::new();
     let (pool, runs) = with_tasks_behind(&gate);
     let own = pool.clone();
     drop(pool.spawn_blocking(move || own));
@@ -142,7 +141,7 @@ fn the_last_clone_may_be_the_output_of_a_task_that_nobody_waits_for() {
 
 #[test]
 fn the_last_clone_may_be_dropped_while_unwinding() {
-    let gate = Gate::default();
+    let gate = Gate::new();
     let (pool, runs) = with_tasks_behind(&gate);
     let unwound = catch_unwind(AssertUnwindSafe(move || {
         let _pool = pool;
@@ -178,13 +177,13 @@ fn threads_end_when_the_last_clone_is_dropped() {
     assert!(ends.try_recv().is_err());
     drop(pool);
     for _ in 0..3 {
-        ends.recv_timeout(DEADLINE).unwrap();
+        ends.recv_timeout(PATIENCE).unwrap();
     }
 }
 
 #[test]
 fn every_handle_resolves_when_submissions_race_with_a_shutdown() {
-    let mut jitter = Jitter::new();
+    let mut numbers = Numbers::new(1);
     let (mut all_accepted, mut all_refused) = (0, 0);
     for round in hunt(1.5) {
         let keep_alive = [Duration::ZERO, Duration::from_secs(10)][round % 2];
@@ -201,7 +200,7 @@ fn every_handle_resolves_when_submissions_race_with_a_shutdown() {
                     loop {
                         let ran = Arc::clone(&ran);
                         let task = move || ran.fetch_add(1, Ordering::Relaxed);
-                        match outcome(pool.spawn_blocking(task)) {
+                        match join(pool.spawn_blocking(task)) {
                             Ok(_) => _ = accepted.fetch_add(1, Ordering::Relaxed),
                             Err(error) => {
                                 assert!(error.is_closed(), "{error}");
@@ -212,10 +211,10 @@ fn every_handle_resolves_when_submissions_race_with_a_shutdown() {
                     }
                 });
             }
-            jitter.pass(500);
+            jitter(&mut numbers, 500);
             pool.shutdown();
         });
-        block_on(pool.terminated());
+        run(pool.terminated());
         let metrics = pool.metrics();
         let accepted = accepted.into_inner();
         assert_eq!(ran.load(Ordering::Relaxed), accepted);
@@ -231,7 +230,7 @@ fn every_handle_resolves_when_submissions_race_with_a_shutdown() {
 /// The last thread leaves by itself just when the pool is shut down.
 #[test]
 fn termination_is_told_also_when_it_races_with_a_time_out() {
-    let mut jitter = Jitter::new();
+    let mut numbers = Numbers::new(1);
     for _ in hunt(0.5) {
         let pool = BlockingPool::builder()
             .keep_alive(Duration::from_micros(100))
@@ -240,9 +239,9 @@ fn termination_is_told_also_when_it_races_with_a_time_out() {
         drop(pool.spawn_blocking(|| ()));
         let waiting = {
             let pool = pool.clone();
-            thread::spawn(move || block_on(pool.terminated()))
+            thread::spawn(move || run(pool.terminated()))
         };
-        jitter.pass(300);
+        jitter(&mut numbers, 300);
         pool.shutdown();
         settle(&pool, |metrics| metrics.threads == 0);
         waiting.join().unwrap();
@@ -254,12 +253,12 @@ fn a_pool_outlives_the_future_that_waits_for_its_termination() {
     let pool = of(1);
     let busy = Busy::keep(&pool, 1);
     pool.shutdown();
-    block_on(async {
+    run(async {
         for _ in 0..3 {
             let impatient = tokio::time::timeout(Duration::from_millis(1), pool.terminated());
             assert!(impatient.await.is_err());
         }
         busy.release();
-        soon(pool.terminated()).await;
+        within(pool.terminated()).await;
     });
 }

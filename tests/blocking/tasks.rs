@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use throng::{BlockingPool, JoinHandle};
 
-use crate::support::{Busy, DEADLINE, Gate, block_on, eventually, outcome, output, rest, settle};
-
+@@USE@@
 fn one_thread() -> BlockingPool {
     BlockingPool::builder().max_threads(1).build().unwrap()
 }
@@ -21,7 +20,7 @@ fn a_handle_yields_the_output() {
     let captured = [3_u64; 1_000];
     let sum = pool.spawn_blocking(move || captured.iter().sum::<u64>());
     pool.spawn_blocking(|| ()).blocking_join().unwrap();
-    block_on(async {
+    run(async {
         assert_eq!(text.await.unwrap(), "text");
         assert_eq!(large.await.unwrap(), [7; 1_000]);
         assert_eq!(sum.await.unwrap(), 3_000);
@@ -47,7 +46,7 @@ fn threads_that_are_not_async_can_wait() {
         .collect();
     busy.release();
     for (n, thread) in waiting.into_iter().enumerate() {
-        eventually("the thread has its outcome", || thread.is_finished());
+        wait_until("the thread has its outcome", || thread.is_finished());
         assert_eq!(thread.join().unwrap().unwrap(), n);
     }
 }
@@ -55,12 +54,12 @@ fn threads_that_are_not_async_can_wait() {
 #[test]
 fn a_handle_that_was_polled_and_put_aside_still_yields() {
     let pool = one_thread();
-    let gate = Gate::default();
+    let gate = Gate::new();
     let mut handle = pool.spawn_blocking({
         let gate = gate.clone();
         move || gate.pass()
     });
-    block_on(async {
+    run(async {
         let impatient = tokio::time::timeout(Duration::from_millis(1), &mut handle).await;
         assert!(impatient.is_err() && !handle.is_finished());
         gate.open();
@@ -75,7 +74,7 @@ fn a_task_whose_handle_is_dropped_still_runs() {
     let (ran, runs) = mpsc::channel();
     drop(pool.spawn_blocking(move || ran.send(()).unwrap()));
     busy.release();
-    runs.recv_timeout(DEADLINE).unwrap();
+    runs.recv_timeout(PATIENCE).unwrap();
 }
 
 /// Counts who holds it, and tells of being run.
@@ -106,7 +105,7 @@ fn an_abort_before_the_start_drops_the_captures_at_once() {
     // The only thread is busy still: it was this one that dropped them.
     assert!(captured.is_dropped_unrun());
     assert!(handle.is_finished());
-    let error = outcome(handle).unwrap_err();
+    let error = join(handle).unwrap_err();
     assert!(error.is_cancelled() && !error.is_panic() && !error.is_rejected());
     busy.release();
     let metrics = settle(&pool, |metrics| metrics.cancelled == 1);
@@ -133,7 +132,7 @@ fn an_abort_handle_outlives_the_handle() {
 #[test]
 fn an_abort_after_the_start_does_nothing() {
     let pool = one_thread();
-    let gate = Gate::default();
+    let gate = Gate::new();
     let (started, starts) = mpsc::channel();
     let handle = pool.spawn_blocking({
         let gate = gate.clone();
@@ -143,11 +142,11 @@ fn an_abort_after_the_start_does_nothing() {
             "to its end"
         }
     });
-    starts.recv_timeout(DEADLINE).unwrap();
+    starts.recv_timeout(PATIENCE).unwrap();
     handle.abort();
     assert!(!handle.is_finished());
     gate.open();
-    eventually("the task has ended", || handle.is_finished());
+    wait_until("the task has ended", || handle.is_finished());
     handle.abort();
     assert_eq!(output(handle), "to its end");
     assert_eq!(rest(&pool).cancelled, 0);
@@ -209,7 +208,7 @@ fn metrics_add_up_at_rest() {
     assert_eq!(pool.metrics().queued, 3);
     assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
     assert!(
-        outcome(pool.spawn_blocking(|| ()))
+        join(pool.spawn_blocking(|| ()))
             .unwrap_err()
             .is_rejected()
     );

@@ -6,8 +6,7 @@ use std::thread;
 
 use throng::{BlockingPool, CompletionStream, SerialExecutor};
 
-use crate::support::{Busy, DEADLINE, block_on, outcome, rest};
-
+@@USE@@
 fn called(name: &str) -> BlockingPool {
     BlockingPool::builder().name(name).build().unwrap()
 }
@@ -29,7 +28,7 @@ fn a_serial_executor_drains_on_it() {
             });
         }
     });
-    let state = block_on(serial.into_inner()).unwrap();
+    let state = run(serial.into_inner()).unwrap();
     assert_eq!(state.len(), 2_000);
     for (_, name) in state {
         assert!(name.is_some_and(|name| name.starts_with("drain-")));
@@ -48,8 +47,8 @@ fn a_serial_executor_goes_on_when_the_pool_does_not_accept_its_drain() {
         .drain_on(pool.clone())
         .build(Vec::new());
     let handle = serial.post(|state: &mut Vec<_>| state.push(thread::current().id()));
-    outcome(handle).unwrap();
-    let state = block_on(serial.into_inner()).unwrap();
+    join(handle).unwrap();
+    let state = run(serial.into_inner()).unwrap();
     assert_eq!(state, [thread::current().id()]);
     assert_eq!(pool.metrics().rejected, 1);
 }
@@ -58,7 +57,7 @@ fn a_serial_executor_goes_on_when_the_pool_does_not_accept_its_drain() {
 fn a_completion_stream_runs_closures_on_it() {
     let pool = called("stream");
     let (jobs, mut done) = CompletionStream::builder().max_running(8).build();
-    let seen = block_on(async {
+    let seen = run(async {
         let submitting = tokio::spawn({
             let pool = pool.clone();
             async move {
@@ -100,7 +99,7 @@ fn a_full_or_closed_pool_rejects_the_jobs_of_a_stream() {
         .unwrap();
     let busy = Busy::keep(&pool, 1);
     let (jobs, mut done) = CompletionStream::builder().build();
-    block_on(async {
+    run(async {
         jobs.submit_blocking(&pool, "full", || ()).await.unwrap();
         let full = done.next().await.unwrap();
         assert_eq!(full.tag, "full");
@@ -121,14 +120,14 @@ fn dropping_a_stream_aborts_its_queued_closures() {
     let busy = Busy::keep(&pool, 1);
     let (jobs, done) = CompletionStream::builder().build();
     let (captured, drops) = mpsc::channel::<()>();
-    block_on(async {
+    run(async {
         let job = move || captured.send(()).is_ok();
         jobs.submit_blocking(&pool, (), job).await.unwrap();
     });
     drop(done);
     // The thread is busy still, and the closure gone: no sender is left, and nothing was sent.
     assert_eq!(
-        drops.recv_timeout(DEADLINE),
+        drops.recv_timeout(PATIENCE),
         Err(mpsc::RecvTimeoutError::Disconnected)
     );
     busy.release();

@@ -1,0 +1,21 @@
+//! Panics in code that is not ours: drops of captures and outputs, wakers.
+
+use std::any::Any;
+use std::panic::{self, AssertUnwindSafe};
+
+/// Runs what must not unwind into its caller.
+///
+/// The panic hook has reported the panic; there is nobody else to tell.
+pub(crate) fn contain(f: impl FnOnce()) {
+    if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(f)) {
+        discard(payload);
+    }
+}
+
+/// Drops a panic's payload, whose drop may itself panic.
+fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(second) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        // Whoever panics in the drop of a payload twice would do so for ever: leak it.
+        std::mem::forget(second);
+    }
+}
