@@ -7,8 +7,10 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use throng::BlockingPool;
 use throng::blocking::{Builder, Growth, Metrics, Overflow, Permit};
 
-#[path = "blocking/support.rs"]
 mod support;
+
+#[path = "blocking/pools.rs"]
+mod pools;
 
 #[path = "blocking/growth.rs"]
 mod growth;

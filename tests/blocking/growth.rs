@@ -6,7 +6,9 @@ use std::thread;
 
 use throng::{BlockingPool, TrySpawnError};
 
-@@USE@@
+use crate::pools::{Busy, hunt, output, rest, settle};
+use crate::support::{Gate, PATIENCE, join};
+
 #[test]
 fn it_grows_before_it_queues_and_queues_before_it_refuses() {
     let pool = BlockingPool::builder()

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use throng::BlockingPool;
 
-use crate::support::{Busy, PATIENCE, Jitter, hunt, output, rest, settle};
+use crate::pools::{Busy, hunt, jitter, output, rest, settle};
+use crate::support::{Numbers, PATIENCE};
 
 #[test]
 fn idle_threads_leave_after_the_keep_alive_and_core_threads_stay() {
@@ -179,7 +180,8 @@ mod switches {
 
     use throng::BlockingPool;
 
-    use crate::support::{Busy, eventually, rest};
+    use crate::pools::{Busy, rest};
+    use crate::support::wait_until;
 
     /// The status files of the threads whose names begin so.
     fn threads_called(name: &str) -> Vec<PathBuf> {

@@ -12,7 +12,9 @@ use proptest::test_runner::Config;
 use throng::blocking::Permit;
 use throng::{BlockingPool, JoinError, JoinHandle, TrySpawnError};
 
-@@USE@@
+use crate::pools::{run, settle};
+use crate::support::{PATIENCE, join};
+
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Submit,

@@ -7,7 +7,9 @@ use std::thread;
 
 use throng::{BlockingPool, JoinError, TrySpawnError};
 
-@@USE@@
+use crate::pools::{hunt, run};
+use crate::support::join;
+
 /// A pool that no system gives a thread to: its stack is as large as the address space.
 fn impossible() -> BlockingPool {
     BlockingPool::builder()
@@ -92,7 +94,7 @@ mod with_one_thread {
 
     use throng::BlockingPool;
 
-    use crate::support::{Busy, output, rest, settle};
+    use crate::pools::{Busy, output, rest, settle};
 
     const STACK: usize = 1 << 30;
     const LIMIT_KIB: usize = 7 * STACK / 4 / 1024;

@@ -10,7 +10,9 @@ use std::thread::{self, ThreadId};
 use throng::BlockingPool;
 use throng::blocking::{Builder, Metrics};
 
-@@USE@@
+use crate::pools::{Busy, output, rest, settle};
+use crate::support::{Gate, join};
+
 /// Panics when it is dropped.
 struct Bomb;
 

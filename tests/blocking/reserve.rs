@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use throng::{BlockingPool, TrySpawnError};
 
-@@USE@@
+use crate::pools::{Busy, output, rest, run};
+use crate::support::{Gate, Wakes, join, wait_until, within};
+
 /// A pool with one thread and so many places in its queue.
 fn bounded(capacity: usize) -> BlockingPool {
     BlockingPool::builder()
@@ -18,22 +20,6 @@ fn bounded(capacity: usize) -> BlockingPool {
         .queue_capacity(capacity)
         .build()
         .unwrap()
-}
-
-/// Counts how often it is woken.
-#[derive(Default)]
-struct Wakes(AtomicUsize);
-
-impl Wake for Wakes {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Wakes {
-    fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 #[test]
@@ -52,8 +38,7 @@ fn it_waits_for_a_place_and_keeps_it() {
     let pool = bounded(1);
     let busy = Busy::keep(&pool, 1);
     let queued = pool.spawn_blocking(|| 1);
-    let woken = Arc::new(Wakes::default());
-    let waker = Waker::from(woken.clone());
+    let (woken, waker) = Wakes::new();
     let mut cx = Context::from_waker(&waker);
     let mut waiting = pin!(pool.reserve());
     assert!(waiting.as_mut().poll(&mut cx).is_pending());
@@ -92,8 +77,7 @@ fn a_dropped_waiting_future_loses_nothing() {
     for woken_first in [false, true] {
         let pool = bounded(0);
         let permit = pool.reserve().now_or_never().expect("at once").unwrap();
-        let wakes = [(); 3].map(|()| Arc::new(Wakes::default()));
-        let wakers = wakes.clone().map(Waker::from);
+        let [(_, first), (_, second), (_, third)] = &[(); 3].map(|()| Wakes::new());
         let mut waiting = [(); 3].map(|()| Box::pin(pool.reserve()));
         for (waiting, waker) in waiting.iter_mut().zip(&wakers) {
             let polled = waiting.as_mut().poll(&mut Context::from_waker(waker));
@@ -140,7 +124,9 @@ fn many_who_wait_all_get_through() {
         })
         .collect();
     runtime.block_on(async {
-        within(futures::future::try_join_all(waiting)).await.unwrap();
+        within(futures::future::try_join_all(waiting))
+            .await
+            .unwrap();
     });
     assert_eq!(ran.load(Ordering::Relaxed), TASKS);
     let metrics = rest(&pool);

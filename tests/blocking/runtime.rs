@@ -7,7 +7,9 @@ use std::time::Duration;
 use throng::BlockingPool;
 use tokio::runtime::{Handle, Id, Runtime};
 
-@@USE@@
+use crate::pools::{output, rest};
+use crate::support::{Gate, join, within};
+
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

@@ -9,7 +9,9 @@ use std::time::Duration;
 use futures::FutureExt;
 use throng::{BlockingPool, TrySpawnError};
 
-@@USE@@
+use crate::pools::{Busy, hunt, jitter, output, run, settle};
+use crate::support::{Gate, Numbers, PATIENCE, join, within};
+
 fn of(threads: usize) -> BlockingPool {
     BlockingPool::builder()
         .max_threads(threads)

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use throng::{BlockingPool, JoinHandle};
 
-@@USE@@
+use crate::pools::{Busy, output, rest, run, settle};
+use crate::support::{Gate, PATIENCE, join, wait_until};
+
 fn one_thread() -> BlockingPool {
     BlockingPool::builder().max_threads(1).build().unwrap()
 }
@@ -207,11 +209,7 @@ fn metrics_add_up_at_rest() {
     pool.spawn_blocking(|| ()).abort();
     assert_eq!(pool.metrics().queued, 3);
     assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
-    assert!(
-        join(pool.spawn_blocking(|| ()))
-            .unwrap_err()
-            .is_rejected()
-    );
+    assert!(join(pool.spawn_blocking(|| ())).unwrap_err().is_rejected());
     busy.release();
 
     let metrics = rest(&pool);

@@ -6,7 +6,9 @@ use std::thread;
 
 use throng::{BlockingPool, CompletionStream, SerialExecutor};
 
-@@USE@@
+use crate::pools::{Busy, rest, run};
+use crate::support::{PATIENCE, join};
+
 fn called(name: &str) -> BlockingPool {
     BlockingPool::builder().name(name).build().unwrap()
 }
