@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// Who may use whom: a module, those of the lines above its own.
 const LAYERS: [&[&str]; 5] = [
-    &["sync"],
+    &["sync", "unwind"],
     &["inbox", "room"],
     &["task"],
     &["join"],

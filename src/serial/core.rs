@@ -19,8 +19,9 @@
 //! - *Jobs run in the order of their successful pushes.* The owner runs its queue, which it took
 //!   earlier, before it takes again; and a job runs inline only when nothing is queued.
 
+use std::any::Any;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::{mem, thread};
 
 use tokio::sync::Notify;
 
@@ -198,7 +199,10 @@ impl<'a, S> Owner<'a, S> {
 
     /// Runs a job on this thread, now.
     #[inline]
-    pub(super) fn run<R>(&mut self, job: impl FnOnce(&mut S) -> R) -> thread::Result<R> {
+    pub(super) fn run<R>(
+        &mut self,
+        job: impl FnOnce(&mut S) -> R,
+    ) -> Result<R, Box<dyn Any + Send>> {
         let mut lent = Lent(Arc::as_ptr(self.0));
         catch_unwind(AssertUnwindSafe(|| lent.run(job)))
     }

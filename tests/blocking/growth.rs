@@ -255,11 +255,26 @@ fn with_a_capacity_of_0_a_task_is_accepted_only_for_a_free_thread() {
         .build()
         .unwrap();
     for _ in 0..50 {
+        // Accepted, since those before have ended.
         let busy = Busy::keep(&pool, 2);
         assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
         busy.release();
-        rest(&pool);
     }
-    let metrics = pool.metrics();
+    let metrics = rest(&pool);
     assert_eq!((metrics.threads, metrics.rejected), (2, 50));
+}
+
+/// Who knows how a task ended finds its place free.
+#[test]
+fn a_task_that_has_ended_takes_up_no_place() {
+    let pool = BlockingPool::builder()
+        .max_threads(1)
+        .queue_capacity(0)
+        .build()
+        .unwrap();
+    for n in hunt(0.3) {
+        let handle = pool.try_spawn_blocking(move || assert!(n % 3 != 2, "as it should"));
+        let outcome = handle.expect("there is room").blocking_join();
+        assert_eq!(outcome.is_err(), n % 3 == 2);
+    }
 }

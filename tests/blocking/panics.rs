@@ -2,16 +2,16 @@
 
 use std::future::Future;
 use std::panic::{panic_any, resume_unwind};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Wake, Waker};
+use std::task::{Wake, Waker};
 use std::thread::{self, ThreadId};
 
 use throng::BlockingPool;
 use throng::blocking::{Builder, Metrics};
 
 use crate::pools::{Busy, output, rest, settle};
-use crate::support::{Gate, join};
+use crate::support::{self, Gate, join};
 
 /// Panics when it is dropped.
 struct Bomb;
@@ -159,16 +159,16 @@ impl Wake for PanicsInWake {
 }
 
 impl PanicsInWake {
-    /// One of each kind. A future that was polled with it has the last reference.
+    /// One of each kind.
     fn both() -> [Waker; 2] {
         [None, Some(Bomb)].map(|bomb| Waker::from(Arc::new(Self(bomb))))
     }
 }
 
+/// Polls with a waker, of which the future then has the last reference.
 #[track_caller]
-fn poll_once(future: Pin<&mut impl Future>, waker: Waker) {
-    let polled = future.poll(&mut Context::from_waker(&waker));
-    assert!(polled.is_pending());
+fn poll_with(waker: Waker, future: &mut (impl Future + Unpin)) {
+    assert!(support::poll_with(&waker, future).is_pending());
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn the_waker_of_a_handle_may_panic() {
             let gate = gate.clone();
             move || gate.pass()
         }));
-        poll_once(handle.as_mut(), waker);
+        poll_with(waker, &mut handle);
         gate.open();
         let metrics = one.check();
         assert_eq!((metrics.completed, metrics.panicked), (1, 0));
@@ -194,7 +194,7 @@ fn the_waker_of_who_waits_for_room_may_panic() {
         let pool = one.pool.clone();
         let busy = Busy::keep(&pool, 1);
         let mut waiting = pin!(pool.reserve());
-        poll_once(waiting.as_mut(), waker);
+        poll_with(waker, &mut waiting);
         busy.release();
         rest(&pool);
         assert_eq!(one.check().completed, 1);
@@ -206,14 +206,14 @@ fn the_waker_of_who_waits_for_the_end_may_panic() {
     for waker in PanicsInWake::both() {
         let pool = OneThread::new().pool;
         let mut waiting = pin!(pool.terminated());
-        poll_once(waiting.as_mut(), waker);
+        poll_with(waker, &mut waiting);
         pool.shutdown();
         settle(&pool, |metrics| metrics.threads == 0);
     }
     for waker in PanicsInWake::both() {
         let pool = BlockingPool::builder().build().unwrap();
         let mut waiting = pin!(pool.terminated());
-        poll_once(waiting.as_mut(), waker);
+        poll_with(waker, &mut waiting);
         // There is no thread, so it is this one that tells.
         pool.shutdown();
     }

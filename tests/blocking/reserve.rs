@@ -2,8 +2,8 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use futures::FutureExt;
 use throng::{BlockingPool, TrySpawnError};
 
 use crate::pools::{Busy, output, rest, run};
-use crate::support::{Gate, Wakes, join, wait_until, within};
+use crate::support::{Wakes, join, multi_thread, poll_with, wait_until, within};
 
 /// A pool with one thread and so many places in its queue.
 fn bounded(capacity: usize) -> BlockingPool {
@@ -39,15 +39,15 @@ fn it_waits_for_a_place_and_keeps_it() {
     let busy = Busy::keep(&pool, 1);
     let queued = pool.spawn_blocking(|| 1);
     let (woken, waker) = Wakes::new();
-    let mut cx = Context::from_waker(&waker);
     let mut waiting = pin!(pool.reserve());
-    assert!(waiting.as_mut().poll(&mut cx).is_pending());
+    assert!(poll_with(&waker, &mut waiting).is_pending());
     assert_eq!(woken.count(), 0);
 
     busy.release();
     output(queued);
     wait_until("the waiting one is woken", || woken.count() > 0);
-    let Poll::Ready(Ok(permit)) = waiting.poll(&mut cx) else {
+    rest(&pool);
+    let Poll::Ready(Ok(permit)) = poll_with(&waker, &mut waiting) else {
         panic!("there is room")
     };
     let other = pool
@@ -77,24 +77,23 @@ fn a_dropped_waiting_future_loses_nothing() {
     for woken_first in [false, true] {
         let pool = bounded(0);
         let permit = pool.reserve().now_or_never().expect("at once").unwrap();
-        let [(_, first), (_, second), (_, third)] = &[(); 3].map(|()| Wakes::new());
+        let wakes = [(); 3].map(|()| Wakes::new());
         let mut waiting = [(); 3].map(|()| Box::pin(pool.reserve()));
-        for (waiting, waker) in waiting.iter_mut().zip(&wakers) {
-            let polled = waiting.as_mut().poll(&mut Context::from_waker(waker));
-            assert!(polled.is_pending());
+        for (waiting, (_, waker)) in waiting.iter_mut().zip(&wakes) {
+            assert!(poll_with(waker, waiting).is_pending());
         }
         let [first, second, mut third] = waiting;
         if woken_first {
             drop(permit);
-            assert_eq!(wakes.each_ref().map(|wakes| wakes.count()), [1, 0, 0]);
+            assert_eq!(wakes.each_ref().map(|(wakes, _)| wakes.count()), [1, 0, 0]);
             drop((first, second));
         } else {
             drop((first, second));
             drop(permit);
         }
-        assert_eq!(wakes[2].count(), 1);
-        let polled = third.as_mut().poll(&mut Context::from_waker(&wakers[2]));
-        assert!(matches!(polled, Poll::Ready(Ok(_))));
+        let (wakes, waker) = &wakes[2];
+        assert_eq!(wakes.count(), 1);
+        assert!(matches!(poll_with(waker, &mut third), Poll::Ready(Ok(_))));
     }
 }
 
@@ -103,11 +102,7 @@ fn many_who_wait_all_get_through() {
     const TASKS: usize = 2_000;
     let pool = bounded(1);
     let ran = Arc::new(AtomicUsize::new(0));
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = multi_thread(2, "waiting");
     let waiting: Vec<_> = (0..TASKS)
         .map(|n| {
             let (pool, ran) = (pool.clone(), Arc::clone(&ran));
@@ -176,14 +171,17 @@ fn two_places_become_free_while_two_are_about_to_wait() {
         .unwrap();
     let permits = [(); 2].map(|()| pool.reserve().now_or_never().expect("at once").unwrap());
     let about_to_wait = Arc::new(AtomicUsize::new(0));
-    let freed = Gate::new();
+    let freed = Arc::new(AtomicBool::new(false));
     thread::scope(|scope| {
         let waiting = [(); 2].map(|()| {
-            let (about_to_wait, freed) = (Arc::clone(&about_to_wait), freed.clone());
+            let (about_to_wait, freed) = (Arc::clone(&about_to_wait), Arc::clone(&freed));
             let while_cloned = move || {
                 about_to_wait.fetch_add(1, Ordering::Relaxed);
                 // They may not be able to be here both at once.
-                freed.pass_within(Duration::from_millis(200));
+                let end = Instant::now() + Duration::from_millis(200);
+                while !freed.load(Ordering::Relaxed) && Instant::now() < end {
+                    thread::yield_now();
+                }
             };
             let pool = &pool;
             scope.spawn(move || slow_to_clone::block_on(pool.reserve(), while_cloned).unwrap())
@@ -196,7 +194,7 @@ fn two_places_become_free_while_two_are_about_to_wait() {
             thread::yield_now();
         }
         drop(permits);
-        freed.open();
+        freed.store(true, Ordering::Relaxed);
         // Both at the same time: the first to come keeps its place until the second has one.
         let _permits = waiting.map(|waiting| waiting.join().unwrap());
     });

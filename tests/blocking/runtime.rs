@@ -7,15 +7,11 @@ use std::time::Duration;
 use throng::BlockingPool;
 use tokio::runtime::{Handle, Id, Runtime};
 
-use crate::pools::{output, rest};
-use crate::support::{Gate, join, within};
+use crate::pools::{output, rest, run};
+use crate::support::{Gate, join, multi_thread, within};
 
 fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap()
+    multi_thread(1, "runtime")
 }
 
 /// The runtime that the calling task is in.
@@ -77,11 +73,7 @@ fn tasks_can_spawn_and_wait_on_the_runtime() {
 
 #[test]
 fn handles_work_in_a_runtime_of_one_thread() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    run(async {
         let pool = BlockingPool::builder().max_threads(2).build().unwrap();
         for n in 0..100 {
             assert_eq!(within(pool.spawn_blocking(move || n)).await.unwrap(), n);

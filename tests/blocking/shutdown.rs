@@ -10,7 +10,7 @@ use futures::FutureExt;
 use throng::{BlockingPool, TrySpawnError};
 
 use crate::pools::{Busy, hunt, jitter, output, run, settle};
-use crate::support::{Gate, Numbers, PATIENCE, join, within};
+use crate::support::{Gate, Numbers, join, receive, within};
 
 fn of(threads: usize) -> BlockingPool {
     BlockingPool::builder()
@@ -96,10 +96,8 @@ fn with_tasks_behind(gate: &Gate) -> (BlockingPool, mpsc::Receiver<u32>) {
     (pool, runs)
 }
 
-/// All tasks have run, and their thread has ended, which held the last sender.
 fn assert_ran(runs: &mpsc::Receiver<u32>) {
-    let ran: Vec<_> = (0..3).map(|_| runs.recv_timeout(PATIENCE)).collect();
-    assert_eq!(ran, [Ok(0), Ok(1), Ok(2)]);
+    assert_eq!([(); 3].map(|()| receive(runs)), [0, 1, 2]);
 }
 
 #[test]
@@ -179,7 +177,7 @@ fn threads_end_when_the_last_clone_is_dropped() {
     assert!(ends.try_recv().is_err());
     drop(pool);
     for _ in 0..3 {
-        ends.recv_timeout(PATIENCE).unwrap();
+        receive(&ends);
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use throng::{BlockingPool, JoinHandle};
 
 use crate::pools::{Busy, output, rest, run, settle};
-use crate::support::{Gate, PATIENCE, join, wait_until};
+use crate::support::{Gate, join, receive, thread_name, wait_until};
 
 fn one_thread() -> BlockingPool {
     BlockingPool::builder().max_threads(1).build().unwrap()
@@ -32,8 +32,7 @@ fn a_handle_yields_the_output() {
 #[test]
 fn a_task_runs_on_a_thread_of_the_pool_which_is_called_after_it() {
     let pool = BlockingPool::builder().name("called-so").build().unwrap();
-    let name = pool.spawn_blocking(|| thread::current().name().map(String::from));
-    assert_eq!(output(name).as_deref(), Some("called-so-0"));
+    assert_eq!(output(pool.spawn_blocking(thread_name)), "called-so-0");
 }
 
 #[test]
@@ -76,7 +75,7 @@ fn a_task_whose_handle_is_dropped_still_runs() {
     let (ran, runs) = mpsc::channel();
     drop(pool.spawn_blocking(move || ran.send(()).unwrap()));
     busy.release();
-    runs.recv_timeout(PATIENCE).unwrap();
+    receive(&runs);
 }
 
 /// Counts who holds it, and tells of being run.
@@ -144,7 +143,7 @@ fn an_abort_after_the_start_does_nothing() {
             "to its end"
         }
     });
-    starts.recv_timeout(PATIENCE).unwrap();
+    receive(&starts);
     handle.abort();
     assert!(!handle.is_finished());
     gate.open();

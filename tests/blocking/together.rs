@@ -7,7 +7,7 @@ use std::thread;
 use throng::{BlockingPool, CompletionStream, SerialExecutor};
 
 use crate::pools::{Busy, rest, run};
-use crate::support::{PATIENCE, join};
+use crate::support::{PATIENCE, join, thread_name};
 
 fn called(name: &str) -> BlockingPool {
     BlockingPool::builder().name(name).build().unwrap()
@@ -24,7 +24,7 @@ fn a_serial_executor_drains_on_it() {
             scope.spawn(|| {
                 for n in 0..500 {
                     drop(serial.post(move |state: &mut Vec<_>| {
-                        state.push((n, thread::current().name().map(String::from)));
+                        state.push((n, thread_name()));
                     }));
                 }
             });
@@ -33,7 +33,7 @@ fn a_serial_executor_drains_on_it() {
     let state = run(serial.into_inner()).unwrap();
     assert_eq!(state.len(), 2_000);
     for (_, name) in state {
-        assert!(name.is_some_and(|name| name.starts_with("drain-")));
+        assert!(name.starts_with("drain-"));
     }
     let metrics = rest(&pool);
     assert!(metrics.completed > 0);
@@ -66,7 +66,7 @@ fn a_completion_stream_runs_closures_on_it() {
                 for n in 0..100 {
                     let job = move || {
                         assert!(n % 10 != 3, "as it should");
-                        (n * n, thread::current().name().map(String::from))
+                        (n * n, thread_name())
                     };
                     jobs.submit_blocking(&pool, n, job).await.unwrap();
                 }
@@ -79,7 +79,7 @@ fn a_completion_stream_runs_closures_on_it() {
             match completed.outcome {
                 Ok((square, name)) => {
                     assert_eq!(square, n * n);
-                    assert!(name.is_some_and(|name| name.starts_with("stream-")));
+                    assert!(name.starts_with("stream-"));
                 }
                 Err(error) => assert!(error.is_panic() && n % 10 == 3),
             }
