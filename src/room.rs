@@ -5,9 +5,7 @@
 //! a future that nobody polls. A wake-up is, until that future is dropped, which passes it on, or
 //! until somebody else leaves and wakes the next: do not keep a future that waits without polling it.
 
-use tokio::sync::Notify;
-
-use crate::sync::{AtomicUsize, Ordering};
+use crate::sync::{AtomicUsize, Notify, Ordering};
 use crate::unwind::contain;
 
 /// Set once nobody may enter any more. The count is what is above it.

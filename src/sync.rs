@@ -10,6 +10,7 @@ mod imp {
     pub(crate) use atomic_waker::AtomicWaker;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
     pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use tokio::sync::Notify;
 
     pub(crate) mod thread {
         use std::time::Instant;
@@ -47,12 +48,15 @@ mod imp {
     pub(crate) use atomic_waker::AtomicWaker;
     pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
     pub(crate) use shuttle::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use tokio::sync::Notify;
 
     pub(crate) mod thread {
         pub(crate) use shuttle::thread::{Builder, Thread, current, park};
 
-        /// Shuttle has no time either: see loom's.
+        /// Shuttle has no time either. Here it is a yield: idle threads should last a while, so that
+        /// tasks meet some.
         pub(crate) fn park_until(_: std::time::Instant) -> bool {
+            shuttle::thread::yield_now();
             true
         }
     }
@@ -88,6 +92,39 @@ impl AtomicWaker {
 impl Default for AtomicWaker {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// Tokio's, with a step before each operation that loom sees: a point at which others may run, and
+/// the order that Tokio's own atomics give.
+#[cfg(all(test, throng_loom))]
+#[derive(Debug, Default)]
+pub(crate) struct Notify {
+    inner: tokio::sync::Notify,
+    steps: AtomicUsize,
+}
+
+#[cfg(all(test, throng_loom))]
+impl Notify {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn notified(&self) -> tokio::sync::futures::Notified<'_> {
+        self.step().notified()
+    }
+
+    pub(crate) fn notify_one(&self) {
+        self.step().notify_one();
+    }
+
+    pub(crate) fn notify_waiters(&self) {
+        self.step().notify_waiters();
+    }
+
+    fn step(&self) -> &tokio::sync::Notify {
+        self.steps.fetch_add(1, Ordering::AcqRel);
+        &self.inner
     }
 }
 

@@ -388,8 +388,10 @@ fn what_is_accepted_while_somebody_closes_is_yielded() {
                 scope.spawn(|| {
                     let _in = runtime.enter();
                     let jobs = jobs;
+                    let deadline = Instant::now() + PATIENCE;
                     while block_on(jobs.submit(0, async {})).is_ok() {
                         accepted.fetch_add(1, Ordering::SeqCst);
+                        assert!(Instant::now() < deadline, "never closed");
                     }
                 });
             }
@@ -530,6 +532,72 @@ fn a_submitter_that_gives_up_passes_its_turn_on() {
     drop(second);
     assert_eq!(wakes.count(), 1);
     ready(third).unwrap().complete(());
+}
+
+#[test]
+#[ignore = "`Room` stores one wake-up for any number of those who are about to wait"]
+fn two_who_wait_get_two_places_that_are_given_back_at_once() {
+    // Wakers that take their time to be cloned: there is no better moment to give the places back.
+    struct Slow {
+        cloning: AtomicBool,
+        woken: AtomicBool,
+    }
+    static SLOW: [Slow; 2] = [const {
+        Slow {
+            cloning: AtomicBool::new(false),
+            woken: AtomicBool::new(false),
+        }
+    }; 2];
+    static GIVEN_BACK: AtomicBool = AtomicBool::new(false);
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake, |_| ());
+    /// Not for ever: it may be that who gives back waits for this.
+    fn wait_a_while(until: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_millis(50);
+        while !until() && Instant::now() < deadline {
+            thread::yield_now();
+        }
+    }
+    fn clone(data: *const ()) -> RawWaker {
+        // SAFETY: the data are one of the statics.
+        let slow: &Slow = unsafe { &*data.cast() };
+        slow.cloning.store(true, Ordering::SeqCst);
+        wait_a_while(|| GIVEN_BACK.load(Ordering::SeqCst));
+        RawWaker::new(data, &VTABLE)
+    }
+    fn wake(data: *const ()) {
+        // SAFETY: the data are one of the statics.
+        let slow: &Slow = unsafe { &*data.cast() };
+        slow.woken.store(true, Ordering::SeqCst);
+    }
+
+    let (jobs, _done) = bounded(2, 10);
+    let held = [0, 1].map(|tag| slot(&jobs, tag));
+    let got = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for slow in &SLOW {
+            let (jobs, got) = (&jobs, &got);
+            scope.spawn(move || {
+                let data: *const Slow = slow;
+                // SAFETY: the table's functions take a static for what it is.
+                let waker = unsafe { Waker::from_raw(RawWaker::new(data.cast(), &VTABLE)) };
+                let mut waits = Box::pin(jobs.slot(2));
+                let place = loop {
+                    match poll_with(&waker, &mut waits) {
+                        Poll::Ready(place) => break place.unwrap(),
+                        Poll::Pending => wait_until("a place is free and it is told", || {
+                            slow.woken.swap(false, Ordering::SeqCst)
+                        }),
+                    }
+                };
+                got.lock().unwrap().push(place);
+            });
+        }
+        wait_a_while(|| SLOW.iter().all(|slow| slow.cloning.load(Ordering::SeqCst)));
+        held.into_iter().for_each(|slot| slot.complete(()));
+        GIVEN_BACK.store(true, Ordering::SeqCst);
+    });
+    // Both have a place, and nobody gave one back in between.
+    assert_eq!(got.lock().unwrap().len(), 2);
 }
 
 #[test]

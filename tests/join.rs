@@ -773,9 +773,9 @@ type Sent = Cell<u8>;
 /// Neither.
 type Neither = Rc<u8>;
 
-// As Tokio's, but for one thing: Tokio's handle can also be shared if its output cannot.
+// As Tokio's.
 assert_type!(JoinHandle<Both>: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe);
-assert_type!(JoinHandle<Sent>: Send & Unpin & UnwindSafe & RefUnwindSafe);
+assert_type!(JoinHandle<Sent>: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe);
 assert_type!(JoinHandle<Neither>: !Send & !Sync & Unpin & UnwindSafe & RefUnwindSafe);
 assert_type!(AbortHandle: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Clone);
 assert_type!(JoinError: Send & Sync & Unpin & Error);

@@ -4,15 +4,13 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
-
 use super::builder::Options;
 use super::metrics::Metrics;
 use super::worker::{self, Bed};
 use crate::inbox::Chain;
 use crate::join::Seat;
 use crate::room::Room;
-use crate::sync::{Arc, Mutex, MutexGuard, lock};
+use crate::sync::{Arc, Mutex, MutexGuard, Notify, lock};
 use crate::task::{Fault, Ran, Task};
 use crate::unwind::contain;
 

@@ -143,18 +143,34 @@ fn shuttle_submit_against_the_last_handle() {
 fn shuttle_a_task_that_waits_for_the_next() {
     check_pct(
         || {
-            let pool = pool(0, 2, 10);
-            let warm: Vec<_> = (0..2).map(|_| pool.spawn_blocking(|| ())).collect();
-            for handle in warm {
-                handle.blocking_join().unwrap();
-            }
-            let (tell, told) = shuttle::sync::mpsc::channel();
-            let first = pool.spawn_blocking(move || told.recv().unwrap());
-            let second = pool.spawn_blocking(move || tell.send(7).unwrap());
-            assert_eq!(first.blocking_join().unwrap(), 7);
-            second.blocking_join().unwrap();
+            a_task_that_waits_for_the_next(&pool(0, 2, 10));
         },
         SCHEDULES,
         4,
     );
+}
+
+/// The same with threads that stay, and sleep until they are woken: the first one wakes the second.
+#[test]
+fn shuttle_a_woken_thread_wakes_the_next() {
+    check_pct(
+        || a_task_that_waits_for_the_next(&pool(2, 2, 10)),
+        SCHEDULES,
+        4,
+    );
+}
+
+fn a_task_that_waits_for_the_next(pool: &BlockingPool) {
+    // Two threads, each of which has met a task.
+    let (tell, told) = shuttle::sync::mpsc::channel();
+    let first = pool.spawn_blocking(move || told.recv().unwrap());
+    let second = pool.spawn_blocking(move || tell.send(0).unwrap());
+    first.blocking_join().unwrap();
+    second.blocking_join().unwrap();
+
+    let (tell, told) = shuttle::sync::mpsc::channel();
+    let first = pool.spawn_blocking(move || told.recv().unwrap());
+    let second = pool.spawn_blocking(move || tell.send(7).unwrap());
+    assert_eq!(first.blocking_join().unwrap(), 7);
+    second.blocking_join().unwrap();
 }

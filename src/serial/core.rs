@@ -23,12 +23,10 @@ use std::any::Any;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use tokio::sync::Notify;
-
 use super::builder::{OnPanic, Options};
 use super::metrics::Counters;
 use crate::inbox::{Batch, Chain, Inbox, Seen, Tags};
-use crate::sync::{Arc, UnsafeCell};
+use crate::sync::{Arc, Notify, UnsafeCell};
 use crate::task::{Fault, Lend, Task};
 use crate::unwind::contain;
 

@@ -57,16 +57,18 @@ impl<S: Send + 'static> Owner<'_, S> {
     /// what is queued.
     pub(super) fn hand_over(self, target: &Target) -> Result<(), Work> {
         self.core().counters.handed_over.add(1);
-        target.spawn(self.into_drain())
+        target.spawn(Work::future(self.into_drain()))
     }
 
-    /// Leaves the queue to the outermost job that runs on this thread: see [`nesting`].
+    /// Leaves the queue, with one job of this thread, to the outermost job that runs here: see
+    /// [`nesting`].
     pub(super) fn defer(self) {
-        nesting::defer(self.into_drain());
+        let drain = self.into_drain();
+        nesting::defer(Work::future(async move { drain.capture(1) }));
     }
 
-    fn into_drain(self) -> Work {
-        Work::future(Drain(Some(Arc::clone(self.put_down()))))
+    fn into_drain(self) -> Drain<S> {
+        Drain(Some(Arc::clone(self.put_down())))
     }
 
     /// Runs queued jobs until nothing is left, and then gives the executor free; or until the budget
@@ -165,6 +167,16 @@ impl Target {
 ///
 /// Dropping it, as a runtime does that is shut down, cancels what is queued.
 struct Drain<S>(Option<Arc<Core<S>>>);
+
+impl<S: Send + 'static> Drain<S> {
+    /// As [`Owner::capture`], on the thread that calls it.
+    fn capture(mut self, own: usize) {
+        if let Some(core) = self.0.take() {
+            // SAFETY: ownership was put down for this drain when it was made.
+            unsafe { Owner::resume(&core) }.capture(own);
+        }
+    }
+}
 
 impl<S: Send + 'static> Future for Drain<S> {
     type Output = ();

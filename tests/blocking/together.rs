@@ -40,19 +40,16 @@ fn a_serial_executor_drains_on_it() {
     assert_eq!(metrics.completed, metrics.submitted);
 }
 
-/// A job that is refused is the submitter's to run, rather than nobody's.
 #[test]
-fn a_serial_executor_goes_on_when_the_pool_does_not_accept_its_drain() {
+fn a_serial_executor_survives_a_pool_that_refuses_its_drain() {
     let pool = called("closed");
     pool.shutdown();
-    let serial = SerialExecutor::builder()
-        .drain_on(pool.clone())
-        .build(Vec::new());
-    let handle = serial.post(|state: &mut Vec<_>| state.push(thread::current().id()));
-    join(handle).unwrap();
-    let state = run(serial.into_inner()).unwrap();
-    assert_eq!(state, [thread::current().id()]);
+    let serial = SerialExecutor::builder().drain_on(pool.clone()).build(0);
+    let error = join(serial.post(|state| *state += 1)).unwrap_err();
+    assert!(error.is_cancelled());
     assert_eq!(pool.metrics().rejected, 1);
+    join(serial.submit(|state| *state += 2)).unwrap();
+    assert_eq!(run(serial.into_inner()).unwrap(), 2);
 }
 
 #[test]
