@@ -38,7 +38,8 @@ struct Args {
     /// The directory [default: the sources that cargo has unpacked, or the current directory]
     dir: Option<PathBuf>,
 
-    /// Print `path:line` for the lines that hold any of these words, in files that hold them all
+    /// Print `path:line` for each line that holds any of these words (in one argument), in the files
+    /// that hold them all
     #[arg(long, value_name = "WORDS")]
     query: Option<Query>,
 }

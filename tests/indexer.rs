@@ -3,6 +3,9 @@
 //! It is compared, as a whole, with an index that is built in the plainest way, and in samples with
 //! `grep`.
 
+// Some names of files are not possible elsewhere.
+#![cfg(unix)]
+
 #[path = "../examples/indexer/mod.rs"]
 mod indexer;
 #[path = "../examples/indexer/reference.rs"]

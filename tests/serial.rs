@@ -202,14 +202,15 @@ fn without_a_runtime_the_submitters_run_everything() {
 fn a_caller_runs_no_more_jobs_of_others_than_the_limit() {
     let runtime = multi_thread(1, "drain");
     for limit in [0, 1, 16] {
-        let executor = SerialExecutor::builder()
-            .capture_jobs(limit)
-            .capture_time(PATIENCE)
-            .drain_on(runtime.handle().clone())
-            .build(());
-        assert_eq!(captured_by(&executor, 0), 1 + limit);
-        // Also by one whose jobs were left to the outermost of many.
-        assert_eq!(captured_by(&executor, 20), 1 + limit);
+        // At some depth, its job is left to the outermost one.
+        for depth in 0..20 {
+            let executor = SerialExecutor::builder()
+                .capture_jobs(limit)
+                .capture_time(PATIENCE)
+                .drain_on(runtime.handle().clone())
+                .build(());
+            assert_eq!(captured_by(executor, depth), 1 + limit);
+        }
     }
 }
 
@@ -217,13 +218,13 @@ fn a_caller_runs_no_more_jobs_of_others_than_the_limit() {
 fn a_caller_runs_jobs_of_others_for_no_longer_than_the_limit() {
     let runtime = multi_thread(1, "drain");
     for micros in [0, 1_000] {
-        let executor = SerialExecutor::builder()
-            .capture_jobs(usize::MAX)
-            .capture_time(Duration::from_micros(micros))
-            .drain_on(runtime.handle().clone())
-            .build(());
-        for depth in [0, 20] {
-            let jobs = captured_by(&executor, depth);
+        for depth in 0..20 {
+            let executor = SerialExecutor::builder()
+                .capture_jobs(usize::MAX)
+                .capture_time(Duration::from_micros(micros))
+                .drain_on(runtime.handle().clone())
+                .build(());
+            let jobs = captured_by(executor, depth);
             assert!(jobs > 1, "it runs some");
             assert!(micros > 0 || jobs <= 1 + 4, "{jobs} jobs in no time");
         }
@@ -231,12 +232,12 @@ fn a_caller_runs_jobs_of_others_for_no_longer_than_the_limit() {
 }
 
 /// How many jobs run on a caller whose job is the first of an endless row, before it returns. It
-/// submits from within jobs of other executors, as many as `depth`.
-fn captured_by(executor: &SerialExecutor<()>, depth: usize) -> usize {
+/// submits from within jobs of other executors, of as many as `depth`.
+fn captured_by(executor: SerialExecutor<()>, depth: usize) -> usize {
     let endless = Arc::new(Endless::new());
     let (returned, has_returned) = channel();
     let caller = thread::spawn({
-        let (executor, endless) = (executor.clone(), Arc::clone(&endless));
+        let endless = Arc::clone(&endless);
         move || {
             let on_caller = Arc::new(AtomicUsize::new(0));
             let (caller, counter) = (thread::current().id(), Arc::clone(&on_caller));

@@ -23,7 +23,7 @@ use crate::areas::Area;
 use crate::measure::{Rules, Spin};
 use crate::preload::Allocator;
 use crate::report::Row;
-use crate::runner::Plan;
+use crate::runner::{Plan, Selected};
 
 #[global_allocator]
 static GLOBAL: alloc::Counting = alloc::Counting;
@@ -135,27 +135,33 @@ fn run_area(cli: &Cli, plan: &mut Plan, area: &Area) -> Result<Vec<Row>, String>
     let prepared = area.prepare.map(|prepare| prepare(&plan.rules)).transpose();
     let prepared = prepared.map_err(|error| format!("cannot prepare {}: {error}", area.name))?;
     plan.rules.dir = prepared.as_ref().map(|dir| dir.path().to_owned());
-    let children = selected
-        .iter()
-        .map(|(workload, peers)| plan.children(workload, peers.len()));
-    let bar = bar(children.sum());
-    let mut rows = Vec::new();
-    for (workload, peers) in &selected {
-        let measured = plan.run(area, workload, peers, &bar);
-        bar.suspend(|| {
-            if cli.json {
-                lines(&measured)
-            } else {
-                say(&report::table(&measured))
-            }
-        });
-        rows.extend(measured);
-    }
-    bar.finish_and_clear();
+    let rows = run_selected(cli, plan, area, &selected);
     if !cli.json {
         lines(&rows);
     }
     Ok(rows)
+}
+
+/// Runs workloads, and shows each when it is measured.
+fn run_selected(cli: &Cli, plan: &Plan, area: &Area, selected: &[Selected]) -> Vec<Row> {
+    let children = |(workload, peers): &Selected| plan.children(workload, peers.len());
+    let bar = bar(selected.iter().map(children).sum());
+    let mut rows = Vec::new();
+    for (workload, peers) in selected {
+        let measured = plan.run(area, workload, peers, &bar);
+        bar.suspend(|| show(cli, &measured));
+        rows.extend(measured);
+    }
+    bar.finish_and_clear();
+    rows
+}
+
+fn show(cli: &Cli, rows: &[Row]) {
+    if cli.json {
+        lines(rows);
+    } else {
+        say(&report::table(rows));
+    }
 }
 
 /// Says what is measured, and with which configuration of ours.

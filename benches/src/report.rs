@@ -293,31 +293,18 @@ mod tests {
     #[test]
     fn noisy_repetitions_count_only_if_there_is_no_majority_of_quiet_ones() {
         let mut row = row();
-        let noisy = |value| Sample {
-            foreign_cores: 1.0,
-            ..sample(value)
+        let mut median_with = |sample| {
+            row.add(sample);
+            let figures = row.figures.as_ref().expect("there is a sample");
+            (figures.median, figures.left_out)
         };
-        row.add(noisy(9.0));
-        assert_eq!(
-            row.figures
-                .as_ref()
-                .map(|figures| (figures.median, figures.left_out)),
-            Some((9.0, 0))
-        );
-        row.add(sample(1.0));
-        assert_eq!(
-            row.figures
-                .as_ref()
-                .map(|figures| (figures.median, figures.left_out)),
-            Some((5.0, 0))
-        );
-        row.add(sample(2.0));
-        assert_eq!(
-            row.figures
-                .as_ref()
-                .map(|figures| (figures.median, figures.left_out)),
-            Some((1.5, 1))
-        );
+        let noisy = Sample {
+            foreign_cores: 1.0,
+            ..sample(9.0)
+        };
+        assert_eq!(median_with(noisy), (9.0, 0));
+        assert_eq!(median_with(sample(1.0)), (5.0, 0));
+        assert_eq!(median_with(sample(2.0)), (1.5, 1));
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub(crate) struct Plan {
     pub(crate) allocator: Option<(Allocator, PathBuf)>,
 }
 
+/// A workload, and the indices of those of its peers that are to run.
+pub(crate) type Selected = (Workload, Vec<usize>);
+
 /// What a child is told, as JSON in its argument.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
@@ -40,8 +43,8 @@ pub(crate) struct Order {
 }
 
 impl Plan {
-    /// What the filter leaves of an area: workloads with the indices of their peers.
-    pub(crate) fn select(&self, area: &Area) -> Vec<(Workload, Vec<usize>)> {
+    /// What the filter leaves of an area.
+    pub(crate) fn select(&self, area: &Area) -> Vec<Selected> {
         let chosen = |workload: &Workload, peer: usize| {
             let path = format!(
                 "{}/{}/{}",
@@ -58,7 +61,7 @@ impl Plan {
             (workload, peers)
         });
         workloads
-            .filter(|(_, peers): &(_, Vec<usize>)| !peers.is_empty())
+            .filter(|(_, peers): &Selected| !peers.is_empty())
             .collect()
     }
 
@@ -84,17 +87,17 @@ impl Plan {
         peers: &[usize],
         bar: &ProgressBar,
     ) -> Vec<Row> {
-        let rows = peers
-            .iter()
-            .map(|&peer| Row::new(area, workload, &workload.peers[peer], self.allocator_name()));
-        let mut rows: Vec<Row> = rows.collect();
-        for turn in 0..self.timed(workload) {
-            for at in 0..rows.len() {
-                // Each turn begins with another peer.
-                let row = (at + turn) % rows.len();
-                self.run_one(&mut rows[row], &self.rules, bar);
-            }
+        let row =
+            |&peer: &usize| Row::new(area, workload, &workload.peers[peer], self.allocator_name());
+        let mut rows: Vec<Row> = peers.iter().map(row).collect();
+        for _ in 0..self.timed(workload) {
+            rows.iter_mut()
+                .for_each(|row| self.run_one(row, &self.rules, bar));
+            // The next turn begins with another peer.
+            rows.rotate_left(1);
         }
+        // The first is the first again.
+        rows.rotate_right(self.timed(workload) % peers.len());
         let counting = Rules {
             count_allocs: true,
             ..self.rules.clone()
@@ -148,26 +151,23 @@ pub(crate) fn obey(order: &str) -> Result<(), String> {
     if let Some(allocator) = order.allocator {
         allocator.check_loaded()?;
     }
-    let area = areas::ALL
-        .iter()
-        .find(|area| area.name == order.area)
-        .ok_or("no such area")?;
-    let workloads = (area.workloads)();
-    let workload = workloads
-        .iter()
-        .find(|workload| workload.name == order.workload)
-        .ok_or("no such workload")?;
-    let peer = workload
-        .peers
-        .iter()
-        .find(|peer| peer.name == order.peer)
-        .ok_or("no such peer")?;
-    let sample = (peer.run)(&order.rules);
-    println!(
-        "{}",
-        serde_json::to_string(&sample).map_err(|error| error.to_string())?
-    );
+    let sample = order.run().ok_or("an order for what there is not")?;
+    let sample = serde_json::to_string(&sample).map_err(|error| error.to_string())?;
+    println!("{sample}");
     Ok(())
+}
+
+impl Order {
+    /// The result, if there is what it is about.
+    fn run(&self) -> Option<Sample> {
+        let area = areas::ALL.iter().find(|area| area.name == self.area)?;
+        let workloads = (area.workloads)();
+        let workload = workloads
+            .iter()
+            .find(|workload| workload.name == self.workload)?;
+        let peer = workload.peers.iter().find(|peer| peer.name == self.peer)?;
+        Some((peer.run)(&self.rules))
+    }
 }
 
 fn run_child(order: &Order, library: Option<&Path>) -> Result<Sample, String> {

@@ -77,6 +77,8 @@ impl Feeder {
         }))
     }
 
+    /// Has a directory opened once more after a while, or skips it; without the root there is nothing
+    /// to index.
     async fn refused(
         &self,
         walk: &mut Walk,

@@ -120,7 +120,8 @@ pub(crate) async fn build(
     })
 }
 
-/// As many threads as may compute at once, and a queue that is just long enough to keep them busy.
+/// A pool whose queue has room for all that the stream lets run: a file that is submitted waits for a
+/// thread, and for nothing before that.
 fn reading_pool(options: &Options) -> io::Result<BlockingPool> {
     BlockingPool::builder()
         .name("indexer")

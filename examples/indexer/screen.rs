@@ -1,6 +1,7 @@
 //! [`Screen`]: what is seen on standard error while an index is built; and [`Report`]: what then.
 
 use std::fmt;
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -53,7 +54,8 @@ impl Screen {
 
     /// Writes a line above the bar.
     pub(crate) fn say(&self, line: impl fmt::Display) {
-        self.bar.suspend(|| eprintln!("{line}"));
+        // If nobody reads it any more, the index is built all the same.
+        self.bar.suspend(|| writeln!(io::stderr(), "{line}").ok());
     }
 
     /// Takes the bar away. Returns how long it was there.

@@ -137,7 +137,8 @@ pub(crate) fn is_transient(error: &io::Error) -> bool {
         .is_some_and(|code| TOO_MANY_FILES.contains(&code))
 }
 
-/// Too many open files, in the process or in the system: no [`ErrorKind`] says so.
+/// Too many open files, in the process (`EMFILE`) or in the system (`ENFILE`): no [`ErrorKind`] says
+/// so.
 #[cfg(unix)]
 const TOO_MANY_FILES: &[i32] = &[24, 23];
 #[cfg(windows)]

@@ -1,6 +1,8 @@
 //! Files to index: a copy of this repository's, and made-up ones with what those do not have.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -11,6 +13,8 @@ pub(crate) struct Corpus {
     dir: TempDir,
     /// Files that are no text, or that nobody can read.
     pub(crate) skipped: Vec<PathBuf>,
+    /// What is no regular file, and no link.
+    pub(crate) special: Vec<PathBuf>,
 }
 
 impl Corpus {
@@ -36,7 +40,6 @@ impl Corpus {
             corpus.skipped.push(corpus.path().join(path));
         }
         corpus.write("long.txt", long_text().as_bytes());
-        #[cfg(unix)]
         corpus.add_what_unix_has();
         corpus
     }
@@ -46,6 +49,7 @@ impl Corpus {
         Self {
             dir: tempfile::tempdir().expect("a temporary directory"),
             skipped: Vec::new(),
+            special: Vec::new(),
         }
     }
 
@@ -61,10 +65,7 @@ impl Corpus {
         fs::write(path, content).expect("a file");
     }
 
-    #[cfg(unix)]
     fn add_what_unix_has(&mut self) {
-        use std::os::unix::fs::{PermissionsExt, symlink};
-
         symlink("plain.txt", self.path().join("link.txt")).expect("a link to a file");
         symlink("..", self.path().join("sub/up")).expect("a link to a directory");
         symlink("nowhere", self.path().join("dangling")).expect("a link to nothing");
@@ -76,6 +77,14 @@ impl Corpus {
         if fs::read(&secret).is_err() {
             self.skipped.push(secret);
         }
+
+        // Who opens them waits, perhaps for ever, or gets an error.
+        let [pipe, socket] = ["pipe", "sub/socket"].map(|name| self.path().join(name));
+        let made = Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.expect("a program that makes pipes").success());
+        UnixListener::bind(&socket).expect("a socket");
+        self.special = vec![pipe, socket];
+
         #[cfg(target_os = "linux")]
         self.add_what_linux_has();
     }

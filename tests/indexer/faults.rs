@@ -5,7 +5,7 @@ use std::fs::ReadDir;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::corpus::Corpus;
@@ -69,9 +69,7 @@ fn transient(n: u32) -> io::Error {
     match n {
         0 => ErrorKind::Interrupted.into(),
         1 => ErrorKind::WouldBlock.into(),
-        #[cfg(unix)]
         2 => io::Error::from_raw_os_error(24),
-        #[cfg(unix)]
         3 => io::Error::from_raw_os_error(23),
         _ => ErrorKind::ResourceBusy.into(),
     }
@@ -106,32 +104,57 @@ async fn files_and_directories_that_are_busy_are_tried_again() {
     assert_eq!(attempts.of(&reference.files[0]), 5);
 }
 
-/// The file can be read once all others have been. If its backoff kept the only thread, they never
-/// would be.
+/// The first file can be read when all others have been. If its backoff kept the pool's only thread,
+/// they never would be.
 #[tokio::test]
-async fn no_thread_sleeps_between_two_attempts() {
+async fn no_thread_of_the_pool_sleeps_between_two_attempts() {
     let corpus = Corpus::empty();
     for n in 0..50 {
         corpus.write(format!("{n}"), b"word");
     }
-    let attempts = Attempts::default();
-    let busy = corpus.path().join("17");
-    let read = Arc::new(AtomicU64::new(0));
-    let counted = (attempts.clone(), busy.clone(), Arc::clone(&read));
+    let (first, read) = (OnceLock::new(), AtomicU64::new(0));
     let mut options = rigged(move |path| {
-        let (attempts, busy, read) = &counted;
-        attempts.count(path);
-        if path == busy && read.load(Ordering::SeqCst) < 49 {
+        let is_first = !path.is_dir() && first.get_or_init(|| path.to_owned()) == path;
+        if is_first && read.load(Ordering::SeqCst) < 49 {
             return Err(ErrorKind::WouldBlock.into());
         }
         read.fetch_add(u64::from(!path.is_dir()), Ordering::SeqCst);
         Ok(())
     });
     options.threads = 1;
-    options.backoff.attempts = u32::MAX;
+    // More than a minute in all.
+    options.backoff.attempts = 17;
     let outcome = build(&corpus, &options).await;
     assert_eq!(outcome.summary.counts.files, 50);
-    assert!(attempts.of(&busy) > 1);
+}
+
+/// The file can be read when another task has had some turns since the first attempt. If the backoff
+/// kept the runtime's only thread, that would have none before the second, which is the last.
+#[tokio::test]
+async fn no_thread_of_the_runtime_sleeps_between_two_attempts() {
+    let corpus = Corpus::empty();
+    corpus.write("busy", b"word");
+    let turns = Arc::new(AtomicU64::new(0));
+    let (counted, first) = (Arc::clone(&turns), OnceLock::new());
+    let mut options = rigged(move |path| {
+        let turns = counted.load(Ordering::SeqCst);
+        match path.is_dir() || turns >= *first.get_or_init(|| turns) + 3 {
+            true => Ok(()),
+            false => Err(ErrorKind::WouldBlock.into()),
+        }
+    });
+    options.backoff = Backoff {
+        attempts: 2,
+        first: Duration::from_millis(500),
+    };
+    let other = tokio::spawn(async move {
+        loop {
+            turns.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    assert_eq!(build(&corpus, &options).await.summary.counts.files, 1);
+    other.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,7 +31,7 @@ fn the_rest_goes_to_standard_error() {
         "{output:?}"
     );
     let errors = String::from_utf8_lossy(&output.stderr);
-    for path in &corpus.skipped {
+    for path in corpus.skipped.iter().chain(&corpus.special) {
         let line = format!("skipped {}: ", path.display());
         assert!(errors.contains(&line), "{line}");
     }
@@ -95,7 +95,6 @@ fn a_bad_directory_or_query_is_an_error() {
 /// The program cannot end before the test has read what it says of thousands of files: a pipe holds
 /// a fraction of that. So the signal comes while files are read; only its handling may come late,
 /// and then the program is run once more.
-#[cfg(unix)]
 #[test]
 fn ctrl_c_finishes_what_is_in_flight_and_answers() {
     let corpus = Corpus::empty();
@@ -117,7 +116,6 @@ fn ctrl_c_finishes_what_is_in_flight_and_answers() {
 }
 
 /// Runs the program, and presses Ctrl-C once it has skipped a file.
-#[cfg(unix)]
 fn interrupt(dir: &Path) -> (Option<i32>, String, String) {
     let mut child = program()
         .arg(dir)

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 
 use self::peers::{Pool, all};
 use super::{Area, Unit, Workload, on_worker, two_workers};
-use crate::measure::{Rules, Sample, Section, threads};
+use crate::measure::{Rules, Sample, Section, note_threads, threads};
 
 /// Closures that a submitting task has in flight before it awaits them.
 const WINDOW: u64 = 1_000;
@@ -27,53 +27,32 @@ pub(super) const AREA: Area = Area {
 };
 
 fn workloads() -> Vec<Workload> {
-    let per_task = Unit::NS_PER_TASK;
     vec![
-        Workload::new(
-            "throughput-1-max4",
-            per_task,
-            all(Throughput {
-                submitters: 1,
-                max: 4,
-            }),
-        ),
-        Workload::new(
-            "throughput-4-max4",
-            per_task,
-            all(Throughput {
-                submitters: 4,
-                max: 4,
-            }),
-        ),
-        Workload::new(
-            "throughput-1-max64",
-            per_task,
-            all(Throughput {
-                submitters: 1,
-                max: 64,
-            }),
-        ),
-        Workload::new(
-            "throughput-4-max64",
-            per_task,
-            all(Throughput {
-                submitters: 4,
-                max: 64,
-            }),
-        ),
-        Workload::new("round-trip-max4", per_task, all(RoundTrip { max: 4 })),
-        Workload::new("round-trip-max64", per_task, all(RoundTrip { max: 64 })),
+        throughput("throughput-1-max4", 1, 4),
+        throughput("throughput-4-max4", 4, 4),
+        throughput("throughput-1-max64", 1, 64),
+        throughput("throughput-4-max64", 4, 64),
+        round_trip("round-trip-max4", 4),
+        round_trip("round-trip-max64", 64),
         Workload::new("burst-cold", Unit::MS, all(BurstCold)).processes(10),
-        Workload::new("burst-warm-p50", Unit::US, all(BurstWarm { quantile: 0.5 })),
-        Workload::new(
-            "burst-warm-p99",
-            Unit::US,
-            all(BurstWarm { quantile: 0.99 }),
-        ),
+        burst_warm("burst-warm-p50", 0.5),
+        burst_warm("burst-warm-p99", 0.99),
         Workload::absolute("threads-after-burst", Unit::THREADS, threads_after_burst),
         Workload::absolute("idle-cpu", Unit::CPU_US_PER_S, idle_cpu),
         Workload::absolute("idle-switches", Unit::SWITCHES_PER_S, idle_switches),
     ]
+}
+
+fn throughput(name: &'static str, submitters: u64, max: usize) -> Workload {
+    Workload::new(name, Unit::NS_PER_TASK, all(Throughput { submitters, max }))
+}
+
+fn round_trip(name: &'static str, max: usize) -> Workload {
+    Workload::new(name, Unit::NS_PER_TASK, all(RoundTrip { max }))
+}
+
+fn burst_warm(name: &'static str, quantile: f64) -> Workload {
+    Workload::new(name, Unit::US, all(BurstWarm { quantile }))
 }
 
 /// Something to do with a pool.
@@ -207,27 +186,27 @@ fn threads_after_burst(rules: &Rules) -> Sample {
     let keep_alive = Duration::from_millis(if rules.quick { 100 } else { 300 });
     let runtime = two_workers().build().expect("a runtime can be built");
     let before = threads();
-    let pool = {
-        let _context = runtime.enter();
-        BlockingPool::builder()
-            .max_threads(64)
-            .keep_alive(keep_alive)
-            .build()
-            .expect("a pool can be built")
-    };
+    let mut builder = BlockingPool::builder();
+    builder
+        .max_threads(64)
+        .keep_alive(keep_alive)
+        .runtime(runtime.handle().clone());
+    let pool = peers::Throng(builder.build().expect("a pool can be built"));
     let section = Section::begin();
-    runtime.block_on(async {
-        burst(peers::Throng(pool.clone()), 64, Duration::from_millis(20)).await;
-        let trickle = Duration::from_millis(20);
-        for _ in 0..(2 * keep_alive).as_millis() / trickle.as_millis() {
-            pool.spawn_blocking(|| ())
-                .await
-                .expect("a closure that does nothing ends well");
-            tokio::time::sleep(trickle).await;
-        }
-    });
+    on_worker(&runtime, burst(pool.clone(), 64, Duration::from_millis(20)));
+    note_threads();
+    on_worker(&runtime, trickle(pool.clone(), 2 * keep_alive));
     let left = threads().saturating_sub(before);
+    drop(pool);
     section.end().absolute(left as f64)
+}
+
+async fn trickle<P: Pool>(pool: P, length: Duration) {
+    let pause = Duration::from_millis(20);
+    for _ in 0..length.as_millis() / pause.as_millis() {
+        pool.run(|| ()).await;
+        tokio::time::sleep(pause).await;
+    }
 }
 
 /// CPU time that a pool takes while it has nothing to do but keep the threads of a burst.

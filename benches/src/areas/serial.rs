@@ -25,64 +25,33 @@ pub(super) const AREA: Area = Area {
 };
 
 fn workloads() -> Vec<Workload> {
-    let per_task = Unit::NS_PER_TASK;
     vec![
-        Workload::new("uncontended", per_task, all(Contend { tasks: 1, ns: 0 })),
-        Workload::new("t2-20ns", per_task, all(Contend { tasks: 2, ns: 20 })),
-        Workload::new("t4-20ns", per_task, all(Contend { tasks: 4, ns: 20 })),
-        Workload::new("t16-20ns", per_task, all(Contend { tasks: 16, ns: 20 })),
-        Workload::new("t64-20ns", per_task, all(Contend { tasks: 64, ns: 20 })),
-        Workload::new(
-            "t2-1us",
-            per_task,
-            all(Contend {
-                tasks: 2,
-                ns: 1_000,
-            }),
-        ),
-        Workload::new(
-            "t4-1us",
-            per_task,
-            all(Contend {
-                tasks: 4,
-                ns: 1_000,
-            }),
-        ),
-        Workload::new(
-            "t16-1us",
-            per_task,
-            all(Contend {
-                tasks: 16,
-                ns: 1_000,
-            }),
-        ),
-        Workload::new(
-            "t64-1us",
-            per_task,
-            all(Contend {
-                tasks: 64,
-                ns: 1_000,
-            }),
-        ),
-        Workload::new("t16-20ns-p99", Unit::US, all(Latency { tasks: 16, ns: 20 })),
-        Workload::new(
-            "t16-1us-p99",
-            Unit::US,
-            all(Latency {
-                tasks: 16,
-                ns: 1_000,
-            }),
-        ),
-        Workload::new(
-            "t64-1us-fairness",
-            Unit::PERCENT,
-            all(Fairness {
-                tasks: 64,
-                ns: 1_000,
-            }),
-        ),
-        Workload::new("post-t16", per_task, all(Post { tasks: 16 })),
+        contend("uncontended", 1, 0),
+        contend("t2-20ns", 2, 20),
+        contend("t4-20ns", 4, 20),
+        contend("t16-20ns", 16, 20),
+        contend("t64-20ns", 64, 20),
+        contend("t2-1us", 2, 1_000),
+        contend("t4-1us", 4, 1_000),
+        contend("t16-1us", 16, 1_000),
+        contend("t64-1us", 64, 1_000),
+        latency("t16-20ns-p99", 16, 20),
+        latency("t16-1us-p99", 16, 1_000),
+        fairness("t64-1us-fairness", 64, 1_000),
+        Workload::new("post-t16", Unit::NS_PER_TASK, all(Post { tasks: 16 })),
     ]
+}
+
+fn contend(name: &'static str, tasks: u64, ns: u64) -> Workload {
+    Workload::new(name, Unit::NS_PER_TASK, all(Contend { tasks, ns }))
+}
+
+fn latency(name: &'static str, tasks: u64, ns: u64) -> Workload {
+    Workload::new(name, Unit::US, all(Latency { tasks, ns }))
+}
+
+fn fairness(name: &'static str, tasks: u64, ns: u64) -> Workload {
+    Workload::new(name, Unit::PERCENT, all(Fairness { tasks, ns }))
 }
 
 /// Something to do with a guarded state.
