@@ -115,8 +115,8 @@ impl State {
     /// | `CLAIMED DETACHED` | `+ COMPLETE` | `discard` |
     #[inline]
     pub(super) fn complete(&self) -> Completion {
-        // Ordering: Release publishes the outcome to the Acquire of `is_complete`, `set_waker`,
-        // `unset_waker` and `detach`; Acquire pairs with the Release of `set_waker`, which publishes
+        // Ordering: Release publishes the outcome to the Acquire of `is_complete`, without which nobody
+        // reads it, and of `detach`; Acquire pairs with the Release of `set_waker`, which publishes
         // the waker.
         let before = self.0.fetch_or(COMPLETE, Ordering::AcqRel);
         debug_assert!(before & (CLAIMED | COMPLETE) == CLAIMED);
@@ -150,8 +150,6 @@ impl State {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
             if word & COMPLETE != 0 {
-                // Ordering: Acquire pairs with the Release of `complete`: the outcome may be read.
-                fence(Ordering::Acquire);
                 return false;
             }
             // Ordering: Release publishes the waker to the Acquire of `complete`.
@@ -174,10 +172,9 @@ impl State {
     /// | `WAKER` | - | `true` |
     /// | `WAKER COMPLETE` | `COMPLETE` | `false` |
     pub(super) fn unset_waker(&self) -> bool {
-        // Ordering: Acquire pairs with the Release of `complete`: the outcome may be read. Nothing is
-        // released: who completes now finds no waker, and leaves its place alone.
-        let before = self.0.fetch_and(!WAKER, Ordering::Acquire);
-        before & COMPLETE == 0
+        // Relaxed is enough: the handle takes back what it has written itself, and who completes after
+        // this finds no waker, and leaves its place alone.
+        self.0.fetch_and(!WAKER, Ordering::Relaxed) & COMPLETE == 0
     }
 
     /// The handle goes; `true`: the job is complete, and its outcome the handle's, to drop.
