@@ -5,6 +5,8 @@
 //! a future that nobody polls. A wake-up is, until that future is dropped, which passes it on, or
 //! until somebody else leaves and wakes the next: do not keep a future that waits without polling it.
 
+use std::pin::pin;
+
 use crate::sync::{AtomicUsize, Notify, Ordering};
 use crate::unwind::contain;
 
@@ -86,7 +88,9 @@ impl Room {
         }
         let _waiting = Waiting::new(self);
         loop {
-            let notified = self.notify.notified();
+            let mut notified = pin!(self.notify.notified());
+            // In the line before the look: of two wake-ups that find nobody in it, one is lost.
+            notified.as_mut().enable();
             // Counted as waiting, look again, by a read-modify-write that changes nothing. Who leaves
             // changes the same word, before or after. Before: we see the place. After: it sees that
             // we wait.

@@ -8,7 +8,7 @@
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 mod imp {
     pub(crate) use atomic_waker::AtomicWaker;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
     pub(crate) use tokio::sync::Notify;
 
@@ -28,7 +28,7 @@ mod imp {
 
 #[cfg(all(test, throng_loom))]
 mod imp {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
 
     pub(crate) mod thread {
@@ -46,7 +46,7 @@ mod imp {
 #[cfg(all(test, throng_shuttle, not(throng_loom)))]
 mod imp {
     pub(crate) use atomic_waker::AtomicWaker;
-    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     pub(crate) use shuttle::sync::{Arc, Mutex, MutexGuard};
     pub(crate) use tokio::sync::Notify;
 
@@ -123,6 +123,8 @@ impl Notify {
     }
 
     fn step(&self) -> &tokio::sync::Notify {
+        // Ordering: AcqRel, each operation on a `Notify` with the next, as Tokio's are sequentially
+        // consistent.
         self.steps.fetch_add(1, Ordering::AcqRel);
         &self.inner
     }

@@ -4,7 +4,7 @@
 //! Cell    [ Header: link | vtable | state ][ destination ][ signal ][ job, later its outcome ]
 //! ```
 //!
-//! A cell is held through four kinds of reference, each of which counts in the [state](state) word:
+//! A cell is held through four kinds of reference, each of which counts in the [state] word:
 //! a [`Task`] (the runner's, it may run the job), a [`Watch`] (the handle's, it gets the outcome), an
 //! [`Abort`] (it may end the job), and a [`Done`] (a finished cell on its way to its destination).
 //! Where a finished cell goes is its [`Destination`]: to a waker that is kept in the cell

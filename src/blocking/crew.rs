@@ -127,8 +127,9 @@ impl Crew {
         let over = roster.is_over();
         drop(roster);
         while let Some(task) = queue.pop_front() {
-            task.fail(Fault::rejected(io::Error::new(why.kind(), why.to_string())));
+            // First, as at the end of a task that runs: who learns of it finds its place free.
             self.room.leave();
+            task.fail(Fault::rejected(io::Error::new(why.kind(), why.to_string())));
         }
         if over {
             self.tell_terminated();

@@ -84,3 +84,24 @@ fn loom_a_waiter_that_gives_up_passes_its_wake_up_on() {
         leaver.join().unwrap();
     });
 }
+
+/// Two places become free while two are about to wait: each is woken, or sees its place.
+#[test]
+fn loom_two_leave_while_two_are_about_to_wait() {
+    loom::model(|| {
+        let room = Arc::new(Room::new(2));
+        room.try_enter().unwrap();
+        room.try_enter().unwrap();
+        let waiters: Vec<_> = (0..2)
+            .map(|_| {
+                let room = room.clone();
+                thread::spawn(move || block_on(room.enter()))
+            })
+            .collect();
+        room.leave();
+        room.leave();
+        for waiter in waiters {
+            assert_eq!(waiter.join().unwrap(), Ok(()));
+        }
+    });
+}

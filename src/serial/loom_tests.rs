@@ -142,7 +142,8 @@ fn loom_panic_against_submit() {
             thread::spawn(move || add(&executor).blocking_join())
         };
         let panicked = executor.submit(|_| std::panic::resume_unwind(Box::new(())));
-        let error = panicked.blocking_join().map(|()| ()).unwrap_err();
+        let panicked: Result<(), _> = panicked.blocking_join();
+        let error = panicked.unwrap_err();
         assert!(error.is_panic() && executor.is_poisoned());
         if let Err(error) = other.join().unwrap() {
             assert!(error.is_poisoned());
@@ -247,9 +248,8 @@ fn loom_panic_in_try_run_against_submit() {
             thread::spawn(move || drop(add(&executor).blocking_join()))
         };
         let ran = catch_unwind(AssertUnwindSafe(|| {
-            executor
-                .try_run(|_| std::panic::resume_unwind(Box::new(())))
-                .map(|()| ())
+            let ran: Result<(), _> = executor.try_run(|_| std::panic::resume_unwind(Box::new(())));
+            ran.is_ok()
         }));
         assert_eq!(ran.is_err(), executor.is_poisoned());
         other.join().unwrap();
@@ -262,13 +262,8 @@ fn loom_into_inner_against_clear_poison() {
     loom::model(|| {
         let executor = SerialExecutor::new(());
         let panicked = executor.submit(|()| std::panic::resume_unwind(Box::new(())));
-        assert!(
-            panicked
-                .blocking_join()
-                .map(|()| ())
-                .unwrap_err()
-                .is_panic()
-        );
+        let panicked: Result<(), _> = panicked.blocking_join();
+        assert!(panicked.unwrap_err().is_panic());
         let other = {
             let executor = executor.clone();
             thread::spawn(move || executor.clear_poison())

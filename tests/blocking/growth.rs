@@ -264,6 +264,23 @@ fn with_a_capacity_of_0_a_task_is_accepted_only_for_a_free_thread() {
     assert_eq!((metrics.threads, metrics.rejected), (2, 50));
 }
 
+/// It takes up its place until a thread comes across it.
+#[test]
+fn an_aborted_task_gives_its_place_back() {
+    let pool = BlockingPool::builder()
+        .max_threads(1)
+        .queue_capacity(1)
+        .build()
+        .unwrap();
+    for _ in 0..50 {
+        let busy = Busy::keep(&pool, 1);
+        pool.try_spawn_blocking(|| ()).unwrap().abort();
+        assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
+        busy.release();
+        rest(&pool);
+    }
+}
+
 /// Who knows how a task ended finds its place free.
 #[test]
 fn a_task_that_has_ended_takes_up_no_place() {

@@ -58,10 +58,13 @@ fn idle_threads_leave_also_under_a_trickle_of_tasks() {
     rest(&pool);
     let mut served_by = HashSet::new();
     let end = Instant::now() + PATIENCE;
+    let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
     let mut left = None;
     // And for another keep-alive, to see that it stays so.
     while left.is_none_or(|left: Instant| left.elapsed() < keep_alive) {
         served_by.insert(output(pool.spawn_blocking(|| thread::current().id())));
+        longest = longest.max(last.elapsed());
+        last = Instant::now();
         thread::sleep(BETWEEN);
         let threads = rest(&pool).threads;
         if left.is_some() {
@@ -71,7 +74,8 @@ fn idle_threads_leave_also_under_a_trickle_of_tasks() {
         }
         assert!(Instant::now() < end, "{threads} threads are still there");
     }
-    assert_eq!(served_by.len(), 1, "the warm thread serves all");
+    // The warm thread serves all, unless the machine is so slow that it had to leave.
+    assert!(served_by.len() == 1 || longest > keep_alive / 2);
 }
 
 #[test]
@@ -147,9 +151,30 @@ fn no_task_is_stranded_by_one_of_several_that_leave_at_once() {
     settle(&pool, |metrics| metrics.threads == 0);
 }
 
+/// Two idle threads, one of which is woken, while the keep-alive of both may pass: the other has been
+/// counted on, and may not leave while a task is queued.
+#[test]
+fn a_thread_that_is_counted_on_does_not_leave() {
+    let pool = BlockingPool::builder()
+        .max_threads(2)
+        .keep_alive(Duration::from_micros(150))
+        .build()
+        .unwrap();
+    let mut numbers = Numbers::new(1);
+    for _ in hunt(1.0) {
+        let (second_runs, first_waits) = mpsc::channel();
+        let first = pool.spawn_blocking(move || first_waits.recv());
+        let second = pool.spawn_blocking(move || second_runs.send(()));
+        output(second).unwrap();
+        output(first).unwrap();
+        jitter(&mut numbers, 300);
+    }
+}
+
 #[test]
 fn tasks_may_park_and_unpark_their_thread() {
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+    let mut served_by = HashSet::new();
     for n in 0..200 {
         // A token that the task leaves behind.
         let worker = output(pool.spawn_blocking(|| {
@@ -164,10 +189,11 @@ fn tasks_may_park_and_unpark_their_thread() {
             worker.unpark();
             thread::yield_now();
         }
+        served_by.insert(worker.id());
         assert_eq!(output(pool.spawn_blocking(move || n)), n);
     }
     let metrics = rest(&pool);
-    assert_eq!((metrics.threads, metrics.largest), (1, 1));
+    assert_eq!((metrics.threads, served_by.len()), (1, 1));
     assert_eq!(metrics.completed, 400);
 }
 
@@ -212,14 +238,15 @@ mod switches {
 
     #[test]
     fn idle_threads_use_no_processor_time() {
-        let pool = BlockingPool::builder()
-            .name("quiet")
-            .core_threads(2)
-            .max_threads(4)
-            .build()
-            .unwrap();
-        Busy::keep(&pool, 4).release();
-        rest(&pool);
+        // Those that wait for their keep-alive to pass, and those that wait for ever.
+        let pools = [0, 2].map(|core_threads| {
+            let mut builder = BlockingPool::builder();
+            builder.name("quiet").core_threads(core_threads);
+            let pool = builder.build().unwrap();
+            Busy::keep(&pool, 2).release();
+            rest(&pool);
+            pool
+        });
         let threads = threads_called("quiet-");
         assert_eq!(threads.len(), 4);
         // More than once, since a thread that was just counted as idle is not asleep yet.
@@ -228,5 +255,6 @@ mod switches {
             thread::sleep(Duration::from_millis(300));
             switches(&threads) == before
         });
+        drop(pools);
     }
 }

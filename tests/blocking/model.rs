@@ -13,7 +13,7 @@ use throng::blocking::Permit;
 use throng::{BlockingPool, JoinError, JoinHandle, TrySpawnError};
 
 use crate::pools::{run, settle};
-use crate::support::{PATIENCE, join};
+use crate::support::{PATIENCE, join, rounds};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -47,21 +47,20 @@ enum Ended {
 fn step() -> impl Strategy<Value = Step> {
     let index = any::<prop::sample::Index>;
     prop_oneof![
-        8 => Just(Step::Submit),
-        2 => Just(Step::Reserve),
-        2 => Just(Step::SubmitReserved),
-        1 => Just(Step::GiveBack),
-        3 => index().prop_map(Step::Abort),
-        4 => index().prop_map(|index| Step::End(index, Ending::Return)),
-        1 => index().prop_map(|index| Step::End(index, Ending::Panic)),
+        24 => Just(Step::Submit),
+        6 => Just(Step::Reserve),
+        6 => Just(Step::SubmitReserved),
+        3 => Just(Step::GiveBack),
+        9 => index().prop_map(Step::Abort),
+        12 => index().prop_map(|index| Step::End(index, Ending::Return)),
+        3 => index().prop_map(|index| Step::End(index, Ending::Panic)),
         1 => Just(Step::Shutdown),
     ]
 }
 
 fn cases() -> Config {
-    let long = std::env::var_os("THRONG_LONG").is_some();
     Config {
-        cases: if long { 2_000 } else { 200 },
+        cases: rounds(200, 2_000) as u32,
         failure_persistence: None,
         ..Config::default()
     }
@@ -74,7 +73,7 @@ proptest! {
     fn it_does_what_the_model_does(
         max_threads in 1..4_usize,
         capacity in prop::option::of(0..4_usize),
-        steps in prop::collection::vec(step(), 1..40),
+        steps in prop::collection::vec(step(), 1..50),
     ) {
         let mut builder = BlockingPool::builder();
         builder.max_threads(max_threads);

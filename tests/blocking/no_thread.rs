@@ -5,14 +5,18 @@
 use std::error::Error;
 use std::thread;
 
+use futures::FutureExt;
 use throng::{BlockingPool, JoinError, TrySpawnError};
 
 use crate::pools::{hunt, run};
 use crate::support::join;
 
-/// A pool that no system gives a thread to: its stack is as large as the address space.
-fn impossible() -> BlockingPool {
+/// A pool for so many tasks that no system gives a thread to: its stack is as large as the address
+/// space.
+fn impossible(tasks: usize) -> BlockingPool {
     BlockingPool::builder()
+        .max_threads(tasks)
+        .queue_capacity(0)
         .thread_stack_size(1 << 47)
         .build()
         .unwrap()
@@ -26,7 +30,7 @@ fn assert_refused(error: &JoinError) {
 
 #[test]
 fn without_any_thread_the_closure_is_handed_back() {
-    let pool = impossible();
+    let pool = impossible(100);
     for attempt in 1..=3 {
         let error = pool.try_spawn_blocking(|| "handed back").unwrap_err();
         assert!(matches!(error, TrySpawnError::NoThread(..)));
@@ -52,12 +56,7 @@ fn without_any_thread_the_closure_is_handed_back() {
 
 #[test]
 fn a_place_that_came_to_nothing_is_given_back() {
-    let pool = BlockingPool::builder()
-        .max_threads(1)
-        .queue_capacity(0)
-        .thread_stack_size(1 << 47)
-        .build()
-        .unwrap();
+    let pool = impossible(1);
     for _ in 0..10 {
         let error = pool.try_spawn_blocking(|| ()).unwrap_err();
         assert!(matches!(error, TrySpawnError::NoThread(..)));
@@ -67,8 +66,9 @@ fn a_place_that_came_to_nothing_is_given_back() {
 /// A task may be queued in the hope of a thread that another submitter is just being refused.
 #[test]
 fn no_task_waits_for_a_thread_that_never_comes() {
+    const TASKS: usize = 4 * 8;
     for _ in hunt(0.5) {
-        let pool = impossible();
+        let pool = impossible(TASKS);
         let handles = thread::scope(|scope| {
             let submitters =
                 [(); 4].map(|()| scope.spawn(|| [(); 8].map(|()| pool.spawn_blocking(|| ()))));
@@ -80,6 +80,13 @@ fn no_task_waits_for_a_thread_that_never_comes() {
         let metrics = pool.metrics();
         assert_eq!((metrics.threads, metrics.queued), (0, 0));
         assert!(metrics.spawn_failures > 0);
+        assert_eq!(metrics.submitted + metrics.rejected, TASKS as u64);
+        // All places are free again.
+        let permits: Vec<_> = (0..TASKS)
+            .map(|_| pool.reserve().now_or_never().expect("at once").unwrap())
+            .collect();
+        assert!(pool.reserve().now_or_never().is_none());
+        drop(permits);
         pool.shutdown();
         run(pool.terminated());
     }
@@ -124,7 +131,7 @@ mod with_one_thread {
     fn in_child() {
         let pool = BlockingPool::builder()
             .thread_stack_size(STACK)
-            .keep_alive(Duration::from_millis(50))
+            .keep_alive(Duration::from_millis(1))
             .build()
             .unwrap();
         let busy = Busy::keep(&pool, 1);

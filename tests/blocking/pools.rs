@@ -1,6 +1,5 @@
 //! Pools in the state that a test wants.
 
-use std::env;
 use std::future::Future;
 use std::sync::mpsc;
 use std::thread;
@@ -9,14 +8,12 @@ use std::time::{Duration, Instant};
 use throng::blocking::Metrics;
 use throng::{BlockingPool, JoinHandle};
 
-use crate::support::{Gate, Numbers, PATIENCE, current_thread, join, receive, within};
+use crate::support::{Gate, Numbers, PATIENCE, current_thread, join, receive, rounds, within};
 
 /// Counts for so many seconds: how long a test hunts for a race. Five times as long with
 /// `THRONG_LONG=1`.
 pub(crate) fn hunt(seconds: f64) -> impl Iterator<Item = usize> {
-    let long = env::var_os("THRONG_LONG").is_some_and(|value| value == "1");
-    let seconds = if long { 5.0 * seconds } else { seconds };
-    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    let end = Instant::now() + Duration::from_secs_f64(seconds) * rounds(1, 5) as u32;
     (0..).take_while(move |_| Instant::now() < end)
 }
 
