@@ -2,12 +2,13 @@
 
 mod support;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::{pending, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -535,7 +536,6 @@ fn a_submitter_that_gives_up_passes_its_turn_on() {
 }
 
 #[test]
-#[ignore = "`Room` stores one wake-up for any number of those who are about to wait"]
 fn two_who_wait_get_two_places_that_are_given_back_at_once() {
     // Wakers that take their time to be cloned: there is no better moment to give the places back.
     struct Slow {
@@ -652,6 +652,29 @@ fn jobs_are_submitted_while_others_are_read() {
         }
         assert_eq!((items, sum), (2 * leaves - 1, leaves));
     });
+}
+
+#[tokio::test]
+async fn one_who_cannot_be_sent_submits() {
+    let (jobs, mut done) = bounded(1, 2);
+    let local = tokio::task::LocalSet::new();
+    local.spawn_local(async move {
+        let sent = Rc::new(Cell::new(0));
+        for tag in 0..5 {
+            jobs.submit(tag, async {}).await.unwrap();
+            sent.set(sent.get() + 1);
+        }
+        assert_eq!(sent.get(), 5);
+    });
+    let read = async {
+        let mut tags = Vec::new();
+        while let Some(completed) = done.next().await {
+            tags.push(completed.tag);
+        }
+        tags
+    };
+    let tags = within(local.run_until(read)).await;
+    assert_eq!(tags, [0, 1, 2, 3, 4]);
 }
 
 #[test]

@@ -721,7 +721,7 @@ fn the_output_of_a_ready_handle_is_dropped_with_it() {
 }
 
 #[test]
-fn a_poll_with_the_same_waker_is_cheap_and_keeps_it() {
+fn polls_with_the_same_waker_keep_it_once() {
     let (mut handle, gate) = held(());
     let (wakes, waker) = Wakes::new();
     for _ in 0..10 {

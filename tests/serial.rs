@@ -93,6 +93,24 @@ fn a_busy_executor_queues_and_the_submitter_goes_on() {
 }
 
 #[test]
+fn a_job_sees_the_thread_that_runs_it() {
+    let runtime = current_thread();
+    let executor = SerialExecutor::new(());
+    let busy = occupy(&executor);
+    let in_runtime = |_: &mut ()| Handle::try_current().is_ok();
+    let queued = {
+        let _in = runtime.enter();
+        executor.submit(in_runtime)
+    };
+    busy.release();
+    assert!(!join(queued).unwrap());
+
+    assert!(!ready(executor.submit(in_runtime)).unwrap());
+    let _in = runtime.enter();
+    assert!(ready(executor.submit(in_runtime)).unwrap());
+}
+
+#[test]
 fn jobs_run_in_the_order_of_submission() {
     for limit in [0, 1, 16] {
         let runtime = multi_thread(2, "drain");
@@ -856,6 +874,60 @@ fn a_panic_in_the_drop_of_an_unwanted_panic_is_contained() {
     busy.release();
     assert_eq!(join(next).unwrap(), 0);
     assert_eq!(dropped.count(), 1);
+}
+
+#[test]
+fn a_panic_that_panics_when_it_is_dropped_is_contained() {
+    struct PanicsTwice(Drops);
+    impl Drop for PanicsTwice {
+        fn drop(&mut self) {
+            panic_any(PanicsOnDrop(self.0.value()));
+        }
+    }
+
+    let executor = SerialExecutor::new(0);
+    let dropped = Drops::new();
+    let busy = occupy(&executor);
+    let bomb = PanicsTwice(dropped.clone());
+    drop(executor.submit(move |_| bomb));
+    let next = executor.submit(|n| *n);
+    busy.release();
+    assert_eq!(join(next).unwrap(), 0);
+    assert_eq!((dropped.made(), dropped.count()), (1, 1));
+}
+
+#[test]
+fn a_panic_that_goes_on_runs_what_was_left_to_its_job() {
+    for panics in [false, true] {
+        let executor = SerialExecutor::new(());
+        let (ran, has_run) = channel();
+        let deep = move || {
+            ran.send(()).unwrap();
+            assert!(!panics, "on purpose, while the other one goes on");
+        };
+        let payload = catch_unwind(|| {
+            executor.try_run(|()| {
+                nest(20, Box::new(deep));
+                panic!("on purpose");
+            })
+        });
+        assert_eq!(message(payload.unwrap_err()), "on purpose");
+        has_run.try_recv().unwrap();
+        assert!(executor.clear_poison());
+        executor.try_run(|()| ()).unwrap();
+    }
+}
+
+#[test]
+fn a_job_that_blocks_on_the_runtime_that_runs_it_panics() {
+    let runtime = current_thread();
+    let executor = SerialExecutor::new(());
+    runtime.block_on(async {
+        let blocks = executor.submit(|()| Handle::current().block_on(async {}));
+        assert!(blocks.await.unwrap_err().is_panic());
+        assert!(executor.clear_poison());
+        executor.submit(|()| ()).await.unwrap();
+    });
 }
 
 #[test]
