@@ -113,11 +113,11 @@ fn lost() -> JoinError {
 /// One error of each kind, with what `Display` says behind its name, and what it becomes as an
 /// `io::Error`.
 fn errors() -> [(JoinError, &'static str, io::ErrorKind); 8] {
-    use io::ErrorKind::{Interrupted, Other, WouldBlock};
+    use io::ErrorKind::{Other, WouldBlock};
 
     let poisoned_text = "was not run: an earlier one panicked and left the state poisoned";
     [
-        (cancelled(), "was cancelled", Interrupted),
+        (cancelled(), "was cancelled", Other),
         (panicked("a"), "panicked with message \"a\"", Other),
         (
             panicked(String::from("b")),
@@ -131,7 +131,7 @@ fn errors() -> [(JoinError, &'static str, io::ErrorKind); 8] {
         (
             lost(),
             "was lost: its slot was dropped unfulfilled",
-            Interrupted,
+            Other,
         ),
     ]
 }

@@ -125,7 +125,6 @@ impl Error for JoinError {
 impl From<JoinError> for io::Error {
     fn from(error: JoinError) -> Self {
         let kind = match error.fault.kind() {
-            Kind::Cancelled | Kind::Lost => io::ErrorKind::Interrupted,
             Kind::Rejected(why) => why.kind(),
             _ => io::ErrorKind::Other,
         };

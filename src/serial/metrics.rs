@@ -5,7 +5,7 @@ use crate::sync::{AtomicUsize, Ordering};
 /// What a [`SerialExecutor`](crate::SerialExecutor) has done so far, and does now.
 ///
 /// The numbers are read one after the other while jobs go on: they need not add up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
     /// Jobs that ran at once, on the thread that submitted them.

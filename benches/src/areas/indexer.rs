@@ -28,7 +28,7 @@ const SETTLED: u32 = 200;
 pub(super) const AREA: Area = Area {
     name: "indexer",
     about: "the example `indexer` on files in the page cache",
-    config: "the options of the example by default: as many threads as the machine has",
+    config: "the options of the example by default: twice as many threads as the machine has",
     workloads,
     prepare: Some(prepare),
 };
