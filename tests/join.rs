@@ -128,11 +128,7 @@ fn errors() -> [(JoinError, &'static str, io::ErrorKind); 8] {
         (rejected(), "was rejected: the queue is full", WouldBlock),
         (closed(), "came after its executor was closed", Other),
         (poisoned(), poisoned_text, Other),
-        (
-            lost(),
-            "was lost: its slot was dropped unfulfilled",
-            Other,
-        ),
+        (lost(), "was lost: its slot was dropped unfulfilled", Other),
     ]
 }
 

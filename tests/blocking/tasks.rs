@@ -1,5 +1,6 @@
 //! One task: its output, its abort, its place in the order.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -190,6 +191,79 @@ fn each_submitter_keeps_its_order_also_among_others() {
     rest(&pool);
     for of_one in order.lock().unwrap().iter() {
         assert!(of_one.iter().copied().eq(0..500));
+    }
+}
+
+/// Uses the pool when it is dropped.
+struct UsesPool {
+    pool: BlockingPool,
+    ran: mpsc::Sender<()>,
+}
+
+impl Drop for UsesPool {
+    fn drop(&mut self) {
+        let ran = self.ran.clone();
+        drop(self.pool.spawn_blocking(move || ran.send(())));
+        self.pool.metrics();
+    }
+}
+
+#[test]
+fn what_a_task_brings_along_may_use_the_pool_in_its_drop() {
+    let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+    let (ran, runs) = mpsc::channel();
+    let uses_pool = || UsesPool {
+        pool: pool.clone(),
+        ran: ran.clone(),
+    };
+    let (aborted, captured, output) = (uses_pool(), uses_pool(), uses_pool());
+    let busy = Busy::keep(&pool, 1);
+    pool.spawn_blocking(move || drop(aborted)).abort();
+    drop(pool.spawn_blocking(move || drop(captured)));
+    drop(pool.spawn_blocking(move || output));
+    busy.release();
+    [(); 3].map(|()| receive(&runs));
+}
+
+/// The pool that refuses a task may be used by what the task captured.
+#[test]
+fn what_a_refused_task_captured_may_use_the_pool_in_its_drop() {
+    let pool = BlockingPool::builder()
+        .max_threads(1)
+        .queue_capacity(0)
+        .build()
+        .unwrap();
+    let (ran, _runs) = mpsc::channel();
+    let busy = Busy::keep(&pool, 1);
+    let capture = UsesPool {
+        pool: pool.clone(),
+        ran,
+    };
+    let error = join(pool.spawn_blocking(move || drop(capture))).unwrap_err();
+    assert!(error.is_rejected());
+    busy.release();
+    assert_eq!(rest(&pool).rejected, 2);
+}
+
+#[test]
+fn a_thread_local_may_use_the_pool_in_its_destructor() {
+    thread_local! {
+        static OF_THREAD: Cell<Option<UsesPool>> = const { Cell::new(None) };
+    }
+    let pool = BlockingPool::builder()
+        .max_threads(1)
+        .keep_alive(Duration::ZERO)
+        .build()
+        .unwrap();
+    let (ran, runs) = mpsc::channel();
+    for _ in 0..20 {
+        let of_thread = UsesPool {
+            pool: pool.clone(),
+            ran: ran.clone(),
+        };
+        output(pool.spawn_blocking(move || OF_THREAD.set(Some(of_thread))));
+        // The thread has left the pool when its locals are destroyed: another one runs the task.
+        receive(&runs);
     }
 }
 
