@@ -74,8 +74,13 @@ fn idle_threads_leave_also_under_a_trickle_of_tasks() {
         }
         assert!(Instant::now() < end, "{threads} threads are still there");
     }
-    // The warm thread serves all, unless the machine is so slow that it had to leave.
-    assert!(served_by.len() == 1 || longest > keep_alive / 2);
+    // The warm thread serves all, but for a task that waits for it just when another's keep-alive has
+    // passed: that one takes it before it leaves. And unless the machine is so slow that it had to leave.
+    let served_by = served_by.len();
+    assert!(
+        served_by <= THREADS / 4 || longest > keep_alive / 2,
+        "{served_by} threads"
+    );
 }
 
 #[test]
