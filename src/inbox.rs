@@ -219,15 +219,6 @@ impl<T: Linked> Inbox<T> {
         }
     }
 
-    /// What the word says, by a read-modify-write that changes nothing: whoever changes the word after
-    /// it does so after all that the caller has done, and what was changed before it is seen. It is the
-    /// look of one who then waits to be told of a change.
-    pub(crate) fn look(&self) -> Seen {
-        // Ordering: Release pairs with the Acquire of `exchange_empty`, by which an owner releases and
-        // then tells; Acquire pairs with its Release.
-        decode(self.head.fetch_or(0, Ordering::AcqRel))
-    }
-
     /// What the word says now. A hint: it may be different by the time it is used.
     #[inline]
     pub(crate) fn peek(&self) -> Seen {

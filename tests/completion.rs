@@ -516,6 +516,11 @@ fn a_submitter_that_gives_up_takes_no_place() {
                 take(&mut done);
             }
         }
+        // All places are there.
+        for tag in 0..max_outstanding {
+            slot(&jobs, tag).complete(());
+        }
+        assert!(poll(&mut pin!(jobs.slot(9))).is_pending());
     }
 }
 

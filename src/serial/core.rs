@@ -133,7 +133,7 @@ impl<'a, S> Owner<'a, S> {
 
     /// Acquires an executor that is closed and idle.
     pub(super) fn acquire_closed(core: &'a Arc<Core<S>>) -> Result<Self, Seen> {
-        let mut seen = core.inbox.look();
+        let mut seen = core.inbox.peek();
         // On the word that is there: whether it is poisoned may change at any time.
         while seen.empty && seen.tags.has(CLOSED) && !seen.tags.has(OWNED) {
             match core.inbox.exchange_empty(seen.tags, seen.tags.with(OWNED)) {
