@@ -149,7 +149,8 @@ impl BlockingPool {
     ///
     /// # Cancel safety
     ///
-    /// A dropped future has taken no place, and loses its turn.
+    /// A dropped future has taken no place, and loses its turn. One that is kept without being polled
+    /// may hold up others that wait.
     pub async fn reserve(&self) -> Result<Permit<'_>, TrySpawnError<()>> {
         match self.crew().room.enter().await {
             Ok(()) => Ok(Permit { pool: self }),

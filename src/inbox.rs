@@ -309,6 +309,8 @@ pub(crate) struct Chain<T: Linked> {
 
 // SAFETY: a chain owns its nodes.
 unsafe impl<T: Linked + Send> Send for Chain<T> {}
+// SAFETY: a shared chain only says whether it is empty.
+unsafe impl<T: Linked + Send> Sync for Chain<T> {}
 
 impl<T: Linked> Chain<T> {
     pub(crate) fn new() -> Self {

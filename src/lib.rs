@@ -84,6 +84,6 @@ const _: () = {
     shared::<completion::Builder<Output, Output>>();
     shared::<completion::Submitter<Output, Output>>();
     shared::<Slot<Output, Output>>();
-    sent::<CompletionStream<Output, Output>>();
+    shared::<CompletionStream<Output, Output>>();
     sent::<completion::Completed<Output, Output>>();
 };

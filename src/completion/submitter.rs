@@ -45,7 +45,8 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before it is ready, the job was not submitted, and is dropped.
+    /// If the future is dropped before it is ready, the job was not submitted, and is dropped. One that
+    /// is kept without being polled may hold up others that wait for room.
     pub async fn submit<F>(&self, tag: K, future: F) -> Result<Id, TrySpawnError<(K, F)>>
     where
         F: Future<Output = T> + Send + 'static,
@@ -75,7 +76,8 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before it is ready, the job was not submitted, and is dropped.
+    /// If the future is dropped before it is ready, the job was not submitted, and is dropped. One that
+    /// is kept without being polled may hold up others that wait for room.
     pub async fn submit_blocking<F>(
         &self,
         pool: &impl Spawn,
@@ -103,7 +105,8 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before it is ready, nothing was promised.
+    /// If the future is dropped before it is ready, nothing was promised. One that is kept without
+    /// being polled may hold up others that wait for room.
     pub async fn slot(&self, tag: K) -> Result<Slot<T, K>, TrySpawnError<K>> {
         match self.place().await {
             Some(place) => place.slot(tag).map_err(TrySpawnError::Closed),
