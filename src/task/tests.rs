@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::future::{pending, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
@@ -13,6 +12,7 @@ use super::{
 };
 use crate::inbox::{Batch, Inbox};
 use crate::join::{Seat, Work};
+use crate::sync::{AtomicUsize, Ordering};
 
 fn poll<T>(watch: &mut Watch<T>) -> Poll<()> {
     watch.poll_complete(&mut Context::from_waker(Waker::noop()))
