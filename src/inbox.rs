@@ -23,9 +23,12 @@
 //! head that tells a producer to wake the consumer is known from Linux's `llist`, libunifex's
 //! `atomic_intrusive_queue` and the C++ Actor Framework's `lifo_inbox`.
 
+mod hand;
+
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
+pub(crate) use self::hand::Hand;
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell};
 
 /// What an inbox links: the first word of a node, and its place in the list.
@@ -168,6 +171,11 @@ impl<T: Linked> Inbox<T> {
 
     /// Detaches everything and leaves the tags: `(list, tags)` becomes `(empty, tags)`.
     pub(crate) fn take(&self) -> Chain<T> {
+        self.detach().into_chain()
+    }
+
+    /// As `take`, and leaves the reversing to the caller.
+    pub(crate) fn detach(&self) -> Pile<T> {
         let mut head = self.head.load(Ordering::Relaxed);
         while node(head) != 0 {
             // Ordering: Acquire pairs with the Release of every `push` since the list was last empty
@@ -178,11 +186,11 @@ impl<T: Linked> Inbox<T> {
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return Chain::reversed(node(head)),
+                Ok(_) => return Pile::new(node(head)),
                 Err(actual) => head = actual,
             }
         }
-        Chain::new()
+        Pile::new(0)
     }
 
     /// Changes the tags, if the inbox is empty and has exactly the tags `from`.
@@ -289,13 +297,63 @@ impl<T: Linked> Batch<T> {
         };
         // A push that was refused may have linked the oldest node to the inbox's.
         set_next(oldest, 0);
-        Chain::reversed(expose(newest))
+        Pile::new(expose(newest)).into_chain()
     }
 }
 
 impl<T: Linked> Drop for Batch<T> {
     fn drop(&mut self) {
         drop(self.detach());
+    }
+}
+
+/// Detached nodes, newest first, as the inbox had them.
+pub(crate) struct Pile<T: Linked> {
+    /// The address of the newest node, or 0.
+    newest: usize,
+    nodes: PhantomData<T>,
+}
+
+impl<T: Linked> Pile<T> {
+    fn new(newest: usize) -> Self {
+        Self {
+            newest,
+            nodes: PhantomData,
+        }
+    }
+
+    pub(crate) fn into_chain(mut self) -> Chain<T> {
+        self.cut(usize::MAX).0
+    }
+
+    /// Takes up to `limit` nodes off, the newest ones, and says how many they are.
+    #[inline]
+    pub(crate) fn cut(&mut self, limit: usize) -> (Chain<T>, usize) {
+        let Some(youngest) = link(self.newest) else {
+            return (Chain::new(), 0);
+        };
+        let (mut younger, mut current, mut count) = (0, youngest, 1);
+        loop {
+            let older = next(current);
+            set_next(current, younger);
+            self.newest = older;
+            match link(older) {
+                Some(older) if count < limit => (younger, current) = (current.addr().get(), older),
+                _ => break,
+            }
+            count += 1;
+        }
+        let chain = Chain {
+            ends: Some((current, youngest)),
+            nodes: PhantomData,
+        };
+        (chain, count)
+    }
+}
+
+impl<T: Linked> Drop for Pile<T> {
+    fn drop(&mut self) {
+        drop(self.cut(usize::MAX));
     }
 }
 
@@ -316,23 +374,6 @@ impl<T: Linked> Chain<T> {
     pub(crate) fn new() -> Self {
         Self {
             ends: None,
-            nodes: PhantomData,
-        }
-    }
-
-    /// Reverses a detached list that starts with its newest node.
-    fn reversed(newest: usize) -> Self {
-        let Some(youngest) = link(newest) else {
-            return Self::new();
-        };
-        let (mut younger, mut current) = (0, youngest);
-        while let Some(older) = link(next(current)) {
-            set_next(current, younger);
-            (younger, current) = (current.addr().get(), older);
-        }
-        set_next(current, younger);
-        Self {
-            ends: Some((current, youngest)),
             nodes: PhantomData,
         }
     }

@@ -14,7 +14,7 @@ pub use self::handle::JoinHandle;
 pub use self::id::Id;
 pub use self::slot::Slot;
 pub(crate) use self::slot::{Entry, Finished, Outlet};
-pub(crate) use self::spawn::{Seat, sealed};
+pub(crate) use self::spawn::{PanicHandler, Seat, sealed};
 pub use self::spawn::{Spawn, Work};
 
 #[cfg(all(test, throng_loom))]

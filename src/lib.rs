@@ -39,16 +39,19 @@
 
 pub mod blocking;
 pub mod completion;
+pub mod compute;
 mod inbox;
 mod join;
 mod room;
 pub mod serial;
+mod steward;
 mod sync;
 mod task;
 mod unwind;
 
 pub use crate::blocking::{BlockingPool, spawn_blocking};
 pub use crate::completion::CompletionStream;
+pub use crate::compute::ComputePool;
 pub use crate::join::{
     AbortHandle, Id, JoinError, JoinHandle, Slot, Spawn, TryRunError, TrySpawnError, Work,
 };
@@ -79,6 +82,10 @@ const _: () = {
     shared::<blocking::Builder>();
     shared::<blocking::Metrics>();
     shared::<blocking::Permit<'_>>();
+    shared::<ComputePool>();
+    shared::<compute::Builder>();
+    shared::<compute::Metrics>();
+    shared::<compute::Permit<'_>>();
     shared::<serial::Builder>();
     shared::<serial::Metrics>();
     shared::<completion::Builder<Output, Output>>();

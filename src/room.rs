@@ -76,6 +76,11 @@ impl Room {
         }
     }
 
+    /// Takes a place, whether or not there is one.
+    pub(crate) fn enter_unasked(&self) {
+        self.state.fetch_add(ONE, Ordering::Relaxed);
+    }
+
     /// Waits for a place, and takes it; an error when the room is closed.
     ///
     /// # Cancel safety

@@ -8,8 +8,9 @@
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 mod imp {
     pub(crate) use atomic_waker::AtomicWaker;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
     pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use std::thread_local;
     pub(crate) use tokio::sync::Notify;
 
     pub(crate) mod thread {
@@ -28,8 +29,9 @@ mod imp {
 
 #[cfg(all(test, throng_loom))]
 mod imp {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
     pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use loom::thread_local;
 
     pub(crate) mod thread {
         pub(crate) use loom::thread::{Builder, Thread, current, park};
@@ -46,8 +48,9 @@ mod imp {
 #[cfg(all(test, throng_shuttle, not(throng_loom)))]
 mod imp {
     pub(crate) use atomic_waker::AtomicWaker;
-    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
     pub(crate) use shuttle::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use shuttle::thread_local;
     pub(crate) use tokio::sync::Notify;
 
     pub(crate) mod thread {
@@ -64,6 +67,12 @@ mod imp {
 
 pub(crate) use imp::*;
 use std::sync::atomic::AtomicUsize as StaticAtomic;
+
+#[cfg(all(test, throng_loom))]
+std::thread_local! {
+    /// Whether the model that runs on this thread recycles cells.
+    pub(crate) static RECYCLING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
 
 /// Loom's waker cell, with the interface of the one that we use.
 #[cfg(all(test, throng_loom))]

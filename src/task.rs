@@ -10,9 +10,11 @@
 //! Where a finished cell goes is its [`Destination`]: to a waker that is kept in the cell
 //! ([`Join`](watch::Join)), or somewhere else.
 
+mod alone;
 mod cell;
 mod done;
 mod fault;
+mod home;
 mod job;
 mod state;
 mod watch;
@@ -26,6 +28,7 @@ pub(crate) use self::cell::Destination;
 use self::cell::{Cell, Header, allocate, release};
 pub(crate) use self::done::{Done, Promise};
 pub(crate) use self::fault::{Fault, Kind, Outcome};
+pub(crate) use self::home::settle;
 pub(crate) use self::job::{Call, Job, Lend, Polled, Promised, Thunk};
 use self::state::State;
 pub(crate) use self::watch::Watch;
@@ -72,6 +75,12 @@ impl<S: Lend> Task<S> {
         ))
     }
 
+    /// A closure that nobody waits for, and nobody can abort: the cheapest task there is.
+    #[inline]
+    pub(crate) fn alone<F: FnOnce() + Send + 'static>(f: F) -> Self {
+        Self::from_header(alone::allocate::<S, F>(f))
+    }
+
     /// A job whose finished cell goes to `destination`.
     pub(crate) fn bound_for<J, D>(job: J, destination: D) -> Self
     where
@@ -108,7 +117,8 @@ impl<S> Task<S> {
     /// Claims the job, which then only `poll_claimed` may touch.
     #[inline]
     pub(crate) fn claim(&self) -> bool {
-        self.header().state.claim()
+        let header = self.header();
+        !header.vtable.shared || header.state.claim()
     }
 
     /// Runs a claimed job as far as it goes; hands the reference back if it is not done.
@@ -142,7 +152,8 @@ impl<S> Task<S> {
         let header = ManuallyDrop::new(self).header;
         // SAFETY: the reference is this function's, to pass on or to release.
         unsafe {
-            if header.as_ref().state.claim() {
+            let claimed = !header.as_ref().vtable.shared || header.as_ref().state.claim();
+            if claimed {
                 (header.as_ref().vtable.cancel)(header, fault);
             } else {
                 release(header);
@@ -174,6 +185,16 @@ impl<S> Task<S> {
         }
     }
 
+    /// Takes the closure back out of a cell that was made by `alone`.
+    ///
+    /// # Safety
+    ///
+    /// The task was made by `alone`, of an `F`.
+    pub(crate) unsafe fn take_back_alone<F>(self) -> F {
+        // SAFETY: as the caller says; the reference is this function's.
+        unsafe { alone::take(ManuallyDrop::new(self).header) }
+    }
+
     /// Ends a claimed job that waits, as `fail` does.
     ///
     /// # Safety
@@ -192,6 +213,7 @@ impl<S> Task<S> {
 
     /// A reference with which the job can be aborted.
     pub(crate) fn abort_ref(&self) -> Abort {
+        assert!(self.header().vtable.shared, "nobody can abort it");
         self.header().state.retain();
         Abort(self.header)
     }

@@ -3,11 +3,13 @@
 mod blocking;
 mod cell;
 mod completion;
+mod compute;
 mod indexer;
 mod serial;
 
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
 
 use crate::measure::{Rules, Sample};
 
@@ -15,6 +17,7 @@ use crate::measure::{Rules, Sample};
 pub(crate) const ALL: &[Area] = &[
     cell::AREA,
     blocking::AREA,
+    compute::AREA,
     serial::AREA,
     completion::AREA,
     indexer::AREA,
@@ -67,6 +70,9 @@ impl Unit {
     pub(crate) const MB_PER_S: Self = Self::more("MB/s");
     pub(crate) const THREADS: Self = Self::less("threads");
     pub(crate) const CPU_US_PER_S: Self = Self::less("us/s");
+    /// How many times longer than it could be at best.
+    pub(crate) const X_IDEAL: Self = Self::less("x ideal");
+    pub(crate) const KB: Self = Self::less("kB");
     pub(crate) const SWITCHES_PER_S: Self = Self::less("switches/s");
 
     const fn less(name: &'static str) -> Self {
@@ -137,6 +143,23 @@ where
     runtime
         .block_on(runtime.spawn(work))
         .expect("a measured task panicked")
+}
+
+/// Gives a handle to a pool that has none: the job to execute, and what awaits its result.
+fn with_handle<R: Send + 'static>(
+    f: impl FnOnce() -> R + Send + 'static,
+) -> (
+    impl FnOnce() + Send + 'static,
+    impl Future<Output = R> + Send,
+) {
+    let (sender, receiver) = oneshot::channel();
+    let job = move || {
+        // A handle that was dropped does not want the result.
+        let _ = sender.send(f());
+    };
+    (job, async move {
+        receiver.await.expect("a measured closure panicked")
+    })
 }
 
 /// Yields to Tokio after 128 operations: peers that never wait would otherwise starve the other tasks.

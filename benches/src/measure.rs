@@ -230,6 +230,11 @@ pub(crate) fn threads() -> u64 {
     status("Threads:")
 }
 
+/// Memory of this process that is in RAM, in kB.
+pub(crate) fn rss_kb() -> u64 {
+    status("VmRSS:")
+}
+
 /// One line of the process's own status. `VmHWM` is used instead of `ru_maxrss`, which a child inherits from the
 /// process that started it.
 fn status(key: &str) -> u64 {
@@ -320,6 +325,7 @@ mod tests {
     fn the_process_can_be_read() {
         assert!(threads() >= 1);
         assert!(status("VmHWM:") > 100);
+        assert!(rss_kb() > 100);
         assert!(machine_busy_ns() > 0);
     }
 

@@ -1,11 +1,12 @@
 //! How one part runs its work on another.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-// Wakers are made of the standard library's, also where `sync` has another.
-use std::sync::Arc as WakerArc;
+// Wakers, and pointers to traits, are made of the standard library's, also where `sync` has another.
+use std::sync::Arc as StdArc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use tokio::runtime::Handle;
@@ -14,6 +15,7 @@ use crate::room::Room;
 use crate::sync::Arc;
 use crate::sync::thread::{self, Thread};
 use crate::task::{Fault, Lend, Polled, Ran, Task};
+use crate::unwind::contain;
 
 /// Something that runs [`Work`]: a Tokio runtime, or a pool of this crate.
 ///
@@ -170,21 +172,54 @@ impl fmt::Debug for Work {
 #[derive(Default)]
 pub(crate) struct Seat {
     room: Option<Arc<Room>>,
+    /// The job that runs has no place of its own.
+    standing: bool,
+    /// Told of a panic of a job that nobody waits for.
+    unheard: Option<PanicHandler>,
 }
+
+/// What is told of panics that nobody else hears of.
+pub(crate) type PanicHandler = StdArc<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
 
 impl Seat {
     /// A place that is given back when the job ends: before anybody can see its outcome, so that who
     /// waits for a task finds its place free.
     pub(crate) fn in_room(room: Arc<Room>) -> Self {
-        Self { room: Some(room) }
+        Self {
+            room: Some(room),
+            ..Self::default()
+        }
+    }
+
+    /// Has a handler told of panics that nobody hears of.
+    pub(crate) fn heard_by(self, handler: PanicHandler) -> Self {
+        Self {
+            unheard: Some(handler),
+            ..self
+        }
+    }
+
+    /// For a job that has taken no place: it gives none back.
+    pub(crate) fn stand(&mut self) {
+        self.standing = true;
     }
 }
 
 impl Lend for Seat {
     #[inline]
     fn ended(&mut self) {
-        if let Some(room) = &self.room {
+        if let Some(room) = &self.room
+            && !std::mem::take(&mut self.standing)
+        {
             room.leave();
+        }
+    }
+
+    #[cold]
+    fn unheard(&mut self, payload: Box<dyn Any + Send>) {
+        match &self.unheard {
+            Some(handler) => contain(|| handler(payload)),
+            None => contain(|| drop(payload)),
         }
     }
 }
@@ -194,7 +229,7 @@ pub(super) struct Parker(Waker);
 
 impl Parker {
     pub(super) fn new() -> Self {
-        Self(Waker::from(WakerArc::new(Unpark(thread::current()))))
+        Self(Waker::from(StdArc::new(Unpark(thread::current()))))
     }
 
     pub(super) fn waker(&self) -> &Waker {
@@ -210,7 +245,7 @@ impl Parker {
 struct Unpark(Thread);
 
 impl Wake for Unpark {
-    fn wake(self: WakerArc<Self>) {
+    fn wake(self: StdArc<Self>) {
         self.0.unpark();
     }
 }

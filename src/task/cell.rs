@@ -5,6 +5,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
 
+use super::home::{self, Place};
 use super::job::Signal;
 use super::state::State;
 use super::{Done, Fault, Job, Lend, Outcome, Ran};
@@ -18,6 +19,19 @@ pub(super) struct Header {
     link: Link,
     pub(super) vtable: &'static Vtable,
     pub(super) state: State,
+    /// Where the cell's memory comes from.
+    pub(super) place: Place,
+}
+
+impl Header {
+    pub(super) fn new(vtable: &'static Vtable, state: State, place: Place) -> Self {
+        Self {
+            link: Link::new(),
+            vtable,
+            state,
+            place,
+        }
+    }
 }
 
 /// What a type-erased cell can do. Each function needs a live cell of the type that it was made for.
@@ -34,6 +48,8 @@ pub(super) struct Vtable {
     pub(super) free: unsafe fn(NonNull<Header>),
     /// See [`Job::BLOCKING`].
     pub(super) blocking: bool,
+    /// Whether others than the runner may hold a reference.
+    pub(super) shared: bool,
 }
 
 /// The cell, as its maker sees it.
@@ -80,6 +96,7 @@ where
             outcome: Self::outcome,
             free: Self::free,
             blocking: J::BLOCKING,
+            shared: true,
         }
     }
 
@@ -171,37 +188,36 @@ where
     }
 
     unsafe fn free(header: NonNull<Header>) {
-        // SAFETY: the caller gave the last reference back.
-        unsafe { deallocate(header.cast::<Self>()) };
+        let this = header.cast::<Self>();
+        // SAFETY: the caller gave the last reference back; job and outcome are gone.
+        unsafe {
+            let place = header.as_ref().place;
+            contain(|| this.drop_in_place());
+            home::free(this, place);
+        }
     }
 }
 
-/// Makes a cell. Together with [`deallocate`], the one place that knows where cells come from.
+/// Makes a cell.
+#[inline]
 pub(super) fn allocate<S: Lend, J, D>(state: State, destination: D, job: J) -> NonNull<Header>
 where
     J: Job<S>,
     D: Destination<J::Output>,
 {
-    let cell = Box::new(Cell {
-        header: Header {
-            link: Link::new(),
-            vtable: Cell::<J, J::Output, D, J::Signal>::vtable::<S>(),
-            state,
-        },
+    let vtable = Cell::<J, J::Output, D, J::Signal>::vtable::<S>();
+    let (cell, place) = home::allocate::<Cell<J, J::Output, D, J::Signal>>();
+    let value = Cell {
+        header: Header::new(vtable, state, place),
         destination,
         signal: J::Signal::default(),
-        stage: UnsafeCell::new(Stage::<J, J::Output> {
+        stage: UnsafeCell::new(Stage {
             job: ManuallyDrop::new(job),
         }),
-    });
-    NonNull::from(Box::leak(cell)).cast()
-}
-
-/// Gives the cell's memory back. Its job and its outcome are gone.
-unsafe fn deallocate<C>(cell: NonNull<C>) {
-    // SAFETY: the caller says that nobody holds the cell, which came from a box.
-    let cell = unsafe { Box::from_raw(cell.as_ptr()) };
-    contain(|| drop(cell));
+    };
+    // SAFETY: the memory is new, and made for this type.
+    unsafe { cell.write(value) };
+    cell.cast()
 }
 
 /// Moves the outcome out of a cell.

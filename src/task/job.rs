@@ -1,5 +1,6 @@
 //! What a cell can run: a closure, a future, or nothing.
 
+use std::any::Any;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -7,12 +8,19 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use crate::sync::AtomicWaker;
+use crate::unwind::contain;
 
 /// What a job is run on: lent by its runner for as long as it runs.
 pub(crate) trait Lend: 'static {
     /// The job has ended, by returning or by panicking, and its outcome is about to be seen.
     #[inline]
     fn ended(&mut self) {}
+
+    /// The job has panicked, and nobody waits for its outcome. Must not unwind.
+    #[cold]
+    fn unheard(&mut self, payload: Box<dyn Any + Send>) {
+        contain(|| drop(payload));
+    }
 }
 
 impl Lend for () {}

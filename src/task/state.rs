@@ -21,17 +21,17 @@
 //!   `COMPLETE` takes the waker, and until then both may read it; after that it is empty;
 //! - the memory: to whoever gives the last reference back.
 
-use crate::sync::{AtomicUsize, Ordering};
+use crate::sync::{AtomicU32, Ordering};
 
-const CLAIMED: usize = 1 << 0;
-const COMPLETE: usize = 1 << 1;
-const WAKER: usize = 1 << 2;
-const DETACHED: usize = 1 << 3;
-const ABORTED: usize = 1 << 4;
-const REFERENCE: usize = 1 << 5;
+const CLAIMED: u32 = 1 << 0;
+const COMPLETE: u32 = 1 << 1;
+const WAKER: u32 = 1 << 2;
+const DETACHED: u32 = 1 << 3;
+const ABORTED: u32 = 1 << 4;
+const REFERENCE: u32 = 1 << 5;
 
 /// The state word: see the module.
-pub(super) struct State(AtomicUsize);
+pub(super) struct State(AtomicU32);
 
 /// What [`State::abort`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,17 +56,17 @@ pub(crate) struct Completion {
 impl State {
     /// The word of a job that two parties hold: its runner and its handle.
     pub(super) fn joinable() -> Self {
-        Self(AtomicUsize::new(2 * REFERENCE))
+        Self(AtomicU32::new(2 * REFERENCE))
     }
 
     /// The word of a job that only its runner holds.
     pub(super) fn detached() -> Self {
-        Self(AtomicUsize::new(REFERENCE | DETACHED))
+        Self(AtomicU32::new(REFERENCE | DETACHED))
     }
 
     /// The word of a promise: there is no job to claim, and one party holds it.
     pub(super) fn promised() -> Self {
-        Self(AtomicUsize::new(REFERENCE | DETACHED | CLAIMED))
+        Self(AtomicU32::new(REFERENCE | DETACHED | CLAIMED))
     }
 
     /// Claims the job; `true` if it is now the caller's.
@@ -193,7 +193,11 @@ impl State {
     pub(super) fn retain(&self) {
         // Relaxed is enough, as in `Arc::clone`: the caller's reference keeps the cell alive.
         let before = self.0.fetch_add(REFERENCE, Ordering::Relaxed);
-        assert!(before < usize::MAX / 2, "too many handles of one task");
+        if before > u32::MAX / 2 {
+            // Taken back, so that who catches the panic cannot go on to an overflow.
+            self.0.fetch_sub(REFERENCE, Ordering::Relaxed);
+            panic!("too many handles of one task");
+        }
     }
 
     /// The caller no longer holds the cell; `true`: nobody does, and the memory is the caller's.

@@ -1,10 +1,10 @@
-//! One promise of one value: a slot against the channels that are used for it, and a handle that is ready at
-//! birth against a lock that is free.
+//! One promise of one value: a slot against the channels that are used for it, a handle that is ready at birth
+//! against a lock that is free, and the memory of one task of a pool, which is used again, against an allocator.
 
 use std::sync::mpsc;
 
 use throng::completion::Submitter;
-use throng::{CompletionStream, SerialExecutor, Slot};
+use throng::{CompletionStream, ComputePool, SerialExecutor, Slot};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{Area, Pace, Peer, Unit, Workload};
@@ -14,8 +14,9 @@ const WINDOW: u64 = 1_000;
 
 pub(super) const AREA: Area = Area {
     name: "cell",
-    about: "a slot and a ready handle against oneshot channels and a free lock",
-    config: "CompletionStream::builder() with its default bounds; SerialExecutor::new(state)",
+    about: "a slot, a ready handle, a recycled task against oneshot channels, a free lock, malloc",
+    config: "CompletionStream::builder() with its default bounds; SerialExecutor::new(state); \
+             ComputePool::builder().threads(1)",
     workloads,
     prepare: None,
 };
@@ -30,6 +31,15 @@ fn workloads() -> Vec<Workload> {
             vec![
                 Peer::new("throng", ready_throng),
                 Peer::new("tokio-mutex", ready_tokio_mutex),
+            ],
+        ),
+        Workload::new(
+            "recycle",
+            Unit::NS_PER_TASK,
+            vec![
+                Peer::new("throng", recycle_throng),
+                Peer::new("malloc-here-free-there", recycle_there),
+                Peer::new("malloc-here-free-here", recycle_here),
             ],
         ),
     ]
@@ -252,6 +262,54 @@ fn ready_tokio_mutex(rules: &Rules) -> Sample {
 fn increment(state: &mut u64) -> u64 {
     *state += 1;
     *state
+}
+
+/// Each task submits its successor to the one thread that runs it: a push, a take, a run, and its memory again.
+fn recycle_throng(rules: &Rules) -> Sample {
+    let pool = ComputePool::builder().threads(1).build();
+    let pool: &'static ComputePool = Box::leak(Box::new(pool.expect("a pool can be built")));
+    let (last, ended) = mpsc::channel();
+    rules.measure(rules.scaled(1_000_000), |tasks| {
+        submit_successors(pool, tasks, last.clone());
+        ended.recv().expect("the last task tells that it runs");
+    })
+}
+
+fn submit_successors(pool: &'static ComputePool, tasks: u64, last: mpsc::Sender<()>) {
+    pool.execute(move || match tasks {
+        1 => last.send(()).expect("this round waits for its last task"),
+        _ => submit_successors(pool, tasks - 1, last),
+    });
+}
+
+/// As large as a task with its closure.
+type Block = Box<[u64; 8]>;
+
+/// Makes boxes in windows, which another thread drops.
+fn recycle_there(rules: &Rules) -> Sample {
+    // Few windows are under way, so that memory is used again, and neither thread waits for the other all the time.
+    // The thread ends when the sending end is dropped with this call.
+    let (windows, inbox) = mpsc::sync_channel(16);
+    std::thread::spawn(move || inbox.into_iter().for_each(drop::<Vec<Block>>));
+    recycle_windows(rules, |window| {
+        windows
+            .send(window)
+            .expect("the dropping thread lives as long as this sender");
+    })
+}
+
+/// Makes boxes in windows, and drops them.
+fn recycle_here(rules: &Rules) -> Sample {
+    recycle_windows(rules, drop)
+}
+
+fn recycle_windows(rules: &Rules, free: impl Fn(Vec<Block>)) -> Sample {
+    rules.measure(rules.scaled(1_000_000), |tasks| {
+        for begin in (0..tasks).step_by(WINDOW as usize) {
+            let window = begin..tasks.min(begin + WINDOW);
+            free(window.map(|task| Block::new([task; 8])).collect());
+        }
+    })
 }
 
 fn one_thread() -> Runtime {

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use throng::BlockingPool;
 use tokio::runtime::{Handle, Runtime};
-use tokio::sync::oneshot;
 
 use super::Work;
-use crate::areas::{Peer, two_workers};
+use crate::areas::{Peer, two_workers, with_handle};
 
 /// Everyone, ours first.
 pub(super) fn all<W: Work>(work: W) -> Vec<Peer> {
@@ -190,23 +189,6 @@ impl Pool for Rayon {
         self.0.spawn(job);
         handle
     }
-}
-
-/// Gives a handle to a pool that has none: the job to execute, and what awaits its result.
-fn with_handle<R: Send + 'static>(
-    f: impl FnOnce() -> R + Send + 'static,
-) -> (
-    impl FnOnce() + Send + 'static,
-    impl Future<Output = R> + Send,
-) {
-    let (sender, receiver) = oneshot::channel();
-    let job = move || {
-        // A handle that was dropped does not want the result.
-        let _ = sender.send(f());
-    };
-    (job, async move {
-        receiver.await.expect("a measured closure panicked")
-    })
 }
 
 /// Sets a variable of the environment that a peer reads.

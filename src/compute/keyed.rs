@@ -1,0 +1,140 @@
+//! Tasks of one key: one at a time, in order.
+//!
+//! A key falls on one of many inboxes. Who pushes to one that nobody owns owns it, for a *turn*: a task
+//! of the pool, which can be stolen as any other, and which runs what is there. A turn that gets long
+//! ends, and another one follows: others of its lane want to run, too.
+
+use std::hash::{BuildHasher, Hash, RandomState};
+
+use super::crew::Crew;
+use crate::inbox::{Batch, Chain, Inbox, Tags};
+use crate::join::Seat;
+use crate::sync::Arc;
+use crate::task::{Call, Ran, Task};
+
+/// How many inboxes there are for each thread.
+const PER_THREAD: usize = if cfg!(all(test, throng_loom)) { 1 } else { 64 };
+/// How many tasks a turn runs.
+const TURN: usize = if cfg!(all(test, throng_loom)) { 1 } else { 64 };
+
+/// Somebody runs the tasks, or is about to.
+const OWNED: Tags = Tags::bit(0);
+
+pub(super) struct Keys {
+    inboxes: Box<[Inbox<Task<Seat>>]>,
+    hasher: RandomState,
+}
+
+impl Keys {
+    pub(super) fn new(threads: usize) -> Self {
+        Self {
+            inboxes: (0..threads * PER_THREAD).map(|_| Inbox::new()).collect(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// The inbox of a key.
+    pub(super) fn find(&self, key: &(impl Hash + ?Sized)) -> usize {
+        (self.hasher.hash_one(key) % self.inboxes.len() as u64) as usize
+    }
+
+    /// Drops what is queued.
+    pub(super) fn cancel(&self, crew: &Crew) {
+        self.inboxes
+            .iter()
+            .for_each(|inbox| crew.drop_all(inbox.take()));
+    }
+}
+
+/// Queues a task of a key.
+pub(super) fn push(crew: &Arc<Crew>, inbox: usize, task: Task<Seat>) {
+    let pushed = crew.keys.inboxes[inbox].push(Batch::of(task), |seen| Some(seen.tags.with(OWNED)));
+    if pushed.is_ok_and(|seen| !seen.tags.has(OWNED)) {
+        Turn::new(crew, inbox).queue();
+    }
+}
+
+/// The right to run the tasks of an inbox. Dropping it drops them.
+struct Turn {
+    crew: Arc<Crew>,
+    inbox: usize,
+    /// What was taken and has not run: older than what is in the inbox.
+    taken: Chain<Task<Seat>>,
+    /// The inbox was left empty, and is nobody's.
+    over: bool,
+}
+
+impl Turn {
+    fn new(crew: &Arc<Crew>, inbox: usize) -> Self {
+        Self {
+            crew: Arc::clone(crew),
+            inbox,
+            taken: Chain::new(),
+            over: false,
+        }
+    }
+
+    /// Has a worker take the turn.
+    fn queue(self) {
+        let crew = Arc::clone(&self.crew);
+        let task = Task::detached(Call(move |seat: &mut Seat| self.take(seat)));
+        if let Some(lane) = crew.own_lane() {
+            crew.lanes[lane].push_own(task);
+        } else if let Err(refused) = crew.push(Batch::of(task), 1) {
+            // The pool is closed, and its threads may have ended. What was accepted before runs: here.
+            let mut chain = refused.into_chain();
+            while let Some(task) = chain.pop_front() {
+                task.run(&mut crew.seat());
+            }
+        }
+    }
+
+    /// Runs tasks: for a while on a worker, where others wait, and else until there are none.
+    fn take(mut self, seat: &mut Seat) {
+        let limit = self.crew.own_lane().map_or(usize::MAX, |_| TURN);
+        for _ in 0..limit {
+            let Some(task) = self.next() else { break };
+            if self.crew.is_cancelling() {
+                self.crew.drop_one(task);
+            } else if task.run(seat) == Ran::Cancelled {
+                self.crew.leave();
+            }
+        }
+        // It was not a task that somebody has submitted.
+        seat.stand();
+        if !self.over {
+            self.queue();
+        }
+    }
+
+    /// The next task; `None`: there is none, and the turn is over.
+    fn next(&mut self) -> Option<Task<Seat>> {
+        while !self.over {
+            if self.taken.is_empty() {
+                self.taken = self.inbox().take();
+            }
+            if let Some(task) = self.taken.pop_front() {
+                return Some(task);
+            }
+            self.over = self.inbox().exchange_empty(OWNED, Tags::NONE).is_ok();
+        }
+        None
+    }
+
+    fn inbox(&self) -> &Inbox<Task<Seat>> {
+        &self.crew.keys.inboxes[self.inbox]
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        // Dropped as a task by a pool that was shut down, which it is not.
+        self.crew.retract();
+        while let Some(task) = self.next() {
+            self.crew.drop_one(task);
+        }
+    }
+}

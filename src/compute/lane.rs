@@ -1,0 +1,398 @@
+//! A lane: what one worker has to run, and whether it is awake.
+//!
+//! ```text
+//! submitters --push--> inbox --drain--> surplus (in chunks) --> hand --pop--> run
+//!                        |                 |                     |
+//!                        +------- thieves take from each --------+
+//! ```
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::inbox::{Batch, Chain, Hand, Inbox, Pile, Refused, Tags};
+use crate::join::Seat;
+use crate::sync::thread::{self, Thread};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
+use crate::task::Task;
+
+/// How many tasks a worker takes in hand at most.
+const CHUNK: usize = if cfg!(all(test, any(throng_loom, throng_shuttle))) {
+    2
+} else {
+    64
+};
+
+/// In the inbox's head: the worker sleeps, and the inbox is empty. Whoever clears it wakes the worker.
+pub(super) const PARKED: Tags = Tags::bit(0);
+/// The lane accepts nothing from outside any more.
+pub(super) const SEALED: Tags = Tags::bit(1);
+/// The worker was woken to search, and has the crew's right to do so.
+const CALLED: Tags = Tags::bit(2);
+
+/// Tasks of a lane that belong together, and how many they are.
+pub(super) type Chunk = (Chain<Task<Seat>>, usize);
+
+/// The tasks of one worker.
+#[repr(align(128))]
+pub(super) struct Lane {
+    inbox: Inbox<Task<Seat>>,
+    /// Tasks pushed. Beside the word that a push has just changed.
+    pushed: AtomicUsize,
+    /// The worker runs a long task. Set and cleared by the steward's visits.
+    stuck: AtomicBool,
+    own: Own,
+}
+
+/// What the worker of the lane writes, on lines of its own.
+#[repr(align(128))]
+struct Own {
+    hand: Hand<Task<Seat>>,
+    /// What was drained and is not in hand: oldest first.
+    surplus: Mutex<VecDeque<Chunk>>,
+    /// How many chunks that is, for a look without the lock.
+    chunks: AtomicUsize,
+    thread: Mutex<Option<Thread>>,
+    tally: Tally,
+}
+
+/// What a lane counts. Each number is written by the lane's worker only, but where it says otherwise.
+#[derive(Default)]
+pub(super) struct Tally {
+    /// Tasks begun.
+    pub(super) ran: AtomicUsize,
+    pub(super) panicked: AtomicUsize,
+    /// Tasks aborted before they started.
+    pub(super) cancelled: AtomicUsize,
+    /// Tasks that the worker has taken from other lanes.
+    pub(super) stolen: AtomicUsize,
+    /// Tasks that have left this lane in another way: written by whoever took them.
+    pub(super) lost: AtomicUsize,
+    /// How often the worker has gone to sleep.
+    pub(super) parked: AtomicUsize,
+    /// Nanoseconds that a task took, of late.
+    pub(super) pace: AtomicUsize,
+    /// What `pushed` was when the inbox was drained last.
+    pub(super) drained: AtomicUsize,
+}
+
+impl Lane {
+    pub(super) fn new(pace: usize) -> Self {
+        let tally = Tally::default();
+        tally.pace.store(pace, Ordering::Relaxed);
+        Self {
+            inbox: Inbox::new(),
+            pushed: AtomicUsize::new(0),
+            stuck: AtomicBool::new(false),
+            own: Own {
+                hand: Hand::new(),
+                surplus: Mutex::new(VecDeque::new()),
+                chunks: AtomicUsize::new(0),
+                thread: Mutex::new(None),
+                tally,
+            },
+        }
+    }
+
+    /// Queues tasks, from anywhere, and wakes the worker if it sleeps. `Err`: the lane is sealed.
+    ///
+    /// Says how often it had to try, which tells of others who push.
+    #[inline]
+    pub(super) fn push(
+        &self,
+        batch: Batch<Task<Seat>>,
+        count: usize,
+    ) -> Result<usize, Batch<Task<Seat>>> {
+        let mut tries = 0;
+        let pushed = self.inbox.push(batch, |seen| {
+            tries += 1;
+            (!seen.tags.has(SEALED)).then_some(seen.tags.without(PARKED))
+        });
+        match pushed {
+            Ok(seen) => {
+                self.pushed.fetch_add(count, Ordering::Relaxed);
+                if seen.tags.has(PARKED) {
+                    self.unpark();
+                }
+                Ok(tries)
+            }
+            Err(Refused { batch, .. }) => Err(batch),
+        }
+    }
+
+    /// How many tasks were pushed since the worker has drained the inbox, if that is worth a thought:
+    /// once for every few.
+    #[inline]
+    pub(super) fn undrained(&self) -> Option<usize> {
+        let pushed = read(&self.pushed);
+        pushed
+            .is_multiple_of(CHUNK)
+            .then(|| pushed.wrapping_sub(read(&self.own.tally.drained)))
+    }
+
+    /// Queues a task by the lane's own worker, which is awake and so will find it, sealed or not.
+    pub(super) fn push_own(&self, task: Task<Seat>) {
+        self.pushed.fetch_add(1, Ordering::Relaxed);
+        let pushed = self.inbox.push(Batch::of(task), |seen| Some(seen.tags));
+        debug_assert!(pushed.is_ok_and(|seen| !seen.tags.has(PARKED)));
+    }
+
+    /// The next task in hand. For the worker.
+    #[inline]
+    pub(super) fn pop(&self) -> Option<Task<Seat>> {
+        self.own.hand.pop()
+    }
+
+    /// Takes in hand what is next, from the surplus, or else from the inbox. For the worker, whose
+    /// hand is empty.
+    pub(super) fn refill(&self, cuts: &mut Vec<Chunk>) -> Option<Refill> {
+        if let Some((chain, in_hand)) = self.next_chunk() {
+            self.own.hand.fill(chain);
+            return Some(Refill {
+                in_hand,
+                published: false,
+            });
+        }
+        self.own
+            .tally
+            .drained
+            .store(read(&self.pushed), Ordering::Relaxed);
+        let oldest = cut(self.inbox.detach(), self.handful(), cuts)?;
+        self.own.hand.fill(oldest.0);
+        let published = !cuts.is_empty();
+        if published {
+            self.publish(cuts.drain(..).rev());
+            cuts.shrink_to(ROOMY);
+        }
+        Some(Refill {
+            in_hand: oldest.1,
+            published,
+        })
+    }
+
+    /// Takes over what its worker has stolen, oldest first, as surplus.
+    pub(super) fn take_over(&self, loot: &mut Vec<Chunk>) {
+        count(&self.own.tally.stolen, tasks(loot));
+        self.publish(loot.drain(..));
+    }
+
+    /// Steals half of the surplus, the newer half, and says whether there was any.
+    pub(super) fn steal_surplus(&self, loot: &mut Vec<Chunk>) -> bool {
+        if !self.has_surplus() {
+            return false;
+        }
+        let mut surplus = lock(&self.own.surplus);
+        let keep = surplus.len() / 2;
+        loot.extend(surplus.drain(keep..));
+        self.own.chunks.store(keep, Ordering::Relaxed);
+        drop(surplus);
+        self.count_lost(tasks(loot));
+        !loot.is_empty()
+    }
+
+    /// Steals what waits behind a long task: all that is in the inbox, and else what is in hand.
+    pub(super) fn steal_behind(&self, loot: &mut Vec<Chunk>) -> bool {
+        let oldest = cut(self.inbox.detach(), self.handful(), loot);
+        loot.extend(oldest);
+        // What is in hand is older still.
+        let hand = self.own.hand.seize();
+        if hand.1 > 0 {
+            loot.push(hand);
+        }
+        loot.reverse();
+        self.count_lost(tasks(loot));
+        !loot.is_empty()
+    }
+
+    /// Takes all that is queued.
+    pub(super) fn clear(&self) -> Vec<Chunk> {
+        let mut all = vec![self.own.hand.seize()];
+        all.extend(lock(&self.own.surplus).drain(..));
+        self.own.chunks.store(0, Ordering::Relaxed);
+        all.push(self.inbox.detach().cut(usize::MAX));
+        self.count_lost(tasks(&all));
+        all
+    }
+
+    /// Whether there is something for others to steal at once.
+    #[inline]
+    pub(super) fn has_surplus(&self) -> bool {
+        self.own.chunks.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether anything is queued. A hint.
+    pub(super) fn has_queued(&self) -> bool {
+        !self.own.hand.is_empty() || self.has_surplus() || !self.inbox.peek().empty
+    }
+
+    /// About how many nanoseconds the surplus, and so many tasks, will take.
+    #[inline]
+    pub(super) fn outlook(&self, tasks: usize) -> usize {
+        let surplus = self.own.chunks.load(Ordering::Relaxed) * self.handful();
+        (surplus + tasks).saturating_mul(read(&self.own.tally.pace))
+    }
+
+    /// Learns how long tasks take.
+    pub(super) fn learn(&self, elapsed: Duration, tasks: usize) {
+        // In models time is not what decides.
+        if tasks > 0 && !cfg!(all(test, any(throng_loom, throng_shuttle))) {
+            let pace = elapsed.as_nanos() as usize / tasks;
+            let before = read(&self.own.tally.pace);
+            let smooth = (before / 2).saturating_add(pace / 2).max(1);
+            self.own.tally.pace.store(smooth, Ordering::Relaxed);
+        }
+    }
+
+    /// How many tasks are taken in hand: few, where they take long.
+    fn handful(&self) -> usize {
+        (HANDFUL_NS / read(&self.own.tally.pace).max(1)).clamp(1, CHUNK)
+    }
+
+    #[inline]
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_stuck(&self, stuck: bool) {
+        self.stuck.store(stuck, Ordering::Relaxed);
+    }
+
+    /// How many tasks are queued.
+    pub(super) fn backlog(&self) -> usize {
+        let tally = self.tally();
+        let gone = read(&tally.ran).wrapping_add(read(&tally.lost));
+        let come = read(&self.pushed).wrapping_add(read(&tally.stolen));
+        // The numbers are not read at one moment.
+        usize::try_from(come.wrapping_sub(gone).cast_signed()).unwrap_or(0)
+    }
+
+    pub(super) fn tally(&self) -> &Tally {
+        &self.own.tally
+    }
+
+    /// The worker says on which thread it is.
+    pub(super) fn man(&self) {
+        *lock(&self.own.thread) = Some(thread::current());
+    }
+
+    #[inline]
+    pub(super) fn is_parked(&self) -> bool {
+        self.inbox.peek().tags.has(PARKED)
+    }
+
+    pub(super) fn is_sealed(&self) -> bool {
+        self.inbox.peek().tags.has(SEALED)
+    }
+
+    /// Refuses tasks from now on, and wakes the worker.
+    pub(super) fn seal(&self) {
+        if self.inbox.retag(SEALED, PARKED).tags.has(PARKED) {
+            self.unpark();
+        }
+    }
+
+    /// Lies down: from now on, whoever pushes wakes the worker. `false`: there is something in the
+    /// inbox, or the lane is sealed.
+    pub(super) fn lie_down(&self) -> bool {
+        self.inbox.exchange_empty(Tags::NONE, PARKED).is_ok()
+    }
+
+    /// Gets up by itself. `false`: somebody has woken the worker.
+    pub(super) fn get_up(&self) -> bool {
+        self.inbox.exchange_empty(PARKED, Tags::NONE).is_ok()
+    }
+
+    /// Sleeps until woken. `true`: to search.
+    pub(super) fn sleep(&self) -> bool {
+        count(&self.own.tally.parked, 1);
+        // What a task left of park tokens makes this loop turn once more, nothing else.
+        while self.is_parked() {
+            thread::park();
+        }
+        self.inbox.peek().tags.has(CALLED) && self.inbox.retag(Tags::NONE, CALLED).tags.has(CALLED)
+    }
+
+    /// Wakes the worker to search. `false`: it is awake.
+    pub(super) fn call(&self) -> bool {
+        let called = self.inbox.exchange_empty(PARKED, CALLED).is_ok();
+        if called {
+            self.unpark();
+        }
+        called
+    }
+
+    /// The oldest chunk of the surplus.
+    fn next_chunk(&self) -> Option<Chunk> {
+        if !self.has_surplus() {
+            return None;
+        }
+        let mut surplus = lock(&self.own.surplus);
+        let chunk = surplus.pop_front();
+        if surplus.is_empty() {
+            // After a flood.
+            surplus.shrink_to(ROOMY);
+        }
+        self.own.chunks.store(surplus.len(), Ordering::Relaxed);
+        chunk
+    }
+
+    fn publish(&self, chunks: impl Iterator<Item = Chunk>) {
+        let mut surplus = lock(&self.own.surplus);
+        surplus.extend(chunks);
+        self.own.chunks.store(surplus.len(), Ordering::Relaxed);
+    }
+
+    /// Counts tasks that have left the lane without having run there.
+    pub(super) fn count_lost(&self, tasks: usize) {
+        self.own.tally.lost.fetch_add(tasks, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn unpark(&self) {
+        let thread = lock(&self.own.thread).clone();
+        thread.expect("who sleeps has said where").unpark();
+    }
+}
+
+/// What a worker has taken in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refill {
+    /// How many tasks.
+    pub(super) in_hand: usize,
+    /// Whether there are more, which have just become surplus.
+    pub(super) published: bool,
+}
+
+/// Cuts a pile into chunks, the newest first, and returns the last one, which is the oldest.
+fn cut(mut pile: Pile<Task<Seat>>, handful: usize, cuts: &mut Vec<Chunk>) -> Option<Chunk> {
+    let mut last = None;
+    loop {
+        // Of a flood larger ones: a list of so many small ones would be large itself.
+        let limit = if cuts.len() < ROOMY { handful } else { CHUNK };
+        let chunk = pile.cut(limit);
+        if chunk.1 == 0 {
+            return last;
+        }
+        cuts.extend(last.replace(chunk));
+    }
+}
+
+fn tasks(chunks: &[Chunk]) -> usize {
+    chunks.iter().map(|(_, count)| count).sum()
+}
+
+/// How long what is taken in hand should take.
+const HANDFUL_NS: usize = 20_000;
+/// How many chunks a surplus has room for when it is empty.
+const ROOMY: usize = 256;
+
+/// Adds to a number that only this thread writes.
+#[inline]
+pub(super) fn count(number: &AtomicUsize, add: usize) {
+    let before = number.load(Ordering::Relaxed);
+    number.store(before.wrapping_add(add), Ordering::Relaxed);
+}
+
+#[inline]
+pub(super) fn read(number: &AtomicUsize) -> usize {
+    number.load(Ordering::Relaxed)
+}

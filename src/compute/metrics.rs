@@ -1,0 +1,97 @@
+//! What a pool has done so far.
+
+use std::time::Duration;
+
+use super::crew::Crew;
+use super::lane::read;
+
+/// What a [`ComputePool`](crate::ComputePool) has done so far, and does now.
+///
+/// The numbers are read one after the other, while the pool goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// One for each thread.
+    pub lanes: Vec<LaneMetrics>,
+    /// Tasks that were not accepted, because the pool was full or closed.
+    pub rejected: u64,
+    /// Tasks that [`shutdown_now`](crate::ComputePool::shutdown_now) has dropped.
+    pub dropped: u64,
+}
+
+/// What one thread has done so far, and does now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LaneMetrics {
+    /// Tasks that the thread has run, or runs. The tasks of a key that run one after the other count as
+    /// one.
+    pub executed: u64,
+    /// Of those, tasks whose panic nobody hears of but the handler of
+    /// [`on_panic`](super::Builder::on_panic), or whoever awaits them.
+    pub panicked: u64,
+    /// Tasks that were aborted before they started.
+    pub cancelled: u64,
+    /// Tasks that the thread has taken from the lanes of others.
+    pub stolen: u64,
+    /// How often the thread has gone to sleep.
+    pub parked: u64,
+    /// How often it was woken.
+    pub woken: u64,
+    /// Tasks that wait in the lane.
+    pub backlog: usize,
+    /// Whether the thread sleeps.
+    pub is_parked: bool,
+    /// For how long the present task has been running: seen every 5 ms, and 0 for shorter ones. A large
+    /// number says that a task blocks the thread, and belongs on a
+    /// [`BlockingPool`](crate::BlockingPool).
+    pub running_for: Duration,
+}
+
+impl Metrics {
+    pub(super) fn of(crew: &Crew) -> Self {
+        let lane = |lane| LaneMetrics::of(crew, lane);
+        Self {
+            lanes: (0..crew.lanes.len()).map(lane).collect(),
+            rejected: read(&crew.rejected) as u64,
+            dropped: read(&crew.dropped) as u64,
+        }
+    }
+
+    /// Tasks that all threads together have run, or run.
+    pub fn executed(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.executed).sum()
+    }
+
+    /// Tasks that wait.
+    pub fn backlog(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.backlog).sum()
+    }
+
+    /// For how long the task has been running that has been running longest.
+    pub fn longest_running(&self) -> Duration {
+        let running = self.lanes.iter().map(|lane| lane.running_for);
+        running.max().unwrap_or_default()
+    }
+}
+
+impl LaneMetrics {
+    fn of(crew: &Crew, number: usize) -> Self {
+        let lane = &crew.lanes[number];
+        let tally = lane.tally();
+        let (ran, cancelled) = (read(&tally.ran), read(&tally.cancelled));
+        let is_parked = lane.is_parked();
+        let parked = read(&tally.parked) as u64;
+        Self {
+            executed: ran.saturating_sub(cancelled) as u64,
+            panicked: read(&tally.panicked) as u64,
+            cancelled: cancelled as u64,
+            stolen: read(&tally.stolen) as u64,
+            parked,
+            // It wakes as often as it sleeps, but for this time.
+            woken: parked - u64::from(is_parked && parked > 0),
+            backlog: lane.backlog(),
+            is_parked,
+            running_for: crew.running_for(number),
+        }
+    }
+}

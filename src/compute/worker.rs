@@ -1,0 +1,195 @@
+//! A thread of a pool: runs what is in its lane, helps others, rests.
+
+use std::hint;
+use std::io;
+use std::mem;
+use std::time::Instant;
+
+use super::crew::Crew;
+use super::lane::{Chunk, Lane, Refill, count, read};
+use crate::join::{Seat, Work};
+use crate::sync::Arc;
+use crate::sync::thread;
+use crate::task::{Ran, Task, settle};
+
+/// How many pauses of a processor there are between two looks at what others do: about 1 us.
+const PATIENCE: usize = 24;
+/// How many looks at its inbox a worker takes at most before it rests, where there are many cores.
+const MAX_LOOKS: usize = 128;
+
+/// Creates the thread of a lane.
+pub(super) fn start(crew: &Arc<Crew>, lane: usize) -> io::Result<()> {
+    let mut builder = thread::Builder::new().name(format!("{}-{lane}", crew.options.name));
+    if let Some(bytes) = crew.options.stack_size {
+        builder = builder.stack_size(bytes);
+    }
+    crew.add_thread();
+    let worker = Worker::new(Arc::clone(crew), lane);
+    let started = builder.spawn(move || worker.work()).map(drop);
+    if started.is_err() {
+        crew.remove_thread();
+    }
+    started
+}
+
+struct Worker {
+    crew: Arc<Crew>,
+    lane: usize,
+    seat: Seat,
+    /// Whether it has the right to search.
+    searching: bool,
+    /// Where chunks are kept for a moment.
+    chunks: Vec<Chunk>,
+    /// How often to look at the inbox before a rest: few times where it was in vain.
+    looks: usize,
+}
+
+impl Worker {
+    fn new(crew: Arc<Crew>, lane: usize) -> Self {
+        Self {
+            lane,
+            seat: crew.seat(),
+            searching: false,
+            chunks: Vec::new(),
+            looks: crew.options.looks(MAX_LOOKS),
+            crew,
+        }
+    }
+
+    /// The life of a thread.
+    fn work(mut self) {
+        if let Some(runtime) = &self.crew.options.runtime {
+            // Never left: a guard that a task leaks would make leaving panic, and the thread ends with
+            // the context anyway.
+            mem::forget(runtime.enter());
+        }
+        self.crew.enlist(self.lane);
+        Crew::call_steward(&self.crew);
+        loop {
+            let lane = &self.crew.lanes[self.lane];
+            if let Some(refill) = lane.refill(&mut self.chunks) {
+                self.work_off(refill);
+            } else if !self.search() && !self.rest() {
+                break;
+            }
+        }
+        settle();
+        self.crew.remove_thread();
+    }
+
+    /// Runs what is in hand.
+    fn work_off(&mut self, refill: Refill) {
+        self.stop_searching();
+        self.crew
+            .share(self.lane, refill.in_hand - 1, refill.published);
+        let begun = Instant::now();
+        let mut tasks = 0;
+        // Not through `self`, which the compiler would have to read again after each task.
+        let crew = Arc::clone(&self.crew);
+        let lane = &crew.lanes[self.lane];
+        while let Some(task) = lane.pop() {
+            if crew.is_cancelling() {
+                lane.count_lost(1);
+                crew.drop_one(task);
+                continue;
+            }
+            count(&lane.tally().ran, 1);
+            self.run(lane, task);
+            tasks += 1;
+        }
+        lane.learn(begun.elapsed(), tasks);
+    }
+
+    #[inline]
+    fn run(&mut self, lane: &Lane, task: Task<Seat>) {
+        let ran = if task.is_blocking() {
+            task.run(&mut self.seat)
+        } else {
+            Work::new(task).run_in(&mut self.seat)
+        };
+        match ran {
+            Ran::Returned => {}
+            Ran::Panicked => count(&lane.tally().panicked, 1),
+            Ran::Cancelled => {
+                // It did not come to use its seat.
+                self.crew.leave();
+                count(&lane.tally().cancelled, 1);
+            }
+        }
+    }
+
+    /// Looks for something to steal, if nobody else does; `false`: there was nothing.
+    fn search(&mut self) -> bool {
+        self.searching = self.searching || self.crew.begin_search();
+        if !self.searching {
+            return false;
+        }
+        let before: Vec<usize> = self.others().map(|lane| read(&lane.tally().ran)).collect();
+        let mut loot = mem::take(&mut self.chunks);
+        let mut found = self.others().any(|lane| lane.steal_surplus(&mut loot));
+        if !found {
+            // What is not surplus is taken only from those who make no progress.
+            (0..PATIENCE).for_each(|_| hint::spin_loop());
+            found = self.others().zip(before).any(|(lane, before)| {
+                lane.steal_surplus(&mut loot)
+                    || read(&lane.tally().ran) == before && lane.steal_behind(&mut loot)
+            });
+        }
+        self.lane().take_over(&mut loot);
+        self.chunks = loot;
+        found
+    }
+
+    /// Sleeps until there is something to do; `false`: there will be nothing any more.
+    fn rest(&mut self) -> bool {
+        if self.look() {
+            return true;
+        }
+        settle();
+        if !self.lane().lie_down() {
+            self.stop_searching();
+            // Nobody else pushes to a sealed lane: if it is empty now, it stays so.
+            return !self.lane().is_sealed() || self.lane().has_queued();
+        }
+        let again = self.crew.lie_down(mem::take(&mut self.searching));
+        self.searching = if again && self.lane().get_up() {
+            true
+        } else {
+            self.lane().sleep() || again
+        };
+        self.crew.get_up();
+        Crew::call_steward(&self.crew);
+        true
+    }
+
+    /// Looks at the inbox for a moment; `true`: there is something.
+    fn look(&mut self) -> bool {
+        let looks = self.looks;
+        let found = (0..looks).any(|_| {
+            hint::spin_loop();
+            self.lane().has_queued()
+        });
+        self.looks = if found { looks * 2 } else { looks / 2 };
+        self.looks = self.looks.clamp(
+            self.crew.options.looks(1),
+            self.crew.options.looks(MAX_LOOKS),
+        );
+        found
+    }
+
+    fn stop_searching(&mut self) {
+        if mem::take(&mut self.searching) {
+            self.crew.end_search();
+        }
+    }
+
+    fn lane(&self) -> &Lane {
+        &self.crew.lanes[self.lane]
+    }
+
+    /// The lanes of the others, in an order that differs between workers.
+    fn others(&self) -> impl Iterator<Item = &Lane> {
+        let (before, from) = self.crew.lanes.split_at(self.lane);
+        from[1..].iter().chain(before)
+    }
+}
