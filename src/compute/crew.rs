@@ -100,7 +100,7 @@ impl Crew {
         count: usize,
     ) -> Result<(), Batch<Task<Seat>>> {
         if let Some(lane) = self.own_lane() {
-            self.lanes[lane].push(batch, count)?;
+            self.lanes[lane].push_own(batch, count)?;
             // The worker, which would share, is in a task: this one.
             if let Some(undrained) = self.lanes[lane].undrained() {
                 self.share(lane, undrained, false);

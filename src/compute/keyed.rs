@@ -79,7 +79,7 @@ impl Turn {
         let crew = Arc::clone(&self.crew);
         let task = Task::detached(Call(move |seat: &mut Seat| self.take(seat)));
         if let Some(lane) = crew.own_lane() {
-            crew.lanes[lane].push_own(task);
+            crew.lanes[lane].requeue(task);
         } else if let Err(refused) = crew.push(Batch::of(task), 1) {
             // The pool is closed, and its threads may have ended. What was accepted before runs: here.
             let mut chain = refused.into_chain();

@@ -36,7 +36,7 @@ pub(super) type Chunk = (Chain<Task<Seat>>, usize);
 #[repr(align(128))]
 pub(super) struct Lane {
     inbox: Inbox<Task<Seat>>,
-    /// Tasks pushed. Beside the word that a push has just changed.
+    /// Tasks pushed by others. Beside the word that a push has just changed.
     pushed: AtomicUsize,
     /// The worker runs a long task. Set and cleared by the steward's visits.
     stuck: AtomicBool,
@@ -69,17 +69,19 @@ pub(super) struct Tally {
     pub(super) lost: AtomicUsize,
     /// How often the worker has gone to sleep.
     pub(super) parked: AtomicUsize,
+    /// Tasks that the worker has pushed itself.
+    pushed: AtomicUsize,
+    /// How many were pushed when the inbox was drained last.
+    drained: AtomicUsize,
     /// Nanoseconds that a task took, of late.
-    pub(super) pace: AtomicUsize,
-    /// What `pushed` was when the inbox was drained last.
-    pub(super) drained: AtomicUsize,
+    pace: AtomicUsize,
+    /// How many tasks are taken in hand: few, where they take long.
+    handful: AtomicUsize,
 }
 
 impl Lane {
     pub(super) fn new(pace: usize) -> Self {
-        let tally = Tally::default();
-        tally.pace.store(pace, Ordering::Relaxed);
-        Self {
+        let lane = Self {
             inbox: Inbox::new(),
             pushed: AtomicUsize::new(0),
             stuck: AtomicBool::new(false),
@@ -88,9 +90,11 @@ impl Lane {
                 surplus: Mutex::new(VecDeque::new()),
                 chunks: AtomicUsize::new(0),
                 thread: Mutex::new(None),
-                tally,
+                tally: Tally::default(),
             },
-        }
+        };
+        lane.set_pace(pace);
+        lane
     }
 
     /// Queues tasks, from anywhere, and wakes the worker if it sleeps. `Err`: the lane is sealed.
@@ -119,21 +123,39 @@ impl Lane {
         }
     }
 
-    /// How many tasks were pushed since the worker has drained the inbox, if that is worth a thought:
+    /// Queues tasks by the lane's own worker, which is awake. `Err`: the lane is sealed.
+    #[inline]
+    pub(super) fn push_own(
+        &self,
+        batch: Batch<Task<Seat>>,
+        tasks: usize,
+    ) -> Result<(), Batch<Task<Seat>>> {
+        let pushed = self.inbox.push(batch, |seen| {
+            debug_assert!(!seen.tags.has(PARKED), "who sleeps does not push");
+            (!seen.tags.has(SEALED)).then_some(seen.tags)
+        });
+        count(&self.own.tally.pushed, tasks);
+        pushed.map(drop).map_err(|refused| refused.batch)
+    }
+
+    /// As `push_own`, sealed or not: it is awake, and so will find the task.
+    pub(super) fn requeue(&self, task: Task<Seat>) {
+        count(&self.own.tally.pushed, 1);
+        let pushed = self.inbox.push(Batch::of(task), |seen| Some(seen.tags));
+        debug_assert!(pushed.is_ok());
+    }
+
+    /// How many tasks the worker has pushed since it drained the inbox, if that is worth a thought:
     /// once for every few.
     #[inline]
     pub(super) fn undrained(&self) -> Option<usize> {
-        let pushed = read(&self.pushed);
-        pushed
-            .is_multiple_of(CHUNK)
-            .then(|| pushed.wrapping_sub(read(&self.own.tally.drained)))
+        let own = read(&self.own.tally.pushed);
+        own.is_multiple_of(CHUNK)
+            .then(|| self.pushed().wrapping_sub(read(&self.own.tally.drained)))
     }
 
-    /// Queues a task by the lane's own worker, which is awake and so will find it, sealed or not.
-    pub(super) fn push_own(&self, task: Task<Seat>) {
-        self.pushed.fetch_add(1, Ordering::Relaxed);
-        let pushed = self.inbox.push(Batch::of(task), |seen| Some(seen.tags));
-        debug_assert!(pushed.is_ok_and(|seen| !seen.tags.has(PARKED)));
+    fn pushed(&self) -> usize {
+        read(&self.pushed).wrapping_add(read(&self.own.tally.pushed))
     }
 
     /// The next task in hand. For the worker.
@@ -142,29 +164,30 @@ impl Lane {
         self.own.hand.pop()
     }
 
-    /// Takes in hand what is next, from the surplus, or else from the inbox. For the worker, whose
-    /// hand is empty.
+    /// The next task, from the surplus, or else from the inbox, with those that follow it in hand. For
+    /// the worker, whose hand is empty.
     pub(super) fn refill(&self, cuts: &mut Vec<Chunk>) -> Option<Refill> {
-        if let Some((chain, in_hand)) = self.next_chunk() {
-            self.own.hand.fill(chain);
-            return Some(Refill {
-                in_hand,
-                published: false,
-            });
+        if let Some(chunk) = self.next_chunk() {
+            return self.take_in_hand(chunk, false);
         }
-        self.own
-            .tally
-            .drained
-            .store(read(&self.pushed), Ordering::Relaxed);
+        let pushed = self.pushed();
         let oldest = cut(self.inbox.detach(), self.handful(), cuts)?;
-        self.own.hand.fill(oldest.0);
+        self.own.tally.drained.store(pushed, Ordering::Relaxed);
         let published = !cuts.is_empty();
+        let refill = self.take_in_hand(oldest, published);
         if published {
             self.publish(cuts.drain(..).rev());
             cuts.shrink_to(ROOMY);
         }
+        refill
+    }
+
+    fn take_in_hand(&self, (mut chain, tasks): Chunk, published: bool) -> Option<Refill> {
+        let first = chain.pop_front()?;
+        self.own.hand.fill(chain);
         Some(Refill {
-            in_hand: oldest.1,
+            first,
+            in_hand: tasks - 1,
             published,
         })
     }
@@ -237,14 +260,23 @@ impl Lane {
         if tasks > 0 && !cfg!(all(test, any(throng_loom, throng_shuttle))) {
             let pace = elapsed.as_nanos() as usize / tasks;
             let before = read(&self.own.tally.pace);
-            let smooth = (before / 2).saturating_add(pace / 2).max(1);
-            self.own.tally.pace.store(smooth, Ordering::Relaxed);
+            self.set_pace((before / 2).saturating_add(pace / 2).max(1));
         }
     }
 
-    /// How many tasks are taken in hand: few, where they take long.
+    fn set_pace(&self, pace: usize) {
+        let handful = (HANDFUL_NS / pace).clamp(1, CHUNK);
+        self.own.tally.pace.store(pace, Ordering::Relaxed);
+        self.own.tally.handful.store(handful, Ordering::Relaxed);
+    }
+
+    /// Whether tasks take so little time that a look at the clock would be felt.
+    pub(super) fn is_fast(&self) -> bool {
+        read(&self.own.tally.pace) < FAST_NS
+    }
+
     fn handful(&self) -> usize {
-        (HANDFUL_NS / read(&self.own.tally.pace).max(1)).clamp(1, CHUNK)
+        read(&self.own.tally.handful)
     }
 
     #[inline]
@@ -260,7 +292,7 @@ impl Lane {
     pub(super) fn backlog(&self) -> usize {
         let tally = self.tally();
         let gone = read(&tally.ran).wrapping_add(read(&tally.lost));
-        let come = read(&self.pushed).wrapping_add(read(&tally.stolen));
+        let come = self.pushed().wrapping_add(read(&tally.stolen));
         // The numbers are not read at one moment.
         usize::try_from(come.wrapping_sub(gone).cast_signed()).unwrap_or(0)
     }
@@ -353,10 +385,11 @@ impl Lane {
     }
 }
 
-/// What a worker has taken in hand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a worker has taken.
 pub(super) struct Refill {
-    /// How many tasks.
+    /// The task to run now.
+    pub(super) first: Task<Seat>,
+    /// How many more are in hand.
     pub(super) in_hand: usize,
     /// Whether there are more, which have just become surplus.
     pub(super) published: bool,
@@ -380,6 +413,8 @@ fn tasks(chunks: &[Chunk]) -> usize {
     chunks.iter().map(|(_, count)| count).sum()
 }
 
+/// A task that takes longer may be measured.
+const FAST_NS: usize = 1_000;
 /// How long what is taken in hand should take.
 const HANDFUL_NS: usize = 20_000;
 /// How many chunks a surplus has room for when it is empty.

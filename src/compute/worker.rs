@@ -14,6 +14,8 @@ use crate::task::{Ran, Task, settle};
 
 /// How many pauses of a processor there are between two looks at what others do: about 1 us.
 const PATIENCE: usize = 24;
+/// Of so many fast tasks, some are measured.
+const MEASURED: usize = 64;
 /// How many looks at its inbox a worker takes at most before it rests, where there are many cores.
 const MAX_LOOKS: usize = 128;
 
@@ -38,6 +40,8 @@ struct Worker {
     seat: Seat,
     /// Whether it has the right to search.
     searching: bool,
+    /// Tasks run since some were measured.
+    unmeasured: usize,
     /// Where chunks are kept for a moment.
     chunks: Vec<Chunk>,
     /// How often to look at the inbox before a rest: few times where it was in vain.
@@ -50,6 +54,7 @@ impl Worker {
             lane,
             seat: crew.seat(),
             searching: false,
+            unmeasured: 0,
             chunks: Vec::new(),
             looks: crew.options.looks(MAX_LOOKS),
             crew,
@@ -80,42 +85,29 @@ impl Worker {
     /// Runs what is in hand.
     fn work_off(&mut self, refill: Refill) {
         self.stop_searching();
-        self.crew
-            .share(self.lane, refill.in_hand - 1, refill.published);
-        let begun = Instant::now();
-        let mut tasks = 0;
-        // Not through `self`, which the compiler would have to read again after each task.
-        let crew = Arc::clone(&self.crew);
-        let lane = &crew.lanes[self.lane];
-        while let Some(task) = lane.pop() {
-            if crew.is_cancelling() {
-                lane.count_lost(1);
-                crew.drop_one(task);
-                continue;
-            }
-            count(&lane.tally().ran, 1);
-            self.run(lane, task);
+        self.crew.share(self.lane, refill.in_hand, refill.published);
+        let begun = self.measures(refill.in_hand + 1).then(Instant::now);
+        let lane = &self.crew.lanes[self.lane];
+        let (mut next, mut tasks) = (Some(refill.first), 0);
+        while let Some(task) = next {
+            run(&self.crew, lane, &mut self.seat, task);
             tasks += 1;
+            next = lane.pop();
         }
-        lane.learn(begun.elapsed(), tasks);
+        if let Some(begun) = begun {
+            lane.learn(begun.elapsed(), tasks);
+        }
     }
 
-    #[inline]
-    fn run(&mut self, lane: &Lane, task: Task<Seat>) {
-        let ran = if task.is_blocking() {
-            task.run(&mut self.seat)
-        } else {
-            Work::new(task).run_in(&mut self.seat)
-        };
-        match ran {
-            Ran::Returned => {}
-            Ran::Panicked => count(&lane.tally().panicked, 1),
-            Ran::Cancelled => {
-                // It did not come to use its seat.
-                self.crew.leave();
-                count(&lane.tally().cancelled, 1);
-            }
+    /// Whether to measure how long the tasks in hand take. To read the clock takes as long as a tiny
+    /// task: not for each.
+    fn measures(&mut self, in_hand: usize) -> bool {
+        self.unmeasured += in_hand;
+        let measures = self.unmeasured >= MEASURED || !self.lane().is_fast();
+        if measures {
+            self.unmeasured = 0;
         }
+        measures
     }
 
     /// Looks for something to steal, if nobody else does; `false`: there was nothing.
@@ -191,5 +183,29 @@ impl Worker {
     fn others(&self) -> impl Iterator<Item = &Lane> {
         let (before, from) = self.crew.lanes.split_at(self.lane);
         from[1..].iter().chain(before)
+    }
+}
+
+/// Runs a task, unless it was aborted, or the pool drops what has not started.
+#[inline]
+fn run(crew: &Crew, lane: &Lane, seat: &mut Seat, task: Task<Seat>) {
+    if crew.is_cancelling() {
+        lane.count_lost(1);
+        return crew.drop_one(task);
+    }
+    count(&lane.tally().ran, 1);
+    let ran = if task.is_blocking() {
+        task.run(seat)
+    } else {
+        Work::new(task).run_in(seat)
+    };
+    match ran {
+        Ran::Returned => {}
+        Ran::Panicked => count(&lane.tally().panicked, 1),
+        Ran::Cancelled => {
+            // It did not come to use its seat.
+            crew.leave();
+            count(&lane.tally().cancelled, 1);
+        }
     }
 }
