@@ -5,6 +5,8 @@ mod crew;
 mod keyed;
 mod lane;
 mod metrics;
+mod patrol;
+mod place;
 mod worker;
 
 use std::fmt;

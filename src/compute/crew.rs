@@ -4,17 +4,14 @@
 //! anything: no task depends on what is here. What is here brings others in when one worker is not
 //! enough. `PROTOCOL.md` argues that nobody sleeps while something is to be done.
 
-use std::cell::Cell;
-use std::time::{Duration, Instant};
-
 use super::builder::Options;
 use super::keyed::Keys;
 use super::lane::{Lane, read};
-use crate::inbox::{Batch, Chain};
+use super::patrol::Patrol;
+use crate::inbox::Chain;
 use crate::join::Seat;
 use crate::room::Room;
-use crate::steward::{self, Ward};
-use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, Notify, Ordering, lock};
+use crate::sync::{Arc, AtomicBool, AtomicUsize, Notify, Ordering};
 use crate::task::{Fault, Task};
 use crate::unwind::contain;
 
@@ -25,19 +22,8 @@ const RESTING: usize = 2;
 
 /// Work that takes longer than this is worth waking somebody for: about what that takes.
 const WAKE_NS: usize = 50_000;
-/// How many visits the steward pays to a pool that rests.
-const QUIET_VISITS: u32 = 10;
 /// How long a task is taken to run before the first has: long enough to call for help.
 const PACE_AT_FIRST: usize = 10_000;
-
-crate::sync::thread_local! {
-    /// The crew and the lane whose worker this thread is.
-    static WORKER: Cell<(usize, usize)> = Cell::new((0, 0));
-}
-crate::sync::thread_local! {
-    /// The crew and the lane that this thread has pushed to before.
-    static STICKY: Cell<(usize, usize)> = Cell::new((0, 0));
-}
 
 pub(super) struct Crew {
     pub(super) lanes: Box<[Lane]>,
@@ -51,22 +37,13 @@ pub(super) struct Crew {
     /// `[ workers that sleep | SEARCHING ]`
     rest: AtomicUsize,
     /// Where the next thread that is new here begins to push.
-    next: AtomicUsize,
-    /// The steward visits.
-    watched: AtomicBool,
-    patrol: Mutex<Patrol>,
+    pub(super) next: AtomicUsize,
+    pub(super) patrol: Patrol,
     /// Queued tasks are to be dropped.
     cancelling: AtomicBool,
     /// Threads that have not ended.
     threads: AtomicUsize,
     terminated: Notify,
-}
-
-/// What the steward has seen at its visits.
-struct Patrol {
-    /// For each lane how many tasks were started, and since when it has been so.
-    lanes: Vec<(usize, Option<Instant>)>,
-    quiet: u32,
 }
 
 impl Crew {
@@ -81,102 +58,17 @@ impl Crew {
             dropped: AtomicUsize::new(0),
             rest: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
-            watched: AtomicBool::new(false),
-            patrol: Mutex::new(Patrol {
-                lanes: vec![(0, None); threads],
-                quiet: 0,
-            }),
+            patrol: Patrol::new(threads),
             cancelling: AtomicBool::new(false),
             threads: AtomicUsize::new(0),
             terminated: Notify::new(),
         }
     }
 
-    /// Queues tasks for which there is room. `Err`: the pool is closed.
-    #[inline]
-    pub(super) fn push(
-        &self,
-        batch: Batch<Task<Seat>>,
-        count: usize,
-    ) -> Result<(), Batch<Task<Seat>>> {
-        if let Some(lane) = self.own_lane() {
-            self.lanes[lane].push_own(batch, count)?;
-            // The worker, which would share, is in a task: this one.
-            if let Some(undrained) = self.lanes[lane].undrained() {
-                self.share(lane, undrained, false);
-            }
-            return Ok(());
-        }
-        let lane = self.sticky_lane();
-        if self.lanes[lane].push(batch, count)? > 1 {
-            // Others push here, too: somewhere else next time.
-            self.stick_to(self.awake_lane(lane + 1).unwrap_or(lane));
-        }
-        Ok(())
-    }
-
-    /// The lane of this thread, if it is a worker of this crew.
-    #[inline]
-    pub(super) fn own_lane(&self) -> Option<usize> {
-        let (crew, lane) = WORKER.try_with(Cell::get).unwrap_or_default();
-        (crew == self.address()).then_some(lane)
-    }
-
-    /// This thread is a worker from now on.
-    pub(super) fn enlist(&self, lane: usize) {
-        WORKER.with(|worker| worker.set((self.address(), lane)));
-        self.lanes[lane].man();
-    }
-
-    /// A lane to push to: that of the last time, if its worker is awake, another that is, or one whose
-    /// worker must be woken.
-    #[inline]
-    fn sticky_lane(&self) -> usize {
-        let (crew, lane) = STICKY.try_with(Cell::get).unwrap_or_default();
-        // An address may have been that of another crew before, with more lanes.
-        if crew == self.address() && self.lanes.get(lane).is_some_and(is_awake) {
-            return lane;
-        }
-        self.new_lane()
-    }
-
-    #[cold]
-    fn new_lane(&self) -> usize {
-        let lanes = self.lanes.len();
-        let first = self.next.fetch_add(1, Ordering::Relaxed) % lanes;
-        let lane = self
-            .awake_lane(first)
-            .or_else(|| {
-                (first..first + lanes)
-                    .map(|lane| lane % lanes)
-                    .find(|&lane| !self.lanes[lane].is_stuck())
-            })
-            .unwrap_or(first);
-        self.stick_to(lane);
-        lane
-    }
-
-    fn stick_to(&self, lane: usize) {
-        // Without thread-local storage it begins anew each time.
-        let _ = STICKY.try_with(|sticky| sticky.set((self.address(), lane)));
-    }
-
-    /// A lane, from `first` on, whose worker is awake.
-    fn awake_lane(&self, first: usize) -> Option<usize> {
-        let lanes = self.lanes.len();
-        (first..first + lanes)
-            .map(|lane| lane % lanes)
-            .find(|&lane| is_awake(&self.lanes[lane]))
-    }
-
     /// What tasks are run on.
     pub(super) fn seat(&self) -> Seat {
         let seat = self.room.clone().map_or_else(Seat::default, Seat::in_room);
         seat.heard_by(self.options.panic_handler())
-    }
-
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
     }
 }
 
@@ -202,7 +94,7 @@ impl Crew {
 
     /// Wakes one who sleeps, to search, unless somebody searches.
     #[cold]
-    fn call_searcher(&self, first: usize) {
+    pub(super) fn call_searcher(&self, first: usize) {
         if !self.begin_search() {
             return;
         }
@@ -239,74 +131,6 @@ impl Crew {
     /// A worker gets up.
     pub(super) fn get_up(&self) {
         self.rest.fetch_sub(RESTING, Ordering::Relaxed);
-    }
-
-    /// Has the steward visit the pool from now on.
-    pub(super) fn call_steward(this: &Arc<Self>) {
-        // Ordering: Release, with the getting up of the worker before it, pairs with the Acquire in
-        // `is_quiet`.
-        if this.watched.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        if steward::watch(this).is_err() {
-            // Without one, tasks wait behind a long one. The next to get up tries again.
-            this.watched.store(false, Ordering::Relaxed);
-        }
-    }
-
-    /// For how long the task has been running that runs in a lane, as far as the steward has seen.
-    pub(super) fn running_for(&self, lane: usize) -> Duration {
-        let patrol = lock(&self.patrol);
-        let (ran, since) = patrol.lanes[lane];
-        let still = ran == read(&self.lanes[lane].tally().ran) && !self.lanes[lane].is_parked();
-        since
-            .filter(|_| still)
-            .map_or_else(Default::default, |since| since.elapsed())
-    }
-
-    /// Whether the pool has been at rest for some visits. Then the steward goes.
-    fn is_quiet(&self, patrol: &mut Patrol) -> bool {
-        patrol.quiet += 1;
-        if patrol.quiet < QUIET_VISITS {
-            return false;
-        }
-        patrol.quiet = 0;
-        // Ordering: Acquire pairs with the Release in `call_steward`: who got up and found us here is
-        // seen to be awake. Who comes after this calls us again.
-        self.watched.swap(false, Ordering::AcqRel);
-        let at_rest = self.lanes.iter().all(Lane::is_parked);
-        // Somebody else may have called us again already.
-        at_rest || self.watched.swap(true, Ordering::AcqRel)
-    }
-}
-
-impl Ward for Crew {
-    fn visit(&self) -> bool {
-        let mut patrol = lock(&self.patrol);
-        let now = Instant::now();
-        let (mut busy, mut blocked) = (false, false);
-        for (lane, (ran, since)) in self.lanes.iter().zip(&mut patrol.lanes) {
-            if lane.is_parked() {
-                *since = None;
-                continue;
-            }
-            busy = true;
-            let started = read(&lane.tally().ran);
-            let stuck = since.is_some() && *ran == started;
-            if !stuck {
-                (*ran, *since) = (started, Some(now));
-            }
-            lane.set_stuck(stuck);
-            blocked |= stuck && lane.has_queued();
-        }
-        if blocked {
-            self.call_searcher(0);
-        }
-        if busy {
-            patrol.quiet = 0;
-            return self.threads.load(Ordering::Relaxed) > 0;
-        }
-        !self.is_quiet(&mut patrol)
     }
 }
 
@@ -384,6 +208,10 @@ impl Crew {
         }
     }
 
+    pub(super) fn has_threads(&self) -> bool {
+        self.threads.load(Ordering::Relaxed) > 0
+    }
+
     pub(super) async fn terminated(&self) {
         loop {
             // Made before the look: it hears of whatever comes after.
@@ -395,9 +223,4 @@ impl Crew {
             terminated.await;
         }
     }
-}
-
-#[inline]
-fn is_awake(lane: &Lane) -> bool {
-    !lane.is_parked() && !lane.is_stuck()
 }

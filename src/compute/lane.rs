@@ -134,8 +134,11 @@ impl Lane {
             debug_assert!(!seen.tags.has(PARKED), "who sleeps does not push");
             (!seen.tags.has(SEALED)).then_some(seen.tags)
         });
+        if let Err(refused) = pushed {
+            return Err(refused.batch);
+        }
         count(&self.own.tally.pushed, tasks);
-        pushed.map(drop).map_err(|refused| refused.batch)
+        Ok(())
     }
 
     /// As `push_own`, sealed or not: it is awake, and so will find the task.

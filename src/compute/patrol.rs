@@ -1,0 +1,124 @@
+//! The steward's visits: help for what waits behind a long task.
+
+use std::time::{Duration, Instant};
+
+use super::crew::Crew;
+use super::lane::{Lane, read};
+use crate::steward::{self, Ward};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
+
+/// How many visits the steward pays to a pool that rests.
+const QUIET_VISITS: u32 = 10;
+
+/// What is known of the steward's visits.
+pub(super) struct Patrol {
+    /// The steward comes.
+    called: AtomicBool,
+    seen: Mutex<Seen>,
+}
+
+/// What the steward has seen at its last visit.
+struct Seen {
+    /// Of each lane.
+    lanes: Vec<Sight>,
+    /// For how many visits everybody has been sleeping.
+    quiet: u32,
+}
+
+/// What the steward has seen of a lane: how many tasks have begun, and since when it has been so many;
+/// `None`: the worker sleeps.
+#[derive(Clone, Default)]
+struct Sight {
+    begun: usize,
+    since: Option<Instant>,
+}
+
+impl Patrol {
+    pub(super) fn new(lanes: usize) -> Self {
+        Self {
+            called: AtomicBool::new(false),
+            seen: Mutex::new(Seen {
+                lanes: vec![Sight::default(); lanes],
+                quiet: 0,
+            }),
+        }
+    }
+}
+
+impl Sight {
+    /// Looks at a lane; `true`: one task has been running since the last look.
+    fn renew(&mut self, lane: &Lane, now: Instant) -> bool {
+        let begun = read(&lane.tally().ran);
+        let stuck = self.since.is_some() && self.begun == begun;
+        if !stuck {
+            (self.begun, self.since) = (begun, Some(now));
+        }
+        stuck
+    }
+}
+
+impl Crew {
+    /// Has the steward visit the pool from now on.
+    pub(super) fn call_steward(this: &Arc<Self>) {
+        // Ordering: Release, with the getting up of the worker before it, pairs with the Acquire in
+        // `is_quiet`.
+        if this.patrol.called.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if steward::watch(this).is_err() {
+            // Without one, tasks wait behind a long one. The next to get up tries again.
+            this.patrol.called.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// For how long the task has been running that runs in a lane, as far as the steward has seen.
+    pub(super) fn running_for(&self, lane: usize) -> Duration {
+        let seen = lock(&self.patrol.seen);
+        let (sight, lane) = (&seen.lanes[lane], &self.lanes[lane]);
+        let still = sight.begun == read(&lane.tally().ran) && !lane.is_parked();
+        let since = sight.since.filter(|_| still);
+        since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Whether the pool has been at rest for some visits. Then the steward goes.
+    fn is_quiet(&self, seen: &mut Seen) -> bool {
+        seen.quiet += 1;
+        if seen.quiet < QUIET_VISITS {
+            return false;
+        }
+        seen.quiet = 0;
+        // Ordering: Acquire pairs with the Release in `call_steward`: who got up and found us here is
+        // seen to be awake. Who comes after this calls us again.
+        self.patrol.called.swap(false, Ordering::AcqRel);
+        let at_rest = self.lanes.iter().all(Lane::is_parked);
+        // Somebody else may have called us again already.
+        at_rest || self.patrol.called.swap(true, Ordering::AcqRel)
+    }
+}
+
+impl Ward for Crew {
+    fn visit(&self) -> bool {
+        let mut seen = lock(&self.patrol.seen);
+        let now = Instant::now();
+        let (mut busy, mut blocked) = (false, false);
+        for (lane, sight) in self.lanes.iter().zip(&mut seen.lanes) {
+            let stuck = if lane.is_parked() {
+                sight.since = None;
+                false
+            } else {
+                busy = true;
+                sight.renew(lane, now)
+            };
+            lane.set_stuck(stuck);
+            blocked |= stuck && lane.has_queued();
+        }
+        if blocked {
+            self.call_searcher(0);
+        }
+        if busy {
+            seen.quiet = 0;
+            return self.has_threads();
+        }
+        !self.is_quiet(&mut seen)
+    }
+}
