@@ -21,7 +21,7 @@ pub use self::metrics::{LaneMetrics, Metrics};
 use crate::inbox::Batch;
 use crate::join::{JoinHandle, Seat, Spawn, TrySpawnError, Work, sealed};
 use crate::room::NoRoom;
-use crate::sync::{Arc, Ordering};
+use crate::sync::Arc;
 use crate::task::{Fault, Task, Thunk};
 
 /// A pool of few threads for huge numbers of tiny closures, a fraction of a microsecond each.
@@ -354,7 +354,7 @@ impl ComputePool {
     }
 
     fn count_rejected(&self) {
-        self.crew().rejected.fetch_add(1, Ordering::Relaxed);
+        self.crew().rejected.add(1);
     }
 }
 
@@ -485,3 +485,8 @@ fn refusal<F>(no_room: NoRoom, f: F) -> TrySpawnError<F> {
         NoRoom::Closed => TrySpawnError::Closed(f),
     }
 }
+
+#[cfg(all(test, throng_loom))]
+mod loom_tests;
+#[cfg(all(test, throng_shuttle))]
+mod shuttle_tests;

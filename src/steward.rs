@@ -5,12 +5,8 @@
 //! asked, in turns, and parks when there is nobody left to look after: an idle process has no timer.
 
 use std::io;
-use std::time::Duration;
 
 use crate::sync::Arc;
-
-/// How often the steward looks after somebody.
-pub(crate) const PERIOD: Duration = Duration::from_millis(5);
 
 /// Somebody who is looked after.
 pub(crate) trait Ward: Send + Sync + 'static {
@@ -18,7 +14,7 @@ pub(crate) trait Ward: Send + Sync + 'static {
     fn visit(&self) -> bool;
 }
 
-/// Has the steward visit somebody, every [`PERIOD`], for as long as it is wanted and alive.
+/// Has the steward visit somebody, every 5 ms, for as long as it is wanted and alive.
 ///
 /// # Errors
 ///
@@ -38,12 +34,15 @@ mod office {
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 mod office {
     use std::sync::Weak;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
-    use super::{Arc, PERIOD, Ward, io};
+    use super::{Arc, Ward, io};
     use crate::sync::thread::{self, Thread};
     use crate::sync::{Mutex, lock};
     use crate::unwind::contain;
+
+    /// How often the steward looks after somebody.
+    const PERIOD: Duration = Duration::from_millis(5);
 
     static OFFICE: Mutex<Office> = Mutex::new(Office {
         steward: None,

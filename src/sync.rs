@@ -16,7 +16,7 @@ mod imp {
     pub(crate) mod thread {
         use std::time::Instant;
 
-        pub(crate) use std::thread::{Builder, Thread, current, park};
+        pub(crate) use std::thread::{Builder, Thread, available_parallelism, current, park};
 
         /// Parks until `deadline`, or until unparked, or less; `true`: the deadline has passed.
         pub(crate) fn park_until(deadline: Instant) -> bool {
@@ -35,6 +35,7 @@ mod imp {
 
     pub(crate) mod thread {
         pub(crate) use loom::thread::{Builder, Thread, current, park};
+        pub(crate) use std::thread::available_parallelism;
 
         /// Loom has no time. A time-out may fall anywhere, and where it falls relative to the steps
         /// of other threads is for the scheduler to explore: so it is a return at once. Not a yield,
@@ -55,6 +56,7 @@ mod imp {
 
     pub(crate) mod thread {
         pub(crate) use shuttle::thread::{Builder, Thread, current, park};
+        pub(crate) use std::thread::available_parallelism;
 
         /// Shuttle has no time either. Here it is a yield: idle threads should last a while, so that
         /// tasks meet some.
@@ -66,7 +68,11 @@ mod imp {
 }
 
 pub(crate) use imp::*;
-use std::sync::atomic::AtomicUsize as StaticAtomic;
+
+/// Whether this is a model, which is about few steps, and knows no time.
+pub(crate) const MODEL: bool = cfg!(all(test, any(throng_loom, throng_shuttle)));
+
+use std::sync::atomic::AtomicUsize as StdAtomic;
 
 #[cfg(all(test, throng_loom))]
 std::thread_local! {
@@ -168,17 +174,41 @@ impl<T> Unshared<T> {
     }
 }
 
-/// A counter in a static, where loom and shuttle allow no atomics of theirs. It publishes nothing.
-pub(crate) struct StaticCounter(StaticAtomic);
+/// A number that publishes nothing: to name, to count, to estimate. To models, changing it is not a
+/// step; and unlike theirs it can be a static.
+#[derive(Debug, Default)]
+pub(crate) struct Number(StdAtomic);
 
-impl StaticCounter {
-    pub(crate) const fn new() -> Self {
-        Self(StaticAtomic::new(0))
+impl Number {
+    pub(crate) const fn new(number: usize) -> Self {
+        Self(StdAtomic::new(number))
     }
 
-    /// The next number, from 0 on.
-    pub(crate) fn next(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::Relaxed) as u64
+    #[inline]
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, number: usize) {
+        self.0.store(number, Ordering::Relaxed);
+    }
+
+    /// Adds, and returns what was there before.
+    #[inline]
+    pub(crate) fn add(&self, number: usize) -> usize {
+        self.0.fetch_add(number, Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn subtract(&self, number: usize) {
+        self.0.fetch_sub(number, Ordering::Relaxed);
+    }
+
+    /// Adds to a number that only this thread changes: cheaper.
+    #[inline]
+    pub(crate) fn add_own(&self, number: usize) {
+        self.set(self.get().wrapping_add(number));
     }
 }
 

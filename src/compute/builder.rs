@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 
 use super::ComputePool;
 use crate::join::PanicHandler;
+use crate::sync::{MODEL, thread};
 use crate::unwind::contain;
 
 /// Makes a [`ComputePool`]: see [`ComputePool::builder`].
@@ -33,7 +34,7 @@ pub(super) struct Options {
 
 impl Builder {
     pub(super) fn new() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = thread::available_parallelism().map_or(1, usize::from);
         Self {
             options: Options {
                 name: String::from("throng-compute"),
@@ -42,7 +43,7 @@ impl Builder {
                 stack_size: None,
                 runtime: None,
                 on_panic: None,
-                many_cores: cores > 2,
+                many_cores: cores > 2 && !MODEL,
             },
         }
     }
@@ -125,6 +126,13 @@ impl fmt::Debug for Builder {
 }
 
 impl Options {
+    #[cfg(all(test, throng_loom))]
+    pub(super) fn of_threads(threads: usize) -> Self {
+        let mut builder = Builder::new();
+        builder.threads(threads);
+        builder.options
+    }
+
     /// What a worker does with a panic that nobody hears of.
     pub(super) fn panic_handler(&self) -> PanicHandler {
         let (pool, handler) = (self.name.clone(), self.on_panic.clone());

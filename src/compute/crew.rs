@@ -6,12 +6,12 @@
 
 use super::builder::Options;
 use super::keyed::Keys;
-use super::lane::{Lane, read};
+use super::lane::Lane;
 use super::patrol::Patrol;
 use crate::inbox::Chain;
 use crate::join::Seat;
 use crate::room::Room;
-use crate::sync::{Arc, AtomicBool, AtomicUsize, Notify, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicUsize, MODEL, Notify, Number, Ordering};
 use crate::task::{Fault, Task};
 use crate::unwind::contain;
 
@@ -21,7 +21,7 @@ const SEARCHING: usize = 1;
 const RESTING: usize = 2;
 
 /// Work that takes longer than this is worth waking somebody for: about what that takes.
-const WAKE_NS: usize = 50_000;
+const WAKE_NS: usize = if MODEL { 1 } else { 50_000 };
 /// How long a task is taken to run before the first has: long enough to call for help.
 const PACE_AT_FIRST: usize = 10_000;
 
@@ -31,13 +31,13 @@ pub(super) struct Crew {
     pub(super) options: Options,
     /// Counts the tasks, in a bounded pool.
     pub(super) room: Option<Arc<Room>>,
-    pub(super) rejected: AtomicUsize,
+    pub(super) rejected: Number,
     /// Tasks that a shutdown has dropped.
-    pub(super) dropped: AtomicUsize,
+    pub(super) dropped: Number,
     /// `[ workers that sleep | SEARCHING ]`
     rest: AtomicUsize,
     /// Where the next thread that is new here begins to push.
-    pub(super) next: AtomicUsize,
+    pub(super) next: Number,
     pub(super) patrol: Patrol,
     /// Queued tasks are to be dropped.
     cancelling: AtomicBool,
@@ -54,10 +54,10 @@ impl Crew {
             keys: Keys::new(threads),
             room: options.capacity.map(|tasks| Arc::new(Room::new(tasks))),
             options,
-            rejected: AtomicUsize::new(0),
-            dropped: AtomicUsize::new(0),
+            rejected: Number::new(0),
+            dropped: Number::new(0),
             rest: AtomicUsize::new(0),
-            next: AtomicUsize::new(0),
+            next: Number::new(0),
             patrol: Patrol::new(threads),
             cancelling: AtomicBool::new(false),
             threads: AtomicUsize::new(0),
@@ -150,7 +150,7 @@ impl Crew {
 
     /// Closes, and drops what is queued; says how many tasks that were.
     pub(super) fn cancel(&self) -> usize {
-        let before = read(&self.dropped);
+        let before = self.dropped.get();
         // Relaxed is enough: who does not see it yet runs some more.
         self.cancelling.store(true, Ordering::Relaxed);
         self.close();
@@ -158,7 +158,7 @@ impl Crew {
             self.drop_all(chain);
         }
         self.keys.cancel(self);
-        read(&self.dropped).wrapping_sub(before)
+        self.dropped.get().wrapping_sub(before)
     }
 
     #[inline]
@@ -174,7 +174,7 @@ impl Crew {
     }
 
     pub(super) fn drop_one(&self, task: Task<Seat>) {
-        self.dropped.fetch_add(1, Ordering::Relaxed);
+        self.dropped.add(1);
         // First, as at the end of a task that runs: who learns of it finds its place free.
         self.leave();
         task.fail(Fault::cancelled());
@@ -182,7 +182,7 @@ impl Crew {
 
     /// Takes back what `drop_one` did for what nobody has submitted.
     pub(super) fn retract(&self) {
-        self.dropped.fetch_sub(1, Ordering::Relaxed);
+        self.dropped.subtract(1);
         if let Some(room) = &self.room {
             room.enter_unasked();
         }

@@ -12,15 +12,11 @@ use std::time::Duration;
 use crate::inbox::{Batch, Chain, Hand, Inbox, Pile, Refused, Tags};
 use crate::join::Seat;
 use crate::sync::thread::{self, Thread};
-use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
+use crate::sync::{AtomicBool, AtomicUsize, MODEL, Mutex, Number, Ordering, lock};
 use crate::task::Task;
 
 /// How many tasks a worker takes in hand at most.
-const CHUNK: usize = if cfg!(all(test, any(throng_loom, throng_shuttle))) {
-    2
-} else {
-    64
-};
+const CHUNK: usize = if MODEL { 2 } else { 64 };
 
 /// In the inbox's head: the worker sleeps, and the inbox is empty. Whoever clears it wakes the worker.
 pub(super) const PARKED: Tags = Tags::bit(0);
@@ -37,7 +33,7 @@ pub(super) type Chunk = (Chain<Task<Seat>>, usize);
 pub(super) struct Lane {
     inbox: Inbox<Task<Seat>>,
     /// Tasks pushed by others. Beside the word that a push has just changed.
-    pushed: AtomicUsize,
+    pushed: Number,
     /// The worker runs a long task. Set and cleared by the steward's visits.
     stuck: AtomicBool,
     own: Own,
@@ -59,31 +55,31 @@ struct Own {
 #[derive(Default)]
 pub(super) struct Tally {
     /// Tasks begun.
-    pub(super) ran: AtomicUsize,
-    pub(super) panicked: AtomicUsize,
+    pub(super) ran: Number,
+    pub(super) panicked: Number,
     /// Tasks aborted before they started.
-    pub(super) cancelled: AtomicUsize,
+    pub(super) cancelled: Number,
     /// Tasks that the worker has taken from other lanes.
-    pub(super) stolen: AtomicUsize,
+    pub(super) stolen: Number,
     /// Tasks that have left this lane in another way: written by whoever took them.
-    pub(super) lost: AtomicUsize,
+    pub(super) lost: Number,
     /// How often the worker has gone to sleep.
-    pub(super) parked: AtomicUsize,
+    pub(super) parked: Number,
     /// Tasks that the worker has pushed itself.
-    pushed: AtomicUsize,
+    pushed: Number,
     /// How many were pushed when the inbox was drained last.
-    drained: AtomicUsize,
+    drained: Number,
     /// Nanoseconds that a task took, of late.
-    pace: AtomicUsize,
+    pace: Number,
     /// How many tasks are taken in hand: few, where they take long.
-    handful: AtomicUsize,
+    handful: Number,
 }
 
 impl Lane {
     pub(super) fn new(pace: usize) -> Self {
         let lane = Self {
             inbox: Inbox::new(),
-            pushed: AtomicUsize::new(0),
+            pushed: Number::new(0),
             stuck: AtomicBool::new(false),
             own: Own {
                 hand: Hand::new(),
@@ -113,7 +109,7 @@ impl Lane {
         });
         match pushed {
             Ok(seen) => {
-                self.pushed.fetch_add(count, Ordering::Relaxed);
+                self.pushed.add(count);
                 if seen.tags.has(PARKED) {
                     self.unpark();
                 }
@@ -137,13 +133,13 @@ impl Lane {
         if let Err(refused) = pushed {
             return Err(refused.batch);
         }
-        count(&self.own.tally.pushed, tasks);
+        self.own.tally.pushed.add_own(tasks);
         Ok(())
     }
 
     /// As `push_own`, sealed or not: it is awake, and so will find the task.
     pub(super) fn requeue(&self, task: Task<Seat>) {
-        count(&self.own.tally.pushed, 1);
+        self.own.tally.pushed.add_own(1);
         let pushed = self.inbox.push(Batch::of(task), |seen| Some(seen.tags));
         debug_assert!(pushed.is_ok());
     }
@@ -152,13 +148,13 @@ impl Lane {
     /// once for every few.
     #[inline]
     pub(super) fn undrained(&self) -> Option<usize> {
-        let own = read(&self.own.tally.pushed);
+        let own = self.own.tally.pushed.get();
         own.is_multiple_of(CHUNK)
-            .then(|| self.pushed().wrapping_sub(read(&self.own.tally.drained)))
+            .then(|| self.pushed().wrapping_sub(self.own.tally.drained.get()))
     }
 
     fn pushed(&self) -> usize {
-        read(&self.pushed).wrapping_add(read(&self.own.tally.pushed))
+        self.pushed.get().wrapping_add(self.own.tally.pushed.get())
     }
 
     /// The next task in hand. For the worker.
@@ -175,7 +171,7 @@ impl Lane {
         }
         let pushed = self.pushed();
         let oldest = cut(self.inbox.detach(), self.handful(), cuts)?;
-        self.own.tally.drained.store(pushed, Ordering::Relaxed);
+        self.own.tally.drained.set(pushed);
         let published = !cuts.is_empty();
         let refill = self.take_in_hand(oldest, published);
         if published {
@@ -197,7 +193,7 @@ impl Lane {
 
     /// Takes over what its worker has stolen, oldest first, as surplus.
     pub(super) fn take_over(&self, loot: &mut Vec<Chunk>) {
-        count(&self.own.tally.stolen, tasks(loot));
+        self.own.tally.stolen.add_own(tasks(loot));
         self.publish(loot.drain(..));
     }
 
@@ -254,32 +250,32 @@ impl Lane {
     #[inline]
     pub(super) fn outlook(&self, tasks: usize) -> usize {
         let surplus = self.own.chunks.load(Ordering::Relaxed) * self.handful();
-        (surplus + tasks).saturating_mul(read(&self.own.tally.pace))
+        (surplus + tasks).saturating_mul(self.own.tally.pace.get())
     }
 
     /// Learns how long tasks take.
     pub(super) fn learn(&self, elapsed: Duration, tasks: usize) {
         // In models time is not what decides.
-        if tasks > 0 && !cfg!(all(test, any(throng_loom, throng_shuttle))) {
+        if tasks > 0 && !MODEL {
             let pace = elapsed.as_nanos() as usize / tasks;
-            let before = read(&self.own.tally.pace);
+            let before = self.own.tally.pace.get();
             self.set_pace((before / 2).saturating_add(pace / 2).max(1));
         }
     }
 
     fn set_pace(&self, pace: usize) {
         let handful = (HANDFUL_NS / pace).clamp(1, CHUNK);
-        self.own.tally.pace.store(pace, Ordering::Relaxed);
-        self.own.tally.handful.store(handful, Ordering::Relaxed);
+        self.own.tally.pace.set(pace);
+        self.own.tally.handful.set(handful);
     }
 
     /// Whether tasks take so little time that a look at the clock would be felt.
     pub(super) fn is_fast(&self) -> bool {
-        read(&self.own.tally.pace) < FAST_NS
+        self.own.tally.pace.get() < FAST_NS
     }
 
     fn handful(&self) -> usize {
-        read(&self.own.tally.handful)
+        self.own.tally.handful.get()
     }
 
     #[inline]
@@ -294,8 +290,8 @@ impl Lane {
     /// How many tasks are queued.
     pub(super) fn backlog(&self) -> usize {
         let tally = self.tally();
-        let gone = read(&tally.ran).wrapping_add(read(&tally.lost));
-        let come = self.pushed().wrapping_add(read(&tally.stolen));
+        let gone = tally.ran.get().wrapping_add(tally.lost.get());
+        let come = self.pushed().wrapping_add(tally.stolen.get());
         // The numbers are not read at one moment.
         usize::try_from(come.wrapping_sub(gone).cast_signed()).unwrap_or(0)
     }
@@ -338,7 +334,7 @@ impl Lane {
 
     /// Sleeps until woken. `true`: to search.
     pub(super) fn sleep(&self) -> bool {
-        count(&self.own.tally.parked, 1);
+        self.own.tally.parked.add_own(1);
         // What a task left of park tokens makes this loop turn once more, nothing else.
         while self.is_parked() {
             thread::park();
@@ -378,7 +374,7 @@ impl Lane {
 
     /// Counts tasks that have left the lane without having run there.
     pub(super) fn count_lost(&self, tasks: usize) {
-        self.own.tally.lost.fetch_add(tasks, Ordering::Relaxed);
+        self.own.tally.lost.add(tasks);
     }
 
     #[cold]
@@ -422,15 +418,3 @@ const FAST_NS: usize = 1_000;
 const HANDFUL_NS: usize = 20_000;
 /// How many chunks a surplus has room for when it is empty.
 const ROOMY: usize = 256;
-
-/// Adds to a number that only this thread writes.
-#[inline]
-pub(super) fn count(number: &AtomicUsize, add: usize) {
-    let before = number.load(Ordering::Relaxed);
-    number.store(before.wrapping_add(add), Ordering::Relaxed);
-}
-
-#[inline]
-pub(super) fn read(number: &AtomicUsize) -> usize {
-    number.load(Ordering::Relaxed)
-}

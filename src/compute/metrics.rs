@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::crew::Crew;
-use super::lane::read;
 
 /// What a [`ComputePool`](crate::ComputePool) has done so far, and does now.
 ///
@@ -52,8 +51,8 @@ impl Metrics {
         let lane = |lane| LaneMetrics::of(crew, lane);
         Self {
             lanes: (0..crew.lanes.len()).map(lane).collect(),
-            rejected: read(&crew.rejected) as u64,
-            dropped: read(&crew.dropped) as u64,
+            rejected: crew.rejected.get() as u64,
+            dropped: crew.dropped.get() as u64,
         }
     }
 
@@ -78,14 +77,14 @@ impl LaneMetrics {
     fn of(crew: &Crew, number: usize) -> Self {
         let lane = &crew.lanes[number];
         let tally = lane.tally();
-        let (ran, cancelled) = (read(&tally.ran), read(&tally.cancelled));
+        let (ran, cancelled) = (tally.ran.get(), tally.cancelled.get());
         let is_parked = lane.is_parked();
-        let parked = read(&tally.parked) as u64;
+        let parked = tally.parked.get() as u64;
         Self {
             executed: ran.saturating_sub(cancelled) as u64,
-            panicked: read(&tally.panicked) as u64,
+            panicked: tally.panicked.get() as u64,
             cancelled: cancelled as u64,
-            stolen: read(&tally.stolen) as u64,
+            stolen: tally.stolen.get() as u64,
             parked,
             // It wakes as often as it sleeps, but for this time.
             woken: parked - u64::from(is_parked && parked > 0),

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::crew::Crew;
-use super::lane::{Lane, read};
+use super::lane::Lane;
 use crate::steward::{self, Ward};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
 
 /// How many visits the steward pays to a pool that rests.
-const QUIET_VISITS: u32 = 10;
+const QUIET_VISITS: u32 = if cfg!(all(test, throng_loom)) { 1 } else { 10 };
 
 /// What is known of the steward's visits.
 pub(super) struct Patrol {
@@ -48,7 +48,7 @@ impl Patrol {
 impl Sight {
     /// Looks at a lane; `true`: one task has been running since the last look.
     fn renew(&mut self, lane: &Lane, now: Instant) -> bool {
-        let begun = read(&lane.tally().ran);
+        let begun = lane.tally().ran.get();
         let stuck = self.since.is_some() && self.begun == begun;
         if !stuck {
             (self.begun, self.since) = (begun, Some(now));
@@ -71,11 +71,16 @@ impl Crew {
         }
     }
 
+    #[cfg(all(test, throng_loom))]
+    pub(super) fn is_watched(&self) -> bool {
+        self.patrol.called.load(Ordering::Relaxed)
+    }
+
     /// For how long the task has been running that runs in a lane, as far as the steward has seen.
     pub(super) fn running_for(&self, lane: usize) -> Duration {
         let seen = lock(&self.patrol.seen);
         let (sight, lane) = (&seen.lanes[lane], &self.lanes[lane]);
-        let still = sight.begun == read(&lane.tally().ran) && !lane.is_parked();
+        let still = sight.begun == lane.tally().ran.get() && !lane.is_parked();
         let since = sight.since.filter(|_| still);
         since.map_or(Duration::ZERO, |since| since.elapsed())
     }

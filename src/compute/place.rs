@@ -6,7 +6,7 @@ use super::crew::Crew;
 use super::lane::Lane;
 use crate::inbox::Batch;
 use crate::join::Seat;
-use crate::sync::{Ordering, thread_local};
+use crate::sync::thread_local;
 use crate::task::Task;
 
 thread_local! {
@@ -72,7 +72,7 @@ impl Crew {
     #[cold]
     fn new_lane(&self) -> usize {
         let lanes = self.lanes.len();
-        let first = self.next.fetch_add(1, Ordering::Relaxed) % lanes;
+        let first = self.next.add(1) % lanes;
         let lane = self
             .awake_lane(first)
             .or_else(|| {

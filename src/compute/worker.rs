@@ -6,14 +6,13 @@ use std::mem;
 use std::time::Instant;
 
 use super::crew::Crew;
-use super::lane::{Chunk, Lane, Refill, count, read};
+use super::lane::{Chunk, Lane, Refill};
 use crate::join::{Seat, Work};
-use crate::sync::Arc;
-use crate::sync::thread;
+use crate::sync::{Arc, MODEL, thread};
 use crate::task::{Ran, Task, settle};
 
 /// How many pauses of a processor there are between two looks at what others do: about 1 us.
-const PATIENCE: usize = 24;
+const PATIENCE: usize = if MODEL { 0 } else { 24 };
 /// Of so many fast tasks, some are measured.
 const MEASURED: usize = 64;
 /// How many looks at its inbox a worker takes at most before it rests, where there are many cores.
@@ -116,7 +115,7 @@ impl Worker {
         if !self.searching {
             return false;
         }
-        let before: Vec<usize> = self.others().map(|lane| read(&lane.tally().ran)).collect();
+        let before: Vec<usize> = self.others().map(|lane| lane.tally().ran.get()).collect();
         let mut loot = mem::take(&mut self.chunks);
         let mut found = self.others().any(|lane| lane.steal_surplus(&mut loot));
         if !found {
@@ -124,7 +123,7 @@ impl Worker {
             (0..PATIENCE).for_each(|_| hint::spin_loop());
             found = self.others().zip(before).any(|(lane, before)| {
                 lane.steal_surplus(&mut loot)
-                    || read(&lane.tally().ran) == before && lane.steal_behind(&mut loot)
+                    || lane.tally().ran.get() == before && lane.steal_behind(&mut loot)
             });
         }
         self.lane().take_over(&mut loot);
@@ -193,7 +192,7 @@ fn run(crew: &Crew, lane: &Lane, seat: &mut Seat, task: Task<Seat>) {
         lane.count_lost(1);
         return crew.drop_one(task);
     }
-    count(&lane.tally().ran, 1);
+    lane.tally().ran.add_own(1);
     let ran = if task.is_blocking() {
         task.run(seat)
     } else {
@@ -201,11 +200,11 @@ fn run(crew: &Crew, lane: &Lane, seat: &mut Seat, task: Task<Seat>) {
     };
     match ran {
         Ran::Returned => {}
-        Ran::Panicked => count(&lane.tally().panicked, 1),
+        Ran::Panicked => lane.tally().panicked.add_own(1),
         Ran::Cancelled => {
             // It did not come to use its seat.
             crew.leave();
-            count(&lane.tally().cancelled, 1);
+            lane.tally().cancelled.add_own(1);
         }
     }
 }

@@ -9,8 +9,7 @@ use crate::sync::{AtomicUsize, Ordering};
 /// A chain that its owner works off, and that anybody may take away as a whole.
 ///
 /// The owner takes it away too, each time: it pops a node and puts the rest back. So whoever takes
-/// has the nodes for itself, and there is nothing to compare: no node is ever looked at that is
-/// somebody else's. While one of its nodes is being worked on, the rest can be had by others.
+/// has the nodes for itself: no node is ever looked at that is somebody else's. While one of its nodes is being worked on, the rest can be had by others.
 #[derive(Debug)]
 pub(crate) struct Hand<T: Linked> {
     /// The address of the oldest node, or 0. Only the owner sets it to anything else than 0, and only
@@ -36,11 +35,12 @@ impl<T: Linked> Hand<T> {
     #[inline]
     pub(crate) fn pop(&self) -> Option<T> {
         // A look first: only the owner puts something there.
-        if self.is_empty() {
+        // Ordering: Acquire, here and in the swap, pairs with the Release in `seize`: what the owner puts
+        // there next comes after what was taken.
+        if self.oldest.load(Ordering::Acquire) == 0 {
             return None;
         }
-        // Relaxed is enough: the owner has put there itself what it takes.
-        let oldest = link(self.oldest.swap(0, Ordering::Relaxed))?;
+        let oldest = link(self.oldest.swap(0, Ordering::Acquire))?;
         let rest = next(oldest);
         if rest != 0 {
             self.put_back(rest);
@@ -60,12 +60,21 @@ impl<T: Linked> Hand<T> {
 
     /// Takes everything, and says how much it is. For anybody.
     pub(crate) fn seize(&self) -> (Chain<T>, usize) {
-        if self.is_empty() {
-            return (Chain::new(), 0);
-        }
-        // Ordering: Acquire pairs with the Release in `put_back`.
-        let Some(oldest) = link(self.oldest.swap(0, Ordering::Acquire)) else {
-            return (Chain::new(), 0);
+        let mut head = self.oldest.load(Ordering::Relaxed);
+        let oldest = loop {
+            let Some(oldest) = link(head) else {
+                return (Chain::new(), 0);
+            };
+            // Not a swap: who finds nothing must change nothing, since the owner may be about to put
+            // something back.
+            // Ordering: Acquire pairs with the Release in `put_back`, Release with the Acquire in `pop`.
+            match self
+                .oldest
+                .compare_exchange_weak(head, 0, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(_) => break oldest,
+                Err(actual) => head = actual,
+            }
         };
         let (mut youngest, mut count) = (oldest, 1);
         while let Some(younger) = link(next(youngest)) {

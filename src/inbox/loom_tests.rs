@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use loom::sync::Arc;
 use loom::thread;
 
-use super::{Batch, Inbox, Link, Linked, Tags};
+use super::{Batch, Hand, Inbox, Link, Linked, Tags};
 use crate::sync::Plain;
 
 const OWNED: Tags = Tags::bit(0);
@@ -233,5 +233,38 @@ fn loom_push_against_park() {
             .count();
         assert_eq!(wakes, usize::from(parked));
         assert_eq!(take(&inbox).len(), 2);
+    });
+}
+
+/// The owner works a hand off while two others seize it: each node comes out once, and published.
+#[test]
+fn loom_pop_against_seize() {
+    loom::model(|| {
+        let hand = Arc::new(Hand::new());
+        let inbox = Inbox::new();
+        (1..=3).for_each(|value| push(&inbox, value));
+        hand.fill(inbox.take());
+        let thieves: Vec<_> = (0..2)
+            .map(|_| {
+                let hand = hand.clone();
+                thread::spawn(move || {
+                    let (mut chain, count) = hand.seize();
+                    let loot: Vec<u32> =
+                        std::iter::from_fn(|| chain.pop_front().map(|node| node.value())).collect();
+                    assert_eq!(loot.len(), count);
+                    assert!(loot.is_sorted());
+                    loot
+                })
+            })
+            .collect();
+        let mut all = Vec::new();
+        while let Some(node) = hand.pop() {
+            all.push(node.value());
+        }
+        for thief in thieves {
+            all.extend(thief.join().unwrap());
+        }
+        all.sort_unstable();
+        assert_eq!(all, [1, 2, 3]);
     });
 }

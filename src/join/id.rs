@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 
-use crate::sync::StaticCounter;
+use crate::sync::Number;
 
 /// Names a task among all that this process has spawned with this crate.
 ///
@@ -49,7 +49,7 @@ const BLOCK: u64 = 1 << 12;
 /// The first number of a new block.
 #[cold]
 fn block() -> u64 {
-    static BLOCKS: StaticCounter = StaticCounter::new();
+    static BLOCKS: Number = Number::new(0);
     // The block's first number is skipped: it is the one that says that the block is used up.
-    BLOCKS.next() * BLOCK + 1
+    BLOCKS.add(1) as u64 * BLOCK + 1
 }

@@ -28,7 +28,7 @@ use std::mem;
 use std::ptr::NonNull;
 
 use crate::inbox::{Batch, Chain, Inbox, Link, Linked, Tags};
-use crate::sync::{Arc, AtomicUsize, Ordering};
+use crate::sync::{Arc, AtomicUsize, Number, Ordering};
 
 /// What blocks and cells are aligned to: a cache line.
 const LINE: usize = 64;
@@ -203,7 +203,7 @@ impl Shelf {
         }
         match self.blocks.pop_front() {
             Some(block) => {
-                home.spare.fetch_sub(1, Ordering::Relaxed);
+                home.spare.subtract(1);
                 block
             }
             None => Whole::new(Arc::clone(home)),
@@ -229,7 +229,7 @@ impl Drop for Shelf {
 struct Home {
     blocks: Inbox<Whole>,
     /// How many blocks are there, or on a shelf.
-    spare: AtomicUsize,
+    spare: Number,
     class: usize,
 }
 
@@ -237,15 +237,14 @@ impl Home {
     fn new(class: usize) -> Self {
         Self {
             blocks: Inbox::new(),
-            spare: AtomicUsize::new(0),
+            spare: Number::new(0),
             class,
         }
     }
 
     /// Takes a block back, or frees it: there are enough, or the thread has ended.
     fn come_back(&self, block: Whole) {
-        // Relaxed: a count that bounds memory, and publishes nothing.
-        if self.spare.fetch_add(1, Ordering::Relaxed) < SPARE {
+        if self.spare.add(1) < SPARE {
             let unsealed = |tags: Tags| (!tags.has(SEALED)).then_some(tags);
             // A refused one is dropped: the count is nobody's any more.
             drop(
@@ -253,7 +252,7 @@ impl Home {
                     .push(Batch::of(block), |seen| unsealed(seen.tags)),
             );
         } else {
-            self.spare.fetch_sub(1, Ordering::Relaxed);
+            self.spare.subtract(1);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The example `indexer`, which uses all three parts, against the same work on one thread.
+//! The example `indexer`, which uses all parts, against the same work on one thread.
 //!
 //! Files are in the page cache: the run that warms up has read them all. A task is a file.
 
@@ -28,7 +28,8 @@ const SETTLED: u32 = 200;
 pub(super) const AREA: Area = Area {
     name: "indexer",
     about: "the example `indexer` on files in the page cache",
-    config: "the options of the example by default: twice as many threads as the machine has",
+    config: "the options of the example by default: as many threads that tokenise as the machine has, and twice as many \
+        that read",
     workloads,
     prepare: Some(prepare),
 };

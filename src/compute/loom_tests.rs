@@ -1,0 +1,288 @@
+//! Models of the pool: what can meet in a lane, in the word of those who rest, and in the whole.
+//!
+//! In models everything is worth waking somebody for, and a handful is two tasks.
+
+use loom::future::block_on;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+
+use super::ComputePool;
+use super::builder::Options;
+use super::crew::Crew;
+use super::lane::{Chunk, Lane};
+use crate::inbox::Batch;
+use crate::join::Seat;
+use crate::sync::Plain;
+use crate::task::Task;
+
+fn pool(threads: usize) -> ComputePool {
+    ComputePool::builder().threads(threads).build().unwrap()
+}
+
+/// Whole pools have long models: one preemption less keeps them in seconds.
+fn check(less: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder
+        .preemption_bound
+        .map(|bound| bound.saturating_sub(less));
+    builder.check(model);
+}
+
+/// A task that counts its run, and touches what is touched by one thread at a time.
+fn counting(ran: &Arc<AtomicUsize>) -> Task<Seat> {
+    let ran = ran.clone();
+    Task::alone(move || {
+        ran.fetch_add(1, Ordering::Relaxed);
+    })
+}
+
+fn push(lane: &Lane, task: Task<Seat>) -> bool {
+    lane.push(Batch::of(task), 1).is_ok()
+}
+
+/// What a worker does, without a crew: runs, lies down, sleeps, until the lane is sealed and empty.
+fn man(lane: &Lane) {
+    lane.man();
+    let mut cuts: Vec<Chunk> = Vec::new();
+    loop {
+        if let Some(refill) = lane.refill(&mut cuts) {
+            let mut next = Some(refill.first);
+            while let Some(task) = next {
+                task.run(&mut Seat::default());
+                next = lane.pop();
+            }
+        } else if lane.lie_down() {
+            lane.sleep();
+        } else if lane.is_sealed() && !lane.has_queued() {
+            return;
+        }
+    }
+}
+
+/// A push finds the worker awake, lying down, or asleep: it always gets the task.
+#[test]
+fn loom_push_against_park() {
+    loom::model(|| {
+        let (lane, ran) = (Arc::new(Lane::new(1)), Arc::new(AtomicUsize::new(0)));
+        let worker = {
+            let lane = lane.clone();
+            thread::spawn(move || man(&lane))
+        };
+        assert!(push(&lane, counting(&ran)));
+        assert!(push(&lane, counting(&ran)));
+        lane.seal();
+        worker.join().unwrap();
+        assert_eq!(ran.load(Ordering::Relaxed), 2);
+    });
+}
+
+/// A push is accepted, and then run, or refused.
+#[test]
+fn loom_push_against_seal() {
+    loom::model(|| {
+        let (lane, ran) = (Arc::new(Lane::new(1)), Arc::new(AtomicUsize::new(0)));
+        let worker = {
+            let lane = lane.clone();
+            thread::spawn(move || man(&lane))
+        };
+        let pusher = {
+            let (lane, ran) = (lane.clone(), ran.clone());
+            thread::spawn(move || usize::from(push(&lane, counting(&ran))))
+        };
+        lane.seal();
+        let accepted = pusher.join().unwrap();
+        worker.join().unwrap();
+        assert_eq!(ran.load(Ordering::Relaxed), accepted);
+    });
+}
+
+/// A thief takes what is there while the worker lies down: it never takes the mark that says so, and
+/// the next push wakes the worker.
+#[test]
+fn loom_thief_against_sentinel() {
+    loom::model(|| {
+        let (lane, ran) = (Arc::new(Lane::new(1)), Arc::new(AtomicUsize::new(0)));
+        let worker = {
+            let lane = lane.clone();
+            thread::spawn(move || man(&lane))
+        };
+        let thief = {
+            let lane = lane.clone();
+            thread::spawn(move || {
+                let mut loot = Vec::new();
+                lane.steal_behind(&mut loot);
+                for (mut chain, _) in loot {
+                    while let Some(task) = chain.pop_front() {
+                        task.run(&mut Seat::default());
+                    }
+                }
+            })
+        };
+        assert!(push(&lane, counting(&ran)));
+        thief.join().unwrap();
+        assert!(push(&lane, counting(&ran)));
+        lane.seal();
+        worker.join().unwrap();
+        assert_eq!(ran.load(Ordering::Relaxed), 2);
+    });
+}
+
+/// A worker publishes a surplus while the last searcher lies down: either it is called, or it sees the
+/// surplus at its last look. If neither, it sleeps for ever, which loom reports.
+#[test]
+fn loom_last_searcher_against_publish() {
+    loom::model(|| {
+        let crew = Arc::new(Crew::new(Options::of_threads(2)));
+        let ran = Arc::new(AtomicUsize::new(0));
+        // The searcher has found nothing so far.
+        assert!(crew.begin_search());
+        let searcher = {
+            let crew = crew.clone();
+            thread::spawn(move || {
+                let own = &crew.lanes[1];
+                own.man();
+                assert!(own.lie_down());
+                let again = crew.lie_down(true);
+                if !(again && own.get_up()) {
+                    assert!(own.sleep() || again, "woken without a reason");
+                }
+                crew.get_up();
+                let mut loot = Vec::new();
+                assert!(crew.lanes[0].steal_surplus(&mut loot));
+                crew.end_search();
+                loot
+            })
+        };
+        for _ in 0..3 {
+            assert!(push(&crew.lanes[0], counting(&ran)));
+        }
+        let refill = crew.lanes[0].refill(&mut Vec::new()).unwrap();
+        assert!(refill.published);
+        crew.share(0, refill.in_hand, refill.published);
+        drop(searcher.join().unwrap());
+        // The right to search is free again.
+        assert!(crew.begin_search());
+        drop(refill.first);
+    });
+}
+
+/// Somebody calls a worker that somebody else wakes with a task: the right to search is not lost.
+#[test]
+fn loom_call_against_push() {
+    loom::model(|| {
+        let crew = Arc::new(Crew::new(Options::of_threads(1)));
+        let ran = Arc::new(AtomicUsize::new(0));
+        let worker = {
+            let crew = crew.clone();
+            thread::spawn(move || {
+                let own = &crew.lanes[0];
+                own.man();
+                if own.lie_down() {
+                    crew.lie_down(false);
+                    if own.sleep() {
+                        crew.end_search();
+                    }
+                    crew.get_up();
+                }
+            })
+        };
+        let caller = {
+            let crew = crew.clone();
+            thread::spawn(move || crew.call_searcher(0))
+        };
+        assert!(push(&crew.lanes[0], counting(&ran)));
+        worker.join().unwrap();
+        caller.join().unwrap();
+        assert!(crew.begin_search(), "nobody could ever search again");
+    });
+}
+
+/// The steward goes while a worker gets up: it stays, or is called again.
+#[test]
+fn loom_steward_leaves_against_get_up() {
+    use crate::steward::Ward as _;
+
+    loom::model(|| {
+        let crew = Arc::new(Crew::new(Options::of_threads(1)));
+        let lane = &crew.lanes[0];
+        Crew::call_steward(&crew);
+        assert!(lane.lie_down());
+        let worker = {
+            let crew = crew.clone();
+            thread::spawn(move || {
+                assert!(crew.lanes[0].get_up());
+                Crew::call_steward(&crew);
+            })
+        };
+        // In models one quiet visit is enough for it to go.
+        let stays = crew.visit();
+        worker.join().unwrap();
+        assert!(
+            stays || crew.is_watched(),
+            "nobody looks after a worker that is awake"
+        );
+    });
+}
+
+#[test]
+fn loom_pool_of_one() {
+    check(1, || {
+        let pool = pool(1);
+        assert_eq!(pool.spawn(|| 1).blocking_join().unwrap(), 1);
+        assert_eq!(pool.spawn(|| 2).blocking_join().unwrap(), 2);
+    });
+}
+
+#[test]
+fn loom_submit_against_shutdown() {
+    check(1, || {
+        let pool = pool(1);
+        let submitter = {
+            let pool = pool.clone();
+            thread::spawn(move || match pool.spawn(|| 1).blocking_join() {
+                Ok(one) => assert_eq!(one, 1),
+                Err(error) => assert!(error.is_closed()),
+            })
+        };
+        pool.shutdown();
+        block_on(pool.terminated());
+        submitter.join().unwrap();
+    });
+}
+
+/// What is queued when the pool is shut down at once is dropped, or has run; nothing is left.
+#[test]
+fn loom_run_against_shutdown_now() {
+    check(1, || {
+        let pool = pool(1);
+        let handles = [pool.spawn(|| 1), pool.spawn(|| 1)];
+        let dropped = pool.shutdown_now();
+        block_on(pool.terminated());
+        let ran: usize = handles
+            .into_iter()
+            .map(|handle| handle.blocking_join().unwrap_or_default())
+            .sum();
+        assert!(ran + dropped <= 2);
+    });
+}
+
+/// Tasks of one key never run at the same time.
+#[test]
+fn loom_keyed_tasks_take_turns() {
+    check(1, || {
+        let pool = pool(1);
+        let state = Arc::new(Plain::new(0));
+        let push = |pool: &ComputePool, state: &Arc<Plain>| {
+            let state = state.clone();
+            pool.spawn_keyed("key", move || state.add(1))
+        };
+        let other = {
+            let (pool, state) = (pool.clone(), state.clone());
+            thread::spawn(move || push(&pool, &state).blocking_join().unwrap())
+        };
+        push(&pool, &state).blocking_join().unwrap();
+        other.join().unwrap();
+        assert_eq!(state.get(), 2);
+    });
+}

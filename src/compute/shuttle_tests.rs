@@ -1,0 +1,195 @@
+//! The whole pool on many random schedules. In models everything is worth waking somebody for, and a
+//! handful is two tasks.
+
+use shuttle::sync::Arc;
+use shuttle::sync::atomic::{AtomicUsize, Ordering};
+use shuttle::{check_pct, thread};
+
+use super::ComputePool;
+use crate::steward::Ward as _;
+
+const SCHEDULES: usize = 3_000;
+
+fn pool(threads: usize) -> ComputePool {
+    ComputePool::builder().threads(threads).build().unwrap()
+}
+
+fn end(pool: &ComputePool) {
+    pool.shutdown();
+    shuttle::future::block_on(pool.terminated());
+    assert_eq!(pool.metrics().backlog(), 0);
+}
+
+/// Three threads submit, from outside and from inside, in batches and one by one, while two workers
+/// steal from one another: each task runs once.
+#[test]
+fn shuttle_every_task_runs_once() {
+    check_pct(
+        || {
+            let (pool, ran) = (pool(2), Arc::new(AtomicUsize::new(0)));
+            let submitters: Vec<_> = (0..3)
+                .map(|submitter| {
+                    let (pool, ran) = (pool.clone(), ran.clone());
+                    thread::spawn(move || submit_some(&pool, submitter, &ran))
+                })
+                .collect();
+            let submitted: usize = submitters
+                .into_iter()
+                .map(|submitter| submitter.join().unwrap())
+                .sum();
+            // The children are submitted by tasks that have been accepted, and so before the end.
+            while ran.load(Ordering::Relaxed) < submitted {
+                thread::yield_now();
+            }
+            end(&pool);
+            assert_eq!(ran.load(Ordering::Relaxed), submitted);
+            assert_eq!(pool.metrics().executed(), submitted as u64);
+        },
+        SCHEDULES,
+        3,
+    );
+}
+
+fn submit_some(pool: &ComputePool, submitter: usize, ran: &Arc<AtomicUsize>) -> usize {
+    let count = |ran: &Arc<AtomicUsize>| {
+        let ran = ran.clone();
+        move || {
+            ran.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    match submitter {
+        0 => {
+            pool.execute_batch((0..5).map(|_| count(ran)));
+            5
+        }
+        1 => {
+            let (inner, own, children) = (pool.clone(), count(ran), [count(ran), count(ran)]);
+            pool.execute(move || {
+                own();
+                children.into_iter().for_each(|child| inner.execute(child));
+            });
+            3
+        }
+        _ => {
+            (0..2).for_each(|_| pool.spawn(count(ran)).blocking_join().unwrap());
+            2
+        }
+    }
+}
+
+/// Tasks that come while the pool is shut down, in one way or the other: each runs, or is dropped, and
+/// nobody waits for ever.
+#[test]
+fn shuttle_submit_against_shutdown() {
+    check_pct(
+        || {
+            let pool = pool(2);
+            let submitters: Vec<_> = (0..2)
+                .map(|submitter| {
+                    let pool = pool.clone();
+                    thread::spawn(move || {
+                        for task in 0..3 {
+                            let handle = match submitter {
+                                0 => pool.spawn(move || task),
+                                _ => pool.spawn_keyed("key", move || task),
+                            };
+                            match handle.blocking_join() {
+                                Ok(output) => assert_eq!(output, task),
+                                Err(error) => assert!(error.is_closed() || error.is_cancelled()),
+                            }
+                        }
+                    })
+                })
+                .collect();
+            let ender = {
+                let pool = pool.clone();
+                thread::spawn(move || pool.shutdown_now())
+            };
+            end(&pool);
+            ender.join().unwrap();
+            for submitter in submitters {
+                submitter.join().unwrap();
+            }
+        },
+        SCHEDULES,
+        3,
+    );
+}
+
+/// Tasks of two keys from two threads: one of a key at a time, and in each thread's order.
+#[test]
+fn shuttle_keys_are_in_order() {
+    check_pct(
+        || {
+            let pool = pool(2);
+            let running = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+            let submitters: Vec<_> = (0..2)
+                .map(|_| {
+                    let (pool, running) = (pool.clone(), running.clone());
+                    thread::spawn(move || submit_keyed(&pool, &running))
+                })
+                .collect();
+            for submitter in submitters {
+                submitter.join().unwrap();
+            }
+            end(&pool);
+        },
+        SCHEDULES,
+        3,
+    );
+}
+
+fn submit_keyed(pool: &ComputePool, running: &Arc<[AtomicUsize; 2]>) {
+    let last = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let handles: Vec<_> = (1..=4)
+        .map(|task| {
+            let (key, running, last) = (task % 2, running.clone(), last.clone());
+            pool.spawn_keyed(&key, move || {
+                assert_eq!(
+                    running[key].fetch_add(1, Ordering::Relaxed),
+                    0,
+                    "two at once"
+                );
+                assert!(
+                    last[key].swap(task, Ordering::Relaxed) < task,
+                    "out of order"
+                );
+                running[key].fetch_sub(1, Ordering::Relaxed);
+            })
+        })
+        .collect();
+    for handle in handles {
+        handle.blocking_join().unwrap();
+    }
+}
+
+/// One worker is in a task that waits for what its lane has behind it: the steward has another one
+/// take it.
+#[test]
+fn shuttle_the_steward_helps_who_waits_behind() {
+    check_pct(
+        || {
+            let pool = pool(2);
+            let (tell, told) = shuttle::sync::mpsc::channel();
+            let done = Arc::new(AtomicUsize::new(0));
+            let (waits, tells) = (done.clone(), done.clone());
+            pool.execute_batch([
+                Box::new(move || {
+                    told.recv().unwrap();
+                    waits.fetch_add(1, Ordering::Relaxed);
+                }) as Box<dyn FnOnce() + Send>,
+                Box::new(move || {
+                    tell.send(()).unwrap();
+                    tells.fetch_add(1, Ordering::Relaxed);
+                }),
+            ]);
+            while done.load(Ordering::Relaxed) < 2 {
+                pool.crew().visit();
+                thread::yield_now();
+            }
+            end(&pool);
+        },
+        SCHEDULES,
+        3,
+    );
+}
