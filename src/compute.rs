@@ -490,3 +490,5 @@ fn refusal<F>(no_room: NoRoom, f: F) -> TrySpawnError<F> {
 mod loom_tests;
 #[cfg(all(test, throng_shuttle))]
 mod shuttle_tests;
+#[cfg(all(test, not(any(throng_loom, throng_shuttle))))]
+mod tests;
