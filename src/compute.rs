@@ -43,9 +43,10 @@ use crate::task::{Fault, Task, Thunk};
 ///
 /// # Guarantees
 ///
-/// - *Order*: what one thread, or one task, submits starts in that order as long as nothing is stolen,
-///   and else in any order. Tasks of one [key](Self::spawn_keyed) always run in order, one at a time.
-/// - *Panics* reach the handle, or, where there is none, the handler of
+/// - *Order*: what one thread, or one task, submits starts in that order while one thread of the pool
+///   keeps up with it, and else in any order. Tasks of one [key](Self::spawn_keyed) always run in
+///   order, one at a time.
+/// - *Panics* reach the handle, or, for [`execute`](Self::execute), the handler of
 ///   [`Builder::on_panic`]; the thread goes on.
 /// - *Abort* of a task that has not started drops its closure at once; one that has started runs to its
 ///   end.
@@ -198,7 +199,8 @@ impl ComputePool {
     ///
     /// An actor without a state of its own: for a state, see
     /// [`SerialExecutor`](crate::SerialExecutor). Keys are hashed; different ones may have to wait for
-    /// one another.
+    /// one another. A call that meets the end of the pool may run what was accepted for its key on this
+    /// thread, where there is no other any more.
     ///
     /// # Errors
     ///
@@ -219,13 +221,15 @@ impl ComputePool {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
+        // First: the key's code may panic.
+        let inbox = self.crew().keys.find(key);
         if self.crew().is_closed() {
             return self.refused(NoRoom::Closed);
         }
         match self.enter() {
             Ok(()) => {
                 let (task, watch) = Task::joinable(Thunk(f));
-                keyed::push(self.crew(), self.crew().keys.find(key), task);
+                keyed::push(self.crew(), inbox, task);
                 JoinHandle::waiting(watch)
             }
             Err(no_room) => self.refused(no_room),
@@ -331,6 +335,9 @@ impl ComputePool {
 
     /// Queues tasks for which there is a place, or ends them.
     fn queue(&self, batch: Batch<Task<Seat>>, count: usize) {
+        if count == 0 {
+            return;
+        }
         let Err(refused) = self.crew().push(batch, count) else {
             return;
         };

@@ -213,12 +213,13 @@ impl<T: Linked> Inbox<T> {
     pub(crate) fn retag(&self, add: Tags, remove: Tags) -> Seen {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
-            // Relaxed is enough: tags publish nothing, and a read-modify-write in between does not
-            // keep `take` from acquiring what an earlier `push` released.
+            // Ordering: AcqRel, each change of the tags with the next (here, in `exchange_empty` or in
+            // `push`): of two parties that each change them, and then look at something else, one sees
+            // what the other did before.
             match self.head.compare_exchange_weak(
                 head,
                 (head | add.0) & !remove.0,
-                Ordering::Relaxed,
+                Ordering::AcqRel,
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return decode(head),

@@ -23,15 +23,15 @@ pub(crate) fn watch(ward: &Arc<impl Ward>) -> io::Result<()> {
     office::watch(ward)
 }
 
-/// In models there is no time: they visit by themselves.
-#[cfg(all(test, any(throng_loom, throng_shuttle)))]
+/// In models there is no time: they visit by themselves. And Miri wants all threads to end.
+#[cfg(any(miri, all(test, any(throng_loom, throng_shuttle))))]
 mod office {
     pub(super) fn watch<W>(_: &super::Arc<W>) -> super::io::Result<()> {
         Ok(())
     }
 }
 
-#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+#[cfg(not(any(miri, all(test, any(throng_loom, throng_shuttle)))))]
 mod office {
     use std::sync::Weak;
     use std::time::{Duration, Instant};

@@ -88,8 +88,8 @@ impl Builder {
         self
     }
 
-    /// What is told of the panic of a task that nobody waits for, as one of
-    /// [`execute`](ComputePool::execute): on the thread of the task, with the panic's payload.
+    /// What is told of the panic of a task of [`execute`](ComputePool::execute), which nobody waits for:
+    /// on the thread of the task, with the panic's payload.
     ///
     /// The panic hook has been called before, and the thread goes on, also if this panics.
     pub fn on_panic<H>(&mut self, handler: H) -> &mut Self

@@ -92,17 +92,19 @@ impl Crew {
         }
     }
 
-    /// Wakes one who sleeps, to search, unless somebody searches.
+    /// Wakes one who sleeps, to search; `false`: nobody sleeps. If somebody searches already, that is
+    /// enough.
     #[cold]
-    pub(super) fn call_searcher(&self, first: usize) {
+    pub(super) fn call_searcher(&self, first: usize) -> bool {
         if !self.begin_search() {
-            return;
+            return true;
         }
         let lanes = self.lanes.len();
         let called = (first..first + lanes).any(|lane| self.lanes[lane % lanes].call());
         if !called {
             self.end_search();
         }
+        called
     }
 
     /// Takes the right to search; `false`: somebody has it.
@@ -142,6 +144,12 @@ impl Crew {
             room.close();
         }
         self.lanes.iter().for_each(Lane::seal);
+    }
+
+    /// Whether a worker may end: the pool is closed, and there is nothing left that somebody may need help
+    /// with.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_closed() && !self.lanes.iter().any(Lane::has_queued)
     }
 
     pub(super) fn is_closed(&self) -> bool {

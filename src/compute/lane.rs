@@ -144,12 +144,12 @@ impl Lane {
         debug_assert!(pushed.is_ok());
     }
 
-    /// How many tasks the worker has pushed since it drained the inbox, if that is worth a thought:
-    /// once for every few.
+    /// How many tasks were pushed since the worker drained the inbox, if that is worth a thought after
+    /// it has pushed some more: once for every few.
     #[inline]
-    pub(super) fn undrained(&self) -> Option<usize> {
+    pub(super) fn undrained(&self, tasks: usize) -> Option<usize> {
         let own = self.own.tally.pushed.get();
-        own.is_multiple_of(CHUNK)
+        (own / CHUNK != own.wrapping_sub(tasks) / CHUNK)
             .then(|| self.pushed().wrapping_sub(self.own.tally.drained.get()))
     }
 
@@ -195,6 +195,7 @@ impl Lane {
     pub(super) fn take_over(&self, loot: &mut Vec<Chunk>) {
         self.own.tally.stolen.add_own(tasks(loot));
         self.publish(loot.drain(..));
+        loot.shrink_to(ROOMY);
     }
 
     /// Steals half of the surplus, the newer half, and says whether there was any.
@@ -228,8 +229,10 @@ impl Lane {
     /// Takes all that is queued.
     pub(super) fn clear(&self) -> Vec<Chunk> {
         let mut all = vec![self.own.hand.seize()];
-        all.extend(lock(&self.own.surplus).drain(..));
+        let mut surplus = lock(&self.own.surplus);
+        all.extend(surplus.drain(..));
         self.own.chunks.store(0, Ordering::Relaxed);
+        drop(surplus);
         all.push(self.inbox.detach().cut(usize::MAX));
         self.count_lost(tasks(&all));
         all
@@ -257,7 +260,8 @@ impl Lane {
     pub(super) fn learn(&self, elapsed: Duration, tasks: usize) {
         // In models time is not what decides.
         if tasks > 0 && !MODEL {
-            let pace = elapsed.as_nanos() as usize / tasks;
+            let elapsed = usize::try_from(elapsed.as_nanos()).unwrap_or(usize::MAX);
+            let pace = elapsed / tasks;
             let before = self.own.tally.pace.get();
             self.set_pace((before / 2).saturating_add(pace / 2).max(1));
         }
@@ -274,7 +278,7 @@ impl Lane {
         self.own.tally.pace.get() < FAST_NS
     }
 
-    fn handful(&self) -> usize {
+    pub(super) fn handful(&self) -> usize {
         self.own.tally.handful.get()
     }
 
@@ -322,14 +326,22 @@ impl Lane {
     }
 
     /// Lies down: from now on, whoever pushes wakes the worker. `false`: there is something in the
-    /// inbox, or the lane is sealed.
+    /// inbox.
     pub(super) fn lie_down(&self) -> bool {
-        self.inbox.exchange_empty(Tags::NONE, PARKED).is_ok()
+        self.exchange(Tags::NONE, PARKED)
     }
 
     /// Gets up by itself. `false`: somebody has woken the worker.
     pub(super) fn get_up(&self) -> bool {
-        self.inbox.exchange_empty(PARKED, Tags::NONE).is_ok()
+        self.exchange(PARKED, Tags::NONE)
+    }
+
+    /// Wakes the worker, to look around. Also if it is awake, it sees what the caller has done before
+    /// when it lies down next.
+    pub(super) fn wake(&self) {
+        if self.inbox.retag(Tags::NONE, PARKED).tags.has(PARKED) {
+            self.unpark();
+        }
     }
 
     /// Sleeps until woken. `true`: to search.
@@ -344,11 +356,17 @@ impl Lane {
 
     /// Wakes the worker to search. `false`: it is awake.
     pub(super) fn call(&self) -> bool {
-        let called = self.inbox.exchange_empty(PARKED, CALLED).is_ok();
+        let called = self.exchange(PARKED, CALLED);
         if called {
             self.unpark();
         }
         called
+    }
+
+    /// Changes the tags of an empty lane, sealed or not.
+    fn exchange(&self, from: Tags, to: Tags) -> bool {
+        let exchange = |seal: Tags| self.inbox.exchange_empty(from.with(seal), to.with(seal));
+        exchange(Tags::NONE).is_ok() || exchange(SEALED).is_ok()
     }
 
     /// The oldest chunk of the surplus.

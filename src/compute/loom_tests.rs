@@ -225,6 +225,33 @@ fn loom_steward_leaves_against_get_up() {
     });
 }
 
+/// A worker of a closed pool sleeps while another lane has something left; whoever ends wakes it.
+#[test]
+fn loom_last_task_against_lying_down() {
+    loom::model(|| {
+        let crew = Arc::new(Crew::new(Options::of_threads(2)));
+        let ran = Arc::new(AtomicUsize::new(0));
+        assert!(push(&crew.lanes[0], counting(&ran)));
+        crew.lanes[1].man();
+        crew.close();
+        let worker = {
+            let crew = crew.clone();
+            thread::spawn(move || {
+                let refill = crew.lanes[0].refill(&mut Vec::new()).unwrap();
+                refill.first.run(&mut Seat::default());
+                assert!(crew.is_over());
+                crew.lanes.iter().for_each(Lane::wake);
+            })
+        };
+        assert!(crew.lanes[1].lie_down());
+        if !crew.is_over() {
+            crew.lanes[1].sleep();
+            assert!(crew.is_over());
+        }
+        worker.join().unwrap();
+    });
+}
+
 #[test]
 fn loom_pool_of_one() {
     check(1, || {

@@ -14,12 +14,13 @@ const QUIET_VISITS: u32 = if cfg!(all(test, throng_loom)) { 1 } else { 10 };
 pub(super) struct Patrol {
     /// The steward comes.
     called: AtomicBool,
+    /// Somebody should look after what waits behind a long task, and nobody sleeps who could.
+    help_wanted: AtomicBool,
     seen: Mutex<Seen>,
 }
 
 /// What the steward has seen at its last visit.
 struct Seen {
-    /// Of each lane.
     lanes: Vec<Sight>,
     /// For how many visits everybody has been sleeping.
     quiet: u32,
@@ -37,6 +38,7 @@ impl Patrol {
     pub(super) fn new(lanes: usize) -> Self {
         Self {
             called: AtomicBool::new(false),
+            help_wanted: AtomicBool::new(false),
             seen: Mutex::new(Seen {
                 lanes: vec![Sight::default(); lanes],
                 quiet: 0,
@@ -45,15 +47,31 @@ impl Patrol {
     }
 }
 
+/// What a worker does, to somebody who looks twice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// One task has been running all the time.
+    None,
+    /// Less than it has taken in hand, thinking that it would take no time.
+    Slow,
+    Fine,
+}
+
 impl Sight {
-    /// Looks at a lane; `true`: one task has been running since the last look.
-    fn renew(&mut self, lane: &Lane, now: Instant) -> bool {
+    /// Looks at a lane again.
+    fn renew(&mut self, lane: &Lane, now: Instant) -> Progress {
         let begun = lane.tally().ran.get();
-        let stuck = self.since.is_some() && self.begun == begun;
-        if !stuck {
-            (self.begun, self.since) = (begun, Some(now));
+        let tasks = begun.wrapping_sub(self.begun);
+        match self.since {
+            Some(_) if tasks == 0 => return Progress::None,
+            Some(_) if tasks < lane.handful() => {}
+            _ => {
+                (self.begun, self.since) = (begun, Some(now));
+                return Progress::Fine;
+            }
         }
-        stuck
+        (self.begun, self.since) = (begun, Some(now));
+        Progress::Slow
     }
 }
 
@@ -85,6 +103,20 @@ impl Crew {
         since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
+    /// Has somebody look after what waits: one who sleeps, or else the first who is between two tasks.
+    fn call_for_help(&self) {
+        if !self.call_searcher(0) {
+            self.patrol.help_wanted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether help is wanted, of the first who asks.
+    #[inline]
+    pub(super) fn is_help_wanted(&self) -> bool {
+        let wanted = &self.patrol.help_wanted;
+        wanted.load(Ordering::Relaxed) && wanted.swap(false, Ordering::Relaxed)
+    }
+
     /// Whether the pool has been at rest for some visits. Then the steward goes.
     fn is_quiet(&self, seen: &mut Seen) -> bool {
         seen.quiet += 1;
@@ -105,20 +137,20 @@ impl Ward for Crew {
     fn visit(&self) -> bool {
         let mut seen = lock(&self.patrol.seen);
         let now = Instant::now();
-        let (mut busy, mut blocked) = (false, false);
+        let (mut busy, mut waiting) = (false, false);
         for (lane, sight) in self.lanes.iter().zip(&mut seen.lanes) {
-            let stuck = if lane.is_parked() {
+            if lane.is_parked() {
                 sight.since = None;
-                false
-            } else {
-                busy = true;
-                sight.renew(lane, now)
-            };
-            lane.set_stuck(stuck);
-            blocked |= stuck && lane.has_queued();
+                lane.set_stuck(false);
+                continue;
+            }
+            busy = true;
+            let progress = sight.renew(lane, now);
+            lane.set_stuck(progress == Progress::None);
+            waiting |= progress != Progress::Fine && lane.has_queued();
         }
-        if blocked {
-            self.call_searcher(0);
+        if waiting {
+            self.call_for_help();
         }
         if busy {
             seen.quiet = 0;

@@ -31,7 +31,7 @@ impl Crew {
         if let Some(lane) = self.own_lane() {
             self.lanes[lane].push_own(batch, count)?;
             // The worker, which would share, is in a task: this one.
-            if let Some(undrained) = self.lanes[lane].undrained() {
+            if let Some(undrained) = self.lanes[lane].undrained(count) {
                 self.share(lane, undrained, false);
             }
             return Ok(());
@@ -55,6 +55,11 @@ impl Crew {
     pub(super) fn enlist(&self, lane: usize) {
         WORKER.with(|worker| worker.set((self.address(), lane)));
         self.lanes[lane].man();
+    }
+
+    /// This thread is nobody's worker any more: there may be another crew at this address one day.
+    pub(super) fn discharge(&self) {
+        WORKER.with(Cell::take);
     }
 
     /// A lane to push to: that of the last time, if its worker is awake, another that is, or one whose

@@ -70,6 +70,9 @@ impl Worker {
         self.crew.enlist(self.lane);
         Crew::call_steward(&self.crew);
         loop {
+            if self.crew.is_help_wanted() {
+                self.search();
+            }
             let lane = &self.crew.lanes[self.lane];
             if let Some(refill) = lane.refill(&mut self.chunks) {
                 self.work_off(refill);
@@ -77,7 +80,10 @@ impl Worker {
                 break;
             }
         }
+        // The others may sleep, in the belief that there is something left.
+        self.crew.lanes.iter().for_each(Lane::wake);
         settle();
+        self.crew.discharge();
         self.crew.remove_thread();
     }
 
@@ -139,16 +145,21 @@ impl Worker {
         settle();
         if !self.lane().lie_down() {
             self.stop_searching();
-            // Nobody else pushes to a sealed lane: if it is empty now, it stays so.
-            return !self.lane().is_sealed() || self.lane().has_queued();
+            return true;
         }
         let again = self.crew.lie_down(mem::take(&mut self.searching));
-        self.searching = if again && self.lane().get_up() {
-            true
+        // After it has lain down: from then on, who ends wakes it.
+        let over = self.crew.is_over();
+        self.searching = if (again || over) && self.lane().get_up() {
+            again
         } else {
             self.lane().sleep() || again
         };
         self.crew.get_up();
+        if over {
+            self.stop_searching();
+            return false;
+        }
         Crew::call_steward(&self.crew);
         true
     }

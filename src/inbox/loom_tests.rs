@@ -240,10 +240,7 @@ fn loom_push_against_park() {
 #[test]
 fn loom_pop_against_seize() {
     loom::model(|| {
-        let hand = Arc::new(Hand::new());
-        let inbox = Inbox::new();
-        (1..=3).for_each(|value| push(&inbox, value));
-        hand.fill(inbox.take());
+        let hand = Arc::new(Hand::<Node>::new());
         let thieves: Vec<_> = (0..2)
             .map(|_| {
                 let hand = hand.clone();
@@ -257,6 +254,9 @@ fn loom_pop_against_seize() {
                 })
             })
             .collect();
+        let inbox = Inbox::new();
+        (1..=3).for_each(|value| push(&inbox, value));
+        hand.fill(inbox.take());
         let mut all = Vec::new();
         while let Some(node) = hand.pop() {
             all.push(node.value());
