@@ -4,10 +4,10 @@
 //! cargo run --release --example indexer -- [DIR] [--query WORDS]
 //! ```
 //!
-//! All three parts of `throng` work together here: files are read and tokenised on a bounded
-//! [`BlockingPool`](throng::BlockingPool), what was read arrives in a
-//! [`CompletionStream`](throng::CompletionStream), and the index belongs to a
-//! [`SerialExecutor`](throng::SerialExecutor). Start reading at `indexer/pipeline.rs`.
+//! All parts of `throng` work together here: files are read on a bounded
+//! [`BlockingPool`](throng::BlockingPool) and tokenised on a [`ComputePool`](throng::ComputePool),
+//! what was read arrives in a [`CompletionStream`](throng::CompletionStream), and the index belongs
+//! to a [`SerialExecutor`](throng::SerialExecutor). Start reading at `indexer/pipeline.rs`.
 
 #[path = "indexer/mod.rs"]
 mod indexer;

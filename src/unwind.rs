@@ -16,6 +16,14 @@ pub(crate) fn contain(f: impl FnOnce()) {
     }
 }
 
+/// What a panic said.
+pub(crate) fn message(payload: &(dyn Any + Send)) -> Option<&str> {
+    match payload.downcast_ref::<&'static str>() {
+        Some(message) => Some(*message),
+        None => payload.downcast_ref::<String>().map(String::as_str),
+    }
+}
+
 /// Drops a panic's payload, whose drop may itself panic.
 fn discard(payload: Box<dyn Any + Send>) {
     if let Err(second) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) {

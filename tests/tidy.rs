@@ -12,8 +12,8 @@ const LAYERS: [&[&str]; 5] = [
     &["sync", "unwind"],
     &["inbox", "room"],
     &["task"],
-    &["join"],
-    &["blocking", "serial", "completion"],
+    &["join", "steward"],
+    &["blocking", "compute", "serial", "completion"],
 ];
 
 /// What only `src/sync.rs` takes from the standard library.
@@ -27,9 +27,11 @@ const ONLY_IN_SYNC: [&str; 6] = [
 ];
 
 /// Where `unsafe` may stand. A slash at the end means a folder.
-const UNSAFE: [&str; 9] = [
+const UNSAFE: [&str; 11] = [
     "src/blocking.rs",
+    "src/compute.rs",
     "src/inbox.rs",
+    "src/inbox/",
     "src/join/slot.rs",
     "src/join/spawn.rs",
     "src/serial/core.rs",

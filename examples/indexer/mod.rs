@@ -3,10 +3,10 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`text`] | the rules: what a text is, and what its tokens are |
-//! | [`terms`], [`postings`] | the words of one file, and their lines: made where the file is read |
+//! | [`terms`], [`postings`] | the words of one file, and their lines: made in parallel |
 //! | [`index`], [`query`] | the postings of all files, and what a query finds in them |
 //! | [`source`], [`walk`] | where files come from, and what keeps one out of the index |
-//! | [`pipeline`], [`feed`], [`reading`] | the way of a file through the three parts of `throng` |
+//! | [`pipeline`], [`feed`], [`reading`] | the way of a file through the parts of `throng` |
 //! | [`options`] | how that can be set |
 //!
 //! Nothing here knows a terminal or a command line.

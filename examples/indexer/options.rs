@@ -11,11 +11,16 @@ use super::source::{Disk, Source};
 /// How the index is built.
 #[derive(Clone)]
 pub(crate) struct Options {
-    /// How many threads read and tokenise files.
+    /// How many threads read files.
     pub(crate) threads: usize,
-    /// For each thread, how many files are read or wait to be read.
+    /// How many threads tokenise them.
+    pub(crate) cores: usize,
+    /// For each thread that reads, how many texts are in memory: read, tokenised, or waiting for that.
+    pub(crate) texts: usize,
+    /// For each thread that reads, how many files are texts in memory, or wait for becoming one.
     pub(crate) running: usize,
-    /// For each thread, how many files are submitted and not yet on their way into the index.
+    /// For each thread that reads, how many files are submitted and not yet on their way into the
+    /// index.
     pub(crate) outstanding: usize,
     /// What is done about a file that cannot be read just now.
     pub(crate) backoff: Backoff,
@@ -27,9 +32,12 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Self {
+        let cores = available_parallelism().map_or(1, usize::from);
         Self {
-            // While one half of them waits for the disk, the other computes.
-            threads: 2 * available_parallelism().map_or(1, usize::from),
+            // The disk is faster with several requests at once.
+            threads: 2 * cores,
+            cores,
+            texts: 4,
             running: 16,
             outstanding: 64,
             backoff: Backoff::default(),
@@ -43,6 +51,8 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("threads", &self.threads)
+            .field("cores", &self.cores)
+            .field("texts", &self.texts)
             .field("running", &self.running)
             .field("outstanding", &self.outstanding)
             .field("backoff", &self.backoff)

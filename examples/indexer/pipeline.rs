@@ -1,14 +1,14 @@
-//! [`build`]: the way of a file through the three parts of `throng`.
+//! [`build`]: the way of a file through the parts of `throng`.
 //!
 //! ```text
 //! Feeder --- submit(path, read) ---> CompletionStream ---> Gatherer ---> SerialExecutor<Index>
 //!                        |     ^
 //!                        v     |
-//!             BlockingPool: read, tokenise
+//!       BlockingPool: read --> ComputePool: tokenise
 //! ```
 //!
-//! The feeder waits while the stream is full, and lists no further meanwhile: no more files are in
-//! memory than the stream has places.
+//! The feeder waits while the stream is full, and lists no further meanwhile: no more files are on
+//! their way than the stream has places, and no more texts in memory than the second pool has.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use throng::completion::Completed;
-use throng::{BlockingPool, CompletionStream, SerialExecutor, blocking, serial};
+use throng::{BlockingPool, CompletionStream, ComputePool, SerialExecutor};
+use throng::{blocking, compute, serial};
 
 use super::feed::Feeder;
 use super::index::Index;
@@ -44,6 +45,8 @@ pub(crate) struct Summary {
     pub(crate) most_in_flight: usize,
     /// What the pool has done that reads files.
     pub(crate) pool: blocking::Metrics,
+    /// What the pool has done that tokenises them.
+    pub(crate) compute: compute::Metrics,
     /// What the executor has done that owns the index.
     pub(crate) executor: serial::Metrics,
 }
@@ -87,13 +90,14 @@ pub(crate) async fn build(
     options: &Options,
     observe: impl FnMut(Event<'_>),
 ) -> io::Result<Outcome> {
-    let pool = reading_pool(options)?;
+    let (pool, compute) = (reading_pool(options)?, tokenising_pool(options)?);
     let (jobs, done) = CompletionStream::builder()
         .max_running(options.threads * options.running)
         .max_outstanding(options.threads * options.outstanding)
         .build();
     let reader = Reader {
         pool: pool.clone(),
+        compute: compute.clone(),
         source: Arc::clone(&options.source),
         backoff: options.backoff,
     };
@@ -110,6 +114,7 @@ pub(crate) async fn build(
             stopped: options.stop.is_set(),
             most_in_flight,
             pool: pool.metrics(),
+            compute: compute.metrics(),
             executor: gatherer.index.metrics(),
         },
         index: gatherer
@@ -120,13 +125,22 @@ pub(crate) async fn build(
     })
 }
 
-/// A pool whose queue has room for all that the stream lets run: a file that is submitted waits for a
-/// thread, and for nothing before that.
+/// A pool whose queue has room for all that the stream lets run: a file that has a place for its text
+/// waits for a thread, and for nothing before that.
 fn reading_pool(options: &Options) -> io::Result<BlockingPool> {
     BlockingPool::builder()
         .name("indexer")
         .max_threads(options.threads)
         .queue_capacity(options.threads * options.running)
+        .build()
+}
+
+/// A pool with a place for each text that may be in memory.
+fn tokenising_pool(options: &Options) -> io::Result<ComputePool> {
+    ComputePool::builder()
+        .name("tokeniser")
+        .threads(options.cores)
+        .capacity(options.threads * options.texts)
         .build()
 }
 

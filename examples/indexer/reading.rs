@@ -1,10 +1,11 @@
-//! [`Reader`]: reads and tokenises files on a pool, each again and again if need be.
+//! [`Reader`]: reads files on one pool, each again and again if need be, and tokenises them on
+//! another.
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use throng::BlockingPool;
+use throng::{BlockingPool, ComputePool};
 use tokio::time::sleep;
 
 use super::options::Backoff;
@@ -24,10 +25,12 @@ pub(crate) struct Parsed {
     pub(crate) bytes: u64,
 }
 
-/// Reads and tokenises files on a pool.
+/// Reads files on one pool, and tokenises them on another.
 pub(crate) struct Reader {
-    /// The pool.
+    /// Where files are read, and directories listed: a thread that waits for the disk needs no core.
     pub(crate) pool: BlockingPool,
+    /// Where texts are tokenised: a thread for each core, and a place for each text in memory.
+    pub(crate) compute: ComputePool,
     /// Where files come from.
     pub(crate) source: Arc<dyn Source>,
     /// When to try again.
@@ -35,7 +38,8 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Reads and tokenises a file. While it waits for another attempt, it has no thread.
+    /// Reads and tokenises a file. While it waits for another attempt, it has no thread, and no place
+    /// for a text.
     pub(crate) async fn read(self: Arc<Self>, path: Arc<Path>) -> Reading {
         let mut failures = 0;
         loop {
@@ -48,15 +52,18 @@ impl Reader {
         }
     }
 
-    /// Reading and tokenising are one job. Two would take as long, with more memory for the texts
-    /// that wait for the second; and if that were this task, a large file would keep a thread of
-    /// Tokio's from all others.
+    /// The place for the second half comes before the first: no more texts are in memory than there
+    /// are places, however much faster the disk is.
     async fn attempt(&self, path: Arc<Path>) -> Reading {
+        let place = self.compute.reserve().await?;
+        let bytes = self.load(path).await?;
+        place.spawn(move || tokenise(&bytes)).await?
+    }
+
+    async fn load(&self, path: Arc<Path>) -> Result<Vec<u8>, Skip> {
         let source = Arc::clone(&self.source);
         let permit = self.pool.reserve().await?;
-        permit
-            .spawn_blocking(move || parse(&*source, &path))
-            .await?
+        permit.spawn_blocking(move || read(&*source, &path)).await?
     }
 }
 
@@ -64,19 +71,25 @@ impl fmt::Debug for Reader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reader")
             .field("pool", &self.pool)
+            .field("compute", &self.compute)
             .field("backoff", &self.backoff)
             .finish_non_exhaustive()
     }
 }
 
-/// Reads and tokenises a file, or says why it is not in the index. Blocks.
-pub(crate) fn parse(source: &dyn Source, path: &Path) -> Reading {
+/// Reads a file, or says why it is not in the index. Blocks.
+pub(crate) fn read(source: &dyn Source, path: &Path) -> Result<Vec<u8>, Skip> {
     let mut bytes = Vec::new();
     source.read(path, &mut bytes)?;
-    if bytes.len() > Postings::MAX_TEXT {
-        return Err(Skip::TooLarge);
+    match bytes.len() <= Postings::MAX_TEXT {
+        true => Ok(bytes),
+        false => Err(Skip::TooLarge),
     }
-    let text = text::decode(&bytes)?;
+}
+
+/// Tokenises what was read, or says why it is not in the index. Computes.
+pub(crate) fn tokenise(bytes: &[u8]) -> Reading {
+    let text = text::decode(bytes)?;
     Ok(Parsed {
         postings: Postings::of(text),
         bytes: bytes.len() as u64,

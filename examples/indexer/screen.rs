@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use throng::compute::LaneMetrics;
 
 use super::indexer::pipeline::{Counts, Event, Outcome};
 use super::indexer::source::Skip;
@@ -141,7 +142,20 @@ impl Report<'_> {
     fn fmt_parts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let summary = &self.outcome.summary;
         writeln!(f, "pool      {:?}", summary.pool)?;
+        self.fmt_compute(f)?;
         writeln!(f, "stream    {} in flight at most", summary.most_in_flight)?;
         writeln!(f, "executor  {:?}", summary.executor)
+    }
+
+    /// The metrics of all threads together: there may be many threads.
+    fn fmt_compute(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let metrics = &self.outcome.summary.compute;
+        let sum = |of: fn(&LaneMetrics) -> u64| metrics.lanes.iter().map(of).sum::<u64>();
+        let (threads, executed) = (metrics.lanes.len(), metrics.executed());
+        let (stolen, parked) = (sum(|lane| lane.stolen), sum(|lane| lane.parked));
+        writeln!(
+            f,
+            "compute   {executed} tasks on {threads} threads, {stolen} stolen; parked {parked} times"
+        )
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::indexer::index::Index;
-use super::indexer::reading::parse;
+use super::indexer::reading::{read, tokenise};
 use super::indexer::source::Disk;
 use super::indexer::walk::{Found, Walk};
 
@@ -36,7 +36,7 @@ fn add(index: &mut Index, found: Found) -> io::Result<()> {
     let Found::File(path) = found else {
         return Ok(());
     };
-    let Ok(parsed) = parse(&Disk, &path) else {
+    let Ok(parsed) = read(&Disk, &path).and_then(|bytes| tokenise(&bytes)) else {
         return Ok(());
     };
     let added = index.add(path.into(), parsed.postings);

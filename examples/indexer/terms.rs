@@ -6,7 +6,7 @@ use std::ops::Range;
 ///
 /// All of them lie in one string, and the table has eight bytes a slot, so that no word costs an
 /// allocation of its own. The caller brings the hash of a word: the index, which is the part that
-/// cannot be built in parallel, takes over the one that was computed where the file was read.
+/// cannot be built in parallel, takes over the one that was computed where the file was tokenised.
 ///
 /// The limits are 32 bits for the bytes of all words, and one word less than that for their number.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use super::crew::{Crew, Roster};
 use crate::join::{Seat, Work};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Arc, AtomicBool, MutexGuard, Ordering};
-use crate::task::{Ran, Task};
+use crate::task::{Ran, Task, settle};
 
 /// Where a thread lies when it is idle.
 pub(super) struct Bed {
@@ -97,6 +97,8 @@ fn rest<'a>(
     bed.woken.store(false, Ordering::Relaxed);
     roster.lie_down(bed);
     drop(roster);
+    // What it has freed is somebody's home: an idle thread holds nothing back.
+    settle();
     loop {
         let woken = sleep(bed, deadline);
         let mut roster = crew.roster();

@@ -153,10 +153,7 @@ impl Options {
 
 #[cfg(feature = "tracing")]
 fn report(pool: &str, payload: &(dyn Any + Send)) {
-    let message = match payload.downcast_ref::<&'static str>() {
-        Some(message) => Some(*message),
-        None => payload.downcast_ref::<String>().map(String::as_str),
-    };
+    let message = crate::unwind::message(payload);
     tracing::error!(pool, message, "a task that nobody waits for has panicked");
 }
 

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::io;
 
 use crate::sync::Unshared;
+use crate::unwind::message;
 
 /// What a finished cell holds.
 pub(crate) type Outcome<T> = Result<T, Fault>;
@@ -71,12 +72,8 @@ pub(crate) struct Payload {
 
 impl Payload {
     fn new(payload: Box<dyn Any + Send>) -> Self {
-        let message = match payload.downcast_ref::<&'static str>() {
-            Some(message) => Some(*message),
-            None => payload.downcast_ref::<String>().map(String::as_str),
-        };
         Self {
-            message: message.map(Box::from),
+            message: message(&*payload).map(Box::from),
             payload: Unshared::new(payload),
         }
     }

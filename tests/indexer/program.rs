@@ -46,6 +46,7 @@ fn the_rest_goes_to_standard_error() {
         "not text",
         "time ",
         "pool ",
+        "compute ",
         "stream ",
         "executor ",
         "memory ",

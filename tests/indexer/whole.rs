@@ -37,6 +37,8 @@ async fn the_index_is_that_of_the_reference() {
     assert_eq!(skipped, &texts | &special);
     assert!(!summary.stopped);
     assert_eq!(summary.pool.panicked + summary.pool.rejected, 0);
+    let read = summary.counts.files + summary.counts.skipped["not text"];
+    assert_eq!(summary.compute.executed(), read, "one task for each text");
     let jobs = summary.executor.inline + summary.executor.queued;
     assert_eq!(jobs, reference.files.len(), "one job for each file");
 }
@@ -46,6 +48,8 @@ async fn one_thread_and_one_place_are_enough() {
     let corpus = Corpus::made_up();
     let options = Options {
         threads: 1,
+        cores: 1,
+        texts: 1,
         running: 1,
         outstanding: 1,
         ..Options::default()

@@ -1,0 +1,276 @@
+//! Panics of tasks: who is told, and that the thread goes on.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
+use std::sync::mpsc::{self, Receiver};
+use std::thread::{self, ThreadId};
+
+use futures::FutureExt;
+use throng::ComputePool;
+use throng::compute::Metrics;
+
+use crate::pools::{Busy, Count, bounded, output, panicked, rest};
+use crate::support::{Gate, Wakes, join, message, panicking_waker, poll_with, receive, wait_until};
+
+type Payload = Box<dyn Any + Send>;
+
+/// A pool of one thread, which must be the same at the end, with what its handler was told.
+struct OneThread {
+    pool: ComputePool,
+    thread: ThreadId,
+    told: Receiver<Payload>,
+}
+
+impl OneThread {
+    fn new() -> Self {
+        let (tell, told) = mpsc::channel();
+        Self::with_handler(told, move |payload| tell.send(payload).unwrap())
+    }
+
+    fn with_handler(
+        told: Receiver<Payload>,
+        handler: impl Fn(Payload) + Send + Sync + 'static,
+    ) -> Self {
+        let mut builder = ComputePool::builder();
+        let pool = builder.threads(1).on_panic(handler).build().unwrap();
+        let thread = output(pool.spawn(|| thread::current().id()));
+        Self { pool, thread, told }
+    }
+
+    /// What was counted, after seeing that the thread is still there.
+    #[track_caller]
+    fn check(self) -> Metrics {
+        let thread = output(self.pool.spawn(|| thread::current().id()));
+        assert_eq!(thread, self.thread);
+        assert!(self.told.try_recv().is_err(), "told of one too many");
+        rest(&self.pool)
+    }
+}
+
+#[test]
+fn a_panic_of_an_executed_closure_reaches_the_handler_with_its_payload() {
+    let one = OneThread::new();
+    one.pool.execute(|| panic!("as it should"));
+    assert_eq!(message(receive(&one.told)), "as it should");
+    let number = 7;
+    let task = move || panic!("number {number}");
+    assert!(one.pool.try_execute(task).is_ok());
+    assert_eq!(message(receive(&one.told)), "number 7");
+    one.pool.execute(|| panic_any(7_u8));
+    assert_eq!(*receive(&one.told).downcast::<u8>().unwrap(), 7);
+    one.pool.execute(|| resume_unwind(Box::new(vec![1, 2])));
+    assert_eq!(*receive(&one.told).downcast::<Vec<i32>>().unwrap(), [1, 2]);
+    one.pool
+        .execute_batch((0..100).map(|n| move || panic_any(n)));
+    for n in 0..100 {
+        assert_eq!(*receive(&one.told).downcast::<i32>().unwrap(), n);
+    }
+    let metrics = one.check();
+    assert_eq!((metrics.executed(), panicked(&metrics)), (106, 104));
+}
+
+#[test]
+fn the_handler_is_called_on_the_thread_of_the_task() {
+    let (tell, told) = mpsc::channel();
+    let (_none, nothing) = mpsc::channel();
+    let one = OneThread::with_handler(nothing, move |_| tell.send(thread::current().id()).unwrap());
+    one.pool.execute(|| panic!("as it should"));
+    assert_eq!(receive(&told), one.thread);
+    one.check();
+}
+
+#[test]
+fn the_handler_may_panic_itself() {
+    let (tell, told) = mpsc::channel();
+    let one = OneThread::with_handler(told, move |payload| {
+        tell.send(payload).unwrap();
+        panic!("the handler, too");
+    });
+    for _ in 0..10 {
+        one.pool.execute(|| panic!("as it should"));
+        receive(&one.told);
+    }
+    assert_eq!(panicked(&one.check()), 10);
+}
+
+#[test]
+fn the_handler_may_use_the_pool() {
+    let ran = Count::default();
+    let again = ran.clone();
+    let mut builder = ComputePool::builder();
+    let (give, pool) = mpsc::channel::<ComputePool>();
+    let pool = std::sync::Mutex::new(pool);
+    builder.threads(1).on_panic(move |_| {
+        let pool = receive(&pool.lock().unwrap());
+        pool.execute(again.adder());
+    });
+    let one = builder.build().unwrap();
+    one.execute(|| panic!("as it should"));
+    give.send(one.clone()).unwrap();
+    wait_until("what the handler submitted has run", || ran.get() == 1);
+}
+
+#[test]
+fn without_a_handler_the_thread_goes_on_as_well() {
+    let pool = ComputePool::builder().threads(1).build().unwrap();
+    let thread = output(pool.spawn(|| thread::current().id()));
+    pool.execute(|| panic!("as it should"));
+    pool.execute_batch((0..10).map(|n| move || panic_any(n)));
+    assert_eq!(output(pool.spawn(|| thread::current().id())), thread);
+    assert_eq!(panicked(&rest(&pool)), 11);
+}
+
+#[test]
+fn a_panic_of_a_task_reaches_its_handle_and_not_the_handler() {
+    let one = OneThread::new();
+    let error = join(one.pool.spawn(|| panic!("as it should"))).unwrap_err();
+    assert!(error.is_panic() && !error.is_cancelled());
+    assert_eq!(message(error.into_panic()), "as it should");
+
+    let number = 7;
+    let error = join(one.pool.spawn(move || panic!("number {number}"))).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.ends_with("panicked with message \"number 7\""),
+        "{text}"
+    );
+
+    let keyed = one.pool.spawn_keyed("key", || resume_unwind(Box::new(7)));
+    let payload = join(keyed).unwrap_err().try_into_panic().unwrap();
+    assert_eq!(*payload.downcast::<i32>().unwrap(), 7);
+
+    let batch = one.pool.spawn_batch((0..10).map(|n| move || panic_any(n)));
+    for (n, handle) in batch.into_iter().enumerate() {
+        let payload = join(handle).unwrap_err().into_panic();
+        assert_eq!(*payload.downcast::<i32>().unwrap(), n as i32);
+    }
+    // The task of the key apart, of which there is a test of its own.
+    assert!(panicked(&one.check()) >= 12);
+}
+
+#[test]
+fn panics_of_tasks_of_a_key_are_counted() {
+    let one = OneThread::new();
+    for _ in 0..10 {
+        let keyed = one.pool.spawn_keyed("key", || panic!("as it should"));
+        assert!(join(keyed).unwrap_err().is_panic());
+    }
+    assert_eq!(panicked(&one.check()), 10);
+}
+
+#[test]
+fn the_waker_of_a_handle_may_panic() {
+    for keyed in [false, true] {
+        let one = OneThread::new();
+        let gate = Gate::new();
+        let task = {
+            let gate = gate.clone();
+            move || gate.pass()
+        };
+        let mut handle = match keyed {
+            false => one.pool.spawn(task),
+            true => one.pool.spawn_keyed("key", task),
+        };
+        assert!(poll_with(&panicking_waker(), &mut handle).is_pending());
+        gate.open();
+        output(handle);
+        assert_eq!(panicked(&one.check()), 0);
+    }
+}
+
+#[test]
+fn the_waker_of_who_waits_for_room_may_panic() {
+    let pool = bounded(1, 1);
+    let busy = Busy::keep(&pool, 1);
+    let mut waiting = Box::pin(pool.reserve());
+    assert!(poll_with(&panicking_waker(), &mut waiting).is_pending());
+    busy.release();
+    rest(&pool);
+    drop(waiting);
+    output(pool.spawn(|| ()));
+}
+
+#[test]
+fn the_waker_of_who_waits_for_the_end_may_panic() {
+    let one = OneThread::new();
+    let pool = one.pool.clone();
+    let mut waiting = Box::pin(pool.terminated());
+    assert!(poll_with(&panicking_waker(), &mut waiting).is_pending());
+    one.pool.shutdown();
+    wait_until("the pool has ended", || {
+        one.pool.terminated().now_or_never().is_some()
+    });
+}
+
+#[test]
+fn whoever_waits_for_the_end_is_told_also_when_the_waker_of_another_panics() {
+    let pool = bounded(2, 1);
+    let (woken, waker) = Wakes::new();
+    let mut panics = Box::pin(pool.terminated());
+    let mut waits = Box::pin(pool.terminated());
+    assert!(poll_with(&panicking_waker(), &mut panics).is_pending());
+    assert!(poll_with(&waker, &mut waits).is_pending());
+    pool.shutdown();
+    wait_until("the other is told", || woken.count() > 0);
+}
+
+#[test]
+fn whoever_waits_for_room_is_told_of_the_end_also_when_the_waker_of_another_panics() {
+    let pool = bounded(2, 0);
+    let (woken, waker) = Wakes::new();
+    let mut panics = Box::pin(pool.reserve());
+    let mut waits = Box::pin(pool.reserve());
+    assert!(poll_with(&panicking_waker(), &mut panics).is_pending());
+    assert!(poll_with(&waker, &mut waits).is_pending());
+    pool.shutdown();
+    wait_until("the other is told", || woken.count() > 0);
+}
+
+/// Gives so many closures, and panics then.
+fn panics_after(
+    closures: usize,
+    ran: &Count,
+) -> impl Iterator<Item = Box<dyn FnOnce() + Send>> + use<> {
+    let ran = ran.clone();
+    // Not without an end: the size is a promise, too.
+    (0..=closures).map(move |n| {
+        assert!(n < closures, "the iterator panics");
+        Box::new(ran.adder()) as _
+    })
+}
+
+#[test]
+fn what_an_iterator_gave_before_it_panicked_runs() {
+    // Before the first is queued, and after the first many were.
+    for closures in [0, 1, 10, 1_023, 1_024, 1_025, 2_500] {
+        let pool = bounded(2, 10_000);
+        let executed = Count::default();
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            pool.execute_batch(panics_after(closures, &executed));
+        }));
+        assert_eq!(message(unwound.unwrap_err()), "the iterator panics");
+        let spawned = Count::default();
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            drop(pool.spawn_batch(panics_after(closures, &spawned)));
+        }));
+        assert_eq!(message(unwound.unwrap_err()), "the iterator panics");
+        wait_until("what it gave has run", || {
+            executed.get() == closures && spawned.get() == closures
+        });
+        let metrics = rest(&pool);
+        assert_eq!(metrics.executed(), 2 * closures as u64);
+        assert_eq!((panicked(&metrics), metrics.rejected), (0, 0));
+        assert_eq!(crate::pools::free_places(&pool), 10_000);
+    }
+}
+
+#[test]
+fn an_iterator_may_use_the_pool() {
+    let (pool, ran) = (bounded(2, 100), Count::default());
+    pool.execute_batch((0..10).map(|_| {
+        output(pool.spawn(ran.adder()));
+        pool.execute_batch((0..2).map(|_| ran.adder()));
+        ran.adder()
+    }));
+    wait_until("all have run", || ran.get() == 40);
+}

@@ -1,0 +1,54 @@
+//! A pool that is made where the memory of another was, by a thread that was that one's worker: what the
+//! thread was must not be mistaken for what it is.
+
+#![cfg(target_os = "linux")]
+
+use std::cell::Cell;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use crate::pools::{of, process, rest};
+use crate::support::receive;
+
+/// How many pools are made. The memory of the first is free after some milliseconds.
+const POOLS: usize = 20;
+
+/// Makes pools in a thread that was a worker, and uses them.
+struct MakesPools(mpsc::Sender<usize>);
+
+impl Drop for MakesPools {
+    fn drop(&mut self) {
+        for n in 0..POOLS {
+            let (pool, ran) = (of(2), self.0.clone());
+            // Its threads go to sleep first: one that is not woken sleeps on.
+            rest(&pool);
+            pool.execute(move || ran.send(n).unwrap());
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+thread_local! {
+    static OF_WORKER: Cell<Option<MakesPools>> = const { Cell::new(None) };
+}
+
+#[test]
+fn a_worker_that_was_is_a_stranger_to_the_next_pool() {
+    let name = "same_address::a_worker_that_was_is_a_stranger_to_the_next_pool";
+    // So that memory that was freed is used again at once, by any thread.
+    let malloc = "export MALLOC_ARENA_MAX=1 GLIBC_TUNABLES=glibc.malloc.tcache_count=0";
+    if !process::is_own(name, malloc) {
+        return;
+    }
+    // Whether it is at the same address is a matter of luck.
+    for _ in 0..20 {
+        let (ran, runs) = mpsc::channel();
+        let pool = of(2);
+        pool.execute(move || OF_WORKER.set(Some(MakesPools(ran))));
+        drop(pool);
+        for n in 0..POOLS {
+            assert_eq!(receive(&runs), n);
+        }
+    }
+}
