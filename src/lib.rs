@@ -3,6 +3,7 @@
 //! | part | what it is | what people do today |
 //! | --- | --- | --- |
 //! | [`BlockingPool`] | threads for closures that block: grows before it queues, bounded, isolated, measurable | [`tokio::task::spawn_blocking`]: one pool per runtime, an unbounded queue |
+//! | [`ComputePool`] | few threads for huge numbers of tiny closures: recycled memory, batches, keys, stealing; asleep when idle | [`tokio::spawn`], `rayon::spawn`, a channel with threads |
 //! | [`SerialExecutor`] | an actor without a thread and without a mailbox: jobs on a state, one at a time; an idle one runs the job on the caller | a task with a channel, [`tokio::sync::Mutex`] |
 //! | [`CompletionStream`] | a stream of finished jobs in the order in which they finish, whoever runs them, bounded | [`tokio::task::JoinSet`], `FuturesUnordered` |
 //!
@@ -30,6 +31,9 @@
 //! assert!(total.into_inner().await? > 0);
 //! # Ok(()) }
 //! ```
+//!
+//! With the feature `tracing`, what nobody awaits is reported: a panic of a task of
+//! [`ComputePool::execute`].
 //!
 //! What the crate is made of, and in which order to read it, `ARCHITECTURE.md` says.
 
@@ -85,6 +89,7 @@ const _: () = {
     shared::<ComputePool>();
     shared::<compute::Builder>();
     shared::<compute::Metrics>();
+    shared::<compute::LaneMetrics>();
     shared::<compute::Permit<'_>>();
     shared::<serial::Builder>();
     shared::<serial::Metrics>();
