@@ -41,6 +41,7 @@
 #![warn(missing_docs)]
 #![doc(test(attr(deny(warnings))))]
 
+mod bell;
 pub mod blocking;
 pub mod completion;
 pub mod compute;

@@ -5,10 +5,8 @@
 //! a future that nobody polls. A wake-up is, until that future is dropped, which passes it on, or
 //! until somebody else leaves and wakes the next: do not keep a future that waits without polling it.
 
-use std::pin::pin;
-
-use crate::sync::{AtomicUsize, Notify, Ordering};
-use crate::unwind::contain;
+use crate::bell::Bell;
+use crate::sync::{AtomicUsize, Ordering};
 
 /// Set once nobody may enter any more. The count is what is above it.
 const CLOSED: usize = 1;
@@ -19,10 +17,9 @@ const ONE: usize = 2;
 pub(crate) struct Room {
     /// `[ count | CLOSED ]`. `CLOSED` is never cleared.
     state: AtomicUsize,
-    /// How many wait, or are about to.
-    waiting: AtomicUsize,
     limit: usize,
-    notify: Notify,
+    /// Rung by who leaves.
+    bell: Bell,
 }
 
 /// Why there was no room.
@@ -36,9 +33,8 @@ impl Room {
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             state: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
             limit: limit.min(usize::MAX / ONE - 1),
-            notify: Notify::new(),
+            bell: Bell::new(),
         }
     }
 
@@ -91,20 +87,13 @@ impl Room {
             Err(NoRoom::Full) => {}
             other => return other,
         }
-        let _waiting = Waiting::new(self);
-        loop {
-            let mut notified = pin!(self.notify.notified());
-            // In the line before the look: of two wake-ups that find nobody in it, one is lost.
-            notified.as_mut().enable();
-            // Counted as waiting, look again, by a read-modify-write that changes nothing. Who leaves
-            // changes the same word, before or after. Before: we see the place. After: it sees that
-            // we wait.
-            // Ordering: Release pairs with the Acquire in `leave`, for the count of those who wait.
-            match self.enter_from(self.state.fetch_or(0, Ordering::AcqRel)) {
-                Err(NoRoom::Full) => notified.await,
-                other => return other,
-            }
-        }
+        // The look is a read-modify-write that changes nothing. Who leaves changes the same word, before
+        // or after. Before: we see the place. After: it sees that we wait.
+        // Ordering: Release pairs with the Acquire in `leave`, for the count of those who wait.
+        let look = || self.enter_from(self.state.fetch_or(0, Ordering::AcqRel));
+        self.bell
+            .wait(|| Some(look()).filter(|&entered| entered != Err(NoRoom::Full)))
+            .await
     }
 
     /// Gives a place back.
@@ -112,36 +101,17 @@ impl Room {
         // Ordering: Release pairs with the Acquire in `enter_from`, Acquire with the Release in
         // `enter`.
         self.state.fetch_sub(ONE, Ordering::AcqRel);
-        if self.waiting.load(Ordering::Relaxed) != 0 {
-            // A stranger's waker may panic: that is not the business of who leaves.
-            contain(|| self.notify.notify_one());
-        }
+        self.bell.ring();
     }
 
     /// Lets nobody in any more, and tells those who wait.
     pub(crate) fn close(&self) {
         self.state.fetch_or(CLOSED, Ordering::Relaxed);
-        contain(|| self.notify.notify_waiters());
+        self.bell.ring_all();
     }
 
     pub(crate) fn count(&self) -> usize {
         self.state.load(Ordering::Relaxed) / ONE
-    }
-}
-
-/// One who waits, for as long as it exists.
-struct Waiting<'a>(&'a Room);
-
-impl<'a> Waiting<'a> {
-    fn new(room: &'a Room) -> Self {
-        room.waiting.fetch_add(1, Ordering::Relaxed);
-        Self(room)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -8,9 +8,10 @@ use std::path::Path;
 use std::process::Command;
 
 /// Who may use whom: a module, those of the lines above its own.
-const LAYERS: [&[&str]; 5] = [
+const LAYERS: [&[&str]; 6] = [
     &["sync", "unwind"],
-    &["inbox", "room"],
+    &["bell", "inbox"],
+    &["room"],
     &["task"],
     &["join", "steward"],
     &["blocking", "compute", "serial", "completion"],

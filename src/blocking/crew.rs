@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use super::builder::Options;
 use super::metrics::Metrics;
 use super::worker::{self, Bed};
+use crate::bell::Bell;
 use crate::inbox::Chain;
 use crate::join::Seat;
 use crate::room::Room;
-use crate::sync::{Arc, Mutex, MutexGuard, Notify, lock};
+use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::task::{Fault, Ran, Task};
-use crate::unwind::contain;
 
 /// After the system has refused a thread, no other is asked for during this time, as long as there
 /// are threads at all.
@@ -25,7 +25,7 @@ pub(super) struct Crew {
     pub(super) room: Arc<Room>,
     roster: Mutex<Roster>,
     /// Told when the last thread of a closed pool has ended.
-    terminated: Notify,
+    terminated: Bell,
 }
 
 /// Who is there, and what waits. Every change is one critical section.
@@ -65,7 +65,7 @@ impl Crew {
             options,
             room: Arc::new(Room::new(limit)),
             roster: Mutex::new(Roster::new()),
-            terminated: Notify::new(),
+            terminated: Bell::new(),
         }
     }
 
@@ -170,21 +170,15 @@ impl Crew {
         }
     }
 
-    /// Wakes those who wait for the end. What their wakers do must not unwind into whoever closes the
-    /// pool, or leaves it.
+    /// Wakes those who wait for the end.
     fn tell_terminated(&self) {
-        contain(|| self.terminated.notify_waiters());
+        self.terminated.ring_all();
     }
 
     pub(super) async fn terminated(&self) {
-        loop {
-            // Made before the look: it hears of whatever comes after.
-            let terminated = self.terminated.notified();
-            if self.roster().is_over() {
-                return;
-            }
-            terminated.await;
-        }
+        self.terminated
+            .wait(|| self.roster().is_over().then_some(()))
+            .await;
     }
 
     pub(super) fn metrics(&self) -> Metrics {

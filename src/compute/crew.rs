@@ -8,12 +8,12 @@ use super::builder::Options;
 use super::keyed::Keys;
 use super::lane::Lane;
 use super::patrol::Patrol;
+use crate::bell::Bell;
 use crate::inbox::Chain;
 use crate::join::Seat;
 use crate::room::Room;
-use crate::sync::{Arc, AtomicBool, AtomicUsize, MODEL, Notify, Number, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicUsize, MODEL, Number, Ordering};
 use crate::task::{Fault, Task};
-use crate::unwind::contain;
 
 /// In `rest`: somebody searches, or has been called to.
 const SEARCHING: usize = 1;
@@ -43,7 +43,7 @@ pub(super) struct Crew {
     cancelling: AtomicBool,
     /// Threads that have not ended.
     threads: AtomicUsize,
-    terminated: Notify,
+    terminated: Bell,
 }
 
 impl Crew {
@@ -61,7 +61,7 @@ impl Crew {
             patrol: Patrol::new(threads),
             cancelling: AtomicBool::new(false),
             threads: AtomicUsize::new(0),
-            terminated: Notify::new(),
+            terminated: Bell::new(),
         }
     }
 
@@ -146,10 +146,11 @@ impl Crew {
         self.lanes.iter().for_each(Lane::seal);
     }
 
-    /// Whether a worker may end: the pool is closed, and there is nothing left that somebody may need help
-    /// with.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_closed() && !self.lanes.iter().any(Lane::has_queued)
+    /// Whether the worker of a lane may end: nothing can come into its lane any more, and there is nothing
+    /// left that it could be needed for.
+    pub(super) fn is_over(&self, lane: usize) -> bool {
+        // Lanes are sealed one after the other: that another one is says nothing.
+        self.lanes[lane].is_sealed() && !self.lanes.iter().any(Lane::has_queued)
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -212,7 +213,7 @@ impl Crew {
     pub(super) fn remove_thread(&self) {
         // Ordering: Release, and Acquire in `terminated`: what the threads did comes before the end.
         if self.threads.fetch_sub(1, Ordering::AcqRel) == 1 {
-            contain(|| self.terminated.notify_waiters());
+            self.terminated.ring_all();
         }
     }
 
@@ -221,14 +222,8 @@ impl Crew {
     }
 
     pub(super) async fn terminated(&self) {
-        loop {
-            // Made before the look: it hears of whatever comes after.
-            let terminated = self.terminated.notified();
-            // Ordering: Acquire pairs with the Release in `remove_thread`.
-            if self.threads.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            terminated.await;
-        }
+        // Ordering: Acquire pairs with the Release in `remove_thread`.
+        let look = || (self.threads.load(Ordering::Acquire) == 0).then_some(());
+        self.terminated.wait(look).await;
     }
 }

@@ -7,6 +7,7 @@
 use std::hash::{BuildHasher, Hash, RandomState};
 
 use super::crew::Crew;
+use super::worker;
 use crate::inbox::{Batch, Chain, Inbox, Tags};
 use crate::join::Seat;
 use crate::sync::Arc;
@@ -91,19 +92,32 @@ impl Turn {
 
     /// Runs tasks: for a while on a worker, where others wait, and else until there are none.
     fn take(mut self, seat: &mut Seat) {
-        let limit = self.crew.own_lane().map_or(usize::MAX, |_| TURN);
-        for _ in 0..limit {
+        let lane = self.crew.own_lane();
+        if let Some(lane) = lane {
+            self.crew.lanes[lane].tally().turns.add_own(1);
+        }
+        for _ in 0..lane.map_or(usize::MAX, |_| TURN) {
             let Some(task) = self.next() else { break };
-            if self.crew.is_cancelling() {
-                self.crew.drop_one(task);
-            } else if task.run(seat) == Ran::Cancelled {
-                self.crew.leave();
-            }
+            self.run(lane, task, seat);
         }
         // It was not a task that somebody has submitted.
         seat.stand();
         if !self.over {
             self.queue();
+        }
+    }
+
+    fn run(&self, lane: Option<usize>, task: Task<Seat>, seat: &mut Seat) {
+        match lane {
+            Some(lane) => {
+                let lane = &self.crew.lanes[lane];
+                lane.count_foreign();
+                worker::run(&self.crew, lane, seat, task);
+            }
+            // The pool has ended, and with it all counts but that of places.
+            None if self.crew.is_cancelling() => self.crew.drop_one(task),
+            None if task.run(seat) == Ran::Cancelled => self.crew.leave(),
+            None => {}
         }
     }
 

@@ -65,6 +65,8 @@ pub(super) struct Tally {
     pub(super) lost: Number,
     /// How often the worker has gone to sleep.
     pub(super) parked: Number,
+    /// Of the tasks begun, those that nobody has submitted: turns of keys.
+    pub(super) turns: Number,
     /// Tasks that the worker has pushed itself.
     pushed: Number,
     /// How many were pushed when the inbox was drained last.
@@ -135,6 +137,11 @@ impl Lane {
         }
         self.own.tally.pushed.add_own(tasks);
         Ok(())
+    }
+
+    /// Counts a task that the worker runs, and that was not queued here.
+    pub(super) fn count_foreign(&self) {
+        self.own.tally.pushed.add_own(1);
     }
 
     /// As `push_own`, sealed or not: it is awake, and so will find the task.

@@ -239,14 +239,14 @@ fn loom_last_task_against_lying_down() {
             thread::spawn(move || {
                 let refill = crew.lanes[0].refill(&mut Vec::new()).unwrap();
                 refill.first.run(&mut Seat::default());
-                assert!(crew.is_over());
+                assert!(crew.is_over(0));
                 crew.lanes.iter().for_each(Lane::wake);
             })
         };
         assert!(crew.lanes[1].lie_down());
-        if !crew.is_over() {
+        if !crew.is_over(1) {
             crew.lanes[1].sleep();
-            assert!(crew.is_over());
+            assert!(crew.is_over(1));
         }
         worker.join().unwrap();
     });

@@ -22,8 +22,7 @@ pub struct Metrics {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LaneMetrics {
-    /// Tasks that the thread has run, or runs. The tasks of a key that run one after the other count as
-    /// one.
+    /// Tasks that the thread has run, or runs.
     pub executed: u64,
     /// Of those, tasks whose panic nobody hears of but the handler of
     /// [`on_panic`](super::Builder::on_panic), or whoever awaits them.
@@ -77,11 +76,12 @@ impl LaneMetrics {
     fn of(crew: &Crew, number: usize) -> Self {
         let lane = &crew.lanes[number];
         let tally = lane.tally();
-        let (ran, cancelled) = (tally.ran.get(), tally.cancelled.get());
+        let cancelled = tally.cancelled.get();
+        let others = cancelled.wrapping_add(tally.turns.get());
         let is_parked = lane.is_parked();
         let parked = tally.parked.get() as u64;
         Self {
-            executed: ran.saturating_sub(cancelled) as u64,
+            executed: tally.ran.get().saturating_sub(others) as u64,
             panicked: tally.panicked.get() as u64,
             cancelled: cancelled as u64,
             stolen: tally.stolen.get() as u64,

@@ -149,7 +149,7 @@ impl Worker {
         }
         let again = self.crew.lie_down(mem::take(&mut self.searching));
         // After it has lain down: from then on, who ends wakes it.
-        let over = self.crew.is_over();
+        let over = self.crew.is_over(self.lane);
         self.searching = if (again || over) && self.lane().get_up() {
             again
         } else {
@@ -198,7 +198,7 @@ impl Worker {
 
 /// Runs a task, unless it was aborted, or the pool drops what has not started.
 #[inline]
-fn run(crew: &Crew, lane: &Lane, seat: &mut Seat, task: Task<Seat>) {
+pub(super) fn run(crew: &Crew, lane: &Lane, seat: &mut Seat, task: Task<Seat>) {
     if crew.is_cancelling() {
         lane.count_lost(1);
         return crew.drop_one(task);
