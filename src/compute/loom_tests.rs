@@ -53,9 +53,10 @@ fn man(lane: &Lane) {
                 next = lane.pop();
             }
         } else if lane.lie_down() {
+            if lane.is_sealed() && lane.get_up() {
+                return;
+            }
             lane.sleep();
-        } else if lane.is_sealed() && !lane.has_queued() {
-            return;
         }
     }
 }

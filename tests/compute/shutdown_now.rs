@@ -1,10 +1,12 @@
 //! A shutdown that drops what has not started.
 
+use std::sync::mpsc;
+
 use futures::FutureExt;
 use throng::{ComputePool, JoinHandle};
 
 use crate::pools::{Busy, Count, bounded, of, output, run, within};
-use crate::support::{Drops, Gate, join, wait_until};
+use crate::support::{Drops, Gate, join, receive, wait_until};
 
 /// Queues 9 closures, 9 tasks and 9 tasks of keys; the handles are of the last 18.
 fn queue(pool: &ComputePool, ran: &Count, drops: &Drops) -> Vec<JoinHandle<()>> {
@@ -66,9 +68,13 @@ fn what_a_held_thread_has_taken_is_dropped() {
         let pool = of(1);
         let (gate, ran, drops) = (Gate::new(), Count::default(), Drops::new());
         let busy = Busy::keep(&pool, 1);
+        let (started, starts) = mpsc::channel();
         pool.execute({
             let gate = gate.clone();
-            move || gate.pass()
+            move || {
+                started.send(()).unwrap();
+                gate.pass();
+            }
         });
         let task = || {
             let (ran, dropped) = (ran.clone(), drops.value());
@@ -80,10 +86,7 @@ fn what_a_held_thread_has_taken_is_dropped() {
         pool.execute_batch((0..children).map(|_| task()));
         // The first task ends, the thread takes what there is, and is held by the second.
         busy.release();
-        wait_until("the thread is held again", || {
-            let metrics = pool.metrics();
-            metrics.executed() == 2
-        });
+        receive(&starts);
         assert_eq!(pool.metrics().backlog(), children);
         assert_eq!(pool.shutdown_now(), children);
         assert_eq!((drops.count(), ran.get()), (children, 0));
@@ -122,17 +125,19 @@ fn what_a_turn_of_a_key_has_taken_is_dropped_in_the_end() {
     let pool = of(1);
     let (gate, ran) = (Gate::new(), Count::default());
     let plain = Busy::keep(&pool, 1);
+    let (started, starts) = mpsc::channel();
     let held = {
         let gate = gate.clone();
-        pool.spawn_keyed("key", move || gate.pass())
+        pool.spawn_keyed("key", move || {
+            started.send(()).unwrap();
+            gate.pass();
+        })
     };
     let handles: Vec<_> = (0..200)
         .map(|_| pool.spawn_keyed("key", ran.adder()))
         .collect();
     plain.release();
-    wait_until("the thread is held again", || {
-        pool.metrics().executed() == 2
-    });
+    receive(&starts);
     let dropped = pool.shutdown_now();
     assert!(dropped <= 200);
     gate.open();
