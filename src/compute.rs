@@ -83,7 +83,7 @@ pub struct ComputePool {
 struct Handle(Arc<Crew>);
 
 /// How many tasks of a batch are queued at once.
-const BATCH: usize = 1_024;
+const BATCH: usize = 256;
 
 impl ComputePool {
     /// Options for a new pool.

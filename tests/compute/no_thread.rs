@@ -18,14 +18,41 @@ fn a_pool_whose_threads_are_refused_is_not_made() {
 /// With a limit on the address space there is room for one of two large stacks.
 #[cfg(target_os = "linux")]
 mod with_one_thread {
+    use std::fs;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
     use throng::ComputePool;
 
     use crate::pools::output;
     use crate::pools::process::{is_own, threads_called};
-    use crate::support::wait_until;
+    use crate::support::PATIENCE;
 
     const STACK: usize = 1 << 30;
     const LIMIT_KIB: usize = 7 * STACK / 4 / 1024;
+
+    /// The names and states of all threads but the steward: one that has just begun has no name yet.
+    fn threads() -> Vec<String> {
+        let statuses = threads_called("").into_iter();
+        let lines = statuses.filter_map(|status| {
+            let status = fs::read_to_string(status).ok()?;
+            let lines: Vec<_> = status.lines().collect();
+            let state = lines.iter().find(|line| line.starts_with("State:"))?;
+            Some(format!("{} {state}", lines.first()?))
+        });
+        lines.filter(|line| !line.contains("steward")).collect()
+    }
+
+    /// Waits until there are no more threads than that.
+    #[track_caller]
+    fn wait_for_end(before: usize) {
+        let end = Instant::now() + PATIENCE;
+        while threads().len() != before {
+            let left = threads();
+            assert!(Instant::now() < end, "{left:?} are left, not {before}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 
     #[test]
     fn the_threads_that_there_were_end_when_another_is_refused() {
@@ -36,18 +63,16 @@ mod with_one_thread {
         }
         let mut builder = ComputePool::builder();
         builder.name("refused").thread_stack_size(STACK);
-        // All, since one that has just begun does not have its name yet.
-        let others = || threads_called("").len() - threads_called("throng-steward").len();
-        let before = others();
+        let before = threads().len();
         for _ in 0..3 {
             builder.threads(4).build().unwrap_err();
-            wait_until("the thread has ended", || others() == before);
+            wait_for_end(before);
             // And its stack is there for another.
             let pool = builder.threads(1).build().unwrap();
             assert_eq!(output(pool.spawn(|| "ran")), "ran");
             assert_eq!(threads_called("refused-").len(), 1);
             drop(pool);
-            wait_until("the thread has ended", || others() == before);
+            wait_for_end(before);
         }
     }
 }
