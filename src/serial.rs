@@ -249,9 +249,11 @@ impl<S: Send + 'static> SerialExecutor<S> {
         };
         match Target::of(&self.core) {
             Some(target) => self.post_to(task, Some(target)),
-            None => task.fail(Fault::rejected(std::io::Error::other(
-                "`post` needs a Tokio runtime, or `drain_on`, to run the job on",
-            ))),
+            None => {
+                task.fail(Fault::rejected(std::io::Error::other(
+                    "`post` needs a Tokio runtime, or `drain_on`, to run the job on",
+                )));
+            }
         }
     }
 }

@@ -147,8 +147,8 @@ impl<S> Task<S> {
         unsafe { (header.as_ref().vtable.poll)(header, (&raw mut *state).cast(), cx) }
     }
 
-    /// Ends the job without running it, if nobody did before: its captures are dropped now.
-    pub(crate) fn fail(self, fault: Fault) {
+    /// Ends the job without running it, if nobody did before (`true`): its captures are dropped now.
+    pub(crate) fn fail(self, fault: Fault) -> bool {
         let header = ManuallyDrop::new(self).header;
         // SAFETY: the reference is this function's, to pass on or to release.
         unsafe {
@@ -158,6 +158,7 @@ impl<S> Task<S> {
             } else {
                 release(header);
             }
+            claimed
         }
     }
 

@@ -183,10 +183,11 @@ impl Crew {
     }
 
     pub(super) fn drop_one(&self, task: Task<Seat>) {
-        self.dropped.add(1);
         // First, as at the end of a task that runs: who learns of it finds its place free.
         self.leave();
-        task.fail(Fault::cancelled());
+        if task.fail(Fault::cancelled()) {
+            self.dropped.add(1);
+        }
     }
 
     /// Takes back what `drop_one` did for what nobody has submitted.

@@ -43,6 +43,8 @@ struct Worker {
     unmeasured: usize,
     /// Where chunks are kept for a moment.
     chunks: Vec<Chunk>,
+    /// Where it is kept for a moment how many tasks others have begun.
+    begun: Vec<usize>,
     /// How often to look at the inbox before a rest: few times where it was in vain.
     looks: usize,
 }
@@ -55,6 +57,7 @@ impl Worker {
             searching: false,
             unmeasured: 0,
             chunks: Vec::new(),
+            begun: Vec::new(),
             looks: crew.options.looks(MAX_LOOKS),
             crew,
         }
@@ -121,17 +124,20 @@ impl Worker {
         if !self.searching {
             return false;
         }
-        let before: Vec<usize> = self.others().map(|lane| lane.tally().ran.get()).collect();
+        let mut before = mem::take(&mut self.begun);
+        before.extend(self.others().map(|lane| lane.tally().ran.get()));
         let mut loot = mem::take(&mut self.chunks);
         let mut found = self.others().any(|lane| lane.steal_surplus(&mut loot));
         if !found {
             // What is not surplus is taken only from those who make no progress.
             (0..PATIENCE).for_each(|_| hint::spin_loop());
-            found = self.others().zip(before).any(|(lane, before)| {
+            found = self.others().zip(&before).any(|(lane, &before)| {
                 lane.steal_surplus(&mut loot)
                     || lane.tally().ran.get() == before && lane.steal_behind(&mut loot)
             });
         }
+        before.clear();
+        self.begun = before;
         self.lane().take_over(&mut loot);
         self.chunks = loot;
         found
