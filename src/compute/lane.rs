@@ -65,6 +65,8 @@ pub(super) struct Tally {
     pub(super) lost: Number,
     /// How often the worker has gone to sleep.
     pub(super) parked: Number,
+    /// 1 while the worker takes tasks from an inbox.
+    taking: Number,
     /// Of the tasks begun, those that nobody has submitted: turns of keys.
     pub(super) turns: Number,
     /// Tasks that the worker has pushed itself.
@@ -177,15 +179,16 @@ impl Lane {
             return self.take_in_hand(chunk, false);
         }
         let pushed = self.pushed();
-        let oldest = cut(self.inbox.detach(), self.handful(), cuts)?;
-        self.own.tally.drained.set(pushed);
+        self.set_taking(true);
+        let oldest = cut(self.inbox.detach(), self.handful(), cuts);
         let published = !cuts.is_empty();
-        let refill = self.take_in_hand(oldest, published);
         if published {
             self.publish(cuts.drain(..).rev());
             cuts.shrink_to(ROOMY);
         }
-        refill
+        self.set_taking(false);
+        self.own.tally.drained.set(pushed);
+        self.take_in_hand(oldest?, published)
     }
 
     fn take_in_hand(&self, (mut chain, tasks): Chunk, published: bool) -> Option<Refill> {
@@ -253,7 +256,15 @@ impl Lane {
 
     /// Whether anything is queued. A hint.
     pub(super) fn has_queued(&self) -> bool {
-        !self.own.hand.is_empty() || self.has_surplus() || !self.inbox.peek().empty
+        !self.own.hand.is_empty()
+            || self.has_surplus()
+            || !self.inbox.peek().empty
+            || self.own.tally.taking.get() != 0
+    }
+
+    /// The worker takes tasks, which are nowhere to be seen meanwhile, or has put them where they are.
+    pub(super) fn set_taking(&self, taking: bool) {
+        self.own.tally.taking.set(usize::from(taking));
     }
 
     /// About how many nanoseconds the surplus, and so many tasks, will take.

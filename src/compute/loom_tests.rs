@@ -253,6 +253,33 @@ fn loom_last_task_against_lying_down() {
     });
 }
 
+/// Two workers of a closed pool run their last tasks and lie down: one of them sees that nothing is left.
+#[test]
+fn loom_two_lie_down_at_the_end() {
+    loom::model(|| {
+        let crew = Arc::new(Crew::new(Options::of_threads(2)));
+        let ran = Arc::new(AtomicUsize::new(0));
+        for lane in &crew.lanes {
+            assert!(push(lane, counting(&ran)));
+        }
+        crew.close();
+        let end = |crew: &Crew, lane: usize| {
+            let own = &crew.lanes[lane];
+            let refill = own.refill(&mut Vec::new()).unwrap();
+            refill.first.run(&mut Seat::default());
+            assert!(own.lie_down());
+            crew.lie_down(false);
+            crew.is_over(lane)
+        };
+        let other = {
+            let crew = crew.clone();
+            thread::spawn(move || end(&crew, 1))
+        };
+        let over = end(&crew, 0);
+        assert!(other.join().unwrap() || over, "both sleep for ever");
+    });
+}
+
 #[test]
 fn loom_pool_of_one() {
     check(1, || {

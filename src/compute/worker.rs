@@ -127,7 +127,11 @@ impl Worker {
         let mut before = mem::take(&mut self.begun);
         before.extend(self.others().map(|lane| lane.tally().ran.get()));
         let mut loot = mem::take(&mut self.chunks);
-        let mut found = self.others().any(|lane| lane.steal_surplus(&mut loot));
+        self.lane().set_taking(true);
+        // First what nobody else will run: the surplus of others is run by themselves.
+        let mut behind = |lane: &Lane| lane.is_stuck() && lane.steal_behind(&mut loot);
+        let mut found = self.others().any(&mut behind)
+            || self.others().any(|lane| lane.steal_surplus(&mut loot));
         if !found {
             // What is not surplus is taken only from those who make no progress.
             (0..PATIENCE).for_each(|_| hint::spin_loop());
@@ -139,6 +143,7 @@ impl Worker {
         before.clear();
         self.begun = before;
         self.lane().take_over(&mut loot);
+        self.lane().set_taking(false);
         self.chunks = loot;
         found
     }
@@ -154,7 +159,7 @@ impl Worker {
             return true;
         }
         let again = self.crew.lie_down(mem::take(&mut self.searching));
-        // After it has lain down: from then on, who ends wakes it.
+        // After both: whoever ends wakes it from then on, and of those who lie down the last sees all.
         let over = self.crew.is_over(self.lane);
         self.searching = if (again || over) && self.lane().get_up() {
             again

@@ -62,9 +62,9 @@ impl<T: Linked> Hand<T> {
     pub(crate) fn seize(&self) -> (Chain<T>, usize) {
         let mut head = self.oldest.load(Ordering::Relaxed);
         let oldest = loop {
-            let Some(oldest) = link(head) else {
+            if head == 0 {
                 return (Chain::new(), 0);
-            };
+            }
             // Not a swap: who finds nothing must change nothing, since the owner may be about to put
             // something back.
             // Ordering: Acquire pairs with the Release in `put_back`, Release with the Acquire in `pop`.
@@ -72,9 +72,12 @@ impl<T: Linked> Hand<T> {
                 .oldest
                 .compare_exchange_weak(head, 0, Ordering::AcqRel, Ordering::Relaxed)
             {
-                Ok(_) => break oldest,
+                Ok(_) => break link(head),
                 Err(actual) => head = actual,
             }
+        };
+        let Some(oldest) = oldest else {
+            return (Chain::new(), 0);
         };
         let (mut youngest, mut count) = (oldest, 1);
         while let Some(younger) = link(next(youngest)) {
