@@ -216,6 +216,45 @@ fn a_late_abort_ends_no_other_task() {
     }
 }
 
+/// Cells that one thread makes and another ends, against boxes of the same size: run it with
+/// `cargo test --release --lib -- --ignored --nocapture cells_against_boxes`.
+#[test]
+#[ignore = "it measures, which takes a quiet machine"]
+fn cells_against_boxes_that_end_elsewhere() {
+    let cells = measure(Cell::<Small>::new);
+    let boxes = measure(|| Box::new(Small::default()));
+    println!(
+        "a cell {cells:.1} ns, a box {boxes:.1} ns: {:.1} times",
+        boxes / cells
+    );
+    assert!(cells < boxes);
+}
+
+/// Nanoseconds for each of many values that this thread makes and another drops, a thousand at a time.
+fn measure<T: Send + 'static>(make: impl Fn() -> T) -> f64 {
+    const WINDOWS: usize = 5_000;
+    let (send, windows) = mpsc::channel::<Vec<T>>();
+    let (empty, empties) = mpsc::channel();
+    let other = thread::spawn(move || {
+        for mut window in windows {
+            window.clear();
+            // The maker may have all that it needs.
+            let _ = empty.send(window);
+        }
+    });
+    let begun = std::time::Instant::now();
+    for _ in 0..WINDOWS {
+        let mut window = empties
+            .try_recv()
+            .unwrap_or_else(|_| Vec::with_capacity(1_000));
+        window.extend((0..1_000).map(|_| make()));
+        send.send(window).expect("it drops them");
+    }
+    drop(send);
+    other.join().expect("it does not panic");
+    begun.elapsed().as_nanos() as f64 / (WINDOWS * 1_000) as f64
+}
+
 /// Closures of every size around the sizes of cells, that run, are dropped, or panic.
 #[test]
 fn closures_of_all_sizes_run_alone() {
