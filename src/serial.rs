@@ -27,7 +27,7 @@ use crate::task::{Call, Fault, Task, Watch};
 /// time, in the order in which they were submitted.
 ///
 /// An idle executor runs a job at once, on the thread that submits it, at the cost of an uncontended
-/// mutex: no allocation, no queue, no other thread. A busy one queues it (one allocation, one
+/// mutex: no allocation, no queue, no other thread. A busy one queues it (one recycled cell, one
 /// compare-and-swap), and the submitter goes on at once: it never blocks, and it never waits for a
 /// lock. Whoever finished a job runs what others have queued meanwhile, up to the
 /// [capture limit](Builder::capture_jobs), and then hands the queue over to a Tokio task.

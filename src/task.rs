@@ -1,4 +1,4 @@
-//! The task cell: one allocation for a job, its outcome and whoever waits for it.
+//! The task cell: one piece of memory for a job, its outcome and whoever waits for it.
 //!
 //! ```text
 //! Cell    [ Header: link | vtable | state ][ destination ][ signal ][ job, later its outcome ]

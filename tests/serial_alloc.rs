@@ -44,6 +44,10 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// How many blocks a hundred jobs need at most, with the home that they come back to: a block has 31
+/// cells or more.
+const BLOCKS: usize = 5;
+
 /// How often this thread allocates while `f` runs.
 fn allocations(f: impl FnOnce()) -> usize {
     let before = ALLOCATIONS.get();
@@ -56,9 +60,9 @@ fn allocations_are_as_promised() {
     an_allocation_is_counted();
     an_idle_executor_allocates_nothing();
     an_idle_executor_allocates_nothing_in_a_runtime();
-    a_busy_executor_allocates_one_cell_per_job();
+    a_busy_executor_allocates_a_block_for_some_dozens_of_jobs();
     running_what_is_queued_allocates_nothing();
-    a_post_allocates_one_cell_besides_the_drain();
+    a_post_allocates_a_block_at_most_besides_the_drain();
     nothing_is_left();
 }
 
@@ -100,7 +104,7 @@ fn an_idle_executor_allocates_nothing_in_a_runtime() {
     });
 }
 
-fn a_busy_executor_allocates_one_cell_per_job() {
+fn a_busy_executor_allocates_a_block_for_some_dozens_of_jobs() {
     let executor = SerialExecutor::new(0_u64);
     let (entered, has_entered) = channel();
     let gate = Gate::new();
@@ -124,7 +128,7 @@ fn a_busy_executor_allocates_one_cell_per_job() {
             handles.push(handle);
         }
     };
-    assert_eq!(allocations(queue), 100);
+    assert!(allocations(queue) <= BLOCKS);
     let last = || handles[99].abort_handle().abort();
     // The error, which tells of the abort.
     assert_eq!(allocations(last), 1);
@@ -145,7 +149,7 @@ fn running_what_is_queued_allocates_nothing() {
                 drop(again.submit(|n| *n += 1));
             }
         };
-        assert_eq!(allocations(queue), 100);
+        assert!(allocations(queue) <= BLOCKS);
         // The queued jobs run now, before the outer `submit` returns.
         ALLOCATIONS.get()
     });
@@ -154,14 +158,14 @@ fn running_what_is_queued_allocates_nothing() {
     assert_eq!(ready(executor.submit(|n| *n)).unwrap(), 100);
 }
 
-fn a_post_allocates_one_cell_besides_the_drain() {
+fn a_post_allocates_a_block_at_most_besides_the_drain() {
     let runtime = current_thread();
     let executor = SerialExecutor::new(0_u64);
     let _in = runtime.enter();
     // The first one hands the queue over.
     let first = executor.post(|n| *n += 1);
     let mut handle = None;
-    assert_eq!(allocations(|| handle = Some(executor.post(|n| *n += 1))), 1);
+    assert!(allocations(|| handle = Some(executor.post(|n| *n += 1))) <= 1);
     runtime.block_on(first).unwrap();
     runtime.block_on(handle.unwrap()).unwrap();
 }
