@@ -37,8 +37,8 @@ use crate::task::{Task, Thunk};
 /// - to measure: [`metrics`](Self::metrics) are stable and always on;
 /// - for many short closures: they cost a fraction of Tokio's.
 ///
-/// For closures that compute rather than block, use few threads; for a parallel computation of one
-/// result, `rayon`.
+/// For closures that compute rather than block, see [`ComputePool`](crate::ComputePool); for a parallel
+/// computation of one result, `rayon`.
 ///
 /// # Guarantees
 ///
