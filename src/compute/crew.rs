@@ -74,8 +74,8 @@ impl Crew {
 
 /// Who rests, and who searches.
 impl Crew {
-    /// Wakes somebody to steal from `lane`, where there is `more` nanoseconds of work, if that is worth
-    /// it and nobody is about to.
+    /// Wakes somebody to steal from `lane`, where so many `tasks` wait beside the surplus, if that is
+    /// worth it and nobody is about to.
     pub(super) fn share(&self, lane: usize, tasks: usize, published: bool) {
         if self.lanes[lane].outlook(tasks) < WAKE_NS {
             return;

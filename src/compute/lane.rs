@@ -19,9 +19,9 @@ use crate::task::Task;
 const CHUNK: usize = if MODEL { 2 } else { 64 };
 
 /// In the inbox's head: the worker sleeps, and the inbox is empty. Whoever clears it wakes the worker.
-pub(super) const PARKED: Tags = Tags::bit(0);
+const PARKED: Tags = Tags::bit(0);
 /// The lane accepts nothing from outside any more.
-pub(super) const SEALED: Tags = Tags::bit(1);
+const SEALED: Tags = Tags::bit(1);
 /// The worker was woken to search, and has the crew's right to do so.
 const CALLED: Tags = Tags::bit(2);
 
@@ -222,7 +222,7 @@ impl Lane {
         !loot.is_empty()
     }
 
-    /// Steals what waits behind a long task: all that is in the inbox, and else what is in hand.
+    /// Steals what waits behind a long task: what is in hand, and all that is in the inbox.
     pub(super) fn steal_behind(&self, loot: &mut Vec<Chunk>) -> bool {
         let oldest = cut(self.inbox.detach(), self.handful(), loot);
         loot.extend(oldest);

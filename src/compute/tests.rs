@@ -1,10 +1,9 @@
 //! Small pools, for Miri too: the behaviour of large ones is tested through the public interface.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use super::ComputePool;
+use crate::sync::{Arc, AtomicUsize, Ordering};
 
 fn pool(threads: usize) -> ComputePool {
     ComputePool::builder()

@@ -54,18 +54,29 @@ fn an_idle_pool_uses_no_processor_time() {
         if round > 0 {
             work(&pool);
         }
-        thread::sleep(Duration::from_secs(1));
-        let metrics = pool.metrics();
+        let metrics = rest(&pool);
         assert_eq!(metrics.backlog(), 0);
         assert!(metrics.lanes.iter().all(|lane| lane.is_parked));
 
         let (threads, steward) = (threads_called("quiet-"), threads_called("throng-steward"));
         assert_eq!((threads.len(), steward.len()), (4, 1));
+        wait_for_sleep(&steward);
+        // The span that is measured: nothing may happen in it.
         let before = (switches(&threads), switches(&steward));
         thread::sleep(Duration::from_millis(300));
         assert_eq!((switches(&threads), switches(&steward)), before);
         assert_eq!(pool.metrics(), metrics);
     }
+}
+
+/// Waits until threads sleep: for so long that the steward would have come many times.
+#[track_caller]
+fn wait_for_sleep(statuses: &[PathBuf]) {
+    wait_until("the steward sleeps", || {
+        let before = switches(statuses);
+        thread::sleep(Duration::from_millis(100));
+        switches(statuses) == before
+    });
 }
 
 #[test]
@@ -85,11 +96,7 @@ fn the_steward_goes_when_the_pool_is_gone() {
     // More than once, since it may be on its last visit.
     let steward = threads_called("throng-steward");
     assert_eq!(steward.len(), 1);
-    wait_until("the steward sleeps", || {
-        let before = switches(&steward);
-        thread::sleep(Duration::from_millis(300));
-        switches(&steward) == before
-    });
+    wait_for_sleep(&steward);
 }
 
 /// It is called again for what comes after a rest.
@@ -104,11 +111,7 @@ fn the_steward_comes_back() {
     for _ in 0..5 {
         rest(&pool);
         let steward = threads_called("throng-steward");
-        wait_until("the steward sleeps", || {
-            let before = switches(&steward);
-            thread::sleep(Duration::from_millis(100));
-            switches(&steward) == before
-        });
+        wait_for_sleep(&steward);
         let (gate, done) = (Gate::new(), Count::default());
         let (own, holds, tiny) = (pool.clone(), gate.clone(), done.clone());
         pool.execute(move || {
