@@ -24,8 +24,7 @@ pub struct Metrics {
 pub struct LaneMetrics {
     /// Tasks that the thread has run, or runs.
     pub executed: u64,
-    /// Of those, tasks whose panic nobody hears of but the handler of
-    /// [`on_panic`](super::Builder::on_panic), or whoever awaits them.
+    /// Of those, tasks that have panicked.
     pub panicked: u64,
     /// Tasks that were aborted before they started.
     pub cancelled: u64,
