@@ -45,8 +45,13 @@ mod bell;
 pub mod blocking;
 pub mod completion;
 pub mod compute;
+#[cfg(feature = "durable")]
+#[cfg_attr(docsrs, doc(cfg(feature = "durable")))]
+pub mod durable;
 mod inbox;
 mod join;
+#[cfg(feature = "durable")]
+mod retry;
 mod room;
 pub mod serial;
 mod steward;
@@ -60,6 +65,9 @@ pub use crate::compute::ComputePool;
 pub use crate::join::{
     AbortHandle, Id, JoinError, JoinHandle, Slot, Spawn, TryRunError, TrySpawnError, Work,
 };
+#[cfg(feature = "durable")]
+#[cfg_attr(docsrs, doc(cfg(feature = "durable")))]
+pub use crate::retry::Retry;
 pub use crate::serial::SerialExecutor;
 
 /// The README's examples are tests.

@@ -8,13 +8,14 @@ use std::path::Path;
 use std::process::Command;
 
 /// Who may use whom: a module, those of the lines above its own.
-const LAYERS: [&[&str]; 6] = [
+const LAYERS: [&[&str]; 7] = [
     &["sync", "unwind"],
     &["bell", "inbox"],
     &["room"],
     &["task"],
-    &["join", "steward"],
+    &["join", "retry", "steward"],
     &["blocking", "compute", "serial", "completion"],
+    &["durable"],
 ];
 
 /// What only `src/sync.rs` takes from the standard library.

@@ -1,0 +1,354 @@
+//! [`DurableError`]: what can go wrong with a durable task, and with its store.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use super::TaskId;
+use super::store::DeadReason;
+
+/// Why a durable task was not stored, or has no output, or why its store does not answer.
+#[derive(Clone)]
+pub struct DurableError {
+    kind: Kind,
+    task: Option<TaskId>,
+    queue: Arc<str>,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Dead {
+        reason: DeadReason,
+        error: String,
+    },
+    Cancelled,
+    Expired,
+    TooLarge {
+        len: usize,
+        max: usize,
+    },
+    Encode(Arc<dyn Error + Send + Sync>),
+    Decode(Arc<dyn Error + Send + Sync>),
+    NotDurable {
+        found: super::Durability,
+        wanted: super::Durability,
+    },
+    Closed,
+    Store(Failure),
+}
+
+impl DurableError {
+    pub(crate) fn dead(queue: &Arc<str>, task: TaskId, reason: DeadReason, error: String) -> Self {
+        Self::of(queue, task, Kind::Dead { reason, error })
+    }
+
+    pub(crate) fn cancelled(queue: &Arc<str>, task: TaskId) -> Self {
+        Self::of(queue, task, Kind::Cancelled)
+    }
+
+    pub(crate) fn expired(queue: &Arc<str>, task: TaskId) -> Self {
+        Self::of(queue, task, Kind::Expired)
+    }
+
+    pub(crate) fn too_large(queue: &Arc<str>, task: TaskId, len: usize, max: usize) -> Self {
+        Self::of(queue, task, Kind::TooLarge { len, max })
+    }
+
+    pub(crate) fn encode(
+        queue: &Arc<str>,
+        task: TaskId,
+        error: impl Error + Send + Sync + 'static,
+    ) -> Self {
+        Self::of(queue, task, Kind::Encode(Arc::new(error)))
+    }
+
+    pub(crate) fn decode(
+        queue: &Arc<str>,
+        task: TaskId,
+        error: impl Error + Send + Sync + 'static,
+    ) -> Self {
+        Self::of(queue, task, Kind::Decode(Arc::new(error)))
+    }
+
+    pub(crate) fn not_durable(
+        queue: &Arc<str>,
+        found: super::Durability,
+        wanted: super::Durability,
+    ) -> Self {
+        Self {
+            kind: Kind::NotDurable { found, wanted },
+            task: None,
+            queue: Arc::clone(queue),
+        }
+    }
+
+    pub(crate) fn closed(queue: &Arc<str>, task: Option<TaskId>) -> Self {
+        Self {
+            kind: Kind::Closed,
+            task,
+            queue: Arc::clone(queue),
+        }
+    }
+
+    pub(crate) fn store(queue: &Arc<str>, task: Option<TaskId>, failure: Failure) -> Self {
+        Self {
+            kind: Kind::Store(failure),
+            task,
+            queue: Arc::clone(queue),
+        }
+    }
+
+    fn of(queue: &Arc<str>, task: TaskId, kind: Kind) -> Self {
+        Self {
+            kind,
+            task: Some(task),
+            queue: Arc::clone(queue),
+        }
+    }
+
+    /// The task that it is about, if it is about one.
+    pub fn task_id(&self) -> Option<TaskId> {
+        self.task
+    }
+
+    /// The store that it is about, as messages name it.
+    pub fn queue(&self) -> &str {
+        &self.queue
+    }
+
+    /// Whether the task has failed for good, and is a dead letter.
+    pub fn is_dead(&self) -> bool {
+        matches!(self.kind, Kind::Dead { .. })
+    }
+
+    /// Why the task is dead.
+    pub fn dead_reason(&self) -> Option<DeadReason> {
+        match self.kind {
+            Kind::Dead { reason, .. } => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Whether the task was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.kind, Kind::Cancelled)
+    }
+
+    /// Whether the store knows nothing of the task: it was never stored there, or it has ended, and
+    /// its end is not kept any longer.
+    pub fn is_expired(&self) -> bool {
+        matches!(self.kind, Kind::Expired)
+    }
+
+    /// Whether the task, as it would be stored, is larger than a store takes.
+    pub fn is_too_large(&self) -> bool {
+        matches!(self.kind, Kind::TooLarge { .. })
+    }
+
+    /// Whether the task could not be written as JSON (or as whatever it
+    /// [encodes](super::DurableTask::encode) itself).
+    pub fn is_encode(&self) -> bool {
+        matches!(self.kind, Kind::Encode(_))
+    }
+
+    /// Whether the output that is stored is not one of this type of task.
+    pub fn is_decode(&self) -> bool {
+        matches!(self.kind, Kind::Decode(_))
+    }
+
+    /// Whether the store is less durable than was [required](super::DurableClient::require).
+    pub fn is_not_durable(&self) -> bool {
+        matches!(self.kind, Kind::NotDurable { .. })
+    }
+
+    /// Whether the client's thread is gone.
+    pub fn is_closed(&self) -> bool {
+        matches!(self.kind, Kind::Closed)
+    }
+
+    /// Whether the request may have taken effect: the store was cut off after it was sent.
+    ///
+    /// A task may have been stored then. [Spawn](super::DurableClient::spawn_with) it again with its
+    /// id, [`task_id`](Self::task_id), and it is stored exactly once.
+    pub fn is_unknown(&self) -> bool {
+        self.failure()
+            .is_some_and(|failure| failure.effect == Effect::Unknown)
+    }
+
+    /// Whether others have kept the store locked for longer than it waits.
+    pub fn is_busy(&self) -> bool {
+        self.is_failure(|cause| matches!(cause, Cause::Busy))
+    }
+
+    /// Whether there is no room left where the store is.
+    pub fn is_full(&self) -> bool {
+        self.is_failure(|cause| matches!(cause, Cause::Full))
+    }
+
+    /// Whether the store can be read, and not written.
+    pub fn is_read_only(&self) -> bool {
+        self.is_failure(|cause| matches!(cause, Cause::ReadOnly))
+    }
+
+    /// Whether a newer version of this crate has laid the store out.
+    pub fn is_newer_layout(&self) -> bool {
+        self.is_failure(|cause| matches!(cause, Cause::NewerLayout { .. }))
+    }
+
+    /// Whether what is stored makes no sense.
+    pub fn is_corrupt(&self) -> bool {
+        self.is_failure(|cause| matches!(cause, Cause::Corrupt))
+    }
+
+    fn failure(&self) -> Option<&Failure> {
+        match &self.kind {
+            Kind::Store(failure) => Some(failure),
+            _ => None,
+        }
+    }
+
+    fn is_failure(&self, is: impl FnOnce(&Cause) -> bool) -> bool {
+        self.failure().is_some_and(|failure| is(&failure.cause))
+    }
+}
+
+impl fmt::Display for DurableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queue = &self.queue;
+        match self.task {
+            Some(task) => write!(f, "task {task} in {queue}: ")?,
+            None => write!(f, "{queue}: ")?,
+        }
+        match &self.kind {
+            Kind::Dead { reason, error } => {
+                write!(f, "it has failed for good: {reason}")?;
+                if !error.is_empty() {
+                    write!(f, ": {error}")?;
+                }
+                f.write_str("; it can be replayed from the dead letters")
+            }
+            Kind::Cancelled => f.write_str("it was cancelled"),
+            Kind::Expired => f.write_str(
+                "the store knows nothing of it: it was never stored, or its end is not kept any longer",
+            ),
+            Kind::TooLarge { len, max } => write!(
+                f,
+                "it has {len} bytes, and a store takes {max}: keep the data elsewhere, and its place in the task"
+            ),
+            Kind::Encode(_) => f.write_str("it cannot be encoded"),
+            Kind::Decode(_) => f.write_str("its output cannot be decoded as that of this type of task"),
+            Kind::NotDurable { found, wanted } => write!(
+                f,
+                "it is less durable than required: {found:?}, and not {wanted:?}"
+            ),
+            Kind::Closed => f.write_str("the thread of its client has ended"),
+            Kind::Store(failure) => failure.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for DurableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DurableError({self})")
+    }
+}
+
+impl Error for DurableError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.kind {
+            Kind::Encode(error) | Kind::Decode(error) => Some(&**error),
+            Kind::Store(failure) => failure.source.as_deref().map(|error| error as _),
+            _ => None,
+        }
+    }
+}
+
+/// Why a store did not do what it was asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) effect: Effect,
+    pub(crate) cause: Cause,
+    source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+/// Whether a request that failed can have taken effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// It has not, and never will.
+    None,
+    /// It may have: its answer is lost.
+    Unknown,
+}
+
+/// What is wrong with a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Others keep it locked.
+    Busy,
+    /// There is no room.
+    Full,
+    /// It cannot be written.
+    ReadOnly,
+    /// It was laid out by a newer version of this crate.
+    NewerLayout { found: i64, known: i64 },
+    /// What is stored makes no sense.
+    Corrupt,
+    /// It knows no such session, or a later request of it.
+    NoSession,
+    /// It cannot be reached, or says something else.
+    Unavailable,
+}
+
+impl Failure {
+    pub(crate) fn new(effect: Effect, cause: Cause) -> Self {
+        Self {
+            effect,
+            cause,
+            source: None,
+        }
+    }
+
+    pub(crate) fn because(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            Cause::Busy => f.write_str("others keep the store locked: try again, or see who does"),
+            Cause::Full => {
+                f.write_str("there is no room left for the store: make some, and try again")
+            }
+            Cause::ReadOnly => f.write_str("the store cannot be written: check its permissions"),
+            Cause::NewerLayout { found, known } => write!(
+                f,
+                "the store has layout {found}, and this version of throng knows {known}: update it"
+            ),
+            Cause::Corrupt => f.write_str("what is stored makes no sense: restore a copy"),
+            Cause::NoSession => f.write_str("the store has ended this session"),
+            Cause::Unavailable => f.write_str("the store is not available"),
+        }?;
+        if let Some(source) = &self.source {
+            write!(f, " ({source})")?;
+        }
+        match self.effect {
+            Effect::None => Ok(()),
+            Effect::Unknown => f.write_str("; the request may have taken effect"),
+        }
+    }
+}
+
+impl fmt::Display for DeadReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fatal => "it said that another attempt is of no use",
+            Self::Attempts => "its attempts are used up",
+            Self::Crashes => "it has cost more workers than it may",
+            Self::Unreadable => "its worker cannot read it",
+            Self::OutputTooLarge => "its output is too large",
+            Self::Unknown => "no worker has known its name for a day",
+        })
+    }
+}

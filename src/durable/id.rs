@@ -1,0 +1,105 @@
+//! [`TaskId`]: the name of a durable task.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+/// The name of a durable task: 16 bytes, written as a UUID.
+///
+/// One that the crate makes is ordered by time (version 7). One that is
+/// [derived](Self::derive) is a hash: whoever derives it from the same data gets the same task.
+///
+/// # Examples
+///
+/// ```
+/// use throng::durable::TaskId;
+///
+/// let id = TaskId::derive("invoice", b"2026-11/4711");
+/// assert_eq!(id, TaskId::derive("invoice", b"2026-11/4711"));
+/// assert_eq!(id.to_string().parse(), Ok(id));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId([u8; 16]);
+
+impl TaskId {
+    /// A new id, which no other task has.
+    #[allow(
+        clippy::new_without_default,
+        reason = "two ids by default are not equal"
+    )]
+    pub fn new() -> Self {
+        Self(Uuid::now_v7().into_bytes())
+    }
+
+    /// The id that belongs to `bytes` among those of `name`: the start of a SHA-256 hash of both, as
+    /// a UUID of version 8.
+    pub fn derive(name: &str, bytes: &[u8]) -> Self {
+        let mut hash = Sha256::new();
+        // The length keeps ("ab", "c") and ("a", "bc") apart.
+        hash.update((name.len() as u64).to_le_bytes());
+        hash.update(name);
+        hash.update(bytes);
+        let hash = hash.finalize();
+        let start = std::array::from_fn(|i| hash[i]);
+        Self(Uuid::new_v8(start).into_bytes())
+    }
+
+    /// The id with these bytes.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes.
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Uuid::from_bytes(self.0).as_hyphenated().fmt(f)
+    }
+}
+
+impl fmt::Debug for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TaskId({self})")
+    }
+}
+
+impl FromStr for TaskId {
+    type Err = ParseTaskIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let id = Uuid::try_parse(text).map_err(|error| ParseTaskIdError(error.to_string()))?;
+        Ok(Self(id.into_bytes()))
+    }
+}
+
+impl Serialize for TaskId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TaskId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+/// A text is not a [`TaskId`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseTaskIdError(String);
+
+impl fmt::Display for ParseTaskIdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not a task id, which looks like a uuid: {}", self.0)
+    }
+}
+
+impl std::error::Error for ParseTaskIdError {}

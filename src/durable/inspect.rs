@@ -1,0 +1,145 @@
+//! What can be seen of a store: its tasks, its dead letters, its counts, and how durable it is.
+
+use std::time::Duration;
+
+use super::TaskId;
+use super::store::DeadReason;
+
+/// What has become of a task so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Status {
+    /// There is no such task: it was never stored, or its end is not kept any longer.
+    Absent,
+    /// It runs as soon as a worker is free.
+    Waiting,
+    /// It runs later: it was spawned with a delay, or is between two attempts.
+    Delayed,
+    /// A worker has it.
+    Running,
+    /// It has succeeded, and its output is kept.
+    Done,
+    /// It has failed for good, and is a dead letter.
+    Dead,
+    /// It was cancelled.
+    Cancelled,
+}
+
+impl Status {
+    /// Whether the task has ended.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Done | Self::Dead | Self::Cancelled)
+    }
+}
+
+/// How many tasks there are in a store, and what has been done there since it was made.
+///
+/// What has been done is the store's ledger: every claim of a task ends in exactly one of
+/// `done`, `retried`, `snoozed`, `died`, `released`, `crashed`, `lost`, `cancelled`, or is
+/// still `running`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Tasks that wait for a worker.
+    pub waiting: u64,
+    /// Tasks that run later.
+    pub delayed: u64,
+    /// Tasks that a worker has.
+    pub running: u64,
+    /// Tasks that have ended well, or were cancelled, and are kept.
+    pub kept: u64,
+    /// Dead letters.
+    pub dead: u64,
+    /// Tasks that were ever stored.
+    pub stored: u64,
+    /// How often a worker has claimed a task.
+    pub claimed: u64,
+    /// How often one has succeeded.
+    pub done: u64,
+    /// How often one has failed, and was to run again.
+    pub retried: u64,
+    /// How often one has asked to run later.
+    pub snoozed: u64,
+    /// How often a run has made one a dead letter.
+    pub died: u64,
+    /// How often one was given back by a worker that was shut down.
+    pub released: u64,
+    /// How often one was running when its worker died.
+    pub crashed: u64,
+    /// How often one was claimed by a worker that died before it can have run.
+    pub lost: u64,
+    /// How often one was cancelled while it ran.
+    pub cancelled: u64,
+}
+
+/// Some of the dead letters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeadFilter {
+    pub(crate) name: Option<String>,
+    pub(crate) ids: Option<Vec<TaskId>>,
+}
+
+impl DeadFilter {
+    /// All of them.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Those of tasks with this [name](super::DurableTask::NAME).
+    pub fn name(name: impl Into<String>) -> Self {
+        Self {
+            name: Some(name.into()),
+            ids: None,
+        }
+    }
+
+    /// Those with these ids.
+    pub fn ids(ids: impl IntoIterator<Item = TaskId>) -> Self {
+        Self {
+            name: None,
+            ids: Some(ids.into_iter().collect()),
+        }
+    }
+}
+
+/// A task that has failed for good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeadLetter {
+    /// Its id.
+    pub id: TaskId,
+    /// Its [name](super::DurableTask::NAME).
+    pub name: String,
+    /// Why it is dead.
+    pub reason: DeadReason,
+    /// The last error.
+    pub error: String,
+    /// How many of its runs have failed.
+    pub failures: u32,
+    /// How many workers have died while they ran it.
+    pub crashes: u32,
+    /// How long it has been dead.
+    pub age: Duration,
+}
+
+/// What a write survives that a store has answered.
+///
+/// # Examples
+///
+/// ```
+/// use throng::durable::Durability;
+///
+/// assert!(Durability::Memory < Durability::Synced);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Durability {
+    /// The store does not say.
+    Unknown,
+    /// Nothing: it is in the memory of a process.
+    Memory,
+    /// The end of every process, and that of the machine if it comes some seconds later.
+    Delayed,
+    /// Also the loss of power: it is on the disk.
+    Synced,
+}

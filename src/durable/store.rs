@@ -1,0 +1,286 @@
+//! The seam between the engine and a store: what the engine asks, and what it may rely on.
+//!
+//! Requests come in batches, and each takes effect as a whole or not at all. A request that fails
+//! says whether it can have taken effect ([`Failure::effect`]); the two that change tasks on behalf
+//! of one engine, [`enqueue`](Backend::enqueue) and [`turn`](Backend::turn), are numbered within a
+//! *session*, so that one whose answer was lost is sent again, and takes effect once.
+//!
+//! A session is issued by the store, which knows when its process is dead. Numbers rise. A number
+//! that is the session's last is answered as the first time; a smaller one is refused.
+//!
+//! Times are durations, never instants: what the time is, only the store knows. A *claim* is what one
+//! turn took: some tasks, under one epoch and one lease. Epochs rise over all claims of a store, so an
+//! epoch is a fencing token: a verdict counts only if the task is still held under its epoch.
+//!
+//! ```text
+//!                 enqueue                       claim                  verdict
+//!      absent ---------------> waiting -------------------> running ------------> done, dead, cancelled
+//!                 |             ^   ^                         |  |                   |
+//!                 | delay       |   +--- release, reap -------+  | retry, snooze     | retention is over
+//!                 v             |                                v                   v
+//!              delayed ---------+ <------------------------- delayed               absent
+//! ```
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::error::Failure;
+use super::{Counts, DeadFilter, DeadLetter, Durability, TaskId};
+
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) mod memory;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
+
+/// Where tasks are kept: what a [`DurableClient`](super::DurableClient) is opened with.
+///
+/// It is made from one of the stores of this crate.
+pub struct Store(pub(crate) Arc<dyn Backend>);
+
+impl Store {
+    pub(crate) fn new(backend: impl Backend) -> Self {
+        Self(Arc::new(backend))
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Store").field(&self.0.name()).finish()
+    }
+}
+
+/// The answer to a request, some time.
+pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
+
+/// A store, as the engine of one process sees it.
+pub(crate) trait Backend: Send + Sync + 'static {
+    /// What messages call it.
+    fn name(&self) -> &str;
+
+    /// What happens in the store that concerns this process. Asked for once.
+    fn events(&self) -> mpsc::UnboundedReceiver<Event>;
+
+    /// Begins a session of this process.
+    fn open_session(&self) -> Answer<'_, SessionId>;
+
+    /// Ends a session. What it has claimed and not given back is treated as after a crash.
+    fn close_session(&self, session: SessionId) -> Answer<'_, ()>;
+
+    /// Stores tasks. One whose id is that of a task that is not absent changes nothing.
+    fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, ()>;
+
+    /// Takes verdicts, reaps, makes due what is due, and claims, in this order.
+    fn turn(&self, request: Arc<Turn>) -> Answer<'_, Turned>;
+
+    /// Renews the leases of claims, and confirms that their tasks have arrived.
+    fn beat(&self, claims: Vec<Epoch>) -> Answer<'_, Beaten>;
+
+    /// What has become of tasks: as many answers as ids, in their order. Writes nothing.
+    fn look(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<Seen>>;
+
+    /// Cancels tasks: those that wait or are delayed at once, those that run when their worker says.
+    /// How many were found alive.
+    fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64>;
+
+    /// The dead letters, the newest first.
+    fn dead(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>>;
+
+    /// Gives dead letters a new life, with nothing counted against them; they keep their ids. How
+    /// many.
+    fn replay(&self, filter: DeadFilter) -> Answer<'_, u64>;
+
+    /// Removes dead letters. How many.
+    fn bury(&self, filter: DeadFilter) -> Answer<'_, u64>;
+
+    /// Removes what is kept no longer, at most `budget` things. Whether there is more.
+    fn maintain(&self, budget: usize) -> Answer<'_, bool>;
+
+    /// What there is, and what there has been.
+    fn counts(&self) -> Answer<'_, Counts>;
+
+    /// How durable a write is that the store has answered.
+    fn probe(&self) -> Answer<'_, Durability>;
+}
+
+/// A session: issued by the store, never twice.
+pub(crate) type SessionId = u64;
+
+/// The epoch of a claim: above zero, and above those of all earlier claims.
+pub(crate) type Epoch = u64;
+
+/// The limits of one request; the engine keeps them, and the stores rely on it.
+pub(crate) const MAX_BATCH: usize = 256;
+/// The bytes that one request may bring, and one answer: above it, a batch has one task.
+pub(crate) const MAX_BATCH_BYTES: usize = 1 << 20;
+
+/// How long a dead letter is kept.
+pub(crate) const DEAD_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How many dead letters are kept: the newest.
+pub(crate) const MAX_DEAD: u64 = 10_000;
+
+/// Tasks to be stored.
+#[derive(Debug)]
+pub(crate) struct Enqueue {
+    pub(crate) session: SessionId,
+    pub(crate) number: u64,
+    /// At most [`MAX_BATCH`], at least one.
+    pub(crate) tasks: Vec<NewTask>,
+}
+
+/// A task to be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NewTask {
+    pub(crate) id: TaskId,
+    pub(crate) name: Arc<str>,
+    pub(crate) payload: Vec<u8>,
+    /// Zero: it waits for a worker at once.
+    pub(crate) delay: Duration,
+    /// How long its end is kept; zero: not at all. (Dead letters are kept for [`DEAD_RETENTION`].)
+    pub(crate) retention: Duration,
+    /// How many crashes of workers it survives.
+    pub(crate) max_crashes: u32,
+}
+
+/// What a worker's session says and wants.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(crate) session: SessionId,
+    pub(crate) number: u64,
+    /// Grouped by claim. Together at most [`MAX_BATCH`].
+    pub(crate) verdicts: Vec<Verdicts>,
+    /// How many tasks to claim, at most [`MAX_BATCH`], and at most so many bytes of payloads (but at
+    /// least one task).
+    pub(crate) want: usize,
+    pub(crate) want_bytes: usize,
+    /// The lease of the claim. One that is over is renewed once, by a third, and its tasks are taken
+    /// back at the end of that.
+    pub(crate) lease: Duration,
+    /// If nothing could be claimed, have [`Event::Wake`] sent when there is something, to some of
+    /// those that asked for it. Forgotten at this process's next turn.
+    pub(crate) park: bool,
+}
+
+/// What has become of tasks of one claim.
+#[derive(Debug)]
+pub(crate) struct Verdicts {
+    pub(crate) epoch: Epoch,
+    pub(crate) tasks: Vec<(TaskId, Verdict)>,
+}
+
+/// What has become of one run of a task. If the task was to be cancelled, all but `Done` and `Dead`
+/// are as `Cancelled`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It has succeeded, with this output.
+    Done(Vec<u8>),
+    /// It has failed, which counts, and is to run again after a while.
+    Retry { after: Duration, error: String },
+    /// It is to run again after a while; nothing is counted.
+    Snooze { after: Duration },
+    /// It has failed for good.
+    Dead { reason: DeadReason, error: String },
+    /// It was given back; it comes before those that wait.
+    Release,
+}
+
+/// Why a task is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeadReason {
+    /// It said that another attempt is of no use.
+    Fatal,
+    /// It has failed as often as its [`Retry`](crate::Retry) allows.
+    Attempts,
+    /// More workers have died while they ran it than it may cost.
+    Crashes,
+    /// It cannot be read by the program that claimed it.
+    Unreadable,
+    /// Its output is larger than a store takes.
+    OutputTooLarge,
+    /// No worker has known its name for a day.
+    Unknown,
+}
+
+/// The answer to a [`Turn`].
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Turned {
+    /// The tasks whose verdicts came too late: they were not held under that epoch any more.
+    pub(crate) refused: Vec<TaskId>,
+    /// What was claimed.
+    pub(crate) claim: Option<Claim>,
+    /// Whether more tasks wait.
+    pub(crate) more: bool,
+    /// When to look again at the latest, if nobody wakes this worker earlier.
+    pub(crate) next: Option<Duration>,
+}
+
+/// Tasks that were claimed together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) epoch: Epoch,
+    /// In the order in which they waited.
+    pub(crate) tasks: Vec<Claimed>,
+}
+
+/// A claimed task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claimed {
+    pub(crate) id: TaskId,
+    pub(crate) name: Arc<str>,
+    pub(crate) payload: Vec<u8>,
+    /// How many of its runs have failed.
+    pub(crate) failures: u32,
+    /// How many workers have died while they ran it.
+    pub(crate) crashes: u32,
+    /// How many claims have been lost before anyone knew whether it ran. If there are any, it is
+    /// confirmed, by a beat, before it starts: if it kills its worker at once, that is then a crash.
+    pub(crate) lost: u32,
+    /// How long ago it was stored.
+    pub(crate) age: Duration,
+}
+
+/// The answer to a beat.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Beaten {
+    /// Claims of which nothing is held any more.
+    pub(crate) lost: Vec<Epoch>,
+    /// Running tasks of the others that are to be cancelled.
+    pub(crate) cancelled: Vec<TaskId>,
+}
+
+/// What has become of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// There is no such task: it was never stored, or its end is not kept any longer.
+    Absent,
+    /// It is to run as soon as a worker is free.
+    Waiting,
+    /// It is to run later.
+    Delayed,
+    /// A worker has it.
+    Running,
+    /// It has succeeded, with this output.
+    Done(Vec<u8>),
+    /// It has failed for good.
+    Dead { reason: DeadReason, error: String },
+    /// It was cancelled.
+    Cancelled,
+}
+
+/// What happens in a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// From here on, events come: what happened before may have been missed.
+    Ready,
+    /// There is something to claim.
+    Wake,
+    /// Tasks that this process stored, or looked at while they were alive, may have ended.
+    Ended(Vec<TaskId>),
+    /// Tasks that this process runs are to be cancelled.
+    Cancel(Vec<TaskId>),
+}

@@ -1,0 +1,124 @@
+//! [`Retry`]: how often a thing that failed is tried again, and how long to wait before.
+
+use std::time::Duration;
+
+/// How often a thing that failed is tried again, and how long to wait before each attempt.
+///
+/// Waits grow exponentially and are drawn at random between zero and that ("full jitter"), so that
+/// those who failed together do not come back together. (Source: M. Brooker, "Exponential Backoff
+/// And Jitter", AWS Architecture Blog, 2015.)
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use throng::Retry;
+///
+/// let retry = Retry::exponential().attempts(3).base(Duration::from_millis(100));
+/// assert!(retry.delay(1).is_some_and(|wait| wait <= Duration::from_millis(100)));
+/// assert!(retry.delay(2).is_some_and(|wait| wait <= Duration::from_millis(200)));
+/// assert_eq!(retry.delay(3), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    attempts: u32,
+    base: Duration,
+    cap: Duration,
+}
+
+impl Retry {
+    /// At most 8 attempts, with waits of up to 1 s after the first and twice as long after each
+    /// other, but never more than an hour.
+    pub const fn exponential() -> Self {
+        Self {
+            attempts: 8,
+            base: Duration::from_secs(1),
+            cap: Duration::from_secs(3600),
+        }
+    }
+
+    /// One attempt.
+    pub const fn never() -> Self {
+        Self::exponential().attempts(1)
+    }
+
+    /// How many attempts are made in all, the first included. Zero is one.
+    #[must_use]
+    pub const fn attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts;
+        self
+    }
+
+    /// The longest wait after the first failure.
+    #[must_use]
+    pub const fn base(mut self, base: Duration) -> Self {
+        self.base = base;
+        self
+    }
+
+    /// The longest wait of all.
+    #[must_use]
+    pub const fn cap(mut self, cap: Duration) -> Self {
+        self.cap = cap;
+        self
+    }
+
+    /// How long to wait after so many failures: something random up to the limit, or `None` if no
+    /// attempt is left.
+    pub fn delay(&self, failures: u32) -> Option<Duration> {
+        let limit = self.limit(failures)?;
+        Some(limit.mul_f64(fastrand::f64()))
+    }
+
+    /// The longest wait after so many failures.
+    fn limit(&self, failures: u32) -> Option<Duration> {
+        if failures >= self.attempts {
+            return None;
+        }
+        let doublings = failures.saturating_sub(1);
+        let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
+        Some(self.base.saturating_mul(factor).min(self.cap))
+    }
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self::exponential()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn waits_double_up_to_the_cap() {
+        let retry = Retry::exponential().attempts(u32::MAX).cap(60 * SECOND);
+        let limits = [1, 2, 3, 6, 7, 32, 33, 34, 4_000_000].map(|failures| retry.limit(failures));
+        let expected = [1, 2, 4, 32, 60, 60, 60, 60, 60].map(|wait| Some(wait * SECOND));
+        assert_eq!(limits, expected);
+    }
+
+    #[test]
+    fn attempts_end() {
+        let retry = Retry::exponential().attempts(2);
+        assert!(retry.delay(1).is_some());
+        assert_eq!(
+            [2, 3, u32::MAX].map(|failures| retry.delay(failures)),
+            [None; 3]
+        );
+        assert_eq!(Retry::never().delay(1), None);
+        assert_eq!(Retry::never().attempts(0).delay(1), None);
+    }
+
+    #[test]
+    fn waits_are_spread_over_the_whole_range() {
+        let retry = Retry::exponential();
+        let waits: Vec<_> = (0..200).filter_map(|_| retry.delay(1)).collect();
+        assert!(waits.iter().all(|&wait| wait <= SECOND), "{waits:?}");
+        assert!(waits.iter().any(|&wait| wait < SECOND / 4), "{waits:?}");
+        assert!(waits.iter().any(|&wait| wait > SECOND * 3 / 4), "{waits:?}");
+    }
+}
