@@ -8,6 +8,8 @@
 //! A session is issued by the store, which knows when its process is dead. Numbers rise. A number
 //! that is the session's last is answered as the first time; a smaller one is refused.
 //!
+//! A turn without verdicts that finds nothing to do writes nothing, not even its number.
+//!
 //! Times are durations, never instants: what the time is, only the store knows. A *claim* is what one
 //! turn took: some tasks, under one epoch and one lease. Epochs rise over all claims of a store, so an
 //! epoch is a fencing token: a verdict counts only if the task is still held under its epoch.
@@ -184,7 +186,8 @@ pub(crate) enum Verdict {
     Snooze { after: Duration },
     /// It has failed for good.
     Dead { reason: DeadReason, error: String },
-    /// It was given back; it comes before those that wait.
+    /// It was given back; it comes before those that wait. (Tasks that come before those that wait
+    /// at the same time are in the order of their ids.)
     Release,
 }
 
@@ -223,7 +226,7 @@ pub(crate) struct Turned {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) epoch: Epoch,
-    /// In the order in which they waited.
+    /// In the order in which they waited; if the turn is repeated, in that of their ids.
     pub(crate) tasks: Vec<Claimed>,
 }
 

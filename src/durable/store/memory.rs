@@ -1,1 +1,165 @@
-//! A store in memory.
+//! [`MemoryStore`]: tasks in the memory of a process, and the model of what a store does.
+
+use std::fmt;
+use std::sync::Arc as StdArc;
+
+use tokio::sync::mpsc;
+
+use self::model::Model;
+use super::{Answer, Backend, Beaten, Enqueue, Epoch, Event, Seen, SessionId, Store, Turn, Turned};
+use crate::durable::clock::Clock;
+use crate::durable::error::Failure;
+use crate::durable::{Counts, DeadFilter, DeadLetter, Durability, TaskId};
+use crate::sync::{Mutex, lock};
+
+mod model;
+
+/// Tasks in the memory of a process: for tests.
+///
+/// Nothing survives the process. In everything else it does what the other stores do; and it can go
+/// by a [`Clock`] that a test moves. Each [`Store`] that is made of a clone is, to it, a process of
+/// its own.
+///
+/// # Examples
+///
+/// ```
+/// use throng::durable::{DurableClient, MemoryStore};
+///
+/// let store = MemoryStore::new();
+/// let web = DurableClient::open(store.clone());
+/// let worker = DurableClient::open(store);
+/// # drop((web, worker));
+/// ```
+#[derive(Clone)]
+pub struct MemoryStore(StdArc<Mutex<Model>>);
+
+impl MemoryStore {
+    /// An empty store, which goes by the machine's time.
+    #[allow(
+        clippy::new_without_default,
+        reason = "two stores by default are not equal"
+    )]
+    pub fn new() -> Self {
+        Self::with_clock(&Clock::machine())
+    }
+
+    /// An empty store, which goes by `clock`.
+    pub fn with_clock(clock: &Clock) -> Self {
+        let model = StdArc::new(Mutex::new(Model::new(clock.clone())));
+        let watched = StdArc::downgrade(&model);
+        clock.watch(move || {
+            let model = watched.upgrade();
+            model.map(|model| lock(&model).wake_all()).is_some()
+        });
+        Self(model)
+    }
+
+    /// Treats a session as one whose process has died.
+    #[cfg(test)]
+    pub(crate) fn kill(&self, session: SessionId) {
+        lock(&self.0).kill(session);
+    }
+}
+
+impl From<MemoryStore> for Store {
+    fn from(store: MemoryStore) -> Self {
+        let endpoint = lock(&store.0).connect();
+        Self::new(Connection { store, endpoint })
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("counts", &lock(&self.0).counts())
+            .finish()
+    }
+}
+
+/// What one process has of a store.
+struct Connection {
+    store: MemoryStore,
+    endpoint: usize,
+}
+
+impl Connection {
+    /// Asks the model, which answers at once.
+    fn ask<'a, T: Send + 'a>(
+        &self,
+        question: impl FnOnce(&mut Model, usize) -> Result<T, Failure>,
+    ) -> Answer<'a, T> {
+        let answer = question(&mut lock(&self.store.0), self.endpoint);
+        Box::pin(async move { answer })
+    }
+}
+
+impl Backend for Connection {
+    fn name(&self) -> &str {
+        "memory"
+    }
+
+    fn events(&self) -> mpsc::UnboundedReceiver<Event> {
+        lock(&self.store.0).subscribe(self.endpoint)
+    }
+
+    fn open_session(&self) -> Answer<'_, SessionId> {
+        self.ask(|model, endpoint| Ok(model.open_session(endpoint)))
+    }
+
+    fn close_session(&self, session: SessionId) -> Answer<'_, ()> {
+        self.ask(|model, _| {
+            model.close_session(session);
+            Ok(())
+        })
+    }
+
+    fn enqueue(&self, request: StdArc<Enqueue>) -> Answer<'_, ()> {
+        self.ask(|model, endpoint| model.enqueue(endpoint, &request))
+    }
+
+    fn turn(&self, request: StdArc<Turn>) -> Answer<'_, Turned> {
+        self.ask(|model, endpoint| model.turn(endpoint, &request))
+    }
+
+    fn beat(&self, claims: Vec<Epoch>) -> Answer<'_, Beaten> {
+        self.ask(|model, _| Ok(model.beat(&claims)))
+    }
+
+    fn look(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<Seen>> {
+        self.ask(|model, endpoint| Ok(model.look(endpoint, &ids)))
+    }
+
+    fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
+        self.ask(|model, _| Ok(model.cancel(&ids)))
+    }
+
+    fn dead(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
+        self.ask(|model, _| Ok(model.dead(&filter, limit)))
+    }
+
+    fn replay(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.ask(|model, _| Ok(model.replay(&filter)))
+    }
+
+    fn bury(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.ask(|model, _| Ok(model.bury(&filter)))
+    }
+
+    fn maintain(&self, budget: usize) -> Answer<'_, bool> {
+        self.ask(|model, _| Ok(model.maintain(budget)))
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        self.ask(|model, _| Ok(model.counts()))
+    }
+
+    fn probe(&self) -> Answer<'_, Durability> {
+        self.ask(|_, _| Ok(Durability::Memory))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        lock(&self.store.0).disconnect(self.endpoint);
+    }
+}

@@ -1,0 +1,410 @@
+//! [`Model`]: what a store does, in the plainest way.
+//!
+//! Every other store is held to it: where they differ, one of the two is wrong. Times are whole
+//! milliseconds, as in the other stores.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use tokio::sync::mpsc;
+
+use self::row::{Row, State};
+use crate::durable::clock::{Clock, millis};
+use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::store::{
+    DeadReason, Enqueue, Epoch, Event, MAX_DEAD, NewTask, Seen, SessionId,
+};
+use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
+
+mod row;
+mod turn;
+
+/// How many endpoints are woken for tasks that came together.
+const WAKES: usize = 4;
+/// How many delayed tasks a turn makes due.
+const MAX_DUE: usize = 256;
+
+/// All that a store knows.
+pub(super) struct Model {
+    clock: Clock,
+    tasks: BTreeMap<TaskId, Row>,
+    /// Those that wait, the first first.
+    line: VecDeque<TaskId>,
+    claims: BTreeMap<Epoch, Lease>,
+    sessions: BTreeMap<SessionId, Session>,
+    endpoints: BTreeMap<usize, Endpoint>,
+    last_session: SessionId,
+    last_epoch: Epoch,
+    last_endpoint: usize,
+    /// What has been done; what there is, is counted when somebody asks.
+    ledger: Counts,
+}
+
+struct Lease {
+    session: SessionId,
+    /// In milliseconds since the machine was started.
+    until: u64,
+    length: u64,
+    suspect: bool,
+    confirmed: bool,
+}
+
+struct Session {
+    endpoint: usize,
+    dead: bool,
+    number: u64,
+    /// What its last turn claimed.
+    claim: Option<Epoch>,
+    /// The first task of its last enqueue.
+    fingerprint: Option<TaskId>,
+}
+
+#[derive(Default)]
+struct Endpoint {
+    parked: bool,
+    events: Option<mpsc::UnboundedSender<Event>>,
+}
+
+impl Model {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            tasks: BTreeMap::new(),
+            line: VecDeque::new(),
+            claims: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            endpoints: BTreeMap::new(),
+            last_session: 0,
+            last_epoch: 0,
+            last_endpoint: 0,
+            ledger: Counts::default(),
+        }
+    }
+
+    // ===== Processes and their sessions =====
+
+    pub(super) fn connect(&mut self) -> usize {
+        self.last_endpoint += 1;
+        self.endpoints
+            .insert(self.last_endpoint, Endpoint::default());
+        self.last_endpoint
+    }
+
+    /// A process goes, and with it its sessions.
+    pub(super) fn disconnect(&mut self, endpoint: usize) {
+        self.endpoints.remove(&endpoint);
+        for session in self.sessions.values_mut() {
+            session.dead |= session.endpoint == endpoint;
+        }
+        self.wake_all();
+    }
+
+    pub(super) fn subscribe(&mut self, endpoint: usize) -> mpsc::UnboundedReceiver<Event> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        sender.send(Event::Ready).ok();
+        self.endpoints.entry(endpoint).or_default().events = Some(sender);
+        receiver
+    }
+
+    pub(super) fn open_session(&mut self, endpoint: usize) -> SessionId {
+        self.last_session += 1;
+        let session = Session {
+            endpoint,
+            dead: false,
+            number: 0,
+            claim: None,
+            fingerprint: None,
+        };
+        self.sessions.insert(self.last_session, session);
+        self.reap_dead();
+        self.last_session
+    }
+
+    pub(super) fn close_session(&mut self, session: SessionId) {
+        self.kill(session);
+        self.reap_dead();
+        self.sessions.remove(&session);
+        self.wake(WAKES);
+    }
+
+    pub(super) fn kill(&mut self, session: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.dead = true;
+        }
+        self.wake_all();
+    }
+
+    /// Whether `number` is the last one of a session; an error if it is older, or there is no such
+    /// session.
+    fn is_replay(&self, session: SessionId, number: u64) -> Result<bool, Failure> {
+        match self.sessions.get(&session) {
+            Some(session) if !session.dead && number >= session.number => {
+                Ok(number == session.number)
+            }
+            _ => Err(Failure::new(Effect::None, Cause::NoSession)),
+        }
+    }
+
+    // ===== Into the store =====
+
+    pub(super) fn enqueue(&mut self, endpoint: usize, request: &Enqueue) -> Result<(), Failure> {
+        let first = request.tasks.first().map(|task| task.id);
+        if self.is_replay(request.session, request.number)? {
+            // The same number with other tasks: two processes believe that they are this one.
+            return match self.sessions[&request.session].fingerprint == first {
+                true => Ok(()),
+                false => Err(Failure::new(Effect::None, Cause::NoSession)),
+            };
+        }
+        let earliest = self.earliest_due();
+        let waiting = self.line.len();
+        for task in &request.tasks {
+            self.store(endpoint, task);
+        }
+        if let Some(session) = self.sessions.get_mut(&request.session) {
+            session.number = request.number;
+            session.claim = None;
+            session.fingerprint = first;
+        }
+        let is_earlier = self.earliest_due().unwrap_or(u64::MAX) < earliest.unwrap_or(u64::MAX);
+        self.wake((self.line.len() - waiting).max(is_earlier.into()));
+        Ok(())
+    }
+
+    fn store(&mut self, endpoint: usize, task: &NewTask) {
+        self.forget_if_over(task.id);
+        if self.tasks.contains_key(&task.id) {
+            return;
+        }
+        let now = self.wall();
+        let state = match millis(task.delay) {
+            0 => State::Waiting,
+            delay => State::Delayed { due: now + delay },
+        };
+        if state == State::Waiting {
+            self.line.push_back(task.id);
+        }
+        let row = Row {
+            task: task.clone(),
+            state,
+            failures: 0,
+            crashes: 0,
+            lost: 0,
+            cancel: false,
+            born: now,
+            watchers: BTreeSet::from([endpoint]),
+        };
+        self.tasks.insert(task.id, row);
+        self.ledger.stored += 1;
+    }
+
+    // ===== From outside =====
+
+    pub(super) fn look(&mut self, endpoint: usize, ids: &[TaskId]) -> Vec<Seen> {
+        let now = self.wall();
+        let seen = ids.iter().map(|id| match self.tasks.get_mut(id) {
+            Some(row) if !row.is_over(now) => {
+                row.watchers.insert(endpoint);
+                row.seen()
+            }
+            _ => Seen::Absent,
+        });
+        seen.collect()
+    }
+
+    pub(super) fn cancel(&mut self, ids: &[TaskId]) -> u64 {
+        ids.iter().filter(|&&id| self.cancel_one(id)).count() as u64
+    }
+
+    fn cancel_one(&mut self, id: TaskId) -> bool {
+        let now = self.wall();
+        let Some(row) = self.tasks.get_mut(&id) else {
+            return false;
+        };
+        let until = now + millis(row.task.retention);
+        match row.state {
+            State::Waiting => {
+                self.line.retain(|&other| other != id);
+                self.end(id, State::Cancelled { until });
+            }
+            State::Delayed { .. } => self.end(id, State::Cancelled { until }),
+            State::Running { epoch } => {
+                row.cancel = true;
+                let session = self.claims.get(&epoch).map(|lease| lease.session);
+                let session = session.and_then(|session| self.sessions.get(&session));
+                if let Some(endpoint) = session.map(|session| session.endpoint) {
+                    self.tell(endpoint, Event::Cancel(vec![id]));
+                }
+            }
+            State::Done { .. } | State::Cancelled { .. } | State::Dead { .. } => return false,
+        }
+        true
+    }
+
+    pub(super) fn dead(&self, filter: &DeadFilter, limit: usize) -> Vec<DeadLetter> {
+        let now = self.wall();
+        let mut letters: Vec<_> = self
+            .dead_rows(filter)
+            .filter_map(|row| row.letter(now))
+            .collect();
+        letters.sort_by_key(|letter| (letter.age, std::cmp::Reverse(letter.id)));
+        letters.truncate(limit);
+        letters
+    }
+
+    pub(super) fn replay(&mut self, filter: &DeadFilter) -> u64 {
+        let mut ids: Vec<_> = self.dead_rows(filter).map(|row| row.task.id).collect();
+        ids.sort();
+        for id in &ids {
+            if let Some(row) = self.tasks.get_mut(id) {
+                (row.failures, row.crashes, row.lost) = (0, 0, 0);
+                row.cancel = false;
+                row.state = State::Waiting;
+                self.line.push_back(*id);
+            }
+        }
+        self.wake(ids.len());
+        ids.len() as u64
+    }
+
+    pub(super) fn bury(&mut self, filter: &DeadFilter) -> u64 {
+        let ids: Vec<_> = self.dead_rows(filter).map(|row| row.task.id).collect();
+        ids.iter().for_each(|id| drop(self.tasks.remove(id)));
+        ids.len() as u64
+    }
+
+    pub(super) fn maintain(&mut self, budget: usize) -> bool {
+        let now = self.wall();
+        let over = self.tasks.values().filter(|row| row.is_over(now));
+        let mut remove: Vec<_> = over.map(|row| row.task.id).collect();
+        let letters = self.dead(&DeadFilter::all(), usize::MAX);
+        let surplus = letters.iter().skip(MAX_DEAD as usize);
+        remove.extend(surplus.map(|letter| letter.id));
+        let more = remove.len() > budget;
+        for id in remove.into_iter().take(budget) {
+            self.tasks.remove(&id);
+        }
+        more
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = self.ledger;
+        for row in self.tasks.values() {
+            *match row.state {
+                State::Waiting => &mut counts.waiting,
+                State::Delayed { .. } => &mut counts.delayed,
+                State::Running { .. } => &mut counts.running,
+                State::Done { .. } | State::Cancelled { .. } => &mut counts.kept,
+                State::Dead { .. } => &mut counts.dead,
+            } += 1;
+        }
+        counts
+    }
+
+    /// The dead letters that match, and are kept.
+    fn dead_rows(&self, filter: &DeadFilter) -> impl Iterator<Item = &Row> {
+        let now = self.wall();
+        self.tasks.values().filter(move |row| {
+            let name = filter.name.as_ref();
+            let ids = filter.ids.as_ref();
+            matches!(row.state, State::Dead { .. })
+                && !row.is_over(now)
+                && name.is_none_or(|name| **name == *row.task.name)
+                && ids.is_none_or(|ids| ids.contains(&row.task.id))
+        })
+    }
+
+    // ===== Steps =====
+
+    /// Puts tasks before those that wait, in the order of their ids.
+    fn to_the_head(&mut self, mut ids: Vec<TaskId>) {
+        ids.sort();
+        for id in ids.into_iter().rev() {
+            if let Some(row) = self.tasks.get_mut(&id) {
+                row.state = State::Waiting;
+                self.line.push_front(id);
+            }
+        }
+    }
+
+    fn end_cancelled(&mut self, id: TaskId) {
+        self.ledger.cancelled += 1;
+        let retention = self.tasks.get(&id).map(|row| row.task.retention);
+        let until = self.wall() + millis(retention.unwrap_or_default());
+        self.end(id, State::Cancelled { until });
+    }
+
+    fn die(&mut self, id: TaskId, reason: DeadReason, error: String) {
+        let since = self.wall();
+        let state = State::Dead {
+            reason,
+            error,
+            since,
+        };
+        self.end(id, state);
+    }
+
+    /// A task ends; one that is not kept is gone.
+    fn end(&mut self, id: TaskId, state: State) {
+        let now = self.wall();
+        let Some(row) = self.tasks.get_mut(&id) else {
+            return;
+        };
+        row.state = state;
+        let watchers = std::mem::take(&mut row.watchers);
+        if row.is_over(now) {
+            self.tasks.remove(&id);
+        }
+        for watcher in watchers {
+            self.tell(watcher, Event::Ended(vec![id]));
+        }
+    }
+
+    fn forget_if_over(&mut self, id: TaskId) {
+        let now = self.wall();
+        if self.tasks.get(&id).is_some_and(|row| row.is_over(now)) {
+            self.tasks.remove(&id);
+        }
+    }
+
+    fn drop_claim_if_empty(&mut self, epoch: Epoch) {
+        if !self.tasks.values().any(|row| row.is_held(epoch)) {
+            self.claims.remove(&epoch);
+        }
+    }
+
+    /// Wakes some of those who are parked.
+    fn wake(&mut self, most: usize) {
+        let parked = self.endpoints.iter().filter(|(_, it)| it.parked);
+        let parked: Vec<_> = parked.map(|(&id, _)| id).take(most.min(WAKES)).collect();
+        for id in parked {
+            if let Some(endpoint) = self.endpoints.get_mut(&id) {
+                endpoint.parked = false;
+            }
+            self.tell(id, Event::Wake);
+        }
+    }
+
+    /// Has everybody look: time has passed, or somebody has died.
+    pub(super) fn wake_all(&mut self) {
+        for endpoint in self.endpoints.values() {
+            if let Some(events) = &endpoint.events {
+                events.send(Event::Wake).ok();
+            }
+        }
+    }
+
+    fn tell(&self, endpoint: usize, event: Event) {
+        let endpoint = self.endpoints.get(&endpoint);
+        if let Some(events) = endpoint.and_then(|endpoint| endpoint.events.as_ref()) {
+            events.send(event).ok();
+        }
+    }
+
+    fn wall(&self) -> u64 {
+        millis(self.clock.wall())
+    }
+
+    fn boot(&self) -> u64 {
+        millis(self.clock.boot())
+    }
+}

@@ -1,0 +1,107 @@
+//! [`Row`]: what the model knows of a task.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::durable::DeadLetter;
+use crate::durable::clock::millis;
+use crate::durable::store::{Claimed, DEAD_RETENTION, DeadReason, Epoch, NewTask, Seen};
+
+/// A task, and what has become of it.
+pub(super) struct Row {
+    pub(super) task: NewTask,
+    pub(super) state: State,
+    pub(super) failures: u32,
+    pub(super) crashes: u32,
+    pub(super) lost: u32,
+    pub(super) cancel: bool,
+    /// In milliseconds since 1970.
+    pub(super) born: u64,
+    /// The endpoints to be told of its end.
+    pub(super) watchers: BTreeSet<usize>,
+}
+
+/// What has become of a task. Times are in milliseconds since 1970.
+#[derive(PartialEq)]
+pub(super) enum State {
+    Waiting,
+    Delayed {
+        due: u64,
+    },
+    Running {
+        epoch: Epoch,
+    },
+    Done {
+        output: Vec<u8>,
+        until: u64,
+    },
+    Cancelled {
+        until: u64,
+    },
+    Dead {
+        reason: DeadReason,
+        error: String,
+        since: u64,
+    },
+}
+
+impl Row {
+    pub(super) fn is_held(&self, epoch: Epoch) -> bool {
+        self.state == State::Running { epoch }
+    }
+
+    /// Whether its end is kept no longer.
+    pub(super) fn is_over(&self, now: u64) -> bool {
+        match self.state {
+            State::Done { until, .. } | State::Cancelled { until } => until <= now,
+            State::Dead { since, .. } => since + millis(DEAD_RETENTION) <= now,
+            State::Waiting | State::Delayed { .. } | State::Running { .. } => false,
+        }
+    }
+
+    pub(super) fn claimed(&self, now: u64) -> Claimed {
+        Claimed {
+            id: self.task.id,
+            name: self.task.name.clone(),
+            payload: self.task.payload.clone(),
+            failures: self.failures,
+            crashes: self.crashes,
+            lost: self.lost,
+            age: Duration::from_millis(now.saturating_sub(self.born)),
+        }
+    }
+
+    pub(super) fn seen(&self) -> Seen {
+        match &self.state {
+            State::Waiting => Seen::Waiting,
+            State::Delayed { .. } => Seen::Delayed,
+            State::Running { .. } => Seen::Running,
+            State::Done { output, .. } => Seen::Done(output.clone()),
+            State::Cancelled { .. } => Seen::Cancelled,
+            State::Dead { reason, error, .. } => Seen::Dead {
+                reason: *reason,
+                error: error.clone(),
+            },
+        }
+    }
+
+    pub(super) fn letter(&self, now: u64) -> Option<DeadLetter> {
+        let State::Dead {
+            reason,
+            error,
+            since,
+        } = &self.state
+        else {
+            return None;
+        };
+        Some(DeadLetter {
+            id: self.task.id,
+            name: self.task.name.to_string(),
+            reason: *reason,
+            error: error.clone(),
+            failures: self.failures,
+            crashes: self.crashes,
+            age: Duration::from_millis(now.saturating_sub(*since)),
+        })
+    }
+}

@@ -1,0 +1,286 @@
+//! What a worker does with a store: verdicts, claims and leases.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::row::State;
+use super::{Lease, MAX_DUE, Model};
+use crate::durable::TaskId;
+use crate::durable::clock::millis;
+use crate::durable::error::Failure;
+use crate::durable::store::{
+    Beaten, Claim, DeadReason, Epoch, SessionId, Turn, Turned, Verdict, Verdicts,
+};
+
+impl Model {
+    pub(in super::super) fn turn(
+        &mut self,
+        endpoint: usize,
+        request: &Turn,
+    ) -> Result<Turned, Failure> {
+        if let Some(endpoint) = self.endpoints.get_mut(&endpoint) {
+            endpoint.parked = false;
+        }
+        let mut turned = match self.is_replay(request.session, request.number)? {
+            true => self.repeat(request.session),
+            false => self.take_turn(request),
+        };
+        turned.more = !self.line.is_empty();
+        turned.next = self.next_look();
+        if turned.more {
+            self.wake(1);
+        }
+        if let Some(endpoint) = self.endpoints.get_mut(&endpoint) {
+            endpoint.parked = request.park && turned.claim.is_none() && !turned.more;
+        }
+        Ok(turned)
+    }
+
+    fn take_turn(&mut self, request: &Turn) -> Turned {
+        let mut refused = Vec::new();
+        for verdicts in &request.verdicts {
+            self.settle(verdicts, &mut refused);
+        }
+        let changed = self.reap_dead() | self.reap_late() | self.make_due();
+        let claim = self.claim(request);
+        // A turn that changes nothing is not written down.
+        if changed || claim.is_some() || !request.verdicts.is_empty() {
+            self.record(request, claim.as_ref().map(|claim| claim.epoch));
+        }
+        Turned {
+            refused,
+            claim,
+            ..Turned::default()
+        }
+    }
+
+    /// Remembers the turn, and that what the session claimed earlier has arrived.
+    fn record(&mut self, request: &Turn, claim: Option<Epoch>) {
+        for (&epoch, lease) in &mut self.claims {
+            lease.confirmed |= lease.session == request.session && Some(epoch) != claim;
+        }
+        if let Some(session) = self.sessions.get_mut(&request.session) {
+            session.number = request.number;
+            session.claim = claim;
+        }
+    }
+
+    /// The claim of the session's last turn, as far as it is still held, in the order of ids.
+    fn repeat(&mut self, session: SessionId) -> Turned {
+        let now = self.boot();
+        let wall = self.wall();
+        let epoch = self.sessions[&session].claim.unwrap_or_default();
+        let lease = self.claims.get_mut(&epoch);
+        let claim = lease.map(|lease| {
+            lease.until = now + lease.length;
+            lease.suspect = false;
+            let held = self.tasks.values().filter(|row| row.is_held(epoch));
+            let tasks = held.map(|row| row.claimed(wall)).collect();
+            Claim { epoch, tasks }
+        });
+        Turned {
+            claim,
+            ..Turned::default()
+        }
+    }
+
+    fn settle(&mut self, verdicts: &Verdicts, refused: &mut Vec<TaskId>) {
+        let mut released = Vec::new();
+        for (id, verdict) in &verdicts.tasks {
+            let row = self.tasks.get(id);
+            if !row.is_some_and(|row| row.is_held(verdicts.epoch)) {
+                refused.push(*id);
+            } else if self.apply(*id, verdict) {
+                released.push(*id);
+            }
+        }
+        self.to_the_head(released);
+        self.drop_claim_if_empty(verdicts.epoch);
+    }
+
+    /// Applies a verdict; whether the task goes to the head of the line.
+    fn apply(&mut self, id: TaskId, verdict: &Verdict) -> bool {
+        let now = self.wall();
+        let Some(row) = self.tasks.get_mut(&id) else {
+            return false;
+        };
+        match verdict {
+            Verdict::Done(output) => {
+                self.ledger.done += 1;
+                let until = now + millis(row.task.retention);
+                let output = output.clone();
+                self.end(id, State::Done { output, until });
+            }
+            Verdict::Dead { reason, error } => {
+                self.ledger.died += 1;
+                self.die(id, *reason, error.clone());
+            }
+            _ if row.cancel => self.end_cancelled(id),
+            Verdict::Retry { after, .. } => {
+                self.ledger.retried += 1;
+                row.failures += 1;
+                row.state = State::Delayed {
+                    due: now + millis(*after),
+                };
+            }
+            Verdict::Snooze { after } => {
+                self.ledger.snoozed += 1;
+                row.state = State::Delayed {
+                    due: now + millis(*after),
+                };
+            }
+            Verdict::Release => {
+                self.ledger.released += 1;
+                return true;
+            }
+        }
+        false
+    }
+
+    fn claim(&mut self, request: &Turn) -> Option<Claim> {
+        let wall = self.wall();
+        let epoch = self.last_epoch + 1;
+        let (mut tasks, mut bytes) = (Vec::new(), 0);
+        while tasks.len() < request.want {
+            let Some(row) = self.line.front().and_then(|id| self.tasks.get_mut(id)) else {
+                break;
+            };
+            bytes += row.task.payload.len();
+            if bytes > request.want_bytes && !tasks.is_empty() {
+                break;
+            }
+            row.state = State::Running { epoch };
+            tasks.push(row.claimed(wall));
+            self.line.pop_front();
+        }
+        if tasks.is_empty() {
+            return None;
+        }
+        self.ledger.claimed += tasks.len() as u64;
+        self.last_epoch = epoch;
+        let length = millis(request.lease);
+        let lease = Lease {
+            session: request.session,
+            until: self.boot() + length,
+            length,
+            suspect: false,
+            confirmed: false,
+        };
+        self.claims.insert(epoch, lease);
+        Some(Claim { epoch, tasks })
+    }
+
+    pub(in super::super) fn beat(&mut self, claims: &[Epoch]) -> Beaten {
+        let now = self.boot();
+        let mut beaten = Beaten::default();
+        for &epoch in claims {
+            let Some(lease) = self.claims.get_mut(&epoch) else {
+                beaten.lost.push(epoch);
+                continue;
+            };
+            lease.until = now + lease.length;
+            lease.suspect = false;
+            lease.confirmed = true;
+            let held = self.tasks.values().filter(|row| row.is_held(epoch));
+            let cancelled = held.filter(|row| row.cancel).map(|row| row.task.id);
+            beaten.cancelled.extend(cancelled);
+        }
+        beaten
+    }
+
+    // ===== What happens by itself =====
+
+    /// Takes back what the dead have claimed; whether there was anything.
+    pub(super) fn reap_dead(&mut self) -> bool {
+        let is_dead = |lease: &Lease| {
+            let session = self.sessions.get(&lease.session);
+            session.is_none_or(|session| session.dead)
+        };
+        let claims = self.claims.iter().filter(|(_, lease)| is_dead(lease));
+        let dead: Vec<_> = claims.map(|(&epoch, _)| epoch).collect();
+        dead.iter().for_each(|&epoch| self.reap(epoch));
+        !dead.is_empty()
+    }
+
+    /// Suspects claims whose lease is over, and takes back those that are suspected already.
+    fn reap_late(&mut self) -> bool {
+        let now = self.boot();
+        let late = self
+            .claims
+            .iter_mut()
+            .filter(|(_, lease)| lease.until <= now);
+        let (mut found, mut over) = (false, Vec::new());
+        for (&epoch, lease) in late {
+            found = true;
+            if lease.suspect {
+                over.push(epoch);
+            }
+            lease.suspect = true;
+            lease.until = now + lease.length / 3;
+        }
+        over.into_iter().for_each(|epoch| self.reap(epoch));
+        found
+    }
+
+    fn reap(&mut self, epoch: Epoch) {
+        let confirmed = self.claims[&epoch].confirmed;
+        let held = self.tasks.values().filter(|row| row.is_held(epoch));
+        let held: Vec<_> = held.map(|row| row.task.id).collect();
+        let mut back = Vec::new();
+        for id in held {
+            let Some(row) = self.tasks.get_mut(&id) else {
+                continue;
+            };
+            if row.cancel {
+                self.end_cancelled(id);
+                continue;
+            }
+            if confirmed {
+                row.crashes += 1;
+                self.ledger.crashed += 1;
+            } else {
+                row.lost += 1;
+                self.ledger.lost += 1;
+            }
+            match confirmed && row.crashes > row.task.max_crashes {
+                true => self.die(id, DeadReason::Crashes, String::new()),
+                false => back.push(id),
+            }
+        }
+        self.to_the_head(back);
+        self.claims.remove(&epoch);
+    }
+
+    /// Lets wait what was delayed, the earliest first; whether there was anything.
+    fn make_due(&mut self) -> bool {
+        let now = self.wall();
+        let due = self.tasks.iter().filter_map(|(&id, row)| match row.state {
+            State::Delayed { due } if due <= now => Some((due, id)),
+            _ => None,
+        });
+        let due: BTreeSet<_> = due.collect();
+        for &(_, id) in due.iter().take(MAX_DUE) {
+            if let Some(row) = self.tasks.get_mut(&id) {
+                row.state = State::Waiting;
+                self.line.push_back(id);
+            }
+        }
+        !due.is_empty()
+    }
+
+    fn next_look(&self) -> Option<Duration> {
+        let due = self.earliest_due();
+        let due = due.map(|due| due.saturating_sub(self.wall()));
+        let late = self.claims.values().map(|lease| lease.until).min();
+        let late = late.map(|late| late.saturating_sub(self.boot()));
+        due.into_iter().chain(late).min().map(Duration::from_millis)
+    }
+
+    pub(super) fn earliest_due(&self) -> Option<u64> {
+        let due = self.tasks.values().filter_map(|row| match row.state {
+            State::Delayed { due } => Some(due),
+            _ => None,
+        });
+        due.min()
+    }
+}
