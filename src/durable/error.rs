@@ -57,17 +57,17 @@ impl DurableError {
     pub(crate) fn encode(
         queue: &Arc<str>,
         task: TaskId,
-        error: impl Error + Send + Sync + 'static,
+        error: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
-        Self::of(queue, task, Kind::Encode(Arc::new(error)))
+        Self::of(queue, task, Kind::Encode(error.into().into()))
     }
 
     pub(crate) fn decode(
         queue: &Arc<str>,
         task: TaskId,
-        error: impl Error + Send + Sync + 'static,
+        error: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
-        Self::of(queue, task, Kind::Decode(Arc::new(error)))
+        Self::of(queue, task, Kind::Decode(error.into().into()))
     }
 
     pub(crate) fn not_durable(

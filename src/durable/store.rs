@@ -149,7 +149,7 @@ pub(crate) struct NewTask {
 }
 
 /// What a worker's session says and wants.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Turn {
     pub(crate) session: SessionId,
     pub(crate) number: u64,
@@ -168,7 +168,7 @@ pub(crate) struct Turn {
 }
 
 /// What has become of tasks of one claim.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Verdicts {
     pub(crate) epoch: Epoch,
     pub(crate) tasks: Vec<(TaskId, Verdict)>,

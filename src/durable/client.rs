@@ -1,0 +1,336 @@
+//! [`DurableClient`]: stores tasks, and says what has become of them.
+
+use std::fmt;
+use std::sync::Arc as StdArc;
+
+use tokio::sync::oneshot;
+use tokio_util::context::TokioContext;
+
+use super::engine::Engine;
+use super::engine::lane::{Order, bytes_of};
+use super::engine::patience::settle;
+use super::store::{Answer, Backend, MAX_BATCH, MAX_BATCH_BYTES, NewTask, Seen, Store};
+use super::task::seal;
+use super::{
+    Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask, SpawnOptions,
+    Status, TaskId,
+};
+
+/// Stores tasks, awaits them, and says what has become of them: all that a producer needs.
+///
+/// It needs neither the code of the tasks nor what they work with. Clones are one client; the last
+/// one, and the last handle, end it. It works on every runtime, and needs none of them to last: what
+/// it does in the background, it does on a thread of its own.
+///
+/// # Examples
+///
+/// ```
+/// # use serde::{Deserialize, Serialize};
+/// # use throng::durable::DurableTask;
+/// # #[derive(Serialize, Deserialize)] struct SendMail { to: String }
+/// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
+/// use throng::durable::{DurableClient, MemoryStore, Status};
+///
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = DurableClient::open(MemoryStore::new());
+/// let handle = client.spawn(SendMail { to: "a@b.c".into() }).await?; // it is stored
+/// assert_eq!(handle.status().await?, Status::Waiting);
+///
+/// let same = client.attach::<SendMail>(handle.id()); // in another process, after a restart
+/// same.cancel().await?;
+/// assert!(handle.await.is_err_and(|error| error.is_cancelled()));
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct DurableClient {
+    engine: StdArc<Engine>,
+}
+
+/// The largest payload, and the largest output: one request has room for one.
+pub(crate) const MAX_BYTES: usize = MAX_BATCH_BYTES;
+
+/// How many workers may die while they run a task, unless somebody says something else.
+const MAX_CRASHES: u32 = 3;
+
+impl DurableClient {
+    /// A client of a store. If the system gives it no thread, all that it is asked for ends with an
+    /// error that [`is_closed`](DurableError::is_closed).
+    pub fn open(store: impl Into<Store>) -> Self {
+        Self {
+            engine: Engine::start(store.into()),
+        }
+    }
+
+    /// Stores a task. When this returns `Ok`, it is stored, and will run.
+    ///
+    /// # Errors
+    ///
+    /// The task is too large or cannot be written, or the store does not take it; then the error says
+    /// whether it can [have taken it all the same](DurableError::is_unknown), and what its
+    /// [id](DurableError::task_id) is.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the task may be stored or not. Give it an
+    /// [id](SpawnOptions::id) if that matters: spawned again, it is stored once.
+    pub async fn spawn<T: DurableTask>(
+        &self,
+        task: T,
+    ) -> Result<DurableHandle<T::Output>, DurableError> {
+        self.spawn_with(task, SpawnOptions::new()).await
+    }
+
+    /// Stores a task, as `options` say.
+    ///
+    /// # Errors
+    ///
+    /// As [`spawn`](Self::spawn).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`spawn`](Self::spawn).
+    pub async fn spawn_with<T: DurableTask>(
+        &self,
+        task: T,
+        options: SpawnOptions,
+    ) -> Result<DurableHandle<T::Output>, DurableError> {
+        let task = self.new_task(&task, &options)?;
+        let id = task.id;
+        self.store(vec![task]).await?;
+        Ok(DurableHandle::new(self.clone(), id))
+    }
+
+    /// Stores many tasks, in few requests. The handles are in the order of the tasks.
+    ///
+    /// # Errors
+    ///
+    /// As [`spawn`](Self::spawn). Nothing is stored if one of the tasks is too large or cannot be
+    /// written. If the store fails, those before the task that the error names are stored.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, any of the tasks may be stored or not.
+    pub async fn spawn_all<T: DurableTask>(
+        &self,
+        tasks: impl IntoIterator<Item = T>,
+    ) -> Result<Vec<DurableHandle<T::Output>>, DurableError> {
+        let options = SpawnOptions::new();
+        let tasks = tasks.into_iter().map(|task| self.new_task(&task, &options));
+        self.store_all(tasks.collect::<Result<Vec<_>, _>>()?).await
+    }
+
+    /// Stores many tasks, each as its options say.
+    ///
+    /// # Errors
+    ///
+    /// As [`spawn_all`](Self::spawn_all).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`spawn_all`](Self::spawn_all).
+    pub async fn spawn_all_with<T: DurableTask>(
+        &self,
+        tasks: impl IntoIterator<Item = (T, SpawnOptions)>,
+    ) -> Result<Vec<DurableHandle<T::Output>>, DurableError> {
+        let tasks = tasks.into_iter();
+        let tasks = tasks.map(|(task, options)| self.new_task(&task, &options));
+        self.store_all(tasks.collect::<Result<Vec<_>, _>>()?).await
+    }
+
+    /// A handle of a task that was spawned elsewhere, or earlier. That there is such a task, and that
+    /// it is a `T`, shows when the handle is awaited.
+    pub fn attach<T: DurableTask>(&self, id: TaskId) -> DurableHandle<T::Output> {
+        DurableHandle::new(self.clone(), id)
+    }
+
+    /// What has become of a task so far.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    pub async fn status(&self, id: TaskId) -> Result<Status, DurableError> {
+        let seen = self.ask(Some(id), |store| store.look(vec![id])).await?;
+        Ok(seen.first().map_or(Status::Absent, status))
+    }
+
+    /// Cancels tasks. Those that do not run are cancelled at once; those that do are
+    /// [asked to stop](super::TaskContext::cancellation). Returns how many there were that had not
+    /// ended.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer. To ask again does no harm.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the tasks may be cancelled or not.
+    pub async fn cancel(&self, ids: &[TaskId]) -> Result<u64, DurableError> {
+        let mut alive = 0;
+        for ids in ids.chunks(MAX_BATCH) {
+            alive += self.ask(None, |store| store.cancel(ids.to_vec())).await?;
+        }
+        Ok(alive)
+    }
+
+    /// The tasks that have failed for good.
+    pub fn dead_letters(&self) -> DeadLetters<'_> {
+        DeadLetters::new(self)
+    }
+
+    /// How many tasks there are, and what has been done.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    pub async fn counts(&self) -> Result<Counts, DurableError> {
+        self.ask(None, |store| store.counts()).await
+    }
+
+    /// What a task that was stored survives.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    pub async fn durability(&self) -> Result<Durability, DurableError> {
+        self.ask(None, |store| store.probe()).await
+    }
+
+    /// Makes sure that what is stored survives at least `level`.
+    ///
+    /// # Errors
+    ///
+    /// It [does not](DurableError::is_not_durable), or the store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    pub async fn require(&self, level: Durability) -> Result<(), DurableError> {
+        let found = self.durability().await?;
+        match found >= level {
+            true => Ok(()),
+            false => Err(DurableError::not_durable(self.queue(), found, level)),
+        }
+    }
+
+    pub(crate) fn engine(&self) -> &StdArc<Engine> {
+        &self.engine
+    }
+
+    pub(crate) fn queue(&self) -> &StdArc<str> {
+        &self.engine.queue
+    }
+
+    /// Asks the store something that can be asked twice.
+    pub(crate) async fn ask<'a, T>(
+        &'a self,
+        task: Option<TaskId>,
+        question: impl Fn(&'a dyn Backend) -> Answer<'a, T>,
+    ) -> Result<T, DurableError> {
+        let Some(runtime) = self.engine.runtime() else {
+            return Err(DurableError::closed(self.queue(), task));
+        };
+        let store = &*self.engine.store;
+        // Timers of the engine's runtime: the caller need not have one.
+        let answer = TokioContext::new(settle(|| question(store)), runtime.clone());
+        answer
+            .await
+            .map_err(|failure| DurableError::store(self.queue(), task, failure))
+    }
+
+    fn new_task<T: DurableTask>(
+        &self,
+        task: &T,
+        options: &SpawnOptions,
+    ) -> Result<NewTask, DurableError> {
+        let id = options.id.unwrap_or_else(TaskId::new);
+        let payload = seal(task).map_err(|error| DurableError::encode(self.queue(), id, error))?;
+        if payload.len() > MAX_BYTES {
+            let len = payload.len();
+            return Err(DurableError::too_large(self.queue(), id, len, MAX_BYTES));
+        }
+        Ok(NewTask {
+            id,
+            name: T::NAME.into(),
+            payload,
+            delay: options.delay,
+            retention: options.retention.unwrap_or(T::RETENTION),
+            max_crashes: options.max_crashes.unwrap_or(MAX_CRASHES),
+        })
+    }
+
+    async fn store_all<T>(
+        &self,
+        tasks: Vec<NewTask>,
+    ) -> Result<Vec<DurableHandle<T>>, DurableError> {
+        let ids: Vec<_> = tasks.iter().map(|task| task.id).collect();
+        for batch in batches(tasks) {
+            self.store(batch).await?;
+        }
+        let handles = ids.into_iter();
+        Ok(handles
+            .map(|id| DurableHandle::new(self.clone(), id))
+            .collect())
+    }
+
+    /// Stores tasks that fit into one request.
+    async fn store(&self, tasks: Vec<NewTask>) -> Result<(), DurableError> {
+        let first = tasks.first().map(|task| task.id);
+        let (reply, stored) = oneshot::channel();
+        let ordered = self.engine.orders.send(Order { tasks, reply });
+        let stored = match ordered {
+            Ok(()) => stored.await,
+            Err(_) => return Err(DurableError::closed(self.queue(), first)),
+        };
+        let stored = stored.map_err(|_| DurableError::closed(self.queue(), first))?;
+        stored.map_err(|failure| DurableError::store(self.queue(), first, failure))
+    }
+}
+
+impl fmt::Debug for DurableClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DurableClient")
+            .field("queue", self.queue())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The tasks in requests that are not too large.
+fn batches(tasks: Vec<NewTask>) -> Vec<Vec<NewTask>> {
+    let mut batches: Vec<Vec<NewTask>> = Vec::new();
+    for task in tasks {
+        match batches.last_mut() {
+            Some(batch)
+                if batch.len() < MAX_BATCH
+                    && bytes_of(batch) + task.payload.len() <= MAX_BATCH_BYTES =>
+            {
+                batch.push(task);
+            }
+            _ => batches.push(vec![task]),
+        }
+    }
+    batches
+}
+
+fn status(seen: &Seen) -> Status {
+    match seen {
+        Seen::Absent => Status::Absent,
+        Seen::Waiting => Status::Waiting,
+        Seen::Delayed => Status::Delayed,
+        Seen::Running => Status::Running,
+        Seen::Done(_) => Status::Done,
+        Seen::Dead { .. } => Status::Dead,
+        Seen::Cancelled => Status::Cancelled,
+    }
+}

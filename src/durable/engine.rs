@@ -1,0 +1,126 @@
+//! [`Engine`]: what a client has running, on a thread of its own.
+//!
+//! The thread sends what is spawned ([`lane`]), looks after those that are awaited ([`waiters`]), and
+//! runs the workers of the process ([`Worker`](super::executor::worker::Worker)). No user code runs there, so none can
+//! keep a lease from being renewed; and it serves every runtime of the process, and ends with none.
+
+use std::sync::{Arc as StdArc, Weak};
+
+use tokio::runtime::{self, Handle};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use self::lane::{Lane, Order};
+use self::waiters::Waiters;
+use super::executor::worker::Message;
+use super::store::{Backend, Event, Store};
+use crate::sync::thread;
+use crate::sync::{Mutex, lock};
+
+pub(crate) mod lane;
+pub(crate) mod patience;
+pub(crate) mod waiters;
+
+/// What a client has running.
+pub(crate) struct Engine {
+    pub(crate) store: StdArc<dyn Backend>,
+    /// What messages call the store.
+    pub(crate) queue: StdArc<str>,
+    pub(crate) waiters: StdArc<Waiters>,
+    pub(crate) orders: mpsc::UnboundedSender<Order>,
+    workers: Mutex<Vec<mpsc::UnboundedSender<Message>>>,
+    /// The thread; nothing if the system refused one.
+    runtime: Option<Handle>,
+    stop: CancellationToken,
+}
+
+impl Engine {
+    pub(crate) fn start(store: Store) -> StdArc<Self> {
+        let store = store.0;
+        let stop = CancellationToken::new();
+        let runtime = start_thread(stop.clone());
+        let (orders, received) = mpsc::unbounded_channel();
+        let waiters = StdArc::new(Waiters::default());
+        let engine = StdArc::new(Self {
+            queue: store.name().into(),
+            store: StdArc::clone(&store),
+            waiters: StdArc::clone(&waiters),
+            orders,
+            workers: Mutex::default(),
+            runtime,
+            stop,
+        });
+        engine.run(Lane::new(StdArc::clone(&store)).run(received));
+        engine.run(StdArc::clone(&waiters).run(StdArc::clone(&store)));
+        engine.run(dispatch(StdArc::downgrade(&engine), store.events()));
+        if engine.runtime.is_none() {
+            waiters.close();
+        }
+        engine
+    }
+
+    /// Runs a duty on the thread. Without one, it is dropped.
+    pub(crate) fn run(&self, duty: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(duty);
+        }
+    }
+
+    /// What drives the duties, and their timers.
+    pub(crate) fn runtime(&self) -> Option<&Handle> {
+        self.runtime.as_ref()
+    }
+
+    /// Has a worker told what concerns it, until it is gone.
+    pub(crate) fn add_worker(&self, worker: mpsc::UnboundedSender<Message>) {
+        let mut workers = lock(&self.workers);
+        workers.retain(|worker| !worker.is_closed());
+        workers.push(worker);
+    }
+
+    fn tell_workers(&self, message: impl Fn() -> Message) {
+        for worker in &*lock(&self.workers) {
+            worker.send(message()).ok();
+        }
+    }
+
+    fn on(&self, event: Event) {
+        match event {
+            Event::Ready => {
+                self.waiters.look_at_all();
+                self.tell_workers(|| Message::Wake);
+            }
+            Event::Wake => self.tell_workers(|| Message::Wake),
+            Event::Ended(ids) => self.waiters.look_at(ids),
+            Event::Cancel(ids) => self.tell_workers(|| Message::Cancel(ids.clone())),
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Passes on what happens in the store. It holds no engine while it waits: that would never end.
+async fn dispatch(engine: Weak<Engine>, mut events: mpsc::UnboundedReceiver<Event>) {
+    while let Some(event) = events.recv().await {
+        let Some(engine) = engine.upgrade() else {
+            return;
+        };
+        engine.on(event);
+    }
+}
+
+/// Starts a thread that drives a runtime until `stop` is cancelled.
+fn start_thread(stop: CancellationToken) -> Option<Handle> {
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .ok()?;
+    let handle = runtime.handle().clone();
+    let thread = thread::Builder::new().name("throng-durable".into());
+    let started = thread.spawn(move || runtime.block_on(stop.cancelled()));
+    started.ok().map(|_| handle)
+}

@@ -1,0 +1,126 @@
+//! [`DurableHandle`]: awaits a task, wherever it runs.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use serde::de::DeserializeOwned;
+use serde::{Serialize, Serializer};
+use tokio::sync::oneshot;
+
+use super::engine::waiters::End;
+use super::store::Seen;
+use super::{DurableClient, DurableError, Status, TaskId};
+
+/// Awaits a durable task, wherever it runs.
+///
+/// It is a future of the task's output. Dropping it changes nothing: the task runs. To await a task
+/// from another process, or after a restart, keep its [`id`](Self::id), and
+/// [attach](DurableClient::attach) to it. Serialised, it is its id.
+///
+/// # Cancel safety
+///
+/// Nothing is lost if it is dropped: another handle of the task gives the same.
+#[must_use = "the task runs, but nobody awaits it"]
+pub struct DurableHandle<T> {
+    client: DurableClient,
+    id: TaskId,
+    waiting: Option<oneshot::Receiver<End>>,
+    output: PhantomData<fn() -> T>,
+}
+
+impl<T> DurableHandle<T> {
+    pub(crate) fn new(client: DurableClient, id: TaskId) -> Self {
+        Self {
+            client,
+            id,
+            waiting: None,
+            output: PhantomData,
+        }
+    }
+
+    /// The task's id.
+    pub fn id(&self) -> TaskId {
+        self.id
+    }
+
+    /// What has become of the task so far.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    pub async fn status(&self) -> Result<Status, DurableError> {
+        self.client.status(self.id).await
+    }
+
+    /// Cancels the task: at once if it does not run, else it is
+    /// [asked to stop](super::TaskContext::cancellation). Returns whether it had not ended.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer. To ask again does no harm.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the task may be cancelled or not.
+    pub async fn cancel(&self) -> Result<bool, DurableError> {
+        Ok(self.client.cancel(&[self.id]).await? > 0)
+    }
+}
+
+impl<T: DeserializeOwned> DurableHandle<T> {
+    fn outcome(&self, end: End) -> Result<T, DurableError> {
+        let (queue, id) = (self.client.queue(), self.id);
+        match end {
+            Ok(Seen::Done(output)) => serde_json::from_slice(&output)
+                .map_err(|error| DurableError::decode(queue, id, error)),
+            Ok(Seen::Dead { reason, error }) => Err(DurableError::dead(queue, id, reason, error)),
+            Ok(Seen::Cancelled) => Err(DurableError::cancelled(queue, id)),
+            Ok(Seen::Absent | Seen::Waiting | Seen::Delayed | Seen::Running) => {
+                Err(DurableError::expired(queue, id))
+            }
+            Err(failure) => Err(DurableError::store(queue, Some(id), failure)),
+        }
+    }
+}
+
+impl<T: DeserializeOwned> Future for DurableHandle<T> {
+    type Output = Result<T, DurableError>;
+
+    /// # Panics
+    ///
+    /// Does not panic when it is polled after it was ready: it looks again.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let coop = ready!(tokio::task::coop::poll_proceed(cx));
+        let this = &mut *self;
+        let waiters = &this.client.engine().waiters;
+        let waiting = this.waiting.get_or_insert_with(|| waiters.wait(this.id));
+        let end = ready!(Pin::new(waiting).poll(cx));
+        coop.made_progress();
+        this.waiting = None;
+        Poll::Ready(match end {
+            Ok(end) => this.outcome(end),
+            Err(_) => Err(DurableError::closed(this.client.queue(), Some(this.id))),
+        })
+    }
+}
+
+impl<T> Serialize for DurableHandle<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.id.serialize(serializer)
+    }
+}
+
+impl<T> fmt::Debug for DurableHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DurableHandle")
+            .field("id", &self.id)
+            .field("queue", self.client.queue())
+            .finish()
+    }
+}

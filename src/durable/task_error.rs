@@ -1,0 +1,108 @@
+//! [`TaskError`]: how a run that did not succeed goes on.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+/// Why a run of a task did not succeed, and what comes next.
+///
+/// Any error becomes one that is tried again, by `?`, after the wait that the executor's
+/// [`Retry`](crate::Retry) says. For that it does not implement [`Error`] itself; its
+/// [`source`](Self::source) does.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use throng::durable::TaskError;
+///
+/// fn charge(reply: &str) -> Result<u32, TaskError> {
+///     match reply {
+///         "no such card" => Err(TaskError::fatal("the card does not exist")),
+///         "slow down" => Err(TaskError::retry_after("told to", Duration::from_secs(60))),
+///         "closed" => Err(TaskError::snooze(Duration::from_secs(3600))),
+///         amount => Ok(amount.parse()?),
+///     }
+/// }
+/// # assert!(charge("7").is_ok() && charge("?").is_err());
+/// ```
+pub struct TaskError {
+    pub(crate) next: Next,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+/// What comes after a run that did not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Retry,
+    RetryAfter(Duration),
+    Fatal,
+    Snooze(Duration),
+}
+
+impl TaskError {
+    /// It has failed: try again, after the wait that the [`Retry`](crate::Retry) says.
+    pub fn retry(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::new(Next::Retry, Some(error.into()))
+    }
+
+    /// It has failed: try again after `wait`, if an attempt is left.
+    pub fn retry_after(error: impl Into<Box<dyn Error + Send + Sync>>, wait: Duration) -> Self {
+        Self::new(Next::RetryAfter(wait), Some(error.into()))
+    }
+
+    /// It has failed for good: it becomes a dead letter.
+    pub fn fatal(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::new(Next::Fatal, Some(error.into()))
+    }
+
+    /// It has not failed, but cannot be done now: run it again after `wait`. No attempt is counted.
+    pub fn snooze(wait: Duration) -> Self {
+        Self::new(Next::Snooze(wait), None)
+    }
+
+    /// The error that it was made of.
+    pub fn source(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
+        self.source.as_deref()
+    }
+
+    fn new(next: Next, source: Option<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { next, source }
+    }
+
+    /// The error and those behind it, in a line.
+    pub(crate) fn describe(&self) -> String {
+        let mut text = self.to_string();
+        let mut next = self.source().and_then(Error::source);
+        while let Some(error) = next {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            next = error.source();
+        }
+        text
+    }
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for TaskError {
+    fn from(error: E) -> Self {
+        Self::retry(error)
+    }
+}
+
+impl fmt::Display for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.source {
+            Some(error) => error.fmt(f),
+            None => f.write_str("it cannot be done now"),
+        }
+    }
+}
+
+impl fmt::Debug for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskError")
+            .field("next", &self.next)
+            .field("source", &self.source)
+            .finish()
+    }
+}
