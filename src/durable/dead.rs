@@ -8,13 +8,17 @@ use super::{DeadFilter, DeadLetter, DurableClient, DurableError};
 /// # Examples
 ///
 /// ```
-/// # use throng::durable::{DeadFilter, DurableClient, DurableError};
-/// # async fn example(client: DurableClient) -> Result<(), DurableError> {
+/// # use throng::durable::{DurableClient, MemoryStore};
+/// use throng::durable::DeadFilter;
+///
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = DurableClient::open(MemoryStore::new());
 /// for letter in client.dead_letters().list(DeadFilter::all(), 100).await? {
 ///     println!("{} {}: {}: {}", letter.id, letter.name, letter.reason, letter.error);
 /// }
 /// let replayed = client.dead_letters().replay(DeadFilter::name("mail.send")).await?;
-/// # drop(replayed); Ok(()) }
+/// # assert_eq!(replayed, 0);
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct DeadLetters<'a> {
