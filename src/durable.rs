@@ -23,6 +23,8 @@ pub use self::dead::DeadLetters;
 pub use self::error::DurableError;
 pub use self::executor::DurableExecutor;
 pub use self::executor::builder::Builder;
+#[cfg(any(test, feature = "test-util"))]
+pub use self::executor::inline::InlineExecutor;
 pub use self::executor::metrics::Metrics;
 pub use self::handle::DurableHandle;
 pub use self::id::{ParseTaskIdError, TaskId};

@@ -46,7 +46,6 @@ pub mod blocking;
 pub mod completion;
 pub mod compute;
 #[cfg(feature = "durable")]
-#[cfg_attr(docsrs, doc(cfg(feature = "durable")))]
 pub mod durable;
 mod inbox;
 mod join;
@@ -66,7 +65,6 @@ pub use crate::join::{
     AbortHandle, Id, JoinError, JoinHandle, Slot, Spawn, TryRunError, TrySpawnError, Work,
 };
 #[cfg(feature = "durable")]
-#[cfg_attr(docsrs, doc(cfg(feature = "durable")))]
 pub use crate::retry::Retry;
 pub use crate::serial::SerialExecutor;
 

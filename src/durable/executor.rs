@@ -17,6 +17,8 @@ use super::{DurableClient, DurableError};
 
 pub(crate) mod builder;
 pub(crate) mod claims;
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) mod inline;
 pub(crate) mod metrics;
 mod outbox;
 pub(crate) mod registry;

@@ -94,6 +94,25 @@ impl<App: Send + Sync + 'static> Builder<App> {
         .await
     }
 
+    /// Starts nothing: tasks run when the caller [says so](super::inline::InlineExecutor::run_due), on
+    /// the caller. For tests.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, nothing has happened.
+    #[cfg(any(test, feature = "test-util"))]
+    pub async fn start_inline(
+        self,
+        app: impl Into<StdArc<App>>,
+    ) -> Result<super::inline::InlineExecutor, DurableError> {
+        let runnable = self.runnable(app.into());
+        super::inline::InlineExecutor::start(runnable.client.clone(), runnable).await
+    }
+
     fn settings(&self) -> Settings {
         Settings {
             concurrency: self.concurrency,

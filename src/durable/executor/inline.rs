@@ -1,0 +1,134 @@
+//! [`InlineExecutor`]: runs tasks on the caller, for tests.
+
+use std::fmt;
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use super::registry::Runs;
+use crate::durable::context::Stop;
+use crate::durable::store::{MAX_BATCH_BYTES, SessionId, Turn, Verdicts};
+use crate::durable::{DurableClient, DurableError};
+
+/// Runs tasks on the caller, one at a time, when the caller says so: for tests.
+///
+/// # Examples
+///
+/// ```
+/// # use serde::{Deserialize, Serialize};
+/// # use throng::durable::{DurableTask, Run, SpawnOptions, TaskContext, TaskError};
+/// # #[derive(Serialize, Deserialize)] struct Remind;
+/// # impl DurableTask for Remind { const NAME: &'static str = "remind"; type Output = u32; }
+/// # struct App;
+/// # impl Run<App> for Remind {
+/// #     async fn run(self, cx: TaskContext<App>) -> Result<u32, TaskError> { Ok(cx.attempt()) }
+/// # }
+/// use std::time::Duration;
+/// use throng::durable::{Clock, DurableClient, DurableExecutor, MemoryStore};
+///
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let clock = Clock::manual();
+/// let client = DurableClient::open(MemoryStore::with_clock(&clock));
+/// let mut executor = DurableExecutor::builder(client.clone())
+///     .register::<Remind>()
+///     .start_inline(App)
+///     .await?;
+///
+/// let tomorrow = SpawnOptions::new().delay(Duration::from_secs(24 * 3600));
+/// let handle = client.spawn_with(Remind, tomorrow).await?;
+/// assert_eq!(executor.run_due().await?, 0);
+///
+/// clock.advance(Duration::from_secs(24 * 3600));
+/// assert_eq!(executor.run_due().await?, 1);
+/// assert_eq!(handle.await?, 1);
+/// # Ok(()) }
+/// ```
+pub struct InlineExecutor {
+    client: DurableClient,
+    runs: StdArc<dyn Runs>,
+    session: SessionId,
+    number: u64,
+}
+
+/// Long enough for whatever a test does while it looks at a task.
+const LEASE: Duration = Duration::from_secs(24 * 3600);
+
+impl InlineExecutor {
+    pub(super) async fn start(
+        client: DurableClient,
+        runs: impl Runs + 'static,
+    ) -> Result<Self, DurableError> {
+        let session = client.ask(None, |store| store.open_session()).await?;
+        Ok(Self {
+            client,
+            runs: StdArc::new(runs),
+            session,
+            number: 0,
+        })
+    }
+
+    /// Runs what is due, also what becomes due meanwhile, until there is nothing. Returns how many
+    /// runs there were.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the task that was running is held by this executor for a day, unless
+    /// the executor is dropped, too.
+    pub async fn run_due(&mut self) -> Result<usize, DurableError> {
+        let (mut runs, mut verdicts) = (0, Vec::new());
+        loop {
+            let request = self.next_turn(std::mem::take(&mut verdicts));
+            let turned = self
+                .client
+                .ask(None, |store| store.turn(request.clone()))
+                .await?;
+            let Some(claim) = turned.claim else {
+                return Ok(runs);
+            };
+            for task in claim.tasks {
+                runs += 1;
+                let id = task.id;
+                let verdict = self.runs.begin(task, claim.epoch, Stop::default()).await;
+                verdicts.push(Verdicts {
+                    epoch: claim.epoch,
+                    tasks: vec![(id, verdict)],
+                });
+            }
+        }
+    }
+
+    /// A turn that claims one task.
+    fn next_turn(&mut self, verdicts: Vec<Verdicts>) -> StdArc<Turn> {
+        self.number += 1;
+        StdArc::new(Turn {
+            session: self.session,
+            number: self.number,
+            verdicts,
+            want: 1,
+            want_bytes: MAX_BATCH_BYTES,
+            lease: LEASE,
+            park: false,
+        })
+    }
+}
+
+impl Drop for InlineExecutor {
+    /// Gives back what it holds.
+    fn drop(&mut self) {
+        let (store, session) = (StdArc::clone(&self.client.engine().store), self.session);
+        self.client.engine().run(async move {
+            store.close_session(session).await.ok();
+        });
+    }
+}
+
+impl fmt::Debug for InlineExecutor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InlineExecutor")
+            .field("client", &self.client)
+            .finish_non_exhaustive()
+    }
+}
