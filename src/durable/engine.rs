@@ -124,3 +124,6 @@ fn start_thread(stop: CancellationToken) -> Option<Handle> {
     let started = thread.spawn(move || runtime.block_on(stop.cancelled()));
     started.ok().map(|_| handle)
 }
+
+#[cfg(test)]
+mod tests;

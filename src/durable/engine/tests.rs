@@ -1,0 +1,323 @@
+//! The engine on a store that loses requests and answers.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use super::patience::{PATIENCE, settle};
+use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::store::{
+    Answer, Backend, Beaten, Enqueue, Epoch, Event, Seen, SessionId, Store, Turn, Turned,
+};
+use crate::durable::{
+    Counts, DeadFilter, DeadLetter, Durability, DurableClient, DurableExecutor, DurableTask,
+    MemoryStore, Run, SpawnOptions, TaskContext, TaskError, TaskId,
+};
+use crate::retry::Retry;
+use crate::sync::{Mutex, lock};
+
+/// A store that loses requests and answers, and gets some of them twice.
+struct Faulty {
+    store: StdArc<dyn Backend>,
+    random: Mutex<fastrand::Rng>,
+    /// How many of 100 requests something happens to.
+    faults: u32,
+    /// Requests that arrive once more, later.
+    copies: Mutex<VecDeque<Again>>,
+}
+
+enum Again {
+    Enqueue(StdArc<Enqueue>),
+    Turn(StdArc<Turn>),
+}
+
+#[derive(Clone, Copy)]
+enum Fault {
+    None,
+    /// The request is not taken, and that is known.
+    Refused,
+    /// The request is lost.
+    Lost,
+    /// The answer is lost.
+    Unanswered,
+    /// The request is answered, and arrives once more before the next.
+    Doubled,
+    /// The session is ended first.
+    Ended,
+}
+
+impl Faulty {
+    fn new(store: &MemoryStore, faults: u32, seed: u64) -> Store {
+        Store::new(Self {
+            store: Store::from(store.clone()).0,
+            random: Mutex::new(fastrand::Rng::with_seed(seed)),
+            faults,
+            copies: Mutex::default(),
+        })
+    }
+
+    fn fault(&self) -> Fault {
+        let mut random = lock(&self.random);
+        if random.u32(..100) >= self.faults {
+            return Fault::None;
+        }
+        match random.u32(..9) {
+            0 | 1 => Fault::Refused,
+            2 | 3 => Fault::Lost,
+            4 | 5 => Fault::Unanswered,
+            6 | 7 => Fault::Doubled,
+            _ => Fault::Ended,
+        }
+    }
+
+    /// What was sent twice arrives for the second time, and nobody reads the answer.
+    async fn deliver_copies(&self) {
+        while let Some(copy) = self.next_copy() {
+            match copy {
+                Again::Enqueue(request) => drop(self.store.enqueue(request).await),
+                Again::Turn(request) => drop(self.store.turn(request).await),
+            }
+        }
+    }
+
+    fn next_copy(&self) -> Option<Again> {
+        lock(&self.copies).pop_front()
+    }
+
+    /// Sends a request through a line that is not reliable.
+    async fn send<'a, T>(
+        &'a self,
+        session: Option<SessionId>,
+        copy: Option<Again>,
+        request: impl FnOnce() -> Answer<'a, T>,
+    ) -> Result<T, Failure> {
+        self.deliver_copies().await;
+        match self.fault() {
+            Fault::Refused => Err(Failure::new(Effect::None, Cause::Busy)),
+            Fault::Lost => Err(lost()),
+            Fault::Unanswered => {
+                drop(request().await);
+                Err(lost())
+            }
+            fault => {
+                if let (Fault::Ended, Some(session)) = (fault, session) {
+                    self.store.close_session(session).await?;
+                }
+                let answer = request().await;
+                if let (Fault::Doubled, Some(copy)) = (fault, copy) {
+                    lock(&self.copies).push_back(copy);
+                }
+                answer
+            }
+        }
+    }
+}
+
+fn lost() -> Failure {
+    Failure::new(Effect::Unknown, Cause::Unavailable)
+}
+
+impl Backend for Faulty {
+    fn name(&self) -> &str {
+        "faulty"
+    }
+
+    /// All events are lost, too, but for the first.
+    fn events(&self) -> mpsc::UnboundedReceiver<Event> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        sender.send(Event::Ready).ok();
+        receiver
+    }
+
+    fn open_session(&self) -> Answer<'_, SessionId> {
+        Box::pin(self.send(None, None, || self.store.open_session()))
+    }
+
+    fn close_session(&self, session: SessionId) -> Answer<'_, ()> {
+        self.store.close_session(session)
+    }
+
+    fn enqueue(&self, request: StdArc<Enqueue>) -> Answer<'_, ()> {
+        let copy = Again::Enqueue(StdArc::clone(&request));
+        let session = request.session;
+        Box::pin(self.send(Some(session), Some(copy), || self.store.enqueue(request)))
+    }
+
+    fn turn(&self, request: StdArc<Turn>) -> Answer<'_, Turned> {
+        let copy = Again::Turn(StdArc::clone(&request));
+        let session = request.session;
+        let turn = self.send(Some(session), Some(copy), || self.store.turn(request));
+        Box::pin(async {
+            let turned = turn.await?;
+            // Nobody is woken here: so look again soon.
+            let soon = Duration::from_millis(20);
+            let next = Some(turned.next.unwrap_or(soon).min(soon));
+            Ok(Turned { next, ..turned })
+        })
+    }
+
+    fn beat(&self, claims: Vec<Epoch>) -> Answer<'_, Beaten> {
+        Box::pin(self.send(None, None, || self.store.beat(claims)))
+    }
+
+    fn look(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<Seen>> {
+        Box::pin(self.send(None, None, || self.store.look(ids)))
+    }
+
+    fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
+        Box::pin(self.send(None, None, || self.store.cancel(ids)))
+    }
+
+    fn dead(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
+        self.store.dead(filter, limit)
+    }
+
+    fn replay(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.store.replay(filter)
+    }
+
+    fn bury(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.store.bury(filter)
+    }
+
+    fn maintain(&self, budget: usize) -> Answer<'_, bool> {
+        self.store.maintain(budget)
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        self.store.counts()
+    }
+
+    fn probe(&self) -> Answer<'_, Durability> {
+        self.store.probe()
+    }
+}
+
+/// Fails at its first attempt if its number can be divided by three.
+#[derive(Serialize, Deserialize)]
+struct Number(u64);
+
+impl DurableTask for Number {
+    const NAME: &'static str = "number";
+    type Output = u64;
+}
+
+/// How often each has succeeded.
+type Runs = Mutex<HashMap<u64, u32>>;
+
+impl Run<Runs> for Number {
+    async fn run(self, cx: TaskContext<Runs>) -> Result<u64, TaskError> {
+        if self.0.is_multiple_of(3) && cx.attempt() == 1 {
+            return Err(TaskError::retry("not yet"));
+        }
+        *lock(cx.app()).entry(self.0).or_default() += 1;
+        Ok(self.0 * 2)
+    }
+}
+
+impl Number {
+    fn id(&self) -> TaskId {
+        TaskId::derive(Self::NAME, &self.0.to_le_bytes())
+    }
+}
+
+const TASKS: u64 = 200;
+
+/// Spawns until the store has said that the task is there.
+async fn spawn(client: &DurableClient, number: u64) -> TaskId {
+    loop {
+        let task = Number(number);
+        let id = task.id();
+        let spawned = client.spawn_with(task, SpawnOptions::new().id(id)).await;
+        match spawned {
+            Ok(handle) => return handle.id(),
+            Err(error) => assert!(error.is_unknown() || error.is_busy(), "{error}"),
+        }
+    }
+}
+
+async fn everything_is_stored_and_runs(faults: u32, seed: u64) {
+    let memory = MemoryStore::new();
+    let producer = DurableClient::open(Faulty::new(&memory, faults, seed));
+    let worker = DurableClient::open(Faulty::new(&memory, faults, seed + 1));
+    let executor = DurableExecutor::builder(worker)
+        .register::<Number>()
+        .concurrency(16)
+        .retry(Retry::exponential().base(Duration::from_millis(1)))
+        .lease(Duration::from_millis(400))
+        .start(Runs::default())
+        .await
+        .expect("the store answers in time");
+    let spawned = (0..TASKS).map(|number| spawn(&producer, number));
+    let ids = futures::future::join_all(spawned).await;
+    for (number, &id) in (0..).zip(&ids) {
+        let output = producer.attach::<Number>(id).await.expect("it succeeds");
+        assert_eq!(output, number * 2);
+    }
+    executor.shutdown(Duration::from_secs(5)).await;
+    let counts = producer.counts().await.expect("it is in memory");
+    assert_eq!(counts.stored, TASKS, "{counts:?}");
+    let ends = counts.done + counts.retried + counts.released + counts.crashed + counts.lost;
+    assert_eq!(counts.claimed, ends, "{counts:?}");
+    assert_eq!((counts.done, counts.kept), (TASKS, TASKS), "{counts:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_by_a_store_that_loses_requests_and_answers() {
+    for seed in 0..4 {
+        everything_is_stored_and_runs(30, 100 * seed).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_by_a_store_that_hardly_ever_answers() {
+    everything_is_stored_and_runs(70, 7).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_store_is_asked_again() {
+    let mut answers = vec![
+        Ok(7),
+        Err(Cause::Busy),
+        Err(Cause::Unavailable),
+        Err(Cause::Busy),
+    ];
+    let settled = settle(|| {
+        let answer = answers.pop().expect("it is not asked after an answer");
+        async { answer.map_err(|cause| Failure::new(Effect::None, cause)) }
+    });
+    assert_eq!(settled.await.expect("an answer in the end"), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_store_is_not_asked_again_and_what_is_unknown_stays_so() {
+    for (first, effect) in [
+        (Effect::None, Effect::None),
+        (Effect::Unknown, Effect::Unknown),
+    ] {
+        let mut failures = vec![
+            Failure::new(Effect::None, Cause::Full),
+            Failure::new(first, Cause::Unavailable),
+        ];
+        let settled: Result<(), _> = settle(|| {
+            let failure = failures.pop().expect("it is not asked after `Full`");
+            async { Err(failure) }
+        })
+        .await;
+        let failure = settled.expect_err("it is full");
+        assert_eq!((failure.effect, failure.cause), (effect, Cause::Full));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn patience_ends() {
+    let start = tokio::time::Instant::now();
+    let settled: Result<(), _> = settle(|| async { Err(lost()) }).await;
+    let failure = settled.expect_err("it never answers");
+    assert_eq!(failure.effect, Effect::Unknown);
+    assert!(start.elapsed() <= PATIENCE, "{:?}", start.elapsed());
+    assert!(start.elapsed() >= PATIENCE / 2, "{:?}", start.elapsed());
+}
