@@ -1,4 +1,31 @@
-//! Tasks that survive the process: [`DurableExecutor`].
+//! Tasks that survive the process.
+//!
+//! A [`DurableTask`] is stored before [`spawn`](DurableClient::spawn) returns, runs at least once in
+//! some process that has a [`DurableExecutor`] for it, and its [`DurableHandle`] can be awaited from any
+//! process. A program that only stores tasks, and awaits them, needs a [`DurableClient`] and the types
+//! of the tasks; what they do, and what they work with, only the workers need.
+//!
+//! | store | what it is for |
+//! | --- | --- |
+//! | `SqliteStore` (feature `sqlite`) | one machine, any number of processes: a file |
+//! | `MemoryStore` (feature `test-util`) | tests, with a clock that the test moves |
+//!
+//! # Guarantees
+//!
+//! - A task whose spawn has returned `Ok` is run until it succeeds, fails for good, or is cancelled, as
+//!   long as the store keeps what it has acknowledged. How long that is,
+//!   [`durability`](DurableClient::durability) says, and [`require`](DurableClient::require) demands.
+//! - A spawn stores one task, also when the store's answer is lost and it is asked again. One
+//!   [`TaskId`] is one task for as long as the task lives or its end is kept.
+//! - One worker at a time holds a task. What a worker says that has lost it never counts, and a task
+//!   ends once.
+//! - A worker that is killed costs its tasks no retry, and delays them by its lease at most; with
+//!   SQLite, until another worker looks, which is soon. A task that kills its workers becomes a dead
+//!   letter.
+//! - Awaiting a handle never hangs because a message was lost, or because the task is gone.
+//!
+//! Not promised: that a task runs only once. Its worker may die between what the task does and the
+//! store's knowing of it. [`TaskContext::idempotency_key`] and [`TaskContext::fencing_token`] help.
 
 mod client;
 mod clock;
@@ -11,6 +38,7 @@ mod handle;
 mod id;
 mod inspect;
 mod options;
+mod report;
 pub(crate) mod store;
 mod task;
 mod task_error;

@@ -13,7 +13,7 @@ use crate::durable::context::Stop;
 use crate::durable::store::{Claimed, DeadReason, Epoch, Verdict};
 use crate::durable::task::unseal;
 use crate::durable::task_error::Next;
-use crate::durable::{DurableClient, Run, StopReason, TaskContext, TaskError};
+use crate::durable::{DurableClient, Run, StopReason, TaskContext, TaskError, report};
 use crate::retry::Retry;
 
 /// What a worker can run, by name.
@@ -82,14 +82,14 @@ impl<App: Send + Sync + 'static> Runs for Runnable<App> {
         let cx = TaskContext::new(app, client, &claimed, epoch, stop.clone());
         let begun = catch_unwind(AssertUnwindSafe(|| runner(bytes, cx)));
         let (retry, failures) = (self.retry, claimed.failures + 1);
-        Box::pin(async move {
+        Box::pin(report::in_span(&claimed, epoch, async move {
             let ended = match begun {
                 Ok(Ok(running)) => contained(running).await,
                 Ok(Err(error)) => return dead(DeadReason::Unreadable, error),
                 Err(panic) => Err(panicked(&*panic)),
             };
             verdict(ended, &retry, failures, stop.reason())
-        })
+        }))
     }
 }
 

@@ -14,20 +14,22 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::claims::{Claims, Run};
+use super::claims::Claims;
 use super::metrics::Tally;
 use super::outbox::Outbox;
 use super::registry::Runs;
-use crate::durable::clock::{millis, since_boot};
+use crate::durable::clock::since_boot;
 use crate::durable::engine::Engine;
 use crate::durable::engine::patience::{BACKOFF, PATIENCE};
 use crate::durable::error::{Cause, Failure};
 use crate::durable::store::{
-    Beaten, Claim, Claimed, Epoch, MAX_BATCH, MAX_BATCH_BYTES, Seen, SessionId, Turn, Turned,
-    Verdict,
+    Beaten, Epoch, MAX_BATCH, MAX_BATCH_BYTES, Seen, SessionId, Turn, Turned, Verdict,
 };
-use crate::durable::{StopReason, TaskId};
+use crate::durable::{StopReason, TaskId, report};
 use crate::sync::Number;
+
+mod leases;
+mod runs;
 
 /// Claims tasks, has them run, and tells the store how they ended.
 pub(crate) struct Worker {
@@ -215,7 +217,7 @@ impl Worker {
                     self.session = Some(session);
                     self.number = 0;
                 }
-                Err(_) => self.failed(),
+                Err(failure) => self.failed(&failure),
             }
         }
         self.session
@@ -240,14 +242,15 @@ impl Worker {
                 if failure.cause == Cause::NoSession {
                     self.session = None;
                 }
-                self.failed();
+                self.failed(&failure);
             }
         }
     }
 
-    fn failed(&mut self) {
+    fn failed(&mut self, failure: &Failure) {
         self.tally.failures.add(1);
-        self.failures += 1;
+        self.failures = self.failures.saturating_add(1);
+        report::store_failed(&self.engine.queue, failure, self.failures);
         let pause = BACKOFF.delay(self.failures).unwrap_or_default();
         self.pause = Some(Instant::now() + pause);
     }
@@ -258,13 +261,18 @@ impl Worker {
         for (id, verdict) in request.verdicts.iter().flat_map(|verdicts| &verdicts.tasks) {
             if refused.contains(id) {
                 self.tally.refused.add(1);
+                report::refused(&self.engine.queue, *id);
                 continue;
             }
             self.tally.count(verdict);
-            // Those who wait in this process need not ask the store.
-            if let Verdict::Done(output) = verdict {
-                let end = || Ok(Seen::Done(output.clone()));
-                self.engine.waiters.resolve(*id, end);
+            match verdict {
+                // Those who wait in this process need not ask the store.
+                Verdict::Done(output) => {
+                    let end = || Ok(Seen::Done(output.clone()));
+                    self.engine.waiters.resolve(*id, end);
+                }
+                Verdict::Dead { error, .. } => report::died(&self.engine.queue, *id, error),
+                _ => {}
             }
         }
     }
@@ -280,127 +288,6 @@ impl Worker {
         match self.stopping {
             Some(_) => 0,
             None => self.settings.concurrency - self.claims.running(),
-        }
-    }
-
-    // ===== Runs =====
-
-    async fn begin(&mut self, claim: Claim, sent: Duration) {
-        self.tally.claimed.add(claim.tasks.len());
-        if self.claims.running() == 0 {
-            self.alive.set(millis(since_boot()) as usize);
-        }
-        let confirmed = claim.tasks.iter().all(|task| task.lost == 0)
-            || self.engine.store.beat(vec![claim.epoch]).await.is_ok();
-        let in_time = since_boot() < sent + self.settings.lease && self.stopping.is_none();
-        for task in claim.tasks {
-            match in_time && (confirmed || task.lost == 0) {
-                true => self.begin_one(claim.epoch, sent, task),
-                false => self.outbox.push(claim.epoch, task.id, Verdict::Release),
-            }
-        }
-    }
-
-    fn begin_one(&mut self, epoch: Epoch, sent: Duration, task: Claimed) {
-        let (id, stop) = (task.id, crate::durable::context::Stop::default());
-        let report = Report {
-            worker: self.sender.clone(),
-            epoch,
-            id,
-            verdict: None,
-        };
-        let (runs, run_stop) = (StdArc::clone(&self.runs), stop.clone());
-        let run = self.runtime.spawn(async move {
-            report.of(runs.begin(task, epoch, run_stop).await);
-        });
-        let abort = run.abort_handle();
-        self.claims.insert(epoch, sent, id, Run { stop, abort });
-        self.tally.running.set(self.claims.running());
-    }
-
-    fn on_all(&mut self, first: Message) {
-        self.on(first);
-        while let Ok(message) = self.messages.try_recv() {
-            self.on(message);
-        }
-    }
-
-    fn on(&mut self, message: Message) {
-        match message {
-            Message::Wake => self.look = true,
-            Message::Cancel(ids) => self.claims.stop(&ids, StopReason::Cancelled),
-            Message::Ended { epoch, id, verdict } => self.ended(epoch, id, verdict),
-            Message::Shutdown(grace) => self.shut_down(grace),
-        }
-    }
-
-    fn ended(&mut self, epoch: Epoch, id: TaskId, verdict: Option<Verdict>) {
-        let Some(removed) = self.claims.remove(epoch, id) else {
-            return;
-        };
-        self.tally.running.set(self.claims.running());
-        if verdict.is_none() && self.stopping.is_none() {
-            // Nobody aborts runs: the runtime is gone, and will run nothing else.
-            self.shut_down(Duration::ZERO);
-        }
-        if !removed.lost {
-            let verdict = verdict.unwrap_or(Verdict::Release);
-            self.outbox.push(epoch, id, verdict);
-        }
-    }
-
-    // ===== Leases =====
-
-    fn send_beat(&mut self) {
-        let now = Instant::now();
-        if self.beat.is_some() || self.next_beat.is_none_or(|next| now < next) {
-            return;
-        }
-        let sent = since_boot();
-        let claims = self
-            .claims
-            .older_than(sent.saturating_sub(self.settings.lease / 3));
-        self.next_beat = Some(now + self.settings.lease / 6);
-        if claims.is_empty() || !self.runtime_works(sent) {
-            return;
-        }
-        let store = StdArc::clone(&self.engine.store);
-        self.beat = Some(InFlight {
-            sent,
-            answer: Box::pin(async move { store.beat(claims).await }),
-        });
-    }
-
-    /// Whether the runtime takes up what it is given. One that does not is asked again, and again.
-    fn runtime_works(&self, now: Duration) -> bool {
-        let alive = StdArc::clone(&self.alive);
-        drop(
-            self.runtime
-                .spawn(async move { alive.set(millis(since_boot()) as usize) }),
-        );
-        let silence = millis(now).saturating_sub(self.alive.get() as u64);
-        silence <= millis(self.settings.stall_limit)
-    }
-
-    fn beaten(&mut self, answer: Result<Beaten, Failure>) {
-        let sent = self.beat.take().map_or(Duration::ZERO, |beat| beat.sent);
-        let Ok(beaten) = answer else {
-            self.tally.failures.add(1);
-            return;
-        };
-        let renewed = self
-            .claims
-            .older_than(sent.saturating_sub(self.settings.lease / 3));
-        for epoch in renewed {
-            self.claims.renew(epoch, sent);
-        }
-        beaten.lost.into_iter().for_each(|epoch| self.lose(epoch));
-        self.claims.stop(&beaten.cancelled, StopReason::Cancelled);
-    }
-
-    fn lose(&mut self, epoch: Epoch) {
-        if self.claims.lose(epoch) {
-            self.tally.leases_lost.add(1);
         }
     }
 
@@ -475,31 +362,6 @@ impl Worker {
             let closed = self.engine.store.close_session(session);
             timeout(PATIENCE, closed).await.ok();
         }
-    }
-}
-
-/// Tells the worker of the end of a run, also when its runtime drops it.
-struct Report {
-    worker: mpsc::UnboundedSender<Message>,
-    epoch: Epoch,
-    id: TaskId,
-    verdict: Option<Verdict>,
-}
-
-impl Report {
-    fn of(mut self, verdict: Verdict) {
-        self.verdict = Some(verdict);
-    }
-}
-
-impl Drop for Report {
-    fn drop(&mut self) {
-        let message = Message::Ended {
-            epoch: self.epoch,
-            id: self.id,
-            verdict: self.verdict.take(),
-        };
-        self.worker.send(message).ok();
     }
 }
 

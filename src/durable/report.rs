@@ -1,0 +1,69 @@
+//! What is reported to `tracing`, with the feature of that name: a span for each run of a task, and
+//! what nobody else would see. The names are part of the public contract.
+
+#[cfg(feature = "tracing")]
+mod imp {
+    use tracing::Instrument;
+
+    use crate::durable::TaskId;
+    use crate::durable::error::Failure;
+    use crate::durable::store::{Claimed, Epoch};
+
+    /// Runs `run` in the span of a task.
+    pub(crate) fn in_span<F: Future>(
+        claimed: &Claimed,
+        epoch: Epoch,
+        run: F,
+    ) -> impl Future<Output = F::Output> + use<F> {
+        run.instrument(tracing::info_span!(
+            "durable.run",
+            task.name = &*claimed.name,
+            task.id = %claimed.id,
+            task.attempt = claimed.failures + 1,
+            task.crashes = claimed.crashes,
+            task.fencing_token = epoch,
+        ))
+    }
+
+    /// A worker gets no answer from its store.
+    pub(crate) fn store_failed(queue: &str, failure: &Failure, failures: u32) {
+        tracing::warn!(queue, %failure, failures, "a worker's request to its store has failed");
+    }
+
+    /// The end of a run came too late.
+    pub(crate) fn refused(queue: &str, id: TaskId) {
+        tracing::warn!(queue, task.id = %id, "the end of a run came too late: the task had been taken back");
+    }
+
+    /// The store may have given the tasks of a claim to others.
+    pub(crate) fn lease_lost(queue: &str, epoch: Epoch) {
+        tracing::warn!(
+            queue,
+            epoch,
+            "a lease was lost: its tasks may run elsewhere"
+        );
+    }
+
+    /// A task has failed for good.
+    pub(crate) fn died(queue: &str, id: TaskId, error: &str) {
+        tracing::error!(queue, task.id = %id, error, "a task has become a dead letter");
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+mod imp {
+    use crate::durable::TaskId;
+    use crate::durable::error::Failure;
+    use crate::durable::store::{Claimed, Epoch};
+
+    pub(crate) fn in_span<F: Future>(_: &Claimed, _: Epoch, run: F) -> F {
+        run
+    }
+
+    pub(crate) fn store_failed(_: &str, _: &Failure, _: u32) {}
+    pub(crate) fn refused(_: &str, _: TaskId) {}
+    pub(crate) fn lease_lost(_: &str, _: Epoch) {}
+    pub(crate) fn died(_: &str, _: TaskId, _: &str) {}
+}
+
+pub(crate) use self::imp::*;
