@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc as StdArc;
 
 use tokio::sync::oneshot;
-use tokio_util::context::TokioContext;
 
 use super::engine::Engine;
 use super::engine::lane::{Order, bytes_of};

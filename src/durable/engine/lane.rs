@@ -2,6 +2,7 @@
 
 use std::sync::Arc as StdArc;
 
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use super::patience::settle;
@@ -82,11 +83,14 @@ impl Lane {
             number: self.number,
             tasks,
         });
-        settle(|| self.store.enqueue(StdArc::clone(&request))).await
+        settle(&Handle::current(), || {
+            self.store.enqueue(StdArc::clone(&request))
+        })
+        .await
     }
 
     async fn open(&mut self) -> Result<SessionId, Failure> {
-        let opened = settle(|| self.store.open_session()).await;
+        let opened = settle(&Handle::current(), || self.store.open_session()).await;
         let session = opened.map_err(|mut failure| {
             // Nothing of a task has been sent yet.
             failure.effect = Effect::None;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, Sleep, sleep};
 
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::retry::Retry;
@@ -19,8 +20,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Sends a request until its effect is known, or for as long as that makes sense.
 ///
 /// `send` must send the same request each time, one that takes effect once. When the effect stays
-/// unknown, so does that of the failure.
-pub(crate) async fn settle<T, F>(mut send: impl FnMut() -> F) -> Result<T, Failure>
+/// unknown, so does that of the failure. The caller need not have a runtime: `timers` has one.
+pub(crate) async fn settle<T, F>(timers: &Handle, mut send: impl FnMut() -> F) -> Result<T, Failure>
 where
     F: Future<Output = Result<T, Failure>>,
 {
@@ -40,8 +41,13 @@ where
             failure.effect = effect;
             return Err(failure);
         }
-        sleep(wait).await;
+        pause(timers, wait).await;
     }
+}
+
+fn pause(timers: &Handle, wait: Duration) -> Sleep {
+    let _entered = timers.enter();
+    sleep(wait)
 }
 
 /// Whether the same request may succeed soon.

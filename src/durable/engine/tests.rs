@@ -5,6 +5,7 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::patience::{PATIENCE, settle};
@@ -279,13 +280,14 @@ async fn nothing_is_lost_by_a_store_that_hardly_ever_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_busy_store_is_asked_again() {
+    let timers = Handle::current();
     let mut answers = vec![
         Ok(7),
         Err(Cause::Busy),
         Err(Cause::Unavailable),
         Err(Cause::Busy),
     ];
-    let settled = settle(|| {
+    let settled = settle(&timers, || {
         let answer = answers.pop().expect("it is not asked after an answer");
         async { answer.map_err(|cause| Failure::new(Effect::None, cause)) }
     });
@@ -294,6 +296,7 @@ async fn a_busy_store_is_asked_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_store_is_not_asked_again_and_what_is_unknown_stays_so() {
+    let timers = Handle::current();
     for (first, effect) in [
         (Effect::None, Effect::None),
         (Effect::Unknown, Effect::Unknown),
@@ -302,7 +305,7 @@ async fn a_full_store_is_not_asked_again_and_what_is_unknown_stays_so() {
             Failure::new(Effect::None, Cause::Full),
             Failure::new(first, Cause::Unavailable),
         ];
-        let settled: Result<(), _> = settle(|| {
+        let settled: Result<(), _> = settle(&timers, || {
             let failure = failures.pop().expect("it is not asked after `Full`");
             async { Err(failure) }
         })
@@ -315,7 +318,7 @@ async fn a_full_store_is_not_asked_again_and_what_is_unknown_stays_so() {
 #[tokio::test(start_paused = true)]
 async fn patience_ends() {
     let start = tokio::time::Instant::now();
-    let settled: Result<(), _> = settle(|| async { Err(lost()) }).await;
+    let settled: Result<(), _> = settle(&Handle::current(), || async { Err(lost()) }).await;
     let failure = settled.expect_err("it never answers");
     assert_eq!(failure.effect, Effect::Unknown);
     assert!(start.elapsed() <= PATIENCE, "{:?}", start.elapsed());
