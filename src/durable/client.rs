@@ -241,11 +241,8 @@ impl DurableClient {
             return Err(DurableError::closed(self.queue(), task));
         };
         let store = &*self.engine.store;
-        // Timers of the engine's runtime: the caller need not have one.
-        let answer = TokioContext::new(settle(|| question(store)), runtime.clone());
-        answer
-            .await
-            .map_err(|failure| DurableError::store(self.queue(), task, failure))
+        let answer = settle(runtime, || question(store)).await;
+        answer.map_err(|failure| DurableError::store(self.queue(), task, failure))
     }
 
     fn new_task<T: DurableTask>(
