@@ -28,6 +28,10 @@
 //! store's knowing of it. [`TaskContext::idempotency_key`] and [`TaskContext::fencing_token`] help.
 
 mod client;
+#[cfg_attr(
+    not(any(test, feature = "sqlite", feature = "test-util")),
+    allow(dead_code, reason = "without a store, little is timed")
+)]
 mod clock;
 mod context;
 mod dead;
@@ -38,6 +42,8 @@ mod handle;
 mod id;
 mod inspect;
 mod options;
+#[cfg(feature = "sqlite")]
+mod point;
 mod report;
 pub(crate) mod store;
 mod task;
@@ -60,6 +66,8 @@ pub use self::inspect::{Counts, DeadFilter, DeadLetter, Durability, Status};
 pub use self::options::SpawnOptions;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::store::memory::MemoryStore;
+#[cfg(feature = "sqlite")]
+pub use self::store::sqlite::SqliteStore;
 pub use self::store::{DeadReason, Store};
 pub use self::task::{DurableTask, Run};
 pub use self::task_error::TaskError;

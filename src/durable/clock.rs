@@ -1,11 +1,13 @@
 //! [`Clock`]: what a store goes by.
 
 use std::fmt;
+#[cfg(any(test, feature = "test-util"))]
 use std::sync::Arc as StdArc;
 use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
 
+#[cfg(any(test, feature = "test-util"))]
 use crate::sync::{Mutex, lock};
 
 /// What a store goes by: the machine's time, or, in tests, what the test says.
@@ -22,34 +24,50 @@ use crate::sync::{Mutex, lock};
 /// # drop(store);
 /// ```
 #[derive(Clone)]
-pub struct Clock(Option<StdArc<Manual>>);
-
-struct Manual {
-    /// Since the test began.
-    passed: Mutex<Duration>,
-    watchers: Mutex<Vec<Watcher>>,
+#[cfg_attr(
+    not(any(test, feature = "test-util")),
+    allow(unreachable_pub, reason = "it is public for tests")
+)]
+pub struct Clock {
+    #[cfg(any(test, feature = "test-util"))]
+    manual: Option<StdArc<Manual>>,
 }
-
-/// Told when the time was moved; `false`: needs to be told no more.
-type Watcher = Box<dyn Fn() -> bool + Send>;
-
-/// Where a manual clock starts: some time in 2026, and a machine that is up for a while.
-const WALL: Duration = Duration::from_secs(1_790_000_000);
-const BOOT: Duration = Duration::from_secs(100_000);
 
 impl Clock {
     /// The machine's time.
     pub(crate) fn machine() -> Self {
-        Self(None)
+        Self {
+            #[cfg(any(test, feature = "test-util"))]
+            manual: None,
+        }
     }
 
+    /// The time since 1970: a step of it moves what is due, and loses nothing.
+    pub(crate) fn wall(&self) -> Duration {
+        self.moved().map_or_else(since_1970, |passed| WALL + passed)
+    }
+
+    /// The time since the machine was started, which is never set, and goes on while it sleeps.
+    pub(crate) fn boot(&self) -> Duration {
+        self.moved().map_or_else(since_boot, |passed| BOOT + passed)
+    }
+
+    #[cfg(not(any(test, feature = "test-util")))]
+    fn moved(&self) -> Option<Duration> {
+        None
+    }
+}
+
+#[cfg(any(test, feature = "test-util"))]
+impl Clock {
     /// A clock that stands still until it is [moved](Self::advance).
-    #[cfg(any(test, feature = "test-util"))]
     pub fn manual() -> Self {
-        Self(Some(StdArc::new(Manual {
-            passed: Mutex::new(Duration::ZERO),
-            watchers: Mutex::default(),
-        })))
+        Self {
+            manual: Some(StdArc::new(Manual {
+                passed: Mutex::new(Duration::ZERO),
+                watchers: Mutex::default(),
+            })),
+        }
     }
 
     /// Lets time pass. Workers whose store goes by this clock look at once whether something is due.
@@ -57,49 +75,51 @@ impl Clock {
     /// # Panics
     ///
     /// Panics if this is the machine's clock.
-    #[cfg(any(test, feature = "test-util"))]
     pub fn advance(&self, time: Duration) {
-        let manual = self.0.as_ref().expect("only a manual clock can be moved");
+        let manual = self.manual.as_ref();
+        let manual = manual.expect("only a manual clock can be moved");
         *lock(&manual.passed) += time;
         lock(&manual.watchers).retain(|tell| tell());
     }
 
     /// Has `tell` called when the clock was moved, until it says `false`.
-    #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn watch(&self, tell: impl Fn() -> bool + Send + 'static) {
-        if let Some(manual) = &self.0 {
+        if let Some(manual) = &self.manual {
             lock(&manual.watchers).push(Box::new(tell));
         }
     }
 
-    /// The time since 1970: a step of it moves what is due, and loses nothing.
-    pub(crate) fn wall(&self) -> Duration {
-        match &self.0 {
-            Some(manual) => WALL + *lock(&manual.passed),
-            None => SystemTime::now()
-                .duration_since(SystemTime::UNIX_EPOCH)
-                .unwrap_or_default(),
-        }
-    }
-
-    /// The time since the machine was started, which is never set, and goes on while it sleeps.
-    pub(crate) fn boot(&self) -> Duration {
-        match &self.0 {
-            Some(manual) => BOOT + *lock(&manual.passed),
-            None => since_boot(),
-        }
+    /// How far it was moved, if that is what it goes by.
+    fn moved(&self) -> Option<Duration> {
+        self.manual.as_ref().map(|manual| *lock(&manual.passed))
     }
 }
 
+#[cfg(any(test, feature = "test-util"))]
+struct Manual {
+    /// Since the test began.
+    passed: Mutex<Duration>,
+    watchers: Mutex<Vec<Watcher>>,
+}
+
+/// Told when the time was moved; `false`: needs to be told no more.
+#[cfg(any(test, feature = "test-util"))]
+type Watcher = Box<dyn Fn() -> bool + Send>;
+
+/// Where a manual clock starts: some time in 2026, and a machine that is up for a while.
+const WALL: Duration = Duration::from_secs(1_790_000_000);
+const BOOT: Duration = Duration::from_secs(100_000);
+
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = if self.0.is_some() {
-            "manual"
-        } else {
-            "machine"
-        };
+        let name = self.moved().map_or("machine", |_| "manual");
         f.debug_tuple("Clock").field(&name).finish()
     }
+}
+
+fn since_1970() -> Duration {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default()
 }
 
 /// The time since the machine was started.

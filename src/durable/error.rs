@@ -282,6 +282,10 @@ pub(crate) enum Effect {
 
 /// What is wrong with a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "sqlite"),
+    allow(dead_code, reason = "a store in memory does not fail")
+)]
 pub(crate) enum Cause {
     /// Others keep it locked.
     Busy,
@@ -308,6 +312,7 @@ impl Failure {
         }
     }
 
+    #[cfg(feature = "sqlite")]
     pub(crate) fn because(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self

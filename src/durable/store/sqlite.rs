@@ -1,1 +1,259 @@
-//! A store in a file.
+//! [`SqliteStore`]: tasks in a file.
+//!
+//! One thread writes, and one reads. The first takes all that was asked while it waited for the disk,
+//! and waits for the disk once for all of it. The second answers what changes nothing, also turns
+//! that find nothing to do.
+//!
+//! Several processes on one machine may have the file open. Each is an [endpoint](endpoint) in a
+//! folder beside it, by which they wake one another, and know who has died.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use self::endpoint::Endpoint;
+use self::reader::Reader;
+use self::writer::Writer;
+use super::{Answer, Backend, Beaten, Enqueue, Epoch, Event, Seen, SessionId, Store, Turn, Turned};
+use crate::durable::clock::Clock;
+use crate::durable::error::Failure;
+use crate::durable::{Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId};
+use crate::sync::{Mutex, lock};
+
+mod admin;
+mod endpoint;
+mod enqueue;
+mod error;
+mod meta;
+mod peek;
+mod post;
+mod reader;
+mod reap;
+mod schema;
+mod session;
+#[cfg(test)]
+mod tests;
+mod turn;
+mod work;
+mod writer;
+
+#[cfg(not(unix))]
+compile_error!("the feature `sqlite` needs Unix for now");
+
+/// Tasks in a file, for the processes of one machine.
+///
+/// The file is a SQLite database; it is made if it is not there. It may be one that a program has
+/// already: all tables have names that begin with `throng_`. Beside it there is a folder, `-throng`
+/// behind the name of the file, in which the processes that have it open find one another. Both have
+/// to be on a disk of this machine: not on one that is shared over a network.
+///
+/// # What is promised
+///
+/// - What was answered is on the disk: SQLite is used with a write-ahead log and `synchronous=FULL`.
+/// - A process that ends, however it ends, is known to be dead at once by the others: its tasks are
+///   taken back within a fraction of a second, and by itself when it comes again. (One that hangs
+///   loses them when their lease is over.)
+/// - A worker that waits for tasks writes nothing, and keeps nobody from writing.
+/// - A file that a newer version of this crate has laid out is not touched.
+///
+/// What is delayed goes by the time of the machine: setting it moves what is due, and loses nothing.
+///
+/// # Examples
+///
+/// ```
+/// use throng::durable::{SqliteStore, Store};
+///
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("tasks.db");
+/// let store = SqliteStore::open(path).await?;
+/// let store = Store::from(store); // what a client is opened with
+/// # drop(store);
+/// # Ok(()) }
+/// ```
+pub struct SqliteStore {
+    writer: Writer,
+    reader: Reader,
+    /// The threads have it too: what was asked is still done while this process counts as alive.
+    endpoint: Arc<Endpoint>,
+    name: Arc<str>,
+    events: Mutex<Option<mpsc::UnboundedReceiver<Event>>>,
+}
+
+impl SqliteStore {
+    /// Opens the store in the file at `path`, and makes it if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// - if the file cannot be opened, or made, or written
+    ///   ([`is_read_only`](DurableError::is_read_only), [`is_full`](DurableError::is_full));
+    /// - if it is no SQLite database ([`is_corrupt`](DurableError::is_corrupt));
+    /// - if a newer version of this crate has laid it out
+    ///   ([`is_newer_layout`](DurableError::is_newer_layout));
+    /// - if others have kept it locked for five seconds ([`is_busy`](DurableError::is_busy)).
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self, DurableError> {
+        Self::open_with(path.as_ref(), Clock::machine()).await
+    }
+
+    /// Opens it to go by `clock`.
+    pub(crate) async fn open_with(path: &Path, clock: Clock) -> Result<Self, DurableError> {
+        let name: Arc<str> = path.to_string_lossy().into();
+        let path = path.to_owned();
+        let opened = Self::try_open(path, Arc::clone(&name), clock).await;
+        opened.map_err(|failure| DurableError::store(&name, None, failure))
+    }
+
+    async fn try_open(path: PathBuf, name: Arc<str>, clock: Clock) -> Result<Self, Failure> {
+        // To SQLite, some names are no paths.
+        let path = std::path::absolute(path).map_err(error::io_failure)?;
+        let (sender, events) = mpsc::unbounded_channel();
+        sender.send(Event::Ready).ok();
+        #[cfg(any(test, feature = "test-util"))]
+        {
+            let sender = sender.clone();
+            clock.watch(move || sender.send(Event::Wake).is_ok());
+        }
+        let (writer, opened) = Writer::start(path, clock.clone(), sender).await?;
+        let reader = Reader::start(opened.path, Arc::clone(&opened.endpoint), clock)?;
+        Ok(Self {
+            writer,
+            reader,
+            endpoint: opened.endpoint,
+            name,
+            events: Mutex::new(Some(events)),
+        })
+    }
+
+    /// Dies, for those who look: as after `kill -9`, but that it can still be asked.
+    #[cfg(test)]
+    pub(crate) fn abandon(&self) {
+        self.endpoint.abandon();
+    }
+
+    async fn take_turn(&self, request: Arc<Turn>) -> Result<Turned, Failure> {
+        if request.verdicts.is_empty() {
+            let peeked = Arc::clone(&request);
+            let idle = self.reader.ask(move |desk| peek::idle(desk, &peeked));
+            // If it could not be read, the writer has the same to say, or knows better.
+            if let Ok(Some(turned)) = idle.await {
+                return Ok(turned);
+            }
+        }
+        let asked = Arc::clone(&request);
+        let bytes = verdict_bytes(&request);
+        let turned = self.writer.ask(bytes, move |work| turn::turn(work, &asked));
+        let mut turned = turned.await?;
+        if request.park && turned.claim.is_none() && !turned.more {
+            let rest = self.reader.ask(move |desk| peek::rest(desk, &request));
+            match rest.await {
+                Ok(Some(rest)) => turned.next = rest.next,
+                // Meanwhile there is something to do.
+                Ok(None) => turned.more = true,
+                Err(_) => turned.next = Some(peek::WHILE_UNREACHABLE),
+            }
+        }
+        Ok(turned)
+    }
+}
+
+impl From<SqliteStore> for Store {
+    fn from(store: SqliteStore) -> Self {
+        Self::new(store)
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore")
+            .field("path", &self.name)
+            .field("endpoint", &endpoint::file_name(self.endpoint.id, ""))
+            .finish_non_exhaustive()
+    }
+}
+
+impl Backend for SqliteStore {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn events(&self) -> mpsc::UnboundedReceiver<Event> {
+        let events = lock(&self.events).take();
+        events.unwrap_or_else(|| mpsc::unbounded_channel().1)
+    }
+
+    fn open_session(&self) -> Answer<'_, SessionId> {
+        self.writer.ask(0, session::open)
+    }
+
+    fn close_session(&self, session: SessionId) -> Answer<'_, ()> {
+        self.writer
+            .ask(0, move |work| session::close(work, session))
+    }
+
+    fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, ()> {
+        let bytes = request.tasks.iter().map(|task| task.payload.len()).sum();
+        self.writer
+            .ask(bytes, move |work| enqueue::enqueue(work, &request))
+    }
+
+    fn turn(&self, request: Arc<Turn>) -> Answer<'_, Turned> {
+        Box::pin(self.take_turn(request))
+    }
+
+    fn beat(&self, claims: Vec<Epoch>) -> Answer<'_, Beaten> {
+        self.writer.ask(0, move |work| turn::beat(work, &claims))
+    }
+
+    fn look(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<Seen>> {
+        self.reader.ask(move |desk| reader::look(desk, &ids))
+    }
+
+    fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
+        self.writer.ask(0, move |work| admin::cancel(work, &ids))
+    }
+
+    fn dead(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
+        self.reader
+            .ask(move |desk| reader::dead(desk, &filter, limit))
+    }
+
+    fn replay(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.writer.ask(0, move |work| admin::replay(work, &filter))
+    }
+
+    fn bury(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.writer.ask(0, move |work| admin::bury(work, &filter))
+    }
+
+    fn maintain(&self, budget: usize) -> Answer<'_, bool> {
+        self.writer
+            .ask(0, move |work| admin::maintain(work, budget))
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        self.reader.ask(reader::counts)
+    }
+
+    fn probe(&self) -> Answer<'_, Durability> {
+        self.writer.ask(0, |work| {
+            // What the connection that writes does: `FULL` and above wait for the disk.
+            let synchronous = work.number("PRAGMA synchronous", [])?;
+            Ok(match synchronous {
+                Some(2..) => Durability::Synced,
+                _ => Durability::Delayed,
+            })
+        })
+    }
+}
+
+/// How many bytes a turn brings.
+fn verdict_bytes(request: &Turn) -> usize {
+    let verdicts = request.verdicts.iter().flat_map(|it| &it.tasks);
+    let bytes = verdicts.map(|(_, verdict)| match verdict {
+        super::Verdict::Done(output) => output.len(),
+        _ => 0,
+    });
+    bytes.sum()
+}

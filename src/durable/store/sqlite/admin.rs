@@ -1,0 +1,162 @@
+//! From outside: cancelling, dead letters, and what is kept no longer.
+
+use rusqlite::{Connection, params};
+
+use super::error::Fault;
+use super::work::{State, Work, dead_before};
+use crate::durable::store::MAX_DEAD;
+use crate::durable::{DeadFilter, TaskId};
+
+pub(super) fn cancel(work: &mut Work<'_>, ids: &[TaskId]) -> Result<u64, Fault> {
+    let mut found = 0;
+    for &id in ids {
+        let Some(task) = work.task(id)? else {
+            continue;
+        };
+        match task.state {
+            State::Waiting | State::Delayed => work.end_cancelled(id, &task)?,
+            State::Running => cancel_running(work, id, task.place)?,
+            State::Done | State::Dead | State::Cancelled => continue,
+        }
+        found += 1;
+    }
+    Ok(found)
+}
+
+/// Has the worker told that runs it, which has the last word.
+fn cancel_running(work: &mut Work<'_>, id: TaskId, epoch: i64) -> Result<(), Fault> {
+    work.execute(
+        "UPDATE throng_task SET cancel = 1 WHERE id = ?1",
+        [id.to_bytes()],
+    )?;
+    work.execute(
+        "UPDATE throng_claim SET cancels = 1 WHERE epoch = ?1",
+        [epoch],
+    )?;
+    let holder = work.number(
+        "SELECT endpoint FROM throng_claim
+         JOIN throng_session ON throng_session.id = throng_claim.session WHERE epoch = ?1",
+        [epoch],
+    )?;
+    let note = holder.map(|holder| (holder, id));
+    work.notes.cancel.extend(note);
+    Ok(())
+}
+
+pub(super) fn replay(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Fault> {
+    let mut ids = dead(work.db, work.now.wall, filter)?;
+    ids.sort_unstable();
+    for &id in &ids {
+        work.execute(
+            "UPDATE throng_task SET failures = 0, crashes = 0, lost = 0, cancel = 0,
+                 reason = NULL, error = NULL
+             WHERE id = ?1",
+            [id.to_bytes()],
+        )?;
+        work.put_last(id, State::Dead)?;
+    }
+    Ok(ids.len() as u64)
+}
+
+pub(super) fn bury(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Fault> {
+    let ids = dead(work.db, work.now.wall, filter)?;
+    for &id in &ids {
+        if let Some(task) = work.task(id)? {
+            work.remove(id, &task)?;
+        }
+    }
+    Ok(ids.len() as u64)
+}
+
+/// The dead letters that match, and are kept: the newest first, of one moment the largest id.
+pub(super) fn dead(
+    db: &Connection,
+    now: i64,
+    filter: &DeadFilter,
+) -> Result<Vec<TaskId>, rusqlite::Error> {
+    let mut statement = db.prepare_cached(
+        "SELECT id FROM throng_task
+         WHERE state = 4 AND place > ?1 AND (?2 IS NULL OR name = ?2)
+         ORDER BY place DESC, id DESC",
+    )?;
+    let params = params![dead_before(now), filter.name];
+    let ids = statement.query_map(params, |row| row.get(0).map(TaskId::from_bytes))?;
+    let mut ids = ids.collect::<Result<Vec<_>, _>>()?;
+    if let Some(wanted) = &filter.ids {
+        let wanted: std::collections::BTreeSet<_> = wanted.iter().collect();
+        ids.retain(|id| wanted.contains(id));
+    }
+    Ok(ids)
+}
+
+// ===== What is kept no longer =====
+
+pub(super) fn maintain(work: &mut Work<'_>, budget: usize) -> Result<bool, Fault> {
+    let mut left = budget as i64;
+    let mut more = false;
+    for find in [over, surplus] {
+        // One more than may be removed: whether there is one.
+        let ids = find(work, left + 1)?;
+        more |= ids.len() as i64 > left;
+        for &id in ids.iter().take(left as usize) {
+            if let Some(task) = work.task(id)? {
+                work.remove(id, &task)?;
+            }
+            left -= 1;
+        }
+    }
+    sweep_sessions(work)?;
+    Ok(more)
+}
+
+/// Ends that are kept no longer.
+fn over(work: &Work<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Error> {
+    let sql = "SELECT id FROM throng_task WHERE state = ?1 AND place <= ?2 LIMIT ?3";
+    let now = work.now.wall;
+    let mut ids = Vec::new();
+    for (state, by) in [
+        (State::Done, now),
+        (State::Cancelled, now),
+        (State::Dead, dead_before(now)),
+    ] {
+        let limit = limit - ids.len() as i64;
+        ids.extend(work.ids(sql, params![state as i64, by, limit])?);
+    }
+    Ok(ids)
+}
+
+/// Dead letters, but for the newest.
+fn surplus(work: &Work<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Error> {
+    if work.meta.counts.dead <= MAX_DEAD {
+        return Ok(Vec::new());
+    }
+    work.ids(
+        "SELECT id FROM throng_task WHERE state = 4 AND place > ?1
+         ORDER BY place DESC, id DESC LIMIT ?2 OFFSET ?3",
+        [dead_before(work.now.wall), limit, MAX_DEAD as i64],
+    )
+}
+
+/// Removes the sessions of the dead that hold nothing, and the files of those that no session names.
+fn sweep_sessions(work: &Work<'_>) -> Result<(), Fault> {
+    let mut statement = work
+        .db
+        .prepare_cached("SELECT DISTINCT endpoint FROM throng_session WHERE endpoint <> ?1")?;
+    let others = statement.query_map([work.endpoint.id], |row| row.get(0))?;
+    let others = others.collect::<Result<Vec<i64>, _>>()?;
+    for &other in others.iter().filter(|&&other| work.endpoint.is_dead(other)) {
+        work.execute(
+            "DELETE FROM throng_session WHERE endpoint = ?1
+             AND NOT EXISTS (SELECT 1 FROM throng_claim WHERE session = throng_session.id)",
+            [other],
+        )?;
+    }
+    for dead in work.endpoint.dead() {
+        // Those that are named go the next time: this transaction may yet be undone.
+        if !others.contains(&dead) {
+            work.endpoint.forget(dead);
+        }
+    }
+    work.endpoint.forget_unborn();
+    Ok(())
+}

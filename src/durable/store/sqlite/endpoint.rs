@@ -1,0 +1,294 @@
+//! [`Endpoint`]: what the processes that share a database know of one another.
+//!
+//! Beside the database is a folder. In it, each process (each open store) has
+//!
+//! - a file that it keeps locked for as long as it lives: the system unlocks it when the process
+//!   ends, however it ends;
+//! - a socket, to which the others send what concerns it;
+//! - while it has nothing to do, a marker in `parked`: whoever removes it owes it a wake-up;
+//! - a marker in `watching`, if it wants to know of the end of tasks that others have stored.
+//!
+//! No wake-up is lost. A worker that finds nothing puts its marker down first, and looks again then;
+//! who stores a task commits first, and looks for markers then. Of the two that come second, one sees
+//! what the other did before.
+
+use std::ffi::OsString;
+use std::fs::{self, File, TryLockError};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::post::Post;
+use crate::durable::TaskId;
+use crate::durable::store::Event;
+use crate::sync::{Mutex, lock};
+
+/// The name of an endpoint: random, so never used twice.
+pub(super) type EndpointId = i64;
+
+/// One process's place in the folder.
+pub(super) struct Endpoint {
+    pub(super) id: EndpointId,
+    folder: PathBuf,
+    lock: File,
+    post: Post,
+    events: UnboundedSender<Event>,
+    /// Whether its marker was put down.
+    parked: Mutex<bool>,
+    watching: Mutex<bool>,
+    /// Whether its files are to stay when it goes, as after a crash.
+    abandoned: Mutex<bool>,
+}
+
+impl Endpoint {
+    /// A new endpoint beside the database at `path`; what is sent to it becomes `events`.
+    pub(super) fn new(path: &Path, events: UnboundedSender<Event>) -> io::Result<Self> {
+        let mut folder = OsString::from(path);
+        folder.push("-throng");
+        let folder = PathBuf::from(folder);
+        fs::create_dir_all(folder.join("parked"))?;
+        fs::create_dir_all(folder.join("watching"))?;
+        let (id, lock) = new_lock(&folder)?;
+        let post = Post::new(&folder, id, events.clone());
+        Ok(Self {
+            id,
+            folder,
+            lock,
+            post,
+            events,
+            parked: Mutex::new(false),
+            watching: Mutex::new(false),
+            abandoned: Mutex::new(false),
+        })
+    }
+
+    /// Whether others can reach it; if not, it has to look by itself.
+    pub(super) fn is_reachable(&self) -> bool {
+        self.post.is_open()
+    }
+
+    /// Whether the process of `id` has ended. Not if that cannot be found out: then leases tell.
+    pub(super) fn is_dead(&self, id: EndpointId) -> bool {
+        id != self.id
+            && match File::open(self.lock_file(id)) {
+                Ok(file) => is_free(&file),
+                Err(error) => error.kind() == io::ErrorKind::NotFound,
+            }
+    }
+
+    // ===== Markers =====
+
+    /// Asks to be woken. Who calls it looks again before it rests.
+    pub(super) fn park(&self) -> io::Result<()> {
+        let mut parked = lock(&self.parked);
+        File::create(self.marker("parked", self.id))?;
+        *parked = true;
+        Ok(())
+    }
+
+    /// It is awake.
+    pub(super) fn unpark(&self) {
+        self.take_own_marker();
+    }
+
+    /// Asks to be told of the end of all tasks; `false` if it has done so before.
+    pub(super) fn watch(&self) -> bool {
+        let mut watching = lock(&self.watching);
+        let is_new = !*watching && File::create(self.marker("watching", self.id)).is_ok();
+        *watching |= is_new;
+        is_new
+    }
+
+    /// Wakes up to `most` of those who are parked.
+    pub(super) fn wake(&self, most: usize) {
+        let mut left = most;
+        if left != 0 && self.take_own_marker() {
+            self.events.send(Event::Wake).ok();
+            left -= 1;
+        }
+        self.wake_others(left);
+    }
+
+    /// The same, but for this one.
+    pub(super) fn wake_others(&self, most: usize) {
+        if most == 0 {
+            return;
+        }
+        let others = self.marked("parked").filter(|&id| id != self.id);
+        let mut left = most;
+        for other in others {
+            // Only one of those who try removes it, and that one has to wake it.
+            let is_ours = fs::remove_file(self.marker("parked", other)).is_ok();
+            if is_ours && self.send(other, &Event::Wake) {
+                left -= 1;
+            }
+            if left == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Tells those who stored tasks, and those who watch all, that the tasks have ended.
+    pub(super) fn tell_ended(&self, ended: &[(EndpointId, TaskId)]) {
+        if ended.is_empty() {
+            return;
+        }
+        self.tell(ended, Event::Ended);
+        for watcher in self.marked("watching") {
+            let others = ended.iter().filter(|(owner, _)| *owner != watcher);
+            let ids: Vec<_> = others.map(|&(_, id)| id).collect();
+            if !ids.is_empty() {
+                self.send(watcher, &Event::Ended(ids));
+            }
+        }
+    }
+
+    /// Tells those who run tasks that the tasks are to be cancelled.
+    pub(super) fn tell_cancel(&self, cancel: &[(EndpointId, TaskId)]) {
+        self.tell(cancel, Event::Cancel);
+    }
+
+    fn tell(&self, about: &[(EndpointId, TaskId)], event: fn(Vec<TaskId>) -> Event) {
+        let mut endpoints: Vec<_> = about.iter().map(|&(endpoint, _)| endpoint).collect();
+        endpoints.sort_unstable();
+        endpoints.dedup();
+        for endpoint in endpoints {
+            let about = about.iter().filter(|(other, _)| *other == endpoint);
+            self.send(endpoint, &event(about.map(|&(_, id)| id).collect()));
+        }
+    }
+
+    /// Sends an event; `false` if it did not arrive. If that is because its process has ended, what
+    /// that has left behind is removed.
+    fn send(&self, to: EndpointId, event: &Event) -> bool {
+        if to == self.id {
+            return self.events.send(event.clone()).is_ok();
+        }
+        match self.post.send(to, event) {
+            Ok(()) => true,
+            Err(error) => {
+                let is_gone = matches!(
+                    error.kind(),
+                    io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+                );
+                if is_gone && self.is_dead(to) {
+                    self.forget_signs(to);
+                }
+                false
+            }
+        }
+    }
+
+    // ===== What the dead leave behind =====
+
+    /// Those whose files are there, and who are dead.
+    pub(super) fn dead(&self) -> Vec<EndpointId> {
+        let known = list(&self.folder, ".lock");
+        known.filter(|&id| self.is_dead(id)).collect()
+    }
+
+    /// Removes everything of an endpoint that is dead, and named by no session.
+    pub(super) fn forget(&self, id: EndpointId) {
+        self.forget_signs(id);
+        fs::remove_file(self.lock_file(id)).ok();
+    }
+
+    /// Removes the lock files of those who died before they had named them.
+    pub(super) fn forget_unborn(&self) {
+        for id in list(&self.folder, ".new") {
+            let path = self.folder.join(file_name(id, ".new"));
+            if File::open(&path).is_ok_and(|file| is_free(&file)) {
+                fs::remove_file(path).ok();
+            }
+        }
+    }
+
+    /// Removes all but its lock file.
+    fn forget_signs(&self, id: EndpointId) {
+        self.forget_markers(id);
+        self.post.forget(id);
+    }
+
+    fn forget_markers(&self, id: EndpointId) {
+        fs::remove_file(self.marker("parked", id)).ok();
+        fs::remove_file(self.marker("watching", id)).ok();
+    }
+
+    /// Lets go of the lock as the system does when a process has died.
+    #[cfg(test)]
+    pub(super) fn abandon(&self) {
+        *lock(&self.abandoned) = true;
+        self.lock.unlock().expect("a lock can be released");
+    }
+
+    fn take_own_marker(&self) -> bool {
+        let mut parked = lock(&self.parked);
+        let was_parked = std::mem::take(&mut *parked);
+        was_parked && fs::remove_file(self.marker("parked", self.id)).is_ok()
+    }
+
+    fn marked(&self, kind: &str) -> impl Iterator<Item = EndpointId> {
+        list(&self.folder.join(kind), "")
+    }
+
+    fn marker(&self, kind: &str, id: EndpointId) -> PathBuf {
+        self.folder.join(kind).join(file_name(id, ""))
+    }
+
+    fn lock_file(&self, id: EndpointId) -> PathBuf {
+        self.folder.join(file_name(id, ".lock"))
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if !*lock(&self.abandoned) {
+            self.forget_markers(self.id);
+            // From here on, it is dead to the others.
+            fs::remove_file(self.lock_file(self.id)).ok();
+        }
+        // By hand: a child that was forked meanwhile has the file, too.
+        self.lock.unlock().ok();
+    }
+}
+
+/// How the files of an endpoint are called.
+pub(super) fn file_name(id: EndpointId, suffix: &str) -> String {
+    format!("{id:016x}{suffix}")
+}
+
+/// A new name, and its lock file. It is locked before it has its final name: whoever finds it free
+/// may rely on that.
+fn new_lock(folder: &Path) -> io::Result<(EndpointId, File)> {
+    loop {
+        let id = RandomState::new().build_hasher().finish() as EndpointId;
+        let new = folder.join(file_name(id, ".new"));
+        let file = File::create_new(&new)?;
+        file.lock()?;
+        match fs::rename(&new, folder.join(file_name(id, ".lock"))) {
+            // Somebody has swept it away before it was locked.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            renamed => return renamed.map(|()| (id, file)),
+        }
+    }
+}
+
+/// Whether nobody has it locked.
+fn is_free(file: &File) -> bool {
+    match file.try_lock_shared() {
+        Ok(()) => file.unlock().is_ok(),
+        Err(TryLockError::WouldBlock | TryLockError::Error(_)) => false,
+    }
+}
+
+/// The endpoints that have a file in a folder.
+fn list(folder: &Path, suffix: &'static str) -> impl Iterator<Item = EndpointId> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(move |entry| {
+        let name = entry.file_name();
+        let hex = name.to_str()?.strip_suffix(suffix)?;
+        u64::from_str_radix(hex, 16).ok().map(|id| id as EndpointId)
+    })
+}

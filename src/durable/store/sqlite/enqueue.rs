@@ -1,0 +1,97 @@
+//! Into the store.
+
+use rusqlite::params;
+
+use super::error::Fault;
+use super::schema::INLINE;
+use super::session;
+use super::work::{State, Work};
+use crate::durable::clock::millis;
+use crate::durable::error::Cause;
+use crate::durable::store::{Enqueue, NewTask};
+
+pub(super) fn enqueue(work: &mut Work<'_>, request: &Enqueue) -> Result<(), Fault> {
+    let session = session::find(work, request.session)?;
+    let first = request.tasks.first().map(|task| task.id.to_bytes());
+    if session.is_last(request.number)? {
+        // The same number with other tasks: two processes believe that they are this one.
+        return match session.first == first {
+            true => Ok(()),
+            false => Err(Fault::Refused(Cause::NoSession)),
+        };
+    }
+    note_earliest(work, &request.tasks)?;
+    for task in &request.tasks {
+        store(work, task)?;
+    }
+    work.execute(
+        "UPDATE throng_session SET number = ?2, first = ?3, claim = NULL WHERE id = ?1",
+        params![session.id, request.number as i64, first],
+    )?;
+    Ok(())
+}
+
+/// Notes whether one of the tasks is due before all that are delayed so far: whoever rests until the
+/// earliest of those is to look again.
+fn note_earliest(work: &mut Work<'_>, tasks: &[NewTask]) -> Result<(), Fault> {
+    let delays = tasks.iter().map(|task| millis(task.delay) as i64);
+    let Some(delay) = delays.filter(|&delay| delay != 0).min() else {
+        return Ok(());
+    };
+    let earliest = work.number(EARLIEST, [])?;
+    work.notes.look |= earliest.is_none_or(|earliest| work.now.wall + delay < earliest);
+    Ok(())
+}
+
+/// When the first of the delayed tasks is due.
+const EARLIEST: &str = "SELECT place FROM throng_task WHERE state = 1 ORDER BY place LIMIT 1";
+
+fn store(work: &mut Work<'_>, task: &NewTask) -> Result<(), Fault> {
+    if insert(work, task)? {
+        return Ok(());
+    }
+    // There is one of that id: if it is one that should be gone, it goes.
+    if let Some(old) = work.task(task.id)?
+        && old.state.is_over(old.place, work.now.wall)
+    {
+        work.remove(task.id, &old)?;
+        insert(work, task)?;
+    }
+    Ok(())
+}
+
+/// Stores a task, unless there is one of its id.
+fn insert(work: &mut Work<'_>, task: &NewTask) -> Result<bool, Fault> {
+    let (state, place) = match millis(task.delay) as i64 {
+        0 => (State::Waiting, work.next_tail()?),
+        delay => (State::Delayed, work.now.wall + delay),
+    };
+    let id = task.id.to_bytes();
+    let inline = (task.payload.len() <= INLINE).then_some(&*task.payload);
+    let inserted = work.execute(
+        "INSERT INTO throng_task
+             (id, state, place, name, max_crashes, retention, born, endpoint, payload)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+         ON CONFLICT DO NOTHING",
+        params![
+            id,
+            state as i64,
+            place,
+            &*task.name,
+            task.max_crashes,
+            millis(task.retention) as i64,
+            work.now.wall,
+            work.endpoint.id,
+            inline,
+        ],
+    )?;
+    if inserted == 0 {
+        return Ok(false);
+    }
+    if inline.is_none() {
+        work.store_body(task.id, &task.payload)?;
+    }
+    work.enter(state);
+    work.meta.counts.stored += 1;
+    Ok(true)
+}

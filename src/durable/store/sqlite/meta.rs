@@ -1,0 +1,86 @@
+//! The one row about the whole store: what was issued last, and the ledger.
+
+use rusqlite::{Connection, Row, params};
+
+use super::error::Fault;
+use super::schema::known;
+use crate::durable::Counts;
+
+/// The row: read when a transaction begins, and written once before it ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Meta {
+    pub(super) epoch: i64,
+    pub(super) session: i64,
+    pub(super) counts: Counts,
+}
+
+impl Meta {
+    /// Reads it; refuses if a newer version has laid the database out.
+    pub(super) fn load(db: &Connection) -> Result<Self, Fault> {
+        let mut statement = db.prepare_cached(
+            "SELECT layout, epoch, session, waiting, delayed, running, kept, dead, stored, claimed,
+                 done, retried, snoozed, died, released, crashed, lost, cancelled
+             FROM throng_meta",
+        )?;
+        let (layout, meta) = statement.query_row([], read)?;
+        known(layout)?;
+        Ok(meta)
+    }
+
+    pub(super) fn save(&self, db: &Connection) -> Result<(), rusqlite::Error> {
+        let counts = &self.counts;
+        let mut statement = db.prepare_cached(
+            "UPDATE throng_meta SET epoch = ?1, session = ?2, waiting = ?3, delayed = ?4,
+                 running = ?5, kept = ?6, dead = ?7, stored = ?8, claimed = ?9, done = ?10,
+                 retried = ?11, snoozed = ?12, died = ?13, released = ?14, crashed = ?15,
+                 lost = ?16, cancelled = ?17",
+        )?;
+        statement.execute(params![
+            self.epoch,
+            self.session,
+            counts.waiting as i64,
+            counts.delayed as i64,
+            counts.running as i64,
+            counts.kept as i64,
+            counts.dead as i64,
+            counts.stored as i64,
+            counts.claimed as i64,
+            counts.done as i64,
+            counts.retried as i64,
+            counts.snoozed as i64,
+            counts.died as i64,
+            counts.released as i64,
+            counts.crashed as i64,
+            counts.lost as i64,
+            counts.cancelled as i64,
+        ])?;
+        Ok(())
+    }
+}
+
+fn read(row: &Row<'_>) -> Result<(i64, Meta), rusqlite::Error> {
+    let count = |column| row.get::<usize, i64>(column).map(|count| count as u64);
+    let counts = Counts {
+        waiting: count(3)?,
+        delayed: count(4)?,
+        running: count(5)?,
+        kept: count(6)?,
+        dead: count(7)?,
+        stored: count(8)?,
+        claimed: count(9)?,
+        done: count(10)?,
+        retried: count(11)?,
+        snoozed: count(12)?,
+        died: count(13)?,
+        released: count(14)?,
+        crashed: count(15)?,
+        lost: count(16)?,
+        cancelled: count(17)?,
+    };
+    let meta = Meta {
+        epoch: row.get(1)?,
+        session: row.get(2)?,
+        counts,
+    };
+    Ok((row.get(0)?, meta))
+}

@@ -1,0 +1,154 @@
+//! Whether there is anything to do: turns that find nothing write nothing, and lock nothing.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension};
+
+use super::endpoint::Endpoint;
+use super::error::Fault;
+use super::reader::Desk;
+use super::work::Now;
+use crate::durable::store::{Turn, Turned};
+
+/// How soon an idle worker looks again, while others hold claims: whether they have died.
+const WHILE_OTHERS_RUN: Duration = Duration::from_millis(100);
+/// And while there are others at all: one may have claimed something since, or have taken a wake-up
+/// along into its death.
+const WHILE_OTHERS_LIVE: Duration = Duration::from_millis(250);
+/// And if nobody can tell it anything.
+pub(super) const WHILE_UNREACHABLE: Duration = Duration::from_millis(50);
+
+/// Answers a turn without verdicts that finds nothing to do; if nothing is answered, there may be.
+pub(super) fn idle(desk: &Desk, request: &Turn) -> Result<Option<Turned>, Fault> {
+    desk.endpoint.unpark();
+    let is_new = desk.snapshot(|db| is_new(db, request))?;
+    if !is_new {
+        return Ok(None);
+    }
+    match peek(desk, request)? {
+        Some(turned) if request.park && !turned.more => rest(desk, request),
+        found => Ok(found),
+    }
+}
+
+/// Parks this endpoint, unless there is something to do now.
+pub(super) fn rest(desk: &Desk, request: &Turn) -> Result<Option<Turned>, Fault> {
+    let is_parked = desk.endpoint.park().is_ok();
+    // Only now: what was stored since the last look was stored by one who has seen no marker.
+    let mut found = peek(desk, request)?;
+    match &mut found {
+        None => desk.endpoint.unpark(),
+        Some(turned) if !is_parked => turned.next = earlier(turned.next, WHILE_UNREACHABLE),
+        Some(_) => {}
+    }
+    Ok(found)
+}
+
+/// Whether any task waits.
+pub(super) fn is_any_waiting(db: &Connection) -> Result<bool, rusqlite::Error> {
+    let mut statement =
+        db.prepare_cached("SELECT EXISTS (SELECT 1 FROM throng_task WHERE state = 0)")?;
+    statement.query_row([], |row| row.get(0))
+}
+
+/// When to look again: when the first of the delayed is due, or the first lease over, and earlier if
+/// others may die meanwhile.
+pub(super) fn next_look(
+    db: &Connection,
+    endpoint: &Endpoint,
+    now: Now,
+) -> Result<Option<Duration>, rusqlite::Error> {
+    let due = "SELECT place FROM throng_task WHERE state = 1 ORDER BY place LIMIT 1";
+    let late = "SELECT until FROM throng_claim ORDER BY until LIMIT 1";
+    let mut next = until(db, due, now.wall)?;
+    if let Some(late) = until(db, late, now.boot)? {
+        next = earlier(next, late);
+    }
+    if !endpoint.is_reachable() {
+        next = earlier(next, WHILE_UNREACHABLE);
+    }
+    match others(db, endpoint)? {
+        Others::None => Ok(next),
+        Others::Idle => Ok(earlier(next, WHILE_OTHERS_LIVE)),
+        Others::Busy => Ok(earlier(next, WHILE_OTHERS_RUN)),
+    }
+}
+
+fn earlier(next: Option<Duration>, other: Duration) -> Option<Duration> {
+    Some(next.map_or(other, |next| next.min(other)))
+}
+
+/// The time until what a statement finds.
+fn until(db: &Connection, sql: &str, now: i64) -> Result<Option<Duration>, rusqlite::Error> {
+    let mut statement = db.prepare_cached(sql)?;
+    let at = statement.query_row([], |row| row.get::<_, i64>(0));
+    let left = |at| u64::try_from(at - now).unwrap_or_default();
+    Ok(at.optional()?.map(|at| Duration::from_millis(left(at))))
+}
+
+/// What other processes have in the store.
+enum Others {
+    None,
+    Idle,
+    Busy,
+}
+
+fn others(db: &Connection, endpoint: &Endpoint) -> Result<Others, rusqlite::Error> {
+    let mut statement = db.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM throng_session WHERE endpoint <> ?1),
+             EXISTS (SELECT 1 FROM throng_claim
+                 JOIN throng_session ON throng_session.id = throng_claim.session
+                 WHERE endpoint <> ?1)",
+    )?;
+    statement.query_row([endpoint.id], |row| {
+        Ok(match (row.get(0)?, row.get(1)?) {
+            (false, _) => Others::None,
+            (true, false) => Others::Idle,
+            (true, true) => Others::Busy,
+        })
+    })
+}
+
+/// Whether the turn is a later one of a session that is there.
+fn is_new(db: &Connection, request: &Turn) -> Result<bool, Fault> {
+    let mut statement =
+        db.prepare_cached("SELECT number < ?2 FROM throng_session WHERE id = ?1")?;
+    let params = [request.session as i64, request.number as i64];
+    let is_new = statement.query_row(params, |row| row.get(0)).optional()?;
+    Ok(is_new.unwrap_or(false))
+}
+
+/// What a turn finds that has nothing to do; nothing if there may be something.
+fn peek(desk: &Desk, request: &Turn) -> Result<Option<Turned>, Fault> {
+    desk.snapshot(|db| {
+        let more = is_any_waiting(db)?;
+        if more && request.want != 0 {
+            return Ok(None);
+        }
+        let next = next_look(db, &desk.endpoint, Now::read(&desk.clock))?;
+        if next == Some(Duration::ZERO) || has_dead_holder(db, &desk.endpoint)? {
+            return Ok(None);
+        }
+        Ok(Some(Turned {
+            more,
+            next,
+            ..Turned::default()
+        }))
+    })
+}
+
+/// Whether a claim is held by one who is dead.
+fn has_dead_holder(db: &Connection, endpoint: &Endpoint) -> Result<bool, rusqlite::Error> {
+    let mut statement = db.prepare_cached(
+        "SELECT DISTINCT endpoint FROM throng_claim
+         LEFT JOIN throng_session ON throng_session.id = throng_claim.session",
+    )?;
+    let mut holders = statement.query([])?;
+    while let Some(row) = holders.next()? {
+        let holder: Option<i64> = row.get(0)?;
+        if holder.is_none_or(|holder| endpoint.is_dead(holder)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

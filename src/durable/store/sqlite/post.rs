@@ -1,0 +1,184 @@
+//! [`Post`]: what endpoints send one another, over sockets in their folder.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::endpoint::{EndpointId, file_name};
+use super::schema::sleep;
+use crate::durable::TaskId;
+use crate::durable::store::Event;
+use crate::sync::{Number, thread};
+
+const WAKE: u8 = b'w';
+const ENDED: u8 = b'e';
+const CANCEL: u8 = b'c';
+const STOP: u8 = b'q';
+
+/// How many ids one datagram has at most: some systems take no more than 2048 bytes.
+const IDS: usize = 120;
+/// The bytes of an id.
+const ID: usize = 16;
+
+/// How long the path of a folder may be for the paths of its sockets to fit where the system takes
+/// them: 104 bytes are the least, and the name of a socket, a slash and a zero go there too.
+const MAX_FOLDER: usize = 80;
+
+/// How often, and after which time, a datagram is sent again to one whose inbox is full.
+const AGAIN: usize = 10;
+const AFTER: Duration = Duration::from_micros(200);
+
+/// How often the thread that receives looks whether it is to end, should nobody tell it.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The socket of an endpoint, and that by which it sends.
+pub(super) struct Post {
+    id: EndpointId,
+    /// The folder, as sockets can name it.
+    folder: PathBuf,
+    /// What that name refers to, if it is not the folder's own.
+    _open: Option<File>,
+    /// Nothing, if the system gives us no socket.
+    sender: Option<UnixDatagram>,
+    stopped: Arc<Number>,
+}
+
+impl Post {
+    /// Binds the socket of `id`, and starts the thread that turns what it gets into `events`. If that
+    /// cannot be done, the post is closed.
+    pub(super) fn new(folder: &Path, id: EndpointId, events: UnboundedSender<Event>) -> Self {
+        let stopped = Arc::new(Number::new(0));
+        let (folder, open) = short(folder);
+        let socket = bind(&folder.join(file_name(id, ".sock")));
+        let sender = socket.and_then(|socket| {
+            receive(socket, events, Arc::clone(&stopped))?;
+            let sender = UnixDatagram::unbound()?;
+            sender.set_nonblocking(true)?;
+            Ok(sender)
+        });
+        Self {
+            id,
+            folder,
+            _open: open,
+            sender: sender.ok(),
+            stopped,
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.sender.is_some()
+    }
+
+    /// Sends an event to another endpoint.
+    pub(super) fn send(&self, to: EndpointId, event: &Event) -> io::Result<()> {
+        match event {
+            Event::Ready => Ok(()),
+            Event::Wake => self.send_bytes(to, &[WAKE]),
+            Event::Ended(ids) => self.send_ids(to, ENDED, ids),
+            Event::Cancel(ids) => self.send_ids(to, CANCEL, ids),
+        }
+    }
+
+    /// Removes the socket of an endpoint that is dead.
+    pub(super) fn forget(&self, id: EndpointId) {
+        fs::remove_file(self.folder.join(file_name(id, ".sock"))).ok();
+    }
+
+    fn send_ids(&self, to: EndpointId, kind: u8, ids: &[TaskId]) -> io::Result<()> {
+        for ids in ids.chunks(IDS) {
+            let mut bytes = vec![kind];
+            bytes.extend(ids.iter().flat_map(|id| id.to_bytes()));
+            self.send_bytes(to, &bytes)?;
+        }
+        Ok(())
+    }
+
+    fn send_bytes(&self, to: EndpointId, bytes: &[u8]) -> io::Result<()> {
+        let Some(sender) = &self.sender else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let path = self.folder.join(file_name(to, ".sock"));
+        let mut tries = 0;
+        loop {
+            match sender.send_to(bytes, &path) {
+                Err(error) if is_full(&error) && tries < AGAIN => tries += 1,
+                sent => return sent.map(drop),
+            }
+            sleep(AFTER);
+        }
+    }
+}
+
+impl Drop for Post {
+    fn drop(&mut self) {
+        self.stopped.set(1);
+        self.send_bytes(self.id, &[STOP]).ok();
+        self.forget(self.id);
+    }
+}
+
+/// A name of the folder that is short enough for its sockets: through the list of open files, if
+/// need be, where the system has one.
+fn short(folder: &Path) -> (PathBuf, Option<File>) {
+    if folder.as_os_str().len() > MAX_FOLDER
+        && let Ok(open) = File::open(folder)
+    {
+        let name = format!("/proc/self/fd/{}", open.as_raw_fd());
+        return (PathBuf::from(name), Some(open));
+    }
+    (folder.to_owned(), None)
+}
+
+fn bind(path: &Path) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::bind(path)?;
+    socket.set_read_timeout(Some(LOOK))?;
+    Ok(socket)
+}
+
+fn receive(
+    socket: UnixDatagram,
+    events: UnboundedSender<Event>,
+    stopped: Arc<Number>,
+) -> io::Result<()> {
+    let thread = thread::Builder::new().name(String::from("throng-sqlite-events"));
+    thread.spawn(move || {
+        let mut bytes = [0; 1 + IDS * ID];
+        while stopped.get() == 0 {
+            let received = socket.recv(&mut bytes);
+            // Nothing for a while, which is no error: it looks whether it is to end.
+            let event = received.ok().and_then(|len| read(&bytes[..len]));
+            if event.is_some_and(|event| events.send(event).is_err()) {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// What a datagram says; nothing if it is none of ours.
+fn read(bytes: &[u8]) -> Option<Event> {
+    let (&kind, ids) = bytes.split_first()?;
+    let ids = || {
+        let ids = ids.chunks_exact(ID).filter_map(|id| id.try_into().ok());
+        ids.map(TaskId::from_bytes).collect()
+    };
+    match kind {
+        WAKE => Some(Event::Wake),
+        ENDED => Some(Event::Ended(ids())),
+        CANCEL => Some(Event::Cancel(ids())),
+        _ => None,
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    // That is what systems but Linux say.
+    const NO_BUFFERS: i32 = 55;
+    error.kind() == io::ErrorKind::WouldBlock
+        || (cfg!(not(target_os = "linux")) && error.raw_os_error() == Some(NO_BUFFERS))
+}

@@ -1,0 +1,195 @@
+//! The thread that reads: what it is asked needs no lock, and waits for no disk.
+
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+
+use rusqlite::{Connection, OptionalExtension};
+use tokio::sync::oneshot;
+
+use super::admin;
+use super::endpoint::Endpoint;
+use super::error::{Fault, failure, io_failure, no_answer};
+use super::meta::Meta;
+use super::schema;
+use super::turn::body;
+use super::work::{Now, State, reason};
+use crate::durable::clock::Clock;
+use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::store::{Answer, Seen};
+use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
+use crate::sync::thread;
+use crate::unwind::contain;
+
+type Question = Box<dyn FnOnce(&mut Desk) + Send>;
+
+/// The way to the thread, which ends when nobody has one any more.
+pub(super) struct Reader {
+    questions: mpsc::Sender<Question>,
+}
+
+/// What the thread reads with.
+pub(super) struct Desk {
+    path: PathBuf,
+    db: Connection,
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) clock: Clock,
+}
+
+impl Reader {
+    pub(super) fn start(
+        path: PathBuf,
+        endpoint: Arc<Endpoint>,
+        clock: Clock,
+    ) -> Result<Self, Failure> {
+        let db = schema::read(&path).map_err(|error| failure(Effect::None, error))?;
+        let mut desk = Desk {
+            path,
+            db,
+            endpoint,
+            clock,
+        };
+        let (questions, asked) = mpsc::channel::<Question>();
+        let thread = thread::Builder::new().name(String::from("throng-sqlite-reader"));
+        let started = thread.spawn(move || {
+            for question in asked {
+                contain(|| question(&mut desk));
+            }
+        });
+        started.map_err(io_failure)?;
+        Ok(Self { questions })
+    }
+
+    /// Has the thread answer.
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Desk) -> Result<T, Fault> + Send + 'static,
+    ) -> Answer<'static, T> {
+        let (reply, answer) = oneshot::channel();
+        let question: Question = Box::new(move |desk| {
+            let answer = question(desk);
+            if matches!(answer, Err(Fault::Sqlite(_))) {
+                desk.reconnect();
+            }
+            reply.send(answer.map_err(Fault::without_effect)).ok();
+        });
+        let sent = self.questions.send(question);
+        Box::pin(async move {
+            match sent {
+                Ok(()) => answer.await.unwrap_or_else(|_| Err(no_answer())),
+                Err(_) => Err(Failure::new(Effect::None, Cause::Unavailable)),
+            }
+        })
+    }
+}
+
+impl Desk {
+    /// Reads one state of the database.
+    pub(super) fn snapshot<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        self.db.prepare_cached("BEGIN")?.execute([])?;
+        let found = schema::check_layout(&self.db).and_then(|()| read(&self.db));
+        self.db.prepare_cached("COMMIT")?.execute([])?;
+        found
+    }
+
+    /// Replaces a connection that may be of no more use.
+    fn reconnect(&mut self) {
+        if let Ok(db) = schema::read(&self.path) {
+            self.db = db;
+        }
+    }
+}
+
+// ===== What it is asked =====
+
+pub(super) fn look(desk: &Desk, ids: &[TaskId]) -> Result<Vec<Seen>, Fault> {
+    let (seen, others) = look_once(desk, ids)?;
+    // The end of a task is told to who has stored it; for those of others, this endpoint has to ask,
+    // and to look again then: in between they may have ended.
+    if others && desk.endpoint.watch() {
+        return Ok(look_once(desk, ids)?.0);
+    }
+    Ok(seen)
+}
+
+pub(super) fn dead(
+    desk: &Desk,
+    filter: &DeadFilter,
+    limit: usize,
+) -> Result<Vec<DeadLetter>, Fault> {
+    let now = Now::read(&desk.clock).wall;
+    desk.snapshot(|db| {
+        let ids = admin::dead(db, now, filter)?;
+        let letters = ids.iter().take(limit).map(|&id| letter(db, id, now));
+        Ok(letters.collect::<Result<_, _>>()?)
+    })
+}
+
+pub(super) fn counts(desk: &Desk) -> Result<Counts, Fault> {
+    desk.snapshot(|db| Ok(Meta::load(db)?.counts))
+}
+
+/// What has become of tasks; whether others have stored some that are alive.
+fn look_once(desk: &Desk, ids: &[TaskId]) -> Result<(Vec<Seen>, bool), Fault> {
+    let now = Now::read(&desk.clock).wall;
+    desk.snapshot(|db| {
+        let mut others = false;
+        let mut all = Vec::with_capacity(ids.len());
+        for &id in ids {
+            let (seen, owner) = see(db, id, now)?;
+            let is_alive = matches!(seen, Seen::Waiting | Seen::Delayed | Seen::Running);
+            others |= is_alive && owner != desk.endpoint.id;
+            all.push(seen);
+        }
+        Ok((all, others))
+    })
+}
+
+/// What has become of a task, and who has stored it.
+fn see(db: &Connection, id: TaskId, now: i64) -> Result<(Seen, i64), rusqlite::Error> {
+    let mut statement = db.prepare_cached(
+        "SELECT state, place, output, error, reason, endpoint FROM throng_task WHERE id = ?1",
+    )?;
+    let seen = statement.query_row([id.to_bytes()], |row| {
+        let state = State::of(row.get(0)?)?;
+        if state.is_over(row.get(1)?, now) {
+            return Ok((Seen::Absent, 0));
+        }
+        let seen = match state {
+            State::Waiting => Seen::Waiting,
+            State::Delayed => Seen::Delayed,
+            State::Running => Seen::Running,
+            State::Done => Seen::Done(match row.get(2)? {
+                Some(output) => output,
+                None => body(db, id)?,
+            }),
+            State::Dead => Seen::Dead {
+                reason: reason(row.get(4)?),
+                error: row.get(3)?,
+            },
+            State::Cancelled => Seen::Cancelled,
+        };
+        Ok((seen, row.get(5)?))
+    });
+    Ok(seen.optional()?.unwrap_or((Seen::Absent, 0)))
+}
+
+fn letter(db: &Connection, id: TaskId, now: i64) -> Result<DeadLetter, rusqlite::Error> {
+    let mut statement = db.prepare_cached(
+        "SELECT name, reason, error, failures, crashes, place FROM throng_task WHERE id = ?1",
+    )?;
+    statement.query_row([id.to_bytes()], |row| {
+        let age = now.saturating_sub(row.get(5)?);
+        Ok(DeadLetter {
+            id,
+            name: row.get(0)?,
+            reason: reason(row.get(1)?),
+            error: row.get(2)?,
+            failures: row.get(3)?,
+            crashes: row.get(4)?,
+            age: std::time::Duration::from_millis(u64::try_from(age).unwrap_or_default()),
+        })
+    })
+}

@@ -1,0 +1,219 @@
+//! The connections, and what is in the file.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+
+use super::error::{Fault, is_busy};
+use crate::durable::error::Cause;
+use crate::durable::point::point;
+use crate::sync::thread;
+
+/// The layout that this version of the crate knows.
+pub(super) const LAYOUT: i64 = 1;
+
+/// Payloads and outputs up to here are in the row of their task; a row stays within its page.
+pub(super) const INLINE: usize = 512;
+
+/// How long a request waits for others to unlock the database.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// `place`: of what waits, the place in line; of what is delayed, when it is due; of what runs, the
+/// epoch of its claim; of a dead letter, since when it is one; of all else, until when it is kept.
+/// One column in one index: each step of a task is one update of both. Times of `place`, `born` and
+/// `retention` are in milliseconds since 1970, those of claims since the machine was started.
+///
+/// The rows have no hidden number: ids that were made one after the other lie side by side, so a
+/// batch of them touches few pages.
+const SCHEMA: &str = "
+CREATE TABLE IF NOT EXISTS throng_meta (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    layout INTEGER NOT NULL,
+    epoch INTEGER NOT NULL DEFAULT 0,
+    session INTEGER NOT NULL DEFAULT 0,
+    waiting INTEGER NOT NULL DEFAULT 0,
+    delayed INTEGER NOT NULL DEFAULT 0,
+    running INTEGER NOT NULL DEFAULT 0,
+    kept INTEGER NOT NULL DEFAULT 0,
+    dead INTEGER NOT NULL DEFAULT 0,
+    stored INTEGER NOT NULL DEFAULT 0,
+    claimed INTEGER NOT NULL DEFAULT 0,
+    done INTEGER NOT NULL DEFAULT 0,
+    retried INTEGER NOT NULL DEFAULT 0,
+    snoozed INTEGER NOT NULL DEFAULT 0,
+    died INTEGER NOT NULL DEFAULT 0,
+    released INTEGER NOT NULL DEFAULT 0,
+    crashed INTEGER NOT NULL DEFAULT 0,
+    lost INTEGER NOT NULL DEFAULT 0,
+    cancelled INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS throng_session (
+    id INTEGER PRIMARY KEY,
+    endpoint INTEGER NOT NULL,
+    number INTEGER NOT NULL DEFAULT 0,
+    claim INTEGER,
+    first BLOB
+);
+CREATE TABLE IF NOT EXISTS throng_claim (
+    epoch INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    until INTEGER NOT NULL,
+    lease INTEGER NOT NULL,
+    suspect INTEGER NOT NULL DEFAULT 0,
+    confirmed INTEGER NOT NULL DEFAULT 0,
+    cancels INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS throng_task (
+    id BLOB PRIMARY KEY NOT NULL,
+    state INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    failures INTEGER NOT NULL DEFAULT 0,
+    crashes INTEGER NOT NULL DEFAULT 0,
+    lost INTEGER NOT NULL DEFAULT 0,
+    cancel INTEGER NOT NULL DEFAULT 0,
+    max_crashes INTEGER NOT NULL,
+    retention INTEGER NOT NULL,
+    born INTEGER NOT NULL,
+    endpoint INTEGER NOT NULL,
+    payload BLOB,
+    output BLOB,
+    error TEXT,
+    reason INTEGER
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS throng_task_place ON throng_task (state, place);
+CREATE TABLE IF NOT EXISTS throng_body (
+    id BLOB PRIMARY KEY NOT NULL,
+    bytes BLOB NOT NULL
+);
+INSERT OR IGNORE INTO throng_meta (one, layout) VALUES (1, 1);
+";
+
+/// Opens the database for writing, and makes in it what is not there yet.
+pub(super) fn create(path: &Path) -> Result<Connection, Fault> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut db = connect(path, flags)?;
+    into_wal(&db)?;
+    for_writing(&mut db)?;
+    match layout(&db)? {
+        Some(found) => known(found)?,
+        None => make(&db)?,
+    }
+    Ok(db)
+}
+
+/// Opens it again for writing, after it has failed: nothing is made if it is gone.
+pub(super) fn reopen(path: &Path) -> Result<Connection, rusqlite::Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut db = connect(path, flags)?;
+    for_writing(&mut db)?;
+    Ok(db)
+}
+
+/// Opens it for reading.
+pub(super) fn read(path: &Path) -> Result<Connection, rusqlite::Error> {
+    // Not as read-only: such a connection cannot join in the bookkeeping of the log.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = connect(path, flags)?;
+    db.pragma_update(None, "query_only", true)?;
+    Ok(db)
+}
+
+/// Refuses a layout of a newer version of the crate.
+pub(super) fn known(found: i64) -> Result<(), Fault> {
+    if found > LAYOUT {
+        return Err(Fault::Refused(Cause::NewerLayout {
+            found,
+            known: LAYOUT,
+        }));
+    }
+    Ok(())
+}
+
+/// Refuses if a newer version has laid the database out since it was opened.
+pub(super) fn check_layout(db: &Connection) -> Result<(), Fault> {
+    let mut statement = db.prepare_cached("SELECT layout FROM throng_meta")?;
+    known(statement.query_row([], |row| row.get(0))?)
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
+    let mut db = Connection::open_with_flags(path, flags)?;
+    db.busy_handler(Some(patience()))?;
+    db.set_prepared_statement_cache_capacity(64);
+    db.pragma_update(None, "foreign_keys", false)?;
+    // In KiB if below zero.
+    db.pragma_update(None, "cache_size", -8192)?;
+    Ok(db)
+}
+
+/// What a commit costs, and is worth: it is on the disk when it is answered.
+fn for_writing(db: &mut Connection) -> Result<(), rusqlite::Error> {
+    db.pragma_update(None, "synchronous", "FULL")?;
+    db.pragma_update(None, "fullfsync", true)?;
+    db.pragma_update(None, "checkpoint_fullfsync", true)?;
+    db.pragma_update(None, "journal_size_limit", 64 << 20)?;
+    db.commit_hook(Some(|| {
+        point("sqlite.in-commit");
+        false
+    }))
+}
+
+/// Has the database keep a log, unless it does so already.
+fn into_wal(db: &Connection) -> Result<(), rusqlite::Error> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        // SQLite does not ask the busy handler here, which would wait for itself.
+        match db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())) {
+            Err(error) if is_busy(&error) && Instant::now() < deadline => rest(),
+            done => return done,
+        }
+    }
+}
+
+/// The layout that is in the database, if there is one.
+fn layout(db: &Connection) -> Result<Option<i64>, rusqlite::Error> {
+    let sql = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'throng_meta'";
+    if db.query_row(sql, [], |_| Ok(())).optional()?.is_none() {
+        return Ok(None);
+    }
+    db.query_row("SELECT layout FROM throng_meta", [], |row| row.get(0))
+        .optional()
+}
+
+/// One transaction, and each step of it only if need be: of several processes that come at the same
+/// time, the first makes everything, and the others find it.
+fn make(db: &Connection) -> Result<(), Fault> {
+    let transaction =
+        rusqlite::Transaction::new_unchecked(db, rusqlite::TransactionBehavior::Immediate)?;
+    if let Some(found) = layout(db)? {
+        known(found)?;
+    }
+    db.execute_batch(SCHEMA)?;
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Waits while others have the database: in steps that are short, and of random length, so that those
+/// who wait do not come back together. SQLite's own steps go up to 100 ms.
+fn patience() -> impl FnMut(i32) -> bool + Send + 'static {
+    let mut since = Instant::now();
+    move |count| {
+        if count == 0 {
+            since = Instant::now();
+        }
+        rest();
+        since.elapsed() < PATIENCE
+    }
+}
+
+fn rest() {
+    sleep(Duration::from_micros(fastrand::u64(500..2000)));
+}
+
+pub(super) fn sleep(time: Duration) {
+    let deadline = Instant::now() + time;
+    while !thread::park_until(deadline) {}
+}

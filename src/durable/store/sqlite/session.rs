@@ -1,0 +1,63 @@
+//! Sessions: who is asking, and whether it has asked before.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::error::Fault;
+use super::reap;
+use super::work::Work;
+use crate::durable::error::Cause;
+use crate::durable::store::SessionId;
+
+pub(super) struct Session {
+    pub(super) id: i64,
+    number: i64,
+    /// What its last turn claimed.
+    pub(super) claim: Option<i64>,
+    /// The first task of its last enqueue.
+    pub(super) first: Option<[u8; 16]>,
+}
+
+impl Session {
+    /// Whether this number is its last one, and not the next; older ones are refused.
+    pub(super) fn is_last(&self, number: u64) -> Result<bool, Fault> {
+        match number as i64 {
+            number if number < self.number => Err(Fault::Refused(Cause::NoSession)),
+            number => Ok(number == self.number),
+        }
+    }
+}
+
+pub(super) fn open(work: &mut Work<'_>) -> Result<SessionId, Fault> {
+    reap::reap_dead(work)?;
+    work.meta.session += 1;
+    work.execute(
+        "INSERT INTO throng_session (id, endpoint) VALUES (?1, ?2)",
+        params![work.meta.session, work.endpoint.id],
+    )?;
+    work.notes.newcomer = true;
+    Ok(work.meta.session as SessionId)
+}
+
+pub(super) fn close(work: &mut Work<'_>, session: SessionId) -> Result<(), Fault> {
+    let closed = work.execute("DELETE FROM throng_session WHERE id = ?1", [session as i64])?;
+    if closed != 0 {
+        // Its claims are nobody's now.
+        reap::reap_dead(work)?;
+    }
+    Ok(())
+}
+
+pub(super) fn find(work: &Work<'_>, session: SessionId) -> Result<Session, Fault> {
+    let mut statement = work
+        .db
+        .prepare_cached("SELECT number, claim, first FROM throng_session WHERE id = ?1")?;
+    let session = statement.query_row([session as i64], |row| {
+        Ok(Session {
+            id: session as i64,
+            number: row.get(0)?,
+            claim: row.get(1)?,
+            first: row.get(2)?,
+        })
+    });
+    session.optional()?.ok_or(Fault::Refused(Cause::NoSession))
+}

@@ -1,0 +1,286 @@
+//! What a worker does with a store: verdicts, claims and leases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Connection, Row, params};
+
+use super::error::Fault;
+use super::peek;
+use super::reap::{self, HELD};
+use super::session::{self, Session};
+use super::work::{MOVE, State, Task, Work};
+use crate::durable::TaskId;
+use crate::durable::clock::millis;
+use crate::durable::store::{Beaten, Claim, Claimed, Epoch, Turn, Turned, Verdict, Verdicts};
+
+/// How many delayed tasks a turn makes due.
+const MAX_DUE: i64 = 256;
+
+pub(super) fn turn(work: &mut Work<'_>, request: &Turn) -> Result<Turned, Fault> {
+    work.endpoint.unpark();
+    let session = session::find(work, request.session)?;
+    let mut turned = match session.is_last(request.number)? {
+        true => repeat(work, &session)?,
+        false => take(work, &session, request)?,
+    };
+    turned.more = peek::is_any_waiting(work.db)?;
+    turned.next = peek::next_look(work.db, work.endpoint, work.now)?;
+    // It wakes another, if there is one, and that another, for as long as some are left.
+    work.notes.look |= turned.more;
+    Ok(turned)
+}
+
+fn take(work: &mut Work<'_>, session: &Session, request: &Turn) -> Result<Turned, Fault> {
+    let mut refused = Vec::new();
+    for verdicts in &request.verdicts {
+        settle(work, verdicts, &mut refused)?;
+    }
+    let mut changed = reap::reap_dead(work)?;
+    changed |= reap::reap_late(work)?;
+    changed |= make_due(work)?;
+    let claim = claim(work, request)?;
+    // A turn that changes nothing is not written down.
+    if changed || claim.is_some() || !request.verdicts.is_empty() {
+        let epoch = claim.as_ref().map(|claim| claim.epoch as i64);
+        record(work, session, request.number, epoch)?;
+    }
+    Ok(Turned {
+        refused,
+        claim,
+        ..Turned::default()
+    })
+}
+
+/// Remembers the turn, and that what the session claimed earlier has arrived.
+fn record(
+    work: &Work<'_>,
+    session: &Session,
+    number: u64,
+    claim: Option<i64>,
+) -> Result<(), Fault> {
+    work.execute(
+        "UPDATE throng_claim SET confirmed = 1
+         WHERE session = ?1 AND confirmed = 0 AND epoch IS NOT ?2",
+        params![session.id, claim],
+    )?;
+    work.execute(
+        "UPDATE throng_session SET number = ?2, claim = ?3 WHERE id = ?1",
+        params![session.id, number as i64, claim],
+    )?;
+    Ok(())
+}
+
+/// The claim of the session's last turn, as far as it is still held.
+fn repeat(work: &mut Work<'_>, session: &Session) -> Result<Turned, Fault> {
+    let mut turned = Turned::default();
+    if let Some(epoch) = session.claim
+        && renew(work, epoch, false)?
+    {
+        let mut tasks = Vec::new();
+        for id in work.ids(HELD, [epoch])? {
+            tasks.extend(read_held(work, id)?);
+        }
+        turned.claim = Some(Claim {
+            epoch: epoch as Epoch,
+            tasks,
+        });
+    }
+    Ok(turned)
+}
+
+// ===== Verdicts =====
+
+fn settle(
+    work: &mut Work<'_>,
+    verdicts: &Verdicts,
+    refused: &mut Vec<TaskId>,
+) -> Result<(), Fault> {
+    let mut released = Vec::new();
+    for (id, verdict) in &verdicts.tasks {
+        match work.task(*id)? {
+            Some(task) if task.is_held(verdicts.epoch) => {
+                if apply(work, *id, &task, verdict)? {
+                    released.push(*id);
+                }
+            }
+            _ => refused.push(*id),
+        }
+    }
+    work.put_first(released, 0, 0)?;
+    work.execute(
+        "DELETE FROM throng_claim WHERE epoch = ?1
+         AND NOT EXISTS (SELECT 1 FROM throng_task WHERE state = 2 AND place = ?1)",
+        [verdicts.epoch as i64],
+    )?;
+    Ok(())
+}
+
+/// Applies a verdict; whether the task goes to the head of the line.
+fn apply(work: &mut Work<'_>, id: TaskId, task: &Task, verdict: &Verdict) -> Result<bool, Fault> {
+    let due = |after: &Duration| work.now.wall + millis(*after) as i64;
+    match verdict {
+        Verdict::Done(output) => work.end_done(id, task, output)?,
+        Verdict::Dead { reason, error } => {
+            work.meta.counts.died += 1;
+            work.die(id, task, *reason, error)?;
+        }
+        _ if task.cancel => work.end_cancelled(id, task)?,
+        Verdict::Retry { after, .. } => {
+            let due = due(after);
+            work.meta.counts.retried += 1;
+            work.delay(id, due, 1)?;
+        }
+        Verdict::Snooze { after } => {
+            let due = due(after);
+            work.meta.counts.snoozed += 1;
+            work.delay(id, due, 0)?;
+        }
+        Verdict::Release => {
+            work.meta.counts.released += 1;
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Lets wait what was delayed, the earliest first; whether there was anything.
+fn make_due(work: &mut Work<'_>) -> Result<bool, Fault> {
+    let due = work.ids(
+        "SELECT id FROM throng_task WHERE state = 1 AND place <= ?1
+         ORDER BY place, id LIMIT ?2",
+        [work.now.wall, MAX_DUE],
+    )?;
+    for &id in &due {
+        work.put_last(id, State::Delayed)?;
+    }
+    Ok(!due.is_empty())
+}
+
+// ===== Claims =====
+
+fn claim(work: &mut Work<'_>, request: &Turn) -> Result<Option<Claim>, Fault> {
+    let tasks = first_of_line(work, request.want, request.want_bytes)?;
+    if tasks.is_empty() {
+        return Ok(None);
+    }
+    let epoch = work.new_epoch();
+    for task in &tasks {
+        work.execute(
+            MOVE,
+            params![task.id.to_bytes(), State::Running as i64, epoch],
+        )?;
+        work.leave(State::Waiting);
+        work.enter(State::Running);
+    }
+    work.meta.counts.claimed += tasks.len() as u64;
+    let lease = millis(request.lease) as i64;
+    work.execute(
+        "INSERT INTO throng_claim (epoch, session, until, lease) VALUES (?1, ?2, ?3, ?4)",
+        params![epoch, request.session as i64, work.now.boot + lease, lease],
+    )?;
+    Ok(Some(Claim {
+        epoch: epoch as Epoch,
+        tasks,
+    }))
+}
+
+/// The tasks that are next, within these limits.
+fn first_of_line(
+    work: &Work<'_>,
+    want: usize,
+    want_bytes: usize,
+) -> Result<Vec<Claimed>, rusqlite::Error> {
+    let mut statement = work.db.prepare_cached(
+        "SELECT id, name, payload, failures, crashes, lost, born
+         FROM throng_task WHERE state = 0 ORDER BY place LIMIT ?1",
+    )?;
+    let mut rows = statement.query([want as i64])?;
+    let (mut tasks, mut bytes) = (Vec::<Claimed>::new(), 0);
+    while let Some(row) = rows.next()? {
+        let task = read(work, row, tasks.last())?;
+        bytes += task.payload.len();
+        if bytes > want_bytes && !tasks.is_empty() {
+            break;
+        }
+        tasks.push(task);
+    }
+    Ok(tasks)
+}
+
+fn read_held(work: &Work<'_>, id: TaskId) -> Result<Option<Claimed>, rusqlite::Error> {
+    let mut statement = work.db.prepare_cached(
+        "SELECT id, name, payload, failures, crashes, lost, born
+         FROM throng_task WHERE id = ?1",
+    )?;
+    let mut rows = statement.query([id.to_bytes()])?;
+    rows.next()?.map(|row| read(work, row, None)).transpose()
+}
+
+/// A row, whose neighbours are likely to have the same name.
+fn read(
+    work: &Work<'_>,
+    row: &Row<'_>,
+    before: Option<&Claimed>,
+) -> Result<Claimed, rusqlite::Error> {
+    let id = TaskId::from_bytes(row.get(0)?);
+    let name = row.get_ref(1)?.as_str()?;
+    let payload = match row.get(2)? {
+        Some(payload) => payload,
+        None => body(work.db, id)?,
+    };
+    let age = work.now.wall.saturating_sub(row.get(6)?);
+    Ok(Claimed {
+        id,
+        name: match before {
+            Some(before) if *before.name == *name => Arc::clone(&before.name),
+            _ => Arc::from(name),
+        },
+        payload,
+        failures: row.get(3)?,
+        crashes: row.get(4)?,
+        lost: row.get(5)?,
+        age: Duration::from_millis(u64::try_from(age).unwrap_or_default()),
+    })
+}
+
+/// The payload or the output of a task, which is too large for its row.
+pub(super) fn body(db: &Connection, id: TaskId) -> Result<Vec<u8>, rusqlite::Error> {
+    let mut statement = db.prepare_cached("SELECT bytes FROM throng_body WHERE id = ?1")?;
+    statement.query_row([id.to_bytes()], |row| row.get(0))
+}
+
+// ===== Leases =====
+
+pub(super) fn beat(work: &mut Work<'_>, claims: &[Epoch]) -> Result<Beaten, Fault> {
+    let mut beaten = Beaten::default();
+    for &epoch in claims {
+        if !renew(work, epoch as i64, true)? {
+            beaten.lost.push(epoch);
+            continue;
+        }
+        beaten.cancelled.extend(cancelled(work, epoch as i64)?);
+    }
+    Ok(beaten)
+}
+
+/// Renews the lease of a claim; `false` if there is none any more.
+fn renew(work: &Work<'_>, epoch: i64, confirm: bool) -> Result<bool, rusqlite::Error> {
+    let renewed = work.execute(
+        "UPDATE throng_claim
+         SET until = ?2 + lease, suspect = 0, confirmed = max(confirmed, ?3) WHERE epoch = ?1",
+        params![epoch, work.now.boot, confirm],
+    )?;
+    Ok(renewed != 0)
+}
+
+/// The tasks of a claim that are to be cancelled; looked for only if there were any.
+fn cancelled(work: &Work<'_>, epoch: i64) -> Result<Vec<TaskId>, Fault> {
+    let cancels = "SELECT cancels FROM throng_claim WHERE epoch = ?1";
+    if work.number(cancels, [epoch])?.unwrap_or_default() == 0 {
+        return Ok(Vec::new());
+    }
+    let sql = "SELECT id FROM throng_task
+         WHERE state = 2 AND place = ?1 AND cancel = 1 ORDER BY id";
+    Ok(work.ids(sql, [epoch])?)
+}

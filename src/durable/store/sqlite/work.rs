@@ -1,0 +1,442 @@
+//! [`Work`]: a transaction for writing, and the steps of a task.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::endpoint::{Endpoint, EndpointId};
+use super::error::Fault;
+use super::meta::Meta;
+use super::schema::INLINE;
+use crate::durable::TaskId;
+use crate::durable::clock::{Clock, millis};
+use crate::durable::store::{DEAD_RETENTION, DeadReason, Epoch};
+
+/// What has become of a task, as a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Waiting = 0,
+    Delayed = 1,
+    Running = 2,
+    Done = 3,
+    Dead = 4,
+    Cancelled = 5,
+}
+
+impl State {
+    pub(super) fn of(number: i64) -> Result<Self, rusqlite::Error> {
+        let states = [
+            Self::Waiting,
+            Self::Delayed,
+            Self::Running,
+            Self::Done,
+            Self::Dead,
+            Self::Cancelled,
+        ];
+        let state = usize::try_from(number).ok().and_then(|i| states.get(i));
+        state
+            .copied()
+            .ok_or(rusqlite::Error::IntegralValueOutOfRange(0, number))
+    }
+
+    /// Whether an end is kept no longer, whose `place` this is.
+    pub(super) fn is_over(self, place: i64, now: i64) -> bool {
+        match self {
+            Self::Waiting | Self::Delayed | Self::Running => false,
+            Self::Done | Self::Cancelled => place <= now,
+            Self::Dead => place <= dead_before(now),
+        }
+    }
+}
+
+/// Dead letters that are one since then, or earlier, are kept no longer.
+pub(super) fn dead_before(now: i64) -> i64 {
+    now - millis(DEAD_RETENTION) as i64
+}
+
+/// What time it is, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    /// Since 1970.
+    pub(super) wall: i64,
+    /// Since the machine was started.
+    pub(super) boot: i64,
+    micros: i64,
+}
+
+impl Now {
+    pub(super) fn read(clock: &Clock) -> Self {
+        let wall = clock.wall();
+        Self {
+            wall: millis(wall) as i64,
+            boot: millis(clock.boot()) as i64,
+            micros: wall.as_micros() as i64,
+        }
+    }
+}
+
+/// What others are told when the transaction is over.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    /// How many more tasks wait than before.
+    ready: i64,
+    /// Whether some wait, or are due earlier than any before: one worker is to look.
+    pub(super) look: bool,
+    /// Whether a process has come: those who rest are to know, since it may die.
+    pub(super) newcomer: bool,
+    ended: Vec<(EndpointId, TaskId)>,
+    pub(super) cancel: Vec<(EndpointId, TaskId)>,
+}
+
+impl Notes {
+    /// How many endpoints are woken at most for tasks that came together; those wake others.
+    const WAKES: i64 = 4;
+
+    pub(super) fn deliver(self, endpoint: &Endpoint) {
+        let wakes = self.ready.clamp(self.look.into(), Self::WAKES);
+        endpoint.tell_ended(&self.ended);
+        endpoint.tell_cancel(&self.cancel);
+        endpoint.wake(wakes as usize);
+        if self.newcomer {
+            endpoint.wake_others(usize::MAX);
+        }
+    }
+}
+
+/// What a step needs to know of a task.
+pub(super) struct Task {
+    pub(super) state: State,
+    pub(super) place: i64,
+    pub(super) cancel: bool,
+    retention: i64,
+    owner: EndpointId,
+    /// Whether it may have a body.
+    body: bool,
+    pub(super) crashes: i64,
+    pub(super) max_crashes: i64,
+}
+
+impl Task {
+    pub(super) fn is_held(&self, epoch: Epoch) -> bool {
+        self.state == State::Running && self.place == epoch as i64
+    }
+}
+
+/// The places that were given out last, at both ends of the line.
+#[derive(Clone, Copy)]
+struct Line {
+    head: i64,
+    tail: i64,
+}
+
+/// A transaction for writing.
+pub(super) struct Work<'a> {
+    pub(super) db: &'a Connection,
+    pub(super) endpoint: &'a Endpoint,
+    pub(super) now: Now,
+    pub(super) meta: Meta,
+    pub(super) notes: Notes,
+    line: Option<Line>,
+    loaded: Meta,
+}
+
+impl<'a> Work<'a> {
+    /// What a transaction that has begun starts with.
+    pub(super) fn new(
+        db: &'a Connection,
+        endpoint: &'a Endpoint,
+        clock: &Clock,
+    ) -> Result<Self, Fault> {
+        let meta = Meta::load(db)?;
+        Ok(Self {
+            db,
+            endpoint,
+            now: Now::read(clock),
+            loaded: meta.clone(),
+            meta,
+            notes: Notes::default(),
+            line: None,
+        })
+    }
+
+    /// Writes what is written once; the transaction can be committed then.
+    pub(super) fn finish(self) -> Result<Notes, rusqlite::Error> {
+        if self.meta != self.loaded {
+            self.meta.save(self.db)?;
+        }
+        Ok(self.notes)
+    }
+
+    /// Above all epochs so far; and, if the file was put back from a copy, above those that the copy
+    /// does not know.
+    pub(super) fn new_epoch(&mut self) -> i64 {
+        self.meta.epoch = self.now.micros.max(self.meta.epoch + 1);
+        self.meta.epoch
+    }
+
+    /// Executes a statement, prepared once; how many rows it has changed.
+    pub(super) fn execute(
+        &self,
+        sql: &str,
+        params: impl rusqlite::Params,
+    ) -> Result<usize, rusqlite::Error> {
+        self.db.prepare_cached(sql)?.execute(params)
+    }
+
+    /// The one number that a statement finds, prepared once.
+    pub(super) fn number(
+        &self,
+        sql: &str,
+        params: impl rusqlite::Params,
+    ) -> Result<Option<i64>, rusqlite::Error> {
+        let mut statement = self.db.prepare_cached(sql)?;
+        statement.query_row(params, |row| row.get(0)).optional()
+    }
+
+    /// The ids that a statement finds, prepared once.
+    pub(super) fn ids(
+        &self,
+        sql: &str,
+        params: impl rusqlite::Params,
+    ) -> Result<Vec<TaskId>, rusqlite::Error> {
+        let mut statement = self.db.prepare_cached(sql)?;
+        let ids = statement.query_map(params, |row| row.get(0).map(TaskId::from_bytes))?;
+        ids.collect()
+    }
+
+    pub(super) fn task(&self, id: TaskId) -> Result<Option<Task>, rusqlite::Error> {
+        let mut statement = self.db.prepare_cached(
+            "SELECT state, place, cancel, retention, endpoint,
+                 payload IS NULL, crashes, max_crashes
+             FROM throng_task WHERE id = ?1",
+        )?;
+        let task = statement.query_row([id.to_bytes()], |row| {
+            Ok(Task {
+                state: State::of(row.get(0)?)?,
+                place: row.get(1)?,
+                cancel: row.get(2)?,
+                retention: row.get(3)?,
+                owner: row.get(4)?,
+                body: row.get(5)?,
+                crashes: row.get(6)?,
+                max_crashes: row.get(7)?,
+            })
+        });
+        task.optional()
+    }
+
+    // ===== Steps =====
+
+    /// A task goes to the end of the line.
+    pub(super) fn put_last(&mut self, id: TaskId, from: State) -> Result<(), Fault> {
+        let place = self.next_tail()?;
+        self.execute(MOVE, params![id.to_bytes(), State::Waiting as i64, place])?;
+        self.leave(from);
+        self.enter(State::Waiting);
+        Ok(())
+    }
+
+    /// Running tasks go before those that wait, in the order of their ids; this is added to what
+    /// counts against them.
+    pub(super) fn put_first(
+        &mut self,
+        mut ids: Vec<TaskId>,
+        lost: i64,
+        crashes: i64,
+    ) -> Result<(), Fault> {
+        ids.sort_unstable();
+        for id in ids.into_iter().rev() {
+            let place = self.next_head()?;
+            self.execute(
+                "UPDATE throng_task
+                 SET state = 0, place = ?2, lost = lost + ?3, crashes = crashes + ?4
+                 WHERE id = ?1",
+                params![id.to_bytes(), place, lost, crashes],
+            )?;
+            self.leave(State::Running);
+            self.enter(State::Waiting);
+        }
+        Ok(())
+    }
+
+    /// A running task waits until `due`; this is added to what counts against it.
+    pub(super) fn delay(&mut self, id: TaskId, due: i64, failures: i64) -> Result<(), Fault> {
+        self.execute(
+            "UPDATE throng_task SET state = 1, place = ?2, failures = failures + ?3 WHERE id = ?1",
+            params![id.to_bytes(), due, failures],
+        )?;
+        self.leave(State::Running);
+        self.enter(State::Delayed);
+        Ok(())
+    }
+
+    pub(super) fn end_done(&mut self, id: TaskId, task: &Task, output: &[u8]) -> Result<(), Fault> {
+        self.meta.counts.done += 1;
+        let inline = (output.len() <= INLINE).then_some(output);
+        if self.end(id, task, State::Done, inline)? && inline.is_none() {
+            self.store_body(id, output)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn end_cancelled(&mut self, id: TaskId, task: &Task) -> Result<(), Fault> {
+        if task.state == State::Running {
+            self.meta.counts.cancelled += 1;
+        }
+        self.end(id, task, State::Cancelled, None)?;
+        Ok(())
+    }
+
+    /// A task ends for good, and keeps its payload.
+    pub(super) fn die(
+        &mut self,
+        id: TaskId,
+        task: &Task,
+        reason: DeadReason,
+        error: &str,
+    ) -> Result<(), Fault> {
+        self.execute(
+            "UPDATE throng_task
+             SET state = 4, place = ?2, reason = ?3, error = ?4, crashes = ?5, cancel = 0
+             WHERE id = ?1",
+            params![
+                id.to_bytes(),
+                self.now.wall,
+                reason_number(reason),
+                error,
+                task.crashes
+            ],
+        )?;
+        self.leave(task.state);
+        self.enter(State::Dead);
+        self.notes.ended.push((task.owner, id));
+        Ok(())
+    }
+
+    /// A task is there no longer.
+    pub(super) fn remove(&mut self, id: TaskId, task: &Task) -> Result<(), Fault> {
+        self.execute("DELETE FROM throng_task WHERE id = ?1", [id.to_bytes()])?;
+        self.remove_body(id, task)?;
+        self.leave(task.state);
+        Ok(())
+    }
+
+    pub(super) fn store_body(&self, id: TaskId, bytes: &[u8]) -> Result<(), Fault> {
+        self.execute(
+            "INSERT OR REPLACE INTO throng_body (id, bytes) VALUES (?1, ?2)",
+            params![id.to_bytes(), bytes],
+        )?;
+        Ok(())
+    }
+
+    /// The next place behind those that wait.
+    pub(super) fn next_tail(&mut self) -> Result<i64, rusqlite::Error> {
+        let line = self.line()?;
+        line.tail += 1;
+        Ok(line.tail)
+    }
+
+    /// There is one more of that state.
+    pub(super) fn enter(&mut self, state: State) {
+        self.notes.ready += i64::from(state == State::Waiting);
+        *self.count(state) += 1;
+    }
+
+    /// There is one less of that state.
+    pub(super) fn leave(&mut self, state: State) {
+        self.notes.ready -= i64::from(state == State::Waiting);
+        let count = self.count(state);
+        *count = count.saturating_sub(1);
+    }
+
+    /// A task ends, and its payload goes; whether its row is kept.
+    fn end(
+        &mut self,
+        id: TaskId,
+        task: &Task,
+        end: State,
+        output: Option<&[u8]>,
+    ) -> Result<bool, Fault> {
+        self.notes.ended.push((task.owner, id));
+        if task.retention == 0 {
+            self.remove(id, task)?;
+            return Ok(false);
+        }
+        self.execute(
+            "UPDATE throng_task SET state = ?2, place = ?3, payload = NULL, output = ?4
+             WHERE id = ?1",
+            params![
+                id.to_bytes(),
+                end as i64,
+                self.now.wall.saturating_add(task.retention),
+                output,
+            ],
+        )?;
+        self.remove_body(id, task)?;
+        self.leave(task.state);
+        self.enter(end);
+        Ok(true)
+    }
+
+    fn remove_body(&self, id: TaskId, task: &Task) -> Result<(), rusqlite::Error> {
+        if task.body {
+            self.execute("DELETE FROM throng_body WHERE id = ?1", [id.to_bytes()])?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, state: State) -> &mut u64 {
+        let counts = &mut self.meta.counts;
+        match state {
+            State::Waiting => &mut counts.waiting,
+            State::Delayed => &mut counts.delayed,
+            State::Running => &mut counts.running,
+            State::Done | State::Cancelled => &mut counts.kept,
+            State::Dead => &mut counts.dead,
+        }
+    }
+
+    fn next_head(&mut self) -> Result<i64, rusqlite::Error> {
+        let line = self.line()?;
+        line.head -= 1;
+        Ok(line.head)
+    }
+
+    fn line(&mut self) -> Result<&mut Line, rusqlite::Error> {
+        let line = match self.line {
+            Some(line) => line,
+            None => Line {
+                head: self.end_of_line("ASC")?.unwrap_or(0),
+                tail: self.end_of_line("DESC")?.unwrap_or(-1),
+            },
+        };
+        Ok(self.line.insert(line))
+    }
+
+    fn end_of_line(&self, order: &str) -> Result<Option<i64>, rusqlite::Error> {
+        let sql =
+            format!("SELECT place FROM throng_task WHERE state = 0 ORDER BY place {order} LIMIT 1");
+        self.number(&sql, [])
+    }
+}
+
+/// Moves a task to a state, and to its place there.
+pub(super) const MOVE: &str = "UPDATE throng_task SET state = ?2, place = ?3 WHERE id = ?1";
+
+const REASONS: [DeadReason; 6] = [
+    DeadReason::Fatal,
+    DeadReason::Attempts,
+    DeadReason::Crashes,
+    DeadReason::Unreadable,
+    DeadReason::OutputTooLarge,
+    DeadReason::Unknown,
+];
+
+fn reason_number(reason: DeadReason) -> i64 {
+    let number = REASONS.iter().position(|&other| other == reason);
+    number.unwrap_or_default() as i64
+}
+
+/// The reason with that number; one that a later version has written is unknown to this one.
+pub(super) fn reason(number: i64) -> DeadReason {
+    let number = usize::try_from(number).unwrap_or(usize::MAX);
+    *REASONS.get(number).unwrap_or(&DeadReason::Fatal)
+}

@@ -1,0 +1,297 @@
+//! The thread that writes: what was asked while it wrote is written together, with one wait for the
+//! disk.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+
+use rusqlite::Connection;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
+
+use super::endpoint::Endpoint;
+use super::error::{Fault, failure, io_failure, is_busy, is_sound, no_answer};
+use super::schema;
+use super::work::{Notes, Work};
+use crate::durable::clock::Clock;
+use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::point::point;
+use crate::durable::store::{Answer, Event};
+use crate::sync::thread;
+use crate::unwind::contain;
+
+/// How many requests are written together, and how many bytes.
+const MAX_GROUP: usize = 64;
+const MAX_GROUP_BYTES: usize = 8 << 20;
+
+/// The way to the thread, which does what it was asked and ends, when nobody has one any more.
+pub(super) struct Writer {
+    requests: mpsc::Sender<Box<dyn Request>>,
+}
+
+/// What the thread has found when it opened the database.
+pub(super) struct Opened {
+    /// The path, without links on its way: the same for all processes.
+    pub(super) path: PathBuf,
+    pub(super) endpoint: Arc<Endpoint>,
+}
+
+impl Writer {
+    /// Opens the database on a new thread, which serves it from then on.
+    pub(super) async fn start(
+        path: PathBuf,
+        clock: Clock,
+        events: UnboundedSender<Event>,
+    ) -> Result<(Self, Opened), Failure> {
+        let (requests, asked) = mpsc::channel();
+        let (reply, opened) = oneshot::channel();
+        let thread = thread::Builder::new().name(String::from("throng-sqlite"));
+        let started = thread.spawn(move || match open(&path, clock, events) {
+            Ok((desk, opened)) => {
+                reply.send(Ok(opened)).ok();
+                desk.serve(&asked);
+            }
+            Err(failure) => drop(reply.send(Err(failure))),
+        });
+        started.map_err(io_failure)?;
+        let opened = opened.await.unwrap_or_else(|_| Err(no_answer()))?;
+        Ok((Self { requests }, opened))
+    }
+
+    /// Has the thread do something in a transaction: as a whole or not at all. It may be done
+    /// several times, of which the last counts.
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnMut(&mut Work<'_>) -> Result<T, Fault> + Send + 'static,
+    ) -> Answer<'static, T> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.requests.send(Box::new(Call {
+            bytes,
+            work,
+            answer: Err(no_answer()),
+            reply,
+        }));
+        Box::pin(async move {
+            match sent {
+                Ok(()) => answer.await.unwrap_or_else(|_| Err(no_answer())),
+                Err(_) => Err(Failure::new(Effect::None, Cause::Unavailable)),
+            }
+        })
+    }
+}
+
+/// Something that is done in a transaction.
+trait Request: Send {
+    fn bytes(&self) -> usize;
+
+    /// Does it; an error takes the transaction along.
+    fn run(&mut self, work: &mut Work<'_>) -> Result<(), rusqlite::Error>;
+
+    fn fail(&mut self, failure: Failure);
+
+    fn reply(self: Box<Self>);
+}
+
+struct Call<T, F> {
+    bytes: usize,
+    work: F,
+    answer: Result<T, Failure>,
+    reply: oneshot::Sender<Result<T, Failure>>,
+}
+
+impl<T: Send, F: FnMut(&mut Work<'_>) -> Result<T, Fault> + Send> Request for Call<T, F> {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn run(&mut self, work: &mut Work<'_>) -> Result<(), rusqlite::Error> {
+        self.answer = match (self.work)(work) {
+            Err(Fault::Sqlite(error)) => return Err(error),
+            answer => answer.map_err(Fault::without_effect),
+        };
+        Ok(())
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        self.answer = Err(failure);
+    }
+
+    fn reply(self: Box<Self>) {
+        self.reply.send(self.answer).ok();
+    }
+}
+
+fn open(
+    path: &Path,
+    clock: Clock,
+    events: UnboundedSender<Event>,
+) -> Result<(Desk, Opened), Failure> {
+    let db = schema::create(path).map_err(Fault::without_effect)?;
+    let path = path.canonicalize().map_err(io_failure)?;
+    let endpoint = Endpoint::new(&path, events).map_err(io_failure)?;
+    let endpoint = Arc::new(endpoint);
+    let opened = Opened {
+        path: path.clone(),
+        endpoint: Arc::clone(&endpoint),
+    };
+    let desk = Desk {
+        path,
+        clock,
+        db: Some(db),
+        endpoint,
+    };
+    Ok((desk, opened))
+}
+
+/// What the thread writes with.
+struct Desk {
+    path: PathBuf,
+    clock: Clock,
+    /// Nothing after a failure of which nobody knows what it has left behind.
+    db: Option<Connection>,
+    /// Behind the connection, which is closed before others believe us dead.
+    endpoint: Arc<Endpoint>,
+}
+
+/// Why a group was not written.
+enum Broken {
+    /// One request was at fault, perhaps. Nothing has taken effect.
+    One(rusqlite::Error),
+    All(Failure),
+}
+
+impl Broken {
+    fn before(error: rusqlite::Error) -> Self {
+        Self::All(failure(Effect::None, error))
+    }
+
+    /// Whether the connection can be used again; closing it undoes what was done, too.
+    fn is_sound(&self) -> bool {
+        match self {
+            Self::One(error) => is_sound(error),
+            Self::All(_) => true,
+        }
+    }
+
+    fn into_failure(self) -> Failure {
+        match self {
+            Self::One(error) => failure(Effect::None, error),
+            Self::All(failure) => failure,
+        }
+    }
+}
+
+impl Desk {
+    fn serve(mut self, asked: &mpsc::Receiver<Box<dyn Request>>) {
+        while let Ok(first) = asked.recv() {
+            let group = gather(first, asked);
+            let mut is_done = false;
+            contain(|| {
+                self.write(group);
+                is_done = true;
+            });
+            if !is_done {
+                self.db = None;
+            }
+        }
+    }
+
+    /// Writes a group of requests, and answers them.
+    fn write(&mut self, mut group: Vec<Box<dyn Request>>) {
+        match self.transact(&mut group) {
+            Ok(notes) => {
+                group.into_iter().for_each(|request| request.reply());
+                notes.deliver(&self.endpoint);
+            }
+            // Each for itself: one that cannot be done does not take the others along.
+            Err(Broken::One(_)) if group.len() > 1 => {
+                group.into_iter().for_each(|one| self.write(vec![one]));
+            }
+            Err(broken) => {
+                let failure = broken.into_failure();
+                for mut request in group {
+                    request.fail(failure.clone());
+                    request.reply();
+                }
+            }
+        }
+    }
+
+    fn transact(&mut self, group: &mut [Box<dyn Request>]) -> Result<Notes, Broken> {
+        let db = match self.db.take() {
+            Some(db) => db,
+            None => schema::reopen(&self.path).map_err(Broken::before)?,
+        };
+        if let Err(error) = execute(&db, "BEGIN IMMEDIATE") {
+            self.db = is_sound(&error).then_some(db);
+            return Err(Broken::before(error));
+        }
+        match run(&db, &self.endpoint, &self.clock, group) {
+            Ok(notes) => self.commit(db).map(|()| notes),
+            Err(broken) => {
+                if broken.is_sound() {
+                    self.roll_back(db);
+                }
+                Err(broken)
+            }
+        }
+    }
+
+    fn commit(&mut self, db: Connection) -> Result<(), Broken> {
+        point("sqlite.before-commit");
+        match execute(&db, "COMMIT") {
+            Ok(()) => self.db = Some(db),
+            // It has not begun to write.
+            Err(error) if is_busy(&error) => {
+                self.roll_back(db);
+                return Err(Broken::before(error));
+            }
+            // What is in the file now, the next connection will find out.
+            Err(error) => return Err(Broken::All(failure(Effect::Unknown, error))),
+        }
+        point("sqlite.after-commit");
+        Ok(())
+    }
+
+    /// Undoes what was done, unless SQLite has undone it. A connection that cannot is of no more use:
+    /// it is closed, which does.
+    fn roll_back(&mut self, db: Connection) {
+        let is_over = execute(&db, "ROLLBACK").is_ok() || db.is_autocommit();
+        self.db = is_over.then_some(db);
+    }
+}
+
+/// What is asked now, up to the limits of a group; of what comes later, the next group is made.
+fn gather(
+    first: Box<dyn Request>,
+    asked: &mpsc::Receiver<Box<dyn Request>>,
+) -> Vec<Box<dyn Request>> {
+    let mut bytes = first.bytes();
+    let mut group = vec![first];
+    while group.len() < MAX_GROUP
+        && bytes < MAX_GROUP_BYTES
+        && let Ok(next) = asked.try_recv()
+    {
+        bytes += next.bytes();
+        group.push(next);
+    }
+    group
+}
+
+fn run(
+    db: &Connection,
+    endpoint: &Endpoint,
+    clock: &Clock,
+    group: &mut [Box<dyn Request>],
+) -> Result<Notes, Broken> {
+    let work = Work::new(db, endpoint, clock);
+    let mut work = work.map_err(|fault| Broken::All(fault.without_effect()))?;
+    for request in group {
+        request.run(&mut work).map_err(Broken::One)?;
+    }
+    work.finish().map_err(Broken::One)
+}
+
+fn execute(db: &Connection, sql: &str) -> Result<(), rusqlite::Error> {
+    db.prepare_cached(sql)?.execute([]).map(drop)
+}
