@@ -28,10 +28,6 @@
 //! store's knowing of it. [`TaskContext::idempotency_key`] and [`TaskContext::fencing_token`] help.
 
 mod client;
-#[cfg_attr(
-    not(any(test, feature = "sqlite", feature = "test-util")),
-    allow(dead_code, reason = "without a store, little is timed")
-)]
 mod clock;
 mod context;
 mod dead;

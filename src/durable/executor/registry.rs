@@ -180,7 +180,10 @@ fn dead(reason: DeadReason, error: String) -> Verdict {
 }
 
 fn shortened(mut error: String) -> String {
-    let end = error.floor_char_boundary(MAX_ERROR);
+    let mut end = MAX_ERROR.min(error.len());
+    while !error.is_char_boundary(end) {
+        end -= 1;
+    }
     error.truncate(end);
     error
 }

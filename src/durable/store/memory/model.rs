@@ -316,7 +316,7 @@ impl Model {
     // ===== Steps =====
 
     /// Puts tasks before those that wait, in the order of their ids.
-    fn to_the_head(&mut self, mut ids: Vec<TaskId>) {
+    fn put_first(&mut self, mut ids: Vec<TaskId>) {
         ids.sort();
         for id in ids.into_iter().rev() {
             if let Some(row) = self.tasks.get_mut(&id) {

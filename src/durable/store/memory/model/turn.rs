@@ -94,7 +94,7 @@ impl Model {
                 released.push(*id);
             }
         }
-        self.to_the_head(released);
+        self.put_first(released);
         self.drop_claim_if_empty(verdicts.epoch);
     }
 
@@ -247,7 +247,7 @@ impl Model {
                 false => back.push(id),
             }
         }
-        self.to_the_head(back);
+        self.put_first(back);
         self.claims.remove(&epoch);
     }
 
