@@ -27,6 +27,11 @@
 //! Not promised: that a task runs only once. Its worker may die between what the task does and the
 //! store's knowing of it. [`TaskContext::idempotency_key`] and [`TaskContext::fencing_token`] help.
 
+#![cfg_attr(
+    not(any(test, feature = "sqlite", feature = "test-util")),
+    allow(dead_code, reason = "without a store, nothing of it is used")
+)]
+
 mod client;
 mod clock;
 mod context;

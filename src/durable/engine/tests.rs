@@ -51,7 +51,7 @@ enum Fault {
 }
 
 impl Faulty {
-    fn new(store: &MemoryStore, faults: u32, seed: u64) -> Store {
+    fn store(store: &MemoryStore, faults: u32, seed: u64) -> Store {
         Store::new(Self {
             store: Store::from(store.clone()).0,
             random: Mutex::new(fastrand::Rng::with_seed(seed)),
@@ -242,8 +242,8 @@ async fn spawn(client: &DurableClient, number: u64) -> TaskId {
 
 async fn everything_is_stored_and_runs(faults: u32, seed: u64) {
     let memory = MemoryStore::new();
-    let producer = DurableClient::open(Faulty::new(&memory, faults, seed));
-    let worker = DurableClient::open(Faulty::new(&memory, faults, seed + 1));
+    let producer = DurableClient::open(Faulty::store(&memory, faults, seed));
+    let worker = DurableClient::open(Faulty::store(&memory, faults, seed + 1));
     let executor = DurableExecutor::builder(worker)
         .register::<Number>()
         .concurrency(16)
