@@ -6,6 +6,7 @@
 //! | [`ComputePool`] | few threads for huge numbers of tiny closures: recycled memory, batches, keys, stealing; asleep when idle | [`tokio::spawn`], `rayon::spawn`, a channel with threads |
 //! | [`SerialExecutor`] | an actor without a thread and without a mailbox: jobs on a state, one at a time; an idle one runs the job on the caller | a task with a channel, [`tokio::sync::Mutex`] |
 //! | [`CompletionStream`] | a stream of finished jobs in the order in which they finish, whoever runs them, bounded | [`tokio::task::JoinSet`], `FuturesUnordered` |
+//! | `durable` (feature `sqlite`) | tasks that survive the process: stored before `spawn` returns, run at least once, awaited from anywhere | a table of jobs and a loop that polls it, a job queue on Redis |
 //!
 //! They compose with Tokio and with one another: all return the same [`JoinHandle`], which is awaited
 //! like Tokio's; a [`Slot`] brings the completion of anything into a stream; and a [`Spawn`] (a
@@ -32,8 +33,16 @@
 //! # Ok(()) }
 //! ```
 //!
-//! With the feature `tracing`, what nobody awaits is reported: a panic of a task of
-//! [`ComputePool::execute`].
+//! # Features
+//!
+//! None is on by default.
+//!
+//! | feature | what it adds |
+//! | --- | --- |
+//! | `sqlite` | `durable`, with a store in a SQLite file, whose code is compiled in |
+//! | `test-util` | `durable`, with a store in memory, a clock that tests move, and an executor that runs tasks on the caller |
+//! | `durable` | `durable` without a store: the others turn it on |
+//! | `tracing` | events and spans: a panic of a task of [`ComputePool::execute`], each run of a durable task, and what goes wrong where nobody waits |
 //!
 //! What the crate is made of, and in which order to read it, `ARCHITECTURE.md` says.
 
