@@ -4,7 +4,7 @@
 //! and waits for the disk once for all of it. The second answers what changes nothing, also turns
 //! that find nothing to do.
 //!
-//! Several processes on one machine may have the file open. Each is an [endpoint](endpoint) in a
+//! Several processes on one machine may have the file open. Each is an [endpoint] in a
 //! folder beside it, by which they wake one another, and know who has died.
 
 use std::fmt;

@@ -14,7 +14,7 @@ use crate::durable::store::{Turn, Turned};
 const WHILE_OTHERS_RUN: Duration = Duration::from_millis(100);
 /// And while there are others at all: one may have claimed something since, or have taken a wake-up
 /// along into its death.
-const WHILE_OTHERS_LIVE: Duration = Duration::from_millis(250);
+const WHILE_OTHERS_LIVE: Duration = Duration::from_secs(2);
 /// And if nobody can tell it anything.
 pub(super) const WHILE_UNREACHABLE: Duration = Duration::from_millis(50);
 

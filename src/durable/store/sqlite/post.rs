@@ -35,7 +35,7 @@ const AGAIN: usize = 10;
 const AFTER: Duration = Duration::from_micros(200);
 
 /// How often the thread that receives looks whether it is to end, should nobody tell it.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_secs(60);
 
 /// The socket of an endpoint, and that by which it sends.
 pub(super) struct Post {
