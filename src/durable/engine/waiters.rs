@@ -5,7 +5,7 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::patience::BACKOFF;
 use crate::durable::TaskId;
@@ -93,18 +93,25 @@ impl Waiters {
 
     /// Looks at what is to be looked at, as long as the engine runs.
     pub(crate) async fn run(self: StdArc<Self>, store: StdArc<dyn Backend>) {
-        let mut interval = INTERVAL;
+        let mut next_sweep = Instant::now() + INTERVAL;
         let mut failures = 0;
         loop {
             if self.is_idle() {
                 self.bell.notified().await;
-            } else if timeout(interval, self.bell.notified()).await.is_err() {
+            } else {
+                timeout_at(next_sweep, self.bell.notified()).await.ok();
+            }
+            // Also if the bell never stops ringing: it may be for others.
+            let start = Instant::now();
+            let is_sweep = start >= next_sweep;
+            if is_sweep {
                 self.sweep();
                 self.look_at_all();
             }
-            let start = Instant::now();
             let looked = self.look(&*store).await;
-            interval = INTERVAL.max(start.elapsed() * SHARE);
+            if is_sweep {
+                next_sweep = Instant::now() + INTERVAL.max(start.elapsed() * SHARE);
+            }
             match looked {
                 Ok(()) => failures = 0,
                 Err(_) => {
