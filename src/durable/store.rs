@@ -38,6 +38,8 @@ use super::{Counts, DeadFilter, DeadLetter, Durability, TaskId};
 pub(crate) mod memory;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
+#[cfg(test)]
+mod suite;
 
 /// Where tasks are kept: what a [`DurableClient`](super::DurableClient) is opened with.
 ///
@@ -186,8 +188,8 @@ pub(crate) enum Verdict {
     Snooze { after: Duration },
     /// It has failed for good.
     Dead { reason: DeadReason, error: String },
-    /// It was given back; it comes before those that wait. (Tasks that come before those that wait
-    /// at the same time are in the order of their ids.)
+    /// It was given back; it comes before those that wait. (Those of one claim that do so together
+    /// are in the order of their ids.)
     Release,
 }
 
@@ -212,7 +214,8 @@ pub enum DeadReason {
 /// The answer to a [`Turn`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Turned {
-    /// The tasks whose verdicts came too late: they were not held under that epoch any more.
+    /// The tasks whose verdicts came too late: they were not held under that epoch any more. A turn
+    /// that is repeated does not say so again.
     pub(crate) refused: Vec<TaskId>,
     /// What was claimed.
     pub(crate) claim: Option<Claim>,

@@ -52,6 +52,8 @@ pub(crate) struct Worker {
     turn: Option<InFlight<Turned>>,
     /// A turn that the store has not answered, to be sent again.
     unanswered: Option<StdArc<Turn>>,
+    /// Whether it was sent more than once: the answer then does not tell what was refused.
+    resent: bool,
     failures: u32,
     /// Not before then is a turn sent again.
     pause: Option<Instant>,
@@ -123,6 +125,7 @@ impl Worker {
             next_look: None,
             turn: None,
             unanswered: None,
+            resent: false,
             failures: 0,
             pause: None,
             beat: None,
@@ -174,6 +177,7 @@ impl Worker {
             return None;
         }
         let session = self.session().await?;
+        self.resent = self.unanswered.is_some();
         match self.unanswered.take() {
             Some(request) if request.session == session => Some(request),
             // The store has ended the session, and did not take the turn.
@@ -266,6 +270,7 @@ impl Worker {
             }
             self.tally.count(verdict);
             match verdict {
+                Verdict::Done(_) if self.resent => self.engine.waiters.look_at([*id]),
                 // Those who wait in this process need not ask the store.
                 Verdict::Done(output) => {
                     let end = || Ok(Seen::Done(output.clone()));

@@ -10,6 +10,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -150,7 +151,7 @@ impl SqliteStore {
             match rest.await {
                 Ok(Some(rest)) => turned.next = rest.next,
                 // Meanwhile there is something to do.
-                Ok(None) => turned.more = true,
+                Ok(None) => turned.next = Some(Duration::ZERO),
                 Err(_) => turned.next = Some(peek::WHILE_UNREACHABLE),
             }
         }

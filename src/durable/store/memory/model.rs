@@ -300,6 +300,12 @@ impl Model {
         counts
     }
 
+    #[cfg(test)]
+    pub(super) fn leftovers(&self) -> u64 {
+        let held = self.tasks.len() + self.line.len() + self.claims.len();
+        (held + self.sessions.len()) as u64
+    }
+
     /// The dead letters that match, and are kept.
     fn dead_rows(&self, filter: &DeadFilter) -> impl Iterator<Item = &Row> {
         let now = self.wall();

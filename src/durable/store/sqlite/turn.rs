@@ -65,7 +65,7 @@ fn record(
         params![session.id, claim],
     )?;
     work.execute(
-        "UPDATE throng_session SET number = ?2, claim = ?3 WHERE id = ?1",
+        "UPDATE throng_session SET number = ?2, claim = ?3, first = NULL WHERE id = ?1",
         params![session.id, number as i64, claim],
     )?;
     Ok(())

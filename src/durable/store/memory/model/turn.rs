@@ -62,6 +62,7 @@ impl Model {
         if let Some(session) = self.sessions.get_mut(&request.session) {
             session.number = request.number;
             session.claim = claim;
+            session.fingerprint = None;
         }
     }
 
@@ -199,6 +200,7 @@ impl Model {
         let claims = self.claims.iter().filter(|(_, lease)| is_dead(lease));
         let dead: Vec<_> = claims.map(|(&epoch, _)| epoch).collect();
         dead.iter().for_each(|&epoch| self.reap(epoch));
+        self.sessions.retain(|_, session| !session.dead);
         !dead.is_empty()
     }
 

@@ -1,0 +1,73 @@
+//! What those see who wait for the end of a task.
+
+use std::time::Duration;
+
+use super::Harness;
+use super::process::*;
+use crate::durable::store::Seen;
+
+pub(super) async fn a_look_sees_every_state(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.run(task(4), done()).await;
+    session.run(task(5), dead()).await;
+    session.enqueue([task(6)]).await;
+    process.cancel([6]).await;
+    session.enqueue([task(3)]).await;
+    session.claim(1).await;
+    session.enqueue([task(1), delayed(2, SECOND)]).await;
+    let expected = [
+        Seen::Waiting,
+        Seen::Delayed,
+        Seen::Running,
+        seen_done(),
+        seen_dead(),
+        Seen::Cancelled,
+        Seen::Absent,
+    ];
+    assert_eq!(process.look(1..=7).await, expected);
+    // What is due stays delayed until a turn makes it wait.
+    it.clock().advance(SECOND);
+    assert_eq!(process.look_at(2).await, Seen::Delayed);
+    session.turn(ask(0)).await;
+    assert_eq!(process.look_at(2).await, Seen::Waiting);
+}
+
+pub(super) async fn a_look_answers_in_the_order_of_the_ids(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([delayed(1, SECOND), task(3)]).await;
+    let seen = process.look([3, 2, 1, 3]).await;
+    let expected = [Seen::Waiting, Seen::Absent, Seen::Delayed, Seen::Waiting];
+    assert_eq!(seen, expected);
+    assert_eq!(process.look([]).await, []);
+}
+
+pub(super) async fn a_look_writes_nothing(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut session = one.session().await;
+    session.run(task(1), done()).await;
+    session.enqueue([task(2), delayed(3, SECOND)]).await;
+    session.claim(1).await;
+    it.clock().advance(HOUR);
+    let (counts, held) = (two.counts().await, it.leftovers());
+    let seen = two.look([1, 2, 3, 4]).await;
+    assert_eq!(
+        seen,
+        [Seen::Absent, Seen::Running, Seen::Delayed, Seen::Absent]
+    );
+    assert_eq!((two.counts().await, it.leftovers()), (counts, held));
+}
+
+pub(super) async fn an_end_is_kept_to_the_millisecond(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.run(task(1), done()).await;
+    session.enqueue([task(2)]).await;
+    process.cancel([2]).await;
+    let millisecond = Duration::from_millis(1);
+    it.clock().advance(HOUR - millisecond);
+    assert_eq!(process.look([1, 2]).await, [seen_done(), Seen::Cancelled]);
+    it.clock().advance(millisecond);
+    assert_eq!(process.look([1, 2]).await, [Seen::Absent, Seen::Absent]);
+}

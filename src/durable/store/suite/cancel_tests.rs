@@ -1,0 +1,165 @@
+//! Tasks that nobody wants any more.
+
+use std::time::Duration;
+
+use super::Harness;
+use super::process::*;
+use crate::durable::DeadFilter;
+use crate::durable::store::{Beaten, NewTask, Seen, Verdict};
+
+pub(super) async fn a_waiting_task_is_cancelled_at_once(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([1, 2, 3].map(task)).await;
+    assert_eq!(process.cancel([2, 77]).await, 1);
+    assert_eq!(process.look_at(2).await, Seen::Cancelled);
+    assert_eq!(ids(&session.claim(9).await), [id(1), id(3)]);
+    // It was not running, so the ledger does not have it.
+    let counts = process.counts().await;
+    assert_eq!((counts.cancelled, counts.kept), (0, 1));
+}
+
+pub(super) async fn a_delayed_task_is_cancelled_at_once(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([delayed(1, SECOND)]).await;
+    session.run(task(2), retry(SECOND)).await;
+    assert_eq!(process.cancel([1, 2]).await, 2);
+    assert_eq!(
+        process.look([1, 2]).await,
+        [Seen::Cancelled, Seen::Cancelled]
+    );
+    it.clock().advance(SECOND);
+    let turned = session.turn(ask(9)).await;
+    assert_eq!((turned.claim, turned.next), (None, None));
+}
+
+pub(super) async fn what_has_ended_is_not_cancelled(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.run(task(1), done()).await;
+    session.run(task(2), dead()).await;
+    session.enqueue([task(3)]).await;
+    assert_eq!(process.cancel([3]).await, 1);
+    assert_eq!(process.cancel([1, 2, 3, 4]).await, 0);
+    let expected = [seen_done(), seen_dead(), Seen::Cancelled, Seen::Absent];
+    assert_eq!(process.look(1..=4).await, expected);
+}
+
+pub(super) async fn a_cancelled_task_without_retention_is_gone(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let unkept = |number| NewTask {
+        retention: Duration::ZERO,
+        ..task(number)
+    };
+    session.enqueue([unkept(1), unkept(2)]).await;
+    let epoch = session.claim(1).await.epoch;
+    assert_eq!(process.cancel([1, 2]).await, 2);
+    assert_eq!(process.look([1, 2]).await, [Seen::Running, Seen::Absent]);
+    session.settle(epoch, 1, Verdict::Release).await;
+    assert_eq!(process.look([1, 2]).await, [Seen::Absent, Seen::Absent]);
+    assert_eq!(process.counts().await.kept, 0);
+}
+
+pub(super) async fn a_running_task_is_cancelled_when_its_worker_says(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue((1..=4).map(task)).await;
+    let epoch = session.claim(4).await.epoch;
+    assert_eq!(process.cancel([1, 2, 3]).await, 3);
+    assert_eq!(process.look([1, 2]).await, [Seen::Running, Seen::Running]);
+    let snooze = Verdict::Snooze { after: SECOND };
+    let turn = ask(9)
+        .verdict(epoch, 1, retry(SECOND))
+        .verdict(epoch, 2, snooze)
+        .verdict(epoch, 3, Verdict::Release)
+        .verdict(epoch, 4, retry(SECOND));
+    let turned = session.turn(turn).await;
+    assert_eq!((turned.refused, turned.claim), (vec![], None));
+    let mut expected = vec![Seen::Cancelled; 3];
+    expected.push(Seen::Delayed);
+    assert_eq!(process.look(1..=4).await, expected);
+    let counts = process.counts().await;
+    assert_eq!((counts.cancelled, counts.kept), (3, 3));
+    assert_eq!((counts.retried, counts.snoozed, counts.released), (1, 0, 0));
+}
+
+pub(super) async fn a_cancelled_run_that_is_done_is_done(it: &dyn Harness) {
+    ends_as(it, done(), seen_done()).await;
+}
+
+pub(super) async fn a_cancelled_run_that_is_dead_is_dead(it: &dyn Harness) {
+    ends_as(it, dead(), seen_dead()).await;
+}
+
+/// A task that was to be cancelled has come to another end first.
+async fn ends_as(it: &dyn Harness, verdict: Verdict, seen: Seen) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    let epoch = session.claim(1).await.epoch;
+    assert_eq!(process.cancel([1]).await, 1);
+    session.settle(epoch, 1, verdict).await;
+    assert_eq!(process.look_at(1).await, seen);
+    assert_eq!(process.counts().await.cancelled, 0);
+}
+
+pub(super) async fn a_cancelled_task_does_not_survive_its_worker(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut session = one.session().await;
+    let mut other = two.session().await;
+    session.enqueue([1, 2, 3].map(task)).await;
+    // One claim is reaped for its age, the other with its process.
+    let late = ask(1).lease(SECOND);
+    assert!(session.turn(late).await.claim.is_some());
+    assert_eq!(ids(&session.claim(1).await), [id(2)]);
+    assert_eq!(two.cancel([1, 2]).await, 2);
+    it.clock().advance(SECOND);
+    other.turn(ask(0)).await;
+    it.clock().advance(SECOND);
+    other.turn(ask(0)).await;
+    assert_eq!(two.look([1, 2]).await, [Seen::Cancelled, Seen::Running]);
+    one.die(it);
+    assert_eq!(ids(&other.claim(9).await), [id(3)]);
+    assert_eq!(two.look([1, 2]).await, [Seen::Cancelled, Seen::Cancelled]);
+    let counts = two.counts().await;
+    assert_eq!((counts.cancelled, counts.lost, counts.crashed), (2, 0, 0));
+}
+
+pub(super) async fn a_beat_tells_what_is_to_be_cancelled(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue((1..=4).map(task)).await;
+    let first = session.claim(2).await.epoch;
+    let second = session.claim(2).await.epoch;
+    assert_eq!(process.beat([first, second]).await, Beaten::default());
+    process.cancel([2, 3]).await;
+    // Again and again, as long as they run.
+    for _ in 0..2 {
+        assert_eq!(process.beat([first]).await.cancelled, [id(2)]);
+        assert_eq!(process.beat([second]).await.cancelled, [id(3)]);
+    }
+    session.settle(first, 2, Verdict::Release).await;
+    assert_eq!(process.beat([first]).await, Beaten::default());
+}
+
+pub(super) async fn a_flag_ends_with_its_task(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1), task(2)]).await;
+    let epoch = session.claim(2).await.epoch;
+    process.cancel([1, 2]).await;
+    session.settle(epoch, 1, dead()).await;
+    session.settle(epoch, 2, done()).await;
+    // A new life by a replay, and one by a new task of the same id.
+    assert_eq!(process.replay(DeadFilter::all()).await, 1);
+    it.clock().advance(HOUR);
+    session.enqueue([task(2)]).await;
+    let claim = session.claim(2).await;
+    assert_eq!(ids(&claim), [id(1), id(2)]);
+    assert_eq!(process.beat([claim.epoch]).await, Beaten::default());
+    session.settle(claim.epoch, 1, retry(SECOND)).await;
+    session.settle(claim.epoch, 2, Verdict::Release).await;
+    assert_eq!(process.look([1, 2]).await, [Seen::Delayed, Seen::Waiting]);
+}

@@ -1,0 +1,309 @@
+//! Who gets what, in which order, and what a repeated turn is told.
+
+use std::time::Duration;
+
+use super::Harness;
+use super::process::*;
+use crate::durable::store::{NewTask, Seen, Turned, Verdict};
+
+pub(super) async fn first_in_first_out_over_sessions(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut first = one.session().await;
+    let mut second = two.session().await;
+    first.enqueue([task(5), task(3)]).await;
+    second.enqueue([task(4)]).await;
+    first.enqueue([task(1)]).await;
+    assert_eq!(ids(&second.claim(3).await), [id(5), id(3), id(4)]);
+    assert_eq!(ids(&first.claim(3).await), [id(1)]);
+}
+
+pub(super) async fn a_delayed_task_waits_for_its_time(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([delayed(1, SECOND)]).await;
+    it.clock().advance(SECOND - Duration::from_millis(1));
+    let expected = Turned {
+        next: Some(Duration::from_millis(1)),
+        ..Turned::default()
+    };
+    assert_eq!(session.turn(ask(9)).await, expected);
+    assert_eq!(process.look_at(1).await, Seen::Delayed);
+    it.clock().advance(Duration::from_millis(1));
+    assert_eq!(ids(&session.claim(9).await), [id(1)]);
+}
+
+pub(super) async fn what_is_due_goes_to_the_tail_the_earliest_first(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let tasks = [
+        delayed(1, 3 * SECOND),
+        delayed(2, 2 * SECOND),
+        delayed(4, SECOND),
+        delayed(3, SECOND),
+        task(9),
+        task(8),
+    ];
+    session.enqueue(tasks).await;
+    it.clock().advance(2 * SECOND);
+    let claim = session.claim(9).await;
+    assert_eq!(ids(&claim), [9, 8, 3, 4, 2].map(id));
+}
+
+pub(super) async fn a_claim_has_at_most_what_is_wanted(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue((1..=5).map(task)).await;
+    let turned = session.turn(ask(2)).await;
+    assert_eq!(turned.claim.unwrap().tasks, [fresh(1), fresh(2)]);
+    assert!(turned.more);
+    let turned = session.turn(ask(3)).await;
+    assert_eq!(turned.claim.unwrap().tasks.len(), 3);
+    assert!(!turned.more);
+}
+
+pub(super) async fn a_claim_has_at_most_the_bytes_wanted_but_one_task(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let sized = |number, len| NewTask {
+        payload: vec![0; len],
+        ..task(number)
+    };
+    let tasks = [
+        sized(1, 50),
+        sized(2, 50),
+        sized(3, 1),
+        sized(4, 500),
+        sized(5, 0),
+    ];
+    session.enqueue(tasks).await;
+    // Exactly what is wanted fits; one more byte does not, although later tasks would.
+    let mut next = async |bytes| {
+        let claim = session.turn(ask(9).bytes(bytes)).await.claim;
+        claim.map(|claim| ids(&claim)).unwrap_or_default()
+    };
+    assert_eq!(next(100).await, [id(1), id(2)]);
+    assert_eq!(next(500).await, [id(3)]);
+    assert_eq!(next(0).await, [id(4), id(5)][..1]);
+    assert_eq!(next(0).await, [id(5)]);
+}
+
+pub(super) async fn want_nothing_get_nothing(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    let expected = Turned {
+        more: true,
+        ..Turned::default()
+    };
+    assert_eq!(session.turn(ask(0)).await, expected);
+    assert_eq!(process.counts().await.claimed, 0);
+}
+
+pub(super) async fn a_task_knows_its_age(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    it.clock().advance(5 * SECOND);
+    let claim = session.claim(1).await;
+    assert_eq!(claim.tasks[0].age, 5 * SECOND);
+    // The age of the task, not of its last run.
+    session.settle(claim.epoch, 1, Verdict::Release).await;
+    it.clock().advance(SECOND);
+    assert_eq!(session.claim(1).await.tasks[0].age, 6 * SECOND);
+}
+
+pub(super) async fn next_is_the_earliest_due(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    assert_eq!(session.turn(ask(1)).await, Turned::default());
+    session
+        .enqueue([delayed(1, HOUR), delayed(2, 2 * SECOND)])
+        .await;
+    it.clock().advance(SECOND);
+    assert_eq!(session.turn(ask(1)).await.next, Some(SECOND));
+}
+
+pub(super) async fn next_is_the_end_of_the_own_lease(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    let turned = session.turn(ask(1).lease(7 * SECOND)).await;
+    assert_eq!(turned.next, Some(7 * SECOND));
+    let epoch = turned.claim.unwrap().epoch;
+    let turned = session.turn(ask(0).verdict(epoch, 1, done())).await;
+    assert_eq!(turned.next, None);
+}
+
+pub(super) async fn epochs_rise_over_all_claims(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut first = one.session().await;
+    let mut second = two.session().await;
+    let mut last = 0;
+    for round in 0..4 {
+        first.enqueue([task(2 * round), task(2 * round + 1)]).await;
+        for session in [&mut first, &mut second] {
+            let claim = session.claim(1).await;
+            assert!(claim.epoch > last, "{} after {last}", claim.epoch);
+            last = claim.epoch;
+        }
+    }
+    // Also when nothing is left that would remember them.
+    one.die(it);
+    let mut third = two.session().await;
+    assert!(third.claim(1).await.epoch > last);
+}
+
+pub(super) async fn a_repeated_turn_returns_the_same_claim(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(2), task(1), task(3)]).await;
+    let mut claim = session.claim(2).await;
+    let again = session.turn_again(ask(2)).await.unwrap();
+    claim.tasks.sort_by_key(|task| task.id);
+    assert_eq!(again.claim, Some(claim));
+    assert!(again.more);
+    assert_eq!(process.counts().await.claimed, 2);
+}
+
+pub(super) async fn a_repeated_turn_returns_what_is_still_held(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let mut other = process.session().await;
+    session.enqueue([task(1), task(2)]).await;
+    let claim = session.claim(2).await;
+    other.settle(claim.epoch, 1, done()).await;
+    let again = session.turn_again(ask(2)).await.unwrap().claim.unwrap();
+    assert_eq!((again.epoch, again.tasks), (claim.epoch, vec![fresh(2)]));
+    other.settle(claim.epoch, 2, done()).await;
+    assert_eq!(session.turn_again(ask(2)).await.unwrap().claim, None);
+}
+
+pub(super) async fn a_repeated_turn_applies_its_verdicts_once(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1), task(2)]).await;
+    let claim = session.claim(1).await;
+    // The retry is due at once: what the turn claims is the task that it gave back.
+    let turn = ask(2).verdict(claim.epoch, 1, retry(Duration::ZERO));
+    let turned = session.turn(turn.clone()).await;
+    let claim = turned.claim.unwrap();
+    assert_eq!(ids(&claim), [id(2), id(1)]);
+    let again = session.turn_again(turn).await.unwrap().claim.unwrap();
+    assert_eq!(
+        (again.epoch, ids(&again)),
+        (claim.epoch, vec![id(1), id(2)])
+    );
+    assert_eq!(again.tasks[0].failures, 1);
+    let counts = process.counts().await;
+    assert_eq!((counts.retried, counts.claimed), (1, 3));
+}
+
+pub(super) async fn a_repeated_turn_renews_its_lease(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    session.claim(1).await;
+    it.clock().advance(LEASE - SECOND);
+    let again = session.turn_again(ask(1)).await.unwrap();
+    assert_eq!(again.next, Some(LEASE));
+}
+
+/// It takes nothing back, but says that it is time to: by `next`, and not as if a task waited.
+pub(super) async fn a_repeated_turn_only_says_what_is_to_be_done(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let mut other = process.session().await;
+    session.run(task(1), done()).await;
+    other.enqueue([task(2)]).await;
+    other.claim(1).await;
+    it.clock().advance(LEASE);
+    let expected = Turned {
+        next: Some(Duration::ZERO),
+        ..Turned::default()
+    };
+    for turn in [ask(1), ask(1).park()] {
+        assert_eq!(session.turn_again(turn).await.unwrap(), expected);
+    }
+    assert_eq!(process.look_at(2).await, Seen::Running);
+}
+
+pub(super) async fn an_idle_turn_does_not_burn_its_number(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    assert_eq!(session.turn(ask(1)).await, Turned::default());
+    let mut other = process.session().await;
+    other.enqueue([task(1)]).await;
+    // The number was not used: this turn is no repetition, and claims.
+    let turned = session.turn_again(ask(1)).await.unwrap();
+    assert_eq!(turned.claim.unwrap().tasks, [fresh(1)]);
+}
+
+pub(super) async fn a_turn_with_verdicts_burns_its_number(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let mut other = process.session().await;
+    other.enqueue([task(1), task(2)]).await;
+    let claim = session.claim(1).await;
+    let turn = ask(0).verdict(claim.epoch, 1, done());
+    session.turn(turn.clone()).await;
+    assert_eq!(session.turn_again(turn).await.unwrap().claim, None);
+    // Even one that wants more, now: a number is answered as the first time.
+    assert_eq!(session.turn_again(ask(1)).await.unwrap().claim, None);
+    assert_eq!(process.look_at(2).await, Seen::Waiting);
+}
+
+pub(super) async fn an_enqueue_ends_the_memory_of_a_claim(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    session.claim(1).await;
+    session.enqueue([task(2)]).await;
+    session.number -= 1;
+    assert_refused(session.turn_again(ask(1)).await);
+    session.number += 2;
+    let claim = session.turn_again(ask(1)).await.unwrap().claim.unwrap();
+    assert_eq!(ids(&claim), [id(2)]);
+}
+
+pub(super) async fn no_session_sees_the_claim_of_another(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut first = process.session().await;
+    let mut second = process.session().await;
+    first.enqueue([task(1)]).await;
+    second.number = first.number;
+    first.claim(1).await;
+    // With the same number, in the same process.
+    assert_eq!(second.turn(ask(1)).await.claim, None);
+    assert_eq!(second.number, first.number);
+    assert_eq!(second.turn_again(ask(1)).await.unwrap().claim, None);
+}
+
+pub(super) async fn an_older_turn_is_refused(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue((1..=4).map(task)).await;
+    let claim = session.claim(1).await;
+    session.claim(1).await;
+    session.number -= 1;
+    assert_refused(session.turn_again(ask(1)).await);
+    let turn = ask(1).verdict(claim.epoch, 1, done());
+    assert_refused(session.turn_again(turn).await);
+    assert_eq!(process.look([1, 3]).await, [Seen::Running, Seen::Waiting]);
+    // What came late has taken nothing from the session, either.
+    session.number += 1;
+    let again = session.turn_again(ask(1)).await.unwrap().claim.unwrap();
+    assert_eq!(ids(&again), [id(2)]);
+}
+
+pub(super) async fn a_turn_of_no_session_is_refused(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    let claim = session.claim(1).await;
+    session.id += 1;
+    session.number += 1;
+    assert_refused(session.turn_again(ask(1)).await);
+    let turn = ask(1).verdict(claim.epoch, 1, done());
+    assert_refused(session.turn_again(turn).await);
+    assert_eq!(process.look_at(1).await, Seen::Running);
+}

@@ -1,0 +1,227 @@
+//! What is stored, and that it is stored once.
+
+use std::time::Duration;
+
+use super::Harness;
+use super::process::*;
+use crate::durable::store::{MAX_BATCH, NewTask, Seen, Verdict};
+
+pub(super) async fn what_was_stored_is_claimed_as_it_was(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1), task(2)]).await;
+    let claim = session.claim(9).await;
+    assert_eq!(claim.tasks, [fresh(1), fresh(2)]);
+    let counts = process.counts().await;
+    assert_eq!((counts.stored, counts.claimed, counts.running), (2, 2, 2));
+}
+
+pub(super) async fn a_repeated_enqueue_stores_once(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1), task(2)]).await;
+    // The second time after its tasks have come and gone: an id alone does not keep them out.
+    let mut worker = process.session().await;
+    let claim = worker.claim(1).await;
+    session.enqueue_again([task(1), task(2)]).await.unwrap();
+    worker.settle(claim.epoch, 1, done()).await;
+    it.clock().advance(HOUR);
+    session.enqueue_again([task(1), task(2)]).await.unwrap();
+    let counts = process.counts().await;
+    assert_eq!((counts.stored, counts.waiting), (2, 1));
+    assert_eq!(process.look([1, 2]).await, [Seen::Absent, Seen::Waiting]);
+}
+
+pub(super) async fn a_number_with_other_tasks_is_refused(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    assert_refused(session.enqueue_again([task(2)]).await);
+    assert_eq!(process.look([1, 2]).await, [Seen::Waiting, Seen::Absent]);
+    session.enqueue([task(2)]).await;
+    assert_eq!(process.look_at(2).await, Seen::Waiting);
+}
+
+pub(super) async fn an_older_number_is_refused(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    session.enqueue([task(2)]).await;
+    session.number -= 1;
+    assert_refused(session.enqueue_again([task(1)]).await);
+    assert_refused(session.enqueue_again([task(3)]).await);
+    assert_eq!(process.look_at(3).await, Seen::Absent);
+}
+
+pub(super) async fn an_unknown_session_is_refused(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.id += 1;
+    session.number = 1;
+    assert_refused(session.enqueue_again([task(1)]).await);
+    assert_eq!(process.look_at(1).await, Seen::Absent);
+}
+
+pub(super) async fn an_id_twice_in_one_batch_is_stored_once(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1), other(1), task(2)]).await;
+    let claim = session.claim(9).await;
+    assert_eq!(claim.tasks, [fresh(1), fresh(2)]);
+    assert_eq!(process.counts().await.stored, 2);
+}
+
+pub(super) async fn a_stored_id_changes_nothing_while_it_waits(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1), task(2)]).await;
+    session.enqueue([other(1)]).await;
+    assert_eq!(process.counts().await.stored, 2);
+    assert_eq!(session.claim(9).await.tasks, [fresh(1), fresh(2)]);
+}
+
+pub(super) async fn a_stored_id_changes_nothing_while_it_is_delayed(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([delayed(1, SECOND)]).await;
+    session.enqueue([other(1)]).await;
+    assert_eq!(process.look_at(1).await, Seen::Delayed);
+    it.clock().advance(SECOND);
+    let mut expected = fresh(1);
+    expected.age = SECOND;
+    assert_eq!(session.claim(9).await.tasks, [expected]);
+}
+
+pub(super) async fn a_stored_id_changes_nothing_while_it_runs(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    let claim = session.claim(1).await;
+    session.enqueue([other(1)]).await;
+    assert_eq!(session.turn(ask(9)).await.claim, None);
+    session.settle(claim.epoch, 1, done()).await;
+    assert_eq!(process.look_at(1).await, seen_done());
+}
+
+pub(super) async fn a_stored_id_changes_nothing_when_it_is_done(it: &dyn Harness) {
+    ended(it, done(), seen_done()).await;
+}
+
+pub(super) async fn a_stored_id_changes_nothing_when_it_is_dead(it: &dyn Harness) {
+    ended(it, dead(), seen_dead()).await;
+}
+
+/// A task that has ended is not stored again.
+async fn ended(it: &dyn Harness, verdict: Verdict, seen: Seen) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.run(task(1), verdict).await;
+    session.enqueue([other(1)]).await;
+    assert_eq!(session.turn(ask(9)).await.claim, None);
+    assert_eq!(process.look_at(1).await, seen);
+    assert_eq!(process.counts().await.stored, 1);
+}
+
+pub(super) async fn a_stored_id_changes_nothing_when_it_is_cancelled(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    assert_eq!(process.cancel([1]).await, 1);
+    session.enqueue([other(1)]).await;
+    assert_eq!(session.turn(ask(9)).await.claim, None);
+    assert_eq!(process.look_at(1).await, Seen::Cancelled);
+}
+
+pub(super) async fn an_id_is_free_when_its_end_is_kept_no_longer(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.run(task(1), done()).await;
+    it.clock().advance(HOUR);
+    session.enqueue([task(1)]).await;
+    assert_eq!(process.look_at(1).await, Seen::Waiting);
+    let counts = process.counts().await;
+    assert_eq!((counts.stored, counts.waiting, counts.kept), (2, 1, 0));
+    assert_eq!(session.claim(1).await.tasks, [fresh(1)]);
+}
+
+pub(super) async fn a_full_batch_is_stored_in_its_order(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    // Not the order of the ids.
+    let numbers: Vec<u64> = (0..MAX_BATCH as u64).map(|n| (n * 101) % 256).collect();
+    session.enqueue(numbers.iter().map(|&n| task(n))).await;
+    let claim = session.claim(MAX_BATCH).await;
+    let expected: Vec<_> = numbers.iter().map(|&n| id(n)).collect();
+    assert_eq!(ids(&claim), expected);
+}
+
+pub(super) async fn names_and_payloads_may_be_anything(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let named = |number, name: &str, payload: &[u8]| NewTask {
+        name: name.into(),
+        payload: payload.to_vec(),
+        ..task(number)
+    };
+    let every_byte: Vec<u8> = (0..=255).collect();
+    let tasks = [
+        named(1, "", b""),
+        named(2, "f\u{fc}r \u{1f980}\u{0} '\"%_;--", &every_byte),
+        named(3, "\u{feff}\n", b"\0"),
+        named(u64::MAX, "job", b"'"),
+    ];
+    session.enqueue(tasks.clone()).await;
+    let claim = session.claim(9).await;
+    let claimed: Vec<_> = claim
+        .tasks
+        .into_iter()
+        .map(|task| (task.name, task.payload))
+        .collect();
+    let stored: Vec<_> = tasks
+        .into_iter()
+        .map(|task| (task.name, task.payload))
+        .collect();
+    assert_eq!(claimed, stored);
+    let verdict = Verdict::Done(every_byte.clone());
+    session.settle(claim.epoch, 2, verdict).await;
+    session
+        .settle(claim.epoch, 1, Verdict::Done(Vec::new()))
+        .await;
+    let expected = [Seen::Done(Vec::new()), Seen::Done(every_byte)];
+    assert_eq!(process.look([1, 2]).await, expected);
+}
+
+pub(super) async fn big_payloads_and_outputs_come_back(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    for (number, len) in [(1, 100 << 10), (2, 1 << 20)] {
+        let payload: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
+        let new = NewTask {
+            payload: payload.clone(),
+            ..task(number)
+        };
+        session.enqueue([new]).await;
+        let claim = session.claim(1).await;
+        // Without a message of a megabyte.
+        assert!(
+            claim.tasks[0].payload == payload,
+            "a payload of {len} bytes"
+        );
+        let output: Vec<u8> = payload.iter().rev().copied().collect();
+        session
+            .settle(claim.epoch, number, Verdict::Done(output.clone()))
+            .await;
+        let seen = process.look_at(number).await;
+        assert!(seen == Seen::Done(output), "an output of {len} bytes");
+    }
+}
+
+/// A task with the id of another, which would be noticed.
+fn other(number: u64) -> NewTask {
+    NewTask {
+        name: "other".into(),
+        payload: b"other".to_vec(),
+        delay: Duration::ZERO,
+        ..task(number)
+    }
+}

@@ -1,0 +1,208 @@
+//! Who is told of what. A store may tell more than it has to, so each case waits for what it wants.
+
+use super::Harness;
+use super::process::*;
+use crate::durable::DeadFilter;
+use crate::durable::store::{Event, Verdict};
+
+pub(super) async fn ready_comes_first(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut events = process.events();
+    assert_eq!(events.next().await, Event::Ready);
+}
+
+pub(super) async fn the_end_is_told_to_who_stored(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut events = one.events();
+    let mut spawner = one.session().await;
+    let mut worker = two.session().await;
+    spawner.enqueue([task(1), task(2)]).await;
+    let epoch = worker.claim(2).await.epoch;
+    for number in [1, 2] {
+        worker.settle(epoch, number, done()).await;
+        events.ended(number).await;
+        assert_eq!(one.look_at(number).await, seen_done());
+    }
+}
+
+pub(super) async fn the_end_is_told_to_who_looked(it: &dyn Harness) {
+    let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
+    let (mut first, mut second) = (one.events(), three.events());
+    let mut worker = two.session().await;
+    worker.enqueue([task(1), task(2)]).await;
+    // While it waits, and while it runs.
+    one.look([1]).await;
+    let epoch = worker.claim(2).await.epoch;
+    one.look([2]).await;
+    three.look([1, 2]).await;
+    for number in [1, 2] {
+        worker.settle(epoch, number, done()).await;
+        first.ended(number).await;
+        second.ended(number).await;
+    }
+}
+
+pub(super) async fn every_kind_of_end_is_told(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut events = one.events();
+    let mut spawner = one.session().await;
+    let mut worker = two.session().await;
+    spawner.enqueue((1..=4).map(task)).await;
+    spawner.enqueue([delayed(5, SECOND), task(6)]).await;
+    let epoch = worker.claim(4).await.epoch;
+    worker.settle(epoch, 1, dead()).await;
+    events.ended(1).await;
+    two.cancel([2, 3, 4, 5, 6]).await;
+    events.ended(5).await;
+    events.drain();
+    worker.settle(epoch, 2, retry(SECOND)).await;
+    events.ended(2).await;
+    worker.settle(epoch, 3, Verdict::Release).await;
+    events.ended(3).await;
+    // The last by the death of its worker.
+    two.die(it);
+    spawner.turn(ask(0)).await;
+    events.ended(4).await;
+}
+
+pub(super) async fn a_cancel_is_told_to_who_runs(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut events = two.events();
+    let mut spawner = one.session().await;
+    let mut worker = two.session().await;
+    spawner.enqueue([task(1), task(2)]).await;
+    worker.claim(2).await;
+    for number in [2, 1] {
+        assert_eq!(one.cancel([number]).await, 1);
+        events.cancelled(number).await;
+    }
+}
+
+pub(super) async fn a_stored_task_wakes(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let (mut worker, mut events) = parked(&two).await;
+    one.session().await.enqueue([task(1)]).await;
+    events.woken().await;
+    assert_eq!(ids(&worker.claim(1).await), [id(1)]);
+}
+
+pub(super) async fn a_delayed_task_wakes_by_its_time(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let (mut worker, mut events) = parked(&two).await;
+    let mut spawner = one.session().await;
+    // The first, and then one that is due before it.
+    for (number, delay) in [(1, 9 * SECOND), (2, 2 * SECOND)] {
+        spawner.enqueue([delayed(number, delay)]).await;
+        // As a worker does: it looks whenever it is woken, also if that was for something else.
+        loop {
+            events.woken().await;
+            let turned = worker.turn(ask(1).park()).await;
+            assert_eq!(turned.claim, None);
+            if turned.next.is_some_and(|next| next <= delay) {
+                break;
+            }
+        }
+    }
+}
+
+pub(super) async fn time_wakes(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    one.session().await.enqueue([delayed(1, SECOND)]).await;
+    let mut events = two.events();
+    let mut worker = two.session().await;
+    let turned = worker.turn(ask(1).park()).await;
+    assert_eq!(turned.claim, None);
+    assert!(turned.next.is_some_and(|next| next <= SECOND), "{turned:?}");
+    events.drain();
+    it.clock().advance(SECOND);
+    events.woken().await;
+    assert_eq!(ids(&worker.claim(1).await), [id(1)]);
+}
+
+pub(super) async fn a_replayed_letter_wakes(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    one.session().await.run(task(1), dead()).await;
+    let (mut worker, mut events) = parked(&two).await;
+    assert_eq!(one.replay(DeadFilter::all()).await, 1);
+    events.woken().await;
+    assert_eq!(ids(&worker.claim(1).await), [id(1)]);
+}
+
+pub(super) async fn a_released_task_wakes(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut busy = one.session().await;
+    busy.enqueue([task(1)]).await;
+    let epoch = busy.claim(1).await.epoch;
+    let mut events = two.events();
+    let mut worker = two.session().await;
+    assert_eq!(worker.turn(ask(1).park()).await.claim, None);
+    events.drain();
+    busy.settle(epoch, 1, Verdict::Release).await;
+    events.woken().await;
+    assert_eq!(ids(&worker.claim(1).await), [id(1)]);
+}
+
+pub(super) async fn a_death_wakes(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut busy = one.session().await;
+    busy.enqueue([task(1)]).await;
+    busy.claim(1).await;
+    let mut events = two.events();
+    let mut worker = two.session().await;
+    let mut turned = worker.turn(ask(1).park()).await;
+    assert_eq!(turned.claim, None);
+    events.drain();
+    one.die(it);
+    // Nobody may be there to tell of a death: then `next` was short, which is in real time.
+    in_time("what the dead had", async {
+        while turned.claim.is_none() {
+            let next = turned.next.expect("it looks again while others run");
+            tokio::time::timeout(next, events.woken()).await.ok();
+            turned = worker.turn(ask(1).park()).await;
+        }
+    })
+    .await;
+    assert_eq!(ids(&turned.claim.unwrap()), [id(1)]);
+}
+
+/// Two who store and one who works, each as fast as it can: the worker rests when it has parked, so
+/// it needs a wake for whatever is stored between its turn and its rest.
+pub(super) async fn no_wake_is_lost(it: &dyn Harness) {
+    const EACH: u64 = 50;
+    let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
+    let store = async |process: &Process, first| {
+        let mut session = process.session().await;
+        for number in first..first + EACH {
+            session.enqueue([task(number)]).await;
+            // As many yields as it takes for the others to rest now and then.
+            for _ in 0..number % 4 {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    let work = async {
+        let mut events = three.events();
+        let mut session = three.session().await;
+        let mut claimed = 0;
+        while claimed < 2 * EACH {
+            let turned = session.turn(ask(3).park()).await;
+            match turned.claim {
+                Some(claim) => claimed += claim.tasks.len() as u64,
+                None if turned.more => {}
+                None => events.woken().await,
+            }
+        }
+    };
+    tokio::join!(store(&one, 0), store(&two, EACH), work);
+}
+
+/// A session that has found nothing, and has asked to be woken.
+async fn parked(process: &Process) -> (Session<'_>, Events) {
+    let mut events = process.events();
+    let mut session = process.session().await;
+    let turned = session.turn(ask(1).park()).await;
+    assert_eq!((turned.claim, turned.more), (None, false));
+    // What came before is not what wakes it.
+    events.drain();
+    (session, events)
+}

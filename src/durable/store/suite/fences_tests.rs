@@ -1,0 +1,122 @@
+//! A verdict counts only if the task is still held under its epoch.
+
+use super::Harness;
+use super::process::*;
+use crate::durable::store::{Seen, Verdict};
+
+pub(super) async fn a_verdict_after_reap_and_claim_is_refused(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut frozen = one.session().await;
+    let mut other = two.session().await;
+    frozen.enqueue([task(1)]).await;
+    let old = frozen.claim(1).await.epoch;
+    // It loses the task, which nobody has yet.
+    it.clock().advance(LEASE);
+    other.turn(ask(0)).await;
+    it.clock().advance(LEASE);
+    other.turn(ask(0)).await;
+    let turned = frozen.turn(ask(0).verdict(old, 1, done())).await;
+    assert_eq!(turned.refused, [id(1)]);
+    assert_eq!(one.look_at(1).await, Seen::Waiting);
+    // It is claimed again.
+    let new = other.claim(1).await.epoch;
+    for verdict in [done(), dead(), retry(SECOND), Verdict::Release] {
+        let turned = frozen.turn(ask(0).verdict(old, 1, verdict)).await;
+        assert_eq!(turned.refused, [id(1)]);
+        assert_eq!(one.look_at(1).await, Seen::Running);
+    }
+    other.settle(new, 1, done()).await;
+    let counts = one.counts().await;
+    assert_eq!((counts.done, counts.retried, counts.died), (1, 0, 0));
+}
+
+pub(super) async fn a_verdict_after_the_end_is_refused(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    let epoch = session.claim(1).await.epoch;
+    session.settle(epoch, 1, done()).await;
+    let late = Verdict::Done(b"late".to_vec());
+    let turned = session.turn(ask(0).verdict(epoch, 1, late)).await;
+    assert_eq!(turned.refused, [id(1)]);
+    assert_eq!(process.look_at(1).await, seen_done());
+}
+
+pub(super) async fn a_verdict_for_an_earlier_life_is_refused(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut frozen = one.session().await;
+    let mut other = two.session().await;
+    frozen.enqueue([task(1)]).await;
+    let old = frozen.claim(1).await.epoch;
+    it.clock().advance(LEASE);
+    other.turn(ask(0)).await;
+    it.clock().advance(LEASE);
+    let epoch = other.claim(1).await.epoch;
+    other.settle(epoch, 1, done()).await;
+    // The same id, another task: as often as it takes a counter per task to come to the same.
+    it.clock().advance(HOUR);
+    two.maintain(100).await;
+    assert_eq!(two.counts().await.kept, 0);
+    other.enqueue([task(1)]).await;
+    let new = other.claim(1).await.epoch;
+    let late = Verdict::Done(b"late".to_vec());
+    let turned = frozen.turn(ask(0).verdict(old, 1, late)).await;
+    assert_eq!(turned.refused, [id(1)]);
+    assert_eq!(one.look_at(1).await, Seen::Running);
+    other.settle(new, 1, done()).await;
+    assert_eq!(one.look_at(1).await, seen_done());
+}
+
+pub(super) async fn a_verdict_for_the_task_of_another_claim_is_refused(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1), task(2)]).await;
+    let first = session.claim(1).await.epoch;
+    let second = session.claim(1).await.epoch;
+    let turn = ask(0).verdict(first, 2, done()).verdict(second, 1, done());
+    assert_eq!(session.turn(turn).await.refused, [id(2), id(1)]);
+    assert_eq!(process.look([1, 2]).await, [Seen::Running, Seen::Running]);
+}
+
+pub(super) async fn a_verdict_for_what_never_was_is_refused(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1), delayed(2, SECOND)]).await;
+    let turn = ask(0)
+        .verdict(77, 1, done())
+        .verdict(77, 2, done())
+        .verdict(77, 3, done());
+    assert_eq!(session.turn(turn).await.refused, [1, 2, 3].map(id));
+    assert_eq!(process.look([1, 2]).await, [Seen::Waiting, Seen::Delayed]);
+    // Nor does the epoch zero, which no claim has, mean those that are not held.
+    let turn = ask(0).verdict(0, 1, done()).verdict(0, 2, done());
+    assert_eq!(session.turn(turn).await.refused, [1, 2].map(id));
+}
+
+pub(super) async fn good_and_stale_verdicts_are_told_apart(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue((1..=6).map(task)).await;
+    let first = session.claim(3).await.epoch;
+    session.settle(first, 2, Verdict::Release).await;
+    let second = session.claim(3).await.epoch;
+    let turn = ask(9)
+        .verdict(first, 1, done())
+        .verdict(first, 2, done())
+        .verdict(first, 3, dead())
+        .verdict(second, 1, done())
+        .verdict(second, 2, done())
+        .verdict(second, 4, retry(SECOND));
+    let turned = session.turn(turn).await;
+    assert_eq!(turned.refused, [id(2), id(1)]);
+    assert_eq!(ids(&turned.claim.unwrap()), [id(6)]);
+    let expected = [
+        seen_done(),
+        seen_done(),
+        seen_dead(),
+        Seen::Delayed,
+        Seen::Running,
+        Seen::Running,
+    ];
+    assert_eq!(process.look(1..=6).await, expected);
+}

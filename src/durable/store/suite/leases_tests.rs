@@ -1,0 +1,215 @@
+//! What becomes of tasks whose worker is silent.
+
+use super::Harness;
+use super::process::*;
+use crate::durable::DeadFilter;
+use crate::durable::store::{Beaten, DeadReason, NewTask, Seen};
+
+/// The second chance of a claim whose lease is over.
+fn third() -> std::time::Duration {
+    LEASE / 3
+}
+
+pub(super) async fn a_late_claim_is_suspected_before_it_is_reaped(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut silent = one.session().await;
+    let mut other = two.session().await;
+    silent.enqueue([task(1)]).await;
+    silent.claim(1).await;
+    let millisecond = SECOND / 1000;
+    it.clock().advance(LEASE - millisecond);
+    assert_eq!(other.turn(ask(1)).await.claim, None);
+    it.clock().advance(millisecond);
+    let turned = other.turn(ask(1)).await;
+    assert_eq!(turned.claim, None);
+    assert!(turned.next <= Some(third()), "{:?}", turned.next);
+    it.clock().advance(third() - millisecond);
+    assert_eq!(other.turn(ask(1)).await.claim, None);
+    it.clock().advance(millisecond);
+    let claim = other.claim(1).await;
+    assert_eq!((ids(&claim), claim.tasks[0].lost), (vec![id(1)], 1));
+}
+
+pub(super) async fn a_beat_clears_suspicion(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut slow = one.session().await;
+    let mut other = two.session().await;
+    slow.enqueue([task(1)]).await;
+    let epoch = slow.claim(1).await.epoch;
+    for _ in 0..3 {
+        it.clock().advance(LEASE);
+        assert_eq!(other.turn(ask(1)).await.claim, None);
+        assert_eq!(one.beat([epoch]).await, Beaten::default());
+    }
+    // A whole lease again, then suspicion again.
+    it.clock().advance(LEASE);
+    assert_eq!(other.turn(ask(1)).await.claim, None);
+    it.clock().advance(third());
+    assert_eq!(ids(&other.claim(1).await), [id(1)]);
+}
+
+pub(super) async fn a_beat_renews_a_lease(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut slow = one.session().await;
+    let mut other = two.session().await;
+    slow.enqueue([task(1)]).await;
+    let epoch = slow.claim(1).await.epoch;
+    for _ in 0..5 {
+        it.clock().advance(LEASE - SECOND);
+        one.beat([epoch]).await;
+        assert_eq!(other.turn(ask(1)).await.claim, None);
+    }
+    slow.settle(epoch, 1, done()).await;
+    let counts = one.counts().await;
+    assert_eq!((counts.done, counts.lost, counts.crashed), (1, 0, 0));
+}
+
+pub(super) async fn a_suspect_that_brings_verdicts_is_heard(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut slow = one.session().await;
+    let mut other = two.session().await;
+    slow.enqueue([task(1)]).await;
+    let epoch = slow.claim(1).await.epoch;
+    it.clock().advance(LEASE);
+    other.turn(ask(1)).await;
+    // Later than any lease: nobody has looked, so nobody has it.
+    it.clock().advance(LEASE);
+    slow.settle(epoch, 1, done()).await;
+    assert_eq!(one.look_at(1).await, seen_done());
+}
+
+pub(super) async fn an_unconfirmed_claim_is_lost(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut silent = one.session().await;
+    let mut other = two.session().await;
+    silent.enqueue([task(1)]).await;
+    silent.claim(1).await;
+    reap(it, &mut other).await;
+    let claim = other.claim(1).await;
+    assert_eq!((claim.tasks[0].lost, claim.tasks[0].crashes), (1, 0));
+    let counts = two.counts().await;
+    assert_eq!((counts.lost, counts.crashed, counts.running), (1, 0, 1));
+}
+
+pub(super) async fn a_claim_confirmed_by_a_beat_has_crashed(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut silent = one.session().await;
+    let mut other = two.session().await;
+    silent.enqueue([task(1)]).await;
+    let epoch = silent.claim(1).await.epoch;
+    one.beat([epoch]).await;
+    reap(it, &mut other).await;
+    let claim = other.claim(1).await;
+    assert_eq!((claim.tasks[0].lost, claim.tasks[0].crashes), (0, 1));
+    let counts = two.counts().await;
+    assert_eq!((counts.lost, counts.crashed), (0, 1));
+}
+
+pub(super) async fn a_claim_confirmed_by_a_later_turn_has_crashed(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut silent = one.session().await;
+    let mut other = two.session().await;
+    silent.enqueue([task(1), task(2)]).await;
+    silent.claim(1).await;
+    // The second claim says that the first has arrived; itself it may not have. Nor does its
+    // repetition say that.
+    silent.claim(1).await;
+    silent.turn_again(ask(1)).await.unwrap();
+    reap(it, &mut other).await;
+    let claim = other.claim(9).await;
+    let crashed = claim.tasks.iter().find(|task| task.id == id(1)).unwrap();
+    let lost = claim.tasks.iter().find(|task| task.id == id(2)).unwrap();
+    assert_eq!((crashed.crashes, crashed.lost), (1, 0));
+    assert_eq!((lost.crashes, lost.lost), (0, 1));
+}
+
+pub(super) async fn too_many_crashes_bury(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let mut other = process.session().await;
+    let new = NewTask {
+        max_crashes: 2,
+        ..task(1)
+    };
+    session.enqueue([new, task(2)]).await;
+    for crashes in 0..3 {
+        let claim = session.claim(1).await;
+        assert_eq!(
+            (claim.tasks[0].id, claim.tasks[0].crashes),
+            (id(1), crashes)
+        );
+        process.beat([claim.epoch]).await;
+        reap(it, &mut other).await;
+    }
+    let reason = DeadReason::Crashes;
+    assert!(
+        matches!(process.look_at(1).await, Seen::Dead { reason: found, .. } if found == reason)
+    );
+    let letters = process.dead(DeadFilter::all(), 9).await;
+    assert_eq!((letters[0].reason, letters[0].crashes), (reason, 3));
+    let counts = process.counts().await;
+    assert_eq!((counts.crashed, counts.died, counts.dead), (3, 0, 1));
+    assert_eq!(ids(&session.claim(9).await), [id(2)]);
+}
+
+pub(super) async fn lost_claims_never_bury(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let mut other = process.session().await;
+    let new = NewTask {
+        max_crashes: 0,
+        ..task(1)
+    };
+    session.enqueue([new]).await;
+    for lost in 0..6 {
+        let claim = session.claim(1).await;
+        assert_eq!((claim.tasks[0].lost, claim.tasks[0].crashes), (lost, 0));
+        reap(it, &mut other).await;
+    }
+    // One crash does.
+    let claim = session.claim(1).await;
+    process.beat([claim.epoch]).await;
+    reap(it, &mut other).await;
+    assert!(matches!(process.look_at(1).await, Seen::Dead { .. }));
+}
+
+pub(super) async fn a_beat_tells_of_lost_claims(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut slow = one.session().await;
+    let mut other = two.session().await;
+    slow.enqueue((1..=3).map(task)).await;
+    let reaped = slow.claim(1).await.epoch;
+    it.clock().advance(LEASE);
+    other.turn(ask(0)).await;
+    let held = slow.claim(1).await.epoch;
+    let ended = slow.claim(1).await.epoch;
+    slow.settle(ended, 3, done()).await;
+    it.clock().advance(third());
+    other.turn(ask(0)).await;
+    let expected = Beaten {
+        lost: vec![reaped, ended, 999],
+        cancelled: vec![],
+    };
+    assert_eq!(one.beat([reaped, held, ended, 999]).await, expected);
+    assert_eq!(one.look([1, 2]).await, [Seen::Waiting, Seen::Running]);
+}
+
+pub(super) async fn reaped_tasks_come_before_those_that_wait(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let mut other = process.session().await;
+    session.enqueue([3, 1, 2].map(task)).await;
+    session.claim(3).await;
+    session.enqueue([task(0)]).await;
+    reap(it, &mut other).await;
+    let claim = session.claim(9).await;
+    assert_eq!(ids(&claim), [1, 2, 3, 0].map(id));
+}
+
+/// Lets the leases end, and the second chance, and has another session look.
+async fn reap(it: &dyn Harness, other: &mut Session<'_>) {
+    it.clock().advance(LEASE);
+    other.turn(ask(0)).await;
+    it.clock().advance(third());
+    other.turn(ask(0)).await;
+}

@@ -1,0 +1,253 @@
+//! Any sequence of requests, on a store and on the model at once: what they answer is equal.
+//!
+//! Sessions and epochs are numbered by each store as it likes, so they are translated. `next` may be
+//! earlier than the model's if other processes have sessions.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestError, TestRunner};
+
+use self::pair::Pair;
+use super::memory::Memory;
+use super::{Harness, runtime};
+
+mod pair;
+mod requests;
+
+/// What is done in one step. Numbers choose among what there is, so that any sequence makes sense.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Enqueue {
+        session: u8,
+        tasks: Vec<New>,
+    },
+    Turn(TurnStep),
+    /// The last request of a session again, as if its answer was lost.
+    Again {
+        session: u8,
+    },
+    /// An older request again, as if it came late.
+    Late {
+        session: u8,
+        back: u8,
+    },
+    Beat {
+        claims: Vec<u8>,
+    },
+    Cancel {
+        tasks: Vec<u8>,
+    },
+    Look {
+        process: u8,
+        tasks: Vec<u8>,
+    },
+    Pass(Duration),
+    Connect,
+    Kill {
+        process: u8,
+    },
+    Open {
+        process: u8,
+    },
+    Close {
+        session: u8,
+    },
+    Dead {
+        choice: Choice,
+        limit: usize,
+    },
+    Replay {
+        choice: Choice,
+    },
+    Bury {
+        choice: Choice,
+    },
+    Maintain {
+        budget: usize,
+    },
+    Counts {
+        process: u8,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct New {
+    task: u8,
+    other_name: bool,
+    len: usize,
+    delay: Duration,
+    retention: Duration,
+    max_crashes: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct TurnStep {
+    session: u8,
+    /// Chosen among all that was ever claimed, the newest first: many are stale.
+    verdicts: Vec<(u8, Said)>,
+    want: usize,
+    want_bytes: usize,
+    lease: Duration,
+    park: bool,
+    /// Under the number of the last request, if that was a turn.
+    same_number: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Said {
+    Done,
+    Retry(Duration),
+    Snooze(Duration),
+    Dead,
+    Release,
+}
+
+/// Which dead letters.
+#[derive(Clone, Debug)]
+pub(super) enum Choice {
+    All,
+    Name { other: bool },
+    Tasks(Vec<u8>),
+}
+
+fn seconds(choice: &'static [u64]) -> impl Strategy<Value = Duration> {
+    prop::sample::select(choice).prop_map(Duration::from_secs)
+}
+
+/// So few that they meet again and again.
+fn tasks(most: usize) -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(0..12_u8, 1..=most)
+}
+
+fn new() -> impl Strategy<Value = New> {
+    let kept = (seconds(&[0, 0, 0, 5, 5, 60]), seconds(&[0, 10, 3600]));
+    (0..12_u8, any::<bool>(), 0..20_usize, kept, 0..3_u32).prop_map(
+        |(task, other_name, len, (delay, retention), max_crashes)| New {
+            task,
+            other_name,
+            len,
+            delay,
+            retention,
+            max_crashes,
+        },
+    )
+}
+
+fn said() -> impl Strategy<Value = Said> {
+    prop_oneof![
+        3 => Just(Said::Done),
+        3 => seconds(&[0, 5, 60]).prop_map(Said::Retry),
+        2 => seconds(&[0, 5, 60]).prop_map(Said::Snooze),
+        2 => Just(Said::Dead),
+        3 => Just(Said::Release),
+    ]
+}
+
+fn turn() -> impl Strategy<Value = TurnStep> {
+    let verdicts = prop::collection::vec((0..12_u8, said()), 0..6);
+    let wants = (0..5_usize, prop::sample::select(&[0_usize, 15, 10_000][..]));
+    let flags = (any::<bool>(), prop::bool::weighted(0.1));
+    (any::<u8>(), verdicts, wants, seconds(&[9, 9, 30]), flags).prop_map(
+        |(session, verdicts, (want, want_bytes), lease, (park, same_number))| TurnStep {
+            session,
+            verdicts,
+            want,
+            want_bytes,
+            lease,
+            park,
+            same_number,
+        },
+    )
+}
+
+fn choice() -> impl Strategy<Value = Choice> {
+    prop_oneof![
+        2 => Just(Choice::All),
+        1 => any::<bool>().prop_map(|other| Choice::Name { other }),
+        1 => tasks(4).prop_map(Choice::Tasks),
+    ]
+}
+
+/// A day and a month let everything expire; milliseconds find what is early by one.
+fn time() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        1 => Just(Duration::from_millis(1)),
+        1 => Just(Duration::from_millis(2_999)),
+        12 => seconds(&[1, 3, 3, 5, 5, 9, 9, 30, 60]),
+        1 => seconds(&[3600, 30 * 24 * 3600]),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let any = any::<u8>;
+    let new = prop::collection::vec(new(), 1..5);
+    let claims = prop::collection::vec(0..8_u8, 1..4);
+    prop_oneof![
+        14 => (any(), new).prop_map(|(session, tasks)| Step::Enqueue { session, tasks }),
+        26 => turn().prop_map(Step::Turn),
+        4 => any().prop_map(|session| Step::Again { session }),
+        2 => (any(), 1..5_u8).prop_map(|(session, back)| Step::Late { session, back }),
+        5 => claims.prop_map(|claims| Step::Beat { claims }),
+        5 => tasks(3).prop_map(|tasks| Step::Cancel { tasks }),
+        4 => (any(), tasks(6)).prop_map(|(process, tasks)| Step::Look { process, tasks }),
+        12 => time().prop_map(Step::Pass),
+        1 => Just(Step::Connect),
+        2 => any().prop_map(|process| Step::Kill { process }),
+        3 => any().prop_map(|process| Step::Open { process }),
+        2 => any().prop_map(|session| Step::Close { session }),
+        2 => (choice(), 0..4_usize).prop_map(|(choice, limit)| Step::Dead { choice, limit }),
+        3 => choice().prop_map(|choice| Step::Replay { choice }),
+        1 => choice().prop_map(|choice| Step::Bury { choice }),
+        2 => (1..4_usize).prop_map(|budget| Step::Maintain { budget }),
+        3 => any().prop_map(|process| Step::Counts { process }),
+    ]
+}
+
+/// Holds a store to the model, for so many sequences; ten times as many with `THRONG_LONG=1`.
+pub(super) fn hold<H: Harness>(sequences: u32) {
+    let long = std::env::var_os("THRONG_LONG").is_some_and(|value| value == "1");
+    let config = Config {
+        cases: if long { 10 * sequences } else { sequences },
+        failure_persistence: None,
+        max_shrink_iters: 2_000,
+        // In milliseconds.
+        max_shrink_time: 30_000,
+        ..Config::default()
+    };
+    let steps = prop::collection::vec(step(), 1..120);
+    let runtime = runtime();
+    let tried = TestRunner::new(config).run(&(1..=2_u8, steps), |(processes, steps)| {
+        let tried = runtime.block_on(compare::<H>(processes, &steps));
+        tried.map_err(TestCaseError::fail)
+    });
+    match tried {
+        Ok(()) => {}
+        Err(TestError::Fail(why, (processes, steps))) => {
+            panic!(
+                "{why}\nof {processes} processes, after:\n{}",
+                listed(&steps)
+            )
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+async fn compare<H: Harness>(processes: u8, steps: &[Step]) -> Result<(), String> {
+    let mut pair = Pair::new(Memory::new(), H::new(), processes).await;
+    for (number, step) in steps.iter().enumerate() {
+        let taken = pair.take(step).await;
+        taken.map_err(|why| format!("step {number}: {why}"))?;
+    }
+    let finished = pair.finish().await;
+    finished.map_err(|why| format!("at the end: {why}"))
+}
+
+fn listed(steps: &[impl Debug]) -> String {
+    let lines = steps.iter().enumerate();
+    let lines: Vec<_> = lines
+        .map(|(number, step)| format!("{number:4}: {step:?}"))
+        .collect();
+    lines.join("\n")
+}

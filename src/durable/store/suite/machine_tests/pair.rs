@@ -1,0 +1,356 @@
+//! [`Pair`]: the model and a store, which are asked the same.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::requests::{self, Request, TurnRequest};
+use super::{Choice, Memory, Step};
+use crate::durable::error::Failure;
+use crate::durable::store::suite::Harness;
+use crate::durable::store::suite::baseline_tests::adds_up;
+use crate::durable::store::suite::process::id;
+use crate::durable::store::{Beaten, Epoch, Event, SessionId, Store};
+use crate::durable::{Counts, TaskId};
+
+mod numbered;
+
+/// The rounds after which maintenance that wants to go on is taken to be endless.
+const MANY_ROUNDS: usize = 200;
+
+pub(super) struct Pair<H> {
+    model: Memory,
+    tested: H,
+    processes: Vec<Process>,
+    /// Those of living processes; closed ones stay, to be refused.
+    sessions: Vec<Session>,
+    /// The epochs of all claims, by the model and by the store under test.
+    epochs: [Vec<Epoch>; 2],
+    /// All that was ever claimed.
+    claimed: Vec<Claimed>,
+    /// How many verdicts were made.
+    marks: u64,
+    /// How many processes were started.
+    started: usize,
+    /// The processes that ever had a session.
+    opened: BTreeSet<usize>,
+}
+
+struct Process {
+    number: usize,
+    stores: [Store; 2],
+    /// Kept open; what comes is not compared.
+    _events: [mpsc::UnboundedReceiver<Event>; 2],
+}
+
+struct Session {
+    /// The number of its process.
+    process: usize,
+    ids: [SessionId; 2],
+    number: u64,
+    closed: bool,
+    sent: Vec<(u64, Request)>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+struct Claimed {
+    claim: usize,
+    task: TaskId,
+    /// The number of the process that claimed it.
+    process: usize,
+}
+
+type Outcome = Result<(), String>;
+
+impl<H: Harness> Pair<H> {
+    pub(super) async fn new(model: Memory, tested: H, processes: u8) -> Self {
+        let mut pair = Self {
+            model,
+            tested,
+            processes: Vec::new(),
+            sessions: Vec::new(),
+            epochs: [Vec::new(), Vec::new()],
+            claimed: Vec::new(),
+            marks: 0,
+            started: 0,
+            opened: BTreeSet::new(),
+        };
+        for process in 0..processes {
+            pair.connect();
+            pair.open(process).await;
+        }
+        pair
+    }
+
+    pub(super) async fn take(&mut self, step: &Step) -> Outcome {
+        match step {
+            Step::Enqueue { session, tasks } => {
+                let session = self.session(*session).await;
+                let tasks = tasks.iter().map(super::New::task).collect();
+                self.sessions[session].number += 1;
+                self.send(session, Request::Enqueue(tasks)).await
+            }
+            Step::Turn(turn) => self.turn(turn).await,
+            Step::Again { session } => self.again(*session, 0).await,
+            Step::Late { session, back } => self.again(*session, usize::from(*back)).await,
+            Step::Beat { claims } => self.beat(claims).await,
+            Step::Cancel { tasks } => {
+                let [model, tested] = self.stores(0);
+                let ids = requests::ids(tasks);
+                let asked = (
+                    model.0.cancel(ids.clone()).await,
+                    tested.0.cancel(ids).await,
+                );
+                same(asked)
+            }
+            Step::Look { process, tasks } => self.look(*process, requests::ids(tasks)).await,
+            Step::Pass(time) => {
+                self.model.clock().advance(*time);
+                self.tested.clock().advance(*time);
+                Ok(())
+            }
+            Step::Connect => {
+                self.connect();
+                Ok(())
+            }
+            Step::Kill { process } => {
+                self.kill(*process);
+                Ok(())
+            }
+            Step::Open { process } => {
+                self.open(*process).await;
+                Ok(())
+            }
+            Step::Close { session } => self.close(*session).await,
+            Step::Counts { process } => self.counts(*process).await,
+            Step::Maintain { budget } => self.maintain(*budget).await,
+            Step::Dead { choice, limit } => self.dead(choice, *limit).await,
+            Step::Replay { choice } => {
+                let [model, tested] = self.stores(0);
+                let filter = choice.filter();
+                let asked = model.0.replay(filter.clone()).await;
+                same((asked, tested.0.replay(filter).await))
+            }
+            Step::Bury { choice } => {
+                let [model, tested] = self.stores(0);
+                let filter = choice.filter();
+                let asked = model.0.bury(filter.clone()).await;
+                same((asked, tested.0.bury(filter).await))
+            }
+        }
+    }
+
+    /// What can be seen of everything is equal, and nothing waits that was forgotten.
+    pub(super) async fn finish(&mut self) -> Outcome {
+        let ids: Vec<_> = (0..12).map(id).collect();
+        self.counts(0).await?;
+        self.look(0, ids.clone()).await?;
+        self.dead(&Choice::All, 100).await?;
+        // In which order what is left comes, when all leases are over and all delays.
+        let session = self.session(0).await;
+        for _ in 0..3 {
+            self.model.clock().advance(Duration::from_secs(60));
+            self.tested.clock().advance(Duration::from_secs(60));
+            self.sessions[session].number += 1;
+            self.send(session, Request::Turn(all())).await?;
+        }
+        self.look(0, ids).await?;
+        self.maintain(5).await?;
+        self.counts(0).await
+    }
+
+    // ===== Processes and sessions =====
+
+    fn connect(&mut self) {
+        let stores = [self.model.connect(), self.tested.connect()];
+        let events = [stores[0].0.events(), stores[1].0.events()];
+        self.started += 1;
+        self.processes.push(Process {
+            number: self.started,
+            stores,
+            _events: events,
+        });
+    }
+
+    fn process(&mut self, choice: u8) -> usize {
+        if self.processes.is_empty() {
+            self.connect();
+        }
+        usize::from(choice) % self.processes.len()
+    }
+
+    fn stores(&mut self, choice: u8) -> &[Store; 2] {
+        let process = self.process(choice);
+        &self.processes[process].stores
+    }
+
+    fn kill(&mut self, choice: u8) {
+        let process = self.process(choice);
+        let Process { number, stores, .. } = self.processes.remove(process);
+        let [model, tested] = stores;
+        self.model.kill(model);
+        self.tested.kill(tested);
+        self.sessions.retain(|session| session.process != number);
+    }
+
+    async fn open(&mut self, choice: u8) -> usize {
+        let process = self.process(choice);
+        let Process { number, stores, .. } = &self.processes[process];
+        let model = stores[0].0.open_session().await.unwrap();
+        let tested = stores[1].0.open_session().await.unwrap();
+        self.opened.insert(*number);
+        self.sessions.push(Session {
+            process: *number,
+            ids: [model, tested],
+            number: 0,
+            closed: false,
+            sent: Vec::new(),
+        });
+        self.sessions.len() - 1
+    }
+
+    /// One of the sessions that are open, of which there is one at least.
+    async fn session(&mut self, choice: u8) -> usize {
+        let sessions = self.sessions.iter().enumerate();
+        let open: Vec<_> = sessions
+            .filter(|(_, it)| !it.closed)
+            .map(|(at, _)| at)
+            .collect();
+        match open.len() {
+            0 => self.open(choice).await,
+            len => open[usize::from(choice) % len],
+        }
+    }
+
+    async fn close(&mut self, choice: u8) -> Outcome {
+        let session = self.session(choice).await;
+        self.sessions[session].closed = true;
+        let [model, tested] = self.sessions[session].ids;
+        let stores = self.stores_of(session);
+        let closed = stores[0].0.close_session(model).await;
+        same((closed, stores[1].0.close_session(tested).await))
+    }
+
+    fn stores_of(&self, session: usize) -> &[Store; 2] {
+        let number = self.sessions[session].process;
+        let process = self
+            .processes
+            .iter()
+            .find(|process| process.number == number);
+        &process.expect("sessions go with their process").stores
+    }
+
+    // ===== Other requests =====
+
+    async fn beat(&mut self, claims: &[u8]) -> Outcome {
+        let mut claims: Vec<_> = claims.iter().map(|&pick| usize::from(pick)).collect();
+        claims.sort_unstable();
+        claims.dedup();
+        let len = self.epochs[0].len();
+        // The newest first, as with verdicts.
+        let claims: Vec<_> = claims
+            .into_iter()
+            .filter_map(|pick| len.checked_sub(pick + 1))
+            .collect();
+        let epochs = [0, 1].map(|side| {
+            claims
+                .iter()
+                .map(|&claim| self.epochs[side][claim])
+                .collect()
+        });
+        let [for_model, for_tested]: [Vec<Epoch>; 2] = epochs;
+        let [model, tested] = self.stores(0);
+        let expected = model.0.beat(for_model).await;
+        let answered = tested.0.beat(for_tested).await;
+        let expected = expected.map(|beaten| self.beaten(0, beaten));
+        let answered = answered.map(|beaten| self.beaten(1, beaten));
+        same((expected, answered))
+    }
+
+    /// A reply, with claims numbered by the test, in an order.
+    fn beaten(&self, side: usize, beaten: Beaten) -> (Vec<Option<usize>>, Vec<TaskId>) {
+        let of = |epoch| self.epochs[side].iter().position(|&it| it == epoch);
+        let mut lost: Vec<_> = beaten.lost.into_iter().map(of).collect();
+        let mut cancelled = beaten.cancelled;
+        lost.sort();
+        cancelled.sort();
+        (lost, cancelled)
+    }
+
+    async fn look(&mut self, process: u8, ids: Vec<TaskId>) -> Outcome {
+        let [model, tested] = self.stores(process);
+        let seen = model.0.look(ids.clone()).await;
+        same((seen, tested.0.look(ids).await))
+    }
+
+    async fn dead(&mut self, choice: &Choice, limit: usize) -> Outcome {
+        let [model, tested] = self.stores(0);
+        let letters = model.0.dead(choice.filter(), limit).await;
+        same((letters, tested.0.dead(choice.filter(), limit).await))
+    }
+
+    async fn counts(&mut self, process: u8) -> Outcome {
+        let [model, tested] = self.stores(process);
+        let (expected, answered) = (model.0.counts().await, tested.0.counts().await);
+        if let Some(counts) = answered.as_ref().ok().filter(|counts| !adds_up(counts)) {
+            return Err(format!("the ledger does not add up: {counts:?}"));
+        }
+        same((expected, answered))
+    }
+
+    /// To the end: what goes first is up to the store.
+    async fn maintain(&mut self, budget: usize) -> Outcome {
+        for store in self.stores(0) {
+            let mut rounds = 0;
+            while store
+                .0
+                .maintain(budget)
+                .await
+                .map_err(|failure| failure.to_string())?
+            {
+                rounds += 1;
+                if rounds > MANY_ROUNDS {
+                    return Err("maintenance comes to no end".to_owned());
+                }
+            }
+        }
+        let counts: [Result<Counts, Failure>; 2] = {
+            let [model, tested] = self.stores(0);
+            [model.0.counts().await, tested.0.counts().await]
+        };
+        same(counts.into())
+    }
+}
+
+/// A turn that wants everything.
+fn all() -> TurnRequest {
+    TurnRequest {
+        verdicts: Vec::new(),
+        want: 100,
+        want_bytes: 10_000,
+        lease: Duration::from_secs(30),
+        park: false,
+    }
+}
+
+/// What of a failure is the same in all stores.
+fn refusal(failure: Failure) -> String {
+    format!("{:?}, effect {:?}", failure.cause, failure.effect)
+}
+
+fn same<T: Debug + PartialEq>(
+    (expected, answered): (Result<T, Failure>, Result<T, Failure>),
+) -> Outcome {
+    equal("it", &expected.map_err(refusal), &answered.map_err(refusal))
+}
+
+fn equal<T: Debug + PartialEq>(what: &str, expected: &T, answered: &T) -> Outcome {
+    match expected == answered {
+        true => Ok(()),
+        false => Err(format!(
+            "{what} is answered otherwise:\n  model: {expected:?}\n  store: {answered:?}"
+        )),
+    }
+}

@@ -1,0 +1,151 @@
+//! Requests that a session numbers, and what is equal in their answers.
+
+use std::collections::BTreeMap;
+
+use super::{Claimed, Outcome, Pair, equal, refusal, same};
+use crate::durable::TaskId;
+use crate::durable::store::suite::Harness;
+use crate::durable::store::suite::machine_tests::TurnStep;
+use crate::durable::store::suite::machine_tests::requests::{self, Request, TurnRequest};
+use crate::durable::store::{Epoch, NewTask, Turned, Verdict};
+
+/// By claim, as the test numbers them.
+type Verdicts = Vec<(usize, Vec<(TaskId, Verdict)>)>;
+
+impl<H: Harness> Pair<H> {
+    pub(super) async fn turn(&mut self, step: &TurnStep) -> Outcome {
+        let at = self.session(step.session).await;
+        let session = &mut self.sessions[at];
+        let after_turn = matches!(session.sent.last(), Some((_, Request::Turn(_))));
+        if !(step.same_number && after_turn) {
+            session.number += 1;
+        }
+        let verdicts = self.verdicts(step);
+        let request = TurnRequest {
+            verdicts,
+            want: step.want,
+            want_bytes: step.want_bytes,
+            lease: step.lease,
+            park: step.park,
+        };
+        self.send(at, Request::Turn(request)).await
+    }
+
+    /// Grouped by claim, each task once.
+    fn verdicts(&mut self, step: &TurnStep) -> Verdicts {
+        let mut groups = BTreeMap::new();
+        let mut chosen: Vec<Claimed> = Vec::new();
+        for (pick, said) in &step.verdicts {
+            let newest = self.claimed.iter().rev().nth(usize::from(*pick)).copied();
+            let Some(one) = newest.filter(|one| !chosen.contains(one)) else {
+                continue;
+            };
+            chosen.push(one);
+            self.marks += 1;
+            let verdicts: &mut Vec<_> = groups.entry(one.claim).or_default();
+            verdicts.push((one.task, said.verdict(self.marks)));
+        }
+        groups.into_iter().collect()
+    }
+
+    pub(super) async fn again(&mut self, choice: u8, back: usize) -> Outcome {
+        if self.sessions.is_empty() {
+            return Ok(());
+        }
+        // Closed ones, too.
+        let session = usize::from(choice) % self.sessions.len();
+        let sent = &self.sessions[session].sent;
+        match sent.iter().rev().nth(back).cloned() {
+            Some((number, request)) => self.send_as(session, number, &request).await,
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn send(&mut self, session: usize, request: Request) -> Outcome {
+        let number = self.sessions[session].number;
+        let sent = self.send_as(session, number, &request).await;
+        self.sessions[session].sent.push((number, request));
+        sent
+    }
+
+    async fn send_as(&mut self, session: usize, number: u64, request: &Request) -> Outcome {
+        match request {
+            Request::Enqueue(tasks) => self.send_enqueue(session, number, tasks).await,
+            Request::Turn(turn) => self.send_turn(session, number, turn).await,
+        }
+    }
+
+    async fn send_enqueue(&self, session: usize, number: u64, tasks: &[NewTask]) -> Outcome {
+        let [model, tested] = self.sessions[session].ids;
+        let stores = self.stores_of(session);
+        let stored = stores[0]
+            .0
+            .enqueue(requests::enqueue(model, number, tasks))
+            .await;
+        let request = requests::enqueue(tested, number, tasks);
+        same((stored, stores[1].0.enqueue(request).await))
+    }
+
+    async fn send_turn(&mut self, session: usize, number: u64, turn: &TurnRequest) -> Outcome {
+        let [model, tested] = self.sessions[session].ids;
+        let stores = self.stores_of(session);
+        let request = turn.to(model, number, &self.epochs[0]);
+        let expected = stores[0].0.turn(request).await;
+        let request = turn.to(tested, number, &self.epochs[1]);
+        let answered = stores[1].0.turn(request).await;
+        let both = (expected.map_err(refusal), answered.map_err(refusal));
+        match both {
+            (Ok(expected), Ok(answered)) => {
+                let process = self.sessions[session].process;
+                self.turned(process, expected, answered)
+            }
+            (expected, answered) => equal("a turn", &expected, &answered),
+        }
+    }
+
+    fn turned(&mut self, process: usize, expected: Turned, answered: Turned) -> Outcome {
+        let context = || format!("\n  model: {expected:?}\n  store: {answered:?}");
+        let same_rest = (&expected.refused, expected.more) == (&answered.refused, answered.more);
+        // Others may die, which a store may have to look for.
+        let foreign = self.opened.iter().any(|&other| other != process);
+        let same_next = expected.next == answered.next
+            || foreign
+                && answered
+                    .next
+                    .is_some_and(|next| expected.next.is_none_or(|it| next < it));
+        let same_claim = match (&expected.claim, &answered.claim) {
+            (Some(expected), Some(answered)) => {
+                let known = self.claim([expected.epoch, answered.epoch]);
+                if let Some((claim, true)) = known {
+                    let tasks = expected.tasks.iter().map(|task| task.id);
+                    let claimed = tasks.map(|task| Claimed {
+                        claim,
+                        task,
+                        process,
+                    });
+                    self.claimed.extend(claimed);
+                }
+                known.is_some() && expected.tasks == answered.tasks
+            }
+            (expected, answered) => expected == answered,
+        };
+        match same_rest && same_next && same_claim {
+            true => Ok(()),
+            false => Err(format!("a turn is answered otherwise:{}", context())),
+        }
+    }
+
+    /// The claim of these epochs, and whether it is new. None: they are not those of one claim, or
+    /// do not rise.
+    fn claim(&mut self, epochs: [Epoch; 2]) -> Option<(usize, bool)> {
+        let known = self.epochs[0].iter().position(|&epoch| epoch == epochs[0]);
+        if let Some(claim) = known {
+            return (self.epochs[1][claim] == epochs[1]).then_some((claim, false));
+        }
+        let rises = |side: usize| self.epochs[side].last() < Some(&epochs[side]);
+        let both = rises(0) && rises(1) && epochs[1] > 0;
+        self.epochs[0].push(epochs[0]);
+        self.epochs[1].push(epochs[1]);
+        both.then(|| (self.epochs[0].len() - 1, true))
+    }
+}

@@ -1,0 +1,107 @@
+//! Requests that can be sent to either store, and sent again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Choice, New, Said};
+use crate::durable::store::suite::process::id;
+use crate::durable::store::{
+    DeadReason, Enqueue, Epoch, NewTask, SessionId, Turn, Verdict, Verdicts,
+};
+use crate::durable::{DeadFilter, TaskId};
+
+/// A request of a session.
+#[derive(Clone, Debug)]
+pub(super) enum Request {
+    Enqueue(Vec<NewTask>),
+    Turn(TurnRequest),
+}
+
+/// A turn, whose claims are numbered by the test.
+#[derive(Clone, Debug)]
+pub(super) struct TurnRequest {
+    pub(super) verdicts: Vec<(usize, Vec<(TaskId, Verdict)>)>,
+    pub(super) want: usize,
+    pub(super) want_bytes: usize,
+    pub(super) lease: Duration,
+    pub(super) park: bool,
+}
+
+pub(super) fn enqueue(session: SessionId, number: u64, tasks: &[NewTask]) -> Arc<Enqueue> {
+    Arc::new(Enqueue {
+        session,
+        number,
+        tasks: tasks.to_vec(),
+    })
+}
+
+impl TurnRequest {
+    /// The request to one of the stores, which knows claims by these epochs.
+    pub(super) fn to(&self, session: SessionId, number: u64, epochs: &[Epoch]) -> Arc<Turn> {
+        let verdicts = self.verdicts.iter().map(|(claim, tasks)| Verdicts {
+            epoch: epochs[*claim],
+            tasks: tasks.clone(),
+        });
+        Arc::new(Turn {
+            session,
+            number,
+            verdicts: verdicts.collect(),
+            want: self.want,
+            want_bytes: self.want_bytes,
+            lease: self.lease,
+            park: self.park,
+        })
+    }
+}
+
+impl New {
+    pub(super) fn task(&self) -> NewTask {
+        NewTask {
+            id: id(self.task.into()),
+            name: name(self.other_name).into(),
+            payload: vec![self.task; self.len],
+            delay: self.delay,
+            retention: self.retention,
+            max_crashes: self.max_crashes,
+        }
+    }
+}
+
+impl Said {
+    /// The verdict; `mark` tells it from others.
+    pub(super) fn verdict(&self, mark: u64) -> Verdict {
+        let error = format!("error {mark}");
+        match *self {
+            Self::Done => Verdict::Done(mark.to_be_bytes().to_vec()),
+            Self::Retry(after) => Verdict::Retry { after, error },
+            Self::Snooze(after) => Verdict::Snooze { after },
+            Self::Dead => Verdict::Dead {
+                reason: DeadReason::Attempts,
+                error,
+            },
+            Self::Release => Verdict::Release,
+        }
+    }
+}
+
+impl Choice {
+    pub(super) fn filter(&self) -> DeadFilter {
+        match self {
+            Self::All => DeadFilter::all(),
+            Self::Name { other } => DeadFilter::name(name(*other)),
+            Self::Tasks(tasks) => DeadFilter::ids(ids(tasks)),
+        }
+    }
+}
+
+/// Ids, each once.
+pub(super) fn ids(tasks: &[u8]) -> Vec<TaskId> {
+    let mut tasks = tasks.to_vec();
+    tasks.sort_unstable();
+    tasks.dedup();
+    tasks.into_iter().map(|task| id(task.into())).collect()
+}
+
+fn name(other: bool) -> &'static str {
+    if other { "other" } else { "job" }
+}

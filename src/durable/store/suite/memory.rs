@@ -1,0 +1,36 @@
+//! [`Memory`]: the harness of the store in memory.
+
+use super::Harness;
+use crate::durable::clock::Clock;
+use crate::durable::store::Store;
+use crate::durable::store::memory::MemoryStore;
+
+pub(super) struct Memory {
+    clock: Clock,
+    store: MemoryStore,
+}
+
+impl Harness for Memory {
+    fn new() -> Self {
+        let clock = Clock::manual();
+        let store = MemoryStore::with_clock(&clock);
+        Self { clock, store }
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn connect(&self) -> Store {
+        self.store.clone().into()
+    }
+
+    /// To the model, a process ends in one way only.
+    fn kill(&self, process: Store) {
+        drop(process);
+    }
+
+    fn leftovers(&self) -> u64 {
+        self.store.leftovers()
+    }
+}

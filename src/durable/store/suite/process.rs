@@ -1,0 +1,340 @@
+//! What the cases say: processes, their sessions, tasks, and what is expected of them.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::Harness;
+use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::store::{
+    Beaten, Claim, Claimed, DeadReason, Enqueue, Epoch, Event, NewTask, Seen, SessionId, Store,
+    Turn, Turned, Verdict, Verdicts,
+};
+use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
+
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
+pub(super) const LEASE: Duration = Duration::from_secs(30);
+
+/// How long a test waits for what has to come. It is real time, and only a failure takes so long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The id of the task with this number: ids are ordered as the numbers.
+pub(super) fn id(number: u64) -> TaskId {
+    TaskId::from_bytes(u128::from(number).to_be_bytes())
+}
+
+pub(super) fn task(number: u64) -> NewTask {
+    NewTask {
+        id: id(number),
+        name: "job".into(),
+        payload: number.to_be_bytes().to_vec(),
+        delay: Duration::ZERO,
+        retention: HOUR,
+        max_crashes: 3,
+    }
+}
+
+pub(super) fn delayed(number: u64, delay: Duration) -> NewTask {
+    NewTask {
+        delay,
+        ..task(number)
+    }
+}
+
+/// How the task of this number is claimed for the first time, if that is at once.
+pub(super) fn fresh(number: u64) -> Claimed {
+    Claimed {
+        id: id(number),
+        name: "job".into(),
+        payload: number.to_be_bytes().to_vec(),
+        failures: 0,
+        crashes: 0,
+        lost: 0,
+        age: Duration::ZERO,
+    }
+}
+
+pub(super) fn done() -> Verdict {
+    Verdict::Done(b"output".to_vec())
+}
+
+pub(super) fn retry(after: Duration) -> Verdict {
+    let error = "error".to_owned();
+    Verdict::Retry { after, error }
+}
+
+pub(super) fn dead() -> Verdict {
+    Verdict::Dead {
+        reason: DeadReason::Fatal,
+        error: "fatal".to_owned(),
+    }
+}
+
+/// How a look sees what ended by [`dead`].
+pub(super) fn seen_dead() -> Seen {
+    Seen::Dead {
+        reason: DeadReason::Fatal,
+        error: "fatal".to_owned(),
+    }
+}
+
+/// How a look sees what ended by [`done`].
+pub(super) fn seen_done() -> Seen {
+    Seen::Done(b"output".to_vec())
+}
+
+/// The ids of claimed tasks, in their order.
+pub(super) fn ids(claim: &Claim) -> Vec<TaskId> {
+    claim.tasks.iter().map(|task| task.id).collect()
+}
+
+#[track_caller]
+pub(super) fn assert_refused<T: std::fmt::Debug>(answer: Result<T, Failure>) {
+    let failure = answer.expect_err("it should have been refused");
+    assert_eq!(failure.cause, Cause::NoSession);
+    assert_eq!(failure.effect, Effect::None);
+}
+
+/// Waits for what has to come.
+pub(super) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let waited = tokio::time::timeout(PATIENCE, future).await;
+    waited.unwrap_or_else(|_| panic!("{what} has not come"))
+}
+
+/// A process that uses a store. What it asks has to succeed.
+pub(super) struct Process(pub(super) Store);
+
+impl Process {
+    pub(super) fn of(harness: &dyn Harness) -> Self {
+        Self(harness.connect())
+    }
+
+    pub(super) fn die(self, harness: &dyn Harness) {
+        harness.kill(self.0);
+    }
+
+    pub(super) async fn session(&self) -> Session<'_> {
+        let id = self.0.0.open_session().await.unwrap();
+        Session {
+            store: &self.0,
+            id,
+            number: 0,
+        }
+    }
+
+    pub(super) fn events(&self) -> Events {
+        Events(self.0.0.events())
+    }
+
+    pub(super) async fn look(&self, numbers: impl IntoIterator<Item = u64>) -> Vec<Seen> {
+        let ids: Vec<_> = numbers.into_iter().map(id).collect();
+        let len = ids.len();
+        let seen = self.0.0.look(ids).await.unwrap();
+        assert_eq!(seen.len(), len);
+        seen
+    }
+
+    pub(super) async fn look_at(&self, number: u64) -> Seen {
+        self.look([number]).await.remove(0)
+    }
+
+    pub(super) async fn cancel(&self, numbers: impl IntoIterator<Item = u64>) -> u64 {
+        let ids = numbers.into_iter().map(id).collect();
+        self.0.0.cancel(ids).await.unwrap()
+    }
+
+    pub(super) async fn beat(&self, claims: impl IntoIterator<Item = Epoch>) -> Beaten {
+        let claims = claims.into_iter().collect();
+        self.0.0.beat(claims).await.unwrap()
+    }
+
+    pub(super) async fn dead(&self, filter: DeadFilter, limit: usize) -> Vec<DeadLetter> {
+        self.0.0.dead(filter, limit).await.unwrap()
+    }
+
+    /// The ids of the dead letters.
+    pub(super) async fn dead_ids(&self, filter: DeadFilter, limit: usize) -> Vec<TaskId> {
+        let letters = self.dead(filter, limit).await;
+        letters.iter().map(|letter| letter.id).collect()
+    }
+
+    pub(super) async fn replay(&self, filter: DeadFilter) -> u64 {
+        self.0.0.replay(filter).await.unwrap()
+    }
+
+    pub(super) async fn bury(&self, filter: DeadFilter) -> u64 {
+        self.0.0.bury(filter).await.unwrap()
+    }
+
+    pub(super) async fn maintain(&self, budget: usize) -> bool {
+        self.0.0.maintain(budget).await.unwrap()
+    }
+
+    pub(super) async fn counts(&self) -> Counts {
+        self.0.0.counts().await.unwrap()
+    }
+}
+
+/// A session, which numbers its requests.
+pub(super) struct Session<'a> {
+    store: &'a Store,
+    pub(super) id: SessionId,
+    pub(super) number: u64,
+}
+
+impl Session<'_> {
+    /// Stores tasks under the next number.
+    pub(super) async fn enqueue(&mut self, tasks: impl IntoIterator<Item = NewTask>) {
+        self.number += 1;
+        self.enqueue_again(tasks).await.unwrap();
+    }
+
+    /// Stores tasks under the number of the last request.
+    pub(super) async fn enqueue_again(
+        &self,
+        tasks: impl IntoIterator<Item = NewTask>,
+    ) -> Result<(), Failure> {
+        let request = Enqueue {
+            session: self.id,
+            number: self.number,
+            tasks: tasks.into_iter().collect(),
+        };
+        self.store.0.enqueue(Arc::new(request)).await
+    }
+
+    /// A turn under the next number.
+    pub(super) async fn turn(&mut self, ask: Ask) -> Turned {
+        self.number += 1;
+        self.turn_again(ask).await.unwrap()
+    }
+
+    /// A turn under the number of the last request.
+    pub(super) async fn turn_again(&self, ask: Ask) -> Result<Turned, Failure> {
+        let request = Turn {
+            session: self.id,
+            number: self.number,
+            verdicts: ask.verdicts,
+            want: ask.want,
+            want_bytes: ask.want_bytes,
+            lease: ask.lease,
+            park: ask.park,
+        };
+        self.store.0.turn(Arc::new(request)).await
+    }
+
+    /// Claims at most so many tasks, of which there have to be some.
+    pub(super) async fn claim(&mut self, want: usize) -> Claim {
+        let turned = self.turn(ask(want)).await;
+        turned.claim.expect("there should be something to claim")
+    }
+
+    /// Brings one verdict, which has to be accepted.
+    pub(super) async fn settle(&mut self, epoch: Epoch, number: u64, verdict: Verdict) {
+        let turned = self.turn(ask(0).verdict(epoch, number, verdict)).await;
+        assert_eq!(turned.refused, []);
+    }
+
+    /// Stores a task, claims it, and brings a verdict.
+    pub(super) async fn run(&mut self, new: NewTask, verdict: Verdict) {
+        let id = new.id;
+        self.enqueue([new]).await;
+        let claim = self.claim(1).await;
+        assert_eq!(ids(&claim), [id]);
+        let verdicts = vec![(id, verdict)];
+        let epoch = claim.epoch;
+        let turned = self.turn(ask(0).verdicts(epoch, verdicts)).await;
+        assert_eq!(turned.refused, []);
+    }
+
+    pub(super) async fn close(self) {
+        self.store.0.close_session(self.id).await.unwrap();
+    }
+}
+
+/// What a turn says and wants.
+#[derive(Clone)]
+pub(super) struct Ask {
+    verdicts: Vec<Verdicts>,
+    want: usize,
+    want_bytes: usize,
+    lease: Duration,
+    park: bool,
+}
+
+/// Wants so many tasks, of any size.
+pub(super) fn ask(want: usize) -> Ask {
+    Ask {
+        verdicts: Vec::new(),
+        want,
+        want_bytes: usize::MAX >> 1,
+        lease: LEASE,
+        park: false,
+    }
+}
+
+impl Ask {
+    pub(super) fn verdicts(mut self, epoch: Epoch, tasks: Vec<(TaskId, Verdict)>) -> Self {
+        self.verdicts.push(Verdicts { epoch, tasks });
+        self
+    }
+
+    /// One verdict more for a claim.
+    pub(super) fn verdict(mut self, epoch: Epoch, number: u64, verdict: Verdict) -> Self {
+        let verdict = (id(number), verdict);
+        match self.verdicts.last_mut() {
+            Some(last) if last.epoch == epoch => last.tasks.push(verdict),
+            _ => return self.verdicts(epoch, vec![verdict]),
+        }
+        self
+    }
+
+    pub(super) fn bytes(self, want_bytes: usize) -> Self {
+        Self { want_bytes, ..self }
+    }
+
+    pub(super) fn lease(self, lease: Duration) -> Self {
+        Self { lease, ..self }
+    }
+
+    pub(super) fn park(self) -> Self {
+        Self { park: true, ..self }
+    }
+}
+
+/// What a process is told.
+pub(super) struct Events(mpsc::UnboundedReceiver<Event>);
+
+impl Events {
+    pub(super) async fn next(&mut self) -> Event {
+        let event = in_time("an event", self.0.recv()).await;
+        event.expect("a store tells as long as its process lives")
+    }
+
+    /// Waits until one of the events is wanted; what comes before it may be anything.
+    pub(super) async fn until(&mut self, what: &str, wanted: impl Fn(&Event) -> bool) {
+        in_time(what, async { while !wanted(&self.next().await) {} }).await;
+    }
+
+    pub(super) async fn woken(&mut self) {
+        self.until("a wake", |event| *event == Event::Wake).await;
+    }
+
+    /// Waits for the news that a task may have ended.
+    pub(super) async fn ended(&mut self, number: u64) {
+        let of = |event: &Event| matches!(event, Event::Ended(ids) if ids.contains(&id(number)));
+        self.until("the end of a task", of).await;
+    }
+
+    pub(super) async fn cancelled(&mut self, number: u64) {
+        let of = |event: &Event| matches!(event, Event::Cancel(ids) if ids.contains(&id(number)));
+        self.until("the cancellation of a task", of).await;
+    }
+
+    /// Forgets what has come so far, so that what comes is new.
+    pub(super) fn drain(&mut self) {
+        while self.0.try_recv().is_ok() {}
+    }
+}

@@ -1,0 +1,103 @@
+//! What becomes of tasks when their process dies, or their session ends.
+
+use super::Harness;
+use super::process::*;
+use crate::durable::store::{Beaten, Seen};
+
+pub(super) async fn the_dead_give_back_at_once(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut first = one.session().await;
+    let mut second = one.session().await;
+    first.enqueue([task(1), task(2), task(3)]).await;
+    first.claim(1).await;
+    let claim = second.claim(1).await;
+    one.beat([claim.epoch]).await;
+    let mut other = two.session().await;
+    one.die(it);
+    // No time has passed.
+    let mut tasks = other.claim(9).await.tasks;
+    tasks.sort_by_key(|task| task.id);
+    let counted: Vec<_> = tasks
+        .iter()
+        .map(|task| (task.id, task.lost, task.crashes))
+        .collect();
+    assert_eq!(counted, [(id(1), 1, 0), (id(2), 0, 1), (id(3), 0, 0)]);
+    let counts = two.counts().await;
+    assert_eq!((counts.lost, counts.crashed, counts.running), (1, 1, 3));
+}
+
+pub(super) async fn the_living_keep_what_they_have(it: &dyn Harness) {
+    let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
+    let mut first = one.session().await;
+    first.enqueue([task(1), task(2)]).await;
+    first.claim(1).await;
+    let mut second = two.session().await;
+    let held = second.claim(1).await.epoch;
+    let mut third = three.session().await;
+    one.die(it);
+    assert_eq!(ids(&third.claim(9).await), [id(1)]);
+    assert_eq!(two.beat([held]).await, Beaten::default());
+    second.settle(held, 2, done()).await;
+    assert_eq!(two.look([1, 2]).await, [Seen::Running, seen_done()]);
+}
+
+pub(super) async fn a_closed_session_gives_back(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut first = process.session().await;
+    let mut second = process.session().await;
+    second.enqueue([task(1), task(2), task(3)]).await;
+    first.claim(1).await;
+    let held = second.claim(1).await.epoch;
+    first.close().await;
+    let claim = second.claim(9).await;
+    assert_eq!(ids(&claim), [id(1), id(3)]);
+    assert_eq!(claim.tasks[0].lost, 1);
+    second.settle(held, 2, done()).await;
+}
+
+pub(super) async fn a_closed_session_is_unknown(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    session.claim(1).await;
+    process.0.0.close_session(session.id).await.unwrap();
+    assert_refused(session.turn_again(ask(1)).await);
+    session.number += 1;
+    assert_refused(session.turn_again(ask(1)).await);
+    assert_refused(session.enqueue_again([task(2)]).await);
+    assert_eq!(process.look([1, 2]).await, [Seen::Waiting, Seen::Absent]);
+}
+
+pub(super) async fn a_session_is_issued_once(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut issued = Vec::new();
+    for _ in 0..3 {
+        let session = one.session().await;
+        issued.push(session.id);
+        session.close().await;
+        issued.push(two.session().await.id);
+    }
+    let mut process = two;
+    for _ in 0..3 {
+        process.die(it);
+        process = Process::of(it);
+        issued.push(process.session().await.id);
+    }
+    let unique: std::collections::BTreeSet<_> = issued.iter().collect();
+    assert_eq!(unique.len(), issued.len(), "{issued:?}");
+}
+
+pub(super) async fn a_new_process_never_repeats_the_claim_of_a_dead_one(it: &dyn Harness) {
+    let one = Process::of(it);
+    let mut first = one.session().await;
+    first.enqueue([task(1)]).await;
+    let old = first.claim(1).await.epoch;
+    let number = first.number;
+    one.die(it);
+    let two = Process::of(it);
+    let mut second = two.session().await;
+    second.number = number;
+    let claim = second.turn_again(ask(1)).await.unwrap().claim.unwrap();
+    assert!(claim.epoch > old);
+    assert_eq!(claim.tasks[0].lost, 1);
+}

@@ -1,0 +1,167 @@
+//! What becomes of a task when its worker says so.
+
+use std::time::Duration;
+
+use super::Harness;
+use super::process::*;
+use crate::durable::DeadFilter;
+use crate::durable::store::{DeadReason, MAX_BATCH, NewTask, Seen, Verdict};
+
+pub(super) async fn done_keeps_its_output(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.run(task(1), done()).await;
+    assert_eq!(process.look_at(1).await, seen_done());
+    let counts = process.counts().await;
+    assert_eq!((counts.done, counts.kept, counts.running), (1, 1, 0));
+    assert_eq!(session.turn(ask(1)).await.claim, None);
+}
+
+pub(super) async fn done_without_retention_is_gone(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let new = NewTask {
+        retention: Duration::ZERO,
+        ..task(1)
+    };
+    session.run(new.clone(), done()).await;
+    assert_eq!(process.look_at(1).await, Seen::Absent);
+    let counts = process.counts().await;
+    assert_eq!((counts.done, counts.kept), (1, 0));
+    // Its id is free.
+    session.run(new, dead()).await;
+    // A dead letter is kept by another rule.
+    assert_eq!(process.look_at(1).await, seen_dead());
+}
+
+pub(super) async fn retry_counts_and_waits(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.run(task(1), retry(SECOND)).await;
+    assert_eq!(process.look_at(1).await, Seen::Delayed);
+    assert_eq!(session.turn(ask(1)).await.next, Some(SECOND));
+    it.clock().advance(SECOND);
+    let claim = session.claim(1).await;
+    assert_eq!(claim.tasks[0].failures, 1);
+    assert_eq!((claim.tasks[0].crashes, claim.tasks[0].lost), (0, 0));
+    session.settle(claim.epoch, 1, retry(SECOND)).await;
+    it.clock().advance(SECOND);
+    assert_eq!(session.claim(1).await.tasks[0].failures, 2);
+    let counts = process.counts().await;
+    assert_eq!((counts.retried, counts.claimed), (2, 3));
+}
+
+pub(super) async fn snooze_waits_and_counts_nothing(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session
+        .run(task(1), Verdict::Snooze { after: SECOND })
+        .await;
+    assert_eq!(process.look_at(1).await, Seen::Delayed);
+    it.clock().advance(SECOND);
+    let mut expected = fresh(1);
+    expected.age = SECOND;
+    assert_eq!(session.claim(1).await.tasks, [expected]);
+    assert_eq!(process.counts().await.snoozed, 1);
+}
+
+pub(super) async fn a_retry_at_once_goes_behind_those_that_wait(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1), task(2), task(3)]).await;
+    let claim = session.claim(2).await;
+    let snooze = Verdict::Snooze {
+        after: Duration::ZERO,
+    };
+    let turn = ask(9)
+        .verdict(claim.epoch, 2, retry(Duration::ZERO))
+        .verdict(claim.epoch, 1, snooze);
+    let claim = session.turn(turn).await.claim.unwrap();
+    assert_eq!(ids(&claim), [3, 1, 2].map(id));
+}
+
+pub(super) async fn released_tasks_come_first_by_id(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([3, 1, 2, 5, 4].map(task)).await;
+    let claim = session.claim(3).await;
+    let turn = ask(0)
+        .verdict(claim.epoch, 2, Verdict::Release)
+        .verdict(claim.epoch, 3, Verdict::Release)
+        .verdict(claim.epoch, 1, Verdict::Release);
+    assert!(session.turn(turn).await.more);
+    let claim = session.claim(9).await;
+    let expected = [1, 2, 3, 5, 4].map(fresh);
+    assert_eq!(claim.tasks, expected);
+    assert_eq!(process.counts().await.released, 3);
+}
+
+pub(super) async fn dead_is_kept_with_its_reason(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let reasons = [
+        DeadReason::Fatal,
+        DeadReason::Attempts,
+        DeadReason::Crashes,
+        DeadReason::Unreadable,
+        DeadReason::OutputTooLarge,
+        DeadReason::Unknown,
+    ];
+    for (number, reason) in (1..).zip(reasons) {
+        let error = format!("\u{fc}ber {number}");
+        let verdict = Verdict::Dead {
+            reason,
+            error: error.clone(),
+        };
+        session.run(task(number), verdict).await;
+        assert_eq!(
+            process.look_at(number).await,
+            Seen::Dead {
+                reason,
+                error: error.clone()
+            }
+        );
+        let letters = process.dead(DeadFilter::ids([id(number)]), 9).await;
+        assert_eq!(letters.len(), 1);
+        let letter = &letters[0];
+        assert_eq!((letter.id, &*letter.name), (id(number), "job"));
+        assert_eq!((letter.reason, &letter.error), (reason, &error));
+        assert_eq!((letter.failures, letter.crashes), (0, 0));
+        assert_eq!(letter.age, Duration::ZERO);
+    }
+    let counts = process.counts().await;
+    assert_eq!((counts.died, counts.dead), (6, 6));
+}
+
+pub(super) async fn verdicts_count_before_the_claim_of_their_turn(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1), task(2)]).await;
+    let claim = session.claim(1).await;
+    let turn = ask(1).verdict(claim.epoch, 1, Verdict::Release);
+    let turned = session.turn(turn).await;
+    assert_eq!(ids(&turned.claim.unwrap()), [id(1)]);
+    assert!(turned.more);
+}
+
+pub(super) async fn another_session_may_bring_a_verdict(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut first = one.session().await;
+    let mut second = two.session().await;
+    first.enqueue([task(1)]).await;
+    let claim = first.claim(1).await;
+    second.settle(claim.epoch, 1, done()).await;
+    assert_eq!(one.look_at(1).await, seen_done());
+}
+
+pub(super) async fn a_full_batch_of_verdicts_is_taken(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let count = MAX_BATCH as u64;
+    session.enqueue((0..count).map(task)).await;
+    let claim = session.claim(MAX_BATCH).await;
+    let verdicts = (0..count).map(|number| (id(number), done())).collect();
+    let turned = session.turn(ask(1).verdicts(claim.epoch, verdicts)).await;
+    assert_eq!((turned.refused, turned.claim), (vec![], None));
+    assert_eq!(process.counts().await.done, count);
+}
