@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc as StdArc;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::engine::Engine;
 use super::engine::lane::{Order, bytes_of};
@@ -284,7 +285,11 @@ impl DurableClient {
     async fn store(&self, tasks: Vec<NewTask>) -> Result<(), DurableError> {
         let first = tasks.first().map(|task| task.id);
         let (reply, stored) = oneshot::channel();
-        let ordered = self.engine.orders.send(Order { tasks, reply });
+        let ordered = self.engine.orders.send(Order {
+            tasks,
+            since: Instant::now(),
+            reply,
+        });
         let stored = match ordered {
             Ok(()) => stored.await,
             Err(_) => return Err(DurableError::closed(self.queue(), first)),

@@ -80,7 +80,7 @@ impl<App> TaskContext<App> {
         self.failures.saturating_add(1)
     }
 
-    /// How many workers have died while they ran the task.
+    /// How many workers are known to have died while they ran the task.
     pub fn crashes(&self) -> u32 {
         self.crashes
     }

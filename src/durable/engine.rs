@@ -7,10 +7,12 @@
 use std::sync::{Arc as StdArc, Weak};
 
 use tokio::runtime::{self, Handle};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use self::lane::{Lane, Order};
+use self::patience::PATIENCE;
 use self::waiters::Waiters;
 use super::executor::worker::Message;
 use super::store::{Backend, Event, Store};
@@ -38,7 +40,8 @@ impl Engine {
     pub(crate) fn start(store: Store) -> StdArc<Self> {
         let store = store.0;
         let stop = CancellationToken::new();
-        let runtime = start_thread(stop.clone());
+        let (closing, closed) = oneshot::channel();
+        let runtime = start_thread(stop.clone(), closed);
         let (orders, received) = mpsc::unbounded_channel();
         let waiters = StdArc::new(Waiters::default());
         let engine = StdArc::new(Self {
@@ -50,7 +53,11 @@ impl Engine {
             runtime,
             stop,
         });
-        engine.run(Lane::new(StdArc::clone(&store)).run(received));
+        let lane = Lane::new(StdArc::clone(&store));
+        engine.run(async {
+            lane.run(received).await;
+            drop(closing);
+        });
         engine.run(StdArc::clone(&waiters).run(StdArc::clone(&store)));
         engine.run(dispatch(StdArc::downgrade(&engine), store.events()));
         if engine.runtime.is_none() {
@@ -113,16 +120,23 @@ async fn dispatch(engine: Weak<Engine>, mut events: mpsc::UnboundedReceiver<Even
     }
 }
 
-/// Starts a thread that drives a runtime until `stop` is cancelled.
-fn start_thread(stop: CancellationToken) -> Option<Handle> {
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .ok()?;
-    let handle = runtime.handle().clone();
+/// Starts a thread that drives a runtime until `stop` is cancelled, and the lane has closed its session.
+fn start_thread(stop: CancellationToken, closed: oneshot::Receiver<()>) -> Option<Handle> {
+    let (sender, receiver) = std::sync::mpsc::channel();
     let thread = thread::Builder::new().name("throng-durable".into());
-    let started = thread.spawn(move || runtime.block_on(stop.cancelled()));
-    started.ok().map(|_| handle)
+    // Made there: a runtime must not be dropped where the caller may be, in another.
+    let started = thread.spawn(move || {
+        let Ok(runtime) = runtime::Builder::new_current_thread().enable_time().build() else {
+            return;
+        };
+        sender.send(runtime.handle().clone()).ok();
+        runtime.block_on(async {
+            stop.cancelled().await;
+            timeout(PATIENCE, closed).await.ok();
+        });
+    });
+    started.ok()?;
+    receiver.recv().ok()
 }
 
 #[cfg(test)]

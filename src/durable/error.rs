@@ -312,6 +312,12 @@ impl Failure {
         }
     }
 
+    /// The same, of another request, which was not sent.
+    pub(crate) fn without_effect(mut self) -> Self {
+        self.effect = Effect::None;
+        self
+    }
+
     #[cfg(feature = "sqlite")]
     pub(crate) fn because(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));

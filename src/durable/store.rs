@@ -161,6 +161,8 @@ pub(crate) struct Turn {
     /// least one task).
     pub(crate) want: usize,
     pub(crate) want_bytes: usize,
+    /// Whether one task may be among them that is [risky](is_risky). Else those are passed over.
+    pub(crate) risky: bool,
     /// The lease of the claim. One that is over is renewed once, by a third, and its tasks are taken
     /// back at the end of that.
     pub(crate) lease: Duration,
@@ -176,8 +178,8 @@ pub(crate) struct Verdicts {
     pub(crate) tasks: Vec<(TaskId, Verdict)>,
 }
 
-/// What has become of one run of a task. If the task was to be cancelled, all but `Done` and `Dead`
-/// are as `Cancelled`.
+/// What has become of one run of a task. If the task was to be cancelled, all but `Done` say that it
+/// is cancelled now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It has succeeded, with this output.
@@ -186,6 +188,9 @@ pub(crate) enum Verdict {
     Retry { after: Duration, error: String },
     /// It is to run again after a while; nothing is counted.
     Snooze { after: Duration },
+    /// Its worker does not know how to run it. Some other may, so it is to wait for a while; nothing is
+    /// counted, but since when nobody knows it.
+    Unknown { after: Duration },
     /// It has failed for good.
     Dead { reason: DeadReason, error: String },
     /// It was given back; it comes before those that wait. (Those of one claim that do so together
@@ -211,6 +216,13 @@ pub enum DeadReason {
     Unknown,
 }
 
+impl DeadReason {
+    /// Whether it is the failure of a run.
+    pub(crate) fn is_failure(self) -> bool {
+        matches!(self, Self::Fatal | Self::Attempts | Self::OutputTooLarge)
+    }
+}
+
 /// The answer to a [`Turn`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Turned {
@@ -219,7 +231,7 @@ pub(crate) struct Turned {
     pub(crate) refused: Vec<TaskId>,
     /// What was claimed.
     pub(crate) claim: Option<Claim>,
-    /// Whether more tasks wait.
+    /// Whether more tasks wait that this worker may claim.
     pub(crate) more: bool,
     /// When to look again at the latest, if nobody wakes this worker earlier.
     pub(crate) next: Option<Duration>,
@@ -246,8 +258,17 @@ pub(crate) struct Claimed {
     /// How many claims have been lost before anyone knew whether it ran. If there are any, it is
     /// confirmed, by a beat, before it starts: if it kills its worker at once, that is then a crash.
     pub(crate) lost: u32,
-    /// How long ago it was stored.
-    pub(crate) age: Duration,
+    /// Whether it is [risky](is_risky).
+    pub(crate) risky: bool,
+    /// Since when no worker that had it has known how to run it, if the last did not.
+    pub(crate) unknown: Option<Duration>,
+}
+
+/// Whether a task that has crashed its workers is so close to being buried that it runs as the only one
+/// of its kind in a worker. Tasks that ran together with one that kills its workers have crashed as
+/// often: so they part, and only that one goes on to crash.
+pub(crate) fn is_risky(crashes: u32, max_crashes: u32) -> bool {
+    crashes > 0 && crashes.saturating_add(1) >= max_crashes
 }
 
 /// The answer to a beat.

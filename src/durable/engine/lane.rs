@@ -4,8 +4,9 @@ use std::sync::Arc as StdArc;
 
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
-use super::patience::settle;
+use super::patience::{PATIENCE, settle};
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::store::{Backend, Enqueue, MAX_BATCH, MAX_BATCH_BYTES, NewTask, SessionId};
 
@@ -18,11 +19,15 @@ pub(crate) struct Lane {
     session: Option<SessionId>,
     /// The number of the last request: whatever became of it, it is not used again.
     number: u64,
+    /// Why nothing could be stored the last time.
+    failure: Option<Failure>,
 }
 
 /// Tasks that are stored together: at most [`MAX_BATCH`].
 pub(crate) struct Order {
     pub(crate) tasks: Vec<NewTask>,
+    /// When it was given.
+    pub(crate) since: Instant,
     pub(crate) reply: oneshot::Sender<Result<(), Failure>>,
 }
 
@@ -32,6 +37,7 @@ impl Lane {
             store,
             session: None,
             number: 0,
+            failure: None,
         }
     }
 
@@ -44,9 +50,13 @@ impl Lane {
                 None => orders.recv().await,
             };
             let Some(first) = first else { break };
+            let Some(first) = self.refuse_if_old(first) else {
+                continue;
+            };
             let (tasks, replies, over) = gather(first, &mut orders);
             next = over;
             let stored = self.store(tasks).await;
+            self.failure = stored.as_ref().err().cloned();
             for reply in replies {
                 // Whoever has dropped the future does not want to know.
                 reply.send(stored.clone()).ok();
@@ -54,6 +64,19 @@ impl Lane {
         }
         if let Some(session) = self.session {
             self.store.close_session(session).await.ok();
+        }
+    }
+
+    /// While the store fails, each request to it takes as long as there is patience; whoever has waited
+    /// so long already is not kept waiting for another.
+    fn refuse_if_old(&self, order: Order) -> Option<Order> {
+        match &self.failure {
+            Some(failure) if order.since.elapsed() > PATIENCE => {
+                let failure = failure.clone().without_effect();
+                order.reply.send(Err(failure)).ok();
+                None
+            }
+            _ => Some(order),
         }
     }
 
@@ -91,11 +114,8 @@ impl Lane {
 
     async fn open(&mut self) -> Result<SessionId, Failure> {
         let opened = settle(&Handle::current(), || self.store.open_session()).await;
-        let session = opened.map_err(|mut failure| {
-            // Nothing of a task has been sent yet.
-            failure.effect = Effect::None;
-            failure
-        })?;
+        // Nothing of a task has been sent yet.
+        let session = opened.map_err(Failure::without_effect)?;
         self.session = Some(session);
         self.number = 0;
         Ok(session)

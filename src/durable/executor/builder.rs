@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 
 use super::DurableExecutor;
 use super::registry::{Registry, Runnable};
-use super::worker::Settings;
+use super::worker::{FOR_EVER, Settings};
 use crate::durable::{DurableClient, DurableError, Run};
 use crate::retry::Retry;
 
@@ -58,7 +58,7 @@ impl<App: Send + Sync + 'static> Builder<App> {
     /// others: 10 s by default, and at least 100 ms. It is renewed for as long as the worker lives, so
     /// it need not be longer than a task takes.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease.max(Duration::from_millis(100));
+        self.lease = lease.clamp(Duration::from_millis(100), FOR_EVER);
         self
     }
 

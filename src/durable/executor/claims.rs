@@ -1,6 +1,7 @@
 //! [`Claims`]: what a worker holds.
 
 use std::collections::HashMap;
+use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
@@ -8,8 +9,10 @@ use tokio::task::AbortHandle;
 use crate::durable::context::Stop;
 use crate::durable::store::Epoch;
 use crate::durable::{StopReason, TaskId};
+use crate::sync::Number;
 
-/// What a worker holds: the tasks that it runs, by claim. Times are since the machine was started.
+/// What a worker holds: by claim, the tasks that it runs, and how many of those that have ended the
+/// store does not know about yet. Times are since the machine was started.
 #[derive(Default)]
 pub(crate) struct Claims {
     claims: HashMap<Epoch, Holding>,
@@ -20,22 +23,36 @@ pub(crate) struct Claims {
 struct Holding {
     /// When the request was sent that the store has answered with the last renewal.
     renewed: Duration,
-    /// The store may have given the tasks to others.
+    /// It was not renewed in time: the store may have given the tasks to others, or may not.
+    late: bool,
+    /// The store has given the tasks to others.
     lost: bool,
     tasks: HashMap<TaskId, Run>,
+    /// Those that have ended, and of which the store has not confirmed that it knows.
+    untold: usize,
 }
 
 /// A run of a task.
 pub(crate) struct Run {
     pub(crate) stop: Stop,
+    pub(crate) start: Start,
+    pub(crate) risky: bool,
     pub(crate) abort: AbortHandle,
 }
 
-/// A run that has ended or was given up.
-pub(crate) struct Removed {
-    pub(crate) run: Run,
-    /// Its verdict would come too late.
-    pub(crate) lost: bool,
+/// The right to begin a run, or to say that it never will: the first who takes it has it.
+#[derive(Clone, Default)]
+pub(crate) struct Start(StdArc<Number>);
+
+/// Who holds a task whose run has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// This worker: the store is owed a verdict.
+    Us,
+    /// This worker, perhaps, and its run was told that it has lost it: the same.
+    UsPerhaps,
+    /// Another.
+    Another,
 }
 
 impl Claims {
@@ -47,40 +64,77 @@ impl Claims {
     pub(crate) fn insert(&mut self, epoch: Epoch, renewed: Duration, id: TaskId, run: Run) {
         let holding = self.claims.entry(epoch).or_insert_with(|| Holding {
             renewed,
+            late: false,
             lost: false,
             tasks: HashMap::new(),
+            untold: 0,
         });
         holding.tasks.insert(id, run);
         self.running += 1;
     }
 
+    /// Whether a risky task runs.
+    pub(crate) fn is_any_risky(&self) -> bool {
+        let mut runs = self.claims.values().flat_map(|it| it.tasks.values());
+        runs.any(|run| run.risky)
+    }
+
     /// A run has ended. Nothing, if it was given up before.
-    pub(crate) fn remove(&mut self, epoch: Epoch, id: TaskId) -> Option<Removed> {
+    pub(crate) fn end(&mut self, epoch: Epoch, id: TaskId) -> Option<Holder> {
         let holding = self.claims.get_mut(&epoch)?;
-        let run = holding.tasks.remove(&id)?;
-        let lost = holding.lost;
+        holding.tasks.remove(&id)?;
         self.running -= 1;
-        if holding.tasks.is_empty() {
-            self.claims.remove(&epoch);
+        let holder = holding.holder();
+        holding.owe(1);
+        self.forget_if_over(epoch);
+        Some(holder)
+    }
+
+    /// The store has answered that it knows the end of so many tasks.
+    pub(crate) fn told(&mut self, epoch: Epoch, count: usize) {
+        if let Some(holding) = self.claims.get_mut(&epoch) {
+            holding.untold = holding.untold.saturating_sub(count);
         }
-        Some(Removed { run, lost })
+        self.forget_if_over(epoch);
     }
 
-    /// Gives all runs up.
-    pub(crate) fn take_all(&mut self) -> Vec<(Epoch, TaskId, Removed)> {
-        self.running = 0;
-        let claims = std::mem::take(&mut self.claims).into_iter();
-        let runs = claims.flat_map(|(epoch, holding)| {
-            let lost = holding.lost;
-            let tasks = holding.tasks.into_iter();
-            tasks.map(move |(id, run)| (epoch, id, Removed { run, lost }))
-        });
-        runs.collect()
+    /// Gives all runs up. Those of which the store is to know.
+    pub(crate) fn give_up_all(&mut self) -> Vec<(Epoch, TaskId)> {
+        self.give_up(|run| {
+            run.abort.abort();
+            true
+        })
     }
 
-    /// The time of the oldest renewal of those that are not lost.
+    /// Gives up the runs that have not begun: they never will. Those of which the store is to know.
+    pub(crate) fn give_up_unbegun(&mut self) -> Vec<(Epoch, TaskId)> {
+        self.give_up(|run| run.start.take())
+    }
+
+    fn give_up(&mut self, choose: impl Fn(&Run) -> bool) -> Vec<(Epoch, TaskId)> {
+        let mut owed = Vec::new();
+        for (&epoch, holding) in &mut self.claims {
+            let given_up: Vec<_> = holding.tasks.extract_if(|_, run| choose(run)).collect();
+            self.running -= given_up.len();
+            holding.owe(given_up.len());
+            if !holding.lost {
+                owed.extend(given_up.into_iter().map(|(id, _)| (epoch, id)));
+            }
+        }
+        self.claims.retain(|_, holding| !holding.is_over());
+        owed
+    }
+
+    /// The time of the oldest renewal of those that others do not have.
     pub(crate) fn oldest_renewal(&self) -> Option<Duration> {
         let held = self.claims.values().filter(|holding| !holding.lost);
+        held.map(|holding| holding.renewed).min()
+    }
+
+    /// The same, of those that are not late.
+    pub(crate) fn next_late(&self) -> Option<Duration> {
+        let held = self.claims.values();
+        let held = held.filter(|holding| holding.holder() == Holder::Us);
         held.map(|holding| holding.renewed).min()
     }
 
@@ -97,16 +151,31 @@ impl Claims {
         }
     }
 
-    /// A lease is lost: tells the runs. Whether it was not known.
-    pub(crate) fn lose(&mut self, epoch: Epoch) -> bool {
-        let Some(holding) = self.claims.get_mut(&epoch).filter(|holding| !holding.lost) else {
+    /// A lease was not renewed in time: tells the runs. Whether it was not known.
+    pub(crate) fn late(&mut self, epoch: Epoch) -> bool {
+        let holding = self.claims.get_mut(&epoch);
+        let Some(holding) = holding.filter(|holding| holding.holder() == Holder::Us) else {
             return false;
         };
-        holding.lost = true;
+        holding.late = true;
         for run in holding.tasks.values() {
             run.stop.set(StopReason::LeaseLost);
         }
         true
+    }
+
+    /// The store has given a claim to others: tells the runs; those that have not begun never do.
+    /// Whether it was not known that it may have.
+    pub(crate) fn lose(&mut self, epoch: Epoch) -> bool {
+        let is_new = self.late(epoch);
+        if let Some(holding) = self.claims.get_mut(&epoch) {
+            let before = holding.tasks.len();
+            holding.tasks.retain(|_, run| !run.start.take());
+            self.running -= before - holding.tasks.len();
+            (holding.lost, holding.untold) = (true, 0);
+        }
+        self.forget_if_over(epoch);
+        is_new
     }
 
     /// Tells the runs of some tasks to stop.
@@ -122,5 +191,38 @@ impl Claims {
         for holding in self.claims.values() {
             holding.tasks.values().for_each(|run| run.stop.set(reason));
         }
+    }
+
+    fn forget_if_over(&mut self, epoch: Epoch) {
+        if self.claims.get(&epoch).is_some_and(Holding::is_over) {
+            self.claims.remove(&epoch);
+        }
+    }
+}
+
+impl Holding {
+    fn holder(&self) -> Holder {
+        match (self.late, self.lost) {
+            (_, true) => Holder::Another,
+            (true, _) => Holder::UsPerhaps,
+            (false, _) => Holder::Us,
+        }
+    }
+
+    fn owe(&mut self, verdicts: usize) {
+        if !self.lost {
+            self.untold += verdicts;
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.tasks.is_empty() && self.untold == 0
+    }
+}
+
+impl Start {
+    /// Takes the right; `false` if somebody has it already.
+    pub(crate) fn take(&self) -> bool {
+        self.0.add(1) == 0
     }
 }

@@ -17,13 +17,13 @@ pub struct Metrics {
     pub done: usize,
     /// Runs that have failed, and whose tasks are tried again.
     pub retried: usize,
-    /// Runs whose tasks have asked to run later.
+    /// Runs whose tasks have asked to run later, and tasks that this executor does not know.
     pub snoozed: usize,
     /// Runs that have made their task a dead letter.
     pub died: usize,
     /// Runs that were given back.
     pub released: usize,
-    /// Runs whose end came too late: the store had given the task to another worker.
+    /// Runs whose end came too late: the store may have given, or had given, the task to another.
     pub refused: usize,
     /// Leases that were lost.
     pub leases_lost: usize,
@@ -55,7 +55,7 @@ impl Tally {
         let number = match verdict {
             Verdict::Done(_) => &self.done,
             Verdict::Retry { .. } => &self.retried,
-            Verdict::Snooze { .. } => &self.snoozed,
+            Verdict::Snooze { .. } | Verdict::Unknown { .. } => &self.snoozed,
             Verdict::Dead { .. } => &self.died,
             Verdict::Release => &self.released,
         };

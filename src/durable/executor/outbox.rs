@@ -14,6 +14,10 @@ impl Outbox {
         self.0.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn push(&mut self, epoch: Epoch, id: TaskId, verdict: Verdict) {
         self.0.push_back((epoch, id, verdict));
     }
@@ -47,6 +51,6 @@ fn size(verdict: &Verdict) -> usize {
     match verdict {
         Verdict::Done(output) => output.len(),
         Verdict::Retry { error, .. } | Verdict::Dead { error, .. } => error.len(),
-        Verdict::Snooze { .. } | Verdict::Release => 0,
+        Verdict::Snooze { .. } | Verdict::Unknown { .. } | Verdict::Release => 0,
     }
 }

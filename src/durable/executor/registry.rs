@@ -15,6 +15,7 @@ use crate::durable::task::unseal;
 use crate::durable::task_error::Next;
 use crate::durable::{DurableClient, Run, StopReason, TaskContext, TaskError, report};
 use crate::retry::Retry;
+use crate::unwind::contain;
 
 /// What a worker can run, by name.
 pub(crate) struct Registry<App> {
@@ -72,25 +73,38 @@ impl<App> Registry<App> {
 }
 
 impl<App: Send + Sync + 'static> Runs for Runnable<App> {
-    fn begin(&self, claimed: Claimed, epoch: Epoch, stop: Stop) -> Begun {
+    fn begin(&self, mut claimed: Claimed, epoch: Epoch, stop: Stop) -> Begun {
         let runner = self.registry.runners.get(&*claimed.name);
-        let (Some(runner), Some(bytes)) = (runner, unseal(&claimed.payload)) else {
+        let (Some(&runner), Some(_)) = (runner, unseal(&claimed.payload)) else {
             let verdict = unknown(&claimed);
             return Box::pin(async { verdict });
         };
         let (app, client) = (StdArc::clone(&self.app), self.client.clone());
         let cx = TaskContext::new(app, client, &claimed, epoch, stop.clone());
-        let begun = catch_unwind(AssertUnwindSafe(|| runner(bytes, cx)));
-        let (retry, failures) = (self.retry, claimed.failures + 1);
+        let (retry, failures) = (self.retry, claimed.failures.saturating_add(1));
+        let payload = std::mem::take(&mut claimed.payload);
         Box::pin(report::in_span(&claimed, epoch, async move {
-            let ended = match begun {
-                Ok(Ok(running)) => contained(running).await,
-                Ok(Err(error)) => return dead(DeadReason::Unreadable, error),
-                Err(panic) => Err(panicked(&*panic)),
-            };
+            let ended = contained(Box::pin(run(runner, payload, cx))).await;
             verdict(ended, &retry, failures, stop.reason())
         }))
     }
+}
+
+/// Why a run has no output.
+enum Failed {
+    /// The task cannot be read.
+    Unreadable(String),
+    Run(Next, String),
+}
+
+type Ended = Result<Vec<u8>, Failed>;
+
+/// Reads and runs a task. All of this is the user's code.
+async fn run<App>(runner: Runner<App>, payload: Vec<u8>, cx: TaskContext<App>) -> Ended {
+    let bytes = unseal(&payload).unwrap_or_default();
+    let running = runner(bytes, cx).map_err(Failed::Unreadable)?;
+    let output = running.await;
+    output.map_err(|error| Failed::Run(error.next, error.describe()))
 }
 
 fn run_one<T: Run<App>, App: Send + Sync + 'static>(
@@ -105,68 +119,69 @@ fn run_one<T: Run<App>, App: Send + Sync + 'static>(
     }))
 }
 
-/// Waits for a run, and makes an error of a panic.
-async fn contained(mut running: Running) -> Result<Vec<u8>, TaskError> {
-    let polled = poll_fn(
-        |cx| match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx))) {
+/// Waits for a run, and makes a failure of a panic, also of one when what the run holds is dropped.
+async fn contained(mut run: Pin<Box<dyn Future<Output = Ended> + Send>>) -> Ended {
+    let ended = poll_fn(
+        |cx| match catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(cx))) {
             Ok(poll) => poll,
-            Err(panic) => Err(panicked(&*panic)).into(),
+            Err(panic) => Err(panicked(panic)).into(),
         },
     );
-    let ended = polled.await;
-    // What the run has captured may panic when it is dropped, too.
-    match catch_unwind(AssertUnwindSafe(|| drop(running))) {
+    let ended = ended.await;
+    match catch_unwind(AssertUnwindSafe(|| drop(run))) {
         Ok(()) => ended,
-        Err(panic) => ended.and(Err(panicked(&*panic))),
+        Err(panic) => {
+            let failed = panicked(panic);
+            ended.and(Err(failed))
+        }
     }
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> TaskError {
+fn panicked(panic: Box<dyn Any + Send>) -> Failed {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    TaskError::retry(format!("it panicked: {}", text.unwrap_or("no message")))
+    let text = format!("it panicked: {}", text.unwrap_or("no message"));
+    // It may be anything, and panic in turn.
+    contain(|| drop(panic));
+    Failed::Run(Next::Retry, text)
 }
 
 /// What comes of a run.
-fn verdict(
-    ended: Result<Vec<u8>, TaskError>,
-    retry: &Retry,
-    failures: u32,
-    stopped: Option<StopReason>,
-) -> Verdict {
-    let error = match ended {
+fn verdict(ended: Ended, retry: &Retry, failures: u32, stopped: Option<StopReason>) -> Verdict {
+    let (next, error) = match ended {
         Ok(output) if output.len() > MAX_BYTES => {
             let error = format!("{} bytes, and a store takes {MAX_BYTES}", output.len());
             return dead(DeadReason::OutputTooLarge, error);
         }
         Ok(output) => return Verdict::Done(output),
-        Err(error) => error,
+        Err(Failed::Unreadable(error)) => return dead(DeadReason::Unreadable, error),
+        Err(Failed::Run(next, error)) => (next, error),
     };
-    match (error.next, stopped) {
-        (Next::Fatal, _) => dead(DeadReason::Fatal, error.describe()),
+    match (next, stopped) {
+        (Next::Fatal, _) => dead(DeadReason::Fatal, error),
         // It was told to stop, and did: that is no failure.
         (_, Some(StopReason::Shutdown)) => Verdict::Release,
         (Next::Snooze(after), _) => Verdict::Snooze { after },
-        (Next::Retry, _) => again(retry.delay(failures), &error),
-        (Next::RetryAfter(after), _) => again(retry.delay(failures).map(|_| after), &error),
+        (Next::Retry, _) => again(retry.delay(failures), error),
+        (Next::RetryAfter(after), _) => again(retry.delay(failures).map(|_| after), error),
     }
 }
 
-fn again(after: Option<Duration>, error: &TaskError) -> Verdict {
+fn again(after: Option<Duration>, error: String) -> Verdict {
     match after {
         Some(after) => Verdict::Retry {
             after,
-            error: shortened(error.describe()),
+            error: shortened(error),
         },
-        None => dead(DeadReason::Attempts, error.describe()),
+        None => dead(DeadReason::Attempts, error),
     }
 }
 
 /// A task that nobody here can run: other workers may, those of a newer version for instance.
 fn unknown(claimed: &Claimed) -> Verdict {
-    match claimed.age > UNKNOWN_LIMIT {
+    match claimed.unknown.is_some_and(|time| time > UNKNOWN_LIMIT) {
         true => dead(DeadReason::Unknown, String::new()),
-        false => Verdict::Snooze {
+        false => Verdict::Unknown {
             after: UNKNOWN_SNOOZE,
         },
     }

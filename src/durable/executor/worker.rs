@@ -26,7 +26,6 @@ use crate::durable::store::{
     Beaten, Epoch, MAX_BATCH, MAX_BATCH_BYTES, Seen, SessionId, Turn, Turned, Verdict,
 };
 use crate::durable::{StopReason, TaskId, report};
-use crate::sync::Number;
 
 mod leases;
 mod runs;
@@ -59,8 +58,10 @@ pub(crate) struct Worker {
     pause: Option<Instant>,
     beat: Option<InFlight<Beaten>>,
     next_beat: Option<Instant>,
-    /// When the runtime was last seen to work, in milliseconds since the machine was started.
-    alive: StdArc<Number>,
+    /// When the runtime was asked for a sign of life that it has not given yet.
+    asked: Option<Duration>,
+    /// Tasks that are to be cancelled, and may be among those that the turn in flight claims.
+    early_cancels: HashSet<TaskId>,
     /// The end of the grace, once the worker is shut down.
     stopping: Option<Instant>,
 }
@@ -85,9 +86,18 @@ pub(crate) enum Message {
         id: TaskId,
         verdict: Option<Verdict>,
     },
+    /// The runtime takes up what it is given.
+    Pulse,
     /// Take no more tasks, and end, after some grace.
     Shutdown(Duration),
 }
+
+/// How long a worker rests at most. Nothing should need that: but a wake-up may be lost with the
+/// process that owed it, and a timer stands still while the machine sleeps.
+const REST: Duration = Duration::from_secs(60);
+
+/// A time that nobody waits for the end of, and that can be added to any other.
+pub(crate) const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// A request, and its answer, some time.
 struct InFlight<T> {
@@ -130,13 +140,15 @@ impl Worker {
             pause: None,
             beat: None,
             next_beat: None,
-            alive: StdArc::default(),
+            asked: None,
+            early_cancels: HashSet::new(),
             stopping: None,
         }
     }
 
     /// Works until it is shut down.
     pub(crate) async fn run(mut self) {
+        let sentinel = self.runtime.spawn(Sentinel(self.sender.clone()).stand());
         while !self.is_over() {
             self.send_turn().await;
             self.send_beat();
@@ -149,6 +161,7 @@ impl Worker {
             }
             self.keep_time();
         }
+        sentinel.abort();
         self.end().await;
     }
 
@@ -195,6 +208,7 @@ impl Worker {
     }
 
     fn new_turn(&mut self, session: SessionId) -> Turn {
+        let verdicts = self.outbox.take();
         let want = self.free().min(MAX_BATCH);
         if want > 0 {
             self.look = false;
@@ -204,9 +218,10 @@ impl Worker {
         Turn {
             session,
             number: self.number,
-            verdicts: self.outbox.take(),
+            verdicts,
             want,
             want_bytes: MAX_BATCH_BYTES,
+            risky: !self.claims.is_any_risky(),
             // The suspect gets another third of it: together, the lease.
             lease: self.settings.lease * 3 / 4,
             park: want > 0,
@@ -237,10 +252,12 @@ impl Worker {
                     self.settle(&request, &turned.refused);
                 }
                 self.look |= turned.more;
-                self.next_look = turned.next.map(|next| Instant::now() + next);
+                let next = turned.next.map_or(REST, |next| next.min(REST));
+                self.next_look = Some(Instant::now() + next);
                 if let Some(claim) = turned.claim {
                     self.begin(claim, sent).await;
                 }
+                self.early_cancels.clear();
             }
             Err(failure) => {
                 if failure.cause == Cause::NoSession {
@@ -260,7 +277,10 @@ impl Worker {
     }
 
     /// The store has taken the verdicts of a turn, all but those that it has refused.
-    fn settle(&self, request: &Turn, refused: &[TaskId]) {
+    fn settle(&mut self, request: &Turn, refused: &[TaskId]) {
+        for verdicts in &request.verdicts {
+            self.claims.told(verdicts.epoch, verdicts.tasks.len());
+        }
         let refused: HashSet<_> = refused.iter().collect();
         for (id, verdict) in request.verdicts.iter().flat_map(|verdicts| &verdicts.tasks) {
             if refused.contains(id) {
@@ -288,11 +308,22 @@ impl Worker {
         self.free() > 0 && (self.look || is_due)
     }
 
+    /// How many tasks have ended without the store's knowing of it: they count as if they ran, or a
+    /// worker with large outputs would pile them up.
+    fn untold(&self) -> usize {
+        let unanswered = self.unanswered.iter().flat_map(|turn| &turn.verdicts);
+        let unanswered: usize = unanswered.map(|verdicts| verdicts.tasks.len()).sum();
+        self.outbox.len() + unanswered
+    }
+
     /// How many more tasks can run.
     fn free(&self) -> usize {
-        match self.stopping {
-            Some(_) => 0,
-            None => self.settings.concurrency - self.claims.running(),
+        match self.stopping.is_some() || self.is_stalled() {
+            true => 0,
+            false => self
+                .settings
+                .concurrency
+                .saturating_sub(self.claims.running() + self.untold()),
         }
     }
 
@@ -309,10 +340,17 @@ impl Worker {
                 .filter(|_| can_look && self.next_look.is_some()),
             self.pause.filter(|_| must_send || !self.outbox.is_empty()),
             self.next_beat.filter(|_| self.beat.is_none()),
+            self.end_of_lease(),
             self.stopping.filter(|_| self.claims.running() > 0),
             self.give_up().filter(|_| self.claims.running() == 0),
         ];
         times.into_iter().flatten().min()
+    }
+
+    /// When the first lease is over, unless it is renewed.
+    fn end_of_lease(&self) -> Option<Instant> {
+        let over = self.claims.next_late()? + self.settings.lease;
+        Some(Instant::now() + over.saturating_sub(since_boot()))
     }
 
     /// Does what it is time for.
@@ -320,7 +358,7 @@ impl Worker {
         self.pause = self.pause.filter(|&pause| Instant::now() < pause);
         let over = since_boot().saturating_sub(self.settings.lease);
         for epoch in self.claims.older_than(over) {
-            self.lose(epoch);
+            self.late(epoch);
         }
         self.next_beat = match (self.next_beat, self.claims.oldest_renewal()) {
             (_, None) => None,
@@ -335,18 +373,15 @@ impl Worker {
     // ===== The end =====
 
     fn shut_down(&mut self, grace: Duration) {
-        let end = Instant::now() + grace;
+        let end = Instant::now() + grace.min(FOR_EVER);
         self.stopping = Some(self.stopping.map_or(end, |earlier| earlier.min(end)));
         self.claims.stop_all(StopReason::Shutdown);
     }
 
     /// Gives up all runs, and gives their tasks back.
     fn release_all(&mut self) {
-        for (epoch, id, removed) in self.claims.take_all() {
-            removed.run.abort.abort();
-            if !removed.lost {
-                self.outbox.push(epoch, id, Verdict::Release);
-            }
+        for (epoch, id) in self.claims.give_up_all() {
+            self.outbox.push(epoch, id, Verdict::Release);
         }
         self.tally.running.set(0);
     }
@@ -367,6 +402,21 @@ impl Worker {
             let closed = self.engine.store.close_session(session);
             timeout(PATIENCE, closed).await.ok();
         }
+    }
+}
+
+/// On a runtime, until that drops it: then the worker ends.
+struct Sentinel(mpsc::UnboundedSender<Message>);
+
+impl Sentinel {
+    async fn stand(self) {
+        pending().await
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        self.0.send(Message::Shutdown(Duration::ZERO)).ok();
     }
 }
 

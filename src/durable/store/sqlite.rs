@@ -53,9 +53,9 @@ compile_error!("the feature `sqlite` needs Unix for now");
 /// # What is promised
 ///
 /// - What was answered is on the disk: SQLite is used with a write-ahead log and `synchronous=FULL`.
-/// - A process that ends, however it ends, is known to be dead at once by the others: its tasks are
-///   taken back within a fraction of a second, and by itself when it comes again. (One that hangs
-///   loses them when their lease is over.)
+/// - A process that ends, however it ends, is known to be dead by whoever looks: a worker that is busy
+///   takes its tasks back within milliseconds, one that rests within seconds, and so does the process
+///   itself when it is started again. (One that hangs loses them when their lease is over.)
 /// - A worker that waits for tasks writes nothing, and keeps nobody from writing.
 /// - A file that a newer version of this crate has laid out is not touched.
 ///

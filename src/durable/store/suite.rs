@@ -91,7 +91,7 @@ macro_rules! store_suite {
                     a_claim_has_at_most_what_is_wanted
                     a_claim_has_at_most_the_bytes_wanted_but_one_task
                     want_nothing_get_nothing
-                    a_task_knows_its_age
+                    a_task_knows_since_when_nobody_knows_it
                     next_is_the_earliest_due
                     next_is_the_end_of_the_own_lease
                     epochs_rise_over_all_claims
@@ -155,7 +155,7 @@ macro_rules! store_suite {
                     a_cancelled_task_without_retention_is_gone
                     a_running_task_is_cancelled_when_its_worker_says
                     a_cancelled_run_that_is_done_is_done
-                    a_cancelled_run_that_is_dead_is_dead
+                    a_cancelled_run_that_is_dead_is_cancelled
                     a_cancelled_task_does_not_survive_its_worker
                     a_beat_tells_what_is_to_be_cancelled
                     a_flag_ends_with_its_task

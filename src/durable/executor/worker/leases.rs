@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{InFlight, Worker};
-use crate::durable::clock::{millis, since_boot};
+use super::{InFlight, Message, Worker};
+use crate::durable::clock::since_boot;
 use crate::durable::error::Failure;
-use crate::durable::store::{Beaten, Epoch};
+use crate::durable::store::{Beaten, Epoch, Verdict};
 use crate::durable::{StopReason, report};
 
 impl Worker {
@@ -22,25 +22,44 @@ impl Worker {
             .claims
             .older_than(sent.saturating_sub(self.settings.lease / 3));
         self.next_beat = Some(now + self.settings.lease / 6);
-        if claims.is_empty() || !self.runtime_works(sent) {
-            return;
+        self.feel_pulse();
+        if self.is_stalled() {
+            self.release_unbegun();
+        } else if !claims.is_empty() {
+            let store = StdArc::clone(&self.engine.store);
+            self.beat = Some(InFlight {
+                sent,
+                answer: Box::pin(async move { store.beat(claims).await }),
+            });
         }
-        let store = StdArc::clone(&self.engine.store);
-        self.beat = Some(InFlight {
-            sent,
-            answer: Box::pin(async move { store.beat(claims).await }),
-        });
     }
 
-    /// Whether the runtime takes up what it is given. One that does not is asked again, and again.
-    fn runtime_works(&self, now: Duration) -> bool {
-        let alive = StdArc::clone(&self.alive);
-        drop(
-            self.runtime
-                .spawn(async move { alive.set(millis(since_boot()) as usize) }),
-        );
-        let silence = millis(now).saturating_sub(self.alive.get() as u64);
-        silence <= millis(self.settings.stall_limit)
+    /// Asks the runtime whether it takes up what it is given, unless it was asked and has not
+    /// answered.
+    fn feel_pulse(&mut self) {
+        if self.asked.is_none() {
+            self.asked = Some(since_boot());
+            let worker = self.sender.clone();
+            drop(
+                self.runtime
+                    .spawn(async move { worker.send(Message::Pulse) }),
+            );
+        }
+    }
+
+    /// Whether the runtime has not answered for too long: its tasks may go to others, and it gets no
+    /// more.
+    pub(super) fn is_stalled(&self) -> bool {
+        let silence = self.asked.map(|asked| since_boot().saturating_sub(asked));
+        silence.is_some_and(|silence| silence > self.settings.stall_limit)
+    }
+
+    /// Gives back what the runtime has not begun.
+    fn release_unbegun(&mut self) {
+        for (epoch, id) in self.claims.give_up_unbegun() {
+            self.outbox.push(epoch, id, Verdict::Release);
+        }
+        self.tally.running.set(self.claims.running());
     }
 
     pub(super) fn beaten(&mut self, answer: Result<Beaten, Failure>) {
@@ -59,10 +78,20 @@ impl Worker {
         self.claims.stop(&beaten.cancelled, StopReason::Cancelled);
     }
 
-    pub(super) fn lose(&mut self, epoch: Epoch) {
+    /// A lease was not renewed in time.
+    pub(super) fn late(&mut self, epoch: Epoch) {
+        if self.claims.late(epoch) {
+            self.tally.leases_lost.add(1);
+            report::lease_lost(&self.engine.queue, epoch);
+        }
+    }
+
+    /// The store says that a claim is not ours.
+    fn lose(&mut self, epoch: Epoch) {
         if self.claims.lose(epoch) {
             self.tally.leases_lost.add(1);
             report::lease_lost(&self.engine.queue, epoch);
         }
+        self.tally.running.set(self.claims.running());
     }
 }

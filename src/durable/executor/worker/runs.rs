@@ -6,20 +6,17 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::{Message, Worker};
-use crate::durable::clock::{millis, since_boot};
+use crate::durable::clock::since_boot;
 use crate::durable::context::Stop;
-use crate::durable::executor::claims::Run;
-use crate::durable::store::{Claim, Claimed, Epoch, Verdict};
+use crate::durable::executor::claims::{Holder, Run, Start};
+use crate::durable::store::{Backend, Claim, Claimed, Epoch, Verdict};
 use crate::durable::{StopReason, TaskId};
 
 impl Worker {
     pub(super) async fn begin(&mut self, claim: Claim, sent: Duration) {
         self.tally.claimed.add(claim.tasks.len());
-        if self.claims.running() == 0 {
-            self.alive.set(millis(since_boot()) as usize);
-        }
         let confirmed = claim.tasks.iter().all(|task| task.lost == 0)
-            || self.engine.store.beat(vec![claim.epoch]).await.is_ok();
+            || confirm(&*self.engine.store, claim.epoch).await;
         let in_time = since_boot() < sent + self.settings.lease && self.stopping.is_none();
         for task in claim.tasks {
             match in_time && (confirmed || task.lost == 0) {
@@ -30,19 +27,31 @@ impl Worker {
     }
 
     fn begin_one(&mut self, epoch: Epoch, sent: Duration, task: Claimed) {
-        let (id, stop) = (task.id, Stop::default());
+        let (id, risky, stop) = (task.id, task.risky, Stop::default());
         let report = Report {
             worker: self.sender.clone(),
             epoch,
             id,
             verdict: None,
         };
-        let (runs, run_stop) = (StdArc::clone(&self.runs), stop.clone());
+        if self.early_cancels.contains(&id) {
+            stop.set(StopReason::Cancelled);
+        }
+        let start = Start::default();
+        let (runs, run_stop, run_start) = (StdArc::clone(&self.runs), stop.clone(), start.clone());
         let run = self.runtime.spawn(async move {
-            report.of(runs.begin(task, epoch, run_stop).await);
+            if run_start.take() {
+                report.of(runs.begin(task, epoch, run_stop).await);
+            }
         });
         let abort = run.abort_handle();
-        self.claims.insert(epoch, sent, id, Run { stop, abort });
+        let run = Run {
+            stop,
+            start,
+            risky,
+            abort,
+        };
+        self.claims.insert(epoch, sent, id, run);
         self.tally.running.set(self.claims.running());
     }
 
@@ -56,14 +65,24 @@ impl Worker {
     fn on(&mut self, message: Message) {
         match message {
             Message::Wake => self.look = true,
-            Message::Cancel(ids) => self.claims.stop(&ids, StopReason::Cancelled),
+            Message::Cancel(ids) => self.cancel(ids),
+            Message::Pulse => self.asked = None,
             Message::Ended { epoch, id, verdict } => self.ended(epoch, id, verdict),
             Message::Shutdown(grace) => self.shut_down(grace),
         }
     }
 
+    /// Tells runs to stop; also those whose tasks the store has given us, in an answer that is on its
+    /// way.
+    fn cancel(&mut self, ids: Vec<TaskId>) {
+        self.claims.stop(&ids, StopReason::Cancelled);
+        if self.turn.is_some() {
+            self.early_cancels.extend(ids);
+        }
+    }
+
     pub(super) fn ended(&mut self, epoch: Epoch, id: TaskId, verdict: Option<Verdict>) {
-        let Some(removed) = self.claims.remove(epoch, id) else {
+        let Some(holder) = self.claims.end(epoch, id) else {
             return;
         };
         self.tally.running.set(self.claims.running());
@@ -71,10 +90,26 @@ impl Worker {
             // Nobody aborts runs: the runtime is gone, and will run nothing else.
             self.shut_down(Duration::ZERO);
         }
-        if !removed.lost {
-            let verdict = verdict.unwrap_or(Verdict::Release);
-            self.outbox.push(epoch, id, verdict);
+        let verdict = verdict.unwrap_or(Verdict::Release);
+        match holder {
+            Holder::Us => self.outbox.push(epoch, id, verdict),
+            Holder::UsPerhaps => self.outbox.push(epoch, id, late(verdict)),
+            Holder::Another => drop(self.tally.refused.add(1)),
         }
+    }
+}
+
+/// Whether the store knows that a claim has arrived, and that it is still ours.
+async fn confirm(store: &dyn Backend, epoch: Epoch) -> bool {
+    let beaten = store.beat(vec![epoch]).await;
+    beaten.is_ok_and(|beaten| beaten.lost.is_empty())
+}
+
+/// What a run says that was told that it may have lost its task: that it was disturbed is no failure.
+fn late(verdict: Verdict) -> Verdict {
+    match verdict {
+        Verdict::Done(_) | Verdict::Dead { .. } => verdict,
+        _ => Verdict::Release,
     }
 }
 

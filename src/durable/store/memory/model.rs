@@ -121,8 +121,16 @@ impl Model {
 
     pub(super) fn close_session(&mut self, session: SessionId) {
         self.kill(session);
+        let endpoint = self.sessions.get(&session).map(|session| session.endpoint);
         self.reap_dead();
         self.sessions.remove(&session);
+        // It rests no longer, and others of its process that do are to say so again.
+        if let Some(endpoint) = endpoint {
+            if let Some(endpoint) = self.endpoints.get_mut(&endpoint) {
+                endpoint.parked = false;
+            }
+            self.tell(endpoint, Event::Wake);
+        }
         self.wake(WAKES);
     }
 
@@ -190,7 +198,7 @@ impl Model {
             crashes: 0,
             lost: 0,
             cancel: false,
-            born: now,
+            unknown: None,
             watchers: BTreeSet::from([endpoint]),
         };
         self.tasks.insert(task.id, row);
@@ -257,7 +265,7 @@ impl Model {
         for id in &ids {
             if let Some(row) = self.tasks.get_mut(id) {
                 (row.failures, row.crashes, row.lost) = (0, 0, 0);
-                row.cancel = false;
+                (row.cancel, row.unknown) = (false, None);
                 row.state = State::Waiting;
                 self.line.push_back(*id);
             }

@@ -49,7 +49,7 @@ pub(super) fn replay(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Fa
     for &id in &ids {
         work.execute(
             "UPDATE throng_task SET failures = 0, crashes = 0, lost = 0, cancel = 0,
-                 reason = NULL, error = NULL
+                 unknown = NULL, reason = NULL, error = NULL
              WHERE id = ?1",
             [id.to_bytes()],
         )?;
@@ -137,6 +137,9 @@ fn surplus(work: &Work<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Error> 
     )
 }
 
+/// How many processes are swept away at once.
+const MAX_SWEPT: usize = 100;
+
 /// Removes the sessions of the dead that hold nothing, and the files of those that no session names.
 fn sweep_sessions(work: &Work<'_>) -> Result<(), Fault> {
     let mut statement = work
@@ -144,7 +147,8 @@ fn sweep_sessions(work: &Work<'_>) -> Result<(), Fault> {
         .prepare_cached("SELECT DISTINCT endpoint FROM throng_session WHERE endpoint <> ?1")?;
     let others = statement.query_map([work.endpoint.id], |row| row.get(0))?;
     let others = others.collect::<Result<Vec<i64>, _>>()?;
-    for &other in others.iter().filter(|&&other| work.endpoint.is_dead(other)) {
+    let gone = others.iter().filter(|&&other| work.endpoint.is_gone(other));
+    for &other in gone.take(MAX_SWEPT) {
         work.execute(
             "DELETE FROM throng_session WHERE endpoint = ?1
              AND NOT EXISTS (SELECT 1 FROM throng_claim WHERE session = throng_session.id)",

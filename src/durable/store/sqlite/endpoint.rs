@@ -12,6 +12,7 @@
 //! who stores a task commits first, and looks for markers then. Of the two that come second, one sees
 //! what the other did before.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -22,7 +23,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::post::Post;
 use crate::durable::TaskId;
-use crate::durable::store::Event;
+use crate::durable::store::{Event, SessionId};
 use crate::sync::{Mutex, lock};
 
 /// The name of an endpoint: random, so never used twice.
@@ -35,8 +36,8 @@ pub(super) struct Endpoint {
     lock: File,
     post: Post,
     events: UnboundedSender<Event>,
-    /// Whether its marker was put down.
-    parked: Mutex<bool>,
+    /// The sessions that rest. While there are any, its marker is there, or somebody owes a wake-up.
+    parked: Mutex<HashSet<SessionId>>,
     watching: Mutex<bool>,
     /// Whether its files are to stay when it goes, as after a crash.
     abandoned: Mutex<bool>,
@@ -58,7 +59,7 @@ impl Endpoint {
             lock,
             post,
             events,
-            parked: Mutex::new(false),
+            parked: Mutex::default(),
             watching: Mutex::new(false),
             abandoned: Mutex::new(false),
         })
@@ -69,8 +70,14 @@ impl Endpoint {
         self.post.is_open()
     }
 
-    /// Whether the process of `id` has ended. Not if that cannot be found out: then leases tell.
+    /// Whether the process of `id` has ended. Not if that cannot be found out, since somebody has tidied
+    /// up the folder for instance: then leases tell.
     pub(super) fn is_dead(&self, id: EndpointId) -> bool {
+        id != self.id && File::open(self.lock_file(id)).is_ok_and(|file| is_free(&file))
+    }
+
+    /// The same, of one that holds nothing: then it does no harm to be wrong.
+    pub(super) fn is_gone(&self, id: EndpointId) -> bool {
         id != self.id
             && match File::open(self.lock_file(id)) {
                 Ok(file) => is_free(&file),
@@ -81,16 +88,19 @@ impl Endpoint {
     // ===== Markers =====
 
     /// Asks to be woken. Who calls it looks again before it rests.
-    pub(super) fn park(&self) -> io::Result<()> {
+    pub(super) fn park(&self, session: SessionId) -> io::Result<()> {
         let mut parked = lock(&self.parked);
         File::create(self.marker("parked", self.id))?;
-        *parked = true;
+        parked.insert(session);
         Ok(())
     }
 
-    /// It is awake.
-    pub(super) fn unpark(&self) {
-        self.take_own_marker();
+    /// A session is awake. The marker stays while others of this process rest.
+    pub(super) fn unpark(&self, session: SessionId) {
+        let mut parked = lock(&self.parked);
+        if parked.remove(&session) && parked.is_empty() {
+            fs::remove_file(self.marker("parked", self.id)).ok();
+        }
     }
 
     /// Asks to be told of the end of all tasks; `false` if it has done so before.
@@ -173,7 +183,7 @@ impl Endpoint {
                     error.kind(),
                     io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
                 );
-                if is_gone && self.is_dead(to) {
+                if is_gone && self.is_gone(to) {
                     self.forget_signs(to);
                 }
                 false
@@ -224,9 +234,8 @@ impl Endpoint {
     }
 
     fn take_own_marker(&self) -> bool {
-        let mut parked = lock(&self.parked);
-        let was_parked = std::mem::take(&mut *parked);
-        was_parked && fs::remove_file(self.marker("parked", self.id)).is_ok()
+        let parked = lock(&self.parked);
+        !parked.is_empty() && fs::remove_file(self.marker("parked", self.id)).is_ok()
     }
 
     fn marked(&self, kind: &str) -> impl Iterator<Item = EndpointId> {

@@ -15,6 +15,8 @@ pub(super) fn enqueue(work: &mut Work<'_>, request: &Enqueue) -> Result<(), Faul
     let first = request.tasks.first().map(|task| task.id.to_bytes());
     if session.is_last(request.number)? {
         // The same number with other tasks: two processes believe that they are this one.
+        // Whoever was told of them the first time may not have been.
+        work.notes.look = true;
         return match session.first == first {
             true => Ok(()),
             false => Err(Fault::Refused(Cause::NoSession)),
@@ -70,8 +72,8 @@ fn insert(work: &mut Work<'_>, task: &NewTask) -> Result<bool, Fault> {
     let inline = (task.payload.len() <= INLINE).then_some(&*task.payload);
     let inserted = work.execute(
         "INSERT INTO throng_task
-             (id, state, place, name, max_crashes, retention, born, endpoint, payload)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+             (id, state, place, name, max_crashes, retention, endpoint, payload)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
          ON CONFLICT DO NOTHING",
         params![
             id,
@@ -80,7 +82,6 @@ fn insert(work: &mut Work<'_>, task: &NewTask) -> Result<bool, Fault> {
             &*task.name,
             task.max_crashes,
             millis(task.retention) as i64,
-            work.now.wall,
             work.endpoint.id,
             inline,
         ],

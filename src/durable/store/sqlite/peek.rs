@@ -14,13 +14,13 @@ use crate::durable::store::{Turn, Turned};
 const WHILE_OTHERS_RUN: Duration = Duration::from_millis(100);
 /// And while there are others at all: one may have claimed something since, or have taken a wake-up
 /// along into its death.
-const WHILE_OTHERS_LIVE: Duration = Duration::from_secs(2);
+const WHILE_OTHERS_LIVE: Duration = Duration::from_millis(2500);
 /// And if nobody can tell it anything.
 pub(super) const WHILE_UNREACHABLE: Duration = Duration::from_millis(50);
 
 /// Answers a turn without verdicts that finds nothing to do; if nothing is answered, there may be.
 pub(super) fn idle(desk: &Desk, request: &Turn) -> Result<Option<Turned>, Fault> {
-    desk.endpoint.unpark();
+    desk.endpoint.unpark(request.session);
     let is_new = desk.snapshot(|db| is_new(db, request))?;
     if !is_new {
         return Ok(None);
@@ -33,22 +33,24 @@ pub(super) fn idle(desk: &Desk, request: &Turn) -> Result<Option<Turned>, Fault>
 
 /// Parks this endpoint, unless there is something to do now.
 pub(super) fn rest(desk: &Desk, request: &Turn) -> Result<Option<Turned>, Fault> {
-    let is_parked = desk.endpoint.park().is_ok();
+    let is_parked = desk.endpoint.park(request.session).is_ok();
     // Only now: what was stored since the last look was stored by one who has seen no marker.
     let mut found = peek(desk, request)?;
     match &mut found {
-        None => desk.endpoint.unpark(),
+        None => desk.endpoint.unpark(request.session),
         Some(turned) if !is_parked => turned.next = earlier(turned.next, WHILE_UNREACHABLE),
         Some(_) => {}
     }
     Ok(found)
 }
 
-/// Whether any task waits.
-pub(super) fn is_any_waiting(db: &Connection) -> Result<bool, rusqlite::Error> {
-    let mut statement =
-        db.prepare_cached("SELECT EXISTS (SELECT 1 FROM throng_task WHERE state = 0)")?;
-    statement.query_row([], |row| row.get(0))
+/// Whether any task waits, `risky` ones counted or not.
+pub(super) fn is_any_waiting(db: &Connection, risky: bool) -> Result<bool, rusqlite::Error> {
+    let mut statement = db.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM throng_task WHERE state = 0
+             AND (?1 OR NOT (crashes > 0 AND crashes + 1 >= max_crashes)))",
+    )?;
+    statement.query_row([risky], |row| row.get(0))
 }
 
 /// When to look again: when the first of the delayed is due, or the first lease over, and earlier if
@@ -121,7 +123,7 @@ fn is_new(db: &Connection, request: &Turn) -> Result<bool, Fault> {
 /// What a turn finds that has nothing to do; nothing if there may be something.
 fn peek(desk: &Desk, request: &Turn) -> Result<Option<Turned>, Fault> {
     desk.snapshot(|db| {
-        let more = is_any_waiting(db)?;
+        let more = is_any_waiting(db, request.risky)?;
         if more && request.want != 0 {
             return Ok(None);
         }

@@ -65,9 +65,10 @@ fn leases(work: &Work<'_>, by: i64) -> Result<Vec<Lease>, rusqlite::Error> {
     let mut statement = work.db.prepare_cached(
         "SELECT epoch, lease, suspect, confirmed, endpoint
          FROM throng_claim LEFT JOIN throng_session ON throng_session.id = throng_claim.session
-         WHERE until <= ?1 ORDER BY epoch",
+         WHERE until <= ?1 OR until > ?2 + lease ORDER BY epoch",
     )?;
-    let leases = statement.query_map([by], |row| {
+    // One that is over later than it can be was given out before the machine was started.
+    let leases = statement.query_map([by, work.now.boot], |row| {
         Ok(Lease {
             epoch: row.get(0)?,
             lease: row.get(1)?,

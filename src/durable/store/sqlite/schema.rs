@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// `place`: of what waits, the place in line; of what is delayed, when it is due; of what runs, the
 /// epoch of its claim; of a dead letter, since when it is one; of all else, until when it is kept.
-/// One column in one index: each step of a task is one update of both. Times of `place`, `born` and
+/// One column in one index: each step of a task is one update of both. Times of `place`, `unknown` and
 /// `retention` are in milliseconds since 1970, those of claims since the machine was started.
 ///
 /// The rows have no hidden number: ids that were made one after the other lie side by side, so a
@@ -75,13 +75,16 @@ CREATE TABLE IF NOT EXISTS throng_task (
     cancel INTEGER NOT NULL DEFAULT 0,
     max_crashes INTEGER NOT NULL,
     retention INTEGER NOT NULL,
-    born INTEGER NOT NULL,
+    unknown INTEGER,
     endpoint INTEGER NOT NULL,
     payload BLOB,
     output BLOB,
     error TEXT,
     reason INTEGER
 ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS throng_session_endpoint ON throng_session (endpoint);
+CREATE INDEX IF NOT EXISTS throng_claim_session ON throng_claim (session);
+CREATE INDEX IF NOT EXISTS throng_claim_until ON throng_claim (until);
 CREATE INDEX IF NOT EXISTS throng_task_place ON throng_task (state, place);
 CREATE TABLE IF NOT EXISTS throng_body (
     id BLOB PRIMARY KEY NOT NULL,

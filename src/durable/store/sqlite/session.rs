@@ -3,8 +3,8 @@
 use rusqlite::{OptionalExtension, params};
 
 use super::error::Fault;
-use super::reap;
 use super::work::Work;
+use super::{peek, reap};
 use crate::durable::error::Cause;
 use crate::durable::store::SessionId;
 
@@ -43,6 +43,8 @@ pub(super) fn close(work: &mut Work<'_>, session: SessionId) -> Result<(), Fault
     if closed != 0 {
         // Its claims are nobody's now.
         reap::reap_dead(work)?;
+        work.notes.closed.push(session);
+        work.notes.look |= peek::is_any_waiting(work.db, true)?;
     }
     Ok(())
 }

@@ -12,19 +12,23 @@ use super::session::{self, Session};
 use super::work::{MOVE, State, Task, Work};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
-use crate::durable::store::{Beaten, Claim, Claimed, Epoch, Turn, Turned, Verdict, Verdicts};
+use crate::durable::store::{
+    Beaten, Claim, Claimed, Epoch, Turn, Turned, Verdict, Verdicts, is_risky,
+};
 
 /// How many delayed tasks a turn makes due.
 const MAX_DUE: i64 = 256;
 
 pub(super) fn turn(work: &mut Work<'_>, request: &Turn) -> Result<Turned, Fault> {
-    work.endpoint.unpark();
+    work.endpoint.unpark(request.session);
     let session = session::find(work, request.session)?;
     let mut turned = match session.is_last(request.number)? {
         true => repeat(work, &session)?,
         false => take(work, &session, request)?,
     };
-    turned.more = peek::is_any_waiting(work.db)?;
+    let mut claimed = turned.claim.iter().flat_map(|claim| &claim.tasks);
+    let risky = request.risky && !claimed.any(|task| task.risky);
+    turned.more = peek::is_any_waiting(work.db, risky)?;
     turned.next = peek::next_look(work.db, work.endpoint, work.now)?;
     // It wakes another, if there is one, and that another, for as long as some are left.
     work.notes.look |= turned.more;
@@ -121,20 +125,25 @@ fn apply(work: &mut Work<'_>, id: TaskId, task: &Task, verdict: &Verdict) -> Res
     let due = |after: &Duration| work.now.wall + millis(*after) as i64;
     match verdict {
         Verdict::Done(output) => work.end_done(id, task, output)?,
+        _ if task.cancel => work.end_cancelled(id, task)?,
         Verdict::Dead { reason, error } => {
             work.meta.counts.died += 1;
             work.die(id, task, *reason, error)?;
         }
-        _ if task.cancel => work.end_cancelled(id, task)?,
         Verdict::Retry { after, .. } => {
             let due = due(after);
             work.meta.counts.retried += 1;
-            work.delay(id, due, 1)?;
+            work.delay(id, due, 1, None)?;
         }
         Verdict::Snooze { after } => {
             let due = due(after);
             work.meta.counts.snoozed += 1;
-            work.delay(id, due, 0)?;
+            work.delay(id, due, 0, None)?;
+        }
+        Verdict::Unknown { after } => {
+            let due = due(after);
+            work.meta.counts.snoozed += 1;
+            work.delay(id, due, 0, Some(work.now.wall))?;
         }
         Verdict::Release => {
             work.meta.counts.released += 1;
@@ -160,7 +169,7 @@ fn make_due(work: &mut Work<'_>) -> Result<bool, Fault> {
 // ===== Claims =====
 
 fn claim(work: &mut Work<'_>, request: &Turn) -> Result<Option<Claim>, Fault> {
-    let tasks = first_of_line(work, request.want, request.want_bytes)?;
+    let tasks = first_of_line(work, request)?;
     if tasks.is_empty() {
         return Ok(None);
     }
@@ -186,23 +195,27 @@ fn claim(work: &mut Work<'_>, request: &Turn) -> Result<Option<Claim>, Fault> {
 }
 
 /// The tasks that are next, within these limits.
-fn first_of_line(
-    work: &Work<'_>,
-    want: usize,
-    want_bytes: usize,
-) -> Result<Vec<Claimed>, rusqlite::Error> {
+fn first_of_line(work: &Work<'_>, request: &Turn) -> Result<Vec<Claimed>, rusqlite::Error> {
     let mut statement = work.db.prepare_cached(
-        "SELECT id, name, payload, failures, crashes, lost, born
-         FROM throng_task WHERE state = 0 ORDER BY place LIMIT ?1",
+        "SELECT id, name, payload, failures, crashes, lost, unknown, max_crashes
+         FROM throng_task
+         WHERE state = 0 AND (?1 OR NOT (crashes > 0 AND crashes + 1 >= max_crashes))
+         ORDER BY place",
     )?;
-    let mut rows = statement.query([want as i64])?;
-    let (mut tasks, mut bytes) = (Vec::<Claimed>::new(), 0);
-    while let Some(row) = rows.next()? {
+    let mut rows = statement.query([request.risky])?;
+    let (mut tasks, mut bytes, mut risky) = (Vec::<Claimed>::new(), 0, request.risky);
+    while tasks.len() < request.want
+        && let Some(row) = rows.next()?
+    {
         let task = read(work, row, tasks.last())?;
+        if task.risky && !risky {
+            continue;
+        }
         bytes += task.payload.len();
-        if bytes > want_bytes && !tasks.is_empty() {
+        if bytes > request.want_bytes && !tasks.is_empty() {
             break;
         }
+        risky &= !task.risky;
         tasks.push(task);
     }
     Ok(tasks)
@@ -210,7 +223,7 @@ fn first_of_line(
 
 fn read_held(work: &Work<'_>, id: TaskId) -> Result<Option<Claimed>, rusqlite::Error> {
     let mut statement = work.db.prepare_cached(
-        "SELECT id, name, payload, failures, crashes, lost, born
+        "SELECT id, name, payload, failures, crashes, lost, unknown, max_crashes
          FROM throng_task WHERE id = ?1",
     )?;
     let mut rows = statement.query([id.to_bytes()])?;
@@ -229,7 +242,9 @@ fn read(
         Some(payload) => payload,
         None => body(work.db, id)?,
     };
-    let age = work.now.wall.saturating_sub(row.get(6)?);
+    let unknown = row.get::<_, Option<i64>>(6)?;
+    let unknown = unknown.map(|since| work.now.wall.saturating_sub(since));
+    let crashes = row.get(4)?;
     Ok(Claimed {
         id,
         name: match before {
@@ -238,9 +253,10 @@ fn read(
         },
         payload,
         failures: row.get(3)?,
-        crashes: row.get(4)?,
+        crashes,
+        risky: is_risky(crashes, row.get(7)?),
         lost: row.get(5)?,
-        age: Duration::from_millis(u64::try_from(age).unwrap_or_default()),
+        unknown: unknown.map(|time| Duration::from_millis(u64::try_from(time).unwrap_or_default())),
     })
 }
 

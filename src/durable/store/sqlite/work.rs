@@ -8,7 +8,7 @@ use super::meta::Meta;
 use super::schema::INLINE;
 use crate::durable::TaskId;
 use crate::durable::clock::{Clock, millis};
-use crate::durable::store::{DEAD_RETENTION, DeadReason, Epoch};
+use crate::durable::store::{DEAD_RETENTION, DeadReason, Epoch, SessionId};
 
 /// What has become of a task, as a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +82,8 @@ pub(super) struct Notes {
     pub(super) look: bool,
     /// Whether a process has come: those who rest are to know, since it may die.
     pub(super) newcomer: bool,
+    /// Sessions that have ended: they rest no longer.
+    pub(super) closed: Vec<SessionId>,
     ended: Vec<(EndpointId, TaskId)>,
     pub(super) cancel: Vec<(EndpointId, TaskId)>,
 }
@@ -92,6 +94,9 @@ impl Notes {
 
     pub(super) fn deliver(self, endpoint: &Endpoint) {
         let wakes = self.ready.clamp(self.look.into(), Self::WAKES);
+        for session in self.closed {
+            endpoint.unpark(session);
+        }
         endpoint.tell_ended(&self.ended);
         endpoint.tell_cancel(&self.cancel);
         endpoint.wake(wakes as usize);
@@ -257,11 +262,21 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// A running task waits until `due`; this is added to what counts against it.
-    pub(super) fn delay(&mut self, id: TaskId, due: i64, failures: i64) -> Result<(), Fault> {
+    /// A running task waits until `due`; this is added to what counts against it, and if its worker
+    /// did not know it, since when.
+    pub(super) fn delay(
+        &mut self,
+        id: TaskId,
+        due: i64,
+        failures: i64,
+        unknown: Option<i64>,
+    ) -> Result<(), Fault> {
         self.execute(
-            "UPDATE throng_task SET state = 1, place = ?2, failures = failures + ?3 WHERE id = ?1",
-            params![id.to_bytes(), due, failures],
+            "UPDATE throng_task
+             SET state = 1, place = ?2, failures = failures + ?3,
+                 unknown = iif(?4 IS NULL, NULL, coalesce(unknown, ?4))
+             WHERE id = ?1",
+            params![id.to_bytes(), due, failures, unknown],
         )?;
         self.leave(State::Running);
         self.enter(State::Delayed);
@@ -295,14 +310,16 @@ impl<'a> Work<'a> {
     ) -> Result<(), Fault> {
         self.execute(
             "UPDATE throng_task
-             SET state = 4, place = ?2, reason = ?3, error = ?4, crashes = ?5, cancel = 0
+             SET state = 4, place = ?2, reason = ?3, error = ?4, crashes = ?5,
+                 failures = failures + ?6, cancel = 0
              WHERE id = ?1",
             params![
                 id.to_bytes(),
                 self.now.wall,
                 reason_number(reason),
                 error,
-                task.crashes
+                task.crashes,
+                reason.is_failure(),
             ],
         )?;
         self.leave(task.state);

@@ -99,17 +99,26 @@ pub(super) async fn want_nothing_get_nothing(it: &dyn Harness) {
     assert_eq!(process.counts().await.claimed, 0);
 }
 
-pub(super) async fn a_task_knows_its_age(it: &dyn Harness) {
+pub(super) async fn a_task_knows_since_when_nobody_knows_it(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
+    let unknown = || Verdict::Unknown { after: SECOND };
     session.enqueue([task(1)]).await;
     it.clock().advance(5 * SECOND);
-    let claim = session.claim(1).await;
-    assert_eq!(claim.tasks[0].age, 5 * SECOND);
-    // The age of the task, not of its last run.
-    session.settle(claim.epoch, 1, Verdict::Release).await;
-    it.clock().advance(SECOND);
-    assert_eq!(session.claim(1).await.tasks[0].age, 6 * SECOND);
+    for seconds in [None, Some(1), Some(2)] {
+        let claim = session.claim(1).await;
+        let expected = seconds.map(|seconds| seconds * SECOND);
+        assert_eq!(claim.tasks[0].unknown, expected);
+        session.settle(claim.epoch, 1, unknown()).await;
+        it.clock().advance(SECOND);
+    }
+    // One that was given back is as it was; whoever knows it ends that.
+    for (verdict, seconds) in [(Verdict::Release, 3), (retry(Duration::ZERO), 3)] {
+        let claim = session.claim(1).await;
+        assert_eq!(claim.tasks[0].unknown, Some(seconds * SECOND));
+        session.settle(claim.epoch, 1, verdict).await;
+    }
+    assert_eq!(session.claim(1).await.tasks[0].unknown, None);
 }
 
 pub(super) async fn next_is_the_earliest_due(it: &dyn Harness) {

@@ -25,10 +25,10 @@ pub(super) async fn the_newest_is_first(it: &dyn Harness) {
         .map(|it| (it.id, it.age, it.failures))
         .collect();
     let expected = [
-        (id(3), SECOND, 0),
-        (id(2), 2 * SECOND, 0),
-        (id(1), 2 * SECOND, 0),
-        (id(5), 3 * SECOND, 1),
+        (id(3), SECOND, 1),
+        (id(2), 2 * SECOND, 1),
+        (id(1), 2 * SECOND, 1),
+        (id(5), 3 * SECOND, 2),
     ];
     assert_eq!(listed, expected);
 }
@@ -89,8 +89,7 @@ pub(super) async fn a_replayed_letter_has_a_new_life(it: &dyn Harness) {
     assert_eq!(process.replay(DeadFilter::all()).await, 1);
     assert_eq!(process.look_at(1).await, Seen::Waiting);
     assert_eq!(process.dead(DeadFilter::all(), 9).await, []);
-    let mut expected = fresh(1);
-    expected.age = SECOND;
+    let expected = fresh(1);
     let claim = session.claim(9).await;
     assert_eq!(claim.tasks, [expected]);
     session.settle(claim.epoch, 1, done()).await;

@@ -87,8 +87,7 @@ pub(super) async fn a_stored_id_changes_nothing_while_it_is_delayed(it: &dyn Har
     session.enqueue([other(1)]).await;
     assert_eq!(process.look_at(1).await, Seen::Delayed);
     it.clock().advance(SECOND);
-    let mut expected = fresh(1);
-    expected.age = SECOND;
+    let expected = fresh(1);
     assert_eq!(session.claim(9).await.tasks, [expected]);
 }
 

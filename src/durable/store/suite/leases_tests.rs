@@ -213,3 +213,30 @@ async fn reap(it: &dyn Harness, other: &mut Session<'_>) {
     it.clock().advance(third());
     other.turn(ask(0)).await;
 }
+
+pub(super) async fn of_risky_tasks_a_worker_has_one(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut worker = process.session().await;
+    worker.enqueue((1..=4).map(task)).await;
+    // Two of them crash until one more crash but one would bury them.
+    for _ in 1..MAX_CRASHES {
+        let mut victim = process.session().await;
+        let epoch = victim.claim(2).await.epoch;
+        process.beat([epoch]).await;
+        process.0.0.close_session(victim.id).await.unwrap();
+    }
+    worker.enqueue([task(5)]).await;
+    let turned = worker.turn(ask(9).not_risky()).await;
+    assert!(!turned.more, "what is left is not for this worker");
+    let claim = turned.claim.expect("three have not crashed");
+    assert_eq!(ids(&claim), [id(3), id(4), id(5)]);
+    worker.settle(claim.epoch, 3, Verdict::Release).await;
+    // One, and those that are not.
+    let turned = worker.turn(ask(9)).await;
+    assert!(!turned.more, "it has a risky one now");
+    let claim = turned.claim.expect("one is risky");
+    assert_eq!(ids(&claim), [id(3), id(1)]);
+    assert!(!claim.tasks[0].risky && claim.tasks[1].risky);
+    let claim = worker.claim(9).await;
+    assert_eq!(ids(&claim), [id(2)]);
+}

@@ -90,6 +90,7 @@ pub(super) struct TurnStep {
     want: usize,
     want_bytes: usize,
     lease: Duration,
+    risky: bool,
     park: bool,
     /// Under the number of the last request, if that was a turn.
     same_number: bool,
@@ -100,6 +101,7 @@ pub(super) enum Said {
     Done,
     Retry(Duration),
     Snooze(Duration),
+    Unknown(Duration),
     Dead,
     Release,
 }
@@ -140,6 +142,7 @@ fn said() -> impl Strategy<Value = Said> {
         3 => Just(Said::Done),
         3 => seconds(&[0, 5, 60]).prop_map(Said::Retry),
         2 => seconds(&[0, 5, 60]).prop_map(Said::Snooze),
+        1 => seconds(&[0, 5, 60]).prop_map(Said::Unknown),
         2 => Just(Said::Dead),
         3 => Just(Said::Release),
     ]
@@ -148,14 +151,15 @@ fn said() -> impl Strategy<Value = Said> {
 fn turn() -> impl Strategy<Value = TurnStep> {
     let verdicts = prop::collection::vec((0..12_u8, said()), 0..6);
     let wants = (0..5_usize, prop::sample::select(&[0_usize, 15, 10_000][..]));
-    let flags = (any::<bool>(), prop::bool::weighted(0.1));
+    let flags = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.1));
     (any::<u8>(), verdicts, wants, seconds(&[9, 9, 30]), flags).prop_map(
-        |(session, verdicts, (want, want_bytes), lease, (park, same_number))| TurnStep {
+        |(session, verdicts, (want, want_bytes), lease, (risky, park, same_number))| TurnStep {
             session,
             verdicts,
             want,
             want_bytes,
             lease,
+            risky,
             park,
             same_number,
         },

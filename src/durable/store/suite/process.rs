@@ -53,7 +53,8 @@ pub(super) fn fresh(number: u64) -> Claimed {
         failures: 0,
         crashes: 0,
         lost: 0,
-        age: Duration::ZERO,
+        risky: false,
+        unknown: None,
     }
 }
 
@@ -220,6 +221,7 @@ impl Session<'_> {
             want: ask.want,
             want_bytes: ask.want_bytes,
             lease: ask.lease,
+            risky: ask.risky,
             park: ask.park,
         };
         self.store.0.turn(Arc::new(request)).await
@@ -261,6 +263,7 @@ pub(super) struct Ask {
     want: usize,
     want_bytes: usize,
     lease: Duration,
+    risky: bool,
     park: bool,
 }
 
@@ -271,6 +274,7 @@ pub(super) fn ask(want: usize) -> Ask {
         want,
         want_bytes: usize::MAX >> 1,
         lease: LEASE,
+        risky: true,
         park: false,
     }
 }
@@ -297,6 +301,14 @@ impl Ask {
 
     pub(super) fn lease(self, lease: Duration) -> Self {
         Self { lease, ..self }
+    }
+
+    /// With no room for a risky task.
+    pub(super) fn not_risky(self) -> Self {
+        Self {
+            risky: false,
+            ..self
+        }
     }
 
     pub(super) fn park(self) -> Self {

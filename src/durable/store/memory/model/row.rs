@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::durable::DeadLetter;
 use crate::durable::clock::millis;
-use crate::durable::store::{Claimed, DEAD_RETENTION, DeadReason, Epoch, NewTask, Seen};
+use crate::durable::store::{Claimed, DEAD_RETENTION, DeadReason, Epoch, NewTask, Seen, is_risky};
 
 /// A task, and what has become of it.
 pub(super) struct Row {
@@ -15,8 +15,8 @@ pub(super) struct Row {
     pub(super) crashes: u32,
     pub(super) lost: u32,
     pub(super) cancel: bool,
-    /// In milliseconds since 1970.
-    pub(super) born: u64,
+    /// Since when nobody has known how to run it, in milliseconds since 1970.
+    pub(super) unknown: Option<u64>,
     /// The endpoints to be told of its end.
     pub(super) watchers: BTreeSet<usize>,
 }
@@ -50,6 +50,10 @@ impl Row {
         self.state == State::Running { epoch }
     }
 
+    pub(super) fn is_risky(&self) -> bool {
+        is_risky(self.crashes, self.task.max_crashes)
+    }
+
     /// Whether its end is kept no longer.
     pub(super) fn is_over(&self, now: u64) -> bool {
         match self.state {
@@ -67,7 +71,10 @@ impl Row {
             failures: self.failures,
             crashes: self.crashes,
             lost: self.lost,
-            age: Duration::from_millis(now.saturating_sub(self.born)),
+            risky: self.is_risky(),
+            unknown: self
+                .unknown
+                .map(|since| Duration::from_millis(now.saturating_sub(since))),
         }
     }
 

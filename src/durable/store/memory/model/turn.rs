@@ -25,7 +25,10 @@ impl Model {
             true => self.repeat(request.session),
             false => self.take_turn(request),
         };
-        turned.more = !self.line.is_empty();
+        let claimed = turned.claim.iter().flat_map(|claim| &claim.tasks);
+        let risky = request.risky && !claimed.clone().any(|task| task.risky);
+        let mut waiting = self.line.iter().map(|id| &self.tasks[id]);
+        turned.more = waiting.any(|row| risky || !row.is_risky());
         turned.next = self.next_look();
         if turned.more {
             self.wake(1);
@@ -112,20 +115,30 @@ impl Model {
                 let output = output.clone();
                 self.end(id, State::Done { output, until });
             }
+            _ if row.cancel => self.end_cancelled(id),
             Verdict::Dead { reason, error } => {
                 self.ledger.died += 1;
+                row.failures += u32::from(reason.is_failure());
                 self.die(id, *reason, error.clone());
             }
-            _ if row.cancel => self.end_cancelled(id),
             Verdict::Retry { after, .. } => {
                 self.ledger.retried += 1;
                 row.failures += 1;
+                row.unknown = None;
                 row.state = State::Delayed {
                     due: now + millis(*after),
                 };
             }
             Verdict::Snooze { after } => {
                 self.ledger.snoozed += 1;
+                row.unknown = None;
+                row.state = State::Delayed {
+                    due: now + millis(*after),
+                };
+            }
+            Verdict::Unknown { after } => {
+                self.ledger.snoozed += 1;
+                row.unknown.get_or_insert(now);
                 row.state = State::Delayed {
                     due: now + millis(*after),
                 };
@@ -141,18 +154,25 @@ impl Model {
     fn claim(&mut self, request: &Turn) -> Option<Claim> {
         let wall = self.wall();
         let epoch = self.last_epoch + 1;
-        let (mut tasks, mut bytes) = (Vec::new(), 0);
-        while tasks.len() < request.want {
-            let Some(row) = self.line.front().and_then(|id| self.tasks.get_mut(id)) else {
-                break;
-            };
+        let (mut tasks, mut bytes, mut risky) = (Vec::new(), 0, request.risky);
+        for id in self.line.iter().copied().collect::<Vec<_>>() {
+            let row = &self.tasks[&id];
+            if row.is_risky() && !risky {
+                continue;
+            }
             bytes += row.task.payload.len();
-            if bytes > request.want_bytes && !tasks.is_empty() {
+            let is_full = bytes > request.want_bytes && !tasks.is_empty();
+            if tasks.len() == request.want || is_full {
                 break;
             }
-            row.state = State::Running { epoch };
+            risky &= !row.is_risky();
             tasks.push(row.claimed(wall));
-            self.line.pop_front();
+        }
+        for task in &tasks {
+            self.line.retain(|&id| id != task.id);
+            if let Some(row) = self.tasks.get_mut(&task.id) {
+                row.state = State::Running { epoch };
+            }
         }
         if tasks.is_empty() {
             return None;

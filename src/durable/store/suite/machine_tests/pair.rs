@@ -331,6 +331,7 @@ fn all() -> TurnRequest {
         want: 100,
         want_bytes: 10_000,
         lease: Duration::from_secs(30),
+        risky: true,
         park: false,
     }
 }

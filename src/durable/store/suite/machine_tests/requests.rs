@@ -24,6 +24,7 @@ pub(super) struct TurnRequest {
     pub(super) want: usize,
     pub(super) want_bytes: usize,
     pub(super) lease: Duration,
+    pub(super) risky: bool,
     pub(super) park: bool,
 }
 
@@ -49,6 +50,7 @@ impl TurnRequest {
             want: self.want,
             want_bytes: self.want_bytes,
             lease: self.lease,
+            risky: self.risky,
             park: self.park,
         })
     }
@@ -75,6 +77,7 @@ impl Said {
             Self::Done => Verdict::Done(mark.to_be_bytes().to_vec()),
             Self::Retry(after) => Verdict::Retry { after, error },
             Self::Snooze(after) => Verdict::Snooze { after },
+            Self::Unknown(after) => Verdict::Unknown { after },
             Self::Dead => Verdict::Dead {
                 reason: DeadReason::Attempts,
                 error,

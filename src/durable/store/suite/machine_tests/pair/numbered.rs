@@ -26,6 +26,7 @@ impl<H: Harness> Pair<H> {
             want: step.want,
             want_bytes: step.want_bytes,
             lease: step.lease,
+            risky: step.risky,
             park: step.park,
         };
         self.send(at, Request::Turn(request)).await

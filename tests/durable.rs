@@ -1,0 +1,37 @@
+//! Durable tasks by their behaviour, through the public interface: on the store in memory, and, with
+//! the feature `sqlite`, on that in a file.
+
+#![cfg(feature = "test-util")]
+
+mod support;
+
+#[path = "durable/places.rs"]
+#[macro_use]
+mod places;
+
+#[path = "durable/cancel.rs"]
+mod cancel;
+#[path = "durable/dead.rs"]
+mod dead;
+#[path = "durable/errors.rs"]
+mod errors;
+#[path = "durable/executors.rs"]
+mod executors;
+#[path = "durable/handles.rs"]
+mod handles;
+#[path = "durable/idle.rs"]
+mod idle;
+#[path = "durable/leases.rs"]
+mod leases;
+#[path = "durable/panics.rs"]
+mod panics;
+#[path = "durable/shutdown.rs"]
+mod shutdown;
+#[path = "durable/spawn.rs"]
+mod spawn;
+#[path = "durable/stress.rs"]
+mod stress;
+#[path = "durable/surface.rs"]
+mod surface;
+#[path = "durable/time.rs"]
+mod time;

@@ -1,0 +1,186 @@
+//! Handles: who can await a task, where, when, and how often.
+
+use std::task::Poll;
+use std::time::Duration;
+
+use throng::CompletionStream;
+use throng::durable::{DurableHandle, Status};
+
+use crate::places::{Door, Number, Place, id, reaches, spawn, start, until};
+use crate::support::{current_thread, poll, within};
+
+on_both_stores! {
+    a_task_runs_also_when_its_handle_is_dropped,
+    a_task_can_have_two_handles,
+    another_process_can_await_before_during_and_after_the_run,
+    a_task_that_was_never_stored_is_not_waited_for,
+    a_handle_can_be_awaited_again,
+    a_handle_loses_nothing_in_a_select,
+    handles_go_into_a_completion_stream,
+    a_handle_can_be_awaited_in_another_runtime,
+    a_handle_needs_no_runtime,
+    a_handle_outlives_its_client,
+    ten_thousand_handles_are_awaited,
+    waiting_may_be_given_up_and_taken_up,
+}
+
+async fn a_task_runs_also_when_its_handle_is_dropped(place: Place) {
+    let client = place.client().await;
+    let executor = start(&client, |number, _| async move { Ok(number) }).await;
+    drop(spawn(&client, 1).await);
+    until("it has run", || executor.metrics().done == 1).await;
+}
+
+async fn a_task_can_have_two_handles(place: Place) {
+    let client = place.client().await;
+    let handle = spawn(&client, 7).await;
+    let other = client.attach::<Number>(handle.id());
+    let both = tokio::spawn(async { tokio::join!(handle, other) });
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
+    let (one, two) = within(both).await.unwrap();
+    assert_eq!((one.unwrap(), two.unwrap()), (7, 7));
+}
+
+async fn another_process_can_await_before_during_and_after_the_run(place: Place) {
+    let (client, other, door) = (place.client().await, place.client().await, Door::new());
+    let id = spawn(&client, 7).await.id();
+    let before = tokio::spawn(other.attach::<Number>(id));
+    let held = door.clone();
+    let _executor = start(&client, move |number, _| {
+        let door = held.clone();
+        async move {
+            door.pass().await;
+            Ok(number)
+        }
+    })
+    .await;
+    reaches(&other.attach::<Number>(id), Status::Running).await;
+    let during = tokio::spawn(other.attach::<Number>(id));
+    door.open();
+    assert_eq!(within(before).await.unwrap().unwrap(), 7);
+    assert_eq!(within(during).await.unwrap().unwrap(), 7);
+    drop(client);
+    assert_eq!(within(other.attach::<Number>(id)).await.unwrap(), 7);
+}
+
+async fn a_task_that_was_never_stored_is_not_waited_for(place: Place) {
+    let client = place.client().await;
+    let handle = client.attach::<Number>(id(1));
+    assert_eq!(handle.status().await.unwrap(), Status::Absent);
+    let error = within(handle).await.unwrap_err();
+    assert!(error.is_expired(), "{error}");
+    assert_eq!(error.task_id(), Some(id(1)));
+}
+
+async fn a_handle_can_be_awaited_again(place: Place) {
+    let client = place.client().await;
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
+    let mut handle = spawn(&client, 7).await;
+    for _ in 0..3 {
+        assert_eq!(within(&mut handle).await.unwrap(), 7);
+    }
+}
+
+async fn a_handle_loses_nothing_in_a_select(place: Place) {
+    let (client, door) = (place.client().await, Door::new());
+    let held = door.clone();
+    let _executor = start(&client, move |number, _| {
+        let door = held.clone();
+        async move {
+            door.pass().await;
+            Ok(number)
+        }
+    })
+    .await;
+    let mut handle = spawn(&client, 7).await;
+    for round in 0.. {
+        tokio::select! {
+            output = &mut handle => {
+                assert_eq!(output.unwrap(), 7);
+                break;
+            }
+            () = tokio::time::sleep(Duration::from_millis(1)) => {}
+        }
+        if round == 20 {
+            door.open();
+        }
+    }
+}
+
+async fn handles_go_into_a_completion_stream(place: Place) {
+    let client = place.client().await;
+    let _executor = start(&client, |number, _| async move { Ok(number * 2) }).await;
+    let (jobs, mut done) = CompletionStream::builder().build();
+    for number in 0..100 {
+        let handle = spawn(&client, number).await;
+        assert!(jobs.submit(number, handle).await.is_ok());
+    }
+    let mut sum = 0;
+    for _ in 0..100 {
+        let job = within(done.next()).await.unwrap();
+        assert_eq!(job.outcome.unwrap().unwrap(), 2 * job.tag);
+        sum += job.tag;
+    }
+    assert_eq!(sum, 4_950);
+}
+
+async fn a_handle_can_be_awaited_in_another_runtime(place: Place) {
+    let client = place.client().await;
+    let mut handle = spawn(&client, 7).await;
+    // Begun here, ended there.
+    assert!(poll(&mut handle).is_pending());
+    let other = std::thread::spawn(move || current_thread().block_on(within(handle)));
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
+    until("it was awaited", || other.is_finished()).await;
+    assert_eq!(other.join().unwrap().unwrap(), 7);
+}
+
+async fn a_handle_needs_no_runtime(place: Place) {
+    let client = place.client().await;
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
+    let outside = std::thread::spawn(move || {
+        futures::executor::block_on(async {
+            let handle = client.spawn(Number(7)).await?;
+            handle.status().await?;
+            handle.cancel().await?;
+            client.counts().await?;
+            client
+                .dead_letters()
+                .list(throng::durable::DeadFilter::all(), 1)
+                .await?;
+            let handle = client.spawn(Number(8)).await?;
+            handle.await
+        })
+    });
+    until("it was awaited", || outside.is_finished()).await;
+    assert_eq!(outside.join().unwrap().unwrap(), 8);
+}
+
+async fn a_handle_outlives_its_client(place: Place) {
+    let (client, other) = (place.client().await, place.client().await);
+    let _executor = start(&other, |number, _| async move { Ok(number) }).await;
+    let handle = spawn(&client.clone(), 7).await;
+    drop(client);
+    assert_eq!(within(handle).await.unwrap(), 7);
+}
+
+async fn ten_thousand_handles_are_awaited(place: Place) {
+    let (client, other) = (place.client().await, place.client().await);
+    let handles = client.spawn_all((0..10_000).map(Number)).await.unwrap();
+    let all = tokio::spawn(futures::future::join_all(handles));
+    let _executor = start(&other, |number, _| async move { Ok(number) }).await;
+    for (number, output) in (0..).zip(all.await.unwrap()) {
+        assert_eq!(output.unwrap(), number);
+    }
+}
+
+async fn waiting_may_be_given_up_and_taken_up(place: Place) {
+    let client = place.client().await;
+    let handle = spawn(&client, 7).await;
+    for _ in 0..1_000 {
+        let mut same: DurableHandle<u64> = client.attach::<Number>(handle.id());
+        assert!(matches!(poll(&mut same), Poll::Pending));
+    }
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
+    assert_eq!(within(handle).await.unwrap(), 7);
+}

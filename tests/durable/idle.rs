@@ -1,0 +1,156 @@
+//! What costs nothing: an executor without tasks, and what is left when a client is gone.
+
+use std::time::{Duration, Instant};
+
+use throng::durable::SpawnOptions;
+
+use crate::places::{Place, spawn, spawn_as, start, until};
+use crate::support::within;
+
+on_both_stores! {
+    an_idle_executor_asks_for_nothing,
+    an_executor_that_waits_for_a_delayed_task_asks_for_nothing,
+    a_task_of_another_process_wakes_an_idle_executor,
+}
+
+const SPAN: Duration = Duration::from_millis(300);
+
+async fn an_idle_executor_asks_for_nothing(place: Place) {
+    let (client, other) = (place.client().await, place.client().await);
+    let executors = [
+        start(&client, |number, _| async move { Ok(number) }).await,
+        start(&other, |number, _| async move { Ok(number) }).await,
+    ];
+    within(spawn(&client, 1).await).await.unwrap();
+    let turns = || executors.each_ref().map(|it| it.metrics().turns);
+    // It may look once more for what came while it was busy.
+    tokio::time::sleep(SPAN).await;
+    let before = turns();
+    tokio::time::sleep(SPAN).await;
+    assert_eq!(turns(), before);
+}
+
+async fn an_executor_that_waits_for_a_delayed_task_asks_for_nothing(place: Place) {
+    let client = place.client().await;
+    let executor = start(&client, |number, _| async move { Ok(number) }).await;
+    let later = SpawnOptions::new().delay(Duration::from_secs(3600));
+    let _handle = spawn_as(&client, 1, later).await;
+    tokio::time::sleep(SPAN).await;
+    let before = executor.metrics().turns;
+    tokio::time::sleep(SPAN).await;
+    assert_eq!(executor.metrics().turns, before);
+}
+
+async fn a_task_of_another_process_wakes_an_idle_executor(place: Place) {
+    let (client, other) = (place.client().await, place.client().await);
+    let executor = start(&client, |number, _| async move { Ok(number) }).await;
+    until("it is idle", || executor.metrics().turns > 0).await;
+    let mut best = Duration::MAX;
+    // The best of some: others use the machine, too.
+    for number in 0..10 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let begin = Instant::now();
+        let handle = spawn(&other, number).await;
+        within(handle).await.unwrap();
+        best = best.min(begin.elapsed());
+    }
+    assert!(best < Duration::from_millis(50), "{best:?}");
+}
+
+#[cfg(target_os = "linux")]
+mod threads {
+    use std::fs;
+
+    use futures::executor::block_on;
+    use throng::durable::{DurableClient, MemoryStore};
+
+    use crate::places::{Number, start};
+    use crate::support::{current_thread, wait_until};
+
+    /// The threads of clients that were started by this thread or by none of the tests.
+    fn threads() -> usize {
+        let tasks = fs::read_dir("/proc/self/task").unwrap();
+        let names =
+            tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names
+            .filter(|name| name.starts_with("throng-durable"))
+            .count()
+    }
+
+    /// In a process of its own: the other tests have threads of the same name.
+    fn is_own(test: &str) -> bool {
+        const IN_CHILD: &str = "THRONG_TEST_IN_CHILD";
+        if std::env::var_os(IN_CHILD).is_some() {
+            return true;
+        }
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env(IN_CHILD, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&child.stdout);
+        let complained = String::from_utf8_lossy(&child.stderr);
+        assert!(child.status.success(), "{said}{complained}");
+        assert!(said.contains("1 passed"), "it did not run: {said}");
+        false
+    }
+
+    #[test]
+    fn a_client_has_one_thread_which_ends_with_it() {
+        if !is_own("idle::threads::a_client_has_one_thread_which_ends_with_it") {
+            return;
+        }
+        assert_eq!(threads(), 0);
+        let client = DurableClient::open(MemoryStore::new());
+        let handle = block_on(client.spawn(Number(1))).unwrap();
+        wait_until("there is one thread", || threads() == 1);
+        let clone = client.clone();
+        drop(client);
+        drop(clone);
+        assert!(block_on(handle.status()).is_ok(), "the handle keeps it");
+        drop(handle);
+        wait_until("the thread has ended", || threads() == 0);
+    }
+
+    #[test]
+    fn the_thread_ends_with_the_executor_and_its_runtime() {
+        if !is_own("idle::threads::the_thread_ends_with_the_executor_and_its_runtime") {
+            return;
+        }
+        let runtime = current_thread();
+        let executor = runtime.block_on(async {
+            let client = DurableClient::open(MemoryStore::new());
+            start(&client, |number, _| async move { Ok(number) }).await
+        });
+        wait_until("there is one thread", || threads() == 1);
+        drop(executor);
+        wait_until("the thread has ended", || threads() == 0);
+
+        let executor = runtime.block_on(async {
+            let client = DurableClient::open(MemoryStore::new());
+            let executor = start(&client, |number, _| async move {
+                std::future::pending::<()>().await;
+                Ok(number)
+            })
+            .await;
+            let handle = client.spawn(Number(1)).await.unwrap();
+            crate::places::reaches(&handle, throng::durable::Status::Running).await;
+            executor
+        });
+        drop(executor);
+        drop(runtime);
+        wait_until("the thread has ended", || threads() == 0);
+    }
+
+    #[test]
+    fn a_hundred_clients_leave_nothing_behind() {
+        if !is_own("idle::threads::a_hundred_clients_leave_nothing_behind") {
+            return;
+        }
+        for _ in 0..100 {
+            let client = DurableClient::open(MemoryStore::new());
+            drop(block_on(client.spawn(Number(1))).unwrap());
+        }
+        wait_until("the threads have ended", || threads() == 0);
+    }
+}

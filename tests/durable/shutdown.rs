@@ -1,0 +1,306 @@
+//! The end of an executor: told to, dropped, or with its runtime.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use throng::durable::{Status, StopReason, TaskError};
+
+use crate::places::{
+    App, Door, Number, Place, builder, check, reaches, spawn, start, start_as, until,
+};
+use crate::support::{Drops, Gate, multi_thread, within};
+
+on_both_stores! {
+    a_shutdown_waits_for_what_runs,
+    a_shutdown_waits_no_longer_than_its_grace,
+    a_run_that_ends_with_an_error_at_a_shutdown_is_given_back,
+    a_fatal_error_at_a_shutdown_is_one,
+    what_is_given_back_comes_first,
+    an_executor_can_be_shut_down_twice,
+    a_shutdown_can_be_hurried,
+    a_shutdown_goes_on_when_nobody_waits_for_it,
+    a_shutdown_without_end_waits_until_all_have_ended,
+    an_executor_can_be_shut_down_after_its_client_was_dropped,
+    an_idle_executor_ends_at_once,
+    an_executor_that_is_dropped_gives_back_what_it_runs,
+    a_task_that_computes_is_given_back_too,
+    an_executor_ends_with_its_runtime,
+    an_idle_executor_ends_with_its_runtime,
+    what_a_given_up_run_has_captured_may_panic_when_it_is_dropped,
+}
+
+const LONG: Duration = Duration::from_secs(3600);
+
+async fn a_shutdown_waits_for_what_runs(place: Place) {
+    let client = place.client().await;
+    let executor = start_as(builder(&client).concurrency(3), |number, cx| async move {
+        assert_eq!(cx.stopped().await, StopReason::Shutdown);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        Ok(number)
+    })
+    .await;
+    let handles = client.spawn_all((0..9).map(Number)).await.unwrap();
+    reaches(&handles[2], Status::Running).await;
+    within(executor.shutdown(LONG)).await;
+    let counts = client.counts().await.unwrap();
+    assert_eq!((counts.done, counts.running, counts.waiting), (3, 0, 6));
+    assert_eq!((counts.released, executor.metrics().running), (0, 0));
+    check(&counts);
+}
+
+async fn a_shutdown_waits_no_longer_than_its_grace(place: Place) {
+    let (client, drops) = (place.client().await, Drops::new());
+    let counted = drops.clone();
+    let executor = start(&client, move |number, _| {
+        let value = counted.value();
+        async move {
+            Door::new().pass().await;
+            drop(value);
+            Ok(number)
+        }
+    })
+    .await;
+    let handle = spawn(&client, 1).await;
+    until("it runs", || drops.made() == 1).await;
+    let start_of_it = Instant::now();
+    within(executor.shutdown(Duration::from_millis(100))).await;
+    assert!(start_of_it.elapsed() >= Duration::from_millis(100));
+    assert_eq!(handle.status().await.unwrap(), Status::Waiting);
+    until("the run is dropped", || drops.count() == 1).await;
+    let _other = start(&place.client().await, |_, cx| async move {
+        Ok(cx.attempt().into())
+    })
+    .await;
+    assert_eq!(within(handle).await.unwrap(), 1);
+    let counts = client.counts().await.unwrap();
+    assert_eq!((counts.released, counts.retried, counts.crashed), (1, 0, 0));
+    check(&counts);
+}
+
+async fn a_run_that_ends_with_an_error_at_a_shutdown_is_given_back(place: Place) {
+    let client = place.client().await;
+    let executor = start(&client, |number, cx| async move {
+        cx.stopped().await;
+        match number {
+            0 => Err("told to stop".into()),
+            1 => Err(TaskError::snooze(LONG)),
+            2 => Err(TaskError::retry_after("told to stop", LONG)),
+            _ => panic!("told to stop"),
+        }
+    })
+    .await;
+    let handles = client.spawn_all((0..4).map(Number)).await.unwrap();
+    for handle in &handles {
+        reaches(handle, Status::Running).await;
+    }
+    within(executor.shutdown(LONG)).await;
+    let counts = client.counts().await.unwrap();
+    assert_eq!((counts.released, counts.waiting), (4, 4));
+    assert_eq!(executor.metrics().released, 4);
+    let _other = start(&client, |_, cx| async move { Ok(cx.attempt().into()) }).await;
+    for handle in handles {
+        assert_eq!(within(handle).await.unwrap(), 1);
+    }
+}
+
+async fn a_fatal_error_at_a_shutdown_is_one(place: Place) {
+    let client = place.client().await;
+    let executor = start(&client, |_, cx| async move {
+        cx.stopped().await;
+        Err(TaskError::fatal("no"))
+    })
+    .await;
+    let handle = spawn(&client, 1).await;
+    reaches(&handle, Status::Running).await;
+    within(executor.shutdown(LONG)).await;
+    assert!(within(handle).await.unwrap_err().is_dead());
+}
+
+async fn what_is_given_back_comes_first(place: Place) {
+    let client = place.client().await;
+    let executor = start_as(builder(&client).concurrency(1), |_, cx| async move {
+        cx.stopped().await;
+        Err("told to stop".into())
+    })
+    .await;
+    let handles = client.spawn_all((0..5).map(Number)).await.unwrap();
+    reaches(&handles[0], Status::Running).await;
+    within(executor.shutdown(LONG)).await;
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let ran = Arc::clone(&order);
+    let _other = start_as(builder(&client).concurrency(1), move |number, _| {
+        ran.lock().unwrap().push(number);
+        async move { Ok(number) }
+    })
+    .await;
+    for handle in handles {
+        within(handle).await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4]);
+}
+
+/// An executor that runs a task that never ends.
+async fn busy(place: &Place) -> throng::durable::DurableExecutor {
+    let client = place.client().await;
+    let executor = start(&client, |number, _| async move {
+        Door::new().pass().await;
+        Ok(number)
+    })
+    .await;
+    let handle = spawn(&client, 1).await;
+    reaches(&handle, Status::Running).await;
+    executor
+}
+
+async fn an_executor_can_be_shut_down_twice(place: Place) {
+    let executor = busy(&place).await;
+    within(executor.shutdown(Duration::ZERO)).await;
+    within(executor.shutdown(LONG)).await;
+    within(executor.terminated()).await;
+    assert_eq!(executor.client().counts().await.unwrap().released, 1);
+}
+
+async fn a_shutdown_can_be_hurried(place: Place) {
+    let executor = busy(&place).await;
+    let both = async { tokio::join!(executor.shutdown(LONG), executor.shutdown(Duration::ZERO)) };
+    within(both).await;
+    assert_eq!(executor.metrics().released, 1);
+}
+
+async fn a_shutdown_goes_on_when_nobody_waits_for_it(place: Place) {
+    let executor = busy(&place).await;
+    let mut shutdown = Box::pin(executor.shutdown(Duration::ZERO));
+    assert!(crate::support::poll(&mut shutdown).is_pending());
+    drop(shutdown);
+    within(executor.terminated()).await;
+    assert_eq!(executor.metrics().released, 1);
+}
+
+async fn a_shutdown_without_end_waits_until_all_have_ended(place: Place) {
+    let (client, door) = (place.client().await, Door::new());
+    let held = door.clone();
+    let executor = start(&client, move |number, cx| {
+        let door = held.clone();
+        async move {
+            cx.stopped().await;
+            door.open();
+            Ok(number)
+        }
+    })
+    .await;
+    let handle = spawn(&client, 1).await;
+    reaches(&handle, Status::Running).await;
+    within(async { tokio::join!(executor.shutdown(Duration::MAX), door.pass()) }).await;
+    assert_eq!(client.counts().await.unwrap().done, 1);
+}
+
+async fn an_executor_can_be_shut_down_after_its_client_was_dropped(place: Place) {
+    let client = place.client().await;
+    let executor = start(&client, |number, _| async move { Ok(number) }).await;
+    drop(spawn(&client, 1).await);
+    drop(client);
+    until("it has run", || executor.metrics().done == 1).await;
+    within(executor.shutdown(LONG)).await;
+}
+
+async fn an_idle_executor_ends_at_once(place: Place) {
+    let client = place.client().await;
+    let executor = start(&client, |number, _| async move { Ok(number) }).await;
+    within(executor.shutdown(LONG)).await;
+    let handle = spawn(&client, 1).await;
+    assert_eq!(handle.status().await.unwrap(), Status::Waiting);
+    assert_eq!(executor.metrics().claimed, 0);
+}
+
+async fn an_executor_that_is_dropped_gives_back_what_it_runs(place: Place) {
+    let (client, other) = (place.client().await, place.client().await);
+    let executor = start(&client, |number, _| async move {
+        Door::new().pass().await;
+        Ok(number)
+    })
+    .await;
+    let handle = spawn(&client, 1).await;
+    reaches(&handle, Status::Running).await;
+    drop(executor);
+    let _other = start(&other, |_, cx| async move { Ok(cx.attempt().into()) }).await;
+    assert_eq!(within(handle).await.unwrap(), 1);
+    check(&client.counts().await.unwrap());
+}
+
+async fn a_task_that_computes_is_given_back_too(place: Place) {
+    let (client, gate) = (place.client().await, Gate::new());
+    let runtime = multi_thread(1, "computes");
+    let computes = gate.clone();
+    let app = App::new(move |_, _| {
+        let gate = computes.clone();
+        async move {
+            gate.pass();
+            Ok(100)
+        }
+    });
+    let executor = builder(&client);
+    let executor = runtime.spawn(async { executor.start(app).await });
+    let executor = executor.await.unwrap().unwrap();
+    let handle = spawn(&client, 1).await;
+    reaches(&handle, Status::Running).await;
+    within(executor.shutdown(Duration::ZERO)).await;
+    let _other = start(&client, |_, cx| async move { Ok(cx.attempt().into()) }).await;
+    assert_eq!(within(handle).await.unwrap(), 1);
+    gate.open();
+    runtime.shutdown_background();
+    assert_eq!(client.counts().await.unwrap().done, 1);
+}
+
+async fn an_executor_ends_with_its_runtime(place: Place) {
+    let client = place.client().await;
+    let runtime = multi_thread(1, "ends");
+    let app = App::new(|number, _| async move {
+        Door::new().pass().await;
+        Ok(number)
+    });
+    let executor = builder(&client);
+    let executor = runtime.spawn(async { executor.start(app).await });
+    let executor = executor.await.unwrap().unwrap();
+    let handle = spawn(&client, 1).await;
+    reaches(&handle, Status::Running).await;
+    runtime.shutdown_background();
+    within(executor.terminated()).await;
+    let _other = start(&client, |_, cx| async move { Ok(cx.attempt().into()) }).await;
+    assert_eq!(within(handle).await.unwrap(), 1);
+    let counts = client.counts().await.unwrap();
+    assert_eq!((counts.released, counts.crashed), (1, 0));
+}
+
+async fn an_idle_executor_ends_with_its_runtime(place: Place) {
+    let client = place.client().await;
+    let runtime = multi_thread(1, "ends");
+    let app = App::new(|number, _| async move { Ok(number) });
+    let executor = builder(&client);
+    let executor = runtime.spawn(async { executor.start(app).await });
+    let executor = executor.await.unwrap().unwrap();
+    runtime.shutdown_background();
+    // "Waits until the executor has ended: it was shut down, or its runtime was."
+    within(executor.terminated()).await;
+}
+
+async fn what_a_given_up_run_has_captured_may_panic_when_it_is_dropped(place: Place) {
+    let (client, drops) = (place.client().await, Drops::new());
+    let counted = drops.clone();
+    let executor = start(&client, move |number, _| {
+        let value = crate::support::PanicsOnDrop(counted.value());
+        async move {
+            Door::new().pass().await;
+            drop(value);
+            Ok(number)
+        }
+    })
+    .await;
+    let handles = client.spawn_all((0..3).map(Number)).await.unwrap();
+    until("all run", || drops.made() == 3).await;
+    within(executor.shutdown(Duration::ZERO)).await;
+    until("all are dropped", || drops.count() == 3).await;
+    let _other = start(&client, |_, cx| async move { Ok(cx.attempt().into()) }).await;
+    for handle in handles {
+        assert_eq!(within(handle).await.unwrap(), 1);
+    }
+}

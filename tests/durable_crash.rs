@@ -1,0 +1,35 @@
+//! What becomes of tasks when processes die, hang, or are told to end.
+//!
+//! Each test starts processes of its own, on a store in a folder of its own, and kills some of them.
+//! They all run the [child]; what their tasks did, each has written into a ledger in that folder.
+//!
+//! `THRONG_LONG=1` makes the soak go on for longer.
+#![cfg(all(feature = "sqlite", feature = "test-util"))]
+
+mod support;
+
+#[path = "durable_crash/child.rs"]
+mod child;
+#[path = "durable_crash/job.rs"]
+mod job;
+#[path = "durable_crash/process.rs"]
+mod process;
+#[path = "durable_crash/site.rs"]
+mod site;
+
+#[path = "durable_crash/busy.rs"]
+mod busy;
+#[path = "durable_crash/handle.rs"]
+mod handle;
+#[path = "durable_crash/hung.rs"]
+mod hung;
+#[path = "durable_crash/killed.rs"]
+mod killed;
+#[path = "durable_crash/points.rs"]
+mod points;
+#[path = "durable_crash/poison.rs"]
+mod poison;
+#[path = "durable_crash/shutdown.rs"]
+mod shutdown;
+#[path = "durable_crash/soak.rs"]
+mod soak;

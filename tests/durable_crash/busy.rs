@@ -1,0 +1,59 @@
+//! Tasks block all threads of a worker.
+
+use super::child::{THREADS, Work};
+use super::job::Job;
+use super::site::{Site, WORK, outcomes};
+
+/// In milliseconds.
+const LEASE: u64 = 300;
+
+const BRIEF: Work = Work {
+    lease: LEASE,
+    ..WORK
+};
+
+#[tokio::test]
+async fn its_leases_are_renewed_all_the_same() {
+    let site = Site::new().await;
+    let handles = site.spawn_all(Job::Block(4 * LEASE), THREADS).await;
+    let ids: Vec<_> = handles.iter().map(|handle| handle.id()).collect();
+    let first = site.worker(BRIEF).await;
+    for &id in &ids {
+        site.begun(id, &first).await;
+    }
+    let _second = site.worker(BRIEF).await;
+    for outcome in outcomes(handles).await {
+        assert_eq!(outcome.pid, first.pid());
+    }
+    assert!(ids.iter().all(|&id| site.lines("start", id).len() == 1));
+    let counts = site.settled().await;
+    assert_eq!(counts.claimed as usize, THREADS, "{counts:?}");
+}
+
+#[tokio::test]
+async fn its_tasks_are_given_to_others_if_that_is_over_the_limit() {
+    let site = Site::new().await;
+    let handles = site.spawn_all(Job::BlockWait, THREADS).await;
+    let ids: Vec<_> = handles.iter().map(|handle| handle.id()).collect();
+    let mut first = site
+        .worker(Work {
+            stall_limit: 100,
+            ..BRIEF
+        })
+        .await;
+    for &id in &ids {
+        site.begun(id, &first).await;
+    }
+    let second = site.worker(BRIEF).await;
+    for &id in &ids {
+        site.begun(id, &second).await;
+    }
+    site.folder.open_gate();
+    for outcome in outcomes(handles).await {
+        assert_eq!(outcome.pid, second.pid());
+    }
+    first.stop(0).await;
+    assert_ne!(first.hears("late ").await, "0");
+    let counts = site.settled().await;
+    assert_eq!(counts.done as usize, THREADS, "{counts:?}");
+}

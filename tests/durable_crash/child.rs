@@ -1,0 +1,175 @@
+//! The program that the tests start, several times at once: this test binary itself, told by the
+//! environment what to do.
+
+use std::env;
+use std::io::{BufRead, stdin};
+use std::process::exit;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use throng::Retry;
+use throng::durable::{DurableClient, DurableExecutor, SpawnOptions, SqliteStore, TaskId};
+use tokio::runtime;
+use tokio::sync::mpsc;
+
+use super::job::{Folder, Job};
+
+/// What a process is to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) folder: Folder,
+    pub(crate) role: Role,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Role {
+    /// Runs tasks until it is told to stop.
+    Worker(Work),
+    /// Stores so many tasks, one after the other, and then as many at once; the `n`th under the
+    /// [id](nth_id) of that number.
+    Producer { tasks: usize },
+    /// Awaits a task, and says who has run it.
+    Awaiter { id: TaskId },
+}
+
+/// How a worker works. Times are in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Work {
+    pub(crate) executors: usize,
+    pub(crate) concurrency: usize,
+    pub(crate) lease: u64,
+    pub(crate) stall_limit: u64,
+}
+
+/// The variable of the environment that holds a [`Plan`].
+pub(crate) const PLAN: &str = "THRONG_CRASH_PLAN";
+/// The name of the test that follows it.
+pub(crate) const ENTRY: &str = "child::entry";
+/// What stands before everything that a child says: the test harness talks, too.
+pub(crate) const SAYS: &str = "child says: ";
+
+/// How many threads run the tasks of a process.
+pub(crate) const THREADS: usize = 2;
+
+/// The id of the `n`th task of a producer.
+pub(crate) fn nth_id(n: usize) -> TaskId {
+    TaskId::derive("test.job", &n.to_le_bytes())
+}
+
+/// Follows a plan, if there is one. If there is none, this is a test like any other: of the plans.
+#[test]
+fn entry() {
+    match env::var(PLAN) {
+        Ok(plan) => follow(serde_json::from_str(&plan).expect("a plan")),
+        Err(_) => plans_arrive_as_they_were_sent(),
+    }
+}
+
+fn plans_arrive_as_they_were_sent() {
+    let work = Work {
+        executors: 2,
+        concurrency: 3,
+        lease: 500,
+        stall_limit: 60_000,
+    };
+    let id = nth_id(7);
+    for role in [
+        Role::Worker(work),
+        Role::Producer { tasks: 3 },
+        Role::Awaiter { id },
+    ] {
+        let folder = Folder("a folder/\"with\" a name".into());
+        let plan = Plan { folder, role };
+        let text = serde_json::to_string(&plan).expect("a text");
+        assert_eq!(serde_json::from_str::<Plan>(&text).expect("a plan"), plan);
+    }
+    assert_ne!(id, nth_id(8));
+}
+
+fn follow(plan: Plan) {
+    let mut runtime = runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(THREADS).enable_all().build();
+    // The plan does not run on a thread of the runtime: tasks can block all of those.
+    runtime.expect("a runtime").block_on(async {
+        let orders = orders();
+        let store = SqliteStore::open(plan.folder.store()).await;
+        let client = DurableClient::open(store.expect("a store"));
+        match plan.role {
+            Role::Worker(work) => run_tasks(&client, plan.folder, work, orders).await,
+            Role::Producer { tasks } => store_tasks(&client, tasks).await,
+            Role::Awaiter { id } => await_task(&client, id).await,
+        }
+    });
+}
+
+/// What the test writes to standard input: how many milliseconds of grace there are. At its end,
+/// this process ends, too: the test is gone.
+fn orders() -> mpsc::UnboundedReceiver<Duration> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in stdin().lock().lines().map_while(Result::ok) {
+            let millis = line.parse().expect("a number of milliseconds");
+            sender.send(Duration::from_millis(millis)).ok();
+        }
+        exit(1);
+    });
+    receiver
+}
+
+async fn run_tasks(
+    client: &DurableClient,
+    folder: Folder,
+    work: Work,
+    mut orders: mpsc::UnboundedReceiver<Duration>,
+) {
+    let mut executors = Vec::new();
+    for _ in 0..work.executors {
+        executors.push(executor(client, &folder, work).await);
+    }
+    say("ready");
+    let grace = orders.recv().await.expect("the thread never ends");
+    for executor in &executors {
+        executor.shutdown(grace).await;
+        let metrics = executor.metrics();
+        let (refused, lost) = (metrics.refused, metrics.leases_lost);
+        say(&format!("late {}", refused + lost));
+    }
+    say("stopped");
+}
+
+async fn executor(client: &DurableClient, folder: &Folder, work: Work) -> DurableExecutor {
+    let retry = Retry::exponential().base(Duration::from_millis(20));
+    let executor = DurableExecutor::builder(client.clone())
+        .register::<Job>()
+        .concurrency(work.concurrency)
+        .lease(Duration::from_millis(work.lease))
+        .stall_limit(Duration::from_millis(work.stall_limit))
+        .retry(retry.attempts(1000).cap(Duration::from_millis(50)))
+        .start(folder.clone());
+    executor.await.expect("an executor")
+}
+
+async fn store_tasks(client: &DurableClient, tasks: usize) {
+    let job = |n| (Job::Work(1), SpawnOptions::new().id(nth_id(n)));
+    for n in 0..tasks {
+        let (job, options) = job(n);
+        let handle = client.spawn_with(job, options).await.expect("it is stored");
+        say(&format!("stored {}", handle.id()));
+    }
+    let all = client.spawn_all_with((tasks..2 * tasks).map(job)).await;
+    for handle in all.expect("they are stored") {
+        say(&format!("stored {}", handle.id()));
+    }
+    say("all stored");
+}
+
+async fn await_task(client: &DurableClient, id: TaskId) {
+    let handle = client.attach::<Job>(id);
+    say("awaits");
+    let outcome = handle.await.expect("it succeeds");
+    say(&format!("run by {}", outcome.pid));
+}
+
+fn say(text: &str) {
+    println!("{SAYS}{text}");
+}

@@ -1,0 +1,78 @@
+//! A worker hangs: it is stopped as a whole, for longer than its lease, and then goes on.
+
+use rustix::process::Signal;
+use throng::durable::{DurableHandle, StopReason};
+
+use super::child::Work;
+use super::job::{Job, Outcome};
+use super::process::Process;
+use super::site::{Site, WORK, outcomes};
+
+const BRIEF: Work = Work { lease: 500, ..WORK };
+
+#[tokio::test]
+async fn it_is_told_that_it_has_lost_its_lease() {
+    let site = Site::new().await;
+    let (handle, mut first, mut second) = taken_over(&site, Job::Finish).await;
+    let id = handle.id();
+
+    first.send(Signal::CONT);
+    let line = site
+        .did(&format!("{:?}", StopReason::LeaseLost), id, &first)
+        .await;
+    assert_eq!(line.epoch, site.begun(id, &first).await.epoch);
+    site.folder.open_gate();
+    let outcome = outcomes([handle]).await[0];
+    assert_eq!(outcome.pid, second.pid());
+    assert_one_result(&site, &mut first, &mut second).await;
+}
+
+#[tokio::test]
+async fn what_it_comes_to_is_refused() {
+    let site = Site::new().await;
+    let (handle, mut first, mut second) = taken_over(&site, Job::Wait).await;
+    let id = handle.id();
+
+    // The first comes to its end, too, whether it knows by then that it is too late or not.
+    site.folder.open_gate();
+    let outcome = outcomes([handle]).await[0];
+    first.send(Signal::CONT);
+    site.did("end", id, &first).await;
+    assert_one_result(&site, &mut first, &mut second).await;
+    let kept = outcomes([site.client.attach::<Job>(id)]).await[0];
+    assert_eq!((kept, kept.pid), (outcome, second.pid()));
+}
+
+/// A task that a second worker has begun, while the first hangs that had it.
+async fn taken_over(site: &Site, job: Job) -> (DurableHandle<Outcome>, Process, Process) {
+    let handle = site.spawn(job).await;
+    let first = site.worker(BRIEF).await;
+    let before = site.begun(handle.id(), &first).await;
+    let second = site.worker(BRIEF).await;
+    hang(site, &first);
+    let line = site.begun(handle.id(), &second).await;
+    assert!(line.epoch > before.epoch && line.attempt == 1, "{line:?}");
+    (handle, first, second)
+}
+
+/// Stops a process; but not where it has the database locked, which nobody could help.
+fn hang(site: &Site, process: &Process) {
+    let db = site.database();
+    db.busy_timeout(super::site::SOON / 10).expect("a timeout");
+    process.send(Signal::STOP);
+    while db.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_err() {
+        process.send(Signal::CONT);
+        process.send(Signal::STOP);
+    }
+}
+
+/// The task has ended once; the first worker knows that it was too late, and the second was not.
+async fn assert_one_result(site: &Site, first: &mut Process, second: &mut Process) {
+    for (worker, late) in [(first, "1"), (second, "0")] {
+        worker.stop(0).await;
+        assert_eq!(worker.hears("late ").await, late);
+    }
+    let counts = site.settled().await;
+    assert_eq!((counts.claimed, counts.done), (2, 1), "{counts:?}");
+    assert_eq!(counts.crashed + counts.lost, 1, "{counts:?}");
+}

@@ -1,0 +1,204 @@
+//! What the tasks of these tests do, and the ledger in which they write it down.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::panic::resume_unwind;
+use std::path::PathBuf;
+use std::process::abort;
+use std::thread;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use throng::durable::{DurableTask, Run, TaskContext, TaskError, TaskId};
+use tokio::time::sleep;
+
+/// What a task does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Job {
+    /// Takes that many milliseconds.
+    Work(u64),
+    /// Waits until the gate is open, and does not care for anything else.
+    Wait,
+    /// Waits until the gate is open, or it is told to stop; then it has succeeded, too.
+    Finish,
+    /// Waits until the gate is open; told to stop, it fails.
+    GiveUp,
+    /// Takes that many milliseconds, and blocks its thread meanwhile.
+    Block(u64),
+    /// Waits until the gate is open, and blocks its thread meanwhile.
+    BlockWait,
+    /// Fails that many times.
+    Fail(u32),
+    /// Panics that many times.
+    Panic(u32),
+    /// Asks once to run later.
+    Snooze,
+    /// Takes its process along.
+    Abort,
+}
+
+impl DurableTask for Job {
+    const NAME: &'static str = "test.job";
+    type Output = Outcome;
+}
+
+/// Who has run a task.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    pub(crate) pid: u32,
+    pub(crate) epoch: u64,
+}
+
+/// The folder of a test: where its store is, its ledger, and its gate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Run<Folder> for Job {
+    async fn run(self, cx: TaskContext<Folder>) -> Result<Outcome, TaskError> {
+        let folder = &**cx.app();
+        let line = Line::of("start", &cx);
+        folder.write(&line);
+        self.perform(&cx).await?;
+        folder.write(&Line {
+            what: "end".into(),
+            ..line.clone()
+        });
+        Ok(Outcome {
+            pid: line.pid,
+            epoch: line.epoch,
+        })
+    }
+}
+
+impl Job {
+    async fn perform(self, cx: &TaskContext<Folder>) -> Result<(), TaskError> {
+        let folder = &**cx.app();
+        match self {
+            Self::Work(millis) => sleep(Duration::from_millis(millis)).await,
+            Self::Wait => folder.gate().await,
+            Self::Finish => drop(stopped(cx).await),
+            Self::GiveUp => stopped(cx).await?,
+            Self::Block(millis) => thread::sleep(Duration::from_millis(millis)),
+            Self::BlockWait => folder.block_until_gate(),
+            Self::Fail(times) if cx.attempt() <= times => Err("it fails")?,
+            Self::Panic(times) if cx.attempt() <= times => quiet_panic(),
+            Self::Snooze if folder.is_first(cx.id()) => {
+                return Err(TaskError::snooze(Duration::from_millis(20)));
+            }
+            Self::Abort => abort(),
+            Self::Fail(_) | Self::Panic(_) | Self::Snooze => {}
+        }
+        Ok(())
+    }
+}
+
+/// Waits until the gate is open; an error, and a line in the ledger, if it is told to stop before.
+async fn stopped(cx: &TaskContext<Folder>) -> Result<(), &'static str> {
+    tokio::select! {
+        () = cx.app().gate() => Ok(()),
+        reason = cx.stopped() => {
+            cx.app().write(&Line::of(&format!("{reason:?}"), cx));
+            Err("told to stop")
+        }
+    }
+}
+
+/// Panics, and says nothing on standard error.
+fn quiet_panic() {
+    resume_unwind(Box::new("it panics"));
+}
+
+/// A line of the ledger.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Line {
+    pub(crate) what: String,
+    pub(crate) id: TaskId,
+    pub(crate) pid: u32,
+    pub(crate) epoch: u64,
+    pub(crate) attempt: u32,
+    pub(crate) crashes: u32,
+}
+
+impl Line {
+    fn of(what: &str, cx: &TaskContext<Folder>) -> Self {
+        Self {
+            what: what.into(),
+            id: cx.id(),
+            pid: std::process::id(),
+            epoch: cx.fencing_token(),
+            attempt: cx.attempt(),
+            crashes: cx.crashes(),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        Some(Self {
+            what: words.next()?.into(),
+            id: words.next()?.parse().ok()?,
+            pid: words.next()?.parse().ok()?,
+            epoch: words.next()?.parse().ok()?,
+            attempt: words.next()?.parse().ok()?,
+            crashes: words.next()?.parse().ok()?,
+        })
+    }
+}
+
+impl Folder {
+    pub(crate) fn store(&self) -> PathBuf {
+        self.0.join("tasks.db")
+    }
+
+    pub(crate) fn open_gate(&self) {
+        fs::write(self.0.join("gate"), "").expect("a file can be written");
+    }
+
+    /// The lines that were written so far.
+    pub(crate) fn ledger(&self) -> Vec<Line> {
+        let text = fs::read_to_string(self.0.join("ledger")).unwrap_or_default();
+        // What is behind the last end of a line is being written.
+        let written = text.rfind('\n').map_or("", |end| &text[..end]);
+        let lines = written.lines();
+        lines
+            .map(|line| Line::parse(line).unwrap_or_else(|| panic!("not a line: {line}")))
+            .collect()
+    }
+
+    /// In one piece, so that no other process writes in between, and none dies in between.
+    fn write(&self, line: &Line) {
+        let (id, pid, epoch) = (line.id, line.pid, line.epoch);
+        let (attempt, crashes) = (line.attempt, line.crashes);
+        let text = format!("{} {id} {pid} {epoch} {attempt} {crashes}\n", line.what);
+        let mut options = OpenOptions::new();
+        let ledger = options
+            .append(true)
+            .create(true)
+            .open(self.0.join("ledger"));
+        let written = ledger.and_then(|mut ledger| ledger.write_all(text.as_bytes()));
+        written.expect("the ledger can be written");
+    }
+
+    async fn gate(&self) {
+        while !self.is_gate_open() {
+            sleep(GATE_INTERVAL).await;
+        }
+    }
+
+    fn block_until_gate(&self) {
+        while !self.is_gate_open() {
+            thread::sleep(GATE_INTERVAL);
+        }
+    }
+
+    fn is_gate_open(&self) -> bool {
+        self.0.join("gate").exists()
+    }
+
+    /// Whether nobody has asked this about the task before.
+    fn is_first(&self, id: TaskId) -> bool {
+        File::create_new(self.0.join(id.to_string())).is_ok()
+    }
+}
+
+/// How often a task looks whether the gate is open.
+const GATE_INTERVAL: Duration = Duration::from_millis(2);

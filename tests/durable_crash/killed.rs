@@ -1,0 +1,84 @@
+//! A worker is killed while its tasks run.
+
+use std::time::{Duration, Instant};
+
+use super::job::Job;
+use super::process::until;
+use super::site::{SOON, Site, WORK, outcomes};
+
+/// An idle worker looks every two seconds whether somebody has died of whose work it does not know.
+const NEXT_LOOK: Duration = Duration::from_secs(3);
+
+#[tokio::test]
+async fn its_tasks_run_again_at_once_and_no_others_do() {
+    let site = Site::new().await;
+    let waiting = site.spawn_all(Job::Wait, 3).await;
+    let mut first = site.worker(WORK).await;
+    for handle in &waiting {
+        site.begun(handle.id(), &first).await;
+    }
+    // They end before, and with their ends the store learns that the first three have arrived.
+    let others = site.spawn_all(Job::Work(1), 20).await;
+    let other_ids: Vec<_> = others.iter().map(|handle| handle.id()).collect();
+    outcomes(others).await;
+    let second = site.worker(WORK).await;
+
+    first.kill();
+    let killed = Instant::now();
+    for handle in &waiting {
+        let line = site.begun(handle.id(), &second).await;
+        assert_eq!((line.attempt, line.crashes), (1, 1));
+    }
+    let noticed = killed.elapsed();
+    assert!(noticed < SOON, "{noticed:?}");
+    site.folder.open_gate();
+    for outcome in outcomes(waiting).await {
+        assert_eq!(outcome.pid, second.pid());
+    }
+    for id in other_ids {
+        assert_eq!(site.lines("start", id).len(), 1);
+    }
+    let counts = site.settled().await;
+    assert_eq!((counts.crashed, counts.lost, counts.retried), (3, 0, 0));
+    assert_eq!((counts.claimed, counts.done), (26, 23));
+}
+
+#[tokio::test]
+async fn a_worker_that_comes_after_its_death_takes_over_at_once() {
+    let site = Site::new().await;
+    let handle = site.spawn(Job::Wait).await;
+    let mut first = site.worker(WORK).await;
+    let before = site.begun(handle.id(), &first).await;
+    first.kill();
+
+    let second = site.worker(WORK).await;
+    let ready = Instant::now();
+    let line = site.begun(handle.id(), &second).await;
+    assert!(ready.elapsed() < SOON, "{:?}", ready.elapsed());
+    assert!(line.epoch > before.epoch && line.attempt == 1, "{line:?}");
+    site.folder.open_gate();
+    assert_eq!(outcomes([handle]).await[0].epoch, line.epoch);
+    site.settled().await;
+}
+
+/// The other has seen nothing of its work before it dies.
+#[tokio::test]
+async fn one_that_was_idle_all_the_time_takes_over_soon() {
+    let site = Site::new().await;
+    let mut workers = [site.worker(WORK).await, site.worker(WORK).await];
+    until("both are idle", async || (site.parked() == 2).then_some(())).await;
+    let handle = site.spawn(Job::Wait).await;
+    let start = async || site.lines("start", handle.id()).pop();
+    let line = until("one has begun", start).await;
+    if line.pid == workers[1].pid() {
+        workers.swap(0, 1);
+    }
+
+    workers[0].kill();
+    let killed = Instant::now();
+    site.begun(handle.id(), &workers[1]).await;
+    assert!(killed.elapsed() < NEXT_LOOK, "{:?}", killed.elapsed());
+    site.folder.open_gate();
+    outcomes([handle]).await;
+    site.settled().await;
+}

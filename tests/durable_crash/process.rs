@@ -1,0 +1,140 @@
+//! [`Process`]: a child, as its test sees it.
+
+use std::env;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::sleep;
+
+use super::child::{ENTRY, PLAN, Plan, SAYS};
+use super::support::PATIENCE;
+
+/// A child, which is killed when this is dropped.
+pub(crate) struct Process {
+    child: Child,
+    stdin: ChildStdin,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Process {
+    /// Starts a process that follows a plan.
+    pub(crate) fn start(plan: &Plan) -> Self {
+        Self::spawn(plan, &mut command())
+    }
+
+    /// The same; it kills itself when it passes a point so many times: `"point:times"`.
+    pub(crate) fn start_deadly(plan: &Plan, point: &str) -> Self {
+        Self::spawn(plan, command().env("THRONG_KILL_AT", point))
+    }
+
+    fn spawn(plan: &Plan, command: &mut Command) -> Self {
+        let plan = serde_json::to_string(plan).expect("a text");
+        let mut child = command
+            .env(PLAN, plan)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this program can be started");
+        let stdin = child.stdin.take().expect("a pipe");
+        let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        let said = Arc::default();
+        let listener = Arc::clone(&said);
+        thread::spawn(move || listen(stdout, &listener));
+        Self { child, stdin, said }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it says something that begins with `start`, and gives the rest.
+    pub(crate) async fn hears(&self, start: &str) -> String {
+        let what = format!("process {} says `{start}`", self.pid());
+        until(&what, async || self.heard(start).pop()).await
+    }
+
+    /// The rest of all that it has said so far that begins with `start`.
+    pub(crate) fn heard(&self, start: &str) -> Vec<String> {
+        let said = self.said.lock().expect("nobody panics here");
+        let rests = said.iter().filter_map(|text| text.strip_prefix(start));
+        rests.map(str::to_owned).collect()
+    }
+
+    /// Has a worker shut down, with some milliseconds of grace, and waits until it has.
+    pub(crate) async fn stop(&mut self, grace: u64) {
+        self.tell_to_stop(grace);
+        self.hears("stopped").await;
+        assert!(self.died().await.success());
+    }
+
+    pub(crate) fn tell_to_stop(&mut self, grace: u64) {
+        writeln!(self.stdin, "{grace}").expect("it reads");
+    }
+
+    /// Kills it, at once, whatever it does.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it has died");
+    }
+
+    pub(crate) fn send(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("it can be signalled");
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) async fn died(&mut self) -> ExitStatus {
+        let what = format!("process {} ends", self.pid());
+        until(&what, async || self.child.try_wait().expect("a child")).await
+    }
+
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_some()
+    }
+
+    /// Waits until a signal has ended it.
+    pub(crate) async fn was_killed_by(&mut self, signal: Signal) {
+        let status = self.died().await;
+        assert_eq!(status.signal(), Some(signal.as_raw()), "{status}");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// This program, so that it becomes a child.
+fn command() -> Command {
+    let mut command = Command::new(env::current_exe().expect("the path of this test"));
+    command.args(["--exact", ENTRY, "--nocapture"]);
+    command
+}
+
+/// Keeps what a child says. The harness does not always end its own line before.
+fn listen(stdout: impl BufRead, said: &Mutex<Vec<String>>) {
+    for line in stdout.lines().map_while(Result::ok) {
+        if let Some((_, text)) = line.split_once(SAYS) {
+            said.lock().expect("nobody panics here").push(text.into());
+        }
+    }
+}
+
+/// Waits until there is something to be seen.
+pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(seen) = look().await {
+            return seen;
+        }
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        sleep(Duration::from_millis(2)).await;
+    }
+}

@@ -1,0 +1,74 @@
+//! A worker is told to stop.
+
+use std::time::{Duration, Instant};
+
+use throng::durable::{DurableExecutor, StopReason};
+
+use super::job::Job;
+use super::process::until;
+use super::site::{SOON, Site, WORK, outcomes};
+
+/// In milliseconds.
+const GRACE: u64 = 200;
+
+#[tokio::test]
+async fn what_it_does_not_finish_others_begin_at_once() {
+    let site = Site::new().await;
+    let finished = site.spawn(Job::Finish).await;
+    let given_up = site.spawn(Job::GiveUp).await;
+    let deaf = site.spawn(Job::Wait).await;
+    let mut first = site.worker(WORK).await;
+    for id in [finished.id(), given_up.id(), deaf.id()] {
+        site.begun(id, &first).await;
+    }
+    let second = site.worker(WORK).await;
+
+    first.tell_to_stop(GRACE);
+    // One is given back when it ends, and one when the grace is over.
+    let told = Instant::now();
+    site.did(
+        &format!("{:?}", StopReason::Shutdown),
+        given_up.id(),
+        &first,
+    )
+    .await;
+    let mut lines = Vec::new();
+    let mut times = Vec::new();
+    for id in [given_up.id(), deaf.id()] {
+        lines.push(site.begun(id, &second).await);
+        times.push(told.elapsed());
+    }
+    first.hears("stopped").await;
+    times.push(told.elapsed());
+    assert!(times.iter().all(|&time| time < SOON), "{times:?}");
+    for line in lines {
+        assert_eq!((line.attempt, line.crashes), (1, 0), "{line:?}");
+    }
+    assert_eq!(outcomes([finished]).await[0].pid, first.pid());
+    assert!(first.died().await.success());
+
+    site.folder.open_gate();
+    for outcome in outcomes([given_up, deaf]).await {
+        assert_eq!(outcome.pid, second.pid());
+    }
+    let counts = site.settled().await;
+    assert_eq!((counts.claimed, counts.done, counts.released), (5, 3, 2));
+}
+
+/// A process whose executor has ended can go on, and spawn tasks for others.
+#[tokio::test]
+async fn one_that_has_ended_keeps_no_wake_up_from_others() {
+    let site = Site::new().await;
+    let worker = site.worker(WORK).await;
+    let executor = DurableExecutor::builder(site.client.clone())
+        .register::<Job>()
+        .start(site.folder.clone());
+    let executor = executor.await.expect("an executor");
+    until("both are idle", async || (site.parked() == 2).then_some(())).await;
+    executor.shutdown(Duration::ZERO).await;
+
+    let spawned = Instant::now();
+    let handle = site.spawn(Job::Work(1)).await;
+    assert_eq!(outcomes([handle]).await[0].pid, worker.pid());
+    assert!(spawned.elapsed() < SOON, "{:?}", spawned.elapsed());
+}
