@@ -2,13 +2,22 @@
 //!
 //! ```sh
 //! cargo run --release --example indexer -- [DIR] [--query WORDS]
+//! cargo run --release --example indexer --features sqlite -- [DIR] [--query WORDS] --state index.db
 //! ```
 //!
 //! All parts of `throng` work together here: files are read on a bounded
 //! [`BlockingPool`](throng::BlockingPool) and tokenised on a [`ComputePool`](throng::ComputePool),
 //! what was read arrives in a [`CompletionStream`](throng::CompletionStream), and the index belongs
 //! to a [`SerialExecutor`](throng::SerialExecutor). Start reading at `indexer/pipeline.rs`.
+//!
+//! With `--state`, the work is done by durable tasks, of a
+//! [`DurableExecutor`](throng::durable::DurableExecutor): whatever ends the program, even `kill -9`,
+//! the next run goes on where it was, and after a change in the tree it does what has changed. That
+//! is in `indexer/durable/`.
 
+#[cfg(feature = "sqlite")]
+#[path = "indexer/durable/mod.rs"]
+mod durable;
 #[path = "indexer/mod.rs"]
 mod indexer;
 #[path = "indexer/screen.rs"]
@@ -17,6 +26,8 @@ mod screen;
 mod usage;
 
 use std::env;
+use std::error::Error;
+use std::fmt::Display;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, exit};
@@ -42,20 +53,38 @@ struct Args {
     /// that hold them all
     #[arg(long, value_name = "WORDS")]
     query: Option<Query>,
+
+    /// Keep what is done in this file, and in those beside it whose names begin with its name; go on
+    /// from what is there (needs the feature `sqlite`)
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+
+    /// With --state: print a line for each batch that is in the index
+    #[arg(long, hide = true, requires = "state")]
+    progress: bool,
 }
+
+/// An index, and what else there is to say of it.
+struct Built {
+    outcome: Outcome,
+    /// More lines for the report.
+    more: Option<String>,
+    /// What is missing in the index, and not for being told to stop.
+    lack: Option<String>,
+}
+
+type Fault = Box<dyn Error + Send + Sync>;
 
 /// What a shell says of a program that Ctrl-C has ended.
 const INTERRUPTED: u8 = 130;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = Args::parse();
-    let dir = args.dir.unwrap_or_else(default_dir);
-    match run(&dir, args.query.as_ref()).await {
+    match run(&Args::parse()).await {
         Ok(stopped) if stopped => ExitCode::from(INTERRUPTED),
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}: {error}", dir.display());
+            eprintln!("error: {error}");
             ExitCode::FAILURE
         }
     }
@@ -71,25 +100,82 @@ fn default_dir() -> PathBuf {
 }
 
 /// Builds the index and answers the query. Returns whether Ctrl-C has cut that short.
-async fn run(dir: &Path, query: Option<&Query>) -> io::Result<bool> {
+async fn run(args: &Args) -> Result<bool, Fault> {
+    let dir = args.dir.clone().unwrap_or_else(default_dir);
     let options = Options::default();
     let mut screen = Screen::new();
     stop_at_ctrl_c(options.stop.clone(), screen.clone()).await;
     screen.say(format_args!("indexing {}", dir.display()));
 
-    let outcome = pipeline::build(dir, &options, |event| screen.show(&event)).await?;
+    let built = match &args.state {
+        None => build(&dir, &options, &mut screen).await,
+        Some(state) => build_durably(&dir, state, args.progress, &options, &mut screen).await,
+    };
     // From here on, there is nothing to finish: Ctrl-C ends the program.
     options.stop.set();
     let time = screen.finish();
-    let report = Report {
+    let Built {
+        outcome,
+        more,
+        lack,
+    } = built?;
+    screen.say(Report {
         outcome: &outcome,
         time,
-    };
-    screen.say(report);
-    if let Some(query) = query {
-        answer(query, &outcome, &screen)?;
+    });
+    more.iter().for_each(|more| screen.say(more));
+    if let Some(query) = &args.query {
+        let answered = answer(query, &outcome, &screen);
+        answered.map_err(|error| at(&dir, &error))?;
     }
-    Ok(outcome.summary.stopped)
+    match lack {
+        Some(lack) => Err(lack.into()),
+        None => Ok(outcome.summary.stopped),
+    }
+}
+
+async fn build(dir: &Path, options: &Options, screen: &mut Screen) -> Result<Built, Fault> {
+    let built = pipeline::build(dir, options, |event| screen.show(&event)).await;
+    Ok(Built {
+        outcome: built.map_err(|error| at(dir, &error))?,
+        more: None,
+        lack: None,
+    })
+}
+
+#[cfg(feature = "sqlite")]
+async fn build_durably(
+    dir: &Path,
+    state: &Path,
+    verbose: bool,
+    options: &Options,
+    screen: &mut Screen,
+) -> Result<Built, Fault> {
+    let notes = screen.clone();
+    let progress = |progress: durable::build::Progress<'_>| notes.show_progress(&progress, verbose);
+    let observe = |event: pipeline::Event<'_>| screen.show(&event);
+    let built = durable::build::build(dir, state, options, observe, progress).await?;
+    Ok(Built {
+        more: Some(built.to_string()),
+        lack: built.lack(),
+        outcome: built.outcome,
+    })
+}
+
+#[cfg(not(feature = "sqlite"))]
+async fn build_durably(
+    _: &Path,
+    state: &Path,
+    _: bool,
+    _: &Options,
+    _: &mut Screen,
+) -> Result<Built, Fault> {
+    let lack = "this program was built without SQLite: run it with `cargo run --features sqlite`";
+    Err(at(state, &lack))
+}
+
+fn at(path: &Path, error: &dyn Display) -> Fault {
+    format!("{}: {error}", path.display()).into()
 }
 
 /// Sets `stop` when Ctrl-C is pressed; ends the program if it is set already.

@@ -6,6 +6,10 @@
 // Some names of files are not possible elsewhere.
 #![cfg(unix)]
 
+#[allow(dead_code, reason = "a part of it is there for the screen")]
+#[cfg(feature = "sqlite")]
+#[path = "../examples/indexer/durable/mod.rs"]
+mod durable;
 #[path = "../examples/indexer/mod.rs"]
 mod indexer;
 #[path = "../examples/indexer/reference.rs"]
@@ -15,6 +19,9 @@ mod sequential;
 
 #[path = "indexer/corpus.rs"]
 mod corpus;
+#[cfg(feature = "sqlite")]
+#[path = "indexer/durable.rs"]
+mod durable_program;
 #[path = "indexer/faults.rs"]
 mod faults;
 #[cfg(target_os = "linux")]
@@ -22,6 +29,9 @@ mod faults;
 mod grep;
 #[path = "indexer/program.rs"]
 mod program;
+#[cfg(feature = "sqlite")]
+#[path = "indexer/runs.rs"]
+mod runs;
 #[path = "indexer/tokens.rs"]
 mod tokens;
 #[path = "indexer/whole.rs"]

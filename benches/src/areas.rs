@@ -4,6 +4,7 @@ mod blocking;
 mod cell;
 mod completion;
 mod compute;
+mod durable;
 mod indexer;
 mod serial;
 
@@ -11,6 +12,7 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
+pub(crate) use self::durable::work;
 use crate::measure::{Rules, Sample};
 
 /// Every area, in the order in which `all` runs them.
@@ -21,6 +23,7 @@ pub(crate) const ALL: &[Area] = &[
     serial::AREA,
     completion::AREA,
     indexer::AREA,
+    durable::AREA,
 ];
 
 /// A part of the crate, as far as it is measured.
@@ -30,8 +33,8 @@ pub(crate) struct Area {
     /// The one configuration with which ours runs every row.
     pub(crate) config: &'static str,
     pub(crate) workloads: fn() -> Vec<Workload>,
-    /// Files that the workloads need; they live as long as the directory.
-    pub(crate) prepare: Option<fn(&Rules) -> std::io::Result<TempDir>>,
+    /// Files that the workloads need; they live as long as the directory. It is told which rows are to run.
+    pub(crate) prepare: Option<Prepare>,
 }
 
 /// Something to do, and who does it.
@@ -52,6 +55,8 @@ pub(crate) struct Peer {
     pub(crate) note: Option<&'static str>,
     pub(crate) run: Run,
 }
+
+type Prepare = fn(&Rules, &[String]) -> std::io::Result<TempDir>;
 
 type Run = Box<dyn Fn(&Rules) -> Sample>;
 

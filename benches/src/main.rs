@@ -1,11 +1,12 @@
 //! throng and its peers, measured side by side.
 //!
 //! `cargo run --release -p throng-benches -- AREA..` runs areas; without one it lists them. [`areas`] holds what is
-//! measured, [`runner`] starts a child process for each repetition of each peer, [`measure`] and [`alloc`] are what
-//! such a child measures with, and [`report`] prints the results.
+//! measured, [`runner`] starts a child process for each repetition of each peer, [`measure`], [`alloc`] and
+//! [`disk`] are what such a child measures with, and [`report`] prints the results.
 
 mod alloc;
 mod areas;
+mod disk;
 mod measure;
 mod preload;
 mod report;
@@ -63,12 +64,16 @@ enum Hidden {
     /// Run one repetition of one peer in this process.
     #[command(hide = true)]
     Child { order: String },
+    /// Work for a child, in a process of its own.
+    #[command(hide = true)]
+    Worker { order: String },
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.hidden {
         Some(Hidden::Child { order }) => runner::obey(&order),
+        Some(Hidden::Worker { order }) => areas::work(&order),
         None if cli.areas.is_empty() => Cli::command()
             .after_help(list())
             .print_help()
@@ -132,7 +137,9 @@ fn run_area(cli: &Cli, plan: &mut Plan, area: &Area) -> Result<Vec<Row>, String>
         return Ok(Vec::new());
     }
     introduce(cli, area);
-    let prepared = area.prepare.map(|prepare| prepare(&plan.rules)).transpose();
+    let names = runner::names(area, &selected);
+    let prepared = area.prepare.map(|prepare| prepare(&plan.rules, &names));
+    let prepared = prepared.transpose();
     let prepared = prepared.map_err(|error| format!("cannot prepare {}: {error}", area.name))?;
     plan.rules.dir = prepared.as_ref().map(|dir| dir.path().to_owned());
     let rows = run_selected(cli, plan, area, &selected);

@@ -1,5 +1,6 @@
 //! What a child measures about itself: time, CPU time, context switches, threads, memory, allocations.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -41,6 +42,12 @@ pub(crate) struct Sample {
     pub(crate) rss_peak_kb: u64,
     /// How many cores other processes kept busy meanwhile: what the row has suffered from.
     pub(crate) foreign_cores: f64,
+    /// What else there is to say, in numbers.
+    #[serde(default)]
+    pub(crate) facts: BTreeMap<String, f64>,
+    /// Why nothing was measured, if that is no failure.
+    #[serde(default)]
+    pub(crate) skipped: Option<String>,
 }
 
 impl Rules {
@@ -110,6 +117,20 @@ impl Sample {
         match self.allocs_per_task {
             Some(_) => self,
             None => Self { value, ..self },
+        }
+    }
+
+    /// The same with something else to say.
+    pub(crate) fn with_fact(mut self, name: &str, value: f64) -> Self {
+        self.facts.insert(name.to_owned(), value);
+        self
+    }
+
+    /// Nothing was measured.
+    pub(crate) fn skipped(why: impl Into<String>) -> Self {
+        Self {
+            skipped: Some(why.into()),
+            ..Self::default()
         }
     }
 
@@ -216,6 +237,18 @@ impl Usage {
     }
 }
 
+/// A clock that all processes of a machine share, in nanoseconds.
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is ours, and of the type that the call writes.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    assert_eq!(failed, 0, "there is such a clock");
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// The most threads that were noted.
 static THREADS_PEAK: AtomicU64 = AtomicU64::new(0);
 
@@ -302,7 +335,7 @@ impl Spin {
 }
 
 /// The smallest value that at least the share `q` of `values` does not exceed.
-fn quantile(values: &mut [u64], q: f64) -> u64 {
+pub(crate) fn quantile(values: &mut [u64], q: f64) -> u64 {
     assert!(!values.is_empty(), "no latency was recorded");
     let rank = ((values.len() as f64 * q).ceil() as usize).clamp(1, values.len());
     *values.select_nth_unstable(rank - 1).1

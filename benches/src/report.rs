@@ -1,5 +1,6 @@
 //! Rows: what the children of a peer have measured, as a table and as JSON.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -26,6 +27,8 @@ pub(crate) struct Row {
     allocator: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped: Option<String>,
     #[serde(skip)]
     samples: Vec<Sample>,
     #[serde(skip)]
@@ -49,6 +52,39 @@ struct Figures {
     threads_peak: u64,
     rss_peak_kb: u64,
     foreign_cores: f64,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    facts: BTreeMap<String, Fact>,
+}
+
+/// A number that only some rows have.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Fact {
+    median: f64,
+    min: f64,
+    max: f64,
+}
+
+impl Fact {
+    fn of(values: Vec<f64>) -> Option<Self> {
+        Some(Self {
+            min: rounded(values.iter().copied().fold(f64::INFINITY, f64::min)),
+            max: rounded(values.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
+            median: median(values)?,
+        })
+    }
+
+    fn text(&self, name: &str) -> String {
+        let Self { median, min, max } = *self;
+        match number(min) == number(max) {
+            true => format!("{name} {}", number(median)),
+            false => format!(
+                "{name} {} ({} to {})",
+                number(median),
+                number(min),
+                number(max)
+            ),
+        }
+    }
 }
 
 impl Row {
@@ -68,6 +104,7 @@ impl Row {
             note: peer.note,
             allocator,
             error: None,
+            skipped: None,
             samples: Vec::new(),
             allocs_per_task: None,
         }
@@ -80,6 +117,10 @@ impl Row {
 
     /// Takes in what a child has measured: allocations if it was a counting run, else a repetition.
     pub(crate) fn add(&mut self, sample: Sample) {
+        if sample.skipped.is_some() {
+            self.skipped = sample.skipped;
+            return;
+        }
         if sample.allocs_per_task.is_some() {
             self.allocs_per_task = sample.allocs_per_task;
         } else {
@@ -125,6 +166,7 @@ impl Row {
             threads_peak: samples.iter().map(|sample| sample.threads_peak).max()?,
             rss_peak_kb: samples.iter().map(|sample| sample.rss_peak_kb).max()?,
             foreign_cores: median(all(|sample| Some(sample.foreign_cores)))?,
+            facts: facts(&samples),
         })
     }
 
@@ -136,7 +178,14 @@ impl Row {
             .error
             .as_deref()
             .map(|error| format!("FAILED: {error}"));
-        let remarks = [failure, self.note.map(str::to_owned), noisy];
+        let skipped = self.skipped.as_deref().map(|why| format!("skipped: {why}"));
+        let facts = self.figures.as_ref().map(|figures| {
+            let facts = figures.facts.iter().map(|(name, fact)| fact.text(name));
+            facts.collect::<Vec<_>>().join(", ")
+        });
+        let facts = facts.filter(|facts| !facts.is_empty());
+        let note = self.note.map(str::to_owned);
+        let remarks = [failure, skipped, note, facts, noisy];
         let line = |remark| format!("  {}: {remark}\n", self.peer);
         remarks.into_iter().flatten().map(line).collect()
     }
@@ -144,6 +193,9 @@ impl Row {
     /// The cells of this row, given the median of ours.
     fn cells(&self, ours: Option<f64>) -> Vec<String> {
         let Some(figures) = self.figures.as_ref().filter(|_| self.error.is_none()) else {
+            if self.skipped.is_some() && self.error.is_none() {
+                return vec![self.peer.clone(), "-".to_owned()];
+            }
             return vec![self.peer.clone(), "FAILED".to_owned()];
         };
         let optional = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), number);
@@ -191,6 +243,18 @@ pub(crate) const LEGEND: &str = "\
 Columns: the median, the least and the largest value; the median over that of ours; CPU time, context
 switches and allocations per task; threads at the end, and peak memory; and how many cores other
 processes kept busy meanwhile (repetitions with more than 0.1 are left out if most had less).";
+
+/// What only some samples say.
+fn facts(samples: &[&Sample]) -> BTreeMap<String, Fact> {
+    let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for (name, value) in samples.iter().flat_map(|sample| &sample.facts) {
+        values.entry(name.clone()).or_default().push(*value);
+    }
+    let facts = values.into_iter();
+    facts
+        .filter_map(|(name, values)| Some((name, Fact::of(values)?)))
+        .collect()
+}
 
 /// Columns as wide as their widest cell: the first to the left, the others to the right.
 fn aligned(lines: &[Vec<String>]) -> String {

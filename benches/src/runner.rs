@@ -170,6 +170,18 @@ impl Order {
     }
 }
 
+/// The names of selected rows, as the filter sees them.
+pub(crate) fn names(area: &Area, selected: &[Selected]) -> Vec<String> {
+    let name = |workload: &Workload, peer: &usize| {
+        let peer = workload.peers[*peer].name;
+        format!("{}/{}/{peer}", area.name, workload.name)
+    };
+    let names = selected
+        .iter()
+        .flat_map(|(workload, peers)| peers.iter().map(move |peer| name(workload, peer)));
+    names.collect()
+}
+
 fn run_child(order: &Order, library: Option<&Path>) -> Result<Sample, String> {
     let mut child = command(order, library)?
         .spawn()

@@ -6,13 +6,15 @@
 //! | [`terms`], [`postings`] | the words of one file, and their lines: made in parallel |
 //! | [`index`], [`query`] | the postings of all files, and what a query finds in them |
 //! | [`source`], [`walk`] | where files come from, and what keeps one out of the index |
-//! | [`pipeline`], [`feed`], [`reading`] | the way of a file through the parts of `throng` |
+//! | [`pipeline`], [`listing`], [`feed`], [`reading`], [`gather`] | the way of a file through the parts of `throng` |
 //! | [`options`] | how that can be set |
 //!
 //! Nothing here knows a terminal or a command line.
 
 pub(crate) mod feed;
+pub(crate) mod gather;
 pub(crate) mod index;
+pub(crate) mod listing;
 pub(crate) mod options;
 pub(crate) mod pipeline;
 pub(crate) mod postings;

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 use std::time::Duration;
+
+use tokio::sync::watch;
 
 use super::source::{Disk, Source};
 
@@ -88,17 +89,26 @@ impl Default for Backoff {
 
 /// Tells the pipeline to submit no more files, and to finish those that it has submitted.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stop(Arc<AtomicBool>);
+pub(crate) struct Stop(watch::Sender<bool>);
 
 impl Stop {
     /// Says so.
     pub(crate) fn set(&self) {
-        // Relaxed: nothing else is told by it.
-        self.0.store(true, Ordering::Relaxed);
+        self.0.send_replace(true);
     }
 
     /// Whether it was said.
     pub(crate) fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        *self.0.borrow()
+    }
+
+    /// Waits until it is said.
+    #[allow(
+        dead_code,
+        reason = "only the durable build waits, and it needs a feature"
+    )]
+    pub(crate) async fn wait(&self) {
+        // It cannot fail: this is one of the senders.
+        self.0.subscribe().wait_for(|&said| said).await.ok();
     }
 }

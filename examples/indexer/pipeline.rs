@@ -15,14 +15,15 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use throng::CompletionStream;
 use throng::completion::Completed;
-use throng::{BlockingPool, CompletionStream, ComputePool, SerialExecutor};
 use throng::{blocking, compute, serial};
 
 use super::feed::Feeder;
+use super::gather::Gatherer;
 use super::index::Index;
 use super::options::Options;
-use super::reading::{Parsed, Reader, Reading};
+use super::reading::Reader;
 use super::source::Skip;
 
 /// An index, and how it came about.
@@ -90,104 +91,21 @@ pub(crate) async fn build(
     options: &Options,
     observe: impl FnMut(Event<'_>),
 ) -> io::Result<Outcome> {
-    let (pool, compute) = (reading_pool(options)?, tokenising_pool(options)?);
-    let (jobs, done) = CompletionStream::builder()
+    let (jobs, mut done) = CompletionStream::builder()
         .max_running(options.threads * options.running)
         .max_outstanding(options.threads * options.outstanding)
         .build();
-    let reader = Reader {
-        pool: pool.clone(),
-        compute: compute.clone(),
-        source: Arc::clone(&options.source),
-        backoff: options.backoff,
-    };
-    let feeder = Feeder::new(reader, jobs, dir, options.stop.clone());
+    let reader = Arc::new(Reader::new(options)?);
+    let feeder = Feeder::new(Arc::clone(&reader), jobs, dir, options.stop.clone());
     let feeding = tokio::spawn(feeder.run());
 
+    // What was read goes into the index, as it comes.
     let mut gatherer = Gatherer::new(observe);
-    gatherer.run(done).await?;
+    while let Some(Completed { tag, outcome, .. }) = done.next().await {
+        let reading = outcome.unwrap_or_else(|error| Err(error.into()));
+        gatherer.take(tag, reading).await?;
+    }
     let most_in_flight = feeding.await??;
-
-    Ok(Outcome {
-        summary: Summary {
-            counts: gatherer.counts,
-            stopped: options.stop.is_set(),
-            most_in_flight,
-            pool: pool.metrics(),
-            compute: compute.metrics(),
-            executor: gatherer.index.metrics(),
-        },
-        index: gatherer
-            .index
-            .into_inner()
-            .await
-            .map_err(io::Error::other)?,
-    })
-}
-
-/// A pool whose queue has room for all that the stream lets run: a file that has a place for its text
-/// waits for a thread, and for nothing before that.
-fn reading_pool(options: &Options) -> io::Result<BlockingPool> {
-    BlockingPool::builder()
-        .name("indexer")
-        .max_threads(options.threads)
-        .queue_capacity(options.threads * options.running)
-        .build()
-}
-
-/// A pool with a place for each text that may be in memory.
-fn tokenising_pool(options: &Options) -> io::Result<ComputePool> {
-    ComputePool::builder()
-        .name("tokeniser")
-        .threads(options.cores)
-        .capacity(options.threads * options.texts)
-        .build()
-}
-
-/// The reader of the stream: what was read goes into the index, as it comes.
-struct Gatherer<F> {
-    index: SerialExecutor<Index>,
-    counts: Counts,
-    observe: F,
-}
-
-impl<F: FnMut(Event<'_>)> Gatherer<F> {
-    fn new(observe: F) -> Self {
-        Self {
-            index: SerialExecutor::new(Index::default()),
-            counts: Counts::default(),
-            observe,
-        }
-    }
-
-    async fn run(&mut self, mut done: CompletionStream<Reading, Arc<Path>>) -> io::Result<()> {
-        while let Some(Completed { tag, outcome, .. }) = done.next().await {
-            let reading = outcome.unwrap_or_else(|error| Err(error.into()));
-            match reading {
-                Ok(parsed) => self.add(tag, parsed).await?,
-                Err(skip) => self.skip(&tag, &skip),
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds a file to the index, as one job: all of it or nothing.
-    async fn add(&mut self, path: Arc<Path>, parsed: Parsed) -> io::Result<()> {
-        let Parsed { postings, bytes } = parsed;
-        let name = Arc::clone(&path);
-        let added = self.index.submit(|index| index.add(name, postings)).await?;
-        if let Err(full) = added {
-            self.skip(&path, &full.into());
-            return Ok(());
-        }
-        self.counts.files += 1;
-        self.counts.bytes += bytes;
-        (self.observe)(Event::Indexed { bytes });
-        Ok(())
-    }
-
-    fn skip(&mut self, path: &Path, skip: &Skip) {
-        *self.counts.skipped.entry(skip.kind()).or_default() += 1;
-        (self.observe)(Event::Skipped(path, skip));
-    }
+    let stopped = options.stop.is_set();
+    gatherer.finish(&reader, stopped, most_in_flight).await
 }

@@ -147,7 +147,7 @@ fn pack_lines(lines: &[u32], into: &mut Vec<u8>) {
 }
 
 /// Writes seven bits a byte, the lowest first; only the last byte is below 128.
-fn push_number(into: &mut Vec<u8>, mut n: u32) {
+pub(crate) fn push_number(into: &mut Vec<u8>, mut n: u32) {
     while n >= 0x80 {
         into.push(n as u8 | 0x80);
         n >>= 7;
@@ -155,7 +155,8 @@ fn push_number(into: &mut Vec<u8>, mut n: u32) {
     into.push(n as u8);
 }
 
-fn take_number(from: &mut &[u8]) -> u32 {
+/// Reads what [`push_number`] has written, and takes it away.
+pub(crate) fn take_number(from: &mut &[u8]) -> u32 {
     let (mut n, mut shift) = (0, 0);
     while let Some((&byte, rest)) = from.split_first() {
         *from = rest;

@@ -2,13 +2,14 @@
 //! another.
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use throng::{BlockingPool, ComputePool};
 use tokio::time::sleep;
 
-use super::options::Backoff;
+use super::options::{Backoff, Options};
 use super::postings::Postings;
 use super::source::{Skip, Source};
 use super::text;
@@ -38,6 +39,20 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
+    /// A reader with pools of its own.
+    ///
+    /// # Errors
+    ///
+    /// There are no threads.
+    pub(crate) fn new(options: &Options) -> io::Result<Self> {
+        Ok(Self {
+            pool: reading_pool(options)?,
+            compute: tokenising_pool(options)?,
+            source: Arc::clone(&options.source),
+            backoff: options.backoff,
+        })
+    }
+
     /// Reads and tokenises a file. While it waits for another attempt, it has no thread, and no place
     /// for a text.
     pub(crate) async fn read(self: Arc<Self>, path: Arc<Path>) -> Reading {
@@ -75,6 +90,25 @@ impl fmt::Debug for Reader {
             .field("backoff", &self.backoff)
             .finish_non_exhaustive()
     }
+}
+
+/// A pool whose queue has room for all that the stream lets run: a file that has a place for its text
+/// waits for a thread, and for nothing before that.
+fn reading_pool(options: &Options) -> io::Result<BlockingPool> {
+    BlockingPool::builder()
+        .name("indexer")
+        .max_threads(options.threads)
+        .queue_capacity(options.threads * options.running)
+        .build()
+}
+
+/// A pool with a place for each text that may be in memory.
+fn tokenising_pool(options: &Options) -> io::Result<ComputePool> {
+    ComputePool::builder()
+        .name("tokeniser")
+        .threads(options.cores)
+        .capacity(options.threads * options.texts)
+        .build()
 }
 
 /// Reads a file, or says why it is not in the index. Blocks.

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use throng::compute::LaneMetrics;
 
+#[cfg(feature = "sqlite")]
+use super::durable::build::Progress;
 use super::indexer::pipeline::{Counts, Event, Outcome};
 use super::indexer::source::Skip;
 use super::usage;
@@ -27,7 +29,7 @@ pub(crate) struct Screen {
 impl Screen {
     /// A screen on which nothing has been done.
     pub(crate) fn new() -> Self {
-        let style = ProgressStyle::with_template("{spinner} {elapsed_precise}  {msg}");
+        let style = ProgressStyle::with_template("{spinner} {elapsed_precise}  {prefix}{msg}");
         let bar = ProgressBar::new_spinner();
         bar.set_style(style.expect("the template is right"));
         let now = Instant::now();
@@ -50,6 +52,20 @@ impl Screen {
             // There may be many of them, and nothing is wrong with any.
             Event::Skipped(_, Skip::Link) => {}
             Event::Skipped(path, skip) => self.say_skipped(path, skip),
+        }
+    }
+
+    /// Shows how far the batches have come: as a line for each if it is to be `verbose`.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn show_progress(&self, progress: &Progress<'_>, verbose: bool) {
+        match progress {
+            Progress::Batch { done, of } if verbose => self.say(format_args!("batch {done}/{of}")),
+            Progress::Batch { done, of } => self.bar.set_prefix(format!("batch {done}/{of}, ")),
+            Progress::Unusable(segment, why) => self.say(format_args!(
+                "note: {}: {why}; its files are indexed again",
+                segment.display()
+            )),
+            Progress::Failed(batch, why) => self.say(format_args!("failed {batch}: {why}")),
         }
     }
 

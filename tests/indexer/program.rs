@@ -93,6 +93,16 @@ fn a_bad_directory_or_query_is_an_error() {
     assert_eq!(no_word.status.code(), Some(2), "{no_word:?}");
 }
 
+#[cfg(not(feature = "sqlite"))]
+#[test]
+fn without_sqlite_there_is_no_state() {
+    let corpus = Corpus::made_up();
+    let output = run(corpus.path(), &["--state", "index.db"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("--features sqlite"), "{errors}");
+}
+
 /// The program cannot end before the test has read what it says of thousands of files: a pipe holds
 /// a fraction of that. So the signal comes while files are read; only its handling may come late,
 /// and then the program is run once more.
@@ -140,13 +150,13 @@ fn interrupt(dir: &Path) -> (Option<i32>, String, String) {
     (output.status.code(), hits, errors)
 }
 
-fn run(dir: &Path, args: &[&str]) -> Output {
+pub(crate) fn run(dir: &Path, args: &[&str]) -> Output {
     let output = program().arg(dir).args(args).output();
     output.expect("the program runs")
 }
 
 /// The program that cargo has built beside this test.
-fn program() -> Command {
+pub(crate) fn program() -> Command {
     let test = env::current_exe().expect("the path of this test");
     let profile = test
         .ancestors()

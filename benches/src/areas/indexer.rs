@@ -54,7 +54,7 @@ fn all(corpus: &'static str) -> Vec<Peer> {
 }
 
 /// Both corpora in one directory. Of the registry, which can be large, only a part.
-fn prepare(rules: &Rules) -> io::Result<TempDir> {
+fn prepare(rules: &Rules, _: &[String]) -> io::Result<TempDir> {
     let root = tempfile::Builder::new().prefix("throng-corpus").tempdir()?;
     corpus::generate(&root.path().join(MADE_UP), rules.scaled(3_000))?;
     if let Some(sources) = corpus::registry() {

@@ -1,0 +1,138 @@
+//! Workers in processes of their own.
+
+use std::fs::OpenOptions;
+use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+use throng::durable::DurableExecutor;
+
+use super::ours::open;
+use super::tasks::{Ledger, Slow, Stamp, Starts};
+use crate::areas::two_workers;
+
+/// What a worker is told, as JSON in its argument.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Order {
+    /// Where the store is.
+    dir: PathBuf,
+    /// Where to write what happens; else it is told at the end when tasks have begun.
+    ledger: Option<PathBuf>,
+}
+
+/// Runs tasks in this process, until nobody holds the other end of its input any longer.
+///
+/// # Errors
+///
+/// What is wrong with the order.
+pub(crate) fn work(order: &str) -> Result<(), String> {
+    let order: Order =
+        serde_json::from_str(order).map_err(|error| format!("not an order: {error}"))?;
+    order.obey().map_err(|error| error.to_string())
+}
+
+impl Order {
+    fn obey(&self) -> Result<(), Box<dyn std::error::Error>> {
+        let runtime = two_workers().build()?;
+        let starts = std::sync::Arc::new(Starts::default());
+        let executor = runtime.block_on(async {
+            let client = open(&self.dir).await;
+            match &self.ledger {
+                Some(ledger) => {
+                    let ledger = OpenOptions::new().append(true).open(ledger);
+                    let ledger = Ledger(ledger.expect("there is a ledger"));
+                    let builder = DurableExecutor::builder(client).concurrency(1);
+                    builder.register::<Slow>().start(ledger).await
+                }
+                None => {
+                    let builder = DurableExecutor::builder(client);
+                    builder.register::<Stamp>().start(starts.clone()).await
+                }
+            }
+        })?;
+        println!("ready");
+        io::stdin().read_to_end(&mut Vec::new())?;
+        drop(executor);
+        let starts = starts.0.lock().expect("nobody panics with it");
+        for (number, begun) in starts.iter() {
+            println!("{number} {begun}");
+        }
+        Ok(())
+    }
+}
+
+/// A worker, as seen by who has started it. It ends when this is dropped.
+pub(super) struct Worker {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    /// A worker ends with it.
+    input: Option<ChildStdin>,
+}
+
+impl Worker {
+    /// Starts one, and does not wait for it.
+    pub(super) fn start(dir: &Path, ledger: Option<&Path>) -> Self {
+        let order = Order {
+            dir: dir.to_owned(),
+            ledger: ledger.map(Path::to_owned),
+        };
+        let order = serde_json::to_string(&order).expect("a path is UTF-8");
+        let own = std::env::current_exe().expect("this program is a file");
+        let mut child = Command::new(own)
+            .args(["worker", &order])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a worker can be started");
+        let output = child.stdout.take().expect("it is piped");
+        Self {
+            output: BufReader::new(output),
+            input: child.stdin.take(),
+            child,
+        }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it is at work.
+    pub(super) fn wait_ready(&mut self) {
+        let mut line = String::new();
+        self.output
+            .read_line(&mut line)
+            .expect("a worker can be read");
+        assert_eq!(line, "ready\n", "a worker did not come up");
+    }
+
+    /// Ends it as nothing ends well.
+    pub(super) fn kill(&mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it is dead");
+    }
+
+    /// Ends it, and returns when which task has begun.
+    pub(super) fn finish(mut self) -> Vec<(u64, u64)> {
+        self.input = None;
+        let mut text = String::new();
+        self.output
+            .read_to_string(&mut text)
+            .expect("a worker can be read");
+        let status = self.child.wait().expect("it ends");
+        assert!(status.success(), "a worker failed: {status}");
+        let lines = text.lines().filter_map(|line| {
+            let (number, begun) = line.split_once(' ')?;
+            Some((number.parse().ok()?, begun.parse().ok()?))
+        });
+        lines.collect()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

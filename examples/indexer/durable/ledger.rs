@@ -1,0 +1,58 @@
+//! [`Ledger`]: what the store says of all that was ever done with it.
+
+use std::fmt;
+
+use throng::durable::Counts;
+
+use super::build::Built;
+
+/// What the store says of all that was ever done with it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ledger(pub(crate) Counts);
+
+impl fmt::Display for Ledger {
+    /// What always happens, and what has happened of the rest.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = &self.0;
+        write!(
+            f,
+            "stored {} claimed {} done {}",
+            counts.stored, counts.claimed, counts.done
+        )?;
+        let rest = [
+            ("crashed", counts.crashed),
+            ("lost", counts.lost),
+            ("retried", counts.retried),
+            ("released", counts.released),
+            ("died", counts.died),
+            ("waiting", counts.waiting + counts.delayed + counts.running),
+            ("dead", counts.dead),
+        ];
+        for (what, count) in rest.iter().filter(|(_, count)| *count > 0) {
+            write!(f, " {what} {count}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Built {
+    /// What is missing in the index because batches have failed.
+    pub(crate) fn lack(&self) -> Option<String> {
+        let Self {
+            failed, batches, ..
+        } = self;
+        (*failed > 0).then(|| {
+            format!("{failed} of {batches} batches have failed: run it again to try those again")
+        })
+    }
+}
+
+impl fmt::Display for Built {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            batches, indexed, ..
+        } = self;
+        writeln!(f, "batches   {batches}, {indexed} of them indexed now")?;
+        write!(f, "ledger    {}", self.ledger)
+    }
+}

@@ -1,0 +1,80 @@
+//! [`Survey`]: what is in a tree, before any of it is read.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::batch::Entry;
+use super::state::State;
+use crate::indexer::listing::Listing;
+use crate::indexer::options::Stop;
+use crate::indexer::reading::Reader;
+use crate::indexer::source::Skip;
+use crate::indexer::walk::Found;
+
+/// What is in a tree, before any of it is read: all of it at once, because batches are cut from the
+/// sorted whole.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    /// The files, in the order of their paths.
+    pub(crate) files: Vec<Entry>,
+    /// What is not to be read.
+    pub(crate) skipped: Vec<(PathBuf, Skip)>,
+}
+
+impl Survey {
+    /// Looks at all of the tree at `dir`, but not at what belongs to `state`.
+    ///
+    /// # Errors
+    ///
+    /// `dir` cannot be listed.
+    pub(crate) async fn of(
+        dir: &Path,
+        state: &State,
+        reader: &Arc<Reader>,
+        stop: Stop,
+    ) -> io::Result<Self> {
+        let mut survey = Self::default();
+        let root = fs::canonicalize(dir)?;
+        let mut listing = Listing::start(Arc::clone(reader), dir, stop).await?;
+        while let Some(found) = listing.next().await? {
+            let dir = dir.to_owned();
+            let permit = reader.pool.reserve().await.map_err(io::Error::other)?;
+            let seen = permit.spawn_blocking(move || look_at(&dir, found));
+            for seen in seen.await? {
+                survey.add(seen, |path| state.owns(&root.join(path)));
+            }
+        }
+        survey.files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Ok(survey)
+    }
+
+    fn add(&mut self, seen: Seen, is_own: impl Fn(&Path) -> bool) {
+        match seen {
+            Seen::File(file) if !is_own(&file.path.path()) => self.files.push(file),
+            Seen::File(_) => {}
+            Seen::Skipped(path, skip) => self.skipped.push((path, skip)),
+        }
+    }
+}
+
+enum Seen {
+    File(Entry),
+    Skipped(PathBuf, Skip),
+}
+
+/// Asks the system about each file. Blocks.
+fn look_at(dir: &Path, found: Vec<Found>) -> Vec<Seen> {
+    let seen = found.into_iter().map(|found| match found {
+        Found::Skipped(path, skip) => Seen::Skipped(path, skip),
+        Found::File(path) => match fs::symlink_metadata(&path) {
+            Ok(metadata) => {
+                let inside = path.strip_prefix(dir).unwrap_or(&path);
+                Seen::File(Entry::new(inside.into(), &metadata))
+            }
+            Err(error) => Seen::Skipped(path, error.into()),
+        },
+    });
+    seen.collect()
+}

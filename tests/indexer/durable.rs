@@ -1,0 +1,273 @@
+//! The program with `--state`: what ends it costs no more than what it was doing, and a change in the
+//! tree no more than what has changed.
+
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+
+use throng::durable::TaskId;
+
+use super::corpus::Corpus;
+use super::durable::batch::{Batch, Entry, cut};
+use super::durable::build::build;
+use super::indexer::options::Options;
+use super::program::run as run_plainly;
+use super::reference;
+use super::runs::{Ended, QUERY, State, files, hits, interrupt, kill, large, plain};
+use super::whole::assert_same;
+
+// ===== What ends the program =====
+
+/// The reference has seen no interruption, no batch, and no segment.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_10_50_and_90_percent_it_goes_on() {
+    let state = State::new();
+    for percent in [10, 50, 90] {
+        let killed = kill(&state, percent);
+        assert_eq!(killed.signal(), Some(9), "it had not ended: {killed:?}");
+    }
+    let ended = state.run(large().path());
+    state.assert_whole(&ended, 3);
+
+    let options = Options::default();
+    let built = build(large().path(), &state.file(), &options, |_| (), |_| ()).await;
+    let built = built.expect("an index");
+    assert_eq!(built.indexed, 0);
+    let reference = reference::build(large().path()).expect("a reference");
+    assert_same(&built.outcome.index, &reference);
+}
+
+#[cfg(feature = "test-util")]
+#[test]
+fn killed_inside_a_commit_it_goes_on() {
+    for commit in [1, 4, 9] {
+        let state = State::new();
+        let at = format!("sqlite.in-commit:{commit}");
+        let mut command = state.command(large().path());
+        let killed = command.env("THRONG_KILL_AT", at).output();
+        let killed = killed.expect("the program runs").status;
+        assert_eq!(killed.signal(), Some(9), "commit {commit}: {killed:?}");
+        state.assert_whole(&state.run(large().path()), 1);
+    }
+}
+
+#[test]
+fn ctrl_c_finishes_what_runs_and_the_next_run_the_rest() {
+    let interrupted = (0..20).map(|_| {
+        let state = State::new();
+        let ended = interrupt(&state, 20);
+        (state, ended)
+    });
+    // Its handling may come late, when there is nothing to stop any more.
+    let early = |ended: &Ended| ended.errors.contains("note: stopped early");
+    let mut interrupted = interrupted.filter(|(_, ended)| early(ended));
+    let (state, ended) = interrupted.next().expect("Ctrl-C is seen in time");
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert_eq!(ended.ledger("crashed"), 0, "{ended:?}");
+    // What was claimed when it came was not begun.
+    let [claimed, done, released] = ["claimed", "done", "released"].map(|of| ended.ledger(of));
+    assert_eq!(claimed, done + released, "{ended:?}");
+    assert!(ended.hits.lines().count() < plain().lines().count());
+    assert_eq!(state.segments().len() as u64, done);
+
+    let ended = state.run(large().path());
+    state.assert_whole(&ended, 0);
+}
+
+// ===== What changes =====
+
+#[test]
+fn what_is_done_is_not_done_again() {
+    let state = State::new();
+    let first = state.run(large().path());
+    state.assert_whole(&first, 0);
+    assert_eq!(first.indexed(), first.batches());
+    let again = state.run(large().path());
+    state.assert_whole(&again, 0);
+    assert_eq!(again.indexed(), 0);
+    assert_eq!(again.ledger("claimed"), first.ledger("claimed"));
+}
+
+#[test]
+fn what_has_changed_is_done_and_nothing_else() {
+    let (corpus, state) = (files(800), State::new());
+    let before = state.run(corpus.path()).batches();
+    corpus.write("3/43", b"common rare7 changed\n");
+    corpus.write("5/new", b"common rare7 new\n");
+    fs::remove_file(corpus.path().join("7/7")).expect("a file");
+
+    let ended = state.run(corpus.path());
+    assert_eq!(ended.hits, hits(corpus.path()));
+    // Of three batches, at most one is in two parts now.
+    assert!((1..=4).contains(&ended.indexed()), "{ended:?}");
+    assert!(ended.batches().abs_diff(before) <= 2);
+    assert_eq!(state.segments().len() as u64, ended.batches());
+
+    let fresh = State::new();
+    fresh.run(corpus.path());
+    assert!(state.segments() == fresh.segments());
+}
+
+#[test]
+fn batches_have_their_size_and_a_change_is_felt_by_its_neighbours_only() {
+    let names: Vec<_> = (0..10_000).map(|n| format!("{}/{n:05}", n / 100)).collect();
+    let whole = ids(&names);
+    assert!((120..=200).contains(&whole.len()), "{}", whole.len());
+    for gone in (0..names.len()).step_by(199) {
+        let mut names = names.clone();
+        names.remove(gone);
+        let without = ids(&names);
+        let new =
+            |ids: &[TaskId], than: &[TaskId]| ids.iter().filter(|id| !than.contains(id)).count();
+        // The file goes, or it comes: a batch that ends with it is one with the next, or cut in two.
+        assert!(new(&without, &whole) <= 2, "{gone}");
+        assert!(new(&whole, &without) <= 3, "{gone}");
+    }
+}
+
+// ===== What is wrong with the state =====
+
+#[test]
+fn a_segment_that_is_damaged_is_made_again() {
+    let state = State::new();
+    state.run(large().path());
+    let segments = state.segments();
+    let paths: Vec<_> = segments.keys().map(|name| state.segment(name)).collect();
+    let bytes = segments.values().next().expect("a segment");
+    fs::write(&paths[0], &bytes[..bytes.len() - 1]).expect("cut short");
+    let mut changed = segments.values().nth(1).expect("a segment").clone();
+    let middle = changed.len() / 2;
+    changed[middle] ^= 1;
+    fs::write(&paths[1], changed).expect("changed");
+    fs::write(&paths[2], bytes).expect("that of another batch");
+    fs::write(&paths[3], b"").expect("nothing");
+    fs::remove_file(&paths[4]).expect("gone");
+    fs::write(state.segment("gone.1.unfinished"), b"rest").expect("a rest of a run");
+
+    let ended = state.run(large().path());
+    assert_eq!(ended.errors.matches("note: ").count(), 4, "{ended:?}");
+    assert_eq!(ended.errors.matches("checksum is wrong").count(), 2);
+    assert_eq!(ended.indexed(), 5);
+    assert_eq!(ended.hits, plain());
+    assert!(state.segments() == segments);
+}
+
+/// There is a directory where a segment should be.
+#[test]
+fn a_batch_that_fails_for_good_is_told_and_tried_again_by_the_next_run() {
+    let state = State::new();
+    let corpus = files(400);
+    let whole = state.run(corpus.path()).hits;
+    let segments = state.segments();
+    let path = state.segment(segments.keys().next().expect("a segment"));
+    fs::remove_file(&path).expect("gone");
+    fs::create_dir_all(path.join("in the way")).expect("a directory");
+
+    let failed = state.run(corpus.path());
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    let batches = failed.batches();
+    let told = format!("error: 1 of {batches} batches have failed");
+    assert!(failed.errors.contains(&told), "{failed:?}");
+    assert!(
+        failed.errors.contains("its attempts are used up"),
+        "{failed:?}"
+    );
+    assert_eq!((failed.ledger("died"), failed.ledger("dead")), (1, 1));
+    assert!(failed.hits.lines().count() < whole.lines().count());
+
+    fs::remove_dir_all(&path).expect("a directory");
+    let ended = state.run(corpus.path());
+    assert_eq!((ended.code, ended.indexed()), (Some(0), 1), "{ended:?}");
+    assert_eq!(ended.ledger("stored"), batches + 1);
+    assert!(state.segments() == segments);
+}
+
+#[test]
+fn a_state_that_cannot_be_used_is_an_error() {
+    let corpus = files(1);
+    let fails = |state: &State, why: &str| {
+        let ended = state.run(corpus.path());
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.errors.contains("error: "), "{ended:?}");
+        assert!(ended.errors.contains(why), "{why}: {ended:?}");
+    };
+    let no_database = State::new();
+    fs::write(no_database.file(), [b'?'; 5_000]).expect("a file");
+    fails(&no_database, "not a database");
+
+    let newer = State::new();
+    newer.run(corpus.path());
+    raise_layout(&newer.file());
+    fails(&newer, "update it");
+
+    let used = State::new();
+    let lock = File::create(used.dir.path().join("index.db-lock")).expect("a file");
+    lock.lock().expect("a lock");
+    fails(&used, "another indexer works with it");
+    drop(lock);
+    assert_eq!(used.run(corpus.path()).code, Some(0));
+
+    let nowhere = State::new();
+    fs::remove_dir_all(nowhere.dir.path()).expect("a directory");
+    fails(&nowhere, "index.db: No such file");
+}
+
+// ===== What is the same without a state =====
+
+#[test]
+fn it_says_the_same_as_without_a_state() {
+    let (corpus, state) = (Corpus::made_up(), State::new());
+    for part in ["indexed ", "terms ", "skipped "] {
+        let lines = |errors: &str| {
+            let lines = errors.lines().filter(|line| line.starts_with(part));
+            // A pace is not the same twice.
+            let lines = lines.map(|line| line.split(" (").next().unwrap_or_default().to_owned());
+            let mut lines: Vec<_> = lines.collect();
+            lines.sort();
+            lines
+        };
+        let plain = run_plainly(corpus.path(), &[]).stderr;
+        let plain = lines(&String::from_utf8_lossy(&plain));
+        assert!(!plain.is_empty());
+        for _ in 0..2 {
+            assert_eq!(lines(&state.run(corpus.path()).errors), plain);
+        }
+    }
+    let ended = state.run_with(corpus.path(), &["--query", "rawname"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let plain = run_plainly(corpus.path(), &["--query", "rawname"]).stdout;
+    assert_eq!(ended.hits, String::from_utf8_lossy(&plain));
+}
+
+#[test]
+fn the_state_is_no_part_of_the_tree() {
+    let corpus = files(100);
+    let state = corpus.path().join("index.db");
+    let args = ["--state", state.to_str().expect("text"), "--query", QUERY];
+    let before = hits(corpus.path());
+    for _ in 0..2 {
+        let output = run_plainly(corpus.path(), &args);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), before);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("indexed   98 files"), "{errors}");
+    }
+}
+
+/// The ids of the batches of files with these names.
+fn ids(names: &[String]) -> Vec<TaskId> {
+    let metadata = fs::metadata(file!()).expect("this file");
+    let entry = |name: &String| Entry::new(Path::new(name).into(), &metadata);
+    let batches = cut(
+        &Path::new("/root").into(),
+        names.iter().map(entry).collect(),
+    );
+    let ids = batches.iter().map(Batch::id);
+    ids.collect::<Result<_, _>>().expect("ids")
+}
+
+/// As if a newer version had laid it out.
+fn raise_layout(file: &Path) {
+    let database = rusqlite::Connection::open(file).expect("a database");
+    let raised = database.execute("UPDATE throng_meta SET layout = layout + 1", ());
+    assert_eq!(raised.expect("the layout"), 1);
+}

@@ -1,0 +1,231 @@
+//! Runs of the program with `--state`, on trees that are made for it, and how they end.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+
+use tempfile::TempDir;
+
+use super::corpus::Corpus;
+use super::indexer::options::Options;
+use super::program::{program, run as run_plainly};
+
+/// What each run of the program is asked.
+pub(crate) const QUERY: &str = "common rare7";
+
+// ===== Trees =====
+
+/// A tree that takes a while: with that many batches, there is time to end the program.
+pub(crate) fn large() -> &'static Corpus {
+    static LARGE: OnceLock<Corpus> = OnceLock::new();
+    LARGE.get_or_init(|| files(3_000))
+}
+
+/// What is found in it without a state.
+pub(crate) fn plain() -> &'static str {
+    static PLAIN: OnceLock<String> = OnceLock::new();
+    PLAIN.get_or_init(|| hits(large().path()))
+}
+
+/// What a run without interruption makes of it.
+fn whole() -> &'static BTreeMap<OsString, Vec<u8>> {
+    static WHOLE: OnceLock<BTreeMap<OsString, Vec<u8>>> = OnceLock::new();
+    WHOLE.get_or_init(|| {
+        let state = State::new();
+        state.run(large().path());
+        state.segments()
+    })
+}
+
+pub(crate) fn files(count: usize) -> Corpus {
+    let corpus = Corpus::empty();
+    for n in 0..count {
+        let content = match n % 50 {
+            49 => b"no text\0".to_vec(),
+            _ => content(n).into_bytes(),
+        };
+        corpus.write(format!("{}/{n}", n % 40), &content);
+    }
+    corpus
+}
+
+fn content(n: usize) -> String {
+    let line = |line: usize| {
+        let word = (n * 31 + line * 17) % 997;
+        format!("common word{word} rare{} {n}_{line}\n", word % 90)
+    };
+    (0..40).map(line).collect()
+}
+
+pub(crate) fn hits(dir: &Path) -> String {
+    let output = run_plainly(dir, &["--query", QUERY]);
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+// ===== Runs =====
+
+/// A place for a state.
+pub(crate) struct State {
+    pub(crate) dir: TempDir,
+}
+
+/// How a run has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) hits: String,
+    pub(crate) errors: String,
+}
+
+impl State {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        Self { dir }
+    }
+
+    pub(crate) fn file(&self) -> PathBuf {
+        self.dir.path().join("index.db")
+    }
+
+    pub(crate) fn segment(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.dir.path().join("index.db-segments").join(name)
+    }
+
+    pub(crate) fn segments(&self) -> BTreeMap<OsString, Vec<u8>> {
+        let entries = fs::read_dir(self.segment("")).expect("a directory");
+        let segments = entries.map(|entry| {
+            let entry = entry.expect("an entry");
+            (
+                entry.file_name(),
+                fs::read(entry.path()).expect("a segment"),
+            )
+        });
+        segments.collect()
+    }
+
+    pub(crate) fn command(&self, tree: &Path) -> Command {
+        let mut command = program();
+        command.arg(tree).arg("--state").arg(self.file());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn run(&self, tree: &Path) -> Ended {
+        self.run_with(tree, &["--query", QUERY])
+    }
+
+    pub(crate) fn run_with(&self, tree: &Path, args: &[&str]) -> Ended {
+        let output = self.command(tree).args(args).output();
+        let output = output.expect("the program runs");
+        Ended {
+            code: output.status.code(),
+            hits: String::from_utf8_lossy(&output.stdout).into_owned(),
+            errors: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Starts the program on the large tree, and waits until it has so much of it in the index.
+    fn start(&self, percent: usize) -> (Child, BufReader<ChildStderr>) {
+        let mut command = self.command(large().path());
+        let command = command.args(["--progress", "--query", QUERY]);
+        let mut child = command.spawn().expect("the program starts");
+        let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        while !is_at(&line, percent) {
+            line.clear();
+            let read = errors.read_line(&mut line).expect("text");
+            assert_ne!(read, 0, "it has ended too early");
+        }
+        (child, errors)
+    }
+
+    /// The index is that of a run without interruption, and each time that the program was killed,
+    /// that has cost no more than the tasks that were running.
+    #[track_caller]
+    pub(crate) fn assert_whole(&self, ended: &Ended, kills: u64) {
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert_eq!(ended.hits, plain());
+        assert!(self.segments() == *whole());
+        let [stored, claimed, done] = ["stored", "claimed", "done"].map(|of| ended.ledger(of));
+        let batches = ended.batches();
+        assert!(batches >= 30, "{batches}");
+        assert_eq!((stored, done), (batches, batches), "{ended:?}");
+        // What was released had not begun.
+        let for_nothing = claimed - done - ended.ledger("released");
+        let running = Options::default().threads as u64;
+        assert!(for_nothing <= kills * running, "{ended:?}");
+        assert_eq!(ended.ledger("waiting") + ended.ledger("dead"), 0);
+    }
+}
+
+impl Ended {
+    /// How many batches there are.
+    pub(crate) fn batches(&self) -> u64 {
+        self.numbers("batches ")["batches"]
+    }
+
+    /// How many of them were done in this run.
+    pub(crate) fn indexed(&self) -> u64 {
+        self.numbers("batches ")["indexed"]
+    }
+
+    pub(crate) fn ledger(&self, of: &str) -> u64 {
+        let ledger = self.numbers("ledger ");
+        ledger.get(of).copied().unwrap_or_default()
+    }
+
+    /// The numbers of a line of the report, by the word before each; of two words, the first stands
+    /// for the line, and the second for what was done now.
+    fn numbers(&self, line: &str) -> HashMap<String, u64> {
+        let line = self.errors.lines().find(|found| found.starts_with(line));
+        let line = line.unwrap_or_else(|| panic!("{self:?}"));
+        let line = line.replace(", ", " indexed ");
+        let words: Vec<_> = line.split_whitespace().collect();
+        let pairs = words.windows(2);
+        let numbers = pairs.filter_map(|pair| Some((pair[0].to_owned(), pair[1].parse().ok()?)));
+        numbers.collect()
+    }
+}
+
+/// Whether a line says that so much is in the index.
+fn is_at(line: &str, percent: usize) -> bool {
+    let numbers = line.trim().strip_prefix("batch ");
+    let numbers = numbers.and_then(|numbers| numbers.split_once('/'));
+    numbers.is_some_and(|(done, of)| {
+        let [done, of]: [usize; 2] = [done, of].map(|n| n.parse().expect("a number"));
+        done * 100 >= of * percent
+    })
+}
+
+/// Runs the program, and kills it when it has come so far. It cannot end before that: nobody reads
+/// its hits, and they are more than a pipe holds.
+pub(crate) fn kill(state: &State, percent: usize) -> ExitStatus {
+    let (mut child, _errors) = state.start(percent);
+    child.kill().expect("it was not awaited");
+    child.wait().expect("it ends")
+}
+
+/// Runs the program, and presses Ctrl-C when it has come so far.
+pub(crate) fn interrupt(state: &State, percent: usize) -> Ended {
+    let (child, mut reader) = state.start(percent);
+    let kill = format!("kill -INT {}", child.id());
+    let killed = Command::new("sh").args(["-c", &kill]).status();
+    assert!(killed.expect("a shell").success());
+    // The hits are more than a pipe holds: who reads the one must read the other.
+    let errors = thread::spawn(move || {
+        let mut errors = String::new();
+        reader.read_to_string(&mut errors).map(|_| errors)
+    });
+    let output = child.wait_with_output().expect("it ends");
+    Ended {
+        code: output.status.code(),
+        hits: String::from_utf8(output.stdout).expect("text"),
+        errors: errors.join().expect("no panic").expect("text"),
+    }
+}
