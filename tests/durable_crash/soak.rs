@@ -1,6 +1,6 @@
 //! Six workers in three processes, which are killed again and again.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use throng::durable::{DurableHandle, SpawnOptions, TaskId};
@@ -30,10 +30,9 @@ async fn every_task_ends_well_once() {
     println!("begins with {random:?}");
     let mut handles = Vec::new();
     for _ in 0..rounds(30, 150) {
-        let start = Instant::now();
         handles.extend(store(&site, &mut random).await);
-        let pause = Duration::from_millis(100 + random.below(200));
-        sleep(pause.saturating_sub(start.elapsed())).await;
+        // Some tasks run still, or again, and others do not.
+        sleep(Duration::from_millis(random.below(100))).await;
         let victim = &mut processes[random.below(3) as usize];
         victim.kill();
         *victim = Process::start(&plan);

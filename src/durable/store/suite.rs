@@ -139,6 +139,7 @@ macro_rules! store_suite {
                     lost_claims_never_bury
                     a_beat_tells_of_lost_claims
                     reaped_tasks_come_before_those_that_wait
+                    of_risky_tasks_a_worker_has_one
                 }
                 sessions_tests {
                     the_dead_give_back_at_once

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::Harness;
 use super::process::*;
-use crate::durable::DeadFilter;
 use crate::durable::store::{Beaten, NewTask, Seen, Verdict};
 
 pub(super) async fn a_waiting_task_is_cancelled_at_once(it: &dyn Harness) {

@@ -3,7 +3,7 @@
 use super::Harness;
 use super::process::*;
 use crate::durable::DeadFilter;
-use crate::durable::store::{Beaten, DeadReason, NewTask, Seen};
+use crate::durable::store::{Beaten, DeadReason, NewTask, Seen, Verdict};
 
 /// The second chance of a claim whose lease is over.
 fn third() -> std::time::Duration {
@@ -218,8 +218,8 @@ pub(super) async fn of_risky_tasks_a_worker_has_one(it: &dyn Harness) {
     let process = Process::of(it);
     let mut worker = process.session().await;
     worker.enqueue((1..=4).map(task)).await;
-    // Two of them crash until one more crash but one would bury them.
-    for _ in 1..MAX_CRASHES {
+    // Two of them crash until the next crash but one would bury them.
+    for _ in 1..task(1).max_crashes {
         let mut victim = process.session().await;
         let epoch = victim.claim(2).await.epoch;
         process.beat([epoch]).await;
