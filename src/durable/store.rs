@@ -128,7 +128,7 @@ pub(crate) const DEAD_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 pub(crate) const MAX_DEAD: u64 = 10_000;
 
 /// Tasks to be stored.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Enqueue {
     pub(crate) session: SessionId,
     pub(crate) number: u64,

@@ -81,35 +81,38 @@ impl Lane {
     }
 
     async fn store(&mut self, tasks: Vec<NewTask>) -> Result<(), Failure> {
-        let stored = self.send(tasks.clone()).await;
-        match stored {
+        let request = self.request(tasks).await?;
+        match self.send(&request).await {
             // The store has ended the session, and stored nothing: again in a new one.
             Err(failure) if failure.cause == Cause::NoSession => {
                 self.session = None;
-                match failure.effect {
-                    Effect::None => self.send(tasks).await,
-                    Effect::Unknown => Err(failure),
+                if failure.effect == Effect::Unknown {
+                    return Err(failure);
                 }
+                let tasks = StdArc::unwrap_or_clone(request).tasks;
+                let request = self.request(tasks).await?;
+                self.send(&request).await
             }
             stored => stored,
         }
     }
 
-    async fn send(&mut self, tasks: Vec<NewTask>) -> Result<(), Failure> {
+    async fn send(&self, request: &StdArc<Enqueue>) -> Result<(), Failure> {
+        let timers = Handle::current();
+        settle(&timers, || self.store.enqueue(StdArc::clone(request))).await
+    }
+
+    async fn request(&mut self, tasks: Vec<NewTask>) -> Result<StdArc<Enqueue>, Failure> {
         let session = match self.session {
             Some(session) => session,
             None => self.open().await?,
         };
         self.number += 1;
-        let request = StdArc::new(Enqueue {
+        Ok(StdArc::new(Enqueue {
             session,
             number: self.number,
             tasks,
-        });
-        settle(&Handle::current(), || {
-            self.store.enqueue(StdArc::clone(&request))
-        })
-        .await
+        }))
     }
 
     async fn open(&mut self) -> Result<SessionId, Failure> {
