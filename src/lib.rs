@@ -77,8 +77,8 @@ pub use crate::join::{
 pub use crate::retry::Retry;
 pub use crate::serial::SerialExecutor;
 
-/// The README's examples are tests.
-#[cfg(doctest)]
+/// The README's examples are tests; one of them needs a feature.
+#[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../README.md")]
 struct ReadmeDoctests;
 
@@ -114,4 +114,18 @@ const _: () = {
     shared::<Slot<Output, Output>>();
     shared::<CompletionStream<Output, Output>>();
     sent::<completion::Completed<Output, Output>>();
+
+    #[cfg(feature = "durable")]
+    {
+        shared::<durable::DurableClient>();
+        shared::<durable::DurableExecutor>();
+        shared::<durable::DurableHandle<Output>>();
+        shared::<durable::DurableError>();
+        shared::<durable::TaskContext<u8>>();
+        shared::<durable::TaskError>();
+        shared::<durable::Store>();
+        shared::<durable::Builder<u8>>();
+    }
+    #[cfg(feature = "sqlite")]
+    shared::<durable::SqliteStore>();
 };

@@ -134,7 +134,8 @@ impl SqliteStore {
     }
 
     async fn take_turn(&self, request: Arc<Turn>) -> Result<Turned, Failure> {
-        if request.verdicts.is_empty() {
+        // Who was woken is likely to find something: it need not look first.
+        if request.verdicts.is_empty() && !self.endpoint.was_woken(request.session) {
             let peeked = Arc::clone(&request);
             let idle = self.reader.ask(move |desk| peek::idle(desk, &peeked));
             // If it could not be read, the writer has the same to say, or knows better.

@@ -95,6 +95,11 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Whether a session rests, and somebody has woken this process since.
+    pub(super) fn was_woken(&self, session: SessionId) -> bool {
+        lock(&self.parked).contains(&session) && !self.marker("parked", self.id).exists()
+    }
+
     /// A session is awake. The marker stays while others of this process rest.
     pub(super) fn unpark(&self, session: SessionId) {
         let mut parked = lock(&self.parked);
