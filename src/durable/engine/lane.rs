@@ -1,7 +1,5 @@
 //! [`Lane`]: the way of what is spawned into the store.
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc as StdArc;
 
 use tokio::runtime::Handle;
@@ -44,28 +42,25 @@ impl Lane {
     }
 
     /// Stores what is ordered, until nobody can order any more.
-    pub(crate) async fn run(mut self, received: mpsc::UnboundedReceiver<Order>) {
-        let mut orders = Orders::new(received);
-        let mut answered = Answered::default();
+    pub(crate) async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
+        let mut next = None;
         loop {
-            let first = match orders.try_next() {
-                Some(first) => first,
-                None => {
-                    answered.tell();
-                    match orders.next().await {
-                        Some(first) => first,
-                        None => break,
-                    }
-                }
+            let first = match next.take() {
+                Some(order) => Some(order),
+                None => orders.recv().await,
             };
+            let Some(first) = first else { break };
             let Some(first) = self.refuse_if_old(first) else {
                 continue;
             };
-            let (tasks, replies) = orders.gather(first);
-            // The store has something to do again before the callers have: waking them takes time.
-            let stored = with_first_poll(self.store(tasks), || answered.tell()).await;
+            let (tasks, replies, over) = gather(first, &mut orders);
+            next = over;
+            let stored = self.store(tasks).await;
             self.failure = stored.as_ref().err().cloned();
-            answered = Answered { replies, stored };
+            for reply in replies {
+                // Whoever has dropped the future does not want to know.
+                reply.send(stored.clone()).ok();
+            }
         }
         if let Some(session) = self.session {
             self.store.close_session(session).await.ok();
@@ -132,80 +127,22 @@ impl Lane {
 
 type Reply = oneshot::Sender<Result<(), Failure>>;
 
-/// A request that was answered, and those who wait for that.
-struct Answered {
-    replies: Vec<Reply>,
-    stored: Result<(), Failure>,
-}
-
-impl Answered {
-    fn tell(&mut self) {
-        for reply in self.replies.drain(..) {
-            // Whoever has dropped the future does not want to know.
-            reply.send(self.stored.clone()).ok();
+/// What is ordered already, as far as it fits into one request, and the order that did not.
+fn gather(
+    first: Order,
+    orders: &mut mpsc::UnboundedReceiver<Order>,
+) -> (Vec<NewTask>, Vec<Reply>, Option<Order>) {
+    let mut bytes = bytes_of(&first.tasks);
+    let (mut tasks, mut replies) = (first.tasks, vec![first.reply]);
+    while let Ok(order) = orders.try_recv() {
+        bytes += bytes_of(&order.tasks);
+        if tasks.len() + order.tasks.len() > MAX_BATCH || bytes > MAX_BATCH_BYTES {
+            return (tasks, replies, Some(order));
         }
+        tasks.extend(order.tasks);
+        replies.push(order.reply);
     }
-}
-
-impl Default for Answered {
-    fn default() -> Self {
-        Self {
-            replies: Vec::new(),
-            stored: Ok(()),
-        }
-    }
-}
-
-/// What is ordered.
-struct Orders {
-    received: mpsc::UnboundedReceiver<Order>,
-    /// The one that did not fit into the last request.
-    over: Option<Order>,
-}
-
-impl Orders {
-    fn new(received: mpsc::UnboundedReceiver<Order>) -> Self {
-        let over = None;
-        Self { received, over }
-    }
-
-    fn try_next(&mut self) -> Option<Order> {
-        self.over.take().or_else(|| self.received.try_recv().ok())
-    }
-
-    async fn next(&mut self) -> Option<Order> {
-        self.received.recv().await
-    }
-
-    /// What is ordered already, as far as it fits into one request.
-    fn gather(&mut self, first: Order) -> (Vec<NewTask>, Vec<Reply>) {
-        let mut bytes = bytes_of(&first.tasks);
-        let (mut tasks, mut replies) = (first.tasks, vec![first.reply]);
-        while let Ok(order) = self.received.try_recv() {
-            bytes += bytes_of(&order.tasks);
-            if tasks.len() + order.tasks.len() > MAX_BATCH || bytes > MAX_BATCH_BYTES {
-                self.over = Some(order);
-                break;
-            }
-            tasks.extend(order.tasks);
-            replies.push(order.reply);
-        }
-        (tasks, replies)
-    }
-}
-
-/// Does something as soon as a future has been polled for the first time.
-async fn with_first_poll<T>(future: impl Future<Output = T>, then: impl FnOnce()) -> T {
-    let mut future = pin!(future);
-    let mut then = Some(then);
-    poll_fn(|cx| {
-        let polled = future.as_mut().poll(cx);
-        if let Some(then) = then.take() {
-            then();
-        }
-        polled
-    })
-    .await
+    (tasks, replies, None)
 }
 
 /// What tasks take up in a request.
