@@ -34,6 +34,7 @@ mod reader;
 mod reap;
 mod schema;
 mod session;
+mod state;
 #[cfg(test)]
 mod tests;
 mod turn;

@@ -3,7 +3,8 @@
 use rusqlite::{Connection, params};
 
 use super::error::Fault;
-use super::work::{State, Work, dead_before};
+use super::state::{State, dead_before};
+use super::work::Work;
 use crate::durable::store::MAX_DEAD;
 use crate::durable::{DeadFilter, TaskId};
 

@@ -9,7 +9,8 @@ use super::error::Fault;
 use super::peek;
 use super::reap::{self, HELD};
 use super::session::{self, Session};
-use super::work::{MOVE, State, Task, Work};
+use super::state::State;
+use super::work::{MOVE, Task, Work};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::store::{
@@ -102,6 +103,11 @@ fn settle(
 ) -> Result<(), Fault> {
     let mut released = Vec::new();
     for (id, verdict) in &verdicts.tasks {
+        if let Verdict::Done(output) = verdict
+            && work.end_done_plainly(*id, verdicts.epoch, output)?
+        {
+            continue;
+        }
         match work.task(*id)? {
             Some(task) if task.is_held(verdicts.epoch) => {
                 if apply(work, *id, &task, verdict)? {

@@ -6,51 +6,10 @@ use super::endpoint::{Endpoint, EndpointId};
 use super::error::Fault;
 use super::meta::Meta;
 use super::schema::INLINE;
+use super::state::{State, reason_number};
 use crate::durable::TaskId;
 use crate::durable::clock::{Clock, millis};
-use crate::durable::store::{DEAD_RETENTION, DeadReason, Epoch, SessionId};
-
-/// What has become of a task, as a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    Waiting = 0,
-    Delayed = 1,
-    Running = 2,
-    Done = 3,
-    Dead = 4,
-    Cancelled = 5,
-}
-
-impl State {
-    pub(super) fn of(number: i64) -> Result<Self, rusqlite::Error> {
-        let states = [
-            Self::Waiting,
-            Self::Delayed,
-            Self::Running,
-            Self::Done,
-            Self::Dead,
-            Self::Cancelled,
-        ];
-        let state = usize::try_from(number).ok().and_then(|i| states.get(i));
-        state
-            .copied()
-            .ok_or(rusqlite::Error::IntegralValueOutOfRange(0, number))
-    }
-
-    /// Whether an end is kept no longer, whose `place` this is.
-    pub(super) fn is_over(self, place: i64, now: i64) -> bool {
-        match self {
-            Self::Waiting | Self::Delayed | Self::Running => false,
-            Self::Done | Self::Cancelled => place <= now,
-            Self::Dead => place <= dead_before(now),
-        }
-    }
-}
-
-/// Dead letters that are one since then, or earlier, are kept no longer.
-pub(super) fn dead_before(now: i64) -> i64 {
-    now - millis(DEAD_RETENTION) as i64
-}
+use crate::durable::store::{DeadReason, Epoch, SessionId};
 
 /// What time it is, in milliseconds.
 #[derive(Clone, Copy, Debug)]
@@ -283,6 +242,35 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
+    /// The end of most tasks, in one statement: one whose payload and output are in its row, and whose
+    /// end is kept. `false`: it is none of those, or not held, and nothing has happened.
+    pub(super) fn end_done_plainly(
+        &mut self,
+        id: TaskId,
+        epoch: Epoch,
+        output: &[u8],
+    ) -> Result<bool, Fault> {
+        if output.len() > INLINE {
+            return Ok(false);
+        }
+        let owner = self.number(
+            "UPDATE throng_task
+             SET state = 3, place = ?3 + retention, payload = NULL, output = ?4
+             WHERE id = ?1 AND state = 2 AND place = ?2
+                 AND retention > 0 AND payload IS NOT NULL
+             RETURNING endpoint",
+            params![id.to_bytes(), epoch as i64, self.now.wall, output],
+        )?;
+        let Some(owner) = owner else {
+            return Ok(false);
+        };
+        self.meta.counts.done += 1;
+        self.notes.ended.push((owner, id));
+        self.leave(State::Running);
+        self.enter(State::Done);
+        Ok(true)
+    }
+
     pub(super) fn end_done(&mut self, id: TaskId, task: &Task, output: &[u8]) -> Result<(), Fault> {
         self.meta.counts.done += 1;
         let inline = (output.len() <= INLINE).then_some(output);
@@ -437,23 +425,3 @@ impl<'a> Work<'a> {
 
 /// Moves a task to a state, and to its place there.
 pub(super) const MOVE: &str = "UPDATE throng_task SET state = ?2, place = ?3 WHERE id = ?1";
-
-const REASONS: [DeadReason; 6] = [
-    DeadReason::Fatal,
-    DeadReason::Attempts,
-    DeadReason::Crashes,
-    DeadReason::Unreadable,
-    DeadReason::OutputTooLarge,
-    DeadReason::Unknown,
-];
-
-fn reason_number(reason: DeadReason) -> i64 {
-    let number = REASONS.iter().position(|&other| other == reason);
-    number.unwrap_or_default() as i64
-}
-
-/// The reason with that number; one that a later version has written is unknown to this one.
-pub(super) fn reason(number: i64) -> DeadReason {
-    let number = usize::try_from(number).unwrap_or(usize::MAX);
-    *REASONS.get(number).unwrap_or(&DeadReason::Fatal)
-}
