@@ -26,6 +26,8 @@ struct Faulty {
     random: Mutex<fastrand::Rng>,
     /// How many of 100 requests something happens to.
     faults: u32,
+    /// How long a turn takes.
+    turn: Duration,
     /// Requests that arrive once more, later.
     copies: Mutex<VecDeque<Again>>,
 }
@@ -56,6 +58,18 @@ impl Faulty {
             store: Store::from(store.clone()).0,
             random: Mutex::new(fastrand::Rng::with_seed(seed)),
             faults,
+            turn: Duration::ZERO,
+            copies: Mutex::default(),
+        })
+    }
+
+    /// One that does everything, but takes its time.
+    fn slow(store: &MemoryStore, turn: Duration) -> Store {
+        Store::new(Self {
+            store: Store::from(store.clone()).0,
+            random: Mutex::default(),
+            faults: 0,
+            turn,
             copies: Mutex::default(),
         })
     }
@@ -152,6 +166,7 @@ impl Backend for Faulty {
         let session = request.session;
         let turn = self.send(Some(session), Some(copy), || self.store.turn(request));
         Box::pin(async {
+            tokio::time::sleep(self.turn).await;
             let turned = turn.await?;
             // Nobody is woken here: so look again soon.
             let soon = Duration::from_millis(20);
@@ -232,7 +247,9 @@ async fn spawn(client: &DurableClient, number: u64) -> TaskId {
     loop {
         let task = Number(number);
         let id = task.id();
-        let spawned = client.spawn_with(task, SpawnOptions::new().id(id)).await;
+        // Leases are lost here, time and again: that is not what is to end a task.
+        let options = SpawnOptions::new().id(id).max_crashes(1_000);
+        let spawned = client.spawn_with(task, options).await;
         match spawned {
             Ok(handle) => return handle.id(),
             Err(error) => assert!(error.is_unknown() || error.is_busy(), "{error}"),
@@ -276,6 +293,47 @@ async fn nothing_is_lost_by_a_store_that_loses_requests_and_answers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_by_a_store_that_hardly_ever_answers() {
     everything_is_stored_and_runs(70, 7).await;
+}
+
+/// Has a large output.
+#[derive(Serialize, Deserialize)]
+struct Large;
+
+const HALF_A_REQUEST: usize = 1 << 19;
+
+impl DurableTask for Large {
+    const NAME: &'static str = "large";
+    type Output = String;
+}
+
+impl Run<()> for Large {
+    async fn run(self, _: TaskContext<()>) -> Result<String, TaskError> {
+        Ok("x".repeat(HALF_A_REQUEST - 2))
+    }
+}
+
+/// What has ended is held until the store knows, however long that takes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_slower_than_its_tasks_loses_none() {
+    let lease = Duration::from_millis(600);
+    let memory = MemoryStore::new();
+    let client = DurableClient::open(Faulty::slow(&memory, lease / 12));
+    let executor = DurableExecutor::builder(client.clone()).register::<Large>();
+    let executor = executor
+        .concurrency(64)
+        .lease(lease)
+        .start(())
+        .await
+        .unwrap();
+    // Two in a request: it takes many requests, and several leases.
+    let handles = client.spawn_all((0..64).map(|_| Large)).await.unwrap();
+    for handle in handles {
+        assert_eq!(handle.await.unwrap().len(), HALF_A_REQUEST - 2);
+    }
+    executor.shutdown(Duration::from_secs(5)).await;
+    let counts = client.counts().await.unwrap();
+    assert_eq!((counts.claimed, counts.done), (64, 64), "{counts:?}");
+    assert_eq!(executor.metrics().leases_lost, 0);
 }
 
 #[tokio::test(start_paused = true)]
