@@ -317,7 +317,7 @@ impl Run<()> for Large {
 async fn a_store_that_is_slower_than_its_tasks_loses_none() {
     let lease = Duration::from_millis(600);
     let memory = MemoryStore::new();
-    let client = DurableClient::open(Faulty::slow(&memory, lease / 12));
+    let client = DurableClient::open(Faulty::slow(&memory, lease / 6));
     let executor = DurableExecutor::builder(client.clone()).register::<Large>();
     let executor = executor
         .concurrency(64)
