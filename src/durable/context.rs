@@ -26,8 +26,8 @@ pub enum StopReason {
     /// Somebody has [cancelled](DurableClient::cancel) the task. If it ends with an error, it is
     /// cancelled; if it succeeds all the same, it has succeeded.
     Cancelled,
-    /// The store may have given the task to another worker: what this run does from here on, or
-    /// returns, is too late.
+    /// The store may have given the task to another worker. If it has, what this run does from here on
+    /// is too late, and what it returns is ignored; if it has not, a success counts.
     LeaseLost,
     /// The executor is [shut down](super::DurableExecutor::shutdown). If the run ends with an error,
     /// the task is given back, and nothing is counted.
