@@ -231,6 +231,12 @@ impl Endpoint {
         fs::remove_file(self.marker("watching", id)).ok();
     }
 
+    /// Has its lock file removed, as somebody does who tidies up.
+    #[cfg(test)]
+    pub(super) fn lose_lock_file(&self) {
+        fs::remove_file(self.lock_file(self.id)).expect("it is there");
+    }
+
     /// Lets go of the lock as the system does when a process has died.
     #[cfg(test)]
     pub(super) fn abandon(&self) {

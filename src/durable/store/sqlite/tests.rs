@@ -237,6 +237,37 @@ async fn the_tasks_of_a_dead_process_come_back_at_once() {
 }
 
 #[tokio::test]
+async fn a_lock_file_that_is_gone_is_no_death() {
+    let file = File::new();
+    let (held, other) = (file.open().await, file.open().await);
+    let (held, other) = (Worker::new(&held).await, Worker::new(&other).await);
+    held.enqueue([task(1).0]).await;
+    let claim = held.claim(1).await;
+    held.store.endpoint.lose_lock_file();
+
+    assert_eq!(other.turn(vec![], 9).await.claim, None);
+    let told = held.turn(done(&claim, vec![]), 0).await;
+    assert_eq!(told.refused, []);
+}
+
+#[tokio::test]
+async fn sessions_of_a_process_rest_each_for_itself() {
+    let file = File::new();
+    let store = file.open().await;
+    let mut resting = Worker::new(&store).await;
+    let busy = Worker::new(&store).await;
+    resting.park().await;
+    busy.park().await;
+    // The marker is that of both: one that gets up leaves it to the other.
+    store.endpoint.unpark(busy.session);
+    let producer = Worker::new(&file.open().await).await;
+    resting.park().await;
+    store.endpoint.unpark(busy.session);
+    producer.enqueue([task(1).0]).await;
+    resting.expect(|event| event == Event::Wake).await;
+}
+
+#[tokio::test]
 async fn what_the_dead_leave_behind_is_swept() {
     let file = File::new();
     let alive = Worker::new(&file.open().await).await;
