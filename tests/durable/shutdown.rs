@@ -168,12 +168,24 @@ async fn a_shutdown_can_be_hurried(place: Place) {
 }
 
 async fn a_shutdown_goes_on_when_nobody_waits_for_it(place: Place) {
-    let executor = busy(&place).await;
-    let mut shutdown = Box::pin(executor.shutdown(Duration::ZERO));
+    let (client, door) = (place.client().await, Door::new());
+    let held = door.clone();
+    let executor = start(&client, move |number, _| {
+        let door = held.clone();
+        async move {
+            door.pass().await;
+            Ok(number)
+        }
+    })
+    .await;
+    let handle = spawn(&client, 1).await;
+    reaches(&handle, Status::Running).await;
+    let mut shutdown = Box::pin(executor.shutdown(LONG));
     assert!(crate::support::poll(&mut shutdown).is_pending());
     drop(shutdown);
+    door.open();
     within(executor.terminated()).await;
-    assert_eq!(executor.metrics().released, 1);
+    assert_eq!(executor.metrics().done, 1);
 }
 
 async fn a_shutdown_without_end_waits_until_all_have_ended(place: Place) {
