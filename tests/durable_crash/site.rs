@@ -141,6 +141,10 @@ impl Site {
             row
         });
         assert_eq!(counted, there);
+        let left =
+            "SELECT (SELECT count(*) FROM throng_line) + (SELECT count(*) FROM throng_claim)";
+        let left: i64 = db.query_row(left, [], |row| row.get(0)).expect("a row");
+        assert_eq!(left, 0, "nothing waits, and nothing runs");
     }
 
     /// How many processes have put down a marker to be woken.

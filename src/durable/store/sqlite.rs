@@ -27,6 +27,8 @@ mod admin;
 mod endpoint;
 mod enqueue;
 mod error;
+mod held;
+mod line;
 mod meta;
 mod peek;
 mod post;

@@ -9,23 +9,29 @@ use crate::durable::store::MAX_DEAD;
 use crate::durable::{DeadFilter, TaskId};
 
 pub(super) fn cancel(work: &mut Work<'_>, ids: &[TaskId]) -> Result<u64, Fault> {
-    let mut found = 0;
+    let (mut found, mut running) = (0, Vec::new());
     for &id in ids {
         let Some(task) = work.task(id)? else {
             continue;
         };
         match task.state {
             State::Waiting | State::Delayed => work.end_cancelled(id, &task)?,
-            State::Running => cancel_running(work, id, task.place)?,
+            State::Running => running.push(id),
             State::Done | State::Dead | State::Cancelled => continue,
         }
         found += 1;
+    }
+    if !running.is_empty() {
+        let holders = work.holders()?;
+        for id in running {
+            cancel_running(work, id, holders.get(&id))?;
+        }
     }
     Ok(found)
 }
 
 /// Has the worker told that runs it, which has the last word.
-fn cancel_running(work: &mut Work<'_>, id: TaskId, epoch: i64) -> Result<(), Fault> {
+fn cancel_running(work: &mut Work<'_>, id: TaskId, epoch: Option<&i64>) -> Result<(), Fault> {
     work.execute(
         "UPDATE throng_task SET cancel = 1 WHERE id = ?1",
         [id.to_bytes()],
@@ -77,8 +83,8 @@ pub(super) fn dead(
 ) -> Result<Vec<TaskId>, rusqlite::Error> {
     let mut statement = db.prepare_cached(
         "SELECT id FROM throng_task
-         WHERE state = 4 AND place > ?1 AND (?2 IS NULL OR name = ?2)
-         ORDER BY place DESC, id DESC",
+         WHERE state = 4 AND at > ?1 AND (?2 IS NULL OR name = ?2)
+         ORDER BY at DESC, id DESC",
     )?;
     let params = params![dead_before(now), filter.name];
     let ids = statement.query_map(params, |row| row.get(0).map(TaskId::from_bytes))?;
@@ -112,7 +118,7 @@ pub(super) fn maintain(work: &mut Work<'_>, budget: usize) -> Result<bool, Fault
 
 /// Ends that are kept no longer.
 fn over(work: &Work<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Error> {
-    let sql = "SELECT id FROM throng_task WHERE state = ?1 AND place <= ?2 LIMIT ?3";
+    let sql = "SELECT id FROM throng_task WHERE state = ?1 AND at <= ?2 LIMIT ?3";
     let now = work.now.wall;
     let mut ids = Vec::new();
     for (state, by) in [
@@ -132,8 +138,8 @@ fn surplus(work: &Work<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Error> 
         return Ok(Vec::new());
     }
     work.ids(
-        "SELECT id FROM throng_task WHERE state = 4 AND place > ?1
-         ORDER BY place DESC, id DESC LIMIT ?2 OFFSET ?3",
+        "SELECT id FROM throng_task WHERE state = 4 AND at > ?1
+         ORDER BY at DESC, id DESC LIMIT ?2 OFFSET ?3",
         [dead_before(work.now.wall), limit, MAX_DEAD as i64],
     )
 }

@@ -3,6 +3,7 @@
 use rusqlite::params;
 
 use super::error::Fault;
+use super::line::STAND;
 use super::schema::INLINE;
 use super::session;
 use super::state::State;
@@ -47,7 +48,8 @@ fn note_earliest(work: &mut Work<'_>, tasks: &[NewTask]) -> Result<(), Fault> {
 }
 
 /// When the first of the delayed tasks is due.
-const EARLIEST: &str = "SELECT place FROM throng_task WHERE state = 1 ORDER BY place LIMIT 1";
+pub(super) const EARLIEST: &str =
+    "SELECT at FROM throng_task WHERE state = 1 AND at IS NOT NULL ORDER BY at LIMIT 1";
 
 fn store(work: &mut Work<'_>, task: &NewTask) -> Result<(), Fault> {
     if insert(work, task)? {
@@ -55,7 +57,7 @@ fn store(work: &mut Work<'_>, task: &NewTask) -> Result<(), Fault> {
     }
     // There is one of that id: if it is one that should be gone, it goes.
     if let Some(old) = work.task(task.id)?
-        && old.state.is_over(old.place, work.now.wall)
+        && old.state.is_over(old.at, work.now.wall)
     {
         work.remove(task.id, &old)?;
         insert(work, task)?;
@@ -65,21 +67,22 @@ fn store(work: &mut Work<'_>, task: &NewTask) -> Result<(), Fault> {
 
 /// Stores a task, unless there is one of its id.
 fn insert(work: &mut Work<'_>, task: &NewTask) -> Result<bool, Fault> {
-    let (state, place) = match millis(task.delay) as i64 {
-        0 => (State::Waiting, work.next_tail()?),
-        delay => (State::Delayed, work.now.wall + delay),
+    let (state, place, at) = match millis(task.delay) as i64 {
+        0 => (State::Waiting, Some(work.next_tail()?), None),
+        delay => (State::Delayed, None, Some(work.now.wall + delay)),
     };
     let id = task.id.to_bytes();
     let inline = (task.payload.len() <= INLINE).then_some(&*task.payload);
     let inserted = work.execute(
         "INSERT INTO throng_task
-             (id, state, place, name, max_crashes, retention, endpoint, payload)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+             (id, state, place, at, name, max_crashes, retention, endpoint, payload)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
          ON CONFLICT DO NOTHING",
         params![
             id,
             state as i64,
             place,
+            at,
             &*task.name,
             task.max_crashes,
             millis(task.retention) as i64,
@@ -89,6 +92,9 @@ fn insert(work: &mut Work<'_>, task: &NewTask) -> Result<bool, Fault> {
     )?;
     if inserted == 0 {
         return Ok(false);
+    }
+    if place.is_some() {
+        work.execute(STAND, params![place, id])?;
     }
     if inline.is_none() {
         work.store_body(task.id, &task.payload)?;

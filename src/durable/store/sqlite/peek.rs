@@ -5,6 +5,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::endpoint::Endpoint;
+use super::enqueue::EARLIEST;
 use super::error::Fault;
 use super::reader::Desk;
 use super::work::Now;
@@ -47,8 +48,9 @@ pub(super) fn rest(desk: &Desk, request: &Turn) -> Result<Option<Turned>, Fault>
 /// Whether any task waits, `risky` ones counted or not.
 pub(super) fn is_any_waiting(db: &Connection, risky: bool) -> Result<bool, rusqlite::Error> {
     let mut statement = db.prepare_cached(
-        "SELECT EXISTS (SELECT 1 FROM throng_task WHERE state = 0
-             AND (?1 OR NOT (crashes > 0 AND crashes + 1 >= max_crashes)))",
+        "SELECT EXISTS (SELECT 1 FROM throng_line WHERE ?1 OR EXISTS (
+             SELECT 1 FROM throng_task WHERE throng_task.id = throng_line.id
+             AND NOT (crashes > 0 AND crashes + 1 >= max_crashes)))",
     )?;
     statement.query_row([risky], |row| row.get(0))
 }
@@ -60,9 +62,8 @@ pub(super) fn next_look(
     endpoint: &Endpoint,
     now: Now,
 ) -> Result<Option<Duration>, rusqlite::Error> {
-    let due = "SELECT place FROM throng_task WHERE state = 1 ORDER BY place LIMIT 1";
     let late = "SELECT until FROM throng_claim ORDER BY until LIMIT 1";
-    let mut next = until(db, due, now.wall)?;
+    let mut next = until(db, EARLIEST, now.wall)?;
     if let Some(late) = until(db, late, now.boot)? {
         next = earlier(next, late);
     }

@@ -151,7 +151,7 @@ fn look_once(desk: &Desk, ids: &[TaskId]) -> Result<(Vec<Seen>, bool), Fault> {
 /// What has become of a task, and who has stored it.
 fn see(db: &Connection, id: TaskId, now: i64) -> Result<(Seen, i64), rusqlite::Error> {
     let mut statement = db.prepare_cached(
-        "SELECT state, place, output, error, reason, endpoint FROM throng_task WHERE id = ?1",
+        "SELECT now, at, output, error, reason, endpoint FROM throng_now WHERE id = ?1",
     )?;
     let seen = statement.query_row([id.to_bytes()], |row| {
         let state = State::of(row.get(0)?)?;
@@ -179,7 +179,7 @@ fn see(db: &Connection, id: TaskId, now: i64) -> Result<(Seen, i64), rusqlite::E
 
 fn letter(db: &Connection, id: TaskId, now: i64) -> Result<DeadLetter, rusqlite::Error> {
     let mut statement = db.prepare_cached(
-        "SELECT name, reason, error, failures, crashes, place FROM throng_task WHERE id = ?1",
+        "SELECT name, reason, error, failures, crashes, at FROM throng_task WHERE id = ?1",
     )?;
     statement.query_row([id.to_bytes()], |row| {
         let age = now.saturating_sub(row.get(5)?);

@@ -56,10 +56,6 @@ pub(super) fn reap_late(work: &mut Work<'_>) -> Result<bool, Fault> {
     Ok(!late.is_empty())
 }
 
-/// The running tasks of a claim, in the order of their ids.
-pub(super) const HELD: &str =
-    "SELECT id FROM throng_task WHERE state = 2 AND place = ?1 ORDER BY id";
-
 /// The claims that are over by then.
 fn leases(work: &Work<'_>, by: i64) -> Result<Vec<Lease>, rusqlite::Error> {
     let mut statement = work.db.prepare_cached(
@@ -82,7 +78,7 @@ fn leases(work: &Work<'_>, by: i64) -> Result<Vec<Lease>, rusqlite::Error> {
 
 fn reap(work: &mut Work<'_>, lease: &Lease) -> Result<(), Fault> {
     let mut back = Vec::new();
-    for id in work.ids(HELD, [lease.epoch])? {
+    for id in work.held(lease.epoch)?.ids() {
         let Some(mut task) = work.task(id)? else {
             continue;
         };

@@ -19,13 +19,14 @@ pub(super) const INLINE: usize = 512;
 /// How long a request waits for others to unlock the database.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// `place`: of what waits, the place in line; of what is delayed, when it is due; of what runs, the
-/// epoch of its claim; of a dead letter, since when it is one; of all else, until when it is kept.
-/// One column in one index: each step of a task is one update of both. Times of `place`, `unknown` and
-/// `retention` are in milliseconds since 1970, those of claims since the machine was started.
+/// A task that waits stands in the line, at its `place`. One that runs is held by a claim, and its
+/// `place` is where it has stood: its row is not written when it is claimed. `at`: of what is delayed,
+/// when it is due; of a dead letter, since when it is one; of all other ends, until when they are kept.
+/// Times of `at`, `unknown` and `retention` are in milliseconds since 1970, those of claims since the
+/// machine was started.
 ///
-/// The rows have no hidden number: ids that were made one after the other lie side by side, so a
-/// batch of them touches few pages.
+/// The rows of tasks have no hidden number: ids that were made one after the other lie side by side,
+/// so a batch of them touches few pages.
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS throng_meta (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -62,12 +63,18 @@ CREATE TABLE IF NOT EXISTS throng_claim (
     lease INTEGER NOT NULL,
     suspect INTEGER NOT NULL DEFAULT 0,
     confirmed INTEGER NOT NULL DEFAULT 0,
-    cancels INTEGER NOT NULL DEFAULT 0
+    cancels INTEGER NOT NULL DEFAULT 0,
+    held BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS throng_line (
+    place INTEGER PRIMARY KEY,
+    id BLOB NOT NULL
 );
 CREATE TABLE IF NOT EXISTS throng_task (
     id BLOB PRIMARY KEY NOT NULL,
     state INTEGER NOT NULL,
-    place INTEGER NOT NULL,
+    place INTEGER,
+    at INTEGER,
     name TEXT NOT NULL,
     failures INTEGER NOT NULL DEFAULT 0,
     crashes INTEGER NOT NULL DEFAULT 0,
@@ -85,7 +92,14 @@ CREATE TABLE IF NOT EXISTS throng_task (
 CREATE INDEX IF NOT EXISTS throng_session_endpoint ON throng_session (endpoint);
 CREATE INDEX IF NOT EXISTS throng_claim_session ON throng_claim (session);
 CREATE INDEX IF NOT EXISTS throng_claim_until ON throng_claim (until);
-CREATE INDEX IF NOT EXISTS throng_task_place ON throng_task (state, place);
+CREATE INDEX IF NOT EXISTS throng_task_at ON throng_task (state, at) WHERE at IS NOT NULL;
+CREATE VIEW IF NOT EXISTS throng_now AS
+    SELECT *, iif(
+        state = 0 AND NOT EXISTS (
+            SELECT 1 FROM throng_line AS line
+            WHERE line.place = throng_task.place AND line.id = throng_task.id
+        ), 2, state
+    ) AS now FROM throng_task;
 CREATE TABLE IF NOT EXISTS throng_body (
     id BLOB PRIMARY KEY NOT NULL,
     bytes BLOB NOT NULL

@@ -30,12 +30,12 @@ impl State {
             .ok_or(rusqlite::Error::IntegralValueOutOfRange(0, number))
     }
 
-    /// Whether an end is kept no longer, whose `place` this is.
-    pub(super) fn is_over(self, place: i64, now: i64) -> bool {
+    /// Whether an end is kept no longer, whose `at` this is.
+    pub(super) fn is_over(self, at: Option<i64>, now: i64) -> bool {
         match self {
             Self::Waiting | Self::Delayed | Self::Running => false,
-            Self::Done | Self::Cancelled => place <= now,
-            Self::Dead => place <= dead_before(now),
+            Self::Done | Self::Cancelled => at.is_some_and(|at| at <= now),
+            Self::Dead => at.is_some_and(|at| at <= dead_before(now)),
         }
     }
 }

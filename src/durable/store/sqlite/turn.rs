@@ -6,11 +6,12 @@ use std::time::Duration;
 use rusqlite::{Connection, Row, params};
 
 use super::error::Fault;
+use super::held::Held;
 use super::peek;
-use super::reap::{self, HELD};
+use super::reap;
 use super::session::{self, Session};
 use super::state::State;
-use super::work::{MOVE, Task, Work};
+use super::work::{Task, Work};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::store::{
@@ -83,7 +84,7 @@ fn repeat(work: &mut Work<'_>, session: &Session) -> Result<Turned, Fault> {
         && renew(work, epoch, false)?
     {
         let mut tasks = Vec::new();
-        for id in work.ids(HELD, [epoch])? {
+        for id in work.held(epoch)?.ids() {
             tasks.extend(read_held(work, id)?);
         }
         turned.claim = Some(Claim {
@@ -101,29 +102,26 @@ fn settle(
     verdicts: &Verdicts,
     refused: &mut Vec<TaskId>,
 ) -> Result<(), Fault> {
-    let mut released = Vec::new();
+    let epoch = verdicts.epoch as i64;
+    let (mut held, mut released) = (work.held(epoch)?, Vec::new());
     for (id, verdict) in &verdicts.tasks {
+        let Some(owner) = held.remove(*id) else {
+            refused.push(*id);
+            continue;
+        };
         if let Verdict::Done(output) = verdict
-            && work.end_done_plainly(*id, verdicts.epoch, output)?
+            && work.end_done_plainly(*id, owner, output)?
         {
             continue;
         }
         match work.task(*id)? {
-            Some(task) if task.is_held(verdicts.epoch) => {
-                if apply(work, *id, &task, verdict)? {
-                    released.push(*id);
-                }
-            }
-            _ => refused.push(*id),
+            Some(task) if apply(work, *id, &task, verdict)? => released.push(*id),
+            Some(_) => {}
+            None => refused.push(*id),
         }
     }
     work.put_first(released, 0, 0)?;
-    work.execute(
-        "DELETE FROM throng_claim WHERE epoch = ?1
-         AND NOT EXISTS (SELECT 1 FROM throng_task WHERE state = 2 AND place = ?1)",
-        [verdicts.epoch as i64],
-    )?;
-    Ok(())
+    Ok(work.keep_held(epoch, &held)?)
 }
 
 /// Applies a verdict; whether the task goes to the head of the line.
@@ -162,8 +160,7 @@ fn apply(work: &mut Work<'_>, id: TaskId, task: &Task, verdict: &Verdict) -> Res
 /// Lets wait what was delayed, the earliest first; whether there was anything.
 fn make_due(work: &mut Work<'_>) -> Result<bool, Fault> {
     let due = work.ids(
-        "SELECT id FROM throng_task WHERE state = 1 AND place <= ?1
-         ORDER BY place, id LIMIT ?2",
+        "SELECT id FROM throng_task WHERE state = 1 AND at <= ?1 ORDER BY at, id LIMIT ?2",
         [work.now.wall, MAX_DUE],
     )?;
     for &id in &due {
@@ -175,56 +172,66 @@ fn make_due(work: &mut Work<'_>) -> Result<bool, Fault> {
 // ===== Claims =====
 
 fn claim(work: &mut Work<'_>, request: &Turn) -> Result<Option<Claim>, Fault> {
-    let tasks = first_of_line(work, request)?;
-    if tasks.is_empty() {
+    let next = first_of_line(work, request)?;
+    if next.tasks.is_empty() {
         return Ok(None);
     }
-    let epoch = work.new_epoch();
-    for task in &tasks {
-        work.execute(
-            MOVE,
-            params![task.id.to_bytes(), State::Running as i64, epoch],
-        )?;
+    work.go(&next.places)?;
+    for _ in &next.tasks {
         work.leave(State::Waiting);
         work.enter(State::Running);
     }
-    work.meta.counts.claimed += tasks.len() as u64;
+    work.meta.counts.claimed += next.tasks.len() as u64;
+    let epoch = work.new_epoch();
     let lease = millis(request.lease) as i64;
+    let until = work.now.boot + lease;
     work.execute(
-        "INSERT INTO throng_claim (epoch, session, until, lease) VALUES (?1, ?2, ?3, ?4)",
-        params![epoch, request.session as i64, work.now.boot + lease, lease],
+        "INSERT INTO throng_claim (epoch, session, until, lease, held) VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![epoch, request.session as i64, until, lease, next.held],
     )?;
     Ok(Some(Claim {
         epoch: epoch as Epoch,
-        tasks,
+        tasks: next.tasks,
     }))
 }
 
+/// Tasks, where they stand, and who has stored them.
+#[derive(Default)]
+struct Next {
+    tasks: Vec<Claimed>,
+    places: Vec<i64>,
+    held: Held,
+}
+
 /// The tasks that are next, within these limits.
-fn first_of_line(work: &Work<'_>, request: &Turn) -> Result<Vec<Claimed>, rusqlite::Error> {
+fn first_of_line(work: &Work<'_>, request: &Turn) -> Result<Next, rusqlite::Error> {
+    // The line comes first, whatever SQLite believes to be faster.
     let mut statement = work.db.prepare_cached(
-        "SELECT id, name, payload, failures, crashes, lost, unknown, max_crashes
-         FROM throng_task
-         WHERE state = 0 AND (?1 OR NOT (crashes > 0 AND crashes + 1 >= max_crashes))
-         ORDER BY place",
+        "SELECT task.id, name, payload, failures, crashes, lost, unknown, max_crashes,
+             line.place, endpoint
+         FROM throng_line AS line CROSS JOIN throng_task AS task ON task.id = line.id
+         WHERE ?1 OR NOT (crashes > 0 AND crashes + 1 >= max_crashes)
+         ORDER BY line.place",
     )?;
     let mut rows = statement.query([request.risky])?;
-    let (mut tasks, mut bytes, mut risky) = (Vec::<Claimed>::new(), 0, request.risky);
-    while tasks.len() < request.want
+    let (mut next, mut bytes, mut risky) = (Next::default(), 0, request.risky);
+    while next.tasks.len() < request.want
         && let Some(row) = rows.next()?
     {
-        let task = read(work, row, tasks.last())?;
+        let task = read(work, row, next.tasks.last())?;
         if task.risky && !risky {
             continue;
         }
         bytes += task.payload.len();
-        if bytes > request.want_bytes && !tasks.is_empty() {
+        if bytes > request.want_bytes && !next.tasks.is_empty() {
             break;
         }
         risky &= !task.risky;
-        tasks.push(task);
+        next.places.push(row.get(8)?);
+        next.held.insert(task.id, row.get(9)?);
+        next.tasks.push(task);
     }
-    Ok(tasks)
+    Ok(next)
 }
 
 fn read_held(work: &Work<'_>, id: TaskId) -> Result<Option<Claimed>, rusqlite::Error> {
@@ -302,7 +309,11 @@ fn cancelled(work: &Work<'_>, epoch: i64) -> Result<Vec<TaskId>, Fault> {
     if work.number(cancels, [epoch])?.unwrap_or_default() == 0 {
         return Ok(Vec::new());
     }
-    let sql = "SELECT id FROM throng_task
-         WHERE state = 2 AND place = ?1 AND cancel = 1 ORDER BY id";
-    Ok(work.ids(sql, [epoch])?)
+    let mut ids = Vec::new();
+    for id in work.held(epoch)?.ids() {
+        if work.task(id)?.is_some_and(|task| task.cancel) {
+            ids.push(id);
+        }
+    }
+    Ok(ids)
 }

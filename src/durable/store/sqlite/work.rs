@@ -4,12 +4,13 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::endpoint::{Endpoint, EndpointId};
 use super::error::Fault;
+use super::line::Line;
 use super::meta::Meta;
 use super::schema::INLINE;
 use super::state::{State, reason_number};
 use crate::durable::TaskId;
 use crate::durable::clock::{Clock, millis};
-use crate::durable::store::{DeadReason, Epoch, SessionId};
+use crate::durable::store::{DeadReason, SessionId};
 
 /// What time it is, in milliseconds.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +69,8 @@ impl Notes {
 /// What a step needs to know of a task.
 pub(super) struct Task {
     pub(super) state: State,
-    pub(super) place: i64,
+    place: Option<i64>,
+    pub(super) at: Option<i64>,
     pub(super) cancel: bool,
     retention: i64,
     owner: EndpointId,
@@ -78,19 +80,6 @@ pub(super) struct Task {
     pub(super) max_crashes: i64,
 }
 
-impl Task {
-    pub(super) fn is_held(&self, epoch: Epoch) -> bool {
-        self.state == State::Running && self.place == epoch as i64
-    }
-}
-
-/// The places that were given out last, at both ends of the line.
-#[derive(Clone, Copy)]
-struct Line {
-    head: i64,
-    tail: i64,
-}
-
 /// A transaction for writing.
 pub(super) struct Work<'a> {
     pub(super) db: &'a Connection,
@@ -98,7 +87,7 @@ pub(super) struct Work<'a> {
     pub(super) now: Now,
     pub(super) meta: Meta,
     pub(super) notes: Notes,
-    line: Option<Line>,
+    pub(super) line: Option<Line>,
     loaded: Meta,
 }
 
@@ -168,58 +157,27 @@ impl<'a> Work<'a> {
 
     pub(super) fn task(&self, id: TaskId) -> Result<Option<Task>, rusqlite::Error> {
         let mut statement = self.db.prepare_cached(
-            "SELECT state, place, cancel, retention, endpoint,
+            "SELECT now, place, at, cancel, retention, endpoint,
                  payload IS NULL, crashes, max_crashes
-             FROM throng_task WHERE id = ?1",
+             FROM throng_now WHERE id = ?1",
         )?;
         let task = statement.query_row([id.to_bytes()], |row| {
             Ok(Task {
                 state: State::of(row.get(0)?)?,
                 place: row.get(1)?,
-                cancel: row.get(2)?,
-                retention: row.get(3)?,
-                owner: row.get(4)?,
-                body: row.get(5)?,
-                crashes: row.get(6)?,
-                max_crashes: row.get(7)?,
+                at: row.get(2)?,
+                cancel: row.get(3)?,
+                retention: row.get(4)?,
+                owner: row.get(5)?,
+                body: row.get(6)?,
+                crashes: row.get(7)?,
+                max_crashes: row.get(8)?,
             })
         });
         task.optional()
     }
 
     // ===== Steps =====
-
-    /// A task goes to the end of the line.
-    pub(super) fn put_last(&mut self, id: TaskId, from: State) -> Result<(), Fault> {
-        let place = self.next_tail()?;
-        self.execute(MOVE, params![id.to_bytes(), State::Waiting as i64, place])?;
-        self.leave(from);
-        self.enter(State::Waiting);
-        Ok(())
-    }
-
-    /// Running tasks go before those that wait, in the order of their ids; this is added to what
-    /// counts against them.
-    pub(super) fn put_first(
-        &mut self,
-        mut ids: Vec<TaskId>,
-        lost: i64,
-        crashes: i64,
-    ) -> Result<(), Fault> {
-        ids.sort_unstable();
-        for id in ids.into_iter().rev() {
-            let place = self.next_head()?;
-            self.execute(
-                "UPDATE throng_task
-                 SET state = 0, place = ?2, lost = lost + ?3, crashes = crashes + ?4
-                 WHERE id = ?1",
-                params![id.to_bytes(), place, lost, crashes],
-            )?;
-            self.leave(State::Running);
-            self.enter(State::Waiting);
-        }
-        Ok(())
-    }
 
     /// A running task waits until `due`; this is added to what counts against it, and if its worker
     /// did not know it, since when.
@@ -232,7 +190,7 @@ impl<'a> Work<'a> {
     ) -> Result<(), Fault> {
         self.execute(
             "UPDATE throng_task
-             SET state = 1, place = ?2, failures = failures + ?3,
+             SET state = 1, at = ?2, failures = failures + ?3,
                  unknown = iif(?4 IS NULL, NULL, coalesce(unknown, ?4))
              WHERE id = ?1",
             params![id.to_bytes(), due, failures, unknown],
@@ -242,28 +200,25 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// The end of most tasks, in one statement: one whose payload and output are in its row, and whose
-    /// end is kept. `false`: it is none of those, or not held, and nothing has happened.
+    /// The end of most running tasks, in one statement: of those whose payload and output are in their
+    /// row, and whose end is kept. `false`: it is none of those, and nothing has happened.
     pub(super) fn end_done_plainly(
         &mut self,
         id: TaskId,
-        epoch: Epoch,
+        owner: EndpointId,
         output: &[u8],
     ) -> Result<bool, Fault> {
         if output.len() > INLINE {
             return Ok(false);
         }
-        let owner = self.number(
-            "UPDATE throng_task
-             SET state = 3, place = ?3 + retention, payload = NULL, output = ?4
-             WHERE id = ?1 AND state = 2 AND place = ?2
-                 AND retention > 0 AND payload IS NOT NULL
-             RETURNING endpoint",
-            params![id.to_bytes(), epoch as i64, self.now.wall, output],
+        let ended = self.execute(
+            "UPDATE throng_task SET state = 3, at = ?2 + retention, payload = NULL, output = ?3
+             WHERE id = ?1 AND retention > 0 AND payload IS NOT NULL",
+            params![id.to_bytes(), self.now.wall, output],
         )?;
-        let Some(owner) = owner else {
+        if ended == 0 {
             return Ok(false);
-        };
+        }
         self.meta.counts.done += 1;
         self.notes.ended.push((owner, id));
         self.leave(State::Running);
@@ -298,7 +253,7 @@ impl<'a> Work<'a> {
     ) -> Result<(), Fault> {
         self.execute(
             "UPDATE throng_task
-             SET state = 4, place = ?2, reason = ?3, error = ?4, crashes = ?5,
+             SET state = 4, at = ?2, reason = ?3, error = ?4, crashes = ?5,
                  failures = failures + ?6, cancel = 0
              WHERE id = ?1",
             params![
@@ -332,13 +287,6 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// The next place behind those that wait.
-    pub(super) fn next_tail(&mut self) -> Result<i64, rusqlite::Error> {
-        let line = self.line()?;
-        line.tail += 1;
-        Ok(line.tail)
-    }
-
     /// There is one more of that state.
     pub(super) fn enter(&mut self, state: State) {
         self.notes.ready += i64::from(state == State::Waiting);
@@ -361,12 +309,15 @@ impl<'a> Work<'a> {
         output: Option<&[u8]>,
     ) -> Result<bool, Fault> {
         self.notes.ended.push((task.owner, id));
+        if let (State::Waiting, Some(place)) = (task.state, task.place) {
+            self.step_out(place)?;
+        }
         if task.retention == 0 {
             self.remove(id, task)?;
             return Ok(false);
         }
         self.execute(
-            "UPDATE throng_task SET state = ?2, place = ?3, payload = NULL, output = ?4
+            "UPDATE throng_task SET state = ?2, at = ?3, payload = NULL, output = ?4
              WHERE id = ?1",
             params![
                 id.to_bytes(),
@@ -398,30 +349,4 @@ impl<'a> Work<'a> {
             State::Dead => &mut counts.dead,
         }
     }
-
-    fn next_head(&mut self) -> Result<i64, rusqlite::Error> {
-        let line = self.line()?;
-        line.head -= 1;
-        Ok(line.head)
-    }
-
-    fn line(&mut self) -> Result<&mut Line, rusqlite::Error> {
-        let line = match self.line {
-            Some(line) => line,
-            None => Line {
-                head: self.end_of_line("ASC")?.unwrap_or(0),
-                tail: self.end_of_line("DESC")?.unwrap_or(-1),
-            },
-        };
-        Ok(self.line.insert(line))
-    }
-
-    fn end_of_line(&self, order: &str) -> Result<Option<i64>, rusqlite::Error> {
-        let sql =
-            format!("SELECT place FROM throng_task WHERE state = 0 ORDER BY place {order} LIMIT 1");
-        self.number(&sql, [])
-    }
 }
-
-/// Moves a task to a state, and to its place there.
-pub(super) const MOVE: &str = "UPDATE throng_task SET state = ?2, place = ?3 WHERE id = ?1";

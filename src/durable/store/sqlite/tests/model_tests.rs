@@ -210,9 +210,17 @@ impl Pair {
         assert_eq!(one.counts().await.unwrap(), two.counts().await.unwrap());
         let stray = "SELECT count(*) FROM throng_body WHERE id NOT IN (SELECT id FROM throng_task)";
         assert_eq!(file.number(stray), 0);
-        let stray = "SELECT count(*) FROM throng_claim
-            WHERE epoch NOT IN (SELECT place FROM throng_task WHERE state = 2)";
+        let stray = "SELECT count(*) FROM throng_claim WHERE length(held) = 0";
         assert_eq!(file.number(stray), 0);
+        let (counts, running) = (
+            one.counts().await.unwrap(),
+            "SELECT coalesce(sum(length(held)), 0) / 24 FROM throng_claim",
+        );
+        assert_eq!(file.number(running), counts.running as i64);
+        let waiting = "SELECT count(*) FROM throng_now WHERE now = 0";
+        assert_eq!(file.number(waiting), counts.waiting as i64);
+        let waiting = "SELECT count(*) FROM throng_line";
+        assert_eq!(file.number(waiting), counts.waiting as i64);
     }
 }
 
