@@ -5,6 +5,9 @@
 
 mod support;
 
+#[path = "support/ledger.rs"]
+mod ledger;
+
 #[path = "durable/places.rs"]
 #[macro_use]
 mod places;

@@ -8,6 +8,9 @@
 
 mod support;
 
+#[path = "support/ledger.rs"]
+mod ledger;
+
 #[path = "durable_crash/child.rs"]
 mod child;
 #[path = "durable_crash/job.rs"]

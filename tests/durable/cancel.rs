@@ -5,7 +5,8 @@ use std::time::Duration;
 use throng::Retry;
 use throng::durable::{DurableClient, SpawnOptions, Status, StopReason, TaskError};
 
-use crate::places::{Door, Place, builder, check, id, reaches, spawn, spawn_as, start, start_as};
+use crate::ledger::assert_balanced;
+use crate::places::{Door, Place, builder, id, reaches, spawn, spawn_as, start, start_as};
 use crate::support::{Drops, within};
 
 on_both_stores! {
@@ -39,7 +40,7 @@ async fn a_task_that_is_cancelled_before_it_runs_never_does(place: Place) {
     let counts = client.counts().await.unwrap();
     // "How often one was cancelled while it ran."
     assert_eq!((counts.cancelled, counts.kept), (0, 2));
-    check(&counts);
+    assert_balanced(&counts);
 }
 
 async fn a_delayed_task_can_be_cancelled(place: Place) {
@@ -101,7 +102,7 @@ async fn cancelled(
     canceller.cancel(&ids).await.unwrap();
     let end = within(handle).await;
     assert_eq!(canceller.cancel(&ids).await.unwrap(), 0);
-    check(&client.counts().await.unwrap());
+    assert_balanced(&client.counts().await.unwrap());
     end
 }
 

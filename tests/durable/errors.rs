@@ -10,7 +10,8 @@ use std::time::Duration;
 use throng::Retry;
 use throng::durable::{DeadFilter, DeadReason, TaskError};
 
-use crate::places::{Place, builder, check, spawn, start, start_as};
+use crate::ledger::assert_balanced;
+use crate::places::{Place, builder, spawn, start, start_as};
 use crate::support::within;
 
 on_both_stores! {
@@ -43,7 +44,7 @@ async fn attempts_are_counted(place: Place) {
     let (counts, metrics) = (client.counts().await.unwrap(), executor.metrics());
     assert_eq!((counts.retried, counts.done), (2, 1));
     assert_eq!((metrics.claimed, metrics.retried, metrics.done), (3, 2, 1));
-    check(&counts);
+    assert_balanced(&counts);
 }
 
 #[derive(Debug)]
@@ -134,7 +135,7 @@ async fn a_snooze_counts_nothing(place: Place) {
     assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 1);
     let counts = client.counts().await.unwrap();
     assert_eq!((counts.snoozed, counts.retried, counts.done), (9, 0, 1));
-    check(&counts);
+    assert_balanced(&counts);
 }
 
 async fn every_kind_of_error_can_be_asked_after(place: Place) {

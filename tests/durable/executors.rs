@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use throng::durable::{DurableClient, Status};
 
-use crate::places::{
-    App, Door, Number, Place, builder, check, reaches, spawn, start, start_as, until,
-};
+use crate::ledger::assert_balanced;
+use crate::places::{App, Door, Number, Place, builder, reaches, spawn, start, start_as, until};
 use crate::support::{thread_name, within};
 
 on_both_stores! {
@@ -49,7 +48,7 @@ async fn no_more_tasks_run_at_once_than_were_allowed(place: Place) {
         within(handle).await.unwrap();
     }
     assert_eq!(running[1].load(Ordering::SeqCst), 7);
-    check(&client.counts().await.unwrap());
+    assert_balanced(&client.counts().await.unwrap());
 }
 
 async fn runs_in_order(client: &DurableClient, concurrency: usize) {

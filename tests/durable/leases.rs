@@ -8,7 +8,8 @@ use throng::durable::{
     DurableClient, DurableExecutor, Metrics, Status, StopReason, TaskContext, TaskError,
 };
 
-use crate::places::{App, Place, builder, check, reaches, spawn, start, start_as, until};
+use crate::ledger::assert_balanced;
+use crate::places::{App, Place, builder, reaches, spawn, start, start_as, until};
 use crate::support::{Gate, current_thread, receive, within};
 
 on_both_stores! {
@@ -131,7 +132,7 @@ async fn a_runtime_that_is_stuck_loses_its_leases(place: Place) {
     );
     let counts = client.counts().await.unwrap();
     assert_eq!((counts.crashed, counts.done, counts.retried), (0, 1, 0));
-    check(&counts);
+    assert_balanced(&counts);
 }
 
 async fn a_runtime_that_works_keeps_its_leases_however_short_the_stall_limit_is(place: Place) {
@@ -172,7 +173,7 @@ async fn a_task_goes_on_elsewhere_when_its_runtime_is_stuck(place: Place) {
     gate.open();
     let metrics = alone.end().await;
     assert!(metrics.leases_lost > 0 && metrics.done == 0, "{metrics:?}");
-    check(&client.counts().await.unwrap());
+    assert_balanced(&client.counts().await.unwrap());
 }
 
 async fn a_stuck_runtime_costs_no_task_its_life_that_has_not_begun(place: Place) {

@@ -12,7 +12,8 @@ use throng::durable::{
 };
 use tokio::task::yield_now;
 
-use crate::places::{App, Place, builder, check, spawn, start, start_as};
+use crate::ledger::assert_balanced;
+use crate::places::{App, Place, builder, spawn, start, start_as};
 use crate::support::{Drops, PanicsOnDrop, within};
 
 on_both_stores! {
@@ -31,7 +32,7 @@ on_both_stores! {
 async fn goes_on(executor: &DurableExecutor) {
     let handle = spawn(executor.client(), 0).await;
     assert_eq!(within(handle).await.unwrap(), 0);
-    check(&executor.client().counts().await.unwrap());
+    assert_balanced(&executor.client().counts().await.unwrap());
 }
 
 /// The error of a task of number 1, which fails in one attempt, after which the executor goes on.

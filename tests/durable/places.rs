@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use throng::Retry;
 use throng::durable::{
-    Builder, Clock, Counts, DurableClient, DurableExecutor, DurableHandle, DurableTask,
-    InlineExecutor, MemoryStore, Run, SpawnOptions, Status, TaskContext, TaskError, TaskId,
+    Builder, Clock, DurableClient, DurableExecutor, DurableHandle, DurableTask, InlineExecutor,
+    MemoryStore, Run, SpawnOptions, Status, TaskContext, TaskError, TaskId,
 };
 use tokio::sync::Semaphore;
 
@@ -223,19 +223,4 @@ impl Door {
     pub(crate) fn open(&self) {
         self.0.close();
     }
-}
-
-/// Checks the ledger of a store.
-#[track_caller]
-pub(crate) fn check(counts: &Counts) {
-    let ends = counts.done
-        + counts.retried
-        + counts.snoozed
-        + counts.died
-        + counts.released
-        + counts.crashed
-        + counts.lost
-        + counts.cancelled
-        + counts.running;
-    assert_eq!(counts.claimed, ends, "{counts:?}");
 }

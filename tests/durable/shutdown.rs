@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use throng::durable::{Status, StopReason, TaskError};
 
-use crate::places::{
-    App, Door, Number, Place, builder, check, reaches, spawn, start, start_as, until,
-};
+use crate::ledger::assert_balanced;
+use crate::places::{App, Door, Number, Place, builder, reaches, spawn, start, start_as, until};
 use crate::support::{Drops, Gate, multi_thread, within};
 
 on_both_stores! {
@@ -45,7 +44,7 @@ async fn a_shutdown_waits_for_what_runs(place: Place) {
     let counts = client.counts().await.unwrap();
     assert_eq!((counts.done, counts.running, counts.waiting), (3, 0, 6));
     assert_eq!((counts.released, executor.metrics().running), (0, 0));
-    check(&counts);
+    assert_balanced(&counts);
 }
 
 async fn a_shutdown_waits_no_longer_than_its_grace(place: Place) {
@@ -74,7 +73,7 @@ async fn a_shutdown_waits_no_longer_than_its_grace(place: Place) {
     assert_eq!(within(handle).await.unwrap(), 1);
     let counts = client.counts().await.unwrap();
     assert_eq!((counts.released, counts.retried, counts.crashed), (1, 0, 0));
-    check(&counts);
+    assert_balanced(&counts);
 }
 
 async fn a_run_that_ends_with_an_error_at_a_shutdown_is_given_back(place: Place) {
@@ -236,7 +235,7 @@ async fn an_executor_that_is_dropped_gives_back_what_it_runs(place: Place) {
     drop(executor);
     let _other = start(&other, |_, cx| async move { Ok(cx.attempt().into()) }).await;
     assert_eq!(within(handle).await.unwrap(), 1);
-    check(&client.counts().await.unwrap());
+    assert_balanced(&client.counts().await.unwrap());
 }
 
 async fn a_task_that_computes_is_given_back_too(place: Place) {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use throng::durable::{DurableClient, DurableExecutor, DurableHandle, TaskContext, TaskError};
 
-use crate::places::{App, Number, Place, builder, check, start_as};
+use crate::ledger::assert_balanced;
+use crate::places::{App, Number, Place, builder, start_as};
 use crate::support::{rounds, within};
 
 on_both_stores! {
@@ -86,7 +87,7 @@ async fn many_tasks_of_all_kinds_all_end_once(place: Place) {
         executor.shutdown(Duration::from_secs(10)).await;
     }
     let counts = one.counts().await.unwrap();
-    check(&counts);
+    assert_balanced(&counts);
     assert_eq!((counts.stored, counts.done), (tasks, done), "{counts:?}");
     let left = counts.waiting + counts.delayed + counts.running;
     assert_eq!((left, counts.kept + counts.dead), (0, tasks), "{counts:?}");
@@ -121,7 +122,7 @@ async fn nothing_is_lost_while_executors_come_and_go(place: Place) {
     }
     let done = ends.await.unwrap();
     let counts = one.counts().await.unwrap();
-    check(&counts);
+    assert_balanced(&counts);
     assert_eq!((counts.done, counts.dead), (done, 500), "{counts:?}");
     assert_eq!((done, counts.crashed), (4_500, 0), "{counts:?}");
 }

@@ -252,7 +252,7 @@ async fn counts_say_what_there_is(place: Place) {
     assert_eq!((counts.waiting, counts.delayed, counts.stored), (4, 1, 5));
     assert_eq!(run_due(&mut inline).await, 4);
     let counts = client.counts().await.unwrap();
-    crate::places::check(&counts);
+    crate::ledger::assert_balanced(&counts);
     assert_eq!((counts.waiting, counts.delayed, counts.running), (0, 2, 0));
     assert_eq!((counts.kept, counts.dead, counts.claimed), (2, 1, 4));
     assert_eq!((counts.done, counts.died, counts.snoozed), (2, 1, 1));

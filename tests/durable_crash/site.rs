@@ -9,6 +9,7 @@ use throng::durable::{Counts, DurableClient, DurableHandle, SpawnOptions, Sqlite
 
 use super::child::{Plan, Role, Work};
 use super::job::{Folder, Job, Line, Outcome};
+use super::ledger::assert_balanced;
 use super::process::{Process, until};
 
 /// Where a test takes place: a folder, and a client of the store in it.
@@ -157,19 +158,6 @@ impl Site {
     pub(crate) fn database(&self) -> Connection {
         Connection::open(self.folder.store()).expect("a database")
     }
-}
-
-/// Every claim of a task has ended in one way, or is held.
-pub(crate) fn assert_balanced(counts: &Counts) {
-    let ends = counts.done
-        + counts.retried
-        + counts.snoozed
-        + counts.died
-        + counts.released
-        + counts.crashed
-        + counts.lost
-        + counts.cancelled;
-    assert_eq!(counts.claimed, ends + counts.running, "{counts:?}");
 }
 
 /// Awaits tasks, which must all succeed.
