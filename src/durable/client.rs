@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::engine::Engine;
-use super::engine::lane::{Order, bytes_of};
+use super::engine::line::{Order, bytes_of};
 use super::engine::patience::settle;
 use super::store::{Answer, Backend, MAX_BATCH, MAX_BATCH_BYTES, NewTask, Seen, Store};
 use super::task::seal;
@@ -285,15 +285,12 @@ impl DurableClient {
     async fn store(&self, tasks: Vec<NewTask>) -> Result<(), DurableError> {
         let first = tasks.first().map(|task| task.id);
         let (reply, stored) = oneshot::channel();
-        let ordered = self.engine.orders.send(Order {
+        self.engine.line.order(Order {
             tasks,
             since: Instant::now(),
             reply,
         });
-        let stored = match ordered {
-            Ok(()) => stored.await,
-            Err(_) => return Err(DurableError::closed(self.queue(), first)),
-        };
+        let stored = stored.await;
         let stored = stored.map_err(|_| DurableError::closed(self.queue(), first))?;
         stored.map_err(|failure| DurableError::store(self.queue(), first, failure))
     }

@@ -1,6 +1,6 @@
 //! [`Engine`]: what a client has running, on a thread of its own.
 //!
-//! The thread sends what is spawned ([`lane`]), looks after those that are awaited ([`waiters`]), and
+//! The thread sends what is spawned ([`line`](mod@line), [`lane`]), looks after those that are awaited ([`waiters`]), and
 //! runs the workers of the process ([`Worker`](super::executor::worker::Worker)). No user code runs there, so none can
 //! keep a lease from being renewed; and it serves every runtime of the process, and ends with none.
 
@@ -11,7 +11,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use self::lane::{Lane, Order};
+use self::lane::Lanes;
+use self::line::Line;
 use self::patience::PATIENCE;
 use self::waiters::Waiters;
 use super::executor::worker::Message;
@@ -19,7 +20,8 @@ use super::store::{Backend, Event, Store};
 use crate::sync::thread;
 use crate::sync::{Mutex, lock};
 
-pub(crate) mod lane;
+mod lane;
+pub(crate) mod line;
 pub(crate) mod patience;
 pub(crate) mod waiters;
 
@@ -29,7 +31,7 @@ pub(crate) struct Engine {
     /// What messages call the store.
     pub(crate) queue: StdArc<str>,
     pub(crate) waiters: StdArc<Waiters>,
-    pub(crate) orders: mpsc::UnboundedSender<Order>,
+    pub(crate) line: StdArc<Line>,
     workers: Mutex<Vec<mpsc::UnboundedSender<Message>>>,
     /// The thread; nothing if the system refused one.
     runtime: Option<Handle>,
@@ -42,20 +44,20 @@ impl Engine {
         let stop = CancellationToken::new();
         let (closing, closed) = oneshot::channel();
         let runtime = start_thread(stop.clone(), closed);
-        let (orders, received) = mpsc::unbounded_channel();
+        let line = StdArc::new(Line::new());
         let waiters = StdArc::new(Waiters::default());
         let engine = StdArc::new(Self {
             queue: store.name().into(),
             store: StdArc::clone(&store),
             waiters: StdArc::clone(&waiters),
-            orders,
+            line: StdArc::clone(&line),
             workers: Mutex::default(),
             runtime,
             stop,
         });
-        let lane = Lane::new(StdArc::clone(&store));
+        let lanes = Lanes::new(StdArc::clone(&store), line);
         engine.run(async {
-            lane.run(received).await;
+            lanes.run().await;
             drop(closing);
         });
         engine.run(StdArc::clone(&waiters).run(StdArc::clone(&store)));
@@ -106,6 +108,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        self.line.close();
         self.stop.cancel();
     }
 }
@@ -120,7 +123,8 @@ async fn dispatch(engine: Weak<Engine>, mut events: mpsc::UnboundedReceiver<Even
     }
 }
 
-/// Starts a thread that drives a runtime until `stop` is cancelled, and the lane has closed its session.
+/// Starts a thread that drives a runtime until `stop` is cancelled, and the lanes have closed their
+/// sessions.
 fn start_thread(stop: CancellationToken, closed: oneshot::Receiver<()>) -> Option<Handle> {
     let (sender, receiver) = std::sync::mpsc::channel();
     let thread = thread::Builder::new().name("throng-durable".into());

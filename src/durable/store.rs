@@ -8,7 +8,8 @@
 //! A session is issued by the store, which knows when its process is dead. Numbers rise. A number
 //! that is the session's last is answered as the first time; a smaller one is refused.
 //!
-//! A turn without verdicts that finds nothing to do writes nothing, not even its number.
+//! A turn without verdicts that finds nothing to do writes nothing, not even its number. Nor does an
+//! enqueue without tasks.
 //!
 //! Times are durations, never instants: what the time is, only the store knows. A *claim* is what one
 //! turn took: some tasks, under one epoch and one lease. Epochs rise over all claims of a store, so an
@@ -25,8 +26,9 @@
 
 use std::fmt;
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -76,6 +78,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn close_session(&self, session: SessionId) -> Answer<'_, ()>;
 
     /// Stores tasks. One whose id is that of a task that is not absent changes nothing.
+    ///
+    /// The store looks at the [batch](Batch) as late as it can: what is spawned until then is in it.
     fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, ()>;
 
     /// Takes verdicts, reaps, makes due what is due, and claims, in this order.
@@ -132,8 +136,35 @@ pub(crate) const MAX_DEAD: u64 = 10_000;
 pub(crate) struct Enqueue {
     pub(crate) session: SessionId,
     pub(crate) number: u64,
-    /// At most [`MAX_BATCH`], at least one.
-    pub(crate) tasks: Vec<NewTask>,
+    pub(crate) tasks: Arc<Batch>,
+}
+
+/// The tasks of one request: at most [`MAX_BATCH`], perhaps none.
+///
+/// Which they are is decided when somebody looks for the first time. From then on they are the same,
+/// so that a request can be sent again.
+#[derive(Debug)]
+pub(crate) struct Batch(LazyLock<Vec<NewTask>, Box<dyn FnOnce() -> Vec<NewTask> + Send>>);
+
+impl Batch {
+    /// What `draw` returns when it is looked at. It runs under whatever lock the store has then.
+    pub(crate) fn drawn_by(draw: impl FnOnce() -> Vec<NewTask> + Send + 'static) -> Self {
+        Self(LazyLock::new(Box::new(draw)))
+    }
+}
+
+impl Deref for Batch {
+    type Target = [NewTask];
+
+    fn deref(&self) -> &[NewTask] {
+        &self.0
+    }
+}
+
+impl From<Vec<NewTask>> for Batch {
+    fn from(tasks: Vec<NewTask>) -> Self {
+        Self::drawn_by(|| tasks)
+    }
 }
 
 /// A task to be stored.

@@ -1,151 +1,109 @@
-//! [`Lane`]: the way of what is spawned into the store.
+//! [`Lanes`]: the way of what is spawned into the store.
 
+use std::mem;
 use std::sync::Arc as StdArc;
 
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 
-use super::patience::{PATIENCE, settle};
+use super::line::Line;
+use super::patience::settle;
 use crate::durable::error::{Cause, Effect, Failure};
-use crate::durable::store::{Backend, Enqueue, MAX_BATCH, MAX_BATCH_BYTES, NewTask, SessionId};
+use crate::durable::store::{Backend, Batch, Enqueue, SessionId};
+use crate::sync::{Mutex, lock};
 
 /// The way of what is spawned into the store.
 ///
-/// One request is in flight at a time; what is spawned meanwhile goes with the next. So batches grow
-/// with the load, and nobody waits for a timer.
-pub(crate) struct Lane {
+/// Two requests are under way at a time: one that the store writes, and behind it one that is still
+/// empty. What is spawned meanwhile will be in that: it is [drawn](Line) when the store comes to it. So
+/// a store that has written one goes on with the next at once, batches grow with the load, and nobody
+/// waits for a timer.
+pub(crate) struct Lanes {
     store: StdArc<dyn Backend>,
-    session: Option<SessionId>,
+    line: StdArc<Line>,
+    /// Those without a request under way. The last one is used first: whoever spawns one task at a
+    /// time has one.
+    sessions: Mutex<Vec<Session>>,
+}
+
+struct Session {
+    id: SessionId,
     /// The number of the last request: whatever became of it, it is not used again.
     number: u64,
-    /// Why nothing could be stored the last time.
-    failure: Option<Failure>,
 }
 
-/// Tasks that are stored together: at most [`MAX_BATCH`].
-pub(crate) struct Order {
-    pub(crate) tasks: Vec<NewTask>,
-    /// When it was given.
-    pub(crate) since: Instant,
-    pub(crate) reply: oneshot::Sender<Result<(), Failure>>,
-}
-
-impl Lane {
-    pub(crate) fn new(store: StdArc<dyn Backend>) -> Self {
+impl Lanes {
+    pub(crate) fn new(store: StdArc<dyn Backend>, line: StdArc<Line>) -> Self {
         Self {
             store,
-            session: None,
-            number: 0,
-            failure: None,
+            line,
+            sessions: Mutex::default(),
         }
     }
 
     /// Stores what is ordered, until nobody can order any more.
-    pub(crate) async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
-        let mut next = None;
-        loop {
-            let first = match next.take() {
-                Some(order) => Some(order),
-                None => orders.recv().await,
-            };
-            let Some(first) = first else { break };
-            let Some(first) = self.refuse_if_old(first) else {
-                continue;
-            };
-            let (tasks, replies, over) = gather(first, &mut orders);
-            next = over;
-            let stored = self.store(tasks).await;
-            self.failure = stored.as_ref().err().cloned();
-            for reply in replies {
-                // Whoever has dropped the future does not want to know.
-                reply.send(stored.clone()).ok();
-            }
-        }
-        if let Some(session) = self.session {
-            self.store.close_session(session).await.ok();
+    pub(crate) async fn run(self) {
+        tokio::join!(self.send_loads(), self.send_loads());
+        let sessions = mem::take(&mut *lock(&self.sessions));
+        for session in sessions {
+            self.store.close_session(session.id).await.ok();
         }
     }
 
-    /// While the store fails, each request to it takes as long as there is patience; whoever has waited
-    /// so long already is not kept waiting for another.
-    fn refuse_if_old(&self, order: Order) -> Option<Order> {
-        match &self.failure {
-            Some(failure) if order.since.elapsed() > PATIENCE => {
-                let failure = failure.clone().without_effect();
-                order.reply.send(Err(failure)).ok();
-                None
-            }
-            _ => Some(order),
+    /// Sends one request after the other.
+    async fn send_loads(&self) {
+        while let Some(load) = self.line.load().await {
+            let stored = self.store(&load.tasks).await;
+            load.end(&stored);
         }
     }
 
-    async fn store(&mut self, tasks: Vec<NewTask>) -> Result<(), Failure> {
-        let request = self.request(tasks).await?;
-        match self.send(&request).await {
+    async fn store(&self, tasks: &StdArc<Batch>) -> Result<(), Failure> {
+        let idle = lock(&self.sessions).pop();
+        let session = match idle {
+            Some(session) => session,
+            None => self.open().await?,
+        };
+        match self.send(session, tasks).await {
             // The store has ended the session, and stored nothing: again in a new one.
-            Err(failure) if failure.cause == Cause::NoSession => {
-                self.session = None;
-                if failure.effect == Effect::Unknown {
-                    return Err(failure);
-                }
-                let tasks = StdArc::unwrap_or_clone(request).tasks;
-                let request = self.request(tasks).await?;
-                self.send(&request).await
+            Err(failure) if is_homeless(&failure) && failure.effect == Effect::None => {
+                let session = self.open().await?;
+                self.send(session, tasks).await
             }
             stored => stored,
         }
     }
 
-    async fn send(&self, request: &StdArc<Enqueue>) -> Result<(), Failure> {
+    async fn send(&self, mut session: Session, tasks: &StdArc<Batch>) -> Result<(), Failure> {
+        session.number += 1;
+        let request = StdArc::new(Enqueue {
+            session: session.id,
+            number: session.number,
+            tasks: StdArc::clone(tasks),
+        });
         let timers = Handle::current();
-        settle(&timers, || self.store.enqueue(StdArc::clone(request))).await
+        let stored = settle(&timers, || self.store.enqueue(StdArc::clone(&request))).await;
+        if !stored.as_ref().is_err_and(is_homeless) {
+            lock(&self.sessions).push(session);
+        }
+        stored
     }
 
-    async fn request(&mut self, tasks: Vec<NewTask>) -> Result<StdArc<Enqueue>, Failure> {
-        let session = match self.session {
-            Some(session) => session,
-            None => self.open().await?,
-        };
-        self.number += 1;
-        Ok(StdArc::new(Enqueue {
-            session,
-            number: self.number,
-            tasks,
-        }))
-    }
-
-    async fn open(&mut self) -> Result<SessionId, Failure> {
+    async fn open(&self) -> Result<Session, Failure> {
         let opened = settle(&Handle::current(), || self.store.open_session()).await;
         // Nothing of a task has been sent yet.
-        let session = opened.map_err(Failure::without_effect)?;
-        self.session = Some(session);
-        self.number = 0;
-        Ok(session)
+        let id = opened.map_err(Failure::without_effect)?;
+        Ok(Session { id, number: 0 })
     }
 }
 
-type Reply = oneshot::Sender<Result<(), Failure>>;
-
-/// What is ordered already, as far as it fits into one request, and the order that did not.
-fn gather(
-    first: Order,
-    orders: &mut mpsc::UnboundedReceiver<Order>,
-) -> (Vec<NewTask>, Vec<Reply>, Option<Order>) {
-    let mut bytes = bytes_of(&first.tasks);
-    let (mut tasks, mut replies) = (first.tasks, vec![first.reply]);
-    while let Ok(order) = orders.try_recv() {
-        bytes += bytes_of(&order.tasks);
-        if tasks.len() + order.tasks.len() > MAX_BATCH || bytes > MAX_BATCH_BYTES {
-            return (tasks, replies, Some(order));
-        }
-        tasks.extend(order.tasks);
-        replies.push(order.reply);
+/// Whoever is in line when nobody stores any more is not kept waiting.
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        self.line.abandon();
     }
-    (tasks, replies, None)
 }
 
-/// What tasks take up in a request.
-pub(crate) fn bytes_of(tasks: &[NewTask]) -> usize {
-    tasks.iter().map(|task| task.payload.len()).sum()
+/// Whether the session is of no more use.
+fn is_homeless(failure: &Failure) -> bool {
+    failure.cause == Cause::NoSession
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::patience::{PATIENCE, settle};
 use crate::durable::error::{Cause, Effect, Failure};
@@ -20,6 +20,8 @@ use crate::durable::{
 use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
 
+mod line_tests;
+
 /// A store that loses requests and answers, and gets some of them twice.
 struct Faulty {
     store: StdArc<dyn Backend>,
@@ -30,6 +32,14 @@ struct Faulty {
     turn: Duration,
     /// Requests that arrive once more, later.
     copies: Mutex<VecDeque<Again>>,
+    /// Who has what is to be stored, instead.
+    holder: Option<mpsc::UnboundedSender<Held>>,
+}
+
+/// What is to be stored, and is answered by a test.
+struct Held {
+    request: StdArc<Enqueue>,
+    answer: oneshot::Sender<Result<(), Failure>>,
 }
 
 enum Again {
@@ -60,6 +70,7 @@ impl Faulty {
             faults,
             turn: Duration::ZERO,
             copies: Mutex::default(),
+            holder: None,
         })
     }
 
@@ -71,7 +82,22 @@ impl Faulty {
             faults: 0,
             turn,
             copies: Mutex::default(),
+            holder: None,
         })
+    }
+
+    /// One whose part a test plays when something is to be stored.
+    fn held(store: &MemoryStore) -> (Store, mpsc::UnboundedReceiver<Held>) {
+        let (holder, held) = mpsc::unbounded_channel();
+        let store = Self {
+            store: Store::from(store.clone()).0,
+            random: Mutex::default(),
+            faults: 0,
+            turn: Duration::ZERO,
+            copies: Mutex::default(),
+            holder: Some(holder),
+        };
+        (Store::new(store), held)
     }
 
     fn fault(&self) -> Fault {
@@ -156,6 +182,11 @@ impl Backend for Faulty {
     }
 
     fn enqueue(&self, request: StdArc<Enqueue>) -> Answer<'_, ()> {
+        if let Some(holder) = &self.holder {
+            let (answer, answered) = oneshot::channel();
+            holder.send(Held { request, answer }).ok();
+            return Box::pin(async { answered.await.unwrap_or_else(|_| Err(lost())) });
+        }
         let copy = Again::Enqueue(StdArc::clone(&request));
         let session = request.session;
         Box::pin(self.send(Some(session), Some(copy), || self.store.enqueue(request)))

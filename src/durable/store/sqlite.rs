@@ -1,7 +1,7 @@
 //! [`SqliteStore`]: tasks in a file.
 //!
-//! One thread writes, and one reads. The first takes all that was asked while it waited for the disk,
-//! and waits for the disk once for all of it. The second answers what changes nothing, also turns
+//! One thread writes, and one reads. The first takes all that is asked until it has to wait for the
+//! disk, and waits once for all of it. The second answers what changes nothing, also turns
 //! that find nothing to do.
 //!
 //! Several processes on one machine may have the file open. Each is an [endpoint] in a
@@ -17,7 +17,10 @@ use tokio::sync::mpsc;
 use self::endpoint::Endpoint;
 use self::reader::Reader;
 use self::writer::Writer;
-use super::{Answer, Backend, Beaten, Enqueue, Epoch, Event, Seen, SessionId, Store, Turn, Turned};
+use super::{
+    Answer, Backend, Beaten, Enqueue, Epoch, Event, MAX_BATCH_BYTES, Seen, SessionId, Store, Turn,
+    Turned,
+};
 use crate::durable::clock::Clock;
 use crate::durable::error::Failure;
 use crate::durable::{Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId};
@@ -198,9 +201,10 @@ impl Backend for SqliteStore {
     }
 
     fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, ()> {
-        let bytes = request.tasks.iter().map(|task| task.payload.len()).sum();
-        self.writer
-            .ask(bytes, move |work| enqueue::enqueue(work, &request))
+        // What there will be at most: which tasks it has is decided when they are written.
+        self.writer.ask(MAX_BATCH_BYTES, move |work| {
+            enqueue::enqueue(work, &request)
+        })
     }
 
     fn turn(&self, request: Arc<Turn>) -> Answer<'_, Turned> {

@@ -71,6 +71,7 @@ macro_rules! store_suite {
                     a_repeated_enqueue_stores_once
                     a_number_with_other_tasks_is_refused
                     an_older_number_is_refused
+                    an_enqueue_of_nothing_does_not_burn_its_number
                     an_unknown_session_is_refused
                     an_id_twice_in_one_batch_is_stored_once
                     a_stored_id_changes_nothing_while_it_waits

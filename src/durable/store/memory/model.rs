@@ -163,9 +163,12 @@ impl Model {
                 false => Err(Failure::new(Effect::None, Cause::NoSession)),
             };
         }
+        if first.is_none() {
+            return Ok(());
+        }
         let earliest = self.earliest_due();
         let waiting = self.line.len();
-        for task in &request.tasks {
+        for task in request.tasks.iter() {
             self.store(endpoint, task);
         }
         if let Some(session) = self.sessions.get_mut(&request.session) {

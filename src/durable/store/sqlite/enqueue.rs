@@ -24,8 +24,11 @@ pub(super) fn enqueue(work: &mut Work<'_>, request: &Enqueue) -> Result<(), Faul
             false => Err(Fault::Refused(Cause::NoSession)),
         };
     }
+    if first.is_none() {
+        return Ok(());
+    }
     note_earliest(work, &request.tasks)?;
-    for task in &request.tasks {
+    for task in request.tasks.iter() {
         store(work, task)?;
     }
     work.execute(

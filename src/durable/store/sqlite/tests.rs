@@ -16,8 +16,8 @@ use crate::durable::clock::Clock;
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::store::memory::MemoryStore;
 use crate::durable::store::{
-    Backend, Claim, DeadReason, Enqueue, Event, NewTask, Seen, SessionId, Store, Turn, Turned,
-    Verdict, Verdicts,
+    Backend, Batch, Claim, DeadReason, Enqueue, Event, NewTask, Seen, SessionId, Store, Turn,
+    Turned, Verdict, Verdicts,
 };
 use crate::durable::{DeadFilter, Durability, TaskId};
 
@@ -142,6 +142,64 @@ async fn a_request_that_cannot_be_done_does_not_take_its_group_along() {
     assert_fails(bad.await, &Cause::Unavailable);
     second.await.unwrap();
     assert_eq!(worker.claim(9).await.tasks.len(), 2);
+}
+
+#[tokio::test]
+async fn what_an_enqueue_stores_is_decided_when_it_is_written() {
+    let file = File::new();
+    let worker = Worker::new(&file.open().await).await;
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let busy = worker.store.writer.ask(0, move |_| {
+        held.recv().ok();
+        Ok(())
+    });
+    let (spawn, spawned) = std::sync::mpsc::channel();
+    let late = worker.store.enqueue(Arc::new(Enqueue {
+        session: worker.session,
+        number: worker.next(),
+        tasks: Arc::new(Batch::drawn_by(move || spawned.try_iter().collect())),
+    }));
+    spawn.send(task(1).0).unwrap();
+    drop(hold);
+    busy.await.unwrap();
+    late.await.unwrap();
+    assert_eq!(worker.claim(9).await.tasks.len(), 1);
+}
+
+const STORED: &str = "SELECT stored FROM throng_meta";
+
+#[tokio::test]
+async fn what_is_asked_before_the_disk_is_waited_for_is_written_along() {
+    let file = File::new();
+    let worker = Worker::new(&file.open().await).await;
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    let (mut begin, (hold, held)) = (Some(begin), std::sync::mpsc::channel::<()>());
+    let first = worker.store.writer.ask(0, move |work| {
+        work.meta.counts.stored += 1;
+        begin.take().map(|begin| begin.send(()));
+        held.recv().ok();
+        Ok(())
+    });
+    begun.await.unwrap();
+    let path = file.path.clone();
+    let second = worker.store.writer.ask(0, move |_| {
+        let others = Connection::open(&path)?;
+        Ok(others.query_row(STORED, [], |row| row.get::<_, i64>(0))?)
+    });
+    drop(hold);
+    first.await.unwrap();
+    // When it ran, the first one was not written yet.
+    assert_eq!(second.await.unwrap(), 0);
+    assert_eq!(file.number(STORED), 1);
+}
+
+#[tokio::test]
+async fn an_enqueue_of_nothing_writes_nothing() {
+    let file = File::new();
+    let worker = Worker::new(&file.open().await).await;
+    let before = file.log();
+    worker.enqueue([]).await;
+    assert_eq!(file.log(), before);
 }
 
 #[tokio::test]
@@ -533,7 +591,7 @@ impl Worker {
         Arc::new(Enqueue {
             session: self.session,
             number: self.next(),
-            tasks: tasks.into_iter().collect(),
+            tasks: Arc::new(tasks.into_iter().collect::<Vec<_>>().into()),
         })
     }
 

@@ -1,5 +1,5 @@
-//! The thread that writes: what was asked while it wrote is written together, with one wait for the
-//! disk.
+//! The thread that writes: what was asked until it has to wait for the disk is written together, with
+//! one wait.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::endpoint::Endpoint;
 use super::error::{Fault, failure, io_failure, is_busy, is_sound, no_answer};
 use super::schema;
-use super::work::{Notes, Work};
+use super::work::{Notes, Now, Work};
 use crate::durable::clock::Clock;
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::point::point;
@@ -143,6 +143,38 @@ fn open(
     Ok((desk, opened))
 }
 
+/// What is written together.
+struct Group<'a> {
+    requests: Vec<Box<dyn Request>>,
+    bytes: usize,
+    /// Whence more come, until the group is written.
+    asked: Option<&'a mpsc::Receiver<Box<dyn Request>>>,
+}
+
+impl<'a> Group<'a> {
+    fn of(first: Box<dyn Request>, asked: Option<&'a mpsc::Receiver<Box<dyn Request>>>) -> Self {
+        let mut group = Self {
+            bytes: first.bytes(),
+            requests: vec![first],
+            asked,
+        };
+        group.gather();
+        group
+    }
+
+    /// Takes what is asked now, up to the limits.
+    fn gather(&mut self) {
+        while self.requests.len() < MAX_GROUP
+            && self.bytes < MAX_GROUP_BYTES
+            && let Some(asked) = self.asked
+            && let Ok(next) = asked.try_recv()
+        {
+            self.bytes += next.bytes();
+            self.requests.push(next);
+        }
+    }
+}
+
 /// What the thread writes with.
 struct Desk {
     path: PathBuf,
@@ -184,7 +216,7 @@ impl Broken {
 impl Desk {
     fn serve(mut self, asked: &mpsc::Receiver<Box<dyn Request>>) {
         while let Ok(first) = asked.recv() {
-            let group = gather(first, asked);
+            let group = Group::of(first, Some(asked));
             let mut is_done = false;
             contain(|| {
                 self.write(group);
@@ -197,19 +229,21 @@ impl Desk {
     }
 
     /// Writes a group of requests, and answers them.
-    fn write(&mut self, mut group: Vec<Box<dyn Request>>) {
+    fn write(&mut self, mut group: Group<'_>) {
         match self.transact(&mut group) {
             Ok(notes) => {
-                group.into_iter().for_each(|request| request.reply());
+                let answered = group.requests.into_iter();
+                answered.for_each(|request| request.reply());
                 notes.deliver(&self.endpoint);
             }
             // Each for itself: one that cannot be done does not take the others along.
-            Err(Broken::One(_)) if group.len() > 1 => {
-                group.into_iter().for_each(|one| self.write(vec![one]));
+            Err(Broken::One(_)) if group.requests.len() > 1 => {
+                let each = group.requests.into_iter();
+                each.for_each(|one| self.write(Group::of(one, None)));
             }
             Err(broken) => {
                 let failure = broken.into_failure();
-                for mut request in group {
+                for mut request in group.requests {
                     request.fail(failure.clone());
                     request.reply();
                 }
@@ -217,7 +251,7 @@ impl Desk {
         }
     }
 
-    fn transact(&mut self, group: &mut [Box<dyn Request>]) -> Result<Notes, Broken> {
+    fn transact(&mut self, group: &mut Group<'_>) -> Result<Notes, Broken> {
         let db = match self.db.take() {
             Some(db) => db,
             None => schema::reopen(&self.path).map_err(Broken::before)?,
@@ -261,33 +295,21 @@ impl Desk {
     }
 }
 
-/// What is asked now, up to the limits of a group; of what comes later, the next group is made.
-fn gather(
-    first: Box<dyn Request>,
-    asked: &mpsc::Receiver<Box<dyn Request>>,
-) -> Vec<Box<dyn Request>> {
-    let mut bytes = first.bytes();
-    let mut group = vec![first];
-    while group.len() < MAX_GROUP
-        && bytes < MAX_GROUP_BYTES
-        && let Ok(next) = asked.try_recv()
-    {
-        bytes += next.bytes();
-        group.push(next);
-    }
-    group
-}
-
 fn run(
     db: &Connection,
     endpoint: &Endpoint,
     clock: &Clock,
-    group: &mut [Box<dyn Request>],
+    group: &mut Group<'_>,
 ) -> Result<Notes, Broken> {
     let work = Work::new(db, endpoint, clock);
     let mut work = work.map_err(|fault| Broken::All(fault.without_effect()))?;
-    for request in group {
+    let mut done = 0;
+    while let Some(request) = group.requests.get_mut(done) {
+        // It may have been asked, and what it stores spawned, since the transaction began.
+        work.now = Now::read(clock);
         request.run(&mut work).map_err(Broken::One)?;
+        done += 1;
+        group.gather();
     }
     work.finish().map_err(Broken::One)
 }

@@ -53,6 +53,26 @@ pub(super) async fn an_older_number_is_refused(it: &dyn Harness) {
     assert_eq!(process.look_at(3).await, Seen::Absent);
 }
 
+pub(super) async fn an_enqueue_of_nothing_does_not_burn_its_number(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([]).await;
+    session.enqueue_again([task(1)]).await.unwrap();
+    assert_eq!(process.look_at(1).await, Seen::Waiting);
+    // Nor does it end the memory of a claim.
+    let claim = session.claim(1).await;
+    session.enqueue([]).await;
+    session.number -= 1;
+    let again = session.turn_again(ask(1)).await.unwrap();
+    assert_eq!(again.claim, Some(claim));
+    // But an older number is refused, and so is one that had tasks.
+    session.number -= 1;
+    assert_refused(session.enqueue_again([]).await);
+    session.number += 2;
+    session.enqueue_again([task(2)]).await.unwrap();
+    assert_refused(session.enqueue_again([]).await);
+}
+
 pub(super) async fn an_unknown_session_is_refused(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;

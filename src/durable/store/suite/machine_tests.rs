@@ -186,7 +186,7 @@ fn time() -> impl Strategy<Value = Duration> {
 
 fn step() -> impl Strategy<Value = Step> {
     let any = any::<u8>;
-    let new = prop::collection::vec(new(), 1..5);
+    let new = prop::collection::vec(new(), 0..5);
     let claims = prop::collection::vec(0..8_u8, 1..4);
     prop_oneof![
         14 => (any(), new).prop_map(|(session, tasks)| Step::Enqueue { session, tasks }),

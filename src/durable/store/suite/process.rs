@@ -201,7 +201,7 @@ impl Session<'_> {
         let request = Enqueue {
             session: self.id,
             number: self.number,
-            tasks: tasks.into_iter().collect(),
+            tasks: Arc::new(tasks.into_iter().collect::<Vec<_>>().into()),
         };
         self.store.0.enqueue(Arc::new(request)).await
     }

@@ -72,13 +72,13 @@ impl Pair {
 
     async fn enqueue(&mut self, random: &mut fastrand::Rng) {
         self.number += u64::from(random.u32(..10) != 0);
-        let tasks: Vec<_> = (0..random.usize(1..8)).map(|_| any_task(random)).collect();
+        let tasks: Vec<_> = (0..random.usize(0..8)).map(|_| any_task(random)).collect();
         let session = self.sessions[random.usize(..2)];
         let [one, two] = [session.0, session.1].map(|session| {
             Arc::new(Enqueue {
                 session,
                 number: self.number,
-                tasks: tasks.clone(),
+                tasks: Arc::new(tasks.clone().into()),
             })
         });
         let one = self.stores[0].enqueue(one).await.map_err(|it| it.cause);

@@ -32,7 +32,7 @@ pub(super) fn enqueue(session: SessionId, number: u64, tasks: &[NewTask]) -> Arc
     Arc::new(Enqueue {
         session,
         number,
-        tasks: tasks.to_vec(),
+        tasks: Arc::new(tasks.to_vec().into()),
     })
 }
 
