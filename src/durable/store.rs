@@ -24,6 +24,7 @@
 //!              delayed ---------+ <------------------------- delayed               absent
 //! ```
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
@@ -143,13 +144,32 @@ pub(crate) struct Enqueue {
 ///
 /// Which they are is decided when somebody looks for the first time. From then on they are the same,
 /// so that a request can be sent again.
-#[derive(Debug)]
-pub(crate) struct Batch(LazyLock<Vec<NewTask>, Box<dyn FnOnce() -> Vec<NewTask> + Send>>);
+pub(crate) struct Batch {
+    tasks: LazyLock<Vec<NewTask>, Box<dyn FnOnce() -> Vec<NewTask> + Send>>,
+    stored: Box<dyn Fn() + Send + Sync>,
+}
 
 impl Batch {
     /// What `draw` returns when it is looked at. It runs under whatever lock the store has then.
     pub(crate) fn drawn_by(draw: impl FnOnce() -> Vec<NewTask> + Send + 'static) -> Self {
-        Self(LazyLock::new(Box::new(draw)))
+        Self {
+            tasks: LazyLock::new(Box::new(draw)),
+            stored: Box::new(|| ()),
+        }
+    }
+
+    /// Has `stored` called when a store says so.
+    pub(crate) fn telling(self, stored: impl Fn() + Send + Sync + 'static) -> Self {
+        Self {
+            stored: Box::new(stored),
+            ..self
+        }
+    }
+
+    /// They are stored. A store may say so before it answers, from the thread that has written them:
+    /// so those who wait need not wait for yet another thread. It holds no lock then.
+    pub(crate) fn are_stored(&self) {
+        (self.stored)();
     }
 }
 
@@ -157,7 +177,13 @@ impl Deref for Batch {
     type Target = [NewTask];
 
     fn deref(&self) -> &[NewTask] {
-        &self.0
+        &self.tasks
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").finish_non_exhaustive()
     }
 }
 
@@ -171,7 +197,7 @@ impl From<Vec<NewTask>> for Batch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NewTask {
     pub(crate) id: TaskId,
-    pub(crate) name: Arc<str>,
+    pub(crate) name: Cow<'static, str>,
     pub(crate) payload: Vec<u8>,
     /// Zero: it waits for a worker at once.
     pub(crate) delay: Duration,

@@ -165,9 +165,10 @@ impl State {
 impl Load {
     fn new(draw: Draw) -> Self {
         let draw = StdArc::new(draw);
-        let drawn = StdArc::clone(&draw);
+        let (drawn, told) = (StdArc::clone(&draw), StdArc::clone(&draw));
+        let batch = Batch::drawn_by(move || drawn.draw()).telling(move || told.tell(&Ok(())));
         Self {
-            tasks: StdArc::new(Batch::drawn_by(move || drawn.draw())),
+            tasks: StdArc::new(batch),
             draw,
         }
     }
@@ -178,8 +179,7 @@ impl Load {
     /// the load was asked for, or for as long as anybody has to be patient.
     pub(crate) fn end(self, stored: &Result<(), Failure>) {
         let refused = self.draw.end(stored.is_err());
-        let drawn = mem::take(&mut *lock(&self.draw.replies));
-        tell(drawn, stored);
+        self.draw.tell(stored);
         if let Err(failure) = stored {
             let failure = failure.clone().without_effect();
             tell(refused.into_iter().map(|it| it.reply), &Err(failure));
@@ -205,6 +205,12 @@ impl Draw {
             self.line.bell.ring();
         }
         tasks.into_iter().flatten().collect()
+    }
+
+    /// Tells those whose tasks were drawn, once.
+    fn tell(&self, stored: &Result<(), Failure>) {
+        let replies = mem::take(&mut *lock(&self.replies));
+        tell(replies, stored);
     }
 
     /// From here on, nothing is drawn. Returns who is refused.

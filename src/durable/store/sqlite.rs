@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 
 use self::endpoint::Endpoint;
 use self::reader::Reader;
+use self::work::Work;
 use self::writer::Writer;
 use super::{
     Answer, Backend, Beaten, Enqueue, Epoch, Event, MAX_BATCH_BYTES, Seen, SessionId, Store, Turn,
@@ -201,9 +202,13 @@ impl Backend for SqliteStore {
     }
 
     fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, ()> {
+        let batch = Arc::clone(&request.tasks);
+        let work = move |work: &mut Work<'_>| enqueue::enqueue(work, &request);
         // What there will be at most: which tasks it has is decided when they are written.
-        self.writer.ask(MAX_BATCH_BYTES, move |work| {
-            enqueue::enqueue(work, &request)
+        self.writer.ask_and(MAX_BATCH_BYTES, work, move |answer| {
+            if answer.is_ok() {
+                batch.are_stored();
+            }
         })
     }
 

@@ -1,6 +1,6 @@
 //! Into the store.
 
-use rusqlite::params;
+use rusqlite::{CachedStatement, Connection, params};
 
 use super::error::Fault;
 use super::line::STAND;
@@ -28,8 +28,9 @@ pub(super) fn enqueue(work: &mut Work<'_>, request: &Enqueue) -> Result<(), Faul
         return Ok(());
     }
     note_earliest(work, &request.tasks)?;
+    let mut inserts = Inserts::prepare(work.db)?;
     for task in request.tasks.iter() {
-        store(work, task)?;
+        store(work, &mut inserts, task)?;
     }
     work.execute(
         "UPDATE throng_session SET number = ?2, first = ?3, claim = NULL WHERE id = ?1",
@@ -54,8 +55,27 @@ fn note_earliest(work: &mut Work<'_>, tasks: &[NewTask]) -> Result<(), Fault> {
 pub(super) const EARLIEST: &str =
     "SELECT at FROM throng_task WHERE state = 1 AND at IS NOT NULL ORDER BY at LIMIT 1";
 
-fn store(work: &mut Work<'_>, task: &NewTask) -> Result<(), Fault> {
-    if insert(work, task)? {
+/// What stores a task, prepared once for all of a request.
+struct Inserts<'a> {
+    task: CachedStatement<'a>,
+    line: CachedStatement<'a>,
+}
+
+impl<'a> Inserts<'a> {
+    fn prepare(db: &'a Connection) -> Result<Self, rusqlite::Error> {
+        let task = db.prepare_cached(
+            "INSERT INTO throng_task
+                 (id, state, place, at, name, max_crashes, retention, endpoint, payload)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+             ON CONFLICT DO NOTHING",
+        )?;
+        let line = db.prepare_cached(STAND)?;
+        Ok(Self { task, line })
+    }
+}
+
+fn store(work: &mut Work<'_>, inserts: &mut Inserts<'_>, task: &NewTask) -> Result<(), Fault> {
+    if insert(work, inserts, task)? {
         return Ok(());
     }
     // There is one of that id: if it is one that should be gone, it goes.
@@ -63,41 +83,35 @@ fn store(work: &mut Work<'_>, task: &NewTask) -> Result<(), Fault> {
         && old.state.is_over(old.at, work.now.wall)
     {
         work.remove(task.id, &old)?;
-        insert(work, task)?;
+        insert(work, inserts, task)?;
     }
     Ok(())
 }
 
 /// Stores a task, unless there is one of its id.
-fn insert(work: &mut Work<'_>, task: &NewTask) -> Result<bool, Fault> {
+fn insert(work: &mut Work<'_>, inserts: &mut Inserts<'_>, task: &NewTask) -> Result<bool, Fault> {
     let (state, place, at) = match millis(task.delay) as i64 {
         0 => (State::Waiting, Some(work.next_tail()?), None),
         delay => (State::Delayed, None, Some(work.now.wall + delay)),
     };
     let id = task.id.to_bytes();
     let inline = (task.payload.len() <= INLINE).then_some(&*task.payload);
-    let inserted = work.execute(
-        "INSERT INTO throng_task
-             (id, state, place, at, name, max_crashes, retention, endpoint, payload)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
-         ON CONFLICT DO NOTHING",
-        params![
-            id,
-            state as i64,
-            place,
-            at,
-            &*task.name,
-            task.max_crashes,
-            millis(task.retention) as i64,
-            work.endpoint.id,
-            inline,
-        ],
-    )?;
+    let inserted = inserts.task.execute(params![
+        id,
+        state as i64,
+        place,
+        at,
+        &*task.name,
+        task.max_crashes,
+        millis(task.retention) as i64,
+        work.endpoint.id,
+        inline,
+    ])?;
     if inserted == 0 {
         return Ok(false);
     }
     if place.is_some() {
-        work.execute(STAND, params![place, id])?;
+        inserts.line.execute(params![place, id])?;
     }
     if inline.is_none() {
         work.store_body(task.id, &task.payload)?;

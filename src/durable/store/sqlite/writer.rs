@@ -64,11 +64,22 @@ impl Writer {
         bytes: usize,
         work: impl FnMut(&mut Work<'_>) -> Result<T, Fault> + Send + 'static,
     ) -> Answer<'static, T> {
+        self.ask_and(bytes, work, |_| ())
+    }
+
+    /// The same; and when it is written, or has failed, has the thread call `then` first of all.
+    pub(super) fn ask_and<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnMut(&mut Work<'_>) -> Result<T, Fault> + Send + 'static,
+        then: impl FnOnce(&Result<T, Failure>) + Send + 'static,
+    ) -> Answer<'static, T> {
         let (reply, answer) = oneshot::channel();
         let sent = self.requests.send(Box::new(Call {
             bytes,
             work,
             answer: Err(no_answer()),
+            then,
             reply,
         }));
         Box::pin(async move {
@@ -92,14 +103,20 @@ trait Request: Send {
     fn reply(self: Box<Self>);
 }
 
-struct Call<T, F> {
+struct Call<T, F, G> {
     bytes: usize,
     work: F,
     answer: Result<T, Failure>,
+    then: G,
     reply: oneshot::Sender<Result<T, Failure>>,
 }
 
-impl<T: Send, F: FnMut(&mut Work<'_>) -> Result<T, Fault> + Send> Request for Call<T, F> {
+impl<T, F, G> Request for Call<T, F, G>
+where
+    T: Send,
+    F: FnMut(&mut Work<'_>) -> Result<T, Fault> + Send,
+    G: FnOnce(&Result<T, Failure>) + Send,
+{
     fn bytes(&self) -> usize {
         self.bytes
     }
@@ -117,6 +134,7 @@ impl<T: Send, F: FnMut(&mut Work<'_>) -> Result<T, Fault> + Send> Request for Ca
     }
 
     fn reply(self: Box<Self>) {
+        (self.then)(&self.answer);
         self.reply.send(self.answer).ok();
     }
 }

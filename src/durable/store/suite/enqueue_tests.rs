@@ -177,7 +177,7 @@ pub(super) async fn a_full_batch_is_stored_in_its_order(it: &dyn Harness) {
 pub(super) async fn names_and_payloads_may_be_anything(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
-    let named = |number, name: &str, payload: &[u8]| NewTask {
+    let named = |number, name: &'static str, payload: &[u8]| NewTask {
         name: name.into(),
         payload: payload.to_vec(),
         ..task(number)
@@ -198,7 +198,7 @@ pub(super) async fn names_and_payloads_may_be_anything(it: &dyn Harness) {
         .collect();
     let stored: Vec<_> = tasks
         .into_iter()
-        .map(|task| (task.name, task.payload))
+        .map(|task| ((*task.name).into(), task.payload))
         .collect();
     assert_eq!(claimed, stored);
     let verdict = Verdict::Done(every_byte.clone());

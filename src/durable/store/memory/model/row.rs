@@ -66,7 +66,7 @@ impl Row {
     pub(super) fn claimed(&self, now: u64) -> Claimed {
         Claimed {
             id: self.task.id,
-            name: self.task.name.clone(),
+            name: (*self.task.name).into(),
             payload: self.task.payload.clone(),
             failures: self.failures,
             crashes: self.crashes,
