@@ -251,7 +251,8 @@ impl Worker {
                 if let Some(request) = self.unanswered.take() {
                     self.settle(&request, &turned.refused);
                 }
-                self.look |= turned.more;
+                // Who has claimed something is not parked: it looks once more, if it has room.
+                self.look |= turned.more || turned.claim.is_some();
                 let next = turned.next.map_or(REST, |next| next.min(REST));
                 self.next_look = Some(Instant::now() + next);
                 if let Some(claim) = turned.claim {
