@@ -40,6 +40,10 @@ async fn a_shutdown_waits_for_what_runs(place: Place) {
     .await;
     let handles = client.spawn_all((0..9).map(Number)).await.unwrap();
     reaches(&handles[2], Status::Running).await;
+    until("its worker knows that it runs", || {
+        executor.metrics().running > 0
+    })
+    .await;
     within(executor.shutdown(LONG)).await;
     let counts = client.counts().await.unwrap();
     assert_eq!((counts.done, counts.running, counts.waiting), (3, 0, 6));
@@ -91,6 +95,10 @@ async fn a_run_that_ends_with_an_error_at_a_shutdown_is_given_back(place: Place)
     let handles = client.spawn_all((0..4).map(Number)).await.unwrap();
     for handle in &handles {
         reaches(handle, Status::Running).await;
+        until("its worker knows that it runs", || {
+            executor.metrics().running > 0
+        })
+        .await;
     }
     within(executor.shutdown(LONG)).await;
     let counts = client.counts().await.unwrap();
@@ -111,6 +119,10 @@ async fn a_fatal_error_at_a_shutdown_is_one(place: Place) {
     .await;
     let handle = spawn(&client, 1).await;
     reaches(&handle, Status::Running).await;
+    until("its worker knows that it runs", || {
+        executor.metrics().running > 0
+    })
+    .await;
     within(executor.shutdown(LONG)).await;
     assert!(within(handle).await.unwrap_err().is_dead());
 }
@@ -124,6 +136,10 @@ async fn what_is_given_back_comes_first(place: Place) {
     .await;
     let handles = client.spawn_all((0..5).map(Number)).await.unwrap();
     reaches(&handles[0], Status::Running).await;
+    until("its worker knows that it runs", || {
+        executor.metrics().running > 0
+    })
+    .await;
     within(executor.shutdown(LONG)).await;
     let order = Arc::new(Mutex::new(Vec::new()));
     let ran = Arc::clone(&order);
@@ -148,6 +164,10 @@ async fn busy(place: &Place) -> throng::durable::DurableExecutor {
     .await;
     let handle = spawn(&client, 1).await;
     reaches(&handle, Status::Running).await;
+    until("its worker knows that it runs", || {
+        executor.metrics().running > 0
+    })
+    .await;
     executor
 }
 
@@ -179,6 +199,10 @@ async fn a_shutdown_goes_on_when_nobody_waits_for_it(place: Place) {
     .await;
     let handle = spawn(&client, 1).await;
     reaches(&handle, Status::Running).await;
+    until("its worker knows that it runs", || {
+        executor.metrics().running > 0
+    })
+    .await;
     let mut shutdown = Box::pin(executor.shutdown(LONG));
     assert!(crate::support::poll(&mut shutdown).is_pending());
     drop(shutdown);
@@ -201,6 +225,10 @@ async fn a_shutdown_without_end_waits_until_all_have_ended(place: Place) {
     .await;
     let handle = spawn(&client, 1).await;
     reaches(&handle, Status::Running).await;
+    until("its worker knows that it runs", || {
+        executor.metrics().running > 0
+    })
+    .await;
     within(async { tokio::join!(executor.shutdown(Duration::MAX), door.pass()) }).await;
     assert_eq!(client.counts().await.unwrap().done, 1);
 }
@@ -232,6 +260,10 @@ async fn an_executor_that_is_dropped_gives_back_what_it_runs(place: Place) {
     .await;
     let handle = spawn(&client, 1).await;
     reaches(&handle, Status::Running).await;
+    until("its worker knows that it runs", || {
+        executor.metrics().running > 0
+    })
+    .await;
     drop(executor);
     let _other = start(&other, |_, cx| async move { Ok(cx.attempt().into()) }).await;
     assert_eq!(within(handle).await.unwrap(), 1);
@@ -254,6 +286,10 @@ async fn a_task_that_computes_is_given_back_too(place: Place) {
     let executor = executor.await.unwrap().unwrap();
     let handle = spawn(&client, 1).await;
     reaches(&handle, Status::Running).await;
+    until("its worker knows that it runs", || {
+        executor.metrics().running > 0
+    })
+    .await;
     within(executor.shutdown(Duration::ZERO)).await;
     let _other = start(&client, |_, cx| async move { Ok(cx.attempt().into()) }).await;
     assert_eq!(within(handle).await.unwrap(), 1);
@@ -274,6 +310,10 @@ async fn an_executor_ends_with_its_runtime(place: Place) {
     let executor = executor.await.unwrap().unwrap();
     let handle = spawn(&client, 1).await;
     reaches(&handle, Status::Running).await;
+    until("its worker knows that it runs", || {
+        executor.metrics().running > 0
+    })
+    .await;
     runtime.shutdown_background();
     within(executor.terminated()).await;
     let _other = start(&client, |_, cx| async move { Ok(cx.attempt().into()) }).await;
