@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use throng::durable::{Status, StopReason, TaskError};
+use throng::durable::{DurableExecutor, DurableHandle, Status, StopReason, TaskError};
 
 use crate::ledger::assert_balanced;
 use crate::places::{App, Door, Number, Place, builder, reaches, spawn, start, start_as, until};
@@ -30,6 +30,15 @@ on_both_stores! {
 
 const LONG: Duration = Duration::from_secs(3600);
 
+/// Waits until a task runs in the store, and its worker knows that.
+async fn runs(executor: &DurableExecutor, handle: &DurableHandle<u64>) {
+    reaches(handle, Status::Running).await;
+    until("its worker knows that it runs", || {
+        executor.metrics().running > 0
+    })
+    .await;
+}
+
 async fn a_shutdown_waits_for_what_runs(place: Place) {
     let client = place.client().await;
     let executor = start_as(builder(&client).concurrency(3), |number, cx| async move {
@@ -39,11 +48,7 @@ async fn a_shutdown_waits_for_what_runs(place: Place) {
     })
     .await;
     let handles = client.spawn_all((0..9).map(Number)).await.unwrap();
-    reaches(&handles[2], Status::Running).await;
-    until("its worker knows that it runs", || {
-        executor.metrics().running > 0
-    })
-    .await;
+    runs(&executor, &handles[2]).await;
     within(executor.shutdown(LONG)).await;
     let counts = client.counts().await.unwrap();
     assert_eq!((counts.done, counts.running, counts.waiting), (3, 0, 6));
@@ -94,11 +99,7 @@ async fn a_run_that_ends_with_an_error_at_a_shutdown_is_given_back(place: Place)
     .await;
     let handles = client.spawn_all((0..4).map(Number)).await.unwrap();
     for handle in &handles {
-        reaches(handle, Status::Running).await;
-        until("its worker knows that it runs", || {
-            executor.metrics().running > 0
-        })
-        .await;
+        runs(&executor, handle).await;
     }
     within(executor.shutdown(LONG)).await;
     let counts = client.counts().await.unwrap();
@@ -118,11 +119,7 @@ async fn a_fatal_error_at_a_shutdown_is_one(place: Place) {
     })
     .await;
     let handle = spawn(&client, 1).await;
-    reaches(&handle, Status::Running).await;
-    until("its worker knows that it runs", || {
-        executor.metrics().running > 0
-    })
-    .await;
+    runs(&executor, &handle).await;
     within(executor.shutdown(LONG)).await;
     assert!(within(handle).await.unwrap_err().is_dead());
 }
@@ -135,11 +132,7 @@ async fn what_is_given_back_comes_first(place: Place) {
     })
     .await;
     let handles = client.spawn_all((0..5).map(Number)).await.unwrap();
-    reaches(&handles[0], Status::Running).await;
-    until("its worker knows that it runs", || {
-        executor.metrics().running > 0
-    })
-    .await;
+    runs(&executor, &handles[0]).await;
     within(executor.shutdown(LONG)).await;
     let order = Arc::new(Mutex::new(Vec::new()));
     let ran = Arc::clone(&order);
@@ -155,7 +148,7 @@ async fn what_is_given_back_comes_first(place: Place) {
 }
 
 /// An executor that runs a task that never ends.
-async fn busy(place: &Place) -> throng::durable::DurableExecutor {
+async fn busy(place: &Place) -> DurableExecutor {
     let client = place.client().await;
     let executor = start(&client, |number, _| async move {
         Door::new().pass().await;
@@ -163,11 +156,7 @@ async fn busy(place: &Place) -> throng::durable::DurableExecutor {
     })
     .await;
     let handle = spawn(&client, 1).await;
-    reaches(&handle, Status::Running).await;
-    until("its worker knows that it runs", || {
-        executor.metrics().running > 0
-    })
-    .await;
+    runs(&executor, &handle).await;
     executor
 }
 
@@ -198,11 +187,7 @@ async fn a_shutdown_goes_on_when_nobody_waits_for_it(place: Place) {
     })
     .await;
     let handle = spawn(&client, 1).await;
-    reaches(&handle, Status::Running).await;
-    until("its worker knows that it runs", || {
-        executor.metrics().running > 0
-    })
-    .await;
+    runs(&executor, &handle).await;
     let mut shutdown = Box::pin(executor.shutdown(LONG));
     assert!(crate::support::poll(&mut shutdown).is_pending());
     drop(shutdown);
@@ -224,11 +209,7 @@ async fn a_shutdown_without_end_waits_until_all_have_ended(place: Place) {
     })
     .await;
     let handle = spawn(&client, 1).await;
-    reaches(&handle, Status::Running).await;
-    until("its worker knows that it runs", || {
-        executor.metrics().running > 0
-    })
-    .await;
+    runs(&executor, &handle).await;
     within(async { tokio::join!(executor.shutdown(Duration::MAX), door.pass()) }).await;
     assert_eq!(client.counts().await.unwrap().done, 1);
 }
@@ -259,11 +240,7 @@ async fn an_executor_that_is_dropped_gives_back_what_it_runs(place: Place) {
     })
     .await;
     let handle = spawn(&client, 1).await;
-    reaches(&handle, Status::Running).await;
-    until("its worker knows that it runs", || {
-        executor.metrics().running > 0
-    })
-    .await;
+    runs(&executor, &handle).await;
     drop(executor);
     let _other = start(&other, |_, cx| async move { Ok(cx.attempt().into()) }).await;
     assert_eq!(within(handle).await.unwrap(), 1);
@@ -285,11 +262,7 @@ async fn a_task_that_computes_is_given_back_too(place: Place) {
     let executor = runtime.spawn(async { executor.start(app).await });
     let executor = executor.await.unwrap().unwrap();
     let handle = spawn(&client, 1).await;
-    reaches(&handle, Status::Running).await;
-    until("its worker knows that it runs", || {
-        executor.metrics().running > 0
-    })
-    .await;
+    runs(&executor, &handle).await;
     within(executor.shutdown(Duration::ZERO)).await;
     let _other = start(&client, |_, cx| async move { Ok(cx.attempt().into()) }).await;
     assert_eq!(within(handle).await.unwrap(), 1);
@@ -309,11 +282,7 @@ async fn an_executor_ends_with_its_runtime(place: Place) {
     let executor = runtime.spawn(async { executor.start(app).await });
     let executor = executor.await.unwrap().unwrap();
     let handle = spawn(&client, 1).await;
-    reaches(&handle, Status::Running).await;
-    until("its worker knows that it runs", || {
-        executor.metrics().running > 0
-    })
-    .await;
+    runs(&executor, &handle).await;
     runtime.shutdown_background();
     within(executor.terminated()).await;
     let _other = start(&client, |_, cx| async move { Ok(cx.attempt().into()) }).await;

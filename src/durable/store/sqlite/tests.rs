@@ -166,6 +166,32 @@ async fn what_an_enqueue_stores_is_decided_when_it_is_written() {
     assert_eq!(worker.claim(9).await.tasks.len(), 1);
 }
 
+#[tokio::test]
+async fn who_waits_for_a_task_is_told_when_it_is_written_and_only_then() {
+    let file = File::new();
+    let worker = Worker::new(&file.open().await).await;
+    let (tell, told) = std::sync::mpsc::channel();
+    let path = file.path.clone();
+    let large = task(1).payload(vec![1; 100_000]).0;
+    let batch = Batch::drawn_by(|| vec![large]).telling(move || {
+        let others = Connection::open(&path).unwrap();
+        let stored = others.query_row(STORED, [], |row| row.get::<_, i64>(0));
+        tell.send(stored.unwrap()).unwrap();
+    });
+    let request = Arc::new(Enqueue {
+        session: worker.session,
+        number: worker.next(),
+        tasks: Arc::new(batch),
+    });
+    worker.pragma("max_page_count = 1").await;
+    let refused = worker.store.enqueue(Arc::clone(&request)).await;
+    assert_fails(refused, &Cause::Full);
+    assert!(told.try_recv().is_err());
+    worker.pragma("max_page_count = 1000000").await;
+    worker.store.enqueue(request).await.unwrap();
+    assert_eq!(told.try_recv(), Ok(1));
+}
+
 const STORED: &str = "SELECT stored FROM throng_meta";
 
 #[tokio::test]
