@@ -11,6 +11,7 @@ use crate::places::{App, Door, Number, Place, builder, reaches, spawn, start, st
 use crate::support::{thread_name, within};
 
 on_both_stores! {
+    one_with_room_takes_what_comes_while_it_runs_another,
     no_more_tasks_run_at_once_than_were_allowed,
     one_at_a_time_they_run_in_their_order,
     zero_at_once_is_one,
@@ -22,6 +23,28 @@ on_both_stores! {
     an_executor_runs_while_it_is_full_of_tasks_that_wait,
     large_tasks_run_in_batches,
     an_executor_is_not_blocked_by_one_that_computes,
+}
+
+async fn one_with_room_takes_what_comes_while_it_runs_another(place: Place) {
+    let (client, door) = (place.client().await, Door::new());
+    let held = door.clone();
+    // Nothing is renewed while the test goes on: that has a worker look, too.
+    let builder = builder(&client).lease(Duration::from_secs(1_000));
+    let executor = start_as(builder, move |number, _| {
+        let door = held.clone();
+        async move {
+            if number == 0 {
+                door.pass().await;
+            }
+            Ok(number)
+        }
+    })
+    .await;
+    let first = spawn(&client, 0).await;
+    until("it runs", || executor.metrics().running == 1).await;
+    assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 1);
+    door.open();
+    assert_eq!(within(first).await.unwrap(), 0);
 }
 
 async fn no_more_tasks_run_at_once_than_were_allowed(place: Place) {

@@ -248,11 +248,13 @@ impl Worker {
             Ok(turned) => {
                 self.failures = 0;
                 self.tally.turns.add(1);
+                // Who has claimed something is not parked, nor who had no room when it asked: they look
+                // once more, when they have room.
+                self.look |= turned.more || turned.claim.is_some();
                 if let Some(request) = self.unanswered.take() {
+                    self.look |= !request.park;
                     self.settle(&request, &turned.refused);
                 }
-                // Who has claimed something is not parked: it looks once more, if it has room.
-                self.look |= turned.more || turned.claim.is_some();
                 let next = turned.next.map_or(REST, |next| next.min(REST));
                 self.next_look = Some(Instant::now() + next);
                 if let Some(claim) = turned.claim {

@@ -1,5 +1,7 @@
 //! From outside: cancelling, dead letters, and what is kept no longer.
 
+use std::collections::BTreeSet;
+
 use rusqlite::{Connection, params};
 
 use super::error::Fault;
@@ -9,29 +11,28 @@ use crate::durable::store::MAX_DEAD;
 use crate::durable::{DeadFilter, TaskId};
 
 pub(super) fn cancel(work: &mut Work<'_>, ids: &[TaskId]) -> Result<u64, Fault> {
-    let (mut found, mut running) = (0, Vec::new());
+    let (mut found, mut running) = (0, BTreeSet::new());
     for &id in ids {
         let Some(task) = work.task(id)? else {
             continue;
         };
         match task.state {
             State::Waiting | State::Delayed => work.end_cancelled(id, &task)?,
-            State::Running => running.push(id),
+            State::Running => drop(running.insert(id)),
             State::Done | State::Dead | State::Cancelled => continue,
         }
         found += 1;
     }
     if !running.is_empty() {
-        let holders = work.holders()?;
-        for id in running {
-            cancel_running(work, id, holders.get(&id))?;
+        for (id, epoch) in work.holders(&running)? {
+            cancel_running(work, id, epoch)?;
         }
     }
     Ok(found)
 }
 
 /// Has the worker told that runs it, which has the last word.
-fn cancel_running(work: &mut Work<'_>, id: TaskId, epoch: Option<&i64>) -> Result<(), Fault> {
+fn cancel_running(work: &mut Work<'_>, id: TaskId, epoch: i64) -> Result<(), Fault> {
     work.execute(
         "UPDATE throng_task SET cancel = 1 WHERE id = ?1",
         [id.to_bytes()],
@@ -90,7 +91,7 @@ pub(super) fn dead(
     let ids = statement.query_map(params, |row| row.get(0).map(TaskId::from_bytes))?;
     let mut ids = ids.collect::<Result<Vec<_>, _>>()?;
     if let Some(wanted) = &filter.ids {
-        let wanted: std::collections::BTreeSet<_> = wanted.iter().collect();
+        let wanted: BTreeSet<_> = wanted.iter().collect();
         ids.retain(|id| wanted.contains(id));
     }
     Ok(ids)

@@ -1,6 +1,6 @@
 //! [`Held`]: the tasks of a claim that still run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::OptionalExtension;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
@@ -87,16 +87,20 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The claims of all tasks that run.
-    pub(super) fn holders(&self) -> Result<BTreeMap<TaskId, i64>, rusqlite::Error> {
+    /// The claims that hold these tasks.
+    pub(super) fn holders(
+        &self,
+        ids: &BTreeSet<TaskId>,
+    ) -> Result<Vec<(TaskId, i64)>, rusqlite::Error> {
         let sql = "SELECT epoch, held FROM throng_claim";
         let mut statement = self.db.prepare_cached(sql)?;
         let mut claims = statement.query([])?;
-        let mut holders = BTreeMap::new();
+        let mut holders = Vec::new();
         while let Some(claim) = claims.next()? {
             let epoch: i64 = claim.get(0)?;
             let held: Held = claim.get(1)?;
-            holders.extend(held.ids().map(|id| (id, epoch)));
+            let found = held.ids().filter(|id| ids.contains(id));
+            holders.extend(found.map(|id| (id, epoch)));
         }
         Ok(holders)
     }

@@ -19,8 +19,9 @@ pub(super) const INLINE: usize = 512;
 /// How long a request waits for others to unlock the database.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A task that waits stands in the line, at its `place`. One that runs is held by a claim, and its
-/// `place` is where it has stood: its row is not written when it is claimed. `at`: of what is delayed,
+/// A task that waits stands in the line, at its `place`. One that runs is held by a claim; its row is
+/// not written when it is claimed, so its `state` is still 0, and its `place` where it has stood. The
+/// view `throng_now` tells the two apart. `at`: of what is delayed,
 /// when it is due; of a dead letter, since when it is one; of all other ends, until when they are kept.
 /// Times of `at`, `unknown` and `retention` are in milliseconds since 1970, those of claims since the
 /// machine was started.

@@ -352,6 +352,31 @@ async fn sessions_of_a_process_rest_each_for_itself() {
 }
 
 #[tokio::test]
+async fn a_claim_takes_no_wake_up_from_what_is_stored_with_it() {
+    let file = File::new();
+    let store = file.open().await;
+    let (worker, producer) = (Worker::new(&store).await, Worker::new(&store).await);
+    let mut resting = Worker::new(&file.open().await).await;
+    resting.park().await;
+    worker.park().await;
+    // It wakes the worker of its own process.
+    producer.enqueue([task(1).0]).await;
+    while resting.events.try_recv().is_ok() {}
+
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let turn = worker.request_turn(vec![], 1, false);
+    let claimed = store.writer.ask(0, move |work| {
+        held.recv().ok();
+        super::turn::turn(work, &turn)
+    });
+    let stored = store.enqueue(producer.request([task(2).0]));
+    drop(hold);
+    assert!(claimed.await.unwrap().claim.is_some());
+    stored.await.unwrap();
+    resting.expect(|event| event == Event::Wake).await;
+}
+
+#[tokio::test]
 async fn what_the_dead_leave_behind_is_swept() {
     let file = File::new();
     let alive = Worker::new(&file.open().await).await;
@@ -629,13 +654,8 @@ impl Worker {
         self.try_enqueue(tasks).await.unwrap();
     }
 
-    async fn try_turn(
-        &self,
-        verdicts: Vec<Verdicts>,
-        want: usize,
-        park: bool,
-    ) -> Result<Turned, Failure> {
-        let turn = Turn {
+    fn request_turn(&self, verdicts: Vec<Verdicts>, want: usize, park: bool) -> Turn {
+        Turn {
             session: self.session,
             number: self.next(),
             verdicts,
@@ -644,7 +664,16 @@ impl Worker {
             lease: LEASE,
             risky: true,
             park,
-        };
+        }
+    }
+
+    async fn try_turn(
+        &self,
+        verdicts: Vec<Verdicts>,
+        want: usize,
+        park: bool,
+    ) -> Result<Turned, Failure> {
+        let turn = self.request_turn(verdicts, want, park);
         self.store.turn(Arc::new(turn)).await
     }
 

@@ -38,6 +38,8 @@ impl Now {
 pub(super) struct Notes {
     /// How many more tasks wait than before.
     ready: i64,
+    /// Whether one has come to wait: what was claimed before it takes nothing from that.
+    came: bool,
     /// Whether some wait, or are due earlier than any before: one worker is to look.
     pub(super) look: bool,
     /// Whether a process has come: those who rest are to know, since it may die.
@@ -115,7 +117,9 @@ impl<'a> Work<'a> {
         if self.meta != self.loaded {
             self.meta.save(self.db)?;
         }
-        Ok(self.notes)
+        let mut notes = self.notes;
+        notes.look |= notes.came && self.meta.counts.waiting != 0;
+        Ok(notes)
     }
 
     /// Above all epochs so far; and, if the file was put back from a copy, above those that the copy
@@ -290,6 +294,7 @@ impl<'a> Work<'a> {
     /// There is one more of that state.
     pub(super) fn enter(&mut self, state: State) {
         self.notes.ready += i64::from(state == State::Waiting);
+        self.notes.came |= state == State::Waiting;
         *self.count(state) += 1;
     }
 

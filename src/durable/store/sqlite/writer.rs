@@ -134,8 +134,15 @@ where
     }
 
     fn reply(self: Box<Self>) {
-        (self.then)(&self.answer);
-        self.reply.send(self.answer).ok();
+        let Self {
+            answer,
+            then,
+            reply,
+            ..
+        } = *self;
+        then(&answer);
+        // Who waits is woken by code of the user.
+        contain(|| drop(reply.send(answer)));
     }
 }
 
