@@ -11,13 +11,12 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
 use super::SqliteStore;
-use super::error::Fault;
 use crate::durable::clock::Clock;
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::store::memory::MemoryStore;
 use crate::durable::store::{
-    Backend, Batch, Claim, DeadReason, Enqueue, Event, NewTask, Seen, SessionId, Store, Turn,
-    Turned, Verdict, Verdicts,
+    Backend, Claim, DeadReason, Enqueue, Event, NewTask, Seen, SessionId, Store, Turn, Turned,
+    Verdict, Verdicts,
 };
 use crate::durable::{DeadFilter, Durability, TaskId};
 
@@ -26,6 +25,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(9);
 
 mod model_tests;
+mod writer_tests;
 
 // ===== Files =====
 
@@ -117,128 +117,6 @@ async fn a_file_that_cannot_be_written_can_be_read() {
     assert_fails(worker.try_enqueue([task(2).0]).await, &Cause::ReadOnly);
     let seen = worker.store.look(vec![id(1), id(2)]).await;
     assert_eq!(seen.unwrap(), [Seen::Waiting, Seen::Absent]);
-}
-
-#[tokio::test]
-async fn a_request_that_cannot_be_done_does_not_take_its_group_along() {
-    let file = File::new();
-    let worker = Worker::new(&file.open().await).await;
-    // The thread is busy with this one, so the three behind it are one group.
-    let (hold, held) = std::sync::mpsc::channel::<()>();
-    let busy = worker.store.writer.ask(0, move |_| {
-        held.recv().ok();
-        Ok(())
-    });
-    let first = worker.store.enqueue(worker.request([task(1).0]));
-    let bad = worker.store.writer.ask(0, |work| {
-        work.execute("INSERT INTO throng_task (id) VALUES (1)", [])?;
-        Ok(())
-    });
-    let second = worker.store.enqueue(worker.request([task(2).0]));
-    drop(hold);
-
-    busy.await.unwrap();
-    first.await.unwrap();
-    assert_fails(bad.await, &Cause::Unavailable);
-    second.await.unwrap();
-    assert_eq!(worker.claim(9).await.tasks.len(), 2);
-}
-
-#[tokio::test]
-async fn what_an_enqueue_stores_is_decided_when_it_is_written() {
-    let file = File::new();
-    let worker = Worker::new(&file.open().await).await;
-    let (hold, held) = std::sync::mpsc::channel::<()>();
-    let busy = worker.store.writer.ask(0, move |_| {
-        held.recv().ok();
-        Ok(())
-    });
-    let (spawn, spawned) = std::sync::mpsc::channel();
-    let late = worker.store.enqueue(Arc::new(Enqueue {
-        session: worker.session,
-        number: worker.next(),
-        tasks: Arc::new(Batch::drawn_by(move || spawned.try_iter().collect())),
-    }));
-    spawn.send(task(1).0).unwrap();
-    drop(hold);
-    busy.await.unwrap();
-    late.await.unwrap();
-    assert_eq!(worker.claim(9).await.tasks.len(), 1);
-}
-
-#[tokio::test]
-async fn who_waits_for_a_task_is_told_when_it_is_written_and_only_then() {
-    let file = File::new();
-    let worker = Worker::new(&file.open().await).await;
-    let (tell, told) = std::sync::mpsc::channel();
-    let path = file.path.clone();
-    let large = task(1).payload(vec![1; 100_000]).0;
-    let batch = Batch::drawn_by(|| vec![large]).telling(move || {
-        let others = Connection::open(&path).unwrap();
-        let stored = others.query_row(STORED, [], |row| row.get::<_, i64>(0));
-        tell.send(stored.unwrap()).unwrap();
-    });
-    let request = Arc::new(Enqueue {
-        session: worker.session,
-        number: worker.next(),
-        tasks: Arc::new(batch),
-    });
-    worker.pragma("max_page_count = 1").await;
-    let refused = worker.store.enqueue(Arc::clone(&request)).await;
-    assert_fails(refused, &Cause::Full);
-    assert!(told.try_recv().is_err());
-    worker.pragma("max_page_count = 1000000").await;
-    worker.store.enqueue(request).await.unwrap();
-    assert_eq!(told.try_recv(), Ok(1));
-}
-
-const STORED: &str = "SELECT stored FROM throng_meta";
-
-#[tokio::test]
-async fn what_is_asked_before_the_disk_is_waited_for_is_written_along() {
-    let file = File::new();
-    let worker = Worker::new(&file.open().await).await;
-    let (begin, begun) = tokio::sync::oneshot::channel();
-    let (mut begin, (hold, held)) = (Some(begin), std::sync::mpsc::channel::<()>());
-    let first = worker.store.writer.ask(0, move |work| {
-        work.meta.counts.stored += 1;
-        begin.take().map(|begin| begin.send(()));
-        held.recv().ok();
-        Ok(())
-    });
-    begun.await.unwrap();
-    let path = file.path.clone();
-    let second = worker.store.writer.ask(0, move |_| {
-        let others = Connection::open(&path)?;
-        Ok(others.query_row(STORED, [], |row| row.get::<_, i64>(0))?)
-    });
-    drop(hold);
-    first.await.unwrap();
-    // When it ran, the first one was not written yet.
-    assert_eq!(second.await.unwrap(), 0);
-    assert_eq!(file.number(STORED), 1);
-}
-
-#[tokio::test]
-async fn an_enqueue_of_nothing_writes_nothing() {
-    let file = File::new();
-    let worker = Worker::new(&file.open().await).await;
-    let before = file.log();
-    worker.enqueue([]).await;
-    assert_eq!(file.log(), before);
-}
-
-#[tokio::test]
-async fn a_panic_fails_its_request_and_no_other() {
-    let file = File::new();
-    let worker = Worker::new(&file.open().await).await;
-    let panics = worker
-        .store
-        .writer
-        .ask(0, |_| -> Result<(), Fault> { panic!("as intended") });
-    assert_eq!(panics.await.unwrap_err().effect, Effect::Unknown);
-    worker.enqueue([task(1).0]).await;
-    assert_eq!(worker.claim(9).await.tasks.len(), 1);
 }
 
 #[tokio::test]
@@ -348,31 +226,6 @@ async fn sessions_of_a_process_rest_each_for_itself() {
     resting.park().await;
     store.endpoint.unpark(busy.session);
     producer.enqueue([task(1).0]).await;
-    resting.expect(|event| event == Event::Wake).await;
-}
-
-#[tokio::test]
-async fn a_claim_takes_no_wake_up_from_what_is_stored_with_it() {
-    let file = File::new();
-    let store = file.open().await;
-    let (worker, producer) = (Worker::new(&store).await, Worker::new(&store).await);
-    let mut resting = Worker::new(&file.open().await).await;
-    resting.park().await;
-    worker.park().await;
-    // It wakes the worker of its own process.
-    producer.enqueue([task(1).0]).await;
-    while resting.events.try_recv().is_ok() {}
-
-    let (hold, held) = std::sync::mpsc::channel::<()>();
-    let turn = worker.request_turn(vec![], 1, false);
-    let claimed = store.writer.ask(0, move |work| {
-        held.recv().ok();
-        super::turn::turn(work, &turn)
-    });
-    let stored = store.enqueue(producer.request([task(2).0]));
-    drop(hold);
-    assert!(claimed.await.unwrap().claim.is_some());
-    stored.await.unwrap();
     resting.expect(|event| event == Event::Wake).await;
 }
 
