@@ -67,6 +67,8 @@ pub use self::inspect::{Counts, DeadFilter, DeadLetter, Durability, Status};
 pub use self::options::SpawnOptions;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::store::memory::MemoryStore;
+#[cfg(feature = "redis")]
+pub use self::store::redis::{RedisStore, RedisStoreBuilder};
 #[cfg(feature = "sqlite")]
 pub use self::store::sqlite::SqliteStore;
 pub use self::store::{DeadReason, Store};

@@ -190,6 +190,16 @@ impl DurableError {
         self.is_failure(|cause| matches!(cause, Cause::ReadOnly))
     }
 
+    /// Whether the store does not let its user do what was asked, or does not let it in.
+    pub fn is_denied(&self) -> bool {
+        self.is_failure(|cause| matches!(cause, Cause::Denied))
+    }
+
+    /// Whether the store, as it is set up, cannot keep tasks.
+    pub fn is_unfit(&self) -> bool {
+        self.is_failure(|cause| matches!(cause, Cause::Unfit(_)))
+    }
+
     /// Whether a newer version of this crate has laid the store out.
     pub fn is_newer_layout(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::NewerLayout { .. }))
@@ -283,7 +293,7 @@ pub(crate) enum Effect {
 /// What is wrong with a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
-    not(feature = "sqlite"),
+    not(all(feature = "redis", feature = "sqlite")),
     allow(dead_code, reason = "a store in memory does not fail")
 )]
 pub(crate) enum Cause {
@@ -293,6 +303,10 @@ pub(crate) enum Cause {
     Full,
     /// It cannot be written.
     ReadOnly,
+    /// It does not let its user do that.
+    Denied,
+    /// It is set up, or is of a version, such that it cannot keep tasks: how.
+    Unfit(String),
     /// It was laid out by a newer version of this crate.
     NewerLayout { found: i64, known: i64 },
     /// What is stored makes no sense.
@@ -318,7 +332,7 @@ impl Failure {
         self
     }
 
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "redis", feature = "sqlite"))]
     pub(crate) fn because(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self
@@ -333,6 +347,10 @@ impl fmt::Display for Failure {
                 f.write_str("there is no room left for the store: make some, and try again")
             }
             Cause::ReadOnly => f.write_str("the store cannot be written: check its permissions"),
+            Cause::Denied => f.write_str(
+                "the store does not let its user do that: check the password and the rights",
+            ),
+            Cause::Unfit(how) => write!(f, "the store cannot keep tasks: {how}"),
             Cause::NewerLayout { found, known } => write!(
                 f,
                 "the store has layout {found}, and this version of throng knows {known}: update it"

@@ -39,6 +39,8 @@ use super::{Counts, DeadFilter, DeadLetter, Durability, TaskId};
 
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) mod memory;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 #[cfg(test)]

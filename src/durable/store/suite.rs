@@ -21,6 +21,8 @@ mod leases_tests;
 mod machine_tests;
 mod memory;
 mod process;
+#[cfg(feature = "redis")]
+mod redis;
 mod sessions_tests;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -219,3 +221,5 @@ store_suite!(in_memory, crate::durable::store::suite::memory::Memory, 256);
 // Fewer: each request waits for the disk.
 #[cfg(feature = "sqlite")]
 store_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite, 64);
+#[cfg(feature = "redis")]
+store_suite!(in_redis, crate::durable::store::suite::redis::Redis, 128);

@@ -1,0 +1,112 @@
+//! From outside: looking, cancelling, dead letters.
+
+use super::Inner;
+use super::link::Arguments;
+use super::mail::Mail;
+use super::reply;
+use super::request::push_ids;
+use super::scripts::Script;
+use crate::durable::error::{Effect, Failure};
+use crate::durable::store::{MAX_BATCH, MAX_BATCH_BYTES, Seen};
+use crate::durable::{DeadFilter, DeadLetter, TaskId};
+
+/// How many letters are read at once: their errors may be long.
+const PAGE: usize = 100;
+
+/// What has become of tasks. What does not fit into one answer comes with the next.
+pub(super) async fn look(inner: &Inner, ids: &[TaskId]) -> Result<Vec<Seen>, Failure> {
+    let mut seen = Vec::with_capacity(ids.len());
+    while seen.len() < ids.len() {
+        let rest = &ids[seen.len()..];
+        let mut arguments = Arguments::default();
+        arguments.push(&*inner.mailbox);
+        arguments.number(u8::from(inner.mail() == Mail::Comes));
+        arguments.number(MAX_BATCH_BYTES);
+        push_ids(&mut arguments, &rest[..rest.len().min(MAX_BATCH)]);
+        let more = reply::seen(inner.run(&inner.scripts.look, arguments).await?)?;
+        if more.is_empty() {
+            return Err(super::error::nonsense(&redis::Value::Nil));
+        }
+        seen.extend(more);
+    }
+    Ok(seen)
+}
+
+pub(super) async fn cancel(inner: &Inner, ids: &[TaskId]) -> Result<u64, Failure> {
+    in_batches(inner, &inner.scripts.cancel, None, ids).await
+}
+
+/// The dead letters that match, the newest first.
+pub(super) async fn dead(inner: &Inner, filter: &DeadFilter, limit: usize) -> Result<Vec<DeadLetter>, Failure> {
+    let mut found = match &filter.ids {
+        Some(ids) => letters_of(inner, ids).await?,
+        None => all_letters(inner, filter, limit).await?,
+    };
+    found.retain(|letter| matches(filter, letter));
+    found.sort_by_key(|letter| (letter.age, std::cmp::Reverse(letter.id)));
+    found.dedup_by_key(|letter| letter.id);
+    found.truncate(limit);
+    Ok(found)
+}
+
+async fn letters_of(inner: &Inner, ids: &[TaskId]) -> Result<Vec<DeadLetter>, Failure> {
+    let mut found = Vec::new();
+    for ids in ids.chunks(PAGE) {
+        let mut arguments = Arguments::default();
+        arguments.number(-1);
+        push_ids(&mut arguments, ids);
+        found.extend(reply::letters(inner.run(&inner.scripts.letters, arguments).await?)?);
+    }
+    Ok(found)
+}
+
+async fn all_letters(inner: &Inner, filter: &DeadFilter, limit: usize) -> Result<Vec<DeadLetter>, Failure> {
+    let (mut found, mut place) = (Vec::new(), 0);
+    while found.len() < limit {
+        let mut arguments = Arguments::default();
+        arguments.number(place);
+        arguments.number(PAGE);
+        let page = reply::letters(inner.run(&inner.scripts.letters, arguments).await?)?;
+        place += PAGE;
+        let is_last = page.len() < PAGE;
+        found.extend(page.into_iter().filter(|letter| matches(filter, letter)));
+        if is_last {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+fn matches(filter: &DeadFilter, letter: &DeadLetter) -> bool {
+    let name = filter.name.as_ref();
+    name.is_none_or(|name| *name == letter.name)
+}
+
+/// Gives the letters that match another life, or removes them.
+pub(super) async fn revive(inner: &Inner, what: &str, filter: &DeadFilter) -> Result<u64, Failure> {
+    let letters = dead(inner, filter, usize::MAX).await?;
+    let mut ids: Vec<_> = letters.iter().map(|letter| letter.id).collect();
+    ids.sort_unstable();
+    in_batches(inner, &inner.scripts.revive, Some(what), &ids).await
+}
+
+/// Does to tasks what a script does to some of them: how many it has found.
+async fn in_batches(inner: &Inner, script: &Script, what: Option<&str>, ids: &[TaskId]) -> Result<u64, Failure> {
+    let mut found = 0;
+    for batch in ids.chunks(MAX_BATCH) {
+        let mut arguments = Arguments::default();
+        what.into_iter().for_each(|what| arguments.push(what));
+        push_ids(&mut arguments, batch);
+        let answer = inner.run(script, arguments).await.and_then(|answer| reply::number(&answer));
+        found += answer.map_err(|failure| since(failure, found))? as u64;
+    }
+    Ok(found)
+}
+
+/// The failure of a request of which a part was done.
+fn since(mut failure: Failure, found: u64) -> Failure {
+    if found > 0 {
+        failure.effect = Effect::Unknown;
+    }
+    failure
+}

@@ -1,0 +1,123 @@
+//! Entries: what Redis has of a task.
+//!
+//! An entry is moved from key to key as a whole. The scripts read and change its header, at fixed
+//! places; here it is made and read. Numbers have their first byte first.
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 16 | the id |
+//! | 8 | the box of the process that has stored it |
+//! | 6 | for how many milliseconds its end is kept |
+//! | 2 | how many crashes it survives |
+//! | 4 | failures |
+//! | 2, 2 | crashes, and claims that were lost |
+//! | 6 | since when nobody knows it, in milliseconds since 1970; zero if somebody does |
+//! | 1 | one if its payload is here, zero if it is in `body` |
+//! | 4 | the length of the payload |
+//! | | the payload, if it is here, and the name |
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::durable::TaskId;
+use crate::durable::clock::millis;
+use crate::durable::store::{Claimed, NewTask, is_risky};
+
+/// Payloads up to here are in the entry; larger ones are not moved about.
+pub(super) const INLINE: usize = 512;
+
+const HEADER: usize = 51;
+
+/// Four thousand years: as long as six bytes can say, and some time can be added to it.
+const MOST_MILLIS: u64 = 1 << 47;
+
+/// The milliseconds of a time that is kept in six bytes.
+pub(super) fn short_millis(time: Duration) -> u64 {
+    millis(time).min(MOST_MILLIS)
+}
+
+/// The entry of a new task.
+pub(super) fn pack(task: &NewTask, mailbox: &str) -> Vec<u8> {
+    let is_inline = task.payload.len() <= INLINE;
+    let payload = if is_inline { &*task.payload } else { &[] };
+    let mut entry = Vec::with_capacity(HEADER + payload.len() + task.name.len());
+    entry.extend(task.id.to_bytes());
+    entry.extend(mailbox.as_bytes());
+    entry.extend(&short_millis(task.retention).to_be_bytes()[2..]);
+    let max_crashes = u16::try_from(task.max_crashes).unwrap_or(u16::MAX);
+    entry.extend(max_crashes.to_be_bytes());
+    entry.extend([0; 4 + 2 + 2 + 6]);
+    entry.push(is_inline.into());
+    let len = u32::try_from(task.payload.len()).unwrap_or(u32::MAX);
+    entry.extend(len.to_be_bytes());
+    entry.extend(payload);
+    entry.extend(task.name.as_bytes());
+    entry
+}
+
+/// What an entry says of a task.
+pub(super) struct Entry<'a> {
+    pub(super) id: TaskId,
+    pub(super) failures: u32,
+    pub(super) crashes: u32,
+    max_crashes: u32,
+    lost: u32,
+    unknown: u64,
+    /// Nothing if it is elsewhere.
+    payload: Option<&'a [u8]>,
+    name: &'a str,
+}
+
+impl<'a> Entry<'a> {
+    /// Reads an entry. Nothing: it is none.
+    pub(super) fn read(entry: &'a [u8]) -> Option<Self> {
+        let (header, rest) = entry.split_at_checked(HEADER)?;
+        let is_inline = header[46] == 1;
+        let len = if is_inline { number(&header[47..]) } else { 0 };
+        let (payload, name) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+        Some(Self {
+            id: TaskId::from_bytes(header[..16].try_into().ok()?),
+            max_crashes: number(&header[30..32]) as u32,
+            failures: number(&header[32..36]) as u32,
+            crashes: number(&header[36..38]) as u32,
+            lost: number(&header[38..40]) as u32,
+            unknown: number(&header[40..46]),
+            payload: is_inline.then_some(payload),
+            name: std::str::from_utf8(name).ok()?,
+        })
+    }
+
+    pub(super) fn is_inline(&self) -> bool {
+        self.payload.is_some()
+    }
+
+    /// The task as it is claimed now, with its payload if that is elsewhere. The neighbours in a claim
+    /// are likely to have the same name.
+    pub(super) fn claimed(&self, now: u64, body: Vec<u8>, before: Option<&Claimed>) -> Claimed {
+        let since = |since| Duration::from_millis(now.saturating_sub(since));
+        Claimed {
+            id: self.id,
+            name: match before {
+                Some(before) if *before.name == *self.name => Arc::clone(&before.name),
+                _ => self.name.into(),
+            },
+            payload: self.payload.map_or(body, <[u8]>::to_vec),
+            failures: self.failures,
+            crashes: self.crashes,
+            lost: self.lost,
+            risky: is_risky(self.crashes, self.max_crashes),
+            unknown: (self.unknown != 0).then(|| since(self.unknown)),
+        }
+    }
+}
+
+/// A number of at most eight bytes.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+/// How many failures and crashes the header of an entry counts.
+pub(super) fn counted(header: &[u8]) -> (u32, u32) {
+    let at = |from, to| header.get(from..to).map_or(0, |bytes| number(bytes) as u32);
+    (at(32, 36), at(36, 38))
+}

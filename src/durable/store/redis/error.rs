@@ -1,0 +1,97 @@
+//! What Redis's errors mean to the engine.
+
+use redis::{ErrorKind, RedisError, Value};
+
+use super::keys::LAYOUT;
+use crate::durable::error::{Cause, Effect, Failure};
+
+/// What is to be done about an error.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The server does not know the script: it is to be sent whole.
+    NoScript,
+    /// The server says that it will do it later; so far it has done nothing.
+    Wait(Failure),
+    /// The connection is of no more use.
+    Broken(Failure),
+    /// Asking again changes nothing.
+    Final(Failure),
+}
+
+impl Fault {
+    pub(super) fn into_failure(self) -> Failure {
+        match self {
+            Self::NoScript => no_connection(),
+            Self::Wait(failure) | Self::Broken(failure) | Self::Final(failure) => failure,
+        }
+    }
+}
+
+/// What an answer means that is an error.
+pub(super) fn fault(error: RedisError) -> Fault {
+    let Some(code) = error.code().map(str::to_owned) else {
+        return broken(error);
+    };
+    let text = error.detail().unwrap_or_default();
+    // An error in the middle of a script: what it did before stays.
+    let effect = if text.contains("script: ") { Effect::Unknown } else { Effect::None };
+    let cause = match &*code {
+        "NOSCRIPT" => return Fault::NoScript,
+        "NOSESSION" => return Fault::Final(Failure::new(Effect::None, Cause::NoSession)),
+        "NEWLAYOUT" => return Fault::Final(newer(text)),
+        "LOADING" | "TRYAGAIN" | "CLUSTERDOWN" | "NOREPLICAS" => return Fault::Wait(none(Cause::Unavailable, error)),
+        "BUSY" => return Fault::Wait(none(Cause::Busy, error)),
+        // The first write of a script is refused, or none.
+        "READONLY" => return Fault::Broken(none(Cause::ReadOnly, error)),
+        "MASTERDOWN" => return Fault::Broken(none(Cause::Unavailable, error)),
+        "NOAUTH" => return Fault::Broken(none(Cause::Denied, error)),
+        "OOM" => return Fault::Final(none(Cause::Full, error)),
+        "NOPERM" | "WRONGPASS" => Cause::Denied,
+        "WRONGTYPE" => Cause::Corrupt,
+        _ if text.contains("ACL failure") => Cause::Denied,
+        _ => Cause::Unavailable,
+    };
+    Fault::Final(Failure::new(effect, cause).because(error))
+}
+
+/// Why there is no connection.
+pub(super) fn not_connected(error: RedisError) -> Failure {
+    let is_denied = error.kind() == ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
+    none(if is_denied { Cause::Denied } else { Cause::Unavailable }, error)
+}
+
+/// The failure of a request that was not sent, since there is no connection.
+pub(super) fn no_connection() -> Failure {
+    Failure::new(Effect::None, Cause::Unavailable)
+}
+
+/// The failure of a request whose answer nobody will give.
+pub(super) fn no_answer() -> Failure {
+    Failure::new(Effect::Unknown, Cause::Unavailable)
+}
+
+/// An answer that is none.
+pub(super) fn nonsense(found: &Value) -> Failure {
+    let text = format!("{found:?}");
+    let shown: String = text.chars().take(100).collect();
+    let error = std::io::Error::other(format!("redis answers what no script of ours does: {shown}"));
+    Failure::new(Effect::Unknown, Cause::Corrupt).because(error)
+}
+
+fn broken(error: RedisError) -> Fault {
+    Fault::Broken(no_answer().because(error))
+}
+
+fn none(cause: Cause, error: RedisError) -> Failure {
+    Failure::new(Effect::None, cause).because(error)
+}
+
+fn newer(found: &str) -> Failure {
+    let found = found.split_whitespace().next().and_then(|found| found.parse().ok());
+    let cause = Cause::NewerLayout {
+        found: found.unwrap_or(i64::MAX),
+        known: LAYOUT,
+    };
+    Failure::new(Effect::None, cause)
+}

@@ -1,0 +1,238 @@
+//! [`Link`]: the connection by which requests go, and what is made of one that breaks.
+//!
+//! The client's own idea of when a connection is lost is too narrow for us: it keeps one on which
+//! nothing is answered, and one to a server that has become a replica. Here whatever is not an answer
+//! ends a connection, and another is made: at once, and then again and again after pauses.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, RedisResult, Value};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::error::{Fault, fault, no_connection, not_connected};
+use super::scripts::Script;
+use crate::durable::error::{Effect, Failure};
+use crate::retry::Retry;
+
+/// The pauses between attempts to connect, and between those of a request that is to wait.
+pub(super) const BACKOFF: Retry = Retry::exponential()
+    .attempts(u32::MAX)
+    .base(Duration::from_millis(50))
+    .cap(Duration::from_secs(1));
+
+/// How long what is waited for may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    pub(super) connect: Duration,
+    pub(super) answer: Duration,
+}
+
+/// How often a connection is asked for a sign of life on which nothing else is.
+pub(super) const PULSE: Duration = Duration::from_secs(8);
+
+/// The connection by which requests go.
+pub(super) struct Link {
+    client: Client,
+    times: Times,
+    state: watch::Sender<State>,
+}
+
+enum State {
+    /// There is none, and why, if that is known.
+    Down(Option<Failure>),
+    Up(Live),
+}
+
+/// A connection, and which one it is.
+#[derive(Clone)]
+struct Live {
+    number: u64,
+    connection: MultiplexedConnection,
+}
+
+impl Link {
+    /// Makes a link, and keeps it connected for as long as somebody has it.
+    pub(super) fn start(client: Client, times: Times) -> Arc<Self> {
+        let link = Arc::new(Self {
+            client,
+            times,
+            state: watch::Sender::new(State::Down(None)),
+        });
+        tokio::spawn(supervise(Arc::downgrade(&link)));
+        link
+    }
+
+    /// Runs a script, given its arguments. A server that is not there, or not ready, is waited for.
+    pub(super) async fn run(&self, script: &Script, arguments: &Arguments) -> Result<Value, Failure> {
+        let by_hash = arguments.command("EVALSHA", &script.hash, script);
+        match self.send(&by_hash).await {
+            Err(Fault::NoScript) => {
+                let whole = arguments.command("EVAL", &script.text, script);
+                self.send(&whole).await
+            }
+            answer => answer,
+        }
+        .map_err(Fault::into_failure)
+    }
+
+    /// Sends a command, if need be again, as long as it has had no effect.
+    pub(super) async fn send(&self, command: &Cmd) -> Result<Value, Fault> {
+        let end = Instant::now() + self.times.answer;
+        let mut failures = 0;
+        loop {
+            let live = self.live(end).await.map_err(Fault::Final)?;
+            let fault = match live.ask(command).await {
+                Ok(answer) => return Ok(answer),
+                Err(fault) => fault,
+            };
+            let failure = match fault {
+                Fault::Wait(failure) => failure,
+                Fault::Broken(failure) => {
+                    self.give_up(live.number, &failure);
+                    failure
+                }
+                other => return Err(other),
+            };
+            failures += 1;
+            let pause = BACKOFF.delay(failures).unwrap_or_default();
+            if failure.effect == Effect::Unknown || Instant::now() + pause > end {
+                return Err(Fault::Final(failure));
+            }
+            sleep(pause).await;
+        }
+    }
+
+    /// The connection; waits for one until `end`.
+    async fn live(&self, end: Instant) -> Result<Live, Failure> {
+        let mut state = self.state.subscribe();
+        let up = state.wait_for(|state| matches!(state, State::Up(_)));
+        if let Ok(Ok(state)) = timeout_at(end, up).await
+            && let State::Up(live) = &*state
+        {
+            return Ok(live.clone());
+        }
+        match &*self.state.borrow() {
+            State::Down(Some(failure)) => Err(failure.clone().without_effect()),
+            _ => Err(no_connection()),
+        }
+    }
+
+    /// Waits until there is a connection, or a reason why there is none.
+    pub(super) async fn connected(&self) -> Result<(), Failure> {
+        let mut state = self.state.subscribe();
+        let known = state.wait_for(|state| !matches!(state, State::Down(None))).await;
+        match known.as_deref() {
+            Ok(State::Down(Some(failure))) => Err(failure.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// A connection is of no more use.
+    fn give_up(&self, number: u64, why: &Failure) {
+        self.state.send_if_modified(|state| {
+            let is_it = matches!(state, State::Up(live) if live.number == number);
+            if is_it {
+                *state = State::Down(Some(why.clone()));
+            }
+            is_it
+        });
+    }
+
+    /// Whether there is a connection.
+    pub(super) fn is_up(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Up(_))
+    }
+}
+
+impl Live {
+    async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
+        let mut connection = self.connection.clone();
+        let answer = connection.send_packed_command(command).await;
+        answer.and_then(Value::extract_error).map_err(fault)
+    }
+}
+
+/// Keeps a link connected.
+async fn supervise(link: std::sync::Weak<Link>) {
+    let (mut number, mut failures) = (0, 0);
+    while let Some(it) = link.upgrade() {
+        match connect(&it.client, it.times).await {
+            Ok(connection) => {
+                number += 1;
+                let live = Live { number, connection };
+                it.state.send_replace(State::Up(live.clone()));
+                let lost = it.state.subscribe();
+                drop(it);
+                failures = if watch_over(&link, &live, lost).await { 0 } else { failures + 1 };
+            }
+            Err(error) => {
+                it.state.send_replace(State::Down(Some(not_connected(error))));
+                failures += 1;
+            }
+        }
+        sleep(BACKOFF.delay(failures.max(1)).unwrap_or_default()).await;
+    }
+}
+
+async fn connect(client: &Client, times: Times) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(times.connect))
+        .set_response_timeout(Some(times.answer));
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// Asks a connection for a sign of life now and then, until it is of no more use. Whether it ever was.
+async fn watch_over(link: &std::sync::Weak<Link>, live: &Live, mut state: watch::Receiver<State>) -> bool {
+    let began = Instant::now();
+    loop {
+        let is_down = |state: &State| matches!(state, State::Down(_));
+        if timeout_at(Instant::now() + PULSE, state.wait_for(is_down)).await.is_ok() {
+            return began.elapsed() > PULSE;
+        }
+        if let Err(Fault::Broken(failure)) = live.ask(&redis::cmd("PING")).await
+            && let Some(link) = link.upgrade()
+        {
+            link.give_up(live.number, &failure);
+        }
+    }
+}
+
+/// The arguments of a script.
+#[derive(Debug, Default)]
+pub(super) struct Arguments(Vec<Vec<u8>>);
+
+impl Arguments {
+    pub(super) fn push(&mut self, argument: impl Into<Vec<u8>>) {
+        self.0.push(argument.into());
+    }
+
+    pub(super) fn number(&mut self, number: impl std::fmt::Display) {
+        self.push(number.to_string());
+    }
+
+    fn command(&self, name: &str, script: &str, keys: &Script) -> Cmd {
+        let size = self.0.iter().map(Vec::len).sum::<usize>() + script.len() + 1024;
+        let mut command = Cmd::with_capacity(self.0.len() + keys.keys.len() + 3, size);
+        command.arg(name).arg(script).arg(keys.keys.len());
+        for key in &keys.keys {
+            command.arg(key);
+        }
+        for argument in &self.0 {
+            command.arg(argument);
+        }
+        command
+    }
+}
+
+/// Does something on the thread of the store: whoever waits for it may be in any runtime, or in none.
+pub(super) fn spawn<T: Send + 'static>(
+    runtime: &tokio::runtime::Handle,
+    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+) -> crate::durable::store::Answer<'static, T> {
+    let task = runtime.spawn(work);
+    Box::pin(async move { task.await.unwrap_or_else(|_| Err(super::error::no_answer())) })
+}

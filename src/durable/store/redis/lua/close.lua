@@ -1,0 +1,22 @@
+-- Ends a session. What it has claimed was given up: about a batch of it is taken back now.
+--
+-- ARGV: session, box.
+call('ZREM', PARK, ARGV[2])
+local session = find_session(ARGV[1])
+if not session then return 'OK' end
+local epochs = call('ZRANGE', LEASE, 0, -1)
+for _, epoch in ipairs(epochs) do
+  local owner = call('HGET', CLAIMS, epoch .. 'o')
+  if sub(owner, 15) == ARGV[1] then
+    call('ZADD', LEASE, 'XX', 0, epoch)
+    call('HSET', CLAIMS, epoch .. 's', 1)
+    if session.last ~= epoch then call('HSET', CLAIMS, epoch .. 'b', 1) end
+  end
+end
+call('HDEL', SESS, ARGV[1])
+reap_late(0)
+flush()
+-- Others of its process rest under the same name, and are to say so again.
+redis.pcall('PUBLISH', BASE .. 'in:' .. ARGV[2], 'w')
+wake(4)
+return 'OK'

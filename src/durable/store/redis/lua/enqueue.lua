@@ -1,0 +1,89 @@
+-- Stores tasks. The one script that does not run on a server that is out of memory: its first write is
+-- refused then, and nothing has happened.
+--
+-- ARGV: session, number, first id; how many wait, are delayed, and have their payload apart; (id, box
+-- and retention) of each; the entries; the delays; (id, payload) of those.
+local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
+if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
+if number == session.number then
+  if session.first ~= ARGV[3] then return redis.error_reply('NOSESSION it has ended') end
+  if call('LLEN', READY) > 0 then wake(1) end
+  return 'OK'
+end
+local waiting, delayed, apart = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local total = waiting + delayed
+if total > MAX_BATCH then return redis.error_reply('ERR more tasks than a batch may have') end
+
+local ids = {}
+for i = 1, total do ids[i] = ARGV[5 + 2 * i] end
+session.number, session.claim, session.first = number, '', ARGV[3]
+save_session(ARGV[1], session)
+
+-- Those that are there: alive, or ended and still kept.
+local there, any = {}, false
+local function note(i) there[i], any = true, true end
+local function remove_dead(id)
+  call('HDEL', DEAD, id)
+  call('ZREM', DIED, id)
+  call('HDEL', BODY, id)
+end
+if total > 0 then
+  for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do if row then note(i) end end
+  if call('EXISTS', KEPT) == 1 then
+    for i, row in ipairs(call('HMGET', KEPT, unpack(ids))) do
+      if row and number_at('>I6', row) > now then note(i) elseif row then call('HDEL', KEPT, ids[i]) end
+    end
+  end
+  if call('EXISTS', DIED) == 1 then
+    for i, since in ipairs(call('ZMSCORE', DIED, unpack(ids))) do
+      if since and since + DEAD_RETENTION > now then note(i) elseif since then remove_dead(ids[i]) end
+    end
+  end
+end
+
+-- The arguments from one on, so many for each task, of those that are not there.
+local function fresh(from, first, last, each)
+  if last < first then return {} end
+  if not any then return slice(from, (last - first + 1) * each) end
+  local part = {}
+  for i = first, last do
+    for k = 0, each - 1 do
+      if not there[i] then part[#part + 1] = ARGV[from + (i - first) * each + k] end
+    end
+  end
+  return part
+end
+local at = 7
+local alive = fresh(at, 1, total, 2)
+at = at + 2 * total
+local entries = fresh(at, 1, waiting, 1)
+at = at + waiting
+local later = fresh(at, waiting + 1, total, 1)
+at = at + delayed
+local delays = fresh(at, waiting + 1, total, 1)
+at = at + delayed
+
+if #alive > 0 then
+  call('HSET', ALIVE, unpack(alive))
+  call('HINCRBY', META, 'stored', #alive / 2)
+end
+if #entries > 0 then call('RPUSH', READY, unpack(entries)) end
+local is_earlier = false
+if #later > 0 then
+  local before = call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2]
+  for i, entry in ipairs(later) do
+    local id, due = sub(entry, 1, 16), now + delays[i]
+    call('HSET', LATER, id, entry)
+    call('ZADD', DUE, due, id)
+    is_earlier = is_earlier or not before or due < tonumber(before)
+  end
+end
+if apart > 0 then
+  local new = {}
+  for i = 1, #alive, 2 do new[alive[i]] = true end
+  for i = at, at + 2 * apart - 1, 2 do
+    if new[ARGV[i]] then call('HSET', BODY, ARGV[i], ARGV[i + 1]) end
+  end
+end
+wake(math.min(4, math.max(#entries, is_earlier and 1 or 0)))
+return 'OK'

@@ -1,0 +1,11 @@
+-- Begins a session, or, without one, only sees to it that the layout is written.
+--
+-- ARGV: session, box.
+call('ZREM', LEASE, '')
+if not meta[1] then call('HSET', META, 'layout', LAYOUT) end
+if ARGV[1] == '' then return 'OK' end
+if call('HEXISTS', SESS, ARGV[1]) == 1 then return redis.error_reply('NOSESSION it has ended') end
+save_session(ARGV[1], { number = 0, claim = '', last = '', first = '', box = ARGV[2] })
+reap_late(0)
+flush()
+return 'OK'

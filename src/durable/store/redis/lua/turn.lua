@@ -1,0 +1,271 @@
+-- Takes verdicts, takes back what is late, makes due what is due, and claims, in this order.
+--
+-- ARGV: session, number, box; how many and how many bytes are wanted, whether a risky one may be
+-- among them, the lease, whether to park; how many claims have verdicts. Of each: its epoch; how many
+-- are done, their ids, their outputs; how many others, and of each the id, what, and two more.
+call('ZREM', PARK, ARGV[3])
+local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
+if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
+local want, want_bytes = math.min(tonumber(ARGV[4]), MAX_BATCH), tonumber(ARGV[5])
+local risky, lease = ARGV[6] == '1', tonumber(ARGV[7])
+local tombs = tonumber(meta[3] or '0')
+local refused, told, flagged = {}, 0, nil
+local out, epoch = {}, ''
+
+-- Which of the tasks of a claim are held: the entries, by their place. The others are refused.
+local function held_of(of, ids)
+  local entries, n = {}, 0
+  for i, row in ipairs(call('HMGET', RUN, unpack(ids))) do
+    if row and sub(row, 1, 16) == of then
+      entries[i], n = sub(row, 17), n + 1
+    else
+      refused[#refused + 1] = told + i
+    end
+  end
+  told = told + #ids
+  return entries, n
+end
+
+-- So many tasks of a claim are held no longer.
+local function settled(of, n)
+  if n > 0 and call('HINCRBY', CLAIMS, of .. 'n', -n) <= 0 then drop_claim(of) end
+end
+
+local function is_flagged(id)
+  if flagged == nil then flagged = call('EXISTS', CANCEL) == 1 end
+  return flagged and call('HDEL', CANCEL, id) == 1
+end
+
+-- Tasks that have succeeded: all that belongs to them goes at once.
+local function settle_done(of, ids, outputs)
+  local entries, n = held_of(of, ids)
+  if n == 0 then return end
+  local gone, apart, kept = {}, {}, {}
+  for i, id in ipairs(ids) do
+    local entry = entries[i]
+    if entry then
+      gone[#gone + 1] = id
+      if byte(entry, 47) == 0 then apart[#apart + 1] = id end
+      local retention = number_at('>I6', entry, 25)
+      if retention > 0 then
+        kept[#kept + 1] = id
+        kept[#kept + 1] = keep_until(id, retention) .. 'd' .. outputs[i]
+      end
+      tell(sub(entry, 17, 24), id)
+      is_flagged(id)
+    end
+  end
+  call('HDEL', RUN, unpack(gone))
+  call('HDEL', ALIVE, unpack(gone))
+  if #apart > 0 then call('HDEL', BODY, unpack(apart)) end
+  if #kept > 0 then call('HSET', KEPT, unpack(kept)) end
+  tell_watchers(gone)
+  count('done', n)
+  settled(of, n)
+end
+
+local function delay(id, entry, after, failures, unknown)
+  entry = sub(entry, 1, 32) .. pack('>I4', number_at('>I4', entry, 33) + failures)
+    .. sub(entry, 37, 40) .. pack('>I6', unknown) .. sub(entry, 47)
+  call('HSET', LATER, id, entry)
+  call('ZADD', DUE, now + after, id)
+end
+
+-- What else can become of a run: the entry, if the task is to be put first.
+local function settle_other(id, entry, what, one, two)
+  if is_flagged(id) then
+    count('cancelled', 1)
+    end_cancelled(id, sub(entry, 17, 24), number_at('>I6', entry, 25))
+  elseif what == 'retry' then
+    count('retried', 1)
+    delay(id, entry, one, 1, 0)
+  elseif what == 'snooze' then
+    count('snoozed', 1)
+    delay(id, entry, one, 0, 0)
+  elseif what == 'unknown' then
+    count('snoozed', 1)
+    local since = number_at('>I6', entry, 41)
+    delay(id, entry, one, 0, since > 0 and since or now)
+  elseif what == 'release' then
+    count('released', 1)
+    return entry
+  else
+    -- Dead: how many failures that counts for, and the reason.
+    local failures = number_at('>I4', entry, 33) + tonumber(sub(what, 1, 1))
+    entry = sub(entry, 1, 32) .. pack('>I4', failures) .. sub(entry, 37)
+    count('died', 1)
+    die(id, entry, tonumber(one), two)
+  end
+  return nil
+end
+
+local function settle_others(of, first, n)
+  local ids, back = {}, {}
+  for i = 1, n do ids[i] = ARGV[first + 4 * (i - 1)] end
+  local entries, held = held_of(of, ids)
+  for i, id in ipairs(ids) do
+    if entries[i] then
+      local at = first + 4 * (i - 1)
+      call('HDEL', RUN, id)
+      back[#back + 1] = settle_other(id, entries[i], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
+    end
+  end
+  put_first(back)
+  settled(of, held)
+end
+
+local function settle_all(groups)
+  local at = 10
+  for _ = 1, groups do
+    local of, done = ARGV[at], tonumber(ARGV[at + 1])
+    if done > 0 then settle_done(of, slice(at + 2, done), slice(at + 2 + done, done)) end
+    at = at + 2 + 2 * done
+    local others = tonumber(ARGV[at])
+    if others > 0 then settle_others(of, at + 1, others) end
+    at = at + 1 + 4 * others
+  end
+end
+
+-- A lease that ends later than it can was given before the clock was set back.
+local function pull_in()
+  local last = call('ZRANGE', LEASE, -1, -1, 'WITHSCORES')
+  if not last[1] or tonumber(last[2]) <= now + 60000 then return end
+  for _, it in ipairs(call('ZRANGEBYSCORE', LEASE, now + 60000, '+inf', 'LIMIT', 0, 64)) do
+    local length = number_at('>I6', call('HGET', CLAIMS, it .. 'o'), 9)
+    if tonumber(call('ZSCORE', LEASE, it)) > now + length + 60000 then
+      call('ZADD', LEASE, 'XX', now + length, it)
+    end
+  end
+end
+
+-- Lets wait what was delayed, the earliest first; whether there was anything.
+local function make_due()
+  local ids = call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, MAX_BATCH)
+  if #ids == 0 then return false end
+  local entries = call('HMGET', LATER, unpack(ids))
+  for _, entry in ipairs(entries) do note_risky(entry) end
+  call('ZREM', DUE, unpack(ids))
+  call('HDEL', LATER, unpack(ids))
+  call('RPUSH', READY, unpack(entries))
+  return true
+end
+
+-- The first of the line, as many as are wanted.
+local function take_first()
+  local entries, bytes, n = call('LRANGE', READY, 0, want - 1), 0, 0
+  for i, entry in ipairs(entries) do
+    bytes = bytes + number_at('>I4', entry, 48)
+    if bytes > want_bytes and i > 1 then break end
+    n = i
+  end
+  for i = 1, n do out[i] = entries[i] end
+  if n > 0 then call('LTRIM', READY, n, -1) end
+end
+
+-- Whether this is what a cancelled task has left in the line: the first of its id is.
+local function is_tomb(id)
+  if tombs == 0 or not call('HGET', TOMBS, id) then return false end
+  if call('HINCRBY', TOMBS, id, -1) == 0 then call('HDEL', TOMBS, id) end
+  call('HINCRBY', META, 'tombs', -1)
+  tombs = tombs - 1
+  return true
+end
+
+-- The same, when some in the line are cancelled or risky: those that are passed over stay first.
+local function choose_first()
+  local room, bytes, seen, full, passed = risky, 0, 0, #out == want, {}
+  while not full and seen < 4 * MAX_BATCH do
+    local entries = call('LRANGE', READY, seen, seen + MAX_BATCH - 1)
+    if #entries == 0 then break end
+    for _, entry in ipairs(entries) do
+      local id, is_one = sub(entry, 1, 16), is_risky(entry)
+      if #out == want then full = true break end
+      if not is_tomb(id) then
+        if is_one and not room then
+          passed[#passed + 1] = entry
+        else
+          bytes = bytes + number_at('>I4', entry, 48)
+          if bytes > want_bytes and #out > 0 then full = true break end
+          out[#out + 1] = entry
+          if is_one then
+            room = false
+            call('SREM', RISKY, id)
+          end
+        end
+      end
+      seen = seen + 1
+    end
+  end
+  if seen > 0 then call('LTRIM', READY, seen, -1) end
+  for i = #passed, 1, -1 do call('LPUSH', READY, passed[i]) end
+end
+
+-- An epoch is above all earlier ones, also above those that a server that was put back forgot.
+local function claim()
+  if want == 0 then return end
+  if tombs == 0 and call('EXISTS', RISKY) == 0 then take_first() else choose_first() end
+  if #out == 0 then return end
+  local last = tonumber(meta[2] or '0')
+  epoch = string.format('%016.0f', micros > last and micros or last + 1)
+  local rows, ids = {}, {}
+  for i, entry in ipairs(out) do
+    ids[i] = sub(entry, 1, 16)
+    rows[2 * i - 1], rows[2 * i] = ids[i], epoch .. entry
+  end
+  call('HSET', RUN, unpack(rows))
+  local owner = ARGV[3] .. pack('>I6', lease) .. ARGV[1]
+  call('HSET', CLAIMS, epoch, concat(ids), epoch .. 'n', #ids, epoch .. 'o', owner)
+  call('ZADD', LEASE, now + lease, epoch)
+  call('HSET', META, 'epoch', epoch)
+  count('claimed', #ids)
+end
+
+local function take(groups)
+  settle_all(groups)
+  pull_in()
+  local changed = reap_late(now)
+  changed = make_due() or changed
+  claim()
+  -- A turn that changes nothing is not written down.
+  if changed or epoch ~= '' or groups > 0 then
+    session.number, session.claim, session.last, session.first = number, epoch, epoch, ''
+    save_session(ARGV[1], session)
+  end
+end
+
+-- The claim of the session's last turn, as far as it is still held.
+local function again()
+  if session.claim == '' then return end
+  local row = call('HMGET', CLAIMS, session.claim, session.claim .. 'o')
+  if not row[1] then return end
+  epoch = session.claim
+  local _, entries = held(epoch, row[1])
+  out = entries
+  call('ZADD', LEASE, 'XX', now + number_at('>I6', row[2], 9), epoch)
+  call('HDEL', CLAIMS, epoch .. 's')
+end
+
+-- The milliseconds until something is due, or late.
+local function next_look()
+  local due = call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2]
+  local over = call('ZRANGE', LEASE, 0, 0, 'WITHSCORES')[2]
+  local at = math.min(tonumber(due or 'inf'), tonumber(over or 'inf'))
+  return at == math.huge and -1 or math.max(at - now, 0)
+end
+
+local is_repeated = number == session.number
+if is_repeated then again() else take(tonumber(ARGV[9])) end
+
+local apart = {}
+for _, entry in ipairs(out) do
+  risky = risky and not is_risky(entry)
+  if byte(entry, 47) == 0 then apart[#apart + 1] = sub(entry, 1, 16) end
+end
+local left = call('LLEN', READY) - tombs
+if not risky then left = left - call('SCARD', RISKY) end
+local next = next_look()
+if #out == 0 and left <= 0 and ARGV[8] == '1' then call('ZADD', PARK, now, ARGV[3]) end
+if #apart > 0 then apart = call('HMGET', BODY, unpack(apart)) end
+flush()
+if left > 0 then wake(1) end
+return { refused, epoch, out, apart, left > 0 and 1 or 0, next, now, is_repeated and 1 or 0 }

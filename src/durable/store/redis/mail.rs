@@ -1,0 +1,99 @@
+//! What a process is told, on a connection of its own.
+
+use std::sync::Arc;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult, Value};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::link::{BACKOFF, PULSE, Times};
+use super::reply;
+use crate::durable::store::Event;
+
+/// Whether events come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mail {
+    /// Nobody knows yet.
+    Unknown,
+    Comes,
+    DoesNot,
+}
+
+/// Reads what comes on a channel, for as long as the store is there.
+pub(super) struct Postman {
+    pub(super) client: Client,
+    pub(super) times: Times,
+    pub(super) channel: String,
+    pub(super) events: mpsc::UnboundedSender<Event>,
+    pub(super) state: Arc<watch::Sender<Mail>>,
+}
+
+type Pushes = mpsc::UnboundedReceiver<PushInfo>;
+
+impl Postman {
+    pub(super) async fn run(self) {
+        let mut failures = 0;
+        loop {
+            let began = Instant::now();
+            if let Ok((connection, pushes)) = self.subscribe().await {
+                self.state.send_replace(Mail::Comes);
+                // From here on: whatever was missed, whoever is told of this looks for.
+                self.events.send(Event::Ready).ok();
+                self.read(connection, pushes).await;
+            }
+            self.state.send_replace(Mail::DoesNot);
+            failures = if began.elapsed() > PULSE { 1 } else { failures + 1 };
+            sleep(BACKOFF.delay(failures).unwrap_or_default()).await;
+        }
+    }
+
+    /// Connects, and has the server confirm that it will tell us.
+    async fn subscribe(&self) -> RedisResult<(MultiplexedConnection, Pushes)> {
+        let (sender, pushes) = mpsc::unbounded_channel();
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.times.connect))
+            .set_response_timeout(Some(self.times.answer))
+            .set_push_sender(sender);
+        let connection = self.client.get_multiplexed_async_connection_with_config(&config);
+        let mut connection = connection.await?;
+        connection.subscribe(&self.channel).await?;
+        Ok((connection, pushes))
+    }
+
+    /// Reads until the connection breaks, or gives no sign of life.
+    async fn read(&self, mut connection: MultiplexedConnection, mut pushes: Pushes) {
+        loop {
+            match timeout_at(Instant::now() + PULSE, pushes.recv()).await {
+                Ok(Some(push)) if push.kind == PushKind::Message => self.pass_on(&push),
+                Ok(Some(push)) if push.kind == PushKind::Disconnection => return,
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                Err(_) => {
+                    let ping = redis::cmd("PING");
+                    if connection.send_packed_command(&ping).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn pass_on(&self, push: &PushInfo) {
+        if let Some(Value::BulkString(message)) = push.data.last()
+            && let Some(event) = event(message)
+        {
+            self.events.send(event).ok();
+        }
+    }
+}
+
+fn event(message: &[u8]) -> Option<Event> {
+    let (what, rest) = message.split_first()?;
+    match what {
+        b'w' => Some(Event::Wake),
+        b'e' => Some(Event::Ended(reply::ids(rest))),
+        b'c' => Some(Event::Cancel(reply::ids(rest))),
+        _ => None,
+    }
+}

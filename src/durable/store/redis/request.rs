@@ -1,0 +1,126 @@
+//! The arguments of scripts.
+
+use std::collections::HashSet;
+
+use super::entry::{self, INLINE, short_millis};
+use super::link::Arguments;
+use super::reply::{epoch_text, millis_text, reason_number};
+use crate::durable::TaskId;
+use crate::durable::clock::millis;
+use crate::durable::store::{Enqueue, NewTask, Turn, Verdict, Verdicts};
+
+/// What is asked of `enqueue`.
+pub(super) fn enqueue(request: &Enqueue, mailbox: &str) -> Arguments {
+    let tasks = &*request.tasks;
+    let first = tasks.first().map(|task| task.id.to_bytes().to_vec());
+    // Of an id that comes twice, the first counts.
+    let mut ids = HashSet::with_capacity(tasks.len());
+    let tasks = tasks.iter().filter(|task| ids.insert(task.id));
+    let (delayed, waiting): (Vec<_>, Vec<_>) = tasks.partition(|task| millis(task.delay) != 0);
+    let all = || waiting.iter().chain(&delayed);
+    let apart = || all().filter(|task| task.payload.len() > INLINE);
+
+    let mut arguments = Arguments::default();
+    arguments.number(request.session);
+    arguments.number(request.number);
+    arguments.push(first.unwrap_or_default());
+    arguments.number(waiting.len());
+    arguments.number(delayed.len());
+    arguments.number(apart().count());
+    for task in all() {
+        arguments.push(task.id.to_bytes());
+        arguments.push(owner(task, mailbox));
+    }
+    all().for_each(|task| arguments.push(entry::pack(task, mailbox)));
+    delayed.iter().for_each(|task| arguments.push(millis_text(task.delay)));
+    for task in apart() {
+        arguments.push(task.id.to_bytes());
+        arguments.push(&*task.payload);
+    }
+    arguments
+}
+
+/// Whose a task is, and for how long its end is kept.
+fn owner(task: &NewTask, mailbox: &str) -> Vec<u8> {
+    let mut owner = mailbox.as_bytes().to_vec();
+    owner.extend(&short_millis(task.retention).to_be_bytes()[2..]);
+    owner
+}
+
+/// The verdicts of a turn, as they are sent: each with its place among all.
+struct Said<'a> {
+    done: Vec<(usize, TaskId, &'a [u8])>,
+    others: Vec<(usize, TaskId, &'a Verdict)>,
+}
+
+impl<'a> Said<'a> {
+    fn of(verdicts: &'a Verdicts, before: usize) -> Self {
+        let (mut done, mut others) = (Vec::new(), Vec::new());
+        for (place, (id, verdict)) in (before..).zip(&verdicts.tasks) {
+            match verdict {
+                Verdict::Done(output) => done.push((place, *id, &**output)),
+                other => others.push((place, *id, other)),
+            }
+        }
+        Self { done, others }
+    }
+}
+
+/// What is asked of `turn`, and the places of the verdicts in the order in which they are sent.
+pub(super) fn turn(request: &Turn, mailbox: &str, park: bool) -> (Arguments, Vec<usize>) {
+    let mut arguments = Arguments::default();
+    arguments.number(request.session);
+    arguments.number(request.number);
+    arguments.push(mailbox);
+    arguments.number(request.want);
+    arguments.number(request.want_bytes.min(1 << 40));
+    arguments.number(u8::from(request.risky));
+    arguments.push(millis_text(request.lease));
+    arguments.number(u8::from(park));
+    arguments.number(request.verdicts.len());
+    let mut places = Vec::new();
+    for verdicts in &request.verdicts {
+        let said = Said::of(verdicts, places.len());
+        push_verdicts(&mut arguments, verdicts, &said);
+        places.extend(said.done.iter().map(|it| it.0));
+        places.extend(said.others.iter().map(|it| it.0));
+    }
+    (arguments, places)
+}
+
+fn push_verdicts(arguments: &mut Arguments, verdicts: &Verdicts, said: &Said<'_>) {
+    arguments.push(epoch_text(verdicts.epoch));
+    arguments.number(said.done.len());
+    said.done.iter().for_each(|(_, id, _)| arguments.push(id.to_bytes()));
+    said.done.iter().for_each(|(_, _, output)| arguments.push(*output));
+    arguments.number(said.others.len());
+    for (_, id, verdict) in &said.others {
+        arguments.push(id.to_bytes());
+        push_other(arguments, verdict);
+    }
+}
+
+/// What a verdict is called, and what belongs to it.
+fn push_other(arguments: &mut Arguments, verdict: &Verdict) {
+    let (what, after) = match verdict {
+        Verdict::Done(_) | Verdict::Release => ("release", String::new()),
+        Verdict::Retry { after, .. } => ("retry", millis_text(*after)),
+        Verdict::Snooze { after } => ("snooze", millis_text(*after)),
+        Verdict::Unknown { after } => ("unknown", millis_text(*after)),
+        Verdict::Dead { reason, error } => {
+            let what = if reason.is_failure() { "1dead" } else { "0dead" };
+            arguments.push(what);
+            arguments.number(reason_number(*reason));
+            return arguments.push(&**error);
+        }
+    };
+    arguments.push(what);
+    arguments.push(after);
+    arguments.push("");
+}
+
+/// A list of ids, with its length before it.
+pub(super) fn push_ids(arguments: &mut Arguments, ids: &[TaskId]) {
+    arguments.number(ids.len());
+    ids.iter().for_each(|id| arguments.push(id.to_bytes()));
+}

@@ -1,0 +1,146 @@
+//! The scripts, by which everything is done that changes something: each runs as a whole, with nothing
+//! between its steps.
+//!
+//! A script is put together of parts. The first two lines say which key is which, and some numbers; the
+//! next what time it is: the server's, or, in tests, what the test says.
+
+use std::fmt::Write;
+
+use super::keys::{self, LAYOUT};
+use super::reply::reason_number;
+use crate::durable::clock::millis;
+use crate::durable::store::{DEAD_RETENTION, DeadReason, MAX_BATCH, MAX_DEAD};
+
+/// What time a script goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Time {
+    Server,
+    /// The last argument: in microseconds since 1970.
+    #[cfg(test)]
+    Told,
+}
+
+impl Time {
+    fn part(self) -> &'static str {
+        match self {
+            Self::Server => include_str!("lua/server_time.lua"),
+            #[cfg(test)]
+            Self::Told => include_str!("lua/told_time.lua"),
+        }
+    }
+}
+
+/// A script: its text, by what Redis knows it, and the names of its keys.
+#[derive(Debug)]
+pub(super) struct Script {
+    pub(super) text: String,
+    pub(super) hash: String,
+    pub(super) keys: Vec<String>,
+}
+
+/// All scripts, for the keys of one store.
+#[derive(Debug)]
+pub(super) struct Scripts {
+    pub(super) enqueue: Script,
+    pub(super) turn: Script,
+    pub(super) beat: Script,
+    pub(super) look: Script,
+    pub(super) cancel: Script,
+    pub(super) open: Script,
+    pub(super) close: Script,
+    pub(super) letters: Script,
+    pub(super) revive: Script,
+    pub(super) maintain: Script,
+    pub(super) counts: Script,
+}
+
+const BASE: &str = include_str!("lua/base.lua");
+const SESSION: &str = include_str!("lua/session.lua");
+const WAKE: &str = include_str!("lua/wake.lua");
+const ENDS: &str = include_str!("lua/ends.lua");
+const CLAIM: &str = include_str!("lua/claim.lua");
+const REAP: &str = include_str!("lua/reap.lua");
+
+impl Scripts {
+    pub(super) fn new(base: &str, time: Time) -> Self {
+        let make = |keys: &[&str], parts: &[&str]| Script::new(base, time, keys, parts);
+        let all = &keys::ALL;
+        Self {
+            enqueue: make(
+                &[
+                    "META", "SESS", "READY", "ALIVE", "BODY", "LATER", "DUE", "KEPT", "DEAD", "DIED", "PARK",
+                ],
+                &[SESSION, WAKE, include_str!("lua/enqueue.lua")],
+            ),
+            turn: make(
+                all,
+                &[SESSION, WAKE, ENDS, CLAIM, REAP, include_str!("lua/turn.lua")],
+            ),
+            beat: make(
+                &["META", "CLAIMS", "LEASE", "RUN", "CANCEL"],
+                &[CLAIM, include_str!("lua/beat.lua")],
+            ),
+            look: make(
+                &["META", "ALIVE", "RUN", "DUE", "KEPT", "DEAD", "DIED", "WATCH"],
+                &[include_str!("lua/look.lua")],
+            ),
+            cancel: make(
+                &[
+                    "META", "ALIVE", "BODY", "LATER", "DUE", "RUN", "CLAIMS", "LEASE", "KEPT", "OVER", "BINS",
+                    "CANCEL", "TOMBS", "RISKY", "WATCH",
+                ],
+                &[ENDS, include_str!("lua/cancel.lua")],
+            ),
+            open: make(all, &[SESSION, ENDS, CLAIM, REAP, include_str!("lua/open.lua")]),
+            close: make(
+                all,
+                &[SESSION, WAKE, ENDS, CLAIM, REAP, include_str!("lua/close.lua")],
+            ),
+            letters: make(&["META", "DEAD", "DIED"], &[include_str!("lua/letters.lua")]),
+            revive: make(
+                &["META", "READY", "ALIVE", "BODY", "LEASE", "DEAD", "DIED", "PARK"],
+                &[WAKE, include_str!("lua/revive.lua")],
+            ),
+            maintain: make(
+                &["META", "SESS", "BODY", "LEASE", "KEPT", "OVER", "BINS", "DEAD", "DIED", "PARK"],
+                &[CLAIM, include_str!("lua/maintain.lua")],
+            ),
+            counts: make(
+                &["META", "READY", "DUE", "RUN", "KEPT", "DIED"],
+                &[include_str!("lua/counts.lua")],
+            ),
+        }
+    }
+}
+
+impl Script {
+    fn new(base: &str, time: Time, keys: &[&str], parts: &[&str]) -> Self {
+        let mut text = head(keys);
+        for part in [time.part(), BASE].iter().chain(parts) {
+            text.push_str(part);
+        }
+        Self {
+            hash: redis::Script::new(&text).get_hash().to_owned(),
+            text,
+            keys: keys.iter().map(|name| keys::key(base, name)).collect(),
+        }
+    }
+}
+
+/// The lines that say which key is which, and some numbers.
+fn head(keys: &[&str]) -> String {
+    let mut head = format!("local {} = unpack(KEYS)\n", keys.join(", "));
+    let numbers = [
+        ("LAYOUT", LAYOUT as u64),
+        ("MAX_BATCH", MAX_BATCH as u64),
+        ("MAX_DEAD", MAX_DEAD),
+        ("DEAD_RETENTION", millis(DEAD_RETENTION)),
+        ("CRASHES", reason_number(DeadReason::Crashes).into()),
+        ("DAY", 24 * 3600 * 1000),
+    ];
+    for (name, number) in numbers {
+        // Writing to a string does not fail.
+        writeln!(head, "local {name} = {number}").ok();
+    }
+    head
+}

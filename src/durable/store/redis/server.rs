@@ -1,0 +1,109 @@
+//! A server for tests: a process of ours, with a folder and a socket of its own.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::sync::thread;
+
+/// A server that ends with its owner.
+pub(crate) struct Server {
+    child: Option<Child>,
+    folder: tempfile::TempDir,
+    arguments: Vec<String>,
+    port: u16,
+}
+
+impl Server {
+    /// Starts a server that writes nothing to the disk.
+    pub(crate) fn start() -> Self {
+        Self::with(&["--appendonly", "no"])
+    }
+
+    /// Starts a server with these settings.
+    pub(crate) fn with(arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let mut server = Self {
+            child: None,
+            folder,
+            arguments: arguments.iter().map(|&it| it.to_owned()).collect(),
+            port: free_port(),
+        };
+        server.run();
+        server
+    }
+
+    /// Starts the server, and waits until it answers.
+    pub(crate) fn run(&mut self) {
+        let child = Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", ""])
+            .args(["--loglevel", "warning", "--logfile", "log", "--unixsocket", "socket", "--dir"])
+            .arg(self.folder.path())
+            .args(&self.arguments)
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("this test needs redis-server: install it, on Debian by `apt-get install redis-server`");
+        self.child = Some(child);
+        let end = Instant::now() + Duration::from_secs(20);
+        while self.try_ask(&["PING"]).is_none() {
+            assert!(Instant::now() < end, "redis-server does not answer");
+            thread::park_until(Instant::now() + Duration::from_millis(5));
+        }
+    }
+
+    /// As `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("a child can be killed");
+            child.wait().expect("a child can be waited for");
+        }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    /// By its socket.
+    pub(crate) fn url(&self) -> String {
+        format!("redis+unix://{}", self.socket().display())
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Stops the process, or lets it go on.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let child = self.child.as_ref().expect("it runs");
+        let id = rustix::process::Pid::from_child(child);
+        rustix::process::kill_process(id, signal).expect("a child can be signalled");
+    }
+
+    /// Asks the server something, on a connection of its own.
+    pub(crate) fn ask(&self, command: &[&str]) -> redis::Value {
+        self.try_ask(command).expect("the server answers")
+    }
+
+    fn try_ask(&self, command: &[&str]) -> Option<redis::Value> {
+        let client = redis::Client::open(self.url()).expect("a URL");
+        let mut connection = client.get_connection().ok()?;
+        let mut asked = redis::Cmd::new();
+        command.iter().for_each(|part| _ = asked.arg(part));
+        asked.query(&mut connection).ok()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}

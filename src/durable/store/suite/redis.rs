@@ -1,0 +1,127 @@
+//! [`Redis`]: the harness of the store in Redis.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Weak};
+
+use super::Harness;
+use crate::durable::clock::Clock;
+use crate::durable::store::Store;
+use crate::durable::store::redis::server::Server;
+use crate::durable::store::redis::{RedisStore, Time};
+use crate::sync::{Mutex, Number, lock};
+
+/// A namespace of a server that the tests share that run at the same time.
+pub(super) struct Redis {
+    server: Arc<Server>,
+    clock: Clock,
+    namespace: String,
+    /// All that were connected.
+    stores: RefCell<Vec<Weak<RedisStore>>>,
+}
+
+fn server() -> Arc<Server> {
+    static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
+    let mut shared = lock(&SHARED);
+    let server = shared.upgrade();
+    server.unwrap_or_else(|| {
+        let server = Arc::new(Server::start());
+        *shared = Arc::downgrade(&server);
+        server
+    })
+}
+
+impl Harness for Redis {
+    fn new() -> Self {
+        static NEXT: Number = Number::new(0);
+        Self {
+            server: server(),
+            clock: Clock::manual(),
+            namespace: format!("test-{}", NEXT.add(1)),
+            stores: RefCell::default(),
+        }
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn connect(&self) -> Store {
+        let mut builder = RedisStore::builder(&self.server.url());
+        builder.namespace(&*self.namespace);
+        let opened = RedisStore::open_as(&builder, Time::told(self.clock.clone()));
+        let store = futures::executor::block_on(opened);
+        let store = Arc::new(store.expect("the store can be opened"));
+        self.stores.borrow_mut().push(Arc::downgrade(&store));
+        Store(store)
+    }
+
+    /// Only leases tell Redis who is dead. So here those of the dead are over, as they will be after
+    /// some time, and have been looked at once.
+    fn kill(&self, process: Store) {
+        let dies = Arc::as_ptr(&process.0).cast::<()>();
+        let stores = self.stores.borrow();
+        let dying = stores.iter().find(|it| it.as_ptr().cast::<()>() == dies);
+        let dying = dying.and_then(Weak::upgrade);
+        let mailbox = dying.expect("a process of this store dies").mailbox().to_owned();
+        drop(process);
+        self.ask(GIVE_UP, &[&mailbox]);
+    }
+
+    /// The elements of all keys, but for the counts and the layout, and for those who are to be told of
+    /// the end of tasks that are alive.
+    fn leftovers(&self) -> u64 {
+        self.ask(COUNT, &[]) as u64
+    }
+}
+
+impl Redis {
+    /// Runs a script of the tests' own.
+    fn ask(&self, script: &str, arguments: &[&str]) -> i64 {
+        let base = format!("throng:{{{}:0}}:", self.namespace);
+        let mut command = vec!["EVAL", script, "0", &base];
+        command.extend(arguments);
+        match self.server.ask(&command) {
+            redis::Value::Int(answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.ask(REMOVE, &[]);
+    }
+}
+
+/// Has the leases of a process be over, and all processes look.
+const GIVE_UP: &str = "
+local claims, lease = ARGV[1] .. 'claims', ARGV[1] .. 'lease'
+for _, epoch in ipairs(redis.call('ZRANGE', lease, 0, -1)) do
+  if string.sub(redis.call('HGET', claims, epoch .. 'o'), 1, 8) == ARGV[2] then
+    redis.call('ZADD', lease, 0, epoch)
+    redis.call('HSET', claims, epoch .. 's', 1)
+  end
+end
+for _, channel in ipairs(redis.call('PUBSUB', 'CHANNELS', ARGV[1] .. 'in:*')) do
+  redis.call('PUBLISH', channel, 'w')
+end
+return 0";
+
+const COUNT: &str = "
+local count = { list = 'LLEN', hash = 'HLEN', set = 'SCARD', zset = 'ZCARD' }
+local total = 0
+for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
+  local name = string.sub(key, #ARGV[1] + 1)
+  if name == 'watch' then
+    for _, id in ipairs(redis.call('HKEYS', key)) do
+      total = total + 1 - redis.call('HEXISTS', ARGV[1] .. 'alive', id)
+    end
+  elseif name ~= 'meta' then
+    total = total + redis.call(count[redis.call('TYPE', key).ok], key)
+  end
+end
+return total";
+
+const REMOVE: &str = "
+for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do redis.call('DEL', key) end
+return 0";
