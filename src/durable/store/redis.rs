@@ -20,7 +20,9 @@ use self::error::{no_connection, not_connected};
 use self::link::{Arguments, Link, Times};
 use self::mail::{Mail, Postman};
 use self::scripts::{Script, Scripts};
-use super::{Answer, Backend, Beaten, Enqueue, Epoch, Event, MAX_BATCH, Seen, SessionId, Store, Turn, Turned};
+use super::{
+    Answer, Backend, Beaten, Enqueue, Epoch, Event, MAX_BATCH, Seen, SessionId, Store, Turn, Turned,
+};
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::{Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId};
 use crate::sync::{Mutex, lock, thread};
@@ -37,7 +39,7 @@ mod reply;
 mod request;
 mod scripts;
 #[cfg(test)]
-pub(super) mod server;
+pub(super) mod tests;
 
 /// How soon a worker looks again to whom nobody can tell that there is something to do.
 const WHILE_UNREACHABLE: Duration = Duration::from_millis(500);
@@ -62,12 +64,12 @@ const WHILE_UNREACHABLE: Duration = Duration::from_millis(500);
 /// # What the user of the server may do
 ///
 /// The URL may name a user. Of commands, it needs those on hashes, lists, sets, sorted sets and scripts,
-/// and `PUBLISH`, `SUBSCRIBE`, `EXISTS`, `TIME`, `PING` and `HELLO`; of keys `throng:*`, of channels
+/// and `PUBLISH`, `SUBSCRIBE`, `PUBSUB NUMSUB`, `EXISTS`, `TIME`, `PING` and `HELLO`; of keys `throng:*`, of channels
 /// `throng:*`:
 ///
 /// ```text
 /// ACL SETUSER worker on >password ~throng:* &throng:* +@hash +@list +@set +@sortedset +@scripting
-///     +@connection +exists +time +publish +subscribe +info +config|get
+///     +@connection +exists +time +publish +subscribe +pubsub|numsub +info +config|get
 /// ```
 ///
 /// Without `INFO` and `CONFIG GET`, the [durability](Durability) is unknown, and a server that removes
@@ -186,7 +188,10 @@ impl RedisStore {
     }
 
     /// Opens it to go by a time.
-    pub(crate) async fn open_as(builder: &RedisStoreBuilder, time: Time) -> Result<Self, DurableError> {
+    pub(crate) async fn open_as(
+        builder: &RedisStoreBuilder,
+        time: Time,
+    ) -> Result<Self, DurableError> {
         let info = builder.url.as_str().into_connection_info();
         let named = info.as_ref().map(|info| name_of(info, &builder.namespace));
         let name: Arc<str> = named.unwrap_or_else(|_| String::from("redis")).into();
@@ -215,7 +220,9 @@ impl RedisStore {
             _thread: thread,
         };
         let allow_eviction = builder.allow_eviction;
-        store.ask(move |inner| async move { inner.begin(allow_eviction).await }).await?;
+        store
+            .ask(move |inner| async move { inner.begin(allow_eviction).await })
+            .await?;
         Ok(store)
     }
 
@@ -318,21 +325,31 @@ impl Inner {
 
     async fn turn(&self, request: &Turn) -> Result<Turned, Failure> {
         let is_reachable = self.mail() == Mail::Comes;
-        let (arguments, places) = request::turn(request, &self.mailbox, request.park && is_reachable);
+        let (arguments, places) =
+            request::turn(request, &self.mailbox, request.park && is_reachable);
         let answer = self.run(&self.scripts.turn, arguments).await?;
         let (mut turned, mut refused) = reply::turned(answer)?;
         // In the order in which they were asked.
-        refused.iter_mut().for_each(|place| *place = places.get(*place - 1).copied().unwrap_or_default());
+        refused
+            .iter_mut()
+            .for_each(|place| *place = places.get(*place - 1).copied().unwrap_or_default());
         refused.sort_unstable();
         let verdicts: Vec<_> = request.verdicts.iter().flat_map(|it| &it.tasks).collect();
-        turned.refused = refused.into_iter().filter_map(|place| verdicts.get(place).map(|it| it.0)).collect();
+        turned.refused = refused
+            .into_iter()
+            .filter_map(|place| verdicts.get(place).map(|it| it.0))
+            .collect();
         if let Some(claim) = &mut turned.claim
             && claim.tasks.is_empty()
         {
             turned.claim = None;
         }
         if request.park && !is_reachable && self.mail() != Mail::Comes {
-            turned.next = Some(turned.next.map_or(WHILE_UNREACHABLE, |next| next.min(WHILE_UNREACHABLE)));
+            turned.next = Some(
+                turned
+                    .next
+                    .map_or(WHILE_UNREACHABLE, |next| next.min(WHILE_UNREACHABLE)),
+            );
         }
         Ok(turned)
     }
@@ -342,7 +359,9 @@ impl Inner {
         for claims in claims.chunks(MAX_BATCH) {
             let mut arguments = Arguments::default();
             arguments.number(claims.len());
-            claims.iter().for_each(|&epoch| arguments.push(reply::epoch_text(epoch)));
+            claims
+                .iter()
+                .for_each(|&epoch| arguments.push(reply::epoch_text(epoch)));
             let answer = self.run(&self.scripts.beat, arguments).await?;
             let (lost, cancelled) = reply::beaten(answer)?;
             beaten.lost.extend(lost);
@@ -452,16 +471,26 @@ fn name_of(info: &ConnectionInfo, namespace: &str) -> String {
 fn mailbox() -> String {
     const LETTERS: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
     let random = &TaskId::new().to_bytes()[8..];
-    random.iter().map(|byte| char::from(LETTERS[usize::from(byte % 64)])).collect()
+    random
+        .iter()
+        .map(|byte| char::from(LETTERS[usize::from(byte % 64)]))
+        .collect()
 }
 
 /// Makes what connects, for requests and for what is pushed.
 fn clients(info: ConnectionInfo, times: Times) -> redis::RedisResult<(Client, Client)> {
     use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-    let keepalive = TcpKeepalive::new().with_time(times.answer).with_interval(times.answer);
-    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    // Whole seconds, at least one.
+    let alive = times.answer.max(Duration::from_secs(1));
+    let keepalive = TcpKeepalive::new().with_time(alive).with_interval(alive);
+    let tcp = TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(keepalive);
     let info = info.set_tcp_settings(tcp);
-    let pushing = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    let pushing = info
+        .redis_settings()
+        .clone()
+        .set_protocol(ProtocolVersion::RESP3);
     let pushing = info.clone().set_redis_settings(pushing);
     Ok((Client::open(info)?, Client::open(pushing)?))
 }

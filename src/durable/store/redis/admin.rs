@@ -37,7 +37,11 @@ pub(super) async fn cancel(inner: &Inner, ids: &[TaskId]) -> Result<u64, Failure
 }
 
 /// The dead letters that match, the newest first.
-pub(super) async fn dead(inner: &Inner, filter: &DeadFilter, limit: usize) -> Result<Vec<DeadLetter>, Failure> {
+pub(super) async fn dead(
+    inner: &Inner,
+    filter: &DeadFilter,
+    limit: usize,
+) -> Result<Vec<DeadLetter>, Failure> {
     let mut found = match &filter.ids {
         Some(ids) => letters_of(inner, ids).await?,
         None => all_letters(inner, filter, limit).await?,
@@ -55,12 +59,18 @@ async fn letters_of(inner: &Inner, ids: &[TaskId]) -> Result<Vec<DeadLetter>, Fa
         let mut arguments = Arguments::default();
         arguments.number(-1);
         push_ids(&mut arguments, ids);
-        found.extend(reply::letters(inner.run(&inner.scripts.letters, arguments).await?)?);
+        found.extend(reply::letters(
+            inner.run(&inner.scripts.letters, arguments).await?,
+        )?);
     }
     Ok(found)
 }
 
-async fn all_letters(inner: &Inner, filter: &DeadFilter, limit: usize) -> Result<Vec<DeadLetter>, Failure> {
+async fn all_letters(
+    inner: &Inner,
+    filter: &DeadFilter,
+    limit: usize,
+) -> Result<Vec<DeadLetter>, Failure> {
     let (mut found, mut place) = (Vec::new(), 0);
     while found.len() < limit {
         let mut arguments = Arguments::default();
@@ -91,13 +101,21 @@ pub(super) async fn revive(inner: &Inner, what: &str, filter: &DeadFilter) -> Re
 }
 
 /// Does to tasks what a script does to some of them: how many it has found.
-async fn in_batches(inner: &Inner, script: &Script, what: Option<&str>, ids: &[TaskId]) -> Result<u64, Failure> {
+async fn in_batches(
+    inner: &Inner,
+    script: &Script,
+    what: Option<&str>,
+    ids: &[TaskId],
+) -> Result<u64, Failure> {
     let mut found = 0;
     for batch in ids.chunks(MAX_BATCH) {
         let mut arguments = Arguments::default();
         what.into_iter().for_each(|what| arguments.push(what));
         push_ids(&mut arguments, batch);
-        let answer = inner.run(script, arguments).await.and_then(|answer| reply::number(&answer));
+        let answer = inner
+            .run(script, arguments)
+            .await
+            .and_then(|answer| reply::number(&answer));
         found += answer.map_err(|failure| since(failure, found))? as u64;
     }
     Ok(found)

@@ -113,7 +113,9 @@ impl<'a> Entry<'a> {
 
 /// A number of at most eight bytes.
 fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
+    bytes
+        .iter()
+        .fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
 /// How many failures and crashes the header of an entry counts.

@@ -34,12 +34,18 @@ pub(super) fn fault(error: RedisError) -> Fault {
     };
     let text = error.detail().unwrap_or_default();
     // An error in the middle of a script: what it did before stays.
-    let effect = if text.contains("script: ") { Effect::Unknown } else { Effect::None };
+    let effect = if text.contains("script: ") {
+        Effect::Unknown
+    } else {
+        Effect::None
+    };
     let cause = match &*code {
         "NOSCRIPT" => return Fault::NoScript,
         "NOSESSION" => return Fault::Final(Failure::new(Effect::None, Cause::NoSession)),
         "NEWLAYOUT" => return Fault::Final(newer(text)),
-        "LOADING" | "TRYAGAIN" | "CLUSTERDOWN" | "NOREPLICAS" => return Fault::Wait(none(Cause::Unavailable, error)),
+        "LOADING" | "TRYAGAIN" | "CLUSTERDOWN" | "NOREPLICAS" => {
+            return Fault::Wait(none(Cause::Unavailable, error));
+        }
         "BUSY" => return Fault::Wait(none(Cause::Busy, error)),
         // The first write of a script is refused, or none.
         "READONLY" => return Fault::Broken(none(Cause::ReadOnly, error)),
@@ -48,7 +54,8 @@ pub(super) fn fault(error: RedisError) -> Fault {
         "OOM" => return Fault::Final(none(Cause::Full, error)),
         "NOPERM" | "WRONGPASS" => Cause::Denied,
         "WRONGTYPE" => Cause::Corrupt,
-        _ if text.contains("ACL failure") => Cause::Denied,
+        // Redis 7 says it in other words when a script is refused something.
+        _ if text.contains("user executing the script") || text.contains("ACL failure") => Cause::Denied,
         _ => Cause::Unavailable,
     };
     Fault::Final(Failure::new(effect, cause).because(error))
@@ -58,7 +65,14 @@ pub(super) fn fault(error: RedisError) -> Fault {
 pub(super) fn not_connected(error: RedisError) -> Failure {
     let is_denied = error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
-    none(if is_denied { Cause::Denied } else { Cause::Unavailable }, error)
+    none(
+        if is_denied {
+            Cause::Denied
+        } else {
+            Cause::Unavailable
+        },
+        error,
+    )
 }
 
 /// The failure of a request that was not sent, since there is no connection.
@@ -75,7 +89,9 @@ pub(super) fn no_answer() -> Failure {
 pub(super) fn nonsense(found: &Value) -> Failure {
     let text = format!("{found:?}");
     let shown: String = text.chars().take(100).collect();
-    let error = std::io::Error::other(format!("redis answers what no script of ours does: {shown}"));
+    let error = std::io::Error::other(format!(
+        "redis answers what no script of ours does: {shown}"
+    ));
     Failure::new(Effect::Unknown, Cause::Corrupt).because(error)
 }
 
@@ -88,7 +104,10 @@ fn none(cause: Cause, error: RedisError) -> Failure {
 }
 
 fn newer(found: &str) -> Failure {
-    let found = found.split_whitespace().next().and_then(|found| found.parse().ok());
+    let found = found
+        .split_whitespace()
+        .next()
+        .and_then(|found| found.parse().ok());
     let cause = Cause::NewerLayout {
         found: found.unwrap_or(i64::MAX),
         known: LAYOUT,

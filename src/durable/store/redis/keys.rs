@@ -34,8 +34,8 @@ pub(super) const LAYOUT: i64 = 1;
 
 /// What the keys are called in the scripts; in Redis, the same in small letters.
 pub(super) const ALL: [&str; 20] = [
-    "META", "SESS", "READY", "ALIVE", "BODY", "LATER", "DUE", "RUN", "CLAIMS", "LEASE", "KEPT", "OVER",
-    "BINS", "DEAD", "DIED", "CANCEL", "TOMBS", "RISKY", "WATCH", "PARK",
+    "META", "SESS", "READY", "ALIVE", "BODY", "LATER", "DUE", "RUN", "CLAIMS", "LEASE", "KEPT",
+    "OVER", "BINS", "DEAD", "DIED", "CANCEL", "TOMBS", "RISKY", "WATCH", "PARK",
 ];
 
 /// What the names of all keys begin with.

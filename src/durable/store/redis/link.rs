@@ -67,7 +67,11 @@ impl Link {
     }
 
     /// Runs a script, given its arguments. A server that is not there, or not ready, is waited for.
-    pub(super) async fn run(&self, script: &Script, arguments: &Arguments) -> Result<Value, Failure> {
+    pub(super) async fn run(
+        &self,
+        script: &Script,
+        arguments: &Arguments,
+    ) -> Result<Value, Failure> {
         let by_hash = arguments.command("EVALSHA", &script.hash, script);
         match self.send(&by_hash).await {
             Err(Fault::NoScript) => {
@@ -124,7 +128,9 @@ impl Link {
     /// Waits until there is a connection, or a reason why there is none.
     pub(super) async fn connected(&self) -> Result<(), Failure> {
         let mut state = self.state.subscribe();
-        let known = state.wait_for(|state| !matches!(state, State::Down(None))).await;
+        let known = state
+            .wait_for(|state| !matches!(state, State::Down(None)))
+            .await;
         match known.as_deref() {
             Ok(State::Down(Some(failure))) => Err(failure.clone()),
             _ => Ok(()),
@@ -167,10 +173,15 @@ async fn supervise(link: std::sync::Weak<Link>) {
                 it.state.send_replace(State::Up(live.clone()));
                 let lost = it.state.subscribe();
                 drop(it);
-                failures = if watch_over(&link, &live, lost).await { 0 } else { failures + 1 };
+                failures = if watch_over(&link, &live, lost).await {
+                    0
+                } else {
+                    failures + 1
+                };
             }
             Err(error) => {
-                it.state.send_replace(State::Down(Some(not_connected(error))));
+                it.state
+                    .send_replace(State::Down(Some(not_connected(error))));
                 failures += 1;
             }
         }
@@ -182,15 +193,27 @@ async fn connect(client: &Client, times: Times) -> RedisResult<MultiplexedConnec
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(times.connect))
         .set_response_timeout(Some(times.answer));
-    client.get_multiplexed_async_connection_with_config(&config).await
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    let mut connection = connection.await?;
+    // Whether it is to be talked to at all: a server that wants a password has not said so yet.
+    let answer = connection.send_packed_command(&redis::cmd("PING")).await;
+    answer.and_then(Value::extract_error)?;
+    Ok(connection)
 }
 
 /// Asks a connection for a sign of life now and then, until it is of no more use. Whether it ever was.
-async fn watch_over(link: &std::sync::Weak<Link>, live: &Live, mut state: watch::Receiver<State>) -> bool {
+async fn watch_over(
+    link: &std::sync::Weak<Link>,
+    live: &Live,
+    mut state: watch::Receiver<State>,
+) -> bool {
     let began = Instant::now();
     loop {
         let is_down = |state: &State| matches!(state, State::Down(_));
-        if timeout_at(Instant::now() + PULSE, state.wait_for(is_down)).await.is_ok() {
+        if timeout_at(Instant::now() + PULSE, state.wait_for(is_down))
+            .await
+            .is_ok()
+        {
             return began.elapsed() > PULSE;
         }
         if let Err(Fault::Broken(failure)) = live.ask(&redis::cmd("PING")).await
@@ -234,5 +257,8 @@ pub(super) fn spawn<T: Send + 'static>(
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> crate::durable::store::Answer<'static, T> {
     let task = runtime.spawn(work);
-    Box::pin(async move { task.await.unwrap_or_else(|_| Err(super::error::no_answer())) })
+    Box::pin(async move {
+        task.await
+            .unwrap_or_else(|_| Err(super::error::no_answer()))
+    })
 }

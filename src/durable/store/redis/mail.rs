@@ -43,7 +43,11 @@ impl Postman {
                 self.read(connection, pushes).await;
             }
             self.state.send_replace(Mail::DoesNot);
-            failures = if began.elapsed() > PULSE { 1 } else { failures + 1 };
+            failures = if began.elapsed() > PULSE {
+                1
+            } else {
+                failures + 1
+            };
             sleep(BACKOFF.delay(failures).unwrap_or_default()).await;
         }
     }
@@ -55,7 +59,9 @@ impl Postman {
             .set_connection_timeout(Some(self.times.connect))
             .set_response_timeout(Some(self.times.answer))
             .set_push_sender(sender);
-        let connection = self.client.get_multiplexed_async_connection_with_config(&config);
+        let connection = self
+            .client
+            .get_multiplexed_async_connection_with_config(&config);
         let mut connection = connection.await?;
         connection.subscribe(&self.channel).await?;
         Ok((connection, pushes))

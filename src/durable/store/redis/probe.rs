@@ -12,13 +12,16 @@ pub(super) async fn refuse_unfit(inner: &Inner, allow_eviction: bool) -> Result<
     if let Some(version) = info(inner, "server", "redis_version").await?
         && !is_at_least(&version, (6, 2))
     {
-        let what = format!("its version is {version}, and 6.2 is the oldest that will do: update it");
+        let what =
+            format!("its version is {version}, and 6.2 is the oldest that will do: update it");
         return Err(unfit(what));
     }
     let policy = setting(inner, "maxmemory-policy").await?;
     let policy = policy.unwrap_or_default();
     if policy.starts_with("allkeys-") && !allow_eviction {
-        let what = format!("it removes tasks when it is full: set maxmemory-policy to noeviction, not {policy}");
+        let what = format!(
+            "it removes tasks when it is full: set maxmemory-policy to noeviction, not {policy}"
+        );
         return Err(unfit(what));
     }
     Ok(())
@@ -68,7 +71,11 @@ async fn info(inner: &Inner, section: &str, name: &str) -> Result<Option<String>
 async fn ask(inner: &Inner, command: &redis::Cmd) -> Result<Option<Value>, Failure> {
     match inner.link.send(command).await {
         Ok(answer) => Ok(Some(answer)),
-        Err(Fault::Final(failure)) if failure.effect == Effect::None && failure.cause != Cause::Unavailable => Ok(None),
+        Err(Fault::Final(failure))
+            if failure.effect == Effect::None && failure.cause != Cause::Unavailable =>
+        {
+            Ok(None)
+        }
         Err(fault) => Err(fault.into_failure()),
     }
 }

@@ -49,7 +49,10 @@ impl Reader {
     }
 
     /// The rest, each read by `read`.
-    pub(super) fn rest<T>(mut self, read: impl Fn(&mut Self) -> Result<T, Failure>) -> Result<Vec<T>, Failure> {
+    pub(super) fn rest<T>(
+        mut self,
+        read: impl Fn(&mut Self) -> Result<T, Failure>,
+    ) -> Result<Vec<T>, Failure> {
         let mut all = Vec::with_capacity(self.0.len());
         while self.0.len() != 0 {
             all.push(read(&mut self)?);
@@ -116,7 +119,12 @@ pub(super) fn turned(answer: Value) -> Result<(Turned, Vec<usize>), Failure> {
     Ok((turned, refused))
 }
 
-fn claim(text: &[u8], entries: &[Vec<u8>], bodies: Vec<Vec<u8>>, now: u64) -> Result<Option<Claim>, Failure> {
+fn claim(
+    text: &[u8],
+    entries: &[Vec<u8>],
+    bodies: Vec<Vec<u8>>,
+    now: u64,
+) -> Result<Option<Claim>, Failure> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -224,7 +232,11 @@ fn reason_of(number: u8) -> Option<DeadReason> {
 
 pub(super) fn counts(answer: Value) -> Result<Counts, Failure> {
     let mut parts = Reader::new(answer)?;
-    let mut next = || parts.number().map(|number| u64::try_from(number).unwrap_or_default());
+    let mut next = || {
+        parts
+            .number()
+            .map(|number| u64::try_from(number).unwrap_or_default())
+    };
     Ok(Counts {
         waiting: next()?,
         delayed: next()?,

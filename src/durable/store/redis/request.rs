@@ -32,7 +32,9 @@ pub(super) fn enqueue(request: &Enqueue, mailbox: &str) -> Arguments {
         arguments.push(owner(task, mailbox));
     }
     all().for_each(|task| arguments.push(entry::pack(task, mailbox)));
-    delayed.iter().for_each(|task| arguments.push(millis_text(task.delay)));
+    delayed
+        .iter()
+        .for_each(|task| arguments.push(millis_text(task.delay)));
     for task in apart() {
         arguments.push(task.id.to_bytes());
         arguments.push(&*task.payload);
@@ -91,8 +93,12 @@ pub(super) fn turn(request: &Turn, mailbox: &str, park: bool) -> (Arguments, Vec
 fn push_verdicts(arguments: &mut Arguments, verdicts: &Verdicts, said: &Said<'_>) {
     arguments.push(epoch_text(verdicts.epoch));
     arguments.number(said.done.len());
-    said.done.iter().for_each(|(_, id, _)| arguments.push(id.to_bytes()));
-    said.done.iter().for_each(|(_, _, output)| arguments.push(*output));
+    said.done
+        .iter()
+        .for_each(|(_, id, _)| arguments.push(id.to_bytes()));
+    said.done
+        .iter()
+        .for_each(|(_, _, output)| arguments.push(*output));
     arguments.number(said.others.len());
     for (_, id, verdict) in &said.others {
         arguments.push(id.to_bytes());
@@ -108,7 +114,11 @@ fn push_other(arguments: &mut Arguments, verdict: &Verdict) {
         Verdict::Snooze { after } => ("snooze", millis_text(*after)),
         Verdict::Unknown { after } => ("unknown", millis_text(*after)),
         Verdict::Dead { reason, error } => {
-            let what = if reason.is_failure() { "1dead" } else { "0dead" };
+            let what = if reason.is_failure() {
+                "1dead"
+            } else {
+                "0dead"
+            };
             arguments.push(what);
             arguments.number(reason_number(*reason));
             return arguments.push(&**error);

@@ -68,41 +68,68 @@ impl Scripts {
         Self {
             enqueue: make(
                 &[
-                    "META", "SESS", "READY", "ALIVE", "BODY", "LATER", "DUE", "KEPT", "DEAD", "DIED", "PARK",
+                    "META", "SESS", "READY", "ALIVE", "BODY", "LATER", "DUE", "KEPT", "DEAD",
+                    "DIED", "PARK",
                 ],
                 &[SESSION, WAKE, include_str!("lua/enqueue.lua")],
             ),
             turn: make(
                 all,
-                &[SESSION, WAKE, ENDS, CLAIM, REAP, include_str!("lua/turn.lua")],
+                &[
+                    SESSION,
+                    WAKE,
+                    ENDS,
+                    CLAIM,
+                    REAP,
+                    include_str!("lua/turn.lua"),
+                ],
             ),
             beat: make(
                 &["META", "CLAIMS", "LEASE", "RUN", "CANCEL"],
                 &[CLAIM, include_str!("lua/beat.lua")],
             ),
             look: make(
-                &["META", "ALIVE", "RUN", "DUE", "KEPT", "DEAD", "DIED", "WATCH"],
+                &[
+                    "META", "ALIVE", "RUN", "DUE", "KEPT", "DEAD", "DIED", "WATCH",
+                ],
                 &[include_str!("lua/look.lua")],
             ),
             cancel: make(
                 &[
-                    "META", "ALIVE", "BODY", "LATER", "DUE", "RUN", "CLAIMS", "LEASE", "KEPT", "OVER", "BINS",
-                    "CANCEL", "TOMBS", "RISKY", "WATCH",
+                    "META", "ALIVE", "BODY", "LATER", "DUE", "RUN", "CLAIMS", "LEASE", "KEPT",
+                    "OVER", "BINS", "CANCEL", "TOMBS", "RISKY", "WATCH",
                 ],
                 &[ENDS, include_str!("lua/cancel.lua")],
             ),
-            open: make(all, &[SESSION, ENDS, CLAIM, REAP, include_str!("lua/open.lua")]),
+            open: make(
+                all,
+                &[SESSION, ENDS, CLAIM, REAP, include_str!("lua/open.lua")],
+            ),
             close: make(
                 all,
-                &[SESSION, WAKE, ENDS, CLAIM, REAP, include_str!("lua/close.lua")],
+                &[
+                    SESSION,
+                    WAKE,
+                    ENDS,
+                    CLAIM,
+                    REAP,
+                    include_str!("lua/close.lua"),
+                ],
             ),
-            letters: make(&["META", "DEAD", "DIED"], &[include_str!("lua/letters.lua")]),
+            letters: make(
+                &["META", "DEAD", "DIED"],
+                &[include_str!("lua/letters.lua")],
+            ),
             revive: make(
-                &["META", "READY", "ALIVE", "BODY", "LEASE", "DEAD", "DIED", "PARK"],
+                &[
+                    "META", "READY", "ALIVE", "BODY", "LEASE", "DEAD", "DIED", "PARK",
+                ],
                 &[WAKE, include_str!("lua/revive.lua")],
             ),
             maintain: make(
-                &["META", "SESS", "BODY", "LEASE", "KEPT", "OVER", "BINS", "DEAD", "DIED", "PARK"],
+                &[
+                    "META", "SESS", "BODY", "LEASE", "KEPT", "OVER", "BINS", "DEAD", "DIED", "PARK",
+                ],
                 &[CLAIM, include_str!("lua/maintain.lua")],
             ),
             counts: make(

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use super::Harness;
 use crate::durable::clock::Clock;
 use crate::durable::store::Store;
-use crate::durable::store::redis::server::Server;
+use crate::durable::store::redis::tests::server::Server;
 use crate::durable::store::redis::{RedisStore, Time};
 use crate::sync::{Mutex, Number, lock};
 
@@ -62,7 +62,10 @@ impl Harness for Redis {
         let stores = self.stores.borrow();
         let dying = stores.iter().find(|it| it.as_ptr().cast::<()>() == dies);
         let dying = dying.and_then(Weak::upgrade);
-        let mailbox = dying.expect("a process of this store dies").mailbox().to_owned();
+        let mailbox = dying
+            .expect("a process of this store dies")
+            .mailbox()
+            .to_owned();
         drop(process);
         self.ask(GIVE_UP, &[&mailbox]);
     }

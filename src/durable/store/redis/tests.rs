@@ -1,0 +1,167 @@
+//! What only a store in Redis can get wrong.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Instant, sleep, timeout};
+
+use self::proxy::Proxy;
+use self::server::Server;
+use super::RedisStore;
+use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::store::{
+    Backend, Claim, Enqueue, Event, MAX_BATCH, NewTask, Seen, SessionId, Turn, Turned, Verdict,
+    Verdicts,
+};
+use crate::durable::{DeadFilter, Durability, TaskId};
+use crate::sync::Number;
+
+mod faults_tests;
+mod proxy;
+pub(in crate::durable::store) mod server;
+mod settings_tests;
+
+/// How long anything may take that is bound to happen.
+const DEADLINE: Duration = Duration::from_secs(20);
+const LEASE: Duration = Duration::from_secs(9);
+
+/// Answers that do not come are given up soon.
+const SOON: Duration = Duration::from_millis(300);
+
+async fn open(url: &str) -> RedisStore {
+    let mut builder = RedisStore::builder(url);
+    builder.answer_timeout(SOON).connect_timeout(SOON);
+    builder.open().await.expect("the store can be opened")
+}
+
+/// A session, which numbers its requests.
+struct Worker {
+    store: Arc<RedisStore>,
+    session: SessionId,
+    number: Number,
+}
+
+impl Worker {
+    async fn new(store: RedisStore) -> Self {
+        Self::of(&Arc::new(store)).await
+    }
+
+    async fn of(store: &Arc<RedisStore>) -> Self {
+        Self {
+            session: store.open_session().await.unwrap(),
+            store: Arc::clone(store),
+            number: Number::new(0),
+        }
+    }
+
+    fn next_number(&self) -> u64 {
+        self.number.add(1) as u64 + 1
+    }
+
+    fn new_enqueue(&self, tasks: impl IntoIterator<Item = NewTask>) -> Arc<Enqueue> {
+        Arc::new(Enqueue {
+            session: self.session,
+            number: self.next_number(),
+            tasks: tasks.into_iter().collect(),
+        })
+    }
+
+    fn new_turn(&self, verdicts: Vec<Verdicts>, want: usize) -> Arc<Turn> {
+        Arc::new(Turn {
+            session: self.session,
+            number: self.next_number(),
+            verdicts,
+            want,
+            want_bytes: 1 << 20,
+            risky: true,
+            lease: LEASE,
+            park: want > 0,
+        })
+    }
+
+    async fn enqueue(&self, tasks: impl IntoIterator<Item = NewTask>) {
+        let request = self.new_enqueue(tasks);
+        settled(|| self.store.enqueue(Arc::clone(&request)))
+            .await
+            .unwrap();
+    }
+
+    async fn turn(&self, verdicts: Vec<Verdicts>, want: usize) -> Turned {
+        let request = self.new_turn(verdicts, want);
+        settled(|| self.store.turn(Arc::clone(&request)))
+            .await
+            .unwrap()
+    }
+
+    async fn claim(&self, want: usize) -> Claim {
+        let turned = self.turn(Vec::new(), want).await;
+        turned.claim.expect("there is something to claim")
+    }
+}
+
+/// Sends a request again until it is known what has become of it, as the engine does.
+async fn settled<T, F>(send: impl Fn() -> F) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, Failure>>,
+{
+    let end = Instant::now() + DEADLINE;
+    loop {
+        match send().await {
+            Err(failure) if failure.cause == Cause::Unavailable && Instant::now() < end => {
+                sleep(Duration::from_millis(20)).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+fn id(number: u64) -> TaskId {
+    TaskId::from_bytes(u128::from(number).to_be_bytes())
+}
+
+fn task(number: u64) -> NewTask {
+    NewTask {
+        id: id(number),
+        name: "job".into(),
+        payload: number.to_be_bytes().to_vec(),
+        delay: Duration::ZERO,
+        retention: Duration::from_secs(3600),
+        max_crashes: 3,
+    }
+}
+
+fn done(claim: &Claim) -> Vec<Verdicts> {
+    let tasks = claim
+        .tasks
+        .iter()
+        .map(|task| (task.id, Verdict::Done(b"output".to_vec())));
+    vec![Verdicts {
+        epoch: claim.epoch,
+        tasks: tasks.collect(),
+    }]
+}
+
+async fn until(events: &mut UnboundedReceiver<Event>, wanted: &Event) {
+    let found = async {
+        while let Some(event) = events.recv().await {
+            if event == *wanted {
+                return;
+            }
+        }
+        panic!("there are no more events");
+    };
+    timeout(DEADLINE, found)
+        .await
+        .unwrap_or_else(|_| panic!("{wanted:?} has not come"));
+}
+
+#[track_caller]
+fn assert_fails<T: std::fmt::Debug>(answer: Result<T, Failure>, cause: &Cause, effect: Effect) {
+    let failure = answer.expect_err("it should have failed");
+    assert_eq!(
+        (&failure.cause, failure.effect),
+        (cause, effect),
+        "{failure}"
+    );
+}

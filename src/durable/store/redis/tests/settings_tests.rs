@@ -1,0 +1,262 @@
+//! Servers that are set up otherwise, and keys that are.
+
+use super::*;
+use crate::durable::DurableError;
+
+async fn refused(url: &str) -> DurableError {
+    let mut builder = RedisStore::builder(url);
+    let opened = builder
+        .answer_timeout(SOON)
+        .connect_timeout(SOON)
+        .open()
+        .await;
+    opened.expect_err("it should be refused")
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_an_error() {
+    let mut server = Server::start();
+    server.kill();
+    let began = Instant::now();
+    let error = refused(&format!("redis://user:secret@127.0.0.1:{}/", server.port())).await;
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
+    assert!(!error.is_unknown(), "{error}");
+    let text = format!("{error} {error:?}");
+    assert!(
+        text.contains("refused") && !text.contains("secret"),
+        "{text}"
+    );
+    let error = refused("http://localhost").await;
+    assert!(!error.is_denied(), "{error}");
+}
+
+#[tokio::test]
+async fn a_password_is_asked_for() {
+    let server = Server::start();
+    server.ask(&[
+        "ACL", "SETUSER", "web", "on", ">secret", "~*", "&*", "+@all",
+    ]);
+    server.ask(&["ACL", "SETUSER", "default", "off"]);
+    let at = format!("127.0.0.1:{}", server.port());
+    for url in [format!("redis://{at}"), format!("redis://web:wrong@{at}")] {
+        let error = refused(&url).await;
+        assert!(error.is_denied(), "{error}");
+    }
+    let store = open(&format!("redis://web:secret@{at}/1")).await;
+    assert_eq!(store.name(), format!("redis://{at}/1 (default)"));
+    assert!(!format!("{store:?}").contains("secret"));
+    let worker = Worker::new(store).await;
+    worker.enqueue([task(1)]).await;
+}
+
+/// As the documentation of the store says.
+const RIGHTS: &str = "~throng:* &throng:* +@hash +@list +@set +@sortedset +@scripting +@connection +exists \
+    +time +publish +subscribe +pubsub|numsub +info +config|get";
+
+#[tokio::test]
+async fn the_rights_that_are_documented_are_enough() {
+    let server = Server::start();
+    let mut rights = vec!["ACL", "SETUSER", "worker", "on", ">secret"];
+    rights.extend(RIGHTS.split_whitespace());
+    server.ask(&rights);
+    let url = format!("redis://worker:secret@127.0.0.1:{}/", server.port());
+    let worker = Worker::new(open(&url).await).await;
+    let mut events = worker.store.events();
+    until(&mut events, &Event::Ready).await;
+    assert_eq!(worker.store.probe().await.unwrap(), Durability::Memory);
+    worker.enqueue((0..4).map(task)).await;
+    let claim = worker.claim(3).await;
+    worker.store.beat(vec![claim.epoch]).await.unwrap();
+    assert_eq!(worker.store.cancel(vec![id(0), id(3)]).await.unwrap(), 2);
+    assert_eq!(worker.turn(done(&claim), 0).await.refused, []);
+    worker.store.look(vec![id(0), id(9)]).await.unwrap();
+    assert_eq!(worker.store.replay(DeadFilter::all()).await.unwrap(), 0);
+    worker.store.maintain(10).await.unwrap();
+    worker.store.close_session(worker.session).await.unwrap();
+    let missing = [("-evalsha", Cause::Denied), ("-@hash", Cause::Denied)];
+    for (right, cause) in missing {
+        server.ask(&["ACL", "SETUSER", "worker", "+@all", right]);
+        let answer = worker.store.counts().await;
+        assert_eq!(answer.expect_err(right).cause, cause, "{right}");
+    }
+}
+
+#[tokio::test]
+async fn keys_of_a_newer_layout_are_not_touched() {
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    worker.enqueue([task(1)]).await;
+    let layout = |number| server.ask(&["HSET", "throng:{default:0}:meta", "layout", number]);
+    layout("99");
+    let newer = Cause::NewerLayout {
+        found: 99,
+        known: 1,
+    };
+    let store = &worker.store;
+    assert_fails(
+        store.enqueue(worker.new_enqueue([task(2)])).await,
+        &newer,
+        Effect::None,
+    );
+    assert_fails(
+        store.turn(worker.new_turn(Vec::new(), 1)).await,
+        &newer,
+        Effect::None,
+    );
+    assert_fails(store.beat(vec![1]).await, &newer, Effect::None);
+    assert_fails(store.look(vec![id(1)]).await, &newer, Effect::None);
+    assert_fails(store.cancel(vec![id(1)]).await, &newer, Effect::None);
+    assert_fails(store.open_session().await, &newer, Effect::None);
+    assert_fails(
+        store.close_session(worker.session).await,
+        &newer,
+        Effect::None,
+    );
+    assert_fails(store.dead(DeadFilter::all(), 1).await, &newer, Effect::None);
+    assert_fails(
+        store.replay(DeadFilter::ids([id(1)])).await,
+        &newer,
+        Effect::None,
+    );
+    assert_fails(store.maintain(1).await, &newer, Effect::None);
+    assert_fails(store.counts().await, &newer, Effect::None);
+    let error = refused(&server.url()).await;
+    assert!(error.is_newer_layout(), "{error}");
+    layout("1");
+    assert_eq!(worker.claim(9).await.tasks.len(), 1);
+}
+
+#[tokio::test]
+async fn keys_that_hold_something_else_are_an_error() {
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    server.ask(&["SET", "throng:{default:0}:ready", "text"]);
+    let answer = worker.store.enqueue(worker.new_enqueue([task(1)])).await;
+    assert_eq!(answer.expect_err("a list is needed").cause, Cause::Corrupt);
+}
+
+#[tokio::test]
+async fn a_server_that_removes_keys_is_refused() {
+    let server = Server::with(&["--maxmemory-policy", "allkeys-lru"]);
+    let error = refused(&server.url()).await;
+    assert!(
+        error.is_unfit() && error.to_string().contains("allkeys-lru"),
+        "{error}"
+    );
+    let mut builder = RedisStore::builder(&server.url());
+    builder
+        .allow_eviction(true)
+        .open()
+        .await
+        .expect("it was allowed");
+}
+
+#[tokio::test]
+async fn the_probe_says_what_the_server_does() {
+    let server = Server::start();
+    let store = open(&server.url()).await;
+    let set = |name, value| server.ask(&["CONFIG", "SET", name, value]);
+    assert_eq!(store.probe().await.unwrap(), Durability::Memory);
+    set("appendonly", "yes");
+    for (when, expected) in [
+        ("everysec", Durability::Delayed),
+        ("always", Durability::Synced),
+        ("no", Durability::Unknown),
+    ] {
+        set("appendfsync", when);
+        assert_eq!(store.probe().await.unwrap(), expected, "{when}");
+    }
+    set("appendfsync", "always");
+    set("no-appendfsync-on-rewrite", "yes");
+    assert_eq!(store.probe().await.unwrap(), Durability::Delayed);
+}
+
+#[tokio::test]
+async fn namespaces_do_not_see_one_another() {
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    worker.enqueue([task(1)]).await;
+    let mut builder = RedisStore::builder(&server.url());
+    let other = builder.namespace("other").open().await.unwrap();
+    assert_eq!(other.look(vec![id(1)]).await.unwrap(), [Seen::Absent]);
+}
+
+#[tokio::test]
+async fn a_look_at_much_is_answered_in_parts() {
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    let output = vec![7; 300 << 10];
+    for number in 0..10 {
+        worker.enqueue([task(number)]).await;
+        let claim = worker.claim(1).await;
+        let verdicts = vec![Verdicts {
+            epoch: claim.epoch,
+            tasks: vec![(id(number), Verdict::Done(output.clone()))],
+        }];
+        worker.turn(verdicts, 0).await;
+    }
+    let seen = worker.store.look((0..11).map(id).collect()).await.unwrap();
+    let expected: Vec<_> = [Seen::Absent].into_iter().cycle().take(1).collect();
+    assert!(
+        seen[..10]
+            .iter()
+            .all(|seen| *seen == Seen::Done(output.clone()))
+    );
+    assert_eq!(seen[10..], expected);
+}
+
+/// More than any turn takes: each does a part, and says that there is more.
+#[tokio::test]
+async fn what_is_late_or_due_is_taken_in_parts() {
+    const BATCHES: u64 = 40;
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    let other = Worker::new(open(&server.url()).await).await;
+    let batch = MAX_BATCH as u64;
+    let new = |number| NewTask {
+        max_crashes: 1_000,
+        ..task(number)
+    };
+    let later = |number| NewTask {
+        delay: Duration::from_millis(1),
+        ..new(1_000_000 + number)
+    };
+    for first in (0..BATCHES).map(|number| number * batch) {
+        worker.enqueue((first..first + batch).map(new)).await;
+        worker.enqueue((first..first + batch).map(later)).await;
+        let turn = Arc::unwrap_or_clone(worker.new_turn(Vec::new(), MAX_BATCH));
+        let lease = Duration::from_millis(3);
+        worker
+            .store
+            .turn(Arc::new(Turn { lease, ..turn }))
+            .await
+            .unwrap();
+    }
+    let mut claimed = 0;
+    while claimed < 2 * BATCHES * batch {
+        let turn = Arc::unwrap_or_clone(other.new_turn(Vec::new(), MAX_BATCH));
+        let lease = 10 * LEASE;
+        let turned = other
+            .store
+            .turn(Arc::new(Turn { lease, ..turn }))
+            .await
+            .unwrap();
+        let tasks = turned.claim.map_or(0, |claim| claim.tasks.len());
+        claimed += tasks as u64;
+        assert!(
+            tasks > 0 || turned.next.is_some_and(|next| next < 2 * LEASE),
+            "{claimed}"
+        );
+        if tasks == 0 {
+            sleep(turned.next.unwrap_or_default()).await;
+        }
+    }
+    assert_eq!(
+        other.store.counts().await.unwrap().running,
+        2 * BATCHES * batch
+    );
+}
