@@ -55,7 +55,9 @@ pub(super) fn fault(error: RedisError) -> Fault {
         "NOPERM" | "WRONGPASS" => Cause::Denied,
         "WRONGTYPE" => Cause::Corrupt,
         // Redis 7 says it in other words when a script is refused something.
-        _ if text.contains("user executing the script") || text.contains("ACL failure") => Cause::Denied,
+        _ if text.contains("user executing the script") || text.contains("ACL failure") => {
+            Cause::Denied
+        }
         _ => Cause::Unavailable,
     };
     Fault::Final(Failure::new(effect, cause).because(error))

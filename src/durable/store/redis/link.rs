@@ -5,13 +5,13 @@
 //! ends a connection, and another is made: at once, and then again and again after pauses.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisResult, Value};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::error::{Fault, fault, no_connection, not_connected};
 use super::scripts::Script;
@@ -163,25 +163,21 @@ impl Live {
 }
 
 /// Keeps a link connected.
-async fn supervise(link: std::sync::Weak<Link>) {
+async fn supervise(link: Weak<Link>) {
     let (mut number, mut failures) = (0, 0);
     while let Some(it) = link.upgrade() {
         match connect(&it.client, it.times).await {
             Ok(connection) => {
-                number += 1;
+                (number, failures) = (number + 1, 0);
                 let live = Live { number, connection };
                 it.state.send_replace(State::Up(live.clone()));
-                let lost = it.state.subscribe();
+                let state = it.state.subscribe();
                 drop(it);
-                failures = if watch_over(&link, &live, lost).await {
-                    0
-                } else {
-                    failures + 1
-                };
+                watch_over(&link, &live, state).await;
             }
             Err(error) => {
-                it.state
-                    .send_replace(State::Down(Some(not_connected(error))));
+                let why = not_connected(error);
+                it.state.send_replace(State::Down(Some(why)));
                 failures += 1;
             }
         }
@@ -201,20 +197,12 @@ async fn connect(client: &Client, times: Times) -> RedisResult<MultiplexedConnec
     Ok(connection)
 }
 
-/// Asks a connection for a sign of life now and then, until it is of no more use. Whether it ever was.
-async fn watch_over(
-    link: &std::sync::Weak<Link>,
-    live: &Live,
-    mut state: watch::Receiver<State>,
-) -> bool {
-    let began = Instant::now();
+/// Asks a connection for a sign of life now and then, until it is of no more use.
+async fn watch_over(link: &Weak<Link>, live: &Live, mut state: watch::Receiver<State>) {
     loop {
-        let is_down = |state: &State| matches!(state, State::Down(_));
-        if timeout_at(Instant::now() + PULSE, state.wait_for(is_down))
-            .await
-            .is_ok()
-        {
-            return began.elapsed() > PULSE;
+        let down = state.wait_for(|state| matches!(state, State::Down(_)));
+        if timeout(PULSE, down).await.is_ok() {
+            return;
         }
         if let Err(Fault::Broken(failure)) = live.ask(&redis::cmd("PING")).await
             && let Some(link) = link.upgrade()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{sleep, timeout};
 
 use super::link::{BACKOFF, PULSE, Times};
 use super::reply;
@@ -35,19 +35,15 @@ impl Postman {
     pub(super) async fn run(self) {
         let mut failures = 0;
         loop {
-            let began = Instant::now();
+            failures += 1;
             if let Ok((connection, pushes)) = self.subscribe().await {
                 self.state.send_replace(Mail::Comes);
                 // From here on: whatever was missed, whoever is told of this looks for.
                 self.events.send(Event::Ready).ok();
                 self.read(connection, pushes).await;
+                failures = 1;
             }
             self.state.send_replace(Mail::DoesNot);
-            failures = if began.elapsed() > PULSE {
-                1
-            } else {
-                failures + 1
-            };
             sleep(BACKOFF.delay(failures).unwrap_or_default()).await;
         }
     }
@@ -70,7 +66,7 @@ impl Postman {
     /// Reads until the connection breaks, or gives no sign of life.
     async fn read(&self, mut connection: MultiplexedConnection, mut pushes: Pushes) {
         loop {
-            match timeout_at(Instant::now() + PULSE, pushes.recv()).await {
+            match timeout(PULSE, pushes.recv()).await {
                 Ok(Some(push)) if push.kind == PushKind::Message => self.pass_on(&push),
                 Ok(Some(push)) if push.kind == PushKind::Disconnection => return,
                 Ok(Some(_)) => {}

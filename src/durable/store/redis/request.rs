@@ -100,10 +100,13 @@ fn push_verdicts(arguments: &mut Arguments, verdicts: &Verdicts, said: &Said<'_>
         .iter()
         .for_each(|(_, _, output)| arguments.push(*output));
     arguments.number(said.others.len());
-    for (_, id, verdict) in &said.others {
-        arguments.push(id.to_bytes());
-        push_other(arguments, verdict);
-    }
+    let others = &said.others;
+    others
+        .iter()
+        .for_each(|(_, id, _)| arguments.push(id.to_bytes()));
+    others
+        .iter()
+        .for_each(|(_, _, verdict)| push_other(arguments, verdict));
 }
 
 /// What a verdict is called, and what belongs to it.

@@ -128,7 +128,8 @@ impl Scripts {
             ),
             maintain: make(
                 &[
-                    "META", "SESS", "BODY", "LEASE", "KEPT", "OVER", "BINS", "DEAD", "DIED", "PARK",
+                    "META", "SESS", "BODY", "CLAIMS", "LEASE", "KEPT", "OVER", "BINS", "DEAD",
+                    "DIED", "PARK",
                 ],
                 &[CLAIM, include_str!("lua/maintain.lua")],
             ),

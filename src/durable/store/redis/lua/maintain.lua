@@ -25,6 +25,19 @@ local function empty_bin(bin)
   return true
 end
 
+-- A lease that ends later than it can was given before the clock was set back.
+local function pull_in()
+  local last = call('ZRANGE', LEASE, -1, -1, 'WITHSCORES')
+  if not last[1] or tonumber(last[2]) <= now + 60000 then return end
+  for _, it in ipairs(call('ZRANGEBYSCORE', LEASE, now + 60000, '+inf', 'LIMIT', 0, 64)) do
+    local owner = call('HGET', CLAIMS, it .. 'o')
+    local length = owner and number_at('>I6', owner, 9) or 0
+    if tonumber(call('ZSCORE', LEASE, it)) > now + length + 60000 then
+      call('ZADD', LEASE, 'XX', now + length, it)
+    end
+  end
+end
+
 local function remove_letters(ids)
   for _, id in ipairs(ids) do
     if budget == 0 then return true end
@@ -37,6 +50,7 @@ local function remove_letters(ids)
 end
 
 call('ZREM', LEASE, '')
+pull_in()
 local more = false
 for _, bin in ipairs(call('ZRANGEBYSCORE', OVER, '-inf', now, 'LIMIT', 0, budget + 1)) do
   if not empty_bin(bin) then more = true break end

@@ -2,28 +2,32 @@
 --
 -- ARGV: session, number, box; how many and how many bytes are wanted, whether a risky one may be
 -- among them, the lease, whether to park; how many claims have verdicts. Of each: its epoch; how many
--- are done, their ids, their outputs; how many others, and of each the id, what, and two more.
+-- are done, their ids, their outputs; how many others, their ids, and of each what, and two more.
 call('ZREM', PARK, ARGV[3])
 local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
 local want, want_bytes = math.min(tonumber(ARGV[4]), MAX_BATCH), tonumber(ARGV[5])
 local risky, lease = ARGV[6] == '1', tonumber(ARGV[7])
 local tombs = tonumber(meta[3] or '0')
-local refused, told, flagged = {}, 0, nil
-local out, epoch = {}, ''
+local refused, told, flagged = {}, 0, false
+local out, epoch, any_risky = {}, '', false
+local NO_TIME = string.rep('\0', 6)
 
--- Which of the tasks of a claim are held: the entries, by their place. The others are refused.
-local function held_of(of, ids)
-  local entries, n = {}, 0
-  for i, row in ipairs(call('HMGET', RUN, unpack(ids))) do
+-- What the tasks of a claim have in `run`, by their place: nothing of those that are not held, which
+-- are refused. And how many are held.
+local function held_of(of, first, n)
+  local rows, held = call('HMGET', RUN, unpack(ARGV, first, first + n - 1)), 0
+  for i = 1, n do
+    local row = rows[i]
     if row and sub(row, 1, 16) == of then
-      entries[i], n = sub(row, 17), n + 1
+      held = held + 1
     else
+      rows[i] = false
       refused[#refused + 1] = told + i
     end
   end
-  told = told + #ids
-  return entries, n
+  told = told + n
+  return rows, held
 end
 
 -- So many tasks of a claim are held no longer.
@@ -31,37 +35,33 @@ local function settled(of, n)
   if n > 0 and call('HINCRBY', CLAIMS, of .. 'n', -n) <= 0 then drop_claim(of) end
 end
 
-local function is_flagged(id)
-  if flagged == nil then flagged = call('EXISTS', CANCEL) == 1 end
-  return flagged and call('HDEL', CANCEL, id) == 1
-end
-
--- Tasks that have succeeded: all that belongs to them goes at once.
-local function settle_done(of, ids, outputs)
-  local entries, n = held_of(of, ids)
-  if n == 0 then return end
+-- Tasks that have succeeded: all that belongs to them goes at once. In a row, an epoch of 16 bytes is
+-- before the entry, which is not copied here.
+local function settle_done(of, first, n)
+  local rows, held = held_of(of, first, n)
+  if held == 0 then return end
   local gone, apart, kept = {}, {}, {}
-  for i, id in ipairs(ids) do
-    local entry = entries[i]
-    if entry then
+  for i = 1, n do
+    local row = rows[i]
+    if row then
+      local id, retention = ARGV[first + i - 1], sub(row, 41, 46)
       gone[#gone + 1] = id
-      if byte(entry, 47) == 0 then apart[#apart + 1] = id end
-      local retention = number_at('>I6', entry, 25)
-      if retention > 0 then
+      if byte(row, 63) == 0 then apart[#apart + 1] = id end
+      if retention ~= NO_TIME then
         kept[#kept + 1] = id
-        kept[#kept + 1] = keep_until(id, retention) .. 'd' .. outputs[i]
+        kept[#kept + 1] = keep_until(id, number_at('>I6', retention)) .. 'd' .. ARGV[first + n + i - 1]
       end
-      tell(sub(entry, 17, 24), id)
-      is_flagged(id)
+      tell(sub(row, 33, 40), id)
     end
   end
   call('HDEL', RUN, unpack(gone))
   call('HDEL', ALIVE, unpack(gone))
   if #apart > 0 then call('HDEL', BODY, unpack(apart)) end
   if #kept > 0 then call('HSET', KEPT, unpack(kept)) end
+  if flagged then call('HDEL', CANCEL, unpack(gone)) end
   tell_watchers(gone)
-  count('done', n)
-  settled(of, n)
+  count('done', held)
+  settled(of, held)
 end
 
 local function delay(id, entry, after, failures, unknown)
@@ -73,7 +73,7 @@ end
 
 -- What else can become of a run: the entry, if the task is to be put first.
 local function settle_other(id, entry, what, one, two)
-  if is_flagged(id) then
+  if flagged and call('HDEL', CANCEL, id) == 1 then
     count('cancelled', 1)
     end_cancelled(id, sub(entry, 17, 24), number_at('>I6', entry, 25))
   elseif what == 'retry' then
@@ -100,14 +100,13 @@ local function settle_other(id, entry, what, one, two)
 end
 
 local function settle_others(of, first, n)
-  local ids, back = {}, {}
-  for i = 1, n do ids[i] = ARGV[first + 4 * (i - 1)] end
-  local entries, held = held_of(of, ids)
-  for i, id in ipairs(ids) do
-    if entries[i] then
-      local at = first + 4 * (i - 1)
+  local rows, held = held_of(of, first, n)
+  local back = {}
+  for i = 1, n do
+    if rows[i] then
+      local id, at = ARGV[first + i - 1], first + n + 3 * (i - 1)
       call('HDEL', RUN, id)
-      back[#back + 1] = settle_other(id, entries[i], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
+      back[#back + 1] = settle_other(id, sub(rows[i], 17), ARGV[at], ARGV[at + 1], ARGV[at + 2])
     end
   end
   put_first(back)
@@ -118,7 +117,7 @@ local function settle_all(groups)
   local at = 10
   for _ = 1, groups do
     local of, done = ARGV[at], tonumber(ARGV[at + 1])
-    if done > 0 then settle_done(of, slice(at + 2, done), slice(at + 2 + done, done)) end
+    if done > 0 then settle_done(of, at + 2, done) end
     at = at + 2 + 2 * done
     local others = tonumber(ARGV[at])
     if others > 0 then settle_others(of, at + 1, others) end
@@ -126,22 +125,15 @@ local function settle_all(groups)
   end
 end
 
--- A lease that ends later than it can was given before the clock was set back.
-local function pull_in()
-  local last = call('ZRANGE', LEASE, -1, -1, 'WITHSCORES')
-  if not last[1] or tonumber(last[2]) <= now + 60000 then return end
-  for _, it in ipairs(call('ZRANGEBYSCORE', LEASE, now + 60000, '+inf', 'LIMIT', 0, 64)) do
-    local length = number_at('>I6', call('HGET', CLAIMS, it .. 'o'), 9)
-    if tonumber(call('ZSCORE', LEASE, it)) > now + length + 60000 then
-      call('ZADD', LEASE, 'XX', now + length, it)
-    end
-  end
+-- When the first of a sorted set is due, or over.
+local function first_of(key)
+  return tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or 'inf')
 end
 
 -- Lets wait what was delayed, the earliest first; whether there was anything.
 local function make_due()
+  if first_of(DUE) > now then return false end
   local ids = call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, MAX_BATCH)
-  if #ids == 0 then return false end
   local entries = call('HMGET', LATER, unpack(ids))
   for _, entry in ipairs(entries) do note_risky(entry) end
   call('ZREM', DUE, unpack(ids))
@@ -153,12 +145,15 @@ end
 -- The first of the line, as many as are wanted.
 local function take_first()
   local entries, bytes, n = call('LRANGE', READY, 0, want - 1), 0, 0
+  -- Those whose payload is elsewhere may be large; the others, only together.
+  local can_all = want_bytes >= MAX_BATCH * 1024
   for i, entry in ipairs(entries) do
-    bytes = bytes + number_at('>I4', entry, 48)
+    if can_all and byte(entry, 47) == 1 then bytes = bytes + #entry
+    else bytes = bytes + number_at('>I4', entry, 48) end
     if bytes > want_bytes and i > 1 then break end
     n = i
   end
-  for i = 1, n do out[i] = entries[i] end
+  if n == #entries then out = entries else for i = 1, n do out[i] = entries[i] end end
   if n > 0 then call('LTRIM', READY, n, -1) end
 end
 
@@ -203,7 +198,8 @@ end
 -- An epoch is above all earlier ones, also above those that a server that was put back forgot.
 local function claim()
   if want == 0 then return end
-  if tombs == 0 and call('EXISTS', RISKY) == 0 then take_first() else choose_first() end
+  any_risky = call('EXISTS', RISKY) == 1
+  if tombs == 0 and not any_risky then take_first() else choose_first() end
   if #out == 0 then return end
   local last = tonumber(meta[2] or '0')
   epoch = string.format('%016.0f', micros > last and micros or last + 1)
@@ -221,9 +217,11 @@ local function claim()
 end
 
 local function take(groups)
-  settle_all(groups)
-  pull_in()
-  local changed = reap_late(now)
+  if groups > 0 then
+    flagged = call('EXISTS', CANCEL) == 1
+    settle_all(groups)
+  end
+  local changed = first_of(LEASE) <= now and reap_late(now)
   changed = make_due() or changed
   claim()
   -- A turn that changes nothing is not written down.
@@ -240,17 +238,9 @@ local function again()
   if not row[1] then return end
   epoch = session.claim
   local _, entries = held(epoch, row[1])
-  out = entries
+  out, any_risky = entries, true
   call('ZADD', LEASE, 'XX', now + number_at('>I6', row[2], 9), epoch)
   call('HDEL', CLAIMS, epoch .. 's')
-end
-
--- The milliseconds until something is due, or late.
-local function next_look()
-  local due = call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2]
-  local over = call('ZRANGE', LEASE, 0, 0, 'WITHSCORES')[2]
-  local at = math.min(tonumber(due or 'inf'), tonumber(over or 'inf'))
-  return at == math.huge and -1 or math.max(at - now, 0)
 end
 
 local is_repeated = number == session.number
@@ -258,12 +248,13 @@ if is_repeated then again() else take(tonumber(ARGV[9])) end
 
 local apart = {}
 for _, entry in ipairs(out) do
-  risky = risky and not is_risky(entry)
+  risky = risky and not (any_risky and is_risky(entry))
   if byte(entry, 47) == 0 then apart[#apart + 1] = sub(entry, 1, 16) end
 end
 local left = call('LLEN', READY) - tombs
 if not risky then left = left - call('SCARD', RISKY) end
-local next = next_look()
+local next = math.min(first_of(DUE), first_of(LEASE))
+next = next == math.huge and -1 or math.max(next - now, 0)
 if #out == 0 and left <= 0 and ARGV[8] == '1' then call('ZADD', PARK, now, ARGV[3]) end
 if #apart > 0 then apart = call('HMGET', BODY, unpack(apart)) end
 flush()
