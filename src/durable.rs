@@ -7,6 +7,7 @@
 //!
 //! | store | what it is for |
 //! | --- | --- |
+//! | `RedisStore` (feature `redis`) | any number of machines: a server |
 //! | `SqliteStore` (feature `sqlite`) | one machine, any number of processes: a file |
 //! | `MemoryStore` (feature `test-util`) | tests, with a clock that the test moves |
 //!
@@ -28,7 +29,7 @@
 //! store's knowing of it. [`TaskContext::idempotency_key`] and [`TaskContext::fencing_token`] help.
 
 #![cfg_attr(
-    not(any(test, feature = "sqlite", feature = "test-util")),
+    not(any(test, feature = "redis", feature = "sqlite", feature = "test-util")),
     allow(dead_code, reason = "without a store, nothing of it is used")
 )]
 

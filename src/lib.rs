@@ -6,7 +6,7 @@
 //! | [`ComputePool`] | few threads for huge numbers of tiny closures: recycled memory, batches, keys, stealing; asleep when idle | [`tokio::spawn`], `rayon::spawn`, a channel with threads |
 //! | [`SerialExecutor`] | an actor without a thread and without a mailbox: jobs on a state, one at a time; an idle one runs the job on the caller | a task with a channel, [`tokio::sync::Mutex`] |
 //! | [`CompletionStream`] | a stream of finished jobs in the order in which they finish, whoever runs them, bounded | [`tokio::task::JoinSet`], `FuturesUnordered` |
-//! | `durable` (feature `sqlite`) | tasks that survive the process: stored before `spawn` returns, run at least once, awaited from anywhere | a table of jobs and a loop that polls it, a job queue on Redis |
+//! | `durable` (features `redis`, `sqlite`) | tasks that survive the process: stored before `spawn` returns, run at least once, awaited from anywhere | a table of jobs and a loop that polls it, a job queue on Redis |
 //!
 //! They compose with Tokio and with one another: all return the same [`JoinHandle`], which is awaited
 //! like Tokio's; a [`Slot`] brings the completion of anything into a stream; and a [`Spawn`] (a
@@ -39,6 +39,8 @@
 //!
 //! | feature | what it adds |
 //! | --- | --- |
+//! | `redis` | `durable`, with a store in Redis 6.2 or later, or Valkey |
+//! | `redis-tls` | the same, and `rediss://` URLs |
 //! | `sqlite` | `durable`, with a store in a SQLite file, whose code is compiled in |
 //! | `test-util` | `durable`, with a store in memory, a clock that tests move, and an executor that runs tasks on the caller |
 //! | `durable` | `durable` without a store: the others turn it on |

@@ -1,8 +1,12 @@
 //! Durable tasks by their behaviour, through the public interface: on the store in memory, and, with
-//! the feature `sqlite`, on that in a file.
+//! the features of their names, on those in a file and in Redis.
 
 #![cfg(feature = "test-util")]
 
+#[cfg(feature = "redis")]
+#[path = "support/redis_server.rs"]
+#[allow(dead_code, reason = "other tests need all of it")]
+mod redis_server;
 mod support;
 
 #[path = "support/ledger.rs"]

@@ -9,7 +9,7 @@ use crate::ledger::assert_balanced;
 use crate::places::{Door, Place, builder, id, reaches, spawn, spawn_as, start, start_as};
 use crate::support::{Drops, within};
 
-on_both_stores! {
+on_all_stores! {
     a_task_that_is_cancelled_before_it_runs_never_does,
     a_delayed_task_can_be_cancelled,
     a_task_between_two_attempts_can_be_cancelled,

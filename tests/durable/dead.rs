@@ -8,7 +8,7 @@ use throng::durable::{DeadFilter, DurableClient, DurableExecutor, Status, TaskEr
 use crate::places::{Place, reaches, spawn, spawn_as, start, timed};
 use crate::support::within;
 
-on_both_stores! {
+on_all_stores! {
     the_newest_dead_letters_are_listed_first,
     dead_letters_are_found_by_name_and_by_id,
     a_replayed_task_runs_again_as_if_it_never_had,

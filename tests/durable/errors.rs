@@ -14,7 +14,7 @@ use crate::ledger::assert_balanced;
 use crate::places::{Place, builder, spawn, start, start_as};
 use crate::support::within;
 
-on_both_stores! {
+on_all_stores! {
     attempts_are_counted,
     a_task_that_fails_too_often_is_a_dead_letter_with_its_last_error,
     one_attempt_is_one,

@@ -10,7 +10,7 @@ use crate::ledger::assert_balanced;
 use crate::places::{App, Door, Number, Place, builder, reaches, spawn, start, start_as, until};
 use crate::support::{thread_name, within};
 
-on_both_stores! {
+on_all_stores! {
     one_with_room_takes_what_comes_while_it_runs_another,
     no_more_tasks_run_at_once_than_were_allowed,
     one_at_a_time_they_run_in_their_order,

@@ -9,7 +9,7 @@ use throng::durable::{DurableHandle, Status};
 use crate::places::{Door, Number, Place, id, reaches, spawn, start, until};
 use crate::support::{current_thread, poll, within};
 
-on_both_stores! {
+on_all_stores! {
     a_task_runs_also_when_its_handle_is_dropped,
     a_task_can_have_two_handles,
     another_process_can_await_before_during_and_after_the_run,

@@ -7,7 +7,7 @@ use throng::durable::SpawnOptions;
 use crate::places::{Place, spawn, spawn_as, start, until};
 use crate::support::within;
 
-on_both_stores! {
+on_all_stores! {
     an_idle_executor_asks_for_nothing,
     an_executor_that_waits_for_a_delayed_task_asks_for_nothing,
     a_task_of_another_process_wakes_an_idle_executor,

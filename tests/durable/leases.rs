@@ -12,7 +12,7 @@ use crate::ledger::assert_balanced;
 use crate::places::{App, Place, builder, reaches, spawn, start, start_as, until};
 use crate::support::{Gate, current_thread, receive, within};
 
-on_both_stores! {
+on_all_stores! {
     a_task_that_computes_for_longer_than_its_lease_keeps_it,
     a_task_that_waits_for_longer_than_its_lease_keeps_it,
     a_runtime_that_is_stuck_loses_its_leases,

@@ -16,7 +16,7 @@ use crate::ledger::assert_balanced;
 use crate::places::{App, Place, builder, spawn, start, start_as};
 use crate::support::{Drops, PanicsOnDrop, within};
 
-on_both_stores! {
+on_all_stores! {
     a_panic_is_an_attempt,
     a_panic_has_its_message_in_the_dead_letter,
     a_future_may_panic_before_it_is_one,

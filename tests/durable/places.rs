@@ -14,10 +14,12 @@ use throng::durable::{
 };
 use tokio::sync::Semaphore;
 
+#[cfg(feature = "redis")]
+use crate::redis_server::Server;
 use crate::support::PATIENCE;
 
 /// Makes a test for each store of functions that take a [`Place`].
-macro_rules! on_both_stores {
+macro_rules! on_all_stores {
     ($($name:ident,)*) => {
         mod memory {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -31,6 +33,14 @@ macro_rules! on_both_stores {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 $crate::places::in_time(super::$name($crate::places::Place::file())).await;
+            })*
+        }
+
+        #[cfg(feature = "redis")]
+        mod redis {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                $crate::places::in_time(super::$name($crate::places::Place::server())).await;
             })*
         }
     };
@@ -51,6 +61,9 @@ pub(crate) enum Place {
     Memory(MemoryStore),
     #[cfg(feature = "sqlite")]
     File(tempfile::TempDir),
+    /// A namespace of a server.
+    #[cfg(feature = "redis")]
+    Server(Arc<Server>, String),
 }
 
 impl Place {
@@ -63,6 +76,20 @@ impl Place {
         Self::File(tempfile::tempdir().expect("a folder"))
     }
 
+    #[cfg(feature = "redis")]
+    pub(crate) fn server() -> Self {
+        Self::Server(Server::shared(), TaskId::new().to_string())
+    }
+
+    /// Whether what is stored survives the loss of power. (The server of the tests writes nothing down.)
+    pub(crate) fn is_on_disk(&self) -> bool {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::File(_) => true,
+            _ => false,
+        }
+    }
+
     /// A client that shares nothing with others but the place.
     pub(crate) async fn client(&self) -> DurableClient {
         match self {
@@ -72,6 +99,12 @@ impl Place {
                 let path = folder.path().join("tasks.db");
                 let store = throng::durable::SqliteStore::open(path).await;
                 DurableClient::open(store.expect("the file can be opened"))
+            }
+            #[cfg(feature = "redis")]
+            Self::Server(server, namespace) => {
+                let mut builder = throng::durable::RedisStore::builder(&server.url());
+                let store = builder.namespace(namespace).open().await;
+                DurableClient::open(store.expect("the server can be reached"))
             }
         }
     }

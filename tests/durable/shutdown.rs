@@ -9,7 +9,7 @@ use crate::ledger::assert_balanced;
 use crate::places::{App, Door, Number, Place, builder, reaches, spawn, start, start_as, until};
 use crate::support::{Drops, Gate, multi_thread, within};
 
-on_both_stores! {
+on_all_stores! {
     a_shutdown_waits_for_what_runs,
     a_shutdown_waits_no_longer_than_its_grace,
     a_run_that_ends_with_an_error_at_a_shutdown_is_given_back,

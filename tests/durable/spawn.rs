@@ -14,7 +14,7 @@ use throng::durable::{
 use crate::places::{Door, Number, Place, id, reaches, spawn, spawn_as, start, until};
 use crate::support::within;
 
-on_both_stores! {
+on_all_stores! {
     outputs_of_many_types_arrive,
     outputs_arrive_in_the_order_of_the_tasks,
     ten_thousand_tasks_are_spawned_in_one_call,

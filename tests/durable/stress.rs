@@ -11,7 +11,7 @@ use crate::ledger::assert_balanced;
 use crate::places::{App, Number, Place, builder, start_as};
 use crate::support::{rounds, within};
 
-on_both_stores! {
+on_all_stores! {
     many_tasks_of_all_kinds_all_end_once,
     nothing_is_lost_while_executors_come_and_go,
 }

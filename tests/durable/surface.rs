@@ -11,7 +11,7 @@ use throng::durable::{
 use crate::places::{App, Number, Place, builder, id, run_due, spawn, start, start_inline, timed};
 use crate::support::within;
 
-on_both_stores! {
+on_all_stores! {
     errors_say_which_task_in_which_store_and_what_to_do,
     what_is_shown_says_what_it_is,
     a_store_says_how_durable_it_is,
@@ -214,8 +214,8 @@ async fn a_store_says_how_durable_it_is(place: Place) {
     let client = place.client().await;
     let found = client.durability().await.unwrap();
     client.require(found).await.unwrap();
-    if let Place::Memory(_) = place {
-        assert_eq!(found, Durability::Memory);
+    if found == Durability::Memory {
+        assert!(!place.is_on_disk());
         let error = client.require(Durability::Synced).await.unwrap_err();
         assert!(
             error.is_not_durable() && error.task_id().is_none(),
@@ -224,6 +224,7 @@ async fn a_store_says_how_durable_it_is(place: Place) {
         let text = error.to_string();
         assert!(text.contains("Memory") && text.contains("Synced"), "{text}");
     } else {
+        assert!(place.is_on_disk());
         assert_eq!(found, Durability::Synced);
     }
 }

@@ -19,6 +19,7 @@ use crate::sync::Number;
 
 mod faults_tests;
 mod proxy;
+#[path = "../../../../tests/support/redis_server.rs"]
 pub(in crate::durable::store) mod server;
 mod settings_tests;
 

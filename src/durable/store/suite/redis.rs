@@ -8,7 +8,7 @@ use crate::durable::clock::Clock;
 use crate::durable::store::Store;
 use crate::durable::store::redis::tests::server::Server;
 use crate::durable::store::redis::{RedisStore, Time};
-use crate::sync::{Mutex, Number, lock};
+use crate::sync::Number;
 
 /// A namespace of a server that the tests share that run at the same time.
 pub(super) struct Redis {
@@ -19,22 +19,11 @@ pub(super) struct Redis {
     stores: RefCell<Vec<Weak<RedisStore>>>,
 }
 
-fn server() -> Arc<Server> {
-    static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
-    let mut shared = lock(&SHARED);
-    let server = shared.upgrade();
-    server.unwrap_or_else(|| {
-        let server = Arc::new(Server::start());
-        *shared = Arc::downgrade(&server);
-        server
-    })
-}
-
 impl Harness for Redis {
     fn new() -> Self {
         static NEXT: Number = Number::new(0);
         Self {
-            server: server(),
+            server: Server::shared(),
             clock: Clock::manual(),
             namespace: format!("test-{}", NEXT.add(1)),
             stores: RefCell::default(),

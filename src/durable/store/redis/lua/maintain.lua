@@ -52,8 +52,12 @@ end
 call('ZREM', LEASE, '')
 pull_in()
 local more = false
-for _, bin in ipairs(call('ZRANGEBYSCORE', OVER, '-inf', now, 'LIMIT', 0, budget + 1)) do
-  if not empty_bin(bin) then more = true break end
+-- A bin may hold nothing that is over, and cost no budget: so they are counted, too.
+for looked = 1, 4 * MAX_BATCH do
+  local bin = call('ZRANGEBYSCORE', OVER, '-inf', now, 'LIMIT', 0, 1)[1]
+  if not bin then break end
+  more = looked == 4 * MAX_BATCH or not empty_bin(bin)
+  if more then break end
 end
 local old = call('ZRANGEBYSCORE', DIED, '-inf', now - DEAD_RETENTION, 'LIMIT', 0, budget + 1)
 more = remove_letters(old) or more

@@ -1,10 +1,10 @@
-//! A server for tests: a process of ours, with a folder and a socket of its own.
+//! A Redis server for tests: a process of ours, with a folder, a port and a socket of its own.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
-
-use crate::sync::thread;
 
 /// A server that ends with its owner.
 pub(crate) struct Server {
@@ -15,6 +15,18 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// The server that the tests share that run at the same time; it ends with the last of them.
+    pub(crate) fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(|it| it.into_inner());
+        let server = shared.upgrade();
+        server.unwrap_or_else(|| {
+            let server = Arc::new(Self::start());
+            *shared = Arc::downgrade(&server);
+            server
+        })
+    }
+
     /// Starts a server that writes nothing to the disk.
     pub(crate) fn start() -> Self {
         Self::with(&["--appendonly", "no"])
@@ -48,7 +60,7 @@ impl Server {
         let end = Instant::now() + Duration::from_secs(20);
         while self.try_ask(&["PING"]).is_none() {
             assert!(Instant::now() < end, "redis-server does not answer");
-            thread::park_until(Instant::now() + Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(5));
         }
     }
 
