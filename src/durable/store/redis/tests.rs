@@ -11,8 +11,8 @@ use self::server::Server;
 use super::RedisStore;
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::store::{
-    Backend, Claim, Enqueue, Event, MAX_BATCH, NewTask, Seen, SessionId, Turn, Turned, Verdict,
-    Verdicts,
+    Backend, Batch, Claim, Enqueue, Event, MAX_BATCH, NewTask, Seen, SessionId, Turn, Turned,
+    Verdict, Verdicts,
 };
 use crate::durable::{DeadFilter, Durability, TaskId};
 use crate::sync::Number;
@@ -64,7 +64,7 @@ impl Worker {
         Arc::new(Enqueue {
             session: self.session,
             number: self.next_number(),
-            tasks: tasks.into_iter().collect(),
+            tasks: Arc::new(Batch::from(tasks.into_iter().collect::<Vec<_>>())),
         })
     }
 

@@ -13,6 +13,7 @@ end
 local waiting, delayed, apart = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local total = waiting + delayed
 if total > MAX_BATCH then return redis.error_reply('ERR more tasks than a batch may have') end
+if total == 0 then return 'OK' end
 
 local ids = {}
 for i = 1, total do ids[i] = ARGV[5 + 2 * i] end
@@ -27,17 +28,15 @@ local function remove_dead(id)
   call('ZREM', DIED, id)
   call('HDEL', BODY, id)
 end
-if total > 0 then
-  for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do if row then note(i) end end
-  if call('EXISTS', KEPT) == 1 then
-    for i, row in ipairs(call('HMGET', KEPT, unpack(ids))) do
-      if row and number_at('>I6', row) > now then note(i) elseif row then call('HDEL', KEPT, ids[i]) end
-    end
+for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do if row then note(i) end end
+if call('EXISTS', KEPT) == 1 then
+  for i, row in ipairs(call('HMGET', KEPT, unpack(ids))) do
+    if row and number_at('>I6', row) > now then note(i) elseif row then call('HDEL', KEPT, ids[i]) end
   end
-  if call('EXISTS', DIED) == 1 then
-    for i, since in ipairs(call('ZMSCORE', DIED, unpack(ids))) do
-      if since and since + DEAD_RETENTION > now then note(i) elseif since then remove_dead(ids[i]) end
-    end
+end
+if call('EXISTS', DIED) == 1 then
+  for i, since in ipairs(call('ZMSCORE', DIED, unpack(ids))) do
+    if since and since + DEAD_RETENTION > now then note(i) elseif since then remove_dead(ids[i]) end
   end
 end
 
