@@ -1,5 +1,6 @@
 //! [`DurableClient`]: stores tasks, and says what has become of them.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc as StdArc;
 
@@ -9,6 +10,7 @@ use tokio::time::Instant;
 use super::engine::Engine;
 use super::engine::line::{Order, bytes_of};
 use super::engine::patience::settle;
+use super::error::Failure;
 use super::store::{Answer, Backend, MAX_BATCH, MAX_BATCH_BYTES, NewTask, Seen, Store};
 use super::task::seal;
 use super::{
@@ -105,7 +107,8 @@ impl DurableClient {
     /// # Errors
     ///
     /// As [`spawn`](Self::spawn). Nothing is stored if one of the tasks is too large or cannot be
-    /// written. If the store fails, those before the task that the error names are stored.
+    /// written. If the store fails, those before the task that the error names are stored; those after
+    /// it may be.
     ///
     /// # Cancel safety
     ///
@@ -272,8 +275,17 @@ impl DurableClient {
         tasks: Vec<NewTask>,
     ) -> Result<Vec<DurableHandle<T>>, DurableError> {
         let ids: Vec<_> = tasks.iter().map(|task| task.id).collect();
+        let mut under_way = VecDeque::new();
         for batch in batches(tasks) {
-            self.store(batch).await?;
+            if under_way.len() == AHEAD
+                && let Some(first) = under_way.pop_front()
+            {
+                self.stored(first).await?;
+            }
+            under_way.push_back(self.order(batch));
+        }
+        for batch in under_way {
+            self.stored(batch).await?;
         }
         let handles = ids.into_iter();
         Ok(handles
@@ -283,6 +295,11 @@ impl DurableClient {
 
     /// Stores tasks that fit into one request.
     async fn store(&self, tasks: Vec<NewTask>) -> Result<(), DurableError> {
+        self.stored(self.order(tasks)).await
+    }
+
+    /// Orders that tasks are stored that fit into one request.
+    fn order(&self, tasks: Vec<NewTask>) -> Ordered {
         let first = tasks.first().map(|task| task.id);
         let (reply, stored) = oneshot::channel();
         self.engine.line.order(Order {
@@ -290,6 +307,10 @@ impl DurableClient {
             since: Instant::now(),
             reply,
         });
+        Ordered { first, stored }
+    }
+
+    async fn stored(&self, Ordered { first, stored }: Ordered) -> Result<(), DurableError> {
         let stored = stored.await;
         let stored = stored.map_err(|_| DurableError::closed(self.queue(), first))?;
         stored.map_err(|failure| DurableError::store(self.queue(), first, failure))
@@ -302,6 +323,16 @@ impl fmt::Debug for DurableClient {
             .field("queue", self.queue())
             .finish_non_exhaustive()
     }
+}
+
+/// How many batches of one call are ordered before the first is stored: two that are sent, and one that
+/// is not waited for when they are.
+const AHEAD: usize = 3;
+
+/// Tasks that are to be stored: the first of them, and what becomes of them.
+struct Ordered {
+    first: Option<TaskId>,
+    stored: oneshot::Receiver<Result<(), Failure>>,
 }
 
 /// The tasks in requests that are not too large.

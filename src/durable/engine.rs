@@ -1,4 +1,4 @@
-//! [`Engine`]: what a client has running, on a thread of its own.
+//! [`Engine`]: what a client has running, on a thread of its own, or on that of the store.
 //!
 //! The thread sends what is spawned ([`line`](mod@line), [`lane`]), looks after those that are awaited ([`waiters`]), and
 //! runs the workers of the process ([`Worker`](super::executor::worker::Worker)). No user code runs there, so none can
@@ -8,7 +8,7 @@ use std::sync::{Arc as StdArc, Weak};
 
 use tokio::runtime::{self, Handle};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use self::lane::Lanes;
@@ -43,7 +43,10 @@ impl Engine {
         let store = store.0;
         let stop = CancellationToken::new();
         let (closing, closed) = oneshot::channel();
-        let runtime = start_thread(stop.clone(), closed);
+        let runtime = match store.runtime() {
+            Some(runtime) => Some(runtime.clone()),
+            None => start_thread(stop.clone(), closed),
+        };
         let line = StdArc::new(Line::new());
         let waiters = StdArc::new(Waiters::default());
         let engine = StdArc::new(Self {
@@ -53,11 +56,15 @@ impl Engine {
             line: StdArc::clone(&line),
             workers: Mutex::default(),
             runtime,
-            stop,
+            stop: stop.clone(),
         });
         let lanes = Lanes::new(StdArc::clone(&store), line);
-        engine.run(async {
-            lanes.run().await;
+        let stopped = stop.clone();
+        engine.run_to_end(async move {
+            tokio::select! {
+                () = lanes.run() => {}
+                () = after(stopped) => {}
+            }
             drop(closing);
         });
         engine.run(StdArc::clone(&waiters).run(StdArc::clone(&store)));
@@ -68,8 +75,13 @@ impl Engine {
         engine
     }
 
-    /// Runs a duty on the thread. Without one, it is dropped.
+    /// Runs a duty on the thread, until the engine is dropped. Without a thread, it is dropped.
     pub(crate) fn run(&self, duty: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.run_to_end(async move { _ = stop.run_until_cancelled(duty).await });
+    }
+
+    fn run_to_end(&self, duty: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.runtime {
             runtime.spawn(duty);
         }
@@ -101,6 +113,9 @@ impl Engine {
             }
             Event::Wake => self.tell_workers(|| Message::Wake),
             Event::Ended(ids) => self.waiters.look_at(ids),
+            Event::Seen(ends) => ends
+                .into_iter()
+                .for_each(|(id, seen)| self.waiters.saw(id, seen)),
             Event::Cancel(ids) => self.tell_workers(|| Message::Cancel(ids.clone())),
         }
     }
@@ -123,6 +138,12 @@ async fn dispatch(engine: Weak<Engine>, mut events: mpsc::UnboundedReceiver<Even
     }
 }
 
+/// Some time after everything else has been stopped: for as long as it is worth while to wait for a store.
+async fn after(stopped: CancellationToken) {
+    stopped.cancelled().await;
+    sleep(PATIENCE).await;
+}
+
 /// Starts a thread that drives a runtime until `stop` is cancelled, and the lanes have closed their
 /// sessions.
 fn start_thread(stop: CancellationToken, closed: oneshot::Receiver<()>) -> Option<Handle> {
@@ -136,7 +157,7 @@ fn start_thread(stop: CancellationToken, closed: oneshot::Receiver<()>) -> Optio
         sender.send(runtime.handle().clone()).ok();
         runtime.block_on(async {
             stop.cancelled().await;
-            timeout(PATIENCE, closed).await.ok();
+            closed.await.ok();
         });
     });
     started.ok()?;

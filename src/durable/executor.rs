@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use self::builder::Builder;
 use self::metrics::{Metrics, Tally};
@@ -170,17 +170,21 @@ impl DurableExecutor {
 
 /// How often a store is rid of what it keeps no longer, give or take a half.
 const MAINTENANCE: Duration = Duration::from_secs(30);
-/// How much is removed at once, and how long others then have the store.
+/// How much is removed at once; how many times as long others then have the store, and how long at
+/// least.
 const MAINTENANCE_BATCH: usize = 1_000;
-const MAINTENANCE_PAUSE: Duration = Duration::from_millis(50);
+const MAINTENANCE_SHARE: u32 = 9;
+const MAINTENANCE_PAUSE: Duration = Duration::from_millis(5);
 
 /// Rids the store of what it keeps no longer.
 async fn maintain(store: StdArc<dyn Backend>) {
     loop {
         // Not all workers at the same time.
         sleep(MAINTENANCE.mul_f64(0.5 + fastrand::f64())).await;
+        let mut begun = Instant::now();
         while store.maintain(MAINTENANCE_BATCH).await.unwrap_or(false) {
-            sleep(MAINTENANCE_PAUSE).await;
+            sleep(MAINTENANCE_PAUSE.max(begun.elapsed() * MAINTENANCE_SHARE)).await;
+            begun = Instant::now();
         }
     }
 }

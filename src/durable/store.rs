@@ -32,6 +32,7 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::error::Failure;
@@ -70,6 +71,12 @@ pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> 
 pub(crate) trait Backend: Send + Sync + 'static {
     /// What messages call it.
     fn name(&self) -> &str;
+
+    /// What drives the store, if that is a runtime on a thread of its own, for as long as the store is
+    /// there: the engine then works on that thread, too, and nobody waits for one to wake the other.
+    fn runtime(&self) -> Option<&Handle> {
+        None
+    }
 
     /// What happens in the store that concerns this process. Asked for once.
     fn events(&self) -> mpsc::UnboundedReceiver<Event>;
@@ -365,8 +372,11 @@ pub(crate) enum Event {
     Ready,
     /// There is something to claim.
     Wake,
-    /// Tasks that this process stored, or looked at while they were alive, may have ended.
+    /// Tasks that this process stored, or looked at while they were alive, may have ended: other than
+    /// by a verdict of its own.
     Ended(Vec<TaskId>),
+    /// The same, and how they have ended: what a look would say.
+    Seen(Vec<(TaskId, Seen)>),
     /// Tasks that this process runs are to be cancelled.
     Cancel(Vec<TaskId>),
 }

@@ -143,7 +143,8 @@ impl Waiters {
         Ok(())
     }
 
-    fn saw(&self, id: TaskId, seen: Seen) {
+    /// What the store says of a task: tells those who wait for it, if it has ended.
+    pub(crate) fn saw(&self, id: TaskId, seen: Seen) {
         if !matches!(seen, Seen::Waiting | Seen::Delayed | Seen::Running) {
             self.resolve(id, || Ok(seen));
         }

@@ -403,6 +403,10 @@ impl Backend for RedisStore {
         &self.inner.name
     }
 
+    fn runtime(&self) -> Option<&Handle> {
+        Some(&self.runtime)
+    }
+
     fn events(&self) -> mpsc::UnboundedReceiver<Event> {
         let events = lock(&self.events).take();
         events.unwrap_or_else(|| mpsc::unbounded_channel().1)

@@ -82,20 +82,28 @@ impl Postman {
     }
 
     fn pass_on(&self, push: &PushInfo) {
-        if let Some(Value::BulkString(message)) = push.data.last()
-            && let Some(event) = event(message)
-        {
-            self.events.send(event).ok();
+        if let Some(Value::BulkString(message)) = push.data.last() {
+            for event in events(message).into_iter().flatten() {
+                self.events.send(event).ok();
+            }
         }
     }
 }
 
-fn event(message: &[u8]) -> Option<Event> {
-    let (what, rest) = message.split_first()?;
+/// What a message says; nothing if it is none of ours.
+fn events(message: &[u8]) -> [Option<Event>; 2] {
+    let Some((what, rest)) = message.split_first() else {
+        return [None, None];
+    };
     match what {
-        b'w' => Some(Event::Wake),
-        b'e' => Some(Event::Ended(reply::ids(rest))),
-        b'c' => Some(Event::Cancel(reply::ids(rest))),
-        _ => None,
+        b'w' => [Some(Event::Wake), None],
+        b'c' => [Some(Event::Cancel(reply::ids(rest))), None],
+        b'e' => {
+            let (seen, others) = reply::told(rest);
+            let seen = (!seen.is_empty()).then_some(Event::Seen(seen));
+            let others = (!others.is_empty()).then_some(Event::Ended(others));
+            [seen, others]
+        }
+        _ => [None, None],
     }
 }

@@ -182,6 +182,28 @@ fn one_seen(row: &[u8]) -> Option<Seen> {
     })
 }
 
+/// The ends that a process is told of: those that are said, and those that it is to look at.
+pub(super) fn told(mut rest: &[u8]) -> (Vec<(TaskId, Seen)>, Vec<TaskId>) {
+    let (mut seen, mut others) = (Vec::new(), Vec::new());
+    while let Some((id, row, next)) = one_told(rest) {
+        match one_seen(row) {
+            Some(it) => seen.push((id, it)),
+            None => others.push(id),
+        }
+        rest = next;
+    }
+    (seen, others)
+}
+
+/// An id, what is said of it, and what comes after that.
+fn one_told(bytes: &[u8]) -> Option<(TaskId, &[u8], &[u8])> {
+    let (id, rest) = bytes.split_first_chunk()?;
+    let (len, rest) = rest.split_first_chunk()?;
+    let len = usize::try_from(u32::from_be_bytes(*len)).ok()?;
+    let (row, rest) = rest.split_at_checked(len)?;
+    Some((TaskId::from_bytes(*id), row, rest))
+}
+
 // ===== Dead letters =====
 
 pub(super) fn letters(answer: Value) -> Result<Vec<DeadLetter>, Failure> {

@@ -78,7 +78,8 @@ impl Post {
     /// Sends an event to another endpoint.
     pub(super) fn send(&self, to: EndpointId, event: &Event) -> io::Result<()> {
         match event {
-            Event::Ready => Ok(()),
+            // They go to nobody else.
+            Event::Ready | Event::Seen(_) => Ok(()),
             Event::Wake => self.send_bytes(to, &[WAKE]),
             Event::Ended(ids) => self.send_ids(to, ENDED, ids),
             Event::Cancel(ids) => self.send_ids(to, CANCEL, ids),

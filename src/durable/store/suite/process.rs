@@ -336,7 +336,11 @@ impl Events {
 
     /// Waits for the news that a task may have ended.
     pub(super) async fn ended(&mut self, number: u64) {
-        let of = |event: &Event| matches!(event, Event::Ended(ids) if ids.contains(&id(number)));
+        let of = |event: &Event| match event {
+            Event::Ended(ids) => ids.contains(&id(number)),
+            Event::Seen(ends) => ends.iter().any(|end| end.0 == id(number)),
+            _ => false,
+        };
         self.until("the end of a task", of).await;
     }
 

@@ -7,10 +7,3 @@ local BASE = sub(META, 1, -5)
 
 local meta = call('HMGET', META, 'layout', 'epoch', 'tombs')
 if meta[1] and tonumber(meta[1]) > LAYOUT then return redis.error_reply('NEWLAYOUT ' .. meta[1]) end
-
--- So many arguments, from one on.
-local function slice(from, len)
-  local part = {}
-  for i = 1, len do part[i] = ARGV[from + i - 1] end
-  return part
-end

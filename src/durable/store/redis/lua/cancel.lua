@@ -2,6 +2,7 @@
 --
 -- ARGV: how many, their ids.
 call('ZREM', LEASE, '')
+local end_cancelled = endings()
 local found, holders = 0, {}
 for i = 1, tonumber(ARGV[1]) do
   local id = ARGV[1 + i]

@@ -14,7 +14,7 @@ for _, epoch in ipairs(epochs) do
   end
 end
 call('HDEL', SESS, ARGV[1])
-reap_late(0)
+reaping()(0)
 flush()
 -- Others of its process rest under the same name, and are to say so again.
 redis.pcall('PUBLISH', BASE .. 'in:' .. ARGV[2], 'w')

@@ -3,59 +3,48 @@
 --
 -- An entry: id 16, box of its process 8, retention 6, most crashes 2, failures 4, crashes 2, lost 2,
 -- unknown since 6, whether its payload is here 1, length of the payload 4, payload, name.
+--
+-- Functions are made anew whenever a script runs: those that are seldom needed, only where they are.
 local boxes, bins, counted, watched = {}, {}, {}, nil
+-- An end that is larger is looked at by whoever waits for it.
+local MOST_TOLD = 8192
 
 local function count(what, n) counted[what] = (counted[what] or 0) + n end
 
-local function tell(box, id)
-  local ids = boxes[box]
-  if ids then ids[#ids + 1] = id else boxes[box] = { id } end
+-- A process is told of an end: what a look would see, or nothing, and then it looks.
+local function tell(box, id, seen)
+  local told = boxes[box]
+  if not told then
+    told = {}
+    boxes[box] = told
+  end
+  if #seen > MOST_TOLD then seen = '' end
+  told[#told + 1] = id .. pack('>I4', #seen) .. seen
 end
 
 -- Tells those who have looked at tasks.
-local function tell_watchers(ids)
+local function tell_watchers(ids, seen)
   if watched == nil then watched = call('EXISTS', WATCH) == 1 end
   if not watched or #ids == 0 then return end
   local rows, over = call('HMGET', WATCH, unpack(ids)), {}
   for i, id in ipairs(ids) do
     if rows[i] then
       over[#over + 1] = id
-      for at = 1, #rows[i], 8 do tell(sub(rows[i], at, at + 7), id) end
+      for at = 1, #rows[i], 8 do tell(sub(rows[i], at, at + 7), id, seen[i] or '') end
     end
   end
   if #over > 0 then call('HDEL', WATCH, unpack(over)) end
 end
 
--- Until when an end is kept; it is removed with all that are kept until then.
-local function keep_until(id, retention)
+-- The bin of what is kept for so long, to be removed together, and until when that is.
+local function bin_of(retention)
   local over = now + retention
   local ids = bins[over]
-  if ids then ids[#ids + 1] = id else bins[over] = { id } end
-  return pack('>I6', over)
-end
-
-local function end_cancelled(id, box, retention)
-  call('HDEL', ALIVE, id)
-  call('HDEL', BODY, id)
-  if retention > 0 then call('HSET', KEPT, id, keep_until(id, retention) .. 'c') end
-  tell(box, id)
-  tell_watchers({ id })
-end
-
--- A letter: reason 1, length of the error 4, error, entry.
-local function die(id, entry, reason, error)
-  call('HDEL', ALIVE, id)
-  call('HSET', DEAD, id, char(reason) .. pack('>I4', #error) .. error .. entry)
-  call('ZADD', DIED, now, id)
-  tell(sub(entry, 17, 24), id)
-  tell_watchers({ id })
-end
-
--- Ids are compared as numbers: strings would be by the server's language.
-local function by_id(a, b)
-  if a[1] ~= b[1] then return a[1] > b[1] end
-  if a[2] ~= b[2] then return a[2] > b[2] end
-  return a[3] > b[3]
+  if not ids then
+    ids = {}
+    bins[over] = ids
+  end
+  return ids, pack('>I6', over)
 end
 
 local function is_risky(entry)
@@ -63,21 +52,52 @@ local function is_risky(entry)
   return crashes > 0 and crashes + 1 >= number_at('>I2', entry, 31)
 end
 
-local function note_risky(entry)
-  if is_risky(entry) then call('SADD', RISKY, sub(entry, 1, 16)) end
-end
-
--- Puts entries before those that wait, in the order of their ids.
-local function put_first(entries)
-  if #entries == 0 then return end
-  local order = {}
-  for i, entry in ipairs(entries) do
-    note_risky(entry)
-    order[i] = { number_at('>I6', entry, 1), number_at('>I6', entry, 7), number_at('>I4', entry, 13), entry }
+-- The other ends, and what comes back.
+local function endings()
+  local function end_cancelled(id, box, retention)
+    local seen = ''
+    call('HDEL', ALIVE, id)
+    call('HDEL', BODY, id)
+    if retention > 0 then
+      local ids, over = bin_of(retention)
+      seen, ids[#ids + 1] = 'c', id
+      call('HSET', KEPT, id, over .. seen)
+    end
+    tell(box, id, seen)
+    tell_watchers({ id }, { seen })
   end
-  table.sort(order, by_id)
-  for i = 1, #order do order[i] = order[i][4] end
-  call('LPUSH', READY, unpack(order))
+
+  -- A letter: reason 1, length of the error 4, error, entry.
+  local function die(id, entry, reason, error)
+    call('HDEL', ALIVE, id)
+    call('HSET', DEAD, id, char(reason) .. pack('>I4', #error) .. error .. entry)
+    call('ZADD', DIED, now, id)
+    -- It may be given another life at any time: so whoever waits looks.
+    tell(sub(entry, 17, 24), id, '')
+    tell_watchers({ id }, {})
+  end
+
+  -- Ids are compared as numbers: strings would be by the server's language.
+  local function by_id(a, b)
+    if a[1] ~= b[1] then return a[1] > b[1] end
+    if a[2] ~= b[2] then return a[2] > b[2] end
+    return a[3] > b[3]
+  end
+
+  -- Puts entries before those that wait, in the order of their ids.
+  local function put_first(entries)
+    if #entries == 0 then return end
+    local order = {}
+    for i, entry in ipairs(entries) do
+      if is_risky(entry) then call('SADD', RISKY, sub(entry, 1, 16)) end
+      order[i] = { number_at('>I6', entry, 1), number_at('>I6', entry, 7), number_at('>I4', entry, 13), entry }
+    end
+    table.sort(order, by_id)
+    for i = 1, #order do order[i] = order[i][4] end
+    call('LPUSH', READY, unpack(order))
+  end
+
+  return end_cancelled, die, put_first
 end
 
 local function flush()
@@ -88,7 +108,7 @@ local function flush()
     if not before then call('ZADD', OVER, over, bin) end
   end
   for what, n in pairs(counted) do call('HINCRBY', META, what, n) end
-  for box, ids in pairs(boxes) do
-    redis.pcall('PUBLISH', BASE .. 'in:' .. box, 'e' .. concat(ids))
+  for box, told in pairs(boxes) do
+    redis.pcall('PUBLISH', BASE .. 'in:' .. box, 'e' .. concat(told))
   end
 end

@@ -43,7 +43,7 @@ end
 -- The arguments from one on, so many for each task, of those that are not there.
 local function fresh(from, first, last, each)
   if last < first then return {} end
-  if not any then return slice(from, (last - first + 1) * each) end
+  if not any then return { unpack(ARGV, from, from + (last - first + 1) * each - 1) } end
   local part = {}
   for i = first, last do
     for k = 0, each - 1 do

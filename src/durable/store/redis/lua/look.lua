@@ -3,13 +3,23 @@
 --
 -- ARGV: box, whether to watch, most bytes, how many, their ids.
 local box, budget, total = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
-local ids, seen, foreign = slice(5, total), {}, {}
+local ids, seen, foreign = { unpack(ARGV, 5, 4 + total) }, {}, {}
 if total == 0 then return seen end
 local alive = call('HMGET', ALIVE, unpack(ids))
-local running = call('HMGET', RUN, unpack(ids))
-local due = call('ZMSCORE', DUE, unpack(ids))
-local kept = call('HMGET', KEPT, unpack(ids))
-local since = call('ZMSCORE', DIED, unpack(ids))
+
+-- Asks for some of the ids only: what is answered, by id.
+local function ask(command, key, some)
+  local found = {}
+  if #some == 0 then return found end
+  for i, answer in ipairs(call(command, key, unpack(some))) do found[some[i]] = answer end
+  return found
+end
+local there, gone = {}, {}
+for i, id in ipairs(ids) do
+  if alive[i] then there[#there + 1] = id else gone[#gone + 1] = id end
+end
+local running, due = ask('HMGET', RUN, there), ask('ZMSCORE', DUE, there)
+local kept, since = ask('HMGET', KEPT, gone), ask('ZMSCORE', DIED, gone)
 
 -- A letter, without the entry; what is kept no longer is not there.
 local function letter(id, died)
@@ -21,12 +31,12 @@ end
 for i, id in ipairs(ids) do
   if budget < 0 then break end
   if alive[i] then
-    seen[i] = running[i] and 'r' or due[i] and 'l' or 'w'
+    seen[i] = running[id] and 'r' or due[id] and 'l' or 'w'
     if sub(alive[i], 1, 8) ~= box then foreign[#foreign + 1] = id end
-  elseif kept[i] and number_at('>I6', kept[i]) > now then
-    seen[i] = sub(kept[i], 7)
+  elseif kept[id] and number_at('>I6', kept[id]) > now then
+    seen[i] = sub(kept[id], 7)
   else
-    seen[i] = letter(id, since[i])
+    seen[i] = letter(id, since[id])
   end
   budget = budget - #seen[i]
 end

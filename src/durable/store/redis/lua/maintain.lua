@@ -5,17 +5,18 @@ local budget = math.min(tonumber(ARGV[1]), 4 * MAX_BATCH)
 
 -- One bin of ends: those that are over; one that was stored again meanwhile may be kept for longer.
 local function empty_bin(bin)
-  local ids, left = split_ids(call('HGET', BINS, bin)), {}
-  for i, id in ipairs(ids) do
-    local row = call('HGET', KEPT, id)
-    if row and number_at('>I6', row) <= now then
-      if budget == 0 then left[#left + 1] = id
-      else
-        call('HDEL', KEPT, id)
-        budget = budget - 1
+  local ids, over, left = split_ids(call('HGET', BINS, bin)), {}, {}
+  for from = 1, #ids, MAX_BATCH do
+    local some = { unpack(ids, from, math.min(from + MAX_BATCH - 1, #ids)) }
+    for i, row in ipairs(call('HMGET', KEPT, unpack(some))) do
+      if row and number_at('>I6', row) <= now then
+        local list = #over < budget and over or left
+        list[#list + 1] = some[i]
       end
     end
   end
+  if #over > 0 then call('HDEL', KEPT, unpack(over)) end
+  budget = budget - #over
   if #left > 0 then
     call('HSET', BINS, bin, concat(left))
     return false

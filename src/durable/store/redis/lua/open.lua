@@ -6,6 +6,6 @@ if not meta[1] then call('HSET', META, 'layout', LAYOUT) end
 if ARGV[1] == '' then return 'OK' end
 if call('HEXISTS', SESS, ARGV[1]) == 1 then return redis.error_reply('NOSESSION it has ended') end
 save_session(ARGV[1], { number = 0, claim = '', last = '', first = '', box = ARGV[2] })
-reap_late(0)
+reaping()(0)
 flush()
 return 'OK'

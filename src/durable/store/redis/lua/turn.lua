@@ -10,7 +10,7 @@ local want, want_bytes = math.min(tonumber(ARGV[4]), MAX_BATCH), tonumber(ARGV[5
 local risky, lease = ARGV[6] == '1', tonumber(ARGV[7])
 local tombs = tonumber(meta[3] or '0')
 local refused, told, flagged = {}, 0, false
-local out, epoch, any_risky = {}, '', false
+local out, epoch, any_risky, any_apart = {}, '', false, false
 local NO_TIME = string.rep('\0', 6)
 
 -- What the tasks of a claim have in `run`, by their place: nothing of those that are not held, which
@@ -36,22 +36,32 @@ local function settled(of, n)
 end
 
 -- Tasks that have succeeded: all that belongs to them goes at once. In a row, an epoch of 16 bytes is
--- before the entry, which is not copied here.
+-- before the entry, which is not copied here. Whoever takes the verdict knows it: its own process is
+-- not told.
 local function settle_done(of, first, n)
   local rows, held = held_of(of, first, n)
   if held == 0 then return end
-  local gone, apart, kept = {}, {}, {}
+  local gone, apart, kept, seen, own = {}, {}, {}, {}, ARGV[3]
+  local retention, ids, over
   for i = 1, n do
     local row = rows[i]
     if row then
-      local id, retention = ARGV[first + i - 1], sub(row, 41, 46)
+      local id, box, how = ARGV[first + i - 1], sub(row, 33, 40), ''
       gone[#gone + 1] = id
       if byte(row, 63) == 0 then apart[#apart + 1] = id end
-      if retention ~= NO_TIME then
-        kept[#kept + 1] = id
-        kept[#kept + 1] = keep_until(id, number_at('>I6', retention)) .. 'd' .. ARGV[first + n + i - 1]
+      -- Neighbours are likely to be kept for as long.
+      if sub(row, 41, 46) ~= retention then
+        retention = sub(row, 41, 46)
+        if retention == NO_TIME then ids = nil else ids, over = bin_of(number_at('>I6', retention)) end
       end
-      tell(sub(row, 33, 40), id)
+      if ids then
+        how = 'd' .. ARGV[first + n + i - 1]
+        ids[#ids + 1] = id
+        kept[#kept + 1] = id
+        kept[#kept + 1] = over .. how
+      end
+      seen[#gone] = how
+      if box ~= own then tell(box, id, how) end
     end
   end
   call('HDEL', RUN, unpack(gone))
@@ -59,69 +69,77 @@ local function settle_done(of, first, n)
   if #apart > 0 then call('HDEL', BODY, unpack(apart)) end
   if #kept > 0 then call('HSET', KEPT, unpack(kept)) end
   if flagged then call('HDEL', CANCEL, unpack(gone)) end
-  tell_watchers(gone)
+  tell_watchers(gone, seen)
   count('done', held)
   settled(of, held)
 end
 
-local function delay(id, entry, after, failures, unknown)
-  entry = sub(entry, 1, 32) .. pack('>I4', number_at('>I4', entry, 33) + failures)
-    .. sub(entry, 37, 40) .. pack('>I6', unknown) .. sub(entry, 47)
-  call('HSET', LATER, id, entry)
-  call('ZADD', DUE, now + after, id)
-end
+-- What else can become of runs.
+local function others()
+  local end_cancelled, die, put_first = endings()
 
--- What else can become of a run: the entry, if the task is to be put first.
-local function settle_other(id, entry, what, one, two)
-  if flagged and call('HDEL', CANCEL, id) == 1 then
-    count('cancelled', 1)
-    end_cancelled(id, sub(entry, 17, 24), number_at('>I6', entry, 25))
-  elseif what == 'retry' then
-    count('retried', 1)
-    delay(id, entry, one, 1, 0)
-  elseif what == 'snooze' then
-    count('snoozed', 1)
-    delay(id, entry, one, 0, 0)
-  elseif what == 'unknown' then
-    count('snoozed', 1)
-    local since = number_at('>I6', entry, 41)
-    delay(id, entry, one, 0, since > 0 and since or now)
-  elseif what == 'release' then
-    count('released', 1)
-    return entry
-  else
-    -- Dead: how many failures that counts for, and the reason.
-    local failures = number_at('>I4', entry, 33) + tonumber(sub(what, 1, 1))
-    entry = sub(entry, 1, 32) .. pack('>I4', failures) .. sub(entry, 37)
-    count('died', 1)
-    die(id, entry, tonumber(one), two)
+  local function delay(id, entry, after, failures, unknown)
+    entry = sub(entry, 1, 32) .. pack('>I4', number_at('>I4', entry, 33) + failures)
+      .. sub(entry, 37, 40) .. pack('>I6', unknown) .. sub(entry, 47)
+    call('HSET', LATER, id, entry)
+    call('ZADD', DUE, now + after, id)
   end
-  return nil
-end
 
-local function settle_others(of, first, n)
-  local rows, held = held_of(of, first, n)
-  local back = {}
-  for i = 1, n do
-    if rows[i] then
-      local id, at = ARGV[first + i - 1], first + n + 3 * (i - 1)
-      call('HDEL', RUN, id)
-      back[#back + 1] = settle_other(id, sub(rows[i], 17), ARGV[at], ARGV[at + 1], ARGV[at + 2])
+  -- The entry, if the task is to be put first.
+  local function settle_other(id, entry, what, one, two)
+    if flagged and call('HDEL', CANCEL, id) == 1 then
+      count('cancelled', 1)
+      end_cancelled(id, sub(entry, 17, 24), number_at('>I6', entry, 25))
+    elseif what == 'retry' then
+      count('retried', 1)
+      delay(id, entry, one, 1, 0)
+    elseif what == 'snooze' then
+      count('snoozed', 1)
+      delay(id, entry, one, 0, 0)
+    elseif what == 'unknown' then
+      count('snoozed', 1)
+      local since = number_at('>I6', entry, 41)
+      delay(id, entry, one, 0, since > 0 and since or now)
+    elseif what == 'release' then
+      count('released', 1)
+      return entry
+    else
+      -- Dead: how many failures that counts for, and the reason.
+      local failures = number_at('>I4', entry, 33) + tonumber(sub(what, 1, 1))
+      entry = sub(entry, 1, 32) .. pack('>I4', failures) .. sub(entry, 37)
+      count('died', 1)
+      die(id, entry, tonumber(one), two)
     end
+    return nil
   end
-  put_first(back)
-  settled(of, held)
+
+  return function(of, first, n)
+    local rows, held = held_of(of, first, n)
+    local back = {}
+    for i = 1, n do
+      if rows[i] then
+        local id, at = ARGV[first + i - 1], first + n + 3 * (i - 1)
+        call('HDEL', RUN, id)
+        back[#back + 1] = settle_other(id, sub(rows[i], 17), ARGV[at], ARGV[at + 1], ARGV[at + 2])
+      end
+    end
+    put_first(back)
+    settled(of, held)
+  end
 end
 
 local function settle_all(groups)
-  local at = 10
+  local at, settle_others = 10, nil
   for _ = 1, groups do
     local of, done = ARGV[at], tonumber(ARGV[at + 1])
     if done > 0 then settle_done(of, at + 2, done) end
     at = at + 2 + 2 * done
-    local others = tonumber(ARGV[at])
-    if others > 0 then settle_others(of, at + 1, others) end
-    at = at + 1 + 4 * others
+    local n = tonumber(ARGV[at])
+    if n > 0 then
+      settle_others = settle_others or others()
+      settle_others(of, at + 1, n)
+    end
+    at = at + 1 + 4 * n
   end
 end
 
@@ -135,7 +153,9 @@ local function make_due()
   if first_of(DUE) > now then return false end
   local ids = call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, MAX_BATCH)
   local entries = call('HMGET', LATER, unpack(ids))
-  for _, entry in ipairs(entries) do note_risky(entry) end
+  for i, entry in ipairs(entries) do
+    if is_risky(entry) then call('SADD', RISKY, ids[i]) end
+  end
   call('ZREM', DUE, unpack(ids))
   call('HDEL', LATER, unpack(ids))
   call('RPUSH', READY, unpack(entries))
@@ -148,7 +168,10 @@ local function take_first()
   -- Those whose payload is elsewhere may be large; the others, only together.
   local can_all = want_bytes >= MAX_BATCH * 1024
   for i, entry in ipairs(entries) do
-    if can_all and byte(entry, 47) == 1 then bytes = bytes + #entry
+    if byte(entry, 47) == 0 then
+      any_apart = true
+      bytes = bytes + number_at('>I4', entry, 48)
+    elseif can_all then bytes = bytes + #entry
     else bytes = bytes + number_at('>I4', entry, 48) end
     if bytes > want_bytes and i > 1 then break end
     n = i
@@ -157,18 +180,19 @@ local function take_first()
   if n > 0 then call('LTRIM', READY, n, -1) end
 end
 
--- Whether this is what a cancelled task has left in the line: the first of its id is.
-local function is_tomb(id)
-  if tombs == 0 or not call('HGET', TOMBS, id) then return false end
-  if call('HINCRBY', TOMBS, id, -1) == 0 then call('HDEL', TOMBS, id) end
-  call('HINCRBY', META, 'tombs', -1)
-  tombs = tombs - 1
-  return true
-end
-
 -- The same, when some in the line are cancelled or risky: those that are passed over stay first.
 local function choose_first()
+  -- Whether this is what a cancelled task has left in the line: the first of its id is.
+  local function is_tomb(id)
+    if tombs == 0 or not call('HGET', TOMBS, id) then return false end
+    if call('HINCRBY', TOMBS, id, -1) == 0 then call('HDEL', TOMBS, id) end
+    call('HINCRBY', META, 'tombs', -1)
+    tombs = tombs - 1
+    return true
+  end
+
   local room, bytes, seen, full, passed = risky, 0, 0, #out == want, {}
+  any_apart = true
   while not full and seen < 4 * MAX_BATCH do
     local entries = call('LRANGE', READY, seen, seen + MAX_BATCH - 1)
     if #entries == 0 then break end
@@ -221,7 +245,7 @@ local function take(groups)
     flagged = call('EXISTS', CANCEL) == 1
     settle_all(groups)
   end
-  local changed = first_of(LEASE) <= now and reap_late(now)
+  local changed = first_of(LEASE) <= now and reaping()(now)
   changed = make_due() or changed
   claim()
   -- A turn that changes nothing is not written down.
@@ -238,7 +262,7 @@ local function again()
   if not row[1] then return end
   epoch = session.claim
   local _, entries = held(epoch, row[1])
-  out, any_risky = entries, true
+  out, any_risky, any_apart = entries, true, true
   call('ZADD', LEASE, 'XX', now + number_at('>I6', row[2], 9), epoch)
   call('HDEL', CLAIMS, epoch .. 's')
 end
@@ -247,9 +271,11 @@ local is_repeated = number == session.number
 if is_repeated then again() else take(tonumber(ARGV[9])) end
 
 local apart = {}
-for _, entry in ipairs(out) do
-  risky = risky and not (any_risky and is_risky(entry))
-  if byte(entry, 47) == 0 then apart[#apart + 1] = sub(entry, 1, 16) end
+if any_risky or any_apart then
+  for _, entry in ipairs(out) do
+    risky = risky and not (any_risky and is_risky(entry))
+    if byte(entry, 47) == 0 then apart[#apart + 1] = sub(entry, 1, 16) end
+  end
 end
 local left = call('LLEN', READY) - tombs
 if not risky then left = left - call('SCARD', RISKY) end
