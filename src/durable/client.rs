@@ -197,6 +197,11 @@ impl DurableClient {
         self.ask(None, |store| store.counts()).await
     }
 
+    /// Whether the store can be reached, as far as this process knows. It is not asked.
+    pub fn health(&self) -> Health {
+        self.engine.store.health()
+    }
+
     /// What a task that was stored survives.
     ///
     /// # Errors

@@ -123,6 +123,21 @@ pub struct DeadLetter {
     pub age: Duration,
 }
 
+/// Whether a store can be reached, as far as this process knows.
+///
+/// What has ended without a word is noticed after some seconds: when an answer is overdue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Health {
+    /// It answers, and says at once when there is something to do. A store that is not at the other end
+    /// of a connection always is.
+    Well,
+    /// It answers, but does not say when there is something to do: workers look for it, twice a second.
+    Mute,
+    /// It does not answer, and this is what is known about that. It is asked again and again.
+    Unreachable(String),
+}
+
 /// What a write survives that a store has answered.
 ///
 /// # Examples

@@ -36,7 +36,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::error::Failure;
-use super::{Counts, DeadFilter, DeadLetter, Durability, TaskId};
+use super::{Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) mod memory;
@@ -120,6 +120,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// What there is, and what there has been.
     fn counts(&self) -> Answer<'_, Counts>;
+
+    /// Whether it can be reached.
+    fn health(&self) -> Health {
+        Health::Well
+    }
 
     /// How durable a write is that the store has answered.
     fn probe(&self) -> Answer<'_, Durability>;

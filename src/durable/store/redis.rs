@@ -460,6 +460,14 @@ impl Backend for RedisStore {
         self.ask(|inner| async move { inner.counts().await })
     }
 
+    fn health(&self) -> Health {
+        match (self.inner.link.trouble(), self.inner.mail()) {
+            (Some(trouble), _) => Health::Unreachable(trouble),
+            (None, Mail::Comes) => Health::Well,
+            (None, _) => Health::Mute,
+        }
+    }
+
     fn probe(&self) -> Answer<'_, Durability> {
         self.ask(|inner| async move { probe::durability(&inner).await })
     }

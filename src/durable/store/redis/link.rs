@@ -148,9 +148,18 @@ impl Link {
         });
     }
 
+    /// Why there is no connection, if there is none.
+    pub(super) fn trouble(&self) -> Option<String> {
+        match &*self.state.borrow() {
+            State::Up(_) => None,
+            State::Down(Some(failure)) => Some(failure.to_string()),
+            State::Down(None) => Some(no_connection().to_string()),
+        }
+    }
+
     /// Whether there is a connection.
     pub(super) fn is_up(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Up(_))
+        self.trouble().is_none()
     }
 }
 
