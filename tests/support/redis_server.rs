@@ -1,5 +1,6 @@
 //! A Redis server for tests: a process of ours, with a folder, a port and a socket of its own.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, Weak};
@@ -47,7 +48,7 @@ impl Server {
 
     /// Starts the server, and waits until it answers.
     pub(crate) fn run(&mut self) {
-        let child = Command::new("redis-server")
+        let child = Command::new(binary())
             .args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", ""])
             .args(["--loglevel", "warning", "--logfile", "log", "--unixsocket", "socket", "--dir"])
             .arg(self.folder.path())
@@ -113,6 +114,11 @@ impl Drop for Server {
             child.wait().ok();
         }
     }
+}
+
+/// Which server: that of the machine, or another, of an older version or of another make.
+fn binary() -> OsString {
+    std::env::var_os("THRONG_REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
 fn free_port() -> u16 {

@@ -68,8 +68,9 @@ const WHILE_UNREACHABLE: Duration = Duration::from_millis(500);
 /// `throng:*`:
 ///
 /// ```text
-/// ACL SETUSER worker on >password ~throng:* &throng:* +@hash +@list +@set +@sortedset +@scripting
-///     +@connection +exists +time +publish +subscribe +pubsub|numsub +info +config|get
+/// ACL SETUSER worker on >password ~throng:* resetchannels &throng:* +@hash +@list +@set
+///     +@sortedset +@scripting +@connection +exists +time +publish +subscribe +pubsub|numsub +info
+///     +config|get
 /// ```
 ///
 /// Without `INFO` and `CONFIG GET`, the [durability](Durability) is unknown, and a server that removes

@@ -33,21 +33,23 @@ pub(super) fn fault(error: RedisError) -> Fault {
         return broken(error);
     };
     let text = error.detail().unwrap_or_default();
+    let within = within_script(text);
     // An error in the middle of a script: what it did before stays.
-    let effect = if text.contains("script: ") {
+    let effect = if within.is_some() || text.contains("script: ") {
         Effect::Unknown
     } else {
         Effect::None
     };
+    let code = within.map_or(code, str::to_owned);
     let cause = match &*code {
         "NOSCRIPT" => return Fault::NoScript,
         "NOSESSION" => return Fault::Final(Failure::new(Effect::None, Cause::NoSession)),
         "NEWLAYOUT" => return Fault::Final(newer(text)),
-        "LOADING" | "TRYAGAIN" | "CLUSTERDOWN" | "NOREPLICAS" => {
+        // The first write of a script is refused, or none: so it is with all that ends here.
+        "LOADING" | "TRYAGAIN" | "CLUSTERDOWN" | "NOREPLICAS" | "MISCONF" => {
             return Fault::Wait(none(Cause::Unavailable, error));
         }
         "BUSY" => return Fault::Wait(none(Cause::Busy, error)),
-        // The first write of a script is refused, or none.
         "READONLY" => return Fault::Broken(none(Cause::ReadOnly, error)),
         "MASTERDOWN" => return Fault::Broken(none(Cause::Unavailable, error)),
         "NOAUTH" => return Fault::Broken(none(Cause::Denied, error)),
@@ -61,6 +63,16 @@ pub(super) fn fault(error: RedisError) -> Fault {
         _ => Cause::Unavailable,
     };
     Fault::Final(Failure::new(effect, cause).because(error))
+}
+
+/// The code of an error in the middle of a script, as Redis 6.2 tells it: behind where that was.
+/// Later ones begin with the code.
+fn within_script(text: &str) -> Option<&str> {
+    let (_, place) = text
+        .strip_prefix("Error running script")?
+        .rsplit_once("@user_script:")?;
+    let (_, error) = place.split_once(": ")?;
+    error.trim_start_matches('-').split(' ').next()
 }
 
 /// Why there is no connection.

@@ -17,8 +17,10 @@ use crate::durable::store::{
 use crate::durable::{DeadFilter, Durability, TaskId};
 use crate::sync::Number;
 
+mod errors_tests;
 mod faults_tests;
 mod proxy;
+mod replies_tests;
 #[path = "../../../../tests/support/redis_server.rs"]
 pub(in crate::durable::store) mod server;
 mod settings_tests;

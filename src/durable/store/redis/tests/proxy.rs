@@ -1,13 +1,17 @@
-//! A way to the server on which answers are lost and connections break.
+//! A way to the server on which requests and answers are lost, come late or twice, and connections
+//! break.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+use crate::sync::{Mutex, lock};
 
 /// What happens to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +23,36 @@ enum Fate {
     Cut,
 }
 
+/// What happens to one request, or to its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trick {
+    /// The answer is swallowed, and the connection cut.
+    Lose,
+    /// The connection is cut after so many bytes of the answer.
+    CutAfter(usize),
+    /// The answer is swallowed, and all that follows; the connection stays.
+    Stall,
+    /// The answer comes late.
+    Delay(Duration),
+    /// The server gets it twice: the first copy by a connection of its own.
+    Double,
+    /// It is kept, instead of sent, and the connection cut: see [`Proxy::deliver`].
+    Keep,
+}
+
 pub(super) struct Proxy {
     address: SocketAddr,
-    /// The fate of those connections that are there.
-    fate: Arc<watch::Sender<Fate>>,
+    shared: Arc<Shared>,
     task: JoinHandle<()>,
+}
+
+struct Shared {
+    port: u16,
+    /// The fate of those connections that are there.
+    fate: watch::Sender<Fate>,
+    /// What happens to the next script.
+    trick: Mutex<Option<Trick>>,
+    kept: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Proxy {
@@ -31,11 +60,16 @@ impl Proxy {
     pub(super) async fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let fate = Arc::new(watch::Sender::new(Fate::Pass));
-        let task = tokio::spawn(serve(listener, port, Arc::clone(&fate)));
+        let shared = Arc::new(Shared {
+            port,
+            fate: watch::Sender::new(Fate::Pass),
+            trick: Mutex::new(None),
+            kept: Mutex::new(Vec::new()),
+        });
+        let task = tokio::spawn(serve(listener, Arc::clone(&shared)));
         Self {
             address,
-            fate,
+            shared,
             task,
         }
     }
@@ -46,12 +80,27 @@ impl Proxy {
 
     /// From now on, the connections that are there swallow what the server answers. New ones do not.
     pub(super) fn mute(&self) {
-        self.fate.send_replace(Fate::Mute);
+        self.shared.fate.send_replace(Fate::Mute);
     }
 
     /// Cuts the connections that are there. New ones are not.
     pub(super) fn cut(&self) {
-        self.fate.send_replace(Fate::Cut);
+        self.shared.fate.send_replace(Fate::Cut);
+    }
+
+    /// Has the next script meet with this.
+    pub(super) fn play(&self, trick: Trick) {
+        *lock(&self.shared.trick) = Some(trick);
+    }
+
+    /// Sends what was kept, in its order, and returns the answers.
+    pub(super) async fn deliver(&self) -> Vec<String> {
+        let kept = std::mem::take(&mut *lock(&self.shared.kept));
+        let mut answers = Vec::new();
+        for request in kept {
+            answers.push(self.shared.send_alone(&request).await);
+        }
+        answers
     }
 }
 
@@ -62,53 +111,115 @@ impl Drop for Proxy {
     }
 }
 
-async fn serve(listener: TcpListener, port: u16, fate: Arc<watch::Sender<Fate>>) {
+impl Shared {
+    /// Sends a request by a connection of its own, and returns the beginning of the answer.
+    async fn send_alone(&self, request: &[u8]) -> String {
+        let mut server = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
+        server.write_all(request).await.unwrap();
+        let mut answer = vec![0; 1024];
+        let len = server.read(&mut answer).await.unwrap();
+        String::from_utf8_lossy(&answer[..len]).into_owned()
+    }
+}
+
+async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((client, _)) = listener.accept().await {
         client.set_nodelay(true).ok();
-        let mut fate = fate.subscribe();
+        let mut fate = shared.fate.subscribe();
         fate.mark_unchanged();
+        let shared = Arc::clone(&shared);
         tokio::spawn(async move {
-            if let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await {
+            if let Ok(server) = TcpStream::connect(("127.0.0.1", shared.port)).await {
                 server.set_nodelay(true).ok();
-                carry(client, server, fate).await;
+                let up = Way::new(client, server);
+                up.carry(&shared, fate).await;
             }
         });
     }
 }
 
-/// Carries what both say, for as long as the connection lasts.
-async fn carry(client: TcpStream, server: TcpStream, mut fate: watch::Receiver<Fate>) {
-    let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
-    let answers = fate.clone();
-    let up = tokio::spawn(pump(from_client, to_server, None));
-    let down = tokio::spawn(pump(from_server, to_client, Some(answers)));
-    let cut =
-        async { while fate.changed().await.is_ok() && *fate.borrow_and_update() != Fate::Cut {} };
-    tokio::pin!(up, down);
-    tokio::select! {
-        () = cut => {}
-        _ = &mut up => {}
-        _ = &mut down => {}
-    }
-    up.abort();
-    down.abort();
+/// A connection, from end to end.
+struct Way {
+    from_client: OwnedReadHalf,
+    to_client: OwnedWriteHalf,
+    from_server: OwnedReadHalf,
+    to_server: OwnedWriteHalf,
+    /// What happens to the next answer.
+    trick: Option<Trick>,
+    is_mute: bool,
 }
 
-async fn pump(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    fate: Option<watch::Receiver<Fate>>,
-) {
-    let mut bytes = vec![0; 64 << 10];
-    while let Ok(len) = from.read(&mut bytes).await
-        && len > 0
-    {
-        let is_muted = fate
-            .as_ref()
-            .is_some_and(|fate| fate.has_changed().unwrap_or(true));
-        if !is_muted && to.write_all(&bytes[..len]).await.is_err() {
-            return;
+impl Way {
+    fn new(client: TcpStream, server: TcpStream) -> Self {
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = server.into_split();
+        Self {
+            from_client,
+            to_client,
+            from_server,
+            to_server,
+            trick: None,
+            is_mute: false,
         }
     }
+
+    /// Carries what both say, for as long as the connection lasts.
+    async fn carry(mut self, shared: &Shared, mut fate: watch::Receiver<Fate>) {
+        let (mut asked, mut answered) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+        loop {
+            let goes_on = tokio::select! {
+                biased;
+                changed = fate.changed() => {
+                    self.is_mute = true;
+                    changed.is_ok() && *fate.borrow_and_update() != Fate::Cut
+                }
+                read = self.from_client.read(&mut asked) => match read {
+                    Ok(len) if len > 0 => self.ask(shared, &asked[..len]).await,
+                    _ => false,
+                },
+                read = self.from_server.read(&mut answered) => match read {
+                    Ok(len) if len > 0 => self.answer(&answered[..len]).await,
+                    _ => false,
+                },
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    async fn ask(&mut self, shared: &Shared, request: &[u8]) -> bool {
+        if is_script(request) {
+            self.trick = lock(&shared.trick).take();
+        }
+        match self.trick {
+            Some(Trick::Keep) => {
+                lock(&shared.kept).push(request.to_vec());
+                return false;
+            }
+            Some(Trick::Double) => _ = shared.send_alone(request).await,
+            _ => {}
+        }
+        self.to_server.write_all(request).await.is_ok()
+    }
+
+    async fn answer(&mut self, answer: &[u8]) -> bool {
+        let mut passes = answer;
+        match self.trick.take() {
+            Some(Trick::Lose) => return false,
+            Some(Trick::CutAfter(len)) => passes = &answer[..len.min(answer.len())],
+            Some(Trick::Stall) => self.is_mute = true,
+            Some(Trick::Delay(time)) => tokio::time::sleep(time).await,
+            Some(Trick::Double | Trick::Keep) | None => {}
+        }
+        if self.is_mute {
+            return true;
+        }
+        self.to_client.write_all(passes).await.is_ok() && passes.len() == answer.len()
+    }
+}
+
+/// Whether a request is a script; the others only make the connection.
+fn is_script(request: &[u8]) -> bool {
+    request.windows(7).any(|part| part == b"EVALSHA")
 }

@@ -53,17 +53,25 @@ async fn a_password_is_asked_for() {
     worker.enqueue([task(1)]).await;
 }
 
-/// As the documentation of the store says.
-const RIGHTS: &str = "~throng:* &throng:* +@hash +@list +@set +@sortedset +@scripting +@connection +exists \
-    +time +publish +subscribe +pubsub|numsub +info +config|get";
+/// What the documentation of the store says that a user needs.
+fn documented() -> Vec<&'static str> {
+    let source = include_str!("../../redis.rs");
+    let (_, after) = source.split_once("/// ACL SETUSER worker").unwrap();
+    let (command, _) = after.split_once("/// ```").unwrap();
+    let words = command.split_whitespace();
+    words.filter(|word| *word != "///").collect()
+}
+
+/// A user who may do this, and its URL.
+fn let_in(server: &Server, rights: &[&str]) -> String {
+    server.ask(&[&["ACL", "SETUSER", "worker", "reset"], rights].concat());
+    format!("redis://worker:password@127.0.0.1:{}/", server.port())
+}
 
 #[tokio::test]
 async fn the_rights_that_are_documented_are_enough() {
     let server = Server::start();
-    let mut rights = vec!["ACL", "SETUSER", "worker", "on", ">secret"];
-    rights.extend(RIGHTS.split_whitespace());
-    server.ask(&rights);
-    let url = format!("redis://worker:secret@127.0.0.1:{}/", server.port());
+    let url = let_in(&server, &documented());
     let worker = Worker::new(open(&url).await).await;
     let mut events = worker.store.events();
     until(&mut events, &Event::Ready).await;
@@ -74,8 +82,11 @@ async fn the_rights_that_are_documented_are_enough() {
     assert_eq!(worker.store.cancel(vec![id(0), id(3)]).await.unwrap(), 2);
     assert_eq!(worker.turn(done(&claim), 0).await.refused, []);
     worker.store.look(vec![id(0), id(9)]).await.unwrap();
+    assert_eq!(worker.store.dead(DeadFilter::all(), 9).await.unwrap(), []);
     assert_eq!(worker.store.replay(DeadFilter::all()).await.unwrap(), 0);
+    assert_eq!(worker.store.bury(DeadFilter::all()).await.unwrap(), 0);
     worker.store.maintain(10).await.unwrap();
+    assert_eq!(worker.store.counts().await.unwrap().running, 0);
     worker.store.close_session(worker.session).await.unwrap();
     let missing = [("-evalsha", Cause::Denied), ("-@hash", Cause::Denied)];
     for (right, cause) in missing {
@@ -83,6 +94,17 @@ async fn the_rights_that_are_documented_are_enough() {
         let answer = worker.store.counts().await;
         assert_eq!(answer.expect_err(right).cause, cause, "{right}");
     }
+}
+
+#[tokio::test]
+async fn who_may_not_ask_how_durable_a_server_is_does_not_know() {
+    let server = Server::start();
+    let mut rights = documented();
+    rights.retain(|right| !right.contains("info") && !right.contains("config"));
+    let worker = Worker::new(open(&let_in(&server, &rights)).await).await;
+    assert_eq!(worker.store.probe().await.unwrap(), Durability::Unknown);
+    worker.enqueue([task(1)]).await;
+    assert_eq!(worker.claim(1).await.tasks.len(), 1);
 }
 
 #[tokio::test]

@@ -1,0 +1,157 @@
+//! What the answers of servers mean that are errors, in the words of each version.
+
+use redis::parse_redis_value;
+
+use super::super::error::{Fault, fault};
+use super::*;
+
+/// What is made of an answer.
+fn read(answer: &str) -> Fault {
+    let answer = parse_redis_value(format!("-{answer}\r\n").as_bytes()).unwrap();
+    fault(answer.extract_error().expect_err("it is an error"))
+}
+
+#[derive(Debug, PartialEq)]
+enum Then {
+    SendWhole,
+    Wait,
+    Reconnect,
+    Fail,
+}
+
+#[track_caller]
+fn check(answer: &str, then: &Then, cause: &Cause, effect: Effect) {
+    let fault = read(answer);
+    let found = match &fault {
+        Fault::NoScript => Then::SendWhole,
+        Fault::Wait(_) => Then::Wait,
+        Fault::Broken(_) => Then::Reconnect,
+        Fault::Final(_) => Then::Fail,
+    };
+    let failure = fault.into_failure();
+    assert_eq!(
+        (&found, &failure.cause, failure.effect),
+        (then, cause, effect),
+        "{answer}"
+    );
+}
+
+#[test]
+fn a_server_that_is_not_ready_is_waited_for() {
+    for answer in [
+        "LOADING Redis is loading the dataset in memory",
+        "TRYAGAIN Multiple keys request during rehashing of slot",
+        "CLUSTERDOWN Hash slot not served",
+        "CLUSTERDOWN The cluster is down",
+        "NOREPLICAS Not enough good replicas to write.",
+        "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. \
+         script: 14606b1b, on @user_script:1.",
+    ] {
+        check(answer, &Then::Wait, &Cause::Unavailable, Effect::None);
+    }
+    let busy =
+        "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
+    check(busy, &Then::Wait, &Cause::Busy, Effect::None);
+    let forgotten = "NOSCRIPT No matching script. Please use EVAL.";
+    check(
+        forgotten,
+        &Then::SendWhole,
+        &Cause::Unavailable,
+        Effect::None,
+    );
+}
+
+#[test]
+fn a_server_that_is_no_primary_is_left() {
+    let read_only = "READONLY You can't write against a read only replica.";
+    check(read_only, &Then::Reconnect, &Cause::ReadOnly, Effect::None);
+    let down = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
+    check(down, &Then::Reconnect, &Cause::Unavailable, Effect::None);
+    let unknown = "NOAUTH Authentication required.";
+    check(unknown, &Then::Reconnect, &Cause::Denied, Effect::None);
+}
+
+/// The same in the middle of a script: Redis 7 and Valkey put the place behind, 6.2 before.
+#[test]
+fn an_error_in_a_script_is_known_whoever_says_it() {
+    let said = |what: &str| {
+        [
+            format!("{what} script: 14606b1b8cac, on @user_script:1."),
+            format!("{what} script: on @user_script:1."),
+            format!(
+                "ERR Error running script (call to f_14606b1b): @user_script:38: @user_script: 38: -{what}"
+            ),
+            format!("ERR Error running script (call to f_14606b1b): @user_script:1: {what}"),
+        ]
+    };
+    let cases = [
+        (
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            Then::Fail,
+            Cause::Full,
+            Effect::None,
+        ),
+        (
+            "READONLY You can't write against a read only replica.",
+            Then::Reconnect,
+            Cause::ReadOnly,
+            Effect::None,
+        ),
+        (
+            "MISCONF Errors writing to the AOF file: No space left",
+            Then::Wait,
+            Cause::Unavailable,
+            Effect::None,
+        ),
+        (
+            "WRONGTYPE Operation against a key holding",
+            Then::Fail,
+            Cause::Corrupt,
+            Effect::Unknown,
+        ),
+        (
+            "NOPERM this user has no permissions",
+            Then::Fail,
+            Cause::Denied,
+            Effect::Unknown,
+        ),
+        (
+            "ERR The user executing the script can't run this",
+            Then::Fail,
+            Cause::Denied,
+            Effect::Unknown,
+        ),
+        (
+            "ERR user_script:1: attempt to perform arithmetic",
+            Then::Fail,
+            Cause::Unavailable,
+            Effect::Unknown,
+        ),
+    ];
+    for (what, then, cause, effect) in cases {
+        for answer in said(what) {
+            check(&answer, &then, &cause, effect);
+        }
+    }
+    let valkey =
+        "ERR ACL failure in script: User default has no permissions to run the 'hset' command";
+    check(valkey, &Then::Fail, &Cause::Denied, Effect::Unknown);
+}
+
+#[test]
+fn what_our_scripts_refuse_had_no_effect() {
+    check(
+        "NOSESSION it has ended",
+        &Then::Fail,
+        &Cause::NoSession,
+        Effect::None,
+    );
+    let newer = Cause::NewerLayout { found: 7, known: 1 };
+    check("NEWLAYOUT 7", &Then::Fail, &newer, Effect::None);
+    check(
+        "NEWLAYOUT 7 script: 14606b1b, on @user_script:1.",
+        &Then::Fail,
+        &newer,
+        Effect::None,
+    );
+}
