@@ -44,7 +44,7 @@ mod handle;
 mod id;
 mod inspect;
 mod options;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 mod point;
 mod report;
 pub(crate) mod store;

@@ -1,23 +1,36 @@
-//! What becomes of tasks when processes die, hang, or are told to end.
+//! What becomes of tasks when processes die, hang, or are told to end, and when their server does.
 //!
-//! Each test starts processes of its own, on a store in a folder of its own, and kills some of them.
-//! They all run the [child]; what their tasks did, each has written into a ledger in that folder.
+//! Each test starts processes of its own, on a store in a folder or a server of its own, and kills some
+//! of them. They all run the [child]; what their tasks did, each has written into a ledger in the folder.
 //!
-//! `THRONG_LONG=1` makes the soak go on for longer.
-#![cfg(all(feature = "sqlite", feature = "test-util"))]
+//! `THRONG_LONG=1` makes the soaks go on for longer, and servers and workers be away for longer.
+#![cfg(all(feature = "redis", feature = "sqlite", feature = "test-util"))]
 
 mod support;
 
 #[path = "support/ledger.rs"]
 mod ledger;
+#[path = "../src/durable/store/redis/tests/proxy.rs"]
+#[allow(dead_code, reason = "other tests need all of it")]
+mod proxy;
+#[path = "support/redis_server.rs"]
+#[allow(dead_code, reason = "other tests need all of it")]
+mod redis_server;
 
 #[path = "durable_crash/child.rs"]
 mod child;
 #[path = "durable_crash/job.rs"]
 mod job;
+#[path = "durable_crash/keys.rs"]
+mod keys;
+#[path = "durable_crash/load.rs"]
+mod load;
+#[path = "durable_crash/place.rs"]
+mod place;
 #[path = "durable_crash/process.rs"]
 mod process;
 #[path = "durable_crash/site.rs"]
+#[macro_use]
 mod site;
 
 #[path = "durable_crash/busy.rs"]
@@ -32,6 +45,8 @@ mod killed;
 mod points;
 #[path = "durable_crash/poison.rs"]
 mod poison;
+#[path = "durable_crash/server.rs"]
+mod server;
 #[path = "durable_crash/shutdown.rs"]
 mod shutdown;
 #[path = "durable_crash/soak.rs"]

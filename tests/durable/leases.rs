@@ -1,6 +1,7 @@
 //! Leases: who keeps them, who loses them, and what comes of a run that has lost its own.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ on_all_stores! {
     a_runtime_that_is_stuck_loses_its_leases,
     a_runtime_that_works_keeps_its_leases_however_short_the_stall_limit_is,
     a_task_goes_on_elsewhere_when_its_runtime_is_stuck,
+    it_goes_on_with_one_that_was_idle_all_the_time,
     a_stuck_runtime_costs_no_task_its_life_that_has_not_begun,
     a_lease_may_be_as_long_as_there_is_time,
     a_stall_limit_may_be_as_long_as_there_is_time,
@@ -173,6 +175,32 @@ async fn a_task_goes_on_elsewhere_when_its_runtime_is_stuck(place: Place) {
     gate.open();
     let metrics = alone.end().await;
     assert!(metrics.leases_lost > 0 && metrics.done == 0, "{metrics:?}");
+    assert_balanced(&client.counts().await.unwrap());
+}
+
+/// The other has seen nothing of the lease, and nobody tells it that this is over.
+async fn it_goes_on_with_one_that_was_idle_all_the_time(place: Place) {
+    let (client, gate) = (place.client().await, Gate::new());
+    let clients = [place.client().await, place.client().await];
+    let is_stuck = Arc::new(AtomicBool::new(false));
+    let executors = clients.each_ref().map(|client| {
+        let (is_stuck, gate) = (Arc::clone(&is_stuck), gate.clone());
+        Alone::start(client, Duration::from_millis(100), move |_, _| {
+            let (is_first, gate) = (!is_stuck.swap(true, Ordering::SeqCst), gate.clone());
+            async move {
+                if is_first {
+                    gate.pass();
+                }
+                Ok(u64::from(is_first))
+            }
+        })
+    });
+    let handle = spawn(&client, 1).await;
+    assert_eq!(within(handle).await.unwrap(), 0);
+    gate.open();
+    for executor in executors {
+        executor.end().await;
+    }
     assert_balanced(&client.counts().await.unwrap());
 }
 

@@ -2,19 +2,22 @@
 
 use super::child::{THREADS, Work};
 use super::job::Job;
-use super::site::{Site, WORK, outcomes};
+use super::site::{LEASED, Site, outcomes};
+
+on_both_stores! {
+    its_leases_are_renewed_all_the_same,
+    its_tasks_are_given_to_others_if_that_is_over_the_limit,
+}
 
 /// In milliseconds.
 const LEASE: u64 = 300;
 
 const BRIEF: Work = Work {
     lease: LEASE,
-    ..WORK
+    ..LEASED
 };
 
-#[tokio::test]
-async fn its_leases_are_renewed_all_the_same() {
-    let site = Site::new().await;
+async fn its_leases_are_renewed_all_the_same(site: Site) {
     let handles = site.spawn_all(Job::Block(4 * LEASE), THREADS).await;
     let ids: Vec<_> = handles.iter().map(|handle| handle.id()).collect();
     let first = site.worker(BRIEF).await;
@@ -30,9 +33,7 @@ async fn its_leases_are_renewed_all_the_same() {
     assert_eq!(counts.claimed as usize, THREADS, "{counts:?}");
 }
 
-#[tokio::test]
-async fn its_tasks_are_given_to_others_if_that_is_over_the_limit() {
-    let site = Site::new().await;
+async fn its_tasks_are_given_to_others_if_that_is_over_the_limit(site: Site) {
     let handles = site.spawn_all(Job::BlockWait, THREADS).await;
     let ids: Vec<_> = handles.iter().map(|handle| handle.id()).collect();
     let mut first = site

@@ -8,16 +8,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use throng::Retry;
-use throng::durable::{DurableClient, DurableExecutor, SpawnOptions, SqliteStore, TaskId};
+use throng::durable::{DurableClient, DurableExecutor, SpawnOptions, TaskId};
 use tokio::runtime;
 use tokio::sync::mpsc;
 
 use super::job::{Folder, Job};
+use super::place::Place;
 
 /// What a process is to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) folder: Folder,
+    pub(crate) place: Place,
     pub(crate) role: Role,
 }
 
@@ -79,7 +81,15 @@ fn plans_arrive_as_they_were_sent() {
         Role::Awaiter { id },
     ] {
         let folder = Folder("a folder/\"with\" a name".into());
-        let plan = Plan { folder, role };
+        let place = Place::Server {
+            url: "a url".into(),
+            answer_timeout: 5,
+        };
+        let plan = Plan {
+            folder,
+            place,
+            role,
+        };
         let text = serde_json::to_string(&plan).expect("a text");
         assert_eq!(serde_json::from_str::<Plan>(&text).expect("a plan"), plan);
     }
@@ -92,8 +102,7 @@ fn follow(plan: Plan) {
     // The plan does not run on a thread of the runtime: tasks can block all of those.
     runtime.expect("a runtime").block_on(async {
         let orders = orders();
-        let store = SqliteStore::open(plan.folder.store()).await;
-        let client = DurableClient::open(store.expect("a store"));
+        let client = plan.place.client().await;
         match plan.role {
             Role::Worker(work) => run_tasks(&client, plan.folder, work, orders).await,
             Role::Producer { tasks } => store_tasks(&client, tasks).await,
@@ -133,6 +142,7 @@ async fn run_tasks(
         let metrics = executor.metrics();
         let (refused, lost) = (metrics.refused, metrics.leases_lost);
         say(&format!("late {}", refused + lost));
+        say(&format!("failures {}", metrics.failures));
     }
     say("stopped");
 }

@@ -5,13 +5,15 @@ use throng::durable::TaskId;
 use super::child::Role;
 use super::job::Job;
 use super::process::Process;
-use super::site::{Site, WORK};
+use super::site::Site;
 
-#[tokio::test]
-async fn who_waits_is_killed_and_its_successor_gets_the_output() {
-    let site = Site::new().await;
+on_both_stores! {
+    who_waits_is_killed_and_its_successor_gets_the_output,
+}
+
+async fn who_waits_is_killed_and_its_successor_gets_the_output(site: Site) {
     let id = site.spawn(Job::Wait).await.id();
-    let mut worker = site.worker(WORK).await;
+    let mut worker = site.worker(site.work()).await;
     site.begun(id, &worker).await;
     let mut first = awaiter(&site, id).await;
     first.kill();

@@ -145,10 +145,6 @@ impl Line {
 }
 
 impl Folder {
-    pub(crate) fn store(&self) -> PathBuf {
-        self.0.join("tasks.db")
-    }
-
     pub(crate) fn open_gate(&self) {
         fs::write(self.0.join("gate"), "").expect("a file can be written");
     }

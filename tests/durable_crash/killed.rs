@@ -4,16 +4,21 @@ use std::time::{Duration, Instant};
 
 use super::job::Job;
 use super::process::until;
-use super::site::{SOON, Site, WORK, outcomes};
+use super::site::{Site, outcomes};
 
-/// An idle worker looks every two seconds whether somebody has died of whose work it does not know.
+on_both_stores! {
+    its_tasks_run_again_and_no_others_do,
+    a_worker_that_comes_after_its_death_takes_over,
+    one_that_was_idle_all_the_time_takes_over_soon,
+}
+
+/// An idle worker looks every two seconds whether somebody has died of whose work it does not know; or
+/// it is told when a lease is over.
 const NEXT_LOOK: Duration = Duration::from_secs(3);
 
-#[tokio::test]
-async fn its_tasks_run_again_at_once_and_no_others_do() {
-    let site = Site::new().await;
+async fn its_tasks_run_again_and_no_others_do(site: Site) {
     let waiting = site.spawn_all(Job::Wait, 3).await;
-    let mut first = site.worker(WORK).await;
+    let mut first = site.worker(site.work()).await;
     for handle in &waiting {
         site.begun(handle.id(), &first).await;
     }
@@ -21,7 +26,7 @@ async fn its_tasks_run_again_at_once_and_no_others_do() {
     let others = site.spawn_all(Job::Work(1), 20).await;
     let other_ids: Vec<_> = others.iter().map(|handle| handle.id()).collect();
     outcomes(others).await;
-    let second = site.worker(WORK).await;
+    let second = site.worker(site.work()).await;
 
     first.kill();
     let killed = Instant::now();
@@ -30,7 +35,7 @@ async fn its_tasks_run_again_at_once_and_no_others_do() {
         assert_eq!((line.attempt, line.crashes), (1, 1));
     }
     let noticed = killed.elapsed();
-    assert!(noticed < SOON, "{noticed:?}");
+    assert!(noticed < site.taken_over_in(), "{noticed:?}");
     site.folder.open_gate();
     for outcome in outcomes(waiting).await {
         assert_eq!(outcome.pid, second.pid());
@@ -43,18 +48,17 @@ async fn its_tasks_run_again_at_once_and_no_others_do() {
     assert_eq!((counts.claimed, counts.done), (26, 23));
 }
 
-#[tokio::test]
-async fn a_worker_that_comes_after_its_death_takes_over_at_once() {
-    let site = Site::new().await;
+async fn a_worker_that_comes_after_its_death_takes_over(site: Site) {
     let handle = site.spawn(Job::Wait).await;
-    let mut first = site.worker(WORK).await;
+    let mut first = site.worker(site.work()).await;
     let before = site.begun(handle.id(), &first).await;
     first.kill();
 
-    let second = site.worker(WORK).await;
+    let second = site.worker(site.work()).await;
     let ready = Instant::now();
     let line = site.begun(handle.id(), &second).await;
-    assert!(ready.elapsed() < SOON, "{:?}", ready.elapsed());
+    let noticed = ready.elapsed();
+    assert!(noticed < site.taken_over_in(), "{noticed:?}");
     assert!(line.epoch > before.epoch && line.attempt == 1, "{line:?}");
     site.folder.open_gate();
     assert_eq!(outcomes([handle]).await[0].epoch, line.epoch);
@@ -62,10 +66,11 @@ async fn a_worker_that_comes_after_its_death_takes_over_at_once() {
 }
 
 /// The other has seen nothing of its work before it dies.
-#[tokio::test]
-async fn one_that_was_idle_all_the_time_takes_over_soon() {
-    let site = Site::new().await;
-    let mut workers = [site.worker(WORK).await, site.worker(WORK).await];
+async fn one_that_was_idle_all_the_time_takes_over_soon(site: Site) {
+    let mut workers = [
+        site.worker(site.work()).await,
+        site.worker(site.work()).await,
+    ];
     until("both are idle", async || (site.parked() == 2).then_some(())).await;
     let handle = site.spawn(Job::Wait).await;
     let start = async || site.lines("start", handle.id()).pop();

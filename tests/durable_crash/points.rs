@@ -1,40 +1,72 @@
-//! Processes are killed around and within a commit: each time a little later.
+//! Processes are killed around and within a commit, or around a request to a server: each time a little
+//! later.
 
 use std::collections::HashSet;
 
 use rustix::process::Signal;
 use throng::durable::TaskId;
 
-use super::child::{Role, nth_id};
+use super::child::{Role, Work, nth_id};
 use super::job::Job;
 use super::process::Process;
-use super::site::{Site, WORK, outcomes};
+use super::site::{ALWAYS, Site, outcomes};
 
-const POINTS: [&str; 3] = [
+const COMMIT: [&str; 3] = [
     "sqlite.before-commit",
     "sqlite.in-commit",
     "sqlite.after-commit",
 ];
+const TURN: [&str; 2] = ["redis.before-turn", "redis.after-turn"];
+const BEAT: [&str; 2] = ["redis.before-beat", "redis.after-beat"];
+const ENQUEUE: [&str; 2] = ["redis.before-enqueue", "redis.after-enqueue"];
 
 /// The first commit of a worker begins its session, the second claims, those that follow also bring
 /// what has ended.
 #[tokio::test]
 async fn a_worker_dies_at_each_commit() {
-    for point in POINTS {
+    for point in COMMIT {
         for nth in 1..=5 {
-            worker_dies_at(&format!("{point}:{nth}")).await;
+            let site = Site::file().await;
+            worker_dies_at(&site, &format!("{point}:{nth}"), 1).await;
         }
     }
 }
 
-async fn worker_dies_at(point: &str) {
-    let site = Site::new().await;
-    let handles = site.spawn_all(Job::Work(1), 20).await;
-    let plan = site.plan(Role::Worker(WORK));
+/// The first turn of a worker claims, those that follow also bring what has ended. One that ends before
+/// or after the first has lost its tasks; later, they have crashed.
+#[tokio::test]
+async fn a_worker_dies_at_each_turn() {
+    for point in TURN {
+        for nth in 1..=4 {
+            let site = Site::server(&ALWAYS).await;
+            worker_dies_at(&site, &format!("{point}:{nth}"), 1).await;
+            site.ends(1).await;
+        }
+    }
+}
+
+/// Its tasks take longer than a lease, which is renewed meanwhile.
+#[tokio::test]
+async fn a_worker_dies_when_it_renews_its_leases() {
+    for point in BEAT {
+        for nth in 1..=2 {
+            let site = Site::server(&ALWAYS).await;
+            worker_dies_at(&site, &format!("{point}:{nth}"), 700).await;
+            site.ends(1).await;
+        }
+    }
+}
+
+async fn worker_dies_at(site: &Site, point: &str, millis: u64) {
+    let handles = site.spawn_all(Job::Work(millis), 20).await;
+    let plan = site.plan(Role::Worker(Work {
+        concurrency: if millis > 1 { 20 } else { 4 },
+        ..site.brief_work()
+    }));
     let mut deadly = Process::start_deadly(&plan, point);
     deadly.was_killed_by(Signal::KILL).await;
 
-    let _worker = site.worker(WORK).await;
+    let mut worker = Process::start(&plan);
     assert_eq!(outcomes(handles).await.len(), 20, "{point}");
     let counts = site.settled().await;
     assert_eq!(
@@ -44,6 +76,7 @@ async fn worker_dies_at(point: &str) {
     );
     assert_eq!((counts.kept, counts.dead), (20, 0), "{point}: {counts:?}");
     assert_eq!(counts.retried, 0, "{point}: {counts:?}");
+    worker.stop(0).await;
 }
 
 const TASKS: usize = 4;
@@ -51,23 +84,39 @@ const TASKS: usize = 4;
 /// The first commit of a producer begins its session, each that follows stores a task; the last, four.
 #[tokio::test]
 async fn a_producer_dies_at_each_commit_and_starts_over() {
-    for point in POINTS {
+    for point in COMMIT {
         for nth in 1..=TASKS + 2 {
-            producer_dies_at(&format!("{point}:{nth}")).await;
+            let site = Site::file().await;
+            producer_dies_at(&site, &format!("{point}:{nth}")).await;
         }
     }
 }
 
-async fn producer_dies_at(point: &str) {
-    let site = Site::new().await;
+/// Each request but the last stores a task.
+#[tokio::test]
+async fn a_producer_dies_at_each_request_and_starts_over() {
+    for point in ENQUEUE {
+        for nth in 1..=TASKS + 1 {
+            let site = Site::server(&ALWAYS).await;
+            producer_dies_at(&site, &format!("{point}:{nth}")).await;
+            // It had two, of which one may never have been used.
+            site.ends(2).await;
+        }
+    }
+}
+
+async fn producer_dies_at(site: &Site, point: &str) {
     let plan = site.plan(Role::Producer { tasks: TASKS });
     let mut deadly = Process::start_deadly(&plan, point);
-    let _worker = site.worker(WORK).await;
+    let mut worker = site.worker(site.work()).await;
     deadly.was_killed_by(Signal::KILL).await;
 
-    // What it was told is stored, is; what it was not told may be.
+    // What it was told is stored, is; what it was not told may be, if it had asked for it.
     let told = stored(&deadly);
-    site.settled().await;
+    let first = site.settled().await.stored as usize;
+    let asked = if told.len() < TASKS { 1 } else { TASKS };
+    let possible = told.len()..=told.len() + asked;
+    assert!(possible.contains(&first), "{point}: {first}, {told:?}");
     let handles = told.iter().map(|&id| site.client.attach::<Job>(id));
     outcomes(handles).await;
     assert!(told.len() <= 2 * TASKS, "{point}: {told:?}");
@@ -85,6 +134,7 @@ async fn producer_dies_at(point: &str) {
         4 * TASKS,
         "{point}: one run each"
     );
+    worker.stop(0).await;
 }
 
 /// The ids that a producer was told are stored.

@@ -5,35 +5,37 @@ use throng::durable::{DeadFilter, DeadReason, DurableHandle, SpawnOptions, Statu
 
 use super::job::{Job, Outcome};
 use super::process::{Process, until};
-use super::site::{Site, WORK, outcomes};
+use super::site::{Site, outcomes};
 use super::support::within;
 
-#[tokio::test]
-async fn it_ends_as_a_dead_letter_and_all_others_end_well() {
-    it_costs_at_most(2, 1000).await;
+on_both_stores! {
+    it_ends_as_a_dead_letter_and_all_others_end_well,
+    it_takes_no_neighbour_along,
+}
+
+async fn it_ends_as_a_dead_letter_and_all_others_end_well(site: Site) {
+    it_costs_at_most(site, 2, 1000).await;
 }
 
 /// Those that run beside it are not to blame, and it may cost as many workers as each of them may.
-#[tokio::test]
-async fn it_takes_no_neighbour_along() {
-    it_costs_at_most(3, 3).await;
+async fn it_takes_no_neighbour_along(site: Site) {
+    it_costs_at_most(site, 3, 3).await;
 }
 
 /// How it ends that is among others, and how many workers it may cost, and each of those.
-async fn it_costs_at_most(max_crashes: u32, others: u32) {
-    let site = Site::new().await;
+async fn it_costs_at_most(site: Site, max_crashes: u32, others: u32) {
     let before = site.spawn_all_with(Job::Work(1), 5, others).await;
     let options = SpawnOptions::new().max_crashes(max_crashes);
     let poison = site.spawn_with(Job::Abort, options).await;
     let after = site.spawn_all_with(Job::Work(1), 20, others).await;
 
     let mut crashes = 0;
-    let mut worker = site.worker(WORK).await;
+    let mut worker = site.worker(site.brief_work()).await;
     while !ends_by(&poison, &mut worker).await {
         crashes += 1;
         // One that it may not cost any more, and at most one of which nobody knows whether it ran it.
         assert!(crashes <= max_crashes + 2, "{crashes}");
-        worker = site.worker(WORK).await;
+        worker = site.worker(site.brief_work()).await;
     }
     assert!(crashes > max_crashes, "{crashes}");
     assert_eq!(site.lines("start", poison.id()).len(), crashes as usize);

@@ -6,22 +6,25 @@ use throng::durable::{DurableExecutor, StopReason};
 
 use super::job::Job;
 use super::process::until;
-use super::site::{SOON, Site, WORK, outcomes};
+use super::site::{SOON, Site, outcomes};
+
+on_both_stores! {
+    what_it_does_not_finish_others_begin_at_once,
+    one_that_has_ended_keeps_no_wake_up_from_others,
+}
 
 /// In milliseconds.
 const GRACE: u64 = 200;
 
-#[tokio::test]
-async fn what_it_does_not_finish_others_begin_at_once() {
-    let site = Site::new().await;
+async fn what_it_does_not_finish_others_begin_at_once(site: Site) {
     let finished = site.spawn(Job::Finish).await;
     let given_up = site.spawn(Job::GiveUp).await;
     let deaf = site.spawn(Job::Wait).await;
-    let mut first = site.worker(WORK).await;
+    let mut first = site.worker(site.work()).await;
     for id in [finished.id(), given_up.id(), deaf.id()] {
         site.begun(id, &first).await;
     }
-    let second = site.worker(WORK).await;
+    let second = site.worker(site.work()).await;
 
     first.tell_to_stop(GRACE);
     // One is given back when it ends, and one when the grace is over.
@@ -56,10 +59,8 @@ async fn what_it_does_not_finish_others_begin_at_once() {
 }
 
 /// A process whose executor has ended can go on, and spawn tasks for others.
-#[tokio::test]
-async fn one_that_has_ended_keeps_no_wake_up_from_others() {
-    let site = Site::new().await;
-    let worker = site.worker(WORK).await;
+async fn one_that_has_ended_keeps_no_wake_up_from_others(site: Site) {
+    let worker = site.worker(site.work()).await;
     let executor = DurableExecutor::builder(site.client.clone())
         .register::<Job>()
         .start(site.folder.clone());

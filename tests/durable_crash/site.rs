@@ -1,51 +1,170 @@
 //! [`Site`]: where a test takes place.
 
+use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use throng::durable::{Counts, DurableClient, DurableHandle, SpawnOptions, SqliteStore, TaskId};
+use throng::durable::{Counts, DurableClient, DurableHandle, SpawnOptions, TaskId};
 
 use super::child::{Plan, Role, Work};
 use super::job::{Folder, Job, Line, Outcome};
+use super::keys::Keys;
 use super::ledger::assert_balanced;
+use super::place::Place;
 use super::process::{Process, until};
+use super::proxy::Proxy;
+use super::redis_server::Server;
 
-/// Where a test takes place: a folder, and a client of the store in it.
+/// Makes a test for each store of functions that take a [`Site`].
+macro_rules! on_both_stores {
+    ($($name:ident,)*) => {
+        mod sqlite {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name($crate::site::Site::file().await).await;
+            })*
+        }
+
+        mod redis {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name($crate::site::Site::server(&$crate::site::EVERYSEC).await).await;
+            })*
+        }
+    };
+}
+
+/// Where a test takes place: a folder, and a client of the store in it, or of one in a server.
 pub(crate) struct Site {
     pub(crate) folder: Folder,
     pub(crate) client: DurableClient,
+    pub(crate) place: Place,
+    server: Option<Server>,
+    proxy: Option<Proxy>,
     _dir: TempDir,
 }
 
 /// A worker whose lease does not end while a test runs, so that only death can end it.
-pub(crate) const WORK: Work = Work {
+const PATIENT: Work = Work {
     executors: 1,
     concurrency: 4,
     lease: 120_000,
     stall_limit: 60_000,
 };
 
+/// A worker whose death is known when its lease is over.
+pub(crate) const LEASED: Work = Work {
+    lease: 1500,
+    ..PATIENT
+};
+
 /// How soon somebody does what there is to do: well before a lease is over, and before an idle worker
 /// looks by itself.
 pub(crate) const SOON: Duration = Duration::from_millis(1500);
 
+/// The settings of a server that has on its disk whatever it has answered.
+pub(crate) const ALWAYS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+/// Of one that has it there a second later.
+pub(crate) const EVERYSEC: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "everysec"];
+/// Of one that forgets everything.
+pub(crate) const NOTHING: [&str; 2] = ["--appendonly", "no"];
+
+/// How long a server of these tests may take to answer, in milliseconds, unless a test says otherwise.
+const ANSWER_TIMEOUT: u64 = 5000;
+
 impl Site {
-    pub(crate) async fn new() -> Self {
+    /// In a file.
+    pub(crate) async fn file() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
-        let folder = Folder(dir.path().to_owned());
-        let store = SqliteStore::open(folder.store()).await;
+        let place = Place::File(dir.path().join("tasks.db"));
+        Self::at(place, dir).await
+    }
+
+    /// In a server with these settings.
+    pub(crate) async fn server(settings: &[&str]) -> Self {
+        Self::server_within(settings, ANSWER_TIMEOUT).await
+    }
+
+    /// In a server that must answer in so many milliseconds.
+    pub(crate) async fn server_within(settings: &[&str], answer_timeout: u64) -> Self {
+        let server = Server::with(settings);
+        let url = format!("redis://127.0.0.1:{}/", server.port());
+        let mut site = Self::reached_by(url, answer_timeout).await;
+        site.server = Some(server);
+        site
+    }
+
+    /// In a server, behind a way to it that can be cut. It needs a runtime with threads.
+    pub(crate) async fn behind_proxy(settings: &[&str]) -> Self {
+        let server = Server::with(settings);
+        let proxy = Proxy::to(server.port()).await;
+        let mut site = Self::reached_by(proxy.url(), ANSWER_TIMEOUT).await;
+        (site.server, site.proxy) = (Some(server), Some(proxy));
+        site
+    }
+
+    async fn reached_by(url: String, answer_timeout: u64) -> Self {
+        let place = Place::Server {
+            url,
+            answer_timeout,
+        };
+        Self::at(place, tempfile::tempdir().expect("a folder")).await
+    }
+
+    async fn at(place: Place, dir: TempDir) -> Self {
         Self {
-            folder,
-            client: DurableClient::open(store.expect("a store")),
+            folder: Folder(dir.path().to_owned()),
+            client: place.client().await,
+            place,
+            server: None,
+            proxy: None,
             _dir: dir,
         }
     }
 
+    pub(crate) fn redis(&mut self) -> &mut Server {
+        self.server.as_mut().expect("this site is a server's")
+    }
+
+    pub(crate) fn proxy(&self) -> &Proxy {
+        self.proxy.as_ref().expect("this site is behind a proxy")
+    }
+
+    /// A worker, of whose death others know as soon as they can: by its lock, or by its lease.
+    pub(crate) fn work(&self) -> Work {
+        match self.place {
+            Place::File(_) => PATIENT,
+            Place::Server { .. } => LEASED,
+        }
+    }
+
+    /// The same; a lease is over sooner, too soon for some machines.
+    pub(crate) fn brief_work(&self) -> Work {
+        match self.place {
+            Place::File(_) => PATIENT,
+            Place::Server { .. } => Work {
+                lease: 500,
+                ..PATIENT
+            },
+        }
+    }
+
+    /// How soon others take over from a worker that has died.
+    pub(crate) fn taken_over_in(&self) -> Duration {
+        match self.place {
+            Place::File(_) => SOON,
+            Place::Server { .. } => Duration::from_millis(LEASED.lease) + SOON,
+        }
+    }
+
     pub(crate) fn plan(&self, role: Role) -> Plan {
-        let folder = self.folder.clone();
-        Plan { folder, role }
+        Plan {
+            folder: self.folder.clone(),
+            place: self.place.clone(),
+            role,
+        }
     }
 
     /// Starts a worker, and waits until it works.
@@ -123,41 +242,105 @@ impl Site {
         };
         let counts = until("nothing is left to do", look).await;
         assert_balanced(&counts);
-        self.assert_sound();
+        self.assert_sound(&counts);
         counts
     }
 
-    /// Asks SQLite whether the file is as it should be, and compares what is counted with what is there.
-    fn assert_sound(&self) {
-        let db = self.database();
-        let check = db.query_row("PRAGMA integrity_check", [], |row| row.get::<_, String>(0));
-        assert_eq!(check.expect("an answer"), "ok");
-        let counted = "SELECT kept, dead FROM throng_meta";
-        let there =
-            "SELECT count(*) FILTER (WHERE state IN (3, 5)), count(*) FILTER (WHERE state = 4)
-             FROM throng_task";
-        let [counted, there] = [counted, there].map(|sql| {
-            let row = db.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)));
-            let row: (i64, i64) = row.expect("a row");
-            row
-        });
-        assert_eq!(counted, there);
-        let left =
-            "SELECT (SELECT count(*) FROM throng_line) + (SELECT count(*) FROM throng_claim)";
-        let left: i64 = db.query_row(left, [], |row| row.get(0)).expect("a row");
-        assert_eq!(left, 0, "nothing waits, and nothing runs");
+    /// Looks whether the store is as it should be when nothing is left to do.
+    fn assert_sound(&self, counts: &Counts) {
+        match &self.server {
+            None => assert_sound(&self.database()),
+            Some(server) => Keys::of(server).assert_sound(counts),
+        }
     }
 
-    /// How many processes have put down a marker to be woken.
+    /// How many processes have said that they are to be woken.
     pub(crate) fn parked(&self) -> usize {
-        let markers = self.folder.0.join("tasks.db-throng").join("parked");
-        fs::read_dir(markers).expect("a folder").count()
+        match &self.server {
+            None => {
+                let markers = self.folder.0.join("tasks.db-throng").join("parked");
+                fs::read_dir(markers).expect("a folder").count()
+            }
+            Some(server) => Keys::of(server).size("park"),
+        }
     }
 
     /// A connection of the test's own.
     pub(crate) fn database(&self) -> Connection {
-        Connection::open(self.folder.store()).expect("a database")
+        Connection::open(self.folder.0.join("tasks.db")).expect("a database")
     }
+
+    /// Each of these has come to its end in some run.
+    pub(crate) fn assert_all_finished(&self, ids: &[TaskId]) {
+        let runs = Runs::of(&self.folder.ledger());
+        for id in ids {
+            assert!(runs.ends.contains_key(id), "{id} never came to its end");
+        }
+    }
+
+    /// Each of these has run once, and to its end.
+    pub(crate) fn assert_ran_once(&self, ids: &[TaskId]) {
+        let runs = Runs::of(&self.folder.ledger());
+        for id in ids {
+            let (starts, ends) = (runs.starts.get(id), runs.ends.get(id));
+            let pids = (starts.map(Vec::len), ends.map(Vec::len));
+            assert_eq!(pids, (Some(1), Some(1)), "{id}: {starts:?}, {ends:?}");
+        }
+    }
+
+    /// Ends with the client, when all workers have ended: nothing is left in the server but what is
+    /// said to stay of processes that were killed, of which there were so many, with one session each.
+    pub(crate) async fn ends(self, killed: usize) {
+        let counts = self.settled().await;
+        let server = self.server.expect("this site is a server's");
+        drop(self.client);
+        let look = async || {
+            Keys::of(&server)
+                .are_baseline(&counts, killed)
+                .then_some(())
+        };
+        until("all keys are back to their baseline", look).await;
+    }
+}
+
+/// Who has run what, by the ledger.
+pub(crate) struct Runs {
+    pub(crate) starts: HashMap<TaskId, Vec<Line>>,
+    pub(crate) ends: HashMap<TaskId, Vec<Line>>,
+}
+
+impl Runs {
+    pub(crate) fn of(ledger: &[Line]) -> Self {
+        let of = |what: &str| {
+            let mut lines = HashMap::<_, Vec<_>>::new();
+            for line in ledger.iter().filter(|line| line.what == what) {
+                lines.entry(line.id).or_default().push(line.clone());
+            }
+            lines
+        };
+        Self {
+            starts: of("start"),
+            ends: of("end"),
+        }
+    }
+}
+
+/// Asks SQLite whether the file is as it should be, and compares what is counted with what is there.
+fn assert_sound(db: &Connection) {
+    let check = db.query_row("PRAGMA integrity_check", [], |row| row.get::<_, String>(0));
+    assert_eq!(check.expect("an answer"), "ok");
+    let counted = "SELECT kept, dead FROM throng_meta";
+    let there = "SELECT count(*) FILTER (WHERE state IN (3, 5)), count(*) FILTER (WHERE state = 4)
+         FROM throng_task";
+    let [counted, there] = [counted, there].map(|sql| {
+        let row = db.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)));
+        let row: (i64, i64) = row.expect("a row");
+        row
+    });
+    assert_eq!(counted, there);
+    let left = "SELECT (SELECT count(*) FROM throng_line) + (SELECT count(*) FROM throng_claim)";
+    let left: i64 = db.query_row(left, [], |row| row.get(0)).expect("a row");
+    assert_eq!(left, 0, "nothing waits, and nothing runs");
 }
 
 /// Awaits tasks, which must all succeed.

@@ -9,22 +9,22 @@ use tokio::time::sleep;
 use super::child::{Role, Work};
 use super::job::{Job, Outcome};
 use super::process::Process;
-use super::site::{Site, WORK, outcomes};
+use super::site::{Site, outcomes};
 use super::support::rounds;
 
-const WORKERS: Work = Work {
-    executors: 2,
-    concurrency: 8,
-    ..WORK
-};
+on_both_stores! {
+    every_task_ends_well_once,
+}
 
 /// How many tasks are stored between two deaths.
 const TASKS: usize = 50;
 
-#[tokio::test]
-async fn every_task_ends_well_once() {
-    let site = Site::new().await;
-    let plan = site.plan(Role::Worker(WORKERS));
+async fn every_task_ends_well_once(site: Site) {
+    let plan = site.plan(Role::Worker(Work {
+        executors: 2,
+        concurrency: 8,
+        ..site.work()
+    }));
     let mut processes = [(); 3].map(|()| Process::start(&plan));
     let mut random = Random(u64::from(std::process::id()));
     println!("begins with {random:?}");

@@ -92,8 +92,8 @@ pub(crate) enum Message {
     Shutdown(Duration),
 }
 
-/// How long a worker rests at most. Nothing should need that: but a wake-up may be lost with the
-/// process that owed it, and a timer stands still while the machine sleeps.
+/// How long a worker rests at most, and no longer than a lease. Nothing else should need that: but a
+/// wake-up may be lost with the process that owed it, and a timer stands still while the machine sleeps.
 const REST: Duration = Duration::from_secs(60);
 
 /// A time that nobody waits for the end of, and that can be added to any other.
@@ -222,10 +222,18 @@ impl Worker {
             want,
             want_bytes: MAX_BATCH_BYTES,
             risky: !self.claims.is_any_risky(),
-            // The suspect gets another third of it: together, the lease.
-            lease: self.settings.lease * 3 / 4,
+            lease: self.store_lease(),
             park: want > 0,
         }
+    }
+
+    /// The lease that the store is asked for. The suspect gets another third of it: together, that is
+    /// the lease.
+    ///
+    /// Whoever has nothing to do looks again within that time: nobody tells it what others claim
+    /// meanwhile, but so it has seen their leases before those can be over.
+    fn store_lease(&self) -> Duration {
+        self.settings.lease * 3 / 4
     }
 
     /// The session; a new one if the store has ended the last. Nothing if it does not answer.
@@ -256,7 +264,7 @@ impl Worker {
                     self.settle(&request, &turned.refused);
                 }
                 let next = turned.next.map_or(REST, |next| next.min(REST));
-                self.next_look = Some(Instant::now() + next);
+                self.next_look = Some(Instant::now() + next.min(self.store_lease()));
                 if let Some(claim) = turned.claim {
                     self.begin(claim, sent).await;
                 }

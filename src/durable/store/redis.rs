@@ -24,6 +24,7 @@ use super::{
     Answer, Backend, Beaten, Enqueue, Epoch, Event, MAX_BATCH, Seen, SessionId, Store, Turn, Turned,
 };
 use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::point::point;
 use crate::durable::{Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId};
 use crate::sync::{Mutex, lock, thread};
 
@@ -321,14 +322,19 @@ impl Inner {
 
     async fn enqueue(&self, request: &Enqueue) -> Result<(), Failure> {
         let arguments = request::enqueue(request, &self.mailbox);
-        self.run(&self.scripts.enqueue, arguments).await.map(drop)
+        point("redis.before-enqueue");
+        self.run(&self.scripts.enqueue, arguments).await?;
+        point("redis.after-enqueue");
+        Ok(())
     }
 
     async fn turn(&self, request: &Turn) -> Result<Turned, Failure> {
         let is_reachable = self.mail() == Mail::Comes;
         let (arguments, places) =
             request::turn(request, &self.mailbox, request.park && is_reachable);
+        point("redis.before-turn");
         let answer = self.run(&self.scripts.turn, arguments).await?;
+        point("redis.after-turn");
         let (mut turned, mut refused) = reply::turned(answer)?;
         // In the order in which they were asked.
         refused
@@ -363,7 +369,9 @@ impl Inner {
             claims
                 .iter()
                 .for_each(|&epoch| arguments.push(reply::epoch_text(epoch)));
+            point("redis.before-beat");
             let answer = self.run(&self.scripts.beat, arguments).await?;
+            point("redis.after-beat");
             let (lost, cancelled) = reply::beaten(answer)?;
             beaten.lost.extend(lost);
             beaten.cancelled.extend(cancelled);

@@ -1,0 +1,110 @@
+//! [`Keys`]: all that a server has of the tasks of a test.
+
+use std::collections::BTreeMap;
+
+use redis::Connection;
+use throng::durable::Counts;
+
+use super::redis_server::Server;
+
+/// All keys of a server, by their names without what all of them begin with; and how much is in them.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    sizes: BTreeMap<String, usize>,
+    /// What is in `meta`.
+    meta: BTreeMap<String, String>,
+    /// How many ids are in the bins.
+    binned: usize,
+}
+
+const BASE: &str = "throng:{default:0}:";
+
+/// What is in `meta`, at most: the layout, the last epoch, the ledger, how many cancelled tasks are in
+/// the line, and how far the search for old sessions has come.
+const META: [&str; 14] = [
+    "layout",
+    "epoch",
+    "tombs",
+    "cursor",
+    "stored",
+    "claimed",
+    "done",
+    "retried",
+    "snoozed",
+    "died",
+    "released",
+    "crashed",
+    "lost",
+    "cancelled",
+];
+
+impl Keys {
+    pub(crate) fn of(server: &Server) -> Self {
+        let client = redis::Client::open(server.url()).expect("a URL");
+        let mut connection = client.get_connection().expect("the server answers");
+        let names: Vec<String> = ask(&mut connection, &["KEYS", "*"]);
+        let sizes = names.iter().map(|name| {
+            let base = name.strip_prefix(BASE).expect("a key of the store");
+            (base.to_owned(), size(&mut connection, name))
+        });
+        let sizes = sizes.collect();
+        let [meta, bins] = ["meta", "bins"].map(|name| format!("{BASE}{name}"));
+        let bins: Vec<Vec<u8>> = ask(&mut connection, &["HVALS", &bins]);
+        Self {
+            sizes,
+            meta: ask(&mut connection, &["HGETALL", &meta]),
+            binned: bins.iter().map(|ids| ids.len() / 16).sum(),
+        }
+    }
+
+    pub(crate) fn size(&self, name: &str) -> usize {
+        self.sizes.get(name).copied().unwrap_or_default()
+    }
+
+    /// Nothing waits, is delayed or runs. What is there besides belongs to ends that are kept, and to
+    /// processes.
+    pub(crate) fn assert_sound(&self, counts: &Counts) {
+        let ends = ["kept", "over", "bins", "dead", "died"];
+        let others = ["meta", "sess", "park"];
+        for name in self.sizes.keys() {
+            let is_known = ends.iter().chain(&others).any(|known| known == name);
+            assert!(is_known, "nothing is left to do, but {self:?}");
+        }
+        let kept = [self.size("kept"), self.binned];
+        assert_eq!(kept, [counts.kept as usize; 2], "{self:?}");
+        assert_eq!(self.size("over"), self.size("bins"), "{self:?}");
+        let dead = [self.size("dead"), self.size("died")];
+        assert_eq!(dead, [counts.dead as usize; 2], "{self:?}");
+        let is_known = |name: &&String| META.contains(&name.as_str());
+        let unknown: Vec<_> = self.meta.keys().filter(|name| !is_known(name)).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+        let tombs = self.meta.get("tombs").map_or("0", String::as_str);
+        assert_eq!(tombs, "0", "{self:?}");
+    }
+
+    /// Of processes, only those have left something that were killed.
+    pub(crate) fn are_baseline(&self, counts: &Counts, killed: usize) -> bool {
+        self.assert_sound(counts);
+        self.size("sess") <= killed && self.size("park") <= killed
+    }
+}
+
+fn ask<T: redis::FromRedisValue>(connection: &mut Connection, command: &[&str]) -> T {
+    let mut asked = redis::Cmd::new();
+    command.iter().for_each(|part| _ = asked.arg(part));
+    asked.query(connection).expect("the server answers")
+}
+
+/// How much is in a key.
+fn size(connection: &mut Connection, name: &str) -> usize {
+    let kind: String = ask(connection, &["TYPE", name]);
+    let command = match &*kind {
+        "hash" => "HLEN",
+        "list" => "LLEN",
+        "set" => "SCARD",
+        "zset" => "ZCARD",
+        // It has gone meanwhile.
+        _ => return 0,
+    };
+    ask(connection, &[command, name])
+}

@@ -1,0 +1,55 @@
+//! [`Place`]: where the tasks of a test are kept.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use throng::durable::{DurableClient, DurableError, RedisStore, SqliteStore};
+use tokio::time::{Instant, sleep};
+
+use super::support::PATIENCE;
+
+/// Where the tasks of a test are kept: all its processes open it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Place {
+    File(PathBuf),
+    Server {
+        url: String,
+        /// In milliseconds.
+        answer_timeout: u64,
+    },
+}
+
+impl Place {
+    /// A client of its own. A server that is away just now is waited for, as a program does that is
+    /// started again and again.
+    pub(crate) async fn client(&self) -> DurableClient {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self.open().await {
+                Ok(client) => return client,
+                Err(error) if self.is_file() => panic!("{error:?}"),
+                Err(error) => assert!(Instant::now() < end, "{error:?}"),
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn is_file(&self) -> bool {
+        matches!(self, Self::File(_))
+    }
+
+    async fn open(&self) -> Result<DurableClient, DurableError> {
+        Ok(match self {
+            Self::File(path) => DurableClient::open(SqliteStore::open(path).await?),
+            Self::Server {
+                url,
+                answer_timeout,
+            } => {
+                let mut store = RedisStore::builder(url);
+                store.answer_timeout(Duration::from_millis(*answer_timeout));
+                DurableClient::open(store.open().await?)
+            }
+        })
+    }
+}

@@ -1,0 +1,18 @@
+//! What happens to the tasks of a server, and to it.
+
+#[path = "server/cut.rs"]
+mod cut;
+#[path = "server/emptied.rs"]
+mod emptied;
+#[path = "server/killed.rs"]
+mod killed;
+#[path = "server/restarted.rs"]
+mod restarted;
+#[path = "server/scripts.rs"]
+mod scripts;
+#[path = "server/soak.rs"]
+mod soak;
+#[path = "server/stopped.rs"]
+mod stopped;
+#[path = "server/workers.rs"]
+mod workers;

@@ -1,0 +1,50 @@
+//! A server comes back with nothing.
+
+use std::time::Duration;
+
+use throng::durable::DurableHandle;
+use tokio::task::JoinSet;
+
+use crate::job::Job;
+use crate::process::until;
+use crate::site::{LEASED, NOTHING, Site, outcomes};
+use crate::support::within;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_is_told_and_workers_go_on_with_what_is_new() {
+    let mut site = Site::server(&NOTHING).await;
+    let mut workers = [site.worker(LEASED).await, site.worker(LEASED).await];
+    // Some of them run, some wait.
+    let lost = site.spawn_all(Job::Finish, 20).await;
+    until("as many run as can", async || {
+        (site.folder.ledger().len() == 8).then_some(())
+    })
+    .await;
+    let later = throng::durable::SpawnOptions::new().delay(Duration::from_secs(3600));
+    let delayed = site.spawn_with(Job::Work(1), later).await;
+    let mut awaited = JoinSet::new();
+    for handle in lost.into_iter().chain([delayed]) {
+        awaited.spawn(handle.into_future());
+    }
+
+    site.redis().kill();
+    site.redis().run();
+    let new = site.spawn_all(Job::Work(1), 50).await;
+    let ids: Vec<_> = new.iter().map(DurableHandle::id).collect();
+    while let Some(ended) = within(awaited.join_next()).await {
+        let error = ended.expect("nobody panics").expect_err("nobody knows it");
+        assert!(error.is_expired(), "{error:?}");
+    }
+    outcomes(new).await;
+    site.assert_ran_once(&ids);
+    for worker in &mut workers {
+        worker.stop(0).await;
+    }
+    let counts = site.settled().await;
+    assert_eq!(
+        (counts.stored, counts.done, counts.claimed),
+        (50, 50, 50),
+        "{counts:?}"
+    );
+    site.ends(0).await;
+}

@@ -1,0 +1,41 @@
+//! A task is awaited by its id in other processes, and the server is started again meanwhile.
+
+use crate::child::Role;
+use crate::job::Job;
+use crate::process::Process;
+use crate::site::{ALWAYS, LEASED, Site};
+
+#[tokio::test]
+async fn who_awaits_a_task_gets_its_output_all_the_same() {
+    let mut site = Site::server(&ALWAYS).await;
+    let id = site.spawn(Job::Wait).await.id();
+    let mut worker = site.worker(LEASED).await;
+    site.begun(id, &worker).await;
+    let mut first = Process::start(&site.plan(Role::Awaiter { id }));
+    first.hears("awaits").await;
+
+    restart(&mut site);
+    // Whoever begins to wait only now is told, too.
+    let mut second = Process::start(&site.plan(Role::Awaiter { id }));
+    second.hears("awaits").await;
+    site.folder.open_gate();
+    let pid = worker.pid().to_string();
+    for awaiter in [&mut first, &mut second] {
+        assert_eq!(awaiter.hears("run by ").await, pid);
+        assert!(awaiter.died().await.success());
+    }
+    worker.stop(0).await;
+
+    restart(&mut site);
+    // When no worker is left, and the server has read it from its disk, the output still is there.
+    let mut third = Process::start(&site.plan(Role::Awaiter { id }));
+    assert_eq!(third.hears("run by ").await, pid);
+    assert!(third.died().await.success());
+    assert_eq!(site.settled().await.claimed, 1);
+    site.ends(0).await;
+}
+
+fn restart(site: &mut Site) {
+    site.redis().kill();
+    site.redis().run();
+}

@@ -1,0 +1,37 @@
+//! A server forgets its scripts, under load.
+
+use std::time::Duration;
+
+use throng::durable::SpawnOptions;
+use tokio::time::sleep;
+
+use crate::job::Job;
+use crate::load::Load;
+use crate::site::{EVERYSEC, LEASED, Site};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_notices() {
+    let mut site = Site::server(&EVERYSEC).await;
+    let mut workers = [site.worker(LEASED).await, site.worker(LEASED).await];
+    let load = Load::start(&site.client, 4, || (Job::Work(1), SpawnOptions::new()));
+    for _ in 0..50 {
+        load.goes_on(5).await;
+        site.redis().ask(&["SCRIPT", "FLUSH"]);
+        // Most are forgotten while others run.
+        sleep(Duration::from_millis(5)).await;
+    }
+    let ids = load.end().await;
+    site.assert_ran_once(&ids);
+    for worker in &mut workers {
+        worker.stop(0).await;
+        assert_eq!(worker.hears("failures ").await, "0");
+    }
+    let counts = site.settled().await;
+    let count = ids.len() as u64;
+    assert_eq!(
+        (counts.stored, counts.done, counts.claimed),
+        (count, count, count),
+        "{counts:?}"
+    );
+    site.ends(0).await;
+}

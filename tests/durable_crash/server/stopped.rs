@@ -1,0 +1,56 @@
+//! A server stands still, for longer than a lease.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use throng::durable::DurableHandle;
+use tokio::time::sleep;
+
+use crate::child::Work;
+use crate::job::Job;
+use crate::site::{EVERYSEC, LEASED, Site, outcomes};
+use crate::support::rounds;
+
+/// It does not matter how often: what a worker that lives has is not taken from it, nor is it to blame.
+#[tokio::test]
+async fn workers_that_live_keep_their_tasks() {
+    // In the long run, these times are what they are by default.
+    let lease = rounds(6000, 10_000) as u64;
+    let away = Duration::from_millis(lease + lease / 5);
+    let mut site = Site::server_within(&EVERYSEC, lease / 2).await;
+    let work = Work {
+        concurrency: 8,
+        lease,
+        ..LEASED
+    };
+    let mut workers = [site.worker(work).await, site.worker(work).await];
+    // Some can be run besides.
+    let handles = site.spawn_all(Job::Wait, 12).await;
+    let mut ids: Vec<_> = handles.iter().map(DurableHandle::id).collect();
+    while site.folder.ledger().len() < handles.len() {
+        sleep(Duration::from_millis(5)).await;
+    }
+    for _ in 0..rounds(1, 4) {
+        let stored = site.spawn_all(Job::Work(1), 20).await;
+        ids.extend(stored.iter().map(DurableHandle::id));
+        outcomes(stored).await;
+        site.redis().signal(Signal::STOP);
+        sleep(away).await;
+        site.redis().signal(Signal::CONT);
+    }
+    // Whoever looks for work also looks for leases that are over.
+    let last = site.spawn_all(Job::Work(1), 20).await;
+    ids.extend(last.iter().map(DurableHandle::id));
+    outcomes(last).await;
+    sleep(Duration::from_millis(lease)).await;
+    site.folder.open_gate();
+    outcomes(handles).await;
+    site.assert_ran_once(&ids);
+    let counts = site.settled().await;
+    let count = ids.len() as u64;
+    assert_eq!((counts.claimed, counts.done), (count, count), "{counts:?}");
+    for worker in &mut workers {
+        worker.stop(0).await;
+    }
+    site.ends(0).await;
+}

@@ -1,0 +1,165 @@
+//! One of two workers is killed again and again.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use throng::durable::{SpawnOptions, TaskId};
+use tokio::time::{Instant, sleep_until};
+
+use crate::child::{Role, Work};
+use crate::job::{Job, Line};
+use crate::process::Process;
+use crate::site::{EVERYSEC, LEASED, Runs, Site};
+use crate::support::rounds;
+
+const DEATHS: u32 = 9;
+
+/// How long after the last death all is done, besides the lease.
+const REST: Duration = Duration::from_secs(2);
+
+/// How the workers work, and how long it takes until the next of them dies. Times are in milliseconds.
+struct Scene {
+    concurrency: usize,
+    lease: u64,
+    interval: u64,
+}
+
+impl Scene {
+    /// In the long run a lease is what it is by default.
+    fn of(concurrency: usize) -> Self {
+        Self {
+            concurrency,
+            lease: rounds(1500, 10_000) as u64,
+            interval: rounds(700, 2000) as u64,
+        }
+    }
+
+    fn work(&self) -> Work {
+        Work {
+            concurrency: self.concurrency,
+            lease: self.lease,
+            ..LEASED
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_they_do_one_at_a_time_is_done_in_time() {
+    let site = Site::server(&EVERYSEC).await;
+    let scene = Scene::of(1);
+    let options = SpawnOptions::new().retention(Duration::ZERO);
+    // Both together need most of the time until the last death for them.
+    let count = rounds(500, 1600);
+    let tasks = site
+        .client
+        .spawn_all_with(vec![(Job::Work(20), options); count]);
+    let ids: Vec<_> = tasks
+        .await
+        .expect("they are stored")
+        .iter()
+        .map(|it| it.id())
+        .collect();
+    let (workers, killed, last) = kill_some(&site, &scene, async || {}).await;
+    assert_done_in_time(site, scene, &ids, workers, killed, last).await;
+}
+
+#[tokio::test]
+async fn what_they_do_side_by_side_is_done_in_time() {
+    let site = Site::server(&EVERYSEC).await;
+    let scene = Scene::of(64);
+    // However many workers die, the tasks are not to blame.
+    let options = SpawnOptions::new()
+        .retention(Duration::ZERO)
+        .max_crashes(u32::MAX);
+    let job = (Job::Work(rounds(100, 20) as u64), options);
+    let mut ids = Vec::new();
+    let feed = async || {
+        if site.counts().await.waiting < 1000 {
+            let tasks = site.client.spawn_all_with(vec![job.clone(); 500]).await;
+            ids.extend(tasks.expect("they are stored").iter().map(|it| it.id()));
+        }
+    };
+    let (workers, killed, last) = kill_some(&site, &scene, feed).await;
+    assert_done_in_time(site, scene, &ids, workers, killed, last).await;
+}
+
+/// Kills one of two workers at a time, and starts another at once. What `feed` does, is done all the time.
+async fn kill_some(
+    site: &Site,
+    scene: &Scene,
+    mut feed: impl AsyncFnMut(),
+) -> ([Process; 2], HashSet<u32>, Instant) {
+    let plan = site.plan(Role::Worker(scene.work()));
+    let mut workers = [(); 2].map(|()| Process::start(&plan));
+    let mut killed = HashSet::new();
+    let start = Instant::now();
+    for death in 1..=DEATHS {
+        let next = start + death * Duration::from_millis(scene.interval);
+        while Instant::now() < next {
+            feed().await;
+            sleep_until(next.min(Instant::now() + Duration::from_millis(20))).await;
+        }
+        let victim = &mut workers[death as usize % 2];
+        victim.kill();
+        killed.insert(victim.pid());
+        *victim = Process::start(&plan);
+    }
+    (workers, killed, Instant::now())
+}
+
+async fn assert_done_in_time(
+    site: Site,
+    scene: Scene,
+    ids: &[TaskId],
+    mut workers: [Process; 2],
+    killed: HashSet<u32>,
+    last: Instant,
+) {
+    let counts = site.settled().await;
+    let needed = last.elapsed();
+    assert!(
+        needed < Duration::from_millis(scene.lease) + REST,
+        "{needed:?}"
+    );
+    for worker in &mut workers {
+        worker.stop(0).await;
+    }
+    let count = ids.len() as u64;
+    assert_eq!(
+        (counts.stored, counts.done, counts.dead),
+        (count, count, 0),
+        "{counts:?}"
+    );
+    site.assert_all_finished(ids);
+    let again =
+        assert_only_the_killed_are_repeated(&site.folder.ledger(), &killed, scene.concurrency);
+    println!(
+        "{count} tasks, {again} of them again; all done {needed:?} after the last death; {counts:?}"
+    );
+    // What ran when its worker was killed has begun again; of what had been claimed only, nothing had.
+    assert!(again as u64 <= counts.crashed + counts.lost, "{counts:?}");
+    assert!(again > 0, "{counts:?}");
+    site.ends(killed.len()).await;
+}
+
+/// A task runs again only if its worker was killed while it ran there, and there is no more room in a
+/// worker for such tasks than for tasks. How many there are.
+fn assert_only_the_killed_are_repeated(
+    ledger: &[Line],
+    killed: &HashSet<u32>,
+    concurrency: usize,
+) -> usize {
+    let runs = Runs::of(ledger);
+    let mut repeated = HashMap::<u32, usize>::new();
+    for (id, starts) in &runs.starts {
+        for start in &starts[..starts.len() - 1] {
+            assert!(killed.contains(&start.pid), "{id} runs again: {starts:?}");
+            *repeated.entry(start.pid).or_default() += 1;
+        }
+    }
+    assert!(
+        repeated.values().all(|&count| count <= concurrency),
+        "{repeated:?}"
+    );
+    repeated.values().sum()
+}
