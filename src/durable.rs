@@ -34,6 +34,10 @@
 )]
 
 mod client;
+#[cfg_attr(
+    not(any(test, feature = "sqlite", feature = "test-util")),
+    allow(dead_code, reason = "a server has a clock of its own")
+)]
 mod clock;
 mod context;
 mod dead;
