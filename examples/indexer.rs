@@ -3,6 +3,8 @@
 //! ```sh
 //! cargo run --release --example indexer -- [DIR] [--query WORDS]
 //! cargo run --release --example indexer --features sqlite -- [DIR] [--query WORDS] --state index.db
+//! cargo run --release --example indexer --features redis -- [DIR] [--query WORDS] --state index.db \
+//!     --store redis://127.0.0.1/
 //! ```
 //!
 //! All parts of `throng` work together here: files are read on a bounded
@@ -12,10 +14,10 @@
 //!
 //! With `--state`, the work is done by durable tasks, of a
 //! [`DurableExecutor`](throng::durable::DurableExecutor): whatever ends the program, even `kill -9`,
-//! the next run goes on where it was, and after a change in the tree it does what has changed. That
-//! is in `indexer/durable/`.
+//! the next run goes on where it was, and after a change in the tree it does what has changed. The
+//! tasks are in that file, or with `--store` in Redis. That is in `indexer/durable/`.
 
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 #[path = "indexer/durable/mod.rs"]
 mod durable;
 #[path = "indexer/mod.rs"]
@@ -55,9 +57,14 @@ struct Args {
     query: Option<Query>,
 
     /// Keep what is done in this file, and in those beside it whose names begin with its name; go on
-    /// from what is there (needs the feature `sqlite`)
+    /// from what is there (needs the feature `sqlite`, or `--store`)
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
+
+    /// With --state: keep the tasks in this Redis, not in the file: `redis://127.0.0.1/` (needs the
+    /// feature `redis`)
+    #[arg(long, value_name = "URL", requires = "state")]
+    store: Option<String>,
 
     /// With --state: print a line for each batch that is in the index
     #[arg(long, hide = true, requires = "state")]
@@ -109,7 +116,10 @@ async fn run(args: &Args) -> Result<bool, Fault> {
 
     let built = match &args.state {
         None => build(&dir, &options, &mut screen).await,
-        Some(state) => build_durably(&dir, state, args.progress, &options, &mut screen).await,
+        Some(state) => {
+            let (url, verbose) = (args.store.as_deref(), args.progress);
+            build_durably(&dir, state, url, verbose, &options, &mut screen).await
+        }
     };
     // From here on, there is nothing to finish: Ctrl-C ends the program.
     options.stop.set();
@@ -143,18 +153,20 @@ async fn build(dir: &Path, options: &Options, screen: &mut Screen) -> Result<Bui
     })
 }
 
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 async fn build_durably(
     dir: &Path,
     state: &Path,
+    url: Option<&str>,
     verbose: bool,
     options: &Options,
     screen: &mut Screen,
 ) -> Result<Built, Fault> {
+    let place = durable::state::Place { file: state, url };
     let notes = screen.clone();
     let progress = |progress: durable::build::Progress<'_>| notes.show_progress(&progress, verbose);
     let observe = |event: pipeline::Event<'_>| screen.show(&event);
-    let built = durable::build::build(dir, state, options, observe, progress).await?;
+    let built = durable::build::build(dir, place, options, observe, progress).await?;
     Ok(Built {
         more: Some(built.to_string()),
         lack: built.lack(),
@@ -162,15 +174,16 @@ async fn build_durably(
     })
 }
 
-#[cfg(not(feature = "sqlite"))]
+#[cfg(not(any(feature = "redis", feature = "sqlite")))]
 async fn build_durably(
     _: &Path,
     state: &Path,
+    _: Option<&str>,
     _: bool,
     _: &Options,
     _: &mut Screen,
 ) -> Result<Built, Fault> {
-    let lack = "this program was built without SQLite: run it with `cargo run --features sqlite`";
+    let lack = "this program was built without a store: run it with `cargo run --features sqlite`";
     Err(at(state, &lack))
 }
 

@@ -11,6 +11,55 @@
 //! | `SqliteStore` (feature `sqlite`) | one machine, any number of processes: a file |
 //! | `MemoryStore` (feature `test-util`) | tests, with a clock that the test moves |
 //!
+//! # Examples
+//!
+//! One process stores a task in Redis, and awaits it; another, on any machine, runs it.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use serde::{Deserialize, Serialize};
+//! use throng::durable::{
+//!     Durability, DurableClient, DurableExecutor, DurableTask, RedisStore, Run, TaskContext, TaskError,
+//! };
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Thumbnail {
+//!     picture: u64,
+//! }
+//!
+//! impl DurableTask for Thumbnail {
+//!     const NAME: &'static str = "thumbnail";
+//!     type Output = u64;
+//! }
+//!
+//! // Only in the program that runs it.
+//! impl Run<()> for Thumbnail {
+//!     async fn run(self, _: TaskContext<()>) -> Result<u64, TaskError> {
+//!         Ok(self.picture)
+//!     }
+//! }
+//!
+//! async fn produce(client: &DurableClient) -> Result<u64, Box<dyn std::error::Error>> {
+//!     let thumbnail = client.spawn(Thumbnail { picture: 7 }).await?; // it is stored
+//!     Ok(thumbnail.await?) // whoever has run it
+//! }
+//!
+//! async fn work(client: DurableClient) -> Result<(), Box<dyn std::error::Error>> {
+//!     let executor = DurableExecutor::builder(client).register::<Thumbnail>().start(()).await?;
+//!     tokio::signal::ctrl_c().await?;
+//!     executor.shutdown(Duration::from_secs(20)).await;
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = DurableClient::open(RedisStore::open("redis://127.0.0.1/").await?);
+//! client.require(Durability::Synced).await?; // else a crash of the server could lose it
+//! # tokio::spawn({ let client = client.clone(); async move { work(client).await.ok(); } });
+//! # produce(&client).await?;
+//! # Ok(()) }
+//! ```
+//!
 //! # Guarantees
 //!
 //! - A task whose spawn has returned `Ok` is run until it succeeds, fails for good, or is cancelled, as
@@ -34,6 +83,10 @@
 )]
 
 mod client;
+#[cfg_attr(
+    not(any(test, feature = "sqlite", feature = "test-util")),
+    allow(dead_code, reason = "a server has a clock of its own")
+)]
 mod clock;
 mod context;
 mod dead;

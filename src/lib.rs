@@ -79,8 +79,8 @@ pub use crate::join::{
 pub use crate::retry::Retry;
 pub use crate::serial::SerialExecutor;
 
-/// The README's examples are tests; one of them needs a feature.
-#[cfg(all(doctest, feature = "sqlite"))]
+/// The README's examples are tests; two of them need features.
+#[cfg(all(doctest, feature = "redis", feature = "sqlite"))]
 #[doc = include_str!("../README.md")]
 struct ReadmeDoctests;
 

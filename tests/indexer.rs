@@ -7,7 +7,7 @@
 #![cfg(unix)]
 
 #[allow(dead_code, reason = "a part of it is there for the screen")]
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 #[path = "../examples/indexer/durable/mod.rs"]
 mod durable;
 #[path = "../examples/indexer/mod.rs"]
@@ -19,7 +19,12 @@ mod sequential;
 
 #[path = "indexer/corpus.rs"]
 mod corpus;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "redis", feature = "sqlite"))]
+#[path = "indexer/runs.rs"]
+#[macro_use]
+mod runs;
+
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 #[path = "indexer/durable.rs"]
 mod durable_program;
 #[path = "indexer/faults.rs"]
@@ -29,9 +34,13 @@ mod faults;
 mod grep;
 #[path = "indexer/program.rs"]
 mod program;
-#[cfg(feature = "sqlite")]
-#[path = "indexer/runs.rs"]
-mod runs;
+#[cfg(feature = "redis")]
+#[path = "support/redis_server.rs"]
+#[allow(dead_code, reason = "other tests need all of it")]
+mod redis_server;
+#[cfg(feature = "redis")]
+#[path = "indexer/server.rs"]
+mod server;
 #[path = "indexer/tokens.rs"]
 mod tokens;
 #[path = "indexer/whole.rs"]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use throng::compute::LaneMetrics;
 
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 use super::durable::build::Progress;
 use super::indexer::pipeline::{Counts, Event, Outcome};
 use super::indexer::source::Skip;
@@ -56,7 +56,7 @@ impl Screen {
     }
 
     /// Shows how far the batches have come: as a line for each if it is to be `verbose`.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "redis", feature = "sqlite"))]
     pub(crate) fn show_progress(&self, progress: &Progress<'_>, verbose: bool) {
         match progress {
             Progress::Batch { done, of } if verbose => self.say(format_args!("batch {done}/{of}")),

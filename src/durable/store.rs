@@ -160,6 +160,10 @@ pub(crate) struct Enqueue {
 /// so that a request can be sent again.
 pub(crate) struct Batch {
     tasks: LazyLock<Vec<NewTask>, Box<dyn FnOnce() -> Vec<NewTask> + Send>>,
+    #[cfg_attr(
+        not(feature = "sqlite"),
+        allow(dead_code, reason = "other stores tell by their answer")
+    )]
     stored: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -182,6 +186,10 @@ impl Batch {
 
     /// They are stored. A store may say so before it answers, from the thread that has written them:
     /// so those who wait need not wait for yet another thread. It holds no lock then.
+    #[cfg_attr(
+        not(feature = "sqlite"),
+        allow(dead_code, reason = "other stores tell by their answer")
+    )]
     pub(crate) fn are_stored(&self) {
         (self.stored)();
     }

@@ -1,4 +1,4 @@
-//! The program with `--state`: what ends it costs no more than what it was doing, and a change in the
+//! The program with `--state`, and its tasks in a file or in Redis: what ends it costs no more than what it was doing, and a change in the
 //! tree no more than what has changed.
 
 use std::fs::{self, File};
@@ -9,19 +9,28 @@ use throng::durable::TaskId;
 
 use super::corpus::Corpus;
 use super::durable::batch::{Batch, Entry, cut};
-use super::durable::build::build;
-use super::indexer::options::Options;
 use super::program::run as run_plainly;
 use super::reference;
-use super::runs::{Ended, QUERY, State, files, hits, interrupt, kill, large, plain};
+use super::runs::{Ended, Kind, QUERY, State, files, hits, interrupt, kill, large, plain};
 use super::whole::assert_same;
+
+on_each_store! {
+    killed_at_10_50_and_90_percent_it_goes_on,
+    ctrl_c_finishes_what_runs_and_the_next_run_the_rest,
+    what_is_done_is_not_done_again,
+    what_has_changed_is_done_and_nothing_else,
+    a_segment_that_is_damaged_is_made_again,
+    a_batch_that_fails_for_good_is_told_and_tried_again_by_the_next_run,
+    a_state_that_cannot_be_used_is_an_error,
+    it_says_the_same_as_without_a_state,
+    the_state_is_no_part_of_the_tree,
+}
 
 // ===== What ends the program =====
 
 /// The reference has seen no interruption, no batch, and no segment.
-#[tokio::test(flavor = "multi_thread")]
-async fn killed_at_10_50_and_90_percent_it_goes_on() {
-    let state = State::new();
+fn killed_at_10_50_and_90_percent_it_goes_on(kind: Kind) {
+    let state = State::new(kind);
     for percent in [10, 50, 90] {
         let killed = kill(&state, percent);
         assert_eq!(killed.signal(), Some(9), "it had not ended: {killed:?}");
@@ -29,19 +38,17 @@ async fn killed_at_10_50_and_90_percent_it_goes_on() {
     let ended = state.run(large().path());
     state.assert_whole(&ended, 3);
 
-    let options = Options::default();
-    let built = build(large().path(), &state.file(), &options, |_| (), |_| ()).await;
-    let built = built.expect("an index");
+    let built = state.build(large().path());
     assert_eq!(built.indexed, 0);
     let reference = reference::build(large().path()).expect("a reference");
     assert_same(&built.outcome.index, &reference);
 }
 
-#[cfg(feature = "test-util")]
+#[cfg(all(feature = "sqlite", feature = "test-util"))]
 #[test]
 fn killed_inside_a_commit_it_goes_on() {
     for commit in [1, 4, 9] {
-        let state = State::new();
+        let state = State::new(Kind::File);
         let at = format!("sqlite.in-commit:{commit}");
         let mut command = state.command(large().path());
         let killed = command.env("THRONG_KILL_AT", at).output();
@@ -51,10 +58,9 @@ fn killed_inside_a_commit_it_goes_on() {
     }
 }
 
-#[test]
-fn ctrl_c_finishes_what_runs_and_the_next_run_the_rest() {
+fn ctrl_c_finishes_what_runs_and_the_next_run_the_rest(kind: Kind) {
     let interrupted = (0..20).map(|_| {
-        let state = State::new();
+        let state = State::new(kind);
         let ended = interrupt(&state, 20);
         (state, ended)
     });
@@ -76,9 +82,8 @@ fn ctrl_c_finishes_what_runs_and_the_next_run_the_rest() {
 
 // ===== What changes =====
 
-#[test]
-fn what_is_done_is_not_done_again() {
-    let state = State::new();
+fn what_is_done_is_not_done_again(kind: Kind) {
+    let state = State::new(kind);
     let first = state.run(large().path());
     state.assert_whole(&first, 0);
     assert_eq!(first.indexed(), first.batches());
@@ -88,9 +93,8 @@ fn what_is_done_is_not_done_again() {
     assert_eq!(again.ledger("claimed"), first.ledger("claimed"));
 }
 
-#[test]
-fn what_has_changed_is_done_and_nothing_else() {
-    let (corpus, state) = (files(800), State::new());
+fn what_has_changed_is_done_and_nothing_else(kind: Kind) {
+    let (corpus, state) = (files(800), State::new(kind));
     let before = state.run(corpus.path()).batches();
     corpus.write("3/43", b"common rare7 changed\n");
     corpus.write("5/new", b"common rare7 new\n");
@@ -103,7 +107,7 @@ fn what_has_changed_is_done_and_nothing_else() {
     assert!(ended.batches().abs_diff(before) <= 2);
     assert_eq!(state.segments().len() as u64, ended.batches());
 
-    let fresh = State::new();
+    let fresh = State::new(kind);
     fresh.run(corpus.path());
     assert!(state.segments() == fresh.segments());
 }
@@ -127,9 +131,8 @@ fn batches_have_their_size_and_a_change_is_felt_by_its_neighbours_only() {
 
 // ===== What is wrong with the state =====
 
-#[test]
-fn a_segment_that_is_damaged_is_made_again() {
-    let state = State::new();
+fn a_segment_that_is_damaged_is_made_again(kind: Kind) {
+    let state = State::new(kind);
     state.run(large().path());
     let segments = state.segments();
     let paths: Vec<_> = segments.keys().map(|name| state.segment(name)).collect();
@@ -153,9 +156,8 @@ fn a_segment_that_is_damaged_is_made_again() {
 }
 
 /// There is a directory where a segment should be.
-#[test]
-fn a_batch_that_fails_for_good_is_told_and_tried_again_by_the_next_run() {
-    let state = State::new();
+fn a_batch_that_fails_for_good_is_told_and_tried_again_by_the_next_run(kind: Kind) {
+    let state = State::new(kind);
     let corpus = files(400);
     let whole = state.run(corpus.path()).hits;
     let segments = state.segments();
@@ -182,41 +184,38 @@ fn a_batch_that_fails_for_good_is_told_and_tried_again_by_the_next_run() {
     assert!(state.segments() == segments);
 }
 
-#[test]
-fn a_state_that_cannot_be_used_is_an_error() {
+fn a_state_that_cannot_be_used_is_an_error(kind: Kind) {
     let corpus = files(1);
-    let fails = |state: &State, why: &str| {
-        let ended = state.run(corpus.path());
-        assert_eq!(ended.code, Some(1), "{ended:?}");
-        assert!(ended.errors.contains("error: "), "{ended:?}");
-        assert!(ended.errors.contains(why), "{why}: {ended:?}");
-    };
-    let no_database = State::new();
-    fs::write(no_database.file(), [b'?'; 5_000]).expect("a file");
-    fails(&no_database, "not a database");
-
-    let newer = State::new();
-    newer.run(corpus.path());
-    raise_layout(&newer.file());
-    fails(&newer, "update it");
-
-    let used = State::new();
+    let used = State::new(kind);
     let lock = File::create(used.dir.path().join("index.db-lock")).expect("a file");
     lock.lock().expect("a lock");
-    fails(&used, "another indexer works with it");
+    used.fails(corpus.path(), "another indexer works with it");
     drop(lock);
     assert_eq!(used.run(corpus.path()).code, Some(0));
 
-    let nowhere = State::new();
+    let nowhere = State::new(kind);
     fs::remove_dir_all(nowhere.dir.path()).expect("a directory");
-    fails(&nowhere, "index.db: No such file");
+    nowhere.fails(corpus.path(), "index.db: No such file");
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_file_that_is_no_store_of_this_version_is_an_error() {
+    let corpus = files(1);
+    let no_database = State::new(Kind::File);
+    fs::write(no_database.file(), [b'?'; 5_000]).expect("a file");
+    no_database.fails(corpus.path(), "not a database");
+
+    let newer = State::new(Kind::File);
+    newer.run(corpus.path());
+    raise_layout(&newer.file());
+    newer.fails(corpus.path(), "update it");
 }
 
 // ===== What is the same without a state =====
 
-#[test]
-fn it_says_the_same_as_without_a_state() {
-    let (corpus, state) = (Corpus::made_up(), State::new());
+fn it_says_the_same_as_without_a_state(kind: Kind) {
+    let (corpus, state) = (Corpus::made_up(), State::new(kind));
     for part in ["indexed ", "terms ", "skipped "] {
         let lines = |errors: &str| {
             let lines = errors.lines().filter(|line| line.starts_with(part));
@@ -239,11 +238,11 @@ fn it_says_the_same_as_without_a_state() {
     assert_eq!(ended.hits, String::from_utf8_lossy(&plain));
 }
 
-#[test]
-fn the_state_is_no_part_of_the_tree() {
-    let corpus = files(100);
+fn the_state_is_no_part_of_the_tree(kind: Kind) {
+    let (corpus, elsewhere) = (files(100), State::new(kind));
     let state = corpus.path().join("index.db");
-    let args = ["--state", state.to_str().expect("text"), "--query", QUERY];
+    let mut args = elsewhere.store();
+    args.extend(["--state", state.to_str().expect("text"), "--query", QUERY]);
     let before = hits(corpus.path());
     for _ in 0..2 {
         let output = run_plainly(corpus.path(), &args);
@@ -266,6 +265,7 @@ fn ids(names: &[String]) -> Vec<TaskId> {
 }
 
 /// As if a newer version had laid it out.
+#[cfg(feature = "sqlite")]
 fn raise_layout(file: &Path) {
     let database = rusqlite::Connection::open(file).expect("a database");
     let raised = database.execute("UPDATE throng_meta SET layout = layout + 1", ());

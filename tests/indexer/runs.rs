@@ -6,17 +6,64 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+#[cfg(feature = "redis")]
+use std::sync::Arc;
 use std::sync::OnceLock;
 use std::thread;
 
 use tempfile::TempDir;
 
 use super::corpus::Corpus;
+use super::durable::build::{Built, build};
+use super::durable::state::Place;
 use super::indexer::options::Options;
 use super::program::{program, run as run_plainly};
+#[cfg(feature = "redis")]
+use super::redis_server::Server;
 
 /// What each run of the program is asked.
 pub(crate) const QUERY: &str = "common rare7";
+
+// ===== Stores =====
+
+/// Where a state has its tasks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    #[cfg(feature = "sqlite")]
+    File,
+    #[cfg(feature = "redis")]
+    Redis,
+}
+
+impl Kind {
+    const ALL: &[Self] = &[
+        #[cfg(feature = "sqlite")]
+        Self::File,
+        #[cfg(feature = "redis")]
+        Self::Redis,
+    ];
+}
+
+/// Makes a test for each store of functions that take a [`Kind`].
+macro_rules! on_each_store {
+    ($($name:ident,)*) => {
+        #[cfg(feature = "sqlite")]
+        mod sqlite {
+            $(#[test]
+            fn $name() {
+                super::$name($crate::runs::Kind::File);
+            })*
+        }
+
+        #[cfg(feature = "redis")]
+        mod redis {
+            $(#[test]
+            fn $name() {
+                super::$name($crate::runs::Kind::Redis);
+            })*
+        }
+    };
+}
 
 // ===== Trees =====
 
@@ -32,11 +79,11 @@ pub(crate) fn plain() -> &'static str {
     PLAIN.get_or_init(|| hits(large().path()))
 }
 
-/// What a run without interruption makes of it.
+/// What a run without interruption makes of it, whatever the store.
 fn whole() -> &'static BTreeMap<OsString, Vec<u8>> {
     static WHOLE: OnceLock<BTreeMap<OsString, Vec<u8>>> = OnceLock::new();
     WHOLE.get_or_init(|| {
-        let state = State::new();
+        let state = State::new(Kind::ALL[0]);
         state.run(large().path());
         state.segments()
     })
@@ -73,6 +120,10 @@ pub(crate) fn hits(dir: &Path) -> String {
 /// A place for a state.
 pub(crate) struct State {
     pub(crate) dir: TempDir,
+    /// Of the Redis that has its tasks.
+    url: Option<String>,
+    #[cfg(feature = "redis")]
+    _server: Option<Arc<Server>>,
 }
 
 /// How a run has ended.
@@ -84,13 +135,50 @@ pub(crate) struct Ended {
 }
 
 impl State {
-    pub(crate) fn new() -> Self {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        Self { dir }
+    pub(crate) fn new(kind: Kind) -> Self {
+        match kind {
+            #[cfg(feature = "sqlite")]
+            Kind::File => Self::with(None),
+            #[cfg(feature = "redis")]
+            Kind::Redis => {
+                let server = Server::shared();
+                let state = Self::with(Some(server.url()));
+                Self {
+                    _server: Some(server),
+                    ..state
+                }
+            }
+        }
+    }
+
+    /// One with its tasks in the Redis at this URL, or in a file.
+    pub(crate) fn with(url: Option<String>) -> Self {
+        Self {
+            dir: tempfile::tempdir().expect("a temporary directory"),
+            url,
+            #[cfg(feature = "redis")]
+            _server: None,
+        }
     }
 
     pub(crate) fn file(&self) -> PathBuf {
         self.dir.path().join("index.db")
+    }
+
+    /// What says to the program where its tasks are, if that is not its file.
+    pub(crate) fn store(&self) -> Vec<&str> {
+        let url = self.url.iter();
+        url.flat_map(|url| ["--store", url]).collect()
+    }
+
+    /// Builds the index in this process.
+    pub(crate) fn build(&self, tree: &Path) -> Built {
+        let (file, options) = (self.file(), Options::default());
+        let url = self.url.as_deref();
+        let place = Place { file: &file, url };
+        let built = build(tree, place, &options, |_| (), |_| ());
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(built).expect("an index")
     }
 
     pub(crate) fn segment(&self, name: impl AsRef<Path>) -> PathBuf {
@@ -112,6 +200,7 @@ impl State {
     pub(crate) fn command(&self, tree: &Path) -> Command {
         let mut command = program();
         command.arg(tree).arg("--state").arg(self.file());
+        command.args(self.store());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -130,8 +219,17 @@ impl State {
         }
     }
 
+    /// Runs the program, which cannot use this state and says why.
+    #[track_caller]
+    pub(crate) fn fails(&self, tree: &Path, why: &str) {
+        let ended = self.run(tree);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.errors.contains("error: "), "{ended:?}");
+        assert!(ended.errors.contains(why), "{why}: {ended:?}");
+    }
+
     /// Starts the program on the large tree, and waits until it has so much of it in the index.
-    fn start(&self, percent: usize) -> (Child, BufReader<ChildStderr>) {
+    pub(crate) fn start(&self, percent: usize) -> (Child, BufReader<ChildStderr>) {
         let mut command = self.command(large().path());
         let command = command.args(["--progress", "--query", QUERY]);
         let mut child = command.spawn().expect("the program starts");
@@ -213,10 +311,15 @@ pub(crate) fn kill(state: &State, percent: usize) -> ExitStatus {
 
 /// Runs the program, and presses Ctrl-C when it has come so far.
 pub(crate) fn interrupt(state: &State, percent: usize) -> Ended {
-    let (child, mut reader) = state.start(percent);
+    let (child, errors) = state.start(percent);
     let kill = format!("kill -INT {}", child.id());
     let killed = Command::new("sh").args(["-c", &kill]).status();
     assert!(killed.expect("a shell").success());
+    ended(child, errors)
+}
+
+/// Waits until the program has ended of which so much of what it says was read.
+pub(crate) fn ended(child: Child, mut reader: BufReader<ChildStderr>) -> Ended {
     // The hits are more than a pipe holds: who reads the one must read the other.
     let errors = thread::spawn(move || {
         let mut errors = String::new();

@@ -26,7 +26,7 @@ use super::folder::Missing;
 use super::ledger::Ledger;
 use super::name::Name;
 use super::segment::Segment;
-use super::state::State;
+use super::state::{Place, State};
 use super::survey::Survey;
 use super::task::App;
 use crate::indexer::gather::Gatherer;
@@ -67,11 +67,14 @@ pub(crate) enum Progress<'a> {
 
 /// How long tasks that run may go on when the program is told to stop.
 const GRACE: Duration = Duration::from_secs(20);
-/// How long to wait for what an earlier run has left in the store, and how often to ask for it.
+/// With Redis, how long after an earlier run was killed what was running then can run again.
+const LEASE: Duration = Duration::from_secs(3);
+/// How long to wait for what an earlier run has left in the store, which is longer than a lease; and
+/// how often to ask for it.
 const LEFTOVERS: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// Builds the index of the tree at `dir`, with what the state at `state` has of it.
+/// Builds the index of the tree at `dir`, with what the state has of it that is at `place`.
 ///
 /// # Errors
 ///
@@ -83,13 +86,13 @@ const INTERVAL: Duration = Duration::from_millis(10);
 /// If the future is dropped, what was done stays, and the next run goes on from there.
 pub(crate) async fn build(
     dir: &Path,
-    state: &Path,
+    place: Place<'_>,
     options: &Options,
     observe: impl FnMut(Event<'_>),
     progress: impl FnMut(Progress<'_>),
 ) -> Result<Built, Fault> {
     let root = std::fs::canonicalize(dir).map_err(|error| at(dir, &error))?;
-    let state = State::open(state).await?;
+    let state = State::open(place).await?;
     let reader = Arc::new(Reader::new(options)?);
     let survey = Survey::of(dir, &state, &reader, options.stop.clone()).await;
     let survey = survey.map_err(|error| at(dir, &error))?;
@@ -223,6 +226,7 @@ impl<F: FnMut(Event<'_>), P: FnMut(Progress<'_>)> Work<'_, F, P> {
         let builder = DurableExecutor::builder(self.state.client.clone())
             .register::<Batch>()
             .concurrency(self.options.threads)
+            .lease(LEASE)
             .retry(retry);
         Ok(builder.start(Arc::clone(&self.app)).await?)
     }

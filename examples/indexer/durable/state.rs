@@ -2,18 +2,32 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use throng::durable::{DurableClient, SqliteStore};
+#[cfg(feature = "redis")]
+use throng::durable::RedisStore;
+#[cfg(feature = "sqlite")]
+use throng::durable::SqliteStore;
+use throng::durable::{DurableClient, Store, TaskId};
 use tokio::time::sleep;
 
 use super::Fault;
 use super::folder::Folder;
 
-/// What stays between two runs: the store of tasks, and beside it the segments.
+/// Where the state is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'p> {
+    /// The file that has the store of tasks. What else there is, is in those beside it whose names
+    /// begin with its name.
+    pub(crate) file: &'p Path,
+    /// The Redis that has the store instead of the file.
+    pub(crate) url: Option<&'p str>,
+}
+
+/// What stays between two runs: the store of tasks, and the segments.
 #[derive(Debug)]
 pub(crate) struct State {
     /// The store.
@@ -26,16 +40,17 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Opens the state that has its store at `path`, and makes what is not there.
+    /// Opens the state at a place, and makes what is not there.
     ///
     /// # Errors
     ///
     /// It cannot be opened, is no state, or another process uses it.
-    pub(crate) async fn open(path: &Path) -> Result<Self, Fault> {
-        let at = |error: io::Error| format!("{}: {error}", path.display());
-        let full = resolve(path).map_err(at)?;
-        let lock = lock(&beside(&full, "-lock")).await.map_err(at)?;
-        let store = SqliteStore::open(&full).await?;
+    pub(crate) async fn open(place: Place<'_>) -> Result<Self, Fault> {
+        let at = |error: io::Error| format!("{}: {error}", place.file.display());
+        let full = resolve(place.file).map_err(at)?;
+        let mut lock = lock(&beside(&full, "-lock")).await.map_err(at)?;
+        let name = name(&mut lock).map_err(at)?;
+        let store = open_store(&full, place.url, name).await?;
         Ok(Self {
             client: DurableClient::open(store),
             folder: Folder::open(beside(&full, "-segments")).map_err(at)?,
@@ -50,6 +65,53 @@ impl State {
         let rest = file.as_os_str().as_bytes().strip_prefix(own);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"-"))
     }
+}
+
+/// Opens the store in the file at `path`, or in a Redis: there, as the one of that name.
+#[cfg_attr(
+    not(all(feature = "redis", feature = "sqlite")),
+    allow(unused_variables, reason = "each store needs some of it")
+)]
+async fn open_store(path: &Path, url: Option<&str>, name: TaskId) -> Result<Store, Fault> {
+    match url {
+        #[cfg(feature = "redis")]
+        Some(url) => {
+            let mut store = RedisStore::builder(url);
+            Ok(store
+                .namespace(format!("indexer-{name}"))
+                .open()
+                .await?
+                .into())
+        }
+        #[cfg(not(feature = "redis"))]
+        Some(_) => Err(super::without("Redis", "redis")),
+        #[cfg(feature = "sqlite")]
+        None => Ok(SqliteStore::open(path).await?.into()),
+        #[cfg(not(feature = "sqlite"))]
+        None => Err(super::without("SQLite", "sqlite")),
+    }
+}
+
+/// The name of this state among all that are in one Redis: whoever runs another one's tasks does not
+/// have its files.
+///
+/// It is in the lock's file, and nobody else writes that now. If it is cut short, because its writer
+/// was killed, nothing has been stored under it.
+fn name(lock: &mut File) -> io::Result<TaskId> {
+    let mut text = Vec::new();
+    lock.read_to_end(&mut text)?;
+    let found = str::from_utf8(&text)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    found.map_or_else(|| rename(lock), Ok)
+}
+
+fn rename(lock: &mut File) -> io::Result<TaskId> {
+    let name = TaskId::new();
+    lock.set_len(0)?;
+    lock.rewind()?;
+    write!(lock, "{name}")?;
+    Ok(name)
 }
 
 /// The full path of a file that need not be there.
@@ -79,6 +141,7 @@ async fn lock(path: &Path) -> io::Result<File> {
     let file = File::options()
         .create(true)
         .truncate(false)
+        .read(true)
         .write(true)
         .open(path)?;
     let start = Instant::now();
