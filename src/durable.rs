@@ -122,7 +122,7 @@ pub use self::options::SpawnOptions;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::store::memory::MemoryStore;
 #[cfg(feature = "redis")]
-pub use self::store::redis::{RedisStore, RedisStoreBuilder};
+pub use self::store::redis::{RedisReport, RedisStore, RedisStoreBuilder};
 #[cfg(feature = "sqlite")]
 pub use self::store::sqlite::SqliteStore;
 pub use self::store::{DeadReason, Store};

@@ -14,8 +14,8 @@ use super::error::Failure;
 use super::store::{Answer, Backend, MAX_BATCH, MAX_BATCH_BYTES, NewTask, Seen, Store};
 use super::task::seal;
 use super::{
-    Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask, SpawnOptions,
-    Status, TaskId,
+    Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask, Health,
+    SpawnOptions, Status, TaskId,
 };
 
 /// Stores tasks, awaits them, and says what has become of them: all that a producer needs.

@@ -98,7 +98,7 @@ impl Server {
         self.try_ask(command).expect("the server answers")
     }
 
-    fn try_ask(&self, command: &[&str]) -> Option<redis::Value> {
+    pub(crate) fn try_ask(&self, command: &[&str]) -> Option<redis::Value> {
         let client = redis::Client::open(self.url()).expect("a URL");
         let mut connection = client.get_connection().ok()?;
         let mut asked = redis::Cmd::new();

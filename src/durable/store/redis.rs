@@ -8,42 +8,40 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, Value};
+use redis::{ConnectionInfo, IntoConnectionInfo};
 use tokio::runtime::{self, Handle};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use self::builder::RedisStoreBuilder;
 use self::error::{no_connection, not_connected};
-use self::link::{Arguments, Link, Times};
-use self::mail::{Mail, Postman};
-use self::scripts::{Script, Scripts};
-use super::{
-    Answer, Backend, Beaten, Enqueue, Epoch, Event, MAX_BATCH, Seen, SessionId, Store, Turn, Turned,
-};
+use self::inner::Inner;
+use self::mail::Mail;
+pub use self::probe::RedisReport;
+pub(crate) use self::time::Time;
+use super::{Answer, Backend, Beaten, Enqueue, Epoch, Event, Seen, SessionId, Store, Turn, Turned};
 use crate::durable::error::{Cause, Effect, Failure};
-use crate::durable::point::point;
-use crate::durable::{Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId};
+use crate::durable::{Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, TaskId};
 use crate::sync::{Mutex, lock, thread};
 
 mod admin;
 mod builder;
 mod entry;
 mod error;
+mod inner;
 mod keys;
 mod link;
 mod mail;
+mod partitions;
 mod probe;
 mod reply;
 mod request;
 mod scripts;
 #[cfg(test)]
 pub(super) mod tests;
-
-/// How soon a worker looks again to whom nobody can tell that there is something to do.
-const WHILE_UNREACHABLE: Duration = Duration::from_millis(500);
+mod time;
+mod turns;
 
 /// Tasks in Redis, for the processes of many machines.
 ///
@@ -96,74 +94,6 @@ pub struct RedisStore {
     _thread: DropGuard,
 }
 
-/// What the requests share.
-struct Inner {
-    name: Arc<str>,
-    link: Arc<Link>,
-    scripts: Scripts,
-    /// The name of this process, for those who tell it something: eight letters.
-    mailbox: String,
-    mail: watch::Receiver<Mail>,
-    time: Time,
-}
-
-/// What time a store goes by.
-#[derive(Clone, Debug)]
-pub(crate) struct Time {
-    #[cfg(test)]
-    told: Option<crate::durable::clock::Clock>,
-}
-
-impl Time {
-    /// The server's.
-    pub(crate) fn machine() -> Self {
-        Self {
-            #[cfg(test)]
-            told: None,
-        }
-    }
-
-    #[cfg(not(test))]
-    fn of_scripts(&self) -> scripts::Time {
-        scripts::Time::Server
-    }
-
-    #[cfg(not(test))]
-    fn tell(&self, _: &mut Arguments) {}
-
-    #[cfg(not(test))]
-    fn watch(&self, _: &mpsc::UnboundedSender<Event>) {}
-}
-
-#[cfg(test)]
-impl Time {
-    /// That of a test, which tells it to the scripts.
-    pub(crate) fn told(clock: crate::durable::clock::Clock) -> Self {
-        Self { told: Some(clock) }
-    }
-
-    fn of_scripts(&self) -> scripts::Time {
-        match self.told {
-            Some(_) => scripts::Time::Told,
-            None => scripts::Time::Server,
-        }
-    }
-
-    fn tell(&self, arguments: &mut Arguments) {
-        if let Some(clock) = &self.told {
-            arguments.number(clock.wall().as_micros());
-        }
-    }
-
-    /// Has everybody look when time has passed.
-    fn watch(&self, events: &mpsc::UnboundedSender<Event>) {
-        if let Some(clock) = &self.told {
-            let events = events.clone();
-            clock.watch(move || events.send(Event::Wake).is_ok());
-        }
-    }
-}
-
 impl RedisStore {
     /// Opens the store at `url`: `redis://user:password@host:port/database`, or with `rediss://` over
     /// TLS (feature `redis-tls`), or `redis+unix:///path` by a socket of this machine.
@@ -187,6 +117,24 @@ impl RedisStore {
     /// Opens a store otherwise than by default.
     pub fn builder(url: &str) -> RedisStoreBuilder {
         RedisStoreBuilder::new(url)
+    }
+
+    /// What the server says of itself: how durable it is, and what else decides whether tasks are safe
+    /// there.
+    ///
+    /// # Errors
+    ///
+    /// The server does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    pub async fn report(&self) -> Result<RedisReport, DurableError> {
+        let report = self.ask(|inner| async move { probe::report(&inner).await });
+        let name = &self.inner.name;
+        report
+            .await
+            .map_err(|failure| DurableError::store(name, None, failure))
     }
 
     /// Opens it to go by a time.
@@ -244,153 +192,6 @@ impl RedisStore {
     }
 }
 
-impl Inner {
-    fn start(
-        builder: &RedisStoreBuilder,
-        info: ConnectionInfo,
-        name: &Arc<str>,
-        time: Time,
-        runtime: &Handle,
-        events: mpsc::UnboundedSender<Event>,
-    ) -> Result<Self, Failure> {
-        let (requests, pushes) = clients(info, builder.times).map_err(not_connected)?;
-        let base = keys::base(&builder.namespace);
-        let mailbox = mailbox();
-        let (state, mail) = watch::channel(Mail::Unknown);
-        let postman = Postman {
-            client: pushes,
-            times: builder.times,
-            channel: keys::channel(&base, &mailbox),
-            events,
-            state: Arc::new(state),
-        };
-        let _entered = runtime.enter();
-        tokio::spawn(postman.run());
-        Ok(Self {
-            name: Arc::clone(name),
-            link: Link::start(requests, builder.times),
-            scripts: Scripts::new(&base, time.of_scripts()),
-            mailbox,
-            mail,
-            time,
-        })
-    }
-
-    /// Sees whether the server will do, and writes down the layout if nobody has.
-    async fn begin(&self, allow_eviction: bool) -> Result<(), Failure> {
-        self.link.connected().await?;
-        probe::refuse_unfit(self, allow_eviction).await?;
-        let mut arguments = Arguments::default();
-        arguments.push("");
-        self.run(&self.scripts.open, arguments).await?;
-        let mut mail = self.mail.clone();
-        mail.wait_for(|mail| *mail != Mail::Unknown).await.ok();
-        Ok(())
-    }
-
-    async fn run(&self, script: &Script, mut arguments: Arguments) -> Result<Value, Failure> {
-        self.time.tell(&mut arguments);
-        self.link.run(script, &arguments).await
-    }
-
-    fn mail(&self) -> Mail {
-        *self.mail.borrow()
-    }
-
-    /// Begins a session under a number that nobody else draws.
-    async fn open_session(&self) -> Result<SessionId, Failure> {
-        let mut bytes = [0; 8];
-        // Its last bytes are random.
-        bytes.copy_from_slice(&TaskId::new().to_bytes()[8..]);
-        let session = SessionId::from_be_bytes(bytes);
-        let mut arguments = Arguments::default();
-        arguments.number(session);
-        arguments.push(&*self.mailbox);
-        match self.run(&self.scripts.open, arguments).await {
-            // It is there: an answer was lost, and the request was sent again.
-            Err(failure) if failure.cause == Cause::NoSession => Err(no_connection()),
-            opened => opened.map(|_| session),
-        }
-    }
-
-    async fn close_session(&self, session: SessionId) -> Result<(), Failure> {
-        let mut arguments = Arguments::default();
-        arguments.number(session);
-        arguments.push(&*self.mailbox);
-        self.run(&self.scripts.close, arguments).await.map(drop)
-    }
-
-    async fn enqueue(&self, request: &Enqueue) -> Result<(), Failure> {
-        let arguments = request::enqueue(request, &self.mailbox);
-        point("redis.before-enqueue");
-        self.run(&self.scripts.enqueue, arguments).await?;
-        point("redis.after-enqueue");
-        Ok(())
-    }
-
-    async fn turn(&self, request: &Turn) -> Result<Turned, Failure> {
-        let is_reachable = self.mail() == Mail::Comes;
-        let (arguments, places) =
-            request::turn(request, &self.mailbox, request.park && is_reachable);
-        point("redis.before-turn");
-        let answer = self.run(&self.scripts.turn, arguments).await?;
-        point("redis.after-turn");
-        let (mut turned, mut refused) = reply::turned(answer)?;
-        // In the order in which they were asked.
-        refused
-            .iter_mut()
-            .for_each(|place| *place = places.get(*place - 1).copied().unwrap_or_default());
-        refused.sort_unstable();
-        let verdicts: Vec<_> = request.verdicts.iter().flat_map(|it| &it.tasks).collect();
-        turned.refused = refused
-            .into_iter()
-            .filter_map(|place| verdicts.get(place).map(|it| it.0))
-            .collect();
-        if let Some(claim) = &mut turned.claim
-            && claim.tasks.is_empty()
-        {
-            turned.claim = None;
-        }
-        if request.park && !is_reachable && self.mail() != Mail::Comes {
-            turned.next = Some(
-                turned
-                    .next
-                    .map_or(WHILE_UNREACHABLE, |next| next.min(WHILE_UNREACHABLE)),
-            );
-        }
-        Ok(turned)
-    }
-
-    async fn beat(&self, claims: &[Epoch]) -> Result<Beaten, Failure> {
-        let mut beaten = Beaten::default();
-        for claims in claims.chunks(MAX_BATCH) {
-            let mut arguments = Arguments::default();
-            arguments.number(claims.len());
-            claims
-                .iter()
-                .for_each(|&epoch| arguments.push(reply::epoch_text(epoch)));
-            point("redis.before-beat");
-            let answer = self.run(&self.scripts.beat, arguments).await?;
-            point("redis.after-beat");
-            let (lost, cancelled) = reply::beaten(answer)?;
-            beaten.lost.extend(lost);
-            beaten.cancelled.extend(cancelled);
-        }
-        Ok(beaten)
-    }
-
-    async fn maintain(&self, budget: usize) -> Result<bool, Failure> {
-        let mut arguments = Arguments::default();
-        arguments.number(budget);
-        let answer = self.run(&self.scripts.maintain, arguments).await?;
-        Ok(reply::number(&answer)? != 0)
-    }
-
-    async fn counts(&self) -> Result<Counts, Failure> {
-        reply::counts(self.run(&self.scripts.counts, Arguments::default()).await?)
-    }
-}
-
 impl From<RedisStore> for Store {
     fn from(store: RedisStore) -> Self {
         Self::new(store)
@@ -434,11 +235,11 @@ impl Backend for RedisStore {
     }
 
     fn turn(&self, request: Arc<Turn>) -> Answer<'_, Turned> {
-        self.ask(move |inner| async move { inner.turn(&request).await })
+        self.ask(move |inner| async move { turns::turn(&inner, &request).await })
     }
 
     fn beat(&self, claims: Vec<Epoch>) -> Answer<'_, Beaten> {
-        self.ask(move |inner| async move { inner.beat(&claims).await })
+        self.ask(move |inner| async move { inner.beat(claims).await })
     }
 
     fn look(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<Seen>> {
@@ -478,7 +279,7 @@ impl Backend for RedisStore {
     }
 
     fn probe(&self) -> Answer<'_, Durability> {
-        self.ask(|inner| async move { probe::durability(&inner).await })
+        self.ask(|inner| async move { Ok(probe::report(&inner).await?.durability) })
     }
 }
 
@@ -486,34 +287,6 @@ impl Backend for RedisStore {
 fn name_of(info: &ConnectionInfo, namespace: &str) -> String {
     let (address, database) = (info.addr(), info.redis_settings().db());
     format!("redis://{address}/{database} ({namespace})")
-}
-
-/// A name that no other process draws.
-fn mailbox() -> String {
-    const LETTERS: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
-    let random = &TaskId::new().to_bytes()[8..];
-    random
-        .iter()
-        .map(|byte| char::from(LETTERS[usize::from(byte % 64)]))
-        .collect()
-}
-
-/// Makes what connects, for requests and for what is pushed.
-fn clients(info: ConnectionInfo, times: Times) -> redis::RedisResult<(Client, Client)> {
-    use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-    // Whole seconds, at least one.
-    let alive = times.answer.max(Duration::from_secs(1));
-    let keepalive = TcpKeepalive::new().with_time(alive).with_interval(alive);
-    let tcp = TcpSettings::default()
-        .set_nodelay(true)
-        .set_keepalive(keepalive);
-    let info = info.set_tcp_settings(tcp);
-    let pushing = info
-        .redis_settings()
-        .clone()
-        .set_protocol(ProtocolVersion::RESP3);
-    let pushing = info.clone().set_redis_settings(pushing);
-    Ok((Client::open(info)?, Client::open(pushing)?))
 }
 
 /// Starts a thread that drives the connections until `stop` is cancelled.

@@ -1,20 +1,35 @@
 //! From outside: looking, cancelling, dead letters.
 
-use super::Inner;
+use super::error::nonsense;
+use super::inner::{Inner, after_others};
 use super::link::Arguments;
 use super::mail::Mail;
 use super::reply;
 use super::request::push_ids;
 use super::scripts::Script;
-use crate::durable::error::{Effect, Failure};
+use crate::durable::error::Failure;
 use crate::durable::store::{MAX_BATCH, MAX_BATCH_BYTES, Seen};
 use crate::durable::{DeadFilter, DeadLetter, TaskId};
 
 /// How many letters are read at once: their errors may be long.
 const PAGE: usize = 100;
 
-/// What has become of tasks. What does not fit into one answer comes with the next.
+/// What has become of tasks.
 pub(super) async fn look(inner: &Inner, ids: &[TaskId]) -> Result<Vec<Seen>, Failure> {
+    let mut seen = vec![Seen::Absent; ids.len()];
+    let places: Vec<_> = (0..ids.len()).collect();
+    for (partition, places) in inner.partitions.split(places, |&place| ids[place]) {
+        let asked: Vec<_> = places.iter().map(|&place| ids[place]).collect();
+        let answers = look_in(inner, partition, &asked).await?;
+        for (place, answer) in places.into_iter().zip(answers) {
+            seen[place] = answer;
+        }
+    }
+    Ok(seen)
+}
+
+/// The same, of one partition. What does not fit into one answer comes with the next.
+async fn look_in(inner: &Inner, partition: usize, ids: &[TaskId]) -> Result<Vec<Seen>, Failure> {
     let mut seen = Vec::with_capacity(ids.len());
     while seen.len() < ids.len() {
         let rest = &ids[seen.len()..];
@@ -23,9 +38,10 @@ pub(super) async fn look(inner: &Inner, ids: &[TaskId]) -> Result<Vec<Seen>, Fai
         arguments.number(u8::from(inner.mail() == Mail::Comes));
         arguments.number(MAX_BATCH_BYTES);
         push_ids(&mut arguments, &rest[..rest.len().min(MAX_BATCH)]);
-        let more = reply::seen(inner.run(&inner.scripts.look, arguments).await?)?;
+        let more = inner.run(&inner.scripts.look, partition, arguments).await?;
+        let more = reply::seen(more)?;
         if more.is_empty() {
-            return Err(super::error::nonsense(&redis::Value::Nil));
+            return Err(nonsense(&redis::Value::Nil));
         }
         seen.extend(more);
     }
@@ -55,13 +71,13 @@ pub(super) async fn dead(
 
 async fn letters_of(inner: &Inner, ids: &[TaskId]) -> Result<Vec<DeadLetter>, Failure> {
     let mut found = Vec::new();
-    for ids in ids.chunks(PAGE) {
-        let mut arguments = Arguments::default();
-        arguments.number(-1);
-        push_ids(&mut arguments, ids);
-        found.extend(reply::letters(
-            inner.run(&inner.scripts.letters, arguments).await?,
-        )?);
+    for (partition, ids) in inner.partitions.split(ids.to_vec(), |&id| id) {
+        for ids in ids.chunks(PAGE) {
+            let mut arguments = Arguments::default();
+            arguments.number(-1);
+            push_ids(&mut arguments, ids);
+            found.extend(letters(inner, partition, arguments).await?);
+        }
     }
     Ok(found)
 }
@@ -71,20 +87,33 @@ async fn all_letters(
     filter: &DeadFilter,
     limit: usize,
 ) -> Result<Vec<DeadLetter>, Failure> {
-    let (mut found, mut place) = (Vec::new(), 0);
-    while found.len() < limit {
-        let mut arguments = Arguments::default();
-        arguments.number(place);
-        arguments.number(PAGE);
-        let page = reply::letters(inner.run(&inner.scripts.letters, arguments).await?)?;
-        place += PAGE;
-        let is_last = page.len() < PAGE;
-        found.extend(page.into_iter().filter(|letter| matches(filter, letter)));
-        if is_last {
-            break;
+    let mut all = Vec::new();
+    for partition in inner.partitions.all() {
+        let (mut found, mut place) = (Vec::new(), 0);
+        while found.len() < limit {
+            let mut arguments = Arguments::default();
+            arguments.number(place);
+            arguments.number(PAGE);
+            let page = letters(inner, partition, arguments).await?;
+            place += PAGE;
+            let is_last = page.len() < PAGE;
+            found.extend(page.into_iter().filter(|letter| matches(filter, letter)));
+            if is_last {
+                break;
+            }
         }
+        all.append(&mut found);
     }
-    Ok(found)
+    Ok(all)
+}
+
+async fn letters(
+    inner: &Inner,
+    partition: usize,
+    arguments: Arguments,
+) -> Result<Vec<DeadLetter>, Failure> {
+    let answer = inner.run(&inner.scripts.letters, partition, arguments);
+    reply::letters(answer.await?)
 }
 
 fn matches(filter: &DeadFilter, letter: &DeadLetter) -> bool {
@@ -108,23 +137,17 @@ async fn in_batches(
     ids: &[TaskId],
 ) -> Result<u64, Failure> {
     let mut found = 0;
-    for batch in ids.chunks(MAX_BATCH) {
-        let mut arguments = Arguments::default();
-        what.into_iter().for_each(|what| arguments.push(what));
-        push_ids(&mut arguments, batch);
-        let answer = inner
-            .run(script, arguments)
-            .await
-            .and_then(|answer| reply::number(&answer));
-        found += answer.map_err(|failure| since(failure, found))? as u64;
+    let mut sent = 0;
+    for (partition, ids) in inner.partitions.split(ids.to_vec(), |&id| id) {
+        for batch in ids.chunks(MAX_BATCH) {
+            let mut arguments = Arguments::default();
+            what.into_iter().for_each(|what| arguments.push(what));
+            push_ids(&mut arguments, batch);
+            let answer = inner.run(script, partition, arguments).await;
+            let answer = answer.and_then(|answer| reply::number(&answer));
+            found += answer.map_err(|failure| after_others(failure, sent))? as u64;
+            sent += 1;
+        }
     }
     Ok(found)
-}
-
-/// The failure of a request of which a part was done.
-fn since(mut failure: Failure, found: u64) -> Failure {
-    if found > 0 {
-        failure.effect = Effect::Unknown;
-    }
-    failure
 }

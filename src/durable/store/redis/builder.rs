@@ -29,6 +29,8 @@ pub struct RedisStoreBuilder {
     pub(super) namespace: String,
     pub(super) times: Times,
     pub(super) allow_eviction: bool,
+    pub(super) partitions: usize,
+    pub(super) wait_for_disk: bool,
 }
 
 impl RedisStoreBuilder {
@@ -41,6 +43,8 @@ impl RedisStoreBuilder {
                 answer: Duration::from_secs(5),
             },
             allow_eviction: false,
+            partitions: 1,
+            wait_for_disk: false,
         }
     }
 
@@ -48,6 +52,29 @@ impl RedisStoreBuilder {
     /// keys of the store begin with `throng:{namespace`.
     pub fn namespace(&mut self, namespace: impl Into<String>) -> &mut Self {
         self.namespace = namespace.into();
+        self
+    }
+
+    /// Into how many parts the tasks are divided, by their ids: one, unless another number is set, at
+    /// most 64. All who open the store must say the same.
+    ///
+    /// Each part has keys of its own in one slot of a cluster. On a single server one part is the
+    /// fastest: with more of them, a request is divided, and a worker that has nothing to do looks into
+    /// each. Tasks of different parts need not run in the order in which they were stored.
+    pub fn partitions(&mut self, partitions: usize) -> &mut Self {
+        self.partitions = partitions;
+        self
+    }
+
+    /// Whether a task counts as stored only when it is on the server's disk: not, unless it is asked
+    /// for.
+    ///
+    /// With `appendfsync always`, it is so anyway, and that is the faster way. With `everysec`, the
+    /// server is asked to say when it is (`WAITAOF`, in Redis from 7.2 and in Valkey), and to store a task
+    /// takes up to a second. Else the store cannot be opened. What a worker says of the end of tasks is
+    /// not waited for: after the loss of power, some may run again.
+    pub fn wait_for_disk(&mut self, wait: bool) -> &mut Self {
+        self.wait_for_disk = wait;
         self
     }
 
@@ -81,7 +108,7 @@ impl RedisStoreBuilder {
     ///
     /// Nothing is left behind if the future is dropped.
     pub async fn open(&self) -> Result<RedisStore, DurableError> {
-        RedisStore::open_as(self, super::Time::machine()).await
+        RedisStore::open_as(self, super::time::Time::machine()).await
     }
 }
 
@@ -92,6 +119,8 @@ impl std::fmt::Debug for RedisStoreBuilder {
             .field("namespace", &self.namespace)
             .field("times", &self.times)
             .field("allow_eviction", &self.allow_eviction)
+            .field("partitions", &self.partitions)
+            .field("wait_for_disk", &self.wait_for_disk)
             .finish_non_exhaustive()
     }
 }

@@ -45,6 +45,10 @@ pub(super) fn fault(error: RedisError) -> Fault {
         "NOSCRIPT" => return Fault::NoScript,
         "NOSESSION" => return Fault::Final(Failure::new(Effect::None, Cause::NoSession)),
         "NEWLAYOUT" => return Fault::Final(newer(text)),
+        "PARTITIONS" => {
+            let what = format!("it has {text} partitions: open it with as many");
+            return Fault::Final(Failure::new(Effect::None, Cause::Unfit(what)));
+        }
         // The first write of a script is refused, or none: so it is with all that ends here.
         "LOADING" | "TRYAGAIN" | "CLUSTERDOWN" | "NOREPLICAS" | "MISCONF" => {
             return Fault::Wait(none(Cause::Unavailable, error));

@@ -1,11 +1,11 @@
 //! What is in Redis, and under which names.
 //!
 //! All keys of a store begin with `throng:{namespace:0}:`; what is in braces decides in which slot of a
-//! cluster they are. The zero is the number of the partition, of which there is one.
+//! cluster they are. The zero is the number of the partition.
 //!
 //! | key | what | content |
 //! | --- | --- | --- |
-//! | `meta` | hash | the layout, the last epoch, the ledger |
+//! | `meta` | hash | the layout, how many partitions there are, the last epoch, the ledger |
 //! | `sess` | hash | by session: its last request |
 //! | `ready` | list | the entries of those that wait, the first first |
 //! | `alive` | hash | by id, of all that have not ended: whose they are, and how long their end is kept |
@@ -38,9 +38,9 @@ pub(super) const ALL: [&str; 20] = [
     "OVER", "BINS", "DEAD", "DIED", "CANCEL", "TOMBS", "RISKY", "WATCH", "PARK",
 ];
 
-/// What the names of all keys begin with.
-pub(super) fn base(namespace: &str) -> String {
-    format!("throng:{{{namespace}:0}}:")
+/// What the names of all keys of a partition begin with.
+pub(super) fn base(namespace: &str, partition: usize) -> String {
+    format!("throng:{{{namespace}:{partition}}}:")
 }
 
 /// The name of a key.

@@ -13,7 +13,7 @@ use redis::{AsyncConnectionConfig, Client, Cmd, RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::error::{Fault, fault, no_connection, not_connected};
+use super::error::{Fault, fault, no_answer, no_connection, not_connected};
 use super::scripts::Script;
 use crate::durable::error::{Effect, Failure};
 use crate::retry::Retry;
@@ -70,17 +70,47 @@ impl Link {
     pub(super) async fn run(
         &self,
         script: &Script,
+        partition: usize,
         arguments: &Arguments,
     ) -> Result<Value, Failure> {
-        let by_hash = arguments.command("EVALSHA", &script.hash, script);
+        let keys = &script.keys[partition];
+        let by_hash = arguments.command("EVALSHA", &script.hash, keys);
         match self.send(&by_hash).await {
             Err(Fault::NoScript) => {
-                let whole = arguments.command("EVAL", &script.text, script);
+                let whole = arguments.command("EVAL", &script.text, keys);
                 self.send(&whole).await
             }
             answer => answer,
         }
         .map_err(Fault::into_failure)
+    }
+
+    /// The same, and waits until the server's disk has what was written.
+    pub(super) async fn run_to_disk(
+        &self,
+        script: &Script,
+        partition: usize,
+        arguments: &Arguments,
+    ) -> Result<Value, Failure> {
+        let answer = self.run(script, partition, arguments).await?;
+        let live = self.live(Instant::now() + self.times.answer).await;
+        let mut connection = live.map_err(unknown)?.connection;
+        // What a connection has not written itself is not waited for: so it writes something, behind
+        // what it may have come too late to write.
+        let [meta, ..] = &*script.keys[partition] else {
+            return Err(no_answer());
+        };
+        let mut wait = redis::pipe();
+        wait.hset(meta, "disk", 1).ignore();
+        let longest = self.times.answer.as_millis() as u64 / 2;
+        wait.cmd("WAITAOF").arg(1).arg(0).arg(longest);
+        // How many disks have it: the server's own, and those of its replicas.
+        let disks: RedisResult<((u64, u64),)> = wait.query_async(&mut connection).await;
+        match disks {
+            Ok(((1, _),)) => Ok(answer),
+            Ok(_) => Err(no_answer()),
+            Err(error) => Err(unknown(fault(error).into_failure())),
+        }
     }
 
     /// Sends a command, if need be again, as long as it has had no effect.
@@ -171,6 +201,12 @@ impl Live {
     }
 }
 
+/// The failure of a request of which a part was done.
+fn unknown(mut failure: Failure) -> Failure {
+    failure.effect = Effect::Unknown;
+    failure
+}
+
 /// Keeps a link connected.
 async fn supervise(link: Weak<Link>) {
     let (mut number, mut failures) = (0, 0);
@@ -234,11 +270,11 @@ impl Arguments {
         self.push(number.to_string());
     }
 
-    fn command(&self, name: &str, script: &str, keys: &Script) -> Cmd {
+    fn command(&self, name: &str, script: &str, keys: &[String]) -> Cmd {
         let size = self.0.iter().map(Vec::len).sum::<usize>() + script.len() + 1024;
-        let mut command = Cmd::with_capacity(self.0.len() + keys.keys.len() + 3, size);
-        command.arg(name).arg(script).arg(keys.keys.len());
-        for key in &keys.keys {
+        let mut command = Cmd::with_capacity(self.0.len() + keys.len() + 3, size);
+        command.arg(name).arg(script).arg(keys.len());
+        for key in keys {
             command.arg(key);
         }
         for argument in &self.0 {
@@ -254,8 +290,5 @@ pub(super) fn spawn<T: Send + 'static>(
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> crate::durable::store::Answer<'static, T> {
     let task = runtime.spawn(work);
-    Box::pin(async move {
-        task.await
-            .unwrap_or_else(|_| Err(super::error::no_answer()))
-    })
+    Box::pin(async move { task.await.unwrap_or_else(|_| Err(no_answer())) })
 }

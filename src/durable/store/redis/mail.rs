@@ -1,5 +1,6 @@
 //! What a process is told, on a connection of its own.
 
+use std::io;
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
@@ -20,11 +21,11 @@ pub(super) enum Mail {
     DoesNot,
 }
 
-/// Reads what comes on a channel, for as long as the store is there.
+/// Reads what comes on some channels, for as long as the store is there.
 pub(super) struct Postman {
     pub(super) client: Client,
     pub(super) times: Times,
-    pub(super) channel: String,
+    pub(super) channels: Vec<String>,
     pub(super) events: mpsc::UnboundedSender<Event>,
     pub(super) state: Arc<watch::Sender<Mail>>,
 }
@@ -59,17 +60,47 @@ impl Postman {
             .client
             .get_multiplexed_async_connection_with_config(&config);
         let mut connection = connection.await?;
-        connection.subscribe(&self.channel).await?;
+        let mut pushes = pushes;
+        connection.subscribe(&self.channels).await?;
+        self.hear_ourselves(&mut connection, &mut pushes).await?;
         Ok((connection, pushes))
+    }
+
+    /// Sees whether what is said on our channels is heard: who may subscribe may not say anything, and
+    /// then nobody else may.
+    async fn hear_ourselves(
+        &self,
+        connection: &mut MultiplexedConnection,
+        pushes: &mut Pushes,
+    ) -> RedisResult<()> {
+        for channel in &self.channels {
+            let said = redis::cmd("PUBLISH").arg(channel).arg(NOTHING).to_owned();
+            connection
+                .send_packed_command(&said)
+                .await?
+                .extract_error()?;
+            let heard = async {
+                while let Some(push) = pushes.recv().await {
+                    if push.kind == PushKind::Message && is_on(&push, channel) {
+                        return true;
+                    }
+                    self.pass_on(&push);
+                }
+                false
+            };
+            if !timeout(self.times.answer, heard).await.unwrap_or(false) {
+                return Err(io::Error::from(io::ErrorKind::NotConnected).into());
+            }
+        }
+        Ok(())
     }
 
     /// Reads until the connection breaks, or gives no sign of life.
     async fn read(&self, mut connection: MultiplexedConnection, mut pushes: Pushes) {
         loop {
             match timeout(PULSE, pushes.recv()).await {
-                Ok(Some(push)) if push.kind == PushKind::Message => self.pass_on(&push),
                 Ok(Some(push)) if push.kind == PushKind::Disconnection => return,
-                Ok(Some(_)) => {}
+                Ok(Some(push)) => self.pass_on(&push),
                 Ok(None) => return,
                 Err(_) => {
                     let ping = redis::cmd("PING");
@@ -82,12 +113,23 @@ impl Postman {
     }
 
     fn pass_on(&self, push: &PushInfo) {
-        if let Some(Value::BulkString(message)) = push.data.last() {
+        if push.kind == PushKind::Message
+            && let Some(Value::BulkString(message)) = push.data.last()
+        {
             for event in events(message).into_iter().flatten() {
                 self.events.send(event).ok();
             }
         }
     }
+}
+
+/// What a process says to hear itself.
+const NOTHING: &[u8] = b"";
+
+/// Whether nothing was said on that channel.
+fn is_on(push: &PushInfo, channel: &str) -> bool {
+    let said = [channel.as_bytes(), NOTHING].map(|it| Value::BulkString(it.to_vec()));
+    push.data == said
 }
 
 /// What a message says; nothing if it is none of ours.

@@ -1,11 +1,90 @@
 //! What kind of server it is, and how durable its writes are.
 
+use std::fmt;
+
 use redis::Value;
 
-use super::Inner;
 use super::error::Fault;
+use super::inner::Inner;
+use super::mail::Mail;
 use crate::durable::Durability;
 use crate::durable::error::{Cause, Effect, Failure};
+
+/// What a server says of itself, as far as it may be asked: made by
+/// [`RedisStore::report`](super::RedisStore::report).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RedisReport {
+    /// What a task survives that is stored.
+    pub durability: Durability,
+    /// The version of Redis; of Valkey, the one of Redis that it stands for.
+    pub version: Option<String>,
+    /// Whether it may be written: it is no replica.
+    pub is_primary: Option<bool>,
+    /// Whether writes go to a file: `appendonly`.
+    pub append_only: Option<bool>,
+    /// When that goes to the disk: `appendfsync`.
+    pub append_fsync: Option<String>,
+    /// What it does when it is full: `maxmemory-policy`.
+    pub eviction: Option<String>,
+    /// Whether processes are told at once when there is something to do: they may publish and
+    /// subscribe.
+    pub is_told: bool,
+}
+
+impl fmt::Display for RedisReport {
+    /// In one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let or_unknown = |text: &Option<String>| text.as_deref().unwrap_or("unknown").to_owned();
+        let yes_or_no = |is: Option<bool>| match is {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "unknown",
+        };
+        write!(
+            f,
+            "durability {:?}, version {}, primary {}, appendonly {}, appendfsync {}, eviction {}, told {}",
+            self.durability,
+            or_unknown(&self.version),
+            yes_or_no(self.is_primary),
+            yes_or_no(self.append_only),
+            or_unknown(&self.append_fsync),
+            or_unknown(&self.eviction),
+            yes_or_no(Some(self.is_told)),
+        )
+    }
+}
+
+/// Asks the server what it is.
+pub(super) async fn report(inner: &Inner) -> Result<RedisReport, Failure> {
+    let appends = setting(inner, "appendonly").await?;
+    let when = setting(inner, "appendfsync").await?;
+    let pauses = setting(inner, "no-appendfsync-on-rewrite").await?;
+    let role = info(inner, "replication", "role").await?;
+    let found = durability(appends.as_deref(), when.as_deref(), pauses.as_deref());
+    Ok(RedisReport {
+        durability: match inner.waits_for_disk() && appends.as_deref() == Some("yes") {
+            true => Durability::Synced,
+            false => found,
+        },
+        version: info(inner, "server", "redis_version").await?,
+        is_primary: role.map(|role| role == "master"),
+        append_only: appends.map(|appends| appends == "yes"),
+        append_fsync: when,
+        eviction: setting(inner, "maxmemory-policy").await?,
+        is_told: inner.mail() == Mail::Comes,
+    })
+}
+
+/// How durable a write is that the server has answered.
+fn durability(appends: Option<&str>, when: Option<&str>, pauses: Option<&str>) -> Durability {
+    match (appends, when, pauses) {
+        (Some("yes"), Some("always"), Some("no")) => Durability::Synced,
+        (Some("yes"), Some("always" | "everysec"), _) => Durability::Delayed,
+        (Some("yes") | None, ..) => Durability::Unknown,
+        _ => Durability::Memory,
+    }
+}
 
 /// Refuses a server that would lose tasks by design, or that lacks what the scripts need.
 pub(super) async fn refuse_unfit(inner: &Inner, allow_eviction: bool) -> Result<(), Failure> {
@@ -27,19 +106,27 @@ pub(super) async fn refuse_unfit(inner: &Inner, allow_eviction: bool) -> Result<
     Ok(())
 }
 
-/// How durable a write is that the server has answered.
-pub(super) async fn durability(inner: &Inner) -> Result<Durability, Failure> {
-    let Some(appends) = setting(inner, "appendonly").await? else {
-        return Ok(Durability::Unknown);
-    };
-    let when = setting(inner, "appendfsync").await?.unwrap_or_default();
-    let pauses = setting(inner, "no-appendfsync-on-rewrite").await?;
-    Ok(match (&*appends, &*when) {
-        ("yes", "always") if pauses.as_deref() == Some("no") => Durability::Synced,
-        ("yes", "always" | "everysec") => Durability::Delayed,
-        ("yes", _) => Durability::Unknown,
-        _ => Durability::Memory,
-    })
+/// Whether the server can be asked when something is on its disk. Refuses one that cannot, if something
+/// that it has answered may not be there.
+pub(super) async fn can_wait_for_disk(inner: &Inner) -> Result<bool, Failure> {
+    if setting(inner, "appendonly").await?.as_deref() == Some("no") {
+        let what = "it writes nothing to its disk: set appendonly to yes";
+        return Err(unfit(String::from(what)));
+    }
+    let mut command = redis::cmd("WAITAOF");
+    command.arg(0).arg(0).arg(1);
+    match inner.link.send(&command).await.map_err(Fault::into_failure) {
+        Ok(_) => return Ok(true),
+        Err(failure) if failure.to_string().contains("unknown command") => {}
+        Err(failure) => return Err(failure),
+    }
+    match setting(inner, "appendfsync").await?.as_deref() {
+        Some("always") => Ok(false),
+        _ => Err(unfit(String::from(
+            "it cannot say when something is on its disk, which Redis can from 7.2: update it, or set \
+             appendfsync to always",
+        ))),
+    }
 }
 
 fn unfit(what: String) -> Failure {

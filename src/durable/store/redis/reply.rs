@@ -4,6 +4,7 @@ use redis::Value;
 
 use super::entry::Entry;
 use super::error::nonsense;
+use super::partitions;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::error::Failure;
@@ -84,28 +85,36 @@ pub(super) fn ids(bytes: &[u8]) -> Vec<TaskId> {
     bytes.chunks_exact(16).filter_map(id).collect()
 }
 
-/// An epoch as the scripts write it: as long as all others.
+/// An epoch as the scripts of its partition write it: as long as all others.
 pub(super) fn epoch_text(epoch: Epoch) -> String {
-    format!("{epoch:016}")
+    format!("{:016}", partitions::own(epoch))
 }
 
-fn epoch(text: &[u8]) -> Option<Epoch> {
-    std::str::from_utf8(text).ok()?.parse().ok()
+fn epoch(text: &[u8], partition: usize) -> Option<Epoch> {
+    let own = std::str::from_utf8(text).ok()?.parse().ok()?;
+    Some(partitions::whole(own, partition))
 }
 
 // ===== Turns =====
 
 /// The answer to a turn, and which of its verdicts were refused, by their places.
-pub(super) fn turned(answer: Value) -> Result<(Turned, Vec<usize>), Failure> {
+pub(super) fn turned(answer: Value, partition: usize) -> Result<(Turned, Vec<usize>), Failure> {
     let mut parts = Reader::new(answer)?;
     let refused = parts.list()?.rest(|part| Ok(part.number()? as usize))?;
-    let epoch = parts.bytes()?;
+    let text = parts.bytes()?;
     let entries = parts.list()?.rest(Reader::bytes)?;
     let bodies = parts.list()?.rest(Reader::bytes)?;
     let more = parts.number()? != 0;
     let next = u64::try_from(parts.number()?).ok();
     let now = parts.number()? as u64;
-    let mut claim = claim(&epoch, &entries, bodies, now)?;
+    let epoch = match &*text {
+        [] => None,
+        text => Some(epoch(text, partition).ok_or_else(|| nonsense(&Value::Nil))?),
+    };
+    let mut claim = match epoch {
+        Some(epoch) => Some(claim(epoch, &entries, bodies, now)?),
+        None => None,
+    };
     let is_repeated = parts.number()? != 0;
     if let Some(claim) = claim.as_mut().filter(|_| is_repeated) {
         claim.tasks.sort_unstable_by_key(|task| task.id);
@@ -120,16 +129,12 @@ pub(super) fn turned(answer: Value) -> Result<(Turned, Vec<usize>), Failure> {
 }
 
 fn claim(
-    text: &[u8],
+    epoch: Epoch,
     entries: &[Vec<u8>],
     bodies: Vec<Vec<u8>>,
     now: u64,
-) -> Result<Option<Claim>, Failure> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let broken = || nonsense(&Value::BulkString(text.to_vec()));
-    let epoch = epoch(text).ok_or_else(broken)?;
+) -> Result<Claim, Failure> {
+    let broken = || nonsense(&Value::Nil);
     let mut bodies = bodies.into_iter();
     let mut tasks: Vec<Claimed> = Vec::with_capacity(entries.len());
     for entry in entries {
@@ -140,14 +145,17 @@ fn claim(
         };
         tasks.push(entry.claimed(now, body, tasks.last()));
     }
-    Ok(Some(Claim { epoch, tasks }))
+    Ok(Claim { epoch, tasks })
 }
 
-pub(super) fn beaten(answer: Value) -> Result<(Vec<Epoch>, Vec<TaskId>), Failure> {
+pub(super) fn beaten(
+    answer: Value,
+    partition: usize,
+) -> Result<(Vec<Epoch>, Vec<TaskId>), Failure> {
     let mut parts = Reader::new(answer)?;
     let lost = parts.list()?.rest(|part| {
         let text = part.bytes()?;
-        epoch(&text).ok_or_else(|| nonsense(&Value::BulkString(text)))
+        epoch(&text, partition).ok_or_else(|| nonsense(&Value::BulkString(text)))
     })?;
     Ok((lost, parts.list()?.rest(Reader::id)?))
 }
@@ -252,30 +260,53 @@ fn reason_of(number: u8) -> Option<DeadReason> {
 
 // ===== Counts =====
 
-pub(super) fn counts(answer: Value) -> Result<Counts, Failure> {
+/// How many numbers there are in [`Counts`].
+pub(super) const COUNTS: usize = 15;
+
+/// Adds what one partition has counted.
+pub(super) fn add_counts(sums: &mut [u64; COUNTS], answer: Value) -> Result<(), Failure> {
     let mut parts = Reader::new(answer)?;
-    let mut next = || {
-        parts
-            .number()
-            .map(|number| u64::try_from(number).unwrap_or_default())
-    };
-    Ok(Counts {
-        waiting: next()?,
-        delayed: next()?,
-        running: next()?,
-        kept: next()?,
-        dead: next()?,
-        stored: next()?,
-        claimed: next()?,
-        done: next()?,
-        retried: next()?,
-        snoozed: next()?,
-        died: next()?,
-        released: next()?,
-        crashed: next()?,
-        lost: next()?,
-        cancelled: next()?,
-    })
+    for sum in sums {
+        *sum += u64::try_from(parts.number()?).unwrap_or_default();
+    }
+    Ok(())
+}
+
+pub(super) fn counts(sums: &[u64; COUNTS]) -> Counts {
+    let [
+        waiting,
+        delayed,
+        running,
+        kept,
+        dead,
+        stored,
+        claimed,
+        done,
+        retried,
+        snoozed,
+        died,
+        released,
+        crashed,
+        lost,
+        cancelled,
+    ] = *sums;
+    Counts {
+        waiting,
+        delayed,
+        running,
+        kept,
+        dead,
+        stored,
+        claimed,
+        done,
+        retried,
+        snoozed,
+        died,
+        released,
+        crashed,
+        lost,
+        cancelled,
+    }
 }
 
 /// The milliseconds of a time, as an argument.

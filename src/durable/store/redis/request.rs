@@ -4,18 +4,18 @@ use std::collections::HashSet;
 
 use super::entry::{self, INLINE, short_millis};
 use super::link::Arguments;
+use super::partitions::Partitions;
 use super::reply::{epoch_text, millis_text, reason_number};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::store::{Enqueue, NewTask, Turn, Verdict, Verdicts};
 
 /// What is asked of `enqueue`.
-pub(super) fn enqueue(request: &Enqueue, mailbox: &str) -> Arguments {
-    let tasks = &*request.tasks;
+pub(super) fn enqueue(request: &Enqueue, tasks: &[&NewTask], mailbox: &str) -> Arguments {
     let first = tasks.first().map(|task| task.id.to_bytes().to_vec());
     // Of an id that comes twice, the first counts.
     let mut ids = HashSet::with_capacity(tasks.len());
-    let tasks = tasks.iter().filter(|task| ids.insert(task.id));
+    let tasks = tasks.iter().copied().filter(|task| ids.insert(task.id));
     let (delayed, waiting): (Vec<_>, Vec<_>) = tasks.partition(|task| millis(task.delay) != 0);
     let all = || waiting.iter().chain(&delayed);
     let apart = || all().filter(|task| task.payload.len() > INLINE);
@@ -68,20 +68,41 @@ impl<'a> Said<'a> {
     }
 }
 
+/// What a turn is for one partition.
+#[derive(Default)]
+pub(super) struct Part<'a> {
+    pub(super) verdicts: Vec<&'a Verdicts>,
+    pub(super) want: usize,
+    pub(super) park: bool,
+}
+
+impl<'a> Part<'a> {
+    pub(super) fn of(request: &'a Turn, partitions: Partitions, partition: usize) -> Self {
+        let verdicts = request.verdicts.iter();
+        Self {
+            verdicts: verdicts
+                .filter(|it| partitions.of_claim(it.epoch) == partition)
+                .collect(),
+            want: request.want,
+            park: request.park,
+        }
+    }
+}
+
 /// What is asked of `turn`, and the places of the verdicts in the order in which they are sent.
-pub(super) fn turn(request: &Turn, mailbox: &str, park: bool) -> (Arguments, Vec<usize>) {
+pub(super) fn turn(request: &Turn, part: &Part<'_>, mailbox: &str) -> (Arguments, Vec<usize>) {
     let mut arguments = Arguments::default();
     arguments.number(request.session);
     arguments.number(request.number);
     arguments.push(mailbox);
-    arguments.number(request.want);
+    arguments.number(part.want);
     arguments.number(request.want_bytes.min(1 << 40));
     arguments.number(u8::from(request.risky));
     arguments.push(millis_text(request.lease));
-    arguments.number(u8::from(park));
-    arguments.number(request.verdicts.len());
+    arguments.number(u8::from(part.park));
+    arguments.number(part.verdicts.len());
     let mut places = Vec::new();
-    for verdicts in &request.verdicts {
+    for verdicts in &part.verdicts {
         let said = Said::of(verdicts, places.len());
         push_verdicts(&mut arguments, verdicts, &said);
         places.extend(said.done.iter().map(|it| it.0));

@@ -30,15 +30,15 @@ impl Time {
     }
 }
 
-/// A script: its text, by what Redis knows it, and the names of its keys.
+/// A script: its text, by what Redis knows it, and the names of its keys, by partition.
 #[derive(Debug)]
 pub(super) struct Script {
     pub(super) text: String,
     pub(super) hash: String,
-    pub(super) keys: Vec<String>,
+    pub(super) keys: Vec<Vec<String>>,
 }
 
-/// All scripts, for the keys of one store.
+/// All scripts of a store.
 #[derive(Debug)]
 pub(super) struct Scripts {
     pub(super) enqueue: Script,
@@ -62,8 +62,8 @@ const CLAIM: &str = include_str!("lua/claim.lua");
 const REAP: &str = include_str!("lua/reap.lua");
 
 impl Scripts {
-    pub(super) fn new(base: &str, time: Time) -> Self {
-        let make = |keys: &[&str], parts: &[&str]| Script::new(base, time, keys, parts);
+    pub(super) fn new(bases: &[String], time: Time) -> Self {
+        let make = |keys: &[&str], parts: &[&str]| Script::new(bases, time, keys, parts);
         let all = &keys::ALL;
         Self {
             enqueue: make(
@@ -142,7 +142,7 @@ impl Scripts {
 }
 
 impl Script {
-    fn new(base: &str, time: Time, keys: &[&str], parts: &[&str]) -> Self {
+    fn new(bases: &[String], time: Time, keys: &[&str], parts: &[&str]) -> Self {
         let mut text = head(keys);
         for part in [time.part(), BASE].iter().chain(parts) {
             text.push_str(part);
@@ -150,7 +150,10 @@ impl Script {
         Self {
             hash: redis::Script::new(&text).get_hash().to_owned(),
             text,
-            keys: keys.iter().map(|name| keys::key(base, name)).collect(),
+            keys: bases
+                .iter()
+                .map(|base| keys.iter().map(|name| keys::key(base, name)).collect())
+                .collect(),
         }
     }
 }

@@ -19,6 +19,8 @@ use crate::sync::Number;
 
 mod errors_tests;
 mod faults_tests;
+mod health_tests;
+mod partitions_tests;
 mod proxy;
 mod replies_tests;
 #[path = "../../../../tests/support/redis_server.rs"]

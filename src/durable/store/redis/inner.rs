@@ -1,0 +1,275 @@
+//! [`Inner`]: what the requests of a store share, and how each goes to the partitions.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use redis::{Client, ConnectionInfo, ProtocolVersion, Value};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+
+use super::builder::RedisStoreBuilder;
+use super::error::{no_connection, not_connected};
+use super::keys;
+use super::link::{Arguments, Link, Times};
+use super::mail::{Mail, Postman};
+use super::partitions::Partitions;
+use super::scripts::{Script, Scripts};
+use super::time::Time;
+use super::turns::Sessions;
+use super::{probe, reply, request};
+use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::point::point;
+use crate::durable::store::{Beaten, Enqueue, Epoch, Event, MAX_BATCH, SessionId};
+use crate::durable::{Counts, TaskId};
+
+/// What the requests of a store share.
+pub(super) struct Inner {
+    pub(super) name: Arc<str>,
+    pub(super) link: Arc<Link>,
+    /// For requests that wait until they are on the disk: they keep those waiting that come behind them.
+    disk: Option<Arc<Link>>,
+    /// Whether there is something to wait for; until the server was asked, nobody knows.
+    has_to_wait: OnceLock<bool>,
+    pub(super) scripts: Scripts,
+    pub(super) partitions: Partitions,
+    /// The name of this process, for those who tell it something: eight letters.
+    pub(super) mailbox: String,
+    mail: watch::Receiver<Mail>,
+    time: Time,
+    pub(super) sessions: Sessions,
+}
+
+impl Inner {
+    pub(super) fn start(
+        builder: &RedisStoreBuilder,
+        info: ConnectionInfo,
+        name: &Arc<str>,
+        time: Time,
+        runtime: &Handle,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Result<Self, Failure> {
+        let (requests, pushes) = clients(info, builder.times).map_err(not_connected)?;
+        let partitions = Partitions::new(builder.partitions);
+        let bases: Vec<_> = partitions
+            .all()
+            .map(|partition| keys::base(&builder.namespace, partition))
+            .collect();
+        let mailbox = mailbox();
+        let (state, mail) = watch::channel(Mail::Unknown);
+        let postman = Postman {
+            client: pushes,
+            times: builder.times,
+            channels: bases
+                .iter()
+                .map(|base| keys::channel(base, &mailbox))
+                .collect(),
+            events,
+            state: Arc::new(state),
+        };
+        let _entered = runtime.enter();
+        tokio::spawn(postman.run());
+        let link = || Link::start(requests.clone(), builder.times);
+        Ok(Self {
+            name: Arc::clone(name),
+            link: link(),
+            disk: builder.wait_for_disk.then(link),
+            has_to_wait: OnceLock::new(),
+            scripts: Scripts::new(&bases, time.of_scripts()),
+            partitions,
+            mailbox,
+            mail,
+            time,
+            sessions: Sessions::default(),
+        })
+    }
+
+    /// Sees whether the server will do, and writes down the layout if nobody has.
+    pub(super) async fn begin(&self, allow_eviction: bool) -> Result<(), Failure> {
+        self.link.connected().await?;
+        probe::refuse_unfit(self, allow_eviction).await?;
+        if self.disk.is_some() {
+            let has_to_wait = probe::can_wait_for_disk(self).await?;
+            self.has_to_wait.get_or_init(|| has_to_wait);
+        }
+        for partition in self.partitions.all() {
+            self.open(partition, None).await?;
+        }
+        let mut mail = self.mail.clone();
+        mail.wait_for(|mail| *mail != Mail::Unknown).await.ok();
+        Ok(())
+    }
+
+    /// Runs a script on the keys of a partition.
+    pub(super) async fn run(
+        &self,
+        script: &Script,
+        partition: usize,
+        mut arguments: Arguments,
+    ) -> Result<Value, Failure> {
+        self.time.tell(&mut arguments);
+        self.link.run(script, partition, &arguments).await
+    }
+
+    pub(super) fn mail(&self) -> Mail {
+        *self.mail.borrow()
+    }
+
+    /// Whether answers wait until what they say is on the disk.
+    pub(super) fn waits_for_disk(&self) -> bool {
+        self.has_to_wait.get() == Some(&true)
+    }
+
+    /// Begins a session under a number that nobody else draws.
+    pub(super) async fn open_session(&self) -> Result<SessionId, Failure> {
+        let mut bytes = [0; 8];
+        // Its last bytes are random.
+        bytes.copy_from_slice(&TaskId::new().to_bytes()[8..]);
+        let session = SessionId::from_be_bytes(bytes);
+        for partition in self.partitions.all() {
+            match self.open(partition, Some(session)).await {
+                // It is there: an answer was lost, and the request was sent again.
+                Err(failure) if failure.cause == Cause::NoSession => return Err(no_connection()),
+                opened => opened?,
+            }
+        }
+        Ok(session)
+    }
+
+    async fn open(&self, partition: usize, session: Option<SessionId>) -> Result<(), Failure> {
+        let mut arguments = Arguments::default();
+        arguments.push(session.map_or_else(String::new, |session| session.to_string()));
+        arguments.push(&*self.mailbox);
+        arguments.number(self.partitions.count());
+        let opened = self.run(&self.scripts.open, partition, arguments).await;
+        opened.map(drop)
+    }
+
+    pub(super) async fn close_session(&self, session: SessionId) -> Result<(), Failure> {
+        self.sessions.forget(session);
+        for partition in self.partitions.all() {
+            let mut arguments = Arguments::default();
+            arguments.number(session);
+            arguments.push(&*self.mailbox);
+            self.run(&self.scripts.close, partition, arguments).await?;
+        }
+        Ok(())
+    }
+
+    /// Stores tasks: each partition its own, all under the same number.
+    pub(super) async fn enqueue(&self, request: &Enqueue) -> Result<(), Failure> {
+        let tasks: Vec<_> = request.tasks.iter().collect();
+        let mut parts = self.partitions.split(tasks, |task| task.id);
+        if parts.is_empty() {
+            // The session may have ended all the same.
+            parts.push((0, Vec::new()));
+        }
+        for (nth, (partition, tasks)) in parts.into_iter().enumerate() {
+            let arguments = request::enqueue(request, &tasks, &self.mailbox);
+            point("redis.before-enqueue");
+            self.store(partition, arguments)
+                .await
+                .map_err(|failure| after_others(failure, nth))?;
+            point("redis.after-enqueue");
+        }
+        Ok(())
+    }
+
+    async fn store(&self, partition: usize, mut arguments: Arguments) -> Result<(), Failure> {
+        let script = &self.scripts.enqueue;
+        self.time.tell(&mut arguments);
+        let stored = match &self.disk {
+            Some(disk) if self.waits_for_disk() => {
+                disk.run_to_disk(script, partition, &arguments).await
+            }
+            _ => self.link.run(script, partition, &arguments).await,
+        };
+        stored.map(drop)
+    }
+
+    pub(super) async fn beat(&self, claims: Vec<Epoch>) -> Result<Beaten, Failure> {
+        let mut beaten = Beaten::default();
+        for (partition, claims) in self.partitions.split_claims(claims) {
+            for claims in claims.chunks(MAX_BATCH) {
+                let (lost, cancelled) = self.beat_in(partition, claims).await?;
+                beaten.lost.extend(lost);
+                beaten.cancelled.extend(cancelled);
+            }
+        }
+        Ok(beaten)
+    }
+
+    async fn beat_in(
+        &self,
+        partition: usize,
+        claims: &[Epoch],
+    ) -> Result<(Vec<Epoch>, Vec<TaskId>), Failure> {
+        let mut arguments = Arguments::default();
+        arguments.number(claims.len());
+        for &epoch in claims {
+            arguments.push(reply::epoch_text(epoch));
+        }
+        point("redis.before-beat");
+        let answer = self.run(&self.scripts.beat, partition, arguments).await?;
+        point("redis.after-beat");
+        reply::beaten(answer, partition)
+    }
+
+    pub(super) async fn maintain(&self, budget: usize) -> Result<bool, Failure> {
+        let mut more = false;
+        for partition in self.partitions.all() {
+            let mut arguments = Arguments::default();
+            arguments.number(budget.div_ceil(self.partitions.count()));
+            let answer = self
+                .run(&self.scripts.maintain, partition, arguments)
+                .await?;
+            more |= reply::number(&answer)? != 0;
+        }
+        Ok(more)
+    }
+
+    pub(super) async fn counts(&self) -> Result<Counts, Failure> {
+        let mut sums = [0; reply::COUNTS];
+        for partition in self.partitions.all() {
+            let counts = &self.scripts.counts;
+            let answer = self.run(counts, partition, Arguments::default()).await?;
+            reply::add_counts(&mut sums, answer)?;
+        }
+        Ok(reply::counts(&sums))
+    }
+}
+
+/// The failure of a request after so many others of which it is a part.
+pub(super) fn after_others(mut failure: Failure, others: usize) -> Failure {
+    if others > 0 {
+        failure.effect = Effect::Unknown;
+    }
+    failure
+}
+
+/// A name that no other process draws.
+fn mailbox() -> String {
+    const LETTERS: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
+    let random = &TaskId::new().to_bytes()[8..];
+    random
+        .iter()
+        .map(|byte| char::from(LETTERS[usize::from(byte % 64)]))
+        .collect()
+}
+
+/// Makes what connects, for requests and for what is pushed.
+fn clients(info: ConnectionInfo, times: Times) -> redis::RedisResult<(Client, Client)> {
+    use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+    // Whole seconds, at least one.
+    let alive = times.answer.max(Duration::from_secs(1));
+    let keepalive = TcpKeepalive::new().with_time(alive).with_interval(alive);
+    let tcp = TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(keepalive);
+    let info = info.set_tcp_settings(tcp);
+    let pushing = info
+        .redis_settings()
+        .clone()
+        .set_protocol(ProtocolVersion::RESP3);
+    let pushing = info.clone().set_redis_settings(pushing);
+    Ok((Client::open(info)?, Client::open(pushing)?))
+}

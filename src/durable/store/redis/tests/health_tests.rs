@@ -1,0 +1,106 @@
+//! What a store says of its server: whether it is there, and how far it is to be trusted.
+
+use super::*;
+use crate::durable::Health;
+
+/// Waits until a store says that it is so.
+async fn until_health(store: &RedisStore, is_so: impl Fn(&Health) -> bool) {
+    let come = async {
+        while !is_so(&store.health()) {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let health = || store.health();
+    timeout(2 * DEADLINE, come)
+        .await
+        .unwrap_or_else(|_| panic!("it stays {:?}", health()));
+}
+
+#[tokio::test]
+async fn a_store_knows_whether_its_server_is_there() {
+    let mut server = Server::start();
+    let store = open(&format!("redis://127.0.0.1:{}/", server.port())).await;
+    until_health(&store, |health| *health == Health::Well).await;
+    server.kill();
+    until_health(&store, |health| matches!(health, Health::Unreachable(_))).await;
+    server.run();
+    until_health(&store, |health| *health == Health::Well).await;
+}
+
+/// Its connections are there, and nothing comes.
+#[tokio::test]
+async fn a_server_that_has_stopped_is_noticed() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let store = open(&proxy.url()).await;
+    until_health(&store, |health| *health == Health::Well).await;
+    proxy.mute();
+    let answer = store.counts().await;
+    assert_eq!(answer.expect_err("nothing comes").cause, Cause::Unavailable);
+    // The connection was given up, and another one is made: to a server that answers again.
+    settled(|| store.counts()).await.unwrap();
+    until_health(&store, |health| *health == Health::Well).await;
+}
+
+#[tokio::test]
+async fn who_is_told_nothing_is_mute() {
+    let server = Server::start();
+    for rights in ["-subscribe", "-publish"] {
+        server.ask(&[
+            "ACL", "SETUSER", "web", "reset", "on", ">secret", "~*", "&*", "+@all", rights,
+        ]);
+        let store = open(&format!("redis://web:secret@127.0.0.1:{}", server.port())).await;
+        assert_eq!(store.health(), Health::Mute, "{rights}");
+        assert!(!store.report().await.unwrap().is_told);
+        server.ask(&["ACL", "SETUSER", "web", "+@all"]);
+        until_health(&store, |health| *health == Health::Well).await;
+        assert!(store.report().await.unwrap().is_told);
+    }
+}
+
+#[tokio::test]
+async fn a_report_says_what_the_server_is() {
+    let server = Server::with(&["--appendonly", "yes", "--maxmemory-policy", "volatile-lru"]);
+    let report = open(&server.url()).await.report().await.unwrap();
+    assert_eq!(report.durability, Durability::Delayed);
+    assert_eq!(report.is_primary, Some(true));
+    assert_eq!(report.append_only, Some(true));
+    assert_eq!(report.append_fsync.as_deref(), Some("everysec"));
+    assert_eq!(report.eviction.as_deref(), Some("volatile-lru"));
+    assert!(report.version.is_some() && report.is_told, "{report:?}");
+    let text = report.to_string();
+    assert!(
+        text.contains("Delayed") && text.contains("volatile-lru"),
+        "{text}"
+    );
+}
+
+/// Redis can be asked when something is on its disk from 7.2 on.
+#[tokio::test]
+async fn a_store_that_waits_for_the_disk_wants_a_server_that_can_say() {
+    let server = Server::with(&["--appendonly", "yes"]);
+    let url = server.url();
+    let mut builder = RedisStore::builder(&url);
+    builder.wait_for_disk(true);
+    let can_say = server.try_ask(&["WAITAOF", "0", "0", "1"]).is_some();
+    match builder.open().await {
+        Ok(store) => {
+            assert!(can_say);
+            assert_eq!(store.probe().await.unwrap(), Durability::Synced);
+            let worker = Worker::new(store).await;
+            worker.enqueue([task(1)]).await;
+            assert_eq!(worker.claim(1).await.tasks.len(), 1);
+        }
+        Err(error) => assert!(!can_say && error.is_unfit(), "{error}"),
+    }
+    server.ask(&["CONFIG", "SET", "appendfsync", "always"]);
+    let store = builder.open().await.expect("now it is always so");
+    assert_eq!(store.probe().await.unwrap(), Durability::Synced);
+    Worker::new(store).await.enqueue([task(2)]).await;
+    server.ask(&["CONFIG", "SET", "appendonly", "no"]);
+    let error = builder.open().await.expect_err("nothing is written");
+    assert!(
+        error.is_unfit() && error.to_string().contains("appendonly"),
+        "{error}"
+    );
+}

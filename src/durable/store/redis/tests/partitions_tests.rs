@@ -1,0 +1,202 @@
+//! A store of several partitions behaves as one, but for the order of tasks.
+
+use std::collections::HashSet;
+
+use super::proxy::Trick;
+use super::*;
+
+const PARTITIONS: usize = 4;
+
+async fn open_divided(url: &str) -> RedisStore {
+    let mut builder = RedisStore::builder(url);
+    let opened = builder.partitions(PARTITIONS).open();
+    opened.await.expect("the store can be opened")
+}
+
+fn key(partition: usize, name: &str) -> String {
+    format!("throng:{{default:{partition}}}:{name}")
+}
+
+/// Claims until there is nothing left; each claim is of one partition.
+async fn claim_all(worker: &Worker) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    while let Some(claim) = worker.turn(Vec::new(), MAX_BATCH).await.claim {
+        claims.push(claim);
+    }
+    claims
+}
+
+fn ids_of(claims: &[Claim]) -> HashSet<TaskId> {
+    let tasks = claims.iter().flat_map(|claim| &claim.tasks);
+    tasks.map(|task| task.id).collect()
+}
+
+#[tokio::test]
+async fn tasks_of_all_partitions_run_and_end() {
+    const TASKS: u64 = 100;
+    let server = Server::start();
+    let worker = Worker::new(open_divided(&server.url()).await).await;
+    worker.enqueue((0..TASKS).map(task)).await;
+    for partition in 0..PARTITIONS {
+        let waiting = server.ask(&["LLEN", &key(partition, "ready")]);
+        assert!(matches!(waiting, redis::Value::Int(1..)), "{partition}");
+    }
+    let claims = claim_all(&worker).await;
+    assert_eq!(claims.len(), PARTITIONS);
+    assert_eq!(ids_of(&claims), (0..TASKS).map(id).collect());
+    let epochs: HashSet<_> = claims.iter().map(|claim| claim.epoch).collect();
+    assert_eq!(epochs.len(), PARTITIONS, "an epoch is that of one claim");
+
+    let beaten = worker.store.beat(epochs.into_iter().collect()).await;
+    assert!(beaten.unwrap().lost.is_empty());
+    let turned = worker.turn(claims.iter().flat_map(done).collect(), 1).await;
+    assert_eq!((turned.refused, turned.claim), (Vec::new(), None));
+    let seen = worker.store.look((0..=TASKS).map(id).collect()).await;
+    let mut expected = vec![Seen::Done(b"output".to_vec()); TASKS as usize];
+    expected.push(Seen::Absent);
+    assert_eq!(seen.unwrap(), expected);
+    let counts = worker.store.counts().await.unwrap();
+    assert_eq!(
+        (counts.stored, counts.claimed, counts.done),
+        (TASKS, TASKS, TASKS)
+    );
+    assert_eq!((counts.waiting, counts.running), (0, 0));
+}
+
+#[tokio::test]
+async fn verdicts_of_another_partition_go_with_a_claim() {
+    let server = Server::start();
+    let worker = Worker::new(open_divided(&server.url()).await).await;
+    worker.enqueue((0..20).map(task)).await;
+    let (mut verdicts, mut claimed) = (Vec::new(), HashSet::new());
+    for _ in 0..PARTITIONS {
+        let turned = worker.turn(verdicts, MAX_BATCH).await;
+        assert!(turned.refused.is_empty());
+        let claim = turned.claim.expect("there is a partition left");
+        claimed.extend(claim.tasks.iter().map(|task| task.id));
+        verdicts = done(&claim);
+    }
+    worker.turn(verdicts, 0).await;
+    assert_eq!(claimed, (0..20).map(id).collect());
+    assert_eq!(worker.store.counts().await.unwrap().done, 20);
+}
+
+#[tokio::test]
+async fn whoever_rests_is_woken_from_each_partition() {
+    let server = Server::start();
+    let worker = Worker::new(open_divided(&server.url()).await).await;
+    let other = Worker::new(open_divided(&server.url()).await).await;
+    let mut events = worker.store.events();
+    for number in 0..20 {
+        assert_eq!(worker.turn(Vec::new(), 1).await.claim, None);
+        other.enqueue([task(number)]).await;
+        until(&mut events, &Event::Wake).await;
+        let claim = worker.claim(1).await;
+        assert_eq!(claim.tasks[0].id, id(number));
+        // Who has something to do rests in no partition.
+        for partition in 0..PARTITIONS {
+            let parked = server.ask(&["EXISTS", &key(partition, "park")]);
+            assert_eq!(parked, redis::Value::Int(0), "{partition}");
+        }
+        worker.turn(done(&claim), 0).await;
+    }
+}
+
+/// Also if the repeated turn would begin with a partition that had nothing, and now has something.
+#[tokio::test]
+async fn a_claim_whose_answer_is_lost_is_repeated_at_once() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let worker = Worker::new(open_divided(&proxy.url()).await).await;
+    let other = Worker::new(open_divided(&server.url()).await).await;
+    for number in 0..20 {
+        other.enqueue([task(number)]).await;
+        let request = worker.new_turn(Vec::new(), 1);
+        proxy.play(Trick::Lose);
+        let turned = match worker.store.turn(Arc::clone(&request)).await {
+            Ok(turned) => turned,
+            Err(failure) => {
+                assert_eq!(failure.effect, Effect::Unknown, "{failure}");
+                other
+                    .enqueue((100..120).map(|more| task(20 * number + more)))
+                    .await;
+                settled(|| worker.store.turn(Arc::clone(&request)))
+                    .await
+                    .unwrap()
+            }
+        };
+        let claim = turned.claim.expect("there is something to claim");
+        let mut verdicts = done(&claim);
+        for claim in claim_all(&worker).await {
+            verdicts.extend(done(&claim));
+        }
+        worker.turn(verdicts, 0).await;
+        let counts = worker.store.counts().await.unwrap();
+        assert_eq!((counts.waiting, counts.running), (0, 0), "{counts:?}");
+        assert_eq!(counts.done, counts.stored);
+    }
+}
+
+#[tokio::test]
+async fn dead_letters_of_all_partitions_are_one_list() {
+    let server = Server::start();
+    let worker = Worker::new(open_divided(&server.url()).await).await;
+    worker.enqueue((0..12).map(task)).await;
+    assert_eq!(
+        worker.store.cancel((0..4).map(id).collect()).await.unwrap(),
+        4
+    );
+    for claim in claim_all(&worker).await {
+        let reason = crate::durable::DeadReason::Fatal;
+        let dead = |id| {
+            (
+                id,
+                Verdict::Dead {
+                    reason,
+                    error: String::new(),
+                },
+            )
+        };
+        let tasks = claim.tasks.iter().map(|task| dead(task.id)).collect();
+        worker
+            .turn(
+                vec![Verdicts {
+                    epoch: claim.epoch,
+                    tasks,
+                }],
+                0,
+            )
+            .await;
+    }
+    let letters = worker.store.dead(DeadFilter::all(), 100).await.unwrap();
+    let found: HashSet<_> = letters.iter().map(|letter| letter.id).collect();
+    assert_eq!(found, (4..12).map(id).collect());
+    assert!(letters.is_sorted_by_key(|letter| letter.age), "{letters:?}");
+    let newest = worker.store.dead(DeadFilter::all(), 3).await.unwrap();
+    assert_eq!(newest.len(), 3);
+    let some = DeadFilter::ids([id(5), id(6)]);
+    assert_eq!(worker.store.replay(some).await.unwrap(), 2);
+    assert_eq!(worker.store.bury(DeadFilter::all()).await.unwrap(), 6);
+    assert_eq!(ids_of(&claim_all(&worker).await), [id(5), id(6)].into());
+}
+
+#[tokio::test]
+async fn all_who_open_a_store_divide_it_alike() {
+    let server = Server::start();
+    drop(open_divided(&server.url()).await);
+    let error = RedisStore::open(&server.url()).await;
+    let error = error.expect_err("there are four partitions");
+    assert!(
+        error.is_unfit() && error.to_string().contains('4'),
+        "{error}"
+    );
+    drop(open_divided(&server.url()).await);
+}
+
+/// What was stored by one version of the crate has to be found by all others.
+#[test]
+fn where_a_task_is_stays_as_it_is() {
+    let partitions = super::super::partitions::Partitions::new(64);
+    let places = [0, 1, 2, u64::MAX].map(|number| partitions.of_task(id(number)));
+    assert_eq!(places, [5, 50, 31, 61]);
+}

@@ -1,0 +1,127 @@
+//! Turns: from one partition to the next, until there is something to claim.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::inner::{Inner, after_others};
+use super::mail::Mail;
+use super::request::Part;
+use super::{reply, request};
+use crate::durable::error::Failure;
+use crate::durable::point::point;
+use crate::durable::store::{SessionId, Turn, Turned};
+use crate::sync::{Mutex, lock};
+
+/// How soon a worker looks again to whom nobody can tell that there is something to do.
+const WHILE_MUTE: Duration = Duration::from_millis(500);
+
+/// What is known of sessions between their turns.
+#[derive(Debug, Default)]
+pub(super) struct Sessions(Mutex<HashMap<SessionId, Known>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// The partition that has not answered the last turn. When that is sent again, it is asked first: it
+    /// may have been claimed from.
+    unanswered: Option<usize>,
+    /// It rests in some partitions.
+    rests: bool,
+}
+
+impl Sessions {
+    fn known(&self, session: SessionId) -> Known {
+        lock(&self.0).get(&session).copied().unwrap_or_default()
+    }
+
+    fn note(&self, session: SessionId, known: Known) {
+        lock(&self.0).insert(session, known);
+    }
+
+    pub(super) fn forget(&self, session: SessionId) {
+        lock(&self.0).remove(&session);
+    }
+}
+
+/// Tells each partition the verdicts of its tasks, and claims from the first that has something.
+pub(super) async fn turn(inner: &Inner, request: &Turn) -> Result<Turned, Failure> {
+    let count = inner.partitions.count();
+    let mut known = inner.sessions.known(request.session);
+    let by_number = (request.number % count as u64) as usize;
+    let first = known.unanswered.take().unwrap_or(by_number);
+    let hears = inner.mail() == Mail::Comes;
+    let (mut whole, mut claimed) = (Turned::default(), None);
+    for nth in 0..count {
+        let partition = (first + nth) % count;
+        let mut part = Part::of(request, inner.partitions, partition);
+        if claimed.is_some() {
+            if part.verdicts.is_empty() {
+                // Nobody knows.
+                whole.more = true;
+                continue;
+            }
+            part.want = 0;
+        }
+        part.park &= part.want > 0 && hears;
+        known.rests |= part.park;
+        let turned = turn_in(inner, request, partition, &part).await;
+        let turned = turned.map_err(|failure| {
+            known.unanswered = Some(partition);
+            inner.sessions.note(request.session, known);
+            after_others(failure, nth)
+        })?;
+        claimed = claimed.or(turned.claim.is_some().then_some(partition));
+        add(&mut whole, turned);
+    }
+    if let Some(claimed) = claimed.filter(|_| known.rests) {
+        leave(inner, request, claimed).await;
+        known.rests = false;
+    }
+    inner.sessions.note(request.session, known);
+    if request.park && !hears && inner.mail() != Mail::Comes {
+        whole.next = Some(whole.next.map_or(WHILE_MUTE, |next| next.min(WHILE_MUTE)));
+    }
+    Ok(whole)
+}
+
+async fn turn_in(
+    inner: &Inner,
+    request: &Turn,
+    partition: usize,
+    part: &Part<'_>,
+) -> Result<Turned, Failure> {
+    let (arguments, places) = request::turn(request, part, &inner.mailbox);
+    point("redis.before-turn");
+    let answer = inner.run(&inner.scripts.turn, partition, arguments).await?;
+    point("redis.after-turn");
+    let (mut turned, mut refused) = reply::turned(answer, partition)?;
+    // In the order in which they were asked.
+    for place in &mut refused {
+        *place = places.get(*place - 1).copied().unwrap_or_default();
+    }
+    refused.sort_unstable();
+    let verdicts: Vec<_> = part.verdicts.iter().flat_map(|it| &it.tasks).collect();
+    let refused = refused.into_iter().filter_map(|place| verdicts.get(place));
+    turned.refused = refused.map(|verdict| verdict.0).collect();
+    turned.claim = turned.claim.filter(|claim| !claim.tasks.is_empty());
+    Ok(turned)
+}
+
+fn add(whole: &mut Turned, part: Turned) {
+    whole.refused.extend(part.refused);
+    whole.claim = whole.claim.take().or(part.claim);
+    whole.more |= part.more;
+    whole.next = match (whole.next, part.next) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    };
+}
+
+/// Who has something to do rests nowhere: also not where it was not asked this time. If that fails, a
+/// wake-up may go to a worker that is busy, and others find the task when they look.
+async fn leave(inner: &Inner, request: &Turn, claimed: usize) {
+    for partition in inner.partitions.all().filter(|&other| other != claimed) {
+        let (arguments, _) = request::turn(request, &Part::default(), &inner.mailbox);
+        let turn = inner.run(&inner.scripts.turn, partition, arguments);
+        turn.await.ok();
+    }
+}
