@@ -246,7 +246,8 @@ pub(crate) struct Turn {
     /// back at the end of that.
     pub(crate) lease: Duration,
     /// If nothing could be claimed, have [`Event::Wake`] sent when there is something, to some of
-    /// those that asked for it. Forgotten at this process's next turn.
+    /// those that asked for it. Forgotten at the next turn. A store may do so also if less was claimed
+    /// than wanted, and then [says so](Turned::parked).
     pub(crate) park: bool,
 }
 
@@ -314,6 +315,8 @@ pub(crate) struct Turned {
     pub(crate) more: bool,
     /// When to look again at the latest, if nobody wakes this worker earlier.
     pub(crate) next: Option<Duration>,
+    /// Although something was claimed, this worker is woken when there is more.
+    pub(crate) parked: bool,
 }
 
 /// Tasks that were claimed together.

@@ -256,9 +256,9 @@ impl Worker {
             Ok(turned) => {
                 self.failures = 0;
                 self.tally.turns.add(1);
-                // Who has claimed something is not parked, nor who had no room when it asked: they look
-                // once more, when they have room.
-                self.look |= turned.more || turned.claim.is_some();
+                // Who has claimed something is not parked, as a rule, nor who had no room when it asked:
+                // they look once more, when they have room.
+                self.look |= turned.more || turned.claim.is_some() && !turned.parked;
                 if let Some(request) = self.unanswered.take() {
                     self.look |= !request.park;
                     self.settle(&request, &turned.refused);

@@ -12,7 +12,7 @@ use super::error::{no_connection, not_connected};
 use super::keys;
 use super::link::{Arguments, Link, Times};
 use super::mail::{Mail, Postman};
-use super::partitions::Partitions;
+use super::partitions::{self, Partitions};
 use super::scripts::{Script, Scripts};
 use super::time::Time;
 use super::turns::Sessions;
@@ -211,7 +211,9 @@ impl Inner {
         point("redis.before-beat");
         let answer = self.run(&self.scripts.beat, partition, arguments).await?;
         point("redis.after-beat");
-        reply::beaten(answer, partition)
+        let (lost, cancelled) = reply::beaten(answer)?;
+        let is_lost = |epoch: &Epoch| lost.contains(&partitions::own(*epoch));
+        Ok((claims.iter().copied().filter(is_lost).collect(), cancelled))
     }
 
     pub(super) async fn maintain(&self, budget: usize) -> Result<bool, Failure> {

@@ -90,9 +90,8 @@ pub(super) fn epoch_text(epoch: Epoch) -> String {
     format!("{:016}", partitions::own(epoch))
 }
 
-fn epoch(text: &[u8], partition: usize) -> Option<Epoch> {
-    let own = std::str::from_utf8(text).ok()?.parse().ok()?;
-    Some(partitions::whole(own, partition))
+fn own_epoch(text: &[u8]) -> Option<Epoch> {
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 // ===== Turns =====
@@ -109,13 +108,17 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<(Turned, Vec<usi
     let now = parts.number()? as u64;
     let epoch = match &*text {
         [] => None,
-        text => Some(epoch(text, partition).ok_or_else(|| nonsense(&Value::Nil))?),
+        text => Some(own_epoch(text).ok_or_else(|| nonsense(&Value::Nil))?),
     };
     let mut claim = match epoch {
-        Some(epoch) => Some(claim(epoch, &entries, bodies, now)?),
+        Some(own) => {
+            let epoch = partitions::whole(own, partition);
+            Some(claim(epoch, &entries, bodies, now)?)
+        }
         None => None,
     };
     let is_repeated = parts.number()? != 0;
+    let parked = parts.number()? != 0;
     if let Some(claim) = claim.as_mut().filter(|_| is_repeated) {
         claim.tasks.sort_unstable_by_key(|task| task.id);
     }
@@ -124,6 +127,7 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<(Turned, Vec<usi
         claim,
         more,
         next: next.map(Duration::from_millis),
+        parked,
     };
     Ok((turned, refused))
 }
@@ -148,14 +152,12 @@ fn claim(
     Ok(Claim { epoch, tasks })
 }
 
-pub(super) fn beaten(
-    answer: Value,
-    partition: usize,
-) -> Result<(Vec<Epoch>, Vec<TaskId>), Failure> {
+/// The answer to a beat: of the claims, the epochs in their partition.
+pub(super) fn beaten(answer: Value) -> Result<(Vec<Epoch>, Vec<TaskId>), Failure> {
     let mut parts = Reader::new(answer)?;
     let lost = parts.list()?.rest(|part| {
         let text = part.bytes()?;
-        epoch(&text, partition).ok_or_else(|| nonsense(&Value::BulkString(text)))
+        own_epoch(&text).ok_or_else(|| nonsense(&Value::BulkString(text)))
     })?;
     Ok((lost, parts.list()?.rest(Reader::id)?))
 }

@@ -73,7 +73,18 @@ impl<'a> Said<'a> {
 pub(super) struct Part<'a> {
     pub(super) verdicts: Vec<&'a Verdicts>,
     pub(super) want: usize,
-    pub(super) park: bool,
+    pub(super) park: Park,
+}
+
+/// When to be told that there is more to claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Park {
+    #[default]
+    Not,
+    /// If nothing was claimed.
+    IfNothing,
+    /// If less was claimed than wanted.
+    IfLess,
 }
 
 impl<'a> Part<'a> {
@@ -84,7 +95,11 @@ impl<'a> Part<'a> {
                 .filter(|it| partitions.of_claim(it.epoch) == partition)
                 .collect(),
             want: request.want,
-            park: request.park,
+            park: match (request.park, partitions.count()) {
+                (false, _) => Park::Not,
+                (true, 1) => Park::IfLess,
+                (true, _) => Park::IfNothing,
+            },
         }
     }
 }
@@ -99,7 +114,7 @@ pub(super) fn turn(request: &Turn, part: &Part<'_>, mailbox: &str) -> (Arguments
     arguments.number(request.want_bytes.min(1 << 40));
     arguments.number(u8::from(request.risky));
     arguments.push(millis_text(request.lease));
-    arguments.number(u8::from(part.park));
+    arguments.number(part.park as u8);
     arguments.number(part.verdicts.len());
     let mut places = Vec::new();
     for verdicts in &part.verdicts {

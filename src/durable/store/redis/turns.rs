@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::inner::{Inner, after_others};
 use super::mail::Mail;
-use super::request::Part;
+use super::request::{Park, Part};
 use super::{reply, request};
 use crate::durable::error::Failure;
 use crate::durable::point::point;
@@ -61,8 +61,10 @@ pub(super) async fn turn(inner: &Inner, request: &Turn) -> Result<Turned, Failur
             }
             part.want = 0;
         }
-        part.park &= part.want > 0 && hears;
-        known.rests |= part.park;
+        if part.want == 0 || !hears {
+            part.park = Park::Not;
+        }
+        known.rests |= part.park == Park::IfNothing;
         let turned = turn_in(inner, request, partition, &part).await;
         let turned = turned.map_err(|failure| {
             known.unanswered = Some(partition);
@@ -110,6 +112,7 @@ fn add(whole: &mut Turned, part: Turned) {
     whole.refused.extend(part.refused);
     whole.claim = whole.claim.take().or(part.claim);
     whole.more |= part.more;
+    whole.parked |= part.parked;
     whole.next = match (whole.next, part.next) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),

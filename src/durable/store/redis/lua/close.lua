@@ -1,7 +1,7 @@
 -- Ends a session. What it has claimed was given up: about a batch of it is taken back now.
 --
 -- ARGV: session, box.
-call('ZREM', PARK, ARGV[2])
+call('ZREM', PARK, ARGV[2] .. ARGV[1])
 local session = find_session(ARGV[1])
 if not session then return 'OK' end
 local epochs = call('ZRANGE', LEASE, 0, -1)
@@ -16,7 +16,5 @@ end
 call('HDEL', SESS, ARGV[1])
 reaping()(0)
 flush()
--- Others of its process rest under the same name, and are to say so again.
-redis.pcall('PUBLISH', BASE .. 'in:' .. ARGV[2], 'w')
 wake(4)
 return 'OK'

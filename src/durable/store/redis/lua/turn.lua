@@ -1,9 +1,11 @@
 -- Takes verdicts, takes back what is late, makes due what is due, and claims, in this order.
 --
 -- ARGV: session, number, box; how many and how many bytes are wanted, whether a risky one may be
--- among them, the lease, whether to park; how many claims have verdicts. Of each: its epoch; how many
+-- among them, the lease, whether to park (2: also if there is less than wanted); how many claims have
+-- verdicts. Of each: its epoch; how many
 -- are done, their ids, their outputs; how many others, their ids, and of each what, and two more.
-call('ZREM', PARK, ARGV[3])
+local resting = ARGV[3] .. ARGV[1]
+call('ZREM', PARK, resting)
 local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
 local want, want_bytes = math.min(tonumber(ARGV[4]), MAX_BATCH), tonumber(ARGV[5])
@@ -11,6 +13,8 @@ local risky, lease = ARGV[6] == '1', tonumber(ARGV[7])
 local tombs = tonumber(meta[3] or '0')
 local refused, told, flagged = {}, 0, false
 local out, epoch, any_risky, any_apart = {}, '', false, false
+-- When the first task is due, and the first lease over; nothing: that has changed.
+local due, over = nil, nil
 local NO_TIME = string.rep('\0', 6)
 
 -- What the tasks of a claim have in `run`, by their place: nothing of those that are not held, which
@@ -83,6 +87,7 @@ local function others()
       .. sub(entry, 37, 40) .. pack('>I6', unknown) .. sub(entry, 47)
     call('HSET', LATER, id, entry)
     call('ZADD', DUE, now + after, id)
+    due = nil
   end
 
   -- The entry, if the task is to be put first.
@@ -150,7 +155,8 @@ end
 
 -- Lets wait what was delayed, the earliest first; whether there was anything.
 local function make_due()
-  if first_of(DUE) > now then return false end
+  due = first_of(DUE)
+  if due > now then return false end
   local ids = call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, MAX_BATCH)
   local entries = call('HMGET', LATER, unpack(ids))
   for i, entry in ipairs(entries) do
@@ -159,6 +165,7 @@ local function make_due()
   call('ZREM', DUE, unpack(ids))
   call('HDEL', LATER, unpack(ids))
   call('RPUSH', READY, unpack(entries))
+  due = nil
   return true
 end
 
@@ -236,6 +243,7 @@ local function claim()
   local owner = ARGV[3] .. pack('>I6', lease) .. ARGV[1]
   call('HSET', CLAIMS, epoch, concat(ids), epoch .. 'n', #ids, epoch .. 'o', owner)
   call('ZADD', LEASE, now + lease, epoch)
+  over = math.min(over or first_of(LEASE), now + lease)
   call('HSET', META, 'epoch', epoch)
   count('claimed', #ids)
 end
@@ -245,7 +253,9 @@ local function take(groups)
     flagged = call('EXISTS', CANCEL) == 1
     settle_all(groups)
   end
-  local changed = first_of(LEASE) <= now and reaping()(now)
+  over = first_of(LEASE)
+  local changed = over <= now and reaping()(now)
+  if changed then over = nil end
   changed = make_due() or changed
   claim()
   -- A turn that changes nothing is not written down.
@@ -279,10 +289,11 @@ if any_risky or any_apart then
 end
 local left = call('LLEN', READY) - tombs
 if not risky then left = left - call('SCARD', RISKY) end
-local next = math.min(first_of(DUE), first_of(LEASE))
+local next = math.min(due or first_of(DUE), over or first_of(LEASE))
 next = next == math.huge and -1 or math.max(next - now, 0)
-if #out == 0 and left <= 0 and ARGV[8] == '1' then call('ZADD', PARK, now, ARGV[3]) end
+local parks = left <= 0 and (ARGV[8] == '2' and #out < want or ARGV[8] == '1' and #out == 0)
+if parks then call('ZADD', PARK, now, resting) end
 if #apart > 0 then apart = call('HMGET', BODY, unpack(apart)) end
 flush()
 if left > 0 then wake(1) end
-return { refused, epoch, out, apart, left > 0 and 1 or 0, next, now, is_repeated and 1 or 0 }
+return { refused, epoch, out, apart, left > 0 and 1 or 0, next, now, is_repeated and 1 or 0, parks and #out > 0 and 1 or 0 }
