@@ -17,13 +17,14 @@ pub(crate) struct Apalis {
 }
 
 impl Apalis {
-    /// It looks for tasks with each heartbeat, and is told of none.
+    /// It looks for tasks with each heartbeat, and is told of none. With heartbeats of 10 ms, it stops looking.
     fn storage(&self, heartbeat: Duration) -> RedisStorage<Payload> {
         let config = Config::default()
             .queue(QUEUE)
             .batch_size(100)
-            // Nobody listens.
+            // Nobody listens, and nobody else works.
             .emit_events(false)
+            .lock_tasks(false)
             .heartbeat_interval(heartbeat)
             .missed_heartbeats(10_000);
         RedisStorage::new(self.connection.clone()).with_config(config)
@@ -47,12 +48,14 @@ impl Peer for Apalis {
             return Ok(());
         }
         let mut storage = self.storage(Duration::from_secs(30));
-        Ok(storage.push_bulk(numbers.map(Payload::new).collect()).await?)
+        Ok(storage
+            .push_bulk(numbers.map(Payload::new).collect())
+            .await?)
     }
 
     async fn work(self) -> Result<()> {
         let worker = WorkerBuilder::new("worker")
-            .backend(self.storage(Duration::from_millis(10)))
+            .backend(self.storage(Duration::from_millis(100)))
             .concurrency(64)
             .build(run);
         Ok(worker.run().await?)
@@ -64,7 +67,7 @@ impl Peer for Apalis {
     }
 }
 
-async fn run(payload: Payload) -> std::result::Result<(), BoxDynError> {
+async fn run(payload: Payload) -> Result<(), BoxDynError> {
     ran(&payload);
     Ok(())
 }

@@ -17,7 +17,7 @@ use redis::aio::MultiplexedConnection;
 use serde::{Deserialize, Serialize};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 /// Those who store tasks at once in `spawn-1000`.
 const SPAWNERS: u64 = 1_000;

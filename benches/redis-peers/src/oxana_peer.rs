@@ -27,7 +27,7 @@ impl oxana::Job for Job {}
 struct Worker;
 
 impl Worker {
-    async fn process(&self, job: Job, _: &JobContext) -> std::result::Result<(), io::Error> {
+    async fn process(&self, job: Job, _: &JobContext) -> Result<(), io::Error> {
         ran(&job.0);
         Ok(())
     }
@@ -49,7 +49,9 @@ impl Peer for Oxana {
     }
 
     async fn store(&self, number: u64) -> Result<()> {
-        self.storage.enqueue(Queue, Job(Payload::new(number))).await?;
+        self.storage
+            .enqueue(Queue, Job(Payload::new(number)))
+            .await?;
         Ok(())
     }
 
@@ -66,7 +68,10 @@ impl Peer for Oxana {
     async fn work(self) -> Result<()> {
         let runtime = self.storage.runtime(Context {});
         let runtime = runtime.queue::<Queue>().worker::<Worker, Job>();
-        runtime.dequeue_timeout(Duration::from_millis(5)).run().await?;
+        runtime
+            .dequeue_timeout(Duration::from_millis(5))
+            .run()
+            .await?;
         Ok(())
     }
 

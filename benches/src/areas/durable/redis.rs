@@ -71,12 +71,12 @@ fn drains() -> Vec<Workload> {
         Workload::new(
             "redis/drain-4KiB",
             Unit::NS_PER_TASK,
-            drain(large(10_000, 4)).into(),
+            drain_large(10_000, 4),
         ),
         Workload::new(
             "redis/drain-64KiB",
             Unit::NS_PER_TASK,
-            drain(large(1_000, 64)).into(),
+            drain_large(1_000, 64),
         ),
     ]
 }
@@ -91,13 +91,20 @@ fn drain(drain: Drain) -> [Peer; 2] {
     ]
 }
 
-fn large(waiting: u64, kib: usize) -> Drain {
-    Drain {
+/// The same, with payloads of so many KiB.
+fn drain_large(waiting: u64, kib: usize) -> Vec<Peer> {
+    let [ours, ceiling] = drain(Drain {
         waiting,
         runs: waiting,
         bytes: kib * 1024,
         ..Drain::ALL
-    }
+    });
+    vec![
+        ours,
+        ceiling.note(Some(
+            "no ceiling here: it copies the payload with each step",
+        )),
+    ]
 }
 
 fn drains_at_scale() -> Vec<Workload> {

@@ -35,8 +35,8 @@ pub(super) fn drain() -> [Peer; 3] {
     ]
 }
 
-const FEW: &str = "in batches of 100, of 7,500 tasks: with more than 8,000 that are due, its workers end for good; \
-                   without locks and events, which are slower";
+const FEW: &str = "in batches of 100, of 7,500 tasks: with more than 8,000 that are due, its workers end for good; without \
+                   locks of tasks and events, with which it is several times slower";
 
 const NOT_ACKNOWLEDGED: &str =
     "16 workers; it acknowledges nothing: what runs when its process dies is lost";
@@ -70,7 +70,7 @@ pub(super) fn start_latency() -> [Peer; 3] {
             APALIS,
             "start-latency",
             400,
-            Some("it looks every 10 ms; by default, every 30 s"),
+            Some("it looks every 100 ms (more often, it stops doing so); by default, every 30 s"),
         ),
         of(
             OXANA,
