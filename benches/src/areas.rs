@@ -77,6 +77,7 @@ impl Unit {
     pub(crate) const CPU_US_PER_S: Self = Self::less("us/s");
     /// How many times longer than it could be at best.
     pub(crate) const X_IDEAL: Self = Self::less("x ideal");
+    pub(crate) const BYTES: Self = Self::less("bytes");
     pub(crate) const KB: Self = Self::less("kB");
     pub(crate) const SWITCHES_PER_S: Self = Self::less("switches/s");
 

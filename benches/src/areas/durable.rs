@@ -1,6 +1,6 @@
-//! Tasks that survive the process, in a file of SQLite.
+//! Tasks that survive the process, in a file of SQLite and [in Redis](redis).
 //!
-//! Everyone waits for the disk (`synchronous=FULL`), on the same file system, and stores tasks of the same size as
+//! With SQLite, everyone waits for the disk (`synchronous=FULL`), on the same file system, and stores tasks of the same size as
 //! JSON. Each child has a new file. The plain peers are what one writes who has SQLite and no queue: one connection,
 //! one thread, no claims, no retries, nobody else who works.
 
@@ -8,6 +8,8 @@ mod apalis;
 mod kill;
 mod ours;
 mod plain;
+mod program;
+mod redis;
 mod tasks;
 mod worker;
 
@@ -33,8 +35,8 @@ const STORED: u64 = 100_000;
 
 pub(super) const AREA: Area = Area {
     name: "durable",
-    about: "tasks that survive the process: SQLite, synchronous=FULL",
-    config: "SqliteStore, everything by default; concurrency 256 in drain, 1 in kill, else 64",
+    about: "tasks that survive the process: SQLite, synchronous=FULL; Redis, appendfsync everysec",
+    config: "SqliteStore and RedisStore, everything by default; concurrency 256 in drain and together, 1 in kill, else 64",
     workloads,
     prepare: Some(prepare),
 };
@@ -105,11 +107,14 @@ fn workloads() -> Vec<Workload> {
         ),
         Workload::absolute("sqlite/kill", Unit::MS, kill::kill),
     ];
-    let timed = workloads.into_iter().map(|workload| Workload {
-        // Allocations are not what a disk has to do with.
-        counted: false,
-        ..workload
-    });
+    let timed = workloads
+        .into_iter()
+        .chain(redis::workloads())
+        .map(|workload| Workload {
+            // Allocations are not what a disk or a server has to do with.
+            counted: false,
+            ..workload
+        });
     timed.collect()
 }
 
@@ -138,7 +143,10 @@ fn prepare(_: &Rules, rows: &[String]) -> io::Result<TempDir> {
         .prefix("throng-durable")
         .tempdir_in(dir)?;
     if rows.iter().any(|row| row.ends_with(apalis::NAME)) {
-        apalis::build(dir.path())?;
+        apalis::PROGRAM.build(dir.path())?;
+    }
+    if rows.iter().any(|row| redis::needs_peers(row)) {
+        redis::PEERS.build(dir.path())?;
     }
     Ok(dir)
 }

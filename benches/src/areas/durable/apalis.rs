@@ -1,19 +1,16 @@
 //! The peer apalis-sqlite: a program of its own, since its SQLite and ours cannot be linked into one.
 
-use std::fs;
-use std::io;
-use std::path::Path;
-use std::process::Command;
-
 use super::new_dir;
+use super::program::Program;
 use crate::areas::Peer;
 use crate::measure::{Rules, Sample};
 
 pub(super) const NAME: &str = "apalis-sqlite";
 
-/// In the prepared directory: the program, or why there is none.
-const PROGRAM: &str = "apalis-sqlite-peer";
-const COMPLAINT: &str = "apalis-sqlite-complaint";
+pub(super) const PROGRAM: Program = Program {
+    folder: "apalis-sqlite",
+    file: "apalis-sqlite-peer",
+};
 
 /// What it can do.
 #[derive(Clone, Copy)]
@@ -33,50 +30,18 @@ pub(super) fn peer(what: Apalis) -> Peer {
     }))
 }
 
-/// Builds the program, if it can be built.
-pub(super) fn build(dir: &Path) -> io::Result<()> {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("apalis-sqlite/Cargo.toml");
-    let own = std::env::current_exe()?;
-    let target = own.parent().map(|beside| beside.join("apalis-sqlite"));
-    let target = target.ok_or(io::ErrorKind::NotFound)?;
-    eprintln!("# building {NAME}: the first time, this takes minutes");
-    let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--release", "--quiet", "--manifest-path"])
-        .arg(&manifest)
-        .arg("--target-dir")
-        .arg(&target)
-        .output();
-    let complaint = match built {
-        Ok(built) if built.status.success() => {
-            let program = target.join("release").join(PROGRAM);
-            return fs::copy(program, dir.join(PROGRAM)).map(drop);
-        }
-        Ok(built) => {
-            let said = String::from_utf8_lossy(&built.stderr).into_owned();
-            let mut errors = said.lines().filter(|line| line.starts_with("error"));
-            errors.next().unwrap_or("cargo failed").to_owned()
-        }
-        Err(error) => format!("cargo cannot be started: {error}"),
-    };
-    eprintln!("# {NAME} cannot be built, and is left out: {complaint}");
-    fs::write(dir.join(COMPLAINT), complaint)
-}
-
 impl Apalis {
     fn run(self, rules: &Rules) -> Sample {
-        let root = rules
-            .dir
-            .as_ref()
-            .expect("the runner has prepared a directory");
-        if let Ok(complaint) = fs::read_to_string(root.join(COMPLAINT)) {
-            return Sample::skipped(complaint);
-        }
+        let mut program = match PROGRAM.command(rules) {
+            Ok(program) => program,
+            Err(complaint) => return Sample::skipped(complaint),
+        };
         let dir = new_dir(rules);
         let (workload, tasks, connections) = match self {
             Self::Enqueue => ("enqueue-64", rules.scaled(6_400), "1"),
             Self::Drain => ("drain", rules.scaled(2_000), "10"),
         };
-        let output = Command::new(root.join(PROGRAM))
+        let output = program
             .arg(workload)
             .arg(dir.path().join("tasks.db"))
             .args([&tasks.to_string(), connections])

@@ -18,7 +18,7 @@ use crate::areas::{on_worker, two_workers};
 use crate::measure::{Rules, Sample, Section, monotonic_ns};
 
 /// Between two tasks where latencies are asked for.
-const PAUSE: Duration = Duration::from_millis(5);
+pub(super) const PAUSE: Duration = Duration::from_millis(5);
 
 /// A client of the store in a directory.
 pub(super) async fn open(dir: &Path) -> DurableClient {
@@ -186,7 +186,7 @@ pub(super) fn round_trip_64(rules: &Rules) -> Sample {
     awaiting(rules, rules.scaled(16_000), round, drop)
 }
 
-async fn spawn_and_await(client: &DurableClient, number: u64) {
+pub(super) async fn spawn_and_await(client: &DurableClient, number: u64) {
     let handle = client.spawn(Echo::new(number)).await;
     let output = handle.expect("a task can be stored").await;
     assert_eq!(output.expect("a task ends well"), number);
@@ -220,12 +220,12 @@ where
 
 /// When a task was spawned, and when it was stored.
 #[derive(Clone, Copy)]
-struct Spawned {
-    begin: u64,
+pub(super) struct Spawned {
+    pub(super) begin: u64,
     end: u64,
 }
 
-async fn spawn_paced(client: DurableClient, tasks: u64) -> Vec<Spawned> {
+pub(super) async fn spawn_paced(client: DurableClient, tasks: u64) -> Vec<Spawned> {
     let mut ticks = interval(PAUSE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut spawned = Vec::with_capacity(tasks as usize);
@@ -241,7 +241,7 @@ async fn spawn_paced(client: DurableClient, tasks: u64) -> Vec<Spawned> {
 }
 
 /// From each of `from` until the task of that number has begun.
-fn since(from: &[u64], starts: &[(u64, u64)]) -> Vec<u64> {
+pub(super) fn since(from: &[u64], starts: &[(u64, u64)]) -> Vec<u64> {
     let starts: BTreeMap<u64, u64> = starts.iter().copied().collect();
     let since = |(number, from): (u64, &u64)| {
         let begun = starts.get(&number).expect("a task was lost");
@@ -252,7 +252,7 @@ fn since(from: &[u64], starts: &[(u64, u64)]) -> Vec<u64> {
 }
 
 /// Adds how long it took until tasks were stored.
-fn with_commit(sample: Sample, spawned: &[Spawned]) -> Sample {
+pub(super) fn with_commit(sample: Sample, spawned: &[Spawned]) -> Sample {
     let took = spawned.iter().map(|spawned| spawned.end - spawned.begin);
     let commit = latencies(Sample::default(), took.collect());
     sample
@@ -266,7 +266,7 @@ fn done(runtime: &tokio::runtime::Runtime, client: &DurableClient) -> u64 {
 }
 
 /// Looks from time to time, and not for ever.
-fn wait_until(mut is_so: impl FnMut() -> bool) {
+pub(super) fn wait_until(mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
         assert!(

@@ -132,7 +132,7 @@ impl Queue {
                     .expect("there is such a table");
                 for task in tasks.by_ref().take(commit as usize) {
                     insert
-                        .execute(params!["bench.nothing", encode(task)])
+                        .execute(params!["bench.nothing", encode(&Payload::new(task))])
                         .expect("a task can be stored");
                 }
             }
@@ -173,12 +173,12 @@ impl Queue {
     }
 }
 
-fn encode(task: u64) -> Vec<u8> {
-    serde_json::to_vec(&Payload::new(task)).expect("it has nothing that JSON cannot say")
+pub(super) fn encode(payload: &Payload) -> Vec<u8> {
+    serde_json::to_vec(payload).expect("it has nothing that JSON cannot say")
 }
 
 /// All that there is to do.
-fn decode(payload: &[u8]) {
+pub(super) fn decode(payload: &[u8]) {
     let payload: Payload = serde_json::from_slice(payload).expect("it was encoded here");
     black_box(payload.number);
 }

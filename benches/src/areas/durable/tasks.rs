@@ -21,6 +21,10 @@ pub(super) struct Nothing(Payload);
 #[derive(Serialize, Deserialize)]
 pub(super) struct Echo(Payload);
 
+/// As long as its text: a task with the name of one of an application.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Mail(pub(super) String);
+
 /// Says when it begins.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Stamp(Payload);
@@ -50,11 +54,25 @@ impl Payload {
             text: format!("{number:080}"),
         }
     }
+
+    /// As JSON, it has so many bytes, or as many as the others.
+    pub(super) fn sized(number: u64, bytes: usize) -> Self {
+        // What JSON adds to the text.
+        let digits = bytes.saturating_sub(30).max(80);
+        Self {
+            number,
+            text: format!("{number:0digits$}"),
+        }
+    }
 }
 
 impl Nothing {
     pub(super) fn new(number: u64) -> Self {
         Self(Payload::new(number))
+    }
+
+    pub(super) fn sized(number: u64, bytes: usize) -> Self {
+        Self(Payload::sized(number, bytes))
     }
 }
 
@@ -84,6 +102,11 @@ impl DurableTask for Nothing {
 impl DurableTask for Echo {
     const NAME: &'static str = "bench.echo";
     type Output = u64;
+}
+
+impl DurableTask for Mail {
+    const NAME: &'static str = "mail.send";
+    type Output = ();
 }
 
 impl DurableTask for Stamp {

@@ -1,24 +1,32 @@
 //! Workers in processes of their own.
 
+use std::error::Error;
 use std::fs::OpenOptions;
-use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use throng::durable::DurableExecutor;
 
 use super::ours::open;
+use super::redis;
 use super::tasks::{Ledger, Slow, Stamp, Starts};
 use crate::areas::two_workers;
 
 /// What a worker is told, as JSON in its argument.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Order {
-    /// Where the store is.
-    dir: PathBuf,
-    /// Where to write what happens; else it is told at the end when tasks have begun.
-    ledger: Option<PathBuf>,
+enum Order {
+    Sqlite {
+        /// Where the store is.
+        dir: PathBuf,
+        /// Where to write what happens; else it is told at the end when tasks have begun.
+        ledger: Option<PathBuf>,
+    },
+    Redis {
+        url: String,
+    },
 }
 
 /// Runs tasks in this process, until nobody holds the other end of its input any longer.
@@ -29,37 +37,39 @@ pub(super) struct Order {
 pub(crate) fn work(order: &str) -> Result<(), String> {
     let order: Order =
         serde_json::from_str(order).map_err(|error| format!("not an order: {error}"))?;
-    order.obey().map_err(|error| error.to_string())
+    let obeyed = match order {
+        Order::Sqlite { dir, ledger } => work_in(&dir, ledger.as_deref()),
+        Order::Redis { url } => redis::work(&url),
+    };
+    obeyed.map_err(|error| error.to_string())
 }
 
-impl Order {
-    fn obey(&self) -> Result<(), Box<dyn std::error::Error>> {
-        let runtime = two_workers().build()?;
-        let starts = std::sync::Arc::new(Starts::default());
-        let executor = runtime.block_on(async {
-            let client = open(&self.dir).await;
-            match &self.ledger {
-                Some(ledger) => {
-                    let ledger = OpenOptions::new().append(true).open(ledger);
-                    let ledger = Ledger(ledger.expect("there is a ledger"));
-                    let builder = DurableExecutor::builder(client).concurrency(1);
-                    builder.register::<Slow>().start(ledger).await
-                }
-                None => {
-                    let builder = DurableExecutor::builder(client);
-                    builder.register::<Stamp>().start(starts.clone()).await
-                }
+fn work_in(dir: &Path, ledger: Option<&Path>) -> Result<(), Box<dyn Error>> {
+    let runtime = two_workers().build()?;
+    let starts = Arc::new(Starts::default());
+    let executor = runtime.block_on(async {
+        let client = open(dir).await;
+        match ledger {
+            Some(ledger) => {
+                let ledger = OpenOptions::new().append(true).open(ledger);
+                let ledger = Ledger(ledger.expect("there is a ledger"));
+                let builder = DurableExecutor::builder(client).concurrency(1);
+                builder.register::<Slow>().start(ledger).await
             }
-        })?;
-        println!("ready");
-        io::stdin().read_to_end(&mut Vec::new())?;
-        drop(executor);
-        let starts = starts.0.lock().expect("nobody panics with it");
-        for (number, begun) in starts.iter() {
-            println!("{number} {begun}");
+            None => {
+                let builder = DurableExecutor::builder(client);
+                builder.register::<Stamp>().start(starts.clone()).await
+            }
         }
-        Ok(())
+    })?;
+    println!("ready");
+    io::stdin().read_to_end(&mut Vec::new())?;
+    drop(executor);
+    let starts = starts.0.lock().expect("nobody panics with it");
+    for (number, begun) in starts.iter() {
+        println!("{number} {begun}");
     }
+    Ok(())
 }
 
 /// A worker, as seen by who has started it. It ends when this is dropped.
@@ -73,11 +83,21 @@ pub(super) struct Worker {
 impl Worker {
     /// Starts one, and does not wait for it.
     pub(super) fn start(dir: &Path, ledger: Option<&Path>) -> Self {
-        let order = Order {
+        Self::start_with(&Order::Sqlite {
             dir: dir.to_owned(),
             ledger: ledger.map(Path::to_owned),
-        };
-        let order = serde_json::to_string(&order).expect("a path is UTF-8");
+        })
+    }
+
+    /// Starts one that works with a server, from when it is told to [go](Self::go).
+    pub(super) fn start_on(url: &str) -> Self {
+        Self::start_with(&Order::Redis {
+            url: url.to_owned(),
+        })
+    }
+
+    fn start_with(order: &Order) -> Self {
+        let order = serde_json::to_string(order).expect("a path is UTF-8");
         let own = std::env::current_exe().expect("this program is a file");
         let mut child = Command::new(own)
             .args(["worker", &order])
@@ -104,6 +124,11 @@ impl Worker {
             .read_line(&mut line)
             .expect("a worker can be read");
         assert_eq!(line, "ready\n", "a worker did not come up");
+    }
+
+    pub(super) fn go(&mut self) {
+        let mut input = self.input.as_ref().expect("it has not been ended");
+        input.write_all(b"\n").expect("it listens");
     }
 
     /// Ends it as nothing ends well.

@@ -1,0 +1,189 @@
+//! The same in Redis.
+//!
+//! Each child has a new server, with the same settings for everyone: a log (`appendonly yes`) that is on the disk
+//! every second, unless a row says otherwise, no snapshots, and TCP. It shares the cores of the machine with those
+//! who are measured. What is done, the server is asked; `redis cpu` is its CPU time, and `cpu ns` is not.
+//!
+//! | rows | the bar for ours |
+//! | --- | --- |
+//! | `drain` | five times as fast as the best peer, and a quarter as fast as the ceiling |
+//! | `drain-awaited` | 0.6 of `drain` |
+//! | `drain-always` | half of `drain` |
+//! | `drain-1e6` | 0.8 of `drain-1e4` |
+//! | `spawn-all` | 0.4 of the ceiling |
+//! | `spawn-1000` | three times as fast as the best peer |
+//! | `together` | a quarter of the ceiling |
+//! | `start-latency` | p50 400 us, p99 3 ms; idle, 1 ms of CPU time in a second, a command in two |
+//! | `round-trip` | p50 900 us |
+//! | `memory` | 300 bytes |
+
+mod ceiling;
+mod latency;
+mod ours;
+mod peers;
+mod scale;
+mod server;
+
+use self::ours::Drain;
+pub(super) use self::ours::work;
+pub(super) use self::peers::{PEERS, needs_peers};
+use self::server::Fsync;
+use super::{Peer, Unit, Workload};
+use crate::measure::{Rules, Sample};
+
+/// Tasks that wait to be drained.
+const STORED: u64 = 100_000;
+
+/// Tasks that are stored in a round.
+const ROUND: u64 = 50_000;
+
+/// Tasks that are stored with a call.
+const CHUNK: u64 = 10_000;
+
+/// Those who spawn at once.
+const SPAWNERS: u64 = 1_000;
+
+pub(super) fn workloads() -> Vec<Workload> {
+    let mut all = drains();
+    all.extend(drains_at_scale());
+    all.extend(spawns());
+    all.extend(others());
+    all
+}
+
+fn drains() -> Vec<Workload> {
+    vec![
+        beside_all("redis/drain", drain(Drain::ALL), peers::drain()),
+        Workload::absolute(
+            "redis/drain-awaited",
+            Unit::NS_PER_TASK,
+            ours::drain_awaited,
+        ),
+        Workload::new(
+            "redis/drain-always",
+            Unit::NS_PER_TASK,
+            drain(Drain {
+                fsync: Fsync::Always,
+                ..Drain::ALL
+            })
+            .into(),
+        ),
+        Workload::new(
+            "redis/drain-4KiB",
+            Unit::NS_PER_TASK,
+            drain_large(10_000, 4),
+        ),
+        Workload::new(
+            "redis/drain-64KiB",
+            Unit::NS_PER_TASK,
+            drain_large(1_000, 64),
+        ),
+    ]
+}
+
+/// Ours, and the ceiling.
+fn drain(drain: Drain) -> [Peer; 2] {
+    let ceiling =
+        move |rules: &Rules| ceiling::drain(rules, drain.waiting, drain.bytes, drain.fsync);
+    [
+        Peer::new("throng", move |rules| drain.run(rules)),
+        Peer::new("ceiling", ceiling),
+    ]
+}
+
+/// The same, with payloads of so many KiB.
+fn drain_large(waiting: u64, kib: usize) -> Vec<Peer> {
+    let [ours, ceiling] = drain(Drain {
+        waiting,
+        runs: waiting,
+        bytes: kib * 1024,
+        ..Drain::ALL
+    });
+    vec![
+        ours,
+        ceiling.note(Some(
+            "no ceiling here: it copies the payload with each step",
+        )),
+    ]
+}
+
+fn drains_at_scale() -> Vec<Workload> {
+    let with_waiting = |name, waiting: u64| {
+        let drain = Drain {
+            waiting,
+            runs: waiting.min(STORED),
+            ..Drain::ALL
+        };
+        Workload::absolute(name, Unit::NS_PER_TASK, move |rules| drain.run(rules))
+    };
+    let with_processes = |name, processes| {
+        let drain = move |rules: &Rules| scale::drain_processes(rules, processes);
+        Workload::absolute(name, Unit::NS_PER_TASK, drain)
+    };
+    vec![
+        with_waiting("redis/drain-1e3", 1_000),
+        with_waiting("redis/drain-1e4", 10_000),
+        with_waiting("redis/drain-1e5", 100_000),
+        with_waiting("redis/drain-1e6", 1_000_000),
+        with_processes("redis/drain-1-process", 1),
+        with_processes("redis/drain-4-processes", 4),
+        with_processes("redis/drain-16-processes", 16),
+    ]
+}
+
+fn spawns() -> Vec<Workload> {
+    let pair = |ours: fn(&Rules) -> Sample, ceiling: fn(&Rules) -> Sample| {
+        [Peer::new("throng", ours), Peer::new("ceiling", ceiling)]
+    };
+    vec![
+        beside_all(
+            "redis/spawn-all",
+            pair(ours::spawn_all, ceiling::spawn_all),
+            peers::spawn_all(),
+        ),
+        beside_all(
+            "redis/spawn-1000",
+            pair(ours::spawn_1000, ceiling::spawn_1000),
+            peers::spawn_1000(),
+        ),
+        beside_all(
+            "redis/together",
+            pair(ours::together, ceiling::together),
+            peers::together(),
+        ),
+    ]
+}
+
+fn others() -> Vec<Workload> {
+    let mut latency = vec![
+        Peer::new("throng", latency::start),
+        Peer::new("ceiling", ceiling::start_latency),
+    ];
+    latency.extend(peers::start_latency());
+    let mut memory = vec![
+        Peer::new("throng", scale::memory),
+        Peer::new("ceiling", ceiling::memory),
+    ];
+    memory.extend(peers::memory());
+    vec![
+        Workload::new("redis/start-latency", Unit::US, latency),
+        Workload::new(
+            "redis/round-trip",
+            Unit::US,
+            vec![
+                Peer::new("throng", latency::round_trip),
+                Peer::new("ceiling", ceiling::round_trip),
+            ],
+        ),
+        Workload::new("redis/memory", Unit::BYTES, memory),
+    ]
+}
+
+fn beside_all(
+    name: &'static str,
+    ours_and_ceiling: [Peer; 2],
+    peers: impl IntoIterator<Item = Peer>,
+) -> Workload {
+    let peers = ours_and_ceiling.into_iter().chain(peers);
+    Workload::new(name, Unit::NS_PER_TASK, peers.collect())
+}

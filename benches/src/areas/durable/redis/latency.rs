@@ -1,0 +1,59 @@
+//! How long one task takes with ours, and what a worker costs that has nothing to do.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use throng::durable::{DurableClient, DurableExecutor};
+
+use super::ours::begin;
+use super::server::{Fsync, cpu_ns, with_server};
+use crate::areas::durable::latencies;
+use crate::areas::durable::ours::{since, spawn_and_await, spawn_paced, wait_until, with_commit};
+use crate::areas::durable::tasks::{Echo, Stamp, Starts};
+use crate::areas::on_worker;
+use crate::measure::{Rules, Sample};
+
+/// From before a task is stored until it begins, in one process.
+pub(super) fn start(rules: &Rules) -> Sample {
+    with_server(rules, Fsync::EverySecond, |server| {
+        let (runtime, client) = begin(server);
+        let starts = Arc::new(Starts::default());
+        let builder = DurableExecutor::builder(client.clone()).register::<Stamp>();
+        let executor = runtime.block_on(builder.start(starts.clone()));
+        let executor = executor.expect("an executor can be started");
+        let meter = server.meter();
+        let spawned = on_worker(&runtime, spawn_paced(client, rules.scaled(400)));
+        wait_until(|| executor.metrics().done >= spawned.len());
+        let sample = meter.end(spawned.len() as u64);
+        let begun = starts.0.lock().expect("nobody panics with it").clone();
+        let begins: Vec<_> = spawned.iter().map(|spawned| spawned.begin).collect();
+        let sample = with_commit(latencies(sample, since(&begins, &begun)), &spawned);
+        server.with_idle(sample, rules, || cpu_ns(std::process::id()))
+    })
+}
+
+/// One task after another is spawned and awaited.
+pub(super) fn round_trip(rules: &Rules) -> Sample {
+    with_server(rules, Fsync::EverySecond, |server| {
+        let (runtime, client) = begin(server);
+        let builder = DurableExecutor::builder(client.clone()).register::<Echo>();
+        let executor = runtime.block_on(builder.start(()));
+        let executor = executor.expect("an executor can be started");
+        let mut took = Vec::new();
+        let sample = server.rounds(rules, rules.scaled(200), |tasks| {
+            took.extend(on_worker(&runtime, rounds(client.clone(), tasks)));
+        });
+        drop(executor);
+        latencies(sample, took)
+    })
+}
+
+async fn rounds(client: DurableClient, tasks: u64) -> Vec<u64> {
+    let mut took = Vec::with_capacity(tasks as usize);
+    for number in 0..tasks {
+        let begin = Instant::now();
+        spawn_and_await(&client, number).await;
+        took.push(begin.elapsed().as_nanos() as u64);
+    }
+    took
+}
