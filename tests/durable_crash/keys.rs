@@ -17,7 +17,8 @@ pub(crate) struct Keys {
     binned: usize,
 }
 
-const BASE: &str = "throng:{default:0}:";
+/// What all keys begin with.
+pub(crate) const BASE: &str = "throng:{default:0}:";
 
 /// What is in `meta`, at most: the layout, the last epoch, the ledger, how many cancelled tasks are in
 /// the line, and how far the search for old sessions has come.
