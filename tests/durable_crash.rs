@@ -10,9 +10,6 @@ mod support;
 
 #[path = "support/ledger.rs"]
 mod ledger;
-#[path = "../src/durable/store/redis/tests/proxy.rs"]
-#[allow(dead_code, reason = "other tests need all of it")]
-mod proxy;
 #[path = "support/redis_server.rs"]
 #[allow(dead_code, reason = "other tests need all of it")]
 mod redis_server;
@@ -29,6 +26,8 @@ mod load;
 mod place;
 #[path = "durable_crash/process.rs"]
 mod process;
+#[path = "durable_crash/proxy.rs"]
+mod proxy;
 #[path = "durable_crash/site.rs"]
 #[macro_use]
 mod site;

@@ -30,6 +30,7 @@ const LEASE: Duration = Duration::from_millis(600);
 
 /// An executor on a runtime of one thread of its own, which goes on until that is told to end.
 struct Alone {
+    executor: Arc<DurableExecutor>,
     end: tokio::sync::oneshot::Sender<()>,
     thread: thread::JoinHandle<Metrics>,
 }
@@ -57,15 +58,22 @@ impl Alone {
     {
         let builder = builder(client).lease(lease).stall_limit(stall_limit);
         let (end, ended) = tokio::sync::oneshot::channel();
+        let (started, starts) = mpsc::channel();
         let thread = thread::spawn(move || {
             current_thread().block_on(async {
-                let executor = start_as(builder, act).await;
+                let executor = Arc::new(start_as(builder, act).await);
+                started.send(Arc::clone(&executor)).ok();
                 ended.await.ok();
                 executor.shutdown(Duration::ZERO).await;
                 executor.metrics()
             })
         });
-        Self { end, thread }
+        let executor = receive(&starts);
+        Self {
+            executor,
+            end,
+            thread,
+        }
     }
 
     /// What the executor has done.
@@ -195,6 +203,10 @@ async fn it_goes_on_with_one_that_was_idle_all_the_time(place: Place) {
             }
         })
     });
+    until("both are idle", || {
+        executors.iter().all(|it| it.executor.metrics().turns > 0)
+    })
+    .await;
     let handle = spawn(&client, 1).await;
     assert_eq!(within(handle).await.unwrap(), 0);
     gate.open();

@@ -10,7 +10,7 @@ on_both_stores! {
 }
 
 /// In milliseconds.
-const LEASE: u64 = 300;
+const LEASE: u64 = 600;
 
 const BRIEF: Work = Work {
     lease: LEASE,

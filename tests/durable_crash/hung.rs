@@ -6,7 +6,6 @@ use rustix::process::Signal;
 use throng::durable::{DurableHandle, StopReason};
 use tokio::time::{Instant, sleep_until};
 
-use super::child::Work;
 use super::job::{Job, Outcome};
 use super::place::Place;
 use super::process::Process;
@@ -16,11 +15,6 @@ on_both_stores! {
     it_is_told_that_it_has_lost_its_lease,
     what_it_comes_to_is_refused,
 }
-
-const BRIEF: Work = Work {
-    lease: 500,
-    ..LEASED
-};
 
 async fn it_is_told_that_it_has_lost_its_lease(site: Site) {
     let (handle, mut first, mut second) = taken_over(&site, Job::Finish).await;
@@ -54,14 +48,14 @@ async fn what_it_comes_to_is_refused(site: Site) {
 /// A task that a second worker has begun, while the first hangs that had it.
 async fn taken_over(site: &Site, job: Job) -> (DurableHandle<Outcome>, Process, Process) {
     let handle = site.spawn(job).await;
-    let first = site.worker(BRIEF).await;
+    let first = site.worker(LEASED).await;
     let before = site.begun(handle.id(), &first).await;
-    let second = site.worker(BRIEF).await;
+    let second = site.worker(LEASED).await;
     hang(site, &first);
     let hangs = Instant::now();
     let line = site.begun(handle.id(), &second).await;
     // For as long as it might take others to give its claim up twice.
-    sleep_until(hangs + 2 * Duration::from_millis(BRIEF.lease)).await;
+    sleep_until(hangs + 2 * Duration::from_millis(LEASED.lease)).await;
     assert!(line.epoch > before.epoch && line.attempt == 1, "{line:?}");
     (handle, first, second)
 }
@@ -72,7 +66,7 @@ fn hang(site: &Site, process: &Process) {
         return process.send(Signal::STOP);
     }
     let db = site.database();
-    db.busy_timeout(super::site::SOON / 10).expect("a timeout");
+    db.busy_timeout(site.soon() / 10).expect("a timeout");
     process.send(Signal::STOP);
     while db.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_err() {
         process.send(Signal::CONT);

@@ -17,12 +17,14 @@ pub(crate) struct Keys {
     binned: usize,
 }
 
-const BASE: &str = "throng:{default:0}:";
+/// What all keys begin with.
+pub(crate) const BASE: &str = "throng:{default:0}:";
 
-/// What is in `meta`, at most: the layout, the last epoch, the ledger, how many cancelled tasks are in
-/// the line, and how far the search for old sessions has come.
-const META: [&str; 14] = [
+/// What is in `meta`, at most: the layout, how many partitions there are, the last epoch, how many
+/// cancelled tasks are in the line, how far the search for old sessions has come, and the ledger.
+const META: [&str; 15] = [
     "layout",
+    "partitions",
     "epoch",
     "tombs",
     "cursor",

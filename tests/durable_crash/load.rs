@@ -48,18 +48,23 @@ impl Load {
     }
 
     /// Waits until so many more have been stored, and so many more have succeeded.
-    pub(crate) async fn goes_on(&self, by: usize) {
+    pub(crate) async fn goes_on(&mut self, by: usize) {
         let before = self.counts();
         let what = format!("{by} more tasks have been stored and have ended than {before:?}");
         let look = async || {
+            self.assert_no_error();
             let now = self.counts();
-            let is_there = now
-                .iter()
-                .zip(before)
-                .all(|(&now, before)| now >= before + by);
-            (is_there || self.seen.is_over.load(Ordering::SeqCst)).then_some(())
+            let mut both = now.iter().zip(before);
+            both.all(|(&now, before)| now >= before + by).then_some(())
         };
         until(&what, look).await;
+    }
+
+    /// None of them ends before that is over.
+    fn assert_no_error(&mut self) {
+        if let Some(ended) = self.spawners.try_join_next() {
+            panic!("a task was not stored, or has not ended well: {ended:?}");
+        }
     }
 
     /// Stores no more, waits until all that was stored has succeeded, and says what that was.
@@ -67,7 +72,7 @@ impl Load {
         self.seen.is_over.store(true, Ordering::SeqCst);
         while let Some(ended) = within(self.spawners.join_next()).await {
             let ended = ended.expect("nobody panics");
-            ended.expect("what was stored has ended well, and all was stored");
+            ended.expect("all tasks were stored, and have ended well");
         }
         std::mem::take(&mut *self.seen.stored.lock().expect("nobody panics here"))
     }

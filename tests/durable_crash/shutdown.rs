@@ -6,7 +6,7 @@ use throng::durable::{DurableExecutor, StopReason};
 
 use super::job::Job;
 use super::process::until;
-use super::site::{SOON, Site, outcomes};
+use super::site::{PATIENT, Site, outcomes};
 
 on_both_stores! {
     what_it_does_not_finish_others_begin_at_once,
@@ -20,11 +20,11 @@ async fn what_it_does_not_finish_others_begin_at_once(site: Site) {
     let finished = site.spawn(Job::Finish).await;
     let given_up = site.spawn(Job::GiveUp).await;
     let deaf = site.spawn(Job::Wait).await;
-    let mut first = site.worker(site.work()).await;
+    let mut first = site.worker(PATIENT).await;
     for id in [finished.id(), given_up.id(), deaf.id()] {
         site.begun(id, &first).await;
     }
-    let second = site.worker(site.work()).await;
+    let second = site.worker(PATIENT).await;
 
     first.tell_to_stop(GRACE);
     // One is given back when it ends, and one when the grace is over.
@@ -43,7 +43,7 @@ async fn what_it_does_not_finish_others_begin_at_once(site: Site) {
     }
     first.hears("stopped").await;
     times.push(told.elapsed());
-    assert!(times.iter().all(|&time| time < SOON), "{times:?}");
+    assert!(times.iter().all(|&time| time < site.soon()), "{times:?}");
     for line in lines {
         assert_eq!((line.attempt, line.crashes), (1, 0), "{line:?}");
     }
@@ -60,7 +60,7 @@ async fn what_it_does_not_finish_others_begin_at_once(site: Site) {
 
 /// A process whose executor has ended can go on, and spawn tasks for others.
 async fn one_that_has_ended_keeps_no_wake_up_from_others(site: Site) {
-    let worker = site.worker(site.work()).await;
+    let worker = site.worker(PATIENT).await;
     let executor = DurableExecutor::builder(site.client.clone())
         .register::<Job>()
         .start(site.folder.clone());
@@ -71,5 +71,5 @@ async fn one_that_has_ended_keeps_no_wake_up_from_others(site: Site) {
     let spawned = Instant::now();
     let handle = site.spawn(Job::Work(1)).await;
     assert_eq!(outcomes([handle]).await[0].pid, worker.pid());
-    assert!(spawned.elapsed() < SOON, "{:?}", spawned.elapsed());
+    assert!(spawned.elapsed() < site.soon(), "{:?}", spawned.elapsed());
 }

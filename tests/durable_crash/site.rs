@@ -47,7 +47,7 @@ pub(crate) struct Site {
 }
 
 /// A worker whose lease does not end while a test runs, so that only death can end it.
-const PATIENT: Work = Work {
+pub(crate) const PATIENT: Work = Work {
     executors: 1,
     concurrency: 4,
     lease: 120_000,
@@ -59,10 +59,6 @@ pub(crate) const LEASED: Work = Work {
     lease: 1500,
     ..PATIENT
 };
-
-/// How soon somebody does what there is to do: well before a lease is over, and before an idle worker
-/// looks by itself.
-pub(crate) const SOON: Duration = Duration::from_millis(1500);
 
 /// The settings of a server that has on its disk whatever it has answered.
 pub(crate) const ALWAYS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
@@ -151,11 +147,21 @@ impl Site {
         }
     }
 
+    /// How soon somebody does what there is to do who is told: well before an idle worker looks by
+    /// itself, which it does every two seconds with a file, and every minute with a server, if leases
+    /// are longer.
+    pub(crate) fn soon(&self) -> Duration {
+        match self.place {
+            Place::File(_) => Duration::from_millis(1500),
+            Place::Server { .. } => Duration::from_secs(5),
+        }
+    }
+
     /// How soon others take over from a worker that has died.
     pub(crate) fn taken_over_in(&self) -> Duration {
         match self.place {
-            Place::File(_) => SOON,
-            Place::Server { .. } => Duration::from_millis(LEASED.lease) + SOON,
+            Place::File(_) => self.soon(),
+            Place::Server { .. } => Duration::from_millis(LEASED.lease + 2000),
         }
     }
 

@@ -17,8 +17,8 @@ const SOME: usize = 200;
 async fn nothing_is_lost_and_it_goes_on_as_before() {
     let site = Site::behind_proxy(&EVERYSEC).await;
     let mut workers = [site.worker(LEASED).await, site.worker(LEASED).await];
-    let load = Load::start(&site.client, 4, || (Job::Work(2), SpawnOptions::new()));
-    let before = time_of_some(&load).await;
+    let mut load = Load::start(&site.client, 4, || (Job::Work(2), SpawnOptions::new()));
+    let before = time_of_some(&mut load).await;
 
     let mut random = Numbers::new(u64::from(std::process::id()));
     let end = Instant::now() + Duration::from_secs(rounds(10, 60) as u64);
@@ -29,7 +29,7 @@ async fn nothing_is_lost_and_it_goes_on_as_before() {
         cuts += 1;
     }
     let meanwhile = load.counts();
-    let after = time_of_some(&load).await;
+    let after = time_of_some(&mut load).await;
     println!("{SOME} tasks took {before:?}, and {after:?} after {cuts} cuts; {meanwhile:?}");
     assert!(
         after < 2 * before + Duration::from_secs(2),
@@ -51,7 +51,7 @@ async fn nothing_is_lost_and_it_goes_on_as_before() {
     site.ends(0).await;
 }
 
-async fn time_of_some(load: &Load) -> Duration {
+async fn time_of_some(load: &mut Load) -> Duration {
     let start = Instant::now();
     load.goes_on(SOME).await;
     start.elapsed()

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use throng::durable::DurableHandle;
+use throng::durable::{DurableHandle, SpawnOptions, TaskId};
 use tokio::task::JoinSet;
 
-use crate::job::Job;
+use crate::child::nth_id;
+use crate::job::{Job, Outcome};
 use crate::process::until;
 use crate::site::{LEASED, NOTHING, Site, outcomes};
 use crate::support::within;
@@ -20,7 +21,7 @@ async fn who_waits_is_told_and_workers_go_on_with_what_is_new() {
         (site.folder.ledger().len() == 8).then_some(())
     })
     .await;
-    let later = throng::durable::SpawnOptions::new().delay(Duration::from_secs(3600));
+    let later = SpawnOptions::new().delay(Duration::from_secs(3600));
     let delayed = site.spawn_with(Job::Work(1), later).await;
     let mut awaited = JoinSet::new();
     for handle in lost.into_iter().chain([delayed]) {
@@ -29,8 +30,8 @@ async fn who_waits_is_told_and_workers_go_on_with_what_is_new() {
 
     site.redis().kill();
     site.redis().run();
-    let new = site.spawn_all(Job::Work(1), 50).await;
-    let ids: Vec<_> = new.iter().map(DurableHandle::id).collect();
+    let ids: Vec<_> = (0..50).map(nth_id).collect();
+    let new = spawn_again_and_again(&site, &ids).await;
     while let Some(ended) = within(awaited.join_next()).await {
         let error = ended.expect("nobody panics").expect_err("nobody knows it");
         assert!(error.is_expired(), "{error:?}");
@@ -47,4 +48,18 @@ async fn who_waits_is_told_and_workers_go_on_with_what_is_new() {
         "{counts:?}"
     );
     site.ends(0).await;
+}
+
+/// Stores tasks. Nobody can say of a request that has met the end of its session whether it has had an
+/// effect: then they are stored again, under the same ids.
+async fn spawn_again_and_again(site: &Site, ids: &[TaskId]) -> Vec<DurableHandle<Outcome>> {
+    let job = |&id| (Job::Work(1), SpawnOptions::new().id(id));
+    until("they are stored", async || {
+        match site.client.spawn_all_with(ids.iter().map(job)).await {
+            Ok(handles) => Some(handles),
+            Err(error) if error.is_unknown() => None,
+            Err(error) => panic!("{error:?}"),
+        }
+    })
+    .await
 }

@@ -26,7 +26,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 async fn nothing_that_it_has_answered_is_lost_and_all_go_on_by_themselves() {
     let mut site = Site::server(&ALWAYS).await;
     let mut workers = [site.worker(WORK).await, site.worker(WORK).await];
-    let load = Load::start(&site.client, 4, || (Job::Work(5), SpawnOptions::new()));
+    let mut load = Load::start(&site.client, 4, || (Job::Work(5), SpawnOptions::new()));
     for _ in 0..rounds(2, 10) {
         load.goes_on(100).await;
         site.redis().kill();

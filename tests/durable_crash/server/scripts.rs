@@ -13,7 +13,7 @@ use crate::site::{EVERYSEC, LEASED, Site};
 async fn nobody_notices() {
     let mut site = Site::server(&EVERYSEC).await;
     let mut workers = [site.worker(LEASED).await, site.worker(LEASED).await];
-    let load = Load::start(&site.client, 4, || (Job::Work(1), SpawnOptions::new()));
+    let mut load = Load::start(&site.client, 4, || (Job::Work(1), SpawnOptions::new()));
     for _ in 0..50 {
         load.goes_on(5).await;
         site.redis().ask(&["SCRIPT", "FLUSH"]);

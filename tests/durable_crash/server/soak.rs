@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::child::{Role, Work};
 use crate::job::Job;
-use crate::keys::Keys;
+use crate::keys::{BASE, Keys};
 use crate::load::Load;
 use crate::process::Process;
 use crate::site::{ALWAYS, LEASED, Site};
@@ -35,13 +35,15 @@ async fn every_task_ends_well_and_nothing_is_left() {
     let mut workers = [(); 3].map(|()| Process::start(&plan));
     let seed = u64::from(std::process::id());
     println!("begins with {seed}");
-    let load = Load::start(&site.client, 4, move || job(seed));
+    let mut load = Load::start(&site.client, 4, move || job(seed));
     let mut chaos = Chaos {
+        start: Instant::now(),
         random: Numbers::new(seed),
+        struck: 0,
         killed: 0,
     };
     let end = Instant::now() + Duration::from_secs(rounds(12, 600) as u64);
-    while Instant::now() < end {
+    while Instant::now() < end || chaos.struck < 12 {
         load.goes_on(10).await;
         sleep(chaos.millis(200)).await;
         chaos.strike(&mut site, &mut workers, &plan).await;
@@ -56,8 +58,10 @@ async fn every_task_ends_well_and_nothing_is_left() {
     assert_eq!((counts.done, counts.dead), (counts.stored, 0), "{counts:?}");
     let happened = [counts.retried, counts.snoozed, counts.crashed + counts.lost];
     assert!(happened.iter().all(|&times| times > 0), "{counts:?}");
-    assert_memory_is_back(&mut site, before).await;
     // Each of those killed had two sessions, and any of them may have had to begin new ones.
+    let left = Keys::of(site.redis());
+    assert!(left.size("sess") <= 3 * chaos.killed + 10, "{left:?}");
+    assert_memory_is_back(&mut site, before).await;
     site.ends(3 * chaos.killed).await;
 }
 
@@ -81,7 +85,11 @@ fn job(seed: u64) -> (Job, SpawnOptions) {
 
 /// Somebody who does harm.
 struct Chaos {
+    start: Instant,
     random: Numbers,
+    /// How often it has done harm.
+    struck: u64,
+    /// How many workers it has killed.
     killed: usize,
 }
 
@@ -98,31 +106,63 @@ impl Chaos {
     ) {
         let which = self.random.below(workers.len() as u64) as usize;
         let for_a_while = self.millis(2 * WORK.lease);
-        match self.random.below(10) {
-            0..3 => {
+        let harm = self.harm();
+        println!(
+            "{:?} {harm:?} {which} {for_a_while:?}",
+            self.start.elapsed()
+        );
+        match harm {
+            Harm::KillWorker => {
                 workers[which].kill();
                 workers[which] = Process::start(plan);
                 self.killed += 1;
             }
-            3..6 => site.proxy().cut(),
-            6 => {
+            Harm::Cut => site.proxy().cut(),
+            Harm::KillServer => {
                 site.redis().kill();
                 sleep(for_a_while / 4).await;
                 site.redis().run();
             }
-            7 => {
+            Harm::StopServer => {
                 site.redis().signal(Signal::STOP);
                 sleep(for_a_while).await;
                 site.redis().signal(Signal::CONT);
             }
-            8 => {
+            Harm::StopWorker => {
                 workers[which].send(Signal::STOP);
                 sleep(for_a_while).await;
                 workers[which].send(Signal::CONT);
             }
-            _ => drop(site.redis().ask(&["SCRIPT", "FLUSH"])),
+            Harm::FlushScripts => drop(site.redis().ask(&["SCRIPT", "FLUSH"])),
         }
     }
+
+    fn harm(&mut self) -> Harm {
+        // One after the other at first, so that each of them happens.
+        let which = match self.struck {
+            0..10 => self.struck,
+            _ => self.random.below(10),
+        };
+        self.struck += 1;
+        match which {
+            0..3 => Harm::KillWorker,
+            3..6 => Harm::Cut,
+            6 => Harm::KillServer,
+            7 => Harm::StopServer,
+            8 => Harm::StopWorker,
+            _ => Harm::FlushScripts,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Harm {
+    KillWorker,
+    Cut,
+    KillServer,
+    StopServer,
+    StopWorker,
+    FlushScripts,
 }
 
 /// How much memory the server needs when some tasks have come and gone.
@@ -157,6 +197,9 @@ async fn assert_memory_is_back(site: &mut Site, before: u64) {
         sleep(Duration::from_millis(100)).await;
     }
     worker.stop(0).await;
+    // What is left of processes that were killed stays for a day.
+    let names = ["sess", "park"].map(|name| format!("{BASE}{name}"));
+    site.redis().ask(&["DEL", &names[0], &names[1]]);
     site.redis().kill();
     site.redis().run();
     let after = used_memory(site);

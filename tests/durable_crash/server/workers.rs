@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use throng::durable::{SpawnOptions, TaskId};
+use throng::durable::{DurableHandle, SpawnOptions, TaskId};
 use tokio::time::{Instant, sleep_until};
 
 use crate::child::{Role, Work};
@@ -45,41 +45,35 @@ impl Scene {
 
 #[tokio::test]
 async fn what_they_do_one_at_a_time_is_done_in_time() {
-    let site = Site::server(&EVERYSEC).await;
-    let scene = Scene::of(1);
     let options = SpawnOptions::new().retention(Duration::ZERO);
-    // Both together need most of the time until the last death for them.
-    let count = rounds(500, 1600);
-    let tasks = site
-        .client
-        .spawn_all_with(vec![(Job::Work(20), options); count]);
-    let ids: Vec<_> = tasks
-        .await
-        .expect("they are stored")
-        .iter()
-        .map(|it| it.id())
-        .collect();
-    let (workers, killed, last) = kill_some(&site, &scene, async || {}).await;
-    assert_done_in_time(site, scene, &ids, workers, killed, last).await;
+    all_is_done_in_time(&Scene::of(1), Job::Work(20), options).await;
 }
 
 #[tokio::test]
 async fn what_they_do_side_by_side_is_done_in_time() {
-    let site = Site::server(&EVERYSEC).await;
-    let scene = Scene::of(64);
     // However many workers die, the tasks are not to blame.
-    let options = SpawnOptions::new()
-        .retention(Duration::ZERO)
-        .max_crashes(u32::MAX);
-    let job = (Job::Work(rounds(100, 20) as u64), options);
+    let options = SpawnOptions::new().retention(Duration::ZERO);
+    let job = Job::Work(rounds(100, 20) as u64);
+    all_is_done_in_time(&Scene::of(64), job, options.max_crashes(u32::MAX)).await;
+}
+
+/// There is always something to do until the last death.
+async fn all_is_done_in_time(scene: &Scene, job: Job, options: SpawnOptions) {
+    let site = Site::server(&EVERYSEC).await;
     let mut ids = Vec::new();
     let feed = async || {
-        if site.counts().await.waiting < 1000 {
-            let tasks = site.client.spawn_all_with(vec![job.clone(); 500]).await;
-            ids.extend(tasks.expect("they are stored").iter().map(|it| it.id()));
+        if site.counts().await.waiting < 20 * scene.concurrency as u64 {
+            let tasks = vec![(job.clone(), options.clone()); 10 * scene.concurrency];
+            let tasks = site.client.spawn_all_with(tasks).await;
+            ids.extend(
+                tasks
+                    .expect("they are stored")
+                    .iter()
+                    .map(DurableHandle::id),
+            );
         }
     };
-    let (workers, killed, last) = kill_some(&site, &scene, feed).await;
+    let (workers, killed, last) = kill_some(&site, scene, feed).await;
     assert_done_in_time(site, scene, &ids, workers, killed, last).await;
 }
 
@@ -109,7 +103,7 @@ async fn kill_some(
 
 async fn assert_done_in_time(
     site: Site,
-    scene: Scene,
+    scene: &Scene,
     ids: &[TaskId],
     mut workers: [Process; 2],
     killed: HashSet<u32>,
