@@ -20,9 +20,7 @@ use self::error::{no_connection, not_connected};
 use self::link::{Arguments, Link, Times};
 use self::mail::{Mail, Postman};
 use self::scripts::{Script, Scripts};
-use super::{
-    Answer, Backend, Beaten, Enqueue, Epoch, Event, MAX_BATCH, Seen, SessionId, Store, Turn, Turned,
-};
+use super::{Answer, Backend, Beaten, Enqueue, Epoch, Event, Seen, SessionId, Store, Turn, Turned};
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::{Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId};
 use crate::sync::{Mutex, lock, thread};
@@ -43,6 +41,9 @@ pub(super) mod tests;
 
 /// How soon a worker looks again to whom nobody can tell that there is something to do.
 const WHILE_UNREACHABLE: Duration = Duration::from_millis(500);
+
+/// How many claims are renewed at once: each may have a batch of tasks that are to be cancelled.
+const MAX_BEATS: usize = 16;
 
 /// Tasks in Redis, for the processes of many machines.
 ///
@@ -313,10 +314,16 @@ impl Inner {
     }
 
     async fn close_session(&self, session: SessionId) -> Result<(), Failure> {
-        let mut arguments = Arguments::default();
-        arguments.number(session);
-        arguments.push(&*self.mailbox);
-        self.run(&self.scripts.close, arguments).await.map(drop)
+        let mut cursor = b"0".to_vec();
+        while !cursor.is_empty() {
+            let mut arguments = Arguments::default();
+            arguments.number(session);
+            arguments.push(&*self.mailbox);
+            arguments.push(cursor);
+            let answer = self.run(&self.scripts.close, arguments).await?;
+            cursor = reply::bytes(answer)?;
+        }
+        Ok(())
     }
 
     async fn enqueue(&self, request: &Enqueue) -> Result<(), Failure> {
@@ -357,7 +364,7 @@ impl Inner {
 
     async fn beat(&self, claims: &[Epoch]) -> Result<Beaten, Failure> {
         let mut beaten = Beaten::default();
-        for claims in claims.chunks(MAX_BATCH) {
+        for claims in claims.chunks(MAX_BEATS) {
             let mut arguments = Arguments::default();
             arguments.number(claims.len());
             claims

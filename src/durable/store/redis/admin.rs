@@ -13,6 +13,9 @@ use crate::durable::{DeadFilter, DeadLetter, TaskId};
 /// How many letters are read at once: their errors may be long.
 const PAGE: usize = 100;
 
+/// How many tasks are cancelled at once, or letters replayed: more would keep the server busy for long.
+pub(super) const AT_ONCE: usize = 128;
+
 /// What has become of tasks. What does not fit into one answer comes with the next.
 pub(super) async fn look(inner: &Inner, ids: &[TaskId]) -> Result<Vec<Seen>, Failure> {
     let mut seen = Vec::with_capacity(ids.len());
@@ -108,7 +111,7 @@ async fn in_batches(
     ids: &[TaskId],
 ) -> Result<u64, Failure> {
     let mut found = 0;
-    for batch in ids.chunks(MAX_BATCH) {
+    for batch in ids.chunks(AT_ONCE) {
         let mut arguments = Arguments::default();
         what.into_iter().for_each(|what| arguments.push(what));
         push_ids(&mut arguments, batch);

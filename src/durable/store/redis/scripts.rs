@@ -131,7 +131,7 @@ impl Scripts {
                     "META", "SESS", "BODY", "CLAIMS", "LEASE", "KEPT", "OVER", "BINS", "DEAD",
                     "DIED", "PARK",
                 ],
-                &[CLAIM, include_str!("lua/maintain.lua")],
+                &[include_str!("lua/maintain.lua")],
             ),
             counts: make(
                 &["META", "READY", "DUE", "RUN", "KEPT", "DIED"],

@@ -8,8 +8,9 @@ for i = 1, tonumber(ARGV[1]) do
   local alive = call('HGET', ALIVE, id)
   local row = alive and call('HGET', RUN, id)
   if row then
-    local owner = call('HGET', CLAIMS, sub(row, 1, 16) .. 'o')
-    call('HSET', CANCEL, id, 1)
+    local epoch = sub(row, 1, 16)
+    local owner = call('HGET', CLAIMS, epoch .. 'o')
+    call('HSET', CANCEL, id, epoch)
     local box = sub(owner, 1, 8)
     holders[box] = (holders[box] or '') .. id
   elseif alive then

@@ -8,7 +8,6 @@ if total == 0 then return seen end
 local alive = call('HMGET', ALIVE, unpack(ids))
 local running = call('HMGET', RUN, unpack(ids))
 local due = call('ZMSCORE', DUE, unpack(ids))
-local kept = call('HMGET', KEPT, unpack(ids))
 local since = call('ZMSCORE', DIED, unpack(ids))
 
 -- A letter, without the entry; what is kept no longer is not there.
@@ -23,10 +22,10 @@ for i, id in ipairs(ids) do
   if alive[i] then
     seen[i] = running[i] and 'r' or due[i] and 'l' or 'w'
     if sub(alive[i], 1, 8) ~= box then foreign[#foreign + 1] = id end
-  elseif kept[i] and number_at('>I6', kept[i]) > now then
-    seen[i] = sub(kept[i], 7)
   else
-    seen[i] = letter(id, since[i])
+    -- Read one by one, as far as there is room: they may be large.
+    local kept = call('HGET', KEPT, id)
+    seen[i] = kept and number_at('>I6', kept) > now and sub(kept, 7) or letter(id, since[i])
   end
   budget = budget - #seen[i]
 end

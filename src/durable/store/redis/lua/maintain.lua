@@ -1,24 +1,21 @@
 -- Removes what is kept no longer, at most so many things. Whether there is more.
 --
 -- ARGV: how many.
-local budget = math.min(tonumber(ARGV[1]), 4 * MAX_BATCH)
+local budget = math.min(tonumber(ARGV[1]), 2 * MAX_BATCH)
 
--- One bin of ends: those that are over; one that was stored again meanwhile may be kept for longer.
+-- One bin of ends: those that are over; one that was stored again meanwhile may be kept for longer. To
+-- look at a large one costs more.
 local function empty_bin(bin)
-  local ids, left = split_ids(call('HGET', BINS, bin)), {}
-  for i, id in ipairs(ids) do
-    local row = call('HGET', KEPT, id)
-    if row and number_at('>I6', row) <= now then
-      if budget == 0 then left[#left + 1] = id
-      else
-        call('HDEL', KEPT, id)
-        budget = budget - 1
-      end
+  local ids = call('HGET', BINS, bin)
+  for at = 1, #ids, 16 do
+    if budget <= 0 then
+      call('HSET', BINS, bin, sub(ids, at))
+      return false
     end
-  end
-  if #left > 0 then
-    call('HSET', BINS, bin, concat(left))
-    return false
+    local id = sub(ids, at, at + 15)
+    local row = call('HGET', KEPT, id)
+    if row and number_at('>I6', row) <= now then call('HDEL', KEPT, id) end
+    budget = budget - 1 - math.floor(#(row or '') / 4096)
   end
   call('HDEL', BINS, bin)
   call('ZREM', OVER, bin)
@@ -52,13 +49,13 @@ end
 call('ZREM', LEASE, '')
 pull_in()
 local more = false
--- A bin may hold nothing that is over, and cost no budget: so they are counted, too.
-for looked = 1, 4 * MAX_BATCH do
+while true do
   local bin = call('ZRANGEBYSCORE', OVER, '-inf', now, 'LIMIT', 0, 1)[1]
   if not bin then break end
-  more = looked == 4 * MAX_BATCH or not empty_bin(bin)
+  more = budget <= 0 or not empty_bin(bin)
   if more then break end
 end
+budget = math.max(budget, 0)
 local old = call('ZRANGEBYSCORE', DIED, '-inf', now - DEAD_RETENTION, 'LIMIT', 0, budget + 1)
 more = remove_letters(old) or more
 local surplus = call('ZCARD', DIED) - MAX_DEAD
