@@ -1,11 +1,13 @@
 //! A Redis server for tests: a process of ours, with a folder, a port and a socket of its own.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::process::{self, Pid, Signal};
 
 /// A server that ends with its owner.
 pub(crate) struct Server {
@@ -73,6 +75,11 @@ impl Server {
         }
     }
 
+    /// Where its files are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")
     }
@@ -86,11 +93,18 @@ impl Server {
         self.port
     }
 
+    pub(crate) fn process(&self) -> Pid {
+        Pid::from_child(self.child.as_ref().expect("it runs"))
+    }
+
     /// Stops the process, or lets it go on.
-    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
-        let child = self.child.as_ref().expect("it runs");
-        let id = rustix::process::Pid::from_child(child);
-        rustix::process::kill_process(id, signal).expect("a child can be signalled");
+    pub(crate) fn signal(&self, signal: Signal) {
+        process::kill_process(self.process(), signal).expect("a child can be signalled");
+    }
+
+    /// Has the system prefer the process to others, if it may.
+    pub(crate) fn hurry(&self) {
+        process::setpriority_process(Some(self.process()), -19).ok();
     }
 
     /// Asks the server something, on a connection of its own.
