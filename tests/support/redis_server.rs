@@ -1,6 +1,7 @@
 //! A Redis server for tests: a process of ours, with a folder, a port and a socket of its own.
 
 use std::ffi::OsString;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, Weak};
@@ -48,8 +49,24 @@ impl Server {
         server
     }
 
+    /// From its next start on, it has these settings, too.
+    pub(crate) fn push_arguments(&mut self, arguments: &[&str]) {
+        self.arguments
+            .extend(arguments.iter().map(|&it| it.to_owned()));
+    }
+
     /// Starts the server, and waits until it answers.
     pub(crate) fn run(&mut self) {
+        self.spawn();
+        let end = Instant::now() + Duration::from_secs(20);
+        while self.try_ask(&["PING"]).is_none() {
+            assert!(Instant::now() < end, "redis-server does not answer");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Starts the server.
+    pub(crate) fn spawn(&mut self) {
         let child = Command::new(binary())
             .args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", ""])
             .args(["--loglevel", "warning", "--logfile", "log", "--unixsocket", "socket", "--dir"])
@@ -60,11 +77,6 @@ impl Server {
             .spawn()
             .expect("this test needs redis-server: install it, on Debian by `apt-get install redis-server`");
         self.child = Some(child);
-        let end = Instant::now() + Duration::from_secs(20);
-        while self.try_ask(&["PING"]).is_none() {
-            assert!(Instant::now() < end, "redis-server does not answer");
-            thread::sleep(Duration::from_millis(5));
-        }
     }
 
     /// As `kill -9`.
@@ -112,7 +124,7 @@ impl Server {
         self.try_ask(command).expect("the server answers")
     }
 
-    fn try_ask(&self, command: &[&str]) -> Option<redis::Value> {
+    pub(crate) fn try_ask(&self, command: &[&str]) -> Option<redis::Value> {
         let client = redis::Client::open(self.url()).expect("a URL");
         let mut connection = client.get_connection().ok()?;
         let mut asked = redis::Cmd::new();
@@ -135,7 +147,14 @@ fn binary() -> OsString {
     std::env::var_os("THRONG_REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
+/// A port, such that the one by which the nodes of a cluster talk is free, too.
 fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let other = port.checked_add(10_000);
+        if other.is_some_and(|other| TcpListener::bind(("127.0.0.1", other)).is_ok()) {
+            return port;
+        }
+    }
 }

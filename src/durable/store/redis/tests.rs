@@ -24,9 +24,11 @@ mod meter;
 mod proxy;
 mod replies_tests;
 mod schedules_tests;
+mod scripts_tests;
 #[path = "../../../../tests/support/redis_server.rs"]
 pub(in crate::durable::store) mod server;
 mod settings_tests;
+mod states_tests;
 mod times_tests;
 
 /// How long anything may take that is bound to happen.
