@@ -1,11 +1,14 @@
 //! A Redis server for tests: a process of ours, with a folder, a port and a socket of its own.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::process::{self, Pid, Signal};
 
 /// A server that ends with its owner.
 pub(crate) struct Server {
@@ -46,8 +49,24 @@ impl Server {
         server
     }
 
+    /// From its next start on, it has these settings, too.
+    pub(crate) fn push_arguments(&mut self, arguments: &[&str]) {
+        self.arguments
+            .extend(arguments.iter().map(|&it| it.to_owned()));
+    }
+
     /// Starts the server, and waits until it answers.
     pub(crate) fn run(&mut self) {
+        self.spawn();
+        let end = Instant::now() + Duration::from_secs(20);
+        while self.try_ask(&["PING"]).is_none() {
+            assert!(Instant::now() < end, "redis-server does not answer");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Starts the server.
+    pub(crate) fn spawn(&mut self) {
         let child = Command::new(binary())
             .args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", ""])
             .args(["--loglevel", "warning", "--logfile", "log", "--unixsocket", "socket", "--dir"])
@@ -58,11 +77,6 @@ impl Server {
             .spawn()
             .expect("this test needs redis-server: install it, on Debian by `apt-get install redis-server`");
         self.child = Some(child);
-        let end = Instant::now() + Duration::from_secs(20);
-        while self.try_ask(&["PING"]).is_none() {
-            assert!(Instant::now() < end, "redis-server does not answer");
-            thread::sleep(Duration::from_millis(5));
-        }
     }
 
     /// As `kill -9`.
@@ -71,6 +85,11 @@ impl Server {
             child.kill().expect("a child can be killed");
             child.wait().expect("a child can be waited for");
         }
+    }
+
+    /// Where its files are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -86,11 +105,18 @@ impl Server {
         self.port
     }
 
+    pub(crate) fn process(&self) -> Pid {
+        Pid::from_child(self.child.as_ref().expect("it runs"))
+    }
+
     /// Stops the process, or lets it go on.
-    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
-        let child = self.child.as_ref().expect("it runs");
-        let id = rustix::process::Pid::from_child(child);
-        rustix::process::kill_process(id, signal).expect("a child can be signalled");
+    pub(crate) fn signal(&self, signal: Signal) {
+        process::kill_process(self.process(), signal).expect("a child can be signalled");
+    }
+
+    /// Has the system prefer the process to others, if it may.
+    pub(crate) fn hurry(&self) {
+        process::setpriority_process(Some(self.process()), -19).ok();
     }
 
     /// Asks the server something, on a connection of its own.
@@ -121,7 +147,14 @@ fn binary() -> OsString {
     std::env::var_os("THRONG_REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
+/// A port, such that the one by which the nodes of a cluster talk is free, too.
 fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let other = port.checked_add(10_000);
+        if other.is_some_and(|other| TcpListener::bind(("127.0.0.1", other)).is_ok()) {
+            return port;
+        }
+    }
 }

@@ -14,6 +14,9 @@ use crate::durable::{DeadFilter, DeadLetter, TaskId};
 /// How many letters are read at once: their errors may be long.
 const PAGE: usize = 100;
 
+/// How many tasks are cancelled at once, or letters replayed: more would keep the server busy for long.
+pub(super) const AT_ONCE: usize = 128;
+
 /// What has become of tasks.
 pub(super) async fn look(inner: &Inner, ids: &[TaskId]) -> Result<Vec<Seen>, Failure> {
     let mut seen = vec![Seen::Absent; ids.len()];
@@ -139,7 +142,7 @@ async fn in_batches(
     let mut found = 0;
     let mut sent = 0;
     for (partition, ids) in inner.partitions.split(ids.to_vec(), |&id| id) {
-        for batch in ids.chunks(MAX_BATCH) {
+        for batch in ids.chunks(AT_ONCE) {
             let mut arguments = Arguments::default();
             what.into_iter().for_each(|what| arguments.push(what));
             push_ids(&mut arguments, batch);

@@ -19,8 +19,11 @@ use super::turns::Sessions;
 use super::{probe, reply, request};
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::point::point;
-use crate::durable::store::{Beaten, Enqueue, Epoch, Event, MAX_BATCH, SessionId};
+use crate::durable::store::{Beaten, Enqueue, Epoch, Event, SessionId};
 use crate::durable::{Counts, TaskId};
+
+/// How many claims are renewed at once: each may have a batch of tasks that are to be cancelled.
+pub(super) const MAX_BEATS: usize = 16;
 
 /// What the requests of a store share.
 pub(super) struct Inner {
@@ -147,10 +150,20 @@ impl Inner {
     pub(super) async fn close_session(&self, session: SessionId) -> Result<(), Failure> {
         self.sessions.forget(session);
         for partition in self.partitions.all() {
+            self.close_in(partition, session).await?;
+        }
+        Ok(())
+    }
+
+    async fn close_in(&self, partition: usize, session: SessionId) -> Result<(), Failure> {
+        let mut cursor = b"0".to_vec();
+        while !cursor.is_empty() {
             let mut arguments = Arguments::default();
             arguments.number(session);
             arguments.push(&*self.mailbox);
-            self.run(&self.scripts.close, partition, arguments).await?;
+            arguments.push(cursor);
+            let answer = self.run(&self.scripts.close, partition, arguments).await?;
+            cursor = reply::bytes(answer)?;
         }
         Ok(())
     }
@@ -189,7 +202,7 @@ impl Inner {
     pub(super) async fn beat(&self, claims: Vec<Epoch>) -> Result<Beaten, Failure> {
         let mut beaten = Beaten::default();
         for (partition, claims) in self.partitions.split_claims(claims) {
-            for claims in claims.chunks(MAX_BATCH) {
+            for claims in claims.chunks(MAX_BEATS) {
                 let (lost, cancelled) = self.beat_in(partition, claims).await?;
                 beaten.lost.extend(lost);
                 beaten.cancelled.extend(cancelled);

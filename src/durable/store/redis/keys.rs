@@ -20,7 +20,7 @@
 //! | `bins` | hash | by bin: ids |
 //! | `dead` | hash | by id: dead letters |
 //! | `died` | sorted set | their ids, by when they died |
-//! | `cancel` | hash | by id: those that run and are to be cancelled |
+//! | `cancel` | hash | by id, of those that run and are to be cancelled: the epoch |
 //! | `tombs` | hash | by id: how many entries in `ready` were cancelled |
 //! | `risky` | set | ids of those in `ready` of which a worker takes one |
 //! | `watch` | hash | by id: who else is to be told of the end |

@@ -69,7 +69,7 @@ pub(super) fn number(part: &Value) -> Result<i64, Failure> {
     }
 }
 
-fn bytes(part: Value) -> Result<Vec<u8>, Failure> {
+pub(super) fn bytes(part: Value) -> Result<Vec<u8>, Failure> {
     match part {
         Value::BulkString(bytes) => Ok(bytes),
         other => Err(nonsense(&other)),

@@ -23,11 +23,11 @@ struct Tricked {
 }
 
 impl Tricked {
-    async fn new(server: &Server, namespace: u64) -> Self {
+    async fn new(server: &Server, namespace: u64, answer: Duration) -> Self {
         let proxy = Proxy::to(server.port()).await;
         let mut builder = RedisStore::builder(&proxy.url());
         builder.namespace(namespace.to_string());
-        builder.answer_timeout(SOON).connect_timeout(SOON);
+        let builder = builder.answer_timeout(answer).connect_timeout(DEADLINE);
         let worker = Worker::new(builder.open().await.unwrap()).await;
         let it = Self { proxy, worker };
         // From here on, the server knows the scripts.
@@ -87,11 +87,11 @@ impl Tricked {
 
 #[tokio::test]
 async fn of_many_lost_answers_none_loses_or_doubles_anything() {
-    const WORKERS: u64 = 10;
+    const WORKERS: u64 = 20;
     let server = Server::start();
     let each = rounds() / WORKERS;
     let work = (0..WORKERS).map(async |namespace| {
-        let it = Tricked::new(&server, namespace).await;
+        let it = Tricked::new(&server, namespace, DEADLINE).await;
         for number in 1..=each {
             it.round(number, Some(Trick::Lose)).await;
         }
@@ -105,7 +105,7 @@ async fn of_many_lost_answers_none_loses_or_doubles_anything() {
 async fn answers_that_do_not_come_are_asked_for_again() {
     let server = Server::start();
     let work = (0..3).map(async |namespace| {
-        let it = Tricked::new(&server, namespace).await;
+        let it = Tricked::new(&server, namespace, SOON).await;
         it.round(1, Some(Trick::Stall)).await;
         it.check(2).await;
     });
@@ -118,7 +118,7 @@ async fn answers_that_do_not_come_are_asked_for_again() {
 #[tokio::test]
 async fn an_answer_that_is_cut_short_is_none() {
     let server = Server::start();
-    let it = Tricked::new(&server, 0).await;
+    let it = Tricked::new(&server, 0, DEADLINE).await;
     let cuts = [0, 1, 2, 3, 4, 5, 8, 13, 21, 34, 55];
     for (number, &len) in (1..).zip(&cuts) {
         it.round(number, Some(Trick::CutAfter(len))).await;
@@ -130,7 +130,7 @@ async fn an_answer_that_is_cut_short_is_none() {
 #[tokio::test]
 async fn an_answer_that_comes_too_late_is_not_that_of_another_request() {
     let server = Server::start();
-    let it = Tricked::new(&server, 0).await;
+    let it = Tricked::new(&server, 0, SOON).await;
     it.round(1, Some(Trick::Delay(SOON + SOON / 3))).await;
     it.round(2, Some(Trick::Delay(SOON / 30))).await;
     it.check(3).await;
@@ -139,7 +139,7 @@ async fn an_answer_that_comes_too_late_is_not_that_of_another_request() {
 #[tokio::test]
 async fn a_request_that_arrives_twice_takes_effect_once() {
     let server = Server::start();
-    let it = Tricked::new(&server, 0).await;
+    let it = Tricked::new(&server, 0, DEADLINE).await;
     for number in 1..=20 {
         it.round(number, Some(Trick::Double)).await;
     }

@@ -236,8 +236,12 @@ async fn a_look_at_much_is_answered_in_parts() {
 async fn what_is_late_or_due_is_taken_in_parts() {
     const BATCHES: u64 = 40;
     let server = Server::start();
-    let worker = Worker::new(open(&server.url()).await).await;
-    let other = Worker::new(open(&server.url()).await).await;
+    let open = async || {
+        let builder = RedisStore::builder(&server.url());
+        builder.open().await.expect("the store can be opened")
+    };
+    let worker = Worker::new(open().await).await;
+    let other = Worker::new(open().await).await;
     let batch = MAX_BATCH as u64;
     let new = |number| NewTask {
         max_crashes: 1_000,

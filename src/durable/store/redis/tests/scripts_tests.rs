@@ -1,0 +1,111 @@
+//! What is true of the scripts as they are written.
+
+use super::super::keys::{self, ALL};
+use super::super::scripts::{Script, Scripts, Time};
+
+/// Commands without a key, or with one that is made of the name of all keys.
+const WITHOUT_KEYS: [&str; 3] = ["TIME", "PUBLISH", "PUBSUB"];
+
+fn all() -> Vec<(&'static str, Script)> {
+    let scripts = Scripts::new(
+        &[keys::base("name}space", 0), keys::base("other", 12)],
+        Time::Server,
+    );
+    vec![
+        ("enqueue", scripts.enqueue),
+        ("turn", scripts.turn),
+        ("beat", scripts.beat),
+        ("look", scripts.look),
+        ("cancel", scripts.cancel),
+        ("open", scripts.open),
+        ("close", scripts.close),
+        ("letters", scripts.letters),
+        ("revive", scripts.revive),
+        ("maintain", scripts.maintain),
+        ("counts", scripts.counts),
+    ]
+}
+
+/// What a cluster finds the slot of a key by.
+fn tag(key: &str) -> &str {
+    let (_, rest) = key.split_once('{').expect("a key has a tag");
+    let (tag, _) = rest.split_once('}').expect("a tag has an end");
+    assert!(!tag.is_empty());
+    tag
+}
+
+/// The code of a script, without comments.
+fn code(script: &Script) -> String {
+    let lines = script.text.lines();
+    let code = lines.map(|line| line.split("--").next().unwrap_or_default());
+    code.collect::<Vec<_>>().join("\n")
+}
+
+/// The calls of Redis in a script: how, the command, and what comes first.
+fn calls(code: &str) -> Vec<(&str, &str, &str)> {
+    let calls = code.split("call('").zip(code.split("call('").skip(1));
+    calls
+        .map(|(before, after)| {
+            let how = if before.ends_with("redis.p") {
+                "pcall"
+            } else {
+                "call"
+            };
+            let (command, rest) = after.split_once('\'').expect("a command has an end");
+            let first = rest.trim_start_matches([',', ' ']);
+            let end = first.find([',', ')', ' ']).expect("a call has an end");
+            (how, command, &first[..end])
+        })
+        .collect()
+}
+
+#[test]
+fn the_keys_of_a_script_are_in_one_slot() {
+    for (name, script) in all() {
+        for keys in &script.keys {
+            let tags: Vec<_> = keys.iter().map(|key| tag(key)).collect();
+            assert!(!tags.is_empty(), "{name}");
+            assert!(tags.iter().all(|tag| *tag == tags[0]), "{name}: {tags:?}");
+        }
+    }
+}
+
+/// Whoever lets a user in by its keys, and a cluster, must know all of them from the request. The names
+/// of keys are bound in the first line only; one that is not given is no value at all.
+#[test]
+fn scripts_touch_no_key_that_they_were_not_given() {
+    for (name, script) in all() {
+        let (head, _) = script.text.split_once(" = unpack(KEYS)").unwrap();
+        let given: Vec<_> = head.trim_start_matches("local ").split(", ").collect();
+        assert!(
+            script.keys.iter().all(|keys| keys.len() == given.len()),
+            "{name}"
+        );
+        assert!(given.iter().all(|key| ALL.contains(key)), "{name}");
+        let code = code(&script);
+        let calls = calls(&code);
+        assert!(!calls.is_empty(), "{name}");
+        for (_, command, first) in calls {
+            // `key` is what a function of the script is given, which is one of those, too.
+            let is_name = ALL.contains(&first) || first == "key";
+            assert!(
+                is_name || WITHOUT_KEYS.contains(&command),
+                "{name}: {command} {first}"
+            );
+        }
+    }
+}
+
+/// Who may not use a channel is refused that, and nothing else: it must not end a script.
+#[test]
+fn scripts_tell_somebody_only_where_that_may_fail() {
+    let mut found = 0;
+    for (name, script) in all() {
+        for (how, command, _) in calls(&code(&script)) {
+            let may_fail = WITHOUT_KEYS[1..].contains(&command);
+            assert_eq!(how == "pcall", may_fail, "{name}: {command}");
+            found += usize::from(may_fail);
+        }
+    }
+    assert!(found > 5, "{found}");
+}
