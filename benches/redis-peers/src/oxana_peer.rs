@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use oxana::{JobContext, Storage};
+use oxana::{JobContext, Storage, StorageBuilderTimeouts};
 use redis::aio::MultiplexedConnection;
 use serde::{Deserialize, Serialize};
 
@@ -44,8 +44,12 @@ impl oxana::Queue for Queue {
 
 impl Peer for Oxana {
     async fn open(url: &str) -> Result<Self> {
-        let storage = Storage::builder().build_from_redis_url(url)?;
-        Ok(Self { storage })
+        // A thousand that store tasks wait for its connections longer than it lets them by default.
+        let timeouts = StorageBuilderTimeouts::new(Duration::from_secs(60));
+        let builder = Storage::builder().timeouts(timeouts);
+        Ok(Self {
+            storage: builder.build_from_redis_url(url)?,
+        })
     }
 
     async fn store(&self, number: u64) -> Result<()> {
