@@ -11,27 +11,27 @@ use crate::{Payload, Peer, Result, ran};
 
 const QUEUE: &str = "bench";
 
+/// With locks of tasks and events, as it is by default, or without either.
 #[derive(Clone)]
-pub(crate) struct Apalis {
+pub(crate) struct Apalis<const LOCKS: bool> {
     connection: ConnectionManager,
 }
 
-impl Apalis {
+impl<const LOCKS: bool> Apalis<LOCKS> {
     /// It looks for tasks with each heartbeat, and is told of none. With heartbeats of 10 ms, it stops looking.
     fn storage(&self, heartbeat: Duration) -> RedisStorage<Payload> {
         let config = Config::default()
             .queue(QUEUE)
             .batch_size(100)
-            // Nobody listens, and nobody else works.
-            .emit_events(false)
-            .lock_tasks(false)
+            .emit_events(LOCKS)
+            .lock_tasks(LOCKS)
             .heartbeat_interval(heartbeat)
             .missed_heartbeats(10_000);
         RedisStorage::new(self.connection.clone()).with_config(config)
     }
 }
 
-impl Peer for Apalis {
+impl<const LOCKS: bool> Peer for Apalis<LOCKS> {
     async fn open(url: &str) -> Result<Self> {
         Ok(Self {
             connection: apalis_redis::connect(url).await?,

@@ -90,7 +90,8 @@ fn main() -> Result<()> {
         .build()?;
     let report = runtime.block_on(async {
         match peer.as_str() {
-            "apalis-redis" => run::<apalis_redis_peer::Apalis>(workload, url, tasks).await,
+            "apalis-redis" => run::<apalis_redis_peer::Apalis<true>>(workload, url, tasks).await,
+            "apalis-no-locks" => run::<apalis_redis_peer::Apalis<false>>(workload, url, tasks).await,
             "oxana" => run::<oxana_peer::Oxana>(workload, url, tasks).await,
             "rusty-sidekiq" => run::<sidekiq_peer::Sidekiq>(workload, url, tasks).await,
             _ => Err("no such peer".into()),

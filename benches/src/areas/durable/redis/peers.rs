@@ -17,26 +17,30 @@ pub(in crate::areas::durable) const PEERS: Program = Program {
 };
 
 const APALIS: &str = "apalis-redis";
+const NO_LOCKS: &str = "apalis-no-locks";
 const OXANA: &str = "oxana";
 const SIDEKIQ: &str = "rusty-sidekiq";
 
 /// Whether a row, by its path, needs the program.
 pub(in crate::areas::durable) fn needs_peers(row: &str) -> bool {
     let peer = row.rsplit('/').next();
-    row.contains("/redis/") && peer.is_some_and(|peer| [APALIS, OXANA, SIDEKIQ].contains(&peer))
+    row.contains("/redis/")
+        && peer.is_some_and(|peer| [APALIS, NO_LOCKS, OXANA, SIDEKIQ].contains(&peer))
 }
 
 /// As many tasks as each can do in about two seconds.
-pub(super) fn drain() -> [Peer; 3] {
+pub(super) fn drain() -> [Peer; 4] {
     [
         of(APALIS, "drain", 7_500, Some(FEW)),
+        of(NO_LOCKS, "drain", 7_500, Some(UNLOCKED)),
         of(OXANA, "drain", 10_000, None),
         of(SIDEKIQ, "drain", 20_000, Some(NOT_ACKNOWLEDGED)),
     ]
 }
 
-const FEW: &str = "in batches of 100, of 7,500 tasks: with more than 8,000 that are due, its workers end for good; without \
-                   locks of tasks and events, with which it is several times slower";
+const FEW: &str = "in batches of 100, of 7,500 tasks: with more than 8,000 that are due, its workers end for good";
+
+const UNLOCKED: &str = "the same, set up not to lock tasks and not to tell of events";
 
 const NOT_ACKNOWLEDGED: &str =
     "16 workers; it acknowledges nothing: what runs when its process dies is lost";
@@ -50,7 +54,12 @@ pub(super) fn spawn_all() -> [Peer; 2] {
 
 pub(super) fn spawn_1000() -> [Peer; 3] {
     [
-        of(APALIS, "spawn-1000", 30_000, Some("on one connection")),
+        of(
+            APALIS,
+            "spawn-1000",
+            30_000,
+            Some("on one connection, with locks and events, as by default"),
+        ),
         of(OXANA, "spawn-1000", 30_000, Some("on 50 connections")),
         of(SIDEKIQ, "spawn-1000", 30_000, Some("on 32 connections")),
     ]

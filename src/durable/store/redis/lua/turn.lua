@@ -13,6 +13,8 @@ local risky, lease = ARGV[6] == '1', tonumber(ARGV[7])
 local tombs = tonumber(meta[3] or '0')
 local refused, told, flagged = {}, 0, false
 local out, epoch, any_risky, any_apart = {}, '', false, false
+-- The line is, for certain.
+local is_empty = false
 -- When the first task is due, and the first lease over; nothing: that has changed.
 local due, over = nil, nil
 local NO_TIME = string.rep('\0', 6)
@@ -184,6 +186,7 @@ local function take_first()
     n = i
   end
   if n == #entries then out = entries else for i = 1, n do out[i] = entries[i] end end
+  is_empty = n == #entries and n < want
   if n > 0 then call('LTRIM', READY, n, -1) end
 end
 
@@ -287,8 +290,8 @@ if any_risky or any_apart then
     if byte(entry, 47) == 0 then apart[#apart + 1] = sub(entry, 1, 16) end
   end
 end
-local left = call('LLEN', READY) - tombs
-if not risky then left = left - call('SCARD', RISKY) end
+local left = is_empty and 0 or call('LLEN', READY) - tombs
+if left > 0 and not risky then left = left - call('SCARD', RISKY) end
 local next = math.min(due or first_of(DUE), over or first_of(LEASE))
 next = next == math.huge and -1 or math.max(next - now, 0)
 local parks = left <= 0 and (ARGV[8] == '2' and #out < want or ARGV[8] == '1' and #out == 0)
