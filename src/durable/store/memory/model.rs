@@ -46,6 +46,8 @@ struct Lease {
     length: u64,
     suspect: bool,
     confirmed: bool,
+    /// What was claimed.
+    tasks: Vec<TaskId>,
 }
 
 struct Session {
@@ -384,7 +386,12 @@ impl Model {
     }
 
     fn drop_claim_if_empty(&mut self, epoch: Epoch) {
-        if !self.tasks.values().any(|row| row.is_held(epoch)) {
+        let claimed = self.claims.get(&epoch).map(|lease| &lease.tasks);
+        let mut rows = claimed
+            .into_iter()
+            .flatten()
+            .filter_map(|id| self.tasks.get(id));
+        if !rows.any(|row| row.is_held(epoch)) {
             self.claims.remove(&epoch);
         }
     }

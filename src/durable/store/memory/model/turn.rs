@@ -155,9 +155,12 @@ impl Model {
         let wall = self.wall();
         let epoch = self.last_epoch + 1;
         let (mut tasks, mut bytes, mut risky) = (Vec::new(), 0, request.risky);
-        for id in self.line.iter().copied().collect::<Vec<_>>() {
-            let row = &self.tasks[&id];
+        let (mut looked_at, mut passed) = (0, Vec::new());
+        for id in &self.line {
+            let row = &self.tasks[id];
             if row.is_risky() && !risky {
+                passed.push(*id);
+                looked_at += 1;
                 continue;
             }
             bytes += row.task.payload.len();
@@ -167,9 +170,12 @@ impl Model {
             }
             risky &= !row.is_risky();
             tasks.push(row.claimed(wall));
+            looked_at += 1;
         }
+        // Those that are passed over stay first.
+        self.line.drain(..looked_at);
+        passed.iter().rev().for_each(|&id| self.line.push_front(id));
         for task in &tasks {
-            self.line.retain(|&id| id != task.id);
             if let Some(row) = self.tasks.get_mut(&task.id) {
                 row.state = State::Running { epoch };
             }
@@ -186,6 +192,7 @@ impl Model {
             length,
             suspect: false,
             confirmed: false,
+            tasks: tasks.iter().map(|task| task.id).collect(),
         };
         self.claims.insert(epoch, lease);
         Some(Claim { epoch, tasks })

@@ -6,8 +6,9 @@
 --
 -- Functions are made anew whenever a script runs: those that are seldom needed, only where they are.
 local boxes, bins, counted, watched = {}, {}, {}, nil
--- An end that is larger is looked at by whoever waits for it.
-local MOST_TOLD = 8192
+local letters, died = {}, {}
+-- Ends that are larger, alone or together, are looked at by whoever waits for them.
+local MOST_TOLD, room_to_tell = 4096, 65536
 
 local function count(what, n) counted[what] = (counted[what] or 0) + n end
 
@@ -18,7 +19,8 @@ local function tell(box, id, seen)
     told = {}
     boxes[box] = told
   end
-  if #seen > MOST_TOLD then seen = '' end
+  if #seen > MOST_TOLD or #seen > room_to_tell then seen = '' end
+  room_to_tell = room_to_tell - #seen
   told[#told + 1] = id .. pack('>I4', #seen) .. seen
 end
 
@@ -69,12 +71,11 @@ local function endings()
 
   -- A letter: reason 1, length of the error 4, error, entry.
   local function die(id, entry, reason, error)
-    call('HDEL', ALIVE, id)
-    call('HSET', DEAD, id, char(reason) .. pack('>I4', #error) .. error .. entry)
-    call('ZADD', DIED, now, id)
+    letters[#letters + 1] = id
+    letters[#letters + 1] = char(reason) .. pack('>I4', #error) .. error .. entry
+    died[#died + 1] = id
     -- It may be given another life at any time: so whoever waits looks.
     tell(sub(entry, 17, 24), id, '')
-    tell_watchers({ id }, {})
   end
 
   -- Ids are compared as numbers: strings would be by the server's language.
@@ -100,7 +101,17 @@ local function endings()
   return end_cancelled, die, put_first
 end
 
+local function bury()
+  local scored = {}
+  for i, id in ipairs(died) do scored[2 * i - 1], scored[2 * i] = now, id end
+  call('HDEL', ALIVE, unpack(died))
+  call('HSET', DEAD, unpack(letters))
+  call('ZADD', DIED, unpack(scored))
+  tell_watchers(died, {})
+end
+
 local function flush()
+  if #died > 0 then bury() end
   for over, ids in pairs(bins) do
     local bin = string.format('%.0f', over)
     local before = call('HGET', BINS, bin)
