@@ -71,7 +71,8 @@ impl RedisStoreBuilder {
     ///
     /// With `appendfsync always`, it is so anyway, and that is the faster way. With `everysec`, the
     /// server is asked to say when it is (`WAITAOF`, in Redis from 7.2 and in Valkey), and to store a task
-    /// takes up to a second. Else the store cannot be opened. What a worker says of the end of tasks is
+    /// takes up to a second; its user needs the right to say so (`+waitaof`). Else the store cannot be
+    /// opened. What a worker says of the end of tasks is
     /// not waited for: after the loss of power, some may run again.
     pub fn wait_for_disk(&mut self, wait: bool) -> &mut Self {
         self.wait_for_disk = wait;

@@ -71,7 +71,7 @@ pub(super) async fn turn(inner: &Inner, request: &Turn) -> Result<Turned, Failur
             inner.sessions.note(request.session, known);
             after_others(failure, nth)
         })?;
-        claimed = claimed.or(turned.claim.is_some().then_some(partition));
+        claimed = claimed.or_else(|| turned.claim.is_some().then_some(partition));
         add(&mut whole, turned);
     }
     if let Some(claimed) = claimed.filter(|_| known.rests) {
