@@ -81,7 +81,8 @@ impl Engine {
         self.run_to_end(async move { _ = stop.run_until_cancelled(duty).await });
     }
 
-    fn run_to_end(&self, duty: impl Future<Output = ()> + Send + 'static) {
+    /// The same, also if the engine is dropped.
+    pub(crate) fn run_to_end(&self, duty: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.runtime {
             runtime.spawn(duty);
         }

@@ -52,5 +52,9 @@ fn pause(timers: &Handle, wait: Duration) -> Sleep {
 
 /// Whether the same request may succeed soon.
 fn may_pass(failure: &Failure) -> bool {
-    failure.effect == Effect::Unknown || matches!(failure.cause, Cause::Busy | Cause::Unavailable)
+    match failure.cause {
+        Cause::NoSession => false,
+        Cause::Busy | Cause::Unavailable => true,
+        _ => failure.effect == Effect::Unknown,
+    }
 }

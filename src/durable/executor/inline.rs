@@ -4,8 +4,11 @@ use std::fmt;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
+use tokio::time::timeout;
+
 use super::registry::Runs;
 use crate::durable::context::Stop;
+use crate::durable::engine::patience::PATIENCE;
 use crate::durable::store::{MAX_BATCH_BYTES, SessionId, Turn, Verdicts};
 use crate::durable::{DurableClient, DurableError};
 
@@ -88,7 +91,9 @@ impl InlineExecutor {
                 .client
                 .ask(None, |store| store.turn(request.clone()))
                 .await?;
-            self.verdicts.clear();
+            let told = std::mem::take(&mut self.verdicts);
+            let ended = told.iter().flat_map(|it| &it.tasks).map(|task| task.0);
+            self.client.engine().waiters.look_at(ended);
             let Some(claim) = turned.claim else {
                 return Ok(runs);
             };
@@ -124,8 +129,9 @@ impl Drop for InlineExecutor {
     /// Gives back what it holds.
     fn drop(&mut self) {
         let (store, session) = (StdArc::clone(&self.client.engine().store), self.session);
-        self.client.engine().run(async move {
-            store.close_session(session).await.ok();
+        self.client.engine().run_to_end(async move {
+            let closed = store.close_session(session);
+            timeout(PATIENCE, closed).await.ok();
         });
     }
 }

@@ -51,7 +51,7 @@ const UNKNOWN_SNOOZE: Duration = Duration::from_secs(30);
 const UNKNOWN_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// How much of an error is stored.
-const MAX_ERROR: usize = 4096;
+pub(crate) const MAX_ERROR: usize = 2048;
 
 impl<App> Registry<App> {
     pub(crate) fn new() -> Self {

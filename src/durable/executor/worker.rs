@@ -295,8 +295,7 @@ impl Worker {
         let refused: HashSet<_> = refused.iter().collect();
         for (id, verdict) in request.verdicts.iter().flat_map(|verdicts| &verdicts.tasks) {
             if refused.contains(id) {
-                self.tally.refused.add(1);
-                report::refused(&self.engine.queue, *id);
+                self.refused(*id);
                 continue;
             }
             self.tally.count(verdict);
@@ -311,6 +310,16 @@ impl Worker {
                 _ => {}
             }
         }
+    }
+
+    /// The store has not taken a verdict: others have the task; or, if the turn was sent more than once,
+    /// it may have taken it the first time.
+    fn refused(&self, id: TaskId) {
+        if !self.resent {
+            self.tally.refused.add(1);
+            report::refused(&self.engine.queue, id);
+        }
+        self.engine.waiters.look_at([id]);
     }
 
     /// Whether to ask for tasks without having anything to tell.

@@ -85,16 +85,20 @@ impl Link {
         .map_err(Fault::into_failure)
     }
 
-    /// The same, and waits until the server's disk has what was written.
+    /// The same, and waits until the server's disk has what was written: by the connection that has
+    /// brought the answer, since another may be to a server that has lost it.
     pub(super) async fn run_to_disk(
         &self,
         script: &Script,
         partition: usize,
         arguments: &Arguments,
     ) -> Result<Value, Failure> {
+        let before = self.live(Instant::now() + self.times.answer).await?;
         let answer = self.run(script, partition, arguments).await?;
-        let live = self.live(Instant::now() + self.times.answer).await;
-        let mut connection = live.map_err(unknown)?.connection;
+        if !self.is_still(before.number) {
+            return Err(no_answer());
+        }
+        let mut connection = before.connection;
         // What a connection has not written itself is not waited for: so it writes something, behind
         // what it may have come too late to write.
         let [meta, ..] = &*script.keys[partition] else {
@@ -185,6 +189,11 @@ impl Link {
             State::Down(Some(failure)) => Some(failure.to_string()),
             State::Down(None) => Some(no_connection().to_string()),
         }
+    }
+
+    /// Whether the connection is that of this number. Numbers rise: so if it is, it was all along.
+    fn is_still(&self, number: u64) -> bool {
+        matches!(&*self.state.borrow(), State::Up(live) if live.number == number)
     }
 
     /// Whether there is a connection.

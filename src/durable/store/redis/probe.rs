@@ -113,6 +113,12 @@ pub(super) async fn can_wait_for_disk(inner: &Inner) -> Result<bool, Failure> {
         let what = "it writes nothing to its disk: set appendonly to yes";
         return Err(unfit(String::from(what)));
     }
+    let when = setting(inner, "appendfsync").await?;
+    if when.as_deref() == Some("no") {
+        let what =
+            "it leaves it to the system when to write: set appendfsync to always, or everysec";
+        return Err(unfit(String::from(what)));
+    }
     let mut command = redis::cmd("WAITAOF");
     command.arg(0).arg(0).arg(1);
     match inner.link.send(&command).await.map_err(Fault::into_failure) {
@@ -120,8 +126,9 @@ pub(super) async fn can_wait_for_disk(inner: &Inner) -> Result<bool, Failure> {
         Err(failure) if failure.to_string().contains("unknown command") => {}
         Err(failure) => return Err(failure),
     }
-    match setting(inner, "appendfsync").await?.as_deref() {
-        Some("always") => Ok(false),
+    let pauses = setting(inner, "no-appendfsync-on-rewrite").await?;
+    match durability(Some("yes"), when.as_deref(), pauses.as_deref()) {
+        Durability::Synced => Ok(false),
         _ => Err(unfit(String::from(
             "it cannot say when something is on its disk, which Redis can from 7.2: update it, or set \
              appendfsync to always",

@@ -21,9 +21,9 @@ pub(super) struct Sessions(Mutex<HashMap<SessionId, Known>>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// The partition that has not answered the last turn. When that is sent again, it is asked first: it
-    /// may have been claimed from.
-    unanswered: Option<usize>,
+    /// The partition to be asked first when the last turn is sent again: the one that something was
+    /// claimed from, or may have been, since it has not answered.
+    again: Option<usize>,
     /// It rests in some partitions.
     rests: bool,
 }
@@ -47,9 +47,9 @@ pub(super) async fn turn(inner: &Inner, request: &Turn) -> Result<Turned, Failur
     let count = inner.partitions.count();
     let mut known = inner.sessions.known(request.session);
     let by_number = (request.number % count as u64) as usize;
-    let first = known.unanswered.take().unwrap_or(by_number);
+    let first = known.again.take().unwrap_or(by_number);
     let hears = inner.mail() == Mail::Comes;
-    let (mut whole, mut claimed) = (Turned::default(), None);
+    let (mut whole, mut claimed) = (Turned::default(), None::<usize>);
     for nth in 0..count {
         let partition = (first + nth) % count;
         let mut part = Part::of(request, inner.partitions, partition);
@@ -67,7 +67,7 @@ pub(super) async fn turn(inner: &Inner, request: &Turn) -> Result<Turned, Failur
         known.rests |= part.park == Park::IfNothing;
         let turned = turn_in(inner, request, partition, &part).await;
         let turned = turned.map_err(|failure| {
-            known.unanswered = Some(partition);
+            known.again = claimed.or(Some(partition));
             inner.sessions.note(request.session, known);
             after_others(failure, nth)
         })?;
@@ -119,12 +119,15 @@ fn add(whole: &mut Turned, part: Turned) {
     };
 }
 
-/// Who has something to do rests nowhere: also not where it was not asked this time. If that fails, a
-/// wake-up may go to a worker that is busy, and others find the task when they look.
+/// Who has something to do rests nowhere: also not where it was not asked this time. If that fails, which
+/// is not worth a lease, a wake-up may go to a worker that is busy, and others find the task when they
+/// look.
 async fn leave(inner: &Inner, request: &Turn, claimed: usize) {
     for partition in inner.partitions.all().filter(|&other| other != claimed) {
         let (arguments, _) = request::turn(request, &Part::default(), &inner.mailbox);
         let turn = inner.run(&inner.scripts.turn, partition, arguments);
-        turn.await.ok();
+        if turn.await.is_err() {
+            return;
+        }
     }
 }

@@ -5,9 +5,11 @@
 -- verdicts. Of each: its epoch; how many
 -- are done, their ids, their outputs; how many others, their ids, and of each what, and two more.
 local resting = ARGV[3] .. ARGV[1]
-call('ZREM', PARK, resting)
+-- The first write is one that also a server takes that is out of memory.
+call('ZREM', PARK, '')
 local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
+call('ZREM', PARK, resting)
 local want, want_bytes = math.min(tonumber(ARGV[4]), MAX_BATCH), tonumber(ARGV[5])
 local risky, lease = ARGV[6] == '1', tonumber(ARGV[7])
 local tombs = tonumber(meta[3] or '0')
@@ -17,7 +19,6 @@ local out, epoch, any_risky, any_apart = {}, '', false, false
 local is_empty = false
 -- When the first task is due, and the first lease over; nothing: that has changed.
 local due, over = nil, nil
-local NO_TIME = string.rep('\0', 6)
 
 -- What the tasks of a claim have in `run`, by their place: nothing of those that are not held, which
 -- are refused. And how many are held.
@@ -48,7 +49,7 @@ local function settle_done(of, first, n)
   local rows, held = held_of(of, first, n)
   if held == 0 then return end
   local gone, apart, kept, seen, own = {}, {}, {}, {}, ARGV[3]
-  local retention, ids, over
+  local retention, ids, over, is_told
   for i = 1, n do
     local row = rows[i]
     if row then
@@ -58,13 +59,18 @@ local function settle_done(of, first, n)
       -- Neighbours are likely to be kept for as long.
       if sub(row, 41, 46) ~= retention then
         retention = sub(row, 41, 46)
-        if retention == NO_TIME then ids = nil else ids, over = bin_of(number_at('>I6', retention)) end
+        local millis = number_at('>I6', retention)
+        if millis == 0 then ids = nil else ids, over = bin_of(millis) end
+        -- What is kept for less may have another life when the message arrives.
+        is_told = millis >= 60000
       end
       if ids then
-        how = 'd' .. ARGV[first + n + i - 1]
+        -- It may be large: so it is copied once.
+        local output = ARGV[first + n + i - 1]
         ids[#ids + 1] = id
         kept[#kept + 1] = id
-        kept[#kept + 1] = over .. how
+        kept[#kept + 1] = over .. 'd' .. output
+        if is_told and #output < MOST_TOLD then how = 'd' .. output end
       end
       seen[#gone] = how
       if box ~= own then tell(box, id, how) end
@@ -122,14 +128,16 @@ local function others()
 
   return function(of, first, n)
     local rows, held = held_of(of, first, n)
-    local back = {}
+    if held == 0 then return end
+    local gone, back = {}, {}
     for i = 1, n do
       if rows[i] then
         local id, at = ARGV[first + i - 1], first + n + 3 * (i - 1)
-        call('HDEL', RUN, id)
+        gone[#gone + 1] = id
         back[#back + 1] = settle_other(id, sub(rows[i], 17), ARGV[at], ARGV[at + 1], ARGV[at + 2])
       end
     end
+    call('HDEL', RUN, unpack(gone))
     put_first(back)
     settled(of, held)
   end

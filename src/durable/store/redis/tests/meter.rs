@@ -15,8 +15,8 @@ pub(super) struct Meter {
     server: Connection,
     /// Where the system says for how long the server's thread has run.
     ran: PathBuf,
-    /// The longest script.
-    pub(super) longest: Duration,
+    /// How long each script has taken.
+    pub(super) taken: Vec<Duration>,
 }
 
 impl Meter {
@@ -28,7 +28,7 @@ impl Meter {
         let mut meter = Self {
             server: client.get_connection().unwrap(),
             ran: format!("/proc/{id}/task/{id}/schedstat").into(),
-            longest: Duration::ZERO,
+            taken: Vec::new(),
         };
         let () = meter.ask(&["CONFIG", "SET", "slowlog-log-slower-than", "500"]);
         meter
@@ -42,7 +42,7 @@ impl Meter {
         let logged = self.logged();
         let ran = self.ran().zip(before).map(|(after, before)| after - before);
         let taken = logged.min(ran.unwrap_or(Duration::MAX));
-        self.longest = self.longest.max(taken);
+        self.taken.push(taken);
         answer
     }
 

@@ -137,6 +137,40 @@ async fn a_claim_whose_answer_is_lost_is_repeated_at_once() {
     }
 }
 
+/// One partition has given a claim, and another, that is only told something, does not answer.
+#[tokio::test]
+async fn a_claim_is_repeated_that_came_before_an_answer_was_lost() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let worker = Worker::new(open_divided(&proxy.url()).await).await;
+    let other = Worker::new(open_divided(&server.url()).await).await;
+    other.enqueue((0..40).map(task)).await;
+    let mut verdicts: Vec<_> = claim_all(&worker).await.iter().flat_map(done).collect();
+    for round in 1..=8 {
+        other
+            .enqueue((0..40).map(|number| task(100 * round + number)))
+            .await;
+        let request = worker.new_turn(verdicts, MAX_BATCH);
+        // All four are told something, and the first that is asked has something to claim.
+        proxy.play_after(1 + round as usize % 3, Trick::Lose);
+        let failure = worker.store.turn(Arc::clone(&request)).await;
+        assert_eq!(failure.expect_err("it was lost").effect, Effect::Unknown);
+        let turned = settled(|| worker.store.turn(Arc::clone(&request)))
+            .await
+            .unwrap();
+        let mut claims: Vec<_> = turned.claim.into_iter().collect();
+        claims.extend(claim_all(&worker).await);
+        let counts = worker.store.counts().await.unwrap();
+        assert_eq!(counts.running, 40, "all that is held is known");
+        assert_eq!(ids_of(&claims).len(), 40);
+        verdicts = claims.iter().flat_map(done).collect();
+    }
+    worker.turn(verdicts, 0).await;
+    let counts = worker.store.counts().await.unwrap();
+    assert_eq!((counts.stored, counts.done), (360, 360));
+    assert_eq!((counts.lost, counts.crashed), (0, 0));
+}
+
 #[tokio::test]
 async fn dead_letters_of_all_partitions_are_one_list() {
     let server = Server::start();

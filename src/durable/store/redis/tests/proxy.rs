@@ -52,6 +52,8 @@ struct Shared {
     fate: watch::Sender<Fate>,
     /// What happens to the next script.
     trick: Mutex<Option<Trick>>,
+    /// How many scripts come before that one.
+    skip: Mutex<usize>,
     kept: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -64,6 +66,7 @@ impl Proxy {
             port,
             fate: watch::Sender::new(Fate::Pass),
             trick: Mutex::new(None),
+            skip: Mutex::new(0),
             kept: Mutex::new(Vec::new()),
         });
         let task = tokio::spawn(serve(listener, Arc::clone(&shared)));
@@ -90,6 +93,12 @@ impl Proxy {
 
     /// Has the next script meet with this.
     pub(super) fn play(&self, trick: Trick) {
+        self.play_after(0, trick);
+    }
+
+    /// Has the script meet with this that comes after so many others.
+    pub(super) fn play_after(&self, skip: usize, trick: Trick) {
+        *lock(&self.shared.skip) = skip;
         *lock(&self.shared.trick) = Some(trick);
     }
 
@@ -112,6 +121,16 @@ impl Drop for Proxy {
 }
 
 impl Shared {
+    /// What the script that comes now meets with.
+    fn next_trick(&self) -> Option<Trick> {
+        let mut skip = lock(&self.skip);
+        if *skip > 0 {
+            *skip -= 1;
+            return None;
+        }
+        lock(&self.trick).take()
+    }
+
     /// Sends a request by a connection of its own, and returns the beginning of the answer.
     async fn send_alone(&self, request: &[u8]) -> String {
         let mut server = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
@@ -190,7 +209,7 @@ impl Way {
 
     async fn ask(&mut self, shared: &Shared, request: &[u8]) -> bool {
         if is_script(request) {
-            self.trick = lock(&shared.trick).take();
+            self.trick = shared.next_trick();
         }
         match self.trick {
             Some(Trick::Keep) => {

@@ -4,6 +4,7 @@ use super::meter::{LIMIT, Meter};
 use super::*;
 use crate::durable::DeadReason;
 use crate::durable::clock::Clock;
+use crate::durable::executor::registry::MAX_ERROR;
 use crate::durable::store::MAX_BATCH_BYTES;
 use crate::durable::store::redis::admin::AT_ONCE;
 use crate::durable::store::redis::inner::MAX_BEATS;
@@ -23,19 +24,25 @@ struct Scene {
     _server: Server,
 }
 
-/// Plays a scene, until no script of it was too long: something else may have been.
+/// Plays a scene, the same each time, until no script of it was too long. What one has taken is the
+/// least of it: the machine may have done something else meanwhile.
 async fn in_short_scripts(play: impl AsyncFn(&mut Scene)) {
-    let mut longest = Duration::MAX;
-    for _ in 0..5 {
+    let mut least: Vec<Duration> = Vec::new();
+    for _ in 0..8 {
         let mut scene = Scene::new().await;
         play(&mut scene).await;
-        longest = longest.min(scene.meter.longest);
+        let taken = &scene.meter.taken;
+        least.resize(taken.len().max(least.len()), Duration::MAX);
+        for (least, taken) in least.iter_mut().zip(taken) {
+            *least = taken.min(least).to_owned();
+        }
+        let longest = least.iter().max();
         println!("the longest script: {longest:?}");
-        if longest <= LIMIT {
+        if longest.is_some_and(|longest| *longest <= LIMIT) {
             return;
         }
     }
-    panic!("a script takes {longest:?}");
+    panic!("a script takes {:?}", least.iter().max());
 }
 
 impl Scene {
@@ -340,7 +347,7 @@ async fn many_dead_letters_with_long_errors() {
     in_short_scripts(async |scene| {
         scene.store(4 * BATCH, task).await;
         for claim in scene.claim_all(MAX_BATCH).await {
-            scene.turn(said(&claim, dead(4_000)), 0).await;
+            scene.turn(said(&claim, dead(MAX_ERROR)), 0).await;
         }
         let store = &scene.other.store;
         let letters = store.dead(DeadFilter::all(), usize::MAX).await.unwrap();
