@@ -392,6 +392,10 @@ pub(crate) enum Event {
     /// by a verdict of its own.
     Ended(Vec<TaskId>),
     /// The same, and how they have ended: what a look would say.
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "only Redis says so")
+    )]
     Seen(Vec<(TaskId, Seen)>),
     /// Tasks that this process runs are to be cancelled.
     Cancel(Vec<TaskId>),
