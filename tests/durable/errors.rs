@@ -183,9 +183,9 @@ async fn a_long_error_is_shortened(place: Place) {
     })
     .await;
     let error = within(spawn(&client, 1).await).await.unwrap_err();
-    assert!(error.to_string().len() < 5_000);
+    assert!(error.to_string().len() < 3_000);
     let letters = client.dead_letters().list(DeadFilter::all(), 1).await;
-    assert_eq!(letters.unwrap()[0].error.len(), 4_093);
+    assert_eq!(letters.unwrap()[0].error.len(), 2_045);
 }
 
 async fn runs_of_a_task_have_one_key_and_rising_tokens(place: Place) {

@@ -56,7 +56,7 @@ pub(crate) const PATIENT: Work = Work {
 
 /// A worker whose death is known when its lease is over.
 pub(crate) const LEASED: Work = Work {
-    lease: 1500,
+    lease: 3000,
     ..PATIENT
 };
 

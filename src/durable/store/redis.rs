@@ -81,7 +81,8 @@ mod turns;
 /// ```no_run
 /// use throng::durable::{DurableClient, RedisStore};
 ///
-/// # async fn open() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let client = DurableClient::open(RedisStore::open("redis://127.0.0.1/").await?);
 /// # drop(client);
 /// # Ok(()) }

@@ -14,7 +14,8 @@ use crate::durable::DurableError;
 /// use std::time::Duration;
 /// use throng::durable::RedisStore;
 ///
-/// # async fn open() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let store = RedisStore::builder("redis://127.0.0.1/")
 ///     .namespace("mail")
 ///     .answer_timeout(Duration::from_secs(2))
