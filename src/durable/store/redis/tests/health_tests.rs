@@ -61,7 +61,9 @@ async fn who_is_told_nothing_is_mute() {
 #[tokio::test]
 async fn a_report_says_what_the_server_is() {
     let server = Server::with(&["--appendonly", "yes", "--maxmemory-policy", "volatile-lru"]);
-    let report = open(&server.url()).await.report().await.unwrap();
+    let store = open(&server.url()).await;
+    until_health(&store, |health| *health == Health::Well).await;
+    let report = store.report().await.unwrap();
     assert_eq!(report.durability, Durability::Delayed);
     assert_eq!(report.is_primary, Some(true));
     assert_eq!(report.append_only, Some(true));
