@@ -12,8 +12,9 @@
 //! enqueue without tasks.
 //!
 //! Times are durations, never instants: what the time is, only the store knows. A *claim* is what one
-//! turn took: some tasks, under one epoch and one lease. Epochs rise over all claims of a store, so an
-//! epoch is a fencing token: a verdict counts only if the task is still held under its epoch.
+//! turn took: some tasks, under one epoch and one lease. No two claims of a store have the
+//! same epoch, and those of a task rise, so an epoch is a fencing token: a verdict counts only if the
+//! task is still held under its epoch.
 //!
 //! ```text
 //!                 enqueue                       claim                  verdict
@@ -133,7 +134,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
 /// A session: issued by the store, never twice.
 pub(crate) type SessionId = u64;
 
-/// The epoch of a claim: above zero, and above those of all earlier claims.
+/// The epoch of a claim: above zero, and above those of all earlier claims of its tasks.
 pub(crate) type Epoch = u64;
 
 /// The limits of one request; the engine keeps them, and the stores rely on it.

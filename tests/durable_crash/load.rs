@@ -8,7 +8,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::job::Job;
-use super::process::until;
+use super::process::{Process, until};
+use super::site::Site;
 use super::support::within;
 
 /// Some who store one task after the other, and await each.
@@ -65,6 +66,24 @@ impl Load {
         if let Some(ended) = self.spawners.try_join_next() {
             panic!("a task was not stored, or has not ended well: {ended:?}");
         }
+    }
+
+    /// Ends the load, then the workers, and the site: each task has been claimed and run once, and nothing
+    /// is left.
+    pub(crate) async fn ends_well(self, site: Site, workers: &mut [Process]) {
+        let ids = self.end().await;
+        site.assert_ran_once(&ids);
+        for worker in workers {
+            worker.stop(0).await;
+        }
+        let counts = site.settled().await;
+        let count = ids.len() as u64;
+        assert_eq!(
+            (counts.stored, counts.done, counts.claimed),
+            (count, count, count),
+            "{counts:?}"
+        );
+        site.ends(0).await;
     }
 
     /// Stores no more, waits until all that was stored has succeeded, and says what that was.

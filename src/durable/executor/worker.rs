@@ -193,7 +193,8 @@ impl Worker {
         self.resent = self.unanswered.is_some();
         match self.unanswered.take() {
             Some(request) if request.session == session => Some(request),
-            // The store has ended the session, and did not take the turn.
+            // The store has ended the session, and takes nothing of it any more. What it may have taken
+            // before, it refuses now.
             Some(request) => {
                 let request = StdArc::unwrap_or_clone(request);
                 self.number += 1;

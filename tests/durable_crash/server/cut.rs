@@ -36,19 +36,7 @@ async fn nothing_is_lost_and_it_goes_on_as_before() {
         "{before:?}, {after:?}"
     );
 
-    let ids = load.end().await;
-    site.assert_ran_once(&ids);
-    for worker in &mut workers {
-        worker.stop(0).await;
-    }
-    let counts = site.settled().await;
-    let count = ids.len() as u64;
-    assert_eq!(
-        (counts.stored, counts.done, counts.claimed),
-        (count, count, count),
-        "{counts:?}"
-    );
-    site.ends(0).await;
+    load.ends_well(site, &mut workers).await;
 }
 
 async fn time_of_some(load: &mut Load) -> Duration {

@@ -39,17 +39,5 @@ async fn nothing_that_it_has_answered_is_lost_and_all_go_on_by_themselves() {
         println!("from {before:?} on, all work again after {needed:?}");
         assert!(needed < AGAIN, "{needed:?}");
     }
-    let ids = load.end().await;
-    site.assert_ran_once(&ids);
-    for worker in &mut workers {
-        worker.stop(0).await;
-    }
-    let counts = site.settled().await;
-    let count = ids.len() as u64;
-    assert_eq!(
-        (counts.stored, counts.done, counts.claimed),
-        (count, count, count),
-        "{counts:?}"
-    );
-    site.ends(0).await;
+    load.ends_well(site, &mut workers).await;
 }

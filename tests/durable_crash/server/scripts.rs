@@ -20,18 +20,8 @@ async fn nobody_notices() {
         // Most are forgotten while others run.
         sleep(Duration::from_millis(5)).await;
     }
-    let ids = load.end().await;
-    site.assert_ran_once(&ids);
+    load.ends_well(site, &mut workers).await;
     for worker in &mut workers {
-        worker.stop(0).await;
         assert_eq!(worker.hears("failures ").await, "0");
     }
-    let counts = site.settled().await;
-    let count = ids.len() as u64;
-    assert_eq!(
-        (counts.stored, counts.done, counts.claimed),
-        (count, count, count),
-        "{counts:?}"
-    );
-    site.ends(0).await;
 }
