@@ -164,9 +164,16 @@ impl Claims {
         true
     }
 
-    /// The store has given a claim to others: tells the runs; those that have not begun never do.
-    /// Whether it was not known that it may have.
+    /// The store has no such claim of ours any more. If something still runs, others have it: tells
+    /// the runs; those that have not begun never do. Whether it was not known that they may have.
+    ///
+    /// If nothing runs, the store may have dropped the claim because it has taken the last verdict: its
+    /// answer to the verdicts will tell.
     pub(crate) fn lose(&mut self, epoch: Epoch) -> bool {
+        let holding = self.claims.get(&epoch);
+        if holding.is_none_or(|holding| holding.tasks.is_empty()) {
+            return false;
+        }
         let is_new = self.late(epoch);
         if let Some(holding) = self.claims.get_mut(&epoch) {
             let before = holding.tasks.len();
@@ -224,5 +231,51 @@ impl Start {
     /// Takes the right; `false` if somebody has it already.
     pub(crate) fn take(&self) -> bool {
         self.0.add(1) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EPOCH: Epoch = 7;
+    const SENT: Duration = Duration::from_secs(1);
+
+    async fn claims(ids: [TaskId; 2]) -> Claims {
+        let mut claims = Claims::default();
+        for id in ids {
+            let run = Run {
+                stop: Stop::default(),
+                start: Start::default(),
+                risky: false,
+                abort: tokio::spawn(async {}).abort_handle(),
+            };
+            claims.insert(EPOCH, SENT, id, run);
+        }
+        claims
+    }
+
+    #[tokio::test]
+    async fn a_claim_of_which_something_runs_is_lost_once() {
+        let ids = [TaskId::new(), TaskId::new()];
+        let mut claims = claims(ids).await;
+        assert_eq!(claims.end(EPOCH, ids[0]), Some(Holder::Us));
+        assert!(claims.lose(EPOCH));
+        assert!(!claims.lose(EPOCH));
+        assert_eq!((claims.running(), claims.oldest_renewal()), (0, None));
+    }
+
+    /// A beat and the last verdict may be under way together; and the answer to the beat may come first.
+    #[tokio::test]
+    async fn a_claim_whose_last_verdict_is_under_way_is_not_lost() {
+        let ids = [TaskId::new(), TaskId::new()];
+        let mut claims = claims(ids).await;
+        for id in ids {
+            assert_eq!(claims.end(EPOCH, id), Some(Holder::Us));
+        }
+        assert!(!claims.lose(EPOCH));
+        assert_eq!(claims.oldest_renewal(), Some(SENT));
+        claims.told(EPOCH, 2);
+        assert_eq!(claims.oldest_renewal(), None);
     }
 }
