@@ -1,34 +1,91 @@
 //! The steward: the one timer thread of the process.
 //!
 //! Pools have it look after what cannot look after itself: a thread that runs a long task cannot see
-//! what waits behind it. It is created when the first pool asks for it, looks after those that have
-//! asked, in turns, and parks when there is nobody left to look after: an idle process has no timer.
+//! what waits behind it, and a queue that nobody takes from cannot see that it is late. It is created
+//! when somebody asks for it first, comes when it is asked to, and parks, without a time-out, when
+//! nobody is left who has asked: an idle process has no timer.
+
+#![cfg_attr(
+    any(miri, all(test, any(throng_loom, throng_shuttle))),
+    allow(dead_code, reason = "there is no steward to use it")
+)]
 
 #[cfg(not(any(miri, all(test, any(throng_loom, throng_shuttle)))))]
 mod office;
 
 use std::io;
+use std::sync::Weak;
+use std::time::{Duration, Instant};
 
 use crate::sync::Arc;
 
-/// Somebody who is looked after.
+/// How often a [`Ward`] is visited.
+const PERIOD: Duration = Duration::from_millis(5);
+
+/// Somebody whom the steward attends to at a time that was agreed on.
+///
+/// All of them share one thread: who blocks holds up the others.
+pub(crate) trait Charge: Send + Sync + 'static {
+    /// Looks after itself at this time; when to come again, if ever.
+    ///
+    /// A time that has passed already is this one. After a panic, the steward does not come again.
+    fn attend(&self, now: Instant) -> Option<Instant>;
+}
+
+/// Has the steward attend to somebody once, at that time or shortly after, if it is still alive then.
+///
+/// The last reference to it may be dropped by the steward, outside of all its locks. In models, this
+/// does nothing: there is no time, and they attend by themselves. Nor does it under Miri, which wants
+/// all threads to end.
+///
+/// # Errors
+///
+/// The system gives no thread for the steward. Nothing is armed then, and the next call tries again.
+pub(crate) fn arm(at: Instant, charge: Weak<dyn Charge>) -> io::Result<()> {
+    #[cfg(not(any(miri, all(test, any(throng_loom, throng_shuttle)))))]
+    return office::OFFICE.arm(at, charge);
+    #[cfg(any(miri, all(test, any(throng_loom, throng_shuttle))))]
+    {
+        let _ = (at, charge);
+        Ok(())
+    }
+}
+
+/// The same, for what is behind an [`Arc`] of [`crate::sync`], of which loom has no `Weak`.
+///
+/// # Errors
+///
+/// As [`arm`].
+pub(crate) fn arm_for(at: Instant, charge: &Arc<impl Charge>) -> io::Result<()> {
+    #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+    {
+        let charge = Arc::downgrade(charge);
+        arm(at, charge)
+    }
+    #[cfg(all(test, any(throng_loom, throng_shuttle)))]
+    {
+        let _ = (at, charge);
+        Ok(())
+    }
+}
+
+/// Somebody who is visited every 5 ms.
 pub(crate) trait Ward: Send + Sync + 'static {
     /// The steward's visit; `false`: it need not come again. Must not block.
     fn visit(&self) -> bool;
+}
+
+impl<W: Ward> Charge for W {
+    fn attend(&self, now: Instant) -> Option<Instant> {
+        self.visit().then(|| now + PERIOD)
+    }
 }
 
 /// Has the steward visit somebody, every 5 ms, for as long as it is wanted and alive.
 ///
 /// # Errors
 ///
-/// The system gives no thread for the steward.
+/// As [`arm`].
 pub(crate) fn watch(ward: &Arc<impl Ward>) -> io::Result<()> {
-    #[cfg(not(any(miri, all(test, any(throng_loom, throng_shuttle)))))]
-    return office::watch(ward);
-    // In models there is no time: they visit by themselves. And Miri wants all threads to end.
-    #[cfg(any(miri, all(test, any(throng_loom, throng_shuttle))))]
-    {
-        let _ = ward;
-        Ok(())
-    }
+    arm_for(Instant::now() + PERIOD, ward)
 }

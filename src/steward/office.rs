@@ -1,79 +1,92 @@
-//! The list of those who are looked after, and the thread that does.
+//! Who is to be attended to, and when; and the thread that does.
+
+mod agenda;
 
 use std::io;
 use std::sync::Weak;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::Ward;
+use self::agenda::{Agenda, Next};
+use super::Charge;
 use crate::sync::thread::{self, Thread};
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Mutex, lock};
 use crate::unwind::contain;
 
-/// How often the steward looks after somebody.
-const PERIOD: Duration = Duration::from_millis(5);
+/// The one of the process.
+pub(super) static OFFICE: Office = Office::new();
 
-static OFFICE: Mutex<Office> = Mutex::new(Office {
-    steward: None,
-    wards: Vec::new(),
-});
+/// A steward, and what it has to do.
+pub(super) struct Office(Mutex<Books>);
 
-struct Office {
+/// What the lock is for. It is held neither while somebody is attended to, nor while one is upgraded
+/// or dropped: all that is code of others.
+struct Books {
+    /// `None`: nobody has needed one yet.
     steward: Option<Thread>,
-    /// All are visited equally often: the first of the list is the first due.
-    wards: Vec<Watched>,
+    agenda: Agenda,
 }
 
-struct Watched {
-    ward: Weak<dyn Ward>,
-    due: Instant,
-}
+impl Office {
+    const fn new() -> Self {
+        Self(Mutex::new(Books {
+            steward: None,
+            agenda: Agenda::new(),
+        }))
+    }
 
-pub(super) fn watch<W: Ward>(ward: &Arc<W>) -> io::Result<()> {
-    let mut office = lock(&OFFICE);
-    let steward = match &office.steward {
-        Some(steward) => steward.clone(),
-        None => {
+    pub(super) fn arm(&'static self, at: Instant, charge: Weak<dyn Charge>) -> io::Result<()> {
+        self.arm_with(at, charge, || {
             let steward = thread::Builder::new().name(String::from("throng-steward"));
-            steward.spawn(serve)?.thread().clone()
-        }
-    };
-    let ward: Weak<W> = Arc::downgrade(ward);
-    office.wards.push(Watched {
-        ward,
-        due: Instant::now() + PERIOD,
-    });
-    // It may be parked only if there was nobody on the list.
-    if office.wards.len() == 1 {
-        steward.unpark();
+            Ok(steward.spawn(|| self.serve())?.thread().clone())
+        })
     }
-    office.steward = Some(steward);
-    Ok(())
-}
 
-/// The life of the steward.
-fn serve() {
-    loop {
-        let first = lock(&OFFICE).wards.first().map(|watched| watched.due);
-        match first {
-            None => thread::park(),
-            Some(due) if due > Instant::now() => {
-                thread::park_until(due);
+    fn arm_with(
+        &self,
+        at: Instant,
+        charge: Weak<dyn Charge>,
+        hire: impl FnOnce() -> io::Result<Thread>,
+    ) -> io::Result<()> {
+        let mut books = lock(&self.0);
+        if books.steward.is_none() {
+            books.steward = Some(hire()?);
+        }
+        let sleeps_too_long = books.agenda.add(at, charge);
+        let steward = books.steward.clone().filter(|_| sleeps_too_long);
+        drop(books);
+        if let Some(steward) = steward {
+            steward.unpark();
+        }
+        Ok(())
+    }
+
+    /// The life of the steward.
+    fn serve(&self) {
+        loop {
+            let now = Instant::now();
+            // Whoever arms does so before it unparks: what is not found here ends the sleep.
+            let next = lock(&self.0).agenda.next(now);
+            match next {
+                Next::Nothing => thread::park(),
+                Next::At(time) => {
+                    thread::park_until(time);
+                }
+                Next::Due(charge) => self.attend(now, charge),
             }
-            Some(_) => visit_first(),
+        }
+    }
+
+    /// Attends to one of those that are due, who then is on the agenda again, or forgotten.
+    fn attend(&self, now: Instant, charge: Weak<dyn Charge>) {
+        let mut again = None;
+        // Dropping the last reference to a pool drops its tasks, which are not our code.
+        contain(|| again = charge.upgrade().and_then(|charge| charge.attend(now)));
+        if let Some(again) = again {
+            // Not before now: others whose time has come meanwhile have their turn.
+            lock(&self.0).agenda.add(again.max(now), charge);
         }
     }
 }
 
-/// Visits the first of the list, who then becomes the last of it, or leaves it.
-fn visit_first() {
-    let watched = lock(&OFFICE).wards.remove(0);
-    let mut again = false;
-    // Dropping the last reference to a pool drops its tasks, which are not our code.
-    contain(|| again = watched.ward.upgrade().is_some_and(|ward| ward.visit()));
-    if again {
-        lock(&OFFICE).wards.push(Watched {
-            due: Instant::now() + PERIOD,
-            ..watched
-        });
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,409 @@
+//! Each test has an office of its own, and a steward, which stays until the process ends.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use super::{Agenda, Charge, Next, Office};
+
+/// How long a test waits for what must happen.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than any test.
+const FAR: Duration = Duration::from_secs(3600);
+
+/// Somebody for whom a closure looks after it.
+struct By<F>(Mutex<F>);
+
+impl<F: FnMut(Instant) -> Option<Instant> + Send + 'static> Charge for By<F> {
+    fn attend(&self, now: Instant) -> Option<Instant> {
+        (self.0.lock().unwrap())(now)
+    }
+}
+
+fn by<F>(attend: F) -> Arc<dyn Charge>
+where
+    F: FnMut(Instant) -> Option<Instant> + Send + 'static,
+{
+    Arc::new(By(Mutex::new(attend)))
+}
+
+/// One that sends this when it is attended to, and is not attended to again.
+fn sends<T: Clone + Send + 'static>(sender: &Sender<T>, value: T) -> Arc<dyn Charge> {
+    let sender = sender.clone();
+    by(move |_| {
+        sender.send(value.clone()).unwrap();
+        None
+    })
+}
+
+#[track_caller]
+fn receive<T>(receiver: &Receiver<T>) -> T {
+    receiver.recv_timeout(PATIENCE).expect("a message comes")
+}
+
+#[track_caller]
+fn assert_nothing<T: Debug>(receiver: &Receiver<T>) {
+    let come: Vec<T> = receiver.try_iter().collect();
+    assert!(come.is_empty(), "{come:?}");
+}
+
+impl Office {
+    #[track_caller]
+    fn arm_at(&'static self, at: Instant, charge: &Arc<dyn Charge>) {
+        self.arm(at, Arc::downgrade(charge)).unwrap();
+    }
+
+    /// Keeps the steward busy until the sender is dropped, or used.
+    #[track_caller]
+    fn hold(&'static self) -> Sender<()> {
+        let (release, released) = channel::<()>();
+        let (entered, has_entered) = channel();
+        let holds = by(move |_| {
+            entered.send(()).unwrap();
+            released.recv_timeout(PATIENCE).ok();
+            None
+        });
+        self.arm_at(Instant::now(), &holds);
+        receive(&has_entered);
+        release
+    }
+
+    /// Waits until the steward has done what was due before.
+    #[track_caller]
+    fn catch_up(&'static self) {
+        let (sender, receiver) = channel();
+        let last = sends(&sender, ());
+        self.arm_at(Instant::now(), &last);
+        receive(&receiver);
+    }
+
+    fn len(&self) -> usize {
+        self.0.lock().unwrap().agenda.len()
+    }
+}
+
+#[test]
+fn those_that_are_due_are_attended_to_by_time() {
+    static OFFICE: Office = Office::new();
+    let release = OFFICE.hold();
+    let (sender, receiver) = channel();
+    let base = Instant::now();
+    let charges: Vec<_> = [3, 0, 4, 1, 2]
+        .map(|n| (n, sends(&sender, n)))
+        .into_iter()
+        .collect();
+    for (n, charge) in &charges {
+        OFFICE.arm_at(base + Duration::from_millis(*n), charge);
+    }
+    drop(release);
+    let order = [(); 5].map(|()| receive(&receiver));
+    assert_eq!(order, [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn nobody_is_attended_to_before_its_time() {
+    static OFFICE: Office = Office::new();
+    let (sender, receiver) = channel();
+    let charge = by(move |now| {
+        sender.send((now, Instant::now())).unwrap();
+        None
+    });
+    for millis in [0, 1, 20] {
+        let at = Instant::now() + Duration::from_millis(millis);
+        OFFICE.arm_at(at, &charge);
+        let (now, clock) = receive(&receiver);
+        assert!(at <= now && now <= clock);
+    }
+}
+
+#[test]
+fn who_asks_for_it_is_attended_to_again_at_its_time() {
+    static OFFICE: Office = Office::new();
+    let (sender, receiver) = channel();
+    let mut left = 5;
+    let charge = by(move |now| {
+        left -= 1;
+        let again = now + Duration::from_millis(3);
+        sender.send((now, again)).unwrap();
+        (left > 0).then_some(again)
+    });
+    OFFICE.arm_at(Instant::now(), &charge);
+    let mut due = Instant::now();
+    for n in 0..5 {
+        let (now, again) = receive(&receiver);
+        assert!(n == 0 || now >= due);
+        due = again;
+    }
+    OFFICE.catch_up();
+    assert_eq!(OFFICE.len(), 0);
+    // It may be armed again, too.
+    assert_nothing(&receiver);
+    OFFICE.arm_at(Instant::now(), &charge);
+    receive(&receiver);
+}
+
+#[test]
+fn one_that_is_always_due_leaves_others_their_turn() {
+    static OFFICE: Office = Office::new();
+    let past = Instant::now();
+    let greedy = by(move |_| Some(past));
+    OFFICE.arm_at(past, &greedy);
+    for _ in 0..100 {
+        OFFICE.catch_up();
+    }
+    drop(greedy);
+    OFFICE.catch_up();
+}
+
+#[test]
+fn an_earlier_time_that_comes_later_is_not_slept_through() {
+    static OFFICE: Office = Office::new();
+    let (sender, receiver) = channel();
+    let [far, near, now] = ["far", "near", "now"].map(|name| sends(&sender, name));
+    OFFICE.arm_at(Instant::now() + FAR, &far);
+    OFFICE.arm_at(Instant::now() + Duration::from_millis(5), &near);
+    assert_eq!(receive(&receiver), "near");
+    OFFICE.arm_at(Instant::now(), &now);
+    assert_eq!(receive(&receiver), "now");
+    assert_eq!(OFFICE.len(), 1);
+}
+
+#[test]
+fn only_what_is_earlier_than_all_wakes_the_steward() {
+    let mut agenda = Agenda::new();
+    let charge = by(|_| None);
+    let now = Instant::now();
+    let wakes = [5, 7, 5, 6, 4, 4, 0].map(|n| {
+        let at = now + Duration::from_secs(n);
+        agenda.add(at, Arc::downgrade(&charge))
+    });
+    assert_eq!(wakes, [true, false, false, false, true, false, true]);
+    assert!(matches!(agenda.next(now), Next::Due(_)));
+    let next = now + Duration::from_secs(4);
+    assert!(matches!(agenda.next(now), Next::At(at) if at == next));
+    assert!(matches!(agenda.next(next), Next::Due(_)));
+}
+
+#[test]
+fn a_panic_disarms_who_panics_and_nobody_else() {
+    static OFFICE: Office = Office::new();
+    let (sender, receiver) = channel();
+    let release = OFFICE.hold();
+    let panics = by(|_| panic!("on purpose"));
+    let other = sends(&sender, ());
+    let now = Instant::now();
+    OFFICE.arm_at(now, &panics);
+    OFFICE.arm_at(now + Duration::from_millis(1), &other);
+    drop(release);
+    receive(&receiver);
+    OFFICE.catch_up();
+    assert_eq!(OFFICE.len(), 0);
+    assert_eq!(Arc::weak_count(&panics), 0);
+}
+
+#[test]
+fn who_is_gone_is_forgotten() {
+    static OFFICE: Office = Office::new();
+    let (sender, receiver) = channel();
+    let release = OFFICE.hold();
+    let [gone, stays] = ["gone", "stays"].map(|name| sends(&sender, name));
+    let now = Instant::now();
+    OFFICE.arm_at(now, &gone);
+    OFFICE.arm_at(now + Duration::from_millis(1), &stays);
+    drop(gone);
+    drop(release);
+    assert_eq!(receive(&receiver), "stays");
+    OFFICE.catch_up();
+    assert_nothing(&receiver);
+    assert_eq!(OFFICE.len(), 0);
+}
+
+#[test]
+fn who_is_gone_takes_no_room_although_its_time_is_far_away() {
+    static OFFICE: Office = Office::new();
+    let stay: Vec<_> = (0..10).map(|_| by(|_| None)).collect();
+    for charge in &stay {
+        OFFICE.arm_at(Instant::now() + FAR, charge);
+    }
+    for _ in 0..10_000 {
+        OFFICE.arm_at(Instant::now() + FAR, &by(|_| None));
+        assert!(OFFICE.len() <= 100);
+    }
+    assert!(OFFICE.len() >= stay.len());
+    assert!(stay.iter().all(|charge| Arc::weak_count(charge) == 1));
+}
+
+/// One that arms another when it is dropped, and panics then.
+struct Last {
+    entered: Sender<()>,
+    released: Mutex<Receiver<()>>,
+    heir: Arc<dyn Charge>,
+    office: &'static Office,
+}
+
+impl Charge for Last {
+    fn attend(&self, now: Instant) -> Option<Instant> {
+        self.entered.send(()).unwrap();
+        self.released.lock().unwrap().recv_timeout(PATIENCE).ok();
+        Some(now)
+    }
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.office.arm_at(Instant::now(), &self.heir);
+        panic!("on purpose");
+    }
+}
+
+#[test]
+fn the_last_reference_may_be_dropped_by_the_steward() {
+    static OFFICE: Office = Office::new();
+    let (sender, receiver) = channel();
+    let heir = sends(&sender, ());
+    let (entered, has_entered) = channel();
+    let (release, released) = channel();
+    let last: Arc<dyn Charge> = Arc::new(Last {
+        entered,
+        released: Mutex::new(released),
+        heir: Arc::clone(&heir),
+        office: &OFFICE,
+    });
+    OFFICE.arm_at(Instant::now(), &last);
+    receive(&has_entered);
+    drop(last);
+    release.send(()).unwrap();
+    receive(&receiver);
+    OFFICE.catch_up();
+    assert_eq!(OFFICE.len(), 0);
+}
+
+#[test]
+fn who_is_attended_to_may_arm_others() {
+    static OFFICE: Office = Office::new();
+    let (sender, receiver) = channel();
+    let second = sends(&sender, ());
+    let first = by(move |now| {
+        OFFICE.arm_at(now, &second);
+        None
+    });
+    OFFICE.arm_at(Instant::now(), &first);
+    receive(&receiver);
+}
+
+#[test]
+fn without_a_thread_nothing_is_armed_and_the_next_call_tries_again() {
+    static OFFICE: Office = Office::new();
+    let (sender, receiver) = channel();
+    let charge = sends(&sender, ());
+    for _ in 0..3 {
+        let none = || Err(io::Error::other("out of threads"));
+        let error = OFFICE.arm_with(Instant::now(), Arc::downgrade(&charge), none);
+        assert_eq!(error.unwrap_err().to_string(), "out of threads");
+        assert_eq!((OFFICE.len(), Arc::weak_count(&charge)), (0, 0));
+    }
+    OFFICE.arm_at(Instant::now(), &charge);
+    receive(&receiver);
+    // It has been there since, and no other is asked for.
+    let another = || panic!("there is a steward");
+    let weak: Weak<dyn Charge> = Arc::downgrade(&charge);
+    OFFICE.arm_with(Instant::now(), weak, another).unwrap();
+    receive(&receiver);
+}
+
+#[test]
+fn a_thousand_are_attended_to_by_one_thread() {
+    const CHARGES: u64 = 1_000;
+    const TIMES: u32 = 3;
+    static OFFICE: Office = Office::new();
+    let (sender, receiver) = channel();
+    let charges: Vec<_> = (0..CHARGES)
+        .map(|n| {
+            let sender = sender.clone();
+            let mut left = TIMES;
+            by(move |now| {
+                left -= 1;
+                sender.send((n, std::thread::current().id())).unwrap();
+                (left > 0).then(|| now + Duration::from_micros(n % 7 * 100))
+            })
+        })
+        .collect();
+    for (n, charge) in (0..).zip(&charges) {
+        OFFICE.arm_at(Instant::now() + Duration::from_micros(n % 11 * 300), charge);
+    }
+    let (mut times, mut threads) = (BTreeMap::new(), Vec::new());
+    for _ in 0..CHARGES * u64::from(TIMES) {
+        let (n, thread) = receive(&receiver);
+        *times.entry(n).or_insert(0) += 1;
+        threads.push(thread);
+    }
+    threads.dedup();
+    assert_eq!(threads.len(), 1);
+    assert!((0..CHARGES).all(|n| times[&n] == TIMES));
+    OFFICE.catch_up();
+    assert_nothing(&receiver);
+    assert_eq!(OFFICE.len(), 0);
+}
+
+#[cfg(target_os = "linux")]
+mod switches {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::{FAR, Office, PATIENCE, by, receive};
+
+    /// How often a thread was switched to.
+    fn switches(thread: &Path) -> u64 {
+        let status = fs::read_to_string(thread.join("status")).unwrap();
+        let counts = status.lines().filter_map(|line| line.split_once(':'));
+        counts
+            .filter(|(key, _)| key.ends_with("ctxt_switches"))
+            .map(|(_, count)| count.trim().parse::<u64>().unwrap())
+            .sum()
+    }
+
+    /// The steward's folder in `/proc`.
+    fn folder(office: &'static Office) -> PathBuf {
+        let (sender, receiver) = channel();
+        let tells = by(move |_| {
+            let thread = fs::canonicalize("/proc/thread-self").unwrap();
+            sender.send(thread).unwrap();
+            None
+        });
+        office.arm_at(Instant::now(), &tells);
+        receive(&receiver)
+    }
+
+    #[track_caller]
+    fn assert_comes_to_rest(thread: &Path) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let before = switches(thread);
+            thread::sleep(Duration::from_millis(300));
+            if switches(thread) == before {
+                return;
+            }
+            assert!(Instant::now() < deadline, "the steward does not rest");
+        }
+    }
+
+    #[test]
+    fn a_steward_with_nothing_to_do_uses_no_processor_time() {
+        static OFFICE: Office = Office::new();
+        let thread = folder(&OFFICE);
+        let name = fs::read_to_string(thread.join("comm")).unwrap();
+        assert_eq!(name.trim(), "throng-steward");
+        assert_comes_to_rest(&thread);
+        // Nor does it while what is armed is far away, or gone.
+        let far = by(|_| None);
+        OFFICE.arm_at(Instant::now() + FAR, &far);
+        OFFICE.arm_at(Instant::now() + 2 * FAR, &by(|_| None));
+        assert_comes_to_rest(&thread);
+    }
+}
