@@ -3,6 +3,7 @@
 mod builder;
 mod crew;
 mod default;
+mod histogram;
 mod metrics;
 mod worker;
 
@@ -12,6 +13,7 @@ use self::builder::Options;
 pub use self::builder::{Builder, Growth, Overflow};
 use self::crew::{Crew, Unaccepted};
 pub use self::default::spawn_blocking;
+pub use self::histogram::Histogram;
 pub use self::metrics::Metrics;
 use crate::join::{JoinHandle, Seat, Spawn, TrySpawnError, Work, sealed};
 use crate::room::NoRoom;

@@ -102,6 +102,7 @@ const _: () = {
     shared::<Work>();
     shared::<BlockingPool>();
     shared::<blocking::Builder>();
+    shared::<blocking::Histogram>();
     shared::<blocking::Metrics>();
     shared::<blocking::Permit<'_>>();
     shared::<ComputePool>();

@@ -814,6 +814,7 @@ assert_type!(completion::Builder<Neither, Neither>: Send & Sync & Unpin & Unwind
 
 assert_type!(BlockingPool: Send & Sync & Unpin & Clone);
 assert_type!(Permit<'static>: Send & Sync & Unpin);
+assert_type!(blocking::Histogram: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Clone & Eq);
 assert_type!(blocking::Builder: Send & Sync & Unpin & Clone);
 assert_type!(blocking::Metrics: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Clone & Eq);
 assert_type!(Growth: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Copy & Eq);

@@ -1,0 +1,252 @@
+//! How durations are distributed.
+
+use std::fmt;
+use std::time::Duration;
+
+/// One for each power of two of nanoseconds that fits, and one for what is longer.
+const BUCKETS: usize = u64::BITS as usize + 1;
+
+/// How durations are distributed: how many of them fell into each bucket, at one moment.
+///
+/// The buckets are fixed. Each ends at a power of two of nanoseconds, with that included: 1 ns, 2 ns,
+/// 4 ns, and so on. So recording is one increment, nothing is configured or can be too small, and two
+/// histograms can always be compared. What is read off is exact within a factor of 2, which is what a
+/// person acts on; who needs more measures in the task.
+///
+/// # Examples
+///
+/// ```
+/// use throng::blocking::Histogram;
+///
+/// /// As Prometheus wants it: so many took at most so many seconds.
+/// fn export(name: &str, histogram: &Histogram) -> String {
+///     let mut text = String::new();
+///     let mut so_far = 0;
+///     for (bound, count) in histogram.buckets() {
+///         so_far += count;
+///         text += &format!("{name}_bucket{{le=\"{}\"}} {so_far}\n", bound.as_secs_f64());
+///     }
+///     text + &format!("{name}_bucket{{le=\"+Inf\"}} {so_far}\n{name}_count {so_far}\n")
+/// }
+/// let text = export("wait_seconds", &Histogram::default());
+/// assert_eq!(text, "wait_seconds_bucket{le=\"+Inf\"} 0\nwait_seconds_count 0\n");
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Histogram {
+    counts: [u64; BUCKETS],
+}
+
+impl Histogram {
+    /// How many durations there are.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// A duration that the fraction `q` of all did not exceed, and which is less than twice as long as
+    /// it had to be: the end of a bucket. `None` if there are none.
+    ///
+    /// `quantile(0.5)` is the median, and `quantile(1.0)` the [`max_bound`](Self::max_bound).
+    ///
+    /// # Panics
+    ///
+    /// Panics if `q` is not between 0 and 1.
+    #[track_caller]
+    pub fn quantile(&self, q: f64) -> Option<Duration> {
+        assert!((0.0..=1.0).contains(&q), "{q} is not between 0 and 1");
+        let count = self.count();
+        let rank = (q * count as f64).ceil() as u64;
+        // The least of all is not less than the first; and large counts are rounded.
+        let mut left = rank.clamp(1, count.max(1));
+        for (bound, count) in self.buckets() {
+            if left <= count {
+                return Some(bound);
+            }
+            left -= count;
+        }
+        None
+    }
+
+    /// A duration that none exceeded: the end of the last bucket that is not empty. `None` if there
+    /// are none.
+    pub fn max_bound(&self) -> Option<Duration> {
+        self.buckets().next_back().map(|(bound, _)| bound)
+    }
+
+    /// The buckets that are not empty, shortest durations first: their ends, and how many durations
+    /// are in them.
+    ///
+    /// Durations of more than 2^63 ns, which is 292 years, are in a bucket that ends at
+    /// [`Duration::MAX`].
+    pub fn buckets(&self) -> impl DoubleEndedIterator<Item = (Duration, u64)> {
+        let buckets = self.counts.iter().enumerate();
+        buckets
+            .filter(|(_, count)| **count > 0)
+            .map(|(index, count)| (bound(index), *count))
+    }
+
+    #[cfg_attr(not(test), expect(dead_code, reason = "no metrics have one yet"))]
+    #[inline]
+    pub(crate) fn record(&mut self, duration: Duration) {
+        self.counts[index(duration)] += 1;
+    }
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            counts: [0; BUCKETS],
+        }
+    }
+}
+
+/// Says in short what one would ask for.
+impl fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = f.debug_struct("Histogram");
+        fields.field("count", &self.count());
+        for (name, q) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
+            if let Some(bound) = self.quantile(q) {
+                fields.field(name, &bound);
+            }
+        }
+        fields.finish()
+    }
+}
+
+/// The bucket of a duration: the first whose end is not before it.
+#[inline]
+fn index(duration: Duration) -> usize {
+    let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    (u64::BITS - nanos.saturating_sub(1).leading_zeros()) as usize
+}
+
+/// The end of a bucket.
+fn bound(index: usize) -> Duration {
+    let nanos = 1_u64.checked_shl(index as u32);
+    nanos.map_or(Duration::MAX, Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(durations: impl IntoIterator<Item = Duration>) -> Histogram {
+        let mut histogram = Histogram::default();
+        for duration in durations {
+            histogram.record(duration);
+        }
+        histogram
+    }
+
+    fn nanos(nanos: u64) -> Duration {
+        Duration::from_nanos(nanos)
+    }
+
+    #[test]
+    fn an_empty_histogram_knows_nothing() {
+        let empty = Histogram::default();
+        assert_eq!((empty.count(), empty.max_bound()), (0, None));
+        assert_eq!(empty.buckets().count(), 0);
+        for q in [0.0, 0.5, 1.0] {
+            assert_eq!(empty.quantile(q), None);
+        }
+        assert_eq!(format!("{empty:?}"), "Histogram { count: 0 }");
+    }
+
+    #[test]
+    fn a_bucket_ends_at_a_power_of_two_and_includes_it() {
+        let ends = [0, 1, 2, 3, 4, 5, 8, 9, 1_000, 1_024, 1_025]
+            .map(|n| of([nanos(n)]).max_bound().unwrap().as_nanos());
+        assert_eq!(ends, [1, 1, 2, 4, 4, 8, 8, 16, 1_024, 1_024, 2_048]);
+    }
+
+    #[test]
+    fn the_longest_durations_have_a_bucket() {
+        let last = 1 << 63;
+        for (duration, end) in [
+            (nanos(last), nanos(last)),
+            (nanos(last + 1), Duration::MAX),
+            (nanos(u64::MAX), Duration::MAX),
+            (nanos(u64::MAX) + nanos(1), Duration::MAX),
+            (Duration::MAX, Duration::MAX),
+        ] {
+            let one = of([duration]);
+            assert_eq!(one.max_bound(), Some(end));
+            assert_eq!(one.quantile(0.0), Some(end));
+        }
+    }
+
+    #[test]
+    fn buckets_are_in_order_and_not_empty() {
+        let histogram = of([5, 1_000, 6, 0].map(nanos));
+        let buckets: Vec<_> = histogram.buckets().collect();
+        assert_eq!(buckets, [(nanos(1), 1), (nanos(8), 2), (nanos(1_024), 1)]);
+    }
+
+    #[test]
+    fn it_is_shown_in_short() {
+        let histogram = of((0..100).map(|n| nanos(if n < 98 { 4 } else { 1_000 })));
+        assert_eq!(
+            format!("{histogram:?}"),
+            "Histogram { count: 100, p50: 4ns, p99: 1.024\u{b5}s, max: 1.024\u{b5}s }"
+        );
+    }
+
+    #[test]
+    fn what_is_no_fraction_is_a_mistake() {
+        for q in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
+            let asked = std::panic::catch_unwind(|| of([nanos(1)]).quantile(q));
+            assert!(asked.is_err(), "{q}");
+        }
+    }
+
+    #[test]
+    fn a_count_that_no_float_can_hold_is_no_problem() {
+        let mut histogram = of([nanos(1)]);
+        histogram.counts[3] = u64::MAX - 1;
+        assert_eq!(histogram.count(), u64::MAX);
+        assert_eq!(histogram.quantile(0.0), Some(nanos(1)));
+        for q in [0.5, 1.0] {
+            assert_eq!(histogram.quantile(q), Some(nanos(8)));
+        }
+    }
+
+    /// Durations of all magnitudes.
+    fn any_duration() -> impl Strategy<Value = Duration> {
+        (any::<u64>(), 0..64_u32).prop_map(|(bits, shift)| nanos(bits >> shift))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+
+        #[test]
+        fn it_says_what_a_sorted_list_says(
+            mut list in vec(any_duration(), 1..200),
+            q in 0.0..=1.0_f64,
+        ) {
+            let histogram = of(list.iter().copied());
+            list.sort_unstable();
+            prop_assert_eq!(histogram.count(), list.len() as u64);
+
+            let rank = (q * list.len() as f64).ceil() as usize;
+            let exact = list[rank.max(1) - 1];
+            let found = histogram.quantile(q).unwrap();
+            prop_assert!(exact <= found, "{:?} is less than {:?}", found, exact);
+            let before = if found == Duration::MAX { nanos(1 << 63) } else { found / 2 };
+            prop_assert!(exact > before || found == nanos(1), "{:?} for {:?}", found, exact);
+            prop_assert_eq!(histogram.quantile(1.0), histogram.max_bound());
+
+            let mut before = Duration::ZERO;
+            for (bound, count) in histogram.buckets() {
+                // What is no more than the end, and more than that of the bucket before.
+                let inside = list.partition_point(|n| *n <= bound)
+                    - list.partition_point(|n| *n <= before && before > Duration::ZERO);
+                prop_assert_eq!(count, inside as u64);
+                before = bound;
+            }
+        }
+    }
+}
