@@ -2,6 +2,7 @@
 //! small trait by which one part runs its work on another.
 
 mod abort;
+mod abort_on_drop;
 mod error;
 mod handle;
 mod id;
@@ -9,6 +10,7 @@ mod slot;
 mod spawn;
 
 pub use self::abort::AbortHandle;
+pub use self::abort_on_drop::AbortOnDropHandle;
 pub use self::error::{JoinError, TryRunError, TrySpawnError};
 pub use self::handle::JoinHandle;
 pub use self::id::Id;

@@ -73,7 +73,8 @@ pub use crate::blocking::{BlockingPool, spawn_blocking};
 pub use crate::completion::CompletionStream;
 pub use crate::compute::ComputePool;
 pub use crate::join::{
-    AbortHandle, Id, JoinError, JoinHandle, Slot, Spawn, TryRunError, TrySpawnError, Work,
+    AbortHandle, AbortOnDropHandle, Id, JoinError, JoinHandle, Slot, Spawn, TryRunError,
+    TrySpawnError, Work,
 };
 #[cfg(feature = "durable")]
 pub use crate::retry::Retry;
@@ -96,6 +97,7 @@ const _: () = {
 
     handle::<JoinHandle<Output>>();
     handle::<AbortHandle>();
+    handle::<AbortOnDropHandle<Output>>();
     handle::<Id>();
     handle::<SerialExecutor<Output>>();
     shared::<JoinError>();

@@ -23,10 +23,11 @@ use throng::blocking::{self, Growth, Overflow, Permit};
 use throng::completion::{self, Completed, Submitter};
 use throng::serial::{self, IntoInnerError, OnPanic};
 use throng::{
-    AbortHandle, BlockingPool, CompletionStream, Id, JoinError, JoinHandle, SerialExecutor, Slot,
-    TryRunError, TrySpawnError, Work, spawn_blocking,
+    AbortHandle, AbortOnDropHandle, BlockingPool, CompletionStream, Id, JoinError, JoinHandle,
+    SerialExecutor, Slot, TryRunError, TrySpawnError, Work, spawn_blocking,
 };
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use self::support::{
     Drops, Gate, PATIENCE, PanicsOnDrop, Wakes, block_on, current_thread, join, message,
@@ -142,6 +143,7 @@ fn an_error_is_of_one_kind() {
             error.is_closed(),
             error.is_poisoned(),
             error.is_lost(),
+            error.is_would_deadlock(),
         ];
         assert_eq!(kinds.iter().filter(|is| **is).count(), 1, "{error}");
         kinds.iter().position(|is| *is).unwrap()
@@ -538,6 +540,150 @@ fn an_abort_handle_does_not_keep_the_output() {
     assert!(abort.is_finished());
 }
 
+// ===== abort on drop =====
+
+/// A pool whose one thread is busy until the gate is opened, so that its tasks wait.
+fn busy() -> (BlockingPool, Gate) {
+    let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+    let gate = Gate::new();
+    let passed = gate.clone();
+    drop(pool.spawn_blocking(move || passed.pass()));
+    (pool, gate)
+}
+
+/// A task that waits, and what it has captured.
+fn waiting(pool: &BlockingPool) -> (AbortOnDropHandle<u32>, Drops) {
+    let captured = Drops::new();
+    let value = captured.value();
+    let handle = pool.spawn_blocking(move || {
+        drop(value);
+        8
+    });
+    (handle.cancel_on_drop(), captured)
+}
+
+#[test]
+fn a_dropped_handle_takes_its_task_with_it() {
+    let (pool, gate) = busy();
+    let (handle, captured) = waiting(&pool);
+    let abort = handle.abort_handle();
+    assert_eq!((captured.count(), abort.is_finished()), (0, false));
+    drop(handle);
+    assert_eq!((captured.count(), abort.is_finished()), (1, true));
+    gate.open();
+    // Those who came later run, as ever.
+    join(pool.spawn_blocking(|| ())).unwrap();
+    assert_eq!(pool.metrics().cancelled, 1);
+}
+
+#[test]
+fn a_dropped_handle_leaves_what_runs_alone() {
+    let (handle, gate) = held(());
+    let abort = handle.abort_handle();
+    drop(handle.cancel_on_drop());
+    assert!(!abort.is_finished());
+    gate.open();
+    wait_until("the task has ended", || abort.is_finished());
+    // What has ended is not harmed, either.
+    drop(inline(1).cancel_on_drop());
+    drop(ended(1).cancel_on_drop());
+}
+
+#[test]
+fn a_handle_that_aborts_on_drop_gives_the_output_before() {
+    for mut handle in [inline(1), ended(1)].map(JoinHandle::cancel_on_drop) {
+        assert_eq!(ready(&mut handle).unwrap(), 1);
+        assert!(handle.is_finished());
+    }
+    let (pool, gate) = busy();
+    let (awaited, _) = waiting(&pool);
+    let (joined, _) = waiting(&pool);
+    gate.open();
+    assert_eq!(block_on(awaited).unwrap(), 8);
+    assert_eq!(joined.blocking_join().unwrap(), 8);
+    let panics = spawn_blocking(|| panic!("on purpose")).cancel_on_drop();
+    let error = panics.blocking_join().unwrap_err();
+    assert_eq!(message(error.into_panic()), "on purpose");
+}
+
+#[test]
+fn a_detached_task_runs_although_its_handle_is_dropped() {
+    let (pool, gate) = busy();
+    let (handle, captured) = waiting(&pool);
+    let (id, abort) = (handle.id(), handle.abort_handle());
+    let handle = handle.detach();
+    assert_eq!((handle.id(), captured.count()), (id, 0));
+    drop(handle);
+    assert_eq!((captured.count(), abort.is_finished()), (0, false));
+    gate.open();
+    wait_until("the task has ended", || abort.is_finished());
+    assert_eq!((captured.count(), pool.metrics().cancelled), (1, 0));
+}
+
+#[test]
+fn a_handle_that_aborts_on_drop_is_one_of_the_same_task() {
+    let (pool, gate) = busy();
+    let handle = pool.spawn_blocking(|| ());
+    let id = handle.id();
+    let handle = AbortOnDropHandle::new(handle);
+    assert_eq!((handle.id(), handle.as_ref().id()), (id, id));
+    assert_eq!(handle.abort_handle().id(), id);
+    let shown = format!("AbortOnDropHandle {{ id: {id:?}, finished: false }}");
+    assert_eq!(format!("{handle:?}"), shown);
+    handle.abort();
+    assert!(handle.is_finished());
+    assert!(ready(handle).unwrap_err().is_cancelled());
+    gate.open();
+}
+
+#[test]
+fn a_panic_in_what_a_dropped_task_captured_harms_nobody() {
+    let (pool, gate) = busy();
+    let captured = Drops::new();
+    let value = PanicsOnDrop(captured.value());
+    drop(pool.spawn_blocking(move || drop(value)).cancel_on_drop());
+    assert_eq!(captured.count(), 1);
+    gate.open();
+    join(pool.spawn_blocking(|| ())).unwrap();
+}
+
+#[tokio::test]
+async fn what_is_waited_for_within_a_time_ends_with_it() {
+    let (pool, gate) = busy();
+    let (mut kept, keeps) = waiting(&pool);
+    let (dropped, drops) = waiting(&pool);
+    let short = Duration::from_millis(1);
+    assert!(timeout(short, &mut kept).await.is_err());
+    assert!(timeout(short, dropped).await.is_err());
+    assert_eq!((keeps.count(), drops.count()), (0, 1));
+    gate.open();
+    assert_eq!(within(kept).await.unwrap(), 8);
+}
+
+#[tokio::test]
+async fn a_token_that_is_cancelled_cancels_the_task() {
+    let (pool, gate) = busy();
+    let shutdown = CancellationToken::new();
+    let (running, captured) = waiting(&pool);
+    let (late, never_waits) = waiting(&pool);
+    let waits = shutdown.clone();
+    let waits = tokio::spawn(async move { waits.run_until_cancelled(running).await });
+    tokio::task::yield_now().await;
+    assert_eq!(captured.count(), 0);
+    shutdown.cancel();
+    assert!(within(waits).await.unwrap().is_none());
+    assert_eq!(captured.count(), 1);
+    // Of a token that was cancelled before, too.
+    assert!(shutdown.run_until_cancelled(late).await.is_none());
+    assert_eq!(never_waits.count(), 1);
+
+    let goes_on = CancellationToken::new();
+    let (handle, _) = waiting(&pool);
+    gate.open();
+    let output = within(goes_on.run_until_cancelled(handle)).await;
+    assert_eq!(output.unwrap().unwrap(), 8);
+}
+
 // ===== among other futures =====
 
 #[test]
@@ -773,6 +919,9 @@ type Neither = Rc<u8>;
 assert_type!(JoinHandle<Both>: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe);
 assert_type!(JoinHandle<Sent>: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe);
 assert_type!(JoinHandle<Neither>: !Send & !Sync & Unpin & UnwindSafe & RefUnwindSafe);
+assert_type!(AbortOnDropHandle<Both>: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe);
+assert_type!(AbortOnDropHandle<Sent>: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe);
+assert_type!(AbortOnDropHandle<Neither>: !Send & !Sync & Unpin);
 assert_type!(AbortHandle: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Clone);
 assert_type!(JoinError: Send & Sync & Unpin & Error);
 assert_type!(Id: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Copy);

@@ -58,6 +58,15 @@ impl JoinError {
         matches!(self.fault.kind(), Kind::Lost)
     }
 
+    /// Whether it was given up to wait for the task, since it would not have begun: whoever waited is
+    /// itself a task of the same pool, all of whose threads wait likewise, and there may be no more.
+    ///
+    /// Give the pool more threads (`max_threads`), or do not wait inside of it: return the handle, and
+    /// await it outside. The task itself runs when a thread is free.
+    pub fn is_would_deadlock(&self) -> bool {
+        matches!(self.fault.kind(), Kind::WouldDeadlock)
+    }
+
     /// What the task panicked with.
     ///
     /// # Panics
@@ -103,6 +112,11 @@ impl fmt::Display for JoinError {
                 "task {id} was not run: an earlier one panicked and left the state poisoned"
             ),
             Kind::Lost => write!(f, "task {id} was lost: its slot was dropped unfulfilled"),
+            Kind::WouldDeadlock => write!(
+                f,
+                "task {id} would never begin: a task of its own pool waits for it, all threads wait likewise, \
+                 and no more may be created; raise `max_threads`, or do not wait inside the pool"
+            ),
         }
     }
 }
@@ -126,6 +140,7 @@ impl From<JoinError> for io::Error {
     fn from(error: JoinError) -> Self {
         let kind = match error.fault.kind() {
             Kind::Rejected(why) => why.kind(),
+            Kind::WouldDeadlock => io::ErrorKind::Deadlock,
             _ => io::ErrorKind::Other,
         };
         Self::new(kind, error)
@@ -251,3 +266,40 @@ impl<F> fmt::Debug for TryRunError<F> {
 }
 
 impl<F> Error for TryRunError<F> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every predicate, and whether it holds.
+    fn kinds(error: &JoinError) -> [(&'static str, bool); 7] {
+        [
+            ("cancelled", error.is_cancelled()),
+            ("panic", error.is_panic()),
+            ("rejected", error.is_rejected()),
+            ("closed", error.is_closed()),
+            ("poisoned", error.is_poisoned()),
+            ("lost", error.is_lost()),
+            ("would deadlock", error.is_would_deadlock()),
+        ]
+    }
+
+    #[test]
+    fn one_who_would_deadlock_is_told_what_to_do() {
+        let error = JoinError::new(Id::next(), Fault::would_deadlock());
+        let holds = kinds(&error).into_iter().filter(|(_, holds)| *holds);
+        assert_eq!(
+            holds.collect::<Vec<_>>(),
+            [("would deadlock", true)],
+            "{error}"
+        );
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("task {} would never begin", error.id())));
+        assert!(text.ends_with("raise `max_threads`, or do not wait inside the pool"));
+        assert!(!text.contains("  "), "{text}");
+        assert!(error.source().is_none());
+
+        let error = error.try_into_panic().unwrap_err();
+        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::Deadlock);
+    }
+}

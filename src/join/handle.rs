@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::spawn::Parker;
-use super::{AbortHandle, Id, JoinError};
+use super::{AbortHandle, AbortOnDropHandle, Id, JoinError};
 use crate::sync::Unshared;
 use crate::task::{Fault, Outcome, Watch};
 
@@ -68,6 +68,14 @@ impl<T> JoinHandle<T> {
         }
     }
 
+    /// The handle of a task whose outcome has been taken.
+    pub(super) fn taken(id: Id) -> Self {
+        Self {
+            id,
+            inner: Inner::Taken,
+        }
+    }
+
     /// The task's name.
     pub fn id(&self) -> Id {
         self.id
@@ -90,6 +98,12 @@ impl<T> JoinHandle<T> {
             Inner::Ready(_) | Inner::Taken => None,
         };
         AbortHandle::new(self.id, cell)
+    }
+
+    /// A handle that [aborts](Self::abort) the task when it is dropped, instead of detaching it: for
+    /// tasks that nobody needs any more when nobody waits.
+    pub fn cancel_on_drop(self) -> AbortOnDropHandle<T> {
+        AbortOnDropHandle::new(self)
     }
 
     /// Whether the task has ended, in whatever way.

@@ -27,6 +27,8 @@ pub(crate) enum Kind {
     Poisoned,
     /// The slot that promised it was dropped.
     Lost,
+    /// Whoever waited for it held the thread that it needed, as all others of their pool do.
+    WouldDeadlock,
 }
 
 impl Fault {
@@ -52,6 +54,11 @@ impl Fault {
 
     pub(crate) fn lost() -> Self {
         Self(Box::new(Kind::Lost))
+    }
+
+    #[cfg_attr(not(test), expect(dead_code, reason = "no pool looks for it yet"))]
+    pub(crate) fn would_deadlock() -> Self {
+        Self(Box::new(Kind::WouldDeadlock))
     }
 
     pub(crate) fn kind(&self) -> &Kind {
