@@ -33,7 +33,7 @@ impl Bell {
     /// # Cancel safety
     ///
     /// A future that is dropped passes a wake-up on.
-    pub(crate) async fn wait<T>(&self, look: impl Fn() -> Option<T>) -> T {
+    pub(crate) async fn wait<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
         let _waiting = Waiting::new(self);
         loop {
             let mut notified = pin!(self.notify.notified());

@@ -4,22 +4,31 @@
 //! woken one tries again, and may lose to somebody who came in between. So a place is never lost to
 //! a future that nobody polls. A wake-up is, until that future is dropped, which passes it on, or
 //! until somebody else leaves and wakes the next: do not keep a future that waits without polling it.
+//!
+//! One who has lost twice is [served](Served): who leaves next hands its place over.
 
+mod served;
+
+use self::served::Served;
 use crate::bell::Bell;
-use crate::sync::{AtomicUsize, Ordering};
+use crate::sync::{AtomicUsize, Number, Ordering};
 
 /// Set once nobody may enter any more. The count is what is above it.
 const CLOSED: usize = 1;
 const ONE: usize = 2;
+
+/// How often one who waits may be woken in vain.
+const LOSSES: usize = 2;
 
 /// Counts what is inside, refuses what does not fit, and lets it wait.
 #[derive(Debug)]
 pub(crate) struct Room {
     /// `[ count | CLOSED ]`. `CLOSED` is never cleared.
     state: AtomicUsize,
-    limit: usize,
+    limit: Number,
     /// Rung by who leaves.
     bell: Bell,
+    served: Served,
 }
 
 /// Why there was no room.
@@ -33,8 +42,9 @@ impl Room {
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             state: AtomicUsize::new(0),
-            limit: limit.min(usize::MAX / ONE - 1),
+            limit: Number::new(bounded(limit)),
             bell: Bell::new(),
+            served: Served::new(),
         }
     }
 
@@ -55,7 +65,7 @@ impl Room {
             if state & CLOSED != 0 {
                 return Err(NoRoom::Closed);
             }
-            if state / ONE >= self.limit {
+            if state / ONE >= self.limit.get() {
                 return Err(NoRoom::Full);
             }
             // Ordering: Acquire pairs with the Release in `leave`: what was done in a place comes
@@ -87,32 +97,131 @@ impl Room {
             Err(NoRoom::Full) => {}
             other => return other,
         }
-        // The look is a read-modify-write that changes nothing. Who leaves changes the same word, before
-        // or after. Before: we see the place. After: it sees that we wait.
+        let mut woken = 0;
+        let look = || match self.look() {
+            Err(NoRoom::Full) if woken < LOSSES => {
+                woken += 1;
+                None
+            }
+            other => Some(other),
+        };
+        match self.bell.wait(look).await {
+            Err(NoRoom::Full) => self.be_served().await,
+            other => other,
+        }
+    }
+
+    /// Waits until a place is handed over.
+    async fn be_served(&self) -> Result<(), NoRoom> {
+        let mut guest = Guest::new(self);
+        let mut entered = self.look();
+        if entered == Err(NoRoom::Full) {
+            entered = self.served.wait(|| self.is_closed()).await;
+            guest.fed = entered.is_ok();
+        }
+        entered
+    }
+
+    /// Takes a place, if there is one, for one who will wait otherwise.
+    fn look(&self) -> Result<(), NoRoom> {
+        // A read-modify-write that changes nothing. Who leaves changes the same word, before or after.
+        // Before: we see the place. After: it sees that we wait.
         // Ordering: Release pairs with the Acquire in `leave`, for the count of those who wait.
-        let look = || self.enter_from(self.state.fetch_or(0, Ordering::AcqRel));
-        self.bell
-            .wait(|| Some(look()).filter(|&entered| entered != Err(NoRoom::Full)))
-            .await
+        self.enter_from(self.state.fetch_or(0, Ordering::AcqRel))
+    }
+
+    fn is_closed(&self) -> bool {
+        // Ordering: as in `look`, with `close`, which comes before or after.
+        self.state.fetch_or(0, Ordering::AcqRel) & CLOSED != 0
     }
 
     /// Gives a place back.
     pub(crate) fn leave(&self) {
-        // Ordering: Release pairs with the Acquire in `enter_from`, Acquire with the Release in
-        // `enter`.
-        self.state.fetch_sub(ONE, Ordering::AcqRel);
+        if self.served.has_guests() && self.hands_over() && self.served.hand_over() {
+            return;
+        }
+        self.vacate();
+        if self.served.has_guests() {
+            self.serve();
+        }
         self.bell.ring();
+    }
+
+    /// Whether a place stays one when it is left: the room is open, and there are not too many inside.
+    fn hands_over(&self) -> bool {
+        let state = self.state.load(Ordering::Relaxed);
+        state & CLOSED == 0 && state / ONE <= self.limit.get()
+    }
+
+    fn vacate(&self) {
+        // Ordering: Release pairs with the Acquire in `enter_from`, Acquire with the Release in
+        // `look`.
+        self.state.fetch_sub(ONE, Ordering::AcqRel);
+    }
+
+    /// Hands free places over to those who want to be served, and who have looked before there were any.
+    #[cold]
+    fn serve(&self) {
+        while self.served.is_hungry() && self.try_enter().is_ok() {
+            if !self.served.hand_over() {
+                self.vacate();
+            }
+        }
+    }
+
+    /// Changes how many may be inside. Who is inside stays, also if those are too many. Nobody is told:
+    /// that is for [`tell_all`](Self::tell_all), which runs code of others, and needs no lock.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        self.limit.set(bounded(limit));
+        // A step of the word that those look at who wait: who has not seen the new limit is in the line.
+        // Ordering: as in `leave`.
+        self.state.fetch_or(0, Ordering::AcqRel);
+    }
+
+    /// Has those look again who wait.
+    pub(crate) fn tell_all(&self) {
+        self.serve();
+        self.bell.ring_all();
     }
 
     /// Lets nobody in any more, and tells those who wait.
     pub(crate) fn close(&self) {
         self.state.fetch_or(CLOSED, Ordering::Relaxed);
         self.bell.ring_all();
+        self.served.tell_all();
     }
 
     pub(crate) fn count(&self) -> usize {
         self.state.load(Ordering::Relaxed) / ONE
     }
+}
+
+/// One who waits to be handed a place. Dropping it gives up.
+struct Guest<'a> {
+    room: &'a Room,
+    fed: bool,
+}
+
+impl<'a> Guest<'a> {
+    fn new(room: &'a Room) -> Self {
+        room.served.join();
+        Self { room, fed: false }
+    }
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        if self.fed {
+            self.room.served.leave_fed();
+        } else if self.room.served.leave_hungry() {
+            self.room.leave();
+        }
+    }
+}
+
+/// What fits into the word.
+fn bounded(limit: usize) -> usize {
+    limit.min(usize::MAX / ONE - 1)
 }
 
 #[cfg(all(test, throng_loom))]

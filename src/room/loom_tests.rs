@@ -105,3 +105,96 @@ fn loom_two_leave_while_two_are_about_to_wait() {
         }
     });
 }
+
+// ===== Those who have lost too often =====
+
+fn one_inside() -> Arc<Room> {
+    let room = Arc::new(Room::new(1));
+    room.try_enter().unwrap();
+    room
+}
+
+fn served(room: &Arc<Room>) -> thread::JoinHandle<Result<(), NoRoom>> {
+    let room = room.clone();
+    thread::spawn(move || block_on(room.be_served()))
+}
+
+#[test]
+fn loom_who_leaves_serves() {
+    loom::model(|| {
+        let room = one_inside();
+        let guest = served(&room);
+        room.leave();
+        assert_eq!(guest.join().unwrap(), Ok(()));
+        assert_eq!(room.count(), 1);
+        room.leave();
+        assert_eq!(room.count(), 0);
+    });
+}
+
+/// A newcomer may be faster than a guest who has only just come; both get through.
+#[test]
+fn loom_a_guest_and_a_newcomer() {
+    loom::model(|| {
+        let room = one_inside();
+        let guest = served(&room);
+        let newcomer = {
+            let room = room.clone();
+            thread::spawn(move || {
+                if room.try_enter().is_ok() {
+                    room.leave();
+                }
+            })
+        };
+        room.leave();
+        assert_eq!(guest.join().unwrap(), Ok(()));
+        newcomer.join().unwrap();
+        assert_eq!(room.count(), 1);
+    });
+}
+
+/// What was handed to a guest who gives up is for the other.
+#[test]
+fn loom_a_guest_that_gives_up() {
+    loom::model(|| {
+        let room = one_inside();
+        let guest = served(&room);
+        let leaver = {
+            let room = room.clone();
+            thread::spawn(move || room.leave())
+        };
+        let mut gives_up = Box::pin(room.be_served());
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        if gives_up.as_mut().poll(&mut cx).is_ready() {
+            room.leave();
+        }
+        drop(gives_up);
+        assert_eq!(guest.join().unwrap(), Ok(()));
+        leaver.join().unwrap();
+        assert_eq!(room.count(), 1);
+    });
+}
+
+#[test]
+fn loom_closing_tells_guests() {
+    loom::model(|| {
+        let room = one_inside();
+        let guest = served(&room);
+        room.close();
+        assert_eq!(guest.join().unwrap(), Err(NoRoom::Closed));
+        room.leave();
+        assert_eq!(room.count(), 0);
+    });
+}
+
+#[test]
+fn loom_more_room_serves() {
+    loom::model(|| {
+        let room = one_inside();
+        let guest = served(&room);
+        room.set_limit(2);
+        room.tell_all();
+        assert_eq!(guest.join().unwrap(), Ok(()));
+        assert_eq!(room.count(), 2);
+    });
+}
