@@ -3,22 +3,38 @@
 mod builder;
 mod crew;
 mod default;
+mod growth;
 mod histogram;
 mod metrics;
+mod overflow;
+mod reserve;
+mod roster;
+mod samples;
+mod ticket;
+mod trace;
+mod view;
 mod worker;
 
 use std::fmt;
+use std::io;
+use std::panic::Location;
+use std::time::{Duration, Instant};
 
 use self::builder::Options;
-pub use self::builder::{Builder, Growth, Overflow};
-use self::crew::{Crew, Unaccepted};
+pub use self::builder::{Builder, Growth};
+use self::crew::{Comes, Crew};
 pub use self::default::spawn_blocking;
 pub use self::histogram::Histogram;
 pub use self::metrics::Metrics;
-use crate::join::{JoinHandle, Seat, Spawn, TrySpawnError, Work, sealed};
+pub use self::overflow::{Overflow, OverflowHandler};
+pub use self::reserve::{OwnedPermit, Permit, PollReserve};
+use self::ticket::{Closure, Entry, Foreign, Queued, take_back};
+pub use self::view::PoolView;
+use crate::inbox::Chain;
+use crate::join::{Id, JoinHandle, Seat, Spawn, TrySpawnError, Work, sealed, wait_until};
 use crate::room::NoRoom;
 use crate::sync::Arc;
-use crate::task::{Task, Thunk};
+use crate::task::Task;
 
 /// A pool of threads for closures that block: it grows before it queues, shrinks for real, and can be
 /// bounded.
@@ -45,6 +61,11 @@ use crate::task::{Task, Thunk};
 /// # Guarantees
 ///
 /// - *Order*: tasks start in the order in which they were accepted.
+/// - *Waiting inside*: a task may wait for another of the same pool. With
+///   [`blocking_join`](JoinHandle::blocking_join), its thread runs that one then and there if nobody has
+///   begun it. While it waits otherwise, or polls the handle (`block_on`), another thread may stand in
+///   for it, beyond the maximum, up to as many again; and only then the wait is an error,
+///   [`is_would_deadlock`](crate::JoinError::is_would_deadlock).
 /// - *Panics* reach the handle; the thread survives, also a panic in the drop of what the closure
 ///   captured or returned.
 /// - *Abort* of a task that has not started drops its closure at once; one that has started runs to
@@ -96,9 +117,12 @@ impl BlockingPool {
         }
     }
 
+    // ===== Tasks =====
+
     /// Runs a closure that may block on a thread of the pool.
     ///
-    /// It runs whether or not the handle is polled, and never on this thread.
+    /// It runs whether or not the handle is polled, and never on this thread, unless
+    /// [the policy](Builder::overflow) for a full queue says so.
     ///
     /// # Errors
     ///
@@ -107,15 +131,22 @@ impl BlockingPool {
     /// the task is not accepted, with [`is_rejected`](crate::JoinError::is_rejected) (the queue is
     /// full, or there is no thread and the system gives none: then the error's source is the
     /// system's) or [`is_closed`](crate::JoinError::is_closed).
+    #[track_caller]
     pub fn spawn_blocking<F, R>(&self, f: F) -> JoinHandle<R>
     where
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        self.try_spawn_blocking(f).unwrap_or_else(|error| {
-            let (_, fault) = error.into_fault();
-            JoinHandle::failed(fault)
-        })
+        match self.crew().try_enter() {
+            Ok(()) => self.spawn_entered(f).unwrap_or_else(JoinHandle::refused),
+            Err(no_room) => {
+                self.crew().reject(1);
+                match no_room {
+                    NoRoom::Full => self.overflow(f),
+                    NoRoom::Closed => JoinHandle::refused(TrySpawnError::Closed(f)),
+                }
+            }
+        }
     }
 
     /// Runs a closure that may block on a thread of the pool, or hands it back.
@@ -125,39 +156,142 @@ impl BlockingPool {
     /// [`Full`](TrySpawnError::Full) if the queue is bounded and full,
     /// [`Closed`](TrySpawnError::Closed) after a shutdown, and
     /// [`NoThread`](TrySpawnError::NoThread) if there is no thread and the system gives none.
+    #[track_caller]
     pub fn try_spawn_blocking<F, R>(&self, f: F) -> Result<JoinHandle<R>, TrySpawnError<F>>
     where
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        match self.crew().room.try_enter() {
-            Ok(()) => self.spawn_in_place(f),
+        match self.crew().try_enter() {
+            Ok(()) => self.spawn_entered(f),
             Err(no_room) => {
-                self.crew().reject();
+                self.crew().reject(1);
                 Err(refusal(no_room, f))
             }
         }
     }
 
-    /// Waits until there is room for a task, and keeps the place for the caller: back-pressure that
-    /// blocks no thread. Without a [`queue_capacity`](Builder::queue_capacity) there always is.
-    ///
-    /// Those who wait are woken in the order in which they came, but a place is not granted before
-    /// it is taken: one who comes just then may be faster.
+    /// Runs many closures, with one synchronisation for all of those that there is room for; with the
+    /// others it does as [`spawn_blocking`](Self::spawn_blocking) does. The handles are in the order of the
+    /// closures.
     ///
     /// # Errors
     ///
-    /// [`Closed`](TrySpawnError::Closed) if the pool is or becomes closed.
+    /// The handles end as those of [`spawn_blocking`](Self::spawn_blocking) do.
     ///
-    /// # Cancel safety
+    /// # Examples
     ///
-    /// A dropped future has taken no place, and loses its turn. One that is kept without being polled
-    /// may hold up others that wait.
-    pub async fn reserve(&self) -> Result<Permit<'_>, TrySpawnError<()>> {
-        match self.crew().room.enter().await {
-            Ok(()) => Ok(Permit { pool: self }),
-            Err(no_room) => Err(refusal(no_room, ())),
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::builder().build()?;
+    /// let handles = pool.spawn_batch(["src", "tests"].map(|path| move || std::fs::read_dir(path)));
+    /// for handle in handles {
+    ///     assert!(handle.await??.count() > 0);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn spawn_batch<I, F, R>(&self, closures: I) -> Vec<JoinHandle<R>>
+    where
+        I: IntoIterator<Item = F>,
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        // All of the caller's code runs before anything is taken.
+        let mut closures = closures.into_iter().collect::<Vec<_>>().into_iter();
+        let (mut tasks, mut handles) = (Chain::new(), Vec::with_capacity(closures.len()));
+        let mut left = None;
+        for f in closures.by_ref() {
+            if self.crew().try_enter().is_err() {
+                left = Some(f);
+                break;
+            }
+            let (task, handle) = self.joinable(f, Location::caller());
+            tasks.push_back(task);
+            handles.push(handle);
         }
+        let count = handles.len();
+        if count > 0
+            && let Err(unaccepted) = Crew::accept(self.crew(), tasks, count, Comes::Anew)
+        {
+            // SAFETY: of such jobs the tasks were made above.
+            let back = |task| unsafe { take_back::<Closure<F>>(task) };
+            let refused = unaccepted.each(back);
+            handles = refused.into_iter().map(JoinHandle::refused).collect();
+        }
+        // Not in a closure: the place that spans name is that of the caller.
+        for f in left.into_iter().chain(closures) {
+            handles.push(self.spawn_blocking(f));
+        }
+        handles
+    }
+
+    /// Spawns a closure for which there is a place.
+    #[track_caller]
+    fn spawn_entered<F, R>(&self, f: F) -> Result<JoinHandle<R>, TrySpawnError<F>>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let (task, handle) = self.joinable(f, Location::caller());
+        match Crew::accept(self.crew(), task.into(), 1, Comes::Anew) {
+            Ok(()) => Ok(handle),
+            // SAFETY: of such a job the task was made above.
+            Err(unaccepted) => Err(unaccepted
+                .one(|task| unsafe { take_back::<Closure<F>>(task) })
+                .map(Closure::into_inner)),
+        }
+    }
+
+    fn joinable<F, R>(&self, f: F, place: &Location<'_>) -> (Task<Seat>, JoinHandle<R>)
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let (crew, id) = (self.crew(), Id::next());
+        let body = Closure::new(f, &crew.options.name, id, place);
+        let ticket = Entry::new(crew);
+        let (task, watch) = Task::joinable(Queued { body, ticket });
+        (task, JoinHandle::hosted(id, watch, Crew::name(crew)))
+    }
+
+    // ===== Settings =====
+
+    /// Creates the core threads that are missing, so that the first tasks need not wait for them. How
+    /// many it has created.
+    ///
+    /// # Errors
+    ///
+    /// What the system says if it gives no thread. Those that were created before stay.
+    pub fn prestart_core_threads(&self) -> io::Result<usize> {
+        Crew::prestart(self.crew())
+    }
+
+    /// Changes [how many idle threads stay](Builder::core_threads). Those that are too many end after
+    /// their keep-alive.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if those are more than the maximum of threads.
+    pub fn set_core_threads(&self, threads: usize) -> io::Result<()> {
+        Crew::set(self.crew(), |limits| limits.core_threads = threads)
+    }
+
+    /// Changes [how many threads there may be](Builder::max_threads). Those that are too many end when
+    /// they have run the task that they run now. The bound on what is accepted changes with it.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if it is 0, or less than the core threads.
+    pub fn set_max_threads(&self, threads: usize) -> io::Result<()> {
+        Crew::set(self.crew(), |limits| limits.max_threads = threads)
+    }
+
+    /// Changes [how long an idle thread waits before it ends](Builder::keep_alive), also for those that
+    /// wait now: from now on.
+    pub fn set_keep_alive(&self, time: Duration) {
+        let set = Crew::set(self.crew(), |limits| limits.keep_alive = time);
+        set.expect("any time will do");
     }
 
     /// What the pool has done so far, and does now.
@@ -165,9 +299,20 @@ impl BlockingPool {
         self.crew().metrics()
     }
 
+    // ===== The end =====
+
     /// Refuses tasks from now on; those that were accepted still run. Does not wait.
     pub fn shutdown(&self) {
         self.crew().close();
+    }
+
+    /// Refuses tasks from now on, and drops those that wait: their handles end with
+    /// [`is_cancelled`](crate::JoinError::is_cancelled). How many those were. Does not wait for those that
+    /// run.
+    ///
+    /// The tasks that wait in a [view](Self::view) are dropped, too, and not counted.
+    pub fn shutdown_now(&self) -> usize {
+        self.crew().close_now()
     }
 
     /// Waits until the pool has been [shut down](Self::shutdown), its tasks have run, and its
@@ -180,18 +325,15 @@ impl BlockingPool {
         self.crew().terminated().await;
     }
 
-    /// Spawns a closure for which there is a place.
-    fn spawn_in_place<F, R>(&self, f: F) -> Result<JoinHandle<R>, TrySpawnError<F>>
-    where
-        F: FnOnce() -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        let (task, watch) = Task::joinable(Thunk(f));
-        match Crew::accept(self.crew(), task) {
-            Ok(()) => Ok(JoinHandle::waiting(watch)),
-            // SAFETY: of a `Thunk<F>` it was made above.
-            Err(unaccepted) => Err(unsafe { take_back(unaccepted) }),
-        }
+    /// [Shuts down](Self::shutdown), and blocks this thread until the pool has [terminated](Self::terminated),
+    /// or the time is over. Whether it has terminated.
+    ///
+    /// For threads that are not async: elsewhere use [`tokio::time::timeout`] with
+    /// [`terminated`](Self::terminated).
+    pub fn shutdown_timeout(&self, time: Duration) -> bool {
+        self.shutdown();
+        let end = Instant::now().checked_add(time);
+        wait_until(self.terminated(), end)
     }
 
     fn crew(&self) -> &Arc<Crew> {
@@ -201,16 +343,21 @@ impl BlockingPool {
 
 impl sealed::Sealed for BlockingPool {}
 
-/// Work that yields is run to its end, on one thread. Work that has been polled is not accepted.
+/// Work that yields is run to its end, on one thread.
 impl Spawn for BlockingPool {
     fn spawn(&self, work: Work) -> Result<(), Work> {
-        let task = work.into_task()?;
-        if self.crew().room.try_enter().is_err() {
-            self.crew().reject();
-            return Err(Work::new(task));
+        let crew = self.crew();
+        if crew.try_enter().is_err() {
+            crew.reject(1);
+            return Err(work);
         }
-        Crew::accept(self.crew(), task).map_err(|unaccepted| match unaccepted {
-            Unaccepted::Closed(task) | Unaccepted::NoThread(task, _) => Work::new(task),
+        let ticket = Entry::new(crew);
+        let body = Foreign(work);
+        let (task, _) = Task::joinable(Queued { body, ticket });
+        Crew::accept(crew, task.into(), 1, Comes::Anew).map_err(|unaccepted| {
+            // SAFETY: of such a job the task was made above.
+            let back = |task| unsafe { take_back::<Foreign>(task) };
+            unaccepted.one(back).into_inner().0
         })
     }
 }
@@ -230,69 +377,10 @@ impl Drop for Handle {
     }
 }
 
-/// A place for one task: see [`BlockingPool::reserve`]. Dropping it gives the place back.
-#[must_use = "dropping a permit gives its place back"]
-pub struct Permit<'a> {
-    pool: &'a BlockingPool,
-}
-
-impl Permit<'_> {
-    /// Runs a closure that may block on a thread of the pool.
-    ///
-    /// # Errors
-    ///
-    /// As [`BlockingPool::spawn_blocking`], but the queue is never full.
-    pub fn spawn_blocking<F, R>(self, f: F) -> JoinHandle<R>
-    where
-        F: FnOnce() -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        let pool = std::mem::ManuallyDrop::new(self).pool;
-        pool.spawn_in_place(f).unwrap_or_else(|error| {
-            let (_, fault) = error.into_fault();
-            JoinHandle::failed(fault)
-        })
-    }
-}
-
-impl Drop for Permit<'_> {
-    fn drop(&mut self) {
-        self.pool.crew().room.leave();
-    }
-}
-
-impl fmt::Debug for Permit<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").finish_non_exhaustive()
-    }
-}
-
 fn refusal<F>(no_room: NoRoom, f: F) -> TrySpawnError<F> {
     match no_room {
         NoRoom::Full => TrySpawnError::Full(f),
         NoRoom::Closed => TrySpawnError::Closed(f),
-    }
-}
-
-/// Takes the closure of a task that was not accepted back out of its cell.
-///
-/// # Safety
-///
-/// The task was made by `Task::joinable`, of a `Thunk<F>`.
-unsafe fn take_back<F, R>(unaccepted: Unaccepted) -> TrySpawnError<F>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
-    let closure = |task: Task<Seat>| {
-        // SAFETY: as the caller says.
-        let job = unsafe { task.take_back::<Thunk<F>>() };
-        job.expect("nobody has a handle with which to abort it yet")
-            .0
-    };
-    match unaccepted {
-        Unaccepted::Closed(task) => TrySpawnError::Closed(closure(task)),
-        Unaccepted::NoThread(task, why) => TrySpawnError::NoThread(closure(task), why),
     }
 }
 

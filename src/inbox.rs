@@ -396,6 +396,21 @@ impl<T: Linked> Chain<T> {
         self.ends = Some((oldest, link));
     }
 
+    /// Moves all of another to the end of this one.
+    pub(crate) fn append(&mut self, other: &mut Self) {
+        let Some((first, last)) = other.ends.take() else {
+            return;
+        };
+        let oldest = match self.ends {
+            Some((oldest, youngest)) => {
+                set_next(youngest, expose(first));
+                oldest
+            }
+            None => first,
+        };
+        self.ends = Some((oldest, last));
+    }
+
     #[inline]
     pub(crate) fn pop_front(&mut self) -> Option<T> {
         let (oldest, youngest) = self.ends?;
@@ -403,6 +418,14 @@ impl<T: Linked> Chain<T> {
         // SAFETY: the chain owns its nodes, each of which came from `into_link`; this one has just
         // left it.
         Some(unsafe { T::from_link(oldest) })
+    }
+}
+
+impl<T: Linked> From<T> for Chain<T> {
+    fn from(value: T) -> Self {
+        let mut chain = Self::new();
+        chain.push_back(value);
+        chain
     }
 }
 

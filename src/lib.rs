@@ -44,7 +44,7 @@
 //! | `sqlite` | `durable`, with a store in a SQLite file, whose code is compiled in |
 //! | `test-util` | `durable`, with a store in memory, a clock that tests move, and an executor that runs tasks on the caller |
 //! | `durable` | `durable` without a store: the others turn it on |
-//! | `tracing` | events and spans: a panic of a task of [`ComputePool::execute`], each run of a durable task, and what goes wrong where nobody waits |
+//! | `tracing` | events and spans: each task of a [`BlockingPool`], as Tokio's console reads them, a panic of a task of [`ComputePool::execute`], each run of a durable task, and what goes wrong where nobody waits |
 //!
 //! What the crate is made of, and in which order to read it, `ARCHITECTURE.md` says.
 

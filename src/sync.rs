@@ -172,6 +172,11 @@ impl<T> Unshared<T> {
     pub(crate) fn into_inner(self) -> T {
         self.0
     }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
 }
 
 /// A number that publishes nothing: to name, to count, to estimate. To models, changing it is not a

@@ -121,6 +121,11 @@ impl<S> Task<S> {
         !header.vtable.shared || header.state.claim()
     }
 
+    /// Whether somebody has claimed the job: it runs, has ended, or was aborted.
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.header().state.is_claimed()
+    }
+
     /// Runs a claimed job as far as it goes; hands the reference back if it is not done.
     ///
     /// # Safety

@@ -5,33 +5,64 @@
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use throng::BlockingPool;
-use throng::blocking::{Builder, Growth, Metrics, Overflow, Permit};
+use throng::blocking::{
+    Builder, Growth, Histogram, Metrics, Overflow, OwnedPermit, Permit, PollReserve, PoolView,
+};
 
 mod support;
 
 #[path = "blocking/pools.rs"]
 mod pools;
 
+#[path = "blocking/batch.rs"]
+mod batch;
 #[path = "blocking/growth.rs"]
 mod growth;
+#[path = "blocking/hooks.rs"]
+mod hooks;
 #[path = "blocking/idle.rs"]
 mod idle;
+#[path = "blocking/joins.rs"]
+mod joins;
+#[path = "blocking/metrics.rs"]
+mod metrics;
 #[path = "blocking/model.rs"]
 mod model;
 #[path = "blocking/no_thread.rs"]
 mod no_thread;
+#[cfg(target_os = "linux")]
+#[path = "blocking/no_thread_limit.rs"]
+mod no_thread_limit;
+#[path = "blocking/overflow.rs"]
+mod overflow;
 #[path = "blocking/panics.rs"]
 mod panics;
+#[path = "blocking/plain_model.rs"]
+mod plain_model;
+#[path = "blocking/policies.rs"]
+mod policies;
+#[path = "blocking/poll_reserve.rs"]
+mod poll_reserve;
+#[path = "blocking/reentry.rs"]
+mod reentry;
 #[path = "blocking/reserve.rs"]
 mod reserve;
 #[path = "blocking/runtime.rs"]
 mod runtime;
+#[path = "blocking/settings.rs"]
+mod settings;
 #[path = "blocking/shutdown.rs"]
 mod shutdown;
+#[path = "blocking/shutdown_now.rs"]
+mod shutdown_now;
 #[path = "blocking/tasks.rs"]
 mod tasks;
 #[path = "blocking/together.rs"]
 mod together;
+#[path = "blocking/view_hunt.rs"]
+mod view_hunt;
+#[path = "blocking/views.rs"]
+mod views;
 
 const fn is_thread_safe<T: Send + Sync + Unpin>() {}
 const fn is_unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
@@ -42,12 +73,19 @@ const _: () = {
     is_thread_safe::<Permit<'static>>();
     is_thread_safe::<Builder>();
     is_thread_safe::<Metrics>();
+    is_thread_safe::<Histogram>();
+    is_thread_safe::<Overflow>();
+    is_thread_safe::<OwnedPermit>();
+    is_thread_safe::<PollReserve>();
+    is_thread_safe::<PoolView>();
     is_unwind_safe::<BlockingPool>();
     is_unwind_safe::<Permit<'static>>();
     is_unwind_safe::<Builder>();
     is_unwind_safe::<Metrics>();
+    is_unwind_safe::<OwnedPermit>();
+    is_unwind_safe::<PollReserve>();
+    is_unwind_safe::<PoolView>();
     is_plain::<Growth>();
-    is_plain::<Overflow>();
 };
 
 #[test]

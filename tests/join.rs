@@ -967,7 +967,7 @@ assert_type!(blocking::Histogram: Send & Sync & Unpin & UnwindSafe & RefUnwindSa
 assert_type!(blocking::Builder: Send & Sync & Unpin & Clone);
 assert_type!(blocking::Metrics: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Clone & Eq);
 assert_type!(Growth: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Copy & Eq);
-assert_type!(Overflow: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Copy & Eq);
+assert_type!(Overflow: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe);
 
 /// Futures of this crate can be spawned, also if what they carry cannot be shared. Never called.
 #[allow(dead_code, reason = "it is enough that it compiles")]

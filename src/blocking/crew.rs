@@ -1,177 +1,286 @@
-//! The threads of a pool and the tasks that wait for them, under one lock; `PROTOCOL.md` beside this
-//! file argues why no task is stranded and no wake-up lost.
+//! [`Crew`]: the threads of a pool and the tasks that wait for them.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::num::NonZeroUsize;
+use std::time::Instant;
 
 use super::builder::Options;
 use super::metrics::Metrics;
-use super::worker::{self, Bed};
+use super::roster::{Limits, Roster};
+use super::samples::Sample;
+use super::worker;
 use crate::bell::Bell;
 use crate::inbox::Chain;
-use crate::join::Seat;
-use crate::room::Room;
+use crate::join::{Seat, TrySpawnError};
+use crate::room::{NoRoom, Room};
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::task::{Fault, Ran, Task};
-
-/// After the system has refused a thread, no other is asked for during this time, as long as there
-/// are threads at all.
-const GROWTH_PAUSE: Duration = Duration::from_millis(50);
 
 /// What all handles and all threads of a pool share.
 pub(super) struct Crew {
     pub(super) options: Options,
-    /// Tasks that are accepted and not finished.
-    pub(super) room: Arc<Room>,
+    /// Tasks that are accepted and not finished, if there is a bound to them.
+    pub(super) room: Option<Room>,
     roster: Mutex<Roster>,
     /// Told when the last thread of a closed pool has ended.
     terminated: Bell,
 }
 
-/// Who is there, and what waits. Every change is one critical section.
-pub(super) struct Roster {
-    queue: Chain<Task<Seat>>,
-    queued: usize,
-    /// Idle threads, the one that has waited the longest first: the last one is woken first, so that
-    /// the others reach their keep-alive.
-    idle: Vec<Arc<Bed>>,
-    /// Threads that were woken and have not come back yet. They will look at the queue.
-    waking: usize,
-    /// Threads that are being created. They will look at the queue.
-    starting: usize,
-    /// Threads that exist, without those that are being created.
-    threads: usize,
-    /// How many threads were created so far, for their names.
-    created: usize,
-    closed: bool,
-    grow_after: Option<Instant>,
-    /// What only ever counts up.
-    totals: Metrics,
+/// Tasks that were not accepted, and why.
+pub(super) enum Unaccepted {
+    Closed(Chain<Task<Seat>>),
+    NoThread(Chain<Task<Seat>>, io::Error),
 }
 
-/// A task that was not accepted, and why.
-pub(super) enum Unaccepted {
-    Closed(Task<Seat>),
-    NoThread(Task<Seat>, io::Error),
+/// Whether a task comes from outside, or is the next of several of which one was accepted before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Comes {
+    Anew,
+    After,
+}
+
+impl Unaccepted {
+    /// The one task that was not accepted, as what it is taken for.
+    pub(super) fn one<B>(self, back: impl FnOnce(Task<Seat>) -> B) -> TrySpawnError<B> {
+        let first = |mut tasks: Chain<_>| back(tasks.pop_front().expect("there is one"));
+        match self {
+            Self::Closed(tasks) => TrySpawnError::Closed(first(tasks)),
+            Self::NoThread(tasks, why) => TrySpawnError::NoThread(first(tasks), why),
+        }
+    }
+}
+
+impl Unaccepted {
+    /// All of them.
+    pub(super) fn each<B>(self, back: impl Fn(Task<Seat>) -> B) -> Vec<TrySpawnError<B>> {
+        let mut all = Vec::new();
+        let (mut tasks, why) = match self {
+            Self::Closed(tasks) => (tasks, None),
+            Self::NoThread(tasks, why) => (tasks, Some(why)),
+        };
+        while let Some(task) = tasks.pop_front() {
+            let task = back(task);
+            all.push(match &why {
+                None => TrySpawnError::Closed(task),
+                Some(why) => TrySpawnError::NoThread(task, again(why)),
+            });
+        }
+        all
+    }
 }
 
 impl Crew {
     pub(super) fn new(options: Options) -> Self {
-        let limit = match options.queue_capacity {
-            Some(capacity) => capacity.saturating_add(options.max_threads),
-            None => usize::MAX,
-        };
+        let limits = options.limits.clone();
+        let capacity = options.queue_capacity;
+        let room = capacity.map(|tasks| Room::new(tasks.saturating_add(limits.max_threads)));
         Self {
             options,
-            room: Arc::new(Room::new(limit)),
-            roster: Mutex::new(Roster::new()),
+            room,
+            roster: Mutex::new(Roster::new(limits)),
             terminated: Bell::new(),
         }
     }
 
+    #[inline]
     pub(super) fn roster(&self) -> MutexGuard<'_, Roster> {
         lock(&self.roster)
     }
 
-    /// Takes a task that has a place in the room, and sees to it that a thread will run it. An
-    /// unaccepted task has lost its place.
-    pub(super) fn accept(this: &Arc<Self>, task: Task<Seat>) -> Result<(), Unaccepted> {
+    /// Which pool this is, for as long as it has a task.
+    pub(super) fn name(this: &Arc<Self>) -> NonZeroUsize {
+        let address = std::ptr::from_ref::<Self>(this).addr();
+        NonZeroUsize::new(address).expect("no reference is null")
+    }
+
+    // ===== Tasks =====
+
+    /// Takes a place, if there is a bound.
+    #[inline]
+    pub(super) fn try_enter(&self) -> Result<(), NoRoom> {
+        self.room.as_ref().map_or(Ok(()), Room::try_enter)
+    }
+
+    /// Takes a place, whether or not there is one.
+    pub(super) fn enter_unasked(&self) {
+        if let Some(room) = &self.room {
+            room.enter_unasked();
+        }
+    }
+
+    /// Gives a place back.
+    #[inline]
+    pub(super) fn give_back(&self) {
+        if let Some(room) = &self.room {
+            room.leave();
+        }
+    }
+
+    /// Takes tasks that have places, and sees to it that threads will run them. Those that are not
+    /// accepted have lost their places.
+    #[inline]
+    pub(super) fn accept(
+        this: &Arc<Self>,
+        mut tasks: Chain<Task<Seat>>,
+        count: usize,
+        comes: Comes,
+    ) -> Result<(), Unaccepted> {
         let mut roster = this.roster();
         // Again, until it need not: by the time that the lock is back, the new thread may have taken
         // another task, or have left.
-        while roster.must_grow(&this.options) {
-            roster = match Self::grow(this, roster) {
-                Ok(roster) => roster,
-                Err(why) => return Err(this.turn_away(Unaccepted::NoThread(task, why))),
+        loop {
+            if !roster.accepts(comes) {
+                drop(roster);
+                this.turn_away(count, comes);
+                return Err(Unaccepted::Closed(tasks));
+            }
+            if !roster.must_start(1, count, &this.options) {
+                break;
+            }
+            roster = match Self::start_thread(this, roster) {
+                Err((roster, why)) if !roster.is_staffed() => {
+                    this.strand(roster, &why);
+                    this.turn_away(count, comes);
+                    return Err(Unaccepted::NoThread(tasks, why));
+                }
+                Ok(roster) | Err((roster, _)) => roster,
             };
         }
-        if roster.closed {
-            drop(roster);
-            return Err(this.turn_away(Unaccepted::Closed(task)));
-        }
-        roster.push(task);
+        roster.push(&mut tasks, count);
         let woken = roster.wake_one();
+        let due = roster.arm(this);
         drop(roster);
         worker::wake(woken);
+        Self::arm(this, due);
         Ok(())
     }
 
-    /// Creates a thread. The lock is given up meanwhile: creating one takes long.
-    fn grow<'a>(
-        this: &'a Arc<Self>,
-        mut roster: MutexGuard<'a, Roster>,
-    ) -> io::Result<MutexGuard<'a, Roster>> {
-        let number = roster.created;
-        roster.created += 1;
-        roster.starting += 1;
-        drop(roster);
-        let started = worker::start(this, number);
-        let mut roster = this.roster();
-        let Err(why) = started else {
-            return Ok(roster);
-        };
-        roster.starting -= 1;
-        roster.totals.spawn_failures += 1;
-        roster.grow_after = Instant::now().checked_add(GROWTH_PAUSE);
-        if roster.is_staffed() {
-            return Ok(roster);
+    fn turn_away(&self, count: usize, comes: Comes) {
+        for _ in 0..count {
+            self.give_back();
         }
-        this.strand(roster, &why);
-        Err(why)
+        match comes {
+            Comes::Anew => self.reject(count),
+            // They were accepted before. Whoever drops them says so.
+            Comes::After => self.roster().totals().submitted += count as u64,
+        }
+    }
+
+    /// Counts tasks that were not accepted.
+    pub(super) fn reject(&self, count: usize) {
+        self.roster().totals().rejected += count as u64;
+    }
+
+    /// A task will not run any more that was accepted. Its captures are gone.
+    pub(super) fn withdrawn(&self) {
+        self.give_back();
+        let mut roster = self.roster();
+        roster.withdraw();
+        roster.count(Ran::Cancelled);
+        let swept = roster.sweep();
+        drop(roster);
+        drop(swept);
+    }
+
+    /// A thread has run a task for which it would have waited.
+    pub(super) fn ran_beside(&self, ran: Ran) {
+        self.roster().count(ran);
+    }
+
+    /// A thread has come to the end of a task that it took.
+    #[inline]
+    pub(super) fn ran(
+        &self,
+        seat: &mut Seat,
+        ran: Ran,
+        sample: Option<Sample>,
+    ) -> MutexGuard<'_, Roster> {
+        let end = sample.as_ref().map(|_| Instant::now());
+        let mut roster = self.roster();
+        match (seat.take_note(), ran) {
+            (Some(Some(ran)), _) => roster.count(ran),
+            (Some(None), _) => {}
+            // Whoever claimed it has counted it.
+            (None, Ran::Cancelled) => {
+                roster.found_withdrawn();
+                return roster;
+            }
+            (None, ran) => roster.count(ran),
+        }
+        if let (Some(sample), Some(end)) = (sample, end) {
+            let totals = roster.totals();
+            totals.queue_wait.record(sample.started - sample.queued);
+            totals.run_time.record(end - sample.started);
+        }
+        roster
+    }
+
+    /// Drops the task that has waited the longest, whose handle says that it was cancelled, and takes a
+    /// place for another in its stead. `false`: none waits.
+    ///
+    /// One for one: if it had to find a place that was given back, others might have been faster, and
+    /// it would have to drop the next, and so all.
+    pub(super) fn replace_oldest(&self) -> bool {
+        loop {
+            let oldest = self.roster().pop_unrun();
+            let Some(oldest) = oldest else { return false };
+            self.enter_unasked();
+            if oldest.fail(Fault::cancelled()) {
+                return true;
+            }
+            // It was aborted, and its place is another matter.
+            self.give_back();
+        }
     }
 
     /// There is no thread, and none to be had: whatever was queued in the hope of one is told.
-    fn strand(&self, mut roster: MutexGuard<'_, Roster>, why: &io::Error) {
-        let mut queue = roster.take_queue();
-        roster.grow_after = None;
-        let over = roster.is_over();
-        drop(roster);
+    pub(super) fn strand(&self, mut roster: MutexGuard<'_, Roster>, why: &io::Error) {
+        let mut queue = roster.pop_all_unrun();
+        self.leave(roster);
         while let Some(task) = queue.pop_front() {
-            // First, as at the end of a task that runs: who learns of it finds its place free.
-            self.room.leave();
-            task.fail(Fault::rejected(io::Error::new(why.kind(), why.to_string())));
-        }
-        if over {
-            self.tell_terminated();
+            task.fail(Fault::rejected(again(why)));
         }
     }
 
-    fn turn_away(&self, unaccepted: Unaccepted) -> Unaccepted {
-        self.room.leave();
-        self.reject();
-        unaccepted
-    }
-
-    /// Counts a task that was not accepted.
-    pub(super) fn reject(&self) {
-        self.roster().totals.rejected += 1;
-    }
+    // ===== The end =====
 
     /// Refuses tasks from now on, and lets the threads go when what is queued has run.
     pub(super) fn close(&self) {
-        self.room.close();
+        self.end(self.roster());
+    }
+
+    /// The same, but drops what is queued. How many those were.
+    pub(super) fn close_now(&self) -> usize {
         let mut roster = self.roster();
-        roster.closed = true;
+        roster.empty();
+        let mut queue = roster.pop_all_unrun();
+        self.end(roster);
+        let mut cancelled = 0;
+        while let Some(task) = queue.pop_front() {
+            cancelled += usize::from(task.fail(Fault::cancelled()));
+        }
+        cancelled
+    }
+
+    fn end(&self, mut roster: MutexGuard<'_, Roster>) {
+        roster.close();
         let woken = roster.wake_all();
-        let over = roster.is_over();
-        drop(roster);
+        self.leave(roster);
         worker::wake(woken);
-        if over {
-            self.tell_terminated();
+        if let Some(room) = &self.room {
+            room.close();
         }
     }
 
-    /// A thread ends: it has left the roster, under the lock that it gives up here.
-    pub(super) fn leave(&self, roster: MutexGuard<'_, Roster>) {
-        let over = roster.is_over();
+    /// Gives the lock up, and tells those who wait for the end if this is it.
+    pub(super) fn leave(&self, mut roster: MutexGuard<'_, Roster>) {
+        if !roster.is_over() {
+            return;
+        }
+        // The steward may be armed for a time that is far away, and need not come any more.
+        let armed = roster.disarm();
         drop(roster);
-        if over {
-            self.tell_terminated();
-        }
-    }
-
-    /// Wakes those who wait for the end.
-    fn tell_terminated(&self) {
+        drop(armed);
         self.terminated.ring_all();
     }
 
@@ -181,137 +290,34 @@ impl Crew {
             .await;
     }
 
-    pub(super) fn metrics(&self) -> Metrics {
-        let roster = self.roster();
-        let idle = roster.idle.len() + roster.waking;
-        Metrics {
-            threads: roster.threads + roster.starting,
-            idle,
-            busy: roster.threads - idle,
-            queued: roster.queued,
-            ..roster.totals.clone()
+    // ===== Settings =====
+
+    /// Changes the limits; idle threads look at them.
+    pub(super) fn set(this: &Arc<Self>, change: impl FnOnce(&mut Limits)) -> io::Result<()> {
+        let mut roster = this.roster();
+        let mut limits = roster.limits().clone();
+        change(&mut limits);
+        limits.check()?;
+        let max_threads = limits.max_threads;
+        *roster.limits() = limits;
+        if let (Some(room), Some(capacity)) = (&this.room, this.options.queue_capacity) {
+            room.set_limit(capacity.saturating_add(max_threads));
         }
+        let woken = roster.wake_all();
+        drop(Self::grow(this, roster));
+        worker::wake(woken);
+        if let Some(room) = &this.room {
+            room.tell_all();
+        }
+        Ok(())
+    }
+
+    pub(super) fn metrics(&self) -> Metrics {
+        self.roster().metrics()
     }
 }
 
-impl Roster {
-    fn new() -> Self {
-        Self {
-            queue: Chain::new(),
-            queued: 0,
-            idle: Vec::new(),
-            waking: 0,
-            starting: 0,
-            threads: 0,
-            created: 0,
-            closed: false,
-            grow_after: None,
-            totals: Metrics::default(),
-        }
-    }
-
-    /// Scale first: one more task is one more than the threads that will look at the queue.
-    fn must_grow(&self, options: &Options) -> bool {
-        self.queued + 1 > self.idle.len() + self.waking + self.starting
-            && self.threads + self.starting < options.max_threads
-            && !self.closed
-            && !self.is_growth_paused()
-    }
-
-    fn is_growth_paused(&self) -> bool {
-        self.is_staffed() && self.grow_after.is_some_and(|after| Instant::now() < after)
-    }
-
-    /// Whether some thread will look at the queue.
-    fn is_staffed(&self) -> bool {
-        self.threads + self.starting > 0
-    }
-
-    /// Whether the pool is closed and its last thread has ended.
-    fn is_over(&self) -> bool {
-        self.closed && !self.is_staffed()
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed
-    }
-
-    pub(super) fn is_above(&self, core_threads: usize) -> bool {
-        self.threads > core_threads
-    }
-
-    fn push(&mut self, task: Task<Seat>) {
-        self.queue.push_back(task);
-        self.queued += 1;
-        self.totals.submitted += 1;
-    }
-
-    pub(super) fn pop(&mut self) -> Option<Task<Seat>> {
-        let task = self.queue.pop_front()?;
-        self.queued -= 1;
-        Some(task)
-    }
-
-    fn take_queue(&mut self) -> Chain<Task<Seat>> {
-        self.queued = 0;
-        std::mem::replace(&mut self.queue, Chain::new())
-    }
-
-    /// Whom to wake, now that a task waits: the thread that went idle last, unless one has been
-    /// woken already. That one, when it has taken a task, wakes the next: a wake-up costs more than
-    /// many a task, and one thread may be enough.
-    pub(super) fn wake_one(&mut self) -> Option<Arc<Bed>> {
-        if self.queued == 0 || self.waking > 0 {
-            return None;
-        }
-        let bed = self.idle.pop()?;
-        self.waking += 1;
-        Some(bed)
-    }
-
-    fn wake_all(&mut self) -> Vec<Arc<Bed>> {
-        self.waking += self.idle.len();
-        std::mem::take(&mut self.idle)
-    }
-
-    /// A created thread is there.
-    pub(super) fn arrive(&mut self) {
-        self.starting -= 1;
-        self.threads += 1;
-        self.totals.largest = self.totals.largest.max(self.threads);
-    }
-
-    /// A thread that is neither idle nor woken ends.
-    pub(super) fn depart(&mut self) {
-        self.threads -= 1;
-    }
-
-    pub(super) fn has_queued(&self) -> bool {
-        self.queued > 0
-    }
-
-    /// Whether nobody has taken the bed off the roster, to wake its thread.
-    pub(super) fn is_lying(&self, bed: &Arc<Bed>) -> bool {
-        self.idle.iter().any(|idle| Arc::ptr_eq(idle, bed))
-    }
-
-    pub(super) fn lie_down(&mut self, bed: &Arc<Bed>) {
-        self.idle.push(Arc::clone(bed));
-    }
-
-    /// A thread gets up, woken or by itself.
-    pub(super) fn get_up(&mut self, bed: &Arc<Bed>) {
-        match self.idle.iter().position(|idle| Arc::ptr_eq(idle, bed)) {
-            Some(index) => drop(self.idle.remove(index)),
-            None => self.waking -= 1,
-        }
-    }
-
-    pub(super) fn count(&mut self, ran: Ran) {
-        match ran {
-            Ran::Returned => self.totals.completed += 1,
-            Ran::Panicked => self.totals.panicked += 1,
-            Ran::Cancelled => self.totals.cancelled += 1,
-        }
-    }
+/// The same error, for one more.
+fn again(why: &io::Error) -> io::Error {
+    io::Error::new(why.kind(), why.to_string())
 }

@@ -84,7 +84,6 @@ impl Histogram {
             .map(|(index, count)| (bound(index), *count))
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "no metrics have one yet"))]
     #[inline]
     pub(crate) fn record(&mut self, duration: Duration) {
         self.counts[index(duration)] += 1;

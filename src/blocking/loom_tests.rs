@@ -6,13 +6,37 @@
 use loom::future::block_on;
 use loom::thread;
 
-use super::BlockingPool;
+use super::{BlockingPool, Metrics, Overflow};
+use crate::join::{JoinError, JoinHandle};
 
 fn pool(core: usize, max: usize) -> BlockingPool {
     BlockingPool::builder()
         .core_threads(core)
         .max_threads(max)
         .build_outside()
+}
+
+/// Waits for the end of a pool: then nobody is there any more, and each task counts once.
+fn end(pool: &BlockingPool) -> Metrics {
+    pool.shutdown();
+    block_on(pool.terminated());
+    let metrics = pool.metrics();
+    let left = (metrics.threads, metrics.blocked, metrics.queued);
+    assert_eq!(left, (0, 0, 0), "{metrics:?}");
+    let ended = metrics.completed + metrics.panicked + metrics.cancelled;
+    assert_eq!(metrics.submitted, ended, "{metrics:?}");
+    metrics
+}
+
+/// Whether a task has run, or else was cancelled.
+fn has_run<T>(outcome: Result<T, JoinError>) -> u64 {
+    match outcome {
+        Ok(_) => 1,
+        Err(error) => {
+            assert!(error.is_cancelled(), "{error}");
+            0
+        }
+    }
 }
 
 /// A thread that reaches its keep-alive while a task comes takes it, or is replaced.
@@ -73,7 +97,10 @@ fn loom_submit_against_shutdown() {
         };
         pool.shutdown();
         block_on(pool.terminated());
+        let submitted = pool.metrics().submitted;
         submitter.join().unwrap();
+        // After the end nothing was accepted.
+        assert_eq!(pool.metrics().submitted, submitted);
     });
 }
 
@@ -89,16 +116,146 @@ fn loom_shutdown_against_going_idle() {
     });
 }
 
-/// An abort meets the thread at a queued task.
+/// An abort meets the thread at a queued task: one of the two counts it.
 #[test]
 fn loom_abort_against_run() {
     loom::model(|| {
-        let pool = pool(0, 1);
+        let pool = pool(1, 1);
         let handle = pool.spawn_blocking(|| 1);
         handle.abort();
-        match handle.blocking_join() {
-            Ok(one) => assert_eq!(one, 1),
-            Err(error) => assert!(error.is_cancelled()),
-        }
+        let ran = has_run(handle.blocking_join());
+        assert_eq!(end(&pool).completed, ran);
+    });
+}
+
+/// All that is queued is dropped when a thread is about to take it.
+#[test]
+fn loom_shutdown_now_against_take() {
+    loom::model(|| {
+        let pool = pool(1, 1);
+        let handles = [1, 2].map(|n| pool.spawn_blocking(move || n));
+        let dropped = pool.shutdown_now() as u64;
+        let ran: u64 = handles
+            .map(|handle| has_run(handle.blocking_join()))
+            .iter()
+            .sum();
+        assert_eq!(ran + dropped, 2);
+        assert_eq!(end(&pool).completed, ran);
+    });
+}
+
+/// A task comes for which the oldest is dropped, when a thread is about to take that.
+#[test]
+fn loom_drop_oldest_against_take() {
+    loom::model(|| {
+        let pool = BlockingPool::builder()
+            .core_threads(1)
+            .max_threads(1)
+            .queue_capacity(0)
+            .overflow(Overflow::DropOldest)
+            .build_outside();
+        let oldest = pool.spawn_blocking(|| 1);
+        let ran = match pool.spawn_blocking(|| 2).blocking_join() {
+            Ok(_) => 1 + has_run(oldest.blocking_join()),
+            // None waited.
+            Err(error) => {
+                assert!(error.is_rejected(), "{error}");
+                assert_eq!(oldest.blocking_join().unwrap(), 1);
+                1
+            }
+        };
+        // The one place is free again.
+        let last = pool.try_spawn_blocking(|| 3).unwrap();
+        assert_eq!(last.blocking_join().unwrap(), 3);
+        assert_eq!(end(&pool).completed, ran + 1);
+    });
+}
+
+/// Two tasks come to a pool without threads, and the first waits for the second: whoever creates the
+/// second thread, somebody does.
+#[test]
+fn loom_a_thread_that_starts_creates_the_next() {
+    loom::model(|| {
+        let pool = pool(2, 2);
+        let (tell, told) = loom::sync::mpsc::channel();
+        let first = pool.spawn_blocking(move || told.recv().unwrap());
+        let second = pool.spawn_blocking(move || tell.send(7).unwrap());
+        assert_eq!(first.blocking_join().unwrap(), 7);
+        second.blocking_join().unwrap();
+    });
+}
+
+/// There are to be fewer threads when two are about to take two tasks.
+#[test]
+fn loom_fewer_threads_against_take() {
+    loom::model(|| {
+        let pool = pool(0, 2);
+        let handles = [1, 2].map(|n| pool.spawn_blocking(move || n));
+        pool.set_max_threads(1).unwrap();
+        assert_eq!(
+            handles.map(|handle| handle.blocking_join().unwrap()),
+            [1, 2]
+        );
+        assert_eq!(end(&pool).completed, 2);
+    });
+}
+
+/// A task that waits for another of its pool.
+fn nested(pool: &BlockingPool, wait: fn(JoinHandle<u32>) -> u32) -> JoinHandle<u32> {
+    let inner = pool.clone();
+    pool.spawn_blocking(move || wait(inner.spawn_blocking(|| 7)))
+}
+
+/// One thread waits for a task that another is about to take.
+#[test]
+fn loom_wait_inside_against_take() {
+    loom::model(|| {
+        let pool = pool(2, 2);
+        let outer = nested(&pool, |inner| inner.blocking_join().unwrap());
+        assert_eq!(outer.blocking_join().unwrap(), 7);
+        assert_eq!(end(&pool).completed, 2);
+    });
+}
+
+/// The one thread that may be polls a handle, and another stands in for it.
+#[test]
+fn loom_wait_inside_has_a_thread_stand_in() {
+    // Two waits, and a thread more: one preemption less than elsewhere keeps this in seconds.
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = model.preemption_bound.map(|bound| bound.saturating_sub(1));
+    model.check(|| {
+        let pool = pool(1, 1);
+        let outer = nested(&pool, |inner| block_on(inner).unwrap());
+        assert_eq!(outer.blocking_join().unwrap(), 7);
+        assert_eq!(end(&pool).completed, 2);
+    });
+}
+
+/// A task of a view ends when the next comes, which joins the pool or waits for it.
+#[test]
+fn loom_submit_to_a_view_against_its_task() {
+    loom::model(|| {
+        let pool = pool(1, 1);
+        let view = pool.view(1, 1);
+        let handles = [1, 2].map(|n| view.spawn_blocking(move || n));
+        assert_eq!(end(&pool).completed, 2);
+        assert_eq!((view.running(), view.queued()), (0, 0));
+        assert_eq!(
+            handles.map(|handle| handle.blocking_join().unwrap()),
+            [1, 2]
+        );
+    });
+}
+
+/// A task of a view is aborted when the pool is about to run it.
+#[test]
+fn loom_abort_in_a_view_against_run() {
+    loom::model(|| {
+        let pool = pool(1, 1);
+        let view = pool.view(1, 1);
+        let handle = view.spawn_blocking(|| 1);
+        handle.abort();
+        let ran = has_run(handle.blocking_join());
+        assert_eq!(end(&pool).completed, ran);
     });
 }

@@ -1,5 +1,7 @@
 //! What a pool has done so far.
 
+use super::Histogram;
+
 /// What a [`BlockingPool`](crate::BlockingPool) has done so far, and does now, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -12,6 +14,9 @@ pub struct Metrics {
     pub busy: usize,
     /// The largest number of threads so far.
     pub largest: usize,
+    /// Of those, threads whose task has waited for another task of the pool: so many more than the
+    /// maximum there may be.
+    pub blocked: usize,
     /// Tasks that wait for a thread.
     pub queued: usize,
     /// Tasks accepted so far.
@@ -20,11 +25,15 @@ pub struct Metrics {
     pub completed: u64,
     /// Tasks that have panicked so far.
     pub panicked: u64,
-    /// Tasks that were aborted before they started, and have left the queue.
+    /// Tasks that were aborted before they started, or dropped by the pool.
     pub cancelled: u64,
     /// Tasks that were not accepted, because the queue was full, the pool closed, or no thread to be
     /// had.
     pub rejected: u64,
     /// Threads that the system refused so far.
     pub spawn_failures: u64,
+    /// How long tasks have waited in the queue: one task in sixteen is timed.
+    pub queue_wait: Histogram,
+    /// How long tasks have run: the same ones.
+    pub run_time: Histogram,
 }

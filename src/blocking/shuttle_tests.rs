@@ -1,10 +1,16 @@
 //! The whole pool on many random schedules.
 
+use std::panic::resume_unwind;
+use std::time::Duration;
+
+use shuttle::future::block_on;
+use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::{check_pct, thread};
 
-use super::BlockingPool;
+use super::{BlockingPool, Metrics, Overflow, PoolView};
+use crate::join::{JoinError, JoinHandle};
 
 const SCHEDULES: usize = 3_000;
 
@@ -36,7 +42,7 @@ fn shuttle_every_accepted_task_ends_once() {
                 .sum();
             assert_eq!(returned, ran.load(Ordering::Relaxed));
             pool.shutdown();
-            shuttle::future::block_on(pool.terminated());
+            block_on(pool.terminated());
             assert_eq!(pool.metrics().threads, 0);
         },
         SCHEDULES,
@@ -88,7 +94,7 @@ fn shuttle_reservations() {
                 .map(|_| {
                     let pool = pool.clone();
                     thread::spawn(move || {
-                        let permit = shuttle::future::block_on(pool.reserve()).unwrap();
+                        let permit = block_on(pool.reserve()).unwrap();
                         permit.spawn_blocking(|| 7).blocking_join().unwrap()
                     })
                 })
@@ -96,10 +102,10 @@ fn shuttle_reservations() {
             for waiter in waiters {
                 assert_eq!(waiter.join().unwrap(), 7);
             }
-            let held = shuttle::future::block_on(pool.reserve()).unwrap();
+            let held = block_on(pool.reserve()).unwrap();
             let late = {
                 let pool = pool.clone();
-                thread::spawn(move || shuttle::future::block_on(pool.reserve()).is_err())
+                thread::spawn(move || block_on(pool.reserve()).is_err())
             };
             pool.shutdown();
             drop(held);
@@ -173,4 +179,161 @@ fn a_task_that_waits_for_the_next(pool: &BlockingPool) {
     let second = pool.spawn_blocking(move || tell.send(7).unwrap());
     assert_eq!(first.blocking_join().unwrap(), 7);
     second.blocking_join().unwrap();
+}
+
+/// A pool and its view, used in all ways at once.
+#[derive(Clone)]
+struct Everything {
+    pool: BlockingPool,
+    view: PoolView,
+    /// Of tasks of the view: how many run.
+    running: Arc<AtomicUsize>,
+    /// How many tasks returned, and how many panicked.
+    ended: Arc<[AtomicUsize; 2]>,
+}
+
+/// The most threads that there may be, without those that stand in for others.
+const MOST: usize = 2;
+
+/// Batches, views, tasks that wait for tasks, panics, aborts and setters; tasks that are dropped for
+/// others, and one shutdown or the other: every handle resolves, every task counts once, and nobody is
+/// left.
+#[test]
+fn shuttle_everything_adds_up() {
+    check_pct(
+        || {
+            let all = Everything::new();
+            let users = [(); 3].map(|()| {
+                let all = all.clone();
+                thread::spawn(move || all.use_at_random())
+            });
+            if thread_rng().gen_bool(0.5) {
+                all.pool.shutdown_now();
+            }
+            for user in users {
+                user.join().unwrap();
+            }
+            all.end();
+        },
+        SCHEDULES,
+        3,
+    );
+}
+
+impl Everything {
+    fn new() -> Self {
+        let pool = BlockingPool::builder()
+            .core_threads(1)
+            .max_threads(MOST)
+            .queue_capacity(1)
+            .overflow(Overflow::DropOldest)
+            .build_outside();
+        Self {
+            view: pool.view(1, 2),
+            pool,
+            running: Arc::new(AtomicUsize::new(0)),
+            ended: Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]),
+        }
+    }
+
+    fn use_at_random(&self) {
+        let mut handles = Vec::new();
+        for _ in 0..3 {
+            match thread_rng().gen_range(0..8) {
+                0 => handles.push(self.pool.spawn_blocking(self.task())),
+                1 => handles.extend(self.pool.spawn_batch([self.task(), self.task()])),
+                2 => handles.push(self.view.spawn_blocking(self.viewed())),
+                3 => handles.push(self.pool.spawn_blocking(self.panicking())),
+                4 => handles.push(self.pool.spawn_blocking(self.waiting(false))),
+                5 => handles.push(self.pool.spawn_blocking(self.waiting(true))),
+                6 => self.set_at_random(),
+                _ => handles.last().into_iter().for_each(JoinHandle::abort),
+            }
+            let threads = self.pool.metrics().threads;
+            assert!(threads <= 2 * MOST, "{threads} threads");
+        }
+        for handle in handles {
+            resolve(handle.blocking_join());
+        }
+    }
+
+    fn set_at_random(&self) {
+        let numbers = &mut thread_rng();
+        // Which may be refused: there must not be more core threads than threads.
+        let (core, most) = (numbers.gen_range(0..=1), numbers.gen_range(1..=MOST));
+        self.pool.set_core_threads(core).unwrap();
+        self.pool.set_max_threads(most).unwrap();
+        self.pool.set_keep_alive(Duration::from_secs(1));
+    }
+
+    fn task(&self) -> impl FnOnce() + Send + use<> {
+        let ended = self.ended.clone();
+        move || {
+            thread::yield_now();
+            ended[0].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn panicking(&self) -> impl FnOnce() + Send + use<> {
+        let ended = self.ended.clone();
+        move || {
+            ended[1].fetch_add(1, Ordering::Relaxed);
+            // Without a message.
+            resume_unwind(Box::new(()))
+        }
+    }
+
+    /// Of those of the view, one runs at a time; who waits for one does not run it, but another does.
+    fn viewed(&self) -> impl FnOnce() + Send + use<> {
+        let (running, task) = (self.running.clone(), self.task());
+        move || {
+            let others = running.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(others, 0, "more than the view may run");
+            task();
+            running.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits for another task of the pool or of the view.
+    fn waiting(&self, polls: bool) -> impl FnOnce() + Send + use<> {
+        let (all, task) = (self.clone(), self.task());
+        move || {
+            let inner = match thread_rng().gen_bool(0.5) {
+                true => all.pool.spawn_blocking(all.task()),
+                false => all.view.spawn_blocking(all.task()),
+            };
+            resolve(match polls {
+                true => block_on(inner),
+                false => inner.blocking_join(),
+            });
+            task();
+        }
+    }
+
+    fn end(&self) {
+        self.pool.shutdown();
+        block_on(self.pool.terminated());
+        let metrics = self.pool.metrics();
+        let left = [metrics.threads, metrics.blocked, metrics.queued];
+        assert_eq!(left, [0; 3], "{metrics:?}");
+        assert_eq!([self.view.running(), self.view.queued()], [0; 2]);
+        let ended = [metrics.completed, metrics.panicked];
+        let counted = [0, 1].map(|way: usize| self.ended[way].load(Ordering::Relaxed) as u64);
+        assert_eq!(ended, counted, "{metrics:?}");
+        let Metrics {
+            submitted,
+            cancelled,
+            ..
+        } = metrics;
+        assert_eq!(submitted, ended[0] + ended[1] + cancelled, "{metrics:?}");
+    }
+}
+
+/// A task may end in all ways, but it does.
+fn resolve(outcome: Result<(), JoinError>) {
+    if let Err(error) = outcome {
+        let refused = error.is_closed() || error.is_rejected();
+        let ended = error.is_cancelled() || error.is_panic() || error.is_would_deadlock();
+        assert!(refused || ended, "{error}");
+    }
 }

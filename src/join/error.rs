@@ -168,6 +168,15 @@ impl<F> TrySpawnError<F> {
         }
     }
 
+    /// The same reason, with something else instead of the task.
+    pub(crate) fn map<G>(self, f: impl FnOnce(F) -> G) -> TrySpawnError<G> {
+        match self {
+            Self::Full(task) => TrySpawnError::Full(f(task)),
+            Self::Closed(task) => TrySpawnError::Closed(f(task)),
+            Self::NoThread(task, why) => TrySpawnError::NoThread(f(task), why),
+        }
+    }
+
     /// Whether there was no room.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Full(_))

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::future::Future;
 use std::mem;
+use std::num::NonZeroUsize;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use super::host::{Wait, help};
 use super::spawn::Parker;
 use super::{AbortHandle, AbortOnDropHandle, Id, JoinError};
 use crate::sync::Unshared;
@@ -38,6 +40,8 @@ use crate::task::{Fault, Outcome, Watch};
 /// ```
 pub struct JoinHandle<T> {
     id: Id,
+    /// The pool whose threads must not wait for the task while nobody runs it.
+    home: Option<NonZeroUsize>,
     inner: Inner<T>,
 }
 
@@ -53,6 +57,7 @@ impl<T> JoinHandle<T> {
     pub(crate) fn ready(outcome: Outcome<T>) -> Self {
         Self {
             id: Id::next(),
+            home: None,
             inner: Inner::Ready(Unshared::new(outcome)),
         }
     }
@@ -64,6 +69,16 @@ impl<T> JoinHandle<T> {
     pub(crate) fn waiting(watch: Watch<T>) -> Self {
         Self {
             id: Id::next(),
+            home: None,
+            inner: Inner::Waiting(watch),
+        }
+    }
+
+    /// A handle of a task of a pool that is the [host](super::host) of its threads.
+    pub(crate) fn hosted(id: Id, watch: Watch<T>, home: NonZeroUsize) -> Self {
+        Self {
+            id,
+            home: Some(home),
             inner: Inner::Waiting(watch),
         }
     }
@@ -72,6 +87,7 @@ impl<T> JoinHandle<T> {
     pub(super) fn taken(id: Id) -> Self {
         Self {
             id,
+            home: None,
             inner: Inner::Taken,
         }
     }
@@ -119,6 +135,9 @@ impl<T> JoinHandle<T> {
     /// For threads that are not async. On a thread that polls tasks it holds up all of them, and may
     /// wait for ever for one that only this thread could run: `.await` the handle there.
     ///
+    /// On a thread of the [`BlockingPool`](crate::BlockingPool) that has the task, it runs the task itself
+    /// if nobody has begun it.
+    ///
     /// # Errors
     ///
     /// As awaiting the handle.
@@ -131,15 +150,19 @@ impl<T> JoinHandle<T> {
         let mut cx = Context::from_waker(parker.waker());
         loop {
             // Not through `Future::poll`: a thread has no budget to charge.
-            match self.poll_outcome(&mut cx) {
+            match self.poll_outcome(&mut cx, Wait::Blocked) {
                 Poll::Ready(outcome) => return outcome,
                 Poll::Pending => parker.park(),
             }
         }
     }
 
-    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
+    fn poll_outcome(&mut self, cx: &mut Context<'_>, wait: Wait) -> Poll<Result<T, JoinError>> {
         if let Inner::Waiting(watch) = &mut self.inner {
+            if let Some(Err(fault)) = self.home.map(|home| help(home, watch, wait)) {
+                self.inner = Inner::Taken;
+                return Poll::Ready(Err(JoinError::new(self.id, fault)));
+            }
             ready!(watch.poll_complete(cx));
         }
         let outcome = match mem::replace(&mut self.inner, Inner::Taken) {
@@ -156,7 +179,7 @@ impl<T> Future for JoinHandle<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let coop = ready!(tokio::task::coop::poll_proceed(cx));
-        let outcome = ready!(self.poll_outcome(cx));
+        let outcome = ready!(self.poll_outcome(cx, Wait::Polling));
         coop.made_progress();
         Poll::Ready(outcome)
     }

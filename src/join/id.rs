@@ -31,6 +31,13 @@ impl Id {
     }
 }
 
+#[cfg(feature = "tracing")]
+impl Id {
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+}
+
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -4,10 +4,11 @@ use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 // Wakers, and pointers to traits, are made of the standard library's, also where `sync` has another.
 use std::sync::Arc as StdArc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Instant;
 
 use tokio::runtime::Handle;
 
@@ -176,7 +177,14 @@ pub(crate) struct Seat {
     standing: bool,
     /// Told of a panic of a job that nobody waits for.
     unheard: Option<PanicHandler>,
+    /// The job runs on the thread of one who waits for it, and not on that of its runner.
+    beside: bool,
+    /// How the work ended that the job has run.
+    note: Option<Note>,
 }
+
+/// How the work ended that a job has run; nothing, if that has been counted.
+type Note = Option<Ran>;
 
 /// What is told of panics that nobody else hears of.
 pub(crate) type PanicHandler = StdArc<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
@@ -202,6 +210,27 @@ impl Seat {
     /// For a job that has taken no place: it gives none back.
     pub(crate) fn stand(&mut self) {
         self.standing = true;
+    }
+
+    /// For a job that is run by who waits for it.
+    pub(crate) fn beside() -> Self {
+        Self {
+            beside: true,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn is_beside(&self) -> bool {
+        self.beside
+    }
+
+    /// For a job that does nothing but run another: how that ended, unless it has been counted.
+    pub(crate) fn note(&mut self, note: Note) {
+        self.note = Some(note);
+    }
+
+    pub(crate) fn take_note(&mut self) -> Option<Note> {
+        self.note.take()
     }
 }
 
@@ -240,6 +269,23 @@ impl Parker {
     pub(super) fn park(&self) {
         thread::park();
     }
+}
+
+/// Blocks this thread until a future is ready (`true`), or the time is over.
+pub(crate) fn wait_until(future: impl Future<Output = ()>, end: Option<Instant>) -> bool {
+    let parker = Parker::new();
+    let mut cx = Context::from_waker(parker.waker());
+    let mut future = pin!(future);
+    while future.as_mut().poll(&mut cx).is_pending() {
+        match end {
+            None => parker.park(),
+            Some(end) if thread::park_until(end) => {
+                return future.as_mut().poll(&mut cx).is_ready();
+            }
+            Some(_) => {}
+        }
+    }
+    true
 }
 
 struct Unpark(Thread);

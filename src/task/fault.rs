@@ -56,7 +56,6 @@ impl Fault {
         Self(Box::new(Kind::Lost))
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "no pool looks for it yet"))]
     pub(crate) fn would_deadlock() -> Self {
         Self(Box::new(Kind::WouldDeadlock))
     }

@@ -82,6 +82,11 @@ impl State {
         self.0.fetch_or(CLAIMED, Ordering::Relaxed) & CLAIMED == 0
     }
 
+    /// Whether the job is claimed. Only who claims it may do something about it.
+    pub(super) fn is_claimed(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & CLAIMED != 0
+    }
+
     /// Asks that the job end.
     ///
     /// | before | after | returns |

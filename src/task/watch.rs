@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
 
 use super::cell::{Destination, Header, Prefix, release, take_outcome};
-use super::{Abort, Done, Outcome};
+use super::{Abort, Done, Outcome, Ran};
 use crate::sync::UnsafeCell;
 use crate::unwind::contain;
 
@@ -121,6 +121,27 @@ impl<T> Watch<T> {
             // SAFETY: the waker was there, and is the handle's again.
             .with_mut(|place| unsafe { (*place).assume_init_drop() });
         true
+    }
+
+    /// Runs the job on this thread, unless somebody has claimed it.
+    ///
+    /// # Safety
+    ///
+    /// The job was made for an `S`.
+    pub(crate) unsafe fn run_here<S>(&self, state: &mut S) -> Option<Ran> {
+        let header = &self.prefix().header;
+        if !header.vtable.blocking || !header.state.claim() {
+            return None;
+        }
+        // The runner's reference is elsewhere, and so is what comes of that.
+        header.state.retain();
+        let mut cx = Context::from_waker(Waker::noop());
+        // SAFETY: the cell is live, its job claimed above, and made for an `S`; the reference is the
+        // one taken above.
+        match unsafe { (header.vtable.poll)(self.header, (&raw mut *state).cast(), &mut cx) } {
+            Poll::Ready(ran) => Some(ran),
+            Poll::Pending => unreachable!("a job that blocks does not yield"),
+        }
     }
 
     /// The outcome of a job that is complete.

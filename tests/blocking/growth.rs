@@ -264,9 +264,8 @@ fn with_a_capacity_of_0_a_task_is_accepted_only_for_a_free_thread() {
     assert_eq!((metrics.threads, metrics.rejected), (2, 50));
 }
 
-/// It takes up its place until a thread comes across it.
 #[test]
-fn an_aborted_task_gives_its_place_back() {
+fn an_aborted_task_gives_its_place_back_at_once() {
     let pool = BlockingPool::builder()
         .max_threads(1)
         .queue_capacity(1)
@@ -274,11 +273,16 @@ fn an_aborted_task_gives_its_place_back() {
         .unwrap();
     for _ in 0..50 {
         let busy = Busy::keep(&pool, 1);
-        pool.try_spawn_blocking(|| ()).unwrap().abort();
+        for _ in 0..10 {
+            pool.try_spawn_blocking(|| ()).unwrap().abort();
+        }
+        let last = pool.try_spawn_blocking(|| ()).unwrap();
         assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
         busy.release();
+        output(last);
         rest(&pool);
     }
+    assert_eq!(pool.metrics().cancelled, 500);
 }
 
 /// Who knows how a task ended finds its place free.

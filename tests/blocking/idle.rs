@@ -101,16 +101,16 @@ fn the_thread_that_went_idle_last_is_woken_first() {
 
 /// Submits a task whenever the only thread may be about to leave, or has just been created.
 #[track_caller]
-fn submit_against_the_keep_alive(keep_alive: Duration, max_threads: usize) {
+fn submit_against_the_keep_alive(keep_alive: Duration, seconds: f64) {
     let pool = BlockingPool::builder()
-        .max_threads(max_threads)
+        .max_threads(1)
         .keep_alive(keep_alive)
         .build()
         .unwrap();
     let mut numbers = Numbers::new(1);
     let (ran, runs) = mpsc::channel();
     let mut submitted = 0;
-    for n in hunt(2.0) {
+    for n in hunt(seconds) {
         let ran = ran.clone();
         drop(pool.spawn_blocking(move || ran.send(n)));
         let run = runs.recv_timeout(PATIENCE);
@@ -127,12 +127,12 @@ fn submit_against_the_keep_alive(keep_alive: Duration, max_threads: usize) {
 
 #[test]
 fn no_task_is_stranded_by_a_time_out() {
-    submit_against_the_keep_alive(Duration::from_micros(150), 1);
+    submit_against_the_keep_alive(Duration::from_micros(150), 10.0);
 }
 
 #[test]
 fn no_task_is_stranded_by_a_thread_that_leaves_at_once() {
-    submit_against_the_keep_alive(Duration::ZERO, 1);
+    submit_against_the_keep_alive(Duration::ZERO, 2.0);
 }
 
 #[test]

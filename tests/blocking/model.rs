@@ -3,7 +3,6 @@
 //! The tasks run until they are told how to end, so the model knows at each moment which run, which
 //! wait, and what there is room for; after each step the pool has to come to the same.
 
-use std::collections::VecDeque;
 use std::sync::mpsc;
 
 use futures::FutureExt;
@@ -12,12 +11,17 @@ use proptest::test_runner::Config;
 use throng::blocking::Permit;
 use throng::{BlockingPool, JoinError, JoinHandle, TrySpawnError};
 
+use crate::plain_model::{Ending, Fate, Model, Policy, Verdict};
 use crate::pools::{run, settle};
-use crate::support::{PATIENCE, join, rounds};
+use crate::support::{PATIENCE, join, ready, rounds};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
+    /// Gets the task back if there is no room.
     Submit,
+    /// Does as the policy says if there is no room.
+    Spawn,
+    Batch(usize),
     /// Takes a place, for a later submission.
     Reserve,
     SubmitReserved,
@@ -27,13 +31,6 @@ enum Step {
     /// Ends one of those that run.
     End(prop::sample::Index, Ending),
     Shutdown,
-}
-
-/// How a task is told to end.
-#[derive(Clone, Copy, Debug)]
-enum Ending {
-    Return,
-    Panic,
 }
 
 /// How a task should have ended.
@@ -47,7 +44,9 @@ enum Ended {
 fn step() -> impl Strategy<Value = Step> {
     let index = any::<prop::sample::Index>;
     prop_oneof![
-        24 => Just(Step::Submit),
+        18 => Just(Step::Submit),
+        12 => Just(Step::Spawn),
+        4 => (0..4_usize).prop_map(Step::Batch),
         6 => Just(Step::Reserve),
         6 => Just(Step::SubmitReserved),
         3 => Just(Step::GiveBack),
@@ -56,6 +55,11 @@ fn step() -> impl Strategy<Value = Step> {
         3 => index().prop_map(|index| Step::End(index, Ending::Panic)),
         1 => Just(Step::Shutdown),
     ]
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    use Policy::{DropNewest, DropOldest, Reject};
+    prop_oneof![Just(Reject), Just(DropNewest), Just(DropOldest)]
 }
 
 fn cases() -> Config {
@@ -73,137 +77,21 @@ proptest! {
     fn it_does_what_the_model_does(
         max_threads in 1..4_usize,
         capacity in prop::option::of(0..4_usize),
+        policy in policy(),
         steps in prop::collection::vec(step(), 1..50),
     ) {
         let mut builder = BlockingPool::builder();
-        builder.max_threads(max_threads);
+        builder.max_threads(max_threads).overflow(policy.overflow());
         if let Some(capacity) = capacity {
             builder.queue_capacity(capacity);
         }
         let pool = builder.build().unwrap();
-        let mut both = Both::new(&pool, Model::new(max_threads, capacity));
+        let mut both = Both::new(&pool, Model::new(max_threads, capacity, policy));
         for step in steps {
             both.take(step);
             both.compare();
         }
         both.finish();
-    }
-}
-
-/// What the pool should do.
-#[derive(Debug)]
-struct Model {
-    max_threads: usize,
-    /// Places for tasks that are accepted and have not left.
-    places: usize,
-    reserved: usize,
-    /// Numbers of tasks; what was aborted stays until a thread comes across it.
-    queue: VecDeque<(usize, Aborted)>,
-    running: Vec<usize>,
-    threads: usize,
-    closed: bool,
-    returned: u64,
-    panicked: u64,
-    cancelled: u64,
-    accepted: u64,
-    rejected: u64,
-}
-
-type Aborted = bool;
-
-#[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    Accepted,
-    Full,
-    Closed,
-}
-
-impl Model {
-    fn new(max_threads: usize, capacity: Option<usize>) -> Self {
-        Self {
-            max_threads,
-            places: capacity.map_or(usize::MAX, |capacity| max_threads + capacity),
-            reserved: 0,
-            queue: VecDeque::new(),
-            running: Vec::new(),
-            threads: 0,
-            closed: false,
-            returned: 0,
-            panicked: 0,
-            cancelled: 0,
-            accepted: 0,
-            rejected: 0,
-        }
-    }
-
-    /// What becomes of one who wants a place.
-    fn enter(&self) -> Verdict {
-        if self.closed {
-            Verdict::Closed
-        } else if self.reserved + self.queue.len() + self.running.len() < self.places {
-            Verdict::Accepted
-        } else {
-            Verdict::Full
-        }
-    }
-
-    fn submit(&mut self, number: usize) -> Verdict {
-        let verdict = self.enter();
-        match verdict {
-            Verdict::Accepted => self.accept(number),
-            _ => self.rejected += 1,
-        }
-        verdict
-    }
-
-    fn submit_reserved(&mut self, number: usize) -> Verdict {
-        self.reserved -= 1;
-        if self.closed {
-            self.rejected += 1;
-            return Verdict::Closed;
-        }
-        self.accept(number);
-        Verdict::Accepted
-    }
-
-    fn accept(&mut self, number: usize) {
-        self.accepted += 1;
-        self.queue.push_back((number, false));
-        self.run_queued();
-    }
-
-    fn run_queued(&mut self) {
-        while self.running.len() < self.max_threads {
-            match self.queue.pop_front() {
-                Some((_, true)) => self.cancelled += 1,
-                Some((number, false)) => self.running.push(number),
-                None => break,
-            }
-        }
-        self.threads = self.threads.max(self.running.len());
-        if self.closed {
-            self.threads = self.running.len();
-        }
-    }
-
-    /// Whether the abort came in time.
-    fn abort(&mut self, number: usize) -> bool {
-        let queued = self.queue.iter_mut().find(|(queued, _)| *queued == number);
-        queued.map(|(_, aborted)| *aborted = true).is_some()
-    }
-
-    fn end(&mut self, number: usize, ending: Ending) {
-        self.running.retain(|running| *running != number);
-        match ending {
-            Ending::Return => self.returned += 1,
-            Ending::Panic => self.panicked += 1,
-        }
-        self.run_queued();
-    }
-
-    fn shutdown(&mut self) {
-        self.closed = true;
-        self.run_queued();
     }
 }
 
@@ -243,6 +131,8 @@ impl<'a> Both<'a> {
     fn take(&mut self, step: Step) {
         match step {
             Step::Submit => self.submit(),
+            Step::Spawn => self.spawn(),
+            Step::Batch(tasks) => self.spawn_batch(tasks.min(self.model.most_at_once())),
             Step::Reserve => self.reserve(),
             Step::SubmitReserved => self.submit_reserved(),
             Step::GiveBack => {
@@ -268,24 +158,32 @@ impl<'a> Both<'a> {
         }
     }
 
-    /// A task that runs until it is told how to end.
-    fn task(
+    /// A task that runs until it is told how to end, and how to tell it.
+    fn task(&self) -> (mpsc::Sender<Ending>, impl FnOnce() -> usize + Send + use<>) {
+        let ((number, end), task) = self.task_behind();
+        number.send(self.tasks.len()).expect("the task waits");
+        (end, task)
+    }
+
+    /// The same for a task that is yet to be told its number.
+    fn task_behind(
         &self,
     ) -> (
-        mpsc::Sender<Ending>,
-        impl FnOnce() -> usize + Send + 'static,
+        (mpsc::Sender<usize>, mpsc::Sender<Ending>),
+        impl FnOnce() -> usize + Send + use<>,
     ) {
+        let (number, numbers) = mpsc::channel();
         let (end, ends) = mpsc::channel();
-        let number = self.tasks.len();
         let started = self.started.clone();
         let task = move || {
+            let number = numbers.recv().expect("the test says which it is");
             started.send(number).expect("the test waits");
             match ends.recv().expect("the test says how it ends") {
                 Ending::Return => number,
                 Ending::Panic => panic!("as it should"),
             }
         };
-        (end, task)
+        ((number, end), task)
     }
 
     fn submit(&mut self) {
@@ -300,6 +198,39 @@ impl<'a> Both<'a> {
         if let Some(handle) = handle {
             self.keep(handle, end);
         }
+    }
+
+    fn spawn(&mut self) {
+        let (end, task) = self.task();
+        let handle = self.pool.spawn_blocking(task);
+        self.meet_fate(handle, end);
+    }
+
+    fn spawn_batch(&mut self, tasks: usize) {
+        let (ends, tasks): (Vec<_>, Vec<_>) = (0..tasks).map(|_| self.task_behind()).unzip();
+        let handles = self.pool.spawn_batch(tasks);
+        assert_eq!(handles.len(), ends.len());
+        for (handle, (number, end)) in handles.into_iter().zip(ends) {
+            number.send(self.tasks.len()).ok();
+            self.meet_fate(handle, end);
+        }
+    }
+
+    /// Sees to it that what becomes of the next task is what should.
+    fn meet_fate(&mut self, handle: JoinHandle<usize>, end: mpsc::Sender<Ending>) {
+        let fate = self.model.spawn(self.tasks.len());
+        match fate {
+            Fate::Accepted => {}
+            Fate::InPlaceOf(oldest) => {
+                let oldest = &mut self.tasks[oldest];
+                assert!(oldest.handle.is_finished());
+                oldest.ended = Some(Ended::Cancelled);
+            }
+            Fate::Dropped => return assert!(ready(handle).unwrap_err().is_cancelled()),
+            Fate::Rejected => return assert!(ready(handle).unwrap_err().is_rejected()),
+            Fate::Closed => return assert!(ready(handle).unwrap_err().is_closed()),
+        }
+        self.keep(handle, end);
     }
 
     fn reserve(&mut self) {
@@ -364,7 +295,7 @@ impl<'a> Both<'a> {
         while self.known < model.running.len() + ended as usize {
             let number = self.starts.recv_timeout(PATIENCE).expect("a task starts");
             // It may run already, or have been told to end; it may not wait.
-            assert!(model.queue.iter().all(|(queued, _)| *queued != number));
+            assert!(model.queue.iter().all(|queued| *queued != number));
             self.known += 1;
         }
         let metrics = settle(self.pool, |metrics| {

@@ -1,6 +1,6 @@
 //! Waiting for room.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
@@ -255,4 +255,75 @@ mod slow_to_clone {
         // SAFETY: all wakers with this table are made of such a pointer.
         unsafe { &*data.cast::<Slow>() }
     }
+}
+
+/// Others are faster than `waiting`, twice; the last of them keeps the thread busy.
+fn loses_twice(pool: &BlockingPool, mut waiting: Pin<&mut impl Future>) -> Busy {
+    let mut busy = Busy::keep(pool, 1);
+    for _ in 0..2 {
+        assert!(waiting.as_mut().now_or_never().is_none());
+        busy.release();
+        busy = Busy::keep(pool, 1);
+    }
+    assert!(waiting.now_or_never().is_none());
+    busy
+}
+
+#[test]
+fn who_has_lost_twice_is_handed_a_place() {
+    let pool = bounded(0);
+    let mut waiting = pin!(pool.reserve());
+    loses_twice(&pool, waiting.as_mut()).release();
+    // The place is there, and it is not for everybody.
+    assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
+    let mut late = pin!(pool.reserve());
+    assert!(late.as_mut().now_or_never().is_none());
+    let permit = waiting.now_or_never().expect("it is handed the place");
+    output(permit.unwrap().spawn_blocking(|| ()));
+    assert!(late.now_or_never().expect("there is room").is_ok());
+}
+
+#[test]
+fn a_place_that_was_handed_over_and_not_taken_is_not_lost() {
+    let pool = bounded(0);
+    let mut waiting = Box::pin(pool.reserve());
+    loses_twice(&pool, waiting.as_mut()).release();
+    drop(waiting);
+    output(pool.try_spawn_blocking(|| ()).unwrap());
+}
+
+#[test]
+fn who_is_to_be_handed_a_place_learns_of_a_shutdown() {
+    let pool = bounded(0);
+    let mut waiting = pin!(pool.reserve());
+    let busy = loses_twice(&pool, waiting.as_mut());
+    pool.shutdown();
+    assert!(waiting.now_or_never().expect("it is told").is_err());
+    busy.release();
+}
+
+/// With fewer places than before, none is handed over that is one too many.
+#[test]
+fn a_place_that_is_one_too_many_is_not_handed_over() {
+    let pool = bounded(1);
+    let queued = {
+        let busy = Busy::keep(&pool, 1);
+        pool.set_max_threads(2).unwrap();
+        let others = Busy::keep(&pool, 1);
+        let queued = pool.spawn_blocking(|| ());
+        let mut waiting = pin!(pool.reserve());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        pool.set_max_threads(1).unwrap();
+        busy.release();
+        assert!(waiting.as_mut().now_or_never().is_none());
+        others.release();
+        queued
+    };
+    output(queued);
+    assert!(
+        pool.reserve()
+            .now_or_never()
+            .expect("there is room")
+            .is_ok()
+    );
 }

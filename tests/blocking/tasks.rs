@@ -282,6 +282,8 @@ fn metrics_add_up_at_rest() {
     drop(pool.spawn_blocking(|| panic!("as it should")));
     drop(pool.spawn_blocking(|| ()));
     pool.spawn_blocking(|| ()).abort();
+    assert_eq!((pool.metrics().queued, pool.metrics().cancelled), (2, 1));
+    drop(pool.spawn_blocking(|| ()));
     assert_eq!(pool.metrics().queued, 3);
     assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
     assert!(join(pool.spawn_blocking(|| ())).unwrap_err().is_rejected());
@@ -290,8 +292,25 @@ fn metrics_add_up_at_rest() {
     let metrics = rest(&pool);
     assert_eq!((metrics.threads, metrics.idle, metrics.busy), (2, 2, 0));
     assert_eq!((metrics.largest, metrics.queued), (2, 0));
-    assert_eq!((metrics.submitted, metrics.rejected), (5, 2));
+    assert_eq!((metrics.submitted, metrics.rejected), (6, 2));
     let ended = (metrics.completed, metrics.panicked, metrics.cancelled);
-    assert_eq!(ended, (3, 1, 1));
+    assert_eq!(ended, (4, 1, 1));
     assert_eq!(metrics.spawn_failures, 0);
+}
+
+/// What is aborted in the queue does not wait any more, and is forgotten when a thread comes across it.
+#[test]
+fn what_was_aborted_is_not_queued() {
+    let pool = one_thread();
+    for _ in 0..2 {
+        let busy = Busy::keep(&pool, 1);
+        let aborted = pool.spawn_blocking(|| 1);
+        let queued = pool.spawn_blocking(|| 2);
+        assert_eq!(pool.metrics().queued, 2);
+        aborted.abort();
+        assert_eq!(pool.metrics().queued, 1);
+        busy.release();
+        assert_eq!(output(queued), 2);
+        rest(&pool);
+    }
 }

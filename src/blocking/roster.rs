@@ -1,0 +1,396 @@
+//! [`Roster`]: who is there, and what waits. Every change is one critical section; `PROTOCOL.md` beside
+//! this file argues why no task is stranded and no wake-up lost.
+
+mod need;
+
+use std::io;
+use std::time::Duration;
+
+use self::need::Pause;
+use super::crew::{Comes, Crew};
+use super::metrics::Metrics;
+use super::samples::{Sample, Samples};
+use super::worker::Bed;
+use crate::inbox::Chain;
+use crate::join::Seat;
+use crate::sync::Arc;
+use crate::task::{Ran, Task};
+
+/// The largest bound on the wake-ups in flight.
+const MAX_WAKING: usize = 32;
+/// How many threads are woken in one section at most.
+const WOKEN_AT_ONCE: usize = 4;
+
+/// Who is there, and what waits.
+pub(super) struct Roster {
+    queue: Chain<Task<Seat>>,
+    /// How many are in the queue, with those that need not run any more.
+    linked: usize,
+    /// How many of those need not run any more. Who aborts a task counts it after the fact: if a thread
+    /// comes across the task before that, this is one too small meanwhile, and `queued` one too large.
+    /// That costs a look at most; but never is `queued` more than what there is to take.
+    gone: isize,
+    /// Idle threads, the one that has waited the longest first: the last one is woken first, so that
+    /// the others reach their keep-alive.
+    idle: Vec<Arc<Bed>>,
+    /// Threads that were woken and have not come back yet. They will look at the queue.
+    waking: usize,
+    /// How many may be. It doubles while no task ends between one thread's getting up and the next, and
+    /// falls to one when some do: then tasks are shorter than a wake-up takes.
+    wakes: usize,
+    /// A task has ended since a woken thread got up.
+    ended: bool,
+    closed: bool,
+    /// Threads that are being created. They will look at the queue.
+    starting: usize,
+    /// Threads that exist, without those that are being created.
+    threads: usize,
+    /// How many tasks were queued so far, and how many have returned.
+    submitted: usize,
+    completed: usize,
+    samples: Samples,
+    /// What is seldom looked at; the above is on few lines of the cache.
+    rest: Box<Rest>,
+}
+
+/// What is seldom looked at.
+struct Rest {
+    limits: Limits,
+    /// Threads that wait for a task of this pool. So many more there may be.
+    blocked: usize,
+    /// How many of those that start are there, and run a hook.
+    standing: usize,
+    /// Threads that are not counted any more and not yet done: they run a hook.
+    leaving: usize,
+    /// How many threads were created so far, for their names.
+    created: usize,
+    /// Nothing is run any more.
+    emptied: bool,
+    pause: Option<Pause>,
+    /// The pool, while the steward is to look after it: it must not go before.
+    armed: Option<Arc<Crew>>,
+    /// What will have been taken from the queue when the steward looks next, if no thread comes back from a
+    /// task until then; and how many threads it creates then.
+    taken_then: usize,
+    burst: usize,
+    /// How many were taken out of the queue, and not by a thread that would run them.
+    removed: usize,
+    /// What only ever counts up. Of what was submitted, here is only what was never in the queue.
+    totals: Metrics,
+}
+
+/// What can be set while the pool works.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    pub(super) core_threads: usize,
+    pub(super) max_threads: usize,
+    pub(super) keep_alive: Duration,
+    pub(super) core_timeout: bool,
+}
+
+impl Limits {
+    pub(super) fn check(&self) -> io::Result<()> {
+        let wrong = if self.max_threads == 0 {
+            "a pool needs at least one thread"
+        } else if self.core_threads > self.max_threads {
+            "`core_threads` is larger than `max_threads`: raise the one or lower the other"
+        } else {
+            return Ok(());
+        };
+        Err(io::Error::new(io::ErrorKind::InvalidInput, wrong))
+    }
+}
+
+/// Threads to be woken, once the lock is given up.
+pub(super) type Woken = [Option<Arc<Bed>>; WOKEN_AT_ONCE];
+
+impl Roster {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            queue: Chain::new(),
+            linked: 0,
+            gone: 0,
+            idle: Vec::new(),
+            waking: 0,
+            wakes: 1,
+            ended: false,
+            closed: false,
+            starting: 0,
+            threads: 0,
+            submitted: 0,
+            completed: 0,
+            samples: Samples::new(),
+            rest: Box::new(Rest {
+                limits,
+                blocked: 0,
+                standing: 0,
+                leaving: 0,
+                created: 0,
+                emptied: false,
+                pause: None,
+                armed: None,
+                taken_then: 0,
+                burst: 1,
+                removed: 0,
+                totals: Metrics::default(),
+            }),
+        }
+    }
+
+    pub(super) fn limits(&mut self) -> &mut Limits {
+        &mut self.rest.limits
+    }
+
+    pub(super) fn totals(&mut self) -> &mut Metrics {
+        &mut self.rest.totals
+    }
+
+    pub(super) fn metrics(&self) -> Metrics {
+        let idle = self.idle.len() + self.waking;
+        Metrics {
+            threads: self.threads + self.starting,
+            idle,
+            busy: self.threads - idle,
+            blocked: self.rest.blocked,
+            queued: self.queued(),
+            submitted: self.submitted as u64 + self.rest.totals.submitted,
+            completed: self.completed as u64,
+            ..self.rest.totals.clone()
+        }
+    }
+
+    // ===== The queue =====
+
+    /// How many tasks wait.
+    #[inline]
+    pub(super) fn queued(&self) -> usize {
+        let gone = usize::try_from(self.gone).unwrap_or(0);
+        self.linked.saturating_sub(gone)
+    }
+
+    /// Whether there is something to take, be it only what need not run any more.
+    pub(super) fn has_queued(&self) -> bool {
+        self.linked > 0
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, tasks: &mut Chain<Task<Seat>>, count: usize) {
+        self.queue.append(tasks);
+        let first = self.submitted;
+        self.linked += count;
+        self.submitted += count;
+        self.samples.queued(first..self.submitted);
+    }
+
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<(Task<Seat>, Option<Sample>)> {
+        let task = self.queue.pop_front()?;
+        let place = self.submitted - self.linked;
+        self.linked -= 1;
+        Some((task, self.samples.taken(place)))
+    }
+
+    /// How many threads have taken.
+    fn taken(&self) -> usize {
+        self.submitted - self.linked - self.rest.removed
+    }
+
+    /// Takes one out, or all; whoever gets them says of each that it is gone.
+    pub(super) fn pop_unrun(&mut self) -> Option<Task<Seat>> {
+        let (task, _) = self.pop()?;
+        self.gone -= 1;
+        self.rest.removed += 1;
+        Some(task)
+    }
+
+    pub(super) fn pop_all_unrun(&mut self) -> Chain<Task<Seat>> {
+        let mut tasks = Chain::new();
+        while let Some(task) = self.pop_unrun() {
+            tasks.push_back(task);
+        }
+        tasks
+    }
+
+    /// A task in the queue, or on its way from there to a thread, need not run any more.
+    pub(super) fn withdraw(&mut self) {
+        self.gone += 1;
+    }
+
+    /// A thread has come across one of those.
+    pub(super) fn found_withdrawn(&mut self) {
+        self.gone -= 1;
+    }
+
+    /// What need not run any more, if it is most of what is in the queue: it is memory for nothing.
+    pub(super) fn sweep(&mut self) -> Chain<Task<Seat>> {
+        let mut swept = Chain::new();
+        if self.gone < 64 || self.gone.unsigned_abs() <= self.linked / 2 {
+            return swept;
+        }
+        let mut queue = std::mem::replace(&mut self.queue, Chain::new());
+        let mut lost = 0;
+        while let Some(task) = queue.pop_front() {
+            if task.is_claimed() {
+                lost += 1;
+                swept.push_back(task);
+            } else {
+                self.queue.push_back(task);
+            }
+        }
+        self.linked -= lost;
+        self.gone -= lost.cast_signed();
+        self.rest.removed += lost;
+        self.samples.forget();
+        swept
+    }
+
+    #[inline]
+    pub(super) fn count(&mut self, ran: Ran) {
+        self.ended = true;
+        match ran {
+            Ran::Returned => self.completed += 1,
+            Ran::Panicked => self.rest.totals.panicked += 1,
+            Ran::Cancelled => self.rest.totals.cancelled += 1,
+        }
+    }
+
+    // ===== Threads =====
+
+    /// Whether some thread will look at the queue.
+    pub(super) fn is_staffed(&self) -> bool {
+        self.threads + self.starting > 0
+    }
+
+    /// Whether the pool is closed and its last thread has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.closed && !self.is_staffed() && self.rest.leaving == 0
+    }
+
+    /// Whether a task is accepted.
+    #[inline]
+    pub(super) fn accepts(&self, comes: Comes) -> bool {
+        match comes {
+            Comes::Anew => !self.closed,
+            Comes::After => !self.rest.emptied && (!self.closed || self.is_staffed()),
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    pub(super) fn empty(&mut self) {
+        self.rest.emptied = true;
+    }
+
+    /// Whether there are more threads than there may be: the maximum was lowered, or a thread does not
+    /// wait any more for which another stood in.
+    #[inline]
+    pub(super) fn has_surplus(&self) -> bool {
+        self.threads > self.most()
+    }
+
+    /// How long a thread that goes idle now waits before it ends; `None`: it stays.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        let stays = if self.rest.limits.core_timeout {
+            0
+        } else {
+            self.rest.limits.core_threads
+        };
+        (self.threads > stays).then_some(self.rest.limits.keep_alive)
+    }
+
+    /// A thread that is neither idle nor woken ends.
+    pub(super) fn depart(&mut self) {
+        self.threads -= 1;
+        self.rest.leaving += 1;
+    }
+
+    /// It has.
+    pub(super) fn gone(&mut self) {
+        self.rest.leaving -= 1;
+    }
+
+    /// A thread waits for a task of this pool; `false`: too many do.
+    pub(super) fn block(&mut self) -> bool {
+        let may = self.rest.blocked < self.rest.limits.max_threads;
+        self.rest.blocked += usize::from(may);
+        may
+    }
+
+    /// It does not any more.
+    pub(super) fn unblock(&mut self) {
+        self.rest.blocked -= 1;
+    }
+
+    // ===== Sleep =====
+
+    /// Whom a submitter wakes, now that tasks wait: the thread that went idle last, unless one has been
+    /// woken already. That one, when it has taken a task, wakes the next: a wake-up costs more than many
+    /// a task, and one thread may be enough.
+    #[inline]
+    pub(super) fn wake_one(&mut self) -> Option<Arc<Bed>> {
+        if self.linked == 0 || self.waking > 0 {
+            return None;
+        }
+        self.wake()
+    }
+
+    /// Whom a thread wakes that has taken a task: as many as may be woken at a time, and find one.
+    #[inline]
+    pub(super) fn wake_some(&mut self) -> Woken {
+        let mut woken = [const { None }; WOKEN_AT_ONCE];
+        if self.idle.is_empty() {
+            return woken;
+        }
+        for place in &mut woken {
+            if self.waking >= self.wakes.min(self.linked) {
+                break;
+            }
+            *place = self.wake();
+        }
+        woken
+    }
+
+    #[inline]
+    fn wake(&mut self) -> Option<Arc<Bed>> {
+        let bed = self.idle.pop()?;
+        self.waking += 1;
+        Some(bed)
+    }
+
+    pub(super) fn wake_all(&mut self) -> Vec<Arc<Bed>> {
+        self.waking += self.idle.len();
+        std::mem::take(&mut self.idle)
+    }
+
+    /// Whether nobody has taken the bed off the roster, to wake its thread.
+    pub(super) fn is_lying(&self, bed: &Arc<Bed>) -> bool {
+        self.idle.iter().any(|idle| Arc::ptr_eq(idle, bed))
+    }
+
+    #[inline]
+    pub(super) fn lie_down(&mut self, bed: &Arc<Bed>) {
+        self.idle.push(Arc::clone(bed));
+    }
+
+    /// A thread gets up, woken or by itself.
+    pub(super) fn get_up(&mut self, bed: &Arc<Bed>) {
+        match self.idle.iter().position(|idle| Arc::ptr_eq(idle, bed)) {
+            Some(index) => drop(self.idle.remove(index)),
+            None => {
+                self.waking -= 1;
+                self.wakes = match self.ended {
+                    true => 1,
+                    false => (self.wakes * 2).min(MAX_WAKING),
+                };
+                self.ended = false;
+            }
+        }
+    }
+}

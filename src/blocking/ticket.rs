@@ -1,0 +1,151 @@
+//! [`Queued`]: what a pool runs, with what it owes the pool.
+
+use std::mem::ManuallyDrop;
+use std::panic::Location;
+use std::task::{Context, Poll};
+
+use super::crew::Crew;
+use super::trace::Traced;
+use crate::join::{Id, Seat, Work};
+use crate::sync::Arc;
+use crate::task::{Job, Task};
+
+/// Something to run, and the ticket with which it came in.
+pub(super) struct Queued<B, T> {
+    /// Dropped before the ticket: who learns of the free place finds the captures gone.
+    pub(super) body: B,
+    pub(super) ticket: T,
+}
+
+/// What is run.
+pub(super) trait Body: Send + 'static {
+    type Output: Send + 'static;
+
+    fn run(self, seat: &mut Seat) -> Self::Output;
+}
+
+/// What is due when a task is dropped unrun; or else, when it starts and when it has ended.
+pub(super) trait Ticket: Send + 'static {
+    /// Dropped when the task has ended, before its outcome can be seen.
+    type Place;
+
+    fn start(self, seat: &Seat) -> Self::Place;
+}
+
+impl<B: Body, T: Ticket> Job<Seat> for Queued<B, T> {
+    type Output = B::Output;
+    type Signal = ();
+    const BLOCKING: bool = true;
+
+    #[inline]
+    unsafe fn poll(
+        job: &mut ManuallyDrop<Self>,
+        seat: &mut Seat,
+        _: &mut Context<'_>,
+    ) -> Poll<Self::Output> {
+        // SAFETY: the caller says that the job has not been dropped, and takes it as dropped now.
+        let Self { body, ticket } = unsafe { ManuallyDrop::take(job) };
+        let _place = ticket.start(seat);
+        Poll::Ready(body.run(seat))
+    }
+}
+
+/// A user's closure.
+pub(super) struct Closure<F>(Traced<F>);
+
+impl<F> Closure<F> {
+    /// It is run as a task of this name, and was submitted in this place.
+    #[inline]
+    pub(super) fn new(f: F, pool: &str, id: Id, place: &Location<'_>) -> Self {
+        Self(Traced::new(f, pool, id, place))
+    }
+
+    pub(super) fn into_inner(self) -> F {
+        self.0.into_inner()
+    }
+}
+
+impl<F, R> Body for Closure<F>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    type Output = R;
+
+    #[inline]
+    fn run(self, _: &mut Seat) -> R {
+        self.0.run()
+    }
+}
+
+/// The work of another part of the crate.
+pub(super) struct Foreign(pub(super) Work);
+
+impl Body for Foreign {
+    type Output = ();
+
+    fn run(self, seat: &mut Seat) {
+        let ran = self.0.run_in(&mut Seat::default());
+        seat.note(Some(ran));
+    }
+}
+
+/// The ticket of a task of a pool.
+pub(super) struct Entry(Option<Arc<Crew>>);
+
+/// Of one that runs.
+pub(super) struct Running(Arc<Crew>);
+
+impl Entry {
+    pub(super) fn new(crew: &Arc<Crew>) -> Self {
+        Self(Some(Arc::clone(crew)))
+    }
+
+    /// The task was not accepted, and whoever says so has given its place back.
+    pub(super) fn void(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Ticket for Entry {
+    type Place = Option<Running>;
+
+    #[inline]
+    fn start(mut self, seat: &Seat) -> Self::Place {
+        let crew = self.0.take()?;
+        if seat.is_beside() {
+            crew.roster().withdraw();
+        }
+        crew.options.before_task.call();
+        Some(Running(crew))
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(crew) = self.0.take() {
+            crew.withdrawn();
+        }
+    }
+}
+
+impl Drop for Running {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.options.after_task.call();
+        self.0.give_back();
+    }
+}
+
+/// Takes what was to run back out of a task that was not accepted.
+///
+/// # Safety
+///
+/// The task was made by `Task::joinable`, of a `Queued<B, Entry>`.
+pub(super) unsafe fn take_back<B: Body>(task: Task<Seat>) -> B {
+    // SAFETY: as the caller says.
+    let queued = unsafe { task.take_back::<Queued<B, Entry>>() };
+    let Queued { body, ticket } = queued.expect("nobody has a handle with which to abort it yet");
+    ticket.void();
+    body
+}

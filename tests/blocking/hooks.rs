@@ -1,0 +1,246 @@
+//! Closures that are called on the threads of a pool.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use throng::BlockingPool;
+use throng::blocking::Builder;
+
+use crate::pools::{Busy, hunt, output, rest, run, settle};
+use crate::support::{join, message, thread_name, wait_until};
+
+/// What was called, and on which thread.
+#[derive(Clone, Default)]
+struct Calls(Arc<Mutex<Vec<(&'static str, String)>>>);
+
+impl Calls {
+    fn of(&self, what: &'static str) -> impl Fn() + Send + Sync + use<> {
+        let calls = Self::clone(self);
+        move || calls.0.lock().unwrap().push((what, thread_name()))
+    }
+
+    fn names(&self) -> Vec<&'static str> {
+        self.0
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|(what, _)| *what)
+            .collect()
+    }
+
+    /// The threads on which this was called.
+    fn threads(&self, of: &str) -> Vec<String> {
+        let calls = self.0.lock().unwrap();
+        let these = calls.iter().filter(|(what, _)| *what == of);
+        these.map(|(_, thread)| thread.clone()).collect()
+    }
+}
+
+fn hooked(calls: &Calls) -> Builder {
+    let mut builder = BlockingPool::builder();
+    let after = calls.of("after");
+    builder
+        .name("hooked")
+        .on_thread_start(calls.of("start"))
+        .before_task(calls.of("before"))
+        .after_task(move || {
+            // Long enough for one who could see the outcome already.
+            thread::sleep(Duration::from_millis(1));
+            after();
+        })
+        .on_thread_stop(calls.of("stop"));
+    builder
+}
+
+#[test]
+fn hooks_of_a_thread_are_called_once_on_it_and_before_the_end() {
+    let calls = Calls::default();
+    let pool = hooked(&calls).max_threads(3).build().unwrap();
+    Busy::keep(&pool, 3).release();
+    let names = ["hooked-0", "hooked-1", "hooked-2"];
+    let sorted = |of| calls.threads(of).into_iter().collect::<BTreeSet<_>>();
+    assert!(sorted("start").iter().eq(names));
+    assert!(calls.threads("stop").is_empty());
+    pool.shutdown();
+    run(pool.terminated());
+    assert!(sorted("stop").iter().eq(names));
+    for of in ["start", "stop", "before", "after"] {
+        assert_eq!(calls.threads(of).len(), 3, "{of}");
+    }
+}
+
+#[test]
+fn a_thread_that_ends_for_want_of_tasks_calls_them_too() {
+    let calls = Calls::default();
+    let pool = hooked(&calls)
+        .keep_alive(Duration::from_millis(1))
+        .build()
+        .unwrap();
+    for round in 1..=3 {
+        output(pool.spawn_blocking(|| ()));
+        settle(&pool, |metrics| metrics.threads == 0);
+        // One that started late may have come and gone, and another for it.
+        let started = calls.threads("start");
+        assert!(started.len() >= round);
+        wait_until("they have stopped", || {
+            calls.threads("stop").len() == started.len()
+        });
+        let (mut started, mut stopped) = (started, calls.threads("stop"));
+        started.sort();
+        stopped.sort();
+        assert_eq!(started, stopped);
+    }
+}
+
+/// The outcome is seen after the hook was called: also that of a panic.
+#[test]
+fn hooks_of_a_task_are_called_around_it() {
+    let calls = Calls::default();
+    let pool = hooked(&calls).max_threads(1).build().unwrap();
+    for n in 1..=20 {
+        let inside = calls.of("task");
+        let handle = pool.spawn_blocking(move || {
+            inside();
+            assert!(n % 4 != 0, "as it should");
+        });
+        assert_eq!(join(handle).is_err(), n % 4 == 0);
+        assert_eq!(calls.threads("after").len(), n);
+    }
+    let names = calls.names();
+    assert_eq!(names[0], "start");
+    let tasks = names[1..].chunks(3);
+    assert!(
+        tasks
+            .into_iter()
+            .all(|calls| calls == ["before", "task", "after"])
+    );
+    assert_eq!(names.len(), 1 + 3 * 20);
+}
+
+#[test]
+fn hooks_of_a_task_are_not_called_for_one_that_does_not_run() {
+    let calls = Calls::default();
+    let pool = hooked(&calls).max_threads(1).build().unwrap();
+    let busy = Busy::keep(&pool, 1);
+    let aborted = [(); 3].map(|()| pool.spawn_blocking(|| ()));
+    aborted.iter().for_each(throng::JoinHandle::abort);
+    busy.release();
+    output(pool.spawn_blocking(|| ()));
+    assert_eq!(calls.threads("before").len(), 2);
+    assert_eq!(calls.threads("after").len(), 2);
+}
+
+/// The task of a view is a task as any other, and is one task.
+#[test]
+fn hooks_of_a_task_are_called_for_those_of_views() {
+    let calls = Calls::default();
+    let pool = hooked(&calls).max_threads(2).build().unwrap();
+    let view = pool.view(1, 10);
+    for n in hunt(0.3) {
+        let inside = calls.of("task");
+        output(view.spawn_blocking(inside));
+        assert_eq!(calls.threads("after").len(), n + 1);
+    }
+    let tasks = calls.threads("task").len();
+    rest(&pool);
+    assert_eq!(calls.threads("before").len(), tasks);
+    assert_eq!(calls.threads("after").len(), tasks);
+}
+
+/// Whoever runs the task, it is on that thread, and around it.
+#[test]
+fn hooks_of_a_task_are_called_where_it_is_run_by_who_waits_for_it() {
+    for in_view in [false, true] {
+        let calls = Calls::default();
+        let pool = hooked(&calls).max_threads(1).build().unwrap();
+        let (own, view) = (pool.clone(), pool.view(1, 10));
+        let (outer, inner) = (calls.of("outer"), calls.of("inner"));
+        let joins = pool.spawn_blocking(move || {
+            outer();
+            let inner = match in_view {
+                true => view.spawn_blocking(inner),
+                false => own.spawn_blocking(inner),
+            };
+            inner.blocking_join().unwrap();
+        });
+        output(joins);
+        rest(&pool);
+        let expected = [
+            "start", "before", "outer", "before", "inner", "after", "after",
+        ];
+        assert_eq!(calls.names(), expected, "in a view: {in_view}");
+    }
+}
+
+#[test]
+fn hooks_that_panic_change_nothing() {
+    let panics = || panic!("as it should");
+    let pool = BlockingPool::builder()
+        .max_threads(2)
+        .on_thread_start(panics)
+        .before_task(panics)
+        .after_task(panics)
+        .on_thread_stop(panics)
+        .build()
+        .unwrap();
+    for n in 0..10 {
+        assert_eq!(output(pool.spawn_blocking(move || n)), n);
+    }
+    let panicked: Result<(), _> = join(pool.spawn_blocking(|| panic!("of its own")));
+    let error = panicked.unwrap_err();
+    assert_eq!(message(error.into_panic()), "of its own");
+    let view = pool.view(1, 1);
+    assert_eq!(output(view.spawn_blocking(|| "of a view")), "of a view");
+    pool.shutdown();
+    run(pool.terminated());
+    let metrics = pool.metrics();
+    assert_eq!((metrics.completed, metrics.panicked), (11, 1));
+}
+
+/// What a hook has put into a thread-local is there for the tasks of that thread, and no others.
+#[test]
+fn a_thread_can_be_prepared_for_its_tasks() {
+    thread_local! {
+        static PREPARED: Cell<Option<thread::ThreadId>> = const { Cell::new(None) };
+    }
+    let pool = BlockingPool::builder()
+        .max_threads(4)
+        .on_thread_start(|| PREPARED.set(Some(thread::current().id())))
+        .build()
+        .unwrap();
+    let handles: Vec<_> = (0..100)
+        .map(|_| pool.spawn_blocking(|| PREPARED.get() == Some(thread::current().id())))
+        .collect();
+    assert!(handles.into_iter().all(output));
+    assert_eq!(PREPARED.get(), None);
+}
+
+/// Hooks may use the pool, also to submit.
+#[test]
+fn hooks_may_use_the_pool() {
+    let own: Arc<Mutex<Option<BlockingPool>>> = Arc::default();
+    let hook = |own: &Arc<Mutex<Option<BlockingPool>>>| {
+        let own = Arc::clone(own);
+        move || {
+            if let Some(pool) = &*own.lock().unwrap() {
+                assert!(pool.metrics().threads <= 1);
+            }
+        }
+    };
+    let pool = BlockingPool::builder()
+        .max_threads(1)
+        .on_thread_start(hook(&own))
+        .before_task(hook(&own))
+        .after_task(hook(&own))
+        .on_thread_stop(hook(&own))
+        .build()
+        .unwrap();
+    *own.lock().unwrap() = Some(pool.clone());
+    assert_eq!(output(pool.spawn_blocking(|| "ran")), "ran");
+    pool.shutdown();
+    run(pool.terminated());
+    own.lock().unwrap().take();
+}

@@ -1,0 +1,403 @@
+//! A task that waits for another of its pool.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use throng::{AbortHandle, BlockingPool, JoinError, JoinHandle};
+use tokio::runtime::Handle;
+
+use crate::pools::{Busy, hunt, jitter, output, rest, settle};
+use crate::support::{Drops, Gate, Numbers, message, multi_thread, poll, receive, thread_name};
+
+fn of(threads: usize) -> BlockingPool {
+    BlockingPool::builder()
+        .max_threads(threads)
+        .build()
+        .unwrap()
+}
+
+/// The output of a closure that is run on the pool, and has the pool.
+#[track_caller]
+fn on<R: Send + 'static>(
+    pool: &BlockingPool,
+    f: impl FnOnce(&BlockingPool) -> R + Send + 'static,
+) -> R {
+    let own = pool.clone();
+    output(pool.spawn_blocking(move || f(&own)))
+}
+
+/// Waits until no task waits any more, and the threads are idle that stay.
+#[track_caller]
+fn assert_back_to(pool: &BlockingPool, threads: usize) {
+    let metrics = settle(pool, |metrics| {
+        metrics.threads <= threads && metrics.idle == metrics.threads
+    });
+    assert_eq!((metrics.blocked, metrics.queued), (0, 0));
+    let ended = metrics.completed + metrics.panicked + metrics.cancelled;
+    assert_eq!(ended, metrics.submitted, "{metrics:?}");
+}
+
+fn nested(pool: &BlockingPool, depth: u32) -> u32 {
+    if depth == 0 {
+        return 0;
+    }
+    let own = pool.clone();
+    let inner = pool.spawn_blocking(move || nested(&own, depth - 1));
+    inner.blocking_join().unwrap() + 1
+}
+
+#[test]
+fn one_thread_is_enough_for_tasks_that_wait_for_tasks() {
+    let pool = of(1);
+    assert_eq!(on(&pool, |pool| nested(pool, 5)), 5);
+    assert_back_to(&pool, 1);
+    let metrics = pool.metrics();
+    assert_eq!((metrics.largest, metrics.completed), (1, 6));
+}
+
+#[test]
+fn a_task_that_nobody_has_begun_is_run_by_who_waits_for_it() {
+    let pool = of(1);
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let (outer, inner) = on(&pool, move |pool| {
+        let inner = pool.spawn_blocking(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            thread::current().id()
+        });
+        (thread::current().id(), inner.blocking_join().unwrap())
+    });
+    assert_eq!(outer, inner);
+    assert_back_to(&pool, 1);
+    assert_eq!(runs.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn the_last_of_many_is_run_before_those_that_wait_for_longer() {
+    let pool = of(1);
+    let ran = on(&pool, |pool| {
+        let (ran, order) = mpsc::channel();
+        let mut handles: Vec<_> = (0..4)
+            .map(|n| {
+                let ran = ran.clone();
+                pool.spawn_blocking(move || ran.send(n).unwrap())
+            })
+            .collect();
+        handles.pop().unwrap().blocking_join().unwrap();
+        (order.try_iter().collect::<Vec<_>>(), order)
+    });
+    assert_eq!(ran.0, [3]);
+    assert_back_to(&pool, 1);
+    assert_eq!(ran.1.try_iter().collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+/// A task that runs until the gate is opened. It runs when this returns.
+fn held_by(gate: &Gate, pool: &BlockingPool) -> JoinHandle<String> {
+    let (started, starts) = mpsc::channel();
+    let gate = gate.clone();
+    let handle = pool.spawn_blocking(move || {
+        started.send(()).unwrap();
+        gate.pass();
+        String::from("let go")
+    });
+    receive(&starts);
+    handle
+}
+
+/// Both threads are held up by what only a third can do.
+#[test]
+fn another_thread_stands_in_for_one_that_waits() {
+    let pool = of(2);
+    let gate = Gate::new();
+    let running = held_by(&gate, &pool);
+    let waiting = pool.spawn_blocking(move || running.blocking_join().unwrap());
+    settle(&pool, |metrics| metrics.blocked == 1);
+    output(pool.spawn_blocking(move || gate.open()));
+    assert_eq!(output(waiting), "let go");
+    assert_eq!(pool.metrics().largest, 3);
+    assert_back_to(&pool, 2);
+}
+
+/// What is to let the others go waits in the queue already.
+#[test]
+fn another_thread_is_created_for_what_is_queued_when_one_begins_to_wait() {
+    let pool = of(2);
+    let (gate, begin) = (Gate::new(), Gate::new());
+    let running = held_by(&gate, &pool);
+    let waiting = pool.spawn_blocking({
+        let begin = begin.clone();
+        move || {
+            begin.pass();
+            running.blocking_join().unwrap()
+        }
+    });
+    settle(&pool, |metrics| metrics.busy == 2);
+    let queued = pool.spawn_blocking(move || gate.open());
+    assert_eq!(pool.metrics().queued, 1);
+    begin.open();
+    output(queued);
+    assert_eq!(output(waiting), "let go");
+    assert_back_to(&pool, 2);
+}
+
+/// Each waits for the one before it: so many may as there may be threads, on as many threads more.
+#[test]
+fn too_many_that_wait_are_an_error_and_do_not_hang() {
+    const MAX: usize = 3;
+    let pool = of(MAX);
+    let gate = Gate::new();
+    let (waited, waits) = mpsc::channel::<Result<(), JoinError>>();
+    let mut last: JoinHandle<()> = {
+        let held = held_by(&gate, &pool);
+        let waited = waited.clone();
+        let waiting = move || waited.send(held.blocking_join().map(drop)).unwrap();
+        pool.spawn_blocking(waiting)
+    };
+    for blocked in 1..=MAX {
+        settle(&pool, |metrics| metrics.blocked == blocked);
+        let waited = waited.clone();
+        last = pool.spawn_blocking(move || waited.send(last.blocking_join()).unwrap());
+    }
+    let error = receive(&waits).unwrap_err();
+    assert!(error.is_would_deadlock() && !error.is_cancelled() && !error.is_panic());
+    output(last);
+    // The thread whose task was told so is of use to others.
+    assert_eq!(output(pool.spawn_blocking(|| "runs")), "runs");
+    let metrics = pool.metrics();
+    assert_eq!((metrics.blocked, metrics.largest), (MAX, MAX + 2));
+
+    gate.open();
+    for _ in 0..MAX {
+        receive(&waits).unwrap();
+    }
+    assert_back_to(&pool, MAX);
+}
+
+/// A way in which a task can wait for a handle.
+type Way = fn(JoinHandle<String>) -> Result<String, JoinError>;
+
+const WAYS: [Way; 4] = [
+    JoinHandle::blocking_join,
+    |handle| Handle::current().block_on(handle),
+    |handle| futures::executor::block_on(handle),
+    |handle| handle.cancel_on_drop().blocking_join(),
+];
+
+#[test]
+fn waiting_by_polling_is_waiting() {
+    let runtime = multi_thread(1, "worker");
+    for way in WAYS {
+        let pool = BlockingPool::builder()
+            .name("polled")
+            .max_threads(1)
+            .runtime(runtime.handle().clone())
+            .build()
+            .unwrap();
+        // Nobody has begun it: whoever waits does, or one who stands in for it.
+        let name = on(&pool, move |pool| way(pool.spawn_blocking(thread_name)));
+        assert!(name.unwrap().starts_with("polled-"));
+        // Somebody has, and what lets that one go waits for a thread.
+        pool.set_max_threads(2).unwrap();
+        let gate = Gate::new();
+        let running = held_by(&gate, &pool);
+        let waiting = pool.spawn_blocking(move || way(running).unwrap());
+        settle(&pool, |metrics| metrics.blocked == 1);
+        output(pool.spawn_blocking(move || gate.open()));
+        assert_eq!(output(waiting), "let go");
+        assert_back_to(&pool, 2);
+    }
+}
+
+/// What one future waits for, another does that is polled after it: the thread must not run the task of
+/// the first one meanwhile.
+#[test]
+fn who_polls_several_goes_on_with_the_others() {
+    let pool = of(1);
+    let (tell, told) = mpsc::channel();
+    let sum = on(&pool, move |pool| {
+        let waits = pool.spawn_blocking(move || receive(&told));
+        let tells = async { tell.send(7).unwrap() };
+        futures::executor::block_on(async { futures::join!(waits, tells).0 })
+    });
+    assert_eq!(sum.unwrap(), 7);
+    assert_back_to(&pool, 1);
+}
+
+/// It counts as waiting until its task has ended: nobody knows what it does meanwhile.
+#[test]
+fn who_gives_up_waiting_is_counted_until_its_task_has_ended() {
+    let pool = of(2);
+    let (gate, goes_on) = (Gate::new(), Gate::new());
+    let running = held_by(&gate, &pool);
+    let waiting = pool.spawn_blocking({
+        let goes_on = goes_on.clone();
+        move || {
+            assert!(poll(&mut Box::pin(running)).is_pending());
+            goes_on.pass();
+        }
+    });
+    settle(&pool, |metrics| metrics.blocked == 1);
+    assert_eq!(output(pool.spawn_blocking(|| "runs")), "runs");
+    goes_on.open();
+    output(waiting);
+    gate.open();
+    assert_back_to(&pool, 2);
+}
+
+#[test]
+fn the_task_of_another_pool_is_left_to_that_pool() {
+    let [pool, other] = ["waits", "runs"].map(|name| {
+        let mut builder = BlockingPool::builder();
+        builder.name(name).max_threads(1).build().unwrap()
+    });
+    let busy = Busy::keep(&other, 1);
+    let elsewhere = other.spawn_blocking(thread_name);
+    let (begins, began) = mpsc::channel();
+    let waiting = pool.spawn_blocking(move || {
+        begins.send(()).unwrap();
+        elsewhere.blocking_join().unwrap()
+    });
+    receive(&began);
+    assert_eq!(pool.metrics().blocked, 0);
+    busy.release();
+    assert_eq!(output(waiting), "runs-0");
+    assert_eq!((pool.metrics().largest, rest(&other).completed), (1, 2));
+}
+
+#[test]
+fn whoever_waits_learns_of_a_panic_and_of_an_abort() {
+    let pool = of(1);
+    let (panicked, cancelled) = on(&pool, |pool| {
+        let panics = pool.spawn_blocking(|| panic!("as it should"));
+        let aborted = pool.spawn_blocking(|| ());
+        aborted.abort();
+        let panicked: Result<(), _> = panics.blocking_join();
+        (panicked.unwrap_err(), aborted.blocking_join().unwrap_err())
+    });
+    assert_eq!(message(panicked.into_panic()), "as it should");
+    assert!(cancelled.is_cancelled());
+    assert_back_to(&pool, 1);
+    let metrics = pool.metrics();
+    assert_eq!((metrics.completed, metrics.panicked), (1, 1));
+    assert_eq!(metrics.cancelled, 1);
+}
+
+#[test]
+fn a_task_that_was_run_by_who_waits_has_given_its_place_back() {
+    let pool = BlockingPool::builder()
+        .max_threads(1)
+        .queue_capacity(1)
+        .build()
+        .unwrap();
+    on(&pool, |pool| {
+        for _ in 0..100 {
+            let inner = pool.try_spawn_blocking(|| ()).expect("there is room");
+            assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
+            inner.blocking_join().unwrap();
+        }
+    });
+    assert_back_to(&pool, 1);
+    assert_eq!(pool.metrics().completed, 101);
+}
+
+#[test]
+fn the_task_of_a_view_is_run_by_who_waits_for_it() {
+    let pool = of(1);
+    let view = pool.view(1, 10);
+    let own = view.clone();
+    let names = output(view.spawn_blocking(move || {
+        let inner = [(); 3].map(|()| own.spawn_blocking(thread_name));
+        inner.map(|inner| inner.blocking_join().unwrap())
+    }));
+    assert_eq!(names, [(); 3].map(|()| "throng-blocking-0"));
+    assert_back_to(&pool, 1);
+    let metrics = pool.metrics();
+    assert_eq!((metrics.completed, metrics.largest), (4, 1));
+    assert_eq!((view.running(), view.queued()), (0, 0));
+}
+
+/// A task is begun by a thread of the pool, by who waits for it, or by nobody, since it is aborted.
+#[test]
+fn of_those_who_could_begin_a_task_one_does() {
+    let pool = of(2);
+    let ran = Arc::new(AtomicUsize::new(0));
+    let drops = Drops::new();
+    let (hand, handed) = mpsc::channel::<AbortHandle>();
+    let aborting = thread::spawn(move || {
+        let mut numbers = Numbers::new(1);
+        for task in handed {
+            jitter(&mut numbers, 30);
+            task.abort();
+        }
+    });
+    let mut numbers = Numbers::new(2);
+    let (mut returned, mut cancelled) = (0, 0);
+    for n in hunt(1.0) {
+        let (counted, value, hand) = (Arc::clone(&ran), drops.value(), hand.clone());
+        let pause = numbers.below(40);
+        let inner = on(&pool, move |pool| {
+            let inner = pool.spawn_blocking(move || {
+                drop(value);
+                counted.fetch_add(1, Ordering::Relaxed)
+            });
+            if n % 2 == 0 {
+                hand.send(inner.abort_handle()).unwrap();
+            }
+            jitter(&mut Numbers::new(n as u64), pause + 1);
+            inner.blocking_join()
+        });
+        match inner {
+            Ok(_) => returned += 1,
+            Err(error) => {
+                assert!(error.is_cancelled() && n % 2 == 0);
+                cancelled += 1;
+            }
+        }
+        assert_eq!(ran.load(Ordering::Relaxed), returned);
+        assert_eq!(drops.count(), drops.made());
+    }
+    drop(hand);
+    aborting.join().unwrap();
+    assert_back_to(&pool, 2);
+    let metrics = pool.metrics();
+    assert_eq!(metrics.completed as usize, 2 * returned + cancelled);
+    assert_eq!(metrics.cancelled as usize, cancelled);
+}
+
+/// The number of leaves of a tree, whose branches are tasks. Who must not wait counts for itself.
+fn leaves(pool: &BlockingPool, depth: u32) -> usize {
+    if depth == 0 {
+        return 1;
+    }
+    let branches = [(); 2].map(|()| {
+        let own = pool.clone();
+        pool.spawn_blocking(move || leaves(&own, depth - 1))
+    });
+    let counts = branches.map(|branch| match branch.blocking_join() {
+        Ok(count) => count,
+        Err(error) => {
+            assert!(error.is_would_deadlock(), "{error}");
+            1 << (depth - 1)
+        }
+    });
+    counts.into_iter().sum()
+}
+
+#[test]
+fn trees_of_tasks_come_to_their_end() {
+    for threads in hunt(1.0).map(|round| round % 4 + 1) {
+        let pool = of(threads);
+        let roots: Vec<_> = (0..3)
+            .map(|_| {
+                let own = pool.clone();
+                pool.spawn_blocking(move || leaves(&own, 6))
+            })
+            .collect();
+        for root in roots {
+            assert_eq!(output(root), 1 << 6);
+        }
+        assert_back_to(&pool, threads);
+        assert!(pool.metrics().largest <= 2 * threads);
+    }
+}

@@ -1,0 +1,147 @@
+//! Code of others calls the pool, from wherever the pool calls it; and what that must not upset.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use throng::BlockingPool;
+use throng::blocking::{Growth, Overflow};
+
+use crate::pools::{Busy, output, run};
+use crate::support::{receive, wait_until};
+
+/// Calls this when it is dropped.
+struct Finally<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Finally<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Wakes nobody, and looks at a pool.
+struct Looks {
+    pool: BlockingPool,
+    told: mpsc::Sender<usize>,
+}
+
+impl Wake for Looks {
+    fn wake(self: Arc<Self>) {
+        let threads = self.pool.metrics().threads;
+        // The test may have what it waits for.
+        self.told.send(threads).ok();
+    }
+}
+
+#[test]
+fn the_waker_of_who_waits_for_room_may_call_the_pool() {
+    let mut builder = BlockingPool::builder();
+    let pool = builder.max_threads(1).queue_capacity(0).build().unwrap();
+    let busy = Busy::keep(&pool, 1);
+    let (told, tells) = mpsc::channel();
+    let (set, is_set) = mpsc::channel();
+    let waits = pool.clone();
+    // On a thread of its own: if it hangs, the test does not.
+    thread::spawn(move || {
+        let looks = Looks {
+            pool: waits.clone(),
+            told,
+        };
+        let waker = Waker::from(Arc::new(looks));
+        let mut reserved = Box::pin(waits.reserve());
+        let polled = reserved.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+        waits.set_max_threads(2).unwrap();
+        set.send(()).unwrap();
+    });
+    assert_eq!(receive(&tells), 1);
+    receive(&is_set);
+    busy.release();
+}
+
+#[test]
+fn what_is_being_dropped_does_not_wait_any_more() {
+    let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+    let busy = Busy::keep(&pool, 1);
+    let (queued, seen) = mpsc::channel();
+    for _ in 0..2 {
+        let (looks, queued) = (pool.clone(), queued.clone());
+        let finally = Finally(move || queued.send(looks.metrics().queued).unwrap());
+        drop(pool.spawn_blocking(move || drop(finally)));
+    }
+    assert_eq!(pool.metrics().queued, 2);
+    assert_eq!(pool.shutdown_now(), 2);
+    assert_eq!([receive(&seen), receive(&seen)], [0, 0]);
+    busy.release();
+}
+
+/// The one that is dropped for another closes the pool: what it has accepted still runs.
+#[test]
+fn a_pool_that_is_closed_while_it_drops_the_oldest_drops_no_other() {
+    let mut builder = BlockingPool::builder();
+    builder.max_threads(1).overflow(Overflow::DropOldest);
+    let pool = builder.queue_capacity(3).build().unwrap();
+    let busy = Busy::keep(&pool, 1);
+    let closes = pool.clone();
+    let finally = Finally(move || closes.shutdown());
+    let oldest = pool.spawn_blocking(move || drop(finally));
+    let others = [1, 2].map(|n| pool.spawn_blocking(move || n));
+    let late = pool.spawn_blocking(|| 3);
+    busy.release();
+    run(async {
+        assert!(oldest.await.unwrap_err().is_cancelled());
+        assert!(late.await.unwrap_err().is_closed());
+    });
+    assert_eq!(others.map(output), [1, 2]);
+}
+
+/// What is dropped is not taken by a thread: it is no sign that one comes back.
+#[test]
+fn a_pool_that_drops_the_oldest_grows_when_its_threads_block() {
+    let mut builder = BlockingPool::builder();
+    builder.growth(Growth::After(Duration::from_millis(50)));
+    builder.max_threads(2).overflow(Overflow::DropOldest);
+    let pool = builder.queue_capacity(1).build().unwrap();
+    let busy = Busy::keep(&pool, 1);
+    let runs = Arc::new(AtomicBool::new(false));
+    // Faster than it would grow.
+    wait_until("a task runs", || {
+        let runs = Arc::clone(&runs);
+        drop(pool.spawn_blocking({
+            let runs = Arc::clone(&runs);
+            move || runs.store(true, Ordering::Relaxed)
+        }));
+        runs.load(Ordering::Relaxed)
+    });
+    busy.release();
+}
+
+#[test]
+fn threads_that_end_at_once_are_not_created_for_ever() {
+    let mut builder = BlockingPool::builder();
+    builder.core_threads(4).allow_core_timeout(true);
+    let pool = builder.keep_alive(Duration::ZERO).build().unwrap();
+    for _ in 0..20 {
+        assert!(pool.prestart_core_threads().unwrap() <= 4);
+    }
+}
+
+/// The steward was to come for it in an hour.
+#[test]
+fn a_pool_that_has_ended_is_forgotten() {
+    let held = Arc::new(());
+    let hooked = Mutex::new(Arc::clone(&held));
+    let mut builder = BlockingPool::builder();
+    builder.growth(Growth::After(Duration::from_secs(3600)));
+    builder.on_thread_start(move || drop(hooked.lock().unwrap()));
+    let pool = builder.max_threads(2).build().unwrap();
+    drop(builder);
+    let busy = Busy::keep(&pool, 1);
+    let queued = pool.spawn_blocking(|| 1);
+    busy.release();
+    assert_eq!(output(queued), 1);
+    drop(pool);
+    wait_until("nobody has the hook", || Arc::strong_count(&held) == 1);
+}

@@ -1,0 +1,264 @@
+//! What can be set while a pool works.
+
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
+use throng::BlockingPool;
+use throng::blocking::{Builder, Growth};
+
+use crate::pools::{Busy, hunt, output, rest, run, settle};
+use crate::support::{Gate, Numbers, block_on, poll, wait_until};
+
+fn with(core: usize, max: usize) -> Builder {
+    let mut builder = BlockingPool::builder();
+    builder.core_threads(core).max_threads(max);
+    builder
+}
+
+#[test]
+fn core_threads_can_be_there_before_the_first_task() {
+    let pool = with(3, 4).build().unwrap();
+    assert_eq!(pool.prestart_core_threads().unwrap(), 3);
+    assert_eq!(rest(&pool).threads, 3);
+    assert_eq!(pool.prestart_core_threads().unwrap(), 0);
+    Busy::keep(&pool, 3).release();
+    assert_eq!(rest(&pool).largest, 3);
+    pool.set_core_threads(4).unwrap();
+    assert_eq!(pool.prestart_core_threads().unwrap(), 1);
+    assert_eq!(
+        with(0, 4).build().unwrap().prestart_core_threads().unwrap(),
+        0
+    );
+    pool.shutdown();
+    run(pool.terminated());
+    assert_eq!(pool.prestart_core_threads().unwrap(), 0);
+}
+
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn the_system_may_refuse_core_threads() {
+    let pool = with(3, 3).thread_stack_size(1 << 47).build().unwrap();
+    assert!(pool.prestart_core_threads().is_err());
+    let metrics = pool.metrics();
+    assert_eq!((metrics.threads, metrics.spawn_failures), (0, 1));
+    pool.shutdown();
+    run(pool.terminated());
+}
+
+#[test]
+fn core_threads_stay_unless_they_may_not() {
+    for may_go in [false, true] {
+        let pool = with(2, 4)
+            .keep_alive(Duration::from_millis(1))
+            .allow_core_timeout(may_go)
+            .build()
+            .unwrap();
+        Busy::keep(&pool, 4).release();
+        let stay = if may_go { 0 } else { 2 };
+        settle(&pool, |metrics| metrics.threads == stay);
+        // Those that have to stay sleep without a time-out.
+        output(pool.spawn_blocking(|| thread::sleep(Duration::from_millis(5))));
+        settle(&pool, |metrics| metrics.threads == stay);
+    }
+}
+
+#[test]
+fn with_fewer_core_threads_those_that_are_too_many_end() {
+    let pool = with(4, 4)
+        .keep_alive(Duration::from_millis(1))
+        .build()
+        .unwrap();
+    pool.prestart_core_threads().unwrap();
+    assert_eq!(rest(&pool).threads, 4);
+    pool.set_core_threads(1).unwrap();
+    settle(&pool, |metrics| metrics.threads == 1);
+    output(pool.spawn_blocking(|| ()));
+    assert_eq!(rest(&pool).threads, 1);
+}
+
+#[test]
+fn a_keep_alive_is_set_for_those_that_wait_too() {
+    let pool = with(0, 4).keep_alive(Duration::MAX).build().unwrap();
+    Busy::keep(&pool, 4).release();
+    assert_eq!(rest(&pool).threads, 4);
+    pool.set_keep_alive(Duration::from_millis(1));
+    settle(&pool, |metrics| metrics.threads == 0);
+    pool.set_keep_alive(Duration::MAX);
+    Busy::keep(&pool, 2).release();
+    assert_eq!(rest(&pool).threads, 2);
+}
+
+#[test]
+fn with_more_threads_what_is_queued_runs() {
+    for growth in [Growth::Eager, Growth::After(Duration::from_millis(1))] {
+        let pool = with(0, 1).growth(growth).build().unwrap();
+        let busy = Busy::keep(&pool, 1);
+        let meeting = Arc::new(Barrier::new(6));
+        let queued = [(); 6].map(|()| {
+            let meeting = Arc::clone(&meeting);
+            pool.spawn_blocking(move || meeting.wait())
+        });
+        assert_eq!(pool.metrics().queued, 6);
+        pool.set_max_threads(7).unwrap();
+        queued.into_iter().for_each(|handle| _ = output(handle));
+        assert_eq!(pool.metrics().largest, 7);
+        busy.release();
+    }
+}
+
+#[test]
+fn with_more_core_threads_what_is_queued_runs() {
+    let pool = with(1, 4).growth(Growth::WhenFull).build().unwrap();
+    let busy = Busy::keep(&pool, 1);
+    let meeting = Arc::new(Barrier::new(3));
+    let queued = [(); 3].map(|()| {
+        let meeting = Arc::clone(&meeting);
+        pool.spawn_blocking(move || meeting.wait())
+    });
+    assert_eq!(pool.metrics().threads, 1);
+    pool.set_core_threads(4).unwrap();
+    queued.into_iter().for_each(|handle| _ = output(handle));
+    busy.release();
+}
+
+#[test]
+fn with_fewer_threads_those_that_are_too_many_end_idle_or_not() {
+    let pool = with(0, 6).build().unwrap();
+    Busy::keep(&pool, 6).release();
+    assert_eq!(rest(&pool).threads, 6);
+    pool.set_max_threads(4).unwrap();
+    settle(&pool, |metrics| metrics.threads == 4);
+
+    let busy = [(); 4].map(|()| Busy::keep(&pool, 1));
+    let gate = Gate::new();
+    let queued = [(); 3].map(|()| {
+        let gate = gate.clone();
+        pool.spawn_blocking(move || gate.pass())
+    });
+    pool.set_max_threads(1).unwrap();
+    // They end with their tasks, also while others are queued.
+    busy.into_iter().for_each(Busy::release);
+    let metrics = settle(&pool, |metrics| metrics.threads == 1 && metrics.busy == 1);
+    assert_eq!(metrics.queued, 2);
+    gate.open();
+    queued.into_iter().for_each(output);
+    assert_eq!(rest(&pool).threads, 1);
+}
+
+#[test]
+fn the_bound_changes_with_the_threads() {
+    let pool = with(0, 1).queue_capacity(1).build().unwrap();
+    let busy = Busy::keep(&pool, 1);
+    let first = pool.try_spawn_blocking(|| ()).unwrap();
+    assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
+    let mut waiting = Box::pin(pool.reserve());
+    assert!(poll(&mut waiting).is_pending());
+
+    pool.set_max_threads(2).unwrap();
+    let second = block_on(waiting).unwrap().spawn_blocking(|| ());
+    output(first);
+    output(second);
+    pool.set_max_threads(1).unwrap();
+    let kept = pool.try_spawn_blocking(|| ()).unwrap();
+    assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
+    busy.release();
+    output(kept);
+    assert_eq!(rest(&pool).threads, 1);
+}
+
+#[test]
+fn what_cannot_be_changes_nothing() {
+    let pool = with(2, 3).queue_capacity(0).build().unwrap();
+    let kinds = [
+        pool.set_max_threads(0),
+        pool.set_max_threads(1),
+        pool.set_core_threads(4),
+    ]
+    .map(|set| set.unwrap_err().kind());
+    assert_eq!(kinds, [ErrorKind::InvalidInput; 3]);
+    let busy = [(); 3].map(|()| Busy::keep(&pool, 1));
+    assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
+    busy.into_iter().for_each(Busy::release);
+    pool.set_core_threads(0).unwrap();
+    pool.set_max_threads(1).unwrap();
+    pool.set_keep_alive(Duration::from_millis(1));
+    settle(&pool, |metrics| metrics.threads == 0);
+}
+
+#[test]
+fn a_closed_pool_can_be_set_too() {
+    let pool = with(0, 1).build().unwrap();
+    let busy = Busy::keep(&pool, 1);
+    let meeting = Arc::new(Barrier::new(2));
+    let queued = [(); 2].map(|()| {
+        let meeting = Arc::clone(&meeting);
+        pool.spawn_blocking(move || meeting.wait())
+    });
+    pool.shutdown();
+    pool.set_max_threads(3).unwrap();
+    queued.into_iter().for_each(|handle| _ = output(handle));
+    busy.release();
+    run(pool.terminated());
+    pool.set_max_threads(1).unwrap();
+    assert_eq!(pool.metrics().threads, 0);
+}
+
+/// Settings change all the time while tasks come: none is lost, and what was set last holds.
+#[test]
+fn settings_may_change_under_a_stream_of_tasks() {
+    for round in hunt(1.5) {
+        let growth = [
+            Growth::Eager,
+            Growth::After(Duration::from_micros(200)),
+            Growth::WhenFull,
+        ];
+        let pool = with(0, 2)
+            .queue_capacity([0, 4, 64][round % 3])
+            .growth(growth[round / 3 % 3])
+            .build()
+            .unwrap();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let accepted = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let ran = Arc::clone(&ran);
+                        let task = move || ran.fetch_add(1, Ordering::Relaxed);
+                        match pool.try_spawn_blocking(task) {
+                            Ok(_) => _ = accepted.fetch_add(1, Ordering::Relaxed),
+                            Err(error) => assert!(error.is_full()),
+                        }
+                    }
+                });
+            }
+            set_at_random(&pool, Numbers::new(round as u64 + 1));
+        });
+        pool.set_max_threads(1).unwrap();
+        pool.set_keep_alive(Duration::MAX);
+        wait_until("all have run", || {
+            ran.load(Ordering::Relaxed) == accepted.load(Ordering::Relaxed)
+        });
+        let metrics = settle(&pool, |metrics| metrics.threads <= 1 && metrics.busy == 0);
+        assert_eq!(metrics.completed, metrics.submitted);
+        assert_eq!(metrics.rejected + metrics.submitted, 400);
+        output(pool.spawn_blocking(|| ()));
+    }
+}
+
+fn set_at_random(pool: &BlockingPool, mut numbers: Numbers) {
+    for _ in 0..20 {
+        let threads = numbers.below(4) as usize;
+        match numbers.below(3) {
+            // Fewer than the core threads is an error.
+            0 => _ = pool.set_max_threads(threads + 1),
+            1 => _ = pool.set_core_threads(threads),
+            _ => pool.set_keep_alive(Duration::from_micros(numbers.below(100))),
+        }
+        thread::yield_now();
+    }
+    pool.set_core_threads(0).unwrap();
+}

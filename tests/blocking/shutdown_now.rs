@@ -1,0 +1,214 @@
+//! The end of a pool, at once or within some time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use throng::{BlockingPool, JoinHandle};
+
+use crate::pools::{Busy, hunt, jitter, output, run};
+use crate::support::{Drops, Gate, Numbers, PATIENCE, PanicsOnDrop, join, ready};
+
+fn of(threads: usize) -> BlockingPool {
+    BlockingPool::builder()
+        .max_threads(threads)
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn what_runs_goes_on_and_what_waits_is_dropped() {
+    let pool = of(1);
+    let busy = Busy::keep(&pool, 1);
+    let drops = Drops::new();
+    let queued: Vec<_> = (0..10)
+        .map(|_| {
+            let value = drops.value();
+            pool.spawn_blocking(move || drop(value))
+        })
+        .collect();
+    queued[3].abort();
+    assert_eq!(pool.shutdown_now(), 9);
+    assert_eq!(drops.count(), 10);
+    for handle in queued {
+        assert!(ready(handle).unwrap_err().is_cancelled());
+    }
+    assert!(join(pool.spawn_blocking(|| ())).unwrap_err().is_closed());
+    assert_eq!(pool.shutdown_now(), 0);
+    busy.release();
+    run(pool.terminated());
+    let metrics = pool.metrics();
+    assert_eq!((metrics.completed, metrics.cancelled), (1, 10));
+    assert_eq!((metrics.queued, metrics.rejected), (0, 1));
+}
+
+#[test]
+fn it_may_come_after_a_shutdown() {
+    let pool = of(1);
+    let busy = Busy::keep(&pool, 1);
+    let queued = pool.spawn_blocking(|| ());
+    pool.shutdown();
+    assert_eq!(pool.shutdown_now(), 1);
+    assert!(ready(queued).unwrap_err().is_cancelled());
+    busy.release();
+    run(pool.terminated());
+}
+
+#[test]
+fn drops_that_panic_hold_nothing_up() {
+    let pool = of(1);
+    let busy = Busy::keep(&pool, 1);
+    let drops = Drops::new();
+    let queued = [(); 3].map(|()| {
+        let value = PanicsOnDrop(drops.value());
+        pool.spawn_blocking(move || drop(value))
+    });
+    assert_eq!(pool.shutdown_now(), 3);
+    assert_eq!(drops.count(), 3);
+    queued
+        .into_iter()
+        .for_each(|handle| assert!(ready(handle).is_err()));
+    busy.release();
+    run(pool.terminated());
+}
+
+#[test]
+fn drops_may_use_the_pool() {
+    struct Submits(BlockingPool);
+    impl Drop for Submits {
+        fn drop(&mut self) {
+            assert!(join(self.0.spawn_blocking(|| ())).unwrap_err().is_closed());
+        }
+    }
+    let pool = of(1);
+    let busy = Busy::keep(&pool, 1);
+    let submits = Submits(pool.clone());
+    let queued = pool.spawn_blocking(move || drop(submits));
+    assert_eq!(pool.shutdown_now(), 1);
+    assert!(ready(queued).unwrap_err().is_cancelled());
+    assert_eq!(pool.metrics().rejected, 1);
+    busy.release();
+    run(pool.terminated());
+}
+
+#[test]
+fn a_time_out_says_whether_the_end_has_come() {
+    let pool = of(1);
+    let busy = Busy::keep(&pool, 1);
+    let queued = pool.spawn_blocking(|| "runs");
+    let began = Instant::now();
+    assert!(!pool.shutdown_timeout(Duration::from_millis(20)));
+    assert!(began.elapsed() >= Duration::from_millis(20));
+    assert!(!pool.shutdown_timeout(Duration::ZERO));
+    assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_closed());
+    busy.release();
+    assert!(pool.shutdown_timeout(PATIENCE));
+    assert_eq!(ready(queued).unwrap(), "runs");
+    assert_eq!(pool.metrics().threads, 0);
+    assert!(pool.shutdown_timeout(Duration::ZERO));
+    // A time that ends after the clock does.
+    assert!(pool.shutdown_timeout(Duration::MAX));
+}
+
+#[test]
+fn it_waits_until_the_last_task_has_ended() {
+    for _ in 0..20 {
+        let pool = of(2);
+        let ran = Arc::new(AtomicUsize::new(0));
+        for _ in 0..10 {
+            let ran = Arc::clone(&ran);
+            drop(pool.spawn_blocking(move || ran.fetch_add(1, Ordering::Relaxed)));
+        }
+        assert!(pool.shutdown_timeout(Duration::MAX));
+        assert_eq!(ran.load(Ordering::Relaxed), 10);
+    }
+}
+
+/// A pool that was never used, and one whose threads are idle.
+#[test]
+fn there_may_be_nothing_to_wait_for() {
+    let pool = of(1);
+    assert!(pool.shutdown_timeout(PATIENCE));
+    let pool = of(3);
+    Busy::keep(&pool, 3).release();
+    assert!(pool.shutdown_timeout(PATIENCE));
+    assert_eq!(pool.shutdown_now(), 0);
+}
+
+/// Each task has run, was dropped by the shutdown, or was refused; and its handle says which.
+#[test]
+fn every_handle_resolves_when_submissions_race_with_it() {
+    let (mut all_ran, mut all_dropped) = (0, 0);
+    for round in hunt(1.5) {
+        let pool = of(2);
+        let ran = Arc::new(AtomicUsize::new(0));
+        let drops = Drops::new();
+        let (handles, dropped) = thread::scope(|scope| {
+            let submitters = [(); 3].map(|()| scope.spawn(|| submit(&pool, &ran, &drops)));
+            jitter(&mut Numbers::new(round as u64 + 1), 300);
+            let dropped = pool.shutdown_now();
+            (
+                submitters.map(|submitter| submitter.join().unwrap()),
+                dropped,
+            )
+        });
+        run(pool.terminated());
+        let (mut returned, mut cancelled) = (0, 0);
+        for handle in handles.into_iter().flatten() {
+            match ready(handle) {
+                Ok(()) => returned += 1,
+                Err(error) if error.is_cancelled() => cancelled += 1,
+                Err(error) => assert!(error.is_closed(), "{error}"),
+            }
+        }
+        assert_eq!(ran.load(Ordering::Relaxed), returned);
+        assert_eq!(cancelled, dropped);
+        assert_eq!(drops.count(), drops.made());
+        let metrics = pool.metrics();
+        assert_eq!(metrics.completed as usize, returned);
+        assert_eq!(metrics.cancelled as usize, cancelled);
+        assert_eq!(metrics.submitted as usize, returned + cancelled);
+        (all_ran, all_dropped) = (all_ran + returned, all_dropped + dropped);
+    }
+    assert!(all_ran > 0 && all_dropped > 0, "there was no race");
+}
+
+/// Submits until the pool is closed.
+fn submit(pool: &BlockingPool, ran: &Arc<AtomicUsize>, drops: &Drops) -> Vec<JoinHandle<()>> {
+    let mut handles = Vec::new();
+    loop {
+        let (ran, value) = (Arc::clone(ran), drops.value());
+        let task = move || {
+            drop(value);
+            ran.fetch_add(1, Ordering::Relaxed);
+        };
+        match pool.try_spawn_blocking(task) {
+            Ok(handle) => handles.push(handle),
+            Err(error) => {
+                assert!(error.is_closed());
+                return handles;
+            }
+        }
+    }
+}
+
+/// A task that waits for one that is dropped does not wait for ever.
+#[test]
+fn who_waits_inside_is_told() {
+    let pool = of(1);
+    let (gate, begun) = (Gate::new(), Gate::new());
+    let own = pool.clone();
+    let (waits, begins) = (gate.clone(), begun.clone());
+    let outer = pool.spawn_blocking(move || {
+        let inner = own.spawn_blocking(|| ());
+        begins.open();
+        waits.pass();
+        inner.blocking_join()
+    });
+    begun.pass();
+    assert_eq!(pool.shutdown_now(), 1);
+    gate.open();
+    assert!(output(outer).unwrap_err().is_cancelled());
+    run(pool.terminated());
+}

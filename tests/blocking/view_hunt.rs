@@ -1,0 +1,135 @@
+//! Views of a pool that is full, drops tasks for others, and is shut down: nothing is lost, and all is
+//! counted once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use throng::BlockingPool;
+use throng::blocking::{Overflow, PoolView};
+
+use crate::pools::{hunt, jitter, rest, run};
+use crate::support::{Drops, Numbers, join, wait_until};
+
+/// What a task needs to be counted.
+#[derive(Clone)]
+struct Watched {
+    ran: Arc<AtomicUsize>,
+    drops: Drops,
+}
+
+#[track_caller]
+fn assert_accounted_for(pool: &BlockingPool, views: &[PoolView], watched: &Watched) {
+    for view in views {
+        wait_until("the view is empty", || view.running() == 0);
+        assert_eq!(view.queued(), 0);
+    }
+    let metrics = rest(pool);
+    let ended = metrics.completed + metrics.panicked + metrics.cancelled;
+    assert_eq!(ended, metrics.submitted, "{metrics:?}");
+    let ran = watched.ran.load(Ordering::Relaxed) as u64;
+    assert_eq!(metrics.completed + metrics.panicked, ran, "{metrics:?}");
+    wait_until("all captures are dropped", || {
+        watched.drops.count() == watched.drops.made()
+    });
+}
+
+fn submit_at_random(pool: &BlockingPool, views: &[PoolView], watched: &Watched, seed: u64) {
+    let mut numbers = Numbers::new(seed);
+    let mut handles = Vec::new();
+    for _ in 0..40 {
+        let which = numbers.below(views.len() as u64 + 1) as usize;
+        let what = numbers.below(8);
+        let (task, inside) = (watched.clone(), views.get(which).cloned());
+        let value = watched.drops.value();
+        let task = move || {
+            let _value = value;
+            task.ran.fetch_add(1, Ordering::Relaxed);
+            assert!(what != 0, "as it should");
+            if let (1..=3, Some(view)) = (what, inside) {
+                let inner = task.clone();
+                let inner = view.spawn_blocking(move || {
+                    inner.ran.fetch_add(1, Ordering::Relaxed);
+                });
+                // It may be refused, dropped, or be more than may wait.
+                inner.blocking_join().ok();
+            }
+        };
+        handles.push(match views.get(which) {
+            Some(view) => view.spawn_blocking(task),
+            None => pool.spawn_blocking(task),
+        });
+        if what > 5 {
+            jitter(&mut numbers, 20);
+            handles[numbers.below(handles.len() as u64) as usize].abort();
+        }
+    }
+    for handle in handles {
+        join(handle).ok();
+    }
+}
+
+#[test]
+fn views_of_a_pool_that_drops_the_oldest() {
+    for round in hunt(1.5) {
+        let pool = BlockingPool::builder()
+            .max_threads(2)
+            .queue_capacity(3)
+            .overflow(Overflow::DropOldest)
+            .build()
+            .unwrap();
+        let views: Vec<_> = (1..=3).map(|n| pool.view(n, 3 * n)).collect();
+        let watched = Watched {
+            ran: Arc::default(),
+            drops: Drops::new(),
+        };
+        thread::scope(|scope| {
+            for n in 0..3 {
+                let (pool, views, watched) = (&pool, &views, &watched);
+                scope.spawn(move || submit_at_random(pool, views, watched, (3 * round + n) as u64));
+            }
+        });
+        assert_accounted_for(&pool, &views, &watched);
+        // No place was lost or won.
+        assert_eq!(places(&pool), 2 + 3);
+    }
+}
+
+/// How many places are free.
+fn places(pool: &BlockingPool) -> usize {
+    use futures::FutureExt;
+    let mut permits = Vec::new();
+    while let Some(Ok(permit)) = pool.reserve().now_or_never() {
+        permits.push(permit);
+    }
+    permits.len()
+}
+
+#[test]
+fn views_of_a_pool_that_is_shut_down() {
+    for round in hunt(1.5) {
+        let pool = BlockingPool::builder()
+            .max_threads(2)
+            .queue_capacity(6)
+            .build()
+            .unwrap();
+        let views: Vec<_> = (1..=3).map(|n| pool.view(n, 3 * n)).collect();
+        let watched = Watched {
+            ran: Arc::default(),
+            drops: Drops::new(),
+        };
+        thread::scope(|scope| {
+            for n in 0..3 {
+                let (pool, views, watched) = (&pool, &views, &watched);
+                scope.spawn(move || submit_at_random(pool, views, watched, (3 * round + n) as u64));
+            }
+            jitter(&mut Numbers::new(round as u64), 2_000);
+            match round % 2 {
+                0 => pool.shutdown(),
+                _ => _ = pool.shutdown_now(),
+            }
+        });
+        run(pool.terminated());
+        assert_accounted_for(&pool, &views, &watched);
+    }
+}
