@@ -69,11 +69,14 @@ pub(crate) struct Unit {
 
 impl Unit {
     pub(crate) const NS_PER_TASK: Self = Self::less("ns/task");
+    pub(crate) const US_PER_TASK: Self = Self::less("us/task");
     pub(crate) const US: Self = Self::less("us");
     pub(crate) const MS: Self = Self::less("ms");
     pub(crate) const PERCENT: Self = Self::more("%");
     pub(crate) const MB_PER_S: Self = Self::more("MB/s");
     pub(crate) const THREADS: Self = Self::less("threads");
+    /// Threads that there should be: so many at least.
+    pub(crate) const THREADS_WANTED: Self = Self::more("threads");
     pub(crate) const CPU_US_PER_S: Self = Self::less("us/s");
     /// How many times longer than it could be at best.
     pub(crate) const X_IDEAL: Self = Self::less("x ideal");
@@ -109,9 +112,14 @@ impl Workload {
 
     /// A row whose bar is an absolute limit: nobody to compare with.
     fn absolute(name: &'static str, unit: Unit, run: impl Fn(&Rules) -> Sample + 'static) -> Self {
+        Self::new(name, unit, vec![Peer::new("throng", run)]).uncounted()
+    }
+
+    /// A row of which allocations say nothing.
+    fn uncounted(self) -> Self {
         Self {
             counted: false,
-            ..Self::new(name, unit, vec![Peer::new("throng", run)])
+            ..self
         }
     }
 

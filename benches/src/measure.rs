@@ -268,6 +268,11 @@ pub(crate) fn rss_kb() -> u64 {
     status("VmRSS:")
 }
 
+/// The part of [`rss_kb`] that comes from no file: what was allocated, and stacks, but not the program.
+pub(crate) fn rss_anon_kb() -> u64 {
+    status("RssAnon:")
+}
+
 /// One line of the process's own status. `VmHWM` is used instead of `ru_maxrss`, which a child inherits from the
 /// process that started it.
 fn status(key: &str) -> u64 {
@@ -359,6 +364,7 @@ mod tests {
         assert!(threads() >= 1);
         assert!(status("VmHWM:") > 100);
         assert!(rss_kb() > 100);
+        assert!(rss_anon_kb() > 10);
         assert!(machine_busy_ns() > 0);
     }
 

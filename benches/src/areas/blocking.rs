@@ -1,43 +1,90 @@
 //! Pools of threads for closures that block.
 //!
 //! Handles are awaited everywhere: peers that have none get the result through a Tokio oneshot channel, as their
-//! users do. Everything is submitted from tasks on the two workers of a Tokio runtime.
+//! users do. Everything is submitted from tasks on the two workers of a Tokio runtime, except in the rows about
+//! submitting threads. Rows about shrinking have only the peers that can be told a keep-alive, and rows about
+//! idleness only ours: their bars are absolute.
 
+mod bursts;
 mod peers;
+mod rest;
+mod steady;
+mod storm;
 
-use std::time::{Duration, Instant};
-
-use throng::BlockingPool;
 use tokio::runtime::Runtime;
 
-use self::peers::{Pool, all};
-use super::{Area, Unit, Workload, on_worker, two_workers};
-use crate::measure::{Rules, Sample, Section, note_threads, threads};
-
-/// Closures that a submitting task has in flight before it awaits them.
-const WINDOW: u64 = 1_000;
+use self::bursts::{BurstCold, BurstWarm};
+use self::peers::{Pool, Shape, all, in_storm, shrinking};
+use self::rest::{Memory, ThreadsAfterBurst, idle_cpu, idle_switches};
+use self::steady::{RoundTrip, Submitters, Throughput, Wide};
+use self::storm::Storm;
+use super::{Area, Unit, Workload};
+use crate::measure::{Rules, Sample, threads};
 
 pub(super) const AREA: Area = Area {
     name: "blocking",
-    about: "pools for closures that block: throughput, latency, bursts, idle cost",
+    about: "pools for closures that block: throughput, latency, bursts, idle cost, memory",
     config: "BlockingPool::builder().max_threads(N), everything else by default; N is in the name of the workload, \
-             100 in burst-cold, else 64; threads-after-burst has a short keep-alive, so as to end",
+             100 in burst-cold, 512 in storm, 4 in submitters, else 64; threads-after-burst and memory have a short \
+             keep-alive, so as to end; throng-after-200us says what it has",
     workloads,
     prepare: None,
 };
 
 fn workloads() -> Vec<Workload> {
+    let mut workloads = steady_workloads();
+    workloads.extend(burst_workloads());
+    workloads.extend(rest_workloads());
+    workloads
+}
+
+fn steady_workloads() -> Vec<Workload> {
     vec![
         throughput("throughput-1-max4", 1, 4),
         throughput("throughput-4-max4", 4, 4),
         throughput("throughput-1-max64", 1, 64),
         throughput("throughput-4-max64", 4, 64),
+        Workload::new(
+            "throughput-1-max4-64b",
+            Unit::NS_PER_TASK,
+            all(Wide { max: 4 }),
+        ),
         round_trip("round-trip-max4", 4),
         round_trip("round-trip-max64", 64),
-        Workload::new("burst-cold", Unit::MS, all(BurstCold)).processes(10),
-        burst_warm("burst-warm-p50", 0.5),
-        burst_warm("burst-warm-p99", 0.99),
-        Workload::absolute("threads-after-burst", Unit::THREADS, threads_after_burst),
+        submitters("submitters-1", 1),
+        submitters("submitters-2", 2),
+        submitters("submitters-4", 4),
+        submitters("submitters-8", 8),
+        submitters("submitters-16", 16),
+    ]
+}
+
+fn burst_workloads() -> Vec<Workload> {
+    vec![
+        burst_cold("burst-cold", Unit::MS, BurstCold::TIME),
+        burst_cold("burst-cold-held", Unit::US_PER_TASK, BurstCold::HELD),
+        burst_cold(
+            "burst-cold-threads",
+            Unit::THREADS_WANTED,
+            BurstCold::THREADS,
+        ),
+        Workload::new("burst-warm-p50", Unit::US, all(BurstWarm::P50)),
+        Workload::new("burst-warm-p99", Unit::US, all(BurstWarm::P99)),
+        Workload::new("burst-warm-held", Unit::US_PER_TASK, all(BurstWarm::HELD)),
+        Workload::new("storm", Unit::NS_PER_TASK, in_storm(Storm::TIME)).processes(10),
+        Workload::new("storm-threads", Unit::THREADS, in_storm(Storm::THREADS)).processes(10),
+    ]
+}
+
+fn rest_workloads() -> Vec<Workload> {
+    vec![
+        Workload::new(
+            "threads-after-burst",
+            Unit::THREADS,
+            shrinking(ThreadsAfterBurst),
+        )
+        .uncounted(),
+        Workload::new("memory", Unit::KB, shrinking(Memory)).uncounted(),
         Workload::absolute("idle-cpu", Unit::CPU_US_PER_S, idle_cpu),
         Workload::absolute("idle-switches", Unit::SWITCHES_PER_S, idle_switches),
     ]
@@ -51,8 +98,13 @@ fn round_trip(name: &'static str, max: usize) -> Workload {
     Workload::new(name, Unit::NS_PER_TASK, all(RoundTrip { max }))
 }
 
-fn burst_warm(name: &'static str, quantile: f64) -> Workload {
-    Workload::new(name, Unit::US, all(BurstWarm { quantile }))
+fn submitters(name: &'static str, threads: u64) -> Workload {
+    Workload::new(name, Unit::NS_PER_TASK, all(Submitters { threads }))
+}
+
+/// A process can be cold only once.
+fn burst_cold(name: &'static str, unit: Unit, burst: BurstCold) -> Workload {
+    Workload::new(name, unit, all(burst)).processes(10)
 }
 
 /// Something to do with a pool.
@@ -60,186 +112,31 @@ trait Work: Copy + 'static {
     fn run<P: Pool>(self, rules: &Rules) -> Sample;
 }
 
-/// Trivial closures in windows, from a number of tasks at once.
-#[derive(Clone, Copy)]
-struct Throughput {
-    submitters: u64,
-    max: usize,
+/// A pool, and the runtime from which closures are submitted to it.
+struct Setup<P> {
+    pool: P,
+    runtime: Runtime,
+    /// Threads of the process without those of the pool.
+    others: u64,
 }
 
-impl Work for Throughput {
-    fn run<P: Pool>(self, rules: &Rules) -> Sample {
-        let (runtime, pool) = start::<P>(self.max);
-        rules.measure(rules.scaled(200_000), |tasks| {
-            on_worker(
-                &runtime,
-                submit_from_many(pool.clone(), self.submitters, tasks),
-            );
-        })
-    }
-}
-
-async fn submit_from_many<P: Pool>(pool: P, submitters: u64, tasks: u64) {
-    let share = tasks / submitters;
-    let first = tasks - share * (submitters - 1);
-    let others: Vec<_> = (1..submitters)
-        .map(|_| tokio::spawn(submit_windows(pool.clone(), share)))
-        .collect();
-    submit_windows(pool, first).await;
-    for other in others {
-        other.await.expect("a submitting task panicked");
-    }
-}
-
-async fn submit_windows<P: Pool>(pool: P, tasks: u64) {
-    let mut handles = Vec::with_capacity(WINDOW as usize);
-    for begin in (0..tasks).step_by(WINDOW as usize) {
-        let end = tasks.min(begin + WINDOW);
-        handles.extend((begin..end).map(|task| pool.run(move || task)));
-        for (handle, task) in handles.drain(..).zip(begin..) {
-            assert_eq!(handle.await, task);
+impl<P: Pool> Setup<P> {
+    fn new(shape: Shape) -> Self {
+        let runtime = P::runtime(&shape);
+        let others = threads();
+        let pool = {
+            let _context = runtime.enter();
+            P::start(&shape)
+        };
+        Self {
+            pool,
+            runtime,
+            others,
         }
     }
-}
 
-/// One trivial closure at a time.
-#[derive(Clone, Copy)]
-struct RoundTrip {
-    max: usize,
-}
-
-impl Work for RoundTrip {
-    fn run<P: Pool>(self, rules: &Rules) -> Sample {
-        let (runtime, pool) = start::<P>(self.max);
-        rules.measure(rules.scaled(5_000), |tasks| {
-            let pool = pool.clone();
-            on_worker(&runtime, async move {
-                for task in 0..tasks {
-                    assert_eq!(pool.run(move || task).await, task);
-                }
-            });
-        })
+    /// Threads of the pool.
+    fn threads(&self) -> u64 {
+        threads().saturating_sub(self.others)
     }
-}
-
-/// A hundred closures of 50 ms for a pool of up to a hundred threads that has not run anything yet.
-#[derive(Clone, Copy)]
-struct BurstCold;
-
-impl Work for BurstCold {
-    fn run<P: Pool>(self, rules: &Rules) -> Sample {
-        let (runtime, pool) = start::<P>(100);
-        let sample = rules.measure_once(100, |tasks| {
-            on_worker(
-                &runtime,
-                burst(pool.clone(), tasks, Duration::from_millis(50)),
-            );
-        });
-        let ms = sample.value * 100.0 / 1e6;
-        sample.with_value(ms)
-    }
-}
-
-/// 64 closures of 20 ms every 100 ms: the time from submission to start.
-#[derive(Clone, Copy)]
-struct BurstWarm {
-    quantile: f64,
-}
-
-impl Work for BurstWarm {
-    fn run<P: Pool>(self, rules: &Rules) -> Sample {
-        let (runtime, pool) = start::<P>(64);
-        // Twice the usual time: a burst has few values for a quantile in the tail.
-        let rules = Rules {
-            target: rules.target * 2,
-            ..rules.clone()
-        };
-        rules.measure_latency(64, self.quantile, |_| {
-            let next = Instant::now() + Duration::from_millis(100);
-            let delays = on_worker(&runtime, burst(pool.clone(), 64, Duration::from_millis(20)));
-            std::thread::sleep(next.saturating_duration_since(Instant::now()));
-            delays
-        })
-    }
-}
-
-/// Submits closures that block, waits for all, and returns how long each one waited for its start, in nanoseconds.
-async fn burst<P: Pool>(pool: P, tasks: u64, length: Duration) -> Vec<u64> {
-    let submit = |_| {
-        let submitted = Instant::now();
-        pool.run(move || {
-            let delay = submitted.elapsed();
-            std::thread::sleep(length);
-            delay.as_nanos() as u64
-        })
-    };
-    let handles: Vec<_> = (0..tasks).map(submit).collect();
-    let mut delays = Vec::with_capacity(handles.len());
-    for handle in handles {
-        delays.push(handle.await);
-    }
-    delays
-}
-
-/// Threads that are left of a burst after two keep-alives, while 50 tiny tasks a second go on.
-fn threads_after_burst(rules: &Rules) -> Sample {
-    let keep_alive = Duration::from_millis(if rules.quick { 100 } else { 300 });
-    let runtime = two_workers().build().expect("a runtime can be built");
-    let before = threads();
-    let mut builder = BlockingPool::builder();
-    builder
-        .max_threads(64)
-        .keep_alive(keep_alive)
-        .runtime(runtime.handle().clone());
-    let pool = peers::Throng(builder.build().expect("a pool can be built"));
-    let section = Section::begin();
-    on_worker(&runtime, burst(pool.clone(), 64, Duration::from_millis(20)));
-    note_threads();
-    on_worker(&runtime, trickle(pool.clone(), 2 * keep_alive));
-    let left = threads().saturating_sub(before);
-    drop(pool);
-    section.end().absolute(left as f64)
-}
-
-async fn trickle<P: Pool>(pool: P, length: Duration) {
-    let pause = Duration::from_millis(20);
-    for _ in 0..length.as_millis() / pause.as_millis() {
-        pool.run(|| ()).await;
-        tokio::time::sleep(pause).await;
-    }
-}
-
-/// CPU time that a pool takes while it has nothing to do but keep the threads of a burst.
-fn idle_cpu(rules: &Rules) -> Sample {
-    idle(rules, |cpu_ns, _| cpu_ns as f64 / 1e3)
-}
-
-/// Context switches meanwhile.
-fn idle_switches(rules: &Rules) -> Sample {
-    idle(rules, |_, switches| switches as f64)
-}
-
-fn idle(rules: &Rules, what: fn(u64, u64) -> f64) -> Sample {
-    let (runtime, pool) = start::<peers::Throng>(64);
-    on_worker(&runtime, burst(pool.clone(), 64, Duration::from_millis(20)));
-    // The last threads come to rest first.
-    std::thread::sleep(Duration::from_millis(100));
-    let section = Section::begin();
-    // Long enough for the one wake-up of this thread to matter little.
-    std::thread::sleep(rules.target * 4);
-    let cost = section.end();
-    let value = what(cost.cpu_ns, cost.ctx_switches) / cost.elapsed.as_secs_f64();
-    let sample = cost.absolute(value);
-    // Until here the pool has to live, and keep its threads.
-    drop(pool);
-    sample
-}
-
-fn start<P: Pool>(max: usize) -> (Runtime, P) {
-    let runtime = P::runtime(max);
-    let pool = {
-        let _context = runtime.enter();
-        P::start(max)
-    };
-    (runtime, pool)
 }

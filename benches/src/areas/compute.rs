@@ -3,7 +3,7 @@
 //! All pools have two threads. Except where handles are awaited, closures are submitted and forgotten: each counts
 //! itself when it runs, and a round ends when the count says that all have run.
 
-mod peers;
+pub(super) mod peers;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};

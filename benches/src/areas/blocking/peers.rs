@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng::BlockingPool;
+use throng::blocking::{Builder, Growth};
 use tokio::runtime::{Handle, Runtime};
 
 use super::Work;
+use crate::areas::compute::peers::{ExecutorsCc, Spawner};
 use crate::areas::{Peer, two_workers, with_handle};
 
 /// Everyone, ours first.
@@ -21,20 +23,73 @@ pub(super) fn all<W: Work>(work: W) -> Vec<Peer> {
         Peer::new("rusty-pool", move |rules| work.run::<RustyPool>(rules)),
         Peer::new("threadpool", move |rules| work.run::<Threadpool>(rules)).note(Some(STARTED)),
         Peer::new("rayon", move |rules| work.run::<Rayon>(rules)).note(Some(STARTED)),
+        // The fastest pool of the crate `executors`, except for the one that is `threadpool` in other clothes.
+        Peer::new("executors-cc", move |rules| work.run::<ExecutorsCc>(rules)).note(Some(STARTED)),
+    ]
+}
+
+/// Everyone, and ours once more, as it should be set up for closures that are shorter than it takes to create a
+/// thread: the only row with another configuration, and its name says so.
+pub(super) fn in_storm<W: Work>(work: W) -> Vec<Peer> {
+    let mut peers = all(work);
+    let after = Peer::new("throng-after-200us", move |rules| {
+        work.run::<ThrongAfter>(rules)
+    });
+    peers.insert(1, after.note(Some(AFTER)));
+    peers
+}
+
+const AFTER: &str = "core_threads(2).growth(Growth::After(200 us))";
+
+/// Those whose threads leave, and can be told when.
+pub(super) fn shrinking<W: Work>(work: W) -> Vec<Peer> {
+    vec![
+        Peer::new("throng", move |rules| work.run::<Throng>(rules)),
+        Peer::new("tokio", move |rules| work.run::<Tokio>(rules)),
+        Peer::new("tokio-sharded", move |rules| {
+            work.run::<TokioSharded>(rules)
+        }),
+        Peer::new("rusty-pool", move |rules| work.run::<RustyPool>(rules)).note(Some(CORE)),
     ]
 }
 
 const STARTED: &str = "starts all its threads when it is built, and keeps them";
 
-/// A pool with room for `max` closures at once.
+const CORE: &str = "four of its threads are core threads, which stay";
+
+/// What a pool is to be like: by default, except for this.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    /// How many closures run at once.
+    max: usize,
+    keep_alive: Option<Duration>,
+}
+
+impl Shape {
+    pub(super) fn of(max: usize) -> Self {
+        Self {
+            max,
+            keep_alive: None,
+        }
+    }
+
+    pub(super) fn keep_alive(self, time: Duration) -> Self {
+        Self {
+            keep_alive: Some(time),
+            ..self
+        }
+    }
+}
+
+/// A pool of some shape.
 pub(super) trait Pool: Clone + Send + Sync + 'static {
     /// The runtime from which closures are submitted.
-    fn runtime(_max: usize) -> Runtime {
+    fn runtime(_shape: &Shape) -> Runtime {
         two_workers().build().expect("a runtime can be built")
     }
 
     /// Builds the pool; called within the runtime.
-    fn start(max: usize) -> Self;
+    fn start(shape: &Shape) -> Self;
 
     /// Submits at once, and returns what awaits the result.
     fn run<R: Send + 'static>(
@@ -44,16 +99,23 @@ pub(super) trait Pool: Clone + Send + Sync + 'static {
 }
 
 #[derive(Clone)]
-pub(super) struct Throng(pub(super) BlockingPool);
+pub(super) struct Throng(BlockingPool);
+
+impl Throng {
+    fn builder(shape: &Shape) -> Builder {
+        let mut builder = BlockingPool::builder();
+        builder.max_threads(shape.max);
+        if let Some(time) = shape.keep_alive {
+            builder.keep_alive(time);
+        }
+        builder
+    }
+}
 
 impl Pool for Throng {
-    fn start(max: usize) -> Self {
-        Self(
-            BlockingPool::builder()
-                .max_threads(max)
-                .build()
-                .expect("a pool can be built"),
-        )
+    fn start(shape: &Shape) -> Self {
+        let pool = Self::builder(shape).build();
+        Self(pool.expect("a pool can be built"))
     }
 
     fn run<R: Send + 'static>(
@@ -65,18 +127,41 @@ impl Pool for Throng {
     }
 }
 
+/// Ours with two threads for everything that is short, and more of them for what is not.
+#[derive(Clone)]
+struct ThrongAfter(Throng);
+
+impl Pool for ThrongAfter {
+    fn start(shape: &Shape) -> Self {
+        let pool = Throng::builder(shape)
+            .core_threads(2)
+            .growth(Growth::After(Duration::from_micros(200)))
+            .build();
+        Self(Throng(pool.expect("a pool can be built")))
+    }
+
+    fn run<R: Send + 'static>(
+        &self,
+        f: impl FnOnce() -> R + Send + 'static,
+    ) -> impl Future<Output = R> + Send {
+        self.0.run(f)
+    }
+}
+
 #[derive(Clone)]
 struct Tokio(Handle);
 
 impl Pool for Tokio {
-    fn runtime(max: usize) -> Runtime {
-        two_workers()
-            .max_blocking_threads(max)
-            .build()
-            .expect("a runtime can be built")
+    fn runtime(shape: &Shape) -> Runtime {
+        let mut builder = two_workers();
+        builder.max_blocking_threads(shape.max);
+        if let Some(time) = shape.keep_alive {
+            builder.thread_keep_alive(time);
+        }
+        builder.build().expect("a runtime can be built")
     }
 
-    fn start(_max: usize) -> Self {
+    fn start(_shape: &Shape) -> Self {
         Self(Handle::current())
     }
 
@@ -94,13 +179,13 @@ impl Pool for Tokio {
 struct TokioSharded(Tokio);
 
 impl Pool for TokioSharded {
-    fn runtime(max: usize) -> Runtime {
+    fn runtime(shape: &Shape) -> Runtime {
         set_switch("TOKIO_UNSTABLE_SHARDED_BLOCKING_QUEUE", "1");
-        Tokio::runtime(max)
+        Tokio::runtime(shape)
     }
 
-    fn start(max: usize) -> Self {
-        Self(Tokio::start(max))
+    fn start(shape: &Shape) -> Self {
+        Self(Tokio::start(shape))
     }
 
     fn run<R: Send + 'static>(
@@ -116,12 +201,12 @@ impl Pool for TokioSharded {
 struct Blocking;
 
 impl Pool for Blocking {
-    fn runtime(max: usize) -> Runtime {
-        set_switch("BLOCKING_MAX_THREADS", &max.to_string());
+    fn runtime(shape: &Shape) -> Runtime {
+        set_switch("BLOCKING_MAX_THREADS", &shape.max.to_string());
         two_workers().build().expect("a runtime can be built")
     }
 
-    fn start(_max: usize) -> Self {
+    fn start(_shape: &Shape) -> Self {
         Self
     }
 
@@ -137,11 +222,12 @@ impl Pool for Blocking {
 struct RustyPool(rusty_pool::ThreadPool);
 
 impl Pool for RustyPool {
-    fn start(max: usize) -> Self {
+    fn start(shape: &Shape) -> Self {
         let builder = rusty_pool::Builder::new()
-            .core_size(max.min(4))
-            .max_size(max);
-        Self(builder.keep_alive(Duration::from_secs(10)).build())
+            .core_size(shape.max.min(4))
+            .max_size(shape.max);
+        let keep_alive = shape.keep_alive.unwrap_or(Duration::from_secs(10));
+        Self(builder.keep_alive(keep_alive).build())
     }
 
     fn run<R: Send + 'static>(
@@ -158,8 +244,8 @@ impl Pool for RustyPool {
 struct Threadpool(threadpool::ThreadPool);
 
 impl Pool for Threadpool {
-    fn start(max: usize) -> Self {
-        Self(threadpool::ThreadPool::new(max))
+    fn start(shape: &Shape) -> Self {
+        Self(threadpool::ThreadPool::new(shape.max))
     }
 
     fn run<R: Send + 'static>(
@@ -176,8 +262,9 @@ impl Pool for Threadpool {
 struct Rayon(Arc<rayon::ThreadPool>);
 
 impl Pool for Rayon {
-    fn start(max: usize) -> Self {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(max).build();
+    fn start(shape: &Shape) -> Self {
+        let builder = rayon::ThreadPoolBuilder::new().num_threads(shape.max);
+        let pool = builder.build();
         Self(Arc::new(pool.expect("a pool can be built")))
     }
 
@@ -188,6 +275,19 @@ impl Pool for Rayon {
         let (job, handle) = with_handle(f);
         self.0.spawn(job);
         handle
+    }
+}
+
+impl Pool for ExecutorsCc {
+    fn start(shape: &Shape) -> Self {
+        Self::of(shape.max)
+    }
+
+    fn run<R: Send + 'static>(
+        &self,
+        f: impl FnOnce() -> R + Send + 'static,
+    ) -> impl Future<Output = R> + Send {
+        Spawner::spawn(self, f)
     }
 }
 

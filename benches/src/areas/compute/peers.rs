@@ -47,7 +47,7 @@ pub(super) fn with_handles() -> Vec<Peer> {
 const ONESHOT: &str = "has no handles: results come through a Tokio oneshot channel";
 
 /// A pool of two threads.
-pub(super) trait Pool: Sized + Send + Sync + 'static {
+pub(in crate::areas) trait Pool: Sized + Send + Sync + 'static {
     fn start() -> Self;
 
     /// Submits at once, from a thread of the pool or another one.
@@ -55,7 +55,7 @@ pub(super) trait Pool: Sized + Send + Sync + 'static {
 }
 
 /// A pool of which results can be awaited.
-pub(super) trait Spawner: Pool {
+pub(in crate::areas) trait Spawner: Pool {
     /// Builds the pool for tasks that spawn on `runtime`.
     fn start_beside(_runtime: &Runtime) -> Self {
         Self::start()
@@ -201,11 +201,19 @@ impl Spawner for ExecutorsWs {
 }
 
 /// The pool of the crate `executors` whose threads share one channel.
-struct ExecutorsCc(crossbeam_channel_pool::ThreadPool);
+#[derive(Clone)]
+pub(in crate::areas) struct ExecutorsCc(crossbeam_channel_pool::ThreadPool);
+
+impl ExecutorsCc {
+    /// With so many threads.
+    pub(in crate::areas) fn of(threads: usize) -> Self {
+        Self(crossbeam_channel_pool::ThreadPool::new(threads))
+    }
+}
 
 impl Pool for ExecutorsCc {
     fn start() -> Self {
-        Self(crossbeam_channel_pool::ThreadPool::new(THREADS))
+        Self::of(THREADS)
     }
 
     fn execute(&self, f: impl FnOnce() + Send + 'static) {

@@ -1,0 +1,91 @@
+//! What a pool costs that has nothing, or next to nothing, to do, and what it has kept of busier times.
+
+use std::thread;
+use std::time::Duration;
+
+use super::bursts::burst;
+use super::peers::{Pool, Shape, Throng};
+use super::steady::submit_trivial;
+use super::{Setup, Work};
+use crate::areas::on_worker;
+use crate::measure::{Rules, Sample, Section, note_threads, rss_anon_kb, rss_kb};
+
+/// Threads that are left of a burst after two keep-alives, while 50 tiny tasks a second go on.
+#[derive(Clone, Copy)]
+pub(super) struct ThreadsAfterBurst;
+
+impl Work for ThreadsAfterBurst {
+    fn run<P: Pool>(self, rules: &Rules) -> Sample {
+        let keep_alive = Duration::from_millis(if rules.quick { 100 } else { 300 });
+        let setup = Setup::<P>::new(Shape::of(64).keep_alive(keep_alive));
+        let section = Section::begin();
+        make_burst(&setup);
+        note_threads();
+        on_worker(&setup.runtime, trickle(setup.pool.clone(), 2 * keep_alive));
+        let left = setup.threads();
+        section.end().absolute(left as f64)
+    }
+}
+
+fn make_burst<P: Pool>(setup: &Setup<P>) {
+    let length = Duration::from_millis(20);
+    on_worker(&setup.runtime, burst(setup.pool.clone(), 64, length));
+}
+
+async fn trickle<P: Pool>(pool: P, length: Duration) {
+    let pause = Duration::from_millis(20);
+    for _ in 0..length.as_millis() / pause.as_millis() {
+        pool.run(|| ()).await;
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// The keep-alive of [`Memory`].
+const ONE_SECOND: Duration = Duration::from_secs(1);
+
+/// Memory in RAM after a million trivial closures and two keep-alives without any, over that before the first one.
+/// How much of it was allocated is told as well: the rest is code that has run for the first time.
+#[derive(Clone, Copy)]
+pub(super) struct Memory;
+
+impl Work for Memory {
+    fn run<P: Pool>(self, rules: &Rules) -> Sample {
+        let setup = Setup::<P>::new(Shape::of(64).keep_alive(ONE_SECOND));
+        // What the runtime takes at its first task is not the pool's.
+        on_worker(&setup.runtime, async {});
+        let before = (rss_kb(), rss_anon_kb());
+        let section = Section::begin();
+        let tasks = rules.scaled(1_000_000);
+        on_worker(&setup.runtime, submit_trivial(setup.pool.clone(), tasks));
+        note_threads();
+        thread::sleep(2 * ONE_SECOND);
+        let grown = |before, after| after as f64 - before as f64;
+        let allocated = grown(before.1, rss_anon_kb());
+        let sample = section.end().absolute(grown(before.0, rss_kb()));
+        sample.with_fact("allocated_kb", allocated)
+    }
+}
+
+/// CPU time that a pool takes while it has nothing to do but keep the threads of a burst.
+pub(super) fn idle_cpu(rules: &Rules) -> Sample {
+    idle(rules, |cpu_ns, _| cpu_ns as f64 / 1e3)
+}
+
+/// Context switches meanwhile.
+pub(super) fn idle_switches(rules: &Rules) -> Sample {
+    idle(rules, |_, switches| switches as f64)
+}
+
+fn idle(rules: &Rules, what: fn(u64, u64) -> f64) -> Sample {
+    // It has to live until the end, and to keep its threads.
+    let setup = Setup::<Throng>::new(Shape::of(64));
+    make_burst(&setup);
+    // The last threads come to rest first.
+    thread::sleep(Duration::from_millis(100));
+    let section = Section::begin();
+    // Long enough for the one wake-up of this thread to matter little.
+    thread::sleep(rules.target * 4);
+    let cost = section.end();
+    let value = what(cost.cpu_ns, cost.ctx_switches) / cost.elapsed.as_secs_f64();
+    cost.absolute(value)
+}
