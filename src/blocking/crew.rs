@@ -48,9 +48,7 @@ impl Unaccepted {
             Self::NoThread(tasks, why) => TrySpawnError::NoThread(first(tasks), why),
         }
     }
-}
 
-impl Unaccepted {
     /// All of them.
     pub(super) fn each<B>(self, back: impl Fn(Task<Seat>) -> B) -> Vec<TrySpawnError<B>> {
         let mut all = Vec::new();

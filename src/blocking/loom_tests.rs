@@ -39,6 +39,14 @@ fn has_run<T>(outcome: Result<T, JoinError>) -> u64 {
     }
 }
 
+fn the_first_waits_for_the_second(pool: &BlockingPool) {
+    let (tell, told) = loom::sync::mpsc::channel();
+    let first = pool.spawn_blocking(move || told.recv().unwrap());
+    let second = pool.spawn_blocking(move || tell.send(7).unwrap());
+    assert_eq!(first.blocking_join().unwrap(), 7);
+    second.blocking_join().unwrap();
+}
+
 /// A thread that reaches its keep-alive while a task comes takes it, or is replaced.
 #[test]
 fn loom_submit_against_keep_alive() {
@@ -75,11 +83,7 @@ fn loom_a_task_that_waits_for_the_next() {
     model.check(|| {
         let pool = pool(1, 2);
         pool.spawn_blocking(|| ()).blocking_join().unwrap();
-        let (tell, told) = loom::sync::mpsc::channel();
-        let first = pool.spawn_blocking(move || told.recv().unwrap());
-        let second = pool.spawn_blocking(move || tell.send(7).unwrap());
-        assert_eq!(first.blocking_join().unwrap(), 7);
-        second.blocking_join().unwrap();
+        the_first_waits_for_the_second(&pool);
     });
 }
 
@@ -177,11 +181,7 @@ fn loom_drop_oldest_against_take() {
 fn loom_a_thread_that_starts_creates_the_next() {
     loom::model(|| {
         let pool = pool(2, 2);
-        let (tell, told) = loom::sync::mpsc::channel();
-        let first = pool.spawn_blocking(move || told.recv().unwrap());
-        let second = pool.spawn_blocking(move || tell.send(7).unwrap());
-        assert_eq!(first.blocking_join().unwrap(), 7);
-        second.blocking_join().unwrap();
+        the_first_waits_for_the_second(&pool);
     });
 }
 

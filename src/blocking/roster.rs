@@ -223,22 +223,10 @@ impl Roster {
 
     /// What need not run any more, if it is most of what is in the queue: it is memory for nothing.
     pub(super) fn sweep(&mut self) -> Chain<Task<Seat>> {
-        let mut swept = Chain::new();
-        if self.gone < 64 || self.gone.unsigned_abs() <= self.linked / 2 {
+        let (swept, lost) = sweep(&mut self.queue, &mut self.linked, &mut self.gone);
+        if lost == 0 {
             return swept;
         }
-        let mut queue = std::mem::replace(&mut self.queue, Chain::new());
-        let mut lost = 0;
-        while let Some(task) = queue.pop_front() {
-            if task.is_claimed() {
-                lost += 1;
-                swept.push_back(task);
-            } else {
-                self.queue.push_back(task);
-            }
-        }
-        self.linked -= lost;
-        self.gone -= lost.cast_signed();
         self.rest.removed += lost;
         self.samples.forget();
         swept
@@ -393,4 +381,28 @@ impl Roster {
             }
         }
     }
+}
+
+/// Takes out of a queue what need not run any more, if it is most of what is in there. How many those are.
+pub(super) fn sweep(
+    queue: &mut Chain<Task<Seat>>,
+    linked: &mut usize,
+    gone: &mut isize,
+) -> (Chain<Task<Seat>>, usize) {
+    let (mut swept, mut lost) = (Chain::new(), 0);
+    if *gone < 64 || gone.unsigned_abs() <= *linked / 2 {
+        return (swept, lost);
+    }
+    let mut all = std::mem::replace(queue, Chain::new());
+    while let Some(task) = all.pop_front() {
+        if task.is_claimed() {
+            lost += 1;
+            swept.push_back(task);
+        } else {
+            queue.push_back(task);
+        }
+    }
+    *linked -= lost;
+    *gone -= lost.cast_signed();
+    (swept, lost)
 }

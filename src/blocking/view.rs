@@ -4,6 +4,7 @@ use std::fmt;
 use std::panic::Location;
 
 use super::crew::{Comes, Crew};
+use super::roster::sweep;
 use super::ticket::{Body, Closure, Queued, Ticket};
 use super::{BlockingPool, refusal};
 use crate::inbox::Chain;
@@ -261,22 +262,7 @@ impl Line {
     /// What need not run any more, and how many those are, if it is most of what is in the queue: it is
     /// memory for nothing.
     fn sweep(&mut self) -> (Chain<Task<Seat>>, usize) {
-        let (mut swept, mut lost) = (Chain::new(), 0);
-        if self.gone < 64 || self.gone.unsigned_abs() <= self.linked / 2 {
-            return (swept, lost);
-        }
-        let mut queue = std::mem::replace(&mut self.queue, Chain::new());
-        while let Some(task) = queue.pop_front() {
-            if task.is_claimed() {
-                lost += 1;
-                swept.push_back(task);
-            } else {
-                self.queue.push_back(task);
-            }
-        }
-        self.linked -= lost;
-        self.gone -= lost.cast_signed();
-        (swept, lost)
+        sweep(&mut self.queue, &mut self.linked, &mut self.gone)
     }
 }
 

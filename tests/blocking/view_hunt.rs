@@ -18,6 +18,15 @@ struct Watched {
     drops: Drops,
 }
 
+impl Watched {
+    fn new() -> Self {
+        Self {
+            ran: Arc::default(),
+            drops: Drops::new(),
+        }
+    }
+}
+
 #[track_caller]
 fn assert_accounted_for(pool: &BlockingPool, views: &[PoolView], watched: &Watched) {
     for view in views {
@@ -79,10 +88,7 @@ fn views_of_a_pool_that_drops_the_oldest() {
             .build()
             .unwrap();
         let views: Vec<_> = (1..=3).map(|n| pool.view(n, 3 * n)).collect();
-        let watched = Watched {
-            ran: Arc::default(),
-            drops: Drops::new(),
-        };
+        let watched = Watched::new();
         thread::scope(|scope| {
             for n in 0..3 {
                 let (pool, views, watched) = (&pool, &views, &watched);
@@ -114,10 +120,7 @@ fn views_of_a_pool_that_is_shut_down() {
             .build()
             .unwrap();
         let views: Vec<_> = (1..=3).map(|n| pool.view(n, 3 * n)).collect();
-        let watched = Watched {
-            ran: Arc::default(),
-            drops: Drops::new(),
-        };
+        let watched = Watched::new();
         thread::scope(|scope| {
             for n in 0..3 {
                 let (pool, views, watched) = (&pool, &views, &watched);
