@@ -281,7 +281,8 @@ impl ComputePool {
         self.crew().cancel()
     }
 
-    /// Waits until the pool has been shut down, its tasks have run, and its threads are about to end.
+    /// Waits until the pool has been shut down, its tasks have run or been dropped, and its threads are
+    /// about to end.
     ///
     /// # Cancel safety
     ///

@@ -41,7 +41,7 @@ pub(super) struct Crew {
     pub(super) patrol: Patrol,
     /// Queued tasks are to be dropped.
     cancelling: AtomicBool,
-    /// Threads that have not ended.
+    /// Who may have tasks in hand: threads that have not ended, and who is in `cancel`.
     threads: AtomicUsize,
     terminated: Bell,
 }
@@ -160,6 +160,8 @@ impl Crew {
     /// Closes, and drops what is queued; says how many tasks that were.
     pub(super) fn cancel(&self) -> usize {
         let before = self.dropped.get();
+        // As a thread, it has tasks in hand: the pool has not terminated before they are gone.
+        self.add_thread();
         // Relaxed is enough: who does not see it yet runs some more.
         self.cancelling.store(true, Ordering::Relaxed);
         self.close();
@@ -167,7 +169,9 @@ impl Crew {
             self.drop_all(chain);
         }
         self.keys.cancel(self);
-        self.dropped.get().wrapping_sub(before)
+        let dropped = self.dropped.get().wrapping_sub(before);
+        self.remove_thread();
+        dropped
     }
 
     #[inline]

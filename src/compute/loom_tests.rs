@@ -306,14 +306,33 @@ fn loom_submit_against_shutdown() {
     });
 }
 
-/// What is queued when the pool is shut down at once is dropped, or has run; nothing is left.
+/// What is queued when the pool is shut down at once is dropped, or has run; nothing is left, also of
+/// what another thread has taken to drop it.
 #[test]
 fn loom_run_against_shutdown_now() {
+    struct Left(Arc<AtomicUsize>);
+    impl Drop for Left {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
     check(1, || {
-        let pool = pool(1);
-        let handles = [pool.spawn(|| 1), pool.spawn(|| 1)];
-        let dropped = pool.shutdown_now();
+        let (pool, left) = (pool(1), Arc::new(AtomicUsize::new(2)));
+        let task = || {
+            let left = Left(left.clone());
+            pool.spawn(move || {
+                drop(left);
+                1
+            })
+        };
+        let handles = [task(), task()];
+        let ender = {
+            let pool = pool.clone();
+            thread::spawn(move || pool.shutdown_now())
+        };
         block_on(pool.terminated());
+        assert_eq!(left.load(Ordering::Relaxed), 0);
+        let dropped = ender.join().unwrap();
         let ran: usize = handles
             .into_iter()
             .map(|handle| handle.blocking_join().unwrap_or_default())
@@ -334,10 +353,12 @@ fn loom_keyed_tasks_take_turns() {
         };
         let other = {
             let (pool, state) = (pool.clone(), state.clone());
-            thread::spawn(move || push(&pool, &state).blocking_join().unwrap())
+            thread::spawn(move || push(&pool, &state))
         };
-        push(&pool, &state).blocking_join().unwrap();
-        other.join().unwrap();
+        let one = push(&pool, &state);
+        // Waiting is no part of this: one at a time, so that it makes few orders more.
+        other.join().unwrap().blocking_join().unwrap();
+        one.blocking_join().unwrap();
         assert_eq!(state.get(), 2);
     });
 }
