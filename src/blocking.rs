@@ -31,7 +31,7 @@ pub use self::reserve::{OwnedPermit, Permit, PollReserve};
 use self::ticket::{Closure, Entry, Foreign, Queued, take_back};
 pub use self::view::PoolView;
 use crate::inbox::Chain;
-use crate::join::{Id, JoinHandle, Seat, Spawn, TrySpawnError, Work, sealed, wait_until};
+use crate::join::{Home, Id, JoinHandle, Seat, Spawn, TrySpawnError, Work, sealed, wait_until};
 use crate::room::NoRoom;
 use crate::sync::Arc;
 use crate::task::Task;
@@ -75,6 +75,14 @@ use crate::task::Task;
 ///   does not wait for tasks: await [`terminated`](Self::terminated) for that.
 /// - *Runtime*: threads enter the runtime that the pool was built in, or that of
 ///   [`Builder::runtime`]. They do not keep it running.
+///
+/// # After `fork`
+///
+/// Not supported, as little as with Tokio's runtime. A child process has a copy of the pool and none of its
+/// threads: tasks there wait for ever, and what takes a lock hangs if another thread had it just then. That
+/// goes for a pool that is made in the child, too, as the timer thread that all pools share is gone. Fork
+/// before the process has used the first pool, or have `exec` follow at once, as
+/// [`Command`](std::process::Command) does.
 ///
 /// # Examples
 ///
@@ -252,7 +260,10 @@ impl BlockingPool {
         let body = Closure::new(f, &crew.options.name, id, place);
         let ticket = Entry::new(crew);
         let (task, watch) = Task::joinable(Queued { body, ticket });
-        (task, JoinHandle::hosted(id, watch, Crew::name(crew)))
+        (
+            task,
+            JoinHandle::hosted(id, watch, Home::pool(Crew::name(crew))),
+        )
     }
 
     // ===== Settings =====
@@ -388,3 +399,5 @@ fn refusal<F>(no_room: NoRoom, f: F) -> TrySpawnError<F> {
 mod loom_tests;
 #[cfg(all(test, throng_shuttle))]
 mod shuttle_tests;
+#[cfg(all(test, not(any(throng_loom, throng_shuttle))))]
+mod tests;

@@ -4,22 +4,31 @@
 mod abort;
 mod abort_on_drop;
 mod error;
+mod forward;
 mod handle;
 mod host;
 mod id;
+mod nesting;
 mod slot;
 mod spawn;
+mod wrapped;
 
 pub use self::abort::AbortHandle;
 pub use self::abort_on_drop::AbortOnDropHandle;
 pub use self::error::{JoinError, TryRunError, TrySpawnError};
+#[cfg(feature = "durable")]
+pub(crate) use self::forward::forward;
 pub use self::handle::JoinHandle;
-pub(crate) use self::host::{Host, is_hosted, move_in, move_out};
+pub(crate) use self::host::{Home, Host, is_hosted, move_in, move_out};
 pub use self::id::Id;
+pub(crate) use self::nesting::{
+    Depth, Inside, MAX_DEPTH, Name, defer, is_among_others, is_inside, prepare_to_wait,
+};
 pub use self::slot::Slot;
 pub(crate) use self::slot::{Entry, Finished, Outlet};
 pub(crate) use self::spawn::{PanicHandler, Seat, sealed, wait_until};
 pub use self::spawn::{Spawn, Work};
+pub use self::wrapped::Wrapped;
 
 #[cfg(all(test, throng_loom))]
 mod loom_tests;

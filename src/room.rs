@@ -68,8 +68,8 @@ impl Room {
             if state / ONE >= self.limit.get() {
                 return Err(NoRoom::Full);
             }
-            // Ordering: Acquire pairs with the Release in `leave`: what was done in a place comes
-            // before what the next one does there.
+            // Ordering: Acquire pairs with the Release in `vacate`: what was done in a place comes
+            // before what the next one does there. (What is handed over goes by a lock.)
             match self.state.compare_exchange_weak(
                 state,
                 state + ONE,
@@ -126,13 +126,15 @@ impl Room {
     fn look(&self) -> Result<(), NoRoom> {
         // A read-modify-write that changes nothing. Who leaves changes the same word, before or after.
         // Before: we see the place. After: it sees that we wait.
-        // Ordering: Release pairs with the Acquire in `leave`, for the count of those who wait.
+        // Ordering: Release pairs with the Acquire in `vacate`, for the count of those who wait;
+        // Acquire with the Release in `set_limit`.
         self.enter_from(self.state.fetch_or(0, Ordering::AcqRel))
     }
 
     fn is_closed(&self) -> bool {
-        // Ordering: as in `look`, with `close`, which comes before or after.
-        self.state.fetch_or(0, Ordering::AcqRel) & CLOSED != 0
+        // Relaxed is enough: who closes tells all, by a lock that a guest has had before it looks. If it
+        // had that first it is told; if not it sees what was done before.
+        self.state.load(Ordering::Relaxed) & CLOSED != 0
     }
 
     /// Gives a place back.
@@ -174,7 +176,8 @@ impl Room {
     pub(crate) fn set_limit(&self, limit: usize) {
         self.limit.set(bounded(limit));
         // A step of the word that those look at who wait: who has not seen the new limit is in the line.
-        // Ordering: as in `leave`.
+        // Ordering: Release pairs with the Acquire in `look`, for the limit, Acquire with the Release there,
+        // for the line.
         self.state.fetch_or(0, Ordering::AcqRel);
     }
 

@@ -1,35 +1,45 @@
 //! [`SerialExecutor`]: jobs on a state, one at a time, without a thread and without a mailbox.
 //!
-//! `core` has the state word and the argument why it is right; `drain` runs what is queued and hands
-//! it over.
+//! `core` has the state word and the argument why it is right; `submit` gets jobs into the `queue`, and
+//! `drain` runs what is there and hands it over. `transact` has the jobs that are rolled back, and
+//! `exclusive` those that are futures.
 
+mod blocking;
 mod builder;
 mod core;
 mod drain;
+mod exclusive;
 mod metrics;
-mod nesting;
+mod pace;
+mod queue;
+mod reserve;
+mod submit;
+mod transact;
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe, resume_unwind};
 
 use self::builder::Options;
 pub use self::builder::{Builder, OnPanic};
-use self::core::{Core, Lent, Owner, Pushed, Queued, refusal};
-use self::drain::Target;
+use self::core::{Core, Owner};
+pub use self::exclusive::Exclusive;
 pub use self::metrics::Metrics;
-use self::nesting::Depth;
+pub use self::queue::Level;
+pub use self::reserve::Permit;
+use self::submit::Plain;
+pub use self::transact::{ByClone, Checkpoint};
 use crate::inbox::Seen;
-use crate::join::{JoinHandle, TryRunError};
+use crate::join::{Inside, JoinHandle, TryRunError, TrySpawnError, is_inside, prepare_to_wait};
 use crate::sync::Arc;
-use crate::task::{Call, Fault, Task, Watch};
 
 /// An actor without a thread and without a mailbox: it owns a state, and runs jobs on it, one at a
 /// time, in the order in which they were submitted.
 ///
 /// An idle executor runs a job at once, on the thread that submits it, at the cost of an uncontended
 /// mutex: no allocation, no queue, no other thread. A busy one queues it (one recycled cell, one
-/// compare-and-swap), and the submitter goes on at once: it never blocks, and it never waits for a
-/// lock. Whoever finished a job runs what others have queued meanwhile, up to the
+/// compare-and-swap), and the submitter goes on: it never blocks. Where jobs are so short that this pays,
+/// it waits awake for some microseconds at most, for the executor to be idle or, at the handle's first
+/// poll, for the job to end. Whoever finished a job runs what others have queued meanwhile, up to the
 /// [capture limit](Builder::capture_jobs), and then hands the queue over to a Tokio task.
 ///
 /// # When to use it
@@ -38,23 +48,31 @@ use crate::task::{Call, Fault, Task, Watch};
 ///   per message, and the state needs no loop.
 /// - Instead of a [`tokio::sync::Mutex`] around a state that is changed often and shortly.
 ///
-/// Use a [`std::sync::Mutex`] where a change takes nanoseconds and callers may wait for it, and
-/// Tokio's mutex to hold a lock across `.await`: a job here is a closure, not a future.
+/// Use a [`std::sync::Mutex`] where a change takes nanoseconds and callers may wait for it. Use
+/// Tokio's mutex where most changes hold the lock across `.await`: here, a job is a closure, and one that
+/// is a future ([`submit_async`](Self::submit_async)) always runs in a task of its own. That is the price
+/// of what a lock cannot do: a caller that stops polling holds nobody up. Use an actor framework (kameo,
+/// ractor, actix) where actors supervise or watch one another, have names, or live in other processes.
 ///
 /// # What a job should know
 ///
 /// It runs on the thread of whoever submitted it or another job, or on a Tokio worker: it must not
 /// block for long, and it sees that thread's runtime and thread-locals, not its submitter's. It must
 /// not take a lock that some submitter holds while it submits: that submitter may be the one who
-/// runs it. From inside a job, submitting to the same executor queues; waiting there for what was
-/// queued waits for ever.
+/// runs it, unless it uses [`post`](Self::post), or the executor was told so
+/// ([`capture_jobs(0)`](Builder::capture_jobs), [`inline(false)`](Builder::inline)). From inside a job,
+/// submitting to the same executor queues; waiting there for what was queued is an error,
+/// [`is_would_deadlock`](crate::JoinError::is_would_deadlock), also by way of jobs of other executors on
+/// the same thread.
 ///
 /// # Guarantees
 ///
-/// - *Order*: jobs run in the order in which they were submitted; one that came while another ran
-///   does not wait for its handle to be polled.
+/// - *Order*: jobs run in the order in which they were submitted, or, of those of several
+///   [levels](Self::submit_at), each level does; one that came while another ran does not wait for its
+///   handle to be polled.
 /// - *Panics*: a job's panic reaches its own handle and nobody else, neither the thread that ran it
-///   nor other jobs; what becomes of the state, [`OnPanic`] says.
+///   nor other jobs; what becomes of the state, [`OnPanic`] says. If it is a
+///   [transaction](Self::transact)'s, the state is as it was before.
 /// - *Drop*: when the last handle goes, what is queued still runs, and the state is dropped after it,
 ///   on the thread that ran the last job.
 /// - *Shutdown of the runtime*: jobs that had been handed over to it end as cancelled.
@@ -92,7 +110,8 @@ impl<S: Send + 'static> SerialExecutor<S> {
     }
 
     /// Runs a job on the state: at once, on this thread, if the executor is idle; else when the jobs
-    /// before it are done. Never blocks.
+    /// before it are done. Never blocks: where jobs take some hundred nanoseconds, it waits awake for a
+    /// busy executor for a few microseconds at most.
     ///
     /// The job runs whether or not the handle is polled. If it ran at once, the handle is ready.
     /// A submitter that finds the executor idle may also run jobs that others queue meanwhile, up to
@@ -102,22 +121,53 @@ impl<S: Send + 'static> SerialExecutor<S> {
     /// # Errors
     ///
     /// The handle ends with [`is_closed`](crate::JoinError::is_closed),
-    /// [`is_poisoned`](crate::JoinError::is_poisoned), [`is_panic`](crate::JoinError::is_panic), or,
-    /// if the runtime that the queue was handed over to is shut down,
-    /// [`is_cancelled`](crate::JoinError::is_cancelled).
+    /// [`is_poisoned`](crate::JoinError::is_poisoned), [`is_panic`](crate::JoinError::is_panic), or
+    /// [`is_rejected`](crate::JoinError::is_rejected) if the queue is [full](Builder::capacity); with
+    /// [`is_cancelled`](crate::JoinError::is_cancelled) after [`cancel_queued`](Self::cancel_queued), or
+    /// if the runtime that the queue was handed over to is shut down. Inside a job of the same executor,
+    /// to wait for it is [`is_would_deadlock`](crate::JoinError::is_would_deadlock).
     #[inline]
     pub fn submit<F, R>(&self, job: F) -> JoinHandle<R>
     where
         F: FnOnce(&mut S) -> R + Send + 'static,
         R: Send + 'static,
     {
-        match Owner::acquire(&self.core) {
-            Ok(owner) => match Depth::enter() {
-                Some(_depth) => run_inline(owner, job),
-                None => run_later(owner, job),
-            },
-            Err(seen) => self.queue(job, seen),
-        }
+        self.run_or_queue(Level::NORMAL, Plain(job))
+    }
+
+    /// As [`submit`](Self::submit), before or behind jobs of other levels that wait.
+    ///
+    /// Jobs of one level run in the order in which they were submitted; of those that wait, the highest
+    /// level goes first, but for [`PATIENCE`](Level::PATIENCE): no level starves. An idle executor runs the
+    /// job at once, whatever its level.
+    ///
+    /// # Errors
+    ///
+    /// As [`submit`](Self::submit).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::SerialExecutor;
+    /// use throng::serial::Level;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), throng::JoinError> {
+    /// let log = SerialExecutor::new(Vec::new());
+    /// let again = log.clone();
+    /// let busy = log.submit(move |_| {
+    ///     drop(again.submit(|log| log.push("second")));
+    ///     again.submit_at(Level::HIGH, |log| log.push("first"))
+    /// });
+    /// busy.await?.await?;
+    /// assert_eq!(log.submit(|log| log.clone()).await?, ["first", "second"]);
+    /// # Ok(()) }
+    /// ```
+    pub fn submit_at<F, R>(&self, level: Level, job: F) -> JoinHandle<R>
+    where
+        F: FnOnce(&mut S) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.run_or_queue(level, Plain(job))
     }
 
     /// Queues a job; it never runs on this thread before `post` returns.
@@ -137,14 +187,8 @@ impl<S: Send + 'static> SerialExecutor<S> {
         F: FnOnce(&mut S) -> R + Send + 'static,
         R: Send + 'static,
     {
-        let target = if self.core.is_owned() {
-            None
-        } else {
-            Target::of(&self.core)
-        };
-        let (task, watch) = package(job);
-        self.post_to(task, target);
-        JoinHandle::waiting(watch)
+        let queued = self.post_at(Level::NORMAL, Plain(job));
+        self.handle(queued.map_err(TrySpawnError::drop_task))
     }
 
     /// Runs a job now, on this thread, or not at all. The job may borrow from its surroundings.
@@ -164,38 +208,30 @@ impl<S: Send + 'static> SerialExecutor<S> {
             Ok(owner) => owner,
             Err(seen) => return Err(not_run(job, seen)),
         };
-        let _depth = Depth::enter();
-        let result = owner.run(job);
+        let _inside = Inside::job(self.core.name());
+        let result = owner.run(|lent| lent.run(job));
         owner.core().counters.inline.add(1);
         owner.finish();
         result.or_else(|payload| resume_unwind(payload))
-    }
-
-    /// Refuses jobs from now on. Those that were accepted still run.
-    pub fn close(&self) {
-        self.core.close();
     }
 
     /// Closes the executor, waits for the jobs that were accepted, and gives the state out.
     ///
     /// # Errors
     ///
-    /// [`IntoInnerError::Poisoned`] with the state if a job panicked and left it poisoned, and
-    /// [`IntoInnerError::Taken`] if another call, on another handle, got the state.
+    /// [`IntoInnerError::Poisoned`] with the state if a job panicked and left it poisoned,
+    /// [`IntoInnerError::Taken`] if another call, on another handle, got the state, and
+    /// [`IntoInnerError::WouldDeadlock`] inside a job of the same executor, which stays open.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves the executor closed and the state in it.
     pub async fn into_inner(self) -> Result<S, IntoInnerError<S>> {
-        self.close();
-        loop {
-            // Made before the look: it hears of whatever comes after.
-            let released = self.core.released.notified();
-            if let Some(result) = self.take_state() {
-                return result;
-            }
-            released.await;
+        if prepare_to_wait(self.core.name()).is_err() {
+            return Err(IntoInnerError::WouldDeadlock);
         }
+        self.close();
+        self.core.released.wait(|| self.take_state()).await
     }
 
     /// The state of a closed executor; `None`: it is still at work.
@@ -208,53 +244,6 @@ impl<S: Send + 'static> SerialExecutor<S> {
             Some(state) if self.is_poisoned() => Err(IntoInnerError::Poisoned(state)),
             Some(state) => Ok(state),
         })
-    }
-
-    #[cold]
-    fn queue<F, R>(&self, job: F, seen: Seen) -> JoinHandle<R>
-    where
-        F: FnOnce(&mut S) -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        if let Some(fault) = refusal(seen.tags) {
-            return JoinHandle::failed(fault);
-        }
-        let (task, watch) = package(job);
-        if let Ok(Pushed::Acquired(owner)) = Owner::push(&self.core, task) {
-            match Depth::enter() {
-                Some(_depth) => owner.capture(1),
-                None => owner.defer(),
-            }
-        }
-        JoinHandle::waiting(watch)
-    }
-
-    /// Pushes a job that must not run here.
-    fn post_to(&self, task: Queued<S>, target: Option<Target>) {
-        match target {
-            Some(target) => {
-                if let Ok(Pushed::Acquired(owner)) = Owner::push(&self.core, task) {
-                    // Not here, whatever happens: a drain that is refused is dropped.
-                    drop(owner.hand_over(&target));
-                }
-            }
-            None => self.post_to_busy(task),
-        }
-    }
-
-    /// Pushes a job to an executor that was busy, or that has nothing to hand over to.
-    fn post_to_busy(&self, task: Queued<S>) {
-        let Err(task) = Owner::push_if_owned(&self.core, task) else {
-            return;
-        };
-        match Target::of(&self.core) {
-            Some(target) => self.post_to(task, Some(target)),
-            None => {
-                task.fail(Fault::rejected(std::io::Error::other(
-                    "`post` needs a Tokio runtime, or `drain_on`, to run the job on",
-                )));
-            }
-        }
     }
 }
 
@@ -277,6 +266,52 @@ impl SerialExecutor<()> {
 }
 
 impl<S> SerialExecutor<S> {
+    /// Refuses jobs from now on. Those that were accepted still run: to be rid of them, too, is
+    /// [`cancel_queued`](Self::cancel_queued). A job may close its own executor.
+    pub fn close(&self) {
+        self.core.close();
+    }
+
+    /// Waits until the executor is closed and its last job has ended.
+    ///
+    /// Inside a job of the same executor it does not resolve: its job is not the last one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost with a dropped future.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() {
+    /// let executor = throng::SerialExecutor::new(());
+    /// drop(executor.submit(|()| println!("the last one")));
+    /// executor.close();
+    /// executor.closed().await;
+    /// # }
+    /// ```
+    pub async fn closed(&self) {
+        // Inside its own job it waits nevertheless, as is said above.
+        let _ = prepare_to_wait(self.core.name());
+        let look = || self.core.has_ended().then_some(());
+        self.core.released.wait(look).await;
+    }
+
+    /// Cancels the jobs that are queued, and says how many those were: their captures are dropped at once,
+    /// on this thread, and their handles end with [`is_cancelled`](crate::JoinError::is_cancelled). The one
+    /// that runs goes on. A job may do this to its own executor.
+    ///
+    /// After [`close`](Self::close) nothing but the job that runs is left.
+    pub fn cancel_queued(&self) -> usize {
+        self.core.cancel_queued()
+    }
+
+    /// Whether this thread is inside a job of this executor, perhaps by way of other executors: there it
+    /// must not wait for another one.
+    pub fn is_current(&self) -> bool {
+        is_inside(self.core.name())
+    }
+
     /// Whether jobs are refused because one panicked.
     pub fn is_poisoned(&self) -> bool {
         self.core.is_poisoned()
@@ -295,7 +330,7 @@ impl<S> SerialExecutor<S> {
 
     /// What the executor has done so far.
     pub fn metrics(&self) -> Metrics {
-        self.core.counters.read()
+        self.core.metrics()
     }
 }
 
@@ -329,6 +364,8 @@ pub enum IntoInnerError<S> {
     Poisoned(S),
     /// Another call has the state.
     Taken,
+    /// It was called inside a job of the same executor, which would wait for itself.
+    WouldDeadlock,
 }
 
 impl<S> fmt::Display for IntoInnerError<S> {
@@ -336,6 +373,7 @@ impl<S> fmt::Display for IntoInnerError<S> {
         f.write_str(match self {
             Self::Poisoned(_) => "a job panicked and left the state poisoned",
             Self::Taken => "the state was taken by another call of `into_inner`",
+            Self::WouldDeadlock => "a job of the executor waits for its own end",
         })
     }
 }
@@ -345,48 +383,12 @@ impl<S> fmt::Debug for IntoInnerError<S> {
         f.write_str(match self {
             Self::Poisoned(_) => "Poisoned(..)",
             Self::Taken => "Taken",
+            Self::WouldDeadlock => "WouldDeadlock",
         })
     }
 }
 
 impl<S> std::error::Error for IntoInnerError<S> {}
-
-#[inline]
-fn run_inline<S, F, R>(mut owner: Owner<'_, S>, job: F) -> JoinHandle<R>
-where
-    S: Send + 'static,
-    F: FnOnce(&mut S) -> R,
-{
-    let result = owner.run(job);
-    owner.core().counters.inline.add(1);
-    owner.finish();
-    JoinHandle::ready(result.map_err(Fault::panicked))
-}
-
-/// Leaves a job of an executor that is idle to the outermost job on this thread: too many jobs are
-/// running inside one another.
-#[cold]
-fn run_later<S, F, R>(mut owner: Owner<'_, S>, job: F) -> JoinHandle<R>
-where
-    S: Send + 'static,
-    F: FnOnce(&mut S) -> R + Send + 'static,
-    R: Send + 'static,
-{
-    let (task, watch) = package(job);
-    owner.push_back(task);
-    owner.defer();
-    JoinHandle::waiting(watch)
-}
-
-/// Puts a job into a cell.
-fn package<S, F, R>(job: F) -> (Queued<S>, Watch<R>)
-where
-    S: 'static,
-    F: FnOnce(&mut S) -> R + Send + 'static,
-    R: Send + 'static,
-{
-    Task::joinable(Call(move |lent: &mut Lent<S>| lent.run(job)))
-}
 
 fn not_run<F>(job: F, seen: Seen) -> TryRunError<F> {
     if seen.tags.has(core::CLOSED) {

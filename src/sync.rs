@@ -9,14 +9,16 @@
 mod imp {
     pub(crate) use atomic_waker::AtomicWaker;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-    pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use std::sync::{Arc, Mutex, MutexGuard, Weak};
     pub(crate) use std::thread_local;
     pub(crate) use tokio::sync::Notify;
 
     pub(crate) mod thread {
         use std::time::Instant;
 
-        pub(crate) use std::thread::{Builder, Thread, available_parallelism, current, park};
+        pub(crate) use std::thread::{
+            Builder, Thread, available_parallelism, current, panicking, park,
+        };
 
         /// Parks until `deadline`, or until unparked, or less; `true`: the deadline has passed.
         pub(crate) fn park_until(deadline: Instant) -> bool {
@@ -35,7 +37,7 @@ mod imp {
 
     pub(crate) mod thread {
         pub(crate) use loom::thread::{Builder, Thread, current, park};
-        pub(crate) use std::thread::available_parallelism;
+        pub(crate) use std::thread::{available_parallelism, panicking};
 
         /// Loom has no time. A time-out may fall anywhere, and where it falls relative to the steps
         /// of other threads is for the scheduler to explore: so it is a return at once. Not a yield,
@@ -56,7 +58,7 @@ mod imp {
 
     pub(crate) mod thread {
         pub(crate) use shuttle::thread::{Builder, Thread, current, park};
-        pub(crate) use std::thread::available_parallelism;
+        pub(crate) use std::thread::{available_parallelism, panicking};
 
         /// Shuttle has no time either. Here it is a yield: idle threads should last a while, so that
         /// tasks meet some.
@@ -69,8 +71,53 @@ mod imp {
 
 pub(crate) use imp::*;
 
+/// A thread-local of a constant that needs no destructor: as cheap to reach as a static. The models
+/// know no such form.
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+macro_rules! plain_thread_local {
+    (static $name:ident: $type:ty = $value:expr;) => {
+        std::thread_local! {
+            static $name: $type = const { $value };
+        }
+    };
+}
+
+#[cfg(all(test, any(throng_loom, throng_shuttle)))]
+macro_rules! plain_thread_local {
+    (static $name:ident: $type:ty = $value:expr;) => {
+        $crate::sync::thread_local! {
+            static $name: $type = $value;
+        }
+    };
+}
+
+pub(crate) use plain_thread_local;
+
 /// Whether this is a model, which is about few steps, and knows no time.
 pub(crate) const MODEL: bool = cfg!(all(test, any(throng_loom, throng_shuttle)));
+
+/// Something that knows itself.
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+pub(crate) fn cyclic<T>(make: impl FnOnce(Weak<T>) -> T) -> Arc<T> {
+    Arc::new_cyclic(|this| make(Weak::clone(this)))
+}
+
+#[cfg(all(test, any(throng_loom, throng_shuttle)))]
+pub(crate) fn cyclic<T>(make: impl FnOnce(Weak<T>) -> T) -> Arc<T> {
+    Arc::new(make(Weak(std::marker::PhantomData)))
+}
+
+/// In models, where there is none: as if what it points to were gone.
+#[cfg(all(test, any(throng_loom, throng_shuttle)))]
+pub(crate) struct Weak<T>(std::marker::PhantomData<fn() -> T>);
+
+#[cfg(all(test, any(throng_loom, throng_shuttle)))]
+impl<T> Weak<T> {
+    #[allow(clippy::unused_self, reason = "as that of the standard library")]
+    pub(crate) fn upgrade(&self) -> Option<Arc<T>> {
+        None
+    }
+}
 
 use std::sync::atomic::AtomicUsize as StdAtomic;
 

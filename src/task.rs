@@ -27,9 +27,9 @@ use std::task::{Context, Poll, Waker};
 pub(crate) use self::cell::Destination;
 use self::cell::{Cell, Header, allocate, release};
 pub(crate) use self::done::{Done, Promise};
-pub(crate) use self::fault::{Fault, Kind, Outcome};
+pub(crate) use self::fault::{Fault, Held, Kind, Outcome};
 pub(crate) use self::home::settle;
-pub(crate) use self::job::{Call, Job, Lend, Polled, Promised, Thunk};
+pub(crate) use self::job::{Call, Job, Large, Lend, Polled, Promised, Thunk};
 use self::state::State;
 pub(crate) use self::watch::Watch;
 use crate::inbox::{Link, Linked};
@@ -60,7 +60,17 @@ unsafe impl<S> Sync for Task<S> {}
 impl<S: Lend> Task<S> {
     /// A job, and the handle that gets its outcome.
     pub(crate) fn joinable<J: Job<S>>(job: J) -> (Self, Watch<J::Output>) {
-        let header = allocate::<S, J, _>(State::joinable(), watch::Join::new(), job);
+        Self::joinable_in(State::joinable(), job)
+    }
+
+    /// As `joinable`, with a mark of two bits for who runs the job.
+    pub(crate) fn joinable_marked<J: Job<S>>(mark: u8, job: J) -> (Self, Watch<J::Output>) {
+        Self::joinable_in(State::marked(mark), job)
+    }
+
+    #[inline]
+    fn joinable_in<J: Job<S>>(state: State, job: J) -> (Self, Watch<J::Output>) {
+        let header = allocate::<S, J, _>(state, watch::Join::new(), job);
         // SAFETY: a joinable cell has two references, one for each; its destination is a `Join`, and
         // its output a `J::Output`.
         (Self::from_header(header), unsafe { Watch::new(header) })
@@ -81,13 +91,24 @@ impl<S: Lend> Task<S> {
         Self::from_header(alone::allocate::<S, F>(f))
     }
 
-    /// A job whose finished cell goes to `destination`.
-    pub(crate) fn bound_for<J, D>(job: J, destination: D) -> Self
+    /// Whether a job that is bound for a `D` has a cell that is used again, and not memory of its own.
+    pub(crate) fn is_recycled<J, D>() -> bool
     where
         J: Job<S>,
         D: Destination<J::Output>,
     {
-        Self::from_header(allocate::<S, J, D>(State::detached(), destination, job))
+        home::is_recycled::<Cell<J, J::Output, D, J::Signal>>()
+    }
+
+    /// A job whose finished cell goes to `destination`, and the means to abort it.
+    pub(crate) fn bound_for<J, D>(job: J, destination: D) -> (Self, Abort)
+    where
+        J: Job<S>,
+        D: Destination<J::Output>,
+    {
+        // The cell has two references, one for each.
+        let header = allocate::<S, J, D>(State::destined(), destination, job);
+        (Self::from_header(header), Abort(header))
     }
 }
 
@@ -119,6 +140,11 @@ impl<S> Task<S> {
     pub(crate) fn claim(&self) -> bool {
         let header = self.header();
         !header.vtable.shared || header.state.claim()
+    }
+
+    /// The mark that the job was made with.
+    pub(crate) fn mark(&self) -> u8 {
+        self.header().state.mark()
     }
 
     /// Whether somebody has claimed the job: it runs, has ended, or was aborted.
@@ -215,13 +241,6 @@ impl<S> Task<S> {
     /// Whether the job may block its thread, and never yields.
     pub(crate) fn is_blocking(&self) -> bool {
         self.header().vtable.blocking
-    }
-
-    /// A reference with which the job can be aborted.
-    pub(crate) fn abort_ref(&self) -> Abort {
-        assert!(self.header().vtable.shared, "nobody can abort it");
-        self.header().state.retain();
-        Abort(self.header)
     }
 
     fn header(&self) -> &Header {

@@ -218,8 +218,16 @@ mod tests {
         (any::<u64>(), 0..64_u32).prop_map(|(bits, shift)| nanos(bits >> shift))
     }
 
+    fn cases() -> ProptestConfig {
+        ProptestConfig {
+            cases: if cfg!(miri) { 4 } else { 256 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        }
+    }
+
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+        #![proptest_config(cases())]
 
         #[test]
         fn it_says_what_a_sorted_list_says(

@@ -8,7 +8,7 @@ use std::sync::Arc as StdArc;
 use tokio::runtime::Handle;
 
 use super::BlockingPool;
-use crate::join::{JoinHandle, TrySpawnError, Work, is_hosted};
+use crate::join::{JoinHandle, Work, is_hosted};
 use crate::task::{Fault, Task, Thunk};
 use crate::unwind::contain;
 
@@ -143,13 +143,4 @@ where
 /// Whether this thread may be one that polls tasks.
 fn is_async_worker() -> bool {
     Handle::try_current().is_ok() && !is_hosted()
-}
-
-impl<R> JoinHandle<R> {
-    /// The handle of a task that was not accepted.
-    pub(super) fn refused<F>(error: TrySpawnError<F>) -> Self {
-        let (f, fault) = error.into_fault();
-        contain(|| drop(f));
-        Self::failed(fault)
-    }
 }

@@ -8,7 +8,7 @@ use super::roster::sweep;
 use super::ticket::{Body, Closure, Queued, Ticket};
 use super::{BlockingPool, refusal};
 use crate::inbox::Chain;
-use crate::join::{Id, JoinHandle, Seat, TrySpawnError, Work};
+use crate::join::{Home, Id, JoinHandle, Seat, TrySpawnError, Work};
 use crate::room::Room;
 use crate::sync::{Arc, Mutex, lock};
 use crate::task::{Fault, Ran, Task};
@@ -130,7 +130,7 @@ impl PoolView {
         let body = Closure::new(f, &crew.options.name, id, Location::caller());
         let ticket = InView(Some(Arc::clone(&self.core)));
         let (task, watch) = Task::joinable(Queued { body, ticket });
-        let handle = JoinHandle::hosted(id, watch, Crew::name(crew));
+        let handle = JoinHandle::hosted(id, watch, Home::pool(Crew::name(crew)));
         match Core::submit(&self.core, task) {
             Ok(()) => Ok(handle),
             // SAFETY: of such a job the task was made above.

@@ -12,6 +12,8 @@ use tokio::sync::oneshot;
 use super::engine::waiters::End;
 use super::store::Seen;
 use super::{DurableClient, DurableError, Status, TaskId};
+use crate::join::{Slot, forward};
+use crate::task::Outcome;
 
 /// Awaits a durable task, wherever it runs.
 ///
@@ -86,6 +88,65 @@ impl<T: DeserializeOwned> DurableHandle<T> {
             }
             Err(failure) => Err(DurableError::store(queue, Some(id), failure)),
         }
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> DurableHandle<T> {
+    /// Has the task complete a slot: how it ends is what the slot's
+    /// [`CompletionStream`](crate::CompletionStream) yields for it, along with what else is there.
+    ///
+    /// Nothing awaits the task meanwhile: who learns of its end, a thread of the client's, decodes the output
+    /// and completes the slot. Aborting the slot does not [cancel](Self::cancel) the task.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableTask, Run, TaskContext, TaskError};
+    /// # #[derive(Serialize, Deserialize)] struct Square(u32);
+    /// # impl DurableTask for Square { const NAME: &'static str = "square"; type Output = u32; }
+    /// # impl Run<()> for Square {
+    /// #     async fn run(self, _: TaskContext<()>) -> Result<u32, TaskError> { Ok(self.0 * self.0) }
+    /// # }
+    /// use throng::CompletionStream;
+    /// use throng::durable::DurableClient;
+    ///
+    /// # #[cfg(feature = "test-util")]
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use throng::durable::{DurableExecutor, MemoryStore};
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let mut executor =
+    /// #     DurableExecutor::builder(client.clone()).register::<Square>().start_inline(()).await?;
+    /// let (jobs, mut done) = CompletionStream::builder().build();
+    /// for n in 1..=3 {
+    ///     let slot = jobs.slot(n).await?;
+    ///     client.spawn(Square(n)).await?.complete(slot);
+    /// }
+    /// drop(jobs);
+    /// # assert_eq!(executor.run_due().await?, 3);
+    ///
+    /// while let Some(completed) = done.next().await {
+    ///     assert_eq!(completed.outcome??, completed.tag * completed.tag);
+    /// }
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "test-util"))] fn main() { let _: Option<(DurableClient, CompletionStream<()>)> = None; }
+    /// ```
+    pub fn complete<K>(self, slot: Slot<Result<T, DurableError>, K>)
+    where
+        K: Send + 'static,
+    {
+        forward(Ended(self), slot);
+    }
+}
+
+/// The end of a task as the outcome of a job: that a task has failed is its output.
+struct Ended<T>(DurableHandle<T>);
+
+impl<T: DeserializeOwned> Future for Ended<T> {
+    type Output = Outcome<Result<T, DurableError>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(Ok)
     }
 }
 

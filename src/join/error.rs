@@ -6,7 +6,8 @@ use std::fmt;
 use std::io;
 
 use super::Id;
-use crate::task::{Fault, Kind};
+use crate::task::{Fault, Held, Kind};
+use crate::unwind::contain;
 
 /// Why a task has no output.
 ///
@@ -19,6 +20,10 @@ pub struct JoinError {
 impl JoinError {
     pub(crate) fn new(id: Id, fault: Fault) -> Self {
         Self { id, fault }
+    }
+
+    pub(super) fn into_fault(self) -> Fault {
+        self.fault
     }
 
     /// The task's name.
@@ -58,13 +63,17 @@ impl JoinError {
         matches!(self.fault.kind(), Kind::Lost)
     }
 
-    /// Whether it was given up to wait for the task, since it would not have begun: whoever waited is
-    /// itself a task of the same pool, all of whose threads wait likewise, and there may be no more.
+    /// Whether it was given up to wait for the task, since it would not have begun. Whoever waited is
+    /// itself
     ///
-    /// Give the pool more threads (`max_threads`), or do not wait inside of it: return the handle, and
-    /// await it outside. The task itself runs when a thread is free.
+    /// - a task of the same pool, all of whose threads wait likewise, and there may be no more: give the
+    ///   pool more threads (`max_threads`), or do not wait inside of it;
+    /// - a job of the same [`SerialExecutor`](crate::SerialExecutor), which runs no other before this
+    ///   one has ended: do not wait inside of it.
+    ///
+    /// Return the handle, and await it outside. The task itself, if it was accepted, runs when it can.
     pub fn is_would_deadlock(&self) -> bool {
-        matches!(self.fault.kind(), Kind::WouldDeadlock)
+        matches!(self.fault.kind(), Kind::WouldDeadlock(_))
     }
 
     /// What the task panicked with.
@@ -112,10 +121,15 @@ impl fmt::Display for JoinError {
                 "task {id} was not run: an earlier one panicked and left the state poisoned"
             ),
             Kind::Lost => write!(f, "task {id} was lost: its slot was dropped unfulfilled"),
-            Kind::WouldDeadlock => write!(
+            Kind::WouldDeadlock(Held::Thread) => write!(
                 f,
                 "task {id} would never begin: a task of its own pool waits for it, all threads wait likewise, \
                  and no more may be created; raise `max_threads`, or do not wait inside the pool"
+            ),
+            Kind::WouldDeadlock(Held::State) => write!(
+                f,
+                "task {id} would never begin: a job of its own executor waits for it, which runs one at a time; \
+                 await the handle outside of the job"
             ),
         }
     }
@@ -140,7 +154,7 @@ impl From<JoinError> for io::Error {
     fn from(error: JoinError) -> Self {
         let kind = match error.fault.kind() {
             Kind::Rejected(why) => why.kind(),
-            Kind::WouldDeadlock => io::ErrorKind::Deadlock,
+            Kind::WouldDeadlock(_) => io::ErrorKind::Deadlock,
             _ => io::ErrorKind::Other,
         };
         Self::new(kind, error)
@@ -158,13 +172,15 @@ pub enum TrySpawnError<F> {
     Closed(F),
     /// There is no thread to run it, and the system refused a new one.
     NoThread(F, io::Error),
+    /// The state that it should run on is poisoned by the panic of another.
+    Poisoned(F),
 }
 
 impl<F> TrySpawnError<F> {
     /// The task.
     pub fn into_inner(self) -> F {
         match self {
-            Self::Full(f) | Self::Closed(f) | Self::NoThread(f, _) => f,
+            Self::Full(f) | Self::Closed(f) | Self::NoThread(f, _) | Self::Poisoned(f) => f,
         }
     }
 
@@ -174,6 +190,7 @@ impl<F> TrySpawnError<F> {
             Self::Full(task) => TrySpawnError::Full(f(task)),
             Self::Closed(task) => TrySpawnError::Closed(f(task)),
             Self::NoThread(task, why) => TrySpawnError::NoThread(f(task), why),
+            Self::Poisoned(task) => TrySpawnError::Poisoned(f(task)),
         }
     }
 
@@ -199,7 +216,15 @@ impl<F> TrySpawnError<F> {
             ),
             Self::Closed(f) => (f, Fault::closed()),
             Self::NoThread(f, why) => (f, Fault::rejected(why)),
+            Self::Poisoned(f) => (f, Fault::poisoned()),
         }
+    }
+
+    /// What the handle of the task will say of it, which is dropped.
+    pub(crate) fn drop_task(self) -> Fault {
+        let (f, fault) = self.into_fault();
+        contain(|| drop(f));
+        fault
     }
 }
 
@@ -209,6 +234,9 @@ impl<F> fmt::Display for TrySpawnError<F> {
             Self::Full(_) => f.write_str("no room for another task; wait for it with `reserve`"),
             Self::Closed(_) => f.write_str("the executor has been closed"),
             Self::NoThread(_, why) => write!(f, "no thread to run the task: {why}"),
+            Self::Poisoned(_) => {
+                f.write_str("a job panicked and left the state poisoned; see `clear_poison`")
+            }
         }
     }
 }
@@ -219,6 +247,7 @@ impl<F> fmt::Debug for TrySpawnError<F> {
             Self::Full(_) => f.write_str("Full(..)"),
             Self::Closed(_) => f.write_str("Closed(..)"),
             Self::NoThread(_, why) => write!(f, "NoThread(.., {why:?})"),
+            Self::Poisoned(_) => f.write_str("Poisoned(..)"),
         }
     }
 }
@@ -295,7 +324,7 @@ mod tests {
 
     #[test]
     fn one_who_would_deadlock_is_told_what_to_do() {
-        let error = JoinError::new(Id::next(), Fault::would_deadlock());
+        let error = JoinError::new(Id::next(), Fault::would_deadlock(Held::Thread));
         let holds = kinds(&error).into_iter().filter(|(_, holds)| *holds);
         assert_eq!(
             holds.collect::<Vec<_>>(),

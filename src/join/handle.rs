@@ -3,14 +3,14 @@
 use std::fmt;
 use std::future::Future;
 use std::mem;
-use std::num::NonZeroUsize;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::host::{Wait, help};
+use super::forward::forward;
+use super::host::{Home, Wait, help};
 use super::spawn::Parker;
-use super::{AbortHandle, AbortOnDropHandle, Id, JoinError};
+use super::{AbortHandle, AbortOnDropHandle, Id, JoinError, Slot, TrySpawnError};
 use crate::sync::Unshared;
 use crate::task::{Fault, Outcome, Watch};
 
@@ -40,14 +40,13 @@ use crate::task::{Fault, Outcome, Watch};
 /// ```
 pub struct JoinHandle<T> {
     id: Id,
-    /// The pool whose threads must not wait for the task while nobody runs it.
-    home: Option<NonZeroUsize>,
     inner: Inner<T>,
 }
 
 enum Inner<T> {
     Ready(Unshared<Outcome<T>>),
-    Waiting(Watch<T>),
+    /// With those whose threads or jobs must not wait for the task while nobody runs it.
+    Waiting(Watch<T>, Option<Home>),
     /// The outcome has been taken.
     Taken,
 }
@@ -57,29 +56,34 @@ impl<T> JoinHandle<T> {
     pub(crate) fn ready(outcome: Outcome<T>) -> Self {
         Self {
             id: Id::next(),
-            home: None,
             inner: Inner::Ready(Unshared::new(outcome)),
         }
     }
 
+    #[inline]
     pub(crate) fn failed(fault: Fault) -> Self {
         Self::ready(Err(fault))
     }
 
+    /// The handle of a task that was not accepted.
+    pub(crate) fn refused<F>(error: TrySpawnError<F>) -> Self {
+        Self::failed(error.drop_task())
+    }
+
+    #[inline]
     pub(crate) fn waiting(watch: Watch<T>) -> Self {
         Self {
             id: Id::next(),
-            home: None,
-            inner: Inner::Waiting(watch),
+            inner: Inner::Waiting(watch, None),
         }
     }
 
-    /// A handle of a task of a pool that is the [host](super::host) of its threads.
-    pub(crate) fn hosted(id: Id, watch: Watch<T>, home: NonZeroUsize) -> Self {
+    /// A handle of a task for which not everybody may [wait](super::host).
+    #[inline]
+    pub(crate) fn hosted(id: Id, watch: Watch<T>, home: Home) -> Self {
         Self {
             id,
-            home: Some(home),
-            inner: Inner::Waiting(watch),
+            inner: Inner::Waiting(watch, Some(home)),
         }
     }
 
@@ -87,7 +91,6 @@ impl<T> JoinHandle<T> {
     pub(super) fn taken(id: Id) -> Self {
         Self {
             id,
-            home: None,
             inner: Inner::Taken,
         }
     }
@@ -102,7 +105,7 @@ impl<T> JoinHandle<T> {
     ///
     /// The handle then says [`is_cancelled`](JoinError::is_cancelled), unless the task came first.
     pub fn abort(&self) {
-        if let Inner::Waiting(watch) = &self.inner {
+        if let Inner::Waiting(watch, _) = &self.inner {
             watch.abort_ref().abort();
         }
     }
@@ -110,7 +113,7 @@ impl<T> JoinHandle<T> {
     /// A handle that can only abort, and that can be cloned and kept after this one is gone.
     pub fn abort_handle(&self) -> AbortHandle {
         let cell = match &self.inner {
-            Inner::Waiting(watch) => Some(watch.abort_ref()),
+            Inner::Waiting(watch, _) => Some(watch.abort_ref()),
             Inner::Ready(_) | Inner::Taken => None,
         };
         AbortHandle::new(self.id, cell)
@@ -125,7 +128,7 @@ impl<T> JoinHandle<T> {
     /// Whether the task has ended, in whatever way.
     pub fn is_finished(&self) -> bool {
         match &self.inner {
-            Inner::Waiting(watch) => watch.is_complete(),
+            Inner::Waiting(watch, _) => watch.is_complete(),
             Inner::Ready(_) | Inner::Taken => true,
         }
     }
@@ -140,7 +143,8 @@ impl<T> JoinHandle<T> {
     ///
     /// # Errors
     ///
-    /// As awaiting the handle.
+    /// As awaiting the handle: also [`is_would_deadlock`](JoinError::is_would_deadlock), where the wait would
+    /// never end.
     ///
     /// # Panics
     ///
@@ -157,26 +161,92 @@ impl<T> JoinHandle<T> {
         }
     }
 
+    /// Has the task complete a slot: how it ends is what its stream yields for the slot, under the slot's
+    /// name.
+    ///
+    /// Nothing awaits the task meanwhile: who ends it completes the slot. So a job on a
+    /// [`SerialExecutor`](crate::SerialExecutor), or a task with a key, or of a view, gets into a stream. For
+    /// a closure on a pool, [`submit_blocking`](crate::completion::Submitter::submit_blocking) is shorter,
+    /// and has the stream abort it; here, aborting the slot does not abort the task.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::{CompletionStream, SerialExecutor};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let total = SerialExecutor::new(0);
+    /// let (jobs, mut done) = CompletionStream::builder().build();
+    /// for n in 1..=3 {
+    ///     let slot = jobs.slot(n).await?;
+    ///     let added = total.submit(move |total| {
+    ///         *total += n;
+    ///         *total
+    ///     });
+    ///     added.complete(slot);
+    /// }
+    /// drop(jobs);
+    ///
+    /// let mut last = 0;
+    /// while let Some(completed) = done.next().await {
+    ///     last = completed.outcome?;
+    /// }
+    /// assert_eq!(last, 6);
+    /// # Ok(()) }
+    /// ```
+    pub fn complete<K>(self, slot: Slot<T, K>)
+    where
+        T: Send + 'static,
+        K: Send + 'static,
+    {
+        match self.inner {
+            Inner::Ready(outcome) => slot.end(outcome.into_inner()),
+            Inner::Waiting(watch, _) => forward(Watched(Some(watch)), slot),
+            // Dropped, as a future that has been polled to its end may be.
+            Inner::Taken => drop(slot),
+        }
+    }
+
+    #[inline]
     fn poll_outcome(&mut self, cx: &mut Context<'_>, wait: Wait) -> Poll<Result<T, JoinError>> {
-        if let Inner::Waiting(watch) = &mut self.inner {
-            if let Some(Err(fault)) = self.home.map(|home| help(home, watch, wait)) {
+        let outcome = match self.inner {
+            Inner::Waiting(..) => ready!(self.poll_watch(cx, wait)),
+            Inner::Ready(_) | Inner::Taken => self.take(),
+        };
+        Poll::Ready(outcome.map_err(|fault| JoinError::new(self.id, fault)))
+    }
+
+    /// Not inlined: what polls a handle that was ready at birth has no use for it.
+    #[inline(never)]
+    fn poll_watch(&mut self, cx: &mut Context<'_>, wait: Wait) -> Poll<Outcome<T>> {
+        if let Inner::Waiting(watch, home) = &mut self.inner {
+            if let Err(fault) = help(*home, watch, wait) {
                 self.inner = Inner::Taken;
-                return Poll::Ready(Err(JoinError::new(self.id, fault)));
+                return Poll::Ready(Err(fault));
+            }
+            if home.is_some_and(Home::is_soon) {
+                watch.linger();
             }
             ready!(watch.poll_complete(cx));
         }
-        let outcome = match mem::replace(&mut self.inner, Inner::Taken) {
+        Poll::Ready(self.take())
+    }
+
+    /// The outcome of a task that has ended.
+    #[inline]
+    fn take(&mut self) -> Outcome<T> {
+        match mem::replace(&mut self.inner, Inner::Taken) {
             Inner::Ready(outcome) => outcome.into_inner(),
-            Inner::Waiting(watch) => watch.into_outcome(),
+            Inner::Waiting(watch, _) => watch.into_outcome(),
             Inner::Taken => panic!("`JoinHandle` polled after it was ready"),
-        };
-        Poll::Ready(outcome.map_err(|fault| JoinError::new(self.id, fault)))
+        }
     }
 }
 
 impl<T> Future for JoinHandle<T> {
     type Output = Result<T, JoinError>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let coop = ready!(tokio::task::coop::poll_proceed(cx));
         let outcome = ready!(self.poll_outcome(cx, Wait::Polling));
@@ -184,6 +254,23 @@ impl<T> Future for JoinHandle<T> {
         Poll::Ready(outcome)
     }
 }
+
+/// The end of a task for which nobody waits: it needs no help.
+struct Watched<T>(Option<Watch<T>>);
+
+impl<T> Future for Watched<T> {
+    type Output = Outcome<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome<T>> {
+        let watch = self.0.as_mut().expect("it is not polled after its end");
+        ready!(watch.poll_complete(cx));
+        let watch = self.0.take().expect("it was there above");
+        Poll::Ready(watch.into_outcome())
+    }
+}
+
+// The outcome is moved, never pinned.
+impl<T> Unpin for Watched<T> {}
 
 // The outcome is moved, never pinned.
 impl<T> Unpin for JoinHandle<T> {}

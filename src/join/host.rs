@@ -4,9 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 
-use super::Seat;
+use super::nesting::run_what_was_left;
+use super::{Name, Seat, prepare_to_wait};
 use crate::sync::thread_local;
-use crate::task::{Fault, Ran, Watch};
+use crate::task::{Fault, Held, Ran, Watch};
 
 /// The pool whose thread this is.
 pub(crate) trait Host {
@@ -16,6 +17,40 @@ pub(crate) trait Host {
     fn ran_here(&self, ran: Ran);
     /// This thread is about to wait for a task that another one runs; `false`: it must not.
     fn waits(&self) -> bool;
+}
+
+/// Whom a task belongs to: whose threads, or whose jobs, must not wait for it in vain.
+#[derive(Clone, Copy)]
+pub(crate) struct Home(NonZeroUsize);
+
+impl Home {
+    /// In the name of a serial executor. Names are addresses, and the last bits of those are clear.
+    const SERIAL: usize = 1;
+    /// In the name of one whose jobs are short.
+    const SOON: usize = 2;
+
+    /// A pool that is the host of its threads.
+    pub(crate) fn pool(name: NonZeroUsize) -> Self {
+        debug_assert_eq!(name.get() & (Self::SERIAL | Self::SOON), 0, "an address");
+        Self(name)
+    }
+
+    /// A serial executor; `soon`: the task will have ended before long.
+    #[inline]
+    pub(crate) fn serial(name: Name, soon: bool) -> Self {
+        let soon = if soon { Self::SOON } else { 0 };
+        Self(name | Self::SERIAL | soon)
+    }
+
+    fn as_serial(self) -> Option<Name> {
+        let name = NonZeroUsize::new(self.0.get() & !(Self::SERIAL | Self::SOON))?;
+        (self.0.get() & Self::SERIAL != 0).then_some(name)
+    }
+
+    /// Whether it pays to wait awake.
+    pub(super) fn is_soon(self) -> bool {
+        self.0.get() & Self::SOON != 0
+    }
 }
 
 /// How a thread waits.
@@ -58,15 +93,26 @@ pub(crate) fn is_hosted() -> bool {
     here().is_some()
 }
 
-/// The handle of a task of the pool `home` is about to wait. On a thread of that pool, this may be the
-/// only thread to run the task: so it does, if nobody has begun it, or another stands in for it.
+/// The handle of a task of `home` is about to wait. On a thread of that pool, this may be the only thread
+/// to run the task: so it does, if nobody has begun it, or another stands in for it. Inside a job of that
+/// executor it must not wait; inside a job of others, it first runs what was left to the outermost one,
+/// whatever it waits for: that may wait in its turn.
 ///
 /// Who polls is better served by another thread: the task may wait for something that is polled next.
-pub(super) fn help<T>(home: NonZeroUsize, watch: &Watch<T>, wait: Wait) -> Result<(), Fault> {
+pub(super) fn help<T>(home: Option<Home>, watch: &Watch<T>, wait: Wait) -> Result<(), Fault> {
     if watch.is_complete() {
         return Ok(());
     }
-    let Some(here) = here().filter(|here| here.host.name() == home) else {
+    let Some(home) = home else {
+        // Of a task that has no home nobody is told that it must not wait.
+        let _ = run_what_was_left();
+        return Ok(());
+    };
+    if let Some(name) = home.as_serial() {
+        return prepare_to_wait(name);
+    }
+    run_what_was_left()?;
+    let Some(here) = here().filter(|here| here.host.name() == home.0) else {
         return Ok(());
     };
     let helped = match wait {
@@ -75,7 +121,7 @@ pub(super) fn help<T>(home: NonZeroUsize, watch: &Watch<T>, wait: Wait) -> Resul
     };
     match helped || watch.is_complete() {
         true => Ok(()),
-        false => Err(Fault::would_deadlock()),
+        false => Err(Fault::would_deadlock(Held::Thread)),
     }
 }
 
@@ -92,12 +138,177 @@ impl Here {
             return false;
         }
         self.depth.set(depth + 1);
-        // SAFETY: the tasks of pools are made for a `Seat`.
+        // SAFETY: `help`, the one caller, returns early with handles that have no home, or a serial executor
+        // for one. What is left are the handles of pools, whose tasks are made for a `Seat`.
         let ran = unsafe { watch.run_here(&mut Seat::beside()) };
         self.depth.set(depth);
         if let Some(ran) = ran {
             self.host.ran_here(ran);
         }
         ran.is_some()
+    }
+}
+
+#[cfg(all(test, not(any(throng_loom, throng_shuttle))))]
+mod tests {
+    //! One thread, whose pool is a pretence. Miri runs these, too.
+
+    use std::sync::mpsc;
+
+    use futures::FutureExt;
+
+    use super::*;
+    use crate::join::{Id, JoinHandle};
+    use crate::sync::{Arc, Mutex, lock};
+    use crate::task::{Task, Thunk};
+
+    // As addresses are.
+    const HERE: NonZeroUsize = NonZeroUsize::new(0x10).unwrap();
+    const ELSEWHERE: NonZeroUsize = NonZeroUsize::new(0x20).unwrap();
+
+    /// Counts what it is told and what it is asked.
+    struct Inn {
+        may_wait: bool,
+        ran: Cell<usize>,
+        waited: Cell<usize>,
+    }
+
+    impl Host for Inn {
+        fn name(&self) -> NonZeroUsize {
+            HERE
+        }
+
+        fn ran_here(&self, ran: Ran) {
+            assert_eq!(ran, Ran::Returned);
+            self.ran.set(self.ran.get() + 1);
+        }
+
+        fn waits(&self) -> bool {
+            self.waited.set(self.waited.get() + 1);
+            self.may_wait
+        }
+    }
+
+    /// A thread that is at home in an inn, for as long as this exists.
+    struct Stay(Rc<Inn>);
+
+    impl Stay {
+        fn new(may_wait: bool) -> Self {
+            let inn = Rc::new(Inn {
+                may_wait,
+                ran: Cell::new(0),
+                waited: Cell::new(0),
+            });
+            move_in(Rc::clone(&inn) as Rc<dyn Host>);
+            assert!(is_hosted());
+            Self(inn)
+        }
+
+        /// How many tasks it has run, and how often it was asked whether it may wait.
+        fn counts(&self) -> (usize, usize) {
+            (self.0.ran.get(), self.0.waited.get())
+        }
+    }
+
+    impl Drop for Stay {
+        fn drop(&mut self) {
+            move_out();
+        }
+    }
+
+    fn task<T: Send + 'static>(
+        home: NonZeroUsize,
+        f: impl FnOnce() -> T + Send + 'static,
+    ) -> (Task<Seat>, JoinHandle<T>) {
+        let (task, watch) = Task::joinable(Thunk(f));
+        (
+            task,
+            JoinHandle::hosted(Id::next(), watch, Home::pool(home)),
+        )
+    }
+
+    #[test]
+    fn who_blocks_runs_the_task_first() {
+        let stay = Stay::new(true);
+        let (runner, handle) = task(HERE, || 7);
+        assert_eq!(handle.blocking_join().unwrap(), 7);
+        assert_eq!(stay.counts(), (1, 0));
+        assert_eq!(runner.run(&mut Seat::default()), Ran::Cancelled);
+    }
+
+    #[test]
+    fn who_polls_would_rather_wait() {
+        let stay = Stay::new(true);
+        let (runner, mut handle) = task(HERE, || 7);
+        assert!((&mut handle).now_or_never().is_none());
+        assert_eq!(stay.counts(), (0, 1));
+        assert_eq!(runner.run(&mut Seat::default()), Ran::Returned);
+        assert_eq!(handle.now_or_never().unwrap().unwrap(), 7);
+        assert_eq!(stay.counts(), (0, 1));
+        drop(stay);
+
+        let stay = Stay::new(false);
+        let (_runner, handle) = task(HERE, || 7);
+        assert_eq!(handle.now_or_never().unwrap().unwrap(), 7);
+        assert_eq!(stay.counts(), (1, 1));
+    }
+
+    #[test]
+    fn a_task_of_another_pool_is_not_run_here() {
+        let stay = Stay::new(false);
+        let (runner, mut handle) = task(ELSEWHERE, || 7);
+        assert!((&mut handle).now_or_never().is_none());
+        assert_eq!(stay.counts(), (0, 0));
+        assert_eq!(runner.run(&mut Seat::default()), Ran::Returned);
+        assert_eq!(handle.blocking_join().unwrap(), 7);
+        drop(stay);
+
+        assert!(!is_hosted());
+        let (_runner, mut handle) = task(HERE, || 7);
+        assert!((&mut handle).now_or_never().is_none());
+    }
+
+    #[test]
+    fn a_task_that_waits_for_itself_is_told() {
+        let stay = Stay::new(false);
+        let (give, own) = mpsc::channel::<JoinHandle<()>>();
+        let (tell, told) = mpsc::channel();
+        let (runner, handle) = task(HERE, move || {
+            let error = own.recv().unwrap().blocking_join().unwrap_err();
+            tell.send(error.is_would_deadlock()).unwrap();
+        });
+        give.send(handle).unwrap();
+        assert_eq!(runner.run(&mut Seat::default()), Ran::Returned);
+        assert!(told.recv().unwrap());
+        assert_eq!(stay.counts(), (0, 1));
+    }
+
+    #[test]
+    fn tasks_are_run_inside_of_one_another_so_deep_and_no_deeper() {
+        type Runners = Arc<Mutex<Vec<Task<Seat>>>>;
+
+        /// How many levels there are below.
+        fn dive(runners: &Runners) -> usize {
+            let below = Arc::clone(runners);
+            let (runner, handle) = task(HERE, move || dive(&below));
+            lock(runners).push(runner);
+            match handle.blocking_join() {
+                Ok(levels) => levels + 1,
+                Err(error) => {
+                    assert!(error.is_would_deadlock());
+                    0
+                }
+            }
+        }
+
+        let stay = Stay::new(false);
+        let runners = Runners::default();
+        for _ in 0..2 {
+            assert_eq!(dive(&runners), MAX_DEPTH);
+        }
+        assert_eq!(stay.counts(), (2 * MAX_DEPTH, 2));
+        // Those that were not run hold the list, and it them.
+        let left = std::mem::take(&mut *lock(&runners));
+        assert_eq!(left.len(), 2 * (MAX_DEPTH + 1));
     }
 }

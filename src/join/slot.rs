@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::mem::{ManuallyDrop, offset_of};
+use std::panic::{self, AssertUnwindSafe};
 use std::ptr::NonNull;
 
-use super::{Id, Seat};
+use super::{Id, JoinError, Seat};
 use crate::inbox::{Batch, Chain, Inbox, Link, Linked, Tags};
 use crate::room::Room;
 use crate::sync::{Arc, AtomicWaker, UnsafeCell};
-use crate::task::{Abort, Destination, Done, Job, Outcome, Promise, Task};
+use crate::task::{Abort, Destination, Done, Fault, Job, Outcome, Promise, Task};
 use crate::unwind::contain;
 
 /// The promise of exactly one completion in a [`CompletionStream`](crate::CompletionStream).
@@ -16,7 +17,15 @@ use crate::unwind::contain;
 /// It is the way in for whatever is not a future or a closure that this crate runs: another thread,
 /// a callback, a foreign runtime. Whatever happens to it, the stream yields one item for it: the
 /// value that it was [completed](Self::complete) with, or, if it is dropped, an error that
-/// [`is_lost`](crate::JoinError::is_lost).
+/// [`is_lost`](crate::JoinError::is_lost). Where the value is computed may have an end of its own:
+///
+/// - a closure that may panic [runs](Self::run) in the slot;
+/// - what a part of this crate runs, and has a [`JoinHandle`](crate::JoinHandle) for, completes the slot
+///   without a task that awaits it: [`JoinHandle::complete`](crate::JoinHandle::complete). A job on a
+///   [`SerialExecutor`](crate::SerialExecutor) gets into a stream in this way. A durable task does by the
+///   method of the same name of its handle.
+///
+/// Aborting the slot's job, or dropping the stream, only [tells](Self::is_aborted) who holds it.
 ///
 /// # Examples
 ///
@@ -42,14 +51,51 @@ impl<T: Send + 'static, K: Send + 'static> Slot<T, K> {
     /// A slot whose completion arrives at `outlet`, and a reference with which it can be aborted.
     pub(crate) fn new(entry: Entry<T, K>) -> (Self, Abort) {
         let id = entry.id;
-        let promise = Promise::new(entry);
-        let abort = promise.abort_ref();
+        let (promise, abort) = Promise::new(entry);
         (Self { promise, id }, abort)
     }
 
     /// Fulfils the promise. The stream's reader is woken if it waits.
     pub fn complete(self, value: T) {
-        self.promise.complete(Ok(value));
+        self.end(Ok(value));
+    }
+
+    /// Fulfils the promise with what a closure returns, which runs here; its panic is the item's, and does
+    /// not get any further. The closure of a slot that [is aborted](Self::is_aborted) is dropped instead,
+    /// and the item says [`is_cancelled`](crate::JoinError::is_cancelled).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use throng::CompletionStream;
+    /// let (jobs, mut done) = CompletionStream::<u32>::builder().build();
+    /// let slot = jobs.slot(()).await?;
+    /// // Rayon ends the process if a job panics. This one does not.
+    /// rayon::spawn(move || slot.run(|| "seven".parse().expect("a number")));
+    ///
+    /// let error = done.next().await.expect("one is outstanding").outcome.unwrap_err();
+    /// assert!(error.is_panic());
+    /// # Ok(()) }
+    /// ```
+    pub fn run(self, f: impl FnOnce() -> T) {
+        let outcome = if self.is_aborted() {
+            contain(|| drop(f));
+            Err(Fault::cancelled())
+        } else {
+            panic::catch_unwind(AssertUnwindSafe(f)).map_err(Fault::panicked)
+        };
+        self.end(outcome);
+    }
+
+    /// Ends the promise as something else has ended: the item says what this error says, under its own
+    /// name.
+    pub fn fail(self, error: JoinError) {
+        self.end(Err(error.into_fault()));
+    }
+
+    pub(super) fn end(self, outcome: Outcome<T>) {
+        self.promise.complete(outcome);
     }
 
     /// The name under which the completion will arrive.
@@ -57,7 +103,7 @@ impl<T: Send + 'static, K: Send + 'static> Slot<T, K> {
         self.id
     }
 
-    /// Whether nobody wants the completion any more, because the stream was dropped.
+    /// Whether nobody wants the completion any more: its job was aborted, or the stream dropped.
     pub fn is_aborted(&self) -> bool {
         self.promise.is_aborted()
     }
@@ -77,8 +123,11 @@ pub(crate) struct Outlet<T, K> {
     pub(crate) running: Room,
 }
 
-/// In the inbox's head: the reader is gone, and what arrives is dropped.
+/// In the inbox's head: the reader is gone, and what arrives is dropped. Never cleared.
 const SEALED: Tags = Tags::bit(0);
+/// In the inbox's head: the reader has left its waker. Set by the reader, cleared by the completion that
+/// wakes it.
+const PARKED: Tags = Tags::bit(1);
 
 impl<T, K> Outlet<T, K> {
     pub(crate) fn new(max_running: usize) -> Self {
@@ -94,9 +143,10 @@ impl<T, K> Outlet<T, K> {
         self.inbox.take()
     }
 
-    /// Has `waker` woken by the next completion. The caller looks again after this: see `arrive`.
-    pub(crate) fn register(&self, waker: &std::task::Waker) {
+    /// Has `waker` woken by the next completion; `false`: there is one, and it may wake nobody.
+    pub(crate) fn park(&self, waker: &std::task::Waker) -> bool {
         self.reader.register(waker);
+        self.inbox.retag(PARKED, Tags::NONE).empty
     }
 
     /// Wakes the reader: something other than a completion is to be seen.
@@ -111,15 +161,15 @@ impl<T, K> Outlet<T, K> {
         contain(|| drop(self.reader.take()));
     }
 
-    /// Puts a completion into the inbox. The reader takes all at once, and waits only after it has
-    /// found nothing: so only the first completion after a take has to wake it.
+    /// Puts a completion into the inbox. It learns by the same operation whether the reader waits: so
+    /// only the first completion after the reader has parked has to wake it.
     fn arrive(&self, finished: Finished<T, K>) {
         self.running.leave();
         let pushed = self.inbox.push(Batch::of(finished), |seen| {
-            (!seen.tags.has(SEALED)).then_some(seen.tags)
+            (!seen.tags.has(SEALED)).then_some(seen.tags.without(PARKED))
         });
         match pushed {
-            Ok(seen) if seen.empty => self.wake_reader(),
+            Ok(seen) if seen.tags.has(PARKED) => self.wake_reader(),
             Ok(_) => {}
             Err(refused) => drop(refused),
         }
@@ -136,7 +186,7 @@ pub(crate) struct Entry<T, K> {
     /// Taken by whoever reads the completion.
     tag: UnsafeCell<ManuallyDrop<K>>,
     id: Id,
-    /// The number under which the stream knows the job, until it is read.
+    /// The number under which the stream knows the job, until that is settled.
     key: usize,
 }
 
@@ -160,8 +210,17 @@ impl<T: Send + 'static, K: Send + 'static> Entry<T, K> {
         self.id
     }
 
-    /// A job whose completion arrives where this entry says.
-    pub(crate) fn job<J: Job<Seat, Output = T>>(self, job: J) -> Task<Seat> {
+    pub(crate) fn key(&self) -> usize {
+        self.key
+    }
+
+    /// Whether the cell of a job needs no memory of its own.
+    pub(crate) fn is_small<J: Job<Seat, Output = T>>() -> bool {
+        Task::is_recycled::<J, Self>()
+    }
+
+    /// A job whose completion arrives where this entry says, and the means to abort it.
+    pub(crate) fn job<J: Job<Seat, Output = T>>(self, job: J) -> (Task<Seat>, Abort) {
         Task::bound_for(job, self)
     }
 }

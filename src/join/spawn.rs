@@ -1,6 +1,7 @@
 //! How one part runs its work on another.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -72,6 +73,15 @@ impl Work {
         }
     }
 
+    /// The work of a task that nobody but the caller may run from now on; `None`: somebody else does, or it
+    /// was aborted.
+    pub(super) fn claim(task: Task<Seat>) -> Option<Self> {
+        task.claim().then(|| Self {
+            task: Some(task),
+            started: true,
+        })
+    }
+
     /// A future that nobody waits for.
     pub(crate) fn future(future: impl Future<Output = ()> + Send + 'static) -> Self {
         Self::new(Task::detached(Polled(future)))
@@ -116,10 +126,37 @@ impl Work {
         }
     }
 
-    /// Ends the work unrun: whoever waits for it is told why.
+    /// Polls a future for the first time, on this thread; hands it back if it is pending, for somebody
+    /// to run it.
+    ///
+    /// It gets a waker that wakes nobody, and none of the task that is running here. That loses no
+    /// wake-up: whoever runs it polls it again as the first thing, as every executor polls what is
+    /// new, and from then on the waker of that poll is the one to be woken.
+    pub(crate) fn poll_in_place(self) -> Option<Self> {
+        match InPlace::enter() {
+            Some(_polling) => self.poll_once(),
+            None => Some(self),
+        }
+    }
+
+    /// The same, wherever this is.
+    pub(crate) fn poll_once(mut self) -> Option<Self> {
+        let mut cx = Context::from_waker(Waker::noop());
+        match self.advance(&mut Seat::default(), &mut cx) {
+            Poll::Ready(_) => None,
+            Poll::Pending => Some(self),
+        }
+    }
+
+    /// Ends the work, which goes no further: whoever waits for it is told why.
     pub(crate) fn reject(mut self, why: &'static str) {
-        if let Some(task) = self.task.take() {
-            task.fail(Fault::rejected(io::Error::other(why)));
+        let Some(task) = self.task.take() else { return };
+        let fault = Fault::rejected(io::Error::other(why));
+        if self.started {
+            // SAFETY: claimed at the first poll, and not used again.
+            unsafe { task.fail_claimed(fault) };
+        } else {
+            task.fail(fault);
         }
     }
 
@@ -166,6 +203,31 @@ impl fmt::Debug for Work {
             .field("started", &self.started)
             .field("ended", &self.task.is_none())
             .finish()
+    }
+}
+
+crate::sync::plain_thread_local! {
+    // Whether this thread polls a job in place.
+    static IN_PLACE: Cell<bool> = Cell::new(false);
+}
+
+/// This thread polls a job in place. A job that submits another does not poll that in place, too: a chain
+/// of them would take the stack of a thread for all.
+struct InPlace;
+
+impl InPlace {
+    /// `None`: it does already.
+    fn enter() -> Option<Self> {
+        if IN_PLACE.with(|in_place| in_place.replace(true)) {
+            return None;
+        }
+        Some(Self)
+    }
+}
+
+impl Drop for InPlace {
+    fn drop(&mut self) {
+        IN_PLACE.with(|in_place| in_place.set(false));
     }
 }
 

@@ -153,6 +153,31 @@ fn loom_a_guest_and_a_newcomer() {
     });
 }
 
+/// A place goes from hand to hand: one has it at a time, who sees what was done there before.
+#[test]
+fn loom_a_place_that_is_handed_over_is_exclusive() {
+    loom::model(|| {
+        let room = one_inside();
+        let place = Arc::new(Plain::new(0));
+        let guests: Vec<_> = (0..2)
+            .map(|_| {
+                let (room, place) = (room.clone(), place.clone());
+                thread::spawn(move || {
+                    block_on(room.be_served()).unwrap();
+                    place.add(1);
+                    room.leave();
+                })
+            })
+            .collect();
+        place.add(1);
+        room.leave();
+        for guest in guests {
+            guest.join().unwrap();
+        }
+        assert_eq!((place.get(), room.count()), (3, 0));
+    });
+}
+
 /// What was handed to a guest who gives up is for the other.
 #[test]
 fn loom_a_guest_that_gives_up() {

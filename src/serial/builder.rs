@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::SerialExecutor;
 use crate::join::Spawn;
 
-/// What becomes of the state when a job panics while it changes it.
+/// What becomes of the state when a job panics while it changes it, and is not a
+/// [transaction](SerialExecutor::transact), which is rolled back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnPanic {
@@ -31,6 +32,9 @@ pub(super) type DrainOn = Arc<dyn Spawn>;
 /// What a builder has been told.
 #[derive(Clone)]
 pub(super) struct Options {
+    /// Whether an idle executor runs a job on its submitter.
+    pub(super) inline: bool,
+    pub(super) capacity: Option<usize>,
     pub(super) capture_jobs: usize,
     pub(super) capture_time: Duration,
     pub(super) on_panic: OnPanic,
@@ -41,6 +45,8 @@ impl Builder {
     pub(super) fn new() -> Self {
         Self {
             options: Options {
+                inline: true,
+                capacity: None,
                 capture_jobs: 16,
                 capture_time: Duration::from_micros(20),
                 on_panic: OnPanic::default(),
@@ -49,8 +55,32 @@ impl Builder {
         }
     }
 
+    /// How many jobs may be queued: any number by default. What runs at once needs no place, and what
+    /// a job submits to its own executor is never refused: it would wait for itself.
+    ///
+    /// Jobs of [`blocking_run`](SerialExecutor::blocking_run), whose threads wait, need no room.
+    ///
+    /// See [`try_submit`](SerialExecutor::try_submit) and [`reserve`](SerialExecutor::reserve).
+    pub fn capacity(&mut self, jobs: usize) -> &mut Self {
+        self.options.capacity = Some(jobs);
+        self
+    }
+
+    /// Whether an idle executor runs a job at once, on the thread that submits it: `true` by default.
+    /// With `false`, [`submit`](SerialExecutor::submit) does what [`post`](SerialExecutor::post) does,
+    /// and no job of others ever runs on a submitter, whatever the [limit](Self::capture_jobs), as long
+    /// as there is a runtime or a pool to hand over to.
+    ///
+    /// For submitters that hold locks which jobs take, or that must not be held up by jobs that are long.
+    pub fn inline(&mut self, inline: bool) -> &mut Self {
+        self.options.inline = inline;
+        self
+    }
+
     /// How many jobs of others a submitting thread runs behind its own before it hands the rest
-    /// over: 16 by default. With 0 it runs only its own.
+    /// over: 16 by default. With 0 it runs only its own, as long as there is a runtime or a pool that takes
+    /// the rest. Inside a job of another executor it hands them over at once, if there is somebody to take
+    /// them: one of them may wait for that executor.
     pub fn capture_jobs(&mut self, jobs: usize) -> &mut Self {
         self.options.capture_jobs = jobs;
         self
@@ -71,6 +101,9 @@ impl Builder {
 
     /// Where a queue is handed over to: a runtime's handle, or a pool for jobs that block. By
     /// default the runtime of the submitter who hands over.
+    ///
+    /// Tasks of a pool that wait for jobs of the executor hold threads that its drain may need: where
+    /// they may be as many as the pool's threads, hand over to another pool. They are not told.
     pub fn drain_on(&mut self, spawn: impl Spawn) -> &mut Self {
         self.options.drain_on = Some(Arc::new(spawn));
         self
@@ -78,13 +111,19 @@ impl Builder {
 
     /// Makes the executor around its state.
     pub fn build<S: Send + 'static>(&self, state: S) -> SerialExecutor<S> {
-        SerialExecutor::with_options(state, self.options.clone())
+        let mut options = self.options.clone();
+        if !options.inline {
+            options.capture_jobs = 0;
+        }
+        SerialExecutor::with_options(state, options)
     }
 }
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
+            .field("capacity", &self.options.capacity)
+            .field("inline", &self.options.inline)
             .field("capture_jobs", &self.options.capture_jobs)
             .field("capture_time", &self.options.capture_time)
             .field("on_panic", &self.options.on_panic)

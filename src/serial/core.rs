@@ -13,22 +13,33 @@
 //! - *A job is in the inbox only while the executor is owned.* A push sets `OWNED` in the same
 //!   compare-and-swap; the owner clears it only by a compare-and-swap from an empty inbox.
 //! - *There is one owner.* `OWNED` is set by a compare-and-swap that saw it clear, and whoever did
-//!   that is the owner. Handing over changes the thread, not the word.
+//!   that is the owner. Handing over changes the thread, not the word. While a job waits, the state,
+//!   and nothing else, is its guard's: see `exclusive`.
 //! - *Every accepted job is seen by an owner.* It was pushed while `OWNED` was set or by the push
 //!   that set it, and that owner cannot release before it has taken it.
-//! - *Jobs run in the order of their successful pushes.* The owner runs its queue, which it took
-//!   earlier, before it takes again; and a job runs inline only when nothing is queued.
+//! - *Jobs of one level run in the order of their successful pushes.* The owner runs its queue, which
+//!   it took earlier, before those that it takes later; and a job runs inline only when nothing is
+//!   queued.
+//!
+//! Whoever cancels what is queued takes it away without owning the executor: see `queue`.
 
 use std::any::Any;
+use std::hint::spin_loop;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 
 use super::builder::{OnPanic, Options};
-use super::metrics::Counters;
-use crate::inbox::{Batch, Chain, Inbox, Seen, Tags};
-use crate::sync::{Arc, Notify, UnsafeCell};
+use super::exclusive::Turn;
+use super::metrics::{Counters, Metrics};
+use super::pace::Pace;
+use super::queue::{Level, Queue};
+use crate::bell::Bell;
+use crate::inbox::{Batch, Inbox, Refused, Seen, Tags};
+use crate::join::Name;
+use crate::room::Room;
+use crate::sync::{Arc, UnsafeCell};
 use crate::task::{Fault, Lend, Task};
-use crate::unwind::contain;
 
 pub(super) const OWNED: Tags = Tags::bit(0);
 pub(super) const CLOSED: Tags = Tags::bit(1);
@@ -38,20 +49,27 @@ pub(super) const POISONED: Tags = Tags::bit(2);
 pub(super) type Queued<S> = Task<Lent<S>>;
 
 /// What all handles of an executor share.
+///
+/// In this order: who queues a job writes the first two, which are in one cache line.
+#[repr(C)]
 pub(super) struct Core<S> {
     inbox: Inbox<Queued<S>>,
+    /// The owner's, but for those who cancel: what it has taken from the inbox and not yet run.
+    queue: Queue<S>,
     /// The owner's. `None` once it was taken out.
-    state: UnsafeCell<Option<S>>,
-    /// The owner's: what it has taken from the inbox and not yet run.
-    queue: UnsafeCell<Chain<Queued<S>>>,
+    pub(super) state: UnsafeCell<Option<S>>,
+    /// The bound of both.
+    pub(super) room: Option<Arc<Room>>,
+    /// The job that may wait, if it is the turn of one.
+    pub(super) turn: Turn<S>,
     pub(super) options: Options,
     pub(super) counters: Counters,
+    pub(super) pace: Pace,
     /// Told when a closed executor is released.
-    pub(super) released: Notify,
+    pub(super) released: Bell,
 }
 
-// SAFETY: state and queue are accessed by the owner only, one thread at a time, and both may move
-// between threads.
+// SAFETY: the state is accessed by the owner only, one thread at a time, and may move between threads.
 unsafe impl<S: Send> Send for Core<S> {}
 // SAFETY: as above.
 unsafe impl<S: Send> Sync for Core<S> {}
@@ -61,17 +79,55 @@ impl<S> Core<S> {
         Self {
             inbox: Inbox::new(),
             state: UnsafeCell::new(Some(state)),
-            queue: UnsafeCell::new(Chain::new()),
+            queue: Queue::new(),
+            room: options.capacity.map(|jobs| Arc::new(Room::new(jobs))),
+            turn: Turn::new(),
             options,
             counters: Counters::default(),
-            released: Notify::new(),
+            pace: Pace::new(),
+            released: Bell::new(),
         }
+    }
+
+    /// Which executor it is.
+    #[inline]
+    pub(super) fn name(&self) -> Name {
+        NonNull::from(self).addr()
     }
 
     /// Refuses jobs from now on.
     pub(super) fn close(&self) {
         self.inbox.retag(CLOSED, Tags::NONE);
-        contain(|| self.released.notify_waiters());
+        if let Some(room) = &self.room {
+            room.close();
+        }
+        self.released.ring_all();
+    }
+
+    /// Whether the executor is closed, and its last job has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        // Not a look: what the last job did comes before what the caller does next.
+        let tags = self.inbox.retag(Tags::NONE, Tags::NONE).tags;
+        tags.has(CLOSED) && !tags.has(OWNED)
+    }
+
+    /// Cancels what is queued, and says how many jobs that were.
+    pub(super) fn cancel_queued(&self) -> usize {
+        self.queue.cancel(&self.inbox)
+    }
+
+    /// How many jobs are queued, roughly.
+    pub(super) fn queued(&self) -> usize {
+        self.queue.lengths().0
+    }
+
+    pub(super) fn metrics(&self) -> Metrics {
+        let (queue_length, max_queue_length) = self.queue.lengths();
+        Metrics {
+            queue_length,
+            max_queue_length,
+            ..self.counters.read()
+        }
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -82,6 +138,23 @@ impl<S> Core<S> {
         self.inbox.peek().tags.has(POISONED)
     }
 
+    /// Runs a job of the owner's; if it panics, poisons the state before the panic goes on, so that
+    /// whoever is told of the panic finds the state poisoned.
+    #[inline]
+    pub(super) fn guard<R>(&self, job: impl FnOnce() -> R) -> R {
+        struct Panicked<'a, S>(&'a Core<S>);
+        impl<S> Drop for Panicked<'_, S> {
+            fn drop(&mut self) {
+                self.0.panicked();
+            }
+        }
+
+        let panicked = Panicked(self);
+        let output = job();
+        mem::forget(panicked);
+        output
+    }
+
     pub(super) fn clear_poison(&self) -> bool {
         self.inbox.retag(Tags::NONE, POISONED).tags.has(POISONED)
     }
@@ -90,11 +163,28 @@ impl<S> Core<S> {
         self.inbox.peek().tags.has(OWNED)
     }
 
+    /// The one job of a batch that was refused, and what the word said.
+    fn take_back(&self, refused: Refused<Queued<S>>) -> (Queued<S>, Tags) {
+        self.queue.does_not_come();
+        let job = refused.batch.into_chain().pop_front();
+        (job.expect("it was pushed alone"), refused.seen.tags)
+    }
+
     fn panicked(&self) {
         self.counters.panics.add(1);
+        self.poison_if_asked();
+    }
+
+    /// Follows [`OnPanic`].
+    pub(super) fn poison_if_asked(&self) {
         if self.options.on_panic == OnPanic::Poison {
-            self.inbox.retag(POISONED, Tags::NONE);
+            self.poison();
         }
+    }
+
+    /// Refuses jobs until somebody vouches for the state.
+    pub(super) fn poison(&self) {
+        self.inbox.retag(POISONED, Tags::NONE);
     }
 }
 
@@ -131,6 +221,31 @@ impl<'a, S> Owner<'a, S> {
         Ok(Self(core))
     }
 
+    /// Waits a moment for an executor that is busy with jobs which are shorter than it takes to queue one.
+    pub(super) fn acquire_soon(core: &'a Arc<Core<S>>, mut seen: Seen) -> Result<Self, Seen> {
+        for rounds in Pace::BREAKS {
+            (0..rounds).for_each(|_| spin_loop());
+            for _ in 0..Pace::LOOKS {
+                seen = core.inbox.peek();
+                if refusal(seen.tags).is_some() {
+                    return Err(seen);
+                }
+                if seen.empty && !seen.tags.has(OWNED) {
+                    match Self::acquire(core) {
+                        Ok(owner) => {
+                            core.pace.in_time();
+                            return Ok(owner);
+                        }
+                        Err(now) => seen = now,
+                    }
+                }
+                spin_loop();
+            }
+        }
+        core.pace.in_vain();
+        Err(seen)
+    }
+
     /// Acquires an executor that is closed and idle.
     pub(super) fn acquire_closed(core: &'a Arc<Core<S>>) -> Result<Self, Seen> {
         let mut seen = core.inbox.peek();
@@ -144,34 +259,60 @@ impl<'a, S> Owner<'a, S> {
         Err(seen)
     }
 
-    /// Queues a job, and acquires the executor if nobody owns it.
-    pub(super) fn push(core: &'a Arc<Core<S>>, job: Queued<S>) -> Result<Pushed<'a, S>, Fault> {
+    /// Queues a job, and acquires the executor if nobody owns it; hands the job back, with the tags
+    /// that say why, if it is refused.
+    pub(super) fn push(
+        core: &'a Arc<Core<S>>,
+        level: Level,
+        job: Queued<S>,
+    ) -> Result<Pushed<'a, S>, (Queued<S>, Tags)> {
+        core.queue.comes(level);
         let pushed = core.inbox.push(Batch::of(job), |seen| {
             refusal(seen.tags).is_none().then(|| seen.tags.with(OWNED))
         });
         match pushed {
             Ok(seen) if seen.tags.has(OWNED) => Ok(Pushed::Queued),
             Ok(_) => Ok(Pushed::Acquired(Self(core))),
-            Err(refused) => Err(fail(refused.batch, refused.seen.tags)),
+            Err(refused) => Err(core.take_back(refused)),
         }
     }
 
-    /// Queues a job if somebody owns the executor, or if the executor refuses it; else hands the job
-    /// back.
-    pub(super) fn push_if_owned(core: &'a Arc<Core<S>>, job: Queued<S>) -> Result<(), Queued<S>> {
+    /// Queues a job if somebody owns the executor; else hands it back.
+    pub(super) fn push_if_owned(
+        core: &'a Arc<Core<S>>,
+        level: Level,
+        job: Queued<S>,
+    ) -> Result<(), (Queued<S>, Tags)> {
+        core.queue.comes(level);
         let pushed = core.inbox.push(Batch::of(job), |seen| {
             (seen.tags.has(OWNED) && refusal(seen.tags).is_none()).then_some(seen.tags)
         });
-        match pushed {
-            Ok(_) => Ok(()),
-            Err(refused) if refusal(refused.seen.tags).is_some() => {
-                fail(refused.batch, refused.seen.tags);
-                Ok(())
+        pushed.map(drop).map_err(|refused| core.take_back(refused))
+    }
+
+    /// Queues a job if somebody owns the executor; if nobody does, acquires it, and has `run` run the job;
+    /// hands it back, with the tags that say why, if it is refused.
+    pub(super) fn push_or(
+        core: &'a Arc<Core<S>>,
+        level: Level,
+        mut job: Queued<S>,
+        run: impl FnOnce(Self, Queued<S>),
+    ) -> Result<(), (Queued<S>, Tags)> {
+        loop {
+            let tags = match Self::push_if_owned(core, level, job) {
+                Ok(()) => return Ok(()),
+                Err((back, tags)) => {
+                    job = back;
+                    tags
+                }
+            };
+            if refusal(tags).is_some() {
+                return Err((job, tags));
             }
-            Err(refused) => match refused.batch.into_chain().pop_front() {
-                Some(job) => Err(job),
-                None => Ok(()),
-            },
+            if let Ok(owner) = Self::acquire(core) {
+                run(owner, job);
+                return Ok(());
+            }
         }
     }
 
@@ -199,10 +340,16 @@ impl<'a, S> Owner<'a, S> {
     #[inline]
     pub(super) fn run<R>(
         &mut self,
-        job: impl FnOnce(&mut S) -> R,
+        job: impl FnOnce(&mut Lent<S>) -> R,
     ) -> Result<R, Box<dyn Any + Send>> {
-        let mut lent = Lent(Arc::as_ptr(self.0));
-        catch_unwind(AssertUnwindSafe(|| lent.run(job)))
+        let mut lent = self.lent();
+        catch_unwind(AssertUnwindSafe(|| job(&mut lent)))
+    }
+
+    /// What the owner lends to a job.
+    #[inline]
+    pub(super) fn lent(&mut self) -> Lent<S> {
+        Lent(Arc::as_ptr(self.0))
     }
 
     /// Runs a queued job, or fails it if the state is poisoned.
@@ -210,45 +357,53 @@ impl<'a, S> Owner<'a, S> {
         if self.0.is_poisoned() {
             job.fail(Fault::poisoned());
         } else {
-            job.run(&mut Lent(Arc::as_ptr(self.0)));
+            job.run(&mut self.lent());
         }
     }
 
     /// The next queued job.
     pub(super) fn next(&mut self) -> Option<Queued<S>> {
-        self.with_queue(|queue, inbox| {
-            if queue.is_empty() {
-                *queue = inbox.take();
-            }
-            queue.pop_front()
-        })
+        self.0.queue.next(&self.0.inbox, |_| true)
+    }
+
+    /// The next queued job, if it is not one that may wait: that one stays where it is.
+    pub(super) fn next_closure(&mut self) -> Option<Queued<S>> {
+        self.0.queue.next(&self.0.inbox, Queued::is_blocking)
     }
 
     /// Whether a job is queued. What is pushed after this, `release` sees.
     pub(super) fn has_queued(&mut self) -> bool {
-        self.with_queue(|queue, inbox| !queue.is_empty() || !inbox.peek().empty)
+        !self.0.queue.is_empty() || !self.0.inbox.peek().empty
     }
 
-    /// Queues a job behind the others, past the word: it is accepted already.
-    pub(super) fn push_back(&mut self, job: Queued<S>) {
-        self.with_queue(|queue, _| queue.push_back(job));
+    /// Queues a job past the word: it is accepted already, by this owner, who has found nothing queued.
+    pub(super) fn push_first(&mut self, level: Level, job: Queued<S>) {
+        self.0.queue.comes(level);
+        self.0.queue.add(job);
     }
 
     /// Gives the executor free, if nothing is queued.
     #[inline]
-    pub(super) fn release(mut self) -> Result<(), Self> {
+    pub(super) fn release(self) -> Result<(), Self> {
+        // What the word says nearly always is not looked up.
+        if self.0.queue.is_empty() && self.0.inbox.exchange_empty(OWNED, Tags::NONE).is_ok() {
+            self.put_down();
+            return Ok(());
+        }
+        self.release_slowly()
+    }
+
+    #[cold]
+    fn release_slowly(self) -> Result<(), Self> {
         let mut seen = self.0.inbox.peek();
-        while seen.empty && self.with_queue(|queue, _| queue.is_empty()) {
-            match self
-                .0
-                .inbox
-                .exchange_empty(seen.tags, seen.tags.without(OWNED))
-            {
+        while seen.empty && self.0.queue.is_empty() {
+            let free = seen.tags.without(OWNED);
+            match self.0.inbox.exchange_empty(seen.tags, free) {
                 Ok(()) => {
-                    // Not ours any more: a stranger's waker that panics must not end this owner.
+                    // Not ours any more: what a stranger's waker does must not end this owner.
                     let core = self.put_down();
                     if seen.tags.has(CLOSED) {
-                        contain(|| core.released.notify_waiters());
+                        core.released.ring_all();
                     }
                     return Ok(());
                 }
@@ -263,24 +418,21 @@ impl<'a, S> Owner<'a, S> {
         // SAFETY: the state is the owner's, and no job runs.
         self.0.state.with_mut(|state| unsafe { (*state).take() })
     }
-
-    fn with_queue<R>(
-        &mut self,
-        f: impl FnOnce(&mut Chain<Queued<S>>, &Inbox<Queued<S>>) -> R,
-    ) -> R {
-        self.0
-            .queue
-            // SAFETY: the queue is the owner's, and `f` does not reach it otherwise: none runs jobs.
-            .with_mut(|queue| f(unsafe { &mut *queue }, &self.0.inbox))
-    }
 }
 
 impl<S> Drop for Owner<'_, S> {
     fn drop(&mut self) {
+        self.end_turn(Fault::cancelled);
         loop {
             while let Some(job) = self.next() {
                 job.fail(Fault::cancelled());
             }
+            // Not after it: the guard may have gone by then, and with it whoever would end the pause.
+            self.0.pace.pause();
+            if self.orphan() {
+                return;
+            }
+            self.0.pace.resume();
             match Self(self.0).release() {
                 Ok(()) => return,
                 Err(owner) => mem::forget(owner),
@@ -289,42 +441,30 @@ impl<S> Drop for Owner<'_, S> {
     }
 }
 
-/// Fails the one job of a batch that was refused, and says why again.
-fn fail<S>(batch: Batch<Queued<S>>, tags: Tags) -> Fault {
-    let why = || refusal(tags).unwrap_or_else(Fault::closed);
-    if let Some(job) = batch.into_chain().pop_front() {
-        job.fail(why());
-    }
-    why()
-}
-
 /// What a job is run on: the state, lent by the owner for as long as the job runs.
 pub(super) struct Lent<S>(*const Core<S>);
 
 impl<S: 'static> Lend for Lent<S> {}
 
 impl<S> Lent<S> {
-    /// Runs a job; if it panics, poisons the state before the panic goes on, so that whoever is told
-    /// of the panic finds the state poisoned.
+    pub(super) fn core(&self) -> &Core<S> {
+        // SAFETY: the owner, who made this value, holds the core while the job runs.
+        unsafe { &*self.0 }
+    }
+
+    /// Runs a job, under the core's [guard](Core::guard).
     #[inline]
     pub(super) fn run<R>(&mut self, job: impl FnOnce(&mut S) -> R) -> R {
-        struct Panicked<'a, S>(&'a Core<S>);
-        impl<S> Drop for Panicked<'_, S> {
-            fn drop(&mut self) {
-                self.0.panicked();
-            }
-        }
-
-        // SAFETY: the owner, who made this value, holds the core while the job runs.
-        let panicked = Panicked(unsafe { &*self.0 });
-        let output = panicked.0.state.with_mut(|state| {
-            // SAFETY: the state is the owner's, who runs one job at a time.
-            let state = unsafe { &mut *state };
-            job(state
-                .as_mut()
-                .expect("the state is taken only when no job can come"))
-        });
-        mem::forget(panicked);
-        output
+        let core = self.core();
+        core.guard(|| {
+            core.state.with_mut(|state| {
+                // SAFETY: the state is the owner's, who runs one job at a time.
+                let state = unsafe { &mut *state };
+                job(state.as_mut().expect(THERE))
+            })
+        })
     }
 }
+
+/// Why there is a state.
+pub(super) const THERE: &str = "the state is taken only when no job can come";

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 use super::builder::DrainOn;
-use super::core::{Core, Owner};
-use super::nesting;
-use crate::join::{Spawn, Work};
+use super::core::{Core, Owner, Queued};
+use super::exclusive::By;
+use super::pace::Pace;
+use crate::join::{self, Inside, Spawn, Work};
 use crate::sync::Arc;
 
 /// How many queued jobs a drain runs, and for how long, before it lets others use its thread.
@@ -30,24 +31,36 @@ impl<S: Send + 'static> Owner<'_, S> {
         }
     }
 
-    /// Runs what is queued on the submitter's thread, `own` jobs and others up to the capture
-    /// limit, and hands the rest over; if nobody takes it, runs it here.
+    /// Runs a job that was packed to be queued, and ends as one that ran inline.
+    pub(super) fn run_first(mut self, job: Queued<S>) {
+        self.run_queued(job);
+        self.core().counters.inline.add(1);
+        self.finish();
+    }
+
+    /// Runs what is queued on the submitter's thread, up to the capture limit and so many more as are its
+    /// own, and hands the rest over; if nobody takes it, runs it here.
     #[cold]
     pub(super) fn capture(self, own: usize) {
-        let options = &self.core().options;
+        let core = self.core();
         let mut budget = Budget {
-            own,
-            jobs: options.capture_jobs,
-            ..Budget::new(options.capture_time)
+            jobs: capture_limit(core).saturating_add(own),
+            ..Budget::new(core.options.capture_time)
         };
-        let Err(owner) = self.drain(&mut budget, true) else {
-            return;
-        };
-        match Target::of(owner.core()) {
-            Some(target) => owner.hand_over(&target).unwrap_or_else(Work::run),
+        let drained = self.drain(&mut budget, true, &mut By::Captor);
+        budget.tell(&core.pace);
+        let Err(owner) = drained else { return };
+        // Better to hold this thread up than to leave jobs lying.
+        match Target::of(core) {
+            Some(target) => {
+                if let Err(work) = owner.hand_over(&target) {
+                    core.turn.set_refused(true);
+                    work.run();
+                }
+            }
             None => {
-                // Better to hold this thread up than to leave jobs lying.
-                let unlimited = owner.drain(&mut Budget::new(Duration::MAX), true);
+                let budget = &mut Budget::new(Duration::MAX);
+                let unlimited = owner.drain(budget, true, &mut By::Last);
                 debug_assert!(unlimited.is_ok());
             }
         }
@@ -57,14 +70,16 @@ impl<S: Send + 'static> Owner<'_, S> {
     /// what is queued.
     pub(super) fn hand_over(self, target: &Target) -> Result<(), Work> {
         self.core().counters.handed_over.add(1);
+        self.core().pace.pause();
+        self.core().turn.set_refused(false);
         target.spawn(Work::future(self.into_drain()))
     }
 
-    /// Leaves the queue, with one job of this thread, to the outermost job that runs here: see
-    /// [`nesting`].
+    /// Leaves the queue, with one job of this thread, to the outermost job that runs here.
     pub(super) fn defer(self) {
+        self.core().pace.pause();
         let drain = self.into_drain();
-        nesting::defer(Work::future(async move { drain.capture(1) }));
+        join::defer(Work::future(async move { drain.capture(1) }));
     }
 
     fn into_drain(self) -> Drain<S> {
@@ -72,17 +87,40 @@ impl<S: Send + 'static> Owner<'_, S> {
     }
 
     /// Runs queued jobs until nothing is left, and then gives the executor free; or until the budget
-    /// is spent, and then hands ownership back.
-    fn drain(mut self, budget: &mut Budget, captured: bool) -> Result<(), Self> {
+    /// is spent or a job waits, and then hands ownership back.
+    fn drain(
+        mut self,
+        budget: &mut Budget,
+        captured: bool,
+        by: &mut By<'_, '_>,
+    ) -> Result<(), Self> {
+        if !self.attend(by) {
+            return Err(self);
+        }
         loop {
             while self.has_queued() {
-                let own = budget.own > 0;
                 if !budget.spend() {
                     return Err(self);
                 }
-                self.count(captured && !own);
-                if let Some(job) = self.next() {
-                    self.run_queued(job);
+                if let By::Captor = by {
+                    match self.next_closure() {
+                        Some(job) => {
+                            self.count(captured);
+                            self.run_queued(job);
+                        }
+                        None if self.has_queued() => return Err(self),
+                        None => {}
+                    }
+                } else if let Some(job) = self.next() {
+                    self.count(captured);
+                    if job.is_blocking() {
+                        self.run_queued(job);
+                    } else {
+                        self.set_turn(job);
+                        if !self.attend(by) {
+                            return Err(self);
+                        }
+                    }
                 }
             }
             match self.release() {
@@ -99,10 +137,17 @@ impl<S: Send + 'static> Owner<'_, S> {
     }
 }
 
+/// How many jobs of others may run on this thread now. None inside jobs of other executors, if there is somebody
+/// to take them: one of them might wait for such an executor, and nowhere else would that be in vain.
+fn capture_limit<S>(core: &Core<S>) -> usize {
+    match join::is_among_others(core.name()) && Target::of(core).is_some() {
+        true => 0,
+        false => core.options.capture_jobs,
+    }
+}
+
 /// What a drain may spend before it lets others go on.
 struct Budget {
-    /// Jobs that are not limited: the submitter's.
-    own: usize,
     jobs: usize,
     time: Duration,
     started: Option<Instant>,
@@ -113,7 +158,6 @@ impl Budget {
     /// A budget of time only.
     fn new(time: Duration) -> Self {
         Self {
-            own: 0,
             jobs: usize::MAX,
             time,
             started: None,
@@ -123,16 +167,19 @@ impl Budget {
 
     /// Takes one job out of the budget; `false`: it is spent.
     fn spend(&mut self) -> bool {
-        if self.own > 0 {
-            self.own -= 1;
-            return true;
-        }
         if self.jobs == 0 || (self.spent.is_multiple_of(JOBS_PER_CLOCK) && self.is_late()) {
             return false;
         }
         self.jobs -= 1;
         self.spent += 1;
         true
+    }
+
+    /// Tells how long the jobs took.
+    fn tell(&self, pace: &Pace) {
+        if let (Some(started), 1..) = (self.started, self.spent) {
+            pace.measured(self.spent, started.elapsed());
+        }
     }
 
     fn is_late(&mut self) -> bool {
@@ -151,7 +198,10 @@ impl Target {
     pub(super) fn of<S>(core: &Core<S>) -> Option<Self> {
         match &core.options.drain_on {
             Some(spawn) => Some(Self::Given(spawn.clone())),
-            None => Handle::try_current().ok().map(Self::Current),
+            None => {
+                let here = Handle::try_current().ok();
+                here.or_else(|| core.turn.runtime()).map(Self::Current)
+            }
         }
     }
 
@@ -172,6 +222,8 @@ impl<S: Send + 'static> Drain<S> {
     /// As [`Owner::capture`], on the thread that calls it.
     fn capture(mut self, own: usize) {
         if let Some(core) = self.0.take() {
+            let _inside = Inside::drain(core.name());
+            core.pace.resume();
             // SAFETY: ownership was put down for this drain when it was made.
             unsafe { Owner::resume(&core) }.capture(own);
         }
@@ -185,21 +237,32 @@ impl<S: Send + 'static> Future for Drain<S> {
         let Some(core) = self.0.take() else {
             return Poll::Ready(());
         };
+        let _inside = Inside::drain(core.name());
         // SAFETY: ownership was put down for this drain, when it was made or at the last poll.
         let owner = unsafe { Owner::resume(&core) };
+        core.pace.resume();
         let mut budget = Budget {
             jobs: DRAIN_JOBS,
             ..Budget::new(DRAIN_TIME)
         };
-        if owner
-            .drain(&mut budget, false)
-            .map_err(Owner::put_down)
-            .is_ok()
-        {
+        let by = &mut match core.turn.is_refused() {
+            true => By::Last,
+            false => By::Drain(cx),
+        };
+        let drained = owner.drain(&mut budget, false, by).map_err(|mut owner| {
+            let suspended = owner.is_suspended();
+            owner.put_down();
+            suspended
+        });
+        budget.tell(&core.pace);
+        let Err(suspended) = drained else {
             return Poll::Ready(());
-        }
+        };
+        core.pace.pause();
         self.0 = Some(core);
-        cx.waker().wake_by_ref();
+        if !suspended {
+            cx.waker().wake_by_ref();
+        }
         Poll::Pending
     }
 }
@@ -207,6 +270,8 @@ impl<S: Send + 'static> Future for Drain<S> {
 impl<S> Drop for Drain<S> {
     fn drop(&mut self) {
         if let Some(core) = self.0.take() {
+            let _inside = Inside::drain(core.name());
+            core.pace.resume();
             // SAFETY: as in `poll`.
             drop(unsafe { Owner::resume(&core) });
         }

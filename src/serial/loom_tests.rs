@@ -124,7 +124,7 @@ fn loom_into_inner_against_into_inner() {
         let here = match block_on(executor.into_inner()) {
             Ok(_) => true,
             Err(IntoInnerError::Taken) => false,
-            Err(IntoInnerError::Poisoned(_)) => unreachable!(),
+            Err(IntoInnerError::Poisoned(_) | IntoInnerError::WouldDeadlock) => unreachable!(),
         };
         assert_ne!(here, other.join().unwrap());
     });

@@ -10,14 +10,19 @@ use crate::sync::{AtomicUsize, Ordering};
 pub struct Metrics {
     /// Jobs that ran at once, on the thread that submitted them.
     pub inline: usize,
-    /// Jobs that waited in the queue, and have been taken from it.
+    /// Jobs that waited in the queue, and have been taken from it to be run: also those that turned out
+    /// to be aborted, or were refused by a poisoned state.
     pub queued: usize,
     /// Of those, jobs of others that a submitting thread ran behind its own.
     pub captured: usize,
-    /// How often a submitter handed the queue over to a Tokio task or a pool.
+    /// How often the queue was handed over to a Tokio task or a pool, or was to be and was refused.
     pub handed_over: usize,
     /// Jobs that panicked.
     pub panics: usize,
+    /// Jobs that wait in the queue now. One that was aborted counts until its turn comes.
+    pub queue_length: usize,
+    /// How long the queue was at most when somebody took jobs from it, or looks at it now.
+    pub max_queue_length: usize,
 }
 
 /// The counters behind it. Each is written by the owner of the executor only.
@@ -38,6 +43,7 @@ impl Counters {
             captured: self.captured.read(),
             handed_over: self.handed_over.read(),
             panics: self.panics.read(),
+            ..Metrics::default()
         }
     }
 }

@@ -1,8 +1,11 @@
 //! The whole executor on many random schedules, draining on a pool.
 
+use std::future::poll_fn;
+use std::task::Poll;
+
 use shuttle::{check_pct, thread};
 
-use super::{OnPanic, SerialExecutor};
+use super::{Exclusive, OnPanic, SerialExecutor};
 use crate::blocking::BlockingPool;
 
 const SCHEDULES: usize = 3_000;
@@ -86,4 +89,66 @@ fn shuttle_every_handle_ends() {
         SCHEDULES,
         3,
     );
+}
+
+/// Jobs that wait among others: some keep their guard, some give it away, some are aborted.
+#[test]
+fn shuttle_jobs_that_wait_have_the_state_alone() {
+    check_pct(
+        || {
+            let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+            let executor = SerialExecutor::builder()
+                .capture_jobs(1)
+                .drain_on(pool)
+                .build(Vec::new());
+            let submitters: Vec<_> = (0..3)
+                .map(|submitter| {
+                    let executor = executor.clone();
+                    thread::spawn(move || wait_in(&executor, submitter))
+                })
+                .collect();
+            let mut ran = vec![];
+            for submitter in submitters {
+                ran.extend(submitter.join().unwrap());
+            }
+            let mut list = shuttle::future::block_on(executor.into_inner())
+                .ok()
+                .unwrap();
+            list.sort_unstable();
+            ran.sort_unstable();
+            assert_eq!(list, ran);
+        },
+        SCHEDULES,
+        3,
+    );
+}
+
+/// Submits jobs of three kinds, and says which of them ran.
+fn wait_in(executor: &SerialExecutor<Vec<(i32, u8)>>, submitter: i32) -> Vec<(i32, u8)> {
+    let keeps = executor.submit_async(move |mut list: Exclusive<Vec<_>>| async move {
+        let before = list.len();
+        let mut waited = false;
+        poll_fn(|cx| match std::mem::replace(&mut waited, true) {
+            true => Poll::Ready(()),
+            false => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        })
+        .await;
+        assert_eq!(list.len(), before);
+        list.push((submitter, 0));
+    });
+    let gives_away = executor.submit_async(move |mut list: Exclusive<Vec<_>>| async move {
+        thread::spawn(move || list.push((submitter, 1)));
+    });
+    let closure = executor.submit(move |list| list.push((submitter, 2)));
+    if submitter == 0 {
+        keeps.abort();
+    }
+    let ran = [keeps, gives_away, closure].map(|handle| handle.blocking_join().is_ok());
+    (0..)
+        .zip(ran)
+        .filter_map(|(kind, ran)| ran.then_some((submitter, kind)))
+        .collect()
 }

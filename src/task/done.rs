@@ -108,11 +108,12 @@ unsafe impl<T: Send, D: Send> Send for Promise<T, D> {}
 unsafe impl<T: Send, D: Sync> Sync for Promise<T, D> {}
 
 impl<T: Send + 'static, D: Destination<T>> Promise<T, D> {
-    pub(crate) fn new(destination: D) -> Self {
-        Self {
-            header: allocate::<(), _, D>(State::promised(), destination, Promised::new()),
-            types: PhantomData,
-        }
+    /// A promise, and the means to tell it that nobody wants it any more.
+    pub(crate) fn new(destination: D) -> (Self, Abort) {
+        // The cell has two references, one for each.
+        let header = allocate::<(), _, D>(State::promised(), destination, Promised::new());
+        let types = PhantomData;
+        (Self { header, types }, Abort(header))
     }
 
     /// Writes the outcome, and sends the cell where it goes.
@@ -126,13 +127,6 @@ impl<T: Send + 'static, D: Destination<T>> Promise<T, D> {
     pub(crate) fn is_aborted(&self) -> bool {
         // SAFETY: this reference keeps the cell alive.
         unsafe { self.header.as_ref() }.state.is_aborted()
-    }
-
-    /// A reference with which the promise can be told that nobody wants it any more.
-    pub(crate) fn abort_ref(&self) -> Abort {
-        // SAFETY: this reference keeps the cell alive.
-        unsafe { self.header.as_ref() }.state.retain();
-        Abort(self.header)
     }
 }
 

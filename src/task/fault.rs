@@ -27,8 +27,17 @@ pub(crate) enum Kind {
     Poisoned,
     /// The slot that promised it was dropped.
     Lost,
-    /// Whoever waited for it held the thread that it needed, as all others of their pool do.
-    WouldDeadlock,
+    /// Whoever waited for it held what it needed.
+    WouldDeadlock(Held),
+}
+
+/// What a task needs, and whoever waits for it holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Held {
+    /// A thread of its pool, as all others there do.
+    Thread,
+    /// The state of its executor.
+    State,
 }
 
 impl Fault {
@@ -56,8 +65,8 @@ impl Fault {
         Self(Box::new(Kind::Lost))
     }
 
-    pub(crate) fn would_deadlock() -> Self {
-        Self(Box::new(Kind::WouldDeadlock))
+    pub(crate) fn would_deadlock(held: Held) -> Self {
+        Self(Box::new(Kind::WouldDeadlock(held)))
     }
 
     pub(crate) fn kind(&self) -> &Kind {

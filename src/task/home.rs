@@ -94,6 +94,11 @@ pub(super) unsafe fn free<C>(cell: NonNull<C>, place: Place) {
     }
 }
 
+/// Whether a `C` lies in a block, and not in a box.
+pub(super) fn is_recycled<C>() -> bool {
+    class(Layout::new::<C>()).is_some()
+}
+
 /// Counts off what this thread has gathered: a thread that goes idle should hold nothing back.
 pub(crate) fn settle() {
     // Without thread-local storage nothing is gathered.

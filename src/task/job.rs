@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::future::Future;
-use std::marker::PhantomData;
+use std::marker::{PhantomData, PhantomPinned};
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -144,6 +144,30 @@ where
             ended.0 = None;
         }
         output
+    }
+}
+
+/// A future in memory of its own, which is given back when it has ended, while its outcome stays in the cell.
+pub(crate) struct Large<F>(Box<F>, PhantomPinned);
+
+impl<F> Large<F> {
+    pub(crate) fn new(future: F) -> Self {
+        Self(Box::new(future), PhantomPinned)
+    }
+
+    /// The future. It has not been polled: whoever polls it pins this value.
+    pub(crate) fn into_inner(self) -> F {
+        *self.0
+    }
+}
+
+impl<F: Future> Future for Large<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        // SAFETY: from now on the box is pinned, so that `into_inner` cannot be called; nothing else moves
+        // the future out of it.
+        unsafe { self.map_unchecked_mut(|large| &mut *large.0) }.poll(cx)
     }
 }
 

@@ -201,8 +201,7 @@ fn loom_a_waiting_future_against_abort() {
 fn loom_an_abort_publishes() {
     loom::model(|| {
         let before = Arc::new(Plain::new(0));
-        let promise = Promise::<(), Nowhere>::new(Nowhere);
-        let abort = promise.abort_ref();
+        let (promise, abort) = Promise::<(), Nowhere>::new(Nowhere);
         let aborter = {
             let before = before.clone();
             thread::spawn(move || {
@@ -229,8 +228,7 @@ impl<T: Send + 'static> Destination<T> for Nowhere {
 #[test]
 fn loom_promise_against_abort() {
     loom::model(|| {
-        let promise = Promise::<Arc<()>, Nowhere>::new(Nowhere);
-        let abort = promise.abort_ref();
+        let (promise, abort) = Promise::<Arc<()>, Nowhere>::new(Nowhere);
         let completer = thread::spawn(move || promise.complete(Ok(Arc::new(()))));
         abort.abort();
         completer.join().unwrap();
@@ -266,8 +264,7 @@ fn loom_free_against_release() {
         }
     }
     loom::model(|| {
-        let promise = Promise::<(), Checked>::new(Checked(Plain::new(0)));
-        let abort = promise.abort_ref();
+        let (promise, abort) = Promise::<(), Checked>::new(Checked(Plain::new(0)));
         let aborter = thread::spawn(move || drop(abort));
         promise.complete(Ok(()));
         aborter.join().unwrap();

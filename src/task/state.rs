@@ -1,16 +1,17 @@
 //! The state word of a cell: who may touch what is in it, and who still holds it.
 //!
 //! ```text
-//! word:  [ references | ABORTED | DETACHED | WAKER | COMPLETE | CLAIMED ]
+//! word:  [ references | mark (2 bits) | ABORTED | DETACHED | WAKER | COMPLETE | CLAIMED ]
 //! ```
 //!
 //! | bit | set when | by | never |
 //! |---|---|---|---|
-//! | `CLAIMED` | the right to the job is taken: to run it, or to drop it | the runner or whoever aborts, the first of them | cleared |
+//! | `CLAIMED` | the right to the job is taken: to run it, or to drop it | the runner, the handle that waits, or whoever aborts, the first of them | cleared |
 //! | `COMPLETE` | the outcome is written | the claimant | cleared; set before `CLAIMED` |
 //! | `WAKER` | the waker's place holds a waker | the handle | set or cleared by another than the handle |
 //! | `DETACHED` | nobody will ask for the outcome | the handle, when dropped, or at birth | cleared |
 //! | `ABORTED` | somebody asked that the job end | any `AbortHandle` | cleared |
+//! | the mark | at birth: what it means is the business of who made the job | its maker | changed |
 //!
 //! What is in a cell belongs to one party at a time:
 //!
@@ -28,7 +29,9 @@ const COMPLETE: u32 = 1 << 1;
 const WAKER: u32 = 1 << 2;
 const DETACHED: u32 = 1 << 3;
 const ABORTED: u32 = 1 << 4;
-const REFERENCE: u32 = 1 << 5;
+const MARK: u32 = 1 << 5;
+const MARKS: u32 = 0b11;
+const REFERENCE: u32 = 1 << 7;
 
 /// The state word: see the module.
 pub(super) struct State(AtomicU32);
@@ -59,14 +62,27 @@ impl State {
         Self(AtomicU32::new(2 * REFERENCE))
     }
 
+    /// The same word with a mark, of two bits, which the runner can read.
+    pub(super) fn marked(mark: u8) -> Self {
+        debug_assert!(u32::from(mark) <= MARKS);
+        Self(AtomicU32::new(
+            (2 * REFERENCE) | ((u32::from(mark) & MARKS) * MARK),
+        ))
+    }
+
     /// The word of a job that only its runner holds.
     pub(super) fn detached() -> Self {
         Self(AtomicU32::new(REFERENCE | DETACHED))
     }
 
-    /// The word of a promise: there is no job to claim, and one party holds it.
+    /// The word of a job without a handle: its runner holds it, and who can abort it.
+    pub(super) fn destined() -> Self {
+        Self(AtomicU32::new((2 * REFERENCE) | DETACHED))
+    }
+
+    /// The word of a promise: there is no job to claim. Who fulfils it holds it, and who can abort it.
     pub(super) fn promised() -> Self {
-        Self(AtomicU32::new(REFERENCE | DETACHED | CLAIMED))
+        Self(AtomicU32::new((2 * REFERENCE) | DETACHED | CLAIMED))
     }
 
     /// Claims the job; `true` if it is now the caller's.
@@ -77,9 +93,14 @@ impl State {
     /// | `CLAIMED` | unchanged | `false` |
     #[inline]
     pub(super) fn claim(&self) -> bool {
-        // Relaxed is enough: the job was written before either party got hold of the cell, and the
-        // loser touches nothing.
+        // Relaxed is enough: the job was written before any party got hold of the cell, and the losers
+        // touch nothing.
         self.0.fetch_or(CLAIMED, Ordering::Relaxed) & CLAIMED == 0
+    }
+
+    /// The mark that the job was born with.
+    pub(super) fn mark(&self) -> u8 {
+        ((self.0.load(Ordering::Relaxed) / MARK) & MARKS) as u8
     }
 
     /// Whether the job is claimed. Only who claims it may do something about it.
@@ -208,6 +229,11 @@ impl State {
     /// The caller no longer holds the cell; `true`: nobody does, and the memory is the caller's.
     #[inline]
     pub(super) fn release(&self) -> bool {
+        // Who holds the only reference is alone: nobody else could make another.
+        // Ordering: Acquire pairs with the Release of the other parties' decrements, below.
+        if self.0.load(Ordering::Acquire) / REFERENCE == 1 {
+            return true;
+        }
         // Ordering: Release, paired with the Acquire below: all that the other parties did with the
         // cell comes before its memory is given back.
         if self.0.fetch_sub(REFERENCE, Ordering::Release) / REFERENCE != 1 {
@@ -229,6 +255,7 @@ impl std::fmt::Debug for State {
             .field("waker", &(word & WAKER != 0))
             .field("detached", &(word & DETACHED != 0))
             .field("aborted", &(word & ABORTED != 0))
+            .field("mark", &((word / MARK) & MARKS))
             .field("references", &(word / REFERENCE))
             .finish()
     }

@@ -303,8 +303,7 @@ impl Destination<Arc<u32>> for List {
 #[test]
 fn a_promise_is_completed_once() {
     let list = Arc::default();
-    let promise = Promise::new(List(Arc::clone(&list)));
-    let abort = promise.abort_ref();
+    let (promise, abort) = Promise::new(List(Arc::clone(&list)));
     assert!(!promise.is_aborted());
     abort.abort();
     assert!(promise.is_aborted() && !abort.is_complete());
@@ -319,6 +318,97 @@ fn a_promise_is_completed_once() {
     assert!(matches!(lost.kind(), Kind::Lost));
     drop(abort);
     assert_eq!(Arc::strong_count(&list), 1);
+}
+
+#[test]
+fn who_waits_runs_a_job_that_nobody_has_begun() {
+    #[derive(Default)]
+    struct Counts(Vec<usize>);
+    impl Lend for Counts {}
+    let captured = Arc::new(());
+    let (task, mut watch) = {
+        let captured = captured.clone();
+        Task::<Counts>::joinable(Call(move |counts: &mut Counts| {
+            counts.0.push(Arc::strong_count(&captured));
+            counts.0.len()
+        }))
+    };
+    // What it has left for a runner, it wakes itself.
+    let wakes = Arc::new(Wakes::default());
+    let waker = Waker::from(wakes.clone());
+    assert!(
+        watch
+            .poll_complete(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    let mut counts = Counts::default();
+    // SAFETY: for such a state the job was made.
+    let ran = unsafe { watch.run_here(&mut counts) };
+    assert_eq!(ran, Some(Ran::Returned));
+    assert_eq!((counts.0[0], Arc::strong_count(&captured)), (2, 1));
+    assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+    // SAFETY: as above.
+    assert_eq!(unsafe { watch.run_here(&mut counts) }, None);
+    assert_eq!(watch.into_outcome().unwrap(), 1);
+    assert_eq!(task.run(&mut counts), Ran::Cancelled);
+    drop(waker);
+    assert_eq!(Arc::strong_count(&wakes), 1);
+}
+
+#[test]
+fn who_waits_survives_a_job_that_panics() {
+    let (task, watch) = Task::<()>::joinable(Thunk(|| panic_any(7_u32)));
+    // The runner goes first.
+    // SAFETY: for such a state the job was made.
+    let ran = unsafe { watch.run_here(&mut ()) };
+    drop(task);
+    assert_eq!(ran, Some(Ran::Panicked));
+    assert!(matches!(
+        kind::<()>(watch.into_outcome()),
+        Kind::Panicked(_)
+    ));
+}
+
+#[test]
+fn who_waits_runs_neither_what_was_aborted_nor_what_yields() {
+    let (task, watch) = Task::<()>::joinable(Thunk(|| ()));
+    watch.abort_ref().abort();
+    // SAFETY: for such a state the job was made.
+    assert_eq!(unsafe { watch.run_here(&mut ()) }, None);
+    drop((task, watch));
+    let (task, watch) = Task::<Seat>::joinable(Polled(ready(7)));
+    // SAFETY: as above.
+    assert_eq!(unsafe { watch.run_here(&mut Seat::beside()) }, None);
+    assert_eq!(Work::new(task).run_in(&mut Seat::default()), Ran::Returned);
+    assert_eq!(watch.into_outcome().unwrap(), 7);
+}
+
+#[test]
+fn one_runs_the_job_the_runner_or_who_waits() {
+    const JOBS: usize = if cfg!(miri) { 20 } else { 2_000 };
+    let captured = Arc::new(());
+    for job in 0..JOBS {
+        let output = captured.clone();
+        let (task, watch) = Task::<()>::joinable(Thunk(move || output));
+        let abort = watch.abort_ref();
+        thread::scope(|scope| {
+            let runner = scope.spawn(move || task.run(&mut ()));
+            // SAFETY: for such a state the job was made.
+            let here = unsafe { watch.run_here(&mut ()) };
+            if job % 2 == 0 {
+                abort.abort();
+            }
+            drop(watch);
+            let there = runner.join().unwrap();
+            let ends = [here, Some(there)];
+            assert!(
+                ends == [Some(Ran::Returned), Some(Ran::Cancelled)]
+                    || ends == [None, Some(Ran::Returned)],
+                "{ends:?}"
+            );
+        });
+        assert_eq!(Arc::strong_count(&captured), 1);
+    }
 }
 
 #[test]

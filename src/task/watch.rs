@@ -1,14 +1,19 @@
 //! Cells whose outcome waits for a handle: the waker's place in the cell, and the handle's reference.
 
+use std::hint::spin_loop;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use super::cell::{Destination, Header, Prefix, release, take_outcome};
 use super::{Abort, Done, Outcome, Ran};
 use crate::sync::UnsafeCell;
 use crate::unwind::contain;
+
+/// For how long a handle waits awake: about half of what it takes to put a task away and to fetch it again.
+const LINGER: Duration = Duration::from_micros(4);
 
 /// The destination of a cell with a handle: the place of the waker that waits for the outcome.
 ///
@@ -53,7 +58,7 @@ pub(crate) struct Watch<T> {
 
 // SAFETY: a `Watch` hands a `T` over, and touches the rest as the state word says.
 unsafe impl<T: Send> Send for Watch<T> {}
-// SAFETY: a shared `Watch` only looks at the state word.
+// SAFETY: a shared `Watch` looks at the state word, and may claim the job, which is Send, to run it.
 unsafe impl<T: Send> Sync for Watch<T> {}
 
 impl<T> Watch<T> {
@@ -65,6 +70,21 @@ impl<T> Watch<T> {
         Self {
             header,
             output: PhantomData,
+        }
+    }
+
+    /// Waits awake for a moment, if nobody has waited for the outcome yet.
+    pub(crate) fn linger(&self) {
+        let state = &self.prefix().header.state;
+        if state.is_complete() || state.has_waker() {
+            return;
+        }
+        let end = Instant::now() + LINGER;
+        while !state.is_complete() {
+            (0..8).for_each(|_| spin_loop());
+            if Instant::now() >= end {
+                return;
+            }
         }
     }
 

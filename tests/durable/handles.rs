@@ -3,8 +3,10 @@
 use std::task::Poll;
 use std::time::Duration;
 
+use serde::{Deserialize, Deserializer, Serialize};
 use throng::CompletionStream;
-use throng::durable::{DurableHandle, Status};
+use throng::durable::{DurableHandle, DurableTask, Status, TaskError};
+use tokio::task::coop;
 
 use crate::places::{Door, Number, Place, id, reaches, spawn, start, until};
 use crate::support::{current_thread, poll, within};
@@ -17,6 +19,7 @@ on_all_stores! {
     a_handle_can_be_awaited_again,
     a_handle_loses_nothing_in_a_select,
     handles_go_into_a_completion_stream,
+    handles_complete_slots,
     a_handle_can_be_awaited_in_another_runtime,
     a_handle_needs_no_runtime,
     a_handle_outlives_its_client,
@@ -122,6 +125,66 @@ async fn handles_go_into_a_completion_stream(place: Place) {
         sum += job.tag;
     }
     assert_eq!(sum, 4_950);
+}
+
+async fn handles_complete_slots(place: Place) {
+    let client = place.client().await;
+    let act = |number, _| async move {
+        match number {
+            7 => Err(TaskError::fatal("not this one")),
+            _ => Ok(number * 2),
+        }
+    };
+    let _executor = start(&client, act).await;
+    let (jobs, mut done) = CompletionStream::builder().build();
+    for number in 0..100 {
+        let slot = jobs.slot(number).await.unwrap();
+        let handle = spawn(&client, number).await;
+        // The budget of the task that hands the handle over does not matter.
+        while coop::has_budget_remaining() {
+            coop::consume_budget().await;
+        }
+        handle.complete(slot);
+    }
+    // One that has ended, and is not what it is taken for.
+    let slot = jobs.slot(100).await.unwrap();
+    let handle = spawn(&client, 8).await;
+    reaches(&handle, Status::Done).await;
+    let wrong = client.attach::<Wrong>(handle.id());
+    let (others, mut wrongly) = CompletionStream::builder().build();
+    wrong.complete(others.slot(()).await.unwrap());
+    handle.complete(slot);
+    drop((client, jobs));
+
+    let mut ended = 0;
+    while let Some(job) = within(done.next()).await {
+        match job.outcome.expect("that a task fails is its output") {
+            Ok(output) => assert_eq!(output, 2 * if job.tag == 100 { 8 } else { job.tag }),
+            Err(error) => assert!(job.tag == 7 && error.is_dead()),
+        }
+        ended += 1;
+    }
+    assert_eq!(ended, 101);
+    let job = within(wrongly.next()).await.unwrap();
+    assert!(job.outcome.unwrap_err().is_panic());
+}
+
+/// A [`Number`] whose output cannot be read.
+#[derive(Serialize, Deserialize)]
+struct Wrong;
+
+impl DurableTask for Wrong {
+    const NAME: &'static str = "number";
+    type Output = Unreadable;
+}
+
+#[derive(Debug, Serialize)]
+struct Unreadable;
+
+impl<'de> Deserialize<'de> for Unreadable {
+    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        panic!("it cannot be read")
+    }
 }
 
 async fn a_handle_can_be_awaited_in_another_runtime(place: Place) {

@@ -1,20 +1,26 @@
 //! One state, changed by one task at a time.
 //!
-//! Every task awaits each of its operations and yields to Tokio after 128 of them: peers that never wait would
-//! otherwise starve the other tasks.
+//! Every task awaits each of its operations, except in the rows called `post`, and yields to Tokio after 128 of them:
+//! peers that never wait would otherwise starve the other tasks. Whatever guards the state gives the value back to the
+//! caller. Under a table stands what else its rows have measured.
 
+mod held;
 mod peers;
+mod post;
 
 use std::time::Instant;
 
 use tokio::runtime::Runtime;
 
+use self::held::held;
 use self::peers::{Serial, all};
-use super::{Area, Pace, Unit, Workload, on_worker, two_workers};
-use crate::measure::{Rules, Sample, Spin};
+use self::post::{Memory, Post};
+use super::{Area, Pace, Peer, Unit, Workload, on_worker, two_workers};
+use crate::measure::{Rules, Sample, Spin, quantile};
 
-/// One operation in so many is timed where latencies are asked for, so that the clock costs little.
-const TIMED: u64 = 8;
+/// One operation in so many is timed where latencies are asked for, so that the clock costs little. It is odd: the
+/// operation after a yield, which is one in 128, is timed no more often than any other.
+const TIMED: u64 = 7;
 
 pub(super) const AREA: Area = Area {
     name: "serial",
@@ -35,10 +41,16 @@ fn workloads() -> Vec<Workload> {
         contend("t4-1us", 4, 1_000),
         contend("t16-1us", 16, 1_000),
         contend("t64-1us", 64, 1_000),
+        latency("t4-20ns-p99", 4, 20),
         latency("t16-20ns-p99", 16, 20),
+        latency("t4-1us-p99", 4, 1_000),
         latency("t16-1us-p99", 16, 1_000),
+        fairness("t64-20ns-fairness", 64, 20),
         fairness("t64-1us-fairness", 64, 1_000),
+        captured("captured-1us", 1_000),
+        captured("captured-10us", 10_000),
         Workload::new("post-t16", Unit::NS_PER_TASK, all(Post { tasks: 16 })),
+        Workload::new("post-t16-memory", Unit::KB, all(Memory { tasks: 16 })).uncounted(),
     ]
 }
 
@@ -51,8 +63,16 @@ fn latency(name: &'static str, tasks: u64, ns: u64) -> Workload {
 }
 
 fn fairness(name: &'static str, tasks: u64, ns: u64) -> Workload {
-    Workload::new(name, Unit::PERCENT, all(Fairness { tasks, ns }))
+    Workload::new(name, Unit::PERCENT, all(Fairness { tasks, ns })).uncounted()
 }
+
+fn captured(name: &'static str, ns: u64) -> Workload {
+    let ours = Peer::new("throng", move |rules| held(rules, ns)).note(Some(LIMIT));
+    Workload::new(name, Unit::US, vec![ours]).uncounted()
+}
+
+const LIMIT: &str =
+    "the limit is 16 jobs of others, or 20 us; the clock is read after every fourth";
 
 /// Something to do with a guarded state.
 trait Work: Copy + 'static {
@@ -110,10 +130,8 @@ async fn operate_timed<S: Serial>(state: S, spin: Spin, operations: u64) -> Vec<
     let mut pace = Pace::default();
     let mut latencies = Vec::with_capacity((operations / TIMED + 1) as usize);
     for operation in 0..operations {
-        if operation % TIMED == 0 {
-            let begin = Instant::now();
-            std::hint::black_box(state.operate(spin).await);
-            latencies.push(begin.elapsed().as_nanos() as u64);
+        if operation.is_multiple_of(TIMED) {
+            latencies.push(time(&state, spin).await);
         } else {
             std::hint::black_box(state.operate(spin).await);
         }
@@ -122,7 +140,15 @@ async fn operate_timed<S: Serial>(state: S, spin: Spin, operations: u64) -> Vec<
     latencies
 }
 
-/// As [`Contend`] for a given time: what the least served task got done of what the most served one did.
+/// The time that an operation takes, in nanoseconds.
+async fn time<S: Serial>(state: &S, spin: Spin) -> u64 {
+    let begin = Instant::now();
+    std::hint::black_box(state.operate(spin).await);
+    begin.elapsed().as_nanos() as u64
+}
+
+/// As [`Contend`] for a given time: what the least served task got done of what the most served one did. The 99th
+/// percentile of the time that an operation takes is told as well, since one may be bought with the other.
 #[derive(Clone, Copy)]
 struct Fairness {
     tasks: u64,
@@ -133,56 +159,51 @@ impl Work for Fairness {
     fn run<S: Serial>(self, rules: &Rules) -> Sample {
         let (runtime, state) = start::<S>();
         let spin = spin(self.ns, rules);
-        let mut counts = Vec::new();
+        let mut shares = Vec::new();
         let sample = rules.measure_once(1, |_| {
-            let end = Instant::now() + rules.target;
-            counts = on_tasks(&runtime, self.tasks, || {
+            // A task does 128 operations in its turn: with too few turns, one more or less would decide.
+            let end = Instant::now() + rules.target * 2;
+            shares = on_tasks(&runtime, self.tasks, || {
                 operate_until(state.clone(), spin, end)
             });
         });
-        let (least, most) = (counts.iter().min(), counts.iter().max());
-        let share =
-            *least.expect("there are tasks") as f64 / *most.expect("there are tasks") as f64;
+        let counts = shares.iter().map(|share| share.operations);
+        let (least, most) = (counts.clone().min(), counts.clone().max());
+        let percent =
+            least.expect("there are tasks") as f64 * 100.0 / most.expect("there are tasks") as f64;
+        let operations = counts.sum();
+        let latencies = shares.into_iter().flat_map(|share| share.latencies);
+        let p99 = quantile(&mut latencies.collect::<Vec<u64>>(), 0.99);
         sample
-            .spread_over(counts.iter().sum())
-            .with_value(share * 100.0)
+            .spread_over(operations)
+            .with_value(percent)
+            .with_fact("p99_us", p99 as f64 / 1e3)
     }
 }
 
-async fn operate_until<S: Serial>(state: S, spin: Spin, end: Instant) -> u64 {
+/// What a task got done.
+#[derive(Default)]
+struct Share {
+    operations: u64,
+    /// The time that some of them took, in nanoseconds.
+    latencies: Vec<u64>,
+}
+
+async fn operate_until<S: Serial>(state: S, spin: Spin, end: Instant) -> Share {
     let mut pace = Pace::default();
-    let mut operations = 0_u64;
-    while !operations.is_multiple_of(TIMED) || Instant::now() < end {
-        std::hint::black_box(state.operate(spin).await);
-        operations += 1;
+    let mut share = Share::default();
+    loop {
+        if share.operations.is_multiple_of(TIMED) {
+            if Instant::now() >= end {
+                return share;
+            }
+            share.latencies.push(time(&state, spin).await);
+        } else {
+            std::hint::black_box(state.operate(spin).await);
+        }
+        share.operations += 1;
         pace.step().await;
     }
-    operations
-}
-
-/// Tasks that do not wait for their operations; one awaited operation at the end of each waits for all before it.
-#[derive(Clone, Copy)]
-struct Post {
-    tasks: u64,
-}
-
-impl Work for Post {
-    fn run<S: Serial>(self, rules: &Rules) -> Sample {
-        let (runtime, state) = start::<S>();
-        rules.measure(rules.scaled(operations(0)), |operations| {
-            let share = operations.div_ceil(self.tasks);
-            on_tasks(&runtime, self.tasks, || post(state.clone(), share));
-        })
-    }
-}
-
-async fn post<S: Serial>(state: S, operations: u64) {
-    let mut pace = Pace::default();
-    for _ in 1..operations {
-        state.post(Spin::NONE).await;
-        pace.step().await;
-    }
-    state.operate(Spin::NONE).await;
 }
 
 fn start<S: Serial>() -> (Runtime, S) {

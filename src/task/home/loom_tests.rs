@@ -121,7 +121,7 @@ fn loom_late_abort_against_recycling() {
     check(|| {
         let task = || Task::joinable(Call(|(): &mut ()| 7));
         let (first, watch) = task();
-        let abort = first.abort_ref();
+        let abort = watch.abort_ref();
         let aborter = thread::spawn(move || abort.abort());
         first.run(&mut ());
         drop(watch);

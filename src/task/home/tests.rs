@@ -204,7 +204,7 @@ fn a_thread_without_storage_makes_and_ends_cells() {
 #[test]
 fn a_late_abort_ends_no_other_task() {
     let (task, watch) = Task::joinable(Call(|(): &mut ()| 1));
-    let abort = task.abort_ref();
+    let abort = watch.abort_ref();
     assert_eq!(task.run(&mut ()), Ran::Returned);
     drop(watch);
     for round in 0..3 * cells::<Small>() {

@@ -1,10 +1,14 @@
 //! What guards the state.
 
+mod channels;
+mod frameworks;
+
 use std::sync::Arc;
 
 use throng::SerialExecutor;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
+use self::channels::{Actor, Message};
 use super::Work;
 use crate::areas::Peer;
 use crate::measure::Spin;
@@ -16,12 +20,26 @@ pub(super) fn all<W: Work>(work: W) -> Vec<Peer> {
         peer::<Arc<tokio::sync::Mutex<u64>>, W>("tokio-mutex", work),
         peer::<Arc<std::sync::Mutex<u64>>, W>("std-mutex", work).note(BLOCKS),
         peer::<Arc<parking_lot::Mutex<u64>>, W>("parking-lot", work).note(BLOCKS),
-        peer::<mpsc::Sender<Message>, W>("tokio-actor", work),
         peer::<Arc<async_lock::Mutex<u64>>, W>("async-lock", work),
+        peer::<Actor<mpsc::Sender<Message>>, W>("tokio-actor", work),
+        peer::<Actor<flume::Sender<Message>>, W>("flume-actor", work),
+        peer::<Actor<async_channel::Sender<Message>>, W>("async-channel-actor", work),
+        peer::<frameworks::Kameo, W>("kameo", work),
+        peer::<frameworks::Ractor, W>("ractor", work).note(UNBOUNDED),
+        peer::<frameworks::Actix, W>("actix", work).note(OWN_THREAD),
     ]
 }
 
 const BLOCKS: Option<&str> = Some("blocks the worker while it waits");
+
+const OWN_THREAD: Option<&str> = Some(
+    "runs on a thread of its own, beside the two workers; what is posted passes by the bound of its mailbox",
+);
+
+const UNBOUNDED: Option<&str> = Some("its mailbox has no bound");
+
+/// What an actor lets queue up before it makes its callers wait, where that can be said.
+const MAILBOX: usize = 1_024;
 
 fn peer<S: Serial, W: Work>(name: &'static str, work: W) -> Peer {
     Peer::new(name, move |rules| work.run::<S>(rules))
@@ -96,45 +114,5 @@ impl Serial for Arc<async_lock::Mutex<u64>> {
 
     async fn operate(&self, spin: Spin) -> u64 {
         spin.apply(&mut *self.lock().await)
-    }
-}
-
-/// What the actor's mailbox holds.
-struct Message {
-    spin: Spin,
-    reply: Option<oneshot::Sender<u64>>,
-}
-
-/// The usual actor: a task that owns the state, behind a bounded channel.
-impl Serial for mpsc::Sender<Message> {
-    fn start() -> Self {
-        let (sender, mut mailbox) = mpsc::channel::<Message>(1_024);
-        tokio::spawn(async move {
-            let mut state = 0;
-            while let Some(Message { spin, reply }) = mailbox.recv().await {
-                let value = spin.apply(&mut state);
-                // Nobody waits for what was posted.
-                let _ = reply.map(|reply| reply.send(value));
-            }
-        });
-        sender
-    }
-
-    async fn operate(&self, spin: Spin) -> u64 {
-        let (sender, reply) = oneshot::channel();
-        let message = Message {
-            spin,
-            reply: Some(sender),
-        };
-        if self.send(message).await.is_err() {
-            panic!("the actor ended");
-        }
-        reply.await.expect("the actor replies")
-    }
-
-    async fn post(&self, spin: Spin) {
-        if self.send(Message { spin, reply: None }).await.is_err() {
-            panic!("the actor ended");
-        }
     }
 }

@@ -1,0 +1,81 @@
+//! Operations that nobody waits for.
+
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+
+use super::peers::Serial;
+use super::{Work, on_tasks, operations, start};
+use crate::alloc;
+use crate::areas::Pace;
+use crate::measure::{Rules, Sample, Section, Spin, rss_anon_kb};
+
+/// Tasks that do not wait for their operations; one awaited operation at the end of each waits for all before it.
+#[derive(Clone, Copy)]
+pub(super) struct Post {
+    pub(super) tasks: u64,
+}
+
+impl Work for Post {
+    fn run<S: Serial>(self, rules: &Rules) -> Sample {
+        let (runtime, state) = start::<S>();
+        rules.measure(rules.scaled(operations(0)), |operations| {
+            post_from(self.tasks, &runtime, &state, operations);
+        })
+    }
+}
+
+/// Allocated memory in RAM after a million posted operations, over that before. How much of it is still in use is told
+/// as well: the rest is the allocator's.
+#[derive(Clone, Copy)]
+pub(super) struct Memory {
+    pub(super) tasks: u64,
+}
+
+impl Work for Memory {
+    fn run<S: Serial>(self, rules: &Rules) -> Sample {
+        alloc::track_live();
+        let (runtime, state) = start::<S>();
+        // What the runtime takes for so many tasks is no backlog.
+        post_from(self.tasks, &runtime, &state, 100 * self.tasks);
+        let before = Footprint::now();
+        let section = Section::begin();
+        let operations = rules.scaled(1_000_000);
+        post_from(self.tasks, &runtime, &state, operations);
+        let after = Footprint::now();
+        let sample = section.end().absolute(after.anon_kb - before.anon_kb);
+        sample.with_fact("in_use_kb", after.live_kb - before.live_kb)
+    }
+}
+
+/// The memory of this process.
+struct Footprint {
+    anon_kb: f64,
+    live_kb: f64,
+}
+
+impl Footprint {
+    /// What other threads are about to free is freed before.
+    fn now() -> Self {
+        thread::sleep(Duration::from_millis(100));
+        Self {
+            anon_kb: rss_anon_kb() as f64,
+            live_kb: alloc::live_bytes() as f64 / 1024.0,
+        }
+    }
+}
+
+fn post_from<S: Serial>(tasks: u64, runtime: &Runtime, state: &S, operations: u64) {
+    let share = operations.div_ceil(tasks);
+    on_tasks(runtime, tasks, || post(state.clone(), share));
+}
+
+async fn post<S: Serial>(state: S, operations: u64) {
+    let mut pace = Pace::default();
+    for _ in 1..operations {
+        state.post(Spin::NONE).await;
+        pace.step().await;
+    }
+    state.operate(Spin::NONE).await;
+}

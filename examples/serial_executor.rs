@@ -1,0 +1,146 @@
+//! A topic of a message broker: one state that many tasks change, each time as a whole.
+//!
+//! ```sh
+//! cargo run --release --example serial_executor -- [--messages N] [--publishers N] [--subscribers N]
+//! ```
+//!
+//! To publish a message, to subscribe, to take what has arrived, to acknowledge it, to disconnect:
+//! each is a job on the topic, which belongs to a `SerialExecutor`. No task of its own runs the topic,
+//! and no lock guards it. Publishers are quick, unless they hear that a queue is long; subscribers
+//! acknowledge most of what they take, disconnect in the middle of it, and come again. In the end the
+//! books must balance: each message is accounted for with each subscriber that was there when it came,
+//! and once.
+
+#[path = "serial_executor/audit.rs"]
+mod audit;
+#[path = "serial_executor/broker.rs"]
+mod broker;
+#[path = "serial_executor/load.rs"]
+mod load;
+#[path = "serial_executor/topic.rs"]
+mod topic;
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use throng::serial::Metrics;
+use tokio::time::timeout;
+
+use self::audit::Balance;
+use self::broker::Broker;
+
+type Fault = Box<dyn Error + Send + Sync>;
+type Result<T, E = Fault> = std::result::Result<T, E>;
+
+/// A topic of a message broker under load: quick publishers, and subscribers that come and go. It
+/// fails if a message is lost, or is in two places.
+#[derive(Clone, Debug, Parser)]
+struct Args {
+    /// How many messages each publisher publishes
+    #[arg(long, value_name = "N", default_value = "5000")]
+    messages: u64,
+
+    /// How many tasks publish
+    #[arg(long, value_name = "N", default_value = "4")]
+    publishers: u64,
+
+    /// How many tasks subscribe
+    #[arg(long, value_name = "N", default_value = "8")]
+    subscribers: u64,
+}
+
+impl Args {
+    fn all_messages(&self) -> u64 {
+        self.publishers * self.messages
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let args = Args::parse();
+    // Much longer than it takes.
+    let balance = timeout(Duration::from_secs(60), run(&args)).await??;
+    println!("{balance}");
+    Ok(())
+}
+
+/// Loads the topic, and audits it when all have gone.
+async fn run(args: &Args) -> Result<String> {
+    let broker = Broker::new();
+    let started = Instant::now();
+    let lives = load::run(&broker, args).await?;
+    let time = started.elapsed();
+    let metrics = broker.metrics();
+
+    let topic = broker.close().await?;
+    ensure(topic.published() == args.all_messages(), || {
+        format!("{} were published", topic.published())
+    })?;
+    let balance = audit::audit(&lives, &topic)?;
+    Ok(describe(args, &balance, &metrics, time))
+}
+
+/// What is shown at the end.
+fn describe(args: &Args, balance: &Balance, metrics: &Metrics, time: Duration) -> String {
+    let jobs = metrics.inline + metrics.queued;
+    let seconds = time.as_secs_f64().max(1e-9);
+    let lines = [
+        format!(
+            "messages    {} from {} publishers, to {} subscribers in {} lives",
+            args.all_messages(),
+            args.publishers,
+            args.subscribers,
+            balance.lives
+        ),
+        format!("deliveries  {balance}"),
+        format!(
+            "operations  {jobs} in {seconds:.2} s, {:.0} each second",
+            jobs as f64 / seconds
+        ),
+        format!(
+            "executor    {} at once, {} queued; {} of these on threads of other submitters",
+            metrics.inline, metrics.queued, metrics.captured
+        ),
+        format!(
+            "            handed over {} times, {} queued at most",
+            metrics.handed_over, metrics.max_queue_length
+        ),
+    ];
+    lines.join("\n")
+}
+
+fn ensure(condition: bool, otherwise: impl FnOnce() -> String) -> Result<()> {
+    match condition {
+        true => Ok(()),
+        false => Err(otherwise().into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_small_load_balances() {
+        let args = Args::parse_from(["serial_executor", "--messages", "500"]);
+        let text = run(&args).await.unwrap();
+        assert!(
+            text.starts_with("messages    2000 from 4 publishers"),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 5, "{text}");
+    }
+
+    #[tokio::test]
+    async fn nobody_may_come() {
+        for (publishers, subscribers) in [("0", "3"), ("3", "0"), ("0", "0")] {
+            let flags = ["", "--publishers", publishers, "--subscribers", subscribers];
+            let args = Args::parse_from(flags);
+            timeout(Duration::from_secs(30), run(&args))
+                .await
+                .unwrap()
+                .unwrap();
+        }
+    }
+}

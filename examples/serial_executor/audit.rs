@@ -1,0 +1,159 @@
+//! Whether the books balance: what subscribers say they have done, against what the topic has left.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::topic::{Id, Left, Number, Subscription, Topic};
+use super::{Result, ensure};
+
+/// What became of a subscriber, as it saw that.
+#[derive(Clone, Debug)]
+pub(crate) struct Life {
+    id: Id,
+    first: Number,
+    pub(crate) acknowledged: Vec<Number>,
+    /// What it left when it disconnected; `None`: it never did.
+    pub(crate) dropped: Option<Left>,
+}
+
+impl Life {
+    pub(crate) fn new(subscription: &Subscription) -> Self {
+        Self {
+            id: subscription.id,
+            first: subscription.first,
+            acknowledged: Vec::new(),
+            dropped: None,
+        }
+    }
+}
+
+/// How many deliveries came to which end.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Balance {
+    pub(crate) lives: usize,
+    acknowledged: usize,
+    in_flight: usize,
+    queued: usize,
+    dropped: usize,
+}
+
+impl fmt::Display for Balance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            acknowledged,
+            in_flight,
+            queued,
+            dropped,
+            ..
+        } = self;
+        let all = acknowledged + in_flight + queued + dropped;
+        write!(
+            f,
+            "{all}: {acknowledged} acknowledged, {in_flight} in flight, {queued} queued, {dropped} dropped"
+        )
+    }
+}
+
+/// Every message that was published while a subscriber was connected is, for that subscriber, exactly
+/// one of acknowledged, in flight, queued, and dropped with its disconnection; and no other message is.
+pub(crate) fn audit(lives: &[Life], topic: &Topic) -> Result<Balance> {
+    let mut balance = Balance::default();
+    let mut connected: BTreeSet<Id> = topic.connected().collect();
+    for life in lives {
+        let left = topic.left_by(life.id);
+        let is_connected = connected.remove(&life.id);
+        ensure(is_connected == life.dropped.is_none(), || {
+            format!("connected or not? {life:?}")
+        })?;
+        let left = left.or_else(|| life.dropped.clone()).unwrap_or_default();
+        check(life, &left)?;
+        balance.add(life, &left);
+    }
+    ensure(connected.is_empty(), || {
+        format!("nobody knows {connected:?}")
+    })?;
+    Ok(balance)
+}
+
+fn check(life: &Life, left: &Left) -> Result<()> {
+    let mut all = [&*life.acknowledged, &left.in_flight, &left.queued].concat();
+    all.sort_unstable();
+    ensure(all.iter().copied().eq(life.first..left.until), || {
+        format!("lost, twice, or not for it: {life:?}, {left:?}")
+    })
+}
+
+impl Balance {
+    fn add(&mut self, life: &Life, left: &Left) {
+        self.lives += 1;
+        self.acknowledged += life.acknowledged.len();
+        if life.dropped.is_some() {
+            self.dropped += left.in_flight.len() + left.queued.len();
+        } else {
+            self.in_flight += left.in_flight.len();
+            self.queued += left.queued.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two messages for nobody, two for one who disconnects, and one more for the other, who came
+    /// with it and stays.
+    fn books() -> (Vec<Life>, Topic) {
+        let mut topic = Topic::default();
+        let publish = |topic: &mut Topic| _ = topic.publish("text".into());
+        publish(&mut topic);
+        publish(&mut topic);
+        let lives = [topic.subscribe(), topic.subscribe()];
+        let mut lives = lives.map(|subscription| Life::new(&subscription)).to_vec();
+        publish(&mut topic);
+        publish(&mut topic);
+        for life in &mut lives {
+            topic.take(life.id, 2).unwrap();
+            assert!(topic.acknowledge(life.id, 3));
+            life.acknowledged.push(3);
+        }
+        lives[0].dropped = topic.disconnect(lives[0].id);
+        publish(&mut topic);
+        (lives, topic)
+    }
+
+    #[test]
+    fn books_that_balance_are_summed_up() {
+        let (lives, topic) = books();
+        let balance = audit(&lives, &topic).unwrap();
+        let expected = Balance {
+            lives: 2,
+            acknowledged: 2,
+            in_flight: 1,
+            queued: 1,
+            dropped: 1,
+        };
+        assert_eq!(balance, expected);
+        let text = "5: 2 acknowledged, 1 in flight, 1 queued, 1 dropped";
+        assert_eq!(balance.to_string(), text);
+    }
+
+    #[test]
+    fn what_does_not_balance_is_found() {
+        type Spoil = fn(&mut Vec<Life>, &mut Topic);
+        let spoil: [(&str, Spoil); 7] = [
+            ("lost", |lives, _| lives[0].acknowledged.clear()),
+            ("lost", |lives, _| lives[1].acknowledged.push(2)),
+            ("lost", |lives, _| lives[1].first = 1),
+            ("lost", |_, topic| assert!(topic.acknowledge(1, 2))),
+            ("connected or not", |lives, _| lives[0].dropped = None),
+            ("connected or not", |_, topic| drop(topic.disconnect(1))),
+            ("nobody knows", |lives, _| drop(lives.pop())),
+        ];
+        for (what, spoil) in spoil {
+            let (mut lives, mut topic) = books();
+            spoil(&mut lives, &mut topic);
+            let error = audit(&lives, &topic).unwrap_err().to_string();
+            assert!(error.starts_with(what), "{what}: {error}");
+        }
+    }
+}

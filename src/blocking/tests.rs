@@ -1,0 +1,195 @@
+//! Small pools, for Miri too: the behaviour of large ones is tested through the public interface.
+
+use std::sync::mpsc::{self, Sender};
+use std::time::Duration;
+
+use futures::executor::block_on;
+
+use super::{BlockingPool, PoolView};
+use crate::join::{AbortHandle, JoinError, JoinHandle, Spawn, TrySpawnError, Work};
+use crate::sync::Arc;
+
+fn pool(threads: usize) -> BlockingPool {
+    BlockingPool::builder().max_threads(threads).build_outside()
+}
+
+/// Waits for the end of a pool. How many tasks have returned, panicked, and were dropped.
+fn end(pool: &BlockingPool) -> (u64, u64, u64) {
+    assert!(pool.shutdown_timeout(Duration::MAX));
+    let metrics = pool.metrics();
+    assert_eq!((metrics.threads, metrics.queued), (0, 0), "{metrics:?}");
+    (metrics.completed, metrics.panicked, metrics.cancelled)
+}
+
+/// A task that has begun, and ends when the sender goes.
+fn gated(spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> JoinHandle<()>) -> Sender<()> {
+    let (gate, closed) = mpsc::channel::<()>();
+    let (tell, begun) = mpsc::channel();
+    let task = move || {
+        tell.send(()).expect("the test waits");
+        assert!(closed.recv().is_err(), "nothing is sent");
+    };
+    drop(spawn(Box::new(task)));
+    begun.recv().expect("it begins");
+    gate
+}
+
+fn is_cancelled<T>(outcome: Result<T, JoinError>) -> bool {
+    outcome.is_err_and(|error| error.is_cancelled())
+}
+
+fn closed<F>(refused: Result<JoinHandle<()>, TrySpawnError<F>>) -> F {
+    match refused {
+        Err(TrySpawnError::Closed(f)) => f,
+        other => panic!("the pool is closed: {:?}", other.map_err(drop)),
+    }
+}
+
+#[test]
+fn tasks_return_and_panic() {
+    let pool = pool(2);
+    let view = pool.view(1, 5);
+    let witness = Arc::new(());
+    let share = || {
+        let share = witness.clone();
+        move || share
+    };
+    for handle in pool.spawn_batch([share(), share()]) {
+        drop(handle.blocking_join().expect("it returns"));
+    }
+    // Nobody waits for these.
+    drop(pool.spawn_blocking(share()));
+    drop(view.spawn_blocking(share()));
+    let panics = [
+        pool.spawn_blocking(|| panic!("as the test wants it")),
+        view.spawn_blocking(|| panic!("as the test wants it")),
+    ];
+    for handle in panics {
+        let ended: Result<(), _> = handle.blocking_join();
+        assert!(ended.is_err_and(|error| error.is_panic()));
+    }
+    assert_eq!(end(&pool), (4, 2, 0));
+    assert_eq!(Arc::strong_count(&witness), 1);
+}
+
+/// What was in a cell, and in a cell in that, comes back whole.
+#[test]
+fn what_a_closed_pool_refuses_comes_back() {
+    let pool = pool(1);
+    let view = pool.view(1, 1);
+    pool.shutdown();
+    let witness = Arc::new(String::from("whole"));
+    let share = || {
+        let share = witness.clone();
+        move || assert_eq!(*share, "whole")
+    };
+    closed(pool.try_spawn_blocking(share()))();
+    closed(view.try_spawn_blocking(share()))();
+    for handle in pool.spawn_batch([share(), share()]) {
+        assert!(handle.blocking_join().is_err_and(|error| error.is_closed()));
+    }
+    let inner = share();
+    let work = Work::future(async move { inner() });
+    Spawn::spawn(&pool, work).expect_err("it is closed").run();
+    assert_eq!(Arc::strong_count(&witness), 1);
+    assert_eq!((view.running(), view.queued()), (0, 0));
+    assert_eq!((end(&pool), pool.metrics().rejected), ((0, 0, 0), 5));
+}
+
+/// A pool of one thread that is busy, and a view with a task in the pool and one that waits.
+fn all_waiting(witness: &Arc<()>) -> (BlockingPool, PoolView, Sender<()>, Vec<JoinHandle<()>>) {
+    let share = || {
+        let share = witness.clone();
+        move || drop(share)
+    };
+    let pool = pool(1);
+    let view = pool.view(1, 1);
+    let gate = gated(|task| pool.spawn_blocking(task));
+    let waiting = vec![
+        pool.spawn_blocking(share()),
+        view.spawn_blocking(share()),
+        view.spawn_blocking(share()),
+    ];
+    assert_eq!((view.running(), view.queued()), (1, 1));
+    (pool, view, gate, waiting)
+}
+
+#[test]
+fn an_abort_drops_what_waits_wherever_it_does() {
+    let witness = Arc::new(());
+    let (pool, view, gate, waiting) = all_waiting(&witness);
+    for handle in waiting {
+        handle.abort();
+        assert!(is_cancelled(handle.blocking_join()));
+    }
+    assert_eq!(Arc::strong_count(&witness), 1);
+    drop(gate);
+    assert_eq!(end(&pool), (1, 0, 3));
+    assert_eq!((view.running(), view.queued()), (0, 0));
+}
+
+#[test]
+fn a_shutdown_now_drops_what_waits_wherever_it_does() {
+    let witness = Arc::new(());
+    let (pool, view, gate, waiting) = all_waiting(&witness);
+    // Those of the view are not counted.
+    assert_eq!(pool.shutdown_now(), 2);
+    assert!(
+        waiting
+            .into_iter()
+            .all(|handle| is_cancelled(handle.blocking_join()))
+    );
+    assert_eq!(Arc::strong_count(&witness), 1);
+    drop(gate);
+    assert_eq!(end(&pool), (1, 0, 3));
+    assert_eq!((view.running(), view.queued()), (0, 0));
+}
+
+/// Tasks of a pool of one thread that wait for others, of the pool and of a view.
+#[test]
+fn a_task_that_waits_runs_the_other_or_has_another_thread_do_it() {
+    let pool = pool(1);
+    let view = pool.view(1, 1);
+    let waits: [fn(JoinHandle<u32>) -> u32; 2] = [
+        |handle| handle.blocking_join().expect("it returns"),
+        |handle| block_on(handle).expect("it returns"),
+    ];
+    for wait in waits {
+        let (inner, bulkhead) = (pool.clone(), view.clone());
+        let outer = pool.spawn_blocking(move || {
+            wait(inner.spawn_blocking(|| 1)) + wait(bulkhead.spawn_blocking(|| 2))
+        });
+        assert_eq!(outer.blocking_join().expect("it returns"), 3);
+    }
+    assert_eq!(end(&pool), (6, 0, 0));
+    assert_eq!((view.running(), view.queued()), (0, 0));
+}
+
+/// A thread is about to take what is aborted by one and waited for by another.
+#[test]
+fn runs_and_aborts_meet() {
+    const ROUNDS: u64 = if cfg!(miri) { 5 } else { 500 };
+    let pool = pool(2);
+    let view = pool.view(1, 1);
+    let witness = Arc::new(());
+    let mut ran = 0;
+    for _ in 0..ROUNDS {
+        let (one, two) = (witness.clone(), witness.clone());
+        let handles = [
+            pool.spawn_blocking(move || drop(one)),
+            view.spawn_blocking(move || drop(two)),
+        ];
+        let aborts = handles.each_ref().map(JoinHandle::abort_handle);
+        std::thread::scope(|scope| {
+            scope.spawn(|| aborts.iter().for_each(AbortHandle::abort));
+            for handle in handles {
+                match handle.blocking_join() {
+                    Ok(()) => ran += 1,
+                    Err(error) => assert!(error.is_cancelled(), "{error}"),
+                }
+            }
+        });
+        assert_eq!(Arc::strong_count(&witness), 1);
+    }
+    assert_eq!(end(&pool), (ran, 0, 2 * ROUNDS - ran));
+}
