@@ -1,22 +1,32 @@
 //! [`CompletionStream`]: finished jobs, in the order in which they finish, whoever runs them.
 
+mod budget;
 mod builder;
+mod fixed;
 mod ledger;
+mod ordered;
+mod read;
+mod retry;
+mod runners;
 mod submitter;
+mod until_idle;
 
 use std::fmt;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::{FusedStream, Stream};
 
 pub use self::builder::Builder;
+pub use self::fixed::JobError;
 use self::ledger::Ledger;
+pub use self::ordered::Ordered;
+pub use self::read::{DrainReady, NextOrSubmit};
 pub use self::submitter::Submitter;
+pub use self::until_idle::UntilIdle;
 use crate::inbox::Chain;
-pub use crate::join::Slot;
 use crate::join::{Finished, Id, JoinError};
+pub use crate::join::{Slot, Wrapped};
 use crate::sync::Arc;
 
 /// A stream of finished jobs, in the order in which they finish.
@@ -29,15 +39,34 @@ use crate::sync::Arc;
 ///
 /// An open stream with nothing to yield is pending; the end, `None`, comes when it is closed and
 /// everything has been read, and is final. Dropping the stream aborts the jobs: futures are dropped,
-/// closures that have not started too.
+/// closures that have not started too. [`detach`](Self::detach) leaves them alone, and
+/// [`shutdown`](Self::shutdown) waits for them.
+///
+/// It is a [`Stream`], with every combinator there is for streams, and can also be read
+/// [at once](Self::try_next), [many at a time](Self::next_batch), [for some time](Self::next_timeout),
+/// [until nothing is left to do](Self::until_idle), and [in the order of submission](Self::ordered). A
+/// failed job can be [tried again](Submitter::submit_retry). For a given number of futures there are
+/// [`all`](CompletionStream::all), [`all_or_abort`](CompletionStream::all_or_abort) and
+/// [`first_ok`](CompletionStream::first_ok).
 ///
 /// # Compared with others
 ///
-/// - [`tokio::task::JoinSet`] yields `None` whenever it is empty, which is what you want for a fixed
-///   set of tasks that one owner spawns and joins. It has no bounds, jobs cannot be added while
-///   somebody waits for the next, and a finished task keeps its memory until it is joined.
-/// - `futures::stream::FuturesUnordered` polls all futures in one task: no parallelism, but nothing
-///   is spawned. Use it, or `buffer_unordered`, for a few futures that only wait.
+/// | | `CompletionStream` | [`JoinSet`](tokio::task::JoinSet) | `FuturesUnordered` |
+/// | --- | --- | --- | --- |
+/// | runs jobs | anywhere: Tokio, pools, threads, other processes | as Tokio tasks | in the task that polls it |
+/// | a future that is ready at its first poll | costs no task | costs a task | costs no task |
+/// | jobs in parallel | yes | yes | no |
+/// | submits | any number of [`Submitter`]s, also while it is read | its owner, not while it waits for the next | its owner, not while it waits for the next |
+/// | bounds | on what runs, and on what is unread; who submits waits | none | none |
+/// | empty | pending; [`until_idle`](Self::until_idle) ends | `None` | `None` |
+/// | a panic | is an item | is an item | unwinds into the task |
+/// | names a job by | [`Id`] and any tag | `tokio::task::Id` | |
+/// | keeps of a finished job | output and tag | the whole task | the output |
+/// | dropped | aborts | aborts | drops the futures |
+///
+/// `JoinSet` is enough for tasks that one owner spawns and then joins, and which are not so many that they
+/// need a bound: it comes with Tokio. `FuturesUnordered`, or `buffer_unordered`, is enough for some
+/// futures that only wait, and need no thread of their own: nothing is spawned, and they may borrow.
 ///
 /// # Cancel safety
 ///
@@ -71,6 +100,11 @@ pub struct CompletionStream<T, K = ()> {
     ledger: Arc<Ledger<T, K>>,
     /// What was taken from the outlet and not yet yielded.
     taken: Chain<Finished<T, K>>,
+    /// The keys of those that were read and are still known to the ledger: many at a time are settled
+    /// under one lock.
+    read: Vec<usize>,
+    /// The budget for how many more items is paid for.
+    paid: u32,
     ended: bool,
 }
 
@@ -82,9 +116,15 @@ pub struct Completed<T, K = ()> {
     pub id: Id,
     /// What it was submitted with.
     pub tag: K,
+    /// How often it was tried: once, or more often if it was
+    /// [submitted to be](Submitter::submit_retry).
+    pub attempts: u32,
     /// Its output, or why there is none.
     pub outcome: Result<T, JoinError>,
 }
+
+/// How many jobs that were read are settled at once.
+const READ: usize = 32;
 
 impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
     /// Options for a new stream.
@@ -92,54 +132,80 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         Builder::new()
     }
 
-    fn with_bounds(max_running: usize, max_outstanding: usize) -> (Submitter<T, K>, Self) {
-        let ledger = Arc::new(Ledger::new(max_running, max_outstanding));
+    fn with_ledger(ledger: Ledger<T, K>) -> (Submitter<T, K>, Self) {
+        let ledger = Arc::new(ledger);
         let stream = Self {
             ledger: Arc::clone(&ledger),
             taken: Chain::new(),
+            read: Vec::with_capacity(READ),
+            paid: 0,
             ended: false,
         };
         (Submitter::new(ledger), stream)
     }
 
-    /// The next completion; `None` when the stream is closed and everything has been read.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost if the future is dropped.
-    pub async fn next(&mut self) -> Option<Completed<T, K>> {
-        poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
-    }
-
     /// The next completion that has arrived.
     fn take(&mut self) -> Option<Completed<T, K>> {
+        let finished = self.take_finished()?;
+        Some(self.yielded(finished))
+    }
+
+    /// The same, which counts as unread until it is yielded.
+    fn take_finished(&mut self) -> Option<Finished<T, K>> {
         if self.taken.is_empty() {
             self.taken = self.ledger.outlet.take();
         }
-        let finished = self.taken.pop_front()?;
-        self.ledger.settle(&finished);
-        let (id, tag, outcome) = finished.into_parts();
-        Some(Completed {
-            id,
-            tag,
-            outcome: outcome.map_err(|fault| JoinError::new(id, fault)),
-        })
+        self.taken.pop_front()
     }
 
-    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<Completed<T, K>>> {
-        if let Some(completed) = self.take() {
-            return Poll::Ready(Some(completed));
+    fn yielded(&mut self, finished: Finished<T, K>) -> Completed<T, K> {
+        let attempts = self.ledger.read(&finished);
+        self.read.push(finished.key());
+        if self.read.len() >= READ {
+            self.settle();
         }
-        self.ledger.outlet.register(cx.waker());
-        // What arrived before the waker was there woke nobody: look again.
-        if let Some(completed) = self.take() {
-            return Poll::Ready(Some(completed));
+        let (id, tag, outcome) = finished.into_parts();
+        Completed {
+            id,
+            tag,
+            attempts,
+            outcome: outcome.map_err(|fault| JoinError::new(id, fault)),
         }
-        if self.ledger.len() == (0, true) {
-            self.ended = true;
-            return Poll::Ready(None);
+    }
+
+    /// Whether there is nothing to wait for, when everything is settled.
+    fn is_over(&self) -> bool {
+        self.ledger.len() == (0, true)
+    }
+
+    /// What `take` takes; `None` when `is_over` says so.
+    fn poll_take<I>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut take: impl FnMut(&mut Self) -> Option<I>,
+        is_over: impl FnOnce(&Self) -> bool,
+    ) -> Poll<Option<I>> {
+        let coop = match self.paid {
+            0 => Some(ready!(tokio::task::coop::poll_proceed(cx))),
+            _ => None,
+        };
+        let mut item = take(self);
+        if item.is_none() && !self.ledger.outlet.park(cx.waker()) {
+            // What arrived before the waker was there woke nobody: look again.
+            item = take(self);
         }
-        Poll::Pending
+        if item.is_none() {
+            self.settle();
+            if !is_over(self) {
+                return Poll::Pending;
+            }
+        }
+        if let Some(coop) = coop {
+            coop.made_progress();
+            self.paid = self.ledger.items_per_unit();
+        }
+        self.paid -= 1;
+        Poll::Ready(item)
     }
 }
 
@@ -150,15 +216,15 @@ impl<T: Send + 'static, K: Send + 'static> Stream for CompletionStream<T, K> {
         if self.ended {
             return Poll::Ready(None);
         }
-        let coop = ready!(tokio::task::coop::poll_proceed(cx));
-        let item = ready!(self.poll_take(cx));
-        coop.made_progress();
+        let item = ready!(self.poll_take(cx, Self::take, Self::is_over));
+        self.ended = item.is_none();
         Poll::Ready(item)
     }
 
     /// The jobs that were accepted and not read will come; once the stream is closed, no others.
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let (outstanding, closed) = self.ledger.len();
+        let (unsettled, closed) = self.ledger.len();
+        let outstanding = unsettled - self.read.len();
         (outstanding, closed.then_some(outstanding))
     }
 }
@@ -172,8 +238,18 @@ impl<T: Send + 'static, K: Send + 'static> FusedStream for CompletionStream<T, K
 // Completions are moved, never pinned.
 impl<T, K> Unpin for CompletionStream<T, K> {}
 
+impl<T, K> CompletionStream<T, K> {
+    /// Has the ledger forget what was read.
+    fn settle(&mut self) {
+        if !self.read.is_empty() {
+            self.ledger.settle(self.read.drain(..));
+        }
+    }
+}
+
 impl<T, K> Drop for CompletionStream<T, K> {
     fn drop(&mut self) {
+        self.settle();
         self.ledger.abandon();
     }
 }

@@ -1,12 +1,43 @@
 //! What `CompletionStream` promises, seen from outside.
 
+#[path = "completion/abort.rs"]
+mod abort;
+#[path = "completion/combinators.rs"]
+mod combinators;
+#[path = "completion/fixed.rs"]
+mod fixed;
+#[path = "completion/next_or_submit.rs"]
+mod next_or_submit;
+#[path = "completion/ordered.rs"]
+mod ordered;
+#[path = "completion/parts.rs"]
+mod parts;
+#[path = "completion/pitfalls_bounds.rs"]
+mod pitfalls_bounds;
+#[path = "completion/pitfalls_items.rs"]
+mod pitfalls_items;
+#[path = "completion/pitfalls_wakes.rs"]
+mod pitfalls_wakes;
+#[path = "completion/read.rs"]
+mod read;
+#[path = "completion/retry.rs"]
+mod retry;
+#[path = "completion/runners.rs"]
+mod runners;
+#[path = "completion/submit.rs"]
+mod submit;
 mod support;
+#[path = "completion/the_end.rs"]
+mod the_end;
+#[path = "completion/until_idle.rs"]
+mod until_idle;
+
+#[path = "completion/in_place.rs"]
+mod in_place;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::future::{pending, poll_fn};
-use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,9 +47,9 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use futures::future::{BoxFuture, FusedFuture};
-use futures::stream::{self, FusedStream, Stream, StreamExt};
-use futures::{FutureExt, TryStreamExt, select};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::{FusedStream, Stream, StreamExt};
 use throng::completion::{Completed, Submitter};
 use throng::{BlockingPool, CompletionStream, SerialExecutor, Slot, TrySpawnError};
 use tokio::runtime::Handle;
@@ -1235,7 +1266,7 @@ fn a_panic_in_the_waker_of_one_who_waits_does_not_stop_a_close() {
     assert!(ready(waits).is_err());
 }
 
-// ===== as a stream among others =====
+// ===== closed streams =====
 
 /// A closed stream of these outputs.
 fn completed<T: Send + 'static>(
@@ -1250,122 +1281,6 @@ fn completed<T: Send + 'static>(
 
 fn output<T>(completed: Completed<T, usize>) -> T {
     completed.outcome.expect("it has completed")
-}
-
-#[tokio::test]
-async fn combinators_of_one_stream() {
-    // By path: the inherent `next` needs no trait.
-    let mut done = completed([1, 2]);
-    assert_eq!(StreamExt::next(&mut done).await.map(output), Some(1));
-    assert_eq!(done.by_ref().map(output).collect::<Vec<_>>().await, [2]);
-    assert!(done.is_terminated());
-
-    let taken = completed(0..10).take(3).map(output);
-    assert_eq!(taken.collect::<Vec<_>>().await, [0, 1, 2]);
-
-    let mut chunks = completed(0..5).map(output).ready_chunks(3);
-    assert_eq!(chunks.next().await.unwrap(), [0, 1, 2]);
-    assert_eq!(chunks.next().await.unwrap(), [3, 4]);
-
-    let chunks = completed(0..5).map(output).chunks(2);
-    assert_eq!(chunks.count().await, 3);
-
-    let mut peekable = pin!(completed([7, 8]).map(output).peekable());
-    assert_eq!(peekable.as_mut().peek().await, Some(&7));
-    assert_eq!(peekable.collect::<Vec<_>>().await, [7, 8]);
-
-    let even = completed(0..6).map(output);
-    let even = even.filter(|n| std::future::ready(n % 2 == 0));
-    assert_eq!(even.fold(0, async |sum, n| sum + n).await, 6);
-
-    let small = completed(0..10).map(output);
-    let small = small.take_while(|n| std::future::ready(*n < 4));
-    assert_eq!(small.count().await, 4);
-
-    let until = completed(0..10).take_until(std::future::ready(()));
-    assert_eq!(until.count().await, 0);
-
-    let mut fused = completed([1]).fuse();
-    assert!(!fused.is_terminated());
-    assert_eq!(fused.next().await.map(output), Some(1));
-    assert!(fused.next().await.is_none());
-    assert!(fused.is_terminated());
-
-    let unwound = AssertUnwindSafe(completed([1])).catch_unwind();
-    assert_eq!(unwound.count().await, 1);
-}
-
-#[tokio::test]
-async fn combinators_that_run_futures() {
-    let jobs = completed(0..100).map(|completed| async move {
-        tokio::task::yield_now().await;
-        output(completed)
-    });
-    let sum = jobs.buffer_unordered(8).fold(0, async |sum, n| sum + n);
-    assert_eq!(sum.await, 4950);
-
-    let sum = AtomicUsize::new(0);
-    let each = completed(0..100).for_each_concurrent(8, |completed| {
-        let sum = &sum;
-        async move {
-            tokio::task::yield_now().await;
-            sum.fetch_add(output(completed), Ordering::SeqCst);
-        }
-    });
-    each.await;
-    assert_eq!(sum.into_inner(), 4950);
-
-    let outcomes = completed(0..5).map(|completed| completed.outcome);
-    assert_eq!(outcomes.try_collect::<Vec<_>>().await.unwrap().len(), 5);
-
-    let (sink, received) = futures::channel::mpsc::unbounded();
-    let forwarded = completed(0..5).map(Ok::<_, Infallible>);
-    forwarded
-        .forward(futures::SinkExt::sink_map_err(sink, |_| unreachable!()))
-        .await
-        .unwrap();
-    assert_eq!(received.count().await, 5);
-}
-
-#[tokio::test]
-async fn combinators_of_several_streams() {
-    let both = stream::select(completed([1, 2]), completed([3]));
-    assert_eq!(both.map(output).fold(0, async |sum, n| sum + n).await, 6);
-
-    let all = stream::select_all([completed([1]), completed([2]), completed([])]);
-    assert_eq!(all.count().await, 2);
-
-    let pairs = completed([1, 2]).zip(completed(["a", "b"]));
-    let pairs = pairs.map(|(number, name)| (output(number), output(name)));
-    assert_eq!(pairs.collect::<Vec<_>>().await, [(1, "a"), (2, "b")]);
-
-    let chained = completed([1]).chain(completed([2])).map(output);
-    assert_eq!(chained.collect::<Vec<_>>().await, [1, 2]);
-}
-
-#[tokio::test]
-async fn an_ended_stream_in_a_select_is_passed_over() {
-    let mut done = completed([1, 2]);
-    let mut seen = Vec::new();
-    loop {
-        select! {
-            completed = done.select_next_some() => seen.push(output(completed)),
-            complete => break,
-        }
-    }
-    assert_eq!(seen, [1, 2]);
-    assert!(done.is_terminated());
-    assert!(done.select_next_some().is_terminated());
-
-    let mut seen = 0;
-    let mut done = completed([1, 2]);
-    loop {
-        tokio::select! {
-            Some(completed) = done.next() => seen += output(completed),
-            else => break,
-        }
-    }
-    assert_eq!(seen, 3);
 }
 
 // ===== many =====

@@ -1,13 +1,18 @@
 //! What the two ends of a stream share: the outlet, the bounds, and which jobs are outstanding.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, DebugStruct};
+use std::future::Future;
+use std::sync::OnceLock;
 
 use slab::Slab;
+use tokio::runtime::{self, Handle};
 
-use crate::join::{Entry, Finished, Id, Outlet, Seat, Slot};
+use super::runners::Runners;
+use crate::join::{Entry, Finished, Id, Outlet, Seat, Slot, Work, Wrapped};
 use crate::room::{NoRoom, Room};
-use crate::sync::{Arc, Mutex, lock};
-use crate::task::{Abort, Job, Task};
+use crate::sync::{Arc, Mutex, Number, lock};
+use crate::task::{Abort, Job, Large, Polled, Task};
 
 /// What the two ends of a stream share.
 pub(super) struct Ledger<T, K> {
@@ -15,15 +20,33 @@ pub(super) struct Ledger<T, K> {
     /// Counts the jobs that have not been read, and the places of those that are being submitted.
     outstanding: Room,
     jobs: Mutex<Jobs>,
+    /// How many jobs have been read and are not settled. Only the reader changes it.
+    read: Number,
+    /// How many jobs that have not been read were tried more than once.
+    retried: Number,
+    /// Whether futures are polled once where they are submitted.
+    pub(super) in_place: bool,
+    /// Those of the first runtime that a future was submitted on.
+    runners: OnceLock<(runtime::Id, Arc<Runners>)>,
 }
 
-/// The jobs that were accepted and have not been read.
+/// The jobs that were accepted and are not settled: have not been read, or only just.
 #[derive(Default)]
 struct Jobs {
-    /// How to abort each of them.
-    outstanding: Slab<Abort>,
+    outstanding: Slab<Outstanding>,
+    /// How often those were tried that were tried more than once, by their keys.
+    attempts: BTreeMap<usize, u32>,
+    /// The turn of the next.
+    next_turn: u64,
     /// No other is accepted.
     closed: bool,
+}
+
+struct Outstanding {
+    id: Id,
+    /// Its place in the order of submission. Turns are given without gaps.
+    turn: u64,
+    abort: Abort,
 }
 
 impl<T, K> Ledger<T, K> {
@@ -32,7 +55,15 @@ impl<T, K> Ledger<T, K> {
             outlet: Arc::new(Outlet::new(max_running)),
             outstanding: Room::new(max_outstanding),
             jobs: Mutex::new(Jobs::default()),
+            read: Number::new(0),
+            retried: Number::new(0),
+            in_place: false,
+            runners: OnceLock::new(),
         }
+    }
+
+    pub(super) fn polling_in_place(self, in_place: bool) -> Self {
+        Self { in_place, ..self }
     }
 
     /// Accepts no job from now on.
@@ -44,40 +75,152 @@ impl<T, K> Ledger<T, K> {
         self.outlet.wake_reader();
     }
 
-    /// How many jobs are outstanding, and whether that is all that will come.
+    /// How many jobs are not settled, and whether that is all that will come.
     pub(super) fn len(&self) -> (usize, bool) {
         let jobs = lock(&self.jobs);
         (jobs.outstanding.len(), jobs.closed)
     }
 
-    /// A job was read: it cannot be aborted any more, and its place is free.
-    pub(super) fn settle(&self, finished: &Finished<T, K>) {
-        let abort = lock(&self.jobs).outstanding.try_remove(finished.key());
-        // Outside of the lock: it may be the last reference to the cell.
-        drop(abort);
+    /// A job was read: its place is free. Says how often it was tried.
+    pub(super) fn read(&self, finished: &Finished<T, K>) -> u32 {
+        // First, so that whoever gets the place does not see more jobs in flight than there are places.
+        self.read.add_own(1);
         self.outstanding.leave();
+        // The number is seen that its job has left, or a later one.
+        if self.retried.get() == 0 {
+            return 1;
+        }
+        let attempts = lock(&self.jobs).attempts.remove(&finished.key());
+        if attempts.is_some() {
+            self.retried.subtract(1);
+        }
+        attempts.unwrap_or(1)
+    }
+
+    /// Forgets the jobs that were read.
+    pub(super) fn settle(&self, read: impl Iterator<Item = usize>) {
+        let mut jobs = lock(&self.jobs);
+        // They may have the last references to the cells, in which nothing is left but memory.
+        read.for_each(|key| drop(jobs.outstanding.remove(key)));
+        self.read.set(0);
+    }
+
+    /// How many jobs were accepted and not read.
+    pub(super) fn in_flight(&self) -> usize {
+        let jobs = lock(&self.jobs);
+        jobs.outstanding.len().saturating_sub(self.read.get())
+    }
+
+    /// How many jobs have finished and were not read, about: others may be on their way in or out.
+    pub(super) fn ready(&self) -> usize {
+        let running = self.outlet.running.count();
+        self.in_flight().saturating_sub(running)
+    }
+
+    /// Aborts a job; `false`: it is not outstanding, or it has finished.
+    pub(super) fn abort(&self, id: Id) -> bool {
+        let jobs = lock(&self.jobs);
+        let mut found = jobs.outstanding.iter().filter(|(_, job)| job.id == id);
+        let abort = found.next().map(|(_, job)| job.abort.clone());
+        drop(jobs);
+        abort.is_some_and(|abort| abort_one(&abort))
+    }
+
+    /// Aborts all jobs; returns how many of them had not finished.
+    pub(super) fn abort_all(&self) -> usize {
+        let jobs = lock(&self.jobs);
+        let all = jobs.outstanding.iter().map(|(_, job)| job.abort.clone());
+        let all: Vec<_> = all.collect();
+        drop(jobs);
+        all.iter().filter(|abort| abort_one(abort)).count()
+    }
+
+    /// A job is tried for the `attempts`th time.
+    pub(super) fn note_attempts(&self, key: usize, attempts: u32) {
+        if lock(&self.jobs).attempts.insert(key, attempts).is_none() {
+            self.retried.add(1);
+        }
+    }
+
+    /// The turns of those that are outstanding begin with zero, and have no gaps, from now on.
+    pub(super) fn count_turns_anew(&self) {
+        let mut jobs = lock(&self.jobs);
+        let mut order: Vec<_> = jobs.outstanding.iter_mut().map(|(_, job)| job).collect();
+        order.sort_unstable_by_key(|job| job.turn);
+        for (turn, job) in (0..).zip(&mut order) {
+            job.turn = turn;
+        }
+        jobs.next_turn = jobs.outstanding.len() as u64;
+    }
+
+    /// The turn of a job that has arrived and is not settled.
+    pub(super) fn turn(&self, finished: &Finished<T, K>) -> u64 {
+        lock(&self.jobs).outstanding[finished.key()].turn
     }
 
     /// The reader goes: jobs are aborted, and what arrives is dropped.
     pub(super) fn abandon(&self) {
-        self.close();
-        self.outlet.seal();
-        let jobs = std::mem::take(&mut lock(&self.jobs).outstanding);
-        for (_, abort) in jobs {
+        for abort in self.forsake() {
             abort.abort();
         }
     }
 
+    /// The reader, who has settled what was read, goes: what arrives is dropped. Returns the means to abort
+    /// what is outstanding.
+    pub(super) fn forsake(&self) -> impl Iterator<Item = Abort> + use<T, K> {
+        self.close();
+        self.outlet.seal();
+        let mut jobs = lock(&self.jobs);
+        jobs.attempts.clear();
+        let outstanding = std::mem::take(&mut jobs.outstanding);
+        outstanding.into_iter().map(|(_, job)| job.abort)
+    }
+
+    /// Runs a future on a runtime: by its runners, or, if the stream has those of another one, as a task of
+    /// its own.
+    pub(super) fn run(&self, runtime: &Handle, work: Work) {
+        let (id, runners) = self.runners.get_or_init(|| {
+            let workers = runtime.metrics().num_workers();
+            let runners = Runners::new(Box::new(runtime.clone()), workers);
+            (runtime.id(), runners)
+        });
+        match work.into_task() {
+            Ok(task) if *id == runtime.id() => Runners::submit(runners, task),
+            Ok(task) => drop(runtime.spawn(Work::new(task))),
+            Err(started) => drop(runtime.spawn(started)),
+        }
+    }
+
     pub(super) fn fmt_fields(&self, f: &mut DebugStruct<'_, '_>) -> fmt::Result {
-        let (outstanding, closed) = self.len();
+        let (_, closed) = self.len();
         f.field("running", &self.outlet.running.count())
-            .field("outstanding", &outstanding)
+            .field("outstanding", &self.in_flight())
             .field("closed", &closed)
             .finish()
     }
 
-    /// Waits for a place within both bounds.
+    /// Takes a place within both bounds, if there is one.
+    pub(super) fn try_place(&self) -> Result<Place<'_, T, K>, NoRoom> {
+        self.outstanding.try_enter()?;
+        let mut place = Place {
+            ledger: self,
+            running: false,
+        };
+        self.outlet.running.try_enter()?;
+        place.running = true;
+        Ok(place)
+    }
+
+    /// Takes a place within both bounds, as soon as there is one.
     pub(super) async fn place(&self) -> Result<Place<'_, T, K>, NoRoom> {
+        match self.try_place() {
+            // What was there of it has been given back: who waits does so in the order of the bounds.
+            Err(NoRoom::Full) => self.wait_for_place().await,
+            other => other,
+        }
+    }
+
+    async fn wait_for_place(&self) -> Result<Place<'_, T, K>, NoRoom> {
         self.outstanding.enter().await?;
         let mut place = Place {
             ledger: self,
@@ -89,6 +232,18 @@ impl<T, K> Ledger<T, K> {
     }
 }
 
+/// Aborts a job; `false`: it has finished.
+fn abort_one(abort: &Abort) -> bool {
+    let finished = abort.is_complete();
+    if !finished {
+        abort.abort();
+    }
+    !finished
+}
+
+/// A job that was accepted, for who runs it.
+pub(super) type Accepted = (Id, Task<Seat>);
+
 /// A place for one job. Dropping it gives the place back.
 pub(super) struct Place<'a, T, K> {
     ledger: &'a Ledger<T, K>,
@@ -96,18 +251,59 @@ pub(super) struct Place<'a, T, K> {
     running: bool,
 }
 
-impl<T: Send + 'static, K: Send + 'static> Place<'_, T, K> {
+impl<'a, T: Send + 'static, K: Send + 'static> Place<'a, T, K> {
+    pub(super) fn ledger(&self) -> &'a Ledger<T, K> {
+        self.ledger
+    }
+
     /// Puts a job into the place; hands it back if the stream was closed meanwhile.
-    pub(super) fn job<J>(self, tag: K, job: J) -> Result<(Id, Task<Seat>), (K, J)>
+    pub(super) fn job<J>(self, tag: K, job: J) -> Result<Accepted, (K, J)>
     where
         J: Job<Seat, Output = T>,
     {
-        self.fill(tag, job, |entry, job| {
+        self.job_of(tag, job, |job, _, _| job)
+    }
+
+    /// The same with a job that knows its name, and the key under which the ledger knows it.
+    pub(super) fn job_of<P, J>(
+        self,
+        tag: K,
+        parts: P,
+        make: impl FnOnce(P, Id, usize) -> J,
+    ) -> Result<Accepted, (K, P)>
+    where
+        J: Job<Seat, Output = T>,
+    {
+        self.fill(tag, parts, |entry, parts| {
             let id = entry.id();
-            let task = entry.job(job);
-            let abort = task.abort_ref();
+            let job = make(parts, id, entry.key());
+            let (task, abort) = entry.job(job);
             ((id, task), abort)
         })
+    }
+
+    /// Puts a future into the place that the caller runs.
+    pub(super) fn wrap<F>(self, tag: K, future: F) -> Result<Wrapped<F>, (K, F)>
+    where
+        F: Future<Output = T> + 'static,
+    {
+        self.fill(tag, future, Wrapped::new)
+    }
+
+    /// Puts a future into the place. One that is too large for a cell that is used again gets memory of its
+    /// own: the cell would have to, too, and stays until the completion is read.
+    pub(super) fn future<F>(self, tag: K, future: F) -> Result<Accepted, (K, F)>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        if Entry::<T, K>::is_small::<Polled<F>>() || !Entry::<T, K>::is_small::<Polled<Large<F>>>()
+        {
+            return self
+                .job(tag, Polled(future))
+                .map_err(|(tag, Polled(future))| (tag, future));
+        }
+        self.job(tag, Polled(Large::new(future)))
+            .map_err(|(tag, Polled(future))| (tag, future.into_inner()))
     }
 
     /// Puts the promise of a completion into the place.
@@ -126,10 +322,13 @@ impl<T: Send + 'static, K: Send + 'static> Place<'_, T, K> {
         if jobs.closed {
             return Err((tag, job));
         }
+        let turn = jobs.next_turn;
         let vacant = jobs.outstanding.vacant_entry();
         let entry = Entry::new(Arc::clone(&self.ledger.outlet), tag, vacant.key());
+        let id = entry.id();
         let (made, abort) = make(entry, job);
-        vacant.insert(abort);
+        vacant.insert(Outstanding { id, turn, abort });
+        jobs.next_turn += 1;
         // The job has the place now, and gives it back when it completes and when it is read.
         std::mem::forget(self);
         Ok(made)

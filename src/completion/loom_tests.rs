@@ -1,5 +1,6 @@
 //! Models of the stream: completions against their reader, its end, and the bounds.
 
+use std::pin::Pin;
 use std::task::{Context, Waker};
 
 use futures_core::Stream;
@@ -8,7 +9,8 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::{CompletionStream, Submitter};
-use crate::join::{Spawn, Work, sealed};
+use crate::join::{JoinHandle, Seat, Spawn, Work, sealed};
+use crate::task::{Task, Thunk};
 
 type Ends = (Submitter<Arc<()>, u32>, CompletionStream<Arc<()>, u32>);
 
@@ -121,6 +123,29 @@ fn loom_read_against_waiting_for_room() {
     });
 }
 
+/// A reader that has parked and takes what there is without parking again. What comes after that wakes it
+/// when it has parked the next time.
+#[test]
+fn loom_two_completions_against_a_reader_that_parks_twice() {
+    loom::model(|| {
+        let (jobs, mut done) = ends();
+        let (one, two) = (
+            block_on(jobs.slot(1)).unwrap(),
+            block_on(jobs.slot(2)).unwrap(),
+        );
+        let mut other = Context::from_waker(Waker::noop());
+        let polled = Pin::new(&mut done).poll_next(&mut other);
+        assert!(polled.is_pending());
+        let completer = thread::spawn(move || {
+            one.complete(Arc::new(()));
+            two.complete(Arc::new(()));
+        });
+        assert_eq!(block_on(done.next()).unwrap().tag, 1);
+        assert_eq!(block_on(done.next()).unwrap().tag, 2);
+        completer.join().unwrap();
+    });
+}
+
 /// What arrives while the reader goes is dropped at once, although submitters still hold the outlet.
 #[test]
 fn loom_complete_against_drop() {
@@ -179,12 +204,205 @@ fn loom_complete_against_a_change_of_readers() {
         let slot = block_on(jobs.slot(1)).unwrap();
         let completer = thread::spawn(move || slot.complete(Arc::new(())));
         let mut other = Context::from_waker(Waker::noop());
-        if std::pin::Pin::new(&mut done)
-            .poll_next(&mut other)
-            .is_pending()
-        {
+        if Pin::new(&mut done).poll_next(&mut other).is_pending() {
             assert!(block_on(done.next()).is_some());
         }
         completer.join().unwrap();
+    });
+}
+
+/// A task ends while its handle is bound for a slot: whoever is later completes it.
+#[test]
+fn loom_end_of_a_task_against_its_slot() {
+    loom::model(|| {
+        let (jobs, mut done) = ends();
+        let slot = block_on(jobs.slot(1)).unwrap();
+        let output = Arc::new(());
+        let value = output.clone();
+        let (task, watch) = Task::joinable(Thunk(move || value));
+        let runner = thread::spawn(move || task.run(&mut Seat::default()));
+        JoinHandle::waiting(watch).complete(slot);
+        assert!(block_on(done.next()).unwrap().outcome.is_ok());
+        runner.join().unwrap();
+        // Neither the waker nor the cell is left.
+        assert_eq!(Arc::strong_count(&output), 1);
+    });
+}
+
+/// An abort by name while the job runs and is read.
+#[test]
+fn loom_abort_by_name_against_run_and_read() {
+    loom::model(|| {
+        let (jobs, mut done) = ends();
+        let output = Arc::new(());
+        let value = output.clone();
+        let submitted = block_on(jobs.submit_blocking(&OnThread, 1, move || value));
+        let id = submitted.ok().unwrap();
+        jobs.abort(id);
+        let completed = block_on(done.next()).unwrap();
+        assert_eq!(completed.id, id);
+        drop(completed);
+        assert!(!jobs.abort(id));
+        assert_eq!(jobs.in_flight(), 0);
+    });
+}
+
+/// The stream goes while a future is polled where it is submitted; there is nobody to run it on. It is dropped
+/// once, by whoever it falls to.
+#[test]
+fn loom_poll_in_place_against_drop() {
+    loom::model(|| {
+        let (jobs, done) = CompletionStream::<(), u32>::builder()
+            .poll_in_place(true)
+            .build();
+        let captured = Arc::new(());
+        let job = {
+            let captured = captured.clone();
+            async move {
+                let _captured = captured;
+                std::future::pending().await
+            }
+        };
+        let submitter = thread::spawn(move || block_on(jobs.submit(1, job)).is_ok());
+        drop(done);
+        submitter.join().unwrap();
+        assert_eq!(Arc::strong_count(&captured), 1);
+    });
+}
+
+/// A job that is ready where it is submitted arrives at a reader that may be about to wait.
+#[test]
+fn loom_ready_in_place_against_read() {
+    loom::model(|| {
+        let (jobs, mut done) = CompletionStream::<Arc<()>, u32>::builder()
+            .poll_in_place(true)
+            .build();
+        let submitter = thread::spawn(move || {
+            let submitted = block_on(jobs.submit(1, async { Arc::new(()) }));
+            assert!(submitted.is_ok());
+        });
+        assert!(block_on(done.next()).unwrap().outcome.is_ok());
+        assert!(block_on(done.next()).is_none());
+        submitter.join().unwrap();
+    });
+}
+
+/// The holder of a slot is told, or has completed it; its item comes either way.
+#[test]
+fn loom_abort_against_complete() {
+    loom::model(|| {
+        let (jobs, mut done) = ends();
+        let slot = block_on(jobs.slot(1)).unwrap();
+        let id = slot.id();
+        let completer = thread::spawn(move || slot.run(|| Arc::new(())));
+        let aborted = jobs.abort(id);
+        let outcome = block_on(done.next()).unwrap().outcome;
+        assert!(outcome.is_ok() || aborted);
+        assert!(done.try_next().is_none());
+        completer.join().unwrap();
+    });
+}
+
+/// The item is read while somebody has found the job, and is about to abort it.
+#[test]
+fn loom_abort_against_settle() {
+    loom::model(|| {
+        let (jobs, mut done) = ends();
+        let slot = block_on(jobs.slot(1)).unwrap();
+        let id = slot.id();
+        let output = Arc::new(());
+        slot.complete(output.clone());
+        let aborter = thread::spawn(move || assert!(!jobs.abort(id)));
+        assert!(done.try_next().unwrap().outcome.is_ok());
+        assert_eq!(Arc::strong_count(&output), 1);
+        aborter.join().unwrap();
+        assert!(block_on(done.next()).is_none());
+    });
+}
+
+/// Another job gets the place of the one that is meant: it is left alone.
+#[test]
+fn loom_abort_against_the_next_of_its_place() {
+    loom::model(|| {
+        let (jobs, mut done) = CompletionStream::<Arc<()>, u32>::builder()
+            .max_running(1)
+            .max_outstanding(1)
+            .build();
+        let slot = block_on(jobs.slot(1)).unwrap();
+        let id = slot.id();
+        slot.complete(Arc::new(()));
+        let aborter = {
+            let jobs = jobs.clone();
+            thread::spawn(move || jobs.abort(id))
+        };
+        assert_eq!(done.try_next().unwrap().tag, 1);
+        let next = jobs.try_slot(2).unwrap();
+        assert!(!aborter.join().unwrap());
+        assert!(!next.is_aborted());
+        next.complete(Arc::new(()));
+        assert_eq!(done.try_next().unwrap().tag, 2);
+    });
+}
+
+/// Nobody who holds a slot is overlooked that had it before, and the items come.
+#[test]
+fn loom_abort_all_against_submit() {
+    loom::model(|| {
+        let (jobs, mut done) = ends();
+        let first = block_on(jobs.slot(1)).unwrap();
+        let submitter = {
+            let jobs = jobs.clone();
+            thread::spawn(move || drop(block_on(jobs.slot(2)).unwrap()))
+        };
+        assert!((1..=2).contains(&jobs.abort_all()));
+        assert!(first.is_aborted());
+        drop((first, jobs));
+        let mut read = 0;
+        while block_on(done.next()).is_some() {
+            read += 1;
+        }
+        assert_eq!(read, 2);
+        submitter.join().unwrap();
+    });
+}
+
+/// Who takes what is there, between a poll that was pending and the next, overlooks nothing.
+#[test]
+fn loom_try_next_after_a_pending_poll() {
+    loom::model(|| {
+        let (jobs, mut done) = ends();
+        let slots = [1, 2].map(|tag| block_on(jobs.slot(tag)).unwrap());
+        drop(jobs);
+        let completer = thread::spawn(move || {
+            for slot in slots {
+                slot.complete(Arc::new(()));
+            }
+        });
+        let mut read = 0;
+        let mut noop = Context::from_waker(Waker::noop());
+        if Pin::new(&mut done).poll_next(&mut noop).is_ready() {
+            read += 1;
+        }
+        read += u32::from(done.try_next().is_some());
+        while block_on(done.next()).is_some() {
+            read += 1;
+        }
+        assert_eq!(read, 2);
+        completer.join().unwrap();
+    });
+}
+
+/// The last submitter goes while a completion comes: both are seen, in this order.
+#[test]
+fn loom_close_against_complete_and_read() {
+    loom::model(|| {
+        let (jobs, mut done) = ends();
+        let slot = block_on(jobs.slot(1)).unwrap();
+        let completer = thread::spawn(move || slot.complete(Arc::new(())));
+        let closer = thread::spawn(move || drop(jobs));
+        assert_eq!(block_on(done.next()).unwrap().tag, 1);
+        assert!(block_on(done.next()).is_none());
+        completer.join().unwrap();
+        closer.join().unwrap();
     });
 }

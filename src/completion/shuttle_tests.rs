@@ -94,3 +94,58 @@ fn shuttle_the_reader_goes() {
         3,
     );
 }
+
+/// Submitters are cloned and dropped while others close and read: each slot that was granted is an item, in
+/// whatever way it ends, and after the last comes the end.
+#[test]
+fn shuttle_clones_close_and_read() {
+    check_pct(
+        || {
+            let (jobs, mut done) = CompletionStream::<usize, usize>::builder()
+                .max_running(2)
+                .max_outstanding(3)
+                .build();
+            let granted = Arc::new(AtomicUsize::new(0));
+            let submitters: Vec<_> = (0..2)
+                .map(|_| {
+                    let (jobs, granted) = (jobs.clone(), granted.clone());
+                    thread::spawn(move || {
+                        for tag in 0..3 {
+                            let clone = jobs.clone();
+                            let Ok(slot) = block_on(clone.slot(tag)) else {
+                                break;
+                            };
+                            granted.fetch_add(1, Ordering::Relaxed);
+                            match tag {
+                                0 => slot.complete(tag),
+                                1 => drop(slot),
+                                // Told that nobody wants it, or not.
+                                _ => slot.run(|| tag),
+                            }
+                        }
+                    })
+                })
+                .collect();
+            let closer = thread::spawn(move || {
+                jobs.abort_all();
+                thread::yield_now();
+                jobs.close();
+            });
+            let mut items = 0;
+            while let Some(completed) = block_on(done.next()) {
+                match completed.outcome {
+                    Ok(output) => assert_eq!(output, completed.tag),
+                    Err(error) => assert!(error.is_lost() || error.is_cancelled()),
+                }
+                items += 1;
+            }
+            for thread in submitters.into_iter().chain([closer]) {
+                thread.join().unwrap();
+            }
+            assert_eq!(items, granted.load(Ordering::Relaxed));
+            assert!(block_on(done.next()).is_none());
+        },
+        SCHEDULES,
+        3,
+    );
+}

@@ -1,15 +1,22 @@
 //! Results of many jobs, taken as they finish.
 //!
 //! A consuming task on one of the two workers of a runtime submits the jobs and takes the results, whose sum is
-//! checked. Jobs are futures on Tokio for everyone.
+//! checked. Jobs are futures on Tokio for everyone, except in the rows called `pool`, where they are closures on a pool
+//! of two threads, and in `ready`, where they are ready at once and run in the consuming task.
 
+mod memory;
 mod peers;
+mod pools;
+mod ready;
 
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use self::peers::{Collector, all};
+use self::memory::{Allocations, Unread};
+use self::peers::{Collector, all, keeping};
+use self::pools::on_pools;
+use self::ready::ready_at_once;
 use super::{Area, Unit, Workload, on_worker, two_workers};
 use crate::measure::{Rules, Sample};
 
@@ -30,6 +37,11 @@ fn workloads() -> Vec<Workload> {
         Workload::new("window-1000", per_task, all(Window1000)),
         Workload::new("reversed", per_task, all(Reversed)),
         Workload::new("sleeping", per_task, all(Sleeping)),
+        Workload::new("pool-all-at-once", per_task, on_pools(AllAtOnce)),
+        Workload::new("pool-window-1000", per_task, on_pools(Window1000)),
+        Workload::new("ready", per_task, ready_at_once()),
+        Workload::new("allocations", Unit::ALLOCATIONS, keeping(Allocations)).uncounted(),
+        Workload::new("unread-memory", Unit::BYTES, keeping(Unread)).uncounted(),
     ]
 }
 
@@ -88,7 +100,17 @@ async fn window<C: Collector, F>(jobs: u64, size: u64, make: impl Fn(u64) -> F)
 where
     F: Future<Output = u64> + Send + 'static,
 {
-    let mut collector = C::new(size as usize);
+    window_of(&mut C::new(size as usize), jobs, size, make).await;
+}
+
+async fn window_of<C: Collector, F>(
+    collector: &mut C,
+    jobs: u64,
+    size: u64,
+    make: impl Fn(u64) -> F,
+) where
+    F: Future<Output = u64> + Send + 'static,
+{
     let mut sum = 0;
     for job in 0..jobs {
         if job >= size {
@@ -96,7 +118,7 @@ where
         }
         collector.submit(make(job)).await;
     }
-    check(jobs, sum + read(&mut collector, size.min(jobs)).await);
+    check(jobs, sum + read(collector, size.min(jobs)).await);
 }
 
 /// Submits jobs that wait for a gate each, opens the gates from the last to the first, then reads.

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use futures::task::AtomicWaker;
 use throng::CompletionStream;
-use throng::completion::Submitter;
+use throng::completion::{self, Submitter};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::task::JoinQueue;
@@ -26,11 +26,20 @@ pub(super) fn all<W: Work>(work: W) -> Vec<Peer> {
         peer::<FuturesUnordered<JoinHandle<u64>>, W>("futures-unordered", work),
         peer::<Buffered, W>("futures-buffered", work),
         peer::<Channel, W>("mpsc", work),
-        peer::<Detached, W>("detached", work),
+        peer::<Detached, W>(DETACHED, work),
     ]
 }
 
-fn peer<C: Collector, W: Work>(name: &'static str, work: W) -> Peer {
+/// Those who keep each single result until it is read, ours first.
+pub(super) fn keeping<W: Work>(work: W) -> Vec<Peer> {
+    let mut peers = all(work);
+    peers.retain(|peer| peer.name != DETACHED);
+    peers
+}
+
+const DETACHED: &str = "detached";
+
+pub(super) fn peer<C: Collector, W: Work>(name: &'static str, work: W) -> Peer {
     Peer::new(name, move |rules| work.run::<C>(rules)).note(C::NOTE)
 }
 
@@ -49,19 +58,32 @@ pub(super) trait Collector: Send + 'static {
     fn next(&mut self) -> impl Future<Output = u64> + Send;
 }
 
-struct Throng {
-    jobs: Submitter<u64>,
+pub(super) struct Throng {
+    pub(super) jobs: Submitter<u64>,
     done: CompletionStream<u64>,
+}
+
+impl Throng {
+    /// Polls each job once where it is submitted.
+    pub(super) fn in_place(in_flight: usize) -> Self {
+        Self::build(bounded(in_flight).poll_in_place(true))
+    }
+
+    fn build(builder: &completion::Builder<u64>) -> Self {
+        let (jobs, done) = builder.build();
+        Self { jobs, done }
+    }
+}
+
+fn bounded(in_flight: usize) -> completion::Builder<u64> {
+    let mut builder = CompletionStream::builder();
+    builder.max_running(in_flight).max_outstanding(in_flight);
+    builder
 }
 
 impl Collector for Throng {
     fn new(in_flight: usize) -> Self {
-        let mut builder = CompletionStream::builder();
-        let (jobs, done) = builder
-            .max_running(in_flight)
-            .max_outstanding(in_flight)
-            .build();
-        Self { jobs, done }
+        Self::build(&bounded(in_flight))
     }
 
     async fn submit<F>(&mut self, job: F)
@@ -205,7 +227,7 @@ impl Collector for Channel {
 /// Detached tasks that add their results to a sum, and a reader that is woken once for half of what is in flight:
 /// no bookkeeping at all. It is not the cheapest everywhere: a task that nobody awaits is freed by the worker that ran
 /// it, and not by the one that allocated it.
-struct Detached {
+pub(super) struct Detached {
     shared: Arc<Tally>,
     submitted: u64,
     read: u64,

@@ -1,0 +1,328 @@
+//! Models of the runners: who submits, against those who end, are dropped, or are watched.
+
+use std::future::{pending, poll_fn};
+use std::sync::Arc as StdArc;
+use std::sync::Mutex as StdMutex;
+use std::task::Poll;
+
+use loom::future::AtomicWaker;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::thread::{self, JoinHandle};
+
+use super::Runners;
+use crate::join::{Seat, Spawn, Work, sealed};
+use crate::steward::Ward as _;
+use crate::sync::Plain;
+use crate::task::{Polled, Task};
+
+/// Runs what it gets on threads that can be waited for.
+#[derive(Clone, Default)]
+struct Threads(StdArc<StdMutex<Vec<JoinHandle<()>>>>);
+
+impl sealed::Sealed for Threads {}
+impl Spawn for Threads {
+    fn spawn(&self, work: Work) -> Result<(), Work> {
+        let thread = thread::spawn(move || work.run());
+        self.0.lock().unwrap().push(thread);
+        Ok(())
+    }
+}
+
+impl Threads {
+    /// Waits for all, also for those that come meanwhile.
+    fn join(&self) {
+        let next = || self.0.lock().unwrap().pop();
+        while let Some(thread) = next() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// Keeps so many pieces of work, for the model to use, and drops those that come later.
+#[derive(Clone)]
+struct Ending(StdArc<StdMutex<Kept>>);
+
+struct Kept {
+    works: Vec<Work>,
+    room: usize,
+}
+
+impl sealed::Sealed for Ending {}
+impl Spawn for Ending {
+    fn spawn(&self, work: Work) -> Result<(), Work> {
+        let mut kept = self.0.lock().unwrap();
+        if let Some(room) = kept.room.checked_sub(1) {
+            kept.room = room;
+            kept.works.push(work);
+            return Ok(());
+        }
+        drop(kept);
+        drop(work);
+        Ok(())
+    }
+}
+
+impl Ending {
+    fn after(works: usize) -> Self {
+        Self(StdArc::new(StdMutex::new(Kept {
+            works: Vec::new(),
+            room: works,
+        })))
+    }
+
+    fn take(&self) -> Vec<Work> {
+        std::mem::take(&mut self.0.lock().unwrap().works)
+    }
+}
+
+/// Hands everything back.
+struct Refusing;
+
+impl sealed::Sealed for Refusing {}
+impl Spawn for Refusing {
+    fn spawn(&self, work: Work) -> Result<(), Work> {
+        Err(work)
+    }
+}
+
+/// What jobs do: counts those that have run, and holds something for as long as they are there.
+struct Jobs {
+    ran: Arc<AtomicUsize>,
+    held: Arc<()>,
+}
+
+impl Jobs {
+    fn new() -> Self {
+        Self {
+            ran: Arc::new(AtomicUsize::new(0)),
+            held: Arc::new(()),
+        }
+    }
+
+    fn job(&self) -> Task<Seat> {
+        let (ran, held) = (self.ran.clone(), self.held.clone());
+        // Loom reports it if two run it.
+        let mine = Plain::new(0);
+        Task::detached(Polled(async move {
+            let _held = held;
+            mine.add(1);
+            ran.fetch_add(1, Ordering::Relaxed);
+        }))
+    }
+
+    fn ran(&self) -> usize {
+        self.ran.load(Ordering::Relaxed)
+    }
+
+    fn are_gone(&self) -> bool {
+        Arc::strong_count(&self.held) == 1
+    }
+}
+
+fn on_threads(limit: usize) -> (Threads, Arc<Runners>) {
+    let threads = Threads::default();
+    let runners = Runners::new(Box::new(threads.clone()), limit);
+    (threads, runners)
+}
+
+#[test]
+fn loom_submit_against_a_runner_that_ends() {
+    loom::model(|| {
+        let (threads, runners) = on_threads(1);
+        let jobs = Jobs::new();
+        Runners::submit(&runners, jobs.job());
+        Runners::submit(&runners, jobs.job());
+        threads.join();
+        assert_eq!(jobs.ran(), 2);
+        assert!(jobs.are_gone());
+        assert_eq!(runners.hired.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn loom_two_submitters_against_a_runner() {
+    loom::model(|| {
+        let (threads, runners) = on_threads(1);
+        let jobs = Jobs::new();
+        let (other, job) = (runners.clone(), jobs.job());
+        let submitter = thread::spawn(move || Runners::submit(&other, job));
+        Runners::submit(&runners, jobs.job());
+        submitter.join().unwrap();
+        threads.join();
+        assert_eq!(jobs.ran(), 2);
+        assert_eq!(runners.hired.load(Ordering::Relaxed), 0);
+    });
+}
+
+/// Each job is run once, whoever of two takes it; the one who takes the last out of the inbox works it off.
+#[test]
+fn loom_two_runners_share_what_there_is() {
+    loom::model(|| {
+        let ending = Ending::after(2);
+        let runners = Runners::new(Box::new(ending.clone()), 2);
+        let jobs = Jobs::new();
+        for _ in 0..3 {
+            Runners::submit(&runners, jobs.job());
+        }
+        let mut both = ending.take().into_iter();
+        let (one, two) = (both.next().unwrap(), both.next().unwrap());
+        let runner = thread::spawn(move || one.run());
+        two.run();
+        runner.join().unwrap();
+        assert_eq!(jobs.ran(), 3);
+        assert_eq!(runners.hired.load(Ordering::Relaxed), 0);
+    });
+}
+
+/// The job is cancelled, at the latest when all have done what they do: nothing is left for nobody.
+#[test]
+fn loom_submit_against_a_runner_that_is_dropped() {
+    loom::model(|| {
+        let ending = Ending::after(1);
+        let runners = Runners::new(Box::new(ending.clone()), 1);
+        let jobs = Jobs::new();
+        Runners::submit(&runners, jobs.job());
+        let runner = ending.take();
+        let (other, job) = (runners.clone(), jobs.job());
+        let submitter = thread::spawn(move || Runners::submit(&other, job));
+        drop(runner);
+        submitter.join().unwrap();
+        assert_eq!(jobs.ran(), 0);
+        assert!(jobs.are_gone(), "a job is left behind");
+    });
+}
+
+/// Neither of two that are dropped thinks that the other one looks, if that has looked already.
+#[test]
+fn loom_submit_against_two_runners_that_are_dropped() {
+    loom::model(|| {
+        let ending = Ending::after(2);
+        let runners = Runners::new(Box::new(ending.clone()), 2);
+        let jobs = Jobs::new();
+        // The second waits, and the third is worth another runner.
+        for _ in 0..3 {
+            Runners::submit(&runners, jobs.job());
+        }
+        let mut both = ending.take().into_iter();
+        let (one, two) = (both.next().unwrap(), both.next().unwrap());
+        assert!(both.next().is_none());
+        let dropper = thread::spawn(move || drop(one));
+        let (other, job) = (runners.clone(), jobs.job());
+        let submitter = thread::spawn(move || Runners::submit(&other, job));
+        drop(two);
+        dropper.join().unwrap();
+        submitter.join().unwrap();
+        assert!(jobs.are_gone(), "a job is left behind");
+    });
+}
+
+/// Two submit to what accepts nothing: each cancels its own job, or the other's.
+#[test]
+fn loom_two_submitters_that_are_refused() {
+    loom::model(|| {
+        let runners = Runners::new(Box::new(Refusing), 1);
+        let jobs = Jobs::new();
+        let (other, job) = (runners.clone(), jobs.job());
+        let submitter = thread::spawn(move || Runners::submit(&other, job));
+        Runners::submit(&runners, jobs.job());
+        submitter.join().unwrap();
+        assert_eq!(jobs.ran(), 0);
+        assert!(jobs.are_gone(), "a job is left behind");
+    });
+}
+
+/// A runner whose own job is pending is one no more: what is submitted meanwhile gets another.
+#[test]
+fn loom_submit_against_a_runner_whose_own_job_waits() {
+    loom::model(|| {
+        let (threads, runners) = on_threads(1);
+        let jobs = Jobs::new();
+        let mut polled = false;
+        let waits = Task::detached(Polled(poll_fn(move |cx| {
+            if std::mem::replace(&mut polled, true) {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })));
+        Runners::submit(&runners, waits);
+        Runners::submit(&runners, jobs.job());
+        threads.join();
+        assert_eq!(jobs.ran(), 1);
+        assert!(jobs.are_gone(), "a job is left behind");
+        assert_eq!(runners.hired.load(Ordering::Relaxed), 0);
+    });
+}
+
+/// A wake-up while nobody has the waker that counts is made up for by the second poll.
+#[test]
+fn loom_a_pending_job_against_its_wake_up() {
+    loom::model(|| {
+        let (threads, runners) = on_threads(1);
+        let shared = Arc::new((AtomicBool::new(false), AtomicWaker::new()));
+        let (seen, ran) = (shared.clone(), Arc::new(AtomicUsize::new(0)));
+        let done = ran.clone();
+        let job = Task::detached(Polled(async move {
+            poll_fn(|cx| {
+                seen.1.register_by_ref(cx.waker());
+                match seen.0.load(Ordering::Acquire) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            })
+            .await;
+            done.fetch_add(1, Ordering::Relaxed);
+        }));
+        // This one is a runner's own, and the other waits for it, or gets a runner, too.
+        Runners::submit(&runners, Jobs::new().job());
+        Runners::submit(&runners, job);
+        shared.0.store(true, Ordering::Release);
+        shared.1.wake();
+        threads.join();
+        assert_eq!(ran.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// An abort before, during or after the first poll, or before the second: the job is dropped.
+#[test]
+fn loom_abort_against_the_first_poll() {
+    loom::model(|| {
+        let (threads, runners) = on_threads(1);
+        let held = Arc::new(());
+        let (job, watch) = Task::joinable(Polled({
+            let held = held.clone();
+            async move {
+                let _held = held;
+                pending::<()>().await;
+            }
+        }));
+        let abort = watch.abort_ref();
+        drop(watch);
+        Runners::submit(&runners, job);
+        abort.abort();
+        threads.join();
+        assert_eq!(Arc::strong_count(&held), 1);
+    });
+}
+
+/// The steward goes while somebody is hired: it stays, or is called again.
+#[test]
+fn loom_steward_leaves_against_a_runner_that_is_hired() {
+    loom::model(|| {
+        let ending = Ending::after(1);
+        let runners = Runners::new(Box::new(ending.clone()), 1);
+        Runners::call_steward(&runners);
+        let jobs = Jobs::new();
+        let (other, job) = (runners.clone(), jobs.job());
+        let submitter = thread::spawn(move || Runners::submit(&other, job));
+        // In models one quiet visit is enough for it to go.
+        let stays = runners.visit();
+        submitter.join().unwrap();
+        assert!(
+            stays || runners.watched.load(Ordering::Relaxed),
+            "nobody looks after what is queued"
+        );
+        drop(ending.take());
+    });
+}

@@ -1,0 +1,107 @@
+//! [`UntilIdle`]: a stream that ends when nothing is outstanding.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_core::{FusedStream, Stream};
+
+use super::{Completed, CompletionStream};
+
+/// The same stream, which ends at the first moment at which nothing is outstanding: see
+/// [`CompletionStream::until_idle`].
+///
+/// The end is final, also if jobs are submitted later. [`into_inner`](Self::into_inner) gives the stream
+/// back, with all that was not read. It can be done for every phase of a work whose jobs submit others.
+///
+/// # Cancel safety
+///
+/// As with the stream itself, nothing is lost in `select!`.
+///
+/// # Examples
+///
+/// ```
+/// use throng::CompletionStream;
+///
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (jobs, mut done) = CompletionStream::builder().build();
+/// for phase in 0..2 {
+///     for n in 0..10 {
+///         jobs.submit(n, async move { n + phase }).await?;
+///     }
+///     let mut phase = done.until_idle();
+///     let mut items = 0;
+///     while phase.next().await.is_some() {
+///         items += 1;
+///     }
+///     assert_eq!(items, 10);
+///     done = phase.into_inner();
+/// }
+/// # Ok(()) }
+/// ```
+#[must_use = "streams do nothing unless polled, and dropping this one aborts its jobs"]
+pub struct UntilIdle<T, K = ()> {
+    stream: CompletionStream<T, K>,
+    ended: bool,
+}
+
+impl<T: Send + 'static, K: Send + 'static> UntilIdle<T, K> {
+    pub(super) fn new(stream: CompletionStream<T, K>) -> Self {
+        Self {
+            stream,
+            ended: false,
+        }
+    }
+
+    /// The next completion; `None` once nothing was outstanding.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    pub async fn next(&mut self) -> Option<Completed<T, K>> {
+        poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+    }
+
+    /// The stream itself, which goes on.
+    pub fn into_inner(self) -> CompletionStream<T, K> {
+        self.stream
+    }
+}
+
+impl<T: Send + 'static, K: Send + 'static> Stream for UntilIdle<T, K> {
+    type Item = Completed<T, K>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let is_idle = |stream: &CompletionStream<T, K>| stream.ledger.len().0 == 0;
+        let item = ready!(self.stream.poll_take(cx, CompletionStream::take, is_idle));
+        self.ended = item.is_none();
+        Poll::Ready(item)
+    }
+
+    /// What is outstanding will come.
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        if self.ended {
+            return (0, Some(0));
+        }
+        self.stream.size_hint()
+    }
+}
+
+impl<T: Send + 'static, K: Send + 'static> FusedStream for UntilIdle<T, K> {
+    fn is_terminated(&self) -> bool {
+        self.ended
+    }
+}
+
+impl<T, K> fmt::Debug for UntilIdle<T, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UntilIdle")
+            .field("stream", &self.stream)
+            .field("ended", &self.ended)
+            .finish()
+    }
+}

@@ -1,0 +1,366 @@
+//! One item for each job, whatever happens to it, and to no other.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use futures::StreamExt;
+use throng::{BlockingPool, CompletionStream, ComputePool, Retry, SerialExecutor};
+use tokio::task::{LocalSet, yield_now};
+
+use super::support::{
+    Drops, Gate, block_on, current_thread, eventually, multi_thread, receive, rounds, wait_until,
+    within,
+};
+use super::{bounded, slot, unbounded};
+
+/// How a job ended, in a word.
+fn how<T>(outcome: Result<T, throng::JoinError>) -> &'static str {
+    match outcome {
+        Ok(_) => "returned",
+        Err(error) if error.is_panic() => "panicked",
+        Err(error) if error.is_cancelled() => "cancelled",
+        Err(error) if error.is_rejected() => "rejected",
+        Err(error) if error.is_closed() => "closed",
+        Err(error) if error.is_lost() => "lost",
+        Err(error) => panic!("nothing of this: {error}"),
+    }
+}
+
+#[tokio::test]
+async fn every_way_to_end_is_one_item() {
+    let (jobs, mut done) = unbounded::<()>();
+    let mut expected = BTreeMap::new();
+    let mut expect = |id, end| assert!(expected.insert(id, end).is_none());
+    let panics = || panic!("on purpose");
+
+    // Slots,
+    let promised = slot(&jobs, 0);
+    expect(promised.id(), "returned");
+    promised.complete(());
+    let promised = slot(&jobs, 0);
+    expect(promised.id(), "lost");
+    drop(promised);
+    let promised = slot(&jobs, 0);
+    expect(promised.id(), "panicked");
+    promised.run(panics);
+    let promised = slot(&jobs, 0);
+    expect(promised.id(), "cancelled");
+    assert!(jobs.abort(promised.id()));
+    promised.run(|| ());
+    let promised = slot(&jobs, 0);
+    expect(promised.id(), "closed");
+    let closed = SerialExecutor::new(());
+    closed.close();
+    let error = closed.submit(|()| ()).await.unwrap_err();
+    promised.fail(error);
+    let promised = slot(&jobs, 0);
+    expect(promised.id(), "closed");
+    closed.submit(|()| ()).complete(promised);
+
+    // futures,
+    expect(jobs.submit(0, yield_now()).await.unwrap(), "returned");
+    let future = async move { panics() };
+    expect(jobs.submit(0, future).await.unwrap(), "panicked");
+    for polled in [false, true] {
+        let id = jobs.submit(0, pending()).await.unwrap();
+        if polled {
+            yield_now().await;
+        }
+        assert!(jobs.abort(id));
+        expect(id, "cancelled");
+    }
+    let make = move |_| async move { panics() };
+    let id = jobs.submit_retry_if(0, Retry::never(), make, |_| true);
+    expect(id.await.unwrap(), "panicked");
+
+    // futures that are dropped by who was to run them,
+    let runtime = current_thread();
+    let dead = runtime.handle().clone();
+    let id = jobs.submit_on(&dead, 0, pending()).await.unwrap();
+    expect(id, "cancelled");
+    runtime.shutdown_background();
+    let id = jobs.submit_on(&dead, 0, pending()).await.unwrap();
+    expect(id, "cancelled");
+    let local = LocalSet::new();
+    let wrapped = jobs.wrap(0, pending()).await.unwrap();
+    expect(wrapped.id(), "cancelled");
+    local.spawn_local(wrapped);
+    drop(local);
+
+    // and closures: run, dropped, and not accepted.
+    let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+    let id = jobs.submit_blocking(&pool, 0, || ()).await.unwrap();
+    expect(id, "returned");
+    let id = jobs.submit_blocking(&pool, 0, panics).await.unwrap();
+    expect(id, "panicked");
+    let gate = Gate::new();
+    let (entered, has_entered) = channel();
+    let passed = gate.clone();
+    let held = move || {
+        entered.send(()).unwrap();
+        passed.pass();
+    };
+    let id = jobs.submit_blocking(&pool, 0, held).await.unwrap();
+    expect(id, "returned");
+    receive(&has_entered);
+    let queued = jobs.submit_blocking(&pool, 0, || ()).await.unwrap();
+    expect(queued, "cancelled");
+    assert!(jobs.abort(queued));
+    let id = jobs.submit_blocking(&pool, 0, || ()).await.unwrap();
+    expect(id, "cancelled");
+    assert!(pool.shutdown_now() > 0);
+    let id = jobs.submit_blocking(&pool, 0, || ()).await.unwrap();
+    expect(id, "rejected");
+    let id = jobs.submit_blocking(&dead, 0, || ()).await.unwrap();
+    expect(id, "cancelled");
+    gate.open();
+
+    jobs.close();
+    let mut ended = BTreeMap::new();
+    while let Some(completed) = within(done.next()).await {
+        let before = ended.insert(completed.id, how(completed.outcome));
+        assert!(before.is_none(), "{:?} came twice", completed.id);
+    }
+    assert_eq!(ended, expected);
+    assert_eq!(jobs.in_flight(), 0);
+}
+
+#[test]
+fn an_abort_against_a_future_that_ends_leaves_one_item() {
+    let runtime = multi_thread(2, "worker");
+    let (jobs, mut done) = unbounded();
+    for round in 0..rounds(2_000, 200_000) {
+        let captured = Drops::new();
+        let value = captured.value();
+        let future = async move {
+            for _ in 0..round % 3 {
+                yield_now().await;
+            }
+            drop(value);
+            7
+        };
+        let id = block_on(jobs.submit_on(runtime.handle(), round, future)).unwrap();
+        for _ in 0..round % 50 {
+            std::hint::spin_loop();
+        }
+        let aborted = jobs.abort(id);
+        let completed = block_on(done.next()).unwrap();
+        assert_eq!((completed.id, completed.tag), (id, round));
+        match completed.outcome {
+            Ok(output) => assert_eq!(output, 7),
+            Err(error) => assert!(aborted && error.is_cancelled(), "{error}"),
+        }
+        assert_eq!((captured.count(), jobs.in_flight()), (1, 0));
+        assert!(!jobs.abort(id));
+    }
+    assert!(done.try_next().is_none());
+}
+
+#[test]
+fn a_closure_runs_or_is_cancelled_and_never_both() {
+    let (jobs, mut done) = unbounded();
+    let pool = ComputePool::builder().threads(2).build().unwrap();
+    for round in 0..rounds(2_000, 200_000) {
+        let ran = Arc::new(AtomicBool::new(false));
+        let runs = Arc::clone(&ran);
+        let closure = move || runs.store(true, Ordering::SeqCst);
+        let id = block_on(jobs.submit_blocking(&pool, round, closure)).unwrap();
+        for _ in 0..round % 50 {
+            std::hint::spin_loop();
+        }
+        jobs.abort(id);
+        let outcome = block_on(done.next()).unwrap().outcome;
+        assert_eq!(outcome.is_ok(), ran.load(Ordering::SeqCst), "{outcome:?}");
+        assert_eq!(Arc::strong_count(&ran), 1);
+    }
+}
+
+#[test]
+fn a_late_abort_hits_no_other_job() {
+    let runtime = multi_thread(2, "worker");
+    let (jobs, mut done) = bounded(4, 4);
+    let (late, ids) = channel();
+    let count = rounds(5_000, 500_000);
+    thread::scope(|scope| {
+        let aborter = jobs.clone();
+        scope.spawn(move || {
+            for id in ids {
+                aborter.abort(id);
+            }
+        });
+        let (submitter, runtime) = (jobs.clone(), &runtime);
+        scope.spawn(move || {
+            for tag in 0..count {
+                let future = async move { tag };
+                let id = block_on(submitter.submit_on(runtime.handle(), tag, future)).unwrap();
+                // It may have been read since, and another have taken its place.
+                if tag % 2 == 0 {
+                    late.send(id).unwrap();
+                }
+            }
+        });
+        drop(jobs);
+        let mut read = 0;
+        while let Some(completed) = block_on(done.next()) {
+            match completed.outcome {
+                Ok(output) => assert_eq!(output, completed.tag),
+                Err(error) => assert!(error.is_cancelled() && completed.tag % 2 == 0, "{error}"),
+            }
+            read += 1;
+        }
+        assert_eq!(read, count);
+    });
+}
+
+#[test]
+fn a_runtime_that_goes_while_jobs_are_submitted_loses_none() {
+    for _ in 0..rounds(50, 2_000) {
+        let runtime = multi_thread(1, "worker");
+        let handle = runtime.handle().clone();
+        let (jobs, done) = unbounded();
+        let (captured, submitted) = (Drops::new(), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for tag in 0..200 {
+                    let value = captured.value();
+                    let future = async move {
+                        yield_now().await;
+                        drop(value);
+                    };
+                    block_on(jobs.submit_on(&handle, tag, future)).unwrap();
+                    submitted.store(tag + 1, Ordering::SeqCst);
+                }
+            });
+            wait_until("some were submitted", || {
+                submitted.load(Ordering::SeqCst) > 20
+            });
+            drop(runtime);
+        });
+        drop(jobs);
+        let mut seen = [false; 200];
+        let items = done.map(|completed| {
+            assert!(matches!(how(completed.outcome), "returned" | "cancelled"));
+            assert!(!std::mem::replace(&mut seen[completed.tag], true));
+        });
+        assert_eq!(block_on(items.count()), 200);
+        assert_eq!((captured.made(), captured.count()), (200, 200));
+    }
+}
+
+#[test]
+fn the_last_of_several_submitters_ends_the_stream() {
+    const SUBMITTERS: usize = 3;
+    const EACH: usize = 4;
+    for _ in 0..rounds(500, 50_000) {
+        let (jobs, mut done) = unbounded();
+        let mut read = 0;
+        thread::scope(|scope| {
+            for _ in 0..SUBMITTERS {
+                let jobs = jobs.clone();
+                scope.spawn(move || {
+                    for tag in 0..EACH {
+                        let last = jobs.clone();
+                        block_on(last.slot(tag)).unwrap().complete(());
+                    }
+                });
+            }
+            drop(jobs);
+            while let Some(completed) = block_on(done.next()) {
+                completed.outcome.unwrap();
+                read += 1;
+            }
+        });
+        assert_eq!(read, SUBMITTERS * EACH);
+    }
+}
+
+#[test]
+fn submitters_on_threads_of_all_kinds_share_a_stream() {
+    const EACH: usize = 50;
+    let (jobs, mut done) = bounded(4, 8);
+    let runtime = multi_thread(1, "worker");
+    let submit = move |first: usize| {
+        let jobs = jobs.clone();
+        async move {
+            for tag in first..first + EACH {
+                jobs.slot(tag).await.unwrap().complete(tag);
+            }
+        }
+    };
+    let (on_thread, on_rayon, blocking) = (submit(0), submit(EACH), submit(2 * EACH));
+    let (spawned, local) = (submit(3 * EACH), submit(4 * EACH));
+    drop(submit);
+    let thread = thread::spawn(move || block_on(on_thread));
+    // A pool of its own: this one waits on its thread.
+    let rayon = rayon::ThreadPoolBuilder::new()
+        .num_threads(1)
+        .build()
+        .unwrap();
+    rayon.spawn(move || block_on(on_rayon));
+    drop(runtime.spawn_blocking(move || block_on(blocking)));
+    drop(runtime.spawn(spawned));
+    let mut seen = [false; 5 * EACH];
+    current_thread().block_on(async {
+        let set = LocalSet::new();
+        set.spawn_local(local);
+        let read = async {
+            while let Some(completed) = within(done.next()).await {
+                assert_eq!(completed.outcome.unwrap(), completed.tag);
+                assert!(!std::mem::replace(&mut seen[completed.tag], true));
+            }
+        };
+        set.run_until(read).await;
+    });
+    assert_eq!(seen, [true; 5 * EACH]);
+    thread.join().unwrap();
+}
+
+#[tokio::test]
+async fn dropping_the_stream_drops_futures_wherever_they_are() {
+    const EACH: usize = 100;
+    let runtime = multi_thread(2, "worker");
+    let (jobs, done) = CompletionStream::<Result<(), ()>>::builder().build();
+    let (captured, polled) = (Drops::new(), Arc::new(AtomicUsize::new(0)));
+    let asleep = || {
+        let (value, polled) = (captured.value(), Arc::clone(&polled));
+        async move {
+            let _value = value;
+            polled.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+            Ok(())
+        }
+    };
+    for _ in 0..EACH {
+        // Asleep on another runtime; waiting for their turn here; and between two attempts.
+        jobs.submit_on(runtime.handle(), (), asleep())
+            .await
+            .unwrap();
+        let (value, tries) = (captured.value(), Arc::clone(&polled));
+        let fails = move |_| {
+            let _held = &value;
+            tries.fetch_add(1, Ordering::SeqCst);
+            async { Err(()) }
+        };
+        let hours = Retry::exponential().base(Duration::from_secs(3600));
+        jobs.submit_retry((), hours, fails).await.unwrap();
+    }
+    eventually("all were polled", || {
+        polled.load(Ordering::SeqCst) == 2 * EACH
+    })
+    .await;
+    for _ in 0..EACH {
+        jobs.submit((), asleep()).await.unwrap();
+    }
+    assert_eq!(captured.count(), 0);
+    drop(done);
+    // What nobody has polled is dropped at once.
+    assert!(captured.count() >= EACH, "{}", captured.count());
+    eventually("all are dropped", || captured.count() == 3 * EACH).await;
+    assert_eq!(polled.load(Ordering::SeqCst), 2 * EACH);
+    runtime.shutdown_background();
+}

@@ -1,0 +1,182 @@
+//! Reading without waiting, many at once, and for some time only.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+use futures::Stream;
+use throng::CompletionStream;
+use throng::completion::Completed;
+
+use super::support::{PATIENCE, Wakes, current_thread, poll, poll_with, ready, within};
+use super::{completed, output, poll_next, slot, take, unbounded};
+
+#[test]
+fn try_next_takes_what_is_there() {
+    let (jobs, mut done) = unbounded();
+    assert!(done.try_next().is_none());
+    slot(&jobs, 0).complete(10);
+    slot(&jobs, 1).complete(11);
+    let next = done.try_next().unwrap();
+    assert_eq!((next.tag, output(next)), (0, 10));
+    assert_eq!(jobs.in_flight(), 1);
+    assert_eq!(take(&mut done).tag, 1);
+    assert!(done.try_next().is_none());
+    jobs.close();
+    assert!(done.try_next().is_none());
+    assert!(ready(pin!(done.next())).is_none());
+}
+
+/// Reads what is there, and says how much that was.
+type Read = fn(&mut CompletionStream<(), usize>) -> usize;
+
+#[test]
+fn reading_at_once_loses_no_waker() {
+    let (jobs, mut done) = unbounded();
+    let read: [Read; 2] = [
+        |done| done.try_next().into_iter().count(),
+        |done| done.drain_ready().count(),
+    ];
+    for read in read {
+        // Nothing there, after it has waited;
+        let (wakes, waker) = Wakes::new();
+        assert!(poll_next(&waker, &mut done).is_pending());
+        assert_eq!(read(&mut done), 0);
+        slot(&jobs, 0).complete(());
+        assert_eq!(wakes.count(), 1);
+        // and something there, for which it was woken, before it waits again.
+        assert_eq!(read(&mut done), 1);
+        assert!(poll_next(&waker, &mut done).is_pending());
+        slot(&jobs, 1).complete(());
+        assert_eq!(wakes.count(), 2);
+        assert_eq!(read(&mut done), 1);
+        // The waker of a task that was woken, and has not polled again, is not needed.
+        slot(&jobs, 2).complete(());
+        assert_eq!(read(&mut done), 1);
+    }
+}
+
+#[test]
+fn try_next_and_drain_ready_know_no_budget() {
+    current_thread().block_on(async {
+        let mut done = completed(0..5_000);
+        for tag in 0..1_000 {
+            assert_eq!(done.try_next().unwrap().tag, tag);
+        }
+        assert_eq!(done.drain_ready().count(), 4_000);
+    });
+}
+
+#[test]
+fn drain_ready_ends_although_others_complete() {
+    let (jobs, mut done) = unbounded();
+    for tag in 0..3 {
+        slot(&jobs, tag).complete(());
+    }
+    take(&mut done);
+    // Two were taken with the first. Each that is drained is followed by another.
+    let mut tags = Vec::new();
+    for drained in done.drain_ready() {
+        tags.push(drained.tag);
+        slot(&jobs, 10 + drained.tag).complete(());
+    }
+    // What had been taken, and what was there when that was used up.
+    assert_eq!(tags, [1, 2, 11, 12]);
+    assert_eq!(jobs.in_flight(), 2);
+
+    // What is not taken stays.
+    let mut done = completed(0..5);
+    assert_eq!(done.drain_ready().take(2).count(), 2);
+    assert_eq!(done.size_hint(), (3, Some(3)));
+    assert_eq!(take(&mut done).tag, 2);
+}
+
+#[test]
+fn a_batch_has_what_is_there() {
+    let (jobs, mut done) = unbounded();
+    let (wakes, waker) = Wakes::new();
+    let mut batch = Box::pin(done.next_batch(3));
+    assert!(poll_with(&waker, &mut batch).is_pending());
+    for tag in 0..5 {
+        slot(&jobs, tag).complete(());
+    }
+    assert_eq!(wakes.count(), 1);
+    let tags = |batch: Vec<Completed<(), usize>>| batch.into_iter().map(|it| it.tag);
+    assert!(tags(ready(batch)).eq(0..3));
+    assert!(tags(ready(pin!(done.next_batch(3)))).eq(3..5));
+    assert!(poll(&mut pin!(done.next_batch(1))).is_pending());
+    jobs.close();
+    assert!(ready(pin!(done.next_batch(1))).is_empty());
+}
+
+#[test]
+fn a_batch_that_nobody_waits_for_loses_nothing() {
+    let (jobs, mut done) = unbounded();
+    let promised = slot(&jobs, 0);
+    let mut batch = Box::pin(done.next_batch(2));
+    assert!(poll(&mut batch).is_pending());
+    promised.complete(());
+    slot(&jobs, 1).complete(());
+    drop(batch);
+    assert_eq!([take(&mut done).tag, take(&mut done).tag], [0, 1]);
+}
+
+#[test]
+#[should_panic(expected = "a batch has room for one at least")]
+fn a_batch_of_none_is_refused() {
+    let (_jobs, mut done) = unbounded::<()>();
+    drop(poll(&mut pin!(done.next_batch(0))));
+}
+
+#[test]
+fn batches_let_others_run() {
+    current_thread().block_on(async {
+        let (jobs, mut done) = unbounded();
+        let ran = Arc::new(AtomicBool::new(false));
+        let runs = Arc::clone(&ran);
+        tokio::spawn(async move { runs.store(true, Ordering::SeqCst) });
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while !ran.load(Ordering::SeqCst) {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "the loop never yielded"
+            );
+            slot(&jobs, 0).complete(());
+            assert_eq!(done.next_batch(8).await.len(), 1);
+        }
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_some_time_loses_nothing() {
+    let (jobs, mut done) = unbounded();
+    let promised = slot(&jobs, 0);
+    let second = Duration::from_secs(1);
+    assert!(done.next_timeout(second).await.is_err());
+
+    // The time passes, and then the completion comes, before anybody looks.
+    let mut waits = Box::pin(done.next_timeout(second));
+    assert!(poll(&mut waits).is_pending());
+    tokio::time::advance(2 * second).await;
+    promised.complete(());
+    let completed = ready(waits).unwrap().unwrap();
+    assert_eq!(completed.tag, 0);
+
+    // Nobody waits any more, and then it comes.
+    let promised = slot(&jobs, 1);
+    let mut waits = Box::pin(done.next_timeout(second));
+    assert!(poll(&mut waits).is_pending());
+    promised.complete(());
+    drop(waits);
+    assert_eq!(take(&mut done).tag, 1);
+
+    // What is there needs no time.
+    slot(&jobs, 2).complete(());
+    let completed = done.next_timeout(Duration::ZERO).await.unwrap().unwrap();
+    assert_eq!(completed.tag, 2);
+    jobs.close();
+    assert!(within(done.next_timeout(second)).await.unwrap().is_none());
+    assert!(poll_next(Waker::noop(), &mut done).is_ready());
+}

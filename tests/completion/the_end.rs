@@ -1,0 +1,144 @@
+//! Letting go of a stream, and waiting for its jobs.
+
+use std::future::pending;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+
+use throng::{BlockingPool, CompletionStream};
+use tokio::sync::oneshot;
+
+use super::support::{
+    Drops, Gate, PanicsOnDrop, Wakes, block_on, eventually, poll_with, ready, receive, wait_until,
+    within,
+};
+use super::{bounded, slot, take, unbounded};
+
+#[tokio::test]
+async fn a_detached_stream_lets_its_jobs_finish() {
+    let (jobs, mut done) = bounded(8, 8);
+    let outputs = Drops::new();
+    let (open, opened) = oneshot::channel();
+    let output = outputs.value();
+    let future = async move {
+        opened.await.unwrap();
+        output
+    };
+    jobs.submit(0, future).await.unwrap();
+    slot(&jobs, 1).complete(outputs.value());
+    slot(&jobs, 2).complete(outputs.value());
+    drop(take(&mut done));
+    let promised = slot(&jobs, 3);
+    let (wakes, waker) = Wakes::new();
+    let mut waits = Box::pin(async {
+        for tag in 4.. {
+            std::mem::forget(jobs.slot(tag).await?);
+        }
+        Ok::<_, throng::TrySpawnError<usize>>(())
+    });
+    assert!(poll_with(&waker, &mut waits).is_pending());
+
+    done.detach();
+    // What is unread is dropped, and no more is accepted.
+    assert_eq!(outputs.count(), 2);
+    assert_eq!(wakes.count(), 1);
+    assert!(ready(waits).unwrap_err().is_closed());
+    // What runs is left alone.
+    assert!(!promised.is_aborted());
+    promised.complete(outputs.value());
+    assert_eq!(outputs.count(), 3);
+    open.send(()).unwrap();
+    eventually("the job has run", || outputs.count() == 4).await;
+}
+
+#[tokio::test]
+async fn shutdown_waits_for_every_job() {
+    let (jobs, done) = unbounded();
+    let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+    let (gate, captured) = (Gate::new(), Drops::new());
+    let (entered, has_entered) = channel();
+    let (passed, value) = (gate.clone(), captured.value());
+    let running = move || {
+        entered.send(()).unwrap();
+        passed.pass();
+        drop(value);
+        7
+    };
+    jobs.submit_blocking(&pool, 0, running).await.unwrap();
+    receive(&has_entered);
+    jobs.submit_blocking(&pool, 1, || 8).await.unwrap();
+    jobs.submit(2, pending()).await.unwrap();
+    slot(&jobs, 3).complete(9);
+    let open = slot(&jobs, 4);
+
+    let mut shutdown = Box::pin(done.shutdown());
+    let (wakes, waker) = Wakes::new();
+    assert!(poll_with(&waker, &mut shutdown).is_pending());
+    assert!(jobs.try_slot(5).unwrap_err().is_closed());
+    assert!(open.is_aborted());
+    drop(open);
+    assert!(wakes.count() > 0);
+    assert!(poll_with(&waker, &mut shutdown).is_pending());
+    gate.open();
+    let all = within(shutdown).await;
+    assert_eq!(captured.count(), 1);
+
+    let mut outcomes: Vec<_> = all.into_iter().map(|it| (it.tag, it.outcome)).collect();
+    outcomes.sort_by_key(|(tag, _)| *tag);
+    let [ran, queued, future, completed, lost] = <[_; 5]>::try_from(outcomes).unwrap();
+    assert_eq!((ran.0, ran.1.unwrap()), (0, 7));
+    assert_eq!((queued.0, queued.1.unwrap_err().is_cancelled()), (1, true));
+    assert_eq!((future.0, future.1.unwrap_err().is_cancelled()), (2, true));
+    assert_eq!((completed.0, completed.1.unwrap()), (3, 9));
+    assert_eq!((lost.0, lost.1.unwrap_err().is_lost()), (4, true));
+}
+
+#[test]
+fn a_shutdown_that_nobody_awaits_is_a_drop() {
+    let (jobs, done) = unbounded();
+    let outputs = Drops::new();
+    slot(&jobs, 0).complete(outputs.value());
+    let open = slot(&jobs, 1);
+    drop(done.shutdown());
+    assert_eq!(outputs.count(), 1);
+    assert!(open.is_aborted() && jobs.is_closed());
+}
+
+#[test]
+fn nothing_is_left_to_wait_for() {
+    let (jobs, done) = unbounded::<()>();
+    assert!(ready(pin!(done.shutdown())).is_empty());
+    assert!(jobs.is_closed());
+}
+
+#[test]
+fn a_panic_in_a_drop_does_not_stop_a_detachment() {
+    let (jobs, done) = CompletionStream::builder().build();
+    let outputs = Drops::new();
+    for tag in 0..2 {
+        let slot = ready(pin!(jobs.slot(tag))).unwrap();
+        slot.complete(PanicsOnDrop(outputs.value()));
+    }
+    let open = ready(pin!(jobs.slot(2))).unwrap();
+    done.detach();
+    assert_eq!(outputs.count(), 2);
+    open.complete(PanicsOnDrop(outputs.value()));
+    assert_eq!(outputs.count(), 3);
+}
+
+#[test]
+fn detached_closures_run_to_their_end() {
+    let (jobs, done) = unbounded();
+    let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+    let gate = Gate::new();
+    let ran = Arc::new(AtomicBool::new(false));
+    let passed = gate.clone();
+    block_on(jobs.submit_blocking(&pool, 0, move || passed.pass())).unwrap();
+    let runs = Arc::clone(&ran);
+    let queued = move || runs.store(true, Ordering::SeqCst);
+    block_on(jobs.submit_blocking(&pool, 1, queued)).unwrap();
+    done.detach();
+    gate.open();
+    wait_until("the queued one has run", || ran.load(Ordering::SeqCst));
+}
