@@ -60,7 +60,6 @@ pub mod compute;
 pub mod durable;
 mod inbox;
 mod join;
-#[cfg(feature = "durable")]
 mod retry;
 mod room;
 pub mod serial;
@@ -74,9 +73,8 @@ pub use crate::completion::CompletionStream;
 pub use crate::compute::ComputePool;
 pub use crate::join::{
     AbortHandle, AbortOnDropHandle, Id, JoinError, JoinHandle, Slot, Spawn, TryRunError,
-    TrySpawnError, Work,
+    TrySpawnError, Work, Wrapped,
 };
-#[cfg(feature = "durable")]
 pub use crate::retry::Retry;
 pub use crate::serial::SerialExecutor;
 
@@ -87,6 +85,7 @@ struct ReadmeDoctests;
 
 /// What the public types can be used for, checked when the crate is compiled.
 const _: () = {
+    use std::future::Ready;
     use std::panic::{RefUnwindSafe, UnwindSafe};
 
     const fn handle<T: Send + Sync + Unpin + UnwindSafe + RefUnwindSafe>() {}
@@ -113,12 +112,22 @@ const _: () = {
     shared::<compute::LaneMetrics>();
     shared::<compute::Permit<'_>>();
     shared::<serial::Builder>();
+    shared::<serial::Exclusive<u8>>();
+    sent::<serial::Exclusive<Output>>();
+    shared::<serial::ByClone<u8>>();
     shared::<serial::Metrics>();
+    shared::<serial::Level>();
+    shared::<serial::Permit<'_, Output>>();
     shared::<completion::Builder<Output, Output>>();
     shared::<completion::Submitter<Output, Output>>();
     shared::<Slot<Output, Output>>();
     shared::<CompletionStream<Output, Output>>();
+    shared::<completion::UntilIdle<Output, Output>>();
+    shared::<completion::Ordered<Output, Output>>();
+    shared::<completion::JobError<u8>>();
+    shared::<Wrapped<Ready<()>>>();
     sent::<completion::Completed<Output, Output>>();
+    sent::<completion::DrainReady<'_, Output, Output>>();
 
     #[cfg(feature = "durable")]
     {

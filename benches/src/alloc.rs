@@ -24,6 +24,12 @@ pub(crate) fn count(work: impl FnOnce()) -> u64 {
     COUNT.load(Relaxed)
 }
 
+/// The number of allocations and reallocations since they are counted for good, which they are from the first call on.
+pub(crate) fn counted() -> u64 {
+    ON.store(true, Relaxed);
+    COUNT.load(Relaxed)
+}
+
 /// From now on, keeps account of [`live_bytes`].
 pub(crate) fn track_live() {
     LIVE_ON.store(true, Relaxed);

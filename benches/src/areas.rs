@@ -81,6 +81,7 @@ impl Unit {
     /// How many times longer than it could be at best.
     pub(crate) const X_IDEAL: Self = Self::less("x ideal");
     pub(crate) const BYTES: Self = Self::less("bytes");
+    pub(crate) const ALLOCATIONS: Self = Self::less("allocations");
     pub(crate) const KB: Self = Self::less("kB");
     pub(crate) const SWITCHES_PER_S: Self = Self::less("switches/s");
 

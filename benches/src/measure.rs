@@ -239,12 +239,21 @@ impl Usage {
 
 /// A clock that all processes of a machine share, in nanoseconds.
 pub(crate) fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// The CPU time that this thread has taken, in nanoseconds.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: `now` is ours, and of the type that the call writes.
-    let failed = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    let failed = unsafe { libc::clock_gettime(clock, &raw mut now) };
     assert_eq!(failed, 0, "there is such a clock");
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
@@ -365,6 +374,7 @@ mod tests {
         assert!(status("VmHWM:") > 100);
         assert!(rss_kb() > 100);
         assert!(rss_anon_kb() > 10);
+        assert!(thread_cpu_ns() > 0);
         assert!(machine_busy_ns() > 0);
     }
 
