@@ -212,19 +212,7 @@ mod switches {
     use throng::BlockingPool;
 
     use crate::pools::{Busy, rest};
-    use crate::support::wait_until;
-
-    /// The status files of the threads whose names begin so.
-    fn threads_called(name: &str) -> Vec<PathBuf> {
-        let tasks = fs::read_dir("/proc/self/task").unwrap();
-        let tasks = tasks.filter_map(|task| Some(task.ok()?.path()));
-        tasks
-            .filter(|task| {
-                fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.starts_with(name))
-            })
-            .map(|task| task.join("status"))
-            .collect()
-    }
+    use crate::support::{threads_called, wait_until};
 
     /// How often the threads were switched to.
     fn switches(threads: &[PathBuf]) -> u64 {

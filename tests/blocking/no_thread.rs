@@ -101,7 +101,8 @@ mod with_one_thread {
 
     use throng::BlockingPool;
 
-    use crate::pools::{Busy, output, rest, settle};
+    use crate::pools::{Busy, output, rest};
+    use crate::support::{threads_called, wait_until};
 
     const STACK: usize = 1 << 30;
     const LIMIT_KIB: usize = 7 * STACK / 4 / 1024;
@@ -141,6 +142,7 @@ mod with_one_thread {
     fn in_child() {
         let pool = BlockingPool::builder()
             .thread_stack_size(STACK)
+            .name("refused")
             .keep_alive(Duration::from_millis(1))
             .build()
             .unwrap();
@@ -162,8 +164,10 @@ mod with_one_thread {
         queued.into_iter().for_each(output);
         assert_eq!(rest(&pool).rejected, 0);
 
-        // When that thread has left there is room for another, pause or not.
-        settle(&pool, |metrics| metrics.threads == 0);
+        // When the system has that thread's stack back there is room for another, pause or not.
+        wait_until("the thread has ended", || {
+            threads_called("refused").is_empty()
+        });
         let failures = pool.metrics().spawn_failures;
         assert_eq!(output(pool.spawn_blocking(|| "again")), "again");
         assert_eq!(pool.metrics().spawn_failures, failures);

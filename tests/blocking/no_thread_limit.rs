@@ -13,7 +13,7 @@ use throng::blocking::Growth;
 use throng::{BlockingPool, TrySpawnError};
 
 use crate::pools::{Busy, output, rest, settle};
-use crate::support::{Gate, PATIENCE, join};
+use crate::support::{Gate, PATIENCE, join, threads_called};
 
 const IN_CHILD: &str = "THRONG_TEST_IN_LIMITED_CHILD";
 const LIMIT: &str = "limit threads to ";
@@ -133,12 +133,16 @@ fn wait_idly(mut condition: impl FnMut() -> bool) {
 /// Pools are looked after from now on, whether or not there may be more threads.
 fn have_steward() {
     let growth = Growth::After(Duration::from_millis(1));
-    let pool = BlockingPool::builder().growth(growth).build().unwrap();
+    let pool = BlockingPool::builder()
+        .name("calls")
+        .growth(growth)
+        .build()
+        .unwrap();
     let busy = Busy::keep(&pool, 1);
     output(pool.spawn_blocking(|| ()));
     busy.release();
     pool.shutdown();
-    wait_idly(|| pool.metrics().threads == 0);
+    wait_idly(|| threads_called("calls").is_empty());
 }
 
 #[test]

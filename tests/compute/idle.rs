@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use throng::ComputePool;
 
-use crate::pools::process::{is_own, threads_called};
+use crate::pools::process::is_own;
 use crate::pools::{Busy, Count, rest};
-use crate::support::{Gate, wait_until};
+use crate::support::{Gate, threads_called, wait_until};
 
 /// How often the threads have gone to sleep.
 fn switches(threads: &[PathBuf]) -> u64 {

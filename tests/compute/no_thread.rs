@@ -25,8 +25,8 @@ mod with_one_thread {
     use throng::ComputePool;
 
     use crate::pools::output;
-    use crate::pools::process::{is_own, threads_called};
-    use crate::support::PATIENCE;
+    use crate::pools::process::is_own;
+    use crate::support::{PATIENCE, threads_called};
 
     const STACK: usize = 1 << 30;
     const LIMIT_KIB: usize = 7 * STACK / 4 / 1024;

@@ -183,9 +183,8 @@ impl Drop for Busy {
 /// A process of its own for a test that others would disturb.
 #[cfg(target_os = "linux")]
 pub(crate) mod process {
-    use std::path::PathBuf;
+    use std::env;
     use std::process::{Command, Output};
-    use std::{env, fs};
 
     const IN_CHILD: &str = "THRONG_TEST_IN_CHILD";
 
@@ -221,17 +220,5 @@ pub(crate) mod process {
             .env(IN_CHILD, "1")
             .output()
             .unwrap()
-    }
-
-    /// The status files of the threads whose names begin so.
-    pub(crate) fn threads_called(name: &str) -> Vec<PathBuf> {
-        let tasks = fs::read_dir("/proc/self/task").unwrap();
-        let tasks = tasks.filter_map(|task| Some(task.ok()?.path()));
-        tasks
-            .filter(|task| {
-                fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.starts_with(name))
-            })
-            .map(|task| task.join("status"))
-            .collect()
     }
 }
