@@ -8,6 +8,7 @@ mod ordered;
 mod read;
 mod retry;
 mod runners;
+mod start;
 mod submitter;
 mod until_idle;
 

@@ -29,7 +29,7 @@ use self::cell::{Cell, Header, allocate, release};
 pub(crate) use self::done::{Done, Promise};
 pub(crate) use self::fault::{Fault, Held, Kind, Outcome};
 pub(crate) use self::home::settle;
-pub(crate) use self::job::{Call, Job, Large, Lend, Polled, Promised, Thunk};
+pub(crate) use self::job::{Call, Job, Lend, Polled, Promised, Thunk};
 use self::state::State;
 pub(crate) use self::watch::Watch;
 use crate::inbox::{Link, Linked};

@@ -12,7 +12,7 @@ use super::runners::Runners;
 use crate::join::{Entry, Finished, Id, Outlet, Seat, Slot, Work, Wrapped};
 use crate::room::{NoRoom, Room};
 use crate::sync::{Arc, Mutex, Number, lock};
-use crate::task::{Abort, Job, Large, Polled, Task};
+use crate::task::{Abort, Job, Task};
 
 /// What the two ends of a stream share.
 pub(super) struct Ledger<T, K> {
@@ -261,49 +261,35 @@ impl<'a, T: Send + 'static, K: Send + 'static> Place<'a, T, K> {
     where
         J: Job<Seat, Output = T>,
     {
-        self.job_of(tag, job, |job, _, _| job)
-    }
-
-    /// The same with a job that knows its name, and the key under which the ledger knows it.
-    pub(super) fn job_of<P, J>(
-        self,
-        tag: K,
-        parts: P,
-        make: impl FnOnce(P, Id, usize) -> J,
-    ) -> Result<Accepted, (K, P)>
-    where
-        J: Job<Seat, Output = T>,
-    {
-        self.fill(tag, parts, |entry, parts| {
+        self.fill(tag, job, |entry, job| {
             let id = entry.id();
-            let job = make(parts, id, entry.key());
             let (task, abort) = entry.job(job);
             ((id, task), abort)
         })
     }
 
     /// Puts a future into the place that the caller runs.
-    pub(super) fn wrap<F>(self, tag: K, future: F) -> Result<Wrapped<F>, (K, F)>
+    pub(super) fn wrap<F>(self, tag: K, future: F) -> Result<Wrapped<F, K>, (K, F)>
     where
-        F: Future<Output = T> + 'static,
+        F: Future<Output = T>,
     {
-        self.fill(tag, future, Wrapped::new)
+        self.wrap_of(tag, future, |future, _, _| future)
     }
 
-    /// Puts a future into the place. One that is too large for a cell that is used again gets memory of its
-    /// own: the cell would have to, too, and stays until the completion is read.
-    pub(super) fn future<F>(self, tag: K, future: F) -> Result<Accepted, (K, F)>
+    /// The same with a future that knows its name, and the key under which the ledger knows it.
+    pub(super) fn wrap_of<P, F>(
+        self,
+        tag: K,
+        parts: P,
+        make: impl FnOnce(P, Id, usize) -> F,
+    ) -> Result<Wrapped<F, K>, (K, P)>
     where
-        F: Future<Output = T> + Send + 'static,
+        F: Future<Output = T>,
     {
-        if Entry::<T, K>::is_small::<Polled<F>>() || !Entry::<T, K>::is_small::<Polled<Large<F>>>()
-        {
-            return self
-                .job(tag, Polled(future))
-                .map_err(|(tag, Polled(future))| (tag, future));
-        }
-        self.job(tag, Polled(Large::new(future)))
-            .map_err(|(tag, Polled(future))| (tag, future.into_inner()))
+        self.fill(tag, parts, |entry, parts| {
+            let future = make(parts, entry.id(), entry.key());
+            Wrapped::new(entry, future)
+        })
     }
 
     /// Puts the promise of a completion into the place.

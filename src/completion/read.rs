@@ -10,7 +10,7 @@ use futures_core::Stream;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-use super::submitter::start;
+use super::start::start;
 use super::{Completed, CompletionStream, Ordered, UntilIdle};
 use crate::join::{Id, TrySpawnError};
 use crate::sync::Arc;

@@ -9,11 +9,11 @@ use std::task::Poll;
 use tokio::time::sleep;
 
 use super::Submitter;
-use super::submitter::run_here;
-use crate::join::{Id, JoinError, TrySpawnError, Work};
+use super::start::spawn_here;
+use crate::join::{Id, JoinError, TrySpawnError};
 use crate::retry::Retry;
 use crate::sync::Arc;
-use crate::task::{Fault, Polled};
+use crate::task::Fault;
 
 impl<T, E, K> Submitter<Result<T, E>, K>
 where
@@ -131,13 +131,14 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
             return Err(TrySpawnError::Closed((tag, make)));
         };
         let ledger = Arc::clone(self.ledger());
-        let (id, task) = place
-            .job_of(tag, (make, again), |(make, again), id, key| {
+        let job = place
+            .wrap_of(tag, (make, again), |(make, again), id, key| {
                 let counted = move |attempts| ledger.note_attempts(key, attempts);
-                Polled(try_until(retry, make, again, id, counted))
+                try_until(retry, make, again, id, counted)
             })
             .map_err(|(tag, (make, _))| TrySpawnError::Closed((tag, make)))?;
-        run_here(self.ledger(), Work::new(task));
+        let id = job.id();
+        spawn_here(job);
         Ok(id)
     }
 }

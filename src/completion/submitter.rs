@@ -6,6 +6,7 @@ use std::future::Future;
 use tokio::runtime::Handle;
 
 use super::ledger::{Ledger, Place};
+use super::start::{start, start_on};
 use crate::join::{Id, Slot, Spawn, TrySpawnError, Work, Wrapped};
 use crate::room::NoRoom;
 use crate::sync::Arc;
@@ -43,8 +44,9 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
 
     /// Waits for room, and runs a future on the current Tokio runtime.
     ///
-    /// A task of Tokio's costs more than many futures do. So not every job gets one: the task of a job that is
-    /// ready at its first poll goes on with those that were submitted meanwhile, and only what is then
+    /// A task of Tokio's costs more than many futures do. So not every job gets one. That of a large future
+    /// does; but the task of one that, with tag and result, has room in a cell of 128 bytes, and is ready at
+    /// its first poll, goes on with others of that kind that were submitted meanwhile, and only what is then
     /// pending becomes a task of its own. What is ready by then costs a fraction. There are about as many
     /// such tasks as the runtime has workers, at most. That differs from `tokio::spawn` in this:
     ///
@@ -120,12 +122,10 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     where
         F: Future<Output = T> + Send + 'static,
     {
-        let Some(place) = self.place().await else {
-            return Err(TrySpawnError::Closed((tag, future)));
-        };
-        let (id, task) = place.future(tag, future).map_err(TrySpawnError::Closed)?;
-        self.ledger().run(runtime, Work::new(task));
-        Ok(id)
+        match self.place().await {
+            Some(place) => start_on(place, runtime, tag, future),
+            None => Err(TrySpawnError::Closed((tag, future))),
+        }
     }
 
     /// Waits for room, and makes a job of a future that the caller runs, where it likes.
@@ -168,9 +168,9 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     /// assert_eq!(completed.outcome?, 8);
     /// # Ok(()) }
     /// ```
-    pub async fn wrap<F>(&self, tag: K, future: F) -> Result<Wrapped<F>, TrySpawnError<(K, F)>>
+    pub async fn wrap<F>(&self, tag: K, future: F) -> Result<Wrapped<F, K>, TrySpawnError<(K, F)>>
     where
-        F: Future<Output = T> + 'static,
+        F: Future<Output = T>,
     {
         match self.place().await {
             Some(place) => place.wrap(tag, future).map_err(TrySpawnError::Closed),
@@ -307,38 +307,6 @@ impl<T, K> fmt::Debug for Submitter<T, K> {
 impl<T, K> Drop for Open<T, K> {
     fn drop(&mut self) {
         self.0.close();
-    }
-}
-
-/// Runs a future in this place.
-pub(super) fn start<T, K, F>(
-    place: Place<'_, T, K>,
-    tag: K,
-    future: F,
-) -> Result<Id, TrySpawnError<(K, F)>>
-where
-    T: Send + 'static,
-    K: Send + 'static,
-    F: Future<Output = T> + Send + 'static,
-{
-    let ledger = place.ledger();
-    let (id, task) = place.future(tag, future).map_err(TrySpawnError::Closed)?;
-    let work = Work::new(task);
-    let pending = match ledger.in_place {
-        true => work.poll_in_place(),
-        false => Some(work),
-    };
-    if let Some(work) = pending {
-        run_here(ledger, work);
-    }
-    Ok(id)
-}
-
-/// Runs a future on the current runtime.
-pub(super) fn run_here<T, K>(ledger: &Ledger<T, K>, work: Work) {
-    match Handle::try_current() {
-        Ok(runtime) => ledger.run(&runtime, work),
-        Err(_) => work.reject("there is no Tokio runtime to run the future on"),
     }
 }
 

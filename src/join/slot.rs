@@ -1,9 +1,11 @@
 //! Slots: promises of exactly one completion, and where the completions arrive.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::mem::{ManuallyDrop, offset_of};
 use std::panic::{self, AssertUnwindSafe};
 use std::ptr::NonNull;
+use std::task::{Context, Poll};
 
 use super::{Id, JoinError, Seat};
 use crate::inbox::{Batch, Chain, Inbox, Link, Linked, Tags};
@@ -17,7 +19,8 @@ use crate::unwind::contain;
 /// It is the way in for whatever is not a future or a closure that this crate runs: another thread,
 /// a callback, a foreign runtime. Whatever happens to it, the stream yields one item for it: the
 /// value that it was [completed](Self::complete) with, or, if it is dropped, an error that
-/// [`is_lost`](crate::JoinError::is_lost). Where the value is computed may have an end of its own:
+/// [`is_lost`](crate::JoinError::is_lost), or [`is_cancelled`](crate::JoinError::is_cancelled) if it was
+/// aborted before. Where the value is computed may have an end of its own:
 ///
 /// - a closure that may panic [runs](Self::run) in the slot;
 /// - what a part of this crate runs, and has a [`JoinHandle`](crate::JoinHandle) for, completes the slot
@@ -25,7 +28,8 @@ use crate::unwind::contain;
 ///   [`SerialExecutor`](crate::SerialExecutor) gets into a stream in this way. A durable task does by the
 ///   method of the same name of its handle.
 ///
-/// Aborting the slot's job, or dropping the stream, only [tells](Self::is_aborted) who holds it.
+/// Aborting the slot's job, or dropping the stream, only tells who holds it: see
+/// [`aborted`](Self::aborted) and [`is_aborted`](Self::is_aborted).
 ///
 /// # Examples
 ///
@@ -98,6 +102,48 @@ impl<T: Send + 'static, K: Send + 'static> Slot<T, K> {
         self.promise.complete(outcome);
     }
 
+    /// Waits until nobody wants the completion any more: see [`is_aborted`](Self::is_aborted).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it is ready, nothing has happened.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use throng::CompletionStream;
+    /// # async fn ask_somebody() -> u32 { std::future::pending().await }
+    /// let (jobs, mut done) = CompletionStream::<u32>::builder().build();
+    /// let mut slot = jobs.slot(()).await?;
+    /// let id = slot.id();
+    /// tokio::spawn(async move {
+    ///     tokio::select! {
+    ///         answer = ask_somebody() => slot.complete(answer),
+    ///         // Dropped, which is how it is cancelled.
+    ///         () = slot.aborted() => {}
+    ///     }
+    /// });
+    ///
+    /// jobs.abort(id);
+    /// let error = done.next().await.expect("one is outstanding").outcome.unwrap_err();
+    /// assert!(error.is_cancelled());
+    /// # Ok(()) }
+    /// ```
+    pub async fn aborted(&mut self) {
+        poll_fn(|cx| self.poll_aborted(cx)).await;
+    }
+
+    pub(super) fn poll_aborted(&mut self, cx: &Context<'_>) -> Poll<()> {
+        self.promise.watch_abort(cx.waker());
+        match self.is_aborted() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+}
+
+impl<T, K> Slot<T, K> {
     /// The name under which the completion will arrive.
     pub fn id(&self) -> Id {
         self.id
@@ -106,6 +152,11 @@ impl<T: Send + 'static, K: Send + 'static> Slot<T, K> {
     /// Whether nobody wants the completion any more: its job was aborted, or the stream dropped.
     pub fn is_aborted(&self) -> bool {
         self.promise.is_aborted()
+    }
+
+    /// Ends the promise because who should fulfil it was dropped.
+    pub(super) fn cancel(self) {
+        self.promise.fail(Fault::cancelled());
     }
 }
 

@@ -73,15 +73,6 @@ impl Work {
         }
     }
 
-    /// The work of a task that nobody but the caller may run from now on; `None`: somebody else does, or it
-    /// was aborted.
-    pub(super) fn claim(task: Task<Seat>) -> Option<Self> {
-        task.claim().then(|| Self {
-            task: Some(task),
-            started: true,
-        })
-    }
-
     /// A future that nobody waits for.
     pub(crate) fn future(future: impl Future<Output = ()> + Send + 'static) -> Self {
         Self::new(Task::detached(Polled(future)))
@@ -213,11 +204,11 @@ crate::sync::plain_thread_local! {
 
 /// This thread polls a job in place. A job that submits another does not poll that in place, too: a chain
 /// of them would take the stack of a thread for all.
-struct InPlace;
+pub(super) struct InPlace;
 
 impl InPlace {
     /// `None`: it does already.
-    fn enter() -> Option<Self> {
+    pub(super) fn enter() -> Option<Self> {
         if IN_PLACE.with(|in_place| in_place.replace(true)) {
             return None;
         }

@@ -1,84 +1,155 @@
-//! [`Wrapped`]: a job that its submitter has run where it likes.
+//! [`Wrapped`]: a future and the promise of its completion.
 
 use std::fmt;
 use std::future::Future;
-use std::marker::PhantomData;
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use super::Id;
+use pin_project_lite::pin_project;
+
 use super::slot::Entry;
-use super::spawn::Work;
-use crate::task::{Abort, Polled};
+use super::spawn::InPlace;
+use super::{Id, Slot};
+use crate::task::{Abort, Fault, Outcome};
+use crate::unwind::contain;
 
-/// A job of a [`CompletionStream`](crate::CompletionStream) that its submitter has run where it likes:
-/// see [`Submitter::wrap`](crate::completion::Submitter::wrap).
-///
-/// It can be sent to another thread if the future that it was made of can. It is ready when the job has
-/// ended in whatever way, also when it was aborted. Dropping it cancels the job.
-#[must_use = "futures do nothing unless polled, and dropping this one cancels its job"]
-pub struct Wrapped<F> {
-    work: Work,
-    id: Id,
-    /// What the cell of the work holds. It may be sent and shared if this may.
-    future: PhantomData<F>,
+pin_project! {
+    /// A job of a [`CompletionStream`](crate::CompletionStream) that its submitter has run where it likes:
+    /// see [`Submitter::wrap`](crate::completion::Submitter::wrap).
+    ///
+    /// It can be sent to another thread if the future that it was made of can. It is ready when the job has
+    /// ended in whatever way, also when it was aborted. Dropping it cancels the job.
+    #[must_use = "futures do nothing unless polled, and dropping this one cancels its job"]
+    pub struct Wrapped<F, K = ()>
+    where
+        F: Future,
+    {
+        // Here, and not in a cell: it goes when it ends, with what it owns and with its memory, while its
+        // outcome stays until it is read.
+        #[pin]
+        future: Option<F>,
+        // `None`: the job has ended.
+        slot: Option<Slot<F::Output, K>>,
+        id: Id,
+    }
+
+    impl<F, K> PinnedDrop for Wrapped<F, K>
+    where
+        F: Future,
+    {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            if let Some(slot) = this.slot.take() {
+                drop_in_place(this.future);
+                slot.cancel();
+            }
+        }
+    }
 }
 
-impl<F> Wrapped<F> {
+impl<F, K> Wrapped<F, K>
+where
+    F: Future,
+    F::Output: Send + 'static,
+    K: Send + 'static,
+{
     /// A job whose completion arrives where the entry says, and a reference with which it can be aborted.
-    pub(crate) fn new<T, K>(entry: Entry<T, K>, future: F) -> (Self, Abort)
-    where
-        F: Future<Output = T> + 'static,
-        T: Send + 'static,
-        K: Send + 'static,
-    {
-        let id = entry.id();
-        let (task, abort) = entry.job(Polled(Stays(future)));
-        let work = Work::claim(task).expect("nobody else has seen the task");
+    pub(crate) fn new(entry: Entry<F::Output, K>, future: F) -> (Self, Abort) {
+        let (slot, abort) = Slot::new(entry);
         let this = Self {
-            work,
-            id,
-            future: PhantomData,
+            future: Some(future),
+            id: slot.id(),
+            slot: Some(slot),
         };
         (this, abort)
     }
 
+    /// Polls it for the first time, on this thread; hands it back if it is pending, as
+    /// [`Work::poll_in_place`](super::Work::poll_in_place) does.
+    pub(crate) fn poll_in_place(mut self: Pin<Box<Self>>) -> Option<Pin<Box<Self>>> {
+        let Some(_polling) = InPlace::enter() else {
+            return Some(self);
+        };
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        self.as_mut().poll(&mut cx).is_pending().then_some(self)
+    }
+
+    /// Ends a job that nobody runs: its item says why.
+    pub(crate) fn reject(self: Pin<&mut Self>, why: &'static str) {
+        self.end(Err(Fault::rejected(io::Error::other(why))));
+    }
+
+    /// Polls the future, and drops it when it has ended: both may panic.
+    fn poll_future(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let mut future = self.project().future;
+        let polled = future.as_mut().as_pin_mut().map(|future| future.poll(cx));
+        let output = ready!(polled.unwrap_or(Poll::Pending));
+        future.set(None);
+        Poll::Ready(output)
+    }
+
+    fn end(self: Pin<&mut Self>, outcome: Outcome<F::Output>) {
+        let this = self.project();
+        drop_in_place(this.future);
+        if let Some(slot) = this.slot.take() {
+            slot.end(outcome);
+        }
+    }
+}
+
+impl<F, K> Wrapped<F, K>
+where
+    F: Future,
+{
     /// The name under which the completion will arrive.
     pub fn id(&self) -> Id {
         self.id
     }
 }
 
-impl<F> Future for Wrapped<F> {
+impl<F, K> Future for Wrapped<F, K>
+where
+    F: Future,
+    F::Output: Send + 'static,
+    K: Send + 'static,
+{
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        Pin::new(&mut self.work).poll(cx)
+        let Some(slot) = &self.slot else {
+            return Poll::Ready(());
+        };
+        if slot.is_aborted() {
+            self.end(Err(Fault::cancelled()));
+            return Poll::Ready(());
+        }
+        let poll = || self.as_mut().poll_future(cx);
+        let outcome = match panic::catch_unwind(AssertUnwindSafe(poll)) {
+            Ok(Poll::Ready(output)) => Ok(output),
+            Err(payload) => Err(Fault::panicked(payload)),
+            Ok(Poll::Pending) => {
+                let slot = self.as_mut().project().slot.as_mut();
+                ready!(slot.map_or(Poll::Ready(()), |slot| slot.poll_aborted(cx)));
+                Err(Fault::cancelled())
+            }
+        };
+        self.end(outcome);
+        Poll::Ready(())
     }
 }
 
-// The future lies in a cell, and stays there.
-impl<F> Unpin for Wrapped<F> {}
-
-impl<F> fmt::Debug for Wrapped<F> {
+impl<F, K> fmt::Debug for Wrapped<F, K>
+where
+    F: Future,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wrapped").field("id", &self.id).finish()
     }
 }
 
-/// A future that stays with who wrapped it.
-struct Stays<F>(F);
-
-// SAFETY: `Wrapped::new` moves it into a cell, and claims that before anybody else can see it. From then on
-// only who holds the claim polls or drops it, which is the `Wrapped`, and that is as `Send` as the future.
-// Who aborts the job tells the claimant, and who frees the cell finds the future gone.
-unsafe impl<F> Send for Stays<F> {}
-
-impl<F: Future> Future for Stays<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: the field is pinned when the whole is, and never moved out.
-        unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(cx)
-    }
+/// Drops a future, which may panic.
+fn drop_in_place<F>(mut future: Pin<&mut Option<F>>) {
+    contain(|| future.set(None));
 }

@@ -57,7 +57,7 @@ pub(super) struct Vtable {
 pub(super) struct Cell<J, T, D, N> {
     header: Header,
     destination: D,
-    signal: N,
+    pub(super) signal: N,
     pub(super) stage: UnsafeCell<Stage<J, T>>,
 }
 

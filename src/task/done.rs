@@ -3,10 +3,12 @@
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
 use std::ptr::NonNull;
+use std::task::Waker;
 
 use super::cell::{Cell, Destination, Header, Prefix, allocate, release, take_outcome};
 use super::state::{Completion, State};
 use super::{Abort, Fault, Outcome, Promised};
+use crate::sync::AtomicWaker;
 use crate::unwind::contain;
 
 /// A cell whose outcome is written, and a reference to it.
@@ -94,9 +96,12 @@ impl<T, D> Drop for Done<T, D> {
     }
 }
 
+/// The cell of a promise.
+type PromisedCell<T, D> = Cell<Promised<T>, T, D, AtomicWaker>;
+
 /// A cell without a job, whose outcome comes from outside.
 ///
-/// Dropping it ends the promise as lost.
+/// Dropping it ends the promise as lost, or, if it was aborted, as cancelled.
 pub(crate) struct Promise<T, D> {
     header: NonNull<Header>,
     types: PhantomData<(T, D)>,
@@ -121,7 +126,24 @@ impl<T: Send + 'static, D: Destination<T>> Promise<T, D> {
         let header = ManuallyDrop::new(self).header;
         // SAFETY: the cell has this type, a job that needs no drop, and no other claimant; the
         // reference is this function's, to pass on.
-        unsafe { Cell::<Promised<T>, T, D, ()>::deliver(header.cast(), outcome) };
+        unsafe { PromisedCell::<T, D>::deliver(header.cast(), outcome) };
+    }
+
+    /// Has `waker` woken when the promise is aborted; who asks after that whether it was misses nothing. Only
+    /// one at a time may wait.
+    pub(crate) fn watch_abort(&self, waker: &Waker) {
+        // SAFETY: this reference keeps the cell alive, which has this type.
+        let cell = unsafe { self.header.cast::<PromisedCell<T, D>>().as_ref() };
+        contain(|| cell.signal.register(waker));
+    }
+}
+
+impl<T, D> Promise<T, D> {
+    /// Ends it without an outcome.
+    pub(crate) fn fail(self, fault: Fault) {
+        let header = ManuallyDrop::new(self).header;
+        // SAFETY: there is no other claimant, and the reference is this function's, to pass on.
+        unsafe { (header.as_ref().vtable.cancel)(header, fault) };
     }
 
     pub(crate) fn is_aborted(&self) -> bool {
@@ -132,7 +154,12 @@ impl<T: Send + 'static, D: Destination<T>> Promise<T, D> {
 
 impl<T, D> Drop for Promise<T, D> {
     fn drop(&mut self) {
-        // SAFETY: there is no other claimant, and the reference is this value's, to pass on.
-        unsafe { (self.header.as_ref().vtable.cancel)(self.header, Fault::lost()) };
+        let fault = match self.is_aborted() {
+            true => Fault::cancelled(),
+            false => Fault::lost(),
+        };
+        let types = PhantomData;
+        let header = self.header;
+        Self { header, types }.fail(fault);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::future::Future;
-use std::marker::{PhantomData, PhantomPinned};
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -147,31 +147,7 @@ where
     }
 }
 
-/// A future in memory of its own, which is given back when it has ended, while its outcome stays in the cell.
-pub(crate) struct Large<F>(Box<F>, PhantomPinned);
-
-impl<F> Large<F> {
-    pub(crate) fn new(future: F) -> Self {
-        Self(Box::new(future), PhantomPinned)
-    }
-
-    /// The future. It has not been polled: whoever polls it pins this value.
-    pub(crate) fn into_inner(self) -> F {
-        *self.0
-    }
-}
-
-impl<F: Future> Future for Large<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: from now on the box is pinned, so that `into_inner` cannot be called; nothing else moves
-        // the future out of it.
-        unsafe { self.map_unchecked_mut(|large| &mut *large.0) }.poll(cx)
-    }
-}
-
-/// No job: its cell is completed from outside.
+/// No job: its cell is completed from outside, by somebody who may wait to be told that it was aborted.
 pub(crate) struct Promised<T>(PhantomData<fn() -> T>);
 
 impl<T> Promised<T> {
@@ -182,7 +158,7 @@ impl<T> Promised<T> {
 
 impl<S, T: Send + 'static> Job<S> for Promised<T> {
     type Output = T;
-    type Signal = ();
+    type Signal = AtomicWaker;
     const BLOCKING: bool = false;
 
     unsafe fn poll(_: &mut ManuallyDrop<Self>, _: &mut S, _: &mut Context<'_>) -> Poll<T> {

@@ -150,7 +150,7 @@ async fn a_wrapped_job_yields_one_item_however_it_ends() {
             let _value = value;
             pending().await
         };
-        let mut job = jobs.wrap(1, future).await.unwrap();
+        let mut job = Box::pin(jobs.wrap(1, future).await.unwrap());
         if polled {
             assert!(poll(&mut job).is_pending());
         }
@@ -166,7 +166,7 @@ async fn a_wrapped_job_yields_one_item_however_it_ends() {
         let _value = value;
         pending().await
     };
-    let mut job = jobs.wrap(2, future).await.unwrap();
+    let mut job = Box::pin(jobs.wrap(2, future).await.unwrap());
     let abort = jobs.clone();
     let id = job.id();
     assert!(thread::spawn(move || abort.abort(id)).join().unwrap());
