@@ -6,6 +6,8 @@ mod abort;
 mod combinators;
 #[path = "completion/fixed.rs"]
 mod fixed;
+#[path = "completion/large.rs"]
+mod large;
 #[path = "completion/next_or_submit.rs"]
 mod next_or_submit;
 #[path = "completion/ordered.rs"]
@@ -24,6 +26,8 @@ mod read;
 mod retry;
 #[path = "completion/runners.rs"]
 mod runners;
+#[path = "completion/slots.rs"]
+mod slots;
 #[path = "completion/submit.rs"]
 mod submit;
 mod support;

@@ -242,9 +242,9 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
 
     /// Aborts a job; `false`: it has finished, or there is none of this name.
     ///
-    /// A future is dropped: at once if nobody has polled it, else by who runs it, soon. So is a closure that
-    /// has not started; one that has runs to its end, and its item says how it ended, not that it was
-    /// aborted. Who holds a [`Slot`] is [told](Slot::is_aborted). The item of a job that was ended says
+    /// A future is dropped, soon, by who runs it, and not polled before. A closure that has not started is
+    /// dropped at once; one that has runs to its end, and its item says how it ended, not that it was
+    /// aborted. Who holds a [`Slot`] is [told](Slot::aborted). The item of a job that was ended says
     /// [`is_cancelled`](crate::JoinError::is_cancelled).
     ///
     /// It looks for the job among all that are outstanding, which may take a microsecond for some hundreds

@@ -358,8 +358,7 @@ async fn dropping_the_stream_drops_futures_wherever_they_are() {
     }
     assert_eq!(captured.count(), 0);
     drop(done);
-    // What nobody has polled is dropped at once.
-    assert!(captured.count() >= EACH, "{}", captured.count());
+    // What nobody has polled is not polled any more.
     eventually("all are dropped", || captured.count() == 3 * EACH).await;
     assert_eq!(polled.load(Ordering::SeqCst), 2 * EACH);
     runtime.shutdown_background();

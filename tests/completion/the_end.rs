@@ -86,12 +86,15 @@ async fn shutdown_waits_for_every_job() {
 
     let mut outcomes: Vec<_> = all.into_iter().map(|it| (it.tag, it.outcome)).collect();
     outcomes.sort_by_key(|(tag, _)| *tag);
-    let [ran, queued, future, completed, lost] = <[_; 5]>::try_from(outcomes).unwrap();
+    let [ran, queued, future, completed, dropped] = <[_; 5]>::try_from(outcomes).unwrap();
     assert_eq!((ran.0, ran.1.unwrap()), (0, 7));
     assert_eq!((queued.0, queued.1.unwrap_err().is_cancelled()), (1, true));
     assert_eq!((future.0, future.1.unwrap_err().is_cancelled()), (2, true));
     assert_eq!((completed.0, completed.1.unwrap()), (3, 9));
-    assert_eq!((lost.0, lost.1.unwrap_err().is_lost()), (4, true));
+    assert_eq!(
+        (dropped.0, dropped.1.unwrap_err().is_cancelled()),
+        (4, true)
+    );
 }
 
 #[test]
