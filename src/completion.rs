@@ -26,9 +26,9 @@ pub use self::read::{DrainReady, NextOrSubmit};
 pub use self::submitter::Submitter;
 pub use self::until_idle::UntilIdle;
 use crate::inbox::Chain;
-use crate::join::{Finished, Id, JoinError};
+use crate::join::{Backlog, Finished, Id, JoinError, Moved};
 pub use crate::join::{Slot, Wrapped};
-use crate::sync::Arc;
+use crate::sync::{Arc, Unshared};
 
 /// A stream of finished jobs, in the order in which they finish.
 ///
@@ -99,11 +99,15 @@ use crate::sync::Arc;
 #[must_use = "streams do nothing unless polled, and dropping this one aborts its jobs"]
 pub struct CompletionStream<T, K = ()> {
     ledger: Arc<Ledger<T, K>>,
-    /// What was taken from the outlet and not yet yielded.
+    /// What was taken from the outlet and not yet yielded: first what had been moved out of its cells, then
+    /// the others.
+    backlog: Unshared<Backlog<T, K>>,
     taken: Chain<Finished<T, K>>,
     /// The keys of those that were read and are still known to the ledger: many at a time are settled
     /// under one lock.
     read: Vec<usize>,
+    /// How many were read that had been moved out of their cells, and are not settled.
+    read_moved: usize,
     /// The budget for how many more items is paid for.
     paid: u32,
     ended: bool,
@@ -124,6 +128,12 @@ pub struct Completed<T, K = ()> {
     pub outcome: Result<T, JoinError>,
 }
 
+/// A completion that the reader has taken, in its cell, or without it.
+enum Arrived<T, K> {
+    Finished(Finished<T, K>),
+    Moved(Box<Moved<T, K>>),
+}
+
 /// How many jobs that were read are settled at once.
 const READ: usize = 32;
 
@@ -137,8 +147,10 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         let ledger = Arc::new(ledger);
         let stream = Self {
             ledger: Arc::clone(&ledger),
+            backlog: Unshared::new(Backlog::default()),
             taken: Chain::new(),
             read: Vec::with_capacity(READ),
+            read_moved: 0,
             paid: 0,
             ended: false,
         };
@@ -147,16 +159,40 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
 
     /// The next completion that has arrived.
     fn take(&mut self) -> Option<Completed<T, K>> {
-        let finished = self.take_finished()?;
+        self.fetch();
+        if let Some(moved) = self.take_moved() {
+            return Some(self.yielded_moved(moved));
+        }
+        let finished = self.taken.pop_front()?;
         Some(self.yielded(finished))
     }
 
-    /// The same, which counts as unread until it is yielded.
-    fn take_finished(&mut self) -> Option<Finished<T, K>> {
-        if self.taken.is_empty() {
-            self.taken = self.ledger.outlet.take();
+    /// What comes next, which counts as unread until it is yielded.
+    fn take_arrived(&mut self) -> Option<Arrived<T, K>> {
+        self.fetch();
+        match self.take_moved() {
+            Some(moved) => Some(Arrived::Moved(Box::new(moved))),
+            None => self.taken.pop_front().map(Arrived::Finished),
         }
-        self.taken.pop_front()
+    }
+
+    /// Takes what has arrived, if everything that was taken before has been yielded.
+    fn fetch(&mut self) {
+        if self.has_yielded_all() {
+            self.taken = self.ledger.outlet.take(self.backlog.get_mut());
+        }
+    }
+
+    fn has_yielded_all(&mut self) -> bool {
+        self.taken.is_empty() && self.backlog.get_mut().is_empty()
+    }
+
+    fn take_moved(&mut self) -> Option<Moved<T, K>> {
+        let backlog = self.backlog.get_mut();
+        if backlog.is_empty() {
+            return None;
+        }
+        backlog.pop_front()
     }
 
     fn yielded(&mut self, finished: Finished<T, K>) -> Completed<T, K> {
@@ -172,6 +208,36 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
             attempts,
             outcome: outcome.map_err(|fault| JoinError::new(id, fault)),
         }
+    }
+
+    fn yielded_moved(&mut self, moved: Moved<T, K>) -> Completed<T, K> {
+        self.ledger.read_moved(&moved);
+        self.read_moved += 1;
+        if self.read_moved >= READ {
+            self.settle();
+        }
+        Completed {
+            id: moved.id,
+            tag: moved.tag,
+            attempts: moved.attempts,
+            outcome: moved
+                .outcome
+                .map_err(|fault| JoinError::new(moved.id, fault)),
+        }
+    }
+
+    /// The place of a job in the order of submission.
+    fn turn(&self, arrived: &Arrived<T, K>) -> u64 {
+        match arrived {
+            Arrived::Finished(finished) => self.ledger.outlet.jobs().turn(finished),
+            Arrived::Moved(moved) => moved.turn,
+        }
+    }
+
+    /// These begin with zero from now on. Everything that was read is settled.
+    fn count_turns_anew(&mut self) {
+        let taken = self.backlog.get_mut();
+        self.ledger.outlet.jobs().count_turns_anew(taken);
     }
 
     /// Whether there is nothing to wait for, when everything is settled.
@@ -225,7 +291,7 @@ impl<T: Send + 'static, K: Send + 'static> Stream for CompletionStream<T, K> {
     /// The jobs that were accepted and not read will come; once the stream is closed, no others.
     fn size_hint(&self) -> (usize, Option<usize>) {
         let (unsettled, closed) = self.ledger.len();
-        let outstanding = unsettled - self.read.len();
+        let outstanding = unsettled - self.read.len() - self.read_moved;
         (outstanding, closed.then_some(outstanding))
     }
 }
@@ -242,8 +308,9 @@ impl<T, K> Unpin for CompletionStream<T, K> {}
 impl<T, K> CompletionStream<T, K> {
     /// Has the ledger forget what was read.
     fn settle(&mut self) {
-        if !self.read.is_empty() {
-            self.ledger.settle(self.read.drain(..));
+        if !self.read.is_empty() || self.read_moved > 0 {
+            let moved = std::mem::take(&mut self.read_moved);
+            self.ledger.settle(self.read.drain(..), moved);
         }
     }
 }

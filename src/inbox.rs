@@ -174,10 +174,21 @@ impl<T: Linked> Inbox<T> {
         self.detach().into_chain()
     }
 
+    /// As `take`, unless the word has one of these tags.
+    pub(crate) fn take_unless(&self, tags: Tags) -> Option<Chain<T>> {
+        self.detach_unless(tags).map(Pile::into_chain)
+    }
+
     /// As `take`, and leaves the reversing to the caller.
     pub(crate) fn detach(&self) -> Pile<T> {
+        self.detach_unless(Tags::NONE)
+            .unwrap_or_else(|| Pile::new(0))
+    }
+
+    #[inline]
+    fn detach_unless(&self, tags: Tags) -> Option<Pile<T>> {
         let mut head = self.head.load(Ordering::Relaxed);
-        while node(head) != 0 {
+        while node(head) != 0 && !decode(head).tags.has(tags) {
             // Ordering: Acquire pairs with the Release of every `push` since the list was last empty
             // (each is a read-modify-write, so the last one carries the others' releases).
             match self.head.compare_exchange_weak(
@@ -186,11 +197,11 @@ impl<T: Linked> Inbox<T> {
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return Pile::new(node(head)),
+                Ok(_) => return Some(Pile::new(node(head))),
                 Err(actual) => head = actual,
             }
         }
-        Pile::new(0)
+        (!decode(head).tags.has(tags)).then(|| Pile::new(0))
     }
 
     /// Changes the tags, if the inbox is empty and has exactly the tags `from`.

@@ -3,18 +3,22 @@
 
 mod abort;
 mod abort_on_drop;
+mod backlog;
 mod error;
 mod forward;
 mod handle;
 mod host;
 mod id;
+mod jobs;
 mod nesting;
+mod outlet;
 mod slot;
 mod spawn;
 mod wrapped;
 
 pub use self::abort::AbortHandle;
 pub use self::abort_on_drop::AbortOnDropHandle;
+pub(crate) use self::backlog::{Backlog, Moved};
 pub use self::error::{JoinError, TryRunError, TrySpawnError};
 #[cfg(feature = "durable")]
 pub(crate) use self::forward::forward;
@@ -24,8 +28,9 @@ pub use self::id::Id;
 pub(crate) use self::nesting::{
     Depth, Inside, MAX_DEPTH, Name, defer, is_among_others, is_inside, prepare_to_wait,
 };
+pub(crate) use self::outlet::Outlet;
 pub use self::slot::Slot;
-pub(crate) use self::slot::{Entry, Finished, Outlet};
+pub(crate) use self::slot::{Entry, Finished};
 pub(crate) use self::spawn::{PanicHandler, Seat, sealed, wait_until};
 pub use self::spawn::{Spawn, Work};
 pub use self::wrapped::Wrapped;

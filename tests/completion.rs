@@ -2,6 +2,8 @@
 
 #[path = "completion/abort.rs"]
 mod abort;
+#[path = "completion/backlog.rs"]
+mod backlog;
 #[path = "completion/combinators.rs"]
 mod combinators;
 #[path = "completion/fixed.rs"]

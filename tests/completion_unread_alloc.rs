@@ -72,7 +72,7 @@ fn an_allocation_is_counted() {
 /// read is given back.
 fn a_million_unread_items_take_little() {
     const JOBS: usize = 1_000_000;
-    const EACH: isize = 256;
+    const EACH: isize = 64;
     let before = live();
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
     let (jobs, mut done) = CompletionStream::<u64, u32>::builder()

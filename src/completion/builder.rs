@@ -6,6 +6,9 @@ use std::marker::PhantomData;
 use super::ledger::Ledger;
 use super::{CompletionStream, Submitter};
 
+/// How many completions stay in their cells, however long nobody reads them.
+const KEPT: usize = 1_024;
+
 /// Makes a [`CompletionStream`] and its [`Submitter`]: see [`CompletionStream::builder`].
 pub struct Builder<T, K = ()> {
     max_running: usize,
@@ -91,7 +94,8 @@ impl<T: Send + 'static, K: Send + 'static> Builder<T, K> {
             .max_outstanding
             .unwrap_or_else(|| self.max_running.saturating_mul(4));
         CompletionStream::with_ledger(
-            Ledger::new(self.max_running, max_outstanding).polling_in_place(self.poll_in_place),
+            Ledger::new(self.max_running, max_outstanding, KEPT)
+                .polling_in_place(self.poll_in_place),
         )
     }
 }

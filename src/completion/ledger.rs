@@ -1,17 +1,15 @@
 //! What the two ends of a stream share: the outlet, the bounds, and which jobs are outstanding.
 
-use std::collections::BTreeMap;
 use std::fmt::{self, DebugStruct};
 use std::future::Future;
 use std::sync::OnceLock;
 
-use slab::Slab;
 use tokio::runtime::{self, Handle};
 
 use super::runners::Runners;
-use crate::join::{Entry, Finished, Id, Outlet, Seat, Slot, Work, Wrapped};
+use crate::join::{Entry, Finished, Id, Moved, Outlet, Seat, Slot, Work, Wrapped};
 use crate::room::{NoRoom, Room};
-use crate::sync::{Arc, Mutex, Number, lock};
+use crate::sync::{Arc, Number};
 use crate::task::{Abort, Job, Task};
 
 /// What the two ends of a stream share.
@@ -19,7 +17,6 @@ pub(super) struct Ledger<T, K> {
     pub(super) outlet: Arc<Outlet<T, K>>,
     /// Counts the jobs that have not been read, and the places of those that are being submitted.
     outstanding: Room,
-    jobs: Mutex<Jobs>,
     /// How many jobs have been read and are not settled. Only the reader changes it.
     read: Number,
     /// How many jobs that have not been read were tried more than once.
@@ -30,31 +27,11 @@ pub(super) struct Ledger<T, K> {
     runners: OnceLock<(runtime::Id, Arc<Runners>)>,
 }
 
-/// The jobs that were accepted and are not settled: have not been read, or only just.
-#[derive(Default)]
-struct Jobs {
-    outstanding: Slab<Outstanding>,
-    /// How often those were tried that were tried more than once, by their keys.
-    attempts: BTreeMap<usize, u32>,
-    /// The turn of the next.
-    next_turn: u64,
-    /// No other is accepted.
-    closed: bool,
-}
-
-struct Outstanding {
-    id: Id,
-    /// Its place in the order of submission. Turns are given without gaps.
-    turn: u64,
-    abort: Abort,
-}
-
 impl<T, K> Ledger<T, K> {
-    pub(super) fn new(max_running: usize, max_outstanding: usize) -> Self {
+    pub(super) fn new(max_running: usize, max_outstanding: usize, kept: usize) -> Self {
         Self {
-            outlet: Arc::new(Outlet::new(max_running)),
+            outlet: Arc::new(Outlet::new(max_running, kept)),
             outstanding: Room::new(max_outstanding),
-            jobs: Mutex::new(Jobs::default()),
             read: Number::new(0),
             retried: Number::new(0),
             in_place: false,
@@ -68,7 +45,7 @@ impl<T, K> Ledger<T, K> {
 
     /// Accepts no job from now on.
     pub(super) fn close(&self) {
-        lock(&self.jobs).closed = true;
+        self.outlet.jobs().close();
         self.outstanding.close();
         self.outlet.running.close();
         // The reader may be waiting for a job that now cannot come.
@@ -77,38 +54,48 @@ impl<T, K> Ledger<T, K> {
 
     /// How many jobs are not settled, and whether that is all that will come.
     pub(super) fn len(&self) -> (usize, bool) {
-        let jobs = lock(&self.jobs);
-        (jobs.outstanding.len(), jobs.closed)
+        let jobs = self.outlet.jobs();
+        (jobs.len(), jobs.is_closed())
     }
 
     /// A job was read: its place is free. Says how often it was tried.
     pub(super) fn read(&self, finished: &Finished<T, K>) -> u32 {
-        // First, so that whoever gets the place does not see more jobs in flight than there are places.
-        self.read.add_own(1);
-        self.outstanding.leave();
+        self.free_place();
         // The number is seen that its job has left, or a later one.
         if self.retried.get() == 0 {
             return 1;
         }
-        let attempts = lock(&self.jobs).attempts.remove(&finished.key());
+        let attempts = self.outlet.jobs().take_attempts(finished.key());
         if attempts.is_some() {
             self.retried.subtract(1);
         }
         attempts.unwrap_or(1)
     }
 
+    /// A job was read whose completion was not in its cell any more: its place is free.
+    pub(super) fn read_moved(&self, moved: &Moved<T, K>) {
+        self.free_place();
+        if moved.attempts > 1 {
+            self.retried.subtract(1);
+        }
+    }
+
+    fn free_place(&self) {
+        // First, so that whoever gets the place does not see more jobs in flight than there are places.
+        self.read.add_own(1);
+        self.outstanding.leave();
+    }
+
     /// Forgets the jobs that were read.
-    pub(super) fn settle(&self, read: impl Iterator<Item = usize>) {
-        let mut jobs = lock(&self.jobs);
-        // They may have the last references to the cells, in which nothing is left but memory.
-        read.for_each(|key| drop(jobs.outstanding.remove(key)));
+    pub(super) fn settle(&self, keys: impl Iterator<Item = usize>, moved: usize) {
+        self.outlet.jobs().settle(keys, moved);
         self.read.set(0);
     }
 
     /// How many jobs were accepted and not read.
     pub(super) fn in_flight(&self) -> usize {
-        let jobs = lock(&self.jobs);
-        jobs.outstanding.len().saturating_sub(self.read.get())
+        let jobs = self.outlet.jobs();
+        jobs.len().saturating_sub(self.read.get())
     }
 
     /// How many jobs have finished and were not read, about: others may be on their way in or out.
@@ -119,43 +106,21 @@ impl<T, K> Ledger<T, K> {
 
     /// Aborts a job; `false`: it is not outstanding, or it has finished.
     pub(super) fn abort(&self, id: Id) -> bool {
-        let jobs = lock(&self.jobs);
-        let mut found = jobs.outstanding.iter().filter(|(_, job)| job.id == id);
-        let abort = found.next().map(|(_, job)| job.abort.clone());
-        drop(jobs);
+        let abort = self.outlet.jobs().abort_of(id);
         abort.is_some_and(|abort| abort_one(&abort))
     }
 
     /// Aborts all jobs; returns how many of them had not finished.
     pub(super) fn abort_all(&self) -> usize {
-        let jobs = lock(&self.jobs);
-        let all = jobs.outstanding.iter().map(|(_, job)| job.abort.clone());
-        let all: Vec<_> = all.collect();
-        drop(jobs);
+        let all: Vec<_> = self.outlet.jobs().aborts().collect();
         all.iter().filter(|abort| abort_one(abort)).count()
     }
 
     /// A job is tried for the `attempts`th time.
     pub(super) fn note_attempts(&self, key: usize, attempts: u32) {
-        if lock(&self.jobs).attempts.insert(key, attempts).is_none() {
+        if self.outlet.jobs().note_attempts(key, attempts) {
             self.retried.add(1);
         }
-    }
-
-    /// The turns of those that are outstanding begin with zero, and have no gaps, from now on.
-    pub(super) fn count_turns_anew(&self) {
-        let mut jobs = lock(&self.jobs);
-        let mut order: Vec<_> = jobs.outstanding.iter_mut().map(|(_, job)| job).collect();
-        order.sort_unstable_by_key(|job| job.turn);
-        for (turn, job) in (0..).zip(&mut order) {
-            job.turn = turn;
-        }
-        jobs.next_turn = jobs.outstanding.len() as u64;
-    }
-
-    /// The turn of a job that has arrived and is not settled.
-    pub(super) fn turn(&self, finished: &Finished<T, K>) -> u64 {
-        lock(&self.jobs).outstanding[finished.key()].turn
     }
 
     /// The reader goes: jobs are aborted, and what arrives is dropped.
@@ -170,10 +135,9 @@ impl<T, K> Ledger<T, K> {
     pub(super) fn forsake(&self) -> impl Iterator<Item = Abort> + use<T, K> {
         self.close();
         self.outlet.seal();
-        let mut jobs = lock(&self.jobs);
-        jobs.attempts.clear();
-        let outstanding = std::mem::take(&mut jobs.outstanding);
-        outstanding.into_iter().map(|(_, job)| job.abort)
+        let (aborts, backlog) = self.outlet.jobs().forsake();
+        drop(backlog);
+        aborts
     }
 
     /// Runs a future on a runtime: by its runners, or, if the stream has those of another one, as a task of
@@ -304,17 +268,12 @@ impl<'a, T: Send + 'static, K: Send + 'static> Place<'a, T, K> {
         job: J,
         make: impl FnOnce(Entry<T, K>, J) -> (R, Abort),
     ) -> Result<R, (K, J)> {
-        let mut jobs = lock(&self.ledger.jobs);
-        if jobs.closed {
+        let outlet = &self.ledger.outlet;
+        let mut jobs = outlet.jobs();
+        if jobs.is_closed() {
             return Err((tag, job));
         }
-        let turn = jobs.next_turn;
-        let vacant = jobs.outstanding.vacant_entry();
-        let entry = Entry::new(Arc::clone(&self.ledger.outlet), tag, vacant.key());
-        let id = entry.id();
-        let (made, abort) = make(entry, job);
-        vacant.insert(Outstanding { id, turn, abort });
-        jobs.next_turn += 1;
+        let made = jobs.accept(outlet, tag, |entry| make(entry, job));
         // The job has the place now, and gives it back when it completes and when it is read.
         std::mem::forget(self);
         Ok(made)

@@ -1,13 +1,15 @@
 //! Models of the stream: completions against their reader, its end, and the bounds.
 
 use std::pin::Pin;
-use std::task::{Context, Waker};
+use std::task::{Context, Wake, Waker};
 
 use futures_core::Stream;
 use loom::future::block_on;
 use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
+use super::ledger::Ledger;
 use super::{CompletionStream, Submitter};
 use crate::join::{JoinHandle, Seat, Spawn, Work, sealed};
 use crate::task::{Task, Thunk};
@@ -16,6 +18,11 @@ type Ends = (Submitter<Arc<()>, u32>, CompletionStream<Arc<()>, u32>);
 
 fn ends() -> Ends {
     CompletionStream::builder().build()
+}
+
+/// With those whose completions are moved out of their cells as soon as one is unread.
+fn ends_that_move() -> Ends {
+    CompletionStream::with_ledger(Ledger::new(8, 8, 1))
 }
 
 /// Runs each job on a thread of its own.
@@ -404,5 +411,96 @@ fn loom_close_against_complete_and_read() {
         assert!(block_on(done.next()).is_none());
         completer.join().unwrap();
         closer.join().unwrap();
+    });
+}
+
+/// A reader is woken by a completion which the next one of the same thread moves out of its cell: both come
+/// in their order, and the first before one that the reader makes after it was woken.
+#[test]
+fn loom_moved_is_not_overtaken() {
+    struct Woken(AtomicBool);
+    impl Wake for Woken {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+    loom::model(|| {
+        let (jobs, mut done) = ends_that_move();
+        let [third, first, second] = [3, 1, 2].map(|tag| block_on(jobs.slot(tag)).unwrap());
+        let woken = std::sync::Arc::new(Woken(AtomicBool::new(false)));
+        let waker = Waker::from(std::sync::Arc::clone(&woken));
+        let mut cx = Context::from_waker(&waker);
+        assert!(Pin::new(&mut done).poll_next(&mut cx).is_pending());
+        let completer = thread::spawn(move || {
+            first.complete(Arc::new(()));
+            second.complete(Arc::new(()));
+        });
+        while !woken.0.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        third.complete(Arc::new(()));
+        let tags = [(); 3].map(|()| block_on(done.next()).unwrap().tag);
+        assert!(tags == [1, 2, 3] || tags == [1, 3, 2], "{tags:?}");
+        completer.join().unwrap();
+    });
+}
+
+/// Two that each move what they find, against a reader that reads to the end.
+#[test]
+fn loom_moved_against_read() {
+    loom::model(|| {
+        let (jobs, mut done) = ends_that_move();
+        let slots = [0, 1, 2].map(|tag| block_on(jobs.slot(tag)).unwrap());
+        drop(jobs);
+        let [zeroth, first, second] = slots;
+        zeroth.complete(Arc::new(()));
+        let completers =
+            [first, second].map(|slot| thread::spawn(move || slot.complete(Arc::new(()))));
+        let mut tags = Vec::new();
+        while let Some(completed) = block_on(done.next()) {
+            assert!(completed.outcome.is_ok());
+            tags.push(completed.tag);
+        }
+        assert_eq!(tags[0], 0);
+        tags.sort_unstable();
+        assert_eq!(tags, [0, 1, 2]);
+        let _ = completers.map(|completer| completer.join().unwrap());
+    });
+}
+
+/// The reader goes while completions are moved: none is left.
+#[test]
+fn loom_moved_against_drop() {
+    loom::model(|| {
+        let (jobs, mut done) = ends_that_move();
+        let slots = [0, 1].map(|tag| block_on(jobs.slot(tag)).unwrap());
+        let output = Arc::new(());
+        let completer = {
+            let output = Arc::clone(&output);
+            thread::spawn(move || slots.map(|slot| slot.complete(Arc::clone(&output))))
+        };
+        drop(done.try_next());
+        drop(done);
+        completer.join().unwrap();
+        assert_eq!(Arc::strong_count(&output), 1);
+        assert_eq!(jobs.in_flight(), 0);
+    });
+}
+
+/// Who holds a slot, and waits, learns of an abort.
+#[test]
+fn loom_abort_against_who_waits_for_it() {
+    loom::model(|| {
+        let (jobs, mut done) = ends();
+        let mut slot = block_on(jobs.slot(1)).unwrap();
+        let id = slot.id();
+        let holder = thread::spawn(move || {
+            block_on(slot.aborted());
+            drop(slot);
+        });
+        assert!(jobs.abort(id));
+        let completed = block_on(done.next()).unwrap();
+        assert!(completed.outcome.unwrap_err().is_cancelled());
+        holder.join().unwrap();
     });
 }

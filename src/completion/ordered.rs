@@ -8,8 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::{FusedStream, Stream};
 
-use super::{Completed, CompletionStream};
-use crate::join::Finished;
+use super::{Arrived, Completed, CompletionStream};
 use crate::sync::Unshared;
 
 /// The same stream, in the order in which jobs were submitted: see [`CompletionStream::ordered`].
@@ -44,7 +43,7 @@ pub struct Ordered<T, K = ()> {
     stream: CompletionStream<T, K>,
     /// What has finished before its turn, from the one on whose turn it is. They are outstanding until they
     /// are yielded, and so are those that they wait for: that bounds it.
-    waiting: VecDeque<Option<Unshared<Finished<T, K>>>>,
+    waiting: VecDeque<Option<Unshared<Arrived<T, K>>>>,
     /// Whose turn it is.
     turn: u64,
 }
@@ -52,7 +51,7 @@ pub struct Ordered<T, K = ()> {
 impl<T: Send + 'static, K: Send + 'static> Ordered<T, K> {
     pub(super) fn new(mut stream: CompletionStream<T, K>) -> Self {
         stream.settle();
-        stream.ledger.count_turns_anew();
+        stream.count_turns_anew();
         Self {
             stream,
             waiting: VecDeque::new(),
@@ -85,16 +84,19 @@ impl<T: Send + 'static, K: Send + 'static> Stream for Ordered<T, K> {
         }
         let take = |stream: &mut CompletionStream<T, K>| {
             while !matches!(waiting.front(), Some(Some(_))) {
-                let finished = stream.take_finished()?;
-                let ahead = stream.ledger.turn(&finished) - *turn;
+                let arrived = stream.take_arrived()?;
+                let ahead = stream.turn(&arrived) - *turn;
                 let index = usize::try_from(ahead).expect("there is memory for so many");
                 if index >= waiting.len() {
                     waiting.resize_with(index + 1, || None);
                 }
-                waiting[index] = Some(Unshared::new(finished));
+                waiting[index] = Some(Unshared::new(arrived));
             }
             *turn += 1;
-            Some(stream.yielded(waiting.pop_front()??.into_inner()))
+            Some(match waiting.pop_front()??.into_inner() {
+                Arrived::Finished(finished) => stream.yielded(finished),
+                Arrived::Moved(moved) => stream.yielded_moved(*moved),
+            })
         };
         let item = ready!(stream.poll_take(cx, take, CompletionStream::is_over));
         stream.ended = item.is_none();

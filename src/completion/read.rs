@@ -228,7 +228,7 @@ impl<T: Send + 'static, K: Send + 'static> Iterator for DrainReady<'_, T, K> {
     type Item = Completed<T, K>;
 
     fn next(&mut self) -> Option<Completed<T, K>> {
-        if self.stream.taken.is_empty() {
+        if self.stream.has_yielded_all() {
             if self.fetched {
                 return None;
             }

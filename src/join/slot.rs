@@ -1,4 +1,4 @@
-//! Slots: promises of exactly one completion, and where the completions arrive.
+//! Slots: promises of exactly one completion, and what of it is in their cells.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -7,10 +7,9 @@ use std::panic::{self, AssertUnwindSafe};
 use std::ptr::NonNull;
 use std::task::{Context, Poll};
 
-use super::{Id, JoinError, Seat};
-use crate::inbox::{Batch, Chain, Inbox, Link, Linked, Tags};
-use crate::room::Room;
-use crate::sync::{Arc, AtomicWaker, UnsafeCell};
+use super::{Id, JoinError, Outlet, Seat};
+use crate::inbox::{Link, Linked};
+use crate::sync::{Arc, UnsafeCell};
 use crate::task::{Abort, Destination, Done, Fault, Job, Outcome, Promise, Task};
 use crate::unwind::contain;
 
@@ -163,67 +162,6 @@ impl<T, K> Slot<T, K> {
 impl<T, K> fmt::Debug for Slot<T, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slot").field("id", &self.id).finish()
-    }
-}
-
-/// Where completions arrive: an inbox, its reader's waker, and the bound on what runs.
-pub(crate) struct Outlet<T, K> {
-    inbox: Inbox<Finished<T, K>>,
-    reader: AtomicWaker,
-    /// Counts the jobs that have not completed.
-    pub(crate) running: Room,
-}
-
-/// In the inbox's head: the reader is gone, and what arrives is dropped. Never cleared.
-const SEALED: Tags = Tags::bit(0);
-/// In the inbox's head: the reader has left its waker. Set by the reader, cleared by the completion that
-/// wakes it.
-const PARKED: Tags = Tags::bit(1);
-
-impl<T, K> Outlet<T, K> {
-    pub(crate) fn new(max_running: usize) -> Self {
-        Self {
-            inbox: Inbox::new(),
-            reader: AtomicWaker::new(),
-            running: Room::new(max_running),
-        }
-    }
-
-    /// Everything that has arrived, in the order in which it did.
-    pub(crate) fn take(&self) -> Chain<Finished<T, K>> {
-        self.inbox.take()
-    }
-
-    /// Has `waker` woken by the next completion; `false`: there is one, and it may wake nobody.
-    pub(crate) fn park(&self, waker: &std::task::Waker) -> bool {
-        self.reader.register(waker);
-        self.inbox.retag(PARKED, Tags::NONE).empty
-    }
-
-    /// Wakes the reader: something other than a completion is to be seen.
-    pub(crate) fn wake_reader(&self) {
-        contain(|| self.reader.wake());
-    }
-
-    /// The reader goes: what has arrived, and what will, is dropped.
-    pub(crate) fn seal(&self) {
-        self.inbox.retag(SEALED, Tags::NONE);
-        drop(self.inbox.take());
-        contain(|| drop(self.reader.take()));
-    }
-
-    /// Puts a completion into the inbox. It learns by the same operation whether the reader waits: so
-    /// only the first completion after the reader has parked has to wake it.
-    fn arrive(&self, finished: Finished<T, K>) {
-        self.running.leave();
-        let pushed = self.inbox.push(Batch::of(finished), |seen| {
-            (!seen.tags.has(SEALED)).then_some(seen.tags.without(PARKED))
-        });
-        match pushed {
-            Ok(seen) if seen.tags.has(PARKED) => self.wake_reader(),
-            Ok(_) => {}
-            Err(refused) => drop(refused),
-        }
     }
 }
 

@@ -1,0 +1,64 @@
+//! Completions that nobody has read for long, without their cells.
+
+use std::collections::VecDeque;
+use std::vec;
+
+use super::Id;
+use crate::task::Outcome;
+use crate::unwind::contain;
+
+/// A completion that was moved out of its cell.
+pub(crate) struct Moved<T, K> {
+    pub(crate) id: Id,
+    /// Its place in the order of submission.
+    pub(crate) turn: u64,
+    pub(crate) attempts: u32,
+    pub(crate) tag: K,
+    pub(crate) outcome: Outcome<T>,
+}
+
+/// Completions that were moved out of their cells, oldest first, as many at a time as there were: none
+/// takes more than itself.
+pub(crate) struct Backlog<T, K>(VecDeque<vec::IntoIter<Moved<T, K>>>);
+
+impl<T, K> Backlog<T, K> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn push_back(&mut self, moved: Vec<Moved<T, K>>) {
+        if !moved.is_empty() {
+            self.0.push_back(moved.into_iter());
+        }
+    }
+
+    #[cold]
+    pub(crate) fn pop_front(&mut self) -> Option<Moved<T, K>> {
+        let oldest = self.0.front_mut()?;
+        let moved = oldest.next();
+        if oldest.len() == 0 {
+            self.0.pop_front();
+        }
+        moved
+    }
+
+    pub(super) fn turns(&mut self) -> impl Iterator<Item = &mut u64> {
+        let all = self.0.iter_mut().flat_map(|moved| moved.as_mut_slice());
+        all.map(|moved| &mut moved.turn)
+    }
+}
+
+impl<T, K> Default for Backlog<T, K> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T, K> Drop for Backlog<T, K> {
+    fn drop(&mut self) {
+        while let Some(moved) = self.pop_front() {
+            contain(|| drop(moved.tag));
+            contain(|| drop(moved.outcome));
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! More finished jobs than stay in their cells while nobody reads.
+
+use std::pin::pin;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use futures::Stream;
+use futures::stream::StreamExt;
+use throng::completion::Submitter;
+use throng::{CompletionStream, Retry, Slot};
+
+use super::support::{
+    Drops, Numbers, PanicsOnDrop, block_on, eventually, poll, rounds, wait_until, within,
+};
+use super::{Ends, bounded, take, unbounded};
+
+/// Several times what stays.
+const MANY: usize = 6_000;
+
+fn slots<T: Send + 'static>(jobs: &Submitter<T, usize>, count: usize) -> Vec<Slot<T, usize>> {
+    let all = (0..count).map(|tag| jobs.try_slot(tag).ok().expect("there is room"));
+    all.collect()
+}
+
+/// A stream with so many items that nobody has read, completed in this order.
+fn filled(order: impl IntoIterator<Item = usize>, count: usize) -> Ends<usize> {
+    let (jobs, done) = bounded(count, 2 * count);
+    let mut open: Vec<_> = slots(&jobs, count).into_iter().map(Some).collect();
+    for tag in order {
+        open[tag].take().expect("each once").complete(tag);
+    }
+    (jobs, done)
+}
+
+fn shuffled(count: usize) -> Vec<usize> {
+    let mut numbers = Numbers::new(5);
+    let mut order: Vec<_> = (0..count).collect();
+    for end in (1..count).rev() {
+        order.swap(end, numbers.below(end as u64 + 1) as usize);
+    }
+    order
+}
+
+#[test]
+fn they_come_in_the_order_of_completion() {
+    let order = shuffled(MANY);
+    let (jobs, mut done) = filled(order.iter().copied(), MANY);
+    let still_open = jobs.try_slot(MANY).unwrap();
+    assert_eq!((jobs.in_flight(), jobs.ready()), (MANY + 1, MANY));
+    for (read, tag) in order.into_iter().enumerate() {
+        let completed = take(&mut done);
+        assert_eq!((completed.tag, completed.outcome.unwrap()), (tag, tag));
+        assert_eq!(completed.attempts, 1);
+        assert!(!jobs.abort(completed.id));
+        assert_eq!(jobs.in_flight(), MANY - read);
+        assert_eq!(jobs.ready(), MANY - read - 1);
+    }
+    assert!(poll(&mut pin!(done.next())).is_pending());
+    still_open.complete(7);
+    assert_eq!(take(&mut done).outcome.unwrap(), 7);
+    drop(jobs);
+    assert!(block_on(done.next()).is_none());
+}
+
+#[test]
+fn a_closed_stream_knows_how_many_they_are() {
+    let (jobs, mut done) = filled(0..MANY, MANY);
+    let errors = slots(&jobs, 3);
+    drop(errors);
+    jobs.close();
+    for left in (0..MANY + 3).rev() {
+        assert_eq!(done.size_hint(), (left + 1, Some(left + 1)));
+        let completed = take(&mut done);
+        assert_eq!(completed.outcome.is_err(), left < 3);
+    }
+    assert!(block_on(done.next()).is_none());
+}
+
+#[test]
+fn they_take_up_their_places_until_they_are_read() {
+    let (jobs, mut done) = bounded(MANY, MANY);
+    for slot in slots(&jobs, MANY) {
+        slot.complete(());
+    }
+    for tag in 0..MANY {
+        assert!(jobs.try_slot(0).unwrap_err().is_full());
+        take(&mut done);
+        jobs.try_slot(tag).unwrap().complete(());
+    }
+    assert_eq!(done.drain_ready().count(), MANY);
+    assert!(done.try_next().is_none());
+}
+
+#[test]
+fn they_can_be_put_into_the_order_of_submission() {
+    for read_before in [0, 1, MANY / 2] {
+        let (jobs, mut done) = filled(shuffled(MANY), MANY);
+        let mut read: Vec<_> = (0..read_before).map(|_| take(&mut done).tag).collect();
+        let mut done = done.ordered();
+        // And those that come now.
+        let mut more = slots(&jobs, MANY / 2);
+        while let Some(slot) = more.pop() {
+            slot.complete(MANY);
+        }
+        drop(jobs);
+        let rest: Vec<_> = block_on(done.by_ref().collect());
+        read.sort_unstable();
+        let expected = (0..MANY).filter(|tag| read.binary_search(tag).is_err());
+        let expected: Vec<_> = expected.chain(0..MANY / 2).collect();
+        let tags: Vec<_> = rest.into_iter().map(|completed| completed.tag).collect();
+        assert!(tags == expected, "after {read_before}");
+    }
+}
+
+#[tokio::test]
+async fn they_know_how_often_they_were_tried() {
+    let (jobs, mut done) = CompletionStream::<Result<(), ()>, usize>::builder()
+        .max_running(MANY)
+        .max_outstanding(MANY + 1)
+        .build();
+    let again = Retry::exponential().base(Duration::from_nanos(1));
+    for tag in 0..MANY {
+        let make = move |attempt: u32| async move {
+            let enough = attempt as usize > tag % 3;
+            enough.then_some(()).ok_or(())
+        };
+        jobs.submit_retry(tag, again.clone(), make).await.unwrap();
+    }
+    eventually("all have ended", || jobs.ready() == MANY).await;
+    for _ in 0..MANY {
+        let completed = within(done.next()).await.unwrap();
+        assert_eq!(completed.attempts as usize, 1 + completed.tag % 3);
+    }
+    jobs.submit(0, async { Ok(()) }).await.unwrap();
+    assert_eq!(within(done.next()).await.unwrap().attempts, 1);
+}
+
+#[test]
+fn they_go_with_the_stream() {
+    let (outputs, tags) = (Drops::new(), Drops::new());
+    let (jobs, mut done) = CompletionStream::builder().max_running(MANY).build();
+    let open: Vec<_> = (0..MANY)
+        .map(|_| jobs.try_slot(PanicsOnDrop(tags.value())))
+        .collect();
+    for slot in open {
+        slot.ok().unwrap().complete(PanicsOnDrop(outputs.value()));
+    }
+    assert_eq!((outputs.count(), tags.count()), (0, 0));
+    // Some of them are the reader's.
+    std::mem::forget(done.try_next());
+    drop(done);
+    assert_eq!((outputs.count(), tags.count()), (MANY - 1, MANY - 1));
+}
+
+#[test]
+fn nothing_is_lost_or_overtaken_while_others_complete_and_read() {
+    const THREADS: usize = 3;
+    for round in 0..rounds(4, 200) {
+        let (jobs, mut done) = unbounded();
+        let mut open = slots(&jobs, THREADS * MANY);
+        let start = Barrier::new(THREADS + 1);
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                let mine = open.split_off(open.len() - MANY);
+                let start = &start;
+                scope.spawn(move || {
+                    start.wait();
+                    mine.into_iter().for_each(|slot| slot.complete(()));
+                });
+            }
+            start.wait();
+            let mut next = [0; THREADS];
+            for read in 0..THREADS * MANY {
+                // Now and then the reader lags behind.
+                if read % 5_000 == 1_000 * (round % 5) {
+                    wait_until("many are unread", || {
+                        jobs.ready() >= MANY.min(THREADS * MANY - read)
+                    });
+                }
+                let tag = block_on(done.next()).expect("not all are read").tag;
+                let (thread, nth) = (tag / MANY, tag % MANY);
+                assert_eq!(nth, next[thread], "in order of completion");
+                next[thread] += 1;
+            }
+        });
+        assert_eq!(jobs.in_flight(), 0);
+        assert!(done.try_next().is_none());
+    }
+}
+
+#[test]
+fn the_stream_goes_while_they_are_completed() {
+    for _ in 0..rounds(20, 2_000) {
+        let outputs = Drops::new();
+        let (jobs, mut done) = unbounded();
+        let mut open = slots(&jobs, 2 * MANY);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                let mine = open.split_off(open.len() - MANY);
+                let outputs = &outputs;
+                scope.spawn(move || {
+                    mine.into_iter()
+                        .for_each(|slot| slot.complete(outputs.value()));
+                });
+            }
+            wait_until("some are unread", || jobs.ready() > MANY / 2);
+            drop(done.try_next());
+            drop(done);
+        });
+        assert_eq!((outputs.made(), outputs.count()), (2 * MANY, 2 * MANY));
+    }
+}
