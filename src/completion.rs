@@ -62,7 +62,7 @@ use crate::sync::{Arc, Unshared};
 /// | empty | pending; [`until_idle`](Self::until_idle) ends | `None` | `None` |
 /// | a panic | is an item | is an item | unwinds into the task |
 /// | names a job by | [`Id`] and any tag | `tokio::task::Id` | |
-/// | keeps of a finished job | output and tag | the whole task | the output |
+/// | keeps of a finished job | output and tag, and from the first thousand on little besides | the whole task | the output |
 /// | dropped | aborts | aborts | drops the futures |
 ///
 /// `JoinSet` is enough for tasks that one owner spawns and then joins, and which are not so many that they
@@ -128,12 +128,6 @@ pub struct Completed<T, K = ()> {
     pub outcome: Result<T, JoinError>,
 }
 
-/// A completion that the reader has taken, in its cell, or without it.
-enum Arrived<T, K> {
-    Finished(Finished<T, K>),
-    Moved(Box<Moved<T, K>>),
-}
-
 /// How many jobs that were read are settled at once.
 const READ: usize = 32;
 
@@ -167,13 +161,11 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         Some(self.yielded(finished))
     }
 
-    /// What comes next, which counts as unread until it is yielded.
-    fn take_arrived(&mut self) -> Option<Arrived<T, K>> {
+    /// What comes next, out of its cell; it counts as unread until it is yielded.
+    fn take_out(&mut self) -> Option<Moved<T, K>> {
         self.fetch();
-        match self.take_moved() {
-            Some(moved) => Some(Arrived::Moved(Box::new(moved))),
-            None => self.taken.pop_front().map(Arrived::Finished),
-        }
+        let moved = self.take_moved();
+        moved.or_else(|| Some(self.ledger.outlet.jobs().moved(self.taken.pop_front()?)))
     }
 
     /// Takes what has arrived, if everything that was taken before has been yielded.
@@ -216,25 +208,18 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         if self.read_moved >= READ {
             self.settle();
         }
+        let (id, attempts) = (moved.id, moved.attempts);
+        let (tag, outcome) = moved.into_parts();
         Completed {
-            id: moved.id,
-            tag: moved.tag,
-            attempts: moved.attempts,
-            outcome: moved
-                .outcome
-                .map_err(|fault| JoinError::new(moved.id, fault)),
+            id,
+            tag,
+            attempts,
+            outcome: outcome.map_err(|fault| JoinError::new(id, fault)),
         }
     }
 
-    /// The place of a job in the order of submission.
-    fn turn(&self, arrived: &Arrived<T, K>) -> u64 {
-        match arrived {
-            Arrived::Finished(finished) => self.ledger.outlet.jobs().turn(finished),
-            Arrived::Moved(moved) => moved.turn,
-        }
-    }
-
-    /// These begin with zero from now on. Everything that was read is settled.
+    /// The places of jobs in the order of submission begin with zero from now on. Everything that was read is
+    /// settled.
     fn count_turns_anew(&mut self) {
         let taken = self.backlog.get_mut();
         self.ledger.outlet.jobs().count_turns_anew(taken);

@@ -1,4 +1,4 @@
-//! What the two ends of a stream share: the outlet, the bounds, and which jobs are outstanding.
+//! What the two ends of a stream share: the outlet, the bounds, and who polls futures for the first time.
 
 use std::fmt::{self, DebugStruct};
 use std::future::Future;
@@ -88,7 +88,9 @@ impl<T, K> Ledger<T, K> {
 
     /// Forgets the jobs that were read.
     pub(super) fn settle(&self, keys: impl Iterator<Item = usize>, moved: usize) {
-        self.outlet.jobs().settle(keys, moved);
+        let mut jobs = self.outlet.jobs();
+        jobs.settle(keys, moved);
+        // Under the lock: who counts what is in flight sees both, or neither.
         self.read.set(0);
     }
 

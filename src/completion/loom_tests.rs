@@ -468,6 +468,28 @@ fn loom_moved_against_read() {
     });
 }
 
+/// The reader takes what was moved, while others of one thread are moved and come: they keep their order.
+#[test]
+fn loom_moved_while_the_reader_takes() {
+    let mut model = loom::model::Builder::new();
+    // What it is about takes three.
+    model.preemption_bound = model.preemption_bound.map(|bound| bound.max(3));
+    model.check(|| {
+        let (jobs, mut done) = ends_that_move();
+        let slots = [0, 1, 2, 3].map(|tag| block_on(jobs.slot(tag)).unwrap());
+        let [zeroth, first, second, third] = slots;
+        zeroth.complete(Arc::new(()));
+        first.complete(Arc::new(()));
+        let completer = thread::spawn(move || {
+            second.complete(Arc::new(()));
+            third.complete(Arc::new(()));
+        });
+        let tags = [(); 4].map(|()| block_on(done.next()).unwrap().tag);
+        assert_eq!(tags, [0, 1, 2, 3]);
+        completer.join().unwrap();
+    });
+}
+
 /// The reader goes while completions are moved: none is left.
 #[test]
 fn loom_moved_against_drop() {

@@ -8,7 +8,8 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::{FusedStream, Stream};
 
-use super::{Arrived, Completed, CompletionStream};
+use super::{Completed, CompletionStream};
+use crate::join::Moved;
 use crate::sync::Unshared;
 
 /// The same stream, in the order in which jobs were submitted: see [`CompletionStream::ordered`].
@@ -43,7 +44,7 @@ pub struct Ordered<T, K = ()> {
     stream: CompletionStream<T, K>,
     /// What has finished before its turn, from the one on whose turn it is. They are outstanding until they
     /// are yielded, and so are those that they wait for: that bounds it.
-    waiting: VecDeque<Option<Unshared<Arrived<T, K>>>>,
+    waiting: VecDeque<Option<Unshared<Moved<T, K>>>>,
     /// Whose turn it is.
     turn: u64,
 }
@@ -84,19 +85,16 @@ impl<T: Send + 'static, K: Send + 'static> Stream for Ordered<T, K> {
         }
         let take = |stream: &mut CompletionStream<T, K>| {
             while !matches!(waiting.front(), Some(Some(_))) {
-                let arrived = stream.take_arrived()?;
-                let ahead = stream.turn(&arrived) - *turn;
+                let moved = stream.take_out()?;
+                let ahead = moved.turn - *turn;
                 let index = usize::try_from(ahead).expect("there is memory for so many");
                 if index >= waiting.len() {
                     waiting.resize_with(index + 1, || None);
                 }
-                waiting[index] = Some(Unshared::new(arrived));
+                waiting[index] = Some(Unshared::new(moved));
             }
             *turn += 1;
-            Some(match waiting.pop_front()??.into_inner() {
-                Arrived::Finished(finished) => stream.yielded(finished),
-                Arrived::Moved(moved) => stream.yielded_moved(*moved),
-            })
+            Some(stream.yielded_moved(waiting.pop_front()??.into_inner()))
         };
         let item = ready!(stream.poll_take(cx, take, CompletionStream::is_over));
         stream.ended = item.is_none();

@@ -184,8 +184,8 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
     /// read, in order.
     ///
     /// Closures that have started run to their end; who holds a [`Slot`](super::Slot) is
-    /// [told](super::Slot::is_aborted), and waited for. When this returns, nothing that was accepted runs
-    /// any more.
+    /// [told](super::Slot::aborted), and waited for; so is who polls a job that was
+    /// [wrapped](super::Submitter::wrap). When this returns, nothing that was accepted runs any more.
     ///
     /// # Cancel safety
     ///

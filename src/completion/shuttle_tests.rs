@@ -5,10 +5,19 @@ use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::{check_pct, thread};
 
-use super::CompletionStream;
+use super::ledger::Ledger;
+use super::{CompletionStream, Submitter};
 use crate::blocking::BlockingPool;
 
 const SCHEDULES: usize = 2_000;
+
+/// Within these bounds, and with a backlog as soon as two are unread.
+fn ends<T: Send + 'static>(
+    max_running: usize,
+    max_outstanding: usize,
+) -> (Submitter<T, usize>, CompletionStream<T, usize>) {
+    CompletionStream::with_ledger(Ledger::new(max_running, max_outstanding, 1))
+}
 
 /// Each job yields one item, and the bound on the running holds, under several submitters.
 #[test]
@@ -16,10 +25,7 @@ fn shuttle_one_item_for_each_job() {
     check_pct(
         || {
             let pool = BlockingPool::builder().max_threads(2).build().unwrap();
-            let (jobs, mut done) = CompletionStream::builder()
-                .max_running(2)
-                .max_outstanding(3)
-                .build();
+            let (jobs, mut done) = ends(2, 3);
             let running = Arc::new(AtomicUsize::new(0));
             let submitters: Vec<_> = (0..2)
                 .map(|submitter| {
@@ -64,10 +70,7 @@ fn shuttle_the_reader_goes() {
     check_pct(
         || {
             let pool = BlockingPool::builder().max_threads(1).build().unwrap();
-            let (jobs, mut done) = CompletionStream::builder()
-                .max_running(1)
-                .max_outstanding(2)
-                .build();
+            let (jobs, mut done) = ends(1, 2);
             let captured = Arc::new(());
             let submitter = {
                 let captured = captured.clone();
@@ -101,10 +104,7 @@ fn shuttle_the_reader_goes() {
 fn shuttle_clones_close_and_read() {
     check_pct(
         || {
-            let (jobs, mut done) = CompletionStream::<usize, usize>::builder()
-                .max_running(2)
-                .max_outstanding(3)
-                .build();
+            let (jobs, mut done) = ends::<usize>(2, 3);
             let granted = Arc::new(AtomicUsize::new(0));
             let submitters: Vec<_> = (0..2)
                 .map(|_| {

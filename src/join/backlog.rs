@@ -1,4 +1,4 @@
-//! Completions that nobody has read for long, without their cells.
+//! Completions without their cells: nobody has read them for long, or it is not their turn.
 
 use std::collections::VecDeque;
 use std::vec;
@@ -13,8 +13,33 @@ pub(crate) struct Moved<T, K> {
     /// Its place in the order of submission.
     pub(crate) turn: u64,
     pub(crate) attempts: u32,
-    pub(crate) tag: K,
-    pub(crate) outcome: Outcome<T>,
+    /// `None`: taken.
+    parts: Option<(K, Outcome<T>)>,
+}
+
+impl<T, K> Moved<T, K> {
+    pub(super) fn new(id: Id, turn: u64, attempts: u32, tag: K, outcome: Outcome<T>) -> Self {
+        let parts = Some((tag, outcome));
+        Self {
+            id,
+            turn,
+            attempts,
+            parts,
+        }
+    }
+
+    pub(crate) fn into_parts(mut self) -> (K, Outcome<T>) {
+        self.parts.take().expect("they are taken once")
+    }
+}
+
+impl<T, K> Drop for Moved<T, K> {
+    fn drop(&mut self) {
+        if let Some((tag, outcome)) = self.parts.take() {
+            contain(|| drop(tag));
+            contain(|| drop(outcome));
+        }
+    }
 }
 
 /// Completions that were moved out of their cells, oldest first, as many at a time as there were: none
@@ -51,14 +76,5 @@ impl<T, K> Backlog<T, K> {
 impl<T, K> Default for Backlog<T, K> {
     fn default() -> Self {
         Self(VecDeque::new())
-    }
-}
-
-impl<T, K> Drop for Backlog<T, K> {
-    fn drop(&mut self) {
-        while let Some(moved) = self.pop_front() {
-            contain(|| drop(moved.tag));
-            contain(|| drop(moved.outcome));
-        }
     }
 }

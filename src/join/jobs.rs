@@ -105,11 +105,6 @@ impl<T, K> Jobs<T, K> {
         self.moved -= moved;
     }
 
-    /// The turn of a job whose completion is in its cell and is not settled.
-    pub(crate) fn turn(&self, finished: &Finished<T, K>) -> u64 {
-        self.outstanding[finished.key()].turn
-    }
-
     /// The turns of those that are not settled begin with zero, and have no gaps, from now on. Some may
     /// be in the hands of the reader.
     pub(crate) fn count_turns_anew(&mut self, taken: &mut Backlog<T, K>) {
@@ -141,21 +136,16 @@ impl<T, K> Jobs<T, K> {
     pub(super) fn move_out(&mut self, len: usize, all: impl Iterator<Item = Finished<T, K>>) {
         let mut moved = Vec::with_capacity(len);
         moved.extend(all.map(|finished| self.moved(finished)));
-        self.moved += moved.len();
         self.backlog.push_back(moved);
     }
 
-    fn moved(&mut self, finished: Finished<T, K>) -> Moved<T, K> {
+    /// Moves a completion out of its cell, for the caller.
+    pub(crate) fn moved(&mut self, finished: Finished<T, K>) -> Moved<T, K> {
         let job = self.outstanding.remove(finished.key());
-        let attempts = self.attempts.remove(&finished.key());
+        self.moved += 1;
+        let attempts = self.attempts.remove(&finished.key()).unwrap_or(1);
         let (id, tag, outcome) = finished.into_parts();
-        Moved {
-            id,
-            turn: job.turn,
-            attempts: attempts.unwrap_or(1),
-            tag,
-            outcome,
-        }
+        Moved::new(id, job.turn, attempts, tag, outcome)
     }
 
     pub(super) fn take_backlog(&mut self) -> Backlog<T, K> {

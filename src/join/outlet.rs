@@ -7,7 +7,7 @@ use super::jobs::Jobs;
 use super::slot::Finished;
 use crate::inbox::{Batch, Chain, Inbox, Tags};
 use crate::room::Room;
-use crate::sync::{AtomicWaker, Mutex, MutexGuard, lock};
+use crate::sync::{AtomicWaker, Mutex, MutexGuard, Number, lock};
 use crate::unwind::contain;
 
 /// Where the completions of a stream arrive: an inbox, its reader's waker, the bound on what runs, and what is
@@ -24,6 +24,8 @@ pub(crate) struct Outlet<T, K> {
     jobs: Mutex<Jobs<T, K>>,
     /// How many completions stay in their cells, at least, however long they are not read.
     kept: usize,
+    /// How many have arrived under keys that are so large.
+    late: Number,
 }
 
 /// In the inbox's head: the reader is gone, and what arrives is dropped. Never cleared.
@@ -35,7 +37,7 @@ const PARKED: Tags = Tags::bit(1);
 /// it there, cleared by the reader, both under the lock.
 const MOVED: Tags = Tags::bit(2);
 
-/// Of so many completions one looks whether others are to be moved.
+/// Of so many that have arrived late, one looks whether there are many.
 const EACH: usize = 256;
 
 impl<T, K> Outlet<T, K> {
@@ -46,6 +48,7 @@ impl<T, K> Outlet<T, K> {
             running: Room::new(max_running),
             jobs: Mutex::new(Jobs::new()),
             kept,
+            late: Number::new(0),
         }
     }
 
@@ -101,17 +104,17 @@ impl<T, K> Outlet<T, K> {
         });
         match pushed {
             Ok(seen) if seen.tags.has(PARKED) => self.wake_reader(),
-            Ok(_) if key >= self.kept => self.move_some(key),
+            // There are no keys so large where never as much was outstanding at a time.
+            Ok(_) if key >= self.kept => self.arrive_late(),
             Ok(_) => {}
             Err(refused) => drop(refused),
         }
     }
 
-    /// Moves what has arrived out of its cells, if it is the turn of this job to do so, and it is much. As keys
-    /// are used again, there is none so large while less than that is outstanding.
+    /// Moves what has arrived out of its cells, if it is much; few of those who come look.
     #[cold]
-    fn move_some(&self, key: usize) {
-        if !key.is_multiple_of(EACH.min(self.kept)) {
+    fn arrive_late(&self) {
+        if !self.late.add(1).is_multiple_of(EACH.min(self.kept)) {
             return;
         }
         let mut jobs = self.jobs();

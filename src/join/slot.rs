@@ -101,11 +101,13 @@ impl<T: Send + 'static, K: Send + 'static> Slot<T, K> {
         self.promise.complete(outcome);
     }
 
-    /// Waits until nobody wants the completion any more: see [`is_aborted`](Self::is_aborted).
+    /// Waits until nobody wants the completion any more: its job was aborted, or the stream dropped; not if it
+    /// was [detached](crate::CompletionStream::detach).
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before it is ready, nothing has happened.
+    /// If the future is dropped before it is ready, nothing was lost. Its waker stays with the slot, until that
+    /// ends or this is called again.
     ///
     /// # Examples
     ///
@@ -148,7 +150,8 @@ impl<T, K> Slot<T, K> {
         self.id
     }
 
-    /// Whether nobody wants the completion any more: its job was aborted, or the stream dropped.
+    /// Whether nobody wants the completion any more: its job was aborted, or the stream dropped, but not
+    /// [detached](crate::CompletionStream::detach).
     pub fn is_aborted(&self) -> bool {
         self.promise.is_aborted()
     }

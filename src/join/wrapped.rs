@@ -20,7 +20,8 @@ pin_project! {
     /// see [`Submitter::wrap`](crate::completion::Submitter::wrap).
     ///
     /// It can be sent to another thread if the future that it was made of can. It is ready when the job has
-    /// ended in whatever way, also when it was aborted. Dropping it cancels the job.
+    /// ended in whatever way, also when it was aborted, which it learns when it is polled. Dropping it cancels
+    /// the job. It is `Unpin` if its future is. `K` is the type of the job's tag.
     #[must_use = "futures do nothing unless polled, and dropping this one cancels its job"]
     pub struct Wrapped<F, K = ()>
     where

@@ -109,7 +109,7 @@ pub(crate) struct Promise<T, D> {
 
 // SAFETY: a `Promise` hands an outcome and a destination over, both of which are Send.
 unsafe impl<T: Send, D: Send> Send for Promise<T, D> {}
-// SAFETY: a shared `Promise` gives shared access to the destination only.
+// SAFETY: a shared `Promise` gives shared access to the destination, and to a signal that is Sync.
 unsafe impl<T: Send, D: Sync> Sync for Promise<T, D> {}
 
 impl<T: Send + 'static, D: Destination<T>> Promise<T, D> {

@@ -182,6 +182,6 @@ impl Signal for AtomicWaker {
     }
 
     fn clear(&self) {
-        drop(self.take());
+        contain(|| drop(self.take()));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use super::{Ends, bounded, take, unbounded};
 const MANY: usize = 6_000;
 
 fn slots<T: Send + 'static>(jobs: &Submitter<T, usize>, count: usize) -> Vec<Slot<T, usize>> {
-    let all = (0..count).map(|tag| jobs.try_slot(tag).ok().expect("there is room"));
+    let all = (0..count).map(|tag| jobs.try_slot(tag).expect("there is room"));
     all.collect()
 }
 
@@ -125,7 +126,7 @@ async fn they_know_how_often_they_were_tried() {
             let enough = attempt as usize > tag % 3;
             enough.then_some(()).ok_or(())
         };
-        jobs.submit_retry(tag, again.clone(), make).await.unwrap();
+        jobs.submit_retry(tag, again, make).await.unwrap();
     }
     eventually("all have ended", || jobs.ready() == MANY).await;
     for _ in 0..MANY {
@@ -136,21 +137,122 @@ async fn they_know_how_often_they_were_tried() {
     assert_eq!(within(done.next()).await.unwrap().attempts, 1);
 }
 
+/// A stream of items each of whose parts panics when it is dropped; the last are not in the backlog yet. The
+/// first job of all has not ended.
+fn bombs(outputs: &Drops, tags: &Drops) -> (Slot<Bomb, Bomb>, CompletionStream<Bomb, Bomb>) {
+    let (jobs, done) = CompletionStream::builder().max_running(MANY + 1).build();
+    let slot = |_| jobs.try_slot(PanicsOnDrop(tags.value())).ok().unwrap();
+    let mut open: Vec<_> = (0..=MANY).map(slot).collect();
+    for slot in open.drain(1..) {
+        slot.complete(PanicsOnDrop(outputs.value()));
+    }
+    (open.pop().expect("the first"), done)
+}
+
+type Bomb = PanicsOnDrop;
+
 #[test]
 fn they_go_with_the_stream() {
     let (outputs, tags) = (Drops::new(), Drops::new());
-    let (jobs, mut done) = CompletionStream::builder().max_running(MANY).build();
-    let open: Vec<_> = (0..MANY)
-        .map(|_| jobs.try_slot(PanicsOnDrop(tags.value())))
-        .collect();
-    for slot in open {
-        slot.ok().unwrap().complete(PanicsOnDrop(outputs.value()));
-    }
+    let (open, mut done) = bombs(&outputs, &tags);
     assert_eq!((outputs.count(), tags.count()), (0, 0));
     // Some of them are the reader's.
     std::mem::forget(done.try_next());
     drop(done);
     assert_eq!((outputs.count(), tags.count()), (MANY - 1, MANY - 1));
+    drop(open);
+    assert_eq!(tags.count(), MANY);
+}
+
+#[test]
+fn they_go_with_a_stream_in_order() {
+    let (outputs, tags) = (Drops::new(), Drops::new());
+    let (open, done) = bombs(&outputs, &tags);
+    let mut done = done.ordered();
+    assert!(poll(&mut pin!(done.next())).is_pending());
+    assert_eq!((outputs.count(), tags.count()), (0, 0));
+    drop(done);
+    assert_eq!((outputs.count(), tags.count()), (MANY, MANY));
+    drop(open);
+}
+
+#[test]
+fn they_go_when_the_stream_is_detached() {
+    let (outputs, tags) = (Drops::new(), Drops::new());
+    let (open, done) = bombs(&outputs, &tags);
+    done.detach();
+    assert_eq!((outputs.count(), tags.count()), (MANY, MANY));
+    assert!(!open.is_aborted());
+}
+
+#[test]
+fn a_shutdown_returns_them() {
+    let (jobs, done) = filled(0..MANY, MANY);
+    let open = slots(&jobs, 3);
+    let shutdown = thread::spawn(move || block_on(done.shutdown()));
+    for mut slot in open {
+        block_on(slot.aborted());
+    }
+    let all = shutdown.join().unwrap();
+    assert_eq!(all.len(), MANY + 3);
+    let ended = all.iter().filter(|completed| completed.outcome.is_ok());
+    assert!(ended.map(|completed| completed.tag).eq(0..MANY));
+}
+
+#[test]
+fn until_idle_yields_them_all() {
+    let (jobs, done) = filled(0..MANY, MANY);
+    let mut done = done.until_idle();
+    for tag in 0..MANY {
+        assert_eq!(block_on(done.next()).unwrap().tag, tag);
+    }
+    assert!(block_on(done.next()).is_none());
+    drop(jobs);
+}
+
+#[test]
+fn what_is_dropped_may_use_the_stream() {
+    struct Meddles(Submitter<Self, usize>, Drops);
+    impl Drop for Meddles {
+        fn drop(&mut self) {
+            self.0.abort_all();
+            assert!(self.0.try_slot(0).unwrap_err().is_closed());
+            drop(self.1.value());
+        }
+    }
+    let (jobs, mut done) = unbounded();
+    let dropped = Drops::new();
+    for slot in slots(&jobs, MANY) {
+        slot.complete(Meddles(jobs.clone(), dropped.clone()));
+    }
+    std::mem::forget(done.try_next());
+    drop(done);
+    assert_eq!(dropped.count(), MANY - 1);
+}
+
+#[test]
+fn none_is_missing_in_what_is_counted() {
+    const KEPT: usize = 64;
+    let (jobs, mut done) = unbounded();
+    for slot in slots(&jobs, 2 * MANY) {
+        slot.complete(());
+    }
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                assert!(jobs.in_flight() >= KEPT && jobs.ready() >= KEPT);
+            }
+        });
+        for tag in 0..2 * MANY - KEPT {
+            assert_eq!(take(&mut done).tag, tag);
+            // Where one is read, at the other end another comes, in its cell.
+            if tag % 2 == 0 {
+                slots(&jobs, 1).pop().expect("one").complete(());
+            }
+        }
+        over.store(true, Ordering::SeqCst);
+    });
 }
 
 #[test]

@@ -108,6 +108,24 @@ async fn an_abort_ends_one_that_waits_and_one_that_was_not_polled() {
     assert_eq!(captured.count(), 2);
 }
 
+/// It is aborted after it was found not to be, and before it has left its waker.
+#[tokio::test]
+async fn an_abort_during_a_poll_ends_one() {
+    let (jobs, mut done) = unbounded::<()>();
+    let captured = Drops::new();
+    let aborts = jobs.clone();
+    let future = async move {
+        assert_eq!(aborts.abort_all(), 1);
+        pending().await
+    };
+    jobs.submit(0, large(captured.value(), future))
+        .await
+        .unwrap();
+    let completed = within(done.next()).await.unwrap();
+    assert!(completed.outcome.unwrap_err().is_cancelled());
+    assert_eq!(captured.count(), 1);
+}
+
 #[test]
 fn a_runtime_that_goes_cancels_them() {
     let (jobs, mut done) = unbounded::<()>();

@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Wake, Waker};
 use std::thread;
 
 use crate::support::{Wakes, block_on, poll_with, ready};
@@ -52,4 +53,25 @@ fn one_who_waits_for_an_abort_and_is_gone_is_not_woken() {
     // Nobody keeps the waker but this test.
     drop(waker);
     assert_eq!(Arc::strong_count(&wakes), 1);
+}
+
+#[test]
+fn a_panic_in_the_drop_of_the_waker_of_who_waited_is_contained() {
+    struct Bomb;
+    impl Wake for Bomb {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("the drop of a waker panics");
+        }
+    }
+    let (jobs, mut done) = unbounded();
+    let mut open = slot(&jobs, 0);
+    let waker = Waker::from(Arc::new(Bomb));
+    assert!(poll_with(&waker, &mut pin!(open.aborted())).is_pending());
+    // The slot has the last of them now.
+    drop(waker);
+    open.complete(7);
+    assert_eq!(take(&mut done).outcome.unwrap(), 7);
 }
