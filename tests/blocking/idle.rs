@@ -240,8 +240,11 @@ mod switches {
             rest(&pool);
             pool
         });
-        let threads = threads_called("quiet-");
-        assert_eq!(threads.len(), 4);
+        let mut threads = Vec::new();
+        wait_until("all four are found", || {
+            threads = threads_called("quiet-");
+            threads.len() == 4
+        });
         // More than once, since a thread that was just counted as idle is not asleep yet.
         wait_until("no thread is switched to for a while", || {
             let before = switches(&threads);

@@ -253,10 +253,14 @@ impl State {
         let [stored, claimed, done] = ["stored", "claimed", "done"].map(|of| ended.ledger(of));
         let batches = ended.batches();
         assert!(batches >= 30, "{batches}");
-        assert_eq!((stored, done), (batches, batches), "{ended:?}");
+        // What a run that was killed has left in the store may end in the next one before that spawns it, too:
+        // it is then stored once more, finds its segment, and does nothing.
+        let running = Options::default().threads as u64;
+        let twice = stored - batches;
+        assert!(twice <= kills * 6 * running, "{ended:?}");
+        assert_eq!(done, stored, "{ended:?}");
         // What was released had not begun.
         let for_nothing = claimed - done - ended.ledger("released");
-        let running = Options::default().threads as u64;
         assert!(for_nothing <= kills * running, "{ended:?}");
         assert_eq!(ended.ledger("waiting") + ended.ledger("dead"), 0);
     }

@@ -146,7 +146,8 @@ pub(crate) fn thread_name() -> String {
 
 /// The status files of the threads of this process whose names begin so.
 ///
-/// One that has gone from here has given back its stack, and not only said that it ends.
+/// One that has gone from here has given back its stack, and not only said that it ends. While others
+/// end, the system may leave some out.
 #[cfg(target_os = "linux")]
 pub(crate) fn threads_called(name: &str) -> Vec<PathBuf> {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
