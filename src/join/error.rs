@@ -58,7 +58,7 @@ impl JoinError {
         matches!(self.fault.kind(), Kind::Poisoned)
     }
 
-    /// Whether the task was the promise of a [`Slot`](crate::Slot) that was dropped.
+    /// Whether the task was the promise of a [`Slot`](crate::Slot) that was dropped, and had not been aborted.
     pub fn is_lost(&self) -> bool {
         matches!(self.fault.kind(), Kind::Lost)
     }
