@@ -119,7 +119,8 @@ where
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(slot) = &self.slot else {
+        // By projection: a shared reference to the whole would be one to what the future refers to in itself.
+        let Some(slot) = self.as_mut().project().slot else {
             return Poll::Ready(());
         };
         if slot.is_aborted() {
