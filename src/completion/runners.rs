@@ -1,10 +1,11 @@
 //! Who polls futures for the first time.
 //!
 //! A Tokio task costs several times what most jobs do: its memory, which one thread allocates and another
-//! frees, and a place in the runtime's list of tasks. So not each job becomes one. The task of a job that is
-//! ready at once goes on with those that were submitted meanwhile, which are queued in the cells that they
-//! have anyway: it is a *runner*. Only a future that is pending when a runner has polled it becomes a task of
-//! its own, allocated on the thread that will likely run it.
+//! frees, and a place in the runtime's list of tasks. So not each job becomes one, unless its future is
+//! [large](super::start). The task of a job that is ready at once goes on with those that were submitted
+//! meanwhile, which are queued in the cells that they have anyway: it is a *runner*. Only a future that is
+//! pending when a runner has polled it becomes a task of its own, allocated on the thread that will likely
+//! run it.
 //!
 //! - A job gets a task if there is no runner, and while jobs take long as long as there are fewer than the
 //!   runtime has workers. While they take next to no time, a second one is only hired if what was submitted

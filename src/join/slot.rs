@@ -178,7 +178,7 @@ pub(crate) struct Entry<T, K> {
     /// Taken by whoever reads the completion.
     tag: UnsafeCell<ManuallyDrop<K>>,
     id: Id,
-    /// The number under which the stream knows the job, until that is settled.
+    /// The number under which the stream knows the job, until that is settled or leaves its cell.
     key: usize,
 }
 
