@@ -205,6 +205,12 @@ impl DurableError {
         self.is_failure(|cause| matches!(cause, Cause::NewerLayout { .. }))
     }
 
+    /// Returns `true` if an older version of this crate has laid the store out. Nothing is converted:
+    /// let that version run its tasks to their end, or delete the store.
+    pub fn is_older_layout(&self) -> bool {
+        self.is_failure(|cause| matches!(cause, Cause::OlderLayout { .. }))
+    }
+
     /// Whether what is stored makes no sense.
     pub fn is_corrupt(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Corrupt))
@@ -309,6 +315,8 @@ pub(crate) enum Cause {
     Unfit(String),
     /// It was laid out by a newer version of this crate.
     NewerLayout { found: i64, known: i64 },
+    /// It was laid out by an older version of this crate.
+    OlderLayout { found: i64, known: i64 },
     /// What is stored makes no sense.
     Corrupt,
     /// It knows no such session, or a later request of it.
@@ -354,6 +362,11 @@ impl fmt::Display for Failure {
             Cause::NewerLayout { found, known } => write!(
                 f,
                 "the store has layout {found}, and this version of throng knows {known}: update it"
+            ),
+            Cause::OlderLayout { found, known } => write!(
+                f,
+                "the store has layout {found}, and this version of throng knows {known}: let the \
+                 version that wrote it run its tasks to their end, or delete it"
             ),
             Cause::Corrupt => f.write_str("what is stored makes no sense: restore a copy"),
             Cause::NoSession => f.write_str("the store has ended this session"),

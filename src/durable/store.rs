@@ -33,6 +33,7 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -129,6 +130,23 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// How durable a write is that the store has answered.
     fn probe(&self) -> Answer<'_, Durability>;
+}
+
+/// The start of a hash of the name of a type of tasks.
+#[cfg_attr(
+    not(feature = "redis"),
+    allow(dead_code, reason = "the other stores compare names")
+)]
+pub(crate) type Kind = [u8; 8];
+
+/// The kind of the tasks of a type: the first 8 bytes of the SHA-256 hash of its name.
+#[cfg_attr(
+    not(feature = "redis"),
+    allow(dead_code, reason = "the other stores compare names")
+)]
+pub(crate) fn kind_of(name: &str) -> Kind {
+    let hash = Sha256::digest(name);
+    std::array::from_fn(|i| hash[i])
 }
 
 /// A session: issued by the store, never twice.

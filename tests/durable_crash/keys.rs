@@ -26,7 +26,7 @@ const META: [&str; 15] = [
     "layout",
     "partitions",
     "epoch",
-    "tombs",
+    "tombstones",
     "cursor",
     "stored",
     "claimed",
@@ -50,7 +50,7 @@ impl Keys {
             (base.to_owned(), size(&mut connection, name))
         });
         let sizes = sizes.collect();
-        let [meta, bins] = ["meta", "bins"].map(|name| format!("{BASE}{name}"));
+        let [meta, bins] = ["meta", "expiry_bins"].map(|name| format!("{BASE}{name}"));
         let bins: Vec<Vec<u8>> = ask(&mut connection, &["HVALS", &bins]);
         Self {
             sizes,
@@ -66,28 +66,28 @@ impl Keys {
     /// Nothing waits, is delayed or runs. What is there besides belongs to ends that are kept, and to
     /// processes.
     pub(crate) fn assert_sound(&self, counts: &Counts) {
-        let ends = ["kept", "over", "bins", "dead", "died"];
-        let others = ["meta", "sess", "park"];
+        let ends = ["results", "expiry", "expiry_bins", "dead", "died"];
+        let others = ["meta", "sessions", "idle"];
         for name in self.sizes.keys() {
             let is_known = ends.iter().chain(&others).any(|known| known == name);
             assert!(is_known, "nothing is left to do, but {self:?}");
         }
-        let kept = [self.size("kept"), self.binned];
+        let kept = [self.size("results"), self.binned];
         assert_eq!(kept, [counts.kept as usize; 2], "{self:?}");
-        assert_eq!(self.size("over"), self.size("bins"), "{self:?}");
+        assert_eq!(self.size("expiry"), self.size("expiry_bins"), "{self:?}");
         let dead = [self.size("dead"), self.size("died")];
         assert_eq!(dead, [counts.dead as usize; 2], "{self:?}");
         let is_known = |name: &&String| META.contains(&name.as_str());
         let unknown: Vec<_> = self.meta.keys().filter(|name| !is_known(name)).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
-        let tombs = self.meta.get("tombs").map_or("0", String::as_str);
+        let tombs = self.meta.get("tombstones").map_or("0", String::as_str);
         assert_eq!(tombs, "0", "{self:?}");
     }
 
     /// Of processes, only those have left something that were killed.
     pub(crate) fn are_baseline(&self, counts: &Counts, killed: usize) -> bool {
         self.assert_sound(counts);
-        self.size("sess") <= killed && self.size("park") <= killed
+        self.size("sessions") <= killed && self.size("idle") <= killed
     }
 }
 

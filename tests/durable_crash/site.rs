@@ -267,7 +267,7 @@ impl Site {
                 let markers = self.folder.0.join("tasks.db-throng").join("parked");
                 fs::read_dir(markers).expect("a folder").count()
             }
-            Some(server) => Keys::of(server).size("park"),
+            Some(server) => Keys::of(server).size("idle"),
         }
     }
 

@@ -165,5 +165,8 @@ impl Waiters {
 
 /// Whether a store that says this will never say anything else.
 fn is_final(failure: &Failure) -> bool {
-    matches!(failure.cause, Cause::NewerLayout { .. } | Cause::Corrupt)
+    matches!(
+        failure.cause,
+        Cause::NewerLayout { .. } | Cause::OlderLayout { .. } | Cause::Corrupt
+    )
 }

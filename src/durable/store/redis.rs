@@ -58,7 +58,8 @@ mod turns;
 ///   again by themselves, for as long as it takes.
 /// - Only the server's clock counts. Setting that moves what is due, and loses nothing.
 /// - When the server has no memory left, nothing more can be stored; what is there is still run.
-/// - Keys of a newer version of this crate are not touched.
+/// - Keys of a version of this crate with another layout are not touched, and nothing is converted: a store
+///   of an older layout must be emptied by the version that wrote it, or deleted.
 ///
 /// # What the user of the server may do
 ///
@@ -105,7 +106,8 @@ impl RedisStore {
     /// - if it does not let the user in, or run scripts ([`is_denied`](DurableError::is_denied));
     /// - if it is older than 6.2, or removes keys when it is full
     ///   ([`is_unfit`](DurableError::is_unfit));
-    /// - if a newer version of this crate has laid out the keys
+    /// - if a version of this crate with an older layout has written the keys
+    ///   ([`is_older_layout`](DurableError::is_older_layout)), or one with a newer layout
     ///   ([`is_newer_layout`](DurableError::is_newer_layout)).
     ///
     /// # Cancel safety
@@ -188,8 +190,8 @@ impl RedisStore {
 
     /// The name by which others tell this process something.
     #[cfg(test)]
-    pub(crate) fn mailbox(&self) -> &str {
-        &self.inner.mailbox
+    pub(crate) fn client_id(&self) -> &str {
+        &self.inner.client_id
     }
 }
 
@@ -260,7 +262,7 @@ impl Backend for RedisStore {
     }
 
     fn bury(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.ask(move |inner| async move { admin::revive(&inner, "bury", &filter).await })
+        self.ask(move |inner| async move { admin::revive(&inner, "delete", &filter).await })
     }
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {

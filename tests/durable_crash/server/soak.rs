@@ -60,7 +60,7 @@ async fn every_task_ends_well_and_nothing_is_left() {
     assert!(happened.iter().all(|&times| times > 0), "{counts:?}");
     // Each of those killed had two sessions, and any of them may have had to begin new ones.
     let left = Keys::of(site.redis());
-    assert!(left.size("sess") <= 3 * chaos.killed + 10, "{left:?}");
+    assert!(left.size("sessions") <= 3 * chaos.killed + 10, "{left:?}");
     assert_memory_is_back(&mut site, before).await;
     site.ends(3 * chaos.killed).await;
 }
@@ -189,7 +189,7 @@ async fn assert_memory_is_back(site: &mut Site, before: u64) {
     }
     let mut worker = site.worker(WORK).await;
     let end = Instant::now() + RETENTION + MAINTENANCE;
-    while Keys::of(site.redis()).size("kept") > 0 {
+    while Keys::of(site.redis()).size("results") > 0 {
         assert!(
             Instant::now() < end,
             "nobody removes what is kept no longer"
@@ -198,7 +198,7 @@ async fn assert_memory_is_back(site: &mut Site, before: u64) {
     }
     worker.stop(0).await;
     // What is left of processes that were killed stays for a day.
-    let names = ["sess", "park"].map(|name| format!("{BASE}{name}"));
+    let names = ["sessions", "idle"].map(|name| format!("{BASE}{name}"));
     site.redis().ask(&["DEL", &names[0], &names[1]]);
     site.redis().kill();
     site.redis().run();

@@ -37,11 +37,13 @@ async fn look_in(inner: &Inner, partition: usize, ids: &[TaskId]) -> Result<Vec<
     while seen.len() < ids.len() {
         let rest = &ids[seen.len()..];
         let mut arguments = Arguments::default();
-        arguments.push(&*inner.mailbox);
+        arguments.push(&*inner.client_id);
         arguments.number(u8::from(inner.mail() == Mail::Comes));
         arguments.number(MAX_BATCH_BYTES);
         push_ids(&mut arguments, &rest[..rest.len().min(MAX_BATCH)]);
-        let more = inner.run(&inner.scripts.look, partition, arguments).await?;
+        let more = inner
+            .run(&inner.scripts.status, partition, arguments)
+            .await?;
         let more = reply::seen(more)?;
         if more.is_empty() {
             return Err(nonsense(&redis::Value::Nil));
@@ -115,7 +117,7 @@ async fn letters(
     partition: usize,
     arguments: Arguments,
 ) -> Result<Vec<DeadLetter>, Failure> {
-    let answer = inner.run(&inner.scripts.letters, partition, arguments);
+    let answer = inner.run(&inner.scripts.dead_letters, partition, arguments);
     reply::letters(answer.await?)
 }
 

@@ -6,13 +6,14 @@
 //! | bytes | what |
 //! | --- | --- |
 //! | 16 | the id |
-//! | 8 | the box of the process that has stored it |
+//! | 8 | the client id of the process that has stored it |
 //! | 6 | for how many milliseconds its end is kept |
 //! | 2 | how many crashes it survives |
 //! | 4 | failures |
 //! | 2, 2 | crashes, and claims that were lost |
-//! | 6 | since when nobody knows it, in milliseconds since 1970; zero if somebody does |
-//! | 1 | one if its payload is here, zero if it is in `body` |
+//! | 6 | when it became ready, in milliseconds since 1970, if the store knows; or 2^47 and since when no worker knows it |
+//! | 8 | its kind |
+//! | 1 | flags. 1: its payload is here, and not in `payloads`; 2, 4, 8 and 16 are reserved |
 //! | 4 | the length of the payload |
 //! | | the payload, if it is here, and the name |
 
@@ -21,12 +22,18 @@ use std::time::Duration;
 
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
-use crate::durable::store::{Claimed, NewTask, is_risky};
+use crate::durable::store::{Claimed, NewTask, is_risky, kind_of};
 
 /// Payloads up to here are in the entry; larger ones are not moved about.
 pub(super) const INLINE: usize = 512;
 
-const HEADER: usize = 51;
+const HEADER: usize = 59;
+
+/// The flag of an entry that has its payload.
+const PAYLOAD_HERE: u8 = 1;
+
+/// What is added to a ready time that is the time since which nobody knows the task's name.
+const UNKNOWN: u64 = 1 << 47;
 
 /// Four thousand years: as long as six bytes can say, and some time can be added to it.
 const MOST_MILLIS: u64 = 1 << 47;
@@ -37,17 +44,18 @@ pub(super) fn short_millis(time: Duration) -> u64 {
 }
 
 /// The entry of a new task.
-pub(super) fn pack(task: &NewTask, mailbox: &str) -> Vec<u8> {
+pub(super) fn pack(task: &NewTask, client_id: &str) -> Vec<u8> {
     let is_inline = task.payload.len() <= INLINE;
     let payload = if is_inline { &*task.payload } else { &[] };
     let mut entry = Vec::with_capacity(HEADER + payload.len() + task.name.len());
     entry.extend(task.id.to_bytes());
-    entry.extend(mailbox.as_bytes());
+    entry.extend(client_id.as_bytes());
     entry.extend(&short_millis(task.retention).to_be_bytes()[2..]);
     let max_crashes = u16::try_from(task.max_crashes).unwrap_or(u16::MAX);
     entry.extend(max_crashes.to_be_bytes());
     entry.extend([0; 4 + 2 + 2 + 6]);
-    entry.push(is_inline.into());
+    entry.extend(kind_of(&task.name));
+    entry.push(if is_inline { PAYLOAD_HERE } else { 0 });
     let len = u32::try_from(task.payload.len()).unwrap_or(u32::MAX);
     entry.extend(len.to_be_bytes());
     entry.extend(payload);
@@ -62,7 +70,7 @@ pub(super) struct Entry<'a> {
     pub(super) crashes: u32,
     max_crashes: u32,
     lost: u32,
-    unknown: u64,
+    unknown: Option<u64>,
     /// Nothing if it is elsewhere.
     payload: Option<&'a [u8]>,
     name: &'a str,
@@ -72,8 +80,8 @@ impl<'a> Entry<'a> {
     /// Reads an entry. Nothing: it is none.
     pub(super) fn read(entry: &'a [u8]) -> Option<Self> {
         let (header, rest) = entry.split_at_checked(HEADER)?;
-        let is_inline = header[46] == 1;
-        let len = if is_inline { number(&header[47..]) } else { 0 };
+        let is_inline = header[54] & PAYLOAD_HERE != 0;
+        let len = if is_inline { number(&header[55..]) } else { 0 };
         let (payload, name) = rest.split_at_checked(usize::try_from(len).ok()?)?;
         Some(Self {
             id: TaskId::from_bytes(header[..16].try_into().ok()?),
@@ -81,7 +89,7 @@ impl<'a> Entry<'a> {
             failures: number(&header[32..36]) as u32,
             crashes: number(&header[36..38]) as u32,
             lost: number(&header[38..40]) as u32,
-            unknown: number(&header[40..46]),
+            unknown: number(&header[40..46]).checked_sub(UNKNOWN),
             payload: is_inline.then_some(payload),
             name: std::str::from_utf8(name).ok()?,
         })
@@ -106,7 +114,7 @@ impl<'a> Entry<'a> {
             crashes: self.crashes,
             lost: self.lost,
             risky: is_risky(self.crashes, self.max_crashes),
-            unknown: (self.unknown != 0).then(|| since(self.unknown)),
+            unknown: self.unknown.map(since),
         }
     }
 }
@@ -122,4 +130,43 @@ fn number(bytes: &[u8]) -> u64 {
 pub(super) fn counted(header: &[u8]) -> (u32, u32) {
     let at = |from, to| header.get(from..to).map_or(0, |bytes| number(bytes) as u32);
     (at(32, 36), at(36, 38))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The scripts rely on these places.
+    #[test]
+    fn a_header_has_its_fields_where_they_were_agreed() {
+        let task = NewTask {
+            id: TaskId::from_bytes([7; 16]),
+            name: "mail".into(),
+            payload: b"{}".to_vec(),
+            delay: Duration::ZERO,
+            retention: Duration::from_millis(0x0102_0304_0506),
+            max_crashes: 3,
+        };
+        let entry = pack(&task, "A-client");
+        assert_eq!(entry.len(), 59 + 2 + 4);
+        assert_eq!(entry[..16], [7; 16]);
+        assert_eq!(&entry[16..24], b"A-client");
+        assert_eq!(entry[24..30], [1, 2, 3, 4, 5, 6]);
+        assert_eq!(entry[30..32], [0, 3]);
+        assert_eq!(entry[32..46], [0; 14]);
+        // printf mail | sha256sum
+        let kind = [0x00, 0xd8, 0xd3, 0xf1, 0x17, 0x39, 0xd2, 0xf3];
+        assert_eq!(entry[46..54], kind);
+        assert_eq!(entry[54..59], [1, 0, 0, 0, 2]);
+        assert_eq!(&entry[59..], b"{}mail");
+        let large = pack(
+            &NewTask {
+                payload: vec![0; INLINE + 1],
+                ..task
+            },
+            "A-client",
+        );
+        assert_eq!(large[54..59], [0, 0, 0, 2, 1]);
+        assert_eq!(&large[59..], b"mail");
+    }
 }

@@ -44,7 +44,7 @@ pub(super) fn fault(error: RedisError) -> Fault {
     let cause = match &*code {
         "NOSCRIPT" => return Fault::NoScript,
         "NOSESSION" => return Fault::Final(Failure::new(Effect::None, Cause::NoSession)),
-        "NEWLAYOUT" => return Fault::Final(newer(text)),
+        "LAYOUT" => return Fault::Final(other_layout(text)),
         "PARTITIONS" => {
             let what = format!("it has {text} partitions: open it with as many");
             return Fault::Final(Failure::new(Effect::None, Cause::Unfit(what)));
@@ -121,14 +121,15 @@ fn none(cause: Cause, error: RedisError) -> Failure {
     Failure::new(Effect::None, cause).because(error)
 }
 
-fn newer(found: &str) -> Failure {
+fn other_layout(found: &str) -> Failure {
+    let found = found.split_whitespace().next();
     let found = found
-        .split_whitespace()
-        .next()
-        .and_then(|found| found.parse().ok());
-    let cause = Cause::NewerLayout {
-        found: found.unwrap_or(i64::MAX),
-        known: LAYOUT,
+        .and_then(|found| found.parse().ok())
+        .unwrap_or(i64::MAX);
+    let known = LAYOUT;
+    let cause = match found < known {
+        true => Cause::OlderLayout { found, known },
+        false => Cause::NewerLayout { found, known },
     };
     Failure::new(Effect::None, cause)
 }

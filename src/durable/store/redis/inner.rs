@@ -36,7 +36,7 @@ pub(super) struct Inner {
     pub(super) scripts: Scripts,
     pub(super) partitions: Partitions,
     /// The name of this process, for those who tell it something: eight letters.
-    pub(super) mailbox: String,
+    pub(super) client_id: String,
     mail: watch::Receiver<Mail>,
     time: Time,
     pub(super) sessions: Sessions,
@@ -57,14 +57,14 @@ impl Inner {
             .all()
             .map(|partition| keys::base(&builder.namespace, partition))
             .collect();
-        let mailbox = mailbox();
+        let client_id = client_id();
         let (state, mail) = watch::channel(Mail::Unknown);
         let postman = Postman {
             client: pushes,
             times: builder.times,
             channels: bases
                 .iter()
-                .map(|base| keys::channel(base, &mailbox))
+                .map(|base| keys::channel(base, &client_id))
                 .collect(),
             events,
             state: Arc::new(state),
@@ -79,7 +79,7 @@ impl Inner {
             has_to_wait: OnceLock::new(),
             scripts: Scripts::new(&bases, time.of_scripts()),
             partitions,
-            mailbox,
+            client_id,
             mail,
             time,
             sessions: Sessions::default(),
@@ -141,7 +141,7 @@ impl Inner {
     async fn open(&self, partition: usize, session: Option<SessionId>) -> Result<(), Failure> {
         let mut arguments = Arguments::default();
         arguments.push(session.map_or_else(String::new, |session| session.to_string()));
-        arguments.push(&*self.mailbox);
+        arguments.push(&*self.client_id);
         arguments.number(self.partitions.count());
         let opened = self.run(&self.scripts.open, partition, arguments).await;
         opened.map(drop)
@@ -160,7 +160,7 @@ impl Inner {
         while !cursor.is_empty() {
             let mut arguments = Arguments::default();
             arguments.number(session);
-            arguments.push(&*self.mailbox);
+            arguments.push(&*self.client_id);
             arguments.push(cursor);
             let answer = self.run(&self.scripts.close, partition, arguments).await?;
             cursor = reply::bytes(answer)?;
@@ -177,7 +177,7 @@ impl Inner {
             parts.push((0, Vec::new()));
         }
         for (nth, (partition, tasks)) in parts.into_iter().enumerate() {
-            let arguments = request::enqueue(request, &tasks, &self.mailbox);
+            let arguments = request::enqueue(request, &tasks, &self.client_id);
             point("redis.before-enqueue");
             self.store(partition, arguments)
                 .await
@@ -222,7 +222,7 @@ impl Inner {
             arguments.push(reply::epoch_text(epoch));
         }
         point("redis.before-beat");
-        let answer = self.run(&self.scripts.beat, partition, arguments).await?;
+        let answer = self.run(&self.scripts.renew, partition, arguments).await?;
         point("redis.after-beat");
         let (lost, cancelled) = reply::beaten(answer)?;
         let is_lost = |epoch: &Epoch| lost.contains(&partitions::own(*epoch));
@@ -262,7 +262,7 @@ pub(super) fn after_others(mut failure: Failure, others: usize) -> Failure {
 }
 
 /// A name that no other process draws.
-fn mailbox() -> String {
+fn client_id() -> String {
     const LETTERS: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
     let random = &TaskId::new().to_bytes()[8..];
     random

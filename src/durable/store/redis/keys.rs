@@ -6,36 +6,60 @@
 //! | key | what | content |
 //! | --- | --- | --- |
 //! | `meta` | hash | the layout, how many partitions there are, the last epoch, the ledger |
-//! | `sess` | hash | by session: its last request |
-//! | `ready` | list | the entries of those that wait, the first first |
-//! | `alive` | hash | by id, of all that have not ended: whose they are, and how long their end is kept |
-//! | `body` | hash | by id: payloads that are too large for an entry |
-//! | `later` | hash | by id: the entries of those that are delayed |
-//! | `due` | sorted set | ids, by when they are due |
-//! | `run` | hash | by id, of those that run: the epoch, and the entry |
+//! | `none` | | never exists |
+//! | `sessions` | hash | by session: its last request |
+//! | `ready` | list | the entries of waiting tasks, in their order |
+//! | `alive` | hash | by id, of all tasks that have not ended: the client id, and how long the result is kept |
+//! | `payloads` | hash | by id: payloads that are too large for an entry |
+//! | `delayed` | hash | by id: the entries of delayed tasks |
+//! | `due` | sorted set | ids of delayed tasks, by when they are due |
+//! | `running` | hash | by id, of running tasks: the epoch, and the entry |
 //! | `claims` | hash | by epoch: what was claimed, by whom |
 //! | `lease` | sorted set | epochs, by when their lease is over |
-//! | `kept` | hash | by id: ends that are kept, and until when |
-//! | `over` | sorted set | bins, by when what is in them is over |
-//! | `bins` | hash | by bin: ids |
+//! | `results` | hash | by id: ends that are kept, and until when |
+//! | `expiry` | sorted set | bins, by when the results in them expire |
+//! | `expiry_bins` | hash | by bin: ids |
 //! | `dead` | hash | by id: dead letters |
 //! | `died` | sorted set | their ids, by when they died |
-//! | `cancel` | hash | by id, of those that run and are to be cancelled: the epoch |
-//! | `tombs` | hash | by id: how many entries in `ready` were cancelled |
-//! | `risky` | set | ids of those in `ready` of which a worker takes one |
-//! | `watch` | hash | by id: who else is to be told of the end |
-//! | `park` | sorted set | processes with a worker that waits, by since when |
+//! | `cancel` | hash | by id, of running tasks that are to be cancelled: the epoch |
+//! | `tombstones` | hash | by id: how many entries in `ready` are those of cancelled tasks |
+//! | `quarantined` | set | ids of quarantined tasks in `ready`: a worker runs one such task at a time |
+//! | `watchers` | hash | by id: the client ids of other processes that are told of the end |
+//! | `idle` | sorted set | client and session of workers that wait for tasks, by since when |
 //!
-//! What a process is told, it is told on the channel `in:` with the name of its box behind it. The
-//! entries are described in `entry.rs`, the other rows in the scripts that write them.
+//! A process is told of events on the channel `client:`, followed by its client id. The entries are
+//! described in `entry.rs`, the other rows in the scripts that write them.
+//!
+//! Every script declares `none`, before its other keys. While a cluster moves a slot to another node, a
+//! node refuses a script if one of its keys is missing. Without `none`, a script whose keys are all there
+//! would run, and fail half-way at the first key that has moved meanwhile.
 
 /// The layout that this version of the crate knows.
-pub(super) const LAYOUT: i64 = 1;
+pub(super) const LAYOUT: i64 = 2;
 
 /// What the keys are called in the scripts; in Redis, the same in small letters.
-pub(super) const ALL: [&str; 20] = [
-    "META", "SESS", "READY", "ALIVE", "BODY", "LATER", "DUE", "RUN", "CLAIMS", "LEASE", "KEPT",
-    "OVER", "BINS", "DEAD", "DIED", "CANCEL", "TOMBS", "RISKY", "WATCH", "PARK",
+pub(super) const ALL: [&str; 21] = [
+    "NONE",
+    "META",
+    "SESSIONS",
+    "READY",
+    "ALIVE",
+    "PAYLOADS",
+    "DELAYED",
+    "DUE",
+    "RUNNING",
+    "CLAIMS",
+    "LEASE",
+    "RESULTS",
+    "EXPIRY",
+    "EXPIRY_BINS",
+    "DEAD",
+    "DIED",
+    "CANCEL",
+    "TOMBSTONES",
+    "QUARANTINED",
+    "WATCHERS",
+    "IDLE",
 ];
 
 /// What the names of all keys of a partition begin with.
@@ -49,6 +73,6 @@ pub(super) fn key(base: &str, name: &str) -> String {
 }
 
 /// The channel on which a process is told.
-pub(super) fn channel(base: &str, mailbox: &str) -> String {
-    format!("{base}in:{mailbox}")
+pub(super) fn channel(base: &str, client_id: &str) -> String {
+    format!("{base}client:{client_id}")
 }

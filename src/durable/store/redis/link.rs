@@ -101,7 +101,7 @@ impl Link {
         let mut connection = before.connection;
         // What a connection has not written itself is not waited for: so it writes something, behind
         // what it may have come too late to write.
-        let [meta, ..] = &*script.keys[partition] else {
+        let [_, meta, ..] = &*script.keys[partition] else {
             return Err(no_answer());
         };
         let mut wait = redis::pipe();

@@ -11,7 +11,7 @@ use crate::durable::clock::millis;
 use crate::durable::store::{Enqueue, NewTask, Turn, Verdict, Verdicts};
 
 /// What is asked of `enqueue`.
-pub(super) fn enqueue(request: &Enqueue, tasks: &[&NewTask], mailbox: &str) -> Arguments {
+pub(super) fn enqueue(request: &Enqueue, tasks: &[&NewTask], client_id: &str) -> Arguments {
     let first = tasks.first().map(|task| task.id.to_bytes().to_vec());
     // Of an id that comes twice, the first counts.
     let mut ids = HashSet::with_capacity(tasks.len());
@@ -29,9 +29,9 @@ pub(super) fn enqueue(request: &Enqueue, tasks: &[&NewTask], mailbox: &str) -> A
     arguments.number(apart().count());
     for task in all() {
         arguments.push(task.id.to_bytes());
-        arguments.push(owner(task, mailbox));
+        arguments.push(owner(task, client_id));
     }
-    all().for_each(|task| arguments.push(entry::pack(task, mailbox)));
+    all().for_each(|task| arguments.push(entry::pack(task, client_id)));
     delayed
         .iter()
         .for_each(|task| arguments.push(millis_text(task.delay)));
@@ -43,8 +43,8 @@ pub(super) fn enqueue(request: &Enqueue, tasks: &[&NewTask], mailbox: &str) -> A
 }
 
 /// Whose a task is, and for how long its end is kept.
-fn owner(task: &NewTask, mailbox: &str) -> Vec<u8> {
-    let mut owner = mailbox.as_bytes().to_vec();
+fn owner(task: &NewTask, client_id: &str) -> Vec<u8> {
+    let mut owner = client_id.as_bytes().to_vec();
     owner.extend(&short_millis(task.retention).to_be_bytes()[2..]);
     owner
 }
@@ -105,11 +105,11 @@ impl<'a> Part<'a> {
 }
 
 /// What is asked of `turn`, and the places of the verdicts in the order in which they are sent.
-pub(super) fn turn(request: &Turn, part: &Part<'_>, mailbox: &str) -> (Arguments, Vec<usize>) {
+pub(super) fn turn(request: &Turn, part: &Part<'_>, client_id: &str) -> (Arguments, Vec<usize>) {
     let mut arguments = Arguments::default();
     arguments.number(request.session);
     arguments.number(request.number);
-    arguments.push(mailbox);
+    arguments.push(client_id);
     arguments.number(part.want);
     arguments.number(request.want_bytes.min(1 << 40));
     arguments.number(u8::from(request.risky));

@@ -43,12 +43,12 @@ pub(super) struct Script {
 pub(super) struct Scripts {
     pub(super) enqueue: Script,
     pub(super) turn: Script,
-    pub(super) beat: Script,
-    pub(super) look: Script,
+    pub(super) renew: Script,
+    pub(super) status: Script,
     pub(super) cancel: Script,
     pub(super) open: Script,
     pub(super) close: Script,
-    pub(super) letters: Script,
+    pub(super) dead_letters: Script,
     pub(super) revive: Script,
     pub(super) maintain: Script,
     pub(super) counts: Script,
@@ -58,6 +58,7 @@ const BASE: &str = include_str!("lua/base.lua");
 const SESSION: &str = include_str!("lua/session.lua");
 const WAKE: &str = include_str!("lua/wake.lua");
 const ENDS: &str = include_str!("lua/ends.lua");
+const ENTRY: &str = include_str!("lua/entry.lua");
 const CLAIM: &str = include_str!("lua/claim.lua");
 const REAP: &str = include_str!("lua/reap.lua");
 
@@ -68,8 +69,8 @@ impl Scripts {
         Self {
             enqueue: make(
                 &[
-                    "META", "SESS", "READY", "ALIVE", "BODY", "LATER", "DUE", "KEPT", "DEAD",
-                    "DIED", "PARK",
+                    "NONE", "META", "SESSIONS", "READY", "ALIVE", "PAYLOADS", "DELAYED", "DUE",
+                    "RESULTS", "DEAD", "DIED", "IDLE",
                 ],
                 &[SESSION, WAKE, include_str!("lua/enqueue.lua")],
             ),
@@ -78,63 +79,97 @@ impl Scripts {
                 &[
                     SESSION,
                     WAKE,
+                    ENTRY,
                     ENDS,
                     CLAIM,
                     REAP,
                     include_str!("lua/turn.lua"),
                 ],
             ),
-            beat: make(
-                &["META", "CLAIMS", "LEASE", "RUN", "CANCEL"],
-                &[CLAIM, include_str!("lua/beat.lua")],
+            renew: make(
+                &["NONE", "META", "CLAIMS", "LEASE", "RUNNING", "CANCEL"],
+                &[CLAIM, include_str!("lua/renew.lua")],
             ),
-            look: make(
+            status: make(
                 &[
-                    "META", "ALIVE", "RUN", "DUE", "KEPT", "DEAD", "DIED", "WATCH",
+                    "NONE", "META", "ALIVE", "RUNNING", "DUE", "RESULTS", "DEAD", "DIED",
+                    "WATCHERS",
                 ],
-                &[include_str!("lua/look.lua")],
+                &[include_str!("lua/status.lua")],
             ),
             cancel: make(
                 &[
-                    "META", "ALIVE", "BODY", "LATER", "DUE", "RUN", "CLAIMS", "LEASE", "KEPT",
-                    "OVER", "BINS", "CANCEL", "TOMBS", "RISKY", "WATCH",
+                    "NONE",
+                    "META",
+                    "ALIVE",
+                    "PAYLOADS",
+                    "DELAYED",
+                    "DUE",
+                    "RUNNING",
+                    "CLAIMS",
+                    "LEASE",
+                    "RESULTS",
+                    "EXPIRY",
+                    "EXPIRY_BINS",
+                    "CANCEL",
+                    "TOMBSTONES",
+                    "QUARANTINED",
+                    "WATCHERS",
                 ],
-                &[ENDS, include_str!("lua/cancel.lua")],
+                &[ENTRY, ENDS, include_str!("lua/cancel.lua")],
             ),
             open: make(
                 all,
-                &[SESSION, ENDS, CLAIM, REAP, include_str!("lua/open.lua")],
+                &[
+                    SESSION,
+                    ENTRY,
+                    ENDS,
+                    CLAIM,
+                    REAP,
+                    include_str!("lua/open.lua"),
+                ],
             ),
             close: make(
                 all,
                 &[
                     SESSION,
                     WAKE,
+                    ENTRY,
                     ENDS,
                     CLAIM,
                     REAP,
                     include_str!("lua/close.lua"),
                 ],
             ),
-            letters: make(
-                &["META", "DEAD", "DIED"],
-                &[include_str!("lua/letters.lua")],
+            dead_letters: make(
+                &["NONE", "META", "DEAD", "DIED"],
+                &[ENTRY, include_str!("lua/dead_letters.lua")],
             ),
             revive: make(
                 &[
-                    "META", "READY", "ALIVE", "BODY", "LEASE", "DEAD", "DIED", "PARK",
+                    "NONE", "META", "READY", "ALIVE", "PAYLOADS", "LEASE", "DEAD", "DIED", "IDLE",
                 ],
                 &[WAKE, include_str!("lua/revive.lua")],
             ),
             maintain: make(
                 &[
-                    "META", "SESS", "BODY", "CLAIMS", "LEASE", "KEPT", "OVER", "BINS", "DEAD",
-                    "DIED", "PARK",
+                    "NONE",
+                    "META",
+                    "SESSIONS",
+                    "PAYLOADS",
+                    "CLAIMS",
+                    "LEASE",
+                    "RESULTS",
+                    "EXPIRY",
+                    "EXPIRY_BINS",
+                    "DEAD",
+                    "DIED",
+                    "IDLE",
                 ],
                 &[CLAIM, include_str!("lua/maintain.lua")],
             ),
             counts: make(
-                &["META", "READY", "DUE", "RUN", "KEPT", "DIED"],
+                &["NONE", "META", "READY", "DUE", "RUNNING", "RESULTS", "DIED"],
                 &[include_str!("lua/counts.lua")],
             ),
         }

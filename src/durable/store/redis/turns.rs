@@ -91,7 +91,7 @@ async fn turn_in(
     partition: usize,
     part: &Part<'_>,
 ) -> Result<Turned, Failure> {
-    let (arguments, places) = request::turn(request, part, &inner.mailbox);
+    let (arguments, places) = request::turn(request, part, &inner.client_id);
     point("redis.before-turn");
     let answer = inner.run(&inner.scripts.turn, partition, arguments).await?;
     point("redis.after-turn");
@@ -124,7 +124,7 @@ fn add(whole: &mut Turned, part: Turned) {
 /// look.
 async fn leave(inner: &Inner, request: &Turn, claimed: usize) {
     for partition in inner.partitions.all().filter(|&other| other != claimed) {
-        let (arguments, _) = request::turn(request, &Part::default(), &inner.mailbox);
+        let (arguments, _) = request::turn(request, &Part::default(), &inner.client_id);
         let turn = inner.run(&inner.scripts.turn, partition, arguments);
         if turn.await.is_err() {
             return;

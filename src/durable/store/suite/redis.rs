@@ -51,12 +51,12 @@ impl Harness for Redis {
         let stores = self.stores.borrow();
         let dying = stores.iter().find(|it| it.as_ptr().cast::<()>() == dies);
         let dying = dying.and_then(Weak::upgrade);
-        let mailbox = dying
+        let client_id = dying
             .expect("a process of this store dies")
-            .mailbox()
+            .client_id()
             .to_owned();
         drop(process);
-        self.ask(GIVE_UP, &[&mailbox]);
+        self.ask(GIVE_UP, &[&client_id]);
     }
 
     /// The elements of all keys, but for the counts and the layout, and for those who are to be told of
@@ -94,7 +94,7 @@ for _, epoch in ipairs(redis.call('ZRANGE', lease, 0, -1)) do
     redis.call('HSET', claims, epoch .. 's', 1)
   end
 end
-for _, channel in ipairs(redis.call('PUBSUB', 'CHANNELS', ARGV[1] .. 'in:*')) do
+for _, channel in ipairs(redis.call('PUBSUB', 'CHANNELS', ARGV[1] .. 'client:*')) do
   redis.call('PUBLISH', channel, 'w')
 end
 return 0";
@@ -104,7 +104,7 @@ local count = { list = 'LLEN', hash = 'HLEN', set = 'SCARD', zset = 'ZCARD' }
 local total = 0
 for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
   local name = string.sub(key, #ARGV[1] + 1)
-  if name == 'watch' then
+  if name == 'watchers' then
     for _, id in ipairs(redis.call('HKEYS', key)) do
       total = total + 1 - redis.call('HEXISTS', ARGV[1] .. 'alive', id)
     end

@@ -1,9 +1,13 @@
--- What every script begins with. The lines before say which key is which, and what time it is.
+-- What every script begins with: short names, the time, and the layout.
+--
+-- Needs: the lines before it, which name the keys and constants and set `micros`.
+--
+-- Error: LAYOUT <number> if the store has another layout. Nothing was written then.
 local call, concat = redis.call, table.concat
 local sub, byte, char = string.sub, string.byte, string.char
 local pack, number_at = struct.pack, struct.unpack
 local now = math.floor(micros / 1000)
 local BASE = sub(META, 1, -5)
 
-local meta = call('HMGET', META, 'layout', 'epoch', 'tombs')
-if meta[1] and tonumber(meta[1]) > LAYOUT then return redis.error_reply('NEWLAYOUT ' .. meta[1]) end
+local meta = call('HMGET', META, 'layout', 'epoch', 'tombstones')
+if meta[1] and tonumber(meta[1]) ~= LAYOUT then return redis.error_reply('LAYOUT ' .. meta[1]) end

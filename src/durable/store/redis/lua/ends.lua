@@ -1,11 +1,8 @@
--- How tasks end. What is written once for all of them, and who is told, `flush` does: the last thing
--- that a script does.
+-- How tasks end. `flush` writes what is written once for all of them, and tells who waits: it comes last.
+-- Functions are made anew whenever a script runs, so `endings` makes those that are seldom needed.
 --
--- An entry: id 16, box of its process 8, retention 6, most crashes 2, failures 4, crashes 2, lost 2,
--- unknown since 6, whether its payload is here 1, length of the payload 4, payload, name.
---
--- Functions are made anew whenever a script runs: those that are seldom needed, only where they are.
-local boxes, bins, counted, watched = {}, {}, {}, nil
+-- Needs: entry.
+local clients, bins, counted, watched = {}, {}, {}, nil
 local letters, died = {}, {}
 -- Ends that are larger, alone or together, are looked at by whoever waits for them.
 local MOST_TOLD, room_to_tell = 4096, 65536
@@ -13,11 +10,11 @@ local MOST_TOLD, room_to_tell = 4096, 65536
 local function count(what, n) counted[what] = (counted[what] or 0) + n end
 
 -- A process is told of an end: what a look would see, or nothing, and then it looks.
-local function tell(box, id, seen)
-  local told = boxes[box]
+local function tell(client, id, seen)
+  local told = clients[client]
   if not told then
     told = {}
-    boxes[box] = told
+    clients[client] = told
   end
   if #seen > MOST_TOLD or #seen > room_to_tell then seen = '' end
   room_to_tell = room_to_tell - #seen
@@ -26,16 +23,16 @@ end
 
 -- Tells those who have looked at tasks.
 local function tell_watchers(ids, seen)
-  if watched == nil then watched = call('EXISTS', WATCH) == 1 end
+  if watched == nil then watched = call('EXISTS', WATCHERS) == 1 end
   if not watched or #ids == 0 then return end
-  local rows, over = call('HMGET', WATCH, unpack(ids)), {}
+  local rows, over = call('HMGET', WATCHERS, unpack(ids)), {}
   for i, id in ipairs(ids) do
     if rows[i] then
       over[#over + 1] = id
       for at = 1, #rows[i], 8 do tell(sub(rows[i], at, at + 7), id, seen[i] or '') end
     end
   end
-  if #over > 0 then call('HDEL', WATCH, unpack(over)) end
+  if #over > 0 then call('HDEL', WATCHERS, unpack(over)) end
 end
 
 -- The bin of what is kept for so long, to be removed together, and until when that is.
@@ -49,23 +46,18 @@ local function bin_of(retention)
   return ids, pack('>I6', over)
 end
 
-local function is_risky(entry)
-  local crashes = number_at('>I2', entry, 37)
-  return crashes > 0 and crashes + 1 >= number_at('>I2', entry, 31)
-end
-
 -- The other ends, and what comes back.
 local function endings()
-  local function end_cancelled(id, box, retention)
+  local function end_cancelled(id, client, retention)
     local seen = ''
     call('HDEL', ALIVE, id)
-    call('HDEL', BODY, id)
+    call('HDEL', PAYLOADS, id)
     if retention > 0 then
       local ids, over = bin_of(retention)
       seen, ids[#ids + 1] = 'c', id
-      call('HSET', KEPT, id, over .. seen)
+      call('HSET', RESULTS, id, over .. seen)
     end
-    tell(box, id, seen)
+    tell(client, id, seen)
     tell_watchers({ id }, { seen })
   end
 
@@ -78,7 +70,7 @@ local function endings()
     tell(sub(entry, 17, 24), id, '')
   end
 
-  -- Ids are compared as numbers: strings would be by the server's language.
+  -- Ids are compared as numbers: strings are compared by the rules of the server's language.
   local function by_id(a, b)
     if a[1] ~= b[1] then return a[1] > b[1] end
     if a[2] ~= b[2] then return a[2] > b[2] end
@@ -90,7 +82,7 @@ local function endings()
     if #entries == 0 then return end
     local order = {}
     for i, entry in ipairs(entries) do
-      if is_risky(entry) then call('SADD', RISKY, sub(entry, 1, 16)) end
+      if is_quarantined(entry) then call('SADD', QUARANTINED, sub(entry, 1, 16)) end
       order[i] = { number_at('>I6', entry, 1), number_at('>I6', entry, 7), number_at('>I4', entry, 13), entry }
     end
     table.sort(order, by_id)
@@ -114,12 +106,12 @@ local function flush()
   if #died > 0 then bury() end
   for over, ids in pairs(bins) do
     local bin = string.format('%.0f', over)
-    local before = call('HGET', BINS, bin)
-    call('HSET', BINS, bin, (before or '') .. concat(ids))
-    if not before then call('ZADD', OVER, over, bin) end
+    local before = call('HGET', EXPIRY_BINS, bin)
+    call('HSET', EXPIRY_BINS, bin, (before or '') .. concat(ids))
+    if not before then call('ZADD', EXPIRY, over, bin) end
   end
   for what, n in pairs(counted) do call('HINCRBY', META, what, n) end
-  for box, told in pairs(boxes) do
-    redis.pcall('PUBLISH', BASE .. 'in:' .. box, 'e' .. concat(told))
+  for client, told in pairs(clients) do
+    redis.pcall('PUBLISH', BASE .. 'client:' .. client, 'e' .. concat(told))
   end
 end

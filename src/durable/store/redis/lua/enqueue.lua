@@ -1,8 +1,11 @@
--- Stores tasks. The one script that does not run on a server that is out of memory: its first write is
--- refused then, and nothing has happened.
+-- Stores tasks. This is the one script that a server without memory refuses: its first write fails, and nothing
+-- has happened.
 --
--- ARGV: session, number, first id; how many wait, are delayed, and have their payload apart; (id, box
--- and retention) of each; the entries; the delays; (id, payload) of those.
+-- Needs: session, wake.
+-- ARGV: 1 session; 2 number; 3 first id; 4 w, the number of waiting tasks; 5 d, of delayed ones; 6 p, of payloads
+-- apart; then w + d times (id, client id and retention); w + d entries, the waiting first; d delays; p times (id,
+-- payload).
+-- Result: OK. Error: NOSESSION if the session has ended, or has sent a later request.
 local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
 if number == session.number then
@@ -26,12 +29,12 @@ local function note(i) there[i], any = true, true end
 local function remove_dead(id)
   call('HDEL', DEAD, id)
   call('ZREM', DIED, id)
-  call('HDEL', BODY, id)
+  call('HDEL', PAYLOADS, id)
 end
 for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do if row then note(i) end end
-if call('EXISTS', KEPT) == 1 then
-  for i, row in ipairs(call('HMGET', KEPT, unpack(ids))) do
-    if row and number_at('>I6', row) > now then note(i) elseif row then call('HDEL', KEPT, ids[i]) end
+if call('EXISTS', RESULTS) == 1 then
+  for i, row in ipairs(call('HMGET', RESULTS, unpack(ids))) do
+    if row and number_at('>I6', row) > now then note(i) elseif row then call('HDEL', RESULTS, ids[i]) end
   end
 end
 if call('EXISTS', DIED) == 1 then
@@ -72,7 +75,7 @@ if #later > 0 then
   local before = call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2]
   for i, entry in ipairs(later) do
     local id, due = sub(entry, 1, 16), now + delays[i]
-    call('HSET', LATER, id, entry)
+    call('HSET', DELAYED, id, entry)
     call('ZADD', DUE, due, id)
     is_earlier = is_earlier or not before or due < tonumber(before)
   end
@@ -81,7 +84,7 @@ if apart > 0 then
   local new = {}
   for i = 1, #alive, 2 do new[alive[i]] = true end
   for i = at, at + 2 * apart - 1, 2 do
-    if new[ARGV[i]] then call('HSET', BODY, ARGV[i], ARGV[i + 1]) end
+    if new[ARGV[i]] then call('HSET', PAYLOADS, ARGV[i], ARGV[i + 1]) end
   end
 end
 wake(math.min(4, math.max(#entries, is_earlier and 1 or 0)))

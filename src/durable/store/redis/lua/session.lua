@@ -1,13 +1,15 @@
--- Sessions. A row: the number of the last request; the claim that its repetition is answered with; the
--- last claim, as long as no later turn says that it has arrived; the first task of the last enqueue;
--- when it was written; the box of its process.
+-- Sessions. A row has: 1 the number of the last request; 2 the epoch of the claim with which its repetition is
+-- answered; 3 the epoch of the last claim, until a later turn shows that it has arrived; 4 the first id of the
+-- last enqueue; 5 when the row was written; 6 the client id.
+--
+-- Needs: base.
 local function find_session(id)
-  local row = call('HGET', SESS, id)
+  local row = call('HGET', SESSIONS, id)
   if not row then return nil end
   row = cmsgpack.unpack(row)
-  return { number = row[1], claim = row[2], last = row[3], first = row[4], box = row[6] }
+  return { number = row[1], claim = row[2], last = row[3], first = row[4], client = row[6] }
 end
 
 local function save_session(id, s)
-  call('HSET', SESS, id, cmsgpack.pack({ s.number, s.claim, s.last, s.first, now, s.box }))
+  call('HSET', SESSIONS, id, cmsgpack.pack({ s.number, s.claim, s.last, s.first, now, s.client }))
 end

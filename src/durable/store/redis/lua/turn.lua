@@ -1,20 +1,25 @@
 -- Takes verdicts, takes back what is late, makes due what is due, and claims, in this order.
 --
--- ARGV: session, number, box; how many and how many bytes are wanted, whether a risky one may be
--- among them, the lease, whether to park (2: also if there is less than wanted); how many claims have
--- verdicts. Of each: its epoch; how many
--- are done, their ids, their outputs; how many others, their ids, and of each what, and two more.
+-- Needs: session, wake, entry, ends, claim, reap.
+-- ARGV: 1 session; 2 number; 3 client id; 4 how many tasks are wanted; 5 of how many bytes; 6 whether a
+-- quarantined one may be among them; 7 the lease; 8 whether to go idle: 1 if nothing is claimed, 2 if less than
+-- wanted; 9 the number of claims with verdicts. For each of these: its epoch; n, how many are done; n ids;
+-- n outputs; m, how many others; m ids; m times a verdict and two more (see `others`).
+-- Result: 1 the places of refused verdicts; 2 the epoch of the claim, or empty; 3 its entries; 4 payloads that are
+-- apart, in their order; 5 whether more waits; 6 in how many milliseconds to look again, or -1; 7 the time; 8 whether
+-- this is a repetition; 9 whether the session is idle although something was claimed.
+-- Error: NOSESSION if the session has ended, or has sent a later request.
 local resting = ARGV[3] .. ARGV[1]
 -- The first write is one that also a server takes that is out of memory.
-call('ZREM', PARK, '')
+call('ZREM', IDLE, '')
 local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
-call('ZREM', PARK, resting)
+call('ZREM', IDLE, resting)
 local want, want_bytes = math.min(tonumber(ARGV[4]), MAX_BATCH), tonumber(ARGV[5])
 local risky, lease = ARGV[6] == '1', tonumber(ARGV[7])
-local tombs = tonumber(meta[3] or '0')
+local tombstones = tonumber(meta[3] or '0')
 local refused, told, flagged = {}, 0, false
-local out, epoch, any_risky, any_apart = {}, '', false, false
+local out, epoch, any_quarantined, any_apart = {}, '', false, false
 -- The line is, for certain.
 local is_empty = false
 -- When the first task is due, and the first lease over; nothing: that has changed.
@@ -23,7 +28,7 @@ local due, over = nil, nil
 -- What the tasks of a claim have in `run`, by their place: nothing of those that are not held, which
 -- are refused. And how many are held.
 local function held_of(of, first, n)
-  local rows, held = call('HMGET', RUN, unpack(ARGV, first, first + n - 1)), 0
+  local rows, held = call('HMGET', RUNNING, unpack(ARGV, first, first + n - 1)), 0
   for i = 1, n do
     local row = rows[i]
     if row and sub(row, 1, 16) == of then
@@ -53,9 +58,9 @@ local function settle_done(of, first, n)
   for i = 1, n do
     local row = rows[i]
     if row then
-      local id, box, how = ARGV[first + i - 1], sub(row, 33, 40), ''
+      local id, client, how = ARGV[first + i - 1], sub(row, 33, 40), ''
       gone[#gone + 1] = id
-      if byte(row, 63) == 0 then apart[#apart + 1] = id end
+      if byte(row, 71) % 2 == 0 then apart[#apart + 1] = id end
       -- Neighbours are likely to be kept for as long.
       if sub(row, 41, 46) ~= retention then
         retention = sub(row, 41, 46)
@@ -73,13 +78,13 @@ local function settle_done(of, first, n)
         if is_told and #output < MOST_TOLD then how = 'd' .. output end
       end
       seen[#gone] = how
-      if box ~= own then tell(box, id, how) end
+      if client ~= own then tell(client, id, how) end
     end
   end
-  call('HDEL', RUN, unpack(gone))
+  call('HDEL', RUNNING, unpack(gone))
   call('HDEL', ALIVE, unpack(gone))
-  if #apart > 0 then call('HDEL', BODY, unpack(apart)) end
-  if #kept > 0 then call('HSET', KEPT, unpack(kept)) end
+  if #apart > 0 then call('HDEL', PAYLOADS, unpack(apart)) end
+  if #kept > 0 then call('HSET', RESULTS, unpack(kept)) end
   if flagged then call('HDEL', CANCEL, unpack(gone)) end
   tell_watchers(gone, seen)
   count('done', held)
@@ -91,9 +96,10 @@ local function others()
   local end_cancelled, die, put_first = endings()
 
   local function delay(id, entry, after, failures, unknown)
+    local ready_at = unknown or math.min(now + after, UNKNOWN - 1)
     entry = sub(entry, 1, 32) .. pack('>I4', number_at('>I4', entry, 33) + failures)
-      .. sub(entry, 37, 40) .. pack('>I6', unknown) .. sub(entry, 47)
-    call('HSET', LATER, id, entry)
+      .. sub(entry, 37, 40) .. pack('>I6', ready_at) .. sub(entry, 47)
+    call('HSET', DELAYED, id, entry)
     call('ZADD', DUE, now + after, id)
     due = nil
   end
@@ -105,14 +111,14 @@ local function others()
       end_cancelled(id, sub(entry, 17, 24), number_at('>I6', entry, 25))
     elseif what == 'retry' then
       count('retried', 1)
-      delay(id, entry, one, 1, 0)
+      delay(id, entry, one, 1)
     elseif what == 'snooze' then
       count('snoozed', 1)
-      delay(id, entry, one, 0, 0)
+      delay(id, entry, one, 0)
     elseif what == 'unknown' then
       count('snoozed', 1)
       local since = number_at('>I6', entry, 41)
-      delay(id, entry, one, 0, since > 0 and since or now)
+      delay(id, entry, one, 0, since >= UNKNOWN and since or UNKNOWN + now)
     elseif what == 'release' then
       count('released', 1)
       return entry
@@ -137,7 +143,7 @@ local function others()
         back[#back + 1] = settle_other(id, sub(rows[i], 17), ARGV[at], ARGV[at + 1], ARGV[at + 2])
       end
     end
-    call('HDEL', RUN, unpack(gone))
+    call('HDEL', RUNNING, unpack(gone))
     put_first(back)
     settled(of, held)
   end
@@ -168,12 +174,12 @@ local function make_due()
   due = first_of(DUE)
   if due > now then return false end
   local ids = call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, MAX_BATCH)
-  local entries = call('HMGET', LATER, unpack(ids))
+  local entries = call('HMGET', DELAYED, unpack(ids))
   for i, entry in ipairs(entries) do
-    if is_risky(entry) then call('SADD', RISKY, ids[i]) end
+    if is_quarantined(entry) then call('SADD', QUARANTINED, ids[i]) end
   end
   call('ZREM', DUE, unpack(ids))
-  call('HDEL', LATER, unpack(ids))
+  call('HDEL', DELAYED, unpack(ids))
   call('RPUSH', READY, unpack(entries))
   due = nil
   return true
@@ -185,11 +191,11 @@ local function take_first()
   -- Those whose payload is elsewhere may be large; the others, only together.
   local can_all = want_bytes >= MAX_BATCH * 1024
   for i, entry in ipairs(entries) do
-    if byte(entry, 47) == 0 then
+    if byte(entry, FLAGS) % 2 == 0 then
       any_apart = true
-      bytes = bytes + number_at('>I4', entry, 48)
+      bytes = bytes + number_at('>I4', entry, LENGTH)
     elseif can_all then bytes = bytes + #entry
-    else bytes = bytes + number_at('>I4', entry, 48) end
+    else bytes = bytes + number_at('>I4', entry, LENGTH) end
     if bytes > want_bytes and i > 1 then break end
     n = i
   end
@@ -202,10 +208,10 @@ end
 local function choose_first()
   -- Whether this is what a cancelled task has left in the line: the first of its id is.
   local function is_tomb(id)
-    if tombs == 0 or not call('HGET', TOMBS, id) then return false end
-    if call('HINCRBY', TOMBS, id, -1) == 0 then call('HDEL', TOMBS, id) end
-    call('HINCRBY', META, 'tombs', -1)
-    tombs = tombs - 1
+    if tombstones == 0 or not call('HGET', TOMBSTONES, id) then return false end
+    if call('HINCRBY', TOMBSTONES, id, -1) == 0 then call('HDEL', TOMBSTONES, id) end
+    call('HINCRBY', META, 'tombstones', -1)
+    tombstones = tombstones - 1
     return true
   end
 
@@ -215,18 +221,18 @@ local function choose_first()
     local entries = call('LRANGE', READY, seen, seen + MAX_BATCH - 1)
     if #entries == 0 then break end
     for _, entry in ipairs(entries) do
-      local id, is_one = sub(entry, 1, 16), is_risky(entry)
+      local id, is_one = sub(entry, 1, 16), is_quarantined(entry)
       if #out == want then full = true break end
       if not is_tomb(id) then
         if is_one and not room then
           passed[#passed + 1] = entry
         else
-          bytes = bytes + number_at('>I4', entry, 48)
+          bytes = bytes + number_at('>I4', entry, LENGTH)
           if bytes > want_bytes and #out > 0 then full = true break end
           out[#out + 1] = entry
           if is_one then
             room = false
-            call('SREM', RISKY, id)
+            call('SREM', QUARANTINED, id)
           end
         end
       end
@@ -240,8 +246,8 @@ end
 -- An epoch is above all earlier ones, also above those that a server that was put back forgot.
 local function claim()
   if want == 0 then return end
-  any_risky = call('EXISTS', RISKY) == 1
-  if tombs == 0 and not any_risky then take_first() else choose_first() end
+  any_quarantined = call('EXISTS', QUARANTINED) == 1
+  if tombstones == 0 and not any_quarantined then take_first() else choose_first() end
   if #out == 0 then return end
   local last = tonumber(meta[2] or '0')
   epoch = string.format('%016.0f', micros > last and micros or last + 1)
@@ -250,7 +256,7 @@ local function claim()
     ids[i] = sub(entry, 1, 16)
     rows[2 * i - 1], rows[2 * i] = ids[i], epoch .. entry
   end
-  call('HSET', RUN, unpack(rows))
+  call('HSET', RUNNING, unpack(rows))
   local owner = ARGV[3] .. pack('>I6', lease) .. ARGV[1]
   call('HSET', CLAIMS, epoch, concat(ids), epoch .. 'n', #ids, epoch .. 'o', owner)
   call('ZADD', LEASE, now + lease, epoch)
@@ -283,7 +289,7 @@ local function again()
   if not row[1] then return end
   epoch = session.claim
   local _, entries = held(epoch, row[1])
-  out, any_risky, any_apart = entries, true, true
+  out, any_quarantined, any_apart = entries, true, true
   call('ZADD', LEASE, 'XX', now + number_at('>I6', row[2], 9), epoch)
   call('HDEL', CLAIMS, epoch .. 's')
 end
@@ -292,19 +298,19 @@ local is_repeated = number == session.number
 if is_repeated then again() else take(tonumber(ARGV[9])) end
 
 local apart = {}
-if any_risky or any_apart then
+if any_quarantined or any_apart then
   for _, entry in ipairs(out) do
-    risky = risky and not (any_risky and is_risky(entry))
-    if byte(entry, 47) == 0 then apart[#apart + 1] = sub(entry, 1, 16) end
+    risky = risky and not (any_quarantined and is_quarantined(entry))
+    if byte(entry, FLAGS) % 2 == 0 then apart[#apart + 1] = sub(entry, 1, 16) end
   end
 end
-local left = is_empty and 0 or call('LLEN', READY) - tombs
-if left > 0 and not risky then left = left - call('SCARD', RISKY) end
+local left = is_empty and 0 or call('LLEN', READY) - tombstones
+if left > 0 and not risky then left = left - call('SCARD', QUARANTINED) end
 local next = math.min(due or first_of(DUE), over or first_of(LEASE))
 next = next == math.huge and -1 or math.max(next - now, 0)
 local parks = left <= 0 and (ARGV[8] == '2' and #out < want or ARGV[8] == '1' and #out == 0)
-if parks then call('ZADD', PARK, now, resting) end
-if #apart > 0 then apart = call('HMGET', BODY, unpack(apart)) end
+if parks then call('ZADD', IDLE, now, resting) end
+if #apart > 0 then apart = call('HMGET', PAYLOADS, unpack(apart)) end
 flush()
 if left > 0 then wake(1) end
 return { refused, epoch, out, apart, left > 0 and 1 or 0, next, now, is_repeated and 1 or 0, parks and #out > 0 and 1 or 0 }

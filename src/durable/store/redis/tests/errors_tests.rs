@@ -146,10 +146,12 @@ fn what_our_scripts_refuse_had_no_effect() {
         &Cause::NoSession,
         Effect::None,
     );
-    let newer = Cause::NewerLayout { found: 7, known: 1 };
-    check("NEWLAYOUT 7", &Then::Fail, &newer, Effect::None);
+    let older = Cause::OlderLayout { found: 1, known: 2 };
+    check("LAYOUT 1", &Then::Fail, &older, Effect::None);
+    let newer = Cause::NewerLayout { found: 7, known: 2 };
+    check("LAYOUT 7", &Then::Fail, &newer, Effect::None);
     check(
-        "NEWLAYOUT 7 script: 14606b1b, on @user_script:1.",
+        "LAYOUT 7 script: 14606b1b, on @user_script:1.",
         &Then::Fail,
         &newer,
         Effect::None,

@@ -126,9 +126,9 @@ async fn a_producer_that_was_frozen_for_a_day_is_refused() {
     let living = Worker::new(open_at(&server.url(), &clock).await).await;
     let request = frozen.new_enqueue([task(2)]);
     keep(&proxy, || frozen.store.enqueue(Arc::clone(&request))).await;
-    let (mailbox, session) = (frozen.store.mailbox().to_owned(), frozen.session);
+    let (client_id, session) = (frozen.store.client_id().to_owned(), frozen.session);
     drop(frozen);
-    until_deaf(&server, &mailbox).await;
+    until_deaf(&server, &client_id).await;
     clock.advance(2 * DAY);
     while other.maintain(100).await.unwrap() {}
     let answer = deliver(&proxy).await;
@@ -146,8 +146,8 @@ async fn a_producer_that_was_frozen_for_a_day_is_refused() {
 }
 
 /// Waits until nobody hears what a process is told.
-async fn until_deaf(server: &Server, mailbox: &str) {
-    let channel = format!("throng:{{default:0}}:in:{mailbox}");
+async fn until_deaf(server: &Server, client_id: &str) {
+    let channel = format!("throng:{{default:0}}:client:{client_id}");
     let deaf = async {
         while let redis::Value::Array(heard) = server.ask(&["PUBSUB", "NUMSUB", &channel])
             && heard.last() != Some(&redis::Value::Int(0))

@@ -14,12 +14,12 @@ fn all() -> Vec<(&'static str, Script)> {
     vec![
         ("enqueue", scripts.enqueue),
         ("turn", scripts.turn),
-        ("beat", scripts.beat),
-        ("look", scripts.look),
+        ("renew", scripts.renew),
+        ("status", scripts.status),
         ("cancel", scripts.cancel),
         ("open", scripts.open),
         ("close", scripts.close),
-        ("letters", scripts.letters),
+        ("dead_letters", scripts.dead_letters),
         ("revive", scripts.revive),
         ("maintain", scripts.maintain),
         ("counts", scripts.counts),
@@ -67,6 +67,22 @@ fn the_keys_of_a_script_are_in_one_slot() {
             assert!(!tags.is_empty(), "{name}");
             assert!(tags.iter().all(|tag| *tag == tags[0]), "{name}: {tags:?}");
         }
+    }
+}
+
+/// A node of a cluster that has given one of the keys away refuses such a script as a whole.
+#[test]
+fn every_script_declares_a_key_that_never_exists() {
+    for (name, script) in all() {
+        assert!(script.text.starts_with("local NONE, META, "), "{name}");
+        assert!(
+            script.keys.iter().all(|keys| keys[0].ends_with(":none")),
+            "{name}"
+        );
+        assert!(
+            calls(&code(&script)).iter().all(|call| call.2 != "NONE"),
+            "{name}"
+        );
     }
 }
 

@@ -108,48 +108,57 @@ async fn who_may_not_ask_how_durable_a_server_is_does_not_know() {
 }
 
 #[tokio::test]
-async fn keys_of_a_newer_layout_are_not_touched() {
+async fn keys_of_another_layout_are_not_touched() {
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
     worker.enqueue([task(1)]).await;
     let layout = |number| server.ask(&["HSET", "throng:{default:0}:meta", "layout", number]);
     layout("99");
-    let newer = Cause::NewerLayout {
-        found: 99,
-        known: 1,
-    };
-    let store = &worker.store;
-    assert_fails(
-        store.enqueue(worker.new_enqueue([task(2)])).await,
-        &newer,
-        Effect::None,
-    );
-    assert_fails(
-        store.turn(worker.new_turn(Vec::new(), 1)).await,
-        &newer,
-        Effect::None,
-    );
-    assert_fails(store.beat(vec![1]).await, &newer, Effect::None);
-    assert_fails(store.look(vec![id(1)]).await, &newer, Effect::None);
-    assert_fails(store.cancel(vec![id(1)]).await, &newer, Effect::None);
-    assert_fails(store.open_session().await, &newer, Effect::None);
-    assert_fails(
-        store.close_session(worker.session).await,
-        &newer,
-        Effect::None,
-    );
-    assert_fails(store.dead(DeadFilter::all(), 1).await, &newer, Effect::None);
-    assert_fails(
-        store.replay(DeadFilter::ids([id(1)])).await,
-        &newer,
-        Effect::None,
-    );
-    assert_fails(store.maintain(1).await, &newer, Effect::None);
-    assert_fails(store.counts().await, &newer, Effect::None);
+    let (found, known) = (99, 2);
+    assert_all_refused(&worker, &Cause::NewerLayout { found, known }).await;
     let error = refused(&server.url()).await;
-    assert!(error.is_newer_layout(), "{error}");
+    assert!(
+        error.is_newer_layout() && !error.is_older_layout(),
+        "{error}"
+    );
     layout("1");
+    let found = 1;
+    assert_all_refused(&worker, &Cause::OlderLayout { found, known }).await;
+    let error = refused(&server.url()).await;
+    assert!(
+        error.is_older_layout() && !error.is_newer_layout(),
+        "{error}"
+    );
+    let text = error.to_string();
+    for said in [
+        "layout 1",
+        "knows 2",
+        "run its tasks to their end",
+        "delete",
+    ] {
+        assert!(text.contains(said), "{text}");
+    }
+    layout("2");
     assert_eq!(worker.claim(9).await.tasks.len(), 1);
+}
+
+async fn assert_all_refused(worker: &Worker, cause: &Cause) {
+    let store = &worker.store;
+    let none = Effect::None;
+    let request = worker.new_enqueue([task(2)]);
+    assert_fails(store.enqueue(request).await, cause, none);
+    let request = worker.new_turn(Vec::new(), 1);
+    assert_fails(store.turn(request).await, cause, none);
+    assert_fails(store.beat(vec![1]).await, cause, none);
+    assert_fails(store.look(vec![id(1)]).await, cause, none);
+    assert_fails(store.cancel(vec![id(1)]).await, cause, none);
+    assert_fails(store.open_session().await, cause, none);
+    assert_fails(store.close_session(worker.session).await, cause, none);
+    assert_fails(store.dead(DeadFilter::all(), 1).await, cause, none);
+    let replayed = store.replay(DeadFilter::ids([id(1)])).await;
+    assert_fails(replayed, cause, none);
+    assert_fails(store.maintain(1).await, cause, none);
+    assert_fails(store.counts().await, cause, none);
 }
 
 #[tokio::test]

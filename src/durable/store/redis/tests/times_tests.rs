@@ -199,7 +199,7 @@ async fn close(scene: &mut Scene) {
     while !cursor.is_empty() {
         let mut arguments = Arguments::default();
         arguments.number(scene.worker.session);
-        arguments.push(&*inner.mailbox);
+        arguments.push(&*inner.client_id);
         arguments.push(cursor);
         let script = inner.run(&inner.scripts.close, 0, arguments);
         cursor = reply::bytes(scene.meter.measure(script).await.unwrap()).unwrap();
@@ -294,11 +294,11 @@ async fn look_at_all(scene: &mut Scene, ids: &[TaskId]) {
     let mut from = 0;
     while from < ids.len() {
         let mut arguments = Arguments::default();
-        arguments.push(&*inner.mailbox);
+        arguments.push(&*inner.client_id);
         arguments.number(1);
         arguments.number(MAX_BATCH_BYTES);
         push_ids(&mut arguments, &ids[from..]);
-        let script = inner.run(&inner.scripts.look, 0, arguments);
+        let script = inner.run(&inner.scripts.status, 0, arguments);
         from += reply::seen(scene.meter.measure(script).await.unwrap())
             .unwrap()
             .len();

@@ -1,0 +1,15 @@
+-- Entries.
+--
+-- Bytes: id 16, client id 8, retention 6, most crashes 2, failures 4, crashes 2, lost 2, ready at 6, kind 8,
+-- flags 1 (1: the payload is here; 2, 4, 8 and 16 are reserved), length of the payload 4, payload, name.
+--
+-- Needs: base.
+local FLAGS, LENGTH, PAYLOAD = 55, 56, 60
+-- The highest bit of the ready time: nobody has known the task's name since then.
+local UNKNOWN = 140737488355328
+
+-- Returns whether a worker runs only one such task at a time.
+local function is_quarantined(entry)
+  local crashes = number_at('>I2', entry, 37)
+  return crashes > 0 and crashes + 1 >= number_at('>I2', entry, 31)
+end
