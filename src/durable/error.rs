@@ -156,7 +156,8 @@ impl DurableError {
         matches!(self.kind, Kind::Decode(_))
     }
 
-    /// Whether the store is less durable than was [required](super::DurableClient::require).
+    /// Whether the store is less durable than was required, of
+    /// [a client](super::DurableClient::require) or when the store was opened.
     pub fn is_not_durable(&self) -> bool {
         matches!(self.kind, Kind::NotDurable { .. })
     }
@@ -255,7 +256,8 @@ impl fmt::Display for DurableError {
             Kind::Decode(_) => f.write_str("its output cannot be decoded as that of this type of task"),
             Kind::NotDurable { found, wanted } => write!(
                 f,
-                "it is less durable than required: {found:?}, and not {wanted:?}"
+                "it is less durable than required: {found:?}, and not {wanted:?} (the docs of \
+                 `Durability` say how a store is set up for each level)"
             ),
             Kind::Closed => f.write_str("the thread of its client has ended"),
             Kind::Store(failure) => failure.fmt(f),

@@ -138,24 +138,45 @@ pub enum Health {
     Unreachable(String),
 }
 
-/// What a write survives that a store has answered.
+/// What an answered write survives, in rising order: each level survives the end of one more thing.
+///
+/// | level | what may end without any loss | stores |
+/// | --- | --- | --- |
+/// | `Unknown` | the store does not say | Redis that may not be asked, or with `appendfsync no` |
+/// | `Memory` | the clients of a server | `MemoryStore`; Redis without `appendonly` |
+/// | `Buffered` | the same; the end of the server costs its last writes, up to two seconds of them | Redis with `appendfsync everysec` |
+/// | `Process` | every process; a loss of power costs what the system has not written yet | Redis with `appendfsync always` and `no-appendfsync-on-rewrite yes` |
+/// | `Synced` | power | `SqliteStore`; Redis with `appendfsync always`, or a store that waits for its disk |
+///
+/// With `everysec`, Redis answers before it writes while its disk is busy, so a server that is killed, or
+/// runs out of memory, loses tasks that were acknowledged although the machine goes on. Handles of lost
+/// tasks end with an error that [`is_expired`](super::DurableError::is_expired).
+///
+/// A level is that of one server. Redis replicates after it has answered, so a replica that takes the
+/// place of its primary may lack the last writes, whatever the level.
 ///
 /// # Examples
 ///
 /// ```
 /// use throng::durable::Durability;
 ///
-/// assert!(Durability::Memory < Durability::Synced);
+/// assert!(Durability::Memory < Durability::Buffered);
+/// assert!(Durability::Buffered < Durability::Process);
+/// assert!(Durability::Process < Durability::Synced);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Durability {
     /// The store does not say.
     Unknown,
-    /// Nothing: it is in the memory of a process.
+    /// Writes are in the memory of a process, and survive no longer than it.
     Memory,
-    /// The end of every process, and that of the machine if it comes some seconds later.
-    Delayed,
-    /// Also the loss of power: it is on the disk.
+    /// Writes go to a file, some after their answer: if the process of the store ends, or its machine, up
+    /// to two seconds of answered writes are lost.
+    Buffered,
+    /// Writes are handed to the system before their answer: every process may end. A loss of power costs
+    /// what the system has not written to the disk yet.
+    Process,
+    /// Writes are on the disk before their answer: a loss of power costs nothing, either.
     Synced,
 }

@@ -15,6 +15,8 @@ pub(crate) struct Server {
     child: Option<Child>,
     folder: tempfile::TempDir,
     arguments: Vec<String>,
+    /// A library that is loaded before the others.
+    library: Option<PathBuf>,
     port: u16,
 }
 
@@ -43,6 +45,7 @@ impl Server {
             child: None,
             folder,
             arguments: arguments.iter().map(|&it| it.to_owned()).collect(),
+            library: None,
             port: free_port(),
         };
         server.run();
@@ -53,6 +56,30 @@ impl Server {
     pub(crate) fn push_arguments(&mut self, arguments: &[&str]) {
         self.arguments
             .extend(arguments.iter().map(|&it| it.to_owned()));
+    }
+
+    /// From its next start on, its disk is as slow as if it had much to do: each time the server waits
+    /// for it, that takes so long.
+    pub(crate) fn slow_down_disk(&mut self, time: Duration) {
+        let source = format!(
+            "#include <unistd.h>\n#include <sys/syscall.h>\n\
+             int fdatasync(int fd) {{ usleep({}); return syscall(SYS_fdatasync, fd); }}\n",
+            time.as_micros()
+        );
+        let (file, library) = (
+            self.folder.path().join("slow.c"),
+            self.folder.path().join("slow.so"),
+        );
+        std::fs::write(&file, source).expect("a file can be written");
+        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        let mut compile = Command::new(compiler);
+        compile
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(&library)
+            .arg(&file);
+        let status = compile.status().expect("this test needs a C compiler");
+        assert!(status.success(), "the C compiler fails");
+        self.library = Some(library);
     }
 
     /// Starts the server, and waits until it answers.
@@ -67,7 +94,11 @@ impl Server {
 
     /// Starts the server.
     pub(crate) fn spawn(&mut self) {
-        let child = Command::new(binary())
+        let mut command = Command::new(binary());
+        if let Some(library) = &self.library {
+            command.env("LD_PRELOAD", library);
+        }
+        let child = command
             .args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", ""])
             .args(["--loglevel", "warning", "--logfile", "log", "--unixsocket", "socket", "--dir"])
             .arg(self.folder.path())

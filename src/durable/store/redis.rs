@@ -51,7 +51,8 @@ mod turns;
 /// # What is promised
 ///
 /// - What was answered is as durable as the server makes it: see [`Durability`]. With `appendonly yes`
-///   and `appendfsync always`, it is on the disk.
+///   and `appendfsync always`, it is on the disk. With `everysec`, the end of the server process alone
+///   costs up to two seconds of answered writes.
 /// - A process that ends, however it ends, loses its tasks to others when their lease is over: after
 ///   ten seconds, unless the executor was built with another one.
 /// - When the server cannot be reached, requests wait, and fail after some seconds; connections are made
@@ -106,6 +107,8 @@ impl RedisStore {
     /// - if it does not let the user in, or run scripts ([`is_denied`](DurableError::is_denied));
     /// - if it is older than 6.2, or removes keys when it is full
     ///   ([`is_unfit`](DurableError::is_unfit));
+    /// - if it is less durable than the builder [requires](RedisStoreBuilder::require)
+    ///   ([`is_not_durable`](DurableError::is_not_durable));
     /// - if a version of this crate with an older layout has written the keys
     ///   ([`is_older_layout`](DurableError::is_older_layout)), or one with a newer layout
     ///   ([`is_newer_layout`](DurableError::is_newer_layout)).
@@ -152,7 +155,21 @@ impl RedisStore {
             Ok(info) => Self::try_open(builder, info, &name, time).await,
             Err(error) => Err(not_connected(error)),
         };
-        opened.map_err(|failure| DurableError::store(&name, None, failure))
+        let store = opened.map_err(|failure| DurableError::store(&name, None, failure))?;
+        store.require(builder.required).await?;
+        Ok(store)
+    }
+
+    /// Refuses a server that does less than what is required.
+    async fn require(&self, level: Durability) -> Result<(), DurableError> {
+        if level == Durability::Unknown {
+            return Ok(());
+        }
+        let found = self.report().await?.durability;
+        match found >= level {
+            true => Ok(()),
+            false => Err(DurableError::not_durable(&self.inner.name, found, level)),
+        }
     }
 
     async fn try_open(

@@ -256,7 +256,7 @@ impl Backend for SqliteStore {
             let synchronous = work.number("PRAGMA synchronous", [])?;
             Ok(match synchronous {
                 Some(2..) => Durability::Synced,
-                _ => Durability::Delayed,
+                _ => Durability::Process,
             })
         })
     }

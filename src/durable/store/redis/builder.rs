@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::RedisStore;
 use super::link::Times;
-use crate::durable::DurableError;
+use crate::durable::{Durability, DurableError};
 
 /// How a store in Redis is opened: made by [`RedisStore::builder`].
 ///
@@ -32,6 +32,7 @@ pub struct RedisStoreBuilder {
     pub(super) allow_eviction: bool,
     pub(super) partitions: usize,
     pub(super) wait_for_disk: bool,
+    pub(super) required: Durability,
 }
 
 impl RedisStoreBuilder {
@@ -46,6 +47,7 @@ impl RedisStoreBuilder {
             allow_eviction: false,
             partitions: 1,
             wait_for_disk: false,
+            required: Durability::Unknown,
         }
     }
 
@@ -74,9 +76,19 @@ impl RedisStoreBuilder {
     /// server is asked to say when it is (`WAITAOF`, in Redis from 7.2 and in Valkey), and to store a task
     /// takes up to a second; its user needs the right to say so (`+waitaof`). Else the store cannot be
     /// opened. What a worker says of the end of tasks is
-    /// not waited for: after the loss of power, some may run again.
+    /// not waited for: if the server ends, or loses power, some may run again.
     pub fn wait_for_disk(&mut self, wait: bool) -> &mut Self {
         self.wait_for_disk = wait;
+        self
+    }
+
+    /// The least [durability](Durability) that will do: any, unless a level is set. A server that is set
+    /// up to do less is refused by [`open`](Self::open).
+    ///
+    /// The server is asked once. Somebody may set it up otherwise while the store is open:
+    /// [`DurableClient::require`](crate::durable::DurableClient::require) asks again.
+    pub fn require(&mut self, level: Durability) -> &mut Self {
+        self.required = level;
         self
     }
 
@@ -123,6 +135,7 @@ impl std::fmt::Debug for RedisStoreBuilder {
             .field("allow_eviction", &self.allow_eviction)
             .field("partitions", &self.partitions)
             .field("wait_for_disk", &self.wait_for_disk)
+            .field("required", &self.required)
             .finish_non_exhaustive()
     }
 }

@@ -80,7 +80,10 @@ pub(super) async fn report(inner: &Inner) -> Result<RedisReport, Failure> {
 fn durability(appends: Option<&str>, when: Option<&str>, pauses: Option<&str>) -> Durability {
     match (appends, when, pauses) {
         (Some("yes"), Some("always"), Some("no")) => Durability::Synced,
-        (Some("yes"), Some("always" | "everysec"), _) => Durability::Delayed,
+        // It is written before the answer, but not brought to the disk while the file is rewritten.
+        (Some("yes"), Some("always"), Some("yes")) => Durability::Process,
+        // While the disk is busy, answers go out before what they answer is written.
+        (Some("yes"), Some("always" | "everysec"), _) => Durability::Buffered,
         (Some("yes") | None, ..) => Durability::Unknown,
         _ => Durability::Memory,
     }

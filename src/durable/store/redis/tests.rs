@@ -17,6 +17,7 @@ use crate::durable::store::{
 use crate::durable::{DeadFilter, Durability, TaskId};
 use crate::sync::Number;
 
+mod durability_tests;
 mod errors_tests;
 mod faults_tests;
 mod health_tests;

@@ -64,7 +64,7 @@ async fn a_report_says_what_the_server_is() {
     let store = open(&server.url()).await;
     until_health(&store, |health| *health == Health::Well).await;
     let report = store.report().await.unwrap();
-    assert_eq!(report.durability, Durability::Delayed);
+    assert_eq!(report.durability, Durability::Buffered);
     assert_eq!(report.is_primary, Some(true));
     assert_eq!(report.append_only, Some(true));
     assert_eq!(report.append_fsync.as_deref(), Some("everysec"));
@@ -72,7 +72,7 @@ async fn a_report_says_what_the_server_is() {
     assert!(report.version.is_some() && report.is_told, "{report:?}");
     let text = report.to_string();
     assert!(
-        text.contains("Delayed") && text.contains("volatile-lru"),
+        text.contains("Buffered") && text.contains("volatile-lru"),
         "{text}"
     );
 }

@@ -194,7 +194,7 @@ async fn the_probe_says_what_the_server_does() {
     assert_eq!(store.probe().await.unwrap(), Durability::Memory);
     set("appendonly", "yes");
     for (when, expected) in [
-        ("everysec", Durability::Delayed),
+        ("everysec", Durability::Buffered),
         ("always", Durability::Synced),
         ("no", Durability::Unknown),
     ] {
@@ -203,7 +203,7 @@ async fn the_probe_says_what_the_server_does() {
     }
     set("appendfsync", "always");
     set("no-appendfsync-on-rewrite", "yes");
-    assert_eq!(store.probe().await.unwrap(), Durability::Delayed);
+    assert_eq!(store.probe().await.unwrap(), Durability::Process);
 }
 
 #[tokio::test]
