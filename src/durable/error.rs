@@ -212,6 +212,11 @@ impl DurableError {
         self.is_failure(|cause| matches!(cause, Cause::OlderLayout { .. }))
     }
 
+    /// Returns `true` if the file of the store has been removed, or replaced by another, since it was opened.
+    pub fn is_replaced(&self) -> bool {
+        self.is_failure(|cause| matches!(cause, Cause::Replaced))
+    }
+
     /// Whether what is stored makes no sense.
     pub fn is_corrupt(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Corrupt))
@@ -319,6 +324,8 @@ pub(crate) enum Cause {
     NewerLayout { found: i64, known: i64 },
     /// It was laid out by an older version of this crate.
     OlderLayout { found: i64, known: i64 },
+    /// It is not what was opened any more.
+    Replaced,
     /// What is stored makes no sense.
     Corrupt,
     /// It knows no such session, or a later request of it.
@@ -339,6 +346,13 @@ impl Failure {
     /// The same, of another request, which was not sent.
     pub(crate) fn without_effect(mut self) -> Self {
         self.effect = Effect::None;
+        self
+    }
+
+    /// The same, of a request that may have taken effect.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn with_unknown_effect(mut self) -> Self {
+        self.effect = Effect::Unknown;
         self
     }
 
@@ -369,6 +383,9 @@ impl fmt::Display for Failure {
                 f,
                 "the store has layout {found}, and this version of throng knows {known}: let the \
                  version that wrote it run its tasks to their end, or delete it"
+            ),
+            Cause::Replaced => f.write_str(
+                "the file of the store was removed or replaced: put it back, or open the store again",
             ),
             Cause::Corrupt => f.write_str("what is stored makes no sense: restore a copy"),
             Cause::NoSession => f.write_str("the store has ended this session"),

@@ -167,6 +167,6 @@ impl Waiters {
 fn is_final(failure: &Failure) -> bool {
     matches!(
         failure.cause,
-        Cause::NewerLayout { .. } | Cause::OlderLayout { .. } | Cause::Corrupt
+        Cause::NewerLayout { .. } | Cause::OlderLayout { .. } | Cause::Replaced | Cause::Corrupt
     )
 }

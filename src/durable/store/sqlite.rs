@@ -31,6 +31,7 @@ mod admin;
 mod endpoint;
 mod enqueue;
 mod error;
+mod files;
 mod held;
 mod line;
 mod meta;
@@ -64,7 +65,10 @@ compile_error!("the feature `sqlite` needs Unix for now");
 ///   takes its tasks back within milliseconds, one that rests within seconds, and so does the process
 ///   itself when it is started again. (One that hangs loses them when their lease is over.)
 /// - A worker that waits for tasks writes nothing, and keeps nobody from writing.
-/// - A file that a newer version of this crate has laid out is not touched.
+/// - A file that another version of this crate has laid out is not touched.
+/// - If the file is removed or replaced while it is open, nothing more is answered with `Ok`: requests fail with
+///   an error that [`is_replaced`](DurableError::is_replaced), from the one that is written at that time on.
+///   They succeed again if the same file is put back, or a copy of it.
 ///
 /// What is delayed goes by the time of the machine: setting it moves what is due, and loses nothing.
 ///
@@ -98,8 +102,9 @@ impl SqliteStore {
     /// - if the file cannot be opened, or made, or written
     ///   ([`is_read_only`](DurableError::is_read_only), [`is_full`](DurableError::is_full));
     /// - if it is no SQLite database ([`is_corrupt`](DurableError::is_corrupt));
-    /// - if a newer version of this crate has laid it out
-    ///   ([`is_newer_layout`](DurableError::is_newer_layout));
+    /// - if another version of this crate has laid it out
+    ///   ([`is_newer_layout`](DurableError::is_newer_layout),
+    ///   [`is_older_layout`](DurableError::is_older_layout));
     /// - if others have kept it locked for five seconds ([`is_busy`](DurableError::is_busy)).
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, DurableError> {
         Self::open_with(path.as_ref(), Clock::machine()).await
@@ -124,7 +129,7 @@ impl SqliteStore {
             clock.watch(move || sender.send(Event::Wake).is_ok());
         }
         let (writer, opened) = Writer::start(path, clock.clone(), sender).await?;
-        let reader = Reader::start(opened.path, Arc::clone(&opened.endpoint), clock)?;
+        let reader = Reader::start(&opened.files, Arc::clone(&opened.endpoint), clock)?;
         Ok(Self {
             writer,
             reader,

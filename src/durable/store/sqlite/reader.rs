@@ -1,6 +1,5 @@
 //! The thread that reads: what it is asked needs no lock, and waits for no disk.
 
-use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 
 use rusqlite::{Connection, OptionalExtension};
@@ -8,7 +7,8 @@ use tokio::sync::oneshot;
 
 use super::admin;
 use super::endpoint::Endpoint;
-use super::error::{Fault, failure, io_failure, no_answer};
+use super::error::{Fault, io_failure, no_answer};
+use super::files::Files;
 use super::meta::Meta;
 use super::schema;
 use super::state::{State, reason};
@@ -30,7 +30,7 @@ pub(super) struct Reader {
 
 /// What the thread reads with.
 pub(super) struct Desk {
-    path: PathBuf,
+    files: Files,
     db: Connection,
     pub(super) endpoint: Arc<Endpoint>,
     pub(super) clock: Clock,
@@ -38,13 +38,13 @@ pub(super) struct Desk {
 
 impl Reader {
     pub(super) fn start(
-        path: PathBuf,
+        files: &Files,
         endpoint: Arc<Endpoint>,
         clock: Clock,
     ) -> Result<Self, Failure> {
-        let db = schema::read(&path).map_err(|error| failure(Effect::None, error))?;
+        let (db, files) = schema::read(files).map_err(Fault::without_effect)?;
         let mut desk = Desk {
-            path,
+            files,
             db,
             endpoint,
             clock,
@@ -67,9 +67,9 @@ impl Reader {
     ) -> Answer<'static, T> {
         let (reply, answer) = oneshot::channel();
         let question: Question = Box::new(move |desk| {
-            let answer = question(desk);
+            let answer = desk.find().and_then(|()| question(desk));
             if matches!(answer, Err(Fault::Sqlite(_))) {
-                desk.reconnect();
+                desk.reconnect().ok();
             }
             reply.send(answer.map_err(Fault::without_effect)).ok();
         });
@@ -95,11 +95,15 @@ impl Desk {
         found
     }
 
+    /// Makes sure that the database is still where it was, or a copy of it.
+    fn find(&mut self) -> Result<(), Fault> {
+        self.files.check().or_else(|_| self.reconnect())
+    }
+
     /// Replaces a connection that may be of no more use.
-    fn reconnect(&mut self) {
-        if let Ok(db) = schema::read(&self.path) {
-            self.db = db;
-        }
+    fn reconnect(&mut self) -> Result<(), Fault> {
+        (self.db, self.files) = schema::read(&self.files)?;
+        Ok(())
     }
 }
 

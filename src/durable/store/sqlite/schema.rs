@@ -1,17 +1,19 @@
 //! The connections, and what is in the file.
 
+use std::cmp::Ordering;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
-use super::error::{Fault, is_busy};
+use super::error::{Fault, io_failure, is_busy};
+use super::files::Files;
 use crate::durable::error::Cause;
 use crate::durable::point::point;
 use crate::sync::thread;
 
 /// The layout that this version of the crate knows.
-pub(super) const LAYOUT: i64 = 1;
+pub(super) const LAYOUT: i64 = 2;
 
 /// Payloads and outputs up to here are in the row of their task; a row stays within its page.
 pub(super) const INLINE: usize = 512;
@@ -32,6 +34,7 @@ const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS throng_meta (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     layout INTEGER NOT NULL,
+    birth INTEGER NOT NULL,
     epoch INTEGER NOT NULL DEFAULT 0,
     session INTEGER NOT NULL DEFAULT 0,
     waiting INTEGER NOT NULL DEFAULT 0,
@@ -105,59 +108,72 @@ CREATE TABLE IF NOT EXISTS throng_body (
     id BLOB PRIMARY KEY NOT NULL,
     bytes BLOB NOT NULL
 );
-INSERT OR IGNORE INTO throng_meta (one, layout) VALUES (1, 1);
+INSERT OR IGNORE INTO throng_meta (one, layout, birth) VALUES (1, 2, random());
 ";
 
 /// Opens the database for writing, and makes in it what is not there yet.
-pub(super) fn create(path: &Path) -> Result<Connection, Fault> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-        | OpenFlags::SQLITE_OPEN_CREATE
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut db = connect(path, flags)?;
-    into_wal(&db)?;
-    for_writing(&mut db)?;
-    match layout(&db)? {
-        Some(found) => known(found)?,
-        None => make(&db)?,
-    }
-    Ok(db)
+pub(super) fn create(path: &Path) -> Result<(Connection, Files), Fault> {
+    // So that there is a file, whose path can be freed of links.
+    drop(connect(path, OpenFlags::SQLITE_OPEN_CREATE)?);
+    let path = path.canonicalize();
+    let path = path.map_err(|error| Fault::Refused(io_failure(error).cause))?;
+    Files::open(&path, |path| {
+        let mut db = connect(path, OpenFlags::empty())?;
+        into_wal(&db)?;
+        for_writing(&mut db)?;
+        match layout(&db)? {
+            Some(found) => known(found)?,
+            None => make(&db)?,
+        }
+        Ok(db)
+    })
 }
 
 /// Opens it again for writing, after it has failed: nothing is made if it is gone.
-pub(super) fn reopen(path: &Path) -> Result<Connection, rusqlite::Error> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut db = connect(path, flags)?;
-    for_writing(&mut db)?;
-    Ok(db)
+pub(super) fn reopen(files: &Files) -> Result<(Connection, Files), Fault> {
+    files.reopen(|path| {
+        let mut db = connect(path, OpenFlags::empty())?;
+        // A copy may have none.
+        into_wal(&db)?;
+        for_writing(&mut db)?;
+        Ok(db)
+    })
 }
 
 /// Opens it for reading.
-pub(super) fn read(path: &Path) -> Result<Connection, rusqlite::Error> {
-    // Not as read-only: such a connection cannot join in the bookkeeping of the log.
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let db = connect(path, flags)?;
-    db.pragma_update(None, "query_only", true)?;
-    Ok(db)
+pub(super) fn read(files: &Files) -> Result<(Connection, Files), Fault> {
+    files.reopen(|path| {
+        // Not as read-only: such a connection cannot join in the bookkeeping of the log.
+        let db = connect(path, OpenFlags::empty())?;
+        into_wal(&db)?;
+        db.pragma_update(None, "query_only", true)?;
+        Ok(db)
+    })
 }
 
-/// Refuses a layout of a newer version of the crate.
+/// The number that the database was given when it was made.
+pub(super) fn birth(db: &Connection) -> Result<i64, rusqlite::Error> {
+    db.query_row("SELECT birth FROM throng_meta", [], |row| row.get(0))
+}
+
+/// Refuses the layouts of other versions of the crate.
 pub(super) fn known(found: i64) -> Result<(), Fault> {
-    if found > LAYOUT {
-        return Err(Fault::Refused(Cause::NewerLayout {
-            found,
-            known: LAYOUT,
-        }));
+    let known = LAYOUT;
+    match found.cmp(&known) {
+        Ordering::Less => Err(Fault::Refused(Cause::OlderLayout { found, known })),
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(Fault::Refused(Cause::NewerLayout { found, known })),
     }
-    Ok(())
 }
 
-/// Refuses if a newer version has laid the database out since it was opened.
+/// Refuses if another version has laid the database out since it was opened.
 pub(super) fn check_layout(db: &Connection) -> Result<(), Fault> {
     let mut statement = db.prepare_cached("SELECT layout FROM throng_meta")?;
     known(statement.query_row([], |row| row.get(0))?)
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
+    let flags = flags | OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut db = Connection::open_with_flags(path, flags)?;
     db.busy_handler(Some(patience()))?;
     db.set_prepared_statement_cache_capacity(64);

@@ -11,6 +11,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
 use super::SqliteStore;
+use super::schema::LAYOUT;
 use crate::durable::clock::Clock;
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::store::memory::MemoryStore;
@@ -24,6 +25,7 @@ use crate::durable::{DeadFilter, Durability, TaskId};
 const DEADLINE: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(9);
 
+mod files_tests;
 mod model_tests;
 mod writer_tests;
 
@@ -60,6 +62,18 @@ async fn a_file_of_a_newer_layout_is_refused() {
 }
 
 #[tokio::test]
+async fn a_file_of_an_older_layout_is_refused() {
+    let file = File::new();
+    file.sql("CREATE TABLE throng_meta (one INTEGER PRIMARY KEY, layout INTEGER NOT NULL)");
+    file.sql("INSERT INTO throng_meta VALUES (1, 1)");
+
+    let error = SqliteStore::open(&file.path).await.unwrap_err();
+    assert!(error.is_older_layout(), "{error}");
+    assert!(!error.is_newer_layout() && !error.is_unknown(), "{error}");
+    assert_eq!(file.number("SELECT count(*) FROM sqlite_schema"), 1);
+}
+
+#[tokio::test]
 async fn a_file_that_becomes_one_of_a_newer_layout_is_not_touched() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
@@ -68,12 +82,12 @@ async fn a_file_that_becomes_one_of_a_newer_layout_is_not_touched() {
 
     let newer = Cause::NewerLayout {
         found: 99,
-        known: 1,
+        known: LAYOUT,
     };
     assert_fails(worker.try_enqueue([task(2).0]).await, &newer);
     assert_fails(worker.try_turn(vec![], 1, false).await, &newer);
     assert_fails(worker.store.look(vec![id(1)]).await, &newer);
-    file.sql("UPDATE throng_meta SET layout = 1");
+    file.sql(&format!("UPDATE throng_meta SET layout = {LAYOUT}"));
     assert_eq!(worker.claim(9).await.tasks.len(), 1);
 }
 

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::endpoint::Endpoint;
 use super::error::{Fault, failure, io_failure, is_busy, is_sound, no_answer};
+use super::files::Files;
 use super::schema;
 use super::work::{Notes, Now, Work};
 use crate::durable::clock::Clock;
@@ -30,8 +31,7 @@ pub(super) struct Writer {
 
 /// What the thread has found when it opened the database.
 pub(super) struct Opened {
-    /// The path, without links on its way: the same for all processes.
-    pub(super) path: PathBuf,
+    pub(super) files: Files,
     pub(super) endpoint: Arc<Endpoint>,
 }
 
@@ -151,16 +151,15 @@ fn open(
     clock: Clock,
     events: UnboundedSender<Event>,
 ) -> Result<(Desk, Opened), Failure> {
-    let db = schema::create(path).map_err(Fault::without_effect)?;
-    let path = path.canonicalize().map_err(io_failure)?;
-    let endpoint = Endpoint::new(&path, events).map_err(io_failure)?;
+    let (db, files) = schema::create(path).map_err(Fault::without_effect)?;
+    let endpoint = Endpoint::new(files.path(), events).map_err(io_failure)?;
     let endpoint = Arc::new(endpoint);
     let opened = Opened {
-        path: path.clone(),
+        files: files.clone(),
         endpoint: Arc::clone(&endpoint),
     };
     let desk = Desk {
-        path,
+        files,
         clock,
         db: Some(db),
         endpoint,
@@ -202,7 +201,8 @@ impl<'a> Group<'a> {
 
 /// What the thread writes with.
 struct Desk {
-    path: PathBuf,
+    /// What the connection has open, or the last one had.
+    files: Files,
     clock: Clock,
     /// Nothing after a failure of which nobody knows what it has left behind.
     db: Option<Connection>,
@@ -279,7 +279,7 @@ impl Desk {
     fn transact(&mut self, group: &mut Group<'_>) -> Result<Notes, Broken> {
         let db = match self.db.take() {
             Some(db) => db,
-            None => schema::reopen(&self.path).map_err(Broken::before)?,
+            None => self.reopen()?,
         };
         if let Err(error) = execute(&db, "BEGIN IMMEDIATE") {
             self.db = is_sound(&error).then_some(db);
@@ -296,10 +296,17 @@ impl Desk {
         }
     }
 
+    fn reopen(&mut self) -> Result<Connection, Broken> {
+        let opened = schema::reopen(&self.files);
+        let (db, files) = opened.map_err(|fault| Broken::All(fault.without_effect()))?;
+        self.files = files;
+        Ok(db)
+    }
+
     fn commit(&mut self, db: Connection) -> Result<(), Broken> {
         point("sqlite.before-commit");
         match execute(&db, "COMMIT") {
-            Ok(()) => self.db = Some(db),
+            Ok(()) => {}
             // It has not begun to write.
             Err(error) if is_busy(&error) => {
                 self.roll_back(db);
@@ -309,6 +316,12 @@ impl Desk {
             Err(error) => return Err(Broken::All(failure(Effect::Unknown, error))),
         }
         point("sqlite.after-commit");
+        // If they are not, what was written ends with the last that has the file open.
+        if let Err(fault) = self.files.check() {
+            let failure = fault.without_effect();
+            return Err(Broken::All(failure.with_unknown_effect()));
+        }
+        self.db = Some(db);
         Ok(())
     }
 

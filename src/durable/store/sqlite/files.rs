@@ -1,0 +1,106 @@
+//! [`Files`]: whether a database is still where it was opened.
+//!
+//! A file that is removed, or replaced by another, stays open in those that have it open. What they
+//! write to it then is lost when they end, although every commit succeeds. So the identities of the
+//! file and of its log are compared with those at their paths after each commit, before its requests
+//! are answered.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+
+use super::error::{Fault, is_busy};
+use super::schema;
+use crate::durable::error::Cause;
+
+/// The files of a database, as a connection has them open.
+#[derive(Clone, Debug)]
+pub(super) struct Files {
+    path: PathBuf,
+    log_path: PathBuf,
+    database: Identity,
+    /// The write-ahead log: the last commits are only there.
+    log: Identity,
+    /// A number that the database was given when it was made.
+    birth: i64,
+}
+
+/// Which file it is, whatever its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Files {
+    /// Opens the database at `path`, which has no links on its way, by `connect`.
+    pub(super) fn open(
+        path: &Path,
+        connect: impl FnOnce(&Path) -> Result<Connection, Fault>,
+    ) -> Result<(Connection, Self), Fault> {
+        let mut log_path = OsString::from(path);
+        log_path.push("-wal");
+        let log_path = PathBuf::from(log_path);
+        let database = identity(path).ok_or_else(replaced)?;
+        let db = connect(path)?;
+        // SQLite opens the log when it reads for the first time.
+        let birth = schema::birth(&db)?;
+        let files = Self {
+            path: path.to_owned(),
+            log: identity(&log_path).ok_or_else(replaced)?,
+            log_path,
+            database,
+            birth,
+        };
+        // The same before and after, so that is what was opened.
+        files.check()?;
+        Ok((db, files))
+    }
+
+    /// Opens the database again after a connection to these files has failed: the same files, or a copy
+    /// of the database that was put in their place.
+    pub(super) fn reopen(
+        &self,
+        connect: impl FnOnce(&Path) -> Result<Connection, Fault>,
+    ) -> Result<(Connection, Self), Fault> {
+        let is_same = identity(&self.path) == Some(self.database);
+        // Others may have the old log open, whose index SQLite would use for the new one.
+        if is_same && identity(&self.log_path) != Some(self.log) {
+            return Err(replaced());
+        }
+        match Self::open(&self.path, connect) {
+            Ok((_, files)) if files.birth != self.birth => Err(replaced()),
+            // It has none of our tables, for instance.
+            Err(Fault::Sqlite(error)) if !is_same && !is_busy(&error) => Err(replaced()),
+            opened => opened,
+        }
+    }
+
+    /// The path of the database, which is the same for all processes.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Refuses unless both files are still at their paths.
+    pub(super) fn check(&self) -> Result<(), Fault> {
+        let are_there = identity(&self.path) == Some(self.database)
+            && identity(&self.log_path) == Some(self.log);
+        are_there.then_some(()).ok_or_else(replaced)
+    }
+}
+
+/// Which file is at a path, if there is one.
+fn identity(path: &Path) -> Option<Identity> {
+    let found = fs::metadata(path).ok()?;
+    Some(Identity {
+        device: found.dev(),
+        inode: found.ino(),
+    })
+}
+
+fn replaced() -> Fault {
+    Fault::Refused(Cause::Replaced)
+}

@@ -1,0 +1,117 @@
+//! The file is removed or replaced while it is open.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::{File, Worker, assert_fails, id, task};
+use crate::durable::error::{Cause, Effect};
+use crate::durable::store::{Backend, Seen};
+
+#[tokio::test]
+async fn nothing_is_stored_in_a_file_that_was_removed() {
+    let file = File::new();
+    let worker = Worker::new(&file.open().await).await;
+    worker.enqueue([task(1).0]).await;
+    for path in file.all() {
+        fs::remove_file(path).unwrap();
+    }
+    assert_is_replaced(&worker).await;
+    assert!(!file.path.exists(), "nobody has made another");
+}
+
+#[tokio::test]
+async fn nothing_is_stored_in_a_file_that_was_moved_until_it_is_back() {
+    let file = File::new();
+    let worker = Worker::new(&file.open().await).await;
+    worker.enqueue([task(1).0]).await;
+    let away = file.path.with_file_name("away.db");
+    fs::rename(&file.path, &away).unwrap();
+    assert_is_replaced(&worker).await;
+
+    fs::rename(&away, &file.path).unwrap();
+    worker.enqueue([task(4).0]).await;
+    let seen = worker.store.look(vec![id(1), id(3), id(4)]).await;
+    // What was refused after the first error was never written.
+    assert_eq!(seen.unwrap(), [Seen::Waiting, Seen::Absent, Seen::Waiting]);
+}
+
+#[tokio::test]
+async fn the_file_in_its_place_is_not_touched() {
+    let file = File::new();
+    let old = Worker::new(&file.open().await).await;
+    old.enqueue([task(1).0]).await;
+    for path in file.all() {
+        fs::remove_file(path).unwrap();
+    }
+    let new = Worker::new(&file.open().await).await;
+    new.enqueue([task(9).0]).await;
+
+    assert_is_replaced(&old).await;
+    drop(old);
+    // The old one is closed, and its log with it, which has the same name.
+    new.enqueue([task(10).0]).await;
+    let seen = new.store.look(vec![id(1), id(2), id(9), id(10)]).await;
+    let expected = [Seen::Absent, Seen::Absent, Seen::Waiting, Seen::Waiting];
+    assert_eq!(seen.unwrap(), expected);
+}
+
+#[tokio::test]
+async fn a_copy_in_its_place_goes_on() {
+    let file = File::new();
+    let worker = Worker::new(&file.open().await).await;
+    worker.enqueue([task(1).0]).await;
+    let copy = file.path.with_file_name("copy.db");
+    file.sql(&format!("VACUUM INTO '{}'", copy.display()));
+    let (session, log) = (worker.session, file.path.with_file_name("tasks.db-wal"));
+    worker.enqueue([task(2).0]).await;
+    fs::remove_file(log).unwrap();
+    fs::rename(copy, &file.path).unwrap();
+
+    let failure = worker.try_enqueue([task(3).0]).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::Replaced);
+    worker.enqueue([task(4).0]).await;
+    assert_eq!(worker.session, session);
+    let seen = worker.store.look((1..=4).map(id).collect()).await;
+    let expected = [Seen::Waiting, Seen::Absent, Seen::Absent, Seen::Waiting];
+    assert_eq!(seen.unwrap(), expected);
+}
+
+#[tokio::test]
+async fn nothing_is_stored_without_the_log_and_nothing_is_lost_with_it() {
+    let file = File::new();
+    let worker = Worker::new(&file.open().await).await;
+    worker.enqueue([task(1).0]).await;
+    fs::remove_file(file.path.with_file_name("tasks.db-wal")).unwrap();
+    assert_is_replaced(&worker).await;
+
+    // When nobody has it open any more, what was in the log is in the file.
+    drop(worker);
+    super::until(|| file.files().is_empty()).await;
+    let worker = Worker::new(&file.open().await).await;
+    assert_eq!(
+        worker.store.look(vec![id(1)]).await.unwrap(),
+        [Seen::Waiting]
+    );
+}
+
+/// It cannot be written, nor read; and it says so at the first request.
+async fn assert_is_replaced(worker: &Worker) {
+    let failure = worker.try_enqueue([task(2).0]).await.unwrap_err();
+    let expected = (Cause::Replaced, Effect::Unknown);
+    assert_eq!((failure.cause, failure.effect), expected);
+    for _ in 0..2 {
+        assert_fails(worker.try_enqueue([task(3).0]).await, &Cause::Replaced);
+        assert_fails(worker.try_turn(vec![], 1, true).await, &Cause::Replaced);
+        assert_fails(worker.store.look(vec![id(1)]).await, &Cause::Replaced);
+    }
+}
+
+impl File {
+    /// The files of the database.
+    fn all(&self) -> Vec<PathBuf> {
+        let names = ["tasks.db", "tasks.db-wal", "tasks.db-shm"];
+        let paths = names.map(|name| self.path.with_file_name(name));
+        assert!(paths.iter().all(|path| path.exists()));
+        paths.into()
+    }
+}
