@@ -196,7 +196,13 @@ impl DurableError {
         self.is_failure(|cause| matches!(cause, Cause::Denied))
     }
 
-    /// Whether the store, as it is set up, cannot keep tasks.
+    /// Returns `true` if the address that the store was opened with cannot be that of a store.
+    pub fn is_invalid(&self) -> bool {
+        self.is_failure(|cause| matches!(cause, Cause::Invalid(_)))
+    }
+
+    /// Whether the store, as it is set up, cannot keep tasks. The message says what was found, and what
+    /// to do instead.
     pub fn is_unfit(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Unfit(_)))
     }
@@ -318,6 +324,8 @@ pub(crate) enum Cause {
     ReadOnly,
     /// It does not let its user do that.
     Denied,
+    /// There can be no store at its address: which one it takes.
+    Invalid(String),
     /// It is set up, or is of a version, such that it cannot keep tasks: how.
     Unfit(String),
     /// It was laid out by a newer version of this crate.
@@ -374,6 +382,7 @@ impl fmt::Display for Failure {
             Cause::Denied => f.write_str(
                 "the store does not let its user do that: check the password and the rights",
             ),
+            Cause::Invalid(instead) => write!(f, "there can be no store at its address: {instead}"),
             Cause::Unfit(how) => write!(f, "the store cannot keep tasks: {how}"),
             Cause::NewerLayout { found, known } => write!(
                 f,

@@ -41,10 +41,24 @@ impl Server {
     /// Starts a server with these settings.
     pub(crate) fn with(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
+        Self::start_in(folder, arguments.iter().map(|&it| it.to_owned()).collect())
+    }
+
+    /// Starts a Sentinel that watches a server.
+    pub(crate) fn sentinel_of(primary: &Self) -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let settings = format!("sentinel monitor main 127.0.0.1 {} 1\n", primary.port);
+        let file = folder.path().join("sentinel.conf");
+        std::fs::write(&file, settings).expect("a file can be written");
+        let file = file.to_string_lossy().into_owned();
+        Self::start_in(folder, vec![file, String::from("--sentinel")])
+    }
+
+    fn start_in(folder: tempfile::TempDir, arguments: Vec<String>) -> Self {
         let mut server = Self {
             child: None,
             folder,
-            arguments: arguments.iter().map(|&it| it.to_owned()).collect(),
+            arguments,
             library: None,
             port: free_port(),
         };
@@ -98,11 +112,17 @@ impl Server {
         if let Some(library) = &self.library {
             command.env("LD_PRELOAD", library);
         }
+        // A Sentinel has a file of settings, which comes first.
+        let (first, others) = match &*self.arguments {
+            [file, others @ ..] if !file.starts_with("--") => (Some(file), others),
+            others => (None, others),
+        };
         let child = command
+            .args(first)
             .args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", ""])
             .args(["--loglevel", "warning", "--logfile", "log", "--unixsocket", "socket", "--dir"])
             .arg(self.folder.path())
-            .args(&self.arguments)
+            .args(others)
             .current_dir(self.folder.path())
             .stdin(Stdio::null())
             .spawn()

@@ -103,10 +103,11 @@ impl RedisStore {
     ///
     /// # Errors
     ///
+    /// - if `url` is no such address ([`is_invalid`](DurableError::is_invalid));
     /// - if the server cannot be reached;
     /// - if it does not let the user in, or run scripts ([`is_denied`](DurableError::is_denied));
-    /// - if it is older than 6.2, or removes keys when it is full
-    ///   ([`is_unfit`](DurableError::is_unfit));
+    /// - if it is older than 6.2, removes keys when it is full, is a Sentinel, or is a node of a cluster
+    ///   and does not have the slot of the store ([`is_unfit`](DurableError::is_unfit));
     /// - if it is less durable than the builder [requires](RedisStoreBuilder::require)
     ///   ([`is_not_durable`](DurableError::is_not_durable));
     /// - if a version of this crate with an older layout has written the keys

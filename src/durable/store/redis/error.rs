@@ -49,8 +49,10 @@ pub(super) fn fault(error: RedisError) -> Fault {
             let what = format!("it has {text} partitions: open it with as many");
             return Fault::Final(Failure::new(Effect::None, Cause::Unfit(what)));
         }
-        // The first write of a script is refused, or none: so it is with all that ends here.
-        "LOADING" | "TRYAGAIN" | "CLUSTERDOWN" | "NOREPLICAS" | "MISCONF" => {
+        "MOVED" => return Fault::Final(elsewhere(text)),
+        // The first write of a script is refused, or none: so it is with all that ends here. A node says
+        // `ASK` and `TRYAGAIN` while it gives a slot away.
+        "LOADING" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "NOREPLICAS" | "MISCONF" => {
             return Fault::Wait(none(Cause::Unavailable, error));
         }
         "BUSY" => return Fault::Wait(none(Cause::Busy, error)),
@@ -83,14 +85,49 @@ fn within_script(text: &str) -> Option<&str> {
 pub(super) fn not_connected(error: RedisError) -> Failure {
     let is_denied = error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
-    none(
-        if is_denied {
-            Cause::Denied
-        } else {
-            Cause::Unavailable
-        },
-        error,
-    )
+    let cause = match error.kind() {
+        _ if is_denied => Cause::Denied,
+        ErrorKind::InvalidClientConfig => Cause::Invalid(String::from(ADDRESSES)),
+        _ if error.to_string().contains("refused to switch database") => no_database(&error),
+        _ => Cause::Unavailable,
+    };
+    none(cause, error)
+}
+
+/// What addresses look like.
+const ADDRESSES: &str = "it takes redis://user:password@host:port/database, rediss:// instead for TLS \
+                         (feature `redis-tls`), or redis+unix:///path";
+
+/// Why a server does not let anyone choose a database.
+fn no_database(error: &RedisError) -> Cause {
+    let text = error.to_string();
+    if text.contains("unknown command") {
+        return is_sentinel();
+    }
+    let instead = match text.contains("cluster mode") {
+        true => "a node of a cluster has only database 0",
+        false => "the server has no database of this number",
+    };
+    Cause::Invalid(String::from(instead))
+}
+
+/// What was found is a Sentinel.
+pub(super) fn is_sentinel() -> Cause {
+    Cause::Unfit(String::from(
+        "it is a Sentinel, which only watches servers: ask it for the address of the primary (SENTINEL \
+         GET-MASTER-ADDR-BY-NAME), and open the store there",
+    ))
+}
+
+/// The failure of a request to a node of a cluster that has not the slot of its keys.
+fn elsewhere(text: &str) -> Failure {
+    let mut words = text.split_whitespace();
+    let (slot, node) = (words.next().unwrap_or("?"), words.next().unwrap_or("?"));
+    let what = format!(
+        "it is a node of a cluster, and another node, {node}, has slot {slot}, which keys of this store \
+         are in: open the store there"
+    );
+    Failure::new(Effect::None, Cause::Unfit(what))
 }
 
 /// The failure of a request that was not sent, since there is no connection.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use redis::Value;
 
-use super::error::Fault;
+use super::error::{Fault, is_sentinel};
 use super::inner::Inner;
 use super::mail::Mail;
 use crate::durable::Durability;
@@ -91,6 +91,9 @@ fn durability(appends: Option<&str>, when: Option<&str>, pauses: Option<&str>) -
 
 /// Refuses a server that would lose tasks by design, or that lacks what the scripts need.
 pub(super) async fn refuse_unfit(inner: &Inner, allow_eviction: bool) -> Result<(), Failure> {
+    if info(inner, "server", "redis_mode").await?.as_deref() == Some("sentinel") {
+        return Err(Failure::new(Effect::None, is_sentinel()));
+    }
     if let Some(version) = info(inner, "server", "redis_version").await?
         && !is_at_least(&version, (6, 2))
     {

@@ -40,6 +40,7 @@ fn check(answer: &str, then: &Then, cause: &Cause, effect: Effect) {
 fn a_server_that_is_not_ready_is_waited_for() {
     for answer in [
         "LOADING Redis is loading the dataset in memory",
+        "ASK 866 127.0.0.1:7001",
         "TRYAGAIN Multiple keys request during rehashing of slot",
         "CLUSTERDOWN Hash slot not served",
         "CLUSTERDOWN The cluster is down",
@@ -69,6 +70,20 @@ fn a_server_that_is_no_primary_is_left() {
     check(down, &Then::Reconnect, &Cause::Unavailable, Effect::None);
     let unknown = "NOAUTH Authentication required.";
     check(unknown, &Then::Reconnect, &Cause::Denied, Effect::None);
+}
+
+#[test]
+fn a_node_of_a_cluster_says_where_a_slot_is() {
+    let fault = read("MOVED 866 127.0.0.1:7001");
+    assert!(matches!(fault, Fault::Final(_)), "{fault:?}");
+    let failure = fault.into_failure();
+    assert_eq!(failure.effect, Effect::None);
+    assert!(matches!(failure.cause, Cause::Unfit(_)), "{failure}");
+    let text = failure.to_string();
+    assert!(
+        text.contains("slot 866") && text.contains("127.0.0.1:7001"),
+        "{text}"
+    );
 }
 
 /// The same in the middle of a script: Redis 7 and Valkey put the place behind, 6.2 before.

@@ -30,8 +30,52 @@ async fn a_server_that_is_not_there_is_an_error() {
         text.contains("refused") && !text.contains("secret"),
         "{text}"
     );
-    let error = refused("http://localhost").await;
-    assert!(!error.is_denied(), "{error}");
+    assert!(!error.is_invalid() && !error.is_unfit(), "{error}");
+}
+
+#[tokio::test]
+async fn an_address_that_can_be_none_is_an_error_of_its_own() {
+    let server = Server::start();
+    let no_database = format!("redis://127.0.0.1:{}/9999", server.port());
+    let mut urls = vec![
+        "",
+        "localhost:6379",
+        "http://localhost",
+        "redis://user:secret@/0",
+    ];
+    urls.extend([
+        "redis://user:secret@localhost/first",
+        "redis+unix:",
+        &no_database,
+    ]);
+    if cfg!(not(feature = "redis-tls")) {
+        urls.push("rediss://user:secret@localhost");
+    }
+    for url in urls {
+        let error = refused(url).await;
+        assert!(error.is_invalid() && !error.is_unknown(), "{url}: {error}");
+        let text = format!("{error} {error:?}");
+        assert!(!text.contains("secret"), "{text}");
+        assert!(
+            text.contains("redis://user:password@") || text.contains("database"),
+            "{text}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_sentinel_is_refused() {
+    let primary = Server::start();
+    let sentinel = Server::sentinel_of(&primary);
+    for database in ["", "3"] {
+        let error = refused(&format!("redis://127.0.0.1:{}/{database}", sentinel.port())).await;
+        assert!(error.is_unfit() && !error.is_unknown(), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains("Sentinel") && text.contains("primary"),
+            "{text}"
+        );
+    }
 }
 
 #[tokio::test]
