@@ -62,6 +62,14 @@ mod turns;
 /// - Keys of a version of this crate with another layout are not touched, and nothing is converted: a store
 ///   of an older layout must be emptied by the version that wrote it, or deleted.
 ///
+/// # A cluster
+///
+/// A store talks to one server. This may be a node of a cluster that has the slot of the store; another
+/// node refuses it with an error that names the right one. While that slot is moved to another node, each
+/// request is refused as a whole: it waits, and fails after some seconds, without effect. When the slot
+/// has moved, requests fail with an error that names its new node, and the tasks go on when the store is
+/// opened there. A Sentinel is no store: ask it for the address of the primary.
+///
 /// # What the user of the server may do
 ///
 /// The URL may name a user. Of commands, it needs those on hashes, lists, sets, sorted sets and scripts,

@@ -61,9 +61,10 @@ impl RedisStoreBuilder {
     /// Into how many parts the tasks are divided, by their ids: one, unless another number is set, at
     /// most 64. All who open the store must say the same.
     ///
-    /// Each part has keys of its own in one slot of a cluster. On a single server one part is the
-    /// fastest: with more of them, a request is divided, and a worker that has nothing to do looks into
-    /// each. Tasks of different parts need not run in the order in which they were stored.
+    /// One part is the fastest: with more of them, a request is divided, and a worker that has nothing to
+    /// do looks into each. Tasks of different parts need not run in the order in which they were stored.
+    /// The keys of each part are in one slot of a cluster, and a store talks to one node: in a cluster, it
+    /// has one part.
     pub fn partitions(&mut self, partitions: usize) -> &mut Self {
         self.partitions = partitions;
         self
