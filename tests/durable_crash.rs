@@ -34,6 +34,8 @@ mod site;
 
 #[path = "durable_crash/busy.rs"]
 mod busy;
+#[path = "durable_crash/close.rs"]
+mod close;
 #[path = "durable_crash/handle.rs"]
 mod handle;
 #[path = "durable_crash/hung.rs"]

@@ -232,6 +232,28 @@ impl DurableClient {
         }
     }
 
+    /// Ends the client in order, with all its clones. The tasks that were spawned before are stored; executors
+    /// that were built with it give their tasks back, as by a [shutdown](super::DurableExecutor::shutdown)
+    /// without grace; the sessions in the store are closed. After that, everything that is asked of the
+    /// client, and handles that are awaited, end with an error that [`is_closed`](DurableError::is_closed).
+    ///
+    /// A `SqliteStore` has all its tasks in its file then, and nothing is left beside that, if no other client
+    /// has it open: the file can be copied.
+    ///
+    /// A client that is dropped does the same in the background, as far as the process lives long enough.
+    ///
+    /// # Errors
+    ///
+    /// The store could not be left in order. All that was acknowledged is stored nevertheless.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the client may be closed in part. It can be called again, and goes on then.
+    pub async fn close(&self) -> Result<(), DurableError> {
+        let closed = self.engine.close().await;
+        closed.map_err(|failure| DurableError::store(self.queue(), None, failure))
+    }
+
     pub(crate) fn engine(&self) -> &StdArc<Engine> {
         &self.engine
     }

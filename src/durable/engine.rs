@@ -5,9 +5,10 @@
 //! keep a lease from being renewed; and it serves every runtime of the process, and ends with none.
 
 use std::sync::{Arc as StdArc, Weak};
+use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OnceCell, mpsc};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +16,7 @@ use self::lane::Lanes;
 use self::line::Line;
 use self::patience::PATIENCE;
 use self::waiters::Waiters;
+use super::error::Failure;
 use super::executor::worker::Message;
 use super::store::{Backend, Event, Store};
 use crate::sync::thread;
@@ -35,17 +37,22 @@ pub(crate) struct Engine {
     workers: Mutex<Vec<mpsc::UnboundedSender<Message>>>,
     /// The thread; nothing if the system refused one.
     runtime: Option<Handle>,
+    /// Ends the duties.
     stop: CancellationToken,
+    /// Whether what was spawned is stored, and nothing will be any more.
+    stored: CancellationToken,
+    /// Ends the thread.
+    gone: CancellationToken,
+    closed: OnceCell<Result<(), Failure>>,
 }
 
 impl Engine {
     pub(crate) fn start(store: Store) -> StdArc<Self> {
         let store = store.0;
-        let stop = CancellationToken::new();
-        let (closing, closed) = oneshot::channel();
+        let [stop, stored, gone] = [0; 3].map(|_| CancellationToken::new());
         let runtime = match store.runtime() {
             Some(runtime) => Some(runtime.clone()),
-            None => start_thread(stop.clone(), closed),
+            None => start_thread(gone.clone(), stored.clone()),
         };
         let line = StdArc::new(Line::new());
         let waiters = StdArc::new(Waiters::default());
@@ -57,15 +64,19 @@ impl Engine {
             workers: Mutex::default(),
             runtime,
             stop: stop.clone(),
+            stored: stored.clone(),
+            gone,
+            closed: OnceCell::new(),
         });
         let lanes = Lanes::new(StdArc::clone(&store), line);
-        let stopped = stop.clone();
+        // It is told also if there is no thread.
+        let stored = stored.drop_guard();
         engine.run_to_end(async move {
             tokio::select! {
                 () = lanes.run() => {}
-                () = after(stopped) => {}
+                () = after(stop) => {}
             }
-            drop(closing);
+            drop(stored);
         });
         engine.run(StdArc::clone(&waiters).run(StdArc::clone(&store)));
         engine.run(dispatch(StdArc::downgrade(&engine), store.events()));
@@ -88,9 +99,31 @@ impl Engine {
         }
     }
 
-    /// What drives the duties, and their timers.
+    /// What drives the duties, and their timers; nothing if there are none any more.
     pub(crate) fn runtime(&self) -> Option<&Handle> {
-        self.runtime.as_ref()
+        let runtime = self.runtime.as_ref();
+        runtime.filter(|_| !self.stop.is_cancelled())
+    }
+
+    /// Ends all duties in order, and then the store: once, whoever asks for it.
+    pub(crate) async fn close(&self) -> Result<(), Failure> {
+        let closed = self.closed.get_or_init(|| async {
+            self.line.close();
+            self.end_workers().await;
+            self.stored.cancelled().await;
+            self.stop.cancel();
+            self.waiters.close();
+            self.store.close().await
+        });
+        closed.await.clone()
+    }
+
+    async fn end_workers(&self) {
+        self.tell_workers(|| Message::Shutdown(Duration::ZERO));
+        let workers = lock(&self.workers).clone();
+        for worker in workers {
+            worker.closed().await;
+        }
     }
 
     /// Has a worker told what concerns it, until it is gone.
@@ -126,6 +159,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.line.close();
         self.stop.cancel();
+        self.gone.cancel();
     }
 }
 
@@ -145,9 +179,9 @@ async fn after(stopped: CancellationToken) {
     sleep(PATIENCE).await;
 }
 
-/// Starts a thread that drives a runtime until `stop` is cancelled, and the lanes have closed their
-/// sessions.
-fn start_thread(stop: CancellationToken, closed: oneshot::Receiver<()>) -> Option<Handle> {
+/// Starts a thread that drives a runtime until the engine is `gone`, and the lanes have `stored` everything and
+/// closed their sessions.
+fn start_thread(gone: CancellationToken, stored: CancellationToken) -> Option<Handle> {
     let (sender, receiver) = std::sync::mpsc::channel();
     let thread = thread::Builder::new().name("throng-durable".into());
     // Made there: a runtime must not be dropped where the caller may be, in another.
@@ -157,8 +191,8 @@ fn start_thread(stop: CancellationToken, closed: oneshot::Receiver<()>) -> Optio
         };
         sender.send(runtime.handle().clone()).ok();
         runtime.block_on(async {
-            stop.cancelled().await;
-            closed.await.ok();
+            gone.cancelled().await;
+            stored.cancelled().await;
         });
     });
     started.ok()?;

@@ -120,6 +120,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Removes what is kept no longer, at most `budget` things. Whether there is more.
     fn maintain(&self, budget: usize) -> Answer<'_, bool>;
 
+    /// Leaves behind what the next process needs, and nothing else. Nothing is asked afterwards, but that
+    /// this may be asked again.
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// What there is, and what there has been.
     fn counts(&self) -> Answer<'_, Counts>;
 

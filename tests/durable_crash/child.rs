@@ -171,6 +171,7 @@ async fn store_tasks(client: &DurableClient, tasks: usize) {
         say(&format!("stored {}", handle.id()));
     }
     say("all stored");
+    client.close().await.expect("it ends in order");
 }
 
 async fn await_task(client: &DurableClient, id: TaskId) {

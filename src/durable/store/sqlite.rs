@@ -66,6 +66,8 @@ compile_error!("the feature `sqlite` needs Unix for now");
 ///   itself when it is started again. (One that hangs loses them when their lease is over.)
 /// - A worker that waits for tasks writes nothing, and keeps nobody from writing.
 /// - A file that another version of this crate has laid out is not touched.
+/// - When the last client has [closed](crate::durable::DurableClient::close) it, the file has everything, and
+///   nothing is left beside it.
 /// - If the file is removed or replaced while it is open, nothing more is answered with `Ok`: requests fail with
 ///   an error that [`is_replaced`](DurableError::is_replaced), from the one that is written at that time on.
 ///   They succeed again if the same file is put back, or a copy of it.
@@ -129,6 +131,11 @@ impl SqliteStore {
             clock.watch(move || sender.send(Event::Wake).is_ok());
         }
         let (writer, opened) = Writer::start(path, clock.clone(), sender).await?;
+        if !opened.endpoint.dead().is_empty() {
+            // Programs that end without closing their store leave files behind. First the sessions go,
+            // then the files that no session names. Nobody waits for that.
+            drop([0; 2].map(|_| writer.ask(0, |work| admin::sweep(work))));
+        }
         let reader = Reader::start(&opened.files, Arc::clone(&opened.endpoint), clock)?;
         Ok(Self {
             writer,
@@ -249,6 +256,19 @@ impl Backend for SqliteStore {
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
         self.writer
             .ask(0, move |work| admin::maintain(work, budget))
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(async {
+            for _ in 0..2 {
+                // If this fails, the next process does it.
+                self.writer.ask(0, session::leave).await.ok();
+            }
+            self.reader.close().await;
+            let closed = self.writer.close().await;
+            self.endpoint.close();
+            closed
+        })
     }
 
     fn counts(&self) -> Answer<'_, Counts> {

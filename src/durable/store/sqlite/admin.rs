@@ -113,7 +113,7 @@ pub(super) fn maintain(work: &mut Work<'_>, budget: usize) -> Result<bool, Fault
             left -= 1;
         }
     }
-    sweep_sessions(work)?;
+    sweep(work)?;
     Ok(more)
 }
 
@@ -149,7 +149,7 @@ fn surplus(work: &Work<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Error> 
 const MAX_SWEPT: usize = 100;
 
 /// Removes the sessions of the dead that hold nothing, and the files of those that no session names.
-fn sweep_sessions(work: &Work<'_>) -> Result<(), Fault> {
+pub(super) fn sweep(work: &Work<'_>) -> Result<(), Fault> {
     let mut statement = work
         .db
         .prepare_cached("SELECT DISTINCT endpoint FROM throng_session WHERE endpoint <> ?1")?;

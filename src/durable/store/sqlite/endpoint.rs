@@ -49,9 +49,7 @@ impl Endpoint {
         let mut folder = OsString::from(path);
         folder.push("-throng");
         let folder = PathBuf::from(folder);
-        fs::create_dir_all(folder.join("parked"))?;
-        fs::create_dir_all(folder.join("watching"))?;
-        let (id, lock) = new_lock(&folder)?;
+        let (id, lock) = enter(&folder)?;
         let post = Post::new(&folder, id, events.clone());
         Ok(Self {
             id,
@@ -90,7 +88,7 @@ impl Endpoint {
     /// Asks to be woken. Who calls it looks again before it rests.
     pub(super) fn park(&self, session: SessionId) -> io::Result<()> {
         let mut parked = lock(&self.parked);
-        File::create(self.marker("parked", self.id))?;
+        self.put_marker("parked")?;
         parked.insert(session);
         Ok(())
     }
@@ -111,7 +109,7 @@ impl Endpoint {
     /// Asks to be told of the end of all tasks; `false` if it has done so before.
     pub(super) fn watch(&self) -> bool {
         let mut watching = lock(&self.watching);
-        let is_new = !*watching && File::create(self.marker("watching", self.id)).is_ok();
+        let is_new = !*watching && self.put_marker("watching").is_ok();
         *watching |= is_new;
         is_new
     }
@@ -244,6 +242,29 @@ impl Endpoint {
         self.lock.unlock().expect("a lock can be released");
     }
 
+    /// Removes all files of this endpoint, and the folder if it was the last in it: from here on, this process
+    /// is dead to the others.
+    pub(super) fn close(&self) {
+        if !*lock(&self.abandoned) {
+            self.forget_markers(self.id);
+            self.post.close();
+            fs::remove_file(self.lock_file(self.id)).ok();
+            leave(&self.folder);
+        }
+        // By hand: a child that was forked meanwhile has the file, too.
+        self.lock.unlock().ok();
+    }
+
+    fn put_marker(&self, kind: &str) -> io::Result<()> {
+        let marker = self.marker(kind, self.id);
+        let made = File::create(&marker).or_else(|_| {
+            // Another has left while this one came, and has taken the empty folder along.
+            fs::create_dir_all(self.folder.join(kind))?;
+            File::create(&marker)
+        });
+        made.map(drop)
+    }
+
     fn take_own_marker(&self) -> bool {
         let parked = lock(&self.parked);
         !parked.is_empty() && fs::remove_file(self.marker("parked", self.id)).is_ok()
@@ -264,19 +285,37 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        if !*lock(&self.abandoned) {
-            self.forget_markers(self.id);
-            // From here on, it is dead to the others.
-            fs::remove_file(self.lock_file(self.id)).ok();
-        }
-        // By hand: a child that was forked meanwhile has the file, too.
-        self.lock.unlock().ok();
+        self.close();
     }
 }
 
 /// How the files of an endpoint are called.
 pub(super) fn file_name(id: EndpointId, suffix: &str) -> String {
     format!("{id:016x}{suffix}")
+}
+
+/// Makes the folder, and a lock file in it.
+fn enter(folder: &Path) -> io::Result<(EndpointId, File)> {
+    loop {
+        let made = fs::create_dir_all(folder.join("parked"))
+            .and_then(|()| fs::create_dir_all(folder.join("watching")))
+            .and_then(|()| new_lock(folder));
+        match made {
+            // Meanwhile, the last one has left.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            made => return made,
+        }
+    }
+}
+
+/// Removes the folder, if nobody is in it. Each step fails where somebody has come meanwhile.
+fn leave(folder: &Path) {
+    let is_empty = |suffix| list(folder, suffix).next().is_none();
+    if is_empty(".lock") && is_empty(".new") {
+        fs::remove_dir(folder.join("parked")).ok();
+        fs::remove_dir(folder.join("watching")).ok();
+        fs::remove_dir(folder).ok();
+    }
 }
 
 /// A new name, and its lock file. It is locked before it has its final name: whoever finds it free

@@ -91,6 +91,13 @@ impl Post {
         fs::remove_file(self.folder.join(file_name(id, ".sock"))).ok();
     }
 
+    /// Ends the thread that receives, and removes the socket.
+    pub(super) fn close(&self) {
+        self.stopped.set(1);
+        self.send_bytes(self.id, &[STOP]).ok();
+        self.forget(self.id);
+    }
+
     fn send_ids(&self, to: EndpointId, kind: u8, ids: &[TaskId]) -> io::Result<()> {
         for ids in ids.chunks(IDS) {
             let mut bytes = vec![kind];
@@ -118,9 +125,7 @@ impl Post {
 
 impl Drop for Post {
     fn drop(&mut self) {
-        self.stopped.set(1);
-        self.send_bytes(self.id, &[STOP]).ok();
-        self.forget(self.id);
+        self.close();
     }
 }
 

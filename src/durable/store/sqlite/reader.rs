@@ -3,7 +3,7 @@
 use std::sync::{Arc, mpsc};
 
 use rusqlite::{Connection, OptionalExtension};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::admin;
 use super::endpoint::Endpoint;
@@ -18,14 +18,16 @@ use crate::durable::clock::Clock;
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::store::{Answer, Seen};
 use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
-use crate::sync::thread;
+use crate::sync::{Mutex, lock, thread};
 use crate::unwind::contain;
 
 type Question = Box<dyn FnOnce(&mut Desk) + Send>;
 
-/// The way to the thread, which ends when nobody has one any more.
+/// The way to the thread, which ends when this is closed or dropped.
 pub(super) struct Reader {
-    questions: mpsc::Sender<Question>,
+    questions: Mutex<Option<mpsc::Sender<Question>>>,
+    /// Closed when the thread has ended.
+    ended: watch::Receiver<()>,
 }
 
 /// What the thread reads with.
@@ -50,14 +52,26 @@ impl Reader {
             clock,
         };
         let (questions, asked) = mpsc::channel::<Question>();
+        let (end, ended) = watch::channel(());
         let thread = thread::Builder::new().name(String::from("throng-sqlite-reader"));
         let started = thread.spawn(move || {
             for question in asked {
                 contain(|| question(&mut desk));
             }
+            drop(desk);
+            drop(end);
         });
         started.map_err(io_failure)?;
-        Ok(Self { questions })
+        let questions = Mutex::new(Some(questions));
+        Ok(Self { questions, ended })
+    }
+
+    /// Ends the thread when it has answered what it was asked, and waits until it has closed the database.
+    pub(super) async fn close(&self) {
+        drop(lock(&self.questions).take());
+        let mut ended = self.ended.clone();
+        // Nothing is ever sent: this is an error when the thread has ended.
+        ended.changed().await.ok();
     }
 
     /// Has the thread answer.
@@ -73,11 +87,15 @@ impl Reader {
             }
             reply.send(answer.map_err(Fault::without_effect)).ok();
         });
-        let sent = self.questions.send(question);
+        let questions = lock(&self.questions);
+        let is_sent = questions
+            .as_ref()
+            .is_some_and(|it| it.send(question).is_ok());
+        drop(questions);
         Box::pin(async move {
-            match sent {
-                Ok(()) => answer.await.unwrap_or_else(|_| Err(no_answer())),
-                Err(_) => Err(Failure::new(Effect::None, Cause::Unavailable)),
+            match is_sent {
+                true => answer.await.unwrap_or_else(|_| Err(no_answer())),
+                false => Err(Failure::new(Effect::None, Cause::Unavailable)),
             }
         })
     }

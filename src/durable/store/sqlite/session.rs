@@ -4,7 +4,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::error::Fault;
 use super::work::Work;
-use super::{peek, reap};
+use super::{admin, peek, reap};
 use crate::durable::error::Cause;
 use crate::durable::store::SessionId;
 
@@ -47,6 +47,15 @@ pub(super) fn close(work: &mut Work<'_>, session: SessionId) -> Result<(), Fault
         work.notes.look |= peek::is_any_waiting(work.db, true)?;
     }
     Ok(())
+}
+
+/// All sessions of this process end; and what the dead have left behind is removed, where that can be done.
+pub(super) fn leave(work: &mut Work<'_>) -> Result<(), Fault> {
+    let sql = "SELECT id FROM throng_session WHERE endpoint = ?1";
+    while let Some(session) = work.number(sql, [work.endpoint.id])? {
+        close(work, session as SessionId)?;
+    }
+    admin::sweep(work)
 }
 
 pub(super) fn find(work: &Work<'_>, session: SessionId) -> Result<Session, Fault> {

@@ -471,7 +471,7 @@ impl File {
             folder.join("parked"),
             folder.join("watching"),
         ] {
-            let entries = std::fs::read_dir(folder).unwrap().flatten();
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
             let files = entries
                 .map(|entry| entry.path())
                 .filter(|path| !path.is_dir());

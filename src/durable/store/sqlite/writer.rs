@@ -3,10 +3,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use rusqlite::Connection;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::endpoint::Endpoint;
 use super::error::{Fault, failure, io_failure, is_busy, is_sound, no_answer};
@@ -17,16 +18,18 @@ use crate::durable::clock::Clock;
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::point::point;
 use crate::durable::store::{Answer, Event};
-use crate::sync::thread;
+use crate::sync::{Mutex, lock, thread};
 use crate::unwind::contain;
 
 /// How many requests are written together, and how many bytes.
 const MAX_GROUP: usize = 64;
 const MAX_GROUP_BYTES: usize = 8 << 20;
 
-/// The way to the thread, which does what it was asked and ends, when nobody has one any more.
+/// The way to the thread, which does what it was asked, and ends when this is closed or dropped.
 pub(super) struct Writer {
-    requests: mpsc::Sender<Box<dyn Request>>,
+    requests: Mutex<Option<mpsc::Sender<Box<dyn Request>>>>,
+    /// How the thread has ended.
+    ended: watch::Receiver<Option<Result<(), Failure>>>,
 }
 
 /// What the thread has found when it opened the database.
@@ -44,17 +47,30 @@ impl Writer {
     ) -> Result<(Self, Opened), Failure> {
         let (requests, asked) = mpsc::channel();
         let (reply, opened) = oneshot::channel();
+        let (end, ended) = watch::channel(None);
         let thread = thread::Builder::new().name(String::from("throng-sqlite"));
         let started = thread.spawn(move || match open(&path, clock, events) {
             Ok((desk, opened)) => {
                 reply.send(Ok(opened)).ok();
-                desk.serve(&asked);
+                let closed = desk.serve(&asked);
+                end.send(Some(closed)).ok();
             }
             Err(failure) => drop(reply.send(Err(failure))),
         });
         started.map_err(io_failure)?;
         let opened = opened.await.unwrap_or_else(|_| Err(no_answer()))?;
-        Ok((Self { requests }, opened))
+        let requests = Mutex::new(Some(requests));
+        Ok((Self { requests, ended }, opened))
+    }
+
+    /// Ends the thread when it has done what it was asked, and waits until it has closed the database.
+    pub(super) async fn close(&self) -> Result<(), Failure> {
+        drop(lock(&self.requests).take());
+        let mut ended = self.ended.clone();
+        match ended.wait_for(Option::is_some).await {
+            Ok(closed) => closed.clone().unwrap_or(Ok(())),
+            Err(_) => Err(no_answer()),
+        }
     }
 
     /// Has the thread do something in a transaction: as a whole or not at all. It may be done
@@ -75,17 +91,20 @@ impl Writer {
         then: impl FnOnce(&Result<T, Failure>) + Send + 'static,
     ) -> Answer<'static, T> {
         let (reply, answer) = oneshot::channel();
-        let sent = self.requests.send(Box::new(Call {
+        let request = Box::new(Call {
             bytes,
             work,
             answer: Err(no_answer()),
             then,
             reply,
-        }));
+        });
+        let requests = lock(&self.requests);
+        let is_sent = requests.as_ref().is_some_and(|it| it.send(request).is_ok());
+        drop(requests);
         Box::pin(async move {
-            match sent {
-                Ok(()) => answer.await.unwrap_or_else(|_| Err(no_answer())),
-                Err(_) => Err(Failure::new(Effect::None, Cause::Unavailable)),
+            match is_sent {
+                true => answer.await.unwrap_or_else(|_| Err(no_answer())),
+                false => Err(Failure::new(Effect::None, Cause::Unavailable)),
             }
         })
     }
@@ -239,7 +258,8 @@ impl Broken {
 }
 
 impl Desk {
-    fn serve(mut self, asked: &mpsc::Receiver<Box<dyn Request>>) {
+    /// Does what is asked, until nobody can ask any more, and closes the database.
+    fn serve(mut self, asked: &mpsc::Receiver<Box<dyn Request>>) -> Result<(), Failure> {
         while let Ok(first) = asked.recv() {
             let group = Group::of(first, Some(asked));
             let mut is_done = false;
@@ -250,6 +270,21 @@ impl Desk {
             if !is_done {
                 self.db = None;
             }
+        }
+        self.close()
+    }
+
+    /// Moves what is in the log into the database. SQLite removes the log with the last connection.
+    fn close(mut self) -> Result<(), Failure> {
+        let db = self.connection().map_err(Broken::into_failure)?;
+        // Nobody is waited for: the last one to close the database moves what is left.
+        let moved = db
+            .busy_timeout(Duration::ZERO)
+            .and_then(|()| db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
+        drop(db);
+        match moved {
+            Err(error) if !is_busy(&error) => Err(failure(Effect::None, error)),
+            _ => Ok(()),
         }
     }
 
@@ -277,10 +312,7 @@ impl Desk {
     }
 
     fn transact(&mut self, group: &mut Group<'_>) -> Result<Notes, Broken> {
-        let db = match self.db.take() {
-            Some(db) => db,
-            None => self.reopen()?,
-        };
+        let db = self.connection()?;
         if let Err(error) = execute(&db, "BEGIN IMMEDIATE") {
             self.db = is_sound(&error).then_some(db);
             return Err(Broken::before(error));
@@ -296,7 +328,10 @@ impl Desk {
         }
     }
 
-    fn reopen(&mut self) -> Result<Connection, Broken> {
+    fn connection(&mut self) -> Result<Connection, Broken> {
+        if let Some(db) = self.db.take() {
+            return Ok(db);
+        }
         let opened = schema::reopen(&self.files);
         let (db, files) = opened.map_err(|fault| Broken::All(fault.without_effect()))?;
         self.files = files;

@@ -94,6 +94,46 @@ async fn nothing_is_stored_without_the_log_and_nothing_is_lost_with_it() {
     );
 }
 
+#[test]
+fn many_come_and_go_at_once_and_the_last_leaves_nothing() {
+    let file = File::new();
+    let come_and_go = &async |n: u64| {
+        for round in 0..12 {
+            let store = file.open().await;
+            let worker = Worker::new(&store).await;
+            worker.enqueue([task(100 * n + round).0]).await;
+            worker.try_turn(vec![], 0, true).await.unwrap();
+            store.close().await.unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        for n in 0..4 {
+            scope.spawn(move || futures::executor::block_on(come_and_go(n)));
+        }
+    });
+    let names = fs::read_dir(file.path.parent().unwrap()).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["tasks.db"]);
+    assert_eq!(file.number("SELECT waiting FROM throng_meta"), 48);
+    assert_eq!(file.number("SELECT count(*) FROM throng_session"), 0);
+}
+
+#[tokio::test]
+async fn a_store_is_closed_once_and_asked_no_more() {
+    let file = File::new();
+    let worker = Worker::new(&file.open().await).await;
+    worker.enqueue([task(1).0]).await;
+    let late = worker.store.enqueue(worker.request([task(2).0]));
+    // Dropped half-way, and begun again.
+    drop(worker.store.close());
+    worker.store.close().await.unwrap();
+    worker.store.close().await.unwrap();
+    late.await.unwrap();
+    assert_fails(worker.try_enqueue([task(3).0]).await, &Cause::Unavailable);
+    assert_fails(worker.store.look(vec![id(1)]).await, &Cause::Unavailable);
+    assert_eq!(file.number("SELECT waiting FROM throng_meta"), 2);
+}
+
 /// It cannot be written, nor read; and it says so at the first request.
 async fn assert_is_replaced(worker: &Worker) {
     let failure = worker.try_enqueue([task(2).0]).await.unwrap_err();
