@@ -40,10 +40,12 @@ use tokio::sync::mpsc;
 use super::error::Failure;
 use super::{Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 
+pub(crate) mod kind;
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+pub(crate) mod routes;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 #[cfg(test)]

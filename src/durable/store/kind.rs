@@ -1,0 +1,129 @@
+//! [`Kind`] and [`TypeSet`]: which types of tasks a worker can run.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+/// The type of a task, as stores know it: a hash of its name.
+///
+/// It is the first 8 bytes of the name's SHA-256, with the highest bit set, so that as a signed
+/// number it is negative. Stores write it beside each task, and find by it the workers that know the
+/// type.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Kind(i64);
+
+impl Kind {
+    pub(crate) fn of(name: &str) -> Self {
+        Self(hash(name.as_bytes()) | i64::MIN)
+    }
+
+    /// The kind that [`number`](Self::number) stands for.
+    pub(crate) fn from_number(number: i64) -> Self {
+        Self(number)
+    }
+
+    pub(crate) fn number(self) -> i64 {
+        self.0
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+
+    pub(crate) fn from_bytes(bytes: [u8; 8]) -> Self {
+        Self(i64::from_be_bytes(bytes))
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kind({:016x})", self.0)
+    }
+}
+
+/// The types that a worker has registered.
+///
+/// A worker declares its set when it opens a session, and a claim of that session has only tasks of
+/// these types. Workers with equal sets are alike to a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TypeSet {
+    id: SetId,
+    /// Sorted, each once.
+    kinds: Vec<Kind>,
+}
+
+/// What stores call a [`TypeSet`]: a hash of its kinds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SetId(i64);
+
+impl TypeSet {
+    /// The set of the types with these names.
+    ///
+    /// # Errors
+    ///
+    /// Two different names have the same kind, so no store could tell them apart.
+    pub(crate) fn of_names<'a>(
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, (&'a str, &'a str)> {
+        let mut named: Vec<_> = names
+            .into_iter()
+            .map(|name| (Kind::of(name), name))
+            .collect();
+        named.sort_unstable();
+        named.dedup();
+        match named.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            Some(pair) => Err((pair[0].1, pair[1].1)),
+            None => Ok(Self::of(named.into_iter().map(|(kind, _)| kind))),
+        }
+    }
+
+    pub(crate) fn of(kinds: impl IntoIterator<Item = Kind>) -> Self {
+        let mut kinds: Vec<_> = kinds.into_iter().collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let bytes: Vec<_> = kinds.iter().flat_map(|kind| kind.to_bytes()).collect();
+        Self {
+            id: SetId(hash(&bytes)),
+            kinds,
+        }
+    }
+
+    pub(crate) fn id(&self) -> SetId {
+        self.id
+    }
+
+    pub(crate) fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+
+    pub(crate) fn knows(&self, kind: Kind) -> bool {
+        self.kinds.binary_search(&kind).is_ok()
+    }
+}
+
+impl SetId {
+    pub(crate) fn from_number(number: i64) -> Self {
+        Self(number)
+    }
+
+    pub(crate) fn number(self) -> i64 {
+        self.0
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+}
+
+impl fmt::Debug for SetId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SetId({:016x})", self.0)
+    }
+}
+
+fn hash(bytes: &[u8]) -> i64 {
+    let digest = Sha256::digest(bytes);
+    let mut first = [0; 8];
+    first.copy_from_slice(&digest[..8]);
+    i64::from_be_bytes(first)
+}

@@ -1,0 +1,249 @@
+//! [`Routes`]: the list that a task waits in, by its kind and by what the live workers know.
+//!
+//! A claim may only take tasks of kinds that its worker knows, and it must not search for them among
+//! others. So tasks wait in *lists*, and two kinds share a list only if exactly the same declared sets
+//! know both. Whoever reads a list knows everything in it, and a claim takes from its head. While all
+//! workers know the same types, there is one list, [`ListId::MAIN`].
+//!
+//! Workers come and go, so lists are split and joined. Each kind has a *path* of lists. Its last list
+//! is the kind's *leaf*, from which claims take. In steady state the path is the leaf alone. When the
+//! kind gets another leaf, that is appended. The lists before the leaf are then *draining*: tasks move
+//! from their heads to the next list of their kind's path, in order, a bounded number per turn. New
+//! tasks go to the end of the first list of the path, so the order within a kind holds: a list has
+//! only tasks that are older than those in the lists before it. A draining list that is empty is
+//! removed from all paths.
+//!
+//! A kind that no set has ever named has a list of its own, [`ListId::own`], which needs no entry
+//! here. So a task of a type that nobody knows waits without being in anyone's way.
+//!
+//! This is the arithmetic of it, without a store. A store keeps the value, and the lists.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::kind::{Kind, SetId, TypeSet};
+
+/// Which list the tasks of a kind wait in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Routes {
+    /// The declared sets: those of live workers, and those of dead ones that nobody has removed yet.
+    sets: BTreeMap<SetId, Vec<Kind>>,
+    /// The path of each kind that a set has named.
+    paths: BTreeMap<Kind, Vec<ListId>>,
+}
+
+/// A list of tasks that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ListId(i64);
+
+impl ListId {
+    /// The only list while all workers know the same types.
+    pub(crate) const MAIN: Self = Self(0);
+
+    /// The list of a kind that no set has named. Kinds are negative, shared lists are not.
+    pub(crate) fn own(kind: Kind) -> Self {
+        Self(kind.number())
+    }
+
+    pub(crate) fn from_number(number: i64) -> Self {
+        Self(number)
+    }
+
+    pub(crate) fn number(self) -> i64 {
+        self.0
+    }
+
+    fn is_shared(self) -> bool {
+        self.0 >= 0
+    }
+}
+
+/// Kinds that belong into one list: the sets that know them, and, if there are none, their leaf.
+type Group = (Vec<SetId>, Option<ListId>);
+
+impl Routes {
+    // ===== Questions =====
+
+    /// The list at whose end a new task of this kind is put.
+    pub(crate) fn entrance(&self, kind: Kind) -> ListId {
+        let path = self.paths.get(&kind).and_then(|path| path.first());
+        path.copied().unwrap_or(ListId::own(kind))
+    }
+
+    /// The list at whose head a task of this kind is put that was given back.
+    pub(crate) fn leaf(&self, kind: Kind) -> ListId {
+        let path = self.paths.get(&kind).and_then(|path| path.last());
+        path.copied().unwrap_or(ListId::own(kind))
+    }
+
+    /// Where a task of this kind goes from a list that is draining.
+    pub(crate) fn next(&self, kind: Kind, list: ListId) -> Option<ListId> {
+        let path = self.paths.get(&kind)?;
+        let at = path.iter().position(|&it| it == list)?;
+        path.get(at + 1).copied()
+    }
+
+    pub(crate) fn is_declared(&self, set: SetId) -> bool {
+        self.sets.contains_key(&set)
+    }
+
+    pub(crate) fn sets(&self) -> impl Iterator<Item = SetId> {
+        self.sets.keys().copied()
+    }
+
+    /// Whether a declared set knows a kind.
+    pub(crate) fn is_known(&self, kind: Kind) -> bool {
+        self.sets
+            .values()
+            .any(|kinds| kinds.binary_search(&kind).is_ok())
+    }
+
+    /// The lists that a set's sessions claim from.
+    pub(crate) fn leaves(&self, set: SetId) -> BTreeSet<ListId> {
+        self.kinds_of(set).map(|kind| self.leaf(kind)).collect()
+    }
+
+    /// The lists that a set's sessions drain before they claim: the earlier of a path come first.
+    pub(crate) fn draining(&self, set: SetId) -> Vec<ListId> {
+        let mut lists: Vec<ListId> = Vec::new();
+        let paths = self.kinds_of(set).filter_map(|kind| self.paths.get(&kind));
+        for list in paths.flat_map(|path| &path[..path.len() - 1]) {
+            if !lists.contains(list) {
+                lists.push(*list);
+            }
+        }
+        lists
+    }
+
+    /// The sets whose sessions have something to do if a list is not empty: they know a kind that may be
+    /// in it.
+    pub(crate) fn readers(&self, list: ListId) -> impl Iterator<Item = SetId> {
+        let concerns = move |kinds: &[Kind]| {
+            let mut paths = kinds.iter().filter_map(|kind| self.paths.get(kind));
+            paths.any(|path| path.contains(&list))
+        };
+        let sets = self.sets.iter();
+        sets.filter_map(move |(&set, kinds)| concerns(kinds).then_some(set))
+    }
+
+    /// The only set there is, if all that its sessions read is [`ListId::MAIN`].
+    pub(crate) fn plain(&self) -> Option<(SetId, &[Kind])> {
+        let (&set, kinds) = self.sets.first_key_value()?;
+        let is_plain = |kind| {
+            self.paths
+                .get(kind)
+                .is_some_and(|path| *path == [ListId::MAIN])
+        };
+        (self.sets.len() == 1 && kinds.iter().all(is_plain)).then_some((set, kinds))
+    }
+
+    /// The lists whose being empty would make [`collapse`](Self::collapse) change something.
+    pub(crate) fn collapsible(&self) -> BTreeSet<ListId> {
+        let paths = self.paths.iter().flat_map(|(&kind, path)| {
+            let kept = usize::from(self.is_known(kind));
+            &path[..path.len() - kept]
+        });
+        paths.copied().collect()
+    }
+
+    fn kinds_of(&self, set: SetId) -> impl Iterator<Item = Kind> {
+        self.sets.get(&set).into_iter().flatten().copied()
+    }
+
+    // ===== Changes =====
+
+    /// A worker that knows `set` has come.
+    pub(crate) fn declare(&mut self, set: &TypeSet) {
+        if self.sets.insert(set.id(), set.kinds().to_vec()).is_none() {
+            for &kind in set.kinds() {
+                self.paths
+                    .entry(kind)
+                    .or_insert_with(|| vec![ListId::own(kind)]);
+            }
+            self.assign();
+        }
+    }
+
+    /// No worker that knows `set` is left.
+    pub(crate) fn remove(&mut self, set: SetId) {
+        if self.sets.remove(&set).is_some() {
+            self.assign();
+        }
+    }
+
+    /// Removes empty lists from the paths: draining ones, and the kinds that no set knows and of which
+    /// nothing waits.
+    pub(crate) fn collapse(&mut self, is_empty: impl Fn(ListId) -> bool) {
+        let known: BTreeSet<_> = self.sets.values().flatten().copied().collect();
+        self.paths.retain(|kind, path| {
+            let leaf = path.last().copied();
+            path.retain(|&list| Some(list) == leaf || !is_empty(list));
+            known.contains(kind) || path.len() > 1 || leaf.is_some_and(|leaf| !is_empty(leaf))
+        });
+        // The main list may have become free.
+        self.assign();
+    }
+
+    /// Gives each group of kinds one leaf that it shares with no other.
+    fn assign(&mut self) {
+        let tenants = self.tenants();
+        for ((sets, _), kinds) in self.groups() {
+            let is_free_of_others = |leaf: &&ListId| tenants[*leaf].is_subset(&kinds);
+            let mut shared = tenants.keys().filter(|leaf| leaf.is_shared());
+            let unused = self.unused();
+            let leaf = match shared.find(is_free_of_others) {
+                // The only set moves back to the main list as soon as that is free.
+                Some(_) if self.sets.len() == 1 && !sets.is_empty() && unused == ListId::MAIN => {
+                    unused
+                }
+                Some(&leaf) => leaf,
+                None => unused,
+            };
+            for kind in kinds {
+                if let Some(path) = self.paths.get_mut(&kind)
+                    && path.last() != Some(&leaf)
+                {
+                    path.push(leaf);
+                }
+            }
+        }
+    }
+
+    /// The kinds of each leaf.
+    fn tenants(&self) -> BTreeMap<ListId, BTreeSet<Kind>> {
+        let mut tenants = BTreeMap::<_, BTreeSet<_>>::new();
+        for (&kind, path) in &self.paths {
+            tenants
+                .entry(path[path.len() - 1])
+                .or_default()
+                .insert(kind);
+        }
+        tenants
+    }
+
+    /// The kinds that belong together. A kind that no set knows stays with those of its leaf.
+    fn groups(&self) -> BTreeMap<Group, BTreeSet<Kind>> {
+        let mut groups = BTreeMap::<Group, BTreeSet<_>>::new();
+        for (&kind, path) in &self.paths {
+            let knows = |kinds: &Vec<Kind>| kinds.binary_search(&kind).is_ok();
+            let sets = self.sets.iter().filter(|(_, kinds)| knows(kinds));
+            let sets: Vec<_> = sets.map(|(&set, _)| set).collect();
+            let leaf = path.last().copied().filter(|_| sets.is_empty());
+            groups.entry((sets, leaf)).or_default().insert(kind);
+        }
+        groups
+    }
+
+    /// A shared list that no path names.
+    fn unused(&self) -> ListId {
+        let used: BTreeSet<_> = self.paths.values().flatten().copied().collect();
+        let mut lists = (0..).map(ListId);
+        lists
+            .find(|list| !used.contains(list))
+            .unwrap_or(ListId::MAIN)
+    }
+}
+
+#[cfg(test)]
+mod explorer_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! What each question answers, in the situations that a fleet goes through.
+
+use super::*;
+
+fn kind(name: &str) -> Kind {
+    Kind::of(name)
+}
+
+fn set(names: &[&str]) -> TypeSet {
+    TypeSet::of_names(names.iter().copied()).expect("no two of these names have one kind")
+}
+
+fn list(number: i64) -> ListId {
+    ListId::from_number(number)
+}
+
+/// Routes after these sets were declared, with nothing waiting.
+fn declared(sets: &[&TypeSet]) -> Routes {
+    let mut routes = Routes::default();
+    for set in sets {
+        routes.declare(set);
+        routes.collapse(|_| true);
+    }
+    routes
+}
+
+#[test]
+fn workers_that_know_the_same_share_the_main_list() {
+    let both = set(&["a", "b"]);
+    let routes = declared(&[&both, &both]);
+    assert_eq!(routes.plain(), Some((both.id(), both.kinds())));
+    assert_eq!(routes.entrance(kind("a")), ListId::MAIN);
+    assert_eq!(routes.leaves(both.id()), BTreeSet::from([ListId::MAIN]));
+    assert_eq!(routes.draining(both.id()), []);
+}
+
+#[test]
+fn a_type_that_nobody_knows_has_a_list_of_its_own() {
+    let routes = declared(&[&set(&["a"])]);
+    let unknown = kind("b");
+    assert_eq!(routes.entrance(unknown), ListId::own(unknown));
+    assert!(!routes.is_known(unknown));
+    assert_eq!(routes.readers(ListId::own(unknown)).count(), 0);
+}
+
+#[test]
+fn two_services_have_a_list_each() {
+    let (one, other) = (set(&["a", "b"]), set(&["c", "d"]));
+    let routes = declared(&[&one, &other]);
+    assert_eq!(routes.plain(), None);
+    assert_eq!(routes.leaves(one.id()), BTreeSet::from([ListId::MAIN]));
+    assert_eq!(routes.leaves(other.id()), BTreeSet::from([list(1)]));
+    assert_eq!(routes.readers(list(1)).collect::<Vec<_>>(), [other.id()]);
+}
+
+#[test]
+fn a_hundred_services_have_one_list_each() {
+    let names: Vec<_> = (0..1_000).map(|number| format!("type-{number}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let sets: Vec<_> = names.chunks(10).map(set).collect();
+    let routes = declared(&sets.iter().collect::<Vec<_>>());
+    for set in &sets {
+        assert_eq!(routes.leaves(set.id()).len(), 1);
+    }
+}
+
+/// A deploy that adds a type: the old workers go on with their list, and nothing drains.
+#[test]
+fn a_set_that_adds_a_type_leaves_the_main_list_alone() {
+    let (old, new) = (set(&["a", "b"]), set(&["a", "b", "c"]));
+    let mut routes = declared(&[&old, &new]);
+    assert_eq!(routes.leaves(old.id()), BTreeSet::from([ListId::MAIN]));
+    assert_eq!(
+        routes.leaves(new.id()),
+        BTreeSet::from([ListId::MAIN, list(1)])
+    );
+    // When the last old worker has gone, the two lists are joined.
+    routes.remove(old.id());
+    assert_eq!(routes.draining(new.id()), [list(1)]);
+    assert_eq!(routes.next(kind("c"), list(1)), Some(ListId::MAIN));
+    routes.collapse(|_| true);
+    assert_eq!(routes.plain(), Some((new.id(), new.kinds())));
+}
+
+#[test]
+fn a_list_whose_kinds_part_drains_into_two() {
+    let (both, one) = (set(&["a", "b"]), set(&["a"]));
+    let mut routes = declared(&[&both]);
+    routes.declare(&one);
+    let (a, b) = (kind("a"), kind("b"));
+    assert_eq!(
+        (routes.entrance(a), routes.entrance(b)),
+        (ListId::MAIN, ListId::MAIN)
+    );
+    assert_ne!(routes.leaf(a), routes.leaf(b));
+    assert_eq!(routes.draining(one.id()), [ListId::MAIN]);
+    assert_eq!(routes.next(a, ListId::MAIN), Some(routes.leaf(a)));
+    routes.collapse(|_| false);
+    assert_eq!(routes.entrance(a), ListId::MAIN);
+    routes.collapse(|_| true);
+    assert_eq!(routes.entrance(a), routes.leaf(a));
+    assert_eq!(routes.draining(one.id()), []);
+}
+
+#[test]
+fn what_parted_comes_back_to_the_main_list() {
+    let (both, one) = (set(&["a", "b"]), set(&["a"]));
+    let mut routes = declared(&[&both, &one]);
+    routes.remove(one.id());
+    routes.collapse(|_| true);
+    assert_eq!(routes.plain(), Some((both.id(), both.kinds())));
+}
+
+#[test]
+fn a_type_that_nobody_knows_any_more_keeps_its_list_while_something_waits() {
+    let (one, other) = (set(&["a"]), set(&["b"]));
+    let mut routes = declared(&[&one, &other]);
+    let leaf = routes.leaf(kind("b"));
+    routes.remove(other.id());
+    routes.collapse(|list| list != leaf);
+    assert_eq!(routes.entrance(kind("b")), leaf);
+    routes.collapse(|_| true);
+    assert_eq!(routes.entrance(kind("b")), ListId::own(kind("b")));
+}
+
+#[test]
+fn two_names_with_one_kind_cannot_be_in_a_set() {
+    // Names with equal hashes cannot be made; equal kinds can.
+    assert_eq!(TypeSet::of([kind("a"), kind("a")]).kinds().len(), 1);
+    assert_eq!(set(&["a", "a"]).kinds().len(), 1);
+}
