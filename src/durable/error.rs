@@ -33,6 +33,7 @@ enum Kind {
         found: super::Durability,
         wanted: super::Durability,
     },
+    Invalid(String),
     Closed,
     Store(Failure),
 }
@@ -77,6 +78,14 @@ impl DurableError {
     ) -> Self {
         Self {
             kind: Kind::NotDurable { found, wanted },
+            task: None,
+            queue: Arc::clone(queue),
+        }
+    }
+
+    pub(crate) fn invalid(queue: &Arc<str>, reason: String) -> Self {
+        Self {
+            kind: Kind::Invalid(reason),
             task: None,
             queue: Arc::clone(queue),
         }
@@ -160,6 +169,11 @@ impl DurableError {
     /// [a client](super::DurableClient::require) or when the store was opened.
     pub fn is_not_durable(&self) -> bool {
         matches!(self.kind, Kind::NotDurable { .. })
+    }
+
+    /// Whether a setting is wrong. The message names it, and says what to do.
+    pub fn is_invalid(&self) -> bool {
+        matches!(self.kind, Kind::Invalid(_))
     }
 
     /// Whether the client's thread is gone.
@@ -270,6 +284,7 @@ impl fmt::Display for DurableError {
                 "it is less durable than required: {found:?}, and not {wanted:?} (the docs of \
                  `Durability` say how a store is set up for each level)"
             ),
+            Kind::Invalid(reason) => f.write_str(reason),
             Kind::Closed => f.write_str("the thread of its client has ended"),
             Kind::Store(failure) => failure.fmt(f),
         }

@@ -102,7 +102,10 @@ impl DurableExecutor {
         settings: Settings,
         runtime: Handle,
     ) -> Result<Self, DurableError> {
-        let session = client.ask(None, |store| store.open_session()).await?;
+        let set = runs.set();
+        let session = client
+            .ask(None, |store| store.open_session(Some(set.clone())))
+            .await?;
         let (messages, received) = mpsc::unbounded_channel();
         let (ended_sender, ended) = watch::channel(false);
         let tally = StdArc::new(Tally::default());

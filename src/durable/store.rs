@@ -33,18 +33,20 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use self::kind::TypeSet;
 use super::error::Failure;
 use super::{Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 
+#[allow(dead_code, reason = "the stores begin to use it one after the other")]
 pub(crate) mod kind;
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[allow(dead_code, reason = "the stores begin to use it one after the other")]
 pub(crate) mod routes;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
@@ -85,8 +87,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// What happens in the store that concerns this process. Asked for once.
     fn events(&self) -> mpsc::UnboundedReceiver<Event>;
 
-    /// Begins a session of this process.
-    fn open_session(&self) -> Answer<'_, SessionId>;
+    /// Begins a session of this process. Its turns claim tasks of these types only; without a set,
+    /// they claim none.
+    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId>;
 
     /// Ends a session. What it has claimed and not given back is treated as after a crash.
     fn close_session(&self, session: SessionId) -> Answer<'_, ()>;
@@ -145,17 +148,6 @@ pub(crate) trait Backend: Send + Sync + 'static {
     not(feature = "redis"),
     allow(dead_code, reason = "the other stores compare names")
 )]
-pub(crate) type Kind = [u8; 8];
-
-/// The kind of the tasks of a type: the first 8 bytes of the SHA-256 hash of its name.
-#[cfg_attr(
-    not(feature = "redis"),
-    allow(dead_code, reason = "the other stores compare names")
-)]
-pub(crate) fn kind_of(name: &str) -> Kind {
-    let hash = Sha256::digest(name);
-    std::array::from_fn(|i| hash[i])
-}
 
 /// A session: issued by the store, never twice.
 pub(crate) type SessionId = u64;
@@ -263,8 +255,8 @@ pub(crate) struct Turn {
     pub(crate) number: u64,
     /// Grouped by claim. Together at most [`MAX_BATCH`].
     pub(crate) verdicts: Vec<Verdicts>,
-    /// How many tasks to claim, at most [`MAX_BATCH`], and at most so many bytes of payloads (but at
-    /// least one task).
+    /// How many tasks to claim, of the types of the session's set: at most [`MAX_BATCH`], and at most
+    /// so many bytes of payloads (but at least one task).
     pub(crate) want: usize,
     pub(crate) want_bytes: usize,
     /// Whether one task may be among them that is [risky](is_risky). Else those are passed over.
@@ -338,7 +330,7 @@ pub(crate) struct Turned {
     pub(crate) refused: Vec<TaskId>,
     /// What was claimed.
     pub(crate) claim: Option<Claim>,
-    /// Whether more tasks wait that this worker may claim.
+    /// Whether more tasks wait that this session may claim.
     pub(crate) more: bool,
     /// When to look again at the latest, if nobody wakes this worker earlier.
     pub(crate) next: Option<Duration>,

@@ -190,53 +190,28 @@ impl Run<()> for Strange {
 }
 
 #[tokio::test]
-async fn a_task_that_nobody_knows_is_left_to_others_for_a_day() {
-    let (clock, client) = timed();
-    let mut ignorant = start_inline(builder(&client), |number, _| async move { Ok(number) }).await;
-    let knowing = DurableExecutor::builder::<()>(client.clone()).register::<Strange>();
-    let mut knowing = knowing.start_inline(()).await.unwrap();
-    let known = client.spawn(Strange).await.unwrap();
-    assert_eq!(run_due(&mut ignorant).await, 1);
-    clock.advance(Duration::from_millis(29_999));
-    assert_eq!(run_due(&mut knowing).await, 0);
-    clock.advance(Duration::from_millis(1));
-    assert_eq!(run_due(&mut knowing).await, 1);
-    assert_eq!(within(known).await.unwrap(), 1);
-
-    let unknown = client.spawn(Strange).await.unwrap();
-    let mut looked = 0;
-    while unknown.status().await.unwrap() != Status::Dead {
-        looked += run_due(&mut ignorant).await;
-        clock.advance(Duration::from_secs(30));
-        assert!(looked < 3_000);
-    }
-    assert_eq!(looked, 2_882);
-    let error = within(unknown).await.unwrap_err();
-    assert_eq!(error.dead_reason(), Some(DeadReason::Unknown));
-}
-
-#[tokio::test]
-async fn a_task_that_was_delayed_for_days_is_left_to_others_all_the_same() {
-    let (clock, client) = timed();
-    let mut ignorant = start_inline(builder(&client), |number, _| async move { Ok(number) }).await;
-    let options = SpawnOptions::new().delay(2 * DAY);
-    let handle = client.spawn_with(Strange, options).await.unwrap();
-    clock.advance(2 * DAY);
-    assert_eq!(run_due(&mut ignorant).await, 1);
-    assert_eq!(handle.status().await.unwrap(), Status::Delayed);
-}
-
-#[tokio::test]
-async fn a_replayed_task_that_nobody_knows_is_left_to_others_for_a_day_again() {
+async fn a_task_that_nobody_knows_waits_for_as_long_as_it_takes() {
     let (clock, client) = timed();
     let mut ignorant = start_inline(builder(&client), |number, _| async move { Ok(number) }).await;
     let handle = client.spawn(Strange).await.unwrap();
-    run_due(&mut ignorant).await;
-    clock.advance(DAY + Duration::from_secs(30));
-    run_due(&mut ignorant).await;
-    assert_eq!(handle.status().await.unwrap(), Status::Dead);
-    let replayed = client.dead_letters().replay(DeadFilter::all()).await;
-    assert_eq!(replayed.unwrap(), 1);
-    assert_eq!(run_due(&mut ignorant).await, 1);
-    assert_eq!(handle.status().await.unwrap(), Status::Delayed);
+    assert_eq!(run_due(&mut ignorant).await, 0);
+    clock.advance(400 * DAY);
+    assert_eq!(run_due(&mut ignorant).await, 0);
+    assert_eq!(handle.status().await.unwrap(), Status::Waiting);
+
+    let knowing = DurableExecutor::builder::<()>(client.clone()).register::<Strange>();
+    let mut knowing = knowing.start_inline(()).await.unwrap();
+    assert_eq!(run_due(&mut knowing).await, 1);
+    assert_eq!(within(handle).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn an_executor_without_a_type_is_refused() {
+    let (_, client) = timed();
+    let started = DurableExecutor::builder::<()>(client)
+        .start_inline(())
+        .await;
+    let error = started.unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+    assert!(error.to_string().contains("call `register`"), "{error}");
 }

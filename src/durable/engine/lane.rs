@@ -89,7 +89,7 @@ impl Lanes {
     }
 
     async fn open(&self) -> Result<Session, Failure> {
-        let opened = settle(&Handle::current(), || self.store.open_session()).await;
+        let opened = settle(&Handle::current(), || self.store.open_session(None)).await;
         // Nothing of a task has been sent yet.
         let id = opened.map_err(Failure::without_effect)?;
         Ok(Session { id, number: 0 })

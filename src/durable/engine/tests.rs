@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::patience::{PATIENCE, settle};
 use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Answer, Backend, Beaten, Enqueue, Epoch, Event, Seen, SessionId, Store, Turn, Turned,
 };
@@ -173,8 +174,8 @@ impl Backend for Faulty {
         receiver
     }
 
-    fn open_session(&self) -> Answer<'_, SessionId> {
-        Box::pin(self.send(None, None, || self.store.open_session()))
+    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
+        Box::pin(self.send(None, None, move || self.store.open_session(set.clone())))
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {

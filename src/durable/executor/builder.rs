@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use super::DurableExecutor;
 use super::registry::{Registry, Runnable};
 use super::worker::{FOR_EVER, Settings};
+use crate::durable::store::kind::TypeSet;
 use crate::durable::{DurableClient, DurableError, Run};
 use crate::retry::Retry;
 
@@ -35,8 +36,8 @@ impl<App: Send + Sync + 'static> Builder<App> {
         }
     }
 
-    /// Lets the executor run tasks of this type. Those of types that are not registered are left to
-    /// other workers; after a day without one, they become dead letters.
+    /// Lets the executor run tasks of this type. It never claims a task of any other type: such a task
+    /// waits for a worker that has registered it, for as long as that takes.
     pub fn register<T: Run<App>>(mut self) -> Self {
         self.registry.register::<T>();
         self
@@ -73,7 +74,8 @@ impl<App: Send + Sync + 'static> Builder<App> {
     ///
     /// # Errors
     ///
-    /// The store does not answer.
+    /// - The store does not answer.
+    /// - No type is [registered](Self::register): [`DurableError::is_invalid`].
     ///
     /// # Panics
     ///
@@ -84,7 +86,7 @@ impl<App: Send + Sync + 'static> Builder<App> {
     /// If the future is dropped, nothing is started.
     pub async fn start(self, app: impl Into<StdArc<App>>) -> Result<DurableExecutor, DurableError> {
         let settings = self.settings();
-        let runnable = self.runnable(app.into());
+        let runnable = self.runnable(app.into())?;
         DurableExecutor::start(
             runnable.client.clone(),
             runnable,
@@ -109,7 +111,7 @@ impl<App: Send + Sync + 'static> Builder<App> {
         self,
         app: impl Into<StdArc<App>>,
     ) -> Result<super::inline::InlineExecutor, DurableError> {
-        let runnable = self.runnable(app.into());
+        let runnable = self.runnable(app.into())?;
         super::inline::InlineExecutor::start(runnable.client.clone(), runnable).await
     }
 
@@ -121,12 +123,31 @@ impl<App: Send + Sync + 'static> Builder<App> {
         }
     }
 
-    fn runnable(self, app: StdArc<App>) -> Runnable<App> {
-        Runnable {
+    fn runnable(self, app: StdArc<App>) -> Result<Runnable<App>, DurableError> {
+        let set = self.set()?;
+        Ok(Runnable {
             registry: self.registry,
+            set,
             app,
             client: self.client,
             retry: self.retry,
+        })
+    }
+
+    /// The types that are registered, as stores know them.
+    fn set(&self) -> Result<TypeSet, DurableError> {
+        let invalid = |reason| DurableError::invalid(self.client.queue(), reason);
+        let set = TypeSet::of_names(self.registry.names());
+        let set = set.map_err(|(one, other)| {
+            let reason =
+                format!("the names {one:?} and {other:?} have the same hash: rename one of them");
+            invalid(reason)
+        })?;
+        match set.kinds() {
+            [] => Err(invalid(
+                "the executor has no type of task: call `register` before `start`".to_owned(),
+            )),
+            _ => Ok(set),
         }
     }
 }

@@ -62,7 +62,10 @@ impl InlineExecutor {
         client: DurableClient,
         runs: impl Runs + 'static,
     ) -> Result<Self, DurableError> {
-        let session = client.ask(None, |store| store.open_session()).await?;
+        let set = runs.set();
+        let session = client
+            .ask(None, |store| store.open_session(Some(set.clone())))
+            .await?;
         Ok(Self {
             client,
             runs: StdArc::new(runs),

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::durable::client::MAX_BYTES;
 use crate::durable::context::Stop;
+use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{Claimed, DeadReason, Epoch, Verdict};
 use crate::durable::task::unseal;
 use crate::durable::task_error::Next;
@@ -30,6 +31,9 @@ type Running = Pin<Box<dyn Future<Output = Result<Vec<u8>, TaskError>> + Send>>;
 
 /// What runs claimed tasks, whatever they work with.
 pub(crate) trait Runs: Send + Sync {
+    /// The types that it can run.
+    fn set(&self) -> &TypeSet;
+
     /// Begins a run.
     fn begin(&self, claimed: Claimed, epoch: Epoch, stop: Stop) -> Begun;
 }
@@ -40,6 +44,7 @@ pub(crate) type Begun = Pin<Box<dyn Future<Output = Verdict> + Send>>;
 /// A [`Registry`], and what its tasks work with.
 pub(crate) struct Runnable<App> {
     pub(crate) registry: Registry<App>,
+    pub(crate) set: TypeSet,
     pub(crate) app: StdArc<App>,
     pub(crate) client: DurableClient,
     pub(crate) retry: Retry,
@@ -73,6 +78,10 @@ impl<App> Registry<App> {
 }
 
 impl<App: Send + Sync + 'static> Runs for Runnable<App> {
+    fn set(&self) -> &TypeSet {
+        &self.set
+    }
+
     fn begin(&self, mut claimed: Claimed, epoch: Epoch, stop: Stop) -> Begun {
         let runner = self.registry.runners.get(&*claimed.name);
         let (Some(&runner), Some(_)) = (runner, unseal(&claimed.payload)) else {

@@ -240,7 +240,8 @@ impl Worker {
     /// The session; a new one if the store has ended the last. Nothing if it does not answer.
     async fn session(&mut self) -> Option<SessionId> {
         if self.session.is_none() {
-            match self.engine.store.open_session().await {
+            let set = self.runs.set().clone();
+            match self.engine.store.open_session(Some(set)).await {
                 Ok(session) => {
                     self.session = Some(session);
                     self.number = 0;

@@ -1,6 +1,7 @@
 //! [`Kind`] and [`TypeSet`]: which types of tasks a worker can run.
 
 use std::fmt;
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
@@ -49,7 +50,7 @@ impl fmt::Debug for Kind {
 pub(crate) struct TypeSet {
     id: SetId,
     /// Sorted, each once.
-    kinds: Vec<Kind>,
+    kinds: Arc<[Kind]>,
 }
 
 /// What stores call a [`TypeSet`]: a hash of its kinds.
@@ -84,8 +85,14 @@ impl TypeSet {
         let bytes: Vec<_> = kinds.iter().flat_map(|kind| kind.to_bytes()).collect();
         Self {
             id: SetId(hash(&bytes)),
-            kinds,
+            kinds: kinds.into(),
         }
+    }
+
+    /// The types of which the tests of the stores make tasks.
+    #[cfg(test)]
+    pub(crate) fn of_tests() -> Option<Self> {
+        Some(Self::of(["job", "other", "name", "a", "b"].map(Kind::of)))
     }
 
     pub(crate) fn id(&self) -> SetId {

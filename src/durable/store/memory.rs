@@ -6,6 +6,7 @@ use std::sync::Arc as StdArc;
 use tokio::sync::mpsc;
 
 use self::model::Model;
+use super::kind::TypeSet;
 use super::{Answer, Backend, Beaten, Enqueue, Epoch, Event, Seen, SessionId, Store, Turn, Turned};
 use crate::durable::clock::Clock;
 use crate::durable::error::Failure;
@@ -102,8 +103,8 @@ impl Backend for Connection {
         lock(&self.store.0).subscribe(self.endpoint)
     }
 
-    fn open_session(&self) -> Answer<'_, SessionId> {
-        self.ask(|model, endpoint| Ok(model.open_session(endpoint)))
+    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
+        self.ask(|model, endpoint| Ok(model.open_session(endpoint, set)))
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {
@@ -118,7 +119,7 @@ impl Backend for Connection {
     }
 
     fn turn(&self, request: StdArc<Turn>) -> Answer<'_, Turned> {
-        self.ask(|model, endpoint| model.turn(endpoint, &request))
+        self.ask(|model, _| model.turn(&request))
     }
 
     fn beat(&self, claims: Vec<Epoch>) -> Answer<'_, Beaten> {

@@ -22,6 +22,7 @@ pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{Answer, Backend, Beaten, Enqueue, Epoch, Event, Seen, SessionId, Store, Turn, Turned};
 use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::store::kind::TypeSet;
 use crate::durable::{Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, TaskId};
 use crate::sync::{Mutex, lock, thread};
 
@@ -251,7 +252,7 @@ impl Backend for RedisStore {
         events.unwrap_or_else(|| mpsc::unbounded_channel().1)
     }
 
-    fn open_session(&self) -> Answer<'_, SessionId> {
+    fn open_session(&self, _set: Option<TypeSet>) -> Answer<'_, SessionId> {
         self.ask(|inner| async move { inner.open_session().await })
     }
 

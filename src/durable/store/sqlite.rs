@@ -24,6 +24,7 @@ use super::{
 };
 use crate::durable::clock::Clock;
 use crate::durable::error::Failure;
+use crate::durable::store::kind::TypeSet;
 use crate::durable::{Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId};
 use crate::sync::{Mutex, lock};
 
@@ -204,7 +205,7 @@ impl Backend for SqliteStore {
         events.unwrap_or_else(|| mpsc::unbounded_channel().1)
     }
 
-    fn open_session(&self) -> Answer<'_, SessionId> {
+    fn open_session(&self, _set: Option<TypeSet>) -> Answer<'_, SessionId> {
         self.writer.ask(0, session::open)
     }
 

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use self::row::{Row, State};
 use crate::durable::clock::{Clock, millis};
 use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::store::kind::{Kind, TypeSet};
 use crate::durable::store::{
     DeadReason, Enqueue, Epoch, Event, MAX_DEAD, NewTask, Seen, SessionId,
 };
@@ -35,6 +36,8 @@ pub(super) struct Model {
     last_session: SessionId,
     last_epoch: Epoch,
     last_endpoint: usize,
+    /// The kinds of the tasks that this request has made wait.
+    pushed: Vec<Kind>,
     /// What has been done; what there is, is counted when somebody asks.
     ledger: Counts,
 }
@@ -52,6 +55,10 @@ struct Lease {
 
 struct Session {
     endpoint: usize,
+    /// The types that it claims.
+    set: Option<TypeSet>,
+    /// Whether it waits to be woken.
+    idle: bool,
     dead: bool,
     number: u64,
     /// What its last turn claimed.
@@ -62,8 +69,14 @@ struct Session {
 
 #[derive(Default)]
 struct Endpoint {
-    parked: bool,
     events: Option<mpsc::UnboundedSender<Event>>,
+}
+
+impl Session {
+    /// Whether its turns claim tasks of this kind.
+    fn knows(&self, kind: Kind) -> bool {
+        self.set.as_ref().is_some_and(|set| set.knows(kind))
+    }
 }
 
 impl Model {
@@ -78,6 +91,7 @@ impl Model {
             last_session: 0,
             last_epoch: 0,
             last_endpoint: 0,
+            pushed: Vec::new(),
             ledger: Counts::default(),
         }
     }
@@ -107,10 +121,12 @@ impl Model {
         receiver
     }
 
-    pub(super) fn open_session(&mut self, endpoint: usize) -> SessionId {
+    pub(super) fn open_session(&mut self, endpoint: usize, set: Option<TypeSet>) -> SessionId {
         self.last_session += 1;
         let session = Session {
             endpoint,
+            set,
+            idle: false,
             dead: false,
             number: 0,
             claim: None,
@@ -118,6 +134,7 @@ impl Model {
         };
         self.sessions.insert(self.last_session, session);
         self.reap_dead();
+        self.wake_for_pushed();
         self.last_session
     }
 
@@ -126,14 +143,11 @@ impl Model {
         let endpoint = self.sessions.get(&session).map(|session| session.endpoint);
         self.reap_dead();
         self.sessions.remove(&session);
-        // It rests no longer, and others of its process that do are to say so again.
+        // Others of its process look again.
         if let Some(endpoint) = endpoint {
-            if let Some(endpoint) = self.endpoints.get_mut(&endpoint) {
-                endpoint.parked = false;
-            }
             self.tell(endpoint, Event::Wake);
         }
-        self.wake(WAKES);
+        self.wake_for_pushed();
     }
 
     pub(super) fn kill(&mut self, session: SessionId) {
@@ -169,7 +183,6 @@ impl Model {
             return Ok(());
         }
         let earliest = self.earliest_due();
-        let waiting = self.line.len();
         for task in request.tasks.iter() {
             self.store(endpoint, task);
         }
@@ -179,7 +192,11 @@ impl Model {
             session.fingerprint = first;
         }
         let is_earlier = self.earliest_due().unwrap_or(u64::MAX) < earliest.unwrap_or(u64::MAX);
-        self.wake((self.line.len() - waiting).max(is_earlier.into()));
+        match self.pushed.is_empty() && is_earlier {
+            // Whoever makes it due need not be able to run it.
+            true => self.wake(1, |_| true),
+            false => self.wake_for_pushed(),
+        }
         Ok(())
     }
 
@@ -193,11 +210,14 @@ impl Model {
             0 => State::Waiting,
             delay => State::Delayed { due: now + delay },
         };
+        let kind = Kind::of(&task.name);
         if state == State::Waiting {
             self.line.push_back(task.id);
+            self.pushed.push(kind);
         }
         let row = Row {
             task: task.clone(),
+            kind,
             state,
             failures: 0,
             crashes: 0,
@@ -272,10 +292,11 @@ impl Model {
                 (row.failures, row.crashes, row.lost) = (0, 0, 0);
                 (row.cancel, row.unknown) = (false, None);
                 row.state = State::Waiting;
+                self.pushed.push(row.kind);
                 self.line.push_back(*id);
             }
         }
-        self.wake(ids.len());
+        self.wake_for_pushed();
         ids.len() as u64
     }
 
@@ -340,6 +361,7 @@ impl Model {
         for id in ids.into_iter().rev() {
             if let Some(row) = self.tasks.get_mut(&id) {
                 row.state = State::Waiting;
+                self.pushed.push(row.kind);
                 self.line.push_front(id);
             }
         }
@@ -396,15 +418,24 @@ impl Model {
         }
     }
 
-    /// Wakes some of those who are parked.
-    fn wake(&mut self, most: usize) {
-        let parked = self.endpoints.iter().filter(|(_, it)| it.parked);
-        let parked: Vec<_> = parked.map(|(&id, _)| id).take(most.min(WAKES)).collect();
-        for id in parked {
-            if let Some(endpoint) = self.endpoints.get_mut(&id) {
-                endpoint.parked = false;
-            }
-            self.tell(id, Event::Wake);
+    /// Wakes idle sessions that can run what this request has made wait, at most one for each task.
+    fn wake_for_pushed(&mut self) {
+        let pushed = std::mem::take(&mut self.pushed);
+        self.wake(pushed.len(), |session| {
+            pushed.iter().any(|&kind| session.knows(kind))
+        });
+    }
+
+    /// Wakes some of the idle sessions that are chosen.
+    fn wake(&mut self, most: usize, choose: impl Fn(&Session) -> bool) {
+        let sessions = self.sessions.values_mut();
+        let idle = sessions.filter(|session| session.idle && choose(session));
+        let woken = idle.take(most.min(WAKES)).map(|session| {
+            session.idle = false;
+            session.endpoint
+        });
+        for endpoint in woken.collect::<Vec<_>>() {
+            self.tell(endpoint, Event::Wake);
         }
     }
 

@@ -22,7 +22,8 @@ use std::time::Duration;
 
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
-use crate::durable::store::{Claimed, NewTask, is_risky, kind_of};
+use crate::durable::store::kind::Kind;
+use crate::durable::store::{Claimed, NewTask, is_risky};
 
 /// Payloads up to here are in the entry; larger ones are not moved about.
 pub(super) const INLINE: usize = 512;
@@ -54,7 +55,7 @@ pub(super) fn pack(task: &NewTask, client_id: &str) -> Vec<u8> {
     let max_crashes = u16::try_from(task.max_crashes).unwrap_or(u16::MAX);
     entry.extend(max_crashes.to_be_bytes());
     entry.extend([0; 4 + 2 + 2 + 6]);
-    entry.extend(kind_of(&task.name));
+    entry.extend(Kind::of(&task.name).to_bytes());
     entry.push(if is_inline { PAYLOAD_HERE } else { 0 });
     let len = u32::try_from(task.payload.len()).unwrap_or(u32::MAX);
     entry.extend(len.to_be_bytes());
@@ -154,8 +155,8 @@ mod tests {
         assert_eq!(entry[24..30], [1, 2, 3, 4, 5, 6]);
         assert_eq!(entry[30..32], [0, 3]);
         assert_eq!(entry[32..46], [0; 14]);
-        // printf mail | sha256sum
-        let kind = [0x00, 0xd8, 0xd3, 0xf1, 0x17, 0x39, 0xd2, 0xf3];
+        // printf mail | sha256sum, with the highest bit set.
+        let kind = [0x80, 0xd8, 0xd3, 0xf1, 0x17, 0x39, 0xd2, 0xf3];
         assert_eq!(entry[46..54], kind);
         assert_eq!(entry[54..59], [1, 0, 0, 0, 2]);
         assert_eq!(&entry[59..], b"{}mail");

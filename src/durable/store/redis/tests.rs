@@ -10,6 +10,7 @@ use self::proxy::Proxy;
 use self::server::Server;
 use super::{RedisStore, RedisStoreBuilder};
 use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Backend, Batch, Claim, Enqueue, Event, MAX_BATCH, NewTask, Seen, SessionId, Turn, Turned,
     Verdict, Verdicts,
@@ -72,7 +73,9 @@ impl Worker {
 
     async fn of(store: &Arc<RedisStore>) -> Self {
         Self {
-            session: settled(|| store.open_session()).await.unwrap(),
+            session: settled(|| store.open_session(TypeSet::of_tests()))
+                .await
+                .unwrap(),
             store: Arc::clone(store),
             number: Number::new(0),
         }

@@ -14,6 +14,7 @@ use super::SqliteStore;
 use super::schema::LAYOUT;
 use crate::durable::clock::Clock;
 use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::store::kind::TypeSet;
 use crate::durable::store::memory::MemoryStore;
 use crate::durable::store::{
     Backend, Claim, DeadReason, Enqueue, Event, NewTask, Seen, SessionId, Store, Turn, Turned,
@@ -500,7 +501,7 @@ impl Worker {
         Self {
             store: Arc::clone(store),
             events: store.events(),
-            session: store.open_session().await.unwrap(),
+            session: store.open_session(TypeSet::of_tests()).await.unwrap(),
             number: std::cell::Cell::new(0),
         }
     }

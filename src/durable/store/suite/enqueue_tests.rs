@@ -185,8 +185,8 @@ pub(super) async fn names_and_payloads_may_be_anything(it: &dyn Harness) {
     let every_byte: Vec<u8> = (0..=255).collect();
     let tasks = [
         named(1, "", b""),
-        named(2, "f\u{fc}r \u{1f980}\u{0} '\"%_;--", &every_byte),
-        named(3, "\u{feff}\n", b"\0"),
+        named(2, STRANGE_NAMES[0], &every_byte),
+        named(3, STRANGE_NAMES[1], b"\0"),
         named(u64::MAX, "job", b"'"),
     ];
     session.enqueue(tasks.clone()).await;

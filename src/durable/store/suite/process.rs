@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use super::Harness;
 use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Beaten, Claim, Claimed, DeadReason, Enqueue, Epoch, Event, NewTask, Seen, SessionId, Store,
     Turn, Turned, Verdict, Verdicts,
@@ -17,6 +18,25 @@ use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 pub(super) const LEASE: Duration = Duration::from_secs(30);
+
+/// The names of all tasks.
+pub(super) const NAMES: [&str; 7] = [
+    "job",
+    "other",
+    "even",
+    "odd",
+    "",
+    STRANGE_NAMES[0],
+    STRANGE_NAMES[1],
+];
+
+/// Names that nobody would choose.
+pub(super) const STRANGE_NAMES: [&str; 2] = ["f\u{fc}r \u{1f980}\u{0} '\"%_;--", "\u{feff}\n"];
+
+pub(super) fn set(names: &[&str]) -> TypeSet {
+    let set = TypeSet::of_names(names.iter().copied());
+    set.expect("no two of these names have one hash")
+}
 
 /// How long a test waits for what has to come. It is real time, and only a failure takes so long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -117,8 +137,14 @@ impl Process {
         harness.kill(self.0);
     }
 
+    /// A session that knows all types of this suite.
     pub(super) async fn session(&self) -> Session<'_> {
-        let id = self.0.0.open_session().await.unwrap();
+        self.session_of(&NAMES).await
+    }
+
+    /// A session that knows the types with these names.
+    pub(super) async fn session_of(&self, names: &[&'static str]) -> Session<'_> {
+        let id = self.0.0.open_session(Some(set(names))).await.unwrap();
         Session {
             store: &self.0,
             id,

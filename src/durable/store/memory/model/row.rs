@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use crate::durable::DeadLetter;
 use crate::durable::clock::millis;
+use crate::durable::store::kind::Kind;
 use crate::durable::store::{Claimed, DEAD_RETENTION, DeadReason, Epoch, NewTask, Seen, is_risky};
 
 /// A task, and what has become of it.
 pub(super) struct Row {
     pub(super) task: NewTask,
+    pub(super) kind: Kind,
     pub(super) state: State,
     pub(super) failures: u32,
     pub(super) crashes: u32,

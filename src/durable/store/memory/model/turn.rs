@@ -8,18 +8,15 @@ use super::{Lease, MAX_DUE, Model};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::error::Failure;
+use crate::durable::store::kind::Kind;
 use crate::durable::store::{
     Beaten, Claim, DeadReason, Epoch, SessionId, Turn, Turned, Verdict, Verdicts,
 };
 
 impl Model {
-    pub(in super::super) fn turn(
-        &mut self,
-        endpoint: usize,
-        request: &Turn,
-    ) -> Result<Turned, Failure> {
-        if let Some(endpoint) = self.endpoints.get_mut(&endpoint) {
-            endpoint.parked = false;
+    pub(in super::super) fn turn(&mut self, request: &Turn) -> Result<Turned, Failure> {
+        if let Some(session) = self.sessions.get_mut(&request.session) {
+            session.idle = false;
         }
         let mut turned = match self.is_replay(request.session, request.number)? {
             true => self.repeat(request.session),
@@ -27,14 +24,13 @@ impl Model {
         };
         let claimed = turned.claim.iter().flat_map(|claim| &claim.tasks);
         let risky = request.risky && !claimed.clone().any(|task| task.risky);
-        let mut waiting = self.line.iter().map(|id| &self.tasks[id]);
-        turned.more = waiting.any(|row| risky || !row.is_risky());
+        let left = self.first_left(request.session, risky);
+        turned.more = left.is_some();
         turned.next = self.next_look();
-        if turned.more {
-            self.wake(1);
-        }
-        if let Some(endpoint) = self.endpoints.get_mut(&endpoint) {
-            endpoint.parked = request.park && turned.claim.is_none() && !turned.more;
+        self.wake(1, |session| left.is_some_and(|kind| session.knows(kind)));
+        self.wake_for_pushed();
+        if let Some(session) = self.sessions.get_mut(&request.session) {
+            session.idle = request.park && turned.claim.is_none() && !turned.more;
         }
         Ok(turned)
     }
@@ -55,6 +51,14 @@ impl Model {
             claim,
             ..Turned::default()
         }
+    }
+
+    /// The kind of the first waiting task that a session may claim.
+    fn first_left(&self, session: SessionId, risky: bool) -> Option<Kind> {
+        let session = &self.sessions[&session];
+        let mut waiting = self.line.iter().map(|id| &self.tasks[id]);
+        let left = waiting.find(|row| session.knows(row.kind) && (risky || !row.is_risky()));
+        left.map(|row| row.kind)
     }
 
     /// Remembers the turn, and that what the session claimed earlier has arrived.
@@ -156,9 +160,10 @@ impl Model {
         let epoch = self.last_epoch + 1;
         let (mut tasks, mut bytes, mut risky) = (Vec::new(), 0, request.risky);
         let (mut looked_at, mut passed) = (0, Vec::new());
+        let session = &self.sessions[&request.session];
         for id in &self.line {
             let row = &self.tasks[id];
-            if row.is_risky() && !risky {
+            if !session.knows(row.kind) || row.is_risky() && !risky {
                 passed.push(*id);
                 looked_at += 1;
                 continue;
@@ -291,6 +296,7 @@ impl Model {
         for &(_, id) in due.iter().take(MAX_DUE) {
             if let Some(row) = self.tasks.get_mut(&id) {
                 row.state = State::Waiting;
+                self.pushed.push(row.kind);
                 self.line.push_back(id);
             }
         }

@@ -196,7 +196,7 @@ async fn assert_all_refused(worker: &Worker, cause: &Cause) {
     assert_fails(store.beat(vec![1]).await, cause, none);
     assert_fails(store.look(vec![id(1)]).await, cause, none);
     assert_fails(store.cancel(vec![id(1)]).await, cause, none);
-    assert_fails(store.open_session().await, cause, none);
+    assert_fails(store.open_session(None).await, cause, none);
     assert_fails(store.close_session(worker.session).await, cause, none);
     assert_fails(store.dead(DeadFilter::all(), 1).await, cause, none);
     let replayed = store.replay(DeadFilter::ids([id(1)])).await;

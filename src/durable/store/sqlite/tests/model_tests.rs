@@ -2,6 +2,7 @@
 //! what is left in the tables at the end.
 
 use super::*;
+use crate::durable::store::kind::TypeSet;
 
 /// Does the same to a store in a file and to the one in memory.
 #[tokio::test]
@@ -37,7 +38,10 @@ impl Pair {
     async fn new(one: Arc<dyn Backend>, two: Arc<dyn Backend>) -> Self {
         let mut sessions = Vec::new();
         for _ in 0..2 {
-            let pair = (one.open_session().await, two.open_session().await);
+            let pair = (
+                one.open_session(TypeSet::of_tests()).await,
+                two.open_session(TypeSet::of_tests()).await,
+            );
             sessions.push((pair.0.unwrap(), pair.1.unwrap()));
         }
         Self {
@@ -194,8 +198,8 @@ impl Pair {
         one.close_session(session.0).await.unwrap();
         two.close_session(session.1).await.unwrap();
         *session = (
-            one.open_session().await.unwrap(),
-            two.open_session().await.unwrap(),
+            one.open_session(TypeSet::of_tests()).await.unwrap(),
+            two.open_session(TypeSet::of_tests()).await.unwrap(),
         );
         self.last = None;
     }

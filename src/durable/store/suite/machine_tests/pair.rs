@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::requests::{self, Request, TurnRequest};
 use super::{Choice, Memory, Step};
 use crate::durable::error::Failure;
+use crate::durable::store::kind::TypeSet;
 use crate::durable::store::suite::Harness;
 use crate::durable::store::suite::baseline_tests::adds_up;
 use crate::durable::store::suite::process::id;
@@ -198,8 +199,8 @@ impl<H: Harness> Pair<H> {
     async fn open(&mut self, choice: u8) -> usize {
         let process = self.process(choice);
         let Process { number, stores, .. } = &self.processes[process];
-        let model = stores[0].0.open_session().await.unwrap();
-        let tested = stores[1].0.open_session().await.unwrap();
+        let model = stores[0].0.open_session(TypeSet::of_tests()).await.unwrap();
+        let tested = stores[1].0.open_session(TypeSet::of_tests()).await.unwrap();
         self.opened.insert(*number);
         self.sessions.push(Session {
             process: *number,
