@@ -171,11 +171,6 @@ impl DurableError {
         matches!(self.kind, Kind::NotDurable { .. })
     }
 
-    /// Whether a setting is wrong. The message names it, and says what to do.
-    pub fn is_invalid(&self) -> bool {
-        matches!(self.kind, Kind::Invalid(_))
-    }
-
     /// Whether the client's thread is gone.
     pub fn is_closed(&self) -> bool {
         matches!(self.kind, Kind::Closed)
@@ -210,9 +205,11 @@ impl DurableError {
         self.is_failure(|cause| matches!(cause, Cause::Denied))
     }
 
-    /// Returns `true` if the address that the store was opened with cannot be that of a store.
+    /// Returns `true` if a setting is wrong: the address that the store was opened with cannot be that of
+    /// a store, or an executor has no type of task. The message says what to do.
     pub fn is_invalid(&self) -> bool {
-        self.is_failure(|cause| matches!(cause, Cause::Invalid(_)))
+        matches!(self.kind, Kind::Invalid(_))
+            || self.is_failure(|cause| matches!(cause, Cause::Invalid(_)))
     }
 
     /// Whether the store, as it is set up, cannot keep tasks. The message says what was found, and what

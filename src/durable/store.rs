@@ -143,12 +143,6 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn probe(&self) -> Answer<'_, Durability>;
 }
 
-/// The start of a hash of the name of a type of tasks.
-#[cfg_attr(
-    not(feature = "redis"),
-    allow(dead_code, reason = "the other stores compare names")
-)]
-
 /// A session: issued by the store, never twice.
 pub(crate) type SessionId = u64;
 

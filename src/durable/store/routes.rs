@@ -66,13 +66,13 @@ impl Routes {
     /// The list at whose end a new task of this kind is put.
     pub(crate) fn entrance(&self, kind: Kind) -> ListId {
         let path = self.paths.get(&kind).and_then(|path| path.first());
-        path.copied().unwrap_or(ListId::own(kind))
+        path.copied().unwrap_or_else(|| ListId::own(kind))
     }
 
     /// The list at whose head a task of this kind is put that was given back.
     pub(crate) fn leaf(&self, kind: Kind) -> ListId {
         let path = self.paths.get(&kind).and_then(|path| path.last());
-        path.copied().unwrap_or(ListId::own(kind))
+        path.copied().unwrap_or_else(|| ListId::own(kind))
     }
 
     /// Where a task of this kind goes from a list that is draining.

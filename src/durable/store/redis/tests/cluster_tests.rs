@@ -197,7 +197,7 @@ async fn assert_all_wait(worker: &Worker, claim: &Claim) {
     wait(store.bury(DeadFilter::ids([id(1)])).await.map(drop));
     wait(store.maintain(10).await.map(drop));
     wait(store.counts().await.map(drop));
-    wait(store.open_session().await.map(drop));
+    wait(store.open_session(None).await.map(drop));
     wait(store.close_session(worker.session).await);
 }
 
