@@ -16,12 +16,18 @@
 //! [`DurableExecutor`](throng::durable::DurableExecutor): whatever ends the program, even `kill -9`,
 //! the next run goes on where it was, and after a change in the tree it does what has changed. The
 //! tasks are in that file, or with `--store` in Redis. That is in `indexer/durable/`.
+//!
+//! For one word, the hits are the lines that `LC_ALL=C.UTF-8 grep -rnwiIF -e WORD DIR` finds, and the
+//! exit status is that of `grep`: 0 if there are any, 1 if there are none, 2 if something could not
+//! be read.
 
 #[cfg(any(feature = "redis", feature = "sqlite"))]
 #[path = "indexer/durable/mod.rs"]
 mod durable;
 #[path = "indexer/mod.rs"]
 mod indexer;
+#[path = "indexer/print.rs"]
+mod print;
 #[path = "indexer/screen.rs"]
 mod screen;
 #[path = "indexer/usage.rs"]
@@ -30,23 +36,29 @@ mod usage;
 use std::env;
 use std::error::Error;
 use std::fmt::Display;
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, exit};
 
 use clap::Parser;
 use tokio::signal::ctrl_c;
 
+use self::indexer::escape::{Escaped, escape_controls};
 use self::indexer::options::{Options, Stop};
 use self::indexer::pipeline::{self, Outcome};
-use self::indexer::query::{Hits, Query};
+use self::indexer::query::Query;
+use self::indexer::walk::Walk;
 use self::screen::{Report, Screen};
 
 /// Builds a full-text index of a directory tree, and searches it.
 ///
 /// What is found goes to standard output, everything else to standard error. Ctrl-C finishes the
 /// files that are being read, and answers from what there is; pressed again, it ends the program.
+///
+/// The exit status is 0 if there are hits, or nothing was asked; 1 if there are none; 2 if something
+/// could not be read, or went wrong; and 130 after Ctrl-C.
 #[derive(Debug, Parser)]
+#[command(name = "indexer", version)]
 struct Args {
     /// The directory [default: the sources that cargo has unpacked, or the current directory]
     dir: Option<PathBuf>,
@@ -55,6 +67,10 @@ struct Args {
     /// that hold them all
     #[arg(long, value_name = "WORDS")]
     query: Option<Query>,
+
+    /// Say nothing but what is found and what is wrong
+    #[arg(long, short)]
+    quiet: bool,
 
     /// Keep what is done in this file, and in those beside it whose names begin with its name; go on
     /// from what is there (needs the feature `sqlite`, or `--store`)
@@ -82,19 +98,24 @@ struct Built {
 
 type Fault = Box<dyn Error + Send + Sync>;
 
-/// What a shell says of a program that Ctrl-C has ended.
-const INTERRUPTED: u8 = 130;
+/// How the program ends: the status of `grep`, or what a shell says of a program that Ctrl-C has
+/// ended.
+#[derive(Clone, Copy, Debug)]
+#[repr(u8)]
+enum Status {
+    Found = 0,
+    NothingFound = 1,
+    Failed = 2,
+    Interrupted = 130,
+}
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(&Args::parse()).await {
-        Ok(stopped) if stopped => ExitCode::from(INTERRUPTED),
-        Ok(_) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    let status = run(&Args::parse()).await.unwrap_or_else(|error| {
+        eprintln!("error: {}", escape_controls(&error.to_string()));
+        Status::Failed
+    });
+    ExitCode::from(status as u8)
 }
 
 /// The sources that cargo has unpacked: thousands of files. Else the current directory.
@@ -106,13 +127,13 @@ fn default_dir() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("."))
 }
 
-/// Builds the index and answers the query. Returns whether Ctrl-C has cut that short.
-async fn run(args: &Args) -> Result<bool, Fault> {
+/// Builds the index and answers the query.
+async fn run(args: &Args) -> Result<Status, Fault> {
     let dir = args.dir.clone().unwrap_or_else(default_dir);
     let options = Options::default();
-    let mut screen = Screen::new();
+    let mut screen = Screen::new(args.quiet);
     stop_at_ctrl_c(options.stop.clone(), screen.clone()).await;
-    screen.say(format_args!("indexing {}", dir.display()));
+    screen.say(format_args!("indexing {}", Escaped(&dir)));
 
     let built = match &args.state {
         None => build(&dir, &options, &mut screen).await,
@@ -124,27 +145,41 @@ async fn run(args: &Args) -> Result<bool, Fault> {
     // From here on, there is nothing to finish: Ctrl-C ends the program.
     options.stop.set();
     let time = screen.finish();
-    let Built {
-        outcome,
-        more,
-        lack,
-    } = built?;
-    screen.say(Report {
-        outcome: &outcome,
-        time,
-    });
-    more.iter().for_each(|more| screen.say(more));
-    if let Some(query) = &args.query {
-        let answered = answer(query, &outcome, &screen);
-        answered.map_err(|error| at(&dir, &error))?;
-    }
-    match lack {
-        Some(lack) => Err(lack.into()),
-        None => Ok(outcome.summary.stopped),
+    let built = built?;
+    let outcome = &built.outcome;
+    screen.say(Report { outcome, time });
+    built.more.iter().for_each(|more| screen.say(more));
+    let found = match &args.query {
+        Some(query) => answer(query, outcome, &screen).map_err(|error| at(&dir, &error))?,
+        None => true,
+    };
+    built.status(found)
+}
+
+impl Built {
+    /// How the program ends, if hits were `found`.
+    fn status(self, found: bool) -> Result<Status, Fault> {
+        let summary = &self.outcome.summary;
+        match self.lack {
+            Some(lack) => Err(lack.into()),
+            None if summary.stopped => Ok(Status::Interrupted),
+            None if summary.counts.errors > 0 => Ok(Status::Failed),
+            None if found => Ok(Status::Found),
+            None => Ok(Status::NothingFound),
+        }
     }
 }
 
 async fn build(dir: &Path, options: &Options, screen: &mut Screen) -> Result<Built, Fault> {
+    if screen.has_bar() {
+        let (walk, stop) = (
+            Walk::new(dir.to_owned(), options.source.clone()),
+            options.stop.clone(),
+        );
+        let screen = screen.clone();
+        // Nobody waits for it: the bar has a length when it is known.
+        throng::spawn_blocking(move || screen.expect(walk.count(&stop)));
+    }
     let built = pipeline::build(dir, options, |event| screen.show(&event)).await;
     Ok(Built {
         outcome: built.map_err(|error| at(dir, &error))?,
@@ -188,7 +223,7 @@ async fn build_durably(
 }
 
 fn at(path: &Path, error: &dyn Display) -> Fault {
-    format!("{}: {error}", path.display()).into()
+    format!("{}: {error}", Escaped(path)).into()
 }
 
 /// Sets `stop` when Ctrl-C is pressed; ends the program if it is set already.
@@ -201,7 +236,7 @@ async fn stop_at_ctrl_c(stop: Stop, screen: Screen) {
     tokio::spawn(async move {
         while pressed.await.is_ok() {
             if stop.is_set() {
-                exit(INTERRUPTED.into());
+                exit(Status::Interrupted as i32);
             }
             stop.set();
             screen.say("stopping: files that are being read are finished");
@@ -210,31 +245,18 @@ async fn stop_at_ctrl_c(stop: Stop, screen: Screen) {
     });
 }
 
-fn answer(query: &Query, outcome: &Outcome, screen: &Screen) -> io::Result<()> {
+/// Prints what is found. Returns `true` if there is anything.
+fn answer(query: &Query, outcome: &Outcome, screen: &Screen) -> io::Result<bool> {
     if outcome.summary.stopped {
         screen.say("note: stopped early, so there may be hits in files that were not read");
     }
     let hits = query.run(&outcome.index);
     let lines: usize = hits.iter().map(|hit| hit.lines.len()).sum();
-    screen.say(format_args!(
-        "found     {lines} lines in {} files",
-        hits.len()
-    ));
-    match print(&hits) {
-        // Whoever reads the hits has seen enough.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        printed => printed,
+    let files = hits.len();
+    screen.say(format_args!("found     {lines} lines in {files} files"));
+    match print::print(&hits) {
+        // The reader of the hits has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(true),
+        printed => printed.map(|()| lines > 0),
     }
-}
-
-/// Prints paths as the bytes that they are, which need not be text.
-fn print(hits: &[Hits<'_>]) -> io::Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    for Hits { path, lines } in hits {
-        for line in lines {
-            out.write_all(path.as_os_str().as_encoded_bytes())?;
-            writeln!(out, ":{line}")?;
-        }
-    }
-    out.flush()
 }

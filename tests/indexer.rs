@@ -41,7 +41,11 @@ mod redis_server;
 #[cfg(feature = "redis")]
 #[path = "indexer/server.rs"]
 mod server;
+#[path = "indexer/terminal.rs"]
+mod terminal;
 #[path = "indexer/tokens.rs"]
 mod tokens;
+#[path = "indexer/tool.rs"]
+mod tool;
 #[path = "indexer/whole.rs"]
 mod whole;

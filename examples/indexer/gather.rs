@@ -83,6 +83,7 @@ impl<F: FnMut(Event<'_>)> Gatherer<F> {
 
     fn skip(&mut self, path: &Path, skip: &Skip) {
         *self.counts.skipped.entry(skip.kind()).or_default() += 1;
+        self.counts.errors += u64::from(skip.is_error());
         (self.observe)(Event::Skipped(path, skip));
     }
 }

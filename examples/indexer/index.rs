@@ -20,13 +20,13 @@ pub(crate) struct Index {
     files: Vec<File>,
 }
 
-/// A file that a term is in.
+/// A chunk of a file that a term is in.
 #[derive(Debug)]
 struct Link {
     file: u32,
     /// Where the lines of the term are among those of the file.
     at: u32,
-    /// The link of the file that came before, or [`END`].
+    /// The link that came before, of this file or another, or [`END`].
     older: u32,
 }
 
@@ -35,7 +35,9 @@ const END: u32 = u32::MAX;
 #[derive(Debug)]
 struct File {
     path: Arc<Path>,
-    packed: Box<[u8]>,
+    packed: Vec<u8>,
+    /// Lines that do not count.
+    void: Vec<u32>,
 }
 
 /// There is no room for a file: the index counts in 32 bits.
@@ -48,12 +50,14 @@ impl Index {
         // All that can fail comes before the first change.
         self.check_room(&file)?;
         let number = self.files.len() as u32;
-        for (n, entry) in (0..).zip(&file.entries) {
-            let term = self.terms.intern(entry.hash, file.terms.get(n));
-            self.link(term, number, entry.at);
+        let terms = (0..).zip(&file.hashes);
+        let terms = terms.map(|(n, &hash)| self.intern(hash, file.terms.get(n)));
+        let terms: Vec<u32> = terms.collect();
+        for entry in &file.entries {
+            self.link(terms[entry.term as usize], number, entry.at);
         }
-        let packed = file.packed;
-        self.files.push(File { path, packed });
+        let Postings { packed, void, .. } = file;
+        self.files.push(File { path, packed, void });
         Ok(())
     }
 
@@ -67,14 +71,20 @@ impl Index {
         self.terms.find(term)
     }
 
-    /// The files that a term is in, and its lines in each.
-    pub(crate) fn postings(&self, term: u32) -> impl Iterator<Item = (u32, Lines<'_>)> {
+    /// The files that a term is in, and its lines there. A file comes as often as it has chunks with
+    /// the term, and may come without any line.
+    pub(crate) fn postings(
+        &self,
+        term: u32,
+    ) -> impl Iterator<Item = (u32, impl Iterator<Item = u32>)> {
         let mut next = self.heads[term as usize];
         std::iter::from_fn(move || {
             let link = self.links.get(next as usize)?;
             next = link.older;
-            let file = &self.files[link.file as usize];
-            Some((link.file, Lines::new(&file.packed[link.at as usize..])))
+            let File { packed, void, .. } = &self.files[link.file as usize];
+            let lines = Lines::new(&packed[link.at as usize..]);
+            let lines = lines.filter(|line| void.binary_search(line).is_err());
+            Some((link.file, lines))
         })
     }
 
@@ -96,11 +106,16 @@ impl Index {
         }
     }
 
-    fn link(&mut self, term: u32, file: u32, at: u32) {
-        let newest = self.links.len() as u32;
+    fn intern(&mut self, hash: u32, term: &str) -> u32 {
+        let term = self.terms.intern(hash, term);
         if term as usize == self.heads.len() {
             self.heads.push(END);
         }
+        term
+    }
+
+    fn link(&mut self, term: u32, file: u32, at: u32) {
+        let newest = self.links.len() as u32;
         let older = std::mem::replace(&mut self.heads[term as usize], newest);
         self.links.push(Link { file, at, older });
     }

@@ -2,15 +2,20 @@
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | [`text`] | the rules: what a text is, and what its tokens are |
+//! | [`text`] | the rules: what the tokens of a text are |
 //! | [`terms`], [`postings`] | the words of one file, and their lines: made in parallel |
 //! | [`index`], [`query`] | the postings of all files, and what a query finds in them |
-//! | [`source`], [`walk`] | where files come from, and what keeps one out of the index |
+//! | [`disk`], [`source`], [`walk`] | where files come from, and what keeps one out of the index |
+//! | [`blocks`] | what of a file is text, a chunk at a time |
 //! | [`pipeline`], [`listing`], [`feed`], [`reading`], [`gather`] | the way of a file through the parts of `throng` |
 //! | [`options`] | how that can be set |
+//! | [`escape`] | paths as a terminal may get them |
 //!
 //! Nothing here knows a terminal or a command line.
 
+pub(crate) mod blocks;
+pub(crate) mod disk;
+pub(crate) mod escape;
 pub(crate) mod feed;
 pub(crate) mod gather;
 pub(crate) mod index;

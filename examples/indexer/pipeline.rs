@@ -61,6 +61,8 @@ pub(crate) struct Counts {
     pub(crate) bytes: u64,
     /// What is not in the index, by the kind of reason.
     pub(crate) skipped: BTreeMap<&'static str, u64>,
+    /// How much of that should be there, but could not be read.
+    pub(crate) errors: u64,
 }
 
 /// What became of a file.

@@ -1,110 +1,208 @@
-//! [`Postings`]: the terms of one file, and the lines of each.
+//! [`Postings`]: the terms of one file, and the lines of each; and [`Builder`], which makes them of
+//! chunks of text.
 
+use super::blocks::{Chunk, End};
+use super::source::Skip;
 use super::terms::{self, Terms};
 use super::text;
 
 /// The terms of one file, and the lines of each.
 ///
 /// This is the part of the work that is done in parallel: what is left to do for the index is one
-/// step for each term, however often the term occurs.
-#[derive(Debug)]
+/// step for each entry, however often the term occurs.
+#[derive(Debug, Default)]
 pub(crate) struct Postings {
     /// The terms, in the order in which they come in the text.
     pub(crate) terms: Terms,
-    /// What else is known of each of them.
+    /// The [hash](terms::hash) of each of them.
+    pub(crate) hashes: Vec<u32>,
+    /// Where the lines of a term are: an entry for each chunk that has the term.
     pub(crate) entries: Vec<Entry>,
-    /// The lines of each of them: see [`Lines`].
-    pub(crate) packed: Box<[u8]>,
+    /// The lines of each entry: see [`Lines`].
+    pub(crate) packed: Vec<u8>,
+    /// Lines that do not count, in order, although entries may have them: what is wrong with them was
+    /// seen in a later chunk than their start.
+    pub(crate) void: Vec<u32>,
 }
 
-/// What is known of a term in a file.
+/// The lines of a term in one chunk of a file.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// Its [hash](terms::hash).
-    pub(crate) hash: u32,
+    /// The number of the term in the file.
+    pub(crate) term: u32,
     /// Where its lines start in the packed ones.
     pub(crate) at: u32,
 }
 
-impl Postings {
-    /// The longest text whose postings are sure to have positions of 32 bits: one line of one term
-    /// takes at least two bytes of text, and at most ten of postings.
-    pub(crate) const MAX_TEXT: usize = u32::MAX as usize / 5;
-
-    /// The postings of a text of at most [`MAX_TEXT`](Self::MAX_TEXT) bytes.
-    pub(crate) fn of(text: &str) -> Self {
-        let mut notes = Notes::default();
-        text::each_token(text, |line, token| notes.take(line, token));
-        notes.pack()
-    }
-}
-
-/// What is written down while a text is scanned.
-#[derive(Default)]
-struct Notes {
-    terms: Terms,
+/// Makes the [`Postings`] of a file. Between two chunks, it holds little more than those.
+#[derive(Debug)]
+pub(crate) struct Builder {
+    postings: Postings,
+    /// For each term, what is known of it in this chunk.
     tallies: Vec<Tally>,
-    /// A term and a line that it is on, in the order of the text, each pair once.
+    /// The terms of this chunk, in the order in which they come.
+    present: Vec<u32>,
+    /// A term and a line that it is on, in the order of the chunk, each pair once.
     seen: Vec<(u32, u32)>,
+    /// The line that the next chunk starts on, and what is known of that.
+    line: u32,
+    start: Start,
 }
 
+/// Where a chunk starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// At the start of a line.
+    Line,
+    /// Inside a line.
+    Inside,
+    /// Inside a line that has been found not to be UTF-8.
+    Broken,
+}
+
+#[derive(Debug)]
 struct Tally {
-    hash: u32,
     last_line: u32,
+    /// How many lines of the chunk have it; then, where those go.
     lines: u32,
 }
 
-impl Notes {
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            postings: Postings::default(),
+            tallies: Vec::new(),
+            present: Vec::new(),
+            seen: Vec::new(),
+            line: 1,
+            start: Start::Line,
+        }
+    }
+}
+
+impl Builder {
+    /// Adds the next chunk of the file.
+    ///
+    /// # Errors
+    ///
+    /// The postings are longer than 32 bits can say.
+    pub(crate) fn add(&mut self, chunk: &Chunk) -> Result<(), Skip> {
+        self.scan(&chunk.text);
+        if chunk.end == End::Nul && self.start == Start::Inside {
+            self.postings.void.push(self.line);
+        }
+        self.pack();
+        // A chunk has at most half as many tokens as bytes, and each of them takes ten bytes at most.
+        match self.postings.packed.len() <= u32::MAX as usize / 2 {
+            true => Ok(()),
+            false => Err(Skip::TooLarge),
+        }
+    }
+
+    /// The postings of the chunks.
+    pub(crate) fn finish(mut self) -> Postings {
+        self.postings.entries.shrink_to_fit();
+        self.postings.packed.shrink_to_fit();
+        self.postings
+    }
+
+    /// Takes the tokens of a chunk, except those of lines that are not UTF-8.
+    fn scan(&mut self, mut rest: &[u8]) {
+        if self.start == Start::Broken {
+            rest = self.skip_line(rest);
+        }
+        while let Err(error) = str::from_utf8(rest) {
+            let valid = &rest[..error.valid_up_to()];
+            let lines = valid.iter().rposition(|&byte| byte == b'\n');
+            let (whole, broken) = rest.split_at(lines.map_or(0, |last| last + 1));
+            self.scan_text(whole);
+            if self.start == Start::Inside {
+                self.postings.void.push(self.line);
+            }
+            rest = self.skip_line(broken);
+        }
+        self.scan_text(rest);
+    }
+
+    /// Takes the tokens of a text.
+    fn scan_text(&mut self, text: &[u8]) {
+        let Some(last) = text.last() else { return };
+        self.start = match last {
+            b'\n' => Start::Line,
+            _ => Start::Inside,
+        };
+        let mut line = self.line;
+        let text = str::from_utf8(text).expect("it was found to be UTF-8");
+        text::scan(text, &mut line, |line, token| self.take(line, token));
+        self.line = line;
+    }
+
+    /// Skips what is left of a line, and returns what follows it.
+    fn skip_line<'t>(&mut self, text: &'t [u8]) -> &'t [u8] {
+        match text.iter().position(|&byte| byte == b'\n') {
+            Some(end) => {
+                self.line += 1;
+                self.start = Start::Line;
+                &text[end + 1..]
+            }
+            None => {
+                self.start = Start::Broken;
+                &[]
+            }
+        }
+    }
+
     fn take(&mut self, line: u32, token: &str) {
         let hash = terms::hash(token);
-        let term = self.terms.intern(hash, token);
+        let term = self.postings.terms.intern(hash, token);
         if term as usize == self.tallies.len() {
-            self.tallies.push(Tally {
-                hash,
-                last_line: 0,
-                lines: 0,
-            });
+            self.postings.hashes.push(hash);
+            let (last_line, lines) = (0, 0);
+            self.tallies.push(Tally { last_line, lines });
         }
         let tally = &mut self.tallies[term as usize];
         if tally.last_line != line {
+            if tally.lines == 0 {
+                self.present.push(term);
+            }
             tally.last_line = line;
             tally.lines += 1;
             self.seen.push((term, line));
         }
     }
 
-    fn pack(self) -> Postings {
-        let by_term = self.lines_by_term();
-        let mut packed = Vec::with_capacity(self.tallies.len() + by_term.len() * 2);
-        let mut entries = Vec::with_capacity(self.tallies.len());
-        let mut rest = &by_term[..];
-        for &Tally { hash, lines, .. } in &self.tallies {
+    /// Packs the lines of a chunk, term by term.
+    fn pack(&mut self) {
+        let lines = self.lines_by_term();
+        let Postings {
+            entries, packed, ..
+        } = &mut self.postings;
+        let mut start = 0;
+        for term in self.present.drain(..) {
             let at = packed.len() as u32;
-            entries.push(Entry { hash, at });
-            let (lines, others) = rest.split_at(lines as usize);
-            pack_lines(lines, &mut packed);
-            rest = others;
+            entries.push(Entry { term, at });
+            let end = std::mem::take(&mut self.tallies[term as usize].lines) as usize;
+            pack_lines(&lines[start..end], packed);
+            start = end;
         }
-        Postings {
-            terms: self.terms,
-            entries,
-            packed: packed.into_boxed_slice(),
-        }
+        self.seen.clear();
     }
 
-    /// The lines of the first term, then those of the second, and so on.
-    fn lines_by_term(&self) -> Vec<u32> {
-        let mut next = Vec::with_capacity(self.tallies.len());
+    /// The lines of the first term, then those of the second, and so on. The tally of each says where
+    /// its lines end.
+    fn lines_by_term(&mut self) -> Vec<u32> {
         let mut sum = 0;
-        for tally in &self.tallies {
-            next.push(sum);
-            sum += tally.lines as usize;
+        for &term in &self.present {
+            let tally = &mut self.tallies[term as usize];
+            let start = sum;
+            sum += tally.lines;
+            tally.lines = start;
         }
         let mut lines = vec![0; self.seen.len()];
         for &(term, line) in &self.seen {
-            let at = &mut next[term as usize];
-            lines[*at] = line;
-            *at += 1;
+            let next = &mut self.tallies[term as usize].lines;
+            lines[*next as usize] = line;
+            *next += 1;
         }
         lines
     }

@@ -49,19 +49,28 @@ impl Query {
         let Some((&first, others)) = words.split_first() else {
             return HashMap::new();
         };
-        let lines = |(file, lines)| (file, BTreeSet::from_iter(lines));
-        let mut files: HashMap<_, _> = index.postings(first).map(lines).collect();
+        let mut files = lines_by_file(index, first);
         for &word in others {
             let mut before = files;
-            let both = index.postings(word).filter_map(|(file, more)| {
-                let mut lines = before.remove(&file)?;
-                lines.extend(more);
+            let both = lines_by_file(index, word).into_iter();
+            let both = both.filter_map(|(file, mut lines)| {
+                lines.append(&mut before.remove(&file)?);
                 Some((file, lines))
             });
             files = both.collect();
         }
         files
     }
+}
+
+/// The files that a term is in, and its lines in each.
+fn lines_by_file(index: &Index, term: u32) -> HashMap<u32, BTreeSet<u32>> {
+    let mut files: HashMap<_, BTreeSet<_>> = HashMap::new();
+    for (file, lines) in index.postings(term) {
+        files.entry(file).or_default().extend(lines);
+    }
+    files.retain(|_, lines| !lines.is_empty());
+    files
 }
 
 impl FromStr for Query {

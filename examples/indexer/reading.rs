@@ -7,12 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use throng::{BlockingPool, ComputePool};
+use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
+use super::blocks::{Blocks, Chunk, End};
 use super::options::{Backoff, Options};
-use super::postings::Postings;
+use super::postings::{Builder, Postings};
 use super::source::{Skip, Source};
-use super::text;
 
 /// What becomes of a file.
 pub(crate) type Reading = Result<Parsed, Skip>;
@@ -30,12 +31,14 @@ pub(crate) struct Parsed {
 pub(crate) struct Reader {
     /// Where files are read, and directories listed: a thread that waits for the disk needs no core.
     pub(crate) pool: BlockingPool,
-    /// Where texts are tokenised: a thread for each core, and a place for each text in memory.
+    /// Where texts are tokenised: a thread for each core, and a permit for each text in memory.
     pub(crate) compute: ComputePool,
     /// Where files come from.
     pub(crate) source: Arc<dyn Source>,
     /// When to try again.
     pub(crate) backoff: Backoff,
+    /// A permit for each file that may have more than one chunk in memory.
+    large: Semaphore,
 }
 
 impl Reader {
@@ -50,10 +53,11 @@ impl Reader {
             compute: tokenising_pool(options)?,
             source: Arc::clone(&options.source),
             backoff: options.backoff,
+            large: Semaphore::new(options.cores),
         })
     }
 
-    /// Reads and tokenises a file. While it waits for another attempt, it has no thread, and no place
+    /// Reads and tokenises a file. While it waits for another attempt, it has no thread, and no permit
     /// for a text.
     pub(crate) async fn read(self: Arc<Self>, path: Arc<Path>) -> Reading {
         let mut failures = 0;
@@ -67,18 +71,39 @@ impl Reader {
         }
     }
 
-    /// The place for the second half comes before the first: no more texts are in memory than there
-    /// are places, however much faster the disk is.
+    /// Reads and tokenises a file chunk by chunk: of a large file, no more than one is in memory, and
+    /// the postings of those before it.
     async fn attempt(&self, path: Arc<Path>) -> Reading {
-        let place = self.compute.reserve().await?;
-        let bytes = self.load(path).await?;
-        place.spawn(move || tokenise(&bytes)).await?
+        let source = Arc::clone(&self.source);
+        let open = move || Blocks::new(source.open(&path)?);
+        let (mut blocks, mut builder, end) = self.chunk(open, Builder::default()).await?;
+        if end == End::More {
+            // It is never closed.
+            let _permit = self.large.acquire().await.map_err(io::Error::other)?;
+            let mut end = end;
+            while end == End::More {
+                (blocks, builder, end) = self.chunk(|| Ok(blocks), builder).await?;
+            }
+        }
+        Ok(Parsed::new(builder, &blocks))
     }
 
-    async fn load(&self, path: Arc<Path>) -> Result<Vec<u8>, Skip> {
-        let source = Arc::clone(&self.source);
-        let permit = self.pool.reserve().await?;
-        permit.spawn_blocking(move || read(&*source, &path)).await?
+    /// Reads a chunk on one pool, and tokenises it on the other. The permit for the second half comes
+    /// before the first: no more texts are in memory than there are permits, however much faster the
+    /// disk is.
+    async fn chunk(
+        &self,
+        blocks: impl FnOnce() -> Result<Blocks, Skip> + Send + 'static,
+        mut builder: Builder,
+    ) -> Result<(Blocks, Builder, End), Skip> {
+        let text = self.compute.reserve().await?;
+        let read = self.pool.reserve().await?;
+        let (blocks, chunk) = read.spawn_blocking(|| read_chunk(blocks()?)).await??;
+        let tokenised = text.spawn(move || {
+            builder.add(&chunk)?;
+            Ok((blocks, builder, chunk.end))
+        });
+        tokenised.await?
     }
 }
 
@@ -92,7 +117,7 @@ impl fmt::Debug for Reader {
     }
 }
 
-/// A pool whose queue has room for all that the stream lets run: a file that has a place for its text
+/// A pool whose queue has room for all that the stream lets run: a file that has a permit for its text
 /// waits for a thread, and for nothing before that.
 fn reading_pool(options: &Options) -> io::Result<BlockingPool> {
     BlockingPool::builder()
@@ -102,7 +127,7 @@ fn reading_pool(options: &Options) -> io::Result<BlockingPool> {
         .build()
 }
 
-/// A pool with a place for each text that may be in memory.
+/// A pool with a permit for each text that may be in memory.
 fn tokenising_pool(options: &Options) -> io::Result<ComputePool> {
     ComputePool::builder()
         .name("tokeniser")
@@ -111,23 +136,19 @@ fn tokenising_pool(options: &Options) -> io::Result<ComputePool> {
         .build()
 }
 
-/// Reads a file, or says why it is not in the index. Blocks.
-pub(crate) fn read(source: &dyn Source, path: &Path) -> Result<Vec<u8>, Skip> {
-    let mut bytes = Vec::new();
-    source.read(path, &mut bytes)?;
-    match bytes.len() <= Postings::MAX_TEXT {
-        true => Ok(bytes),
-        false => Err(Skip::TooLarge),
+impl Parsed {
+    /// What the chunks of a file have come to.
+    pub(crate) fn new(builder: Builder, blocks: &Blocks) -> Self {
+        Self {
+            postings: builder.finish(),
+            bytes: blocks.len,
+        }
     }
 }
 
-/// Tokenises what was read, or says why it is not in the index. Computes.
-pub(crate) fn tokenise(bytes: &[u8]) -> Reading {
-    let text = text::decode(bytes)?;
-    Ok(Parsed {
-        postings: Postings::of(text),
-        bytes: bytes.len() as u64,
-    })
+fn read_chunk(mut blocks: Blocks) -> Result<(Blocks, Chunk), Skip> {
+    let chunk = blocks.next_chunk()?;
+    Ok((blocks, chunk))
 }
 
 fn is_transient(reading: &Reading) -> bool {

@@ -1,10 +1,15 @@
 //! The same index in the plainest way: one thread, one file after the other, the rules as they are
-//! written. It is what the fast one is compared with, and shares no code with it.
+//! written. It is what the fast one is compared with, and shares no code with it, except which
+//! characters are word characters, and which are the same.
+//!
+//! It stands beside the module `indexer`, wherever that is included.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use super::indexer::text::{fold, is_word};
 
 /// Which lines of which files each term is on.
 #[derive(Debug, Default)]
@@ -61,18 +66,19 @@ impl Reference {
     }
 
     fn add_file(&mut self, path: PathBuf) {
-        match fs::read_to_string(&path) {
-            Ok(text) if !text.contains('\0') => self.add_text(path, &text),
+        match fs::read(&path) {
+            Ok(text) if !text.contains(&0) => self.add_text(path, &text),
             _ => self.skipped.push(path),
         }
     }
 
-    fn add_text(&mut self, path: PathBuf, text: &str) {
+    fn add_text(&mut self, path: PathBuf, text: &[u8]) {
         let file = self.files.len() as u32;
         self.files.push(path);
         self.bytes += text.len() as u64;
-        for (number, line) in (1..).zip(text.split('\n')) {
-            for token in tokens(line) {
+        for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
+            // A line that is not UTF-8 has no tokens.
+            for token in tokens(str::from_utf8(line).unwrap_or_default()) {
                 let lines = self.terms.entry(token).or_default();
                 if lines.last() != Some(&(file, number)) {
                     lines.push((file, number));
@@ -82,9 +88,9 @@ impl Reference {
     }
 }
 
-/// The tokens of a text: runs of word characters, in lower case.
+/// The tokens of a text: runs of word characters, folded.
 pub(crate) fn tokens(text: &str) -> impl Iterator<Item = String> {
-    text.split(|c: char| !c.is_alphanumeric() && c != '_')
+    text.split(|c: char| !is_word(c))
         .filter(|token| !token.is_empty())
-        .map(str::to_lowercase)
+        .map(|token| token.chars().map(fold).collect())
 }

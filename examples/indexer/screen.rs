@@ -6,16 +6,20 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use throng::compute::LaneMetrics;
 
 #[cfg(any(feature = "redis", feature = "sqlite"))]
 use super::durable::build::Progress;
+use super::indexer::escape::Escaped;
 use super::indexer::pipeline::{Counts, Event, Outcome};
 use super::indexer::source::Skip;
 use super::usage;
 
 /// How often the bar changes.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// What is seen before it is known how much there is to do, and then.
+const SPINNER: &str = "{spinner} {elapsed_precise}  {prefix}{msg}";
+const BAR: &str =
+    "{elapsed_precise} [{wide_bar}] {percent}% of {human_len}, ETA {eta}  {prefix}{msg}";
 
 /// A bar that shows how far it has come, if standard error is a terminal, and lines above it.
 #[derive(Clone, Debug)]
@@ -24,34 +28,55 @@ pub(crate) struct Screen {
     counts: Counts,
     started: Instant,
     drawn: Instant,
+    is_quiet: bool,
 }
 
 impl Screen {
-    /// A screen on which nothing has been done.
-    pub(crate) fn new() -> Self {
-        let style = ProgressStyle::with_template("{spinner} {elapsed_precise}  {prefix}{msg}");
-        let bar = ProgressBar::new_spinner();
-        bar.set_style(style.expect("the template is right"));
+    /// A screen on which nothing has been done. If it is to be `quiet`, it shows errors and nothing
+    /// else.
+    pub(crate) fn new(is_quiet: bool) -> Self {
+        let bar = match is_quiet {
+            true => ProgressBar::hidden(),
+            false => ProgressBar::new_spinner(),
+        };
+        bar.set_style(ProgressStyle::with_template(SPINNER).expect("the template is right"));
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(INTERVAL);
+        }
         let now = Instant::now();
         Self {
             bar,
             counts: Counts::default(),
             started: now,
             drawn: now,
+            is_quiet,
         }
+    }
+
+    /// Returns `true` if there is a bar to be seen.
+    pub(crate) fn has_bar(&self) -> bool {
+        !self.bar.is_hidden()
+    }
+
+    /// Shows how much of `total` is done from now on, and when the rest will be.
+    pub(crate) fn expect(&self, total: u64) {
+        let style = ProgressStyle::with_template(BAR).expect("the template is right");
+        self.bar.set_style(style.progress_chars("=> "));
+        self.bar.set_length(total);
     }
 
     /// Shows what became of a file.
     pub(crate) fn show(&mut self, event: &Event<'_>) {
+        self.bar.inc(1);
         match event {
             Event::Indexed { bytes } => {
                 self.counts.files += 1;
                 self.counts.bytes += bytes;
                 self.draw();
             }
-            // There may be many of them, and nothing is wrong with any.
-            Event::Skipped(_, Skip::Link) => {}
-            Event::Skipped(path, skip) => self.say_skipped(path, skip),
+            // Of all others, the report says how many there are.
+            Event::Skipped(path, skip) if skip.is_error() => self.complain(path, skip),
+            Event::Skipped(..) => {}
         }
     }
 
@@ -59,20 +84,22 @@ impl Screen {
     #[cfg(any(feature = "redis", feature = "sqlite"))]
     pub(crate) fn show_progress(&self, progress: &Progress<'_>, verbose: bool) {
         match progress {
+            Progress::Found(total) => self.expect(*total as u64),
             Progress::Batch { done, of } if verbose => self.say(format_args!("batch {done}/{of}")),
             Progress::Batch { done, of } => self.bar.set_prefix(format!("batch {done}/{of}, ")),
             Progress::Unusable(segment, why) => self.say(format_args!(
                 "note: {}: {why}; its files are indexed again",
-                segment.display()
+                Escaped(segment)
             )),
-            Progress::Failed(batch, why) => self.say(format_args!("failed {batch}: {why}")),
+            Progress::Failed(batch, why) => self.write(format_args!("failed {batch}: {why}")),
         }
     }
 
-    /// Writes a line above the bar.
+    /// Writes a line above the bar, unless it is to be quiet.
     pub(crate) fn say(&self, line: impl fmt::Display) {
-        // If nobody reads it any more, the index is built all the same.
-        self.bar.suspend(|| writeln!(io::stderr(), "{line}").ok());
+        if !self.is_quiet {
+            self.write(line);
+        }
     }
 
     /// Takes the bar away. Returns how long it was there.
@@ -81,18 +108,21 @@ impl Screen {
         self.started.elapsed()
     }
 
+    fn write(&self, line: impl fmt::Display) {
+        // If nobody reads it any more, the index is built all the same.
+        self.bar.suspend(|| writeln!(io::stderr(), "{line}").ok());
+    }
+
     fn draw(&mut self) {
         if self.drawn.elapsed() >= INTERVAL {
             let pace = Pace(&self.counts, self.started.elapsed());
             self.bar.set_message(pace.to_string());
-            self.bar.tick();
             self.drawn = Instant::now();
         }
     }
 
-    fn say_skipped(&self, path: &Path, skip: &Skip) {
-        let path = path.display();
-        self.say(format_args!("skipped {path}: {skip}"));
+    fn complain(&self, path: &Path, skip: &Skip) {
+        self.write(format_args!("error: {}: {skip}", Escaped(path)));
     }
 }
 
@@ -137,14 +167,12 @@ impl fmt::Display for Report<'_> {
 }
 
 impl Report<'_> {
+    /// A line for each kind of reason.
     fn fmt_skipped(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let skipped = &self.outcome.summary.counts.skipped;
-        write!(f, "skipped   {}", skipped.values().sum::<u64>())?;
-        for (n, (kind, count)) in skipped.iter().enumerate() {
-            let before = if n == 0 { ": " } else { ", " };
-            write!(f, "{before}{count} {kind}")?;
+        for (kind, count) in &self.outcome.summary.counts.skipped {
+            writeln!(f, "skipped   {count} ({kind})")?;
         }
-        writeln!(f)
+        Ok(())
     }
 
     fn fmt_time(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -155,23 +183,16 @@ impl Report<'_> {
         }
     }
 
+    /// What each part of `throng` has done.
     fn fmt_parts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let summary = &self.outcome.summary;
-        writeln!(f, "pool      {:?}", summary.pool)?;
-        self.fmt_compute(f)?;
-        writeln!(f, "stream    {} in flight at most", summary.most_in_flight)?;
-        writeln!(f, "executor  {:?}", summary.executor)
-    }
-
-    /// The metrics of all threads together: there may be many threads.
-    fn fmt_compute(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let metrics = &self.outcome.summary.compute;
-        let sum = |of: fn(&LaneMetrics) -> u64| metrics.lanes.iter().map(of).sum::<u64>();
-        let (threads, executed) = (metrics.lanes.len(), metrics.executed());
-        let (stolen, parked) = (sum(|lane| lane.stolen), sum(|lane| lane.parked));
-        writeln!(
-            f,
-            "compute   {executed} tasks on {threads} threads, {stolen} stolen; parked {parked} times"
-        )
+        let (pool, compute) = (&summary.pool, &summary.compute);
+        let (reads, readers) = (pool.completed, pool.largest);
+        let (texts, cores) = (compute.executed(), compute.lanes.len());
+        writeln!(f, "read      {reads} jobs on {readers} threads at most")?;
+        writeln!(f, "tokenised {texts} texts on {cores} threads")?;
+        let executor = &summary.executor;
+        let (jobs, max) = (executor.inline + executor.queued, summary.most_in_flight);
+        writeln!(f, "added     {jobs} files, {max} in flight at most")
     }
 }

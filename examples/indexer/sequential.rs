@@ -7,9 +7,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::indexer::blocks::{Blocks, End};
 use super::indexer::index::Index;
-use super::indexer::reading::{read, tokenise};
-use super::indexer::source::Disk;
+use super::indexer::postings::Builder;
+use super::indexer::reading::{Parsed, Reading};
+use super::indexer::source::{Disk, Source};
 use super::indexer::walk::{Found, Walk};
 
 /// Builds the index of the tree at `dir`, without what cannot be read.
@@ -36,9 +38,21 @@ fn add(index: &mut Index, found: Found) -> io::Result<()> {
     let Found::File(path) = found else {
         return Ok(());
     };
-    let Ok(parsed) = read(&Disk, &path).and_then(|bytes| tokenise(&bytes)) else {
+    let Ok(parsed) = read(&path) else {
         return Ok(());
     };
     let added = index.add(path.into(), parsed.postings);
     added.map_err(|full| io::Error::other(full.to_string()))
+}
+
+fn read(path: &Path) -> Reading {
+    let mut blocks = Blocks::new(Disk.open(path)?)?;
+    let mut builder = Builder::default();
+    loop {
+        let chunk = blocks.next_chunk()?;
+        builder.add(&chunk)?;
+        if chunk.end != End::More {
+            return Ok(Parsed::new(builder, &blocks));
+        }
+    }
 }

@@ -2,23 +2,22 @@
 
 use std::error::Error;
 use std::fmt;
-use std::fs::{File, ReadDir};
-use std::io::{self, ErrorKind, Read};
+use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use throng::{JoinError, TrySpawnError};
 
+use super::disk::{self, Entries};
 use super::index::Full;
-use super::postings::Postings;
-use super::text::NotText;
 
 /// Where files come from: the [`Disk`], or, in a test, something less reliable.
 pub(crate) trait Source: Send + Sync + 'static {
     /// Opens a directory.
-    fn list(&self, dir: &Path) -> io::Result<ReadDir>;
+    fn list(&self, dir: &Path) -> io::Result<Entries>;
 
-    /// Reads all of a file into an empty buffer.
-    fn read(&self, file: &Path, into: &mut Vec<u8>) -> io::Result<()>;
+    /// Opens a file.
+    fn open(&self, file: &Path) -> io::Result<File>;
 }
 
 /// The file system.
@@ -26,17 +25,12 @@ pub(crate) trait Source: Send + Sync + 'static {
 pub(crate) struct Disk;
 
 impl Source for Disk {
-    fn list(&self, dir: &Path) -> io::Result<ReadDir> {
-        std::fs::read_dir(dir)
+    fn list(&self, dir: &Path) -> io::Result<Entries> {
+        disk::list(dir)
     }
 
-    fn read(&self, file: &Path, into: &mut Vec<u8>) -> io::Result<()> {
-        // One byte more than is accepted tells a file that is too large, also if it grows now.
-        let limit = Postings::MAX_TEXT as u64 + 1;
-        let file = File::open(file)?;
-        let size = file.metadata()?.len().min(limit);
-        into.reserve_exact(size as usize + 1);
-        file.take(limit).read_to_end(into).map(drop)
+    fn open(&self, file: &Path) -> io::Result<File> {
+        disk::open(file)
     }
 }
 
@@ -46,8 +40,8 @@ pub(crate) enum Skip {
     /// It cannot be read.
     Unreadable(io::Error),
     /// It is no text.
-    NotText(NotText),
-    /// It is longer than [`Postings::MAX_TEXT`].
+    Binary,
+    /// It is longer than [`MAX_FILE`](super::blocks::MAX_FILE), or its postings would be.
     TooLarge,
     /// It is a symbolic link, and those are not followed.
     Link,
@@ -64,13 +58,18 @@ impl Skip {
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Unreadable(_) => "unreadable",
-            Self::NotText(_) => "not text",
+            Self::Binary => "binary",
             Self::TooLarge => "too large",
             Self::Link => "symbolic link",
-            Self::Special => "not a regular file",
+            Self::Special => "pipe, socket or device",
             Self::Full(_) => "index full",
             Self::Lost(_) => "lost",
         }
+    }
+
+    /// Returns `true` if the file should be in the index: what is found may not be all there is.
+    pub(crate) fn is_error(&self) -> bool {
+        !matches!(self, Self::Binary | Self::Link | Self::Special)
     }
 
     /// Whether the same attempt may succeed a little later.
@@ -82,12 +81,6 @@ impl Skip {
 impl From<io::Error> for Skip {
     fn from(error: io::Error) -> Self {
         Self::Unreadable(error)
-    }
-}
-
-impl From<NotText> for Skip {
-    fn from(why: NotText) -> Self {
-        Self::NotText(why)
     }
 }
 
@@ -114,9 +107,8 @@ impl fmt::Display for Skip {
         write!(f, "{}", self.kind())?;
         match self {
             Self::Unreadable(error) => write!(f, ": {error}"),
-            Self::NotText(why) => write!(f, ": {why}"),
             Self::Lost(error) => write!(f, ": {error}"),
-            Self::TooLarge | Self::Link | Self::Special | Self::Full(_) => Ok(()),
+            Self::Binary | Self::TooLarge | Self::Link | Self::Special | Self::Full(_) => Ok(()),
         }
     }
 }

@@ -1,53 +1,63 @@
-//! The rules of text: what a text file is, and what the tokens of a text are.
+//! The rules of text: what the lines of a file are, and what its tokens are.
 //!
-//! A text is valid UTF-8 without NUL. A token is a maximal run of word characters, and two tokens
-//! are the same if [`str::to_lowercase`] makes them so.
+//! They are those of `grep -nwiIF` where characters are UTF-8: a token is a maximal run of word
+//! characters, two tokens are the same if their characters [`fold`] to the same ones, and a line that
+//! is not UTF-8 has no tokens.
 
-use std::fmt;
-
-/// Why bytes are not text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotText {
-    /// There is a NUL among them.
-    Nul,
-    /// They are not UTF-8.
-    Encoding,
-}
-
-/// The text that `bytes` are.
-pub(crate) fn decode(bytes: &[u8]) -> Result<&str, NotText> {
-    if bytes.contains(&0) {
-        return Err(NotText::Nul);
-    }
-    str::from_utf8(bytes).map_err(|_| NotText::Encoding)
-}
-
-/// Whether tokens are made of `c`.
+/// Returns `true` if tokens are made of `c`: letters, marks that belong to them, decimal digits of any
+/// script, and the underscore. Other numbers (superscripts, fractions) are not.
 pub(crate) fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
+    c == '_' || c.is_ascii_alphanumeric() || (!c.is_ascii() && (c.is_alphabetic() || is_digit(c)))
 }
 
-/// Calls `found` with each token of `text`, in lower case, and the number of its line, from 1.
+/// The character that stands for all those that differ from `c` in case only.
+pub(crate) fn fold(c: char) -> char {
+    let mut upper = c.to_uppercase();
+    match (upper.next(), upper.next()) {
+        (Some(upper), None) if upper.is_ascii() => upper.to_ascii_lowercase(),
+        (Some(upper), None) => upper,
+        // Its capital is more than one character, or written with a small iota.
+        _ => c.to_lowercase().next().unwrap_or(c),
+    }
+}
+
+/// Calls `found` with each token of `text`, folded, and the number of its line, from 1.
+pub(crate) fn each_token(text: &str, found: impl FnMut(u32, &str)) {
+    scan(text, &mut 1, found);
+}
+
+/// Calls `found` with each token of `text`, folded, and the number of its line. `line` is that of the
+/// start of the text, and afterwards that of its end.
 ///
 /// Lines end with `\n` and with nothing else, so that their numbers are those of `grep -n`.
-pub(crate) fn each_token(text: &str, found: impl FnMut(u32, &str)) {
+pub(crate) fn scan(text: &str, line: &mut u32, found: impl FnMut(u32, &str)) {
     let mut scanner = Scanner {
         text,
-        line: 1,
+        line: *line,
         lower: String::new(),
         found,
     };
     scanner.scan();
+    *line = scanner.line;
 }
 
-impl fmt::Display for NotText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Nul => "there is a NUL in it",
-            Self::Encoding => "it is not UTF-8",
-        })
-    }
+/// Returns `true` for a decimal digit that is not ASCII.
+fn is_digit(c: char) -> bool {
+    let c = u32::from(c);
+    let next = ZEROS.partition_point(|&zero| zero <= c);
+    next > 0 && c - ZEROS[next - 1] < 10
 }
+
+/// The zeros of all scripts but ASCII; the other nine digits follow each.
+const ZEROS: [u32; 73] = [
+    0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66, 0xde6,
+    0xe50, 0xed0, 0xf20, 0x1040, 0x1090, 0x17e0, 0x1810, 0x1946, 0x19d0, 0x1a80, 0x1a90, 0x1b50,
+    0x1bb0, 0x1c40, 0x1c50, 0xa620, 0xa8d0, 0xa900, 0xa9d0, 0xa9f0, 0xaa50, 0xabf0, 0xff10,
+    0x104a0, 0x10d30, 0x10d40, 0x11066, 0x110f0, 0x11136, 0x111d0, 0x112f0, 0x11450, 0x114d0,
+    0x11650, 0x116c0, 0x116d0, 0x116da, 0x11730, 0x118e0, 0x11950, 0x11bf0, 0x11c50, 0x11d50,
+    0x11da0, 0x11f50, 0x16a60, 0x16ac0, 0x16b50, 0x1ccf0, 0x1d7ce, 0x1d7d8, 0x1d7e2, 0x1d7ec,
+    0x1d7f6, 0x1e140, 0x1e2f0, 0x1e4f0, 0x1e5f1, 0x1e950, 0x1fbf0,
+];
 
 /// Finds tokens byte by byte where the text is ASCII, and by the rules where it is not.
 struct Scanner<'t, F> {
@@ -113,7 +123,9 @@ impl<F: FnMut(u32, &str)> Scanner<'_, F> {
         if len == 0 {
             return start + rest.chars().next().map_or(1, char::len_utf8);
         }
-        (self.found)(self.line, &rest[..len].to_lowercase());
+        self.lower.clear();
+        self.lower.extend(rest[..len].chars().map(fold));
+        (self.found)(self.line, &self.lower);
         start + len
     }
 }

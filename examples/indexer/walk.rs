@@ -1,11 +1,12 @@
 //! [`Walk`]: what is in a directory tree, a batch at a time.
 
 use std::fmt;
-use std::fs::{DirEntry, ReadDir};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::disk::{Entries, Kind};
+use super::options::Stop;
 use super::source::{Skip, Source};
 
 /// A walk through a directory tree, depth first, that can be left and taken up again.
@@ -14,7 +15,7 @@ use super::source::{Skip, Source};
 /// the files: however many there are in a directory, no more than a batch of them is in memory.
 pub(crate) struct Walk {
     source: Arc<dyn Source>,
-    open: Option<(PathBuf, ReadDir)>,
+    open: Option<(PathBuf, Entries)>,
     later: Vec<Directory>,
 }
 
@@ -80,13 +81,27 @@ impl Walk {
         self.later.push(directory);
     }
 
+    /// How many things there are, or fewer if it is told to stop. Blocks.
+    #[allow(dead_code, reason = "it is there for the bar")]
+    pub(crate) fn count(mut self, stop: &Stop) -> u64 {
+        let mut count = 0;
+        while !self.is_over() && !stop.is_set() {
+            let Batch { found, refused } = self.next_batch(1024);
+            count += found.len() as u64 + u64::from(refused.is_some());
+        }
+        count
+    }
+
     /// Takes an entry of the open directory, or closes it, or opens the next.
     fn step(&mut self, batch: &mut Batch) {
         let Some((path, entries)) = &mut self.open else {
             return self.open_next(batch);
         };
         match entries.next() {
-            Some(Ok(entry)) => batch.found.extend(self.classify(&entry)),
+            Some(Ok((name, kind))) => {
+                let path = path.join(name);
+                batch.found.extend(self.classify(path, kind));
+            }
             Some(Err(error)) => batch.found.push(Found::Skipped(path.clone(), error.into())),
             None => self.open = None,
         }
@@ -106,20 +121,15 @@ impl Walk {
     }
 
     /// What an entry is; a directory is opened later.
-    fn classify(&mut self, entry: &DirEntry) -> Option<Found> {
-        let path = entry.path();
-        let kind = match entry.file_type() {
-            Ok(kind) => kind,
-            Err(error) => return Some(Found::Skipped(path, error.into())),
-        };
-        if kind.is_dir() {
-            self.enter_next(Directory { path, failures: 0 });
-            return None;
-        }
+    fn classify(&mut self, path: PathBuf, kind: Kind) -> Option<Found> {
         Some(match kind {
-            kind if kind.is_file() => Found::File(path),
-            kind if kind.is_symlink() => Found::Skipped(path, Skip::Link),
-            _ => Found::Skipped(path, Skip::Special),
+            Kind::File => Found::File(path),
+            Kind::Link => Found::Skipped(path, Skip::Link),
+            Kind::Special => Found::Skipped(path, Skip::Special),
+            Kind::Directory => {
+                self.enter_next(Directory { path, failures: 0 });
+                return None;
+            }
         })
     }
 }

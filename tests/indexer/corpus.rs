@@ -11,10 +11,12 @@ use tempfile::TempDir;
 /// A directory of files, and what is to be skipped there.
 pub(crate) struct Corpus {
     dir: TempDir,
-    /// Files that are no text, or that nobody can read.
+    /// Files that are binary, or that nobody can read.
     pub(crate) skipped: Vec<PathBuf>,
     /// What is no regular file, and no link.
     pub(crate) special: Vec<PathBuf>,
+    /// Whether there is a file that nobody can read.
+    has_secret: bool,
 }
 
 impl Corpus {
@@ -35,7 +37,10 @@ impl Corpus {
         for (path, text) in TEXTS {
             corpus.write(path, text.as_bytes());
         }
-        for (path, bytes) in NO_TEXTS {
+        for (path, bytes) in BROKEN {
+            corpus.write(path, bytes);
+        }
+        for (path, bytes) in BINARY {
             corpus.write(path, bytes);
             corpus.skipped.push(corpus.path().join(path));
         }
@@ -50,7 +55,13 @@ impl Corpus {
             dir: tempfile::tempdir().expect("a temporary directory"),
             skipped: Vec::new(),
             special: Vec::new(),
+            has_secret: false,
         }
+    }
+
+    /// The exit status of a run that should end with `status`, unless something cannot be read.
+    pub(crate) fn status(&self, status: i32) -> Option<i32> {
+        Some(if self.has_secret { 2 } else { status })
     }
 
     /// Where it is.
@@ -76,6 +87,7 @@ impl Corpus {
         // For root there is no such thing.
         if fs::read(&secret).is_err() {
             self.skipped.push(secret);
+            self.has_secret = true;
         }
 
         // Who opens them waits, perhaps for ever, or gets an error.
@@ -172,14 +184,22 @@ const TEXTS: &[(&str, &str)] = &[
 ];
 
 /// What must be skipped.
-const NO_TEXTS: &[(&str, &[u8])] = &[
+const BINARY: &[(&str, &[u8])] = &[
     ("nul.bin", b"alpha\0beta\n"),
     ("nul-last.bin", b"alpha beta\n\0"),
-    ("latin1.txt", b"caf\xe9 alpha\n"),
-    ("cut-short.txt", b"alpha \xe2\x82"),
-    ("surrogate.txt", b"alpha \xed\xa0\x80\n"),
-    ("overlong.txt", b"alpha \xc0\xaf\n"),
-    ("sub/.hidden.bin", b"\xff\xfe\xfd"),
+    ("sub/.hidden.bin", b"\xff\xfe\xfd\0"),
+];
+
+/// Texts with lines that are not UTF-8, of which grep prints nothing.
+const BROKEN: &[(&str, &[u8])] = &[
+    (
+        "latin1.txt",
+        b"caf\xe9 brokenword\nsoundword one\nsoundword \xe9\n\n\xe9\nsoundword two",
+    ),
+    ("cut-short.txt", b"soundword\nbrokenword \xe2\x82"),
+    ("surrogate.txt", b"brokenword \xed\xa0\x80\nsoundword"),
+    ("overlong.txt", b"soundword\nbrokenword \xc0\xaf\n"),
+    ("sub/.broken", b"\xff\xfe\xfd"),
 ];
 
 /// A line number that takes more than one byte, and terms that are far apart and close together.

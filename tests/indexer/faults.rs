@@ -1,7 +1,7 @@
 //! What does not go as it should: errors that pass, errors that do not, and an early stop.
 
 use std::collections::HashMap;
-use std::fs::ReadDir;
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::corpus::Corpus;
+use super::indexer::disk::Entries;
 use super::indexer::options::{Backoff, Options, Stop};
 use super::indexer::pipeline::{self, Event, Outcome};
 use super::indexer::source::{Disk, Source, is_transient};
@@ -16,20 +17,20 @@ use super::reference;
 use super::whole::{assert_same, build, lines_of, search};
 
 /// The file system, and something that happens before each use of it.
-struct Rigged<F>(F);
+pub(crate) struct Rigged<F>(pub(crate) F);
 
 impl<F> Source for Rigged<F>
 where
     F: Fn(&Path) -> io::Result<()> + Send + Sync + 'static,
 {
-    fn list(&self, dir: &Path) -> io::Result<ReadDir> {
+    fn list(&self, dir: &Path) -> io::Result<Entries> {
         (self.0)(dir)?;
         Disk.list(dir)
     }
 
-    fn read(&self, file: &Path, into: &mut Vec<u8>) -> io::Result<()> {
+    fn open(&self, file: &Path) -> io::Result<File> {
         (self.0)(file)?;
-        Disk.read(file, into)
+        Disk.open(file)
     }
 }
 

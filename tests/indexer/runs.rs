@@ -173,10 +173,14 @@ impl State {
 
     /// Builds the index in this process.
     pub(crate) fn build(&self, tree: &Path) -> Built {
-        let (file, options) = (self.file(), Options::default());
+        self.build_with(tree, &Options::default())
+    }
+
+    pub(crate) fn build_with(&self, tree: &Path, options: &Options) -> Built {
+        let file = self.file();
         let url = self.url.as_deref();
         let place = Place { file: &file, url };
-        let built = build(tree, place, &options, |_| (), |_| ());
+        let built = build(tree, place, options, |_| (), |_| ());
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(built).expect("an index")
     }
@@ -223,7 +227,7 @@ impl State {
     #[track_caller]
     pub(crate) fn fails(&self, tree: &Path, why: &str) {
         let ended = self.run(tree);
-        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert_eq!(ended.code, Some(2), "{ended:?}");
         assert!(ended.errors.contains("error: "), "{ended:?}");
         assert!(ended.errors.contains(why), "{why}: {ended:?}");
     }

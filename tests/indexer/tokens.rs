@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::indexer::postings::{Lines, Postings};
-use super::indexer::text::{self, NotText};
+use super::indexer::blocks::{Chunk, End};
+use super::indexer::postings::{Builder, Lines, Postings};
+use super::indexer::text;
 use super::reference;
 
 proptest! {
@@ -25,17 +26,23 @@ proptest! {
                 lines.push(line);
             }
         }
-        prop_assert_eq!(unpacked(&Postings::of(&text)), expected);
+        prop_assert_eq!(unpacked(&postings(&[text.as_bytes()])), expected);
     }
 
+    /// Wherever a text is cut, it is the same; lines that are not UTF-8 have no tokens.
     #[test]
-    fn text_is_utf_8_without_nul(bytes in proptest::collection::vec(any::<u8>(), 0..20)) {
-        let expected = match String::from_utf8(bytes.clone()) {
-            _ if bytes.contains(&0) => Err(NotText::Nul),
-            Ok(text) => Ok(text),
-            Err(_) => Err(NotText::Encoding),
-        };
-        prop_assert_eq!(text::decode(&bytes).map(str::to_owned), expected);
+    fn chunks_are_those_of_the_whole(lines in broken_lines(), cuts in any::<u64>()) {
+        let text = lines.join(&b'\n');
+        let mut expected: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
+            for token in reference::tokens(str::from_utf8(line).unwrap_or_default()) {
+                let lines = expected.entry(token).or_default();
+                if lines.last() != Some(&number) {
+                    lines.push(number);
+                }
+            }
+        }
+        prop_assert_eq!(unpacked(&postings(&cut(&text, cuts))), expected);
     }
 }
 
@@ -66,7 +73,7 @@ fn far_lines_take_more_bytes_and_come_back() {
         Some(*line)
     });
     let expected = BTreeMap::from([("word".to_owned(), lines.collect())]);
-    assert_eq!(unpacked(&Postings::of(&text)), expected);
+    assert_eq!(unpacked(&postings(&[text.as_bytes()])), expected);
 }
 
 /// Texts of the characters that matter, in runs as long as words are.
@@ -95,11 +102,50 @@ fn by_the_rules(text: &str) -> Vec<(u32, String)> {
 }
 
 fn unpacked(postings: &Postings) -> BTreeMap<String, Vec<u32>> {
-    let entries = (0..).zip(&postings.entries);
-    entries
-        .map(|(term, entry)| {
-            let lines = Lines::new(&postings.packed[entry.at as usize..]);
-            (postings.terms.get(term).to_owned(), lines.collect())
-        })
-        .collect()
+    let mut unpacked: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for entry in &postings.entries {
+        let lines = Lines::new(&postings.packed[entry.at as usize..]);
+        let mut lines = lines
+            .filter(|line| !postings.void.contains(line))
+            .peekable();
+        if lines.peek().is_some() {
+            let term = postings.terms.get(entry.term).to_owned();
+            unpacked.entry(term).or_default().extend(lines);
+        }
+    }
+    unpacked
+}
+
+/// The postings of a text that comes in these chunks.
+fn postings(chunks: &[&[u8]]) -> Postings {
+    let mut builder = Builder::default();
+    for text in chunks {
+        let (text, end) = (text.to_vec(), End::More);
+        builder.add(&Chunk { text, end }).expect("a short text");
+    }
+    builder.finish()
+}
+
+/// Lines of words, some of them with bytes that are not UTF-8.
+fn broken_lines() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let piece = prop_oneof![
+        6 => "[a-c]{1,2}".prop_map(String::into_bytes),
+        6 => "[ .]".prop_map(String::into_bytes),
+        1 => Just("\u{e9}".into()),
+        1 => Just(b"\xe9".to_vec()),
+    ];
+    let line = proptest::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat());
+    proptest::collection::vec(line, 1..8)
+}
+
+/// Cuts a text behind some of the bytes that are in no token.
+fn cut(text: &[u8], mut cuts: u64) -> Vec<&[u8]> {
+    let chunks = text.split_inclusive(|byte| {
+        let is_end = b" .\n".contains(byte);
+        if is_end {
+            cuts = cuts.rotate_right(1);
+        }
+        is_end && cuts & 1 == 1
+    });
+    chunks.collect()
 }

@@ -1,15 +1,15 @@
 //! [`Batch`]: files that are indexed together, as one durable task; and [`cut`], which makes them.
 
 use std::fmt;
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 
+use rustix::fs::{RawMode, Stat};
 use serde::{Deserialize, Serialize};
 use throng::durable::{DurableTask, TaskId};
 
 use super::Fault;
 use super::name::Name;
 use super::task::Tally;
+use crate::indexer::escape::Escaped;
 
 /// Files that are indexed together, as one durable task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,9 +27,9 @@ pub(crate) struct Entry {
     pub(crate) path: Name,
     size: u64,
     /// Seconds and nanoseconds.
-    modified: (i64, i64),
+    modified: (i64, u32),
     /// Who may read it.
-    mode: u32,
+    mode: RawMode,
 }
 
 impl DurableTask for Batch {
@@ -54,7 +54,7 @@ impl fmt::Display for Batch {
         match (self.files.first(), self.files.last()) {
             (Some(first), Some(last)) => {
                 let (first, last) = (first.path.path(), last.path.path());
-                write!(f, " from {} to {}", first.display(), last.display())
+                write!(f, " from {} to {}", Escaped(&first), Escaped(&last))
             }
             _ => Ok(()),
         }
@@ -63,12 +63,12 @@ impl fmt::Display for Batch {
 
 impl Entry {
     /// A file that the system says this of.
-    pub(crate) fn new(path: Name, metadata: &Metadata) -> Self {
+    pub(crate) fn new(path: Name, stat: &Stat) -> Self {
         Self {
             path,
-            size: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            mode: metadata.mode(),
+            size: stat.st_size as u64,
+            modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
+            mode: stat.st_mode,
         }
     }
 }

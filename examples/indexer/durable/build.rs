@@ -29,6 +29,7 @@ use super::segment::Segment;
 use super::state::{Place, State};
 use super::survey::Survey;
 use super::task::App;
+use crate::indexer::escape::Escaped;
 use crate::indexer::gather::Gatherer;
 use crate::indexer::options::Options;
 use crate::indexer::pipeline::{Event, Outcome};
@@ -52,6 +53,8 @@ pub(crate) struct Built {
 /// How far it has come, and what has happened.
 #[derive(Debug)]
 pub(crate) enum Progress<'a> {
+    /// So many entries of the tree will have an [`Event`] each.
+    Found(usize),
     /// So many batches are in the index.
     Batch {
         /// How many.
@@ -89,7 +92,7 @@ pub(crate) async fn build(
     place: Place<'_>,
     options: &Options,
     observe: impl FnMut(Event<'_>),
-    progress: impl FnMut(Progress<'_>),
+    mut progress: impl FnMut(Progress<'_>),
 ) -> Result<Built, Fault> {
     let root = std::fs::canonicalize(dir).map_err(|error| at(dir, &error))?;
     let state = State::open(place).await?;
@@ -97,6 +100,7 @@ pub(crate) async fn build(
     let survey = Survey::of(dir, &state, &reader, options.stop.clone()).await;
     let survey = survey.map_err(|error| at(dir, &error))?;
 
+    progress(Progress::Found(survey.files.len() + survey.skipped.len()));
     let mut gatherer = Gatherer::new(observe);
     for (path, skip) in survey.skipped {
         gatherer.take(path.into(), Err(skip)).await?;
@@ -136,7 +140,7 @@ fn plan(batches: Vec<Batch>) -> Result<Vec<Arc<Planned>>, Fault> {
 }
 
 fn at(path: &Path, error: &dyn std::fmt::Display) -> Fault {
-    format!("{}: {error}", path.display()).into()
+    format!("{}: {error}", Escaped(path)).into()
 }
 
 /// The batches of a tree, on their way into the index.
@@ -183,7 +187,7 @@ impl<F: FnMut(Event<'_>), P: FnMut(Progress<'_>)> Work<'_, F, P> {
         while let Some(Completed { tag, outcome, .. }) = done.next().await {
             match outcome? {
                 Ok(segment) => self.take(&tag, segment).await?,
-                Err(NoSegment::Missing(Missing::Absent)) => {}
+                Err(NoSegment::Missing(Missing::Absent | Missing::Outdated)) => {}
                 Err(NoSegment::Missing(missing)) => {
                     let path = self.app.folder.segment(tag.id);
                     (self.progress)(Progress::Unusable(&path, &missing));

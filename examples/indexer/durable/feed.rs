@@ -47,8 +47,11 @@ pub(crate) async fn load(
 ) -> Result<usize, Fault> {
     let mut most_in_flight = 0;
     for planned in batches {
-        let (app, id) = (Arc::clone(&app), planned.id);
-        let loaded = async move { app.load(id).await.map_err(NoSegment::Missing) };
+        let (app, batch) = (Arc::clone(&app), Arc::clone(&planned));
+        let loaded = async move {
+            let loaded = app.load_current(batch.id, &batch.batch).await;
+            loaded.map_err(NoSegment::Missing)
+        };
         let submitted = jobs.submit(planned, loaded).await;
         submitted.map_err(|_| "nobody reads the stream of segments any more")?;
         most_in_flight = most_in_flight.max(jobs.in_flight());

@@ -25,6 +25,8 @@ pub(crate) enum Missing {
     Unreadable(io::Error),
     /// It is not what was written.
     Damaged(Damage),
+    /// A file could not be read when it was written, and now can be opened.
+    Outdated,
 }
 
 impl Folder {
@@ -105,6 +107,7 @@ impl fmt::Display for Missing {
             Self::Absent => f.write_str("it is not there"),
             Self::Unreadable(error) => write!(f, "it cannot be read: {error}"),
             Self::Damaged(damage) => write!(f, "it is damaged: {damage}"),
+            Self::Outdated => f.write_str("a file can be read that could not be read before"),
         }
     }
 }

@@ -3,7 +3,9 @@
 //! ```text
 //! MAGIC  id of the batch  number of files  file..  SHA-256 of all that
 //!
-//! file:  path  INDEXED  length  number of terms  (term  step to where its lines start)..  lines
+//! file:  path  INDEXED  length  number of terms  term..
+//!        number of entries  (number of the term  step to where its lines start)..  lines
+//!        number of lines that do not count  step to each..
 //!    or  path  why it is skipped  more about that
 //! ```
 //!
@@ -11,7 +13,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 use throng::durable::TaskId;
@@ -20,26 +22,33 @@ use super::name::Name;
 use crate::indexer::postings::{Entry, Postings, push_number, take_number};
 use crate::indexer::reading::{Parsed, Reading};
 use crate::indexer::source::Skip;
-use crate::indexer::terms::{self, Terms};
-use crate::indexer::text::NotText;
+use crate::indexer::terms;
 
 /// What a segment starts with: the version of all that follows, and of the rules of text.
-const MAGIC: &[u8] = b"throng segment 1\n";
+const MAGIC: &[u8] = b"throng segment 2\n";
 const ID_LEN: usize = 16;
 const CHECKSUM_LEN: usize = 32;
 
 /// What became of a file.
 const INDEXED: u8 = 0;
 const UNREADABLE: u8 = 1;
-const NUL: u8 = 2;
-const ENCODING: u8 = 3;
-const TOO_LARGE: u8 = 4;
+const BINARY: u8 = 2;
+const TOO_LARGE: u8 = 3;
 
 /// What is known of the files of a batch.
 #[derive(Debug)]
 pub(crate) struct Segment {
     /// What became of each file, in the order of the batch.
     pub(crate) files: Vec<(PathBuf, Reading)>,
+}
+
+impl Segment {
+    /// The files that could not be read.
+    pub(crate) fn unreadable(&self) -> impl Iterator<Item = &Path> {
+        let files = self.files.iter();
+        let unreadable = files.filter(|(_, reading)| matches!(reading, Err(Skip::Unreadable(_))));
+        unreadable.map(|(path, _)| path.as_path())
+    }
 }
 
 /// Bytes are not the segment that they should be.
@@ -97,29 +106,38 @@ pub(crate) fn decode(id: TaskId, bytes: &[u8]) -> Result<Segment, Damage> {
 }
 
 fn push_parsed(bytes: &mut Vec<u8>, parsed: &Parsed) {
-    let Postings {
-        terms,
-        entries,
-        packed,
-    } = &parsed.postings;
+    let postings = &parsed.postings;
     bytes.push(INDEXED);
     // No file is indexed that is longer than 32 bits can say.
     push_number(bytes, parsed.bytes as u32);
-    push_number(bytes, entries.len() as u32);
-    let mut last = 0;
-    for (n, entry) in (0..).zip(entries) {
-        push_bytes(bytes, terms.get(n).as_bytes());
-        push_number(bytes, entry.at - last);
-        last = entry.at;
+    push_number(bytes, postings.terms.len() as u32);
+    for term in 0..postings.terms.len() as u32 {
+        push_bytes(bytes, postings.terms.get(term).as_bytes());
     }
-    push_bytes(bytes, packed);
+    push_number(bytes, postings.entries.len() as u32);
+    let mut last = 0;
+    for &Entry { term, at } in &postings.entries {
+        push_number(bytes, term);
+        push_number(bytes, at - last);
+        last = at;
+    }
+    push_bytes(bytes, &postings.packed);
+    push_steps(bytes, &postings.void);
+}
+
+fn push_steps(bytes: &mut Vec<u8>, numbers: &[u32]) {
+    push_number(bytes, numbers.len() as u32);
+    let mut last = 0;
+    for &number in numbers {
+        push_number(bytes, number - last);
+        last = number;
+    }
 }
 
 fn push_skip(bytes: &mut Vec<u8>, skip: Skip) -> Result<(), Skip> {
     let (kind, more) = match &skip {
         Skip::Unreadable(error) if !skip.is_transient() => (UNREADABLE, error.to_string()),
-        Skip::NotText(NotText::Nul) => (NUL, String::new()),
-        Skip::NotText(NotText::Encoding) => (ENCODING, String::new()),
+        Skip::Binary => (BINARY, String::new()),
         Skip::TooLarge => (TOO_LARGE, String::new()),
         _ => return Err(skip),
     };
@@ -153,30 +171,40 @@ fn take_file(from: &mut &[u8]) -> Option<(PathBuf, Reading)> {
 
 fn take_parsed(from: &mut &[u8]) -> Option<Parsed> {
     let bytes = take_number(from).into();
-    let (mut terms, mut entries, mut at) = (Terms::default(), Vec::new(), 0);
+    let mut postings = Postings::default();
     for n in 0..take_number(from) {
         let term = take_text(from)?;
         let hash = terms::hash(term);
-        at += take_number(from);
-        entries.push(Entry { hash, at });
-        if terms.intern(hash, term) != n {
+        postings.hashes.push(hash);
+        if postings.terms.intern(hash, term) != n {
             return None;
         }
     }
-    let packed = take_bytes(from)?.into();
-    let postings = Postings {
-        terms,
-        entries,
-        packed,
-    };
+    let mut at = 0;
+    for _ in 0..take_number(from) {
+        let term = take_number(from);
+        at += take_number(from);
+        postings.entries.push(Entry { term, at });
+    }
+    postings.packed = take_bytes(from)?.into();
+    postings.void = take_steps(from);
     Some(Parsed { postings, bytes })
+}
+
+fn take_steps(from: &mut &[u8]) -> Vec<u32> {
+    let count = take_number(from);
+    let steps = (0..count).map(|_| take_number(from));
+    let sums = steps.scan(0, |sum, step| {
+        *sum += step;
+        Some(*sum)
+    });
+    sums.collect()
 }
 
 fn take_skip(kind: u8, more: &str) -> Option<Skip> {
     Some(match kind {
         UNREADABLE => Skip::Unreadable(io::Error::other(more)),
-        NUL => Skip::NotText(NotText::Nul),
-        ENCODING => Skip::NotText(NotText::Encoding),
+        BINARY => Skip::Binary,
         TOO_LARGE => Skip::TooLarge,
         _ => return None,
     })

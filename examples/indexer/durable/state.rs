@@ -16,6 +16,7 @@ use tokio::time::sleep;
 
 use super::Fault;
 use super::folder::Folder;
+use crate::indexer::escape::Escaped;
 
 /// Where the state is.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +47,7 @@ impl State {
     ///
     /// It cannot be opened, is no state, or another process uses it.
     pub(crate) async fn open(place: Place<'_>) -> Result<Self, Fault> {
-        let at = |error: io::Error| format!("{}: {error}", place.file.display());
+        let at = |error: io::Error| format!("{}: {error}", Escaped(place.file));
         let full = resolve(place.file).map_err(at)?;
         let mut lock = lock(&beside(&full, "-lock")).await.map_err(at)?;
         let name = name(&mut lock).map_err(at)?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::batch::Entry;
 use super::state::State;
+use crate::indexer::disk;
 use crate::indexer::listing::Listing;
 use crate::indexer::options::Stop;
 use crate::indexer::reading::Reader;
@@ -39,22 +40,26 @@ impl Survey {
         let root = fs::canonicalize(dir)?;
         let mut listing = Listing::start(Arc::clone(reader), dir, stop).await?;
         while let Some(found) = listing.next().await? {
-            let dir = dir.to_owned();
+            let owned = dir.to_owned();
             let permit = reader.pool.reserve().await.map_err(io::Error::other)?;
-            let seen = permit.spawn_blocking(move || look_at(&dir, found));
+            let seen = permit.spawn_blocking(move || look_at(&owned, found));
             for seen in seen.await? {
-                survey.add(seen, |path| state.owns(&root.join(path)));
+                survey.add(dir, seen, |path| state.owns(&root.join(path)));
             }
         }
         survey.files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(survey)
     }
 
-    fn add(&mut self, seen: Seen, is_own: impl Fn(&Path) -> bool) {
+    /// Adds what was found in `dir`, but not what is our own: files, sockets, and what has been removed
+    /// meanwhile.
+    fn add(&mut self, dir: &Path, seen: Seen, is_own: impl Fn(&Path) -> bool) {
         match seen {
             Seen::File(file) if !is_own(&file.path.path()) => self.files.push(file),
-            Seen::File(_) => {}
-            Seen::Skipped(path, skip) => self.skipped.push((path, skip)),
+            Seen::Skipped(path, skip) if !is_own(inside(dir, &path)) => {
+                self.skipped.push((path, skip));
+            }
+            Seen::File(_) | Seen::Skipped(..) => {}
         }
     }
 }
@@ -68,13 +73,15 @@ enum Seen {
 fn look_at(dir: &Path, found: Vec<Found>) -> Vec<Seen> {
     let seen = found.into_iter().map(|found| match found {
         Found::Skipped(path, skip) => Seen::Skipped(path, skip),
-        Found::File(path) => match fs::symlink_metadata(&path) {
-            Ok(metadata) => {
-                let inside = path.strip_prefix(dir).unwrap_or(&path);
-                Seen::File(Entry::new(inside.into(), &metadata))
-            }
+        Found::File(path) => match disk::look(&path) {
+            Ok(stat) => Seen::File(Entry::new(inside(dir, &path).into(), &stat)),
             Err(error) => Seen::Skipped(path, error.into()),
         },
     });
     seen.collect()
+}
+
+/// Where something is in the tree at `dir`.
+fn inside<'p>(dir: &Path, path: &'p Path) -> &'p Path {
+    path.strip_prefix(dir).unwrap_or(path)
 }

@@ -47,7 +47,7 @@ impl Run<App> for Batch {
             return Ok(Tally::default());
         }
         // An earlier run of it got so far, and the store does not know.
-        if let Ok(segment) = app.load(cx.id()).await {
+        if let Ok(segment) = app.load_current(cx.id(), &self).await {
             return Ok(Tally::of(segment.files.iter().map(|(_, reading)| reading)));
         }
         let readings = self.read(&app.reader).await?;
@@ -94,6 +94,28 @@ impl App {
         let permit = self.reader.pool.reserve().await.map_err(lost)?;
         let read = permit.spawn_blocking(move || folder.read(id));
         read.await.map_err(lost)?
+    }
+
+    /// The same, unless a file can be opened now that could not be read then.
+    ///
+    /// # Errors
+    ///
+    /// There is none that can be used.
+    pub(crate) async fn load_current(&self, id: TaskId, batch: &Batch) -> Result<Segment, Missing> {
+        let segment = self.load(id).await?;
+        let root = batch.root.path();
+        let paths = segment.unreadable().map(|path| root.join(path));
+        let paths: Vec<_> = paths.collect();
+        if paths.is_empty() {
+            return Ok(segment);
+        }
+        let source = Arc::clone(&self.reader.source);
+        let permit = self.reader.pool.reserve().await.map_err(lost)?;
+        let opens = move || paths.iter().any(|path| source.open(path).is_ok());
+        match permit.spawn_blocking(opens).await.map_err(lost)? {
+            true => Err(Missing::Outdated),
+            false => Ok(segment),
+        }
     }
 
     /// Writes the segment of a batch, on the pool.
