@@ -252,9 +252,10 @@ impl Number {
         self.0.fetch_add(number, Ordering::Relaxed)
     }
 
+    /// Subtracts, and returns what was there before.
     #[inline]
-    pub(crate) fn subtract(&self, number: usize) {
-        self.0.fetch_sub(number, Ordering::Relaxed);
+    pub(crate) fn subtract(&self, number: usize) -> usize {
+        self.0.fetch_sub(number, Ordering::Relaxed)
     }
 
     /// Adds to a number that only this thread changes: cheaper.

@@ -30,6 +30,8 @@ mod handles;
 mod idle;
 #[path = "durable/leases.rs"]
 mod leases;
+#[path = "durable/nested.rs"]
+mod nested;
 #[path = "durable/panics.rs"]
 mod panics;
 #[path = "durable/shutdown.rs"]

@@ -149,7 +149,7 @@ impl Engine {
             Event::Ended(ids) => self.waiters.look_at(ids),
             Event::Seen(ends) => ends
                 .into_iter()
-                .for_each(|(id, seen)| self.waiters.saw(id, seen)),
+                .for_each(|(id, seen)| self.waiters.heard(id, seen)),
             Event::Cancel(ids) => self.tell_workers(|| Message::Cancel(ids.clone())),
         }
     }

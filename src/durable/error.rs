@@ -34,6 +34,7 @@ enum Kind {
         wanted: super::Durability,
     },
     Invalid(String),
+    WouldDeadlock,
     Closed,
     Store(Failure),
 }
@@ -89,6 +90,10 @@ impl DurableError {
             task: None,
             queue: Arc::clone(queue),
         }
+    }
+
+    pub(crate) fn would_deadlock(queue: &Arc<str>, task: TaskId) -> Self {
+        Self::of(queue, task, Kind::WouldDeadlock)
     }
 
     pub(crate) fn closed(queue: &Arc<str>, task: Option<TaskId>) -> Self {
@@ -169,6 +174,16 @@ impl DurableError {
     /// [a client](super::DurableClient::require) or when the store was opened.
     pub fn is_not_durable(&self) -> bool {
         matches!(self.kind, Kind::NotDurable { .. })
+    }
+
+    /// Returns `true` if a run awaited the task, and could have kept the task from running by that: too
+    /// many runs of the executor await tasks already, or it runs one task at a time on its caller.
+    ///
+    /// A run that ends with this error, as `?` ends it, has not failed: the task runs again after about a
+    /// second, and no attempt is counted. By then the awaited task may have ended, which a handle of the
+    /// same [id](super::SpawnOptions::id) tells.
+    pub fn is_would_deadlock(&self) -> bool {
+        matches!(self.kind, Kind::WouldDeadlock)
     }
 
     /// Whether the client's thread is gone.
@@ -282,6 +297,9 @@ impl fmt::Display for DurableError {
                  `Durability` say how a store is set up for each level)"
             ),
             Kind::Invalid(reason) => f.write_str(reason),
+            Kind::WouldDeadlock => f.write_str(
+                "a run that waits for it could keep it from running: end the run, and await it in the next",
+            ),
             Kind::Closed => f.write_str("the thread of its client has ended"),
             Kind::Store(failure) => failure.fmt(f),
         }

@@ -22,6 +22,7 @@ pub(crate) mod inline;
 pub(crate) mod metrics;
 mod outbox;
 pub(crate) mod registry;
+pub(crate) mod scope;
 pub(crate) mod worker;
 
 /// Runs the tasks of a store, on a Tokio runtime, in this process: one worker of those that there
@@ -206,3 +207,6 @@ impl fmt::Debug for DurableExecutor {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

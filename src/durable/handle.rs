@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 use tokio::sync::oneshot;
 
 use super::engine::waiters::End;
+use super::executor::scope::Wait;
 use super::store::Seen;
 use super::{DurableClient, DurableError, Status, TaskId};
 use crate::join::{Slot, forward};
@@ -21,6 +22,15 @@ use crate::task::Outcome;
 /// from another process, or after a restart, keep its [`id`](Self::id), and
 /// [attach](DurableClient::attach) to it. Serialised, it is its id.
 ///
+/// # In a run of another task
+///
+/// A run that awaits a handle gives its permit back meanwhile, so that tasks that await tasks run at any
+/// [`concurrency`](super::Builder::concurrency), and takes one again, ahead of new tasks, before it goes on.
+/// At most 1,024 runs of an executor wait so. To one more, and to a run of an
+/// `InlineExecutor`, the handle of a task that has not ended says that it
+/// [would deadlock](DurableError::is_would_deadlock). A handle that is awaited in a task that the run has
+/// spawned with [`tokio::spawn`] keeps the run's permit.
+///
 /// # Cancel safety
 ///
 /// Nothing is lost if it is dropped: another handle of the task gives the same.
@@ -28,8 +38,22 @@ use crate::task::Outcome;
 pub struct DurableHandle<T> {
     client: DurableClient,
     id: TaskId,
-    waiting: Option<oneshot::Receiver<End>>,
+    waiting: Option<Waiting>,
     output: PhantomData<fn() -> T>,
+}
+
+/// A wait for the end of a task.
+struct Waiting {
+    end: oneshot::Receiver<End>,
+    wait: Wait,
+}
+
+impl Waiting {
+    fn begin(client: &DurableClient, id: TaskId) -> Self {
+        let wait = Wait::begin();
+        let end = client.engine().waiters.wait(id, wait.patience());
+        Self { end, wait }
+    }
 }
 
 impl<T> DurableHandle<T> {
@@ -83,8 +107,9 @@ impl<T: DeserializeOwned> DurableHandle<T> {
                 .map_err(|error| DurableError::decode(queue, id, error)),
             Ok(Seen::Dead { reason, error }) => Err(DurableError::dead(queue, id, reason, error)),
             Ok(Seen::Cancelled) => Err(DurableError::cancelled(queue, id)),
-            Ok(Seen::Absent | Seen::Waiting | Seen::Delayed | Seen::Running) => {
-                Err(DurableError::expired(queue, id))
+            Ok(Seen::Absent) => Err(DurableError::expired(queue, id)),
+            Ok(Seen::Waiting | Seen::Delayed | Seen::Running) => {
+                Err(DurableError::would_deadlock(queue, id))
             }
             Err(failure) => Err(DurableError::store(queue, Some(id), failure)),
         }
@@ -159,9 +184,12 @@ impl<T: DeserializeOwned> Future for DurableHandle<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let coop = ready!(tokio::task::coop::poll_proceed(cx));
         let this = &mut *self;
-        let waiters = &this.client.engine().waiters;
-        let waiting = this.waiting.get_or_insert_with(|| waiters.wait(this.id));
-        let end = ready!(Pin::new(waiting).poll(cx));
+        // A run that has polled it may have handed it to something else.
+        this.waiting = this.waiting.take().filter(|waiting| waiting.wait.is_here());
+        let waiting = this
+            .waiting
+            .get_or_insert_with(|| Waiting::begin(&this.client, this.id));
+        let end = ready!(Pin::new(&mut waiting.end).poll(cx));
         coop.made_progress();
         this.waiting = None;
         Poll::Ready(match end {

@@ -44,6 +44,16 @@ mod imp {
         );
     }
 
+    /// No permit becomes free, and this process awaits tasks that need one.
+    pub(crate) fn waits_stalled(queue: &str, concurrency: usize) {
+        tracing::warn!(
+            queue,
+            concurrency,
+            "no permit has become free for 30 s while awaited tasks wait for a worker: \
+             await handles in the run itself, not in tasks that it spawns"
+        );
+    }
+
     /// A task has failed for good.
     pub(crate) fn died(queue: &str, id: TaskId, error: &str) {
         tracing::error!(queue, task.id = %id, error, "a task has become a dead letter");
@@ -63,6 +73,7 @@ mod imp {
     pub(crate) fn store_failed(_: &str, _: &Failure, _: u32) {}
     pub(crate) fn refused(_: &str, _: TaskId) {}
     pub(crate) fn lease_lost(_: &str, _: Epoch) {}
+    pub(crate) fn waits_stalled(_: &str, _: usize) {}
     pub(crate) fn died(_: &str, _: TaskId, _: &str) {}
 }
 

@@ -43,7 +43,8 @@ impl<App: Send + Sync + 'static> Builder<App> {
         self
     }
 
-    /// How many tasks run at once, at most. 64 by default; zero is one.
+    /// How many tasks run at once, at most. 64 by default; zero is one. Those that
+    /// [await tasks](crate::durable::DurableHandle#in-a-run-of-another-task) do not count meanwhile.
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency.max(1);
         self

@@ -1,9 +1,10 @@
 //! [`Claims`]: what a worker holds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use crate::durable::context::Stop;
@@ -16,7 +17,39 @@ use crate::sync::Number;
 #[derive(Default)]
 pub(crate) struct Claims {
     claims: HashMap<Epoch, Holding>,
-    running: usize,
+    /// The runs that there are, by phase.
+    phases: Phases,
+    /// Runs that ask for a permit: those that go on come before those that begin.
+    resumes: VecDeque<Request>,
+    starts: VecDeque<Request>,
+}
+
+/// A run that asks for a permit.
+struct Request {
+    epoch: Epoch,
+    id: TaskId,
+    grant: oneshot::Sender<()>,
+}
+
+/// What a run does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It has a permit.
+    Running,
+    /// It awaits durable handles, and needs no permit.
+    Suspended,
+    /// It asks for a permit, to begin or to go on.
+    Ready,
+}
+
+/// How many runs there are in each [`Phase`].
+#[derive(Default)]
+struct Phases([usize; 3]);
+
+impl Phases {
+    fn of(&mut self, phase: Phase) -> &mut usize {
+        &mut self.0[phase as usize]
+    }
 }
 
 /// What is left of a claim.
@@ -38,6 +71,7 @@ pub(crate) struct Run {
     pub(crate) start: Start,
     pub(crate) risky: bool,
     pub(crate) abort: AbortHandle,
+    pub(crate) phase: Phase,
 }
 
 /// The right to begin a run, or to say that it never will: the first who takes it has it.
@@ -56,9 +90,19 @@ pub(crate) enum Holder {
 }
 
 impl Claims {
-    /// How many tasks run.
+    /// How many runs there are.
+    pub(crate) fn held(&self) -> usize {
+        self.phases.0.iter().sum()
+    }
+
+    /// How many runs have a permit.
     pub(crate) fn running(&self) -> usize {
-        self.running
+        self.phases.0[Phase::Running as usize]
+    }
+
+    /// How many runs have a permit, or ask for one.
+    pub(crate) fn active(&self) -> usize {
+        self.held() - self.phases.0[Phase::Suspended as usize]
     }
 
     pub(crate) fn insert(&mut self, epoch: Epoch, renewed: Duration, id: TaskId, run: Run) {
@@ -69,8 +113,53 @@ impl Claims {
             tasks: HashMap::new(),
             untold: 0,
         });
+        *self.phases.of(run.phase) += 1;
         holding.tasks.insert(id, run);
-        self.running += 1;
+    }
+
+    /// A run that is to begin asks for a permit.
+    pub(crate) fn ask_to_start(&mut self, epoch: Epoch, id: TaskId) -> oneshot::Receiver<()> {
+        let (grant, granted) = oneshot::channel();
+        self.starts.push_back(Request { epoch, id, grant });
+        granted
+    }
+
+    /// A run awaits handles: gives its permit back.
+    pub(crate) fn suspend(&mut self, epoch: Epoch, id: TaskId) {
+        self.change(epoch, id, Phase::Running, Phase::Suspended);
+    }
+
+    /// A run that was suspended asks for a permit.
+    pub(crate) fn ask_to_resume(&mut self, epoch: Epoch, id: TaskId, grant: oneshot::Sender<()>) {
+        self.change(epoch, id, Phase::Suspended, Phase::Ready);
+        self.resumes.push_back(Request { epoch, id, grant });
+    }
+
+    /// Gives out permits, until there are as many as this.
+    pub(crate) fn grant(&mut self, permits: usize) {
+        while self.running() < permits {
+            let next = self.resumes.pop_front();
+            let Some(request) = next.or_else(|| self.starts.pop_front()) else {
+                return;
+            };
+            // One that has ended meanwhile needs none.
+            if self.change(request.epoch, request.id, Phase::Ready, Phase::Running) {
+                request.grant.send(()).ok();
+            }
+        }
+    }
+
+    /// Returns `false` if the run is not in the first of the phases.
+    fn change(&mut self, epoch: Epoch, id: TaskId, from: Phase, to: Phase) -> bool {
+        let holding = self.claims.get_mut(&epoch);
+        let run = holding.and_then(|holding| holding.tasks.get_mut(&id));
+        let Some(run) = run.filter(|run| run.phase == from) else {
+            return false;
+        };
+        run.phase = to;
+        *self.phases.of(from) -= 1;
+        *self.phases.of(to) += 1;
+        true
     }
 
     /// Whether a risky task runs.
@@ -82,8 +171,8 @@ impl Claims {
     /// A run has ended. Nothing, if it was given up before.
     pub(crate) fn end(&mut self, epoch: Epoch, id: TaskId) -> Option<Holder> {
         let holding = self.claims.get_mut(&epoch)?;
-        holding.tasks.remove(&id)?;
-        self.running -= 1;
+        let run = holding.tasks.remove(&id)?;
+        *self.phases.of(run.phase) -= 1;
         let holder = holding.holder();
         holding.owe(1);
         self.forget_if_over(epoch);
@@ -115,7 +204,9 @@ impl Claims {
         let mut owed = Vec::new();
         for (&epoch, holding) in &mut self.claims {
             let given_up: Vec<_> = holding.tasks.extract_if(|_, run| choose(run)).collect();
-            self.running -= given_up.len();
+            for (_, run) in &given_up {
+                *self.phases.of(run.phase) -= 1;
+            }
             holding.owe(given_up.len());
             if !holding.lost {
                 owed.extend(given_up.into_iter().map(|(id, _)| (epoch, id)));
@@ -176,9 +267,8 @@ impl Claims {
         }
         let is_new = self.late(epoch);
         if let Some(holding) = self.claims.get_mut(&epoch) {
-            let before = holding.tasks.len();
-            holding.tasks.retain(|_, run| !run.start.take());
-            self.running -= before - holding.tasks.len();
+            let unbegun = holding.tasks.extract_if(|_, run| run.start.take());
+            unbegun.for_each(|(_, run)| *self.phases.of(run.phase) -= 1);
             (holding.lost, holding.untold) = (true, 0);
         }
         self.forget_if_over(epoch);
@@ -249,6 +339,7 @@ mod tests {
                 start: Start::default(),
                 risky: false,
                 abort: tokio::spawn(async {}).abort_handle(),
+                phase: Phase::Running,
             };
             claims.insert(EPOCH, SENT, id, run);
         }
@@ -262,7 +353,7 @@ mod tests {
         assert_eq!(claims.end(EPOCH, ids[0]), Some(Holder::Us));
         assert!(claims.lose(EPOCH));
         assert!(!claims.lose(EPOCH));
-        assert_eq!((claims.running(), claims.oldest_renewal()), (0, None));
+        assert_eq!((claims.held(), claims.oldest_renewal()), (0, None));
     }
 
     /// A beat and the last verdict may be under way together; and the answer to the beat may come first.

@@ -9,8 +9,10 @@ use crate::sync::Number;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Tasks that run.
+    /// Tasks that run, with a permit each.
     pub running: usize,
+    /// Tasks whose runs have no permit: they await durable handles, or a permit to begin or to go on.
+    pub suspended: usize,
     /// Tasks that it has claimed.
     pub claimed: usize,
     /// Runs that have succeeded.
@@ -27,6 +29,9 @@ pub struct Metrics {
     pub refused: usize,
     /// Leases that were lost.
     pub leases_lost: usize,
+    /// How often no permit became free for 30 s while this process awaited tasks that wait for a worker. It
+    /// may be that runs await them in tasks that they have spawned, and keep their permits meanwhile.
+    pub stalled_waits: usize,
     /// Requests to the store that took effect.
     pub turns: usize,
     /// Requests that the store did not answer, or refused.
@@ -37,6 +42,7 @@ pub struct Metrics {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) running: Number,
+    pub(crate) suspended: Number,
     pub(crate) claimed: Number,
     pub(crate) done: Number,
     pub(crate) retried: Number,
@@ -45,6 +51,7 @@ pub(crate) struct Tally {
     pub(crate) released: Number,
     pub(crate) refused: Number,
     pub(crate) leases_lost: Number,
+    pub(crate) stalled_waits: Number,
     pub(crate) turns: Number,
     pub(crate) failures: Number,
 }
@@ -65,6 +72,7 @@ impl Tally {
     pub(crate) fn read(&self) -> Metrics {
         Metrics {
             running: self.running.get(),
+            suspended: self.suspended.get(),
             claimed: self.claimed.get(),
             done: self.done.get(),
             retried: self.retried.get(),
@@ -73,6 +81,7 @@ impl Tally {
             released: self.released.get(),
             refused: self.refused.get(),
             leases_lost: self.leases_lost.get(),
+            stalled_waits: self.stalled_waits.get(),
             turns: self.turns.get(),
             failures: self.failures.get(),
         }

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::error::Error;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -14,7 +15,9 @@ use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{Claimed, DeadReason, Epoch, Verdict};
 use crate::durable::task::unseal;
 use crate::durable::task_error::Next;
-use crate::durable::{DurableClient, Run, StopReason, TaskContext, TaskError, report};
+use crate::durable::{
+    DurableClient, DurableError, Run, StopReason, TaskContext, TaskError, report,
+};
 use crate::retry::Retry;
 use crate::unwind::contain;
 
@@ -54,6 +57,9 @@ pub(crate) struct Runnable<App> {
 /// it is clear that there are none.
 const UNKNOWN_SNOOZE: Duration = Duration::from_secs(30);
 const UNKNOWN_LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+/// After how long, give or take a half, a run is repeated that must not wait for another.
+const DEADLOCK_SNOOZE: Duration = Duration::from_secs(1);
 
 /// How much of an error is stored.
 pub(crate) const MAX_ERROR: usize = 2048;
@@ -113,7 +119,28 @@ async fn run<App>(runner: Runner<App>, payload: Vec<u8>, cx: TaskContext<App>) -
     let bytes = unseal(&payload).unwrap_or_default();
     let running = runner(bytes, cx).map_err(Failed::Unreadable)?;
     let output = running.await;
-    output.map_err(|error| Failed::Run(error.next, error.describe()))
+    output.map_err(|error| Failed::Run(next(&error), error.describe()))
+}
+
+/// What comes after a run that has ended with an error. One that must not wait for another has not failed.
+fn next(error: &TaskError) -> Next {
+    match error.next {
+        Next::Retry | Next::RetryAfter(_) if is_would_deadlock(error) => {
+            Next::Snooze(DEADLOCK_SNOOZE.mul_f64(0.5 + fastrand::f64()))
+        }
+        next => next,
+    }
+}
+
+fn is_would_deadlock(error: &TaskError) -> bool {
+    let mut next = error.source().map(|error| error as &(dyn Error + 'static));
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<DurableError>() {
+            return error.is_would_deadlock();
+        }
+        next = error.source();
+    }
+    false
 }
 
 fn run_one<T: Run<App>, App: Send + Sync + 'static>(

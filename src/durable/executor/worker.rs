@@ -11,24 +11,25 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
+use self::runs::Confirmed;
 use super::claims::Claims;
 use super::metrics::Tally;
 use super::outbox::Outbox;
 use super::registry::Runs;
 use crate::durable::clock::since_boot;
 use crate::durable::engine::Engine;
-use crate::durable::engine::patience::{BACKOFF, PATIENCE};
-use crate::durable::error::{Cause, Failure};
-use crate::durable::store::{
-    Beaten, Epoch, MAX_BATCH, MAX_BATCH_BYTES, Seen, SessionId, Turn, Turned, Verdict,
-};
+use crate::durable::error::Failure;
+use crate::durable::store::{Beaten, Epoch, SessionId, Turn, Turned, Verdict};
 use crate::durable::{StopReason, TaskId, report};
+use crate::sync::Number;
 
 mod leases;
+mod permit;
 mod runs;
+mod turns;
 
 /// Claims tasks, has them run, and tells the store how they ended.
 pub(crate) struct Worker {
@@ -49,6 +50,9 @@ pub(crate) struct Worker {
     /// When to look at the latest.
     next_look: Option<Instant>,
     turn: Option<InFlight<Turned>>,
+    opening: Option<InFlight<SessionId>>,
+    /// A claim that has tasks which were lost, until it is confirmed.
+    confirming: Option<InFlight<Confirmed>>,
     /// A turn that the store has not answered, to be sent again.
     unanswered: Option<StdArc<Turn>>,
     /// Whether it was sent more than once: the answer then does not tell what was refused.
@@ -62,6 +66,10 @@ pub(crate) struct Worker {
     asked: Option<Duration>,
     /// Tasks that are to be cancelled, and may be among those that the turn in flight claims.
     early_cancels: HashSet<TaskId>,
+    /// The runs that await durable handles.
+    waiting: StdArc<Number>,
+    /// Since when all permits are taken, and none was given back.
+    full: Option<Instant>,
     /// The end of the grace, once the worker is shut down.
     stopping: Option<Instant>,
 }
@@ -86,6 +94,14 @@ pub(crate) enum Message {
         id: TaskId,
         verdict: Option<Verdict>,
     },
+    /// A run awaits durable handles, and gives its permit back.
+    Suspended { epoch: Epoch, id: TaskId },
+    /// A run that was suspended asks for a permit.
+    Resume {
+        epoch: Epoch,
+        id: TaskId,
+        grant: oneshot::Sender<()>,
+    },
     /// The runtime takes up what it is given.
     Pulse,
     /// Take no more tasks, and end, after some grace.
@@ -99,11 +115,27 @@ const REST: Duration = Duration::from_secs(60);
 /// A time that nobody waits for the end of, and that can be added to any other.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
+/// How long a worker goes on after the grace of its shutdown, at most, to tell the store how its runs have
+/// ended and to close its session.
+const CLOSING: Duration = Duration::from_secs(2);
+
+/// After how long without a permit that became free a worker [warns](Worker::watch_waits).
+pub(crate) const STALL_WARNING: Duration = Duration::from_secs(30);
+
 /// A request, and its answer, some time.
 struct InFlight<T> {
     /// When it was sent, since the machine was started.
     sent: Duration,
     answer: Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>>,
+}
+
+impl<T> InFlight<T> {
+    fn new(answer: impl Future<Output = Result<T, Failure>> + Send + 'static) -> Self {
+        Self {
+            sent: since_boot(),
+            answer: Box::pin(answer),
+        }
+    }
 }
 
 impl Worker {
@@ -134,6 +166,8 @@ impl Worker {
             look: true,
             next_look: None,
             turn: None,
+            opening: None,
+            confirming: None,
             unanswered: None,
             resent: false,
             failures: 0,
@@ -142,6 +176,8 @@ impl Worker {
             next_beat: None,
             asked: None,
             early_cancels: HashSet::new(),
+            waiting: StdArc::default(),
+            full: None,
             stopping: None,
         }
     }
@@ -150,11 +186,15 @@ impl Worker {
     pub(crate) async fn run(mut self) {
         let sentinel = self.runtime.spawn(Sentinel(self.sender.clone()).stand());
         while !self.is_over() {
-            self.send_turn().await;
+            self.claims.grant(self.settings.concurrency);
+            self.tally_runs();
+            self.send_turn();
             self.send_beat();
             let timer = self.timer();
             tokio::select! {
-                answer = answer(&mut self.turn) => self.turned(answer).await,
+                answer = answer(&mut self.turn) => self.turned(answer),
+                answer = answer(&mut self.opening) => self.opened(answer),
+                answer = answer(&mut self.confirming) => self.confirmed(answer),
                 answer = answer(&mut self.beat) => self.beaten(answer),
                 Some(message) = self.messages.recv() => self.on_all(message),
                 () = sleep_until_some(timer) => {}
@@ -163,190 +203,6 @@ impl Worker {
         }
         sentinel.abort();
         self.end().await;
-    }
-
-    // ===== Turns =====
-
-    async fn send_turn(&mut self) {
-        let now = Instant::now();
-        if self.turn.is_some() || self.pause.is_some_and(|pause| now < pause) {
-            return;
-        }
-        let Some(request) = self.next_request(now).await else {
-            return;
-        };
-        self.pause = None;
-        self.unanswered = Some(StdArc::clone(&request));
-        let store = StdArc::clone(&self.engine.store);
-        self.turn = Some(InFlight {
-            sent: since_boot(),
-            answer: Box::pin(async move { store.turn(request).await }),
-        });
-    }
-
-    /// The turn to be sent, if there is a reason to send one.
-    async fn next_request(&mut self, now: Instant) -> Option<StdArc<Turn>> {
-        if self.unanswered.is_none() && self.outbox.is_empty() && !self.looks(now) {
-            return None;
-        }
-        let session = self.session().await?;
-        self.resent = self.unanswered.is_some();
-        match self.unanswered.take() {
-            Some(request) if request.session == session => Some(request),
-            // The store has ended the session, and takes nothing of it any more. What it may have taken
-            // before, it refuses now.
-            Some(request) => {
-                let request = StdArc::unwrap_or_clone(request);
-                self.number += 1;
-                Some(StdArc::new(Turn {
-                    session,
-                    number: self.number,
-                    ..request
-                }))
-            }
-            None => Some(StdArc::new(self.new_turn(session))),
-        }
-    }
-
-    fn new_turn(&mut self, session: SessionId) -> Turn {
-        let verdicts = self.outbox.take();
-        let want = self.free().min(MAX_BATCH);
-        if want > 0 {
-            self.look = false;
-            self.next_look = None;
-        }
-        self.number += 1;
-        Turn {
-            session,
-            number: self.number,
-            verdicts,
-            want,
-            want_bytes: MAX_BATCH_BYTES,
-            risky: !self.claims.is_any_risky(),
-            lease: self.store_lease(),
-            park: want > 0,
-        }
-    }
-
-    /// The lease that the store is asked for. The suspect gets another third of it: together, that is
-    /// the lease.
-    ///
-    /// Whoever has nothing to do looks again within that time: nobody tells it what others claim
-    /// meanwhile, but so it has seen their leases before those can be over.
-    fn store_lease(&self) -> Duration {
-        self.settings.lease * 3 / 4
-    }
-
-    /// The session; a new one if the store has ended the last. Nothing if it does not answer.
-    async fn session(&mut self) -> Option<SessionId> {
-        if self.session.is_none() {
-            let set = self.runs.set().clone();
-            match self.engine.store.open_session(Some(set)).await {
-                Ok(session) => {
-                    self.session = Some(session);
-                    self.number = 0;
-                }
-                Err(failure) => self.failed(&failure),
-            }
-        }
-        self.session
-    }
-
-    async fn turned(&mut self, answer: Result<Turned, Failure>) {
-        let sent = self.turn.take().map_or_else(since_boot, |turn| turn.sent);
-        match answer {
-            Ok(turned) => {
-                self.failures = 0;
-                self.tally.turns.add(1);
-                // Who has claimed something is not parked, as a rule, nor who had no room when it asked:
-                // they look once more, when they have room.
-                self.look |= turned.more || turned.claim.is_some() && !turned.parked;
-                if let Some(request) = self.unanswered.take() {
-                    self.look |= !request.park;
-                    self.settle(&request, &turned.refused);
-                }
-                let next = turned.next.map_or(REST, |next| next.min(REST));
-                self.next_look = Some(Instant::now() + next.min(self.store_lease()));
-                if let Some(claim) = turned.claim {
-                    self.begin(claim, sent).await;
-                }
-                self.early_cancels.clear();
-            }
-            Err(failure) => {
-                if failure.cause == Cause::NoSession {
-                    self.session = None;
-                }
-                self.failed(&failure);
-            }
-        }
-    }
-
-    fn failed(&mut self, failure: &Failure) {
-        self.tally.failures.add(1);
-        self.failures = self.failures.saturating_add(1);
-        report::store_failed(&self.engine.queue, failure, self.failures);
-        let pause = BACKOFF.delay(self.failures).unwrap_or_default();
-        self.pause = Some(Instant::now() + pause);
-    }
-
-    /// The store has taken the verdicts of a turn, all but those that it has refused.
-    fn settle(&mut self, request: &Turn, refused: &[TaskId]) {
-        for verdicts in &request.verdicts {
-            self.claims.told(verdicts.epoch, verdicts.tasks.len());
-        }
-        let refused: HashSet<_> = refused.iter().collect();
-        for (id, verdict) in request.verdicts.iter().flat_map(|verdicts| &verdicts.tasks) {
-            if refused.contains(id) {
-                self.refused(*id);
-                continue;
-            }
-            self.tally.count(verdict);
-            match verdict {
-                Verdict::Done(_) if self.resent => self.engine.waiters.look_at([*id]),
-                // Those who wait in this process need not ask the store.
-                Verdict::Done(output) => {
-                    let end = || Ok(Seen::Done(output.clone()));
-                    self.engine.waiters.resolve(*id, end);
-                }
-                Verdict::Dead { error, .. } => report::died(&self.engine.queue, *id, error),
-                _ => {}
-            }
-        }
-    }
-
-    /// The store has not taken a verdict: others have the task; or, if the turn was sent more than once,
-    /// it may have taken it the first time.
-    fn refused(&self, id: TaskId) {
-        if !self.resent {
-            self.tally.refused.add(1);
-            report::refused(&self.engine.queue, id);
-        }
-        self.engine.waiters.look_at([id]);
-    }
-
-    /// Whether to ask for tasks without having anything to tell.
-    fn looks(&self, now: Instant) -> bool {
-        let is_due = self.next_look.is_some_and(|next| next <= now);
-        self.free() > 0 && (self.look || is_due)
-    }
-
-    /// How many tasks have ended without the store's knowing of it: they count as if they ran, or a
-    /// worker with large outputs would pile them up.
-    fn untold(&self) -> usize {
-        let unanswered = self.unanswered.iter().flat_map(|turn| &turn.verdicts);
-        let unanswered: usize = unanswered.map(|verdicts| verdicts.tasks.len()).sum();
-        self.outbox.len() + unanswered
-    }
-
-    /// How many more tasks can run.
-    fn free(&self) -> usize {
-        match self.stopping.is_some() || self.is_stalled() {
-            true => 0,
-            false => self
-                .settings
-                .concurrency
-                .saturating_sub(self.claims.running() + self.untold()),
-        }
     }
 
     // ===== Time =====
@@ -363,8 +219,9 @@ impl Worker {
             self.pause.filter(|_| must_send || !self.outbox.is_empty()),
             self.next_beat.filter(|_| self.beat.is_none()),
             self.end_of_lease(),
-            self.stopping.filter(|_| self.claims.running() > 0),
-            self.give_up().filter(|_| self.claims.running() == 0),
+            self.full.map(|since| since + STALL_WARNING),
+            self.stopping.filter(|_| self.claims.held() > 0),
+            self.deadline().filter(|_| self.claims.held() == 0),
         ];
         times.into_iter().flatten().min()
     }
@@ -387,9 +244,34 @@ impl Worker {
             (None, Some(_)) => Some(Instant::now() + self.settings.lease / 3),
             (next, Some(_)) => next,
         };
+        self.watch_waits();
         if self.stopping.is_some_and(|end| end <= Instant::now()) {
             self.release_all();
         }
+    }
+
+    /// Warns if no permit becomes free while this process awaits tasks that need one: runs may wait for
+    /// tasks that cannot run before they end.
+    fn watch_waits(&mut self) {
+        if self.claims.running() < self.settings.concurrency {
+            self.full = None;
+            return;
+        }
+        let now = Instant::now();
+        let since = *self.full.get_or_insert(now);
+        if now - since >= STALL_WARNING {
+            self.full = Some(now);
+            if self.engine.waiters.is_any_queued() {
+                self.tally.stalled_waits.add(1);
+                report::waits_stalled(&self.engine.queue, self.settings.concurrency);
+            }
+        }
+    }
+
+    fn tally_runs(&self) {
+        let (running, held) = (self.claims.running(), self.claims.held());
+        self.tally.running.set(running);
+        self.tally.suspended.set(held - running);
     }
 
     // ===== The end =====
@@ -405,24 +287,23 @@ impl Worker {
         for (epoch, id) in self.claims.give_up_all() {
             self.outbox.push(epoch, id, Verdict::Release);
         }
-        self.tally.running.set(0);
     }
 
     /// When to end even if the store does not answer.
-    fn give_up(&self) -> Option<Instant> {
-        self.stopping.map(|end| end + PATIENCE)
+    fn deadline(&self) -> Option<Instant> {
+        self.stopping.map(|end| end + CLOSING)
     }
 
     fn is_over(&self) -> bool {
-        let told = self.outbox.is_empty() && self.unanswered.is_none();
-        let given_up = self.give_up().is_some_and(|end| end <= Instant::now());
-        self.stopping.is_some() && self.claims.running() == 0 && (told || given_up)
+        let told = self.outbox.is_empty() && self.unanswered.is_none() && self.confirming.is_none();
+        let is_late = self.deadline().is_some_and(|end| end <= Instant::now());
+        self.stopping.is_some() && self.claims.held() == 0 && (told || is_late)
     }
 
     async fn end(mut self) {
-        if let Some(session) = self.session.take() {
+        if let (Some(session), Some(deadline)) = (self.session.take(), self.deadline()) {
             let closed = self.engine.store.close_session(session);
-            timeout(PATIENCE, closed).await.ok();
+            timeout_at(deadline, closed).await.ok();
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc as StdArc;
 
+#[cfg(test)]
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use self::model::Model;
@@ -55,6 +57,26 @@ impl MemoryStore {
         Self(model)
     }
 
+    /// A process that uses the store, and whose engine works in this runtime: in one that is paused, time
+    /// passes when nothing happens. Each request waits for what `before` returns, given the request's name,
+    /// and fails if that does.
+    #[cfg(test)]
+    pub(crate) fn within(
+        &self,
+        runtime: &Handle,
+        before: impl Fn(&'static str) -> Answer<'static, ()> + Send + Sync + 'static,
+    ) -> Store {
+        let endpoint = lock(&self.0).connect();
+        Store::new(Connection {
+            store: self.clone(),
+            endpoint,
+            test: Some(Test {
+                runtime: runtime.clone(),
+                before: Box::new(before),
+            }),
+        })
+    }
+
     /// How many things there are of which nothing should be left in the end.
     #[cfg(test)]
     pub(crate) fn leftovers(&self) -> u64 {
@@ -65,7 +87,12 @@ impl MemoryStore {
 impl From<MemoryStore> for Store {
     fn from(store: MemoryStore) -> Self {
         let endpoint = lock(&store.0).connect();
-        Self::new(Connection { store, endpoint })
+        Self::new(Connection {
+            store,
+            endpoint,
+            #[cfg(test)]
+            test: None,
+        })
     }
 }
 
@@ -81,14 +108,33 @@ impl fmt::Debug for MemoryStore {
 struct Connection {
     store: MemoryStore,
     endpoint: usize,
+    #[cfg(test)]
+    test: Option<Test>,
+}
+
+/// What a test has changed about a connection.
+#[cfg(test)]
+struct Test {
+    runtime: Handle,
+    before: Box<dyn Fn(&'static str) -> Answer<'static, ()> + Send + Sync>,
 }
 
 impl Connection {
     /// Asks the model, which answers at once.
+    #[cfg_attr(not(test), allow(unused_variables, reason = "tests go by the name"))]
     fn ask<'a, T: Send + 'a>(
-        &self,
-        question: impl FnOnce(&mut Model, usize) -> Result<T, Failure>,
+        &'a self,
+        name: &'static str,
+        question: impl FnOnce(&mut Model, usize) -> Result<T, Failure> + Send + 'a,
     ) -> Answer<'a, T> {
+        #[cfg(test)]
+        if let Some(test) = &self.test {
+            let before = (test.before)(name);
+            return Box::pin(async move {
+                before.await?;
+                question(&mut lock(&self.store.0), self.endpoint)
+            });
+        }
         let answer = question(&mut lock(&self.store.0), self.endpoint);
         Box::pin(async move { answer })
     }
@@ -99,63 +145,75 @@ impl Backend for Connection {
         "memory"
     }
 
+    #[cfg(test)]
+    fn runtime(&self) -> Option<&Handle> {
+        self.test.as_ref().map(|test| &test.runtime)
+    }
+
     fn events(&self) -> mpsc::UnboundedReceiver<Event> {
         lock(&self.store.0).subscribe(self.endpoint)
     }
 
     fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
-        self.ask(|model, endpoint| Ok(model.open_session(endpoint, set)))
+        self.ask("open_session", move |model, endpoint| {
+            Ok(model.open_session(endpoint, set))
+        })
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {
-        self.ask(|model, _| {
+        self.ask("close_session", move |model, _| {
             model.close_session(session);
             Ok(())
         })
     }
 
     fn enqueue(&self, request: StdArc<Enqueue>) -> Answer<'_, ()> {
-        self.ask(|model, endpoint| model.enqueue(endpoint, &request))
+        self.ask("enqueue", move |model, endpoint| {
+            model.enqueue(endpoint, &request)
+        })
     }
 
     fn turn(&self, request: StdArc<Turn>) -> Answer<'_, Turned> {
-        self.ask(|model, _| model.turn(&request))
+        self.ask("turn", move |model, _| model.turn(&request))
     }
 
     fn beat(&self, claims: Vec<Epoch>) -> Answer<'_, Beaten> {
-        self.ask(|model, _| Ok(model.beat(&claims)))
+        self.ask("beat", move |model, _| Ok(model.beat(&claims)))
     }
 
     fn look(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<Seen>> {
-        self.ask(|model, endpoint| Ok(model.look(endpoint, &ids)))
+        self.ask(
+            "look",
+            move |model, endpoint| Ok(model.look(endpoint, &ids)),
+        )
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
-        self.ask(|model, _| Ok(model.cancel(&ids)))
+        self.ask("cancel", move |model, _| Ok(model.cancel(&ids)))
     }
 
     fn dead(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
-        self.ask(|model, _| Ok(model.dead(&filter, limit)))
+        self.ask("dead", move |model, _| Ok(model.dead(&filter, limit)))
     }
 
     fn replay(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.ask(|model, _| Ok(model.replay(&filter)))
+        self.ask("replay", move |model, _| Ok(model.replay(&filter)))
     }
 
     fn bury(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.ask(|model, _| Ok(model.bury(&filter)))
+        self.ask("bury", move |model, _| Ok(model.bury(&filter)))
     }
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
-        self.ask(|model, _| Ok(model.maintain(budget)))
+        self.ask("maintain", move |model, _| Ok(model.maintain(budget)))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {
-        self.ask(|model, _| Ok(model.counts()))
+        self.ask("counts", move |model, _| Ok(model.counts()))
     }
 
     fn probe(&self) -> Answer<'_, Durability> {
-        self.ask(|_, _| Ok(Durability::Memory))
+        self.ask("probe", move |_, _| Ok(Durability::Memory))
     }
 }
 

@@ -27,10 +27,7 @@ impl Worker {
             self.release_unbegun();
         } else if !claims.is_empty() {
             let store = StdArc::clone(&self.engine.store);
-            self.beat = Some(InFlight {
-                sent,
-                answer: Box::pin(async move { store.beat(claims).await }),
-            });
+            self.beat = Some(InFlight::new(async move { store.beat(claims).await }));
         }
     }
 
@@ -59,7 +56,6 @@ impl Worker {
         for (epoch, id) in self.claims.give_up_unbegun() {
             self.outbox.push(epoch, id, Verdict::Release);
         }
-        self.tally.running.set(self.claims.running());
     }
 
     pub(super) fn beaten(&mut self, answer: Result<Beaten, Failure>) {
@@ -92,6 +88,5 @@ impl Worker {
             self.tally.leases_lost.add(1);
             report::lease_lost(&self.engine.queue, epoch);
         }
-        self.tally.running.set(self.claims.running());
     }
 }

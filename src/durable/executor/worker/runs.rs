@@ -5,18 +5,50 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{Message, Worker};
+use super::permit::{Permit, Permitted};
+use super::{InFlight, Message, Worker};
 use crate::durable::clock::since_boot;
 use crate::durable::context::Stop;
-use crate::durable::executor::claims::{Holder, Run, Start};
-use crate::durable::store::{Backend, Claim, Claimed, Epoch, Verdict};
+use crate::durable::error::Failure;
+use crate::durable::executor::claims::{Holder, Phase, Run, Start};
+use crate::durable::executor::scope::{Rule, RunScope};
+use crate::durable::store::{Claim, Claimed, Epoch, Verdict};
 use crate::durable::{StopReason, TaskId};
 
+/// A claim, when its request was sent, and whether the store knows that it has arrived.
+pub(super) struct Confirmed {
+    claim: Claim,
+    sent: Duration,
+    confirmed: bool,
+}
+
 impl Worker {
-    pub(super) async fn begin(&mut self, claim: Claim, sent: Duration) {
+    /// Takes what was claimed. If some of it was lost before, the store is to know first that this claim
+    /// has arrived.
+    pub(super) fn take(&mut self, claim: Claim, sent: Duration) {
         self.tally.claimed.add(claim.tasks.len());
-        let confirmed = claim.tasks.iter().all(|task| task.lost == 0)
-            || confirm(&*self.engine.store, claim.epoch).await;
+        if claim.tasks.iter().all(|task| task.lost == 0) {
+            return self.begin(claim, sent, true);
+        }
+        let store = StdArc::clone(&self.engine.store);
+        self.confirming = Some(InFlight::new(async move {
+            let beaten = store.beat(vec![claim.epoch]).await;
+            Ok(Confirmed {
+                confirmed: beaten.is_ok_and(|beaten| beaten.lost.is_empty()),
+                claim,
+                sent,
+            })
+        }));
+    }
+
+    pub(super) fn confirmed(&mut self, answer: Result<Confirmed, Failure>) {
+        self.confirming = None;
+        if let Ok(it) = answer {
+            self.begin(it.claim, it.sent, it.confirmed);
+        }
+    }
+
+    fn begin(&mut self, claim: Claim, sent: Duration, confirmed: bool) {
         let in_time = since_boot() < sent + self.settings.lease && self.stopping.is_none();
         for task in claim.tasks {
             match in_time && (confirmed || task.lost == 0) {
@@ -24,6 +56,7 @@ impl Worker {
                 false => self.outbox.push(claim.epoch, task.id, Verdict::Release),
             }
         }
+        self.early_cancels.clear();
     }
 
     fn begin_one(&mut self, epoch: Epoch, sent: Duration, task: Claimed) {
@@ -39,20 +72,48 @@ impl Worker {
         }
         let start = Start::default();
         let (runs, run_stop, run_start) = (StdArc::clone(&self.runs), stop.clone(), start.clone());
-        let run = self.runtime.spawn(async move {
-            if run_start.take() {
-                report.of(runs.begin(task, epoch, run_stop).await);
+        let run = async move {
+            match run_start.take() {
+                true => Some(runs.begin(task, epoch, run_stop).await),
+                false => None,
             }
-        });
+        };
+        let (phase, permit) = match self.claims.running() < self.settings.concurrency {
+            true => (Phase::Running, Permit::Held),
+            // Since the request was sent, runs that were suspended have gone on.
+            false => {
+                let granted = self.claims.ask_to_start(epoch, id);
+                (Phase::Ready, Permit::Wanted(granted))
+            }
+        };
+        let run = Permitted {
+            run: Box::pin(run),
+            scope: RunScope::new(self.rule(risky), StdArc::clone(&self.waiting)),
+            permit,
+            worker: self.sender.clone(),
+            epoch,
+            id,
+        };
+        let run = self.runtime.spawn(async move { report.of(run.await) });
         let abort = run.abort_handle();
         let run = Run {
             stop,
             start,
             risky,
             abort,
+            phase,
         };
         self.claims.insert(epoch, sent, id, run);
-        self.tally.running.set(self.claims.running());
+    }
+
+    /// What happens to the permit of a run that awaits durable handles. A quarantined run keeps it; but if
+    /// there is no other, nothing that it awaits could run here.
+    fn rule(&self, risky: bool) -> Rule {
+        match risky {
+            false => Rule::GiveBack,
+            true if self.settings.concurrency > 1 => Rule::Keep,
+            true => Rule::Refuse,
+        }
     }
 
     pub(super) fn on_all(&mut self, first: Message) {
@@ -66,6 +127,11 @@ impl Worker {
         match message {
             Message::Wake => self.look = true,
             Message::Cancel(ids) => self.cancel(ids),
+            Message::Suspended { epoch, id } => {
+                self.claims.suspend(epoch, id);
+                self.full = None;
+            }
+            Message::Resume { epoch, id, grant } => self.claims.ask_to_resume(epoch, id, grant),
             Message::Pulse => self.asked = None,
             Message::Ended { epoch, id, verdict } => self.ended(epoch, id, verdict),
             Message::Shutdown(grace) => self.shut_down(grace),
@@ -76,7 +142,7 @@ impl Worker {
     /// way.
     fn cancel(&mut self, ids: Vec<TaskId>) {
         self.claims.stop(&ids, StopReason::Cancelled);
-        if self.turn.is_some() {
+        if self.turn.is_some() || self.confirming.is_some() {
             self.early_cancels.extend(ids);
         }
     }
@@ -85,7 +151,7 @@ impl Worker {
         let Some(holder) = self.claims.end(epoch, id) else {
             return;
         };
-        self.tally.running.set(self.claims.running());
+        self.full = None;
         if verdict.is_none() && self.stopping.is_none() {
             // Nobody aborts runs: the runtime is gone, and will run nothing else.
             self.shut_down(Duration::ZERO);
@@ -97,12 +163,6 @@ impl Worker {
             Holder::Another => drop(self.tally.refused.add(1)),
         }
     }
-}
-
-/// Whether the store knows that a claim has arrived, and that it is still ours.
-async fn confirm(store: &dyn Backend, epoch: Epoch) -> bool {
-    let beaten = store.beat(vec![epoch]).await;
-    beaten.is_ok_and(|beaten| beaten.lost.is_empty())
 }
 
 /// What a run says that was told that it may have lost its task: that it was disturbed is no failure.
@@ -122,8 +182,9 @@ struct Report {
 }
 
 impl Report {
-    fn of(mut self, verdict: Verdict) {
-        self.verdict = Some(verdict);
+    /// The verdict is missing if the run was given up before it began.
+    fn of(mut self, verdict: Option<Verdict>) {
+        self.verdict = verdict;
     }
 }
 

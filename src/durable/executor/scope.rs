@@ -1,0 +1,113 @@
+//! [`RunScope`]: which durable handles a run awaits.
+//!
+//! A run that awaits a durable handle waits for another run, which needs a permit. If each permit were
+//! held by a run that waits, nothing would ever go on. So a run gives its permit back while handles that
+//! it has polled are pending, and the [scope](RunScope) that it is polled in counts them.
+
+use std::sync::Arc as StdArc;
+
+use crate::durable::engine::waiters::Patience;
+use crate::sync::Number;
+
+tokio::task_local! {
+    static SCOPE: StdArc<RunScope>;
+}
+
+/// How many runs of an executor await durable handles at once, at most.
+pub(crate) const MAX_WAITING: usize = 1024;
+
+/// Which durable handles a run awaits, and what that means for its permit.
+pub(crate) struct RunScope {
+    rule: Rule,
+    /// Handles that were polled in this scope and are pending.
+    pending: Number,
+    /// The runs of the executor that await handles.
+    waiting: StdArc<Number>,
+}
+
+/// What happens to the permit of a run that awaits a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// The run gives it back while it waits.
+    GiveBack,
+    /// The run keeps it, since it is quarantined.
+    Keep,
+    /// There is no permit for another run: the run must not wait.
+    Refuse,
+}
+
+impl RunScope {
+    pub(crate) fn new(rule: Rule, waiting: StdArc<Number>) -> StdArc<Self> {
+        StdArc::new(Self {
+            rule,
+            pending: Number::new(0),
+            waiting,
+        })
+    }
+
+    /// Polls a run, or whatever `poll` does, in this scope.
+    pub(crate) fn enter<T>(self: &StdArc<Self>, poll: impl FnOnce() -> T) -> T {
+        SCOPE.sync_scope(StdArc::clone(self), poll)
+    }
+
+    /// Returns `true` if the run needs no permit until it is woken.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.rule == Rule::GiveBack && self.pending.get() > 0
+    }
+
+    /// Counts a handle, unless the run must not wait for it.
+    fn wait(self: &StdArc<Self>) -> Option<Pending> {
+        if self.rule == Rule::Refuse {
+            return None;
+        }
+        let is_first = self.pending.add(1) == 0;
+        if is_first && self.waiting.add(1) >= MAX_WAITING {
+            self.waiting.subtract(1);
+            self.pending.subtract(1);
+            return None;
+        }
+        Some(Pending(StdArc::clone(self)))
+    }
+}
+
+/// What a handle that begins to wait has of the run that polls it.
+#[derive(Default)]
+pub(crate) struct Wait {
+    scope: Option<StdArc<RunScope>>,
+    pending: Option<Pending>,
+}
+
+impl Wait {
+    /// Begins to wait in the run that is being polled, if there is one.
+    pub(crate) fn begin() -> Self {
+        let scope = SCOPE.try_with(StdArc::clone).ok();
+        let pending = scope.as_ref().and_then(RunScope::wait);
+        Self { scope, pending }
+    }
+
+    /// Returns `true` if it began in the run that is being polled, or if both are outside of runs.
+    pub(crate) fn is_here(&self) -> bool {
+        let of = self.scope.as_ref().map(StdArc::as_ptr);
+        of == SCOPE.try_with(StdArc::as_ptr).ok()
+    }
+
+    /// How long the handle may wait.
+    pub(crate) fn patience(&self) -> Patience {
+        match (&self.scope, &self.pending) {
+            (Some(_), None) => Patience::Once,
+            (Some(scope), _) if scope.rule == Rule::Keep => Patience::WhileServed,
+            _ => Patience::Endless,
+        }
+    }
+}
+
+/// A pending handle that is counted. It may end on any thread.
+struct Pending(StdArc<RunScope>);
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.0.pending.subtract(1) == 1 {
+            self.0.waiting.subtract(1);
+        }
+    }
+}

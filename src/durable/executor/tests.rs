@@ -1,0 +1,112 @@
+//! The executor on a store in memory, in a runtime whose time is paused.
+
+use std::pin::Pin;
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep};
+
+use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::store::kind::TypeSet;
+use crate::durable::store::{Answer, SessionId, Store, Turn};
+use crate::durable::{
+    Builder, DurableClient, DurableError, DurableExecutor, DurableHandle, DurableTask, MemoryStore,
+    Run, SpawnOptions, TaskContext, TaskError, TaskId,
+};
+use crate::retry::Retry;
+use crate::sync::{Mutex, lock};
+
+mod nested_tests;
+mod shutdown_tests;
+
+/// A task that does what its [`App`] says.
+#[derive(Serialize, Deserialize)]
+struct Number(u64);
+
+impl DurableTask for Number {
+    const NAME: &'static str = "number";
+    type Output = u64;
+}
+
+type Outcome = Pin<Box<dyn Future<Output = Result<u64, TaskError>> + Send>>;
+
+/// What a [`Number`] does.
+struct App(Box<dyn Fn(u64, TaskContext<Self>) -> Outcome + Send + Sync>);
+
+impl App {
+    fn new<F>(act: impl Fn(u64, TaskContext<Self>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<u64, TaskError>> + Send + 'static,
+    {
+        Self(Box::new(move |number, cx| Box::pin(act(number, cx))))
+    }
+}
+
+impl Run<App> for Number {
+    async fn run(self, cx: TaskContext<App>) -> Result<u64, TaskError> {
+        let app = StdArc::clone(cx.app());
+        (app.0)(self.0, cx).await
+    }
+}
+
+fn id(number: u64) -> TaskId {
+    TaskId::derive("test", &number.to_le_bytes())
+}
+
+/// Spawns a task whose id is that of its number.
+async fn spawn(client: &DurableClient, number: u64) -> Result<DurableHandle<u64>, DurableError> {
+    let options = SpawnOptions::new().id(id(number));
+    client.spawn_with(Number(number), options).await
+}
+
+/// A client whose engine works in this runtime.
+fn client_of(store: &MemoryStore) -> DurableClient {
+    client_with(store, |_| Box::pin(async { Ok(()) }))
+}
+
+/// The same, whose requests wait for something.
+fn client_with(
+    store: &MemoryStore,
+    before: impl Fn(&'static str) -> Answer<'static, ()> + Send + Sync + 'static,
+) -> DurableClient {
+    DurableClient::open(store.within(&Handle::current(), before))
+}
+
+/// An executor of [`Number`]s, still to be started.
+fn builder(client: &DurableClient) -> Builder<App> {
+    let builder = DurableExecutor::builder(client.clone());
+    builder.register::<Number>().retry(Retry::never())
+}
+
+/// Waits until the condition holds.
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        let waited = start.elapsed();
+        assert!(
+            waited < Duration::from_secs(24 * 3600),
+            "waited in vain until {what}"
+        );
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// The types of the tasks.
+fn set() -> TypeSet {
+    TypeSet::of_names([Number::NAME]).unwrap()
+}
+
+fn claim_all(session: SessionId) -> Turn {
+    Turn {
+        session,
+        number: 1,
+        verdicts: Vec::new(),
+        want: 256,
+        want_bytes: 1 << 20,
+        risky: true,
+        lease: Duration::from_secs(10),
+        park: false,
+    }
+}

@@ -1,0 +1,118 @@
+//! The end of an executor, whatever its store does.
+
+use std::future::pending;
+
+use super::*;
+use crate::sync::Number as Count;
+
+const GRACE: Duration = Duration::from_secs(2);
+
+/// An executor of runs that never end, on a store that answers until it is told not to.
+async fn start_on_a_store_that_falls_silent() -> (DurableExecutor, StdArc<Count>) {
+    let silent = StdArc::new(Count::new(0));
+    let is_silent = StdArc::clone(&silent);
+    let client = client_with(&MemoryStore::new(), move |_| {
+        let is_silent = is_silent.get() > 0;
+        Box::pin(async move { if is_silent { pending().await } else { Ok(()) } })
+    });
+    let act = |_, _: TaskContext<App>| pending();
+    let executor = builder(&client)
+        .concurrency(2)
+        .start(App::new(act))
+        .await
+        .unwrap();
+    for number in 0..2 {
+        _ = spawn(&client, number).await.unwrap();
+    }
+    until("they run", || executor.metrics().running == 2).await;
+    (executor, silent)
+}
+
+async fn time_of(shutdown: impl Future<Output = ()>) -> Duration {
+    let begun = Instant::now();
+    shutdown.await;
+    begun.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_without_a_store_takes_its_grace_and_two_seconds() {
+    let (executor, silent) = start_on_a_store_that_falls_silent().await;
+    silent.set(1);
+    let took = time_of(executor.shutdown(GRACE)).await;
+    let most = GRACE + Duration::from_millis(2_010);
+    assert!(took >= GRACE && took <= most, "{took:?}");
+}
+
+/// Verdicts are stored, and only the session cannot be closed: the time for both is the same.
+#[tokio::test(start_paused = true)]
+async fn verdicts_and_the_close_of_the_session_have_one_deadline() {
+    let client = client_with(&MemoryStore::new(), |request| {
+        Box::pin(async move {
+            match request {
+                "turn" => sleep(Duration::from_millis(1_500)).await,
+                "close_session" => pending().await,
+                _ => {}
+            }
+            Ok(())
+        })
+    });
+    let act = |_, _: TaskContext<App>| pending();
+    let executor = builder(&client).start(App::new(act)).await.unwrap();
+    let handle = spawn(&client, 0).await.unwrap();
+    until("it runs", || executor.metrics().running == 1).await;
+    let took = time_of(executor.shutdown(GRACE)).await;
+    assert!(took <= GRACE + Duration::from_millis(2_010), "{took:?}");
+    assert_eq!(client.counts().await.unwrap().released, 1);
+    drop(handle);
+}
+
+/// A claim that is to be confirmed is asked about while the worker hears what it is told.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_wait_for_the_confirmation_of_a_claim() {
+    let store = MemoryStore::new();
+    let client = client_of(&store);
+    _ = spawn(&client, 0).await.unwrap();
+    // Claimed, and never heard of again: lost.
+    let backend = Store::from(store.clone()).0;
+    let session = backend.open_session(Some(set())).await.unwrap();
+    let claimed = backend.turn(StdArc::new(claim_all(session))).await;
+    assert!(claimed.unwrap().claim.is_some());
+    backend.close_session(session).await.unwrap();
+
+    let client = client_with(&store, |request| {
+        Box::pin(async move {
+            match request {
+                "beat" => pending().await,
+                _ => Ok(()),
+            }
+        })
+    });
+    let act = |number, _| async move { Ok(number) };
+    let executor = builder(&client).start(App::new(act)).await.unwrap();
+    until("it is claimed", || executor.metrics().claimed == 1).await;
+    let took = time_of(executor.shutdown(GRACE)).await;
+    assert!(took <= GRACE + Duration::from_millis(2_010), "{took:?}");
+}
+
+/// Nor for a session, while the store does not open one.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_wait_for_a_new_session() {
+    let sessions = StdArc::new(Count::new(0));
+    let opened = StdArc::clone(&sessions);
+    let client = client_with(&MemoryStore::new(), move |request| {
+        // The first is that of the executor.
+        let is_late = request == "open_session" && opened.add(1) > 0;
+        Box::pin(async move {
+            match request {
+                _ if is_late => pending().await,
+                "turn" => Err(Failure::new(Effect::None, Cause::NoSession)),
+                _ => Ok(()),
+            }
+        })
+    });
+    let act = |number, _| async move { Ok(number) };
+    let executor = builder(&client).start(App::new(act)).await.unwrap();
+    until("it wants a session", || sessions.get() > 1).await;
+    let took = time_of(executor.shutdown(GRACE)).await;
+    assert!(took <= GRACE + Duration::from_millis(2_010), "{took:?}");
+}

@@ -1,0 +1,199 @@
+//! How a worker claims tasks, and tells how they ended.
+
+use std::collections::HashSet;
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{InFlight, REST, Worker};
+use crate::durable::clock::since_boot;
+use crate::durable::engine::patience::BACKOFF;
+use crate::durable::error::{Cause, Failure};
+use crate::durable::store::{MAX_BATCH, MAX_BATCH_BYTES, Seen, SessionId, Turn, Turned, Verdict};
+use crate::durable::{TaskId, report};
+
+impl Worker {
+    pub(super) fn send_turn(&mut self) {
+        let now = Instant::now();
+        let is_busy = self.turn.is_some() || self.opening.is_some() || self.confirming.is_some();
+        if is_busy || self.pause.is_some_and(|pause| now < pause) || !self.has_reason(now) {
+            return;
+        }
+        self.pause = None;
+        let Some(session) = self.session else {
+            return self.open_session();
+        };
+        let request = self.next_request(session);
+        self.unanswered = Some(StdArc::clone(&request));
+        let store = StdArc::clone(&self.engine.store);
+        self.turn = Some(InFlight::new(async move { store.turn(request).await }));
+    }
+
+    /// Returns `true` if there is a reason to send a turn.
+    fn has_reason(&self, now: Instant) -> bool {
+        self.unanswered.is_some() || !self.outbox.is_empty() || self.looks(now)
+    }
+
+    fn next_request(&mut self, session: SessionId) -> StdArc<Turn> {
+        self.resent = self.unanswered.is_some();
+        match self.unanswered.take() {
+            Some(request) if request.session == session => request,
+            // The store has ended the session, and takes nothing of it any more. What it may have taken
+            // before, it refuses now.
+            Some(request) => {
+                let request = StdArc::unwrap_or_clone(request);
+                self.number += 1;
+                StdArc::new(Turn {
+                    session,
+                    number: self.number,
+                    ..request
+                })
+            }
+            None => StdArc::new(self.new_turn(session)),
+        }
+    }
+
+    fn new_turn(&mut self, session: SessionId) -> Turn {
+        let verdicts = self.outbox.take();
+        let want = self.free().min(MAX_BATCH);
+        if want > 0 {
+            self.look = false;
+            self.next_look = None;
+        }
+        self.number += 1;
+        Turn {
+            session,
+            number: self.number,
+            verdicts,
+            want,
+            want_bytes: MAX_BATCH_BYTES,
+            risky: !self.claims.is_any_risky(),
+            lease: self.store_lease(),
+            park: want > 0,
+        }
+    }
+
+    /// The lease that the store is asked for. The suspect gets another third of it: together, that is
+    /// the lease.
+    ///
+    /// Whoever has nothing to do looks again within that time: nobody tells it what others claim
+    /// meanwhile, but so it has seen their leases before those can be over.
+    fn store_lease(&self) -> Duration {
+        self.settings.lease * 3 / 4
+    }
+
+    /// Opens a session, since the store has ended the last.
+    fn open_session(&mut self) {
+        let store = StdArc::clone(&self.engine.store);
+        let set = self.runs.set().clone();
+        self.opening = Some(InFlight::new(
+            async move { store.open_session(Some(set)).await },
+        ));
+    }
+
+    pub(super) fn opened(&mut self, answer: Result<SessionId, Failure>) {
+        self.opening = None;
+        match answer {
+            Ok(session) => (self.session, self.number) = (Some(session), 0),
+            Err(failure) => self.failed(&failure),
+        }
+    }
+
+    pub(super) fn turned(&mut self, answer: Result<Turned, Failure>) {
+        let sent = self.turn.take().map_or_else(since_boot, |turn| turn.sent);
+        match answer {
+            Ok(turned) => {
+                self.failures = 0;
+                self.tally.turns.add(1);
+                // Who has claimed something is not parked, as a rule, nor who had no room when it asked:
+                // they look once more, when they have room.
+                self.look |= turned.more || turned.claim.is_some() && !turned.parked;
+                if let Some(request) = self.unanswered.take() {
+                    self.look |= !request.park;
+                    self.settle(&request, &turned.refused);
+                }
+                let next = turned.next.map_or(REST, |next| next.min(REST));
+                self.next_look = Some(Instant::now() + next.min(self.store_lease()));
+                match turned.claim {
+                    Some(claim) => self.take(claim, sent),
+                    None => self.early_cancels.clear(),
+                }
+            }
+            Err(failure) => {
+                if failure.cause == Cause::NoSession {
+                    self.session = None;
+                }
+                self.failed(&failure);
+            }
+        }
+    }
+
+    fn failed(&mut self, failure: &Failure) {
+        self.tally.failures.add(1);
+        self.failures = self.failures.saturating_add(1);
+        report::store_failed(&self.engine.queue, failure, self.failures);
+        let pause = BACKOFF.delay(self.failures).unwrap_or_default();
+        self.pause = Some(Instant::now() + pause);
+    }
+
+    /// The store has taken the verdicts of a turn, all but those that it has refused.
+    fn settle(&mut self, request: &Turn, refused: &[TaskId]) {
+        for verdicts in &request.verdicts {
+            self.claims.told(verdicts.epoch, verdicts.tasks.len());
+        }
+        let refused: HashSet<_> = refused.iter().collect();
+        for (id, verdict) in request.verdicts.iter().flat_map(|verdicts| &verdicts.tasks) {
+            if refused.contains(id) {
+                self.refused(*id);
+                continue;
+            }
+            self.tally.count(verdict);
+            match verdict {
+                Verdict::Done(_) if self.resent => self.engine.waiters.look_at([*id]),
+                // Those who wait in this process need not ask the store.
+                Verdict::Done(output) => {
+                    let end = || Ok(Seen::Done(output.clone()));
+                    self.engine.waiters.resolve(*id, end);
+                }
+                Verdict::Dead { error, .. } => report::died(&self.engine.queue, *id, error),
+                _ => {}
+            }
+        }
+    }
+
+    /// The store has not taken a verdict: others have the task; or, if the turn was sent more than once,
+    /// it may have taken it the first time.
+    fn refused(&self, id: TaskId) {
+        if !self.resent {
+            self.tally.refused.add(1);
+            report::refused(&self.engine.queue, id);
+        }
+        self.engine.waiters.look_at([id]);
+    }
+
+    /// Whether to ask for tasks without having anything to tell.
+    fn looks(&self, now: Instant) -> bool {
+        let is_due = self.next_look.is_some_and(|next| next <= now);
+        self.free() > 0 && (self.look || is_due)
+    }
+
+    /// How many tasks have ended without the store's knowing of it: they count as if they ran, or a
+    /// worker with large outputs would pile them up.
+    fn untold(&self) -> usize {
+        let unanswered = self.unanswered.iter().flat_map(|turn| &turn.verdicts);
+        let unanswered: usize = unanswered.map(|verdicts| verdicts.tasks.len()).sum();
+        self.outbox.len() + unanswered
+    }
+
+    /// How many more tasks can run.
+    pub(super) fn free(&self) -> usize {
+        match self.stopping.is_some() || self.is_stalled() {
+            true => 0,
+            false => self
+                .settings
+                .concurrency
+                .saturating_sub(self.claims.active() + self.untold()),
+        }
+    }
+}
