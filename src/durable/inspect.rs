@@ -125,7 +125,8 @@ pub struct DeadLetter {
 
 /// Whether a store can be reached, as far as this process knows.
 ///
-/// What has ended without a word is noticed after some seconds: when an answer is overdue.
+/// What has ended without a word is noticed when an answer is overdue: after some seconds, or within half a
+/// minute if nothing is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {

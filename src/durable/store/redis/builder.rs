@@ -43,6 +43,9 @@ impl RedisStoreBuilder {
             times: Times {
                 connect: Duration::from_secs(2),
                 answer: Duration::from_secs(5),
+                // An idle worker sends a turn more often, at the usual lease: so nothing else is asked of
+                // the connection for requests.
+                pulse: Duration::from_secs(15),
             },
             allow_eviction: false,
             partitions: 1,

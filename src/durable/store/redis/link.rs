@@ -17,6 +17,7 @@ use super::error::{Fault, fault, no_answer, no_connection, not_connected};
 use super::scripts::Script;
 use crate::durable::error::{Effect, Failure};
 use crate::retry::Retry;
+use crate::sync::Number;
 
 /// The pauses between attempts to connect, and between those of a request that is to wait.
 pub(super) const BACKOFF: Retry = Retry::exponential()
@@ -29,10 +30,9 @@ pub(super) const BACKOFF: Retry = Retry::exponential()
 pub(super) struct Times {
     pub(super) connect: Duration,
     pub(super) answer: Duration,
+    /// How long a connection may be silent before it is asked for a sign of life.
+    pub(super) pulse: Duration,
 }
-
-/// How often a connection is asked for a sign of life on which nothing else is.
-pub(super) const PULSE: Duration = Duration::from_secs(8);
 
 /// The connection by which requests go.
 pub(super) struct Link {
@@ -52,6 +52,8 @@ enum State {
 struct Live {
     number: u64,
     connection: MultiplexedConnection,
+    /// How many answers have come.
+    answers: Arc<Number>,
 }
 
 impl Link {
@@ -206,7 +208,11 @@ impl Live {
     async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
         let mut connection = self.connection.clone();
         let answer = connection.send_packed_command(command).await;
-        answer.and_then(Value::extract_error).map_err(fault)
+        let answer = answer.and_then(Value::extract_error).map_err(fault);
+        if !matches!(answer, Err(Fault::Broken(_))) {
+            self.answers.add(1);
+        }
+        answer
     }
 }
 
@@ -223,11 +229,15 @@ async fn supervise(link: Weak<Link>) {
         match connect(&it.client, it.times).await {
             Ok(connection) => {
                 (number, failures) = (number + 1, 0);
-                let live = Live { number, connection };
+                let live = Live {
+                    number,
+                    connection,
+                    answers: Arc::default(),
+                };
                 it.state.send_replace(State::Up(live.clone()));
-                let state = it.state.subscribe();
+                let (state, pulse) = (it.state.subscribe(), it.times.pulse);
                 drop(it);
-                watch_over(&link, &live, state).await;
+                watch_over(&link, &live, state, pulse).await;
             }
             Err(error) => {
                 let why = not_connected(error);
@@ -251,14 +261,21 @@ async fn connect(client: &Client, times: Times) -> RedisResult<MultiplexedConnec
     Ok(connection)
 }
 
-/// Asks a connection for a sign of life now and then, until it is of no more use.
-async fn watch_over(link: &Weak<Link>, live: &Live, mut state: watch::Receiver<State>) {
+/// Asks a connection for a sign of life when it has been silent, until it is of no more use.
+async fn watch_over(
+    link: &Weak<Link>,
+    live: &Live,
+    mut state: watch::Receiver<State>,
+    pulse: Duration,
+) {
     loop {
+        let answers = live.answers.get();
         let down = state.wait_for(|state| matches!(state, State::Down(_)));
-        if timeout(PULSE, down).await.is_ok() {
+        if timeout(pulse, down).await.is_ok() {
             return;
         }
-        if let Err(Fault::Broken(failure)) = live.ask(&redis::cmd("PING")).await
+        if live.answers.get() == answers
+            && let Err(Fault::Broken(failure)) = live.ask(&redis::cmd("PING")).await
             && let Some(link) = link.upgrade()
         {
             link.give_up(live.number, &failure);

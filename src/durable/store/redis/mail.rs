@@ -8,7 +8,7 @@ use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult, Valu
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
-use super::link::{BACKOFF, PULSE, Times};
+use super::link::{BACKOFF, Times};
 use super::reply;
 use crate::durable::store::Event;
 
@@ -98,7 +98,7 @@ impl Postman {
     /// Reads until the connection breaks, or gives no sign of life.
     async fn read(&self, mut connection: MultiplexedConnection, mut pushes: Pushes) {
         loop {
-            match timeout(PULSE, pushes.recv()).await {
+            match timeout(self.times.pulse, pushes.recv()).await {
                 Ok(Some(push)) if push.kind == PushKind::Disconnection => return,
                 Ok(Some(push)) => self.pass_on(&push),
                 Ok(None) => return,

@@ -23,6 +23,7 @@ mod durability_tests;
 mod errors_tests;
 mod faults_tests;
 mod health_tests;
+mod idle_tests;
 mod line_tests;
 mod meter;
 mod partitions_tests;

@@ -1,0 +1,118 @@
+//! What a client costs that has nothing to do.
+
+use serde::{Deserialize, Serialize};
+
+use super::*;
+use crate::durable::{DurableClient, DurableExecutor, DurableTask, Run, TaskContext, TaskError};
+
+#[derive(Serialize, Deserialize)]
+struct Job;
+
+impl DurableTask for Job {
+    const NAME: &'static str = "job";
+    type Output = ();
+}
+
+impl Run<()> for Job {
+    async fn run(self, _: TaskContext<()>) -> Result<(), TaskError> {
+        Ok(())
+    }
+}
+
+/// How often some commands were sent: scripts are run by `EVALSHA`, the first time by `EVAL`.
+fn sent(server: &Server, commands: &[&str]) -> u64 {
+    let redis::Value::BulkString(text) = server.ask(&["INFO", "commandstats"]) else {
+        panic!("a text");
+    };
+    let text = String::from_utf8(text).unwrap();
+    let count = |command: &&str| {
+        let name = format!("cmdstat_{command}:calls=");
+        let line = text.lines().find_map(|line| line.strip_prefix(&name));
+        let calls = line.and_then(|line| line.split(',').next());
+        calls.map_or(0, |calls| calls.parse::<u64>().unwrap())
+    };
+    commands.iter().map(count).sum()
+}
+
+/// Its turns are signs of life, so nothing else is asked of their connection.
+#[tokio::test]
+async fn an_idle_worker_sends_few_commands() {
+    let server = Server::start();
+    let mut builder = RedisStore::builder(&server.url());
+    let pulse = Duration::from_secs(2);
+    builder.times.pulse = pulse;
+    let client = DurableClient::open(builder.open().await.unwrap());
+    // It looks for tasks four times in that time.
+    let executor = DurableExecutor::builder(client.clone()).register::<Job>();
+    let executor = executor.lease(pulse / 3);
+    let _executor = executor.start(()).await.unwrap();
+    let began = Instant::now();
+    server.ask(&["CONFIG", "RESETSTAT"]);
+    let turns = async {
+        while sent(&server, &["evalsha", "eval"]) < 20 {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(2 * DEADLINE, turns).await.unwrap();
+    let pings = sent(&server, &["ping"]);
+    // Those of the other connection, on which nothing comes.
+    let most = began.elapsed().as_secs() / pulse.as_secs() + 1;
+    assert!(
+        pings > 0 && pings <= most,
+        "{pings} in {:?}",
+        began.elapsed()
+    );
+}
+
+#[cfg(target_os = "linux")]
+mod costs {
+    use super::*;
+
+    /// How many threads and file descriptors this process has.
+    fn costs() -> [usize; 2] {
+        ["task", "fd"].map(|what| {
+            let entries = std::fs::read_dir(format!("/proc/self/{what}")).unwrap();
+            entries.count()
+        })
+    }
+
+    /// In a process of its own: the other tests have threads and files, too.
+    #[tokio::test]
+    async fn a_client_costs_a_thread_and_six_file_descriptors() {
+        const IN_CHILD: &str = "THRONG_TEST_IN_CHILD";
+        const CLIENTS: usize = 10;
+        if std::env::var_os(IN_CHILD).is_none() {
+            let test = "costs::a_client_costs_a_thread_and_six_file_descriptors";
+            let name = format!("durable::store::redis::tests::idle_tests::{test}");
+            let child = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", &name, "--nocapture"])
+                .env(IN_CHILD, "1")
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&child.stdout);
+            let complained = String::from_utf8_lossy(&child.stderr);
+            assert!(child.status.success(), "{said}{complained}");
+            assert!(said.contains("1 passed"), "it did not run: {said}");
+            return;
+        }
+        let server = Server::start();
+        // What the process has once, it has now.
+        let _first = DurableClient::open(open(&server.url()).await);
+        let before = costs();
+        let mut clients = Vec::new();
+        for _ in 0..CLIENTS {
+            clients.push(DurableClient::open(open(&server.url()).await));
+        }
+        let [threads, files] = [0, 1].map(|nth| costs()[nth] - before[nth]);
+        println!("{threads} threads, {files} file descriptors");
+        assert_eq!(threads, CLIENTS);
+        assert!(files <= 6 * CLIENTS, "{files}");
+        drop(clients);
+        let gone = async {
+            while costs() != before {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(DEADLINE, gone).await.expect("nothing is left");
+    }
+}
