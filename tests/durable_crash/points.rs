@@ -5,10 +5,11 @@ use std::collections::HashSet;
 
 use rustix::process::Signal;
 use throng::durable::TaskId;
+use tokio::time::timeout;
 
 use super::child::{Role, Work, nth_id};
 use super::job::Job;
-use super::process::Process;
+use super::process::{Process, until};
 use super::site::{ALWAYS, Site, outcomes};
 
 const COMMIT: [&str; 3] = [
@@ -77,6 +78,25 @@ async fn worker_dies_at(site: &Site, point: &str, millis: u64) {
     assert_eq!((counts.kept, counts.dead), (20, 0), "{point}: {counts:?}");
     assert_eq!(counts.retried, 0, "{point}: {counts:?}");
     worker.stop(0).await;
+}
+
+/// Whoever stores a task and exits when it has its answer has woken a worker by then.
+#[tokio::test]
+async fn a_producer_dies_after_its_answer_and_a_worker_knows() {
+    for round in 0..4 {
+        let site = Site::file().await;
+        let mut worker = site.worker(site.work()).await;
+        until("it rests", async || (site.parked() == 1).then_some(())).await;
+        // The first answer is that to its session.
+        let plan = site.plan(Role::Producer { tasks: TASKS });
+        let mut deadly = Process::start_deadly(&plan, "sqlite.after-answer:2");
+        deadly.was_killed_by(Signal::KILL).await;
+        let handle = site.client.attach::<Job>(nth_id(0));
+        let ran = timeout(site.soon(), handle).await;
+        let outcome = ran.unwrap_or_else(|_| panic!("round {round}: nobody was woken"));
+        assert_eq!(outcome.expect("it succeeds").pid, worker.pid());
+        worker.stop(0).await;
+    }
 }
 
 const TASKS: usize = 4;

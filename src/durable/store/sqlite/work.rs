@@ -54,17 +54,22 @@ impl Notes {
     /// How many endpoints are woken at most for tasks that came together; those wake others.
     const WAKES: i64 = 4;
 
-    pub(super) fn deliver(self, endpoint: &Endpoint) {
+    /// Wakes those who are to do something. Whoever has its answer may exit at once, so this comes before.
+    pub(super) fn wake(&mut self, endpoint: &Endpoint) {
         let wakes = self.ready.clamp(self.look.into(), Self::WAKES);
-        for session in self.closed {
+        for session in self.closed.drain(..) {
             endpoint.unpark(session);
         }
-        endpoint.tell_ended(&self.ended);
         endpoint.tell_cancel(&self.cancel);
         endpoint.wake(wakes as usize);
         if self.newcomer {
             endpoint.wake_others(usize::MAX);
         }
+    }
+
+    /// Tells those who await tasks. They ask by themselves, too.
+    pub(super) fn tell_ended(&self, endpoint: &Endpoint) {
+        endpoint.tell_ended(&self.ended);
     }
 }
 

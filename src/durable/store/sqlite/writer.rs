@@ -291,10 +291,12 @@ impl Desk {
     /// Writes a group of requests, and answers them.
     fn write(&mut self, mut group: Group<'_>) {
         match self.transact(&mut group) {
-            Ok(notes) => {
+            Ok(mut notes) => {
+                notes.wake(&self.endpoint);
                 let answered = group.requests.into_iter();
                 answered.for_each(|request| request.reply());
-                notes.deliver(&self.endpoint);
+                point("sqlite.after-answer");
+                notes.tell_ended(&self.endpoint);
             }
             // Each for itself: one that cannot be done does not take the others along.
             Err(Broken::One(_)) if group.requests.len() > 1 => {

@@ -77,6 +77,30 @@ async fn who_waits_for_a_task_is_told_when_it_is_written_and_only_then() {
 }
 
 #[tokio::test]
+async fn who_rests_is_woken_before_the_answer() {
+    let file = File::new();
+    let producer = Worker::new(&file.open().await).await;
+    let mut resting = Worker::new(&file.open().await).await;
+    resting.park().await;
+    let (tell, told) = mpsc::channel();
+    let markers = file.path.with_file_name("tasks.db-throng").join("parked");
+    let parked = move || std::fs::read_dir(&markers).unwrap().count();
+    assert_eq!(parked(), 1);
+    let batch = Batch::drawn_by(|| vec![task(1).0]).telling(move || {
+        tell.send(parked()).unwrap();
+    });
+    let request = Enqueue {
+        session: producer.session,
+        number: producer.next(),
+        tasks: Arc::new(batch),
+    };
+    producer.store.enqueue(Arc::new(request)).await.unwrap();
+    // Whoever has removed the marker has sent the wake-up, or has died before the answer.
+    assert_eq!(told.try_recv(), Ok(0));
+    resting.expect(|event| event == Event::Wake).await;
+}
+
+#[tokio::test]
 async fn what_is_asked_before_the_disk_is_waited_for_is_written_along() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
