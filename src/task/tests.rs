@@ -8,7 +8,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use super::{
-    Call, Destination, Done, Fault, Kind, Lend, Outcome, Polled, Promise, Ran, Task, Thunk, Watch,
+    Abort, Call, Destination, Done, Fault, Kind, Lend, Outcome, Polled, Promise, Ran, Task, Thunk,
+    Watch,
 };
 use crate::inbox::{Batch, Inbox};
 use crate::join::{Seat, Work};
@@ -63,6 +64,21 @@ fn a_job_runs_on_the_state_that_it_is_lent() {
     assert!(poll(&mut watch).is_ready());
     assert_eq!(watch.into_outcome().unwrap(), 2);
     assert!(list.0 == [0, 1] && list.1);
+}
+
+#[test]
+fn the_runner_is_told_before_the_outcome_is_seen() {
+    struct Told(Abort, Option<bool>);
+    impl Lend for Told {
+        fn ended(&mut self) {
+            self.1 = Some(self.0.is_complete());
+        }
+    }
+    let (task, watch) = Task::<Told>::joinable(Thunk(|| 1));
+    let mut told = Told(watch.abort_ref(), None);
+    assert_eq!(task.run(&mut told), Ran::Returned);
+    assert_eq!(told.1, Some(false));
+    assert_eq!(watch.into_outcome().unwrap(), 1);
 }
 
 #[test]
