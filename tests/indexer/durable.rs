@@ -249,6 +249,29 @@ fn a_file_that_is_no_store_of_this_version_is_an_error() {
     newer.fails(corpus.path(), "update it");
 }
 
+/// The store has one file when the program has ended, however that was.
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_run_leaves_nothing_but_the_state() {
+    let corpus = files(400);
+    let no_tree = corpus.path().join("7/7");
+    let state = State::new(Kind::File);
+    for (tree, status) in [(corpus.path(), 0), (corpus.path(), 0), (&*no_tree, 2)] {
+        assert_eq!(state.run(tree).code, Some(status));
+        assert_eq!(
+            state.names(),
+            ["index.db", "index.db-lock", "index.db-segments"]
+        );
+    }
+    let state = State::new(Kind::File);
+    let interrupted = interrupt(&state, 20);
+    assert!(interrupted.errors.contains("ledger "), "{interrupted:?}");
+    assert_eq!(
+        state.names(),
+        ["index.db", "index.db-lock", "index.db-segments"]
+    );
+}
+
 // ===== What is the same without a state =====
 
 fn it_says_the_same_as_without_a_state(kind: Kind) {

@@ -165,6 +165,18 @@ impl State {
         self.dir.path().join("index.db")
     }
 
+    /// What there is of the state, and beside it.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.dir.path()).expect("a directory");
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        let mut names: Vec<_> = names
+            .map(|name| name.into_string().expect("text"))
+            .collect();
+        names.sort();
+        names
+    }
+
     /// What says to the program where its tasks are, if that is not its file.
     pub(crate) fn store(&self) -> Vec<&str> {
         let url = self.url.iter();

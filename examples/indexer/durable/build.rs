@@ -92,12 +92,28 @@ pub(crate) async fn build(
     place: Place<'_>,
     options: &Options,
     observe: impl FnMut(Event<'_>),
-    mut progress: impl FnMut(Progress<'_>),
+    progress: impl FnMut(Progress<'_>),
 ) -> Result<Built, Fault> {
     let root = std::fs::canonicalize(dir).map_err(|error| at(dir, &error))?;
     let state = State::open(place).await?;
+    let built = build_in(dir, &root, &state, options, observe, progress).await;
+    // Also after an error: nothing of the store is left but its file.
+    let closed = state.client.close().await;
+    let built = built?;
+    closed?;
+    Ok(built)
+}
+
+async fn build_in(
+    dir: &Path,
+    root: &Path,
+    state: &State,
+    options: &Options,
+    observe: impl FnMut(Event<'_>),
+    mut progress: impl FnMut(Progress<'_>),
+) -> Result<Built, Fault> {
     let reader = Arc::new(Reader::new(options)?);
-    let survey = Survey::of(dir, &state, &reader, options.stop.clone()).await;
+    let survey = Survey::of(dir, state, &reader, options.stop.clone()).await;
     let survey = survey.map_err(|error| at(dir, &error))?;
 
     progress(Progress::Found(survey.files.len() + survey.skipped.len()));
@@ -110,7 +126,7 @@ pub(crate) async fn build(
         true => Vec::new(),
         false => survey.files,
     };
-    let batches = plan(cut(&Name::from(&*root), files))?;
+    let batches = plan(cut(&Name::from(root), files))?;
     let app = App {
         reader,
         folder: state.folder.clone(),
@@ -146,7 +162,7 @@ fn at(path: &Path, error: &dyn std::fmt::Display) -> Fault {
 /// The batches of a tree, on their way into the index.
 struct Work<'a, F, P> {
     dir: &'a Path,
-    state: State,
+    state: &'a State,
     options: &'a Options,
     app: Arc<App>,
     batches: Vec<Arc<Planned>>,
