@@ -78,13 +78,18 @@
 //! store's knowing of it. [`TaskContext::idempotency_key`] and [`TaskContext::fencing_token`] help.
 
 #![cfg_attr(
-    not(any(test, feature = "redis", feature = "sqlite", feature = "test-util")),
+    not(any(
+        test,
+        feature = "redis",
+        feature = "sqlite-unbundled",
+        feature = "test-util"
+    )),
     allow(dead_code, reason = "without a store, nothing of it is used")
 )]
 
 mod client;
 #[cfg_attr(
-    not(any(test, feature = "sqlite", feature = "test-util")),
+    not(any(test, feature = "sqlite-unbundled", feature = "test-util")),
     allow(dead_code, reason = "a server has a clock of its own")
 )]
 mod clock;
@@ -97,7 +102,7 @@ mod handle;
 mod id;
 mod inspect;
 mod options;
-#[cfg(any(feature = "redis", feature = "sqlite"))]
+#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
 mod point;
 mod report;
 pub(crate) mod store;
@@ -123,7 +128,7 @@ pub use self::options::SpawnOptions;
 pub use self::store::memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use self::store::redis::{RedisReport, RedisStore, RedisStoreBuilder};
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "sqlite-unbundled")]
 pub use self::store::sqlite::SqliteStore;
 pub use self::store::{DeadReason, Store};
 pub use self::task::{DurableTask, Run};

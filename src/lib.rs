@@ -42,6 +42,7 @@
 //! | `redis` | `durable`, with a store in Redis 6.2 or later, or Valkey |
 //! | `redis-tls` | the same, and `rediss://` URLs |
 //! | `sqlite` | `durable`, with a store in a SQLite file, whose code is compiled in |
+//! | `sqlite-unbundled` | the same, with the SQLite of the system, or the one that another dependency compiles in |
 //! | `test-util` | `durable`, with a store in memory, a clock that tests move, and an executor that runs tasks on the caller |
 //! | `durable` | `durable` without a store: the others turn it on |
 //! | `tracing` | events and spans: each task of a [`BlockingPool`], as Tokio's console reads them, a panic of a task of [`ComputePool::execute`], each run of a durable task, and what goes wrong where nobody waits |
@@ -79,7 +80,7 @@ pub use crate::retry::Retry;
 pub use crate::serial::SerialExecutor;
 
 /// The README's examples are tests; two of them need features.
-#[cfg(all(doctest, feature = "redis", feature = "sqlite"))]
+#[cfg(all(doctest, feature = "redis", feature = "sqlite-unbundled"))]
 #[doc = include_str!("../README.md")]
 struct ReadmeDoctests;
 
@@ -140,6 +141,6 @@ const _: () = {
         shared::<durable::Store>();
         shared::<durable::Builder<u8>>();
     }
-    #[cfg(feature = "sqlite")]
+    #[cfg(feature = "sqlite-unbundled")]
     shared::<durable::SqliteStore>();
 };

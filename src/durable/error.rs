@@ -342,7 +342,7 @@ pub(crate) enum Effect {
 /// What is wrong with a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
-    not(all(feature = "redis", feature = "sqlite")),
+    not(all(feature = "redis", feature = "sqlite-unbundled")),
     allow(dead_code, reason = "a store in memory does not fail")
 )]
 pub(crate) enum Cause {
@@ -388,13 +388,13 @@ impl Failure {
     }
 
     /// The same, of a request that may have taken effect.
-    #[cfg(feature = "sqlite")]
+    #[cfg(feature = "sqlite-unbundled")]
     pub(crate) fn with_unknown_effect(mut self) -> Self {
         self.effect = Effect::Unknown;
         self
     }
 
-    #[cfg(any(feature = "redis", feature = "sqlite"))]
+    #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
     pub(crate) fn because(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self

@@ -48,7 +48,7 @@ pub(crate) mod memory;
 pub(crate) mod redis;
 #[allow(dead_code, reason = "the stores begin to use it one after the other")]
 pub(crate) mod routes;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "sqlite-unbundled")]
 pub(crate) mod sqlite;
 #[cfg(test)]
 mod suite;
@@ -174,7 +174,7 @@ pub(crate) struct Enqueue {
 pub(crate) struct Batch {
     tasks: LazyLock<Vec<NewTask>, Box<dyn FnOnce() -> Vec<NewTask> + Send>>,
     #[cfg_attr(
-        not(feature = "sqlite"),
+        not(feature = "sqlite-unbundled"),
         allow(dead_code, reason = "other stores tell by their answer")
     )]
     stored: Box<dyn Fn() + Send + Sync>,
@@ -200,7 +200,7 @@ impl Batch {
     /// They are stored. A store may say so before it answers, from the thread that has written them:
     /// so those who wait need not wait for yet another thread. It holds no lock then.
     #[cfg_attr(
-        not(feature = "sqlite"),
+        not(feature = "sqlite-unbundled"),
         allow(dead_code, reason = "other stores tell by their answer")
     )]
     pub(crate) fn are_stored(&self) {

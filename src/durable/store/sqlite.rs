@@ -75,6 +75,15 @@ compile_error!("the feature `sqlite` needs Unix for now");
 ///
 /// What is delayed goes by the time of the machine: setting it moves what is due, and loses nothing.
 ///
+/// # Beside other users of SQLite
+///
+/// A program links one version of SQLite, so all its dependencies must agree on one version of `libsqlite3-sys`. This crate
+/// takes any `rusqlite` from 0.28 to 0.41, and Cargo chooses the one that suits the others: `sqlx` 0.8 and 0.9, `sea-orm` 1.1
+/// and 2, `diesel` 2.3, `deadpool-sqlite` 0.8 to 0.14, and `tokio-rusqlite` 0.5 to 0.8 each go together with it. (If Cargo
+/// has locked a newer `rusqlite` already, `cargo update -p rusqlite --precise` takes an older one.)
+///
+/// The feature `sqlite` compiles SQLite in. Use `sqlite-unbundled` to link the library of the system.
+///
 /// # Examples
 ///
 /// ```

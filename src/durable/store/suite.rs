@@ -24,7 +24,7 @@ mod process;
 #[cfg(feature = "redis")]
 mod redis;
 mod sessions_tests;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "sqlite-unbundled")]
 mod sqlite;
 mod verdicts_tests;
 
@@ -219,7 +219,7 @@ macro_rules! store_suite {
 
 store_suite!(in_memory, crate::durable::store::suite::memory::Memory, 256);
 // Fewer: each request waits for the disk.
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "sqlite-unbundled")]
 store_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite, 64);
 #[cfg(feature = "redis")]
 store_suite!(in_redis, crate::durable::store::suite::redis::Redis, 128);

@@ -1,5 +1,6 @@
 //! The connections, and what is in the file.
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use super::error::{Fault, io_failure, is_busy};
 use super::files::Files;
 use crate::durable::error::Cause;
 use crate::durable::point::point;
-use crate::sync::thread;
+use crate::sync::{thread, thread_local};
 
 /// The layout that this version of the crate knows.
 pub(super) const LAYOUT: i64 = 2;
@@ -175,7 +176,8 @@ pub(super) fn check_layout(db: &Connection) -> Result<(), Fault> {
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
     let flags = flags | OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut db = Connection::open_with_flags(path, flags)?;
-    db.busy_handler(Some(patience()))?;
+    // A function: old versions of rusqlite take no closure.
+    db.busy_handler(Some(patience as fn(i32) -> bool))?;
     db.set_prepared_statement_cache_capacity(64);
     db.pragma_update(None, "foreign_keys", false)?;
     // In KiB if below zero.
@@ -189,10 +191,12 @@ fn for_writing(db: &mut Connection) -> Result<(), rusqlite::Error> {
     db.pragma_update(None, "fullfsync", true)?;
     db.pragma_update(None, "checkpoint_fullfsync", true)?;
     db.pragma_update(None, "journal_size_limit", 64 << 20)?;
-    db.commit_hook(Some(|| {
+    // Old versions of rusqlite return nothing.
+    _ = db.commit_hook(Some(|| {
         point("sqlite.in-commit");
         false
-    }))
+    }));
+    Ok(())
 }
 
 /// Has the database keep a log, unless it does so already.
@@ -230,17 +234,18 @@ fn make(db: &Connection) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Waits while others have the database: in steps that are short, and of random length, so that those
-/// who wait do not come back together. SQLite's own steps go up to 100 ms.
-fn patience() -> impl FnMut(i32) -> bool + Send + 'static {
-    let mut since = Instant::now();
-    move |count| {
-        if count == 0 {
-            since = Instant::now();
-        }
-        rest();
-        since.elapsed() < PATIENCE
+/// Waits while others have the database, until it has waited for long enough: in steps that are short, and of
+/// random length, so that those who wait do not come back together. SQLite's own steps go up to 100 ms.
+fn patience(count: i32) -> bool {
+    thread_local! {
+        /// When this thread began to wait.
+        static SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
     }
+    if count == 0 {
+        SINCE.set(Some(Instant::now()));
+    }
+    rest();
+    SINCE.get().is_some_and(|since| since.elapsed() < PATIENCE)
 }
 
 fn rest() {
