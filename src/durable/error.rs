@@ -327,6 +327,8 @@ impl Error for DurableError {
 pub(crate) struct Failure {
     pub(crate) effect: Effect,
     pub(crate) cause: Cause,
+    /// The store has answered so, and will answer the same again.
+    pub(crate) answered: bool,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
@@ -377,8 +379,16 @@ impl Failure {
         Self {
             effect,
             cause,
+            answered: false,
             source: None,
         }
+    }
+
+    /// The same, which the store has answered: the request is not to be sent again.
+    #[cfg(feature = "redis")]
+    pub(crate) fn answered(mut self) -> Self {
+        self.answered = true;
+        self
     }
 
     /// The same, of another request, which was not sent.

@@ -53,6 +53,7 @@ fn pause(timers: &Handle, wait: Duration) -> Sleep {
 /// Whether the same request may succeed soon.
 fn may_pass(failure: &Failure) -> bool {
     match failure.cause {
+        _ if failure.answered => false,
         Cause::NoSession => false,
         Cause::Busy | Cause::Unavailable => true,
         _ => failure.effect == Effect::Unknown,

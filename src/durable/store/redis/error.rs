@@ -33,15 +33,27 @@ pub(super) fn fault(error: RedisError) -> Fault {
         return broken(error);
     };
     let text = error.detail().unwrap_or_default();
-    let within = within_script(text);
-    // An error in the middle of a script: what it did before stays.
-    let effect = if within.is_some() || text.contains("script: ") {
-        Effect::Unknown
-    } else {
-        Effect::None
-    };
-    let code = within.map_or(code, str::to_owned);
-    let cause = match &*code {
+    match &*code {
+        // A script says what has become of what it was doing when a command failed.
+        "UNDONE" => refused(&first_word(text), Effect::None, true, error),
+        "HALF" => half(&first_word(text), error),
+        _ => {
+            // An error in the middle of a script: what it did before stays.
+            let within = within_script(text).map(str::to_owned);
+            let is_within = within.is_some() || text.contains("script: ");
+            let effect = match is_within {
+                true => Effect::Unknown,
+                false => Effect::None,
+            };
+            refused(&within.unwrap_or(code), effect, is_within, error)
+        }
+    }
+}
+
+/// What an error means that has this effect. If a script has answered it, asking again changes nothing.
+fn refused(code: &str, effect: Effect, is_answer: bool, error: RedisError) -> Fault {
+    let text = error.detail().unwrap_or_default();
+    match code {
         "NOSCRIPT" => return Fault::NoScript,
         "NOSESSION" => return Fault::Final(Failure::new(Effect::None, Cause::NoSession)),
         "LAYOUT" => return Fault::Final(other_layout(text)),
@@ -52,23 +64,47 @@ pub(super) fn fault(error: RedisError) -> Fault {
         "MOVED" => return Fault::Final(elsewhere(text)),
         // The first write of a script is refused, or none: so it is with all that ends here. A node says
         // `ASK` and `TRYAGAIN` while it gives a slot away.
-        "LOADING" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "NOREPLICAS" | "MISCONF" => {
-            return Fault::Wait(none(Cause::Unavailable, error));
+        "LOADING" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "NOREPLICAS" | "MISCONF" | "BUSY" => {
+            return Fault::Wait(none(cause_of(code, text), error));
         }
-        "BUSY" => return Fault::Wait(none(Cause::Busy, error)),
-        "READONLY" => return Fault::Broken(none(Cause::ReadOnly, error)),
-        "MASTERDOWN" => return Fault::Broken(none(Cause::Unavailable, error)),
-        "NOAUTH" => return Fault::Broken(none(Cause::Denied, error)),
+        "READONLY" | "MASTERDOWN" | "NOAUTH" => {
+            return Fault::Broken(none(cause_of(code, text), error));
+        }
         "OOM" => return Fault::Final(none(Cause::Full, error)),
-        "NOPERM" | "WRONGPASS" => Cause::Denied,
+        _ => {}
+    }
+    let failure = Failure::new(effect, cause_of(code, text)).because(error);
+    Fault::Final(match is_answer {
+        true => failure.answered(),
+        false => failure,
+    })
+}
+
+/// What an error means after which a part of a request has taken effect.
+fn half(code: &str, error: RedisError) -> Fault {
+    let cause = cause_of(code, error.detail().unwrap_or_default());
+    let failure = Failure::new(Effect::Unknown, cause).because(error);
+    Fault::Final(failure.answered())
+}
+
+fn cause_of(code: &str, text: &str) -> Cause {
+    match code {
+        "BUSY" => Cause::Busy,
+        "READONLY" => Cause::ReadOnly,
+        "OOM" => Cause::Full,
+        "NOAUTH" | "NOPERM" | "WRONGPASS" => Cause::Denied,
         "WRONGTYPE" => Cause::Corrupt,
         // Redis 7 says it in other words when a script is refused something.
         _ if text.contains("user executing the script") || text.contains("ACL failure") => {
             Cause::Denied
         }
         _ => Cause::Unavailable,
-    };
-    Fault::Final(Failure::new(effect, cause).because(error))
+    }
+}
+
+fn first_word(text: &str) -> String {
+    let word = text.split_whitespace().next();
+    word.unwrap_or_default().to_owned()
 }
 
 /// The code of an error in the middle of a script, as Redis 6.2 tells it: behind where that was.

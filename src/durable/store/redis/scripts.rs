@@ -57,38 +57,67 @@ pub(super) struct Scripts {
 const BASE: &str = include_str!("lua/base.lua");
 const SESSION: &str = include_str!("lua/session.lua");
 const WAKE: &str = include_str!("lua/wake.lua");
-const ENDS: &str = include_str!("lua/ends.lua");
+const UNIT: &str = include_str!("lua/unit.lua");
 const ENTRY: &str = include_str!("lua/entry.lua");
-const CLAIM: &str = include_str!("lua/claim.lua");
+const NOTICES: &str = include_str!("lua/notices.lua");
+const RESULTS: &str = include_str!("lua/results.lua");
+const OUTCOMES: &str = include_str!("lua/outcomes.lua");
+const IDS: &str = include_str!("lua/ids.lua");
+const CLAIMS: &str = include_str!("lua/claims.lua");
 const REAP: &str = include_str!("lua/reap.lua");
+const VERDICTS: &str = include_str!("lua/verdicts.lua");
+const DUE: &str = include_str!("lua/due.lua");
+const CLAIM: &str = include_str!("lua/claim.lua");
+
+/// What scripts need that take claims back.
+const REAPING: [&str; 7] = [UNIT, ENTRY, NOTICES, RESULTS, OUTCOMES, CLAIMS, REAP];
+
+/// What takes that back, if a command fails.
+const UNDO_REAPING: [&str; 1] = [include_str!("lua/undo/outcomes.lua")];
 
 impl Scripts {
     pub(super) fn new(bases: &[String], time: Time) -> Self {
-        let make = |keys: &[&str], parts: &[&str]| Script::new(bases, time, keys, parts);
-        let all = &keys::ALL;
+        let make =
+            |keys: &[&str], parts: &[&str]| Script::new(bases, keys, head(keys, time, parts));
+        let units = |keys: &[&str], parts: &[&str], undo: &[&str]| {
+            Script::new(bases, keys, with_undo(keys, time, parts, undo))
+        };
+        let reaping = |before: &[&str], after: &[&str], undo: &[&str]| {
+            let parts = [before, &REAPING, after].concat();
+            units(&keys::ALL, &parts, &[&UNDO_REAPING, undo].concat())
+        };
         Self {
-            enqueue: make(
+            enqueue: units(
                 &[
-                    "NONE", "META", "SESSIONS", "READY", "ALIVE", "PAYLOADS", "DELAYED", "DUE",
-                    "RESULTS", "DEAD", "DIED", "IDLE",
+                    "NONE",
+                    "META",
+                    "SESSIONS",
+                    "READY",
+                    "ALIVE",
+                    "PAYLOADS",
+                    "DELAYED",
+                    "DUE",
+                    "RESULTS",
+                    "DEAD",
+                    "DIED",
+                    "TOMBSTONES",
+                    "IDLE",
                 ],
                 &[SESSION, WAKE, include_str!("lua/enqueue.lua")],
+                &[include_str!("lua/undo/enqueue.lua")],
             ),
-            turn: make(
-                all,
+            turn: reaping(
+                &[SESSION, WAKE],
+                &[VERDICTS, DUE, CLAIM, include_str!("lua/turn.lua")],
                 &[
-                    SESSION,
-                    WAKE,
-                    ENTRY,
-                    ENDS,
-                    CLAIM,
-                    REAP,
-                    include_str!("lua/turn.lua"),
+                    include_str!("lua/undo/done.lua"),
+                    include_str!("lua/undo/due.lua"),
+                    include_str!("lua/undo/claim.lua"),
                 ],
             ),
             renew: make(
                 &["NONE", "META", "CLAIMS", "LEASE", "RUNNING", "CANCEL"],
-                &[CLAIM, include_str!("lua/renew.lua")],
+                &[IDS, include_str!("lua/renew.lua")],
             ),
             status: make(
                 &[
@@ -97,10 +126,11 @@ impl Scripts {
                 ],
                 &[include_str!("lua/status.lua")],
             ),
-            cancel: make(
+            cancel: units(
                 &[
                     "NONE",
                     "META",
+                    "READY",
                     "ALIVE",
                     "PAYLOADS",
                     "DELAYED",
@@ -116,40 +146,30 @@ impl Scripts {
                     "QUARANTINED",
                     "WATCHERS",
                 ],
-                &[ENTRY, ENDS, include_str!("lua/cancel.lua")],
+                &[NOTICES, RESULTS, include_str!("lua/cancel.lua")],
+                &[include_str!("lua/undo/cancel.lua")],
             ),
-            open: make(
-                all,
-                &[
-                    SESSION,
-                    ENTRY,
-                    ENDS,
-                    CLAIM,
-                    REAP,
-                    include_str!("lua/open.lua"),
-                ],
-            ),
-            close: make(
-                all,
-                &[
-                    SESSION,
-                    WAKE,
-                    ENTRY,
-                    ENDS,
-                    CLAIM,
-                    REAP,
-                    include_str!("lua/close.lua"),
-                ],
-            ),
+            open: reaping(&[SESSION], &[include_str!("lua/open.lua")], &[]),
+            close: reaping(&[SESSION, WAKE], &[include_str!("lua/close.lua")], &[]),
             dead_letters: make(
                 &["NONE", "META", "DEAD", "DIED"],
                 &[ENTRY, include_str!("lua/dead_letters.lua")],
             ),
-            revive: make(
+            revive: units(
                 &[
-                    "NONE", "META", "READY", "ALIVE", "PAYLOADS", "LEASE", "DEAD", "DIED", "IDLE",
+                    "NONE",
+                    "META",
+                    "READY",
+                    "ALIVE",
+                    "PAYLOADS",
+                    "LEASE",
+                    "DEAD",
+                    "DIED",
+                    "TOMBSTONES",
+                    "IDLE",
                 ],
                 &[WAKE, include_str!("lua/revive.lua")],
+                &[include_str!("lua/undo/revive.lua")],
             ),
             maintain: make(
                 &[
@@ -166,7 +186,7 @@ impl Scripts {
                     "DIED",
                     "IDLE",
                 ],
-                &[CLAIM, include_str!("lua/maintain.lua")],
+                &[IDS, include_str!("lua/maintain.lua")],
             ),
             counts: make(
                 &["NONE", "META", "READY", "DUE", "RUNNING", "RESULTS", "DIED"],
@@ -177,11 +197,7 @@ impl Scripts {
 }
 
 impl Script {
-    fn new(bases: &[String], time: Time, keys: &[&str], parts: &[&str]) -> Self {
-        let mut text = head(keys);
-        for part in [time.part(), BASE].iter().chain(parts) {
-            text.push_str(part);
-        }
+    fn new(bases: &[String], keys: &[&str], text: String) -> Self {
         Self {
             hash: redis::Script::new(&text).get_hash().to_owned(),
             text,
@@ -193,9 +209,26 @@ impl Script {
     }
 }
 
-/// The lines that say which key is which, and some numbers.
-fn head(keys: &[&str]) -> String {
-    let mut head = format!("local {} = unpack(KEYS)\n", keys.join(", "));
+/// A script that is a function, and behind it what runs if a command of it fails: see `unit.lua`.
+fn with_undo(keys: &[&str], time: Time, parts: &[&str], undo: &[&str]) -> String {
+    let begin = include_str!("lua/undo/begin.lua");
+    let end = include_str!("lua/undo/end.lua");
+    format!(
+        "local state = {{ skip = {{}}, done = {{}}, refused = {{}}, notices = {{}}, counted = {{}} }}\n\
+         local function main()\n{}end\n\
+         while true do\n\
+         local is_done, failure = pcall(main)\n\
+         if is_done then return failure end\n\
+         {}{begin}{}{end}end\n",
+        head(keys, time, parts),
+        names(keys),
+        undo.concat(),
+    )
+}
+
+/// The lines that say which key is which, some numbers, what time it is, and what else a script has.
+fn head(keys: &[&str], time: Time, parts: &[&str]) -> String {
+    let mut head = names(keys);
     let numbers = [
         ("LAYOUT", LAYOUT as u64),
         ("MAX_BATCH", MAX_BATCH as u64),
@@ -208,5 +241,9 @@ fn head(keys: &[&str]) -> String {
         // Writing to a string does not fail.
         writeln!(head, "local {name} = {number}").ok();
     }
-    head
+    head + time.part() + BASE + &parts.concat()
+}
+
+fn names(keys: &[&str]) -> String {
+    format!("local {} = unpack(KEYS)\n", keys.join(", "))
 }

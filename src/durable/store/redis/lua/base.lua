@@ -2,12 +2,13 @@
 --
 -- Needs: the lines before it, which name the keys and constants and set `micros`.
 --
--- Error: LAYOUT <number> if the store has another layout. Nothing was written then.
+-- Errors: LAYOUT <number> if the store has another layout; UNDONE <error> if it cannot be read.
 local call, concat = redis.call, table.concat
 local sub, byte, char = string.sub, string.byte, string.char
 local pack, number_at = struct.pack, struct.unpack
 local now = math.floor(micros / 1000)
 local BASE = sub(META, 1, -5)
 
-local meta = call('HMGET', META, 'layout', 'epoch', 'tombstones')
+local meta = redis.pcall('HMGET', META, 'layout', 'epoch', 'tombstones')
+if meta.err then return redis.error_reply('UNDONE ' .. meta.err) end
 if meta[1] and tonumber(meta[1]) ~= LAYOUT then return redis.error_reply('LAYOUT ' .. meta[1]) end

@@ -1,11 +1,12 @@
 -- Stores tasks. This is the one script that a server without memory refuses: its first write fails, and nothing
 -- has happened.
 --
--- Needs: session, wake.
+-- Needs: session, wake, unit.
 -- ARGV: 1 session; 2 number; 3 first id; 4 w, the number of waiting tasks; 5 d, of delayed ones; 6 p, of payloads
 -- apart; then w + d times (id, client id and retention); w + d entries, the waiting first; d delays; p times (id,
 -- payload).
--- Result: OK. Error: NOSESSION if the session has ended, or has sent a later request.
+-- Result: OK. It means that all of it was stored, by this execution or by an earlier one.
+-- Errors: NOSESSION if the session has ended, or has sent a later request; UNDONE or HALF if a command failed.
 local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
 if number == session.number then
@@ -18,28 +19,27 @@ local total = waiting + delayed
 if total > MAX_BATCH then return redis.error_reply('ERR more tasks than a batch may have') end
 if total == 0 then return 'OK' end
 
-local ids = {}
-for i = 1, total do ids[i] = ARGV[5 + 2 * i] end
-session.number, session.claim, session.first = number, '', ARGV[3]
-save_session(ARGV[1], session)
-
--- Those that are there: alive, or ended and still kept.
+-- Those that are there: alive, or ended and still kept. What is kept no longer is removed.
 local there, any = {}, false
 local function note(i) there[i], any = true, true end
-local function remove_dead(id)
-  call('HDEL', DEAD, id)
-  call('ZREM', DIED, id)
-  call('HDEL', PAYLOADS, id)
-end
+local ids = {}
+for i = 1, total do ids[i] = ARGV[5 + 2 * i] end
 for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do if row then note(i) end end
-if call('EXISTS', RESULTS) == 1 then
+-- Of few, it is as cheap to look for each as to see whether there are any.
+if total <= 8 or call('EXISTS', RESULTS) == 1 then
   for i, row in ipairs(call('HMGET', RESULTS, unpack(ids))) do
     if row and number_at('>I6', row) > now then note(i) elseif row then call('HDEL', RESULTS, ids[i]) end
   end
 end
 if call('EXISTS', DIED) == 1 then
   for i, since in ipairs(call('ZMSCORE', DIED, unpack(ids))) do
-    if since and since + DEAD_RETENTION > now then note(i) elseif since then remove_dead(ids[i]) end
+    if since and since + DEAD_RETENTION > now then
+      note(i)
+    elseif since then
+      call('HDEL', PAYLOADS, ids[i])
+      call('HDEL', DEAD, ids[i])
+      call('ZREM', DIED, ids[i])
+    end
   end
 end
 
@@ -60,32 +60,37 @@ local alive = fresh(at, 1, total, 2)
 at = at + 2 * total
 local entries = fresh(at, 1, waiting, 1)
 at = at + waiting
-local later = fresh(at, waiting + 1, total, 1)
-at = at + delayed
-local delays = fresh(at, waiting + 1, total, 1)
-at = at + delayed
-
-if #alive > 0 then
-  call('HSET', ALIVE, unpack(alive))
-  call('HINCRBY', META, 'stored', #alive / 2)
-end
-if #entries > 0 then call('RPUSH', READY, unpack(entries)) end
-local is_earlier = false
-if #later > 0 then
-  local before = call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2]
-  for i, entry in ipairs(later) do
-    local id, due = sub(entry, 1, 16), now + delays[i]
-    call('HSET', DELAYED, id, entry)
-    call('ZADD', DUE, due, id)
-    is_earlier = is_earlier or not before or due < tonumber(before)
-  end
-end
+local later, dues, payloads, is_earlier = {}, {}, {}, false
 if apart > 0 then
   local new = {}
   for i = 1, #alive, 2 do new[alive[i]] = true end
-  for i = at, at + 2 * apart - 1, 2 do
-    if new[ARGV[i]] then call('HSET', PAYLOADS, ARGV[i], ARGV[i + 1]) end
+  for i = at + 2 * delayed, at + 2 * (delayed + apart) - 1, 2 do
+    if new[ARGV[i]] then payloads[#payloads + 1], payloads[#payloads + 2] = ARGV[i], ARGV[i + 1] end
   end
 end
-wake(math.min(4, math.max(#entries, is_earlier and 1 or 0)))
+if delayed > 0 then
+  local rows, delays = fresh(at, waiting + 1, total, 1), fresh(at + delayed, waiting + 1, total, 1)
+  for i, entry in ipairs(rows) do
+    later[2 * i - 1], later[2 * i] = sub(entry, 1, 16), entry
+    dues[2 * i - 1], dues[2 * i] = now + delays[i], later[2 * i - 1]
+  end
+end
+
+-- The rows by id come first, then what makes the tasks run, and the number last: it says that all the rest is there.
+state.unit = { undo = 'enqueue', session = session, entries = entries, later = later, payloads = payloads }
+if #payloads > 0 then call('HSET', PAYLOADS, unpack(payloads)) end
+if #later > 0 then call('HSET', DELAYED, unpack(later)) end
+if #alive > 0 then call('HSET', ALIVE, unpack(alive)) end
+if #dues > 0 then
+  local first = tonumber(call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or 'inf')
+  for i = 1, #dues, 2 do is_earlier = is_earlier or dues[i] < first end
+  call('ZADD', DUE, unpack(dues))
+end
+if #entries > 0 then call('RPUSH', READY, unpack(entries)) end
+session.number, session.claim, session.first = number, '', ARGV[3]
+save_session(ARGV[1], session)
+
+-- It is stored: what can fail from here on changes nothing of that.
+if #alive > 0 then pcall(call, 'HINCRBY', META, 'stored', #alive / 2) end
+pcall(wake, math.min(4, math.max(#entries, is_earlier and 1 or 0)))
 return 'OK'

@@ -8,6 +8,9 @@ local FLAGS, LENGTH, PAYLOAD = 55, 56, 60
 -- The highest bit of the ready time: nobody has known the task's name since then.
 local UNKNOWN = 140737488355328
 
+-- Whether there may be quarantined tasks in the line.
+local any_quarantined = false
+
 -- Returns whether a worker runs only one such task at a time.
 local function is_quarantined(entry)
   local crashes = number_at('>I2', entry, 37)

@@ -4,10 +4,10 @@
 --
 -- Needs: base.
 local function find_session(id)
-  local row = call('HGET', SESSIONS, id)
-  if not row then return nil end
-  row = cmsgpack.unpack(row)
-  return { number = row[1], claim = row[2], last = row[3], first = row[4], client = row[6] }
+  local packed = call('HGET', SESSIONS, id)
+  if not packed then return nil end
+  local row = cmsgpack.unpack(packed)
+  return { number = row[1], claim = row[2], last = row[3], first = row[4], client = row[6], row = packed }
 end
 
 local function save_session(id, s)

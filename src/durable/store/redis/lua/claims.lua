@@ -1,0 +1,20 @@
+-- Claims. Their fields in `claims`: <epoch>, the ids; <epoch>n, how many of them are held; <epoch>o, the owner:
+-- client id 8, lease 6, session; <epoch>s, there if the claim is a suspect; <epoch>b, there if it has arrived.
+-- The lease of a claim that was given up is over at zero.
+--
+-- Needs: base.
+
+-- Returns what a claim of these ids still holds: the ids, and their rows in `running`: epoch 16, entry.
+local function held(epoch, text)
+  local all, ids, rows = {}, {}, {}
+  for at = 1, #text, 16 do all[#all + 1] = sub(text, at, at + 15) end
+  for i, row in ipairs(call('HMGET', RUNNING, unpack(all))) do
+    if row and sub(row, 1, 16) == epoch then ids[#ids + 1], rows[#rows + 1] = all[i], row end
+  end
+  return ids, rows
+end
+
+local function drop_claim(epoch)
+  call('HDEL', CLAIMS, epoch, epoch .. 'n', epoch .. 'o', epoch .. 's', epoch .. 'b')
+  call('ZREM', LEASE, epoch)
+end

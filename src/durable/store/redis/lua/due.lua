@@ -1,0 +1,34 @@
+-- Lets tasks wait whose delay is over: one unit.
+--
+-- Needs: unit, entry.
+
+-- Returns when the first of a sorted set is due, or over.
+local function first_of(key)
+  return tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or 'inf')
+end
+
+-- Puts about a batch of tasks that are due into the line, the earliest first. Returns when the first is due, if
+-- there were none.
+local function make_due()
+  local due = first_of(DUE)
+  if due > now then return due end
+  local ids, scores, quarantined = {}, {}, {}
+  local rows = call('ZRANGEBYSCORE', DUE, '-inf', now, 'WITHSCORES', 'LIMIT', 0, MAX_BATCH)
+  for i = 1, #rows, 2 do ids[#ids + 1], scores[#ids + 1] = rows[i], rows[i + 1] end
+  local entries = call('HMGET', DELAYED, unpack(ids))
+  for i, entry in ipairs(entries) do
+    if is_quarantined(entry) then quarantined[#quarantined + 1] = ids[i] end
+  end
+  state.unit = {
+    undo = 'due', ids = ids, scores = scores, entries = entries, quarantined = quarantined,
+  }
+  if #quarantined > 0 then
+    any_quarantined = true
+    call('SADD', QUARANTINED, unpack(quarantined))
+  end
+  call('ZREM', DUE, unpack(ids))
+  call('HDEL', DELAYED, unpack(ids))
+  call('RPUSH', READY, unpack(entries))
+  state.unit = nil
+  return nil
+end

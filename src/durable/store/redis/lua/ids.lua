@@ -1,0 +1,8 @@
+-- Ids, one after the other.
+--
+-- Needs: base.
+local function split_ids(text)
+  local ids = {}
+  for at = 1, #text, 16 do ids[#ids + 1] = sub(text, at, at + 15) end
+  return ids
+end

@@ -1,0 +1,45 @@
+-- What a script tells and counts.
+--
+-- Clients are told of ends: what a status request would say, or nothing, and then the client asks. If a unit of
+-- a script fails, nobody is told of that script: all ask now and then.
+--
+-- Needs: base.
+local notices, watched, counted = state.notices, nil, state.counted
+-- What is larger, alone or together, is asked for by whoever waits.
+local MOST_TOLD, room_to_tell = 4096, 65536
+
+local function count(what, n) counted[what] = (counted[what] or 0) + n end
+
+local function tell(client, id, seen)
+  local told = notices[client]
+  if not told then
+    told = {}
+    notices[client] = told
+  end
+  if #seen > MOST_TOLD or #seen > room_to_tell then seen = '' end
+  room_to_tell = room_to_tell - #seen
+  told[#told + 1] = id .. pack('>I4', #seen) .. seen
+end
+
+-- Tells those who have asked about tasks of others.
+local function tell_watchers(ids, seen)
+  if watched == nil then watched = call('EXISTS', WATCHERS) == 1 end
+  if not watched or #ids == 0 then return end
+  local rows, over = call('HMGET', WATCHERS, unpack(ids)), {}
+  for i, id in ipairs(ids) do
+    if rows[i] then
+      over[#over + 1] = id
+      for at = 1, #rows[i], 8 do tell(sub(rows[i], at, at + 7), id, seen[i] or '') end
+    end
+  end
+  if #over > 0 then call('HDEL', WATCHERS, unpack(over)) end
+end
+
+-- Tells the clients, and writes what was counted: the last thing that a script does.
+local function flush()
+  state.notices, state.counted = {}, {}
+  for client, told in pairs(notices) do
+    redis.pcall('PUBLISH', BASE .. 'client:' .. client, 'e' .. concat(told))
+  end
+  for what, n in pairs(counted) do call('HINCRBY', META, what, n) end
+end

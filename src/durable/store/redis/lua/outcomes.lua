@@ -1,0 +1,113 @@
+-- Outcomes: what becomes of tasks whose runs are over. They are collected, and written as one unit.
+--
+-- Needs: unit, entry, notices, results.
+--
+-- Functions are made anew whenever a script runs. These are seldom needed, so they are made only then.
+local function make_outcomes()
+  -- Fields of outcomes: `ids` of the tasks, their `rows` in `running`, and `flags`, the pairs in `cancel`; `ended`,
+  -- ids, and `alive`, their pairs there; pairs and scores that are written; `first`, entries that go back.
+  local function new_outcomes()
+    bins = {}
+    return {
+      undo = 'outcomes', ids = {}, rows = {}, flags = {}, ended = {}, alive = {}, seen = {}, results = {}, delayed = {}, due = {},
+      dead = {}, died = {}, first = {}, quarantined = {}, apart = {}, counts = {},
+    }
+  end
+
+  local function tally(of, what) of.counts[what] = (of.counts[what] or 0) + 1 end
+
+  -- The task has ended. A dead one may be given another life: whoever waits for it asks.
+  local function has_ended(of, id, entry, seen)
+    of.ended[#of.ended + 1], of.seen[#of.ended + 1] = id, seen
+    of.alive[#of.alive + 1] = id
+    of.alive[#of.alive + 1] = sub(entry, 17, 30)
+    tell(sub(entry, 17, 24), id, seen)
+  end
+
+  local function is_cancelled(of, id, entry)
+    local retention, seen = number_at('>I6', entry, 25), ''
+    if retention > 0 then
+      local ids, over = bin_of(retention)
+      seen, ids[#ids + 1] = 'c', id
+      of.results[#of.results + 1] = id
+      of.results[#of.results + 1] = over .. seen
+    end
+    of.apart[#of.apart + 1] = id
+    tally(of, 'cancelled')
+    has_ended(of, id, entry, seen)
+  end
+
+  -- A dead letter: reason 1, length of the error 4, error, entry.
+  local function is_dead(of, id, entry, reason, error)
+    of.dead[#of.dead + 1] = id
+    of.dead[#of.dead + 1] = char(reason) .. pack('>I4', #error) .. error .. entry
+    of.died[#of.died + 1] = now
+    of.died[#of.died + 1] = id
+    has_ended(of, id, entry, '')
+  end
+
+  local function is_delayed(of, id, entry, due)
+    of.delayed[#of.delayed + 1] = id
+    of.delayed[#of.delayed + 1] = entry
+    of.due[#of.due + 1] = due
+    of.due[#of.due + 1] = id
+  end
+
+  local function goes_first(of, id, entry)
+    of.first[#of.first + 1] = entry
+    if is_quarantined(entry) then of.quarantined[#of.quarantined + 1] = id end
+  end
+
+  -- Ids are compared as numbers: strings are compared by the rules of the server's language.
+  local function by_id(a, b)
+    if a[1] ~= b[1] then return a[1] > b[1] end
+    if a[2] ~= b[2] then return a[2] > b[2] end
+    return a[3] > b[3]
+  end
+
+  -- Sorts entries such that they are in the order of their ids once each was put first.
+  local function sort_entries(entries)
+    local order = {}
+    for i, entry in ipairs(entries) do
+      order[i] = { number_at('>I6', entry, 1), number_at('>I6', entry, 7), number_at('>I4', entry, 13), entry }
+    end
+    table.sort(order, by_id)
+    for i = 1, #order do entries[i] = order[i][4] end
+  end
+
+  local function write_all(command, key, some)
+    if #some > 0 then call(command, key, unpack(some)) end
+  end
+
+  -- The last write takes the tasks back to where they wait. Until then, each can be undone.
+  local function write_outcomes(of)
+    write_bins()
+    write_all('HSET', RESULTS, of.results)
+    write_all('HSET', DELAYED, of.delayed)
+    write_all('ZADD', DUE, of.due)
+    write_all('HSET', DEAD, of.dead)
+    write_all('ZADD', DIED, of.died)
+    for i = 1, #of.flags, 2 do call('HDEL', CANCEL, of.flags[i]) end
+    write_all('HDEL', ALIVE, of.ended)
+    write_all('HDEL', RUNNING, of.ids)
+    any_quarantined = any_quarantined or #of.quarantined > 0
+    write_all('SADD', QUARANTINED, of.quarantined)
+    write_all('LPUSH', READY, of.first)
+  end
+
+  -- Writes outcomes as a unit.
+  local function settle_outcomes(key, of)
+    sort_entries(of.first)
+    state.key, state.unit = key, of
+    write_outcomes(of)
+    has_effect(key)
+    for what, n in pairs(of.counts) do count(what, n) end
+    write_all('HDEL', PAYLOADS, of.apart)
+    tell_watchers(of.ended, of.seen)
+  end
+
+  return {
+    begin = new_outcomes, tally = tally, cancelled = is_cancelled, dead = is_dead, delayed = is_delayed,
+    first = goes_first, settle = settle_outcomes,
+  }
+end

@@ -1,0 +1,25 @@
+-- Results that are kept, and the bins by which they are removed.
+--
+-- Needs: base.
+local bins = {}
+
+-- Returns the bin of results that are kept for so long, and until when that is.
+local function bin_of(retention)
+  local over = now + retention
+  local ids = bins[over]
+  if not ids then
+    ids = {}
+    bins[over] = ids
+  end
+  return ids, pack('>I6', over)
+end
+
+-- A bin that is there is also in `expiry`: that is written first.
+local function write_bins()
+  for over, ids in pairs(bins) do
+    local bin = string.format('%.0f', over)
+    local before = call('HGET', EXPIRY_BINS, bin)
+    if not before then call('ZADD', EXPIRY, over, bin) end
+    call('HSET', EXPIRY_BINS, bin, (before or '') .. concat(ids))
+  end
+end

@@ -1,0 +1,56 @@
+-- Undoes the unit in which a command has failed. This and the other files here run only then, behind the
+-- function that is the rest of the script, with `failure`; see `unit.lua`.
+--
+-- Needs: the lines that name the keys.
+local u, undo = state.unit, {}
+
+-- Redis 6.2 writes the place of an error before it.
+local function text_of(error)
+  local text = type(error) == 'table' and error.err or tostring(error)
+  return (string.gsub(text, '^@?user_script:%s?%d+:%s?%-?', ''))
+end
+
+-- Runs a command. If the key holds something else, the unit has written nothing there.
+local function try(...)
+  local answer = redis.pcall(...)
+  local failed = type(answer) == 'table' and answer.err
+  if failed and string.sub(text_of(answer), 1, 9) ~= 'WRONGTYPE' then state.is_half = true end
+  return answer
+end
+
+local function try_all(command, key, some)
+  if #some > 0 then try(command, key, unpack(some)) end
+end
+
+-- Every second of some arguments, from the first or the second on.
+local function every_second(all, from)
+  local some = {}
+  for i = from, #all, 2 do some[#some + 1] = all[i] end
+  return some
+end
+
+local function reversed(entries)
+  local some = {}
+  for i = #entries, 1, -1 do some[#some + 1] = entries[i] end
+  return some
+end
+
+-- Returns whether the line has these entries from one place on, all of tasks that were not there before.
+local function has_entries(from, entries)
+  local there = redis.pcall('LRANGE', READY, from, from + #entries - 1)
+  if there.err or #there ~= #entries then return false end
+  for i = 1, #entries do if there[i] ~= entries[i] then return false end end
+  -- What a cancelled task has left there may be the same, but then there is its tombstone.
+  return redis.pcall('HEXISTS', TOMBSTONES, string.sub(entries[1], 1, 16)) ~= 1
+end
+
+-- Restores the row of the session whose request this is.
+local function restore_session()
+  local row = redis.pcall('HGET', SESSIONS, ARGV[1])
+  if type(row) == 'string' and row ~= u.session.row then try('HSET', SESSIONS, ARGV[1], u.session.row) end
+end
+
+-- Takes back what was pushed to the end of the line.
+local function take_back(entries)
+  if #entries > 0 and has_entries(-#entries, entries) then try('LTRIM', READY, 0, -#entries - 1) end
+end

@@ -1,0 +1,28 @@
+-- Gives back what was claimed.
+--
+-- Needs: begin.
+local function restore_chosen()
+  local c = u.choice
+  for id, stone in pairs(c.stones) do
+    if stone.left < stone.before then try('HSET', TOMBSTONES, id, stone.before) end
+  end
+  if c.removed > 0 then try('HSET', META, 'tombstones', c.tombstones) end
+  try_all('SADD', QUARANTINED, c.quarantined)
+  local missing = c.length - try('LLEN', READY)
+  if missing <= 0 then return end
+  if missing == #c.seen - #c.passed then try('LTRIM', READY, #c.passed, -1) end
+  try_all('LPUSH', READY, reversed(c.seen))
+end
+
+function undo.claim()
+  restore_session()
+  if u.choice and u.choice.length then
+    restore_chosen()
+  elseif not u.choice and not has_entries(0, u.entries) then
+    try_all('LPUSH', READY, reversed(u.entries))
+  end
+  if #u.ids == 0 then return end
+  try('HDEL', RUNNING, unpack(u.ids))
+  try('HDEL', CLAIMS, u.epoch, u.epoch .. 'n', u.epoch .. 'o')
+  try('ZREM', LEASE, u.epoch)
+end

@@ -1,0 +1,22 @@
+-- Puts tasks back that were done. A row in `running` has an epoch, the id, and 14 bytes that are also in `alive`.
+--
+-- Needs: begin.
+function undo.done()
+  local running, alive, flags = {}, {}, {}
+  for _, row in ipairs(u.rows) do
+    if row then
+      local at = #alive + 1
+      local id = u.ids[(at + 1) / 2]
+      running[at], running[at + 1] = id, row
+      alive[at], alive[at + 1] = id, string.sub(row, 33, 46)
+    end
+  end
+  for i, flag in ipairs(u.flags or {}) do
+    if flag then flags[#flags + 1], flags[#flags + 2] = u.ids[i], flag end
+  end
+  state.notices = {}
+  try_all('HSET', RUNNING, running)
+  try_all('HSET', ALIVE, alive)
+  try_all('HSET', CANCEL, flags)
+  try_all('HDEL', RESULTS, every_second(u.kept, 1))
+end

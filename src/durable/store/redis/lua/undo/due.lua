@@ -1,0 +1,11 @@
+-- Delays tasks again that were due, in their order.
+--
+-- Needs: begin.
+function undo.due()
+  take_back(u.entries)
+  for i, id in ipairs(u.ids) do
+    try('HSET', DELAYED, id, u.entries[i])
+    try('ZADD', DUE, u.scores[i], id)
+  end
+  try_all('SREM', QUARANTINED, u.quarantined)
+end

@@ -1,0 +1,18 @@
+-- Puts tasks back that were to end, to wait or to be delayed.
+--
+-- Needs: begin.
+function undo.outcomes()
+  local rows, first = {}, reversed(u.first)
+  for i, id in ipairs(u.ids) do rows[2 * i - 1], rows[2 * i] = id, u.rows[i] end
+  state.notices = {}
+  if #first > 0 and has_entries(0, first) then try('LTRIM', READY, #first, -1) end
+  try_all('SREM', QUARANTINED, u.quarantined)
+  try_all('HSET', RUNNING, rows)
+  try_all('HSET', ALIVE, u.alive)
+  try_all('HSET', CANCEL, u.flags)
+  try_all('ZREM', DIED, every_second(u.died, 2))
+  try_all('HDEL', DEAD, every_second(u.dead, 1))
+  try_all('ZREM', DUE, every_second(u.due, 2))
+  try_all('HDEL', DELAYED, every_second(u.delayed, 1))
+  try_all('HDEL', RESULTS, every_second(u.results, 1))
+end
