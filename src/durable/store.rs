@@ -40,13 +40,11 @@ use self::kind::TypeSet;
 use super::error::Failure;
 use super::{Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 
-#[allow(dead_code, reason = "the stores begin to use it one after the other")]
 pub(crate) mod kind;
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-#[allow(dead_code, reason = "the stores begin to use it one after the other")]
 pub(crate) mod routes;
 #[cfg(feature = "sqlite-unbundled")]
 pub(crate) mod sqlite;

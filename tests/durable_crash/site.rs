@@ -264,7 +264,7 @@ impl Site {
     pub(crate) fn parked(&self) -> usize {
         match &self.server {
             None => {
-                let markers = self.folder.0.join("tasks.db-throng").join("parked");
+                let markers = self.folder.0.join("tasks.db-throng").join("idle");
                 fs::read_dir(markers).expect("a folder").count()
             }
             Some(server) => Keys::of(server).size("idle"),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// The type of a task, as stores know it: a hash of its name.
@@ -10,17 +11,12 @@ use sha2::{Digest, Sha256};
 /// It is the first 8 bytes of the name's SHA-256, with the highest bit set, so that as a signed
 /// number it is negative. Stores write it beside each task, and find by it the workers that know the
 /// type.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Kind(i64);
 
 impl Kind {
     pub(crate) fn of(name: &str) -> Self {
         Self(hash(name.as_bytes()) | i64::MIN)
-    }
-
-    /// The kind that [`number`](Self::number) stands for.
-    pub(crate) fn from_number(number: i64) -> Self {
-        Self(number)
     }
 
     pub(crate) fn number(self) -> i64 {
@@ -29,10 +25,6 @@ impl Kind {
 
     pub(crate) fn to_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
-    }
-
-    pub(crate) fn from_bytes(bytes: [u8; 8]) -> Self {
-        Self(i64::from_be_bytes(bytes))
     }
 }
 
@@ -54,7 +46,7 @@ pub(crate) struct TypeSet {
 }
 
 /// What stores call a [`TypeSet`]: a hash of its kinds.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct SetId(i64);
 
 impl TypeSet {
@@ -115,10 +107,6 @@ impl SetId {
 
     pub(crate) fn number(self) -> i64 {
         self.0
-    }
-
-    pub(crate) fn to_bytes(self) -> [u8; 8] {
-        self.0.to_be_bytes()
     }
 }
 

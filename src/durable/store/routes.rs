@@ -20,10 +20,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::kind::{Kind, SetId, TypeSet};
 
 /// Which list the tasks of a kind wait in.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Routes {
     /// The declared sets: those of live workers, and those of dead ones that nobody has removed yet.
     sets: BTreeMap<SetId, Vec<Kind>>,
@@ -32,7 +34,7 @@ pub(crate) struct Routes {
 }
 
 /// A list of tasks that wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct ListId(i64);
 
 impl ListId {
@@ -44,6 +46,7 @@ impl ListId {
         Self(kind.number())
     }
 
+    #[cfg(test)]
     pub(crate) fn from_number(number: i64) -> Self {
         Self(number)
     }
@@ -82,10 +85,6 @@ impl Routes {
         path.get(at + 1).copied()
     }
 
-    pub(crate) fn is_declared(&self, set: SetId) -> bool {
-        self.sets.contains_key(&set)
-    }
-
     pub(crate) fn sets(&self) -> impl Iterator<Item = SetId> {
         self.sets.keys().copied()
     }
@@ -114,6 +113,12 @@ impl Routes {
         lists
     }
 
+    /// All lists that concern a set: if one of them is not empty, its sessions have something to do.
+    pub(crate) fn reads(&self, set: SetId) -> BTreeSet<ListId> {
+        let paths = self.kinds_of(set).filter_map(|kind| self.paths.get(&kind));
+        paths.flatten().copied().collect()
+    }
+
     /// The sets whose sessions have something to do if a list is not empty: they know a kind that may be
     /// in it.
     pub(crate) fn readers(&self, list: ListId) -> impl Iterator<Item = SetId> {
@@ -126,6 +131,7 @@ impl Routes {
     }
 
     /// The only set there is, if all that its sessions read is [`ListId::MAIN`].
+    #[cfg(test)]
     pub(crate) fn plain(&self) -> Option<(SetId, &[Kind])> {
         let (&set, kinds) = self.sets.first_key_value()?;
         let is_plain = |kind| {

@@ -40,6 +40,7 @@ mod peek;
 mod post;
 mod reader;
 mod reap;
+mod routing;
 mod schema;
 mod session;
 mod state;
@@ -214,8 +215,9 @@ impl Backend for SqliteStore {
         events.unwrap_or_else(|| mpsc::unbounded_channel().1)
     }
 
-    fn open_session(&self, _set: Option<TypeSet>) -> Answer<'_, SessionId> {
-        self.writer.ask(0, session::open)
+    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
+        self.writer
+            .ask(0, move |work| session::open(work, set.as_ref()))
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {

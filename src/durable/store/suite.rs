@@ -26,6 +26,7 @@ mod redis;
 mod sessions_tests;
 #[cfg(feature = "sqlite-unbundled")]
 mod sqlite;
+mod types_tests;
 mod verdicts_tests;
 
 /// A store of one kind, for one test, and the processes that use it.
@@ -46,6 +47,11 @@ trait Harness {
     /// How many things of any kind the store holds, except for its counts and its layout: for a
     /// store that can tell.
     fn leftovers(&self) -> u64;
+
+    /// Whether its claims keep to the types of their session.
+    fn knows_types(&self) -> bool {
+        true
+    }
 }
 
 type Case<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
@@ -207,6 +213,22 @@ macro_rules! store_suite {
             }
         }
     };
+    (types of $harness:ty) => {
+        store_suite! { of $harness;
+            types_tests {
+                a_claim_has_only_types_that_its_session_knows
+                a_type_that_nobody_knows_waits_for_a_worker
+                a_backlog_of_another_type_is_in_nobodys_way
+                types_that_part_keep_their_order
+                what_is_given_back_comes_first_among_its_type
+                what_becomes_due_goes_to_those_who_know_it
+                a_cancelled_task_leaves_its_list
+                workers_come_and_go_and_nothing_is_lost
+                a_wake_goes_to_one_that_knows_the_type
+                no_wake_for_a_type_is_lost
+            }
+        }
+    };
     (of $harness:ty; $($file:ident { $($case:ident)+ })+) => {
         $($(
             #[test]
@@ -215,6 +237,14 @@ macro_rules! store_suite {
             }
         )+)+
     };
+}
+
+mod types_in_memory {
+    store_suite!(types of super::memory::Memory);
+}
+#[cfg(feature = "sqlite")]
+mod types_in_sqlite {
+    store_suite!(types of super::sqlite::Sqlite);
 }
 
 store_suite!(in_memory, crate::durable::store::suite::memory::Memory, 256);

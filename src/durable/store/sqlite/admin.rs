@@ -149,7 +149,7 @@ fn surplus(work: &Work<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Error> 
 const MAX_SWEPT: usize = 100;
 
 /// Removes the sessions of the dead that hold nothing, and the files of those that no session names.
-pub(super) fn sweep(work: &Work<'_>) -> Result<(), Fault> {
+pub(super) fn sweep(work: &mut Work<'_>) -> Result<(), Fault> {
     let mut statement = work
         .db
         .prepare_cached("SELECT DISTINCT endpoint FROM throng_session WHERE endpoint <> ?1")?;
@@ -170,5 +170,5 @@ pub(super) fn sweep(work: &Work<'_>) -> Result<(), Fault> {
         }
     }
     work.endpoint.forget_unborn();
-    Ok(())
+    work.forget_sets()
 }

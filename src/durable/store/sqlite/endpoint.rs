@@ -5,14 +5,15 @@
 //! - a file that it keeps locked for as long as it lives: the system unlocks it when the process
 //!   ends, however it ends;
 //! - a socket, to which the others send what concerns it;
-//! - while it has nothing to do, a marker in `parked`: whoever removes it owes it a wake-up;
-//! - a marker in `watching`, if it wants to know of the end of tasks that others have stored.
+//! - while it has nothing to do, markers in `idle`, one for each set of types that its sessions know:
+//!   whoever removes one owes it a wake-up;
+//! - a marker in `watchers`, if it wants to know of the end of tasks that others have stored.
 //!
 //! No wake-up is lost. A worker that finds nothing puts its marker down first, and looks again then;
 //! who stores a task commits first, and looks for markers then. Of the two that come second, one sees
 //! what the other did before.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -22,9 +23,15 @@ use std::path::{Path, PathBuf};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::post::Post;
+use super::routing::RouteCache;
 use crate::durable::TaskId;
+use crate::durable::store::kind::SetId;
 use crate::durable::store::{Event, SessionId};
 use crate::sync::{Mutex, lock};
+
+/// The folders of markers.
+const IDLE: &str = "idle";
+const WATCHERS: &str = "watchers";
 
 /// The name of an endpoint: random, so never used twice.
 pub(super) type EndpointId = i64;
@@ -36,11 +43,14 @@ pub(super) struct Endpoint {
     lock: File,
     post: Post,
     events: UnboundedSender<Event>,
-    /// The sessions that rest. While there are any, its marker is there, or somebody owes a wake-up.
-    parked: Mutex<HashSet<SessionId>>,
+    /// The sessions that rest, and their sets. While there are any, the marker of their set is there,
+    /// or somebody owes a wake-up.
+    parked: Mutex<HashMap<SessionId, SetId>>,
     watching: Mutex<bool>,
     /// Whether its files are to stay when it goes, as after a crash.
     abandoned: Mutex<bool>,
+    /// The routes of the tasks that wait.
+    pub(super) routes: RouteCache,
 }
 
 impl Endpoint {
@@ -60,6 +70,7 @@ impl Endpoint {
             parked: Mutex::default(),
             watching: Mutex::new(false),
             abandoned: Mutex::new(false),
+            routes: RouteCache::default(),
         })
     }
 
@@ -86,54 +97,60 @@ impl Endpoint {
     // ===== Markers =====
 
     /// Asks to be woken. Who calls it looks again before it rests.
-    pub(super) fn park(&self, session: SessionId) -> io::Result<()> {
+    pub(super) fn park(&self, session: SessionId, set: SetId) -> io::Result<()> {
         let mut parked = lock(&self.parked);
-        self.put_marker("parked")?;
-        parked.insert(session);
+        put_marker(&self.idle_marker(self.id, set))?;
+        parked.insert(session, set);
         Ok(())
     }
 
     /// Whether a session rests, and somebody has woken this process since.
     pub(super) fn was_woken(&self, session: SessionId) -> bool {
-        lock(&self.parked).contains(&session) && !self.marker("parked", self.id).exists()
+        let parked = lock(&self.parked);
+        let set = parked.get(&session);
+        set.is_some_and(|&set| !self.idle_marker(self.id, set).exists())
     }
 
-    /// A session is awake. The marker stays while others of this process rest.
+    /// A session is awake. The marker stays while others of this process rest that have its set.
     pub(super) fn unpark(&self, session: SessionId) {
         let mut parked = lock(&self.parked);
-        if parked.remove(&session) && parked.is_empty() {
-            fs::remove_file(self.marker("parked", self.id)).ok();
+        if let Some(set) = parked.remove(&session)
+            && !parked.values().any(|&other| other == set)
+        {
+            fs::remove_file(self.idle_marker(self.id, set)).ok();
         }
     }
 
     /// Asks to be told of the end of all tasks; `false` if it has done so before.
     pub(super) fn watch(&self) -> bool {
         let mut watching = lock(&self.watching);
-        let is_new = !*watching && self.put_marker("watching").is_ok();
+        let is_new = !*watching && put_marker(&self.watcher_marker(self.id)).is_ok();
         *watching |= is_new;
         is_new
     }
 
-    /// Wakes up to `most` of those who are parked.
-    pub(super) fn wake(&self, most: usize) {
+    /// Wakes up to `most` of those who are parked with one of the chosen sets.
+    pub(super) fn wake(&self, most: usize, choose: impl Fn(SetId) -> bool) {
         let mut left = most;
-        if left != 0 && self.take_own_marker() {
+        if left != 0 && self.take_own_marker(&choose) {
             self.events.send(Event::Wake).ok();
             left -= 1;
         }
-        self.wake_others(left);
+        self.wake_others(left, choose);
     }
 
     /// The same, but for this one.
-    pub(super) fn wake_others(&self, most: usize) {
+    pub(super) fn wake_others(&self, most: usize, choose: impl Fn(SetId) -> bool) {
         if most == 0 {
             return;
         }
-        let others = self.marked("parked").filter(|&id| id != self.id);
+        let others = self
+            .idle()
+            .filter(|&(id, set)| id != self.id && choose(set));
         let mut left = most;
-        for other in others {
+        for (other, set) in others {
             // Only one of those who try removes it, and that one has to wake it.
-            let is_ours = fs::remove_file(self.marker("parked", other)).is_ok();
+            let is_ours = fs::remove_file(self.idle_marker(other, set)).is_ok();
             if is_ours && self.send(other, &Event::Wake) {
                 left -= 1;
             }
@@ -149,7 +166,7 @@ impl Endpoint {
             return;
         }
         self.tell(ended, Event::Ended);
-        for watcher in self.marked("watching") {
+        for watcher in list(&self.folder.join(WATCHERS), "") {
             let others = ended.iter().filter(|(owner, _)| *owner != watcher);
             let ids: Vec<_> = others.map(|&(_, id)| id).collect();
             if !ids.is_empty() {
@@ -225,8 +242,10 @@ impl Endpoint {
     }
 
     fn forget_markers(&self, id: EndpointId) {
-        fs::remove_file(self.marker("parked", id)).ok();
-        fs::remove_file(self.marker("watching", id)).ok();
+        for (_, set) in self.idle().filter(|marker| marker.0 == id) {
+            fs::remove_file(self.idle_marker(id, set)).ok();
+        }
+        fs::remove_file(self.watcher_marker(id)).ok();
     }
 
     /// Has its lock file removed, as somebody does who tidies up.
@@ -255,27 +274,30 @@ impl Endpoint {
         self.lock.unlock().ok();
     }
 
-    fn put_marker(&self, kind: &str) -> io::Result<()> {
-        let marker = self.marker(kind, self.id);
-        let made = File::create(&marker).or_else(|_| {
-            // Another has left while this one came, and has taken the empty folder along.
-            fs::create_dir_all(self.folder.join(kind))?;
-            File::create(&marker)
-        });
-        made.map(drop)
-    }
-
-    fn take_own_marker(&self) -> bool {
+    fn take_own_marker(&self, choose: impl Fn(SetId) -> bool) -> bool {
         let parked = lock(&self.parked);
-        !parked.is_empty() && fs::remove_file(self.marker("parked", self.id)).is_ok()
+        let mut sets = parked.values().filter(|&&set| choose(set));
+        sets.any(|&set| fs::remove_file(self.idle_marker(self.id, set)).is_ok())
     }
 
-    fn marked(&self, kind: &str) -> impl Iterator<Item = EndpointId> {
-        list(&self.folder.join(kind), "")
+    /// The endpoints that are idle, with the sets that their sessions know.
+    fn idle(&self) -> impl Iterator<Item = (EndpointId, SetId)> + use<> {
+        let entries = fs::read_dir(self.folder.join(IDLE)).into_iter();
+        entries.flatten().flatten().filter_map(|entry| {
+            let name = entry.file_name();
+            let (id, set) = name.to_str()?.split_once('.')?;
+            let number = |hex| u64::from_str_radix(hex, 16).map(|number| number as i64);
+            Some((number(id).ok()?, SetId::from_number(number(set).ok()?)))
+        })
     }
 
-    fn marker(&self, kind: &str, id: EndpointId) -> PathBuf {
-        self.folder.join(kind).join(file_name(id, ""))
+    fn idle_marker(&self, id: EndpointId, set: SetId) -> PathBuf {
+        let suffix = format!(".{:016x}", set.number());
+        self.folder.join(IDLE).join(file_name(id, &suffix))
+    }
+
+    fn watcher_marker(&self, id: EndpointId) -> PathBuf {
+        self.folder.join(WATCHERS).join(file_name(id, ""))
     }
 
     fn lock_file(&self, id: EndpointId) -> PathBuf {
@@ -297,8 +319,8 @@ pub(super) fn file_name(id: EndpointId, suffix: &str) -> String {
 /// Makes the folder, and a lock file in it.
 fn enter(folder: &Path) -> io::Result<(EndpointId, File)> {
     loop {
-        let made = fs::create_dir_all(folder.join("parked"))
-            .and_then(|()| fs::create_dir_all(folder.join("watching")))
+        let made = fs::create_dir_all(folder.join(IDLE))
+            .and_then(|()| fs::create_dir_all(folder.join(WATCHERS)))
             .and_then(|()| new_lock(folder));
         match made {
             // Meanwhile, the last one has left.
@@ -312,10 +334,19 @@ fn enter(folder: &Path) -> io::Result<(EndpointId, File)> {
 fn leave(folder: &Path) {
     let is_empty = |suffix| list(folder, suffix).next().is_none();
     if is_empty(".lock") && is_empty(".new") {
-        fs::remove_dir(folder.join("parked")).ok();
-        fs::remove_dir(folder.join("watching")).ok();
+        fs::remove_dir(folder.join(IDLE)).ok();
+        fs::remove_dir(folder.join(WATCHERS)).ok();
         fs::remove_dir(folder).ok();
     }
+}
+
+fn put_marker(marker: &Path) -> io::Result<()> {
+    let made = File::create(marker).or_else(|error| {
+        // Another has left while this one came, and has taken the empty folder along.
+        fs::create_dir_all(marker.parent().ok_or(error)?)?;
+        File::create(marker)
+    });
+    made.map(drop)
 }
 
 /// A new name, and its lock file. It is locked before it has its final name: whoever finds it free

@@ -10,6 +10,8 @@ use super::state::State;
 use super::work::Work;
 use crate::durable::clock::millis;
 use crate::durable::error::Cause;
+use crate::durable::store::kind::Kind;
+use crate::durable::store::routes::ListId;
 use crate::durable::store::{Enqueue, NewTask};
 
 pub(super) fn enqueue(work: &mut Work<'_>, request: &Enqueue) -> Result<(), Fault> {
@@ -18,7 +20,10 @@ pub(super) fn enqueue(work: &mut Work<'_>, request: &Enqueue) -> Result<(), Faul
     if session.is_last(request.number)? {
         // The same number with other tasks: two processes believe that they are this one.
         // Whoever was told of them the first time may not have been.
-        work.notes.look = true;
+        for task in request.tasks.iter() {
+            let list = work.routes.entrance(Kind::of(&task.name));
+            work.notes.come(list, 0);
+        }
         return match session.first == first {
             true => Ok(()),
             false => Err(Fault::Refused(Cause::NoSession)),
@@ -29,8 +34,11 @@ pub(super) fn enqueue(work: &mut Work<'_>, request: &Enqueue) -> Result<(), Faul
     }
     note_earliest(work, &request.tasks)?;
     let mut inserts = Inserts::prepare(work.db)?;
-    for task in request.tasks.iter() {
-        store(work, &mut inserts, task)?;
+    for tasks in request.tasks.chunk_by(|one, next| one.name == next.name) {
+        let list = work.routes.entrance(Kind::of(&tasks[0].name));
+        for task in tasks {
+            store(work, &mut inserts, task, list)?;
+        }
     }
     work.execute(
         "UPDATE throng_session SET number = ?2, first = ?3, claim = NULL WHERE id = ?1",
@@ -65,8 +73,8 @@ impl<'a> Inserts<'a> {
     fn prepare(db: &'a Connection) -> Result<Self, rusqlite::Error> {
         let task = db.prepare_cached(
             "INSERT INTO throng_task
-                 (id, state, place, at, name, max_crashes, retention, endpoint, payload)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+                 (id, state, place, at, name, max_crashes, retention, endpoint, payload, list)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
              ON CONFLICT DO NOTHING",
         )?;
         let line = db.prepare_cached(STAND)?;
@@ -74,8 +82,13 @@ impl<'a> Inserts<'a> {
     }
 }
 
-fn store(work: &mut Work<'_>, inserts: &mut Inserts<'_>, task: &NewTask) -> Result<(), Fault> {
-    if insert(work, inserts, task)? {
+fn store(
+    work: &mut Work<'_>,
+    inserts: &mut Inserts<'_>,
+    task: &NewTask,
+    list: ListId,
+) -> Result<(), Fault> {
+    if insert(work, inserts, task, list)? {
         return Ok(());
     }
     // There is one of that id: if it is one that should be gone, it goes.
@@ -83,13 +96,18 @@ fn store(work: &mut Work<'_>, inserts: &mut Inserts<'_>, task: &NewTask) -> Resu
         && old.state.is_over(old.at, work.now.wall)
     {
         work.remove(task.id, &old)?;
-        insert(work, inserts, task)?;
+        insert(work, inserts, task, list)?;
     }
     Ok(())
 }
 
 /// Stores a task, unless there is one of its id.
-fn insert(work: &mut Work<'_>, inserts: &mut Inserts<'_>, task: &NewTask) -> Result<bool, Fault> {
+fn insert(
+    work: &mut Work<'_>,
+    inserts: &mut Inserts<'_>,
+    task: &NewTask,
+    list: ListId,
+) -> Result<bool, Fault> {
     let (state, place, at) = match millis(task.delay) as i64 {
         0 => (State::Waiting, Some(work.next_tail()?), None),
         delay => (State::Delayed, None, Some(work.now.wall + delay)),
@@ -106,12 +124,14 @@ fn insert(work: &mut Work<'_>, inserts: &mut Inserts<'_>, task: &NewTask) -> Res
         millis(task.retention) as i64,
         work.endpoint.id,
         inline,
+        place.map(|_| list.number()),
     ])?;
     if inserted == 0 {
         return Ok(false);
     }
     if place.is_some() {
-        inserts.line.execute(params![place, id])?;
+        inserts.line.execute(params![list.number(), place, id])?;
+        work.notes.come(list, 1);
     }
     if inline.is_none() {
         work.store_body(task.id, &task.payload)?;

@@ -1,4 +1,4 @@
-//! The line: the tasks that wait for a worker, in the order in which they are to run.
+//! The line: the tasks that wait for a worker, in lists, in the order in which they are to run.
 
 use rusqlite::params;
 
@@ -6,6 +6,8 @@ use super::error::Fault;
 use super::state::State;
 use super::work::Work;
 use crate::durable::TaskId;
+use crate::durable::store::kind::{Kind, SetId};
+use crate::durable::store::routes::ListId;
 
 /// The places that were given out last, at both ends of the line.
 #[derive(Clone, Copy)]
@@ -18,7 +20,8 @@ impl Work<'_> {
     /// A task goes to the end of the line.
     pub(super) fn put_last(&mut self, id: TaskId, from: State) -> Result<(), Fault> {
         let place = self.next_tail()?;
-        self.put(id, place, from)
+        let list = self.routes.entrance(self.kind(id)?);
+        self.put(id, list, place, from)
     }
 
     /// Running tasks go before those that wait, in the order of their ids; this is added to what
@@ -36,35 +39,56 @@ impl Work<'_> {
                 params![id.to_bytes(), lost, crashes],
             )?;
             let place = self.next_head()?;
-            self.put(id, place, State::Running)?;
+            let list = self.routes.leaf(self.kind(id)?);
+            self.put(id, list, place, State::Running)?;
         }
         Ok(())
     }
 
-    fn put(&mut self, id: TaskId, place: i64, from: State) -> Result<(), Fault> {
+    fn put(&mut self, id: TaskId, list: ListId, place: i64, from: State) -> Result<(), Fault> {
         self.execute(
-            "UPDATE throng_task SET state = 0, place = ?2, at = NULL WHERE id = ?1",
-            params![id.to_bytes(), place],
+            "UPDATE throng_task SET state = 0, list = ?2, place = ?3, at = NULL WHERE id = ?1",
+            params![id.to_bytes(), list.number(), place],
         )?;
-        self.execute(STAND, params![place, id.to_bytes()])?;
+        self.execute(STAND, params![list.number(), place, id.to_bytes()])?;
         self.leave(from);
         self.enter(State::Waiting);
+        self.notes.come(list, 1);
         Ok(())
+    }
+
+    fn kind(&self, id: TaskId) -> Result<Kind, rusqlite::Error> {
+        let mut statement = self
+            .db
+            .prepare_cached("SELECT name FROM throng_task WHERE id = ?1")?;
+        statement.query_row([id.to_bytes()], |row| {
+            Ok(Kind::of(row.get_ref(0)?.as_str()?))
+        })
     }
 
     /// A task goes out of the line before its turn.
-    pub(super) fn step_out(&self, place: i64) -> Result<(), rusqlite::Error> {
-        self.execute("DELETE FROM throng_line WHERE place = ?1", [place])?;
+    pub(super) fn step_out(&self, list: Option<i64>, place: i64) -> Result<(), rusqlite::Error> {
+        let sql = "DELETE FROM throng_line WHERE list = ?1 AND place = ?2";
+        self.execute(sql, params![list, place])?;
         Ok(())
     }
 
-    /// Those who have these places, in this order, leave the line.
-    pub(super) fn go(&self, places: &[i64]) -> Result<(), rusqlite::Error> {
-        let sql = "DELETE FROM throng_line WHERE place BETWEEN ?1 AND ?2";
+    /// The tasks at these places of a list, which rise, leave it.
+    pub(super) fn go(&mut self, list: ListId, places: &[i64]) -> Result<(), rusqlite::Error> {
+        let sql = "DELETE FROM throng_line WHERE list = ?1 AND place BETWEEN ?2 AND ?3";
         for together in places.chunk_by(|&one, &next| one + 1 == next) {
-            self.execute(sql, [together.first(), together.last()])?;
+            let ends = (together.first(), together.last());
+            self.execute(sql, params![list.number(), ends.0, ends.1])?;
         }
+        self.notes.come(list, -(places.len() as i64));
         Ok(())
+    }
+
+    /// What is left in the lists of a set is to be looked at.
+    pub(super) fn look_at_lists_of(&mut self, set: Option<SetId>) {
+        for list in set.map(|set| self.routes.reads(set)).unwrap_or_default() {
+            self.notes.come(list, 0);
+        }
     }
 
     /// The next place behind those that wait.
@@ -89,11 +113,14 @@ impl Work<'_> {
     }
 
     fn ends_of_line(&self) -> Result<Line, rusqlite::Error> {
-        let head = self.number("SELECT place FROM throng_line ORDER BY place LIMIT 1", [])?;
-        let tail = self.number(
-            "SELECT place FROM throng_line ORDER BY place DESC LIMIT 1",
-            [],
-        )?;
+        let (mut head, mut tail) = (None::<i64>, None::<i64>);
+        let mut lists = self.db.prepare_cached(ENDS)?;
+        let mut lists = lists.query([])?;
+        while let Some(row) = lists.next()? {
+            let (first, last) = (row.get(0)?, row.get(1)?);
+            head = Some(head.map_or(first, |head| head.min(first)));
+            tail = Some(tail.map_or(last, |tail| tail.max(last)));
+        }
         Ok(Line {
             head: head.unwrap_or(0),
             tail: tail.unwrap_or(-1),
@@ -102,4 +129,16 @@ impl Work<'_> {
 }
 
 /// Has a task stand in line.
-pub(super) const STAND: &str = "INSERT INTO throng_line (place, id) VALUES (?1, ?2)";
+pub(super) const STAND: &str = "INSERT INTO throng_line (list, place, id) VALUES (?1, ?2, ?3)";
+
+/// The first and the last place of each list: some seeks for each, however long it is.
+const ENDS: &str = "
+    WITH RECURSIVE lists(list) AS (
+        SELECT min(list) FROM throng_line
+        UNION ALL
+        SELECT (SELECT min(list) FROM throng_line WHERE list > lists.list)
+        FROM lists WHERE lists.list IS NOT NULL
+    )
+    SELECT (SELECT min(place) FROM throng_line WHERE list = lists.list),
+        (SELECT max(place) FROM throng_line WHERE list = lists.list)
+    FROM lists WHERE list IS NOT NULL";

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::endpoint::Endpoint;
 use super::enqueue::EARLIEST;
 use super::error::Fault;
 use super::reader::Desk;
 use super::work::Now;
+use crate::durable::store::kind::SetId;
+use crate::durable::store::routes::ListId;
 use crate::durable::store::{Turn, Turned};
 
 /// How soon an idle worker looks again, while others hold claims: whether they have died.
@@ -22,21 +24,28 @@ pub(super) const WHILE_UNREACHABLE: Duration = Duration::from_millis(50);
 /// Answers a turn without verdicts that finds nothing to do; if nothing is answered, there may be.
 pub(super) fn idle(desk: &Desk, request: &Turn) -> Result<Option<Turned>, Fault> {
     desk.endpoint.unpark(request.session);
-    let is_new = desk.snapshot(|db| is_new(db, request))?;
-    if !is_new {
+    let Some(set) = desk.snapshot(|db| is_new(db, request))? else {
         return Ok(None);
-    }
-    match peek(desk, request)? {
-        Some(turned) if request.park && !turned.more => rest(desk, request),
+    };
+    match peek(desk, request, set)? {
+        Some(turned) if request.park && !turned.more => rest_of(desk, request, set),
         found => Ok(found),
     }
 }
 
 /// Parks this endpoint, unless there is something to do now.
 pub(super) fn rest(desk: &Desk, request: &Turn) -> Result<Option<Turned>, Fault> {
-    let is_parked = desk.endpoint.park(request.session).is_ok();
+    let set = desk.snapshot(|db| set_of(db, request))?;
+    match set {
+        Some(set) => rest_of(desk, request, set),
+        None => Ok(None),
+    }
+}
+
+fn rest_of(desk: &Desk, request: &Turn, set: SetId) -> Result<Option<Turned>, Fault> {
+    let is_parked = desk.endpoint.park(request.session, set).is_ok();
     // Only now: what was stored since the last look was stored by one who has seen no marker.
-    let mut found = peek(desk, request)?;
+    let mut found = peek(desk, request, set)?;
     match &mut found {
         None => desk.endpoint.unpark(request.session),
         Some(turned) if !is_parked => turned.next = earlier(turned.next, WHILE_UNREACHABLE),
@@ -45,14 +54,23 @@ pub(super) fn rest(desk: &Desk, request: &Turn) -> Result<Option<Turned>, Fault>
     Ok(found)
 }
 
-/// Whether any task waits, `risky` ones counted or not.
-pub(super) fn is_any_waiting(db: &Connection, risky: bool) -> Result<bool, rusqlite::Error> {
+/// Whether any task waits in some lists, `risky` ones counted or not.
+pub(super) fn is_any_waiting(
+    db: &Connection,
+    lists: impl IntoIterator<Item = ListId>,
+    risky: bool,
+) -> Result<bool, rusqlite::Error> {
     let mut statement = db.prepare_cached(
-        "SELECT EXISTS (SELECT 1 FROM throng_line WHERE ?1 OR EXISTS (
+        "SELECT EXISTS (SELECT 1 FROM throng_line WHERE list = ?2 AND (?1 OR EXISTS (
              SELECT 1 FROM throng_task WHERE throng_task.id = throng_line.id
-             AND NOT (crashes > 0 AND crashes + 1 >= max_crashes)))",
+             AND NOT (crashes > 0 AND crashes + 1 >= max_crashes))))",
     )?;
-    statement.query_row([risky], |row| row.get(0))
+    for list in lists {
+        if statement.query_row(params![risky, list.number()], |row| row.get(0))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// When to look again: when the first of the delayed is due, or the first lease over, and earlier if
@@ -112,19 +130,27 @@ fn others(db: &Connection, endpoint: &Endpoint) -> Result<Others, rusqlite::Erro
     })
 }
 
-/// Whether the turn is a later one of a session that is there.
-fn is_new(db: &Connection, request: &Turn) -> Result<bool, Fault> {
+/// The set of a session that is there, if the turn is a later one of it.
+fn is_new(db: &Connection, request: &Turn) -> Result<Option<SetId>, Fault> {
     let mut statement =
-        db.prepare_cached("SELECT number < ?2 FROM throng_session WHERE id = ?1")?;
+        db.prepare_cached("SELECT types FROM throng_session WHERE id = ?1 AND number < ?2")?;
     let params = [request.session as i64, request.number as i64];
-    let is_new = statement.query_row(params, |row| row.get(0)).optional()?;
-    Ok(is_new.unwrap_or(false))
+    let set = statement.query_row(params, |row| row.get::<_, Option<_>>(0));
+    Ok(set.optional()?.flatten().map(SetId::from_number))
+}
+
+/// The set of a session.
+fn set_of(db: &Connection, request: &Turn) -> Result<Option<SetId>, Fault> {
+    let mut statement = db.prepare_cached("SELECT types FROM throng_session WHERE id = ?1")?;
+    let set = statement.query_row([request.session as i64], |row| row.get::<_, Option<_>>(0));
+    Ok(set.optional()?.flatten().map(SetId::from_number))
 }
 
 /// What a turn finds that has nothing to do; nothing if there may be something.
-fn peek(desk: &Desk, request: &Turn) -> Result<Option<Turned>, Fault> {
+fn peek(desk: &Desk, request: &Turn, set: SetId) -> Result<Option<Turned>, Fault> {
     desk.snapshot(|db| {
-        let more = is_any_waiting(db, request.risky)?;
+        let lists = desk.endpoint.routes.load(db)?.reads(set);
+        let more = is_any_waiting(db, lists, request.risky)?;
         if more && request.want != 0 {
             return Ok(None);
         }

@@ -22,7 +22,7 @@ pub(super) const INLINE: usize = 512;
 /// How long a request waits for others to unlock the database.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A task that waits stands in the line, at its `place`. One that runs is held by a claim; its row is
+/// A task that waits stands in the line, in its `list`, at its `place`; places rise over all lists. One that runs is held by a claim; its row is
 /// not written when it is claimed, so its `state` is still 0, and its `place` where it has stood. The
 /// view `throng_now` tells the two apart. `at`: of what is delayed,
 /// when it is due; of a dead letter, since when it is one; of all other ends, until when they are kept.
@@ -38,6 +38,8 @@ CREATE TABLE IF NOT EXISTS throng_meta (
     birth INTEGER NOT NULL,
     epoch INTEGER NOT NULL DEFAULT 0,
     session INTEGER NOT NULL DEFAULT 0,
+    routes TEXT,
+    routes_version INTEGER NOT NULL DEFAULT 0,
     waiting INTEGER NOT NULL DEFAULT 0,
     delayed INTEGER NOT NULL DEFAULT 0,
     running INTEGER NOT NULL DEFAULT 0,
@@ -57,6 +59,7 @@ CREATE TABLE IF NOT EXISTS throng_meta (
 CREATE TABLE IF NOT EXISTS throng_session (
     id INTEGER PRIMARY KEY,
     endpoint INTEGER NOT NULL,
+    types INTEGER,
     number INTEGER NOT NULL DEFAULT 0,
     claim INTEGER,
     first BLOB
@@ -72,12 +75,15 @@ CREATE TABLE IF NOT EXISTS throng_claim (
     held BLOB NOT NULL
 );
 CREATE TABLE IF NOT EXISTS throng_line (
-    place INTEGER PRIMARY KEY,
-    id BLOB NOT NULL
-);
+    list INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    id BLOB NOT NULL,
+    PRIMARY KEY (list, place)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS throng_task (
     id BLOB PRIMARY KEY NOT NULL,
     state INTEGER NOT NULL,
+    list INTEGER,
     place INTEGER,
     at INTEGER,
     name TEXT NOT NULL,
@@ -102,7 +108,8 @@ CREATE VIEW IF NOT EXISTS throng_now AS
     SELECT *, iif(
         state = 0 AND NOT EXISTS (
             SELECT 1 FROM throng_line AS line
-            WHERE line.place = throng_task.place AND line.id = throng_task.id
+            WHERE line.list = throng_task.list AND line.place = throng_task.place
+                AND line.id = throng_task.id
         ), 2, state
     ) AS now FROM throng_task;
 CREATE TABLE IF NOT EXISTS throng_body (

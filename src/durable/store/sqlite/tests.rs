@@ -467,11 +467,7 @@ impl File {
     fn files(&self) -> Vec<String> {
         let mut found = Vec::new();
         let folder = self.path.with_file_name("tasks.db-throng");
-        for folder in [
-            folder.clone(),
-            folder.join("parked"),
-            folder.join("watching"),
-        ] {
+        for folder in [folder.clone(), folder.join("idle"), folder.join("watchers")] {
             let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
             let files = entries
                 .map(|entry| entry.path())

@@ -1,9 +1,11 @@
 //! What a worker does with a store: verdicts, claims and leases.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::fallible_streaming_iterator::FallibleStreamingIterator;
+use rusqlite::{Connection, Row, Rows, params};
 
 use super::error::Fault;
 use super::held::Held;
@@ -14,6 +16,8 @@ use super::state::State;
 use super::work::{Task, Work};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
+use crate::durable::store::kind::SetId;
+use crate::durable::store::routes::ListId;
 use crate::durable::store::{
     Beaten, Claim, Claimed, Epoch, Turn, Turned, Verdict, Verdicts, is_risky,
 };
@@ -30,10 +34,13 @@ pub(super) fn turn(work: &mut Work<'_>, request: &Turn) -> Result<Turned, Fault>
     };
     let mut claimed = turned.claim.iter().flat_map(|claim| &claim.tasks);
     let risky = request.risky && !claimed.any(|task| task.risky);
-    turned.more = peek::is_any_waiting(work.db, risky)?;
+    let lists = session.set.map(|set| work.routes.reads(set));
+    turned.more = peek::is_any_waiting(work.db, lists.into_iter().flatten(), risky)?;
     turned.next = peek::next_look(work.db, work.endpoint, work.now)?;
-    // It wakes another, if there is one, and that another, for as long as some are left.
-    work.notes.look |= turned.more;
+    if turned.more {
+        // It wakes another, if there is one, and that another, for as long as some are left.
+        work.look_at_lists_of(session.set);
+    }
     Ok(turned)
 }
 
@@ -45,7 +52,7 @@ fn take(work: &mut Work<'_>, session: &Session, request: &Turn) -> Result<Turned
     let mut changed = reap::reap_dead(work)?;
     changed |= reap::reap_late(work)?;
     changed |= make_due(work)?;
-    let claim = claim(work, request)?;
+    let claim = claim(work, session.set, request)?;
     // A turn that changes nothing is not written down.
     if changed || claim.is_some() || !request.verdicts.is_empty() {
         let epoch = claim.as_ref().map(|claim| claim.epoch as i64);
@@ -171,12 +178,18 @@ fn make_due(work: &mut Work<'_>) -> Result<bool, Fault> {
 
 // ===== Claims =====
 
-fn claim(work: &mut Work<'_>, request: &Turn) -> Result<Option<Claim>, Fault> {
-    let next = first_of_line(work, request)?;
+fn claim(work: &mut Work<'_>, set: Option<SetId>, request: &Turn) -> Result<Option<Claim>, Fault> {
+    let Some(set) = set else {
+        return Ok(None);
+    };
+    work.drain(set)?;
+    let next = next_tasks(work, set, request)?;
     if next.tasks.is_empty() {
         return Ok(None);
     }
-    work.go(&next.places)?;
+    for (list, places) in &next.places {
+        work.go(*list, places)?;
+    }
     for _ in &next.tasks {
         work.leave(State::Waiting);
         work.enter(State::Running);
@@ -199,26 +212,36 @@ fn claim(work: &mut Work<'_>, request: &Turn) -> Result<Option<Claim>, Fault> {
 #[derive(Default)]
 struct Next {
     tasks: Vec<Claimed>,
-    places: Vec<i64>,
+    places: BTreeMap<ListId, Vec<i64>>,
     held: Held,
 }
 
-/// The tasks that are next, within these limits.
-fn first_of_line(work: &Work<'_>, request: &Turn) -> Result<Next, rusqlite::Error> {
-    // The line comes first, whatever SQLite believes to be faster.
-    let mut statement = work.db.prepare_cached(
-        "SELECT task.id, name, payload, failures, crashes, lost, unknown, max_crashes,
-             line.place, endpoint
-         FROM throng_line AS line CROSS JOIN throng_task AS task ON task.id = line.id
-         WHERE ?1 OR NOT (crashes > 0 AND crashes + 1 >= max_crashes)
-         ORDER BY line.place",
-    )?;
-    let mut rows = statement.query([request.risky])?;
+// The line comes first, whatever SQLite believes to be faster.
+const WAITING: &str = "
+    SELECT task.id, name, payload, failures, crashes, lost, unknown, max_crashes,
+        line.place, endpoint
+    FROM throng_line AS line CROSS JOIN throng_task AS task ON task.id = line.id
+    WHERE line.list = ?2 AND (?1 OR NOT (crashes > 0 AND crashes + 1 >= max_crashes))
+    ORDER BY line.place";
+
+/// The tasks that are next, within these limits: of the heads of all lists, always the one that has
+/// waited for longest.
+fn next_tasks(work: &Work<'_>, set: SetId, request: &Turn) -> Result<Next, rusqlite::Error> {
+    let lists: Vec<_> = work.routes.leaves(set).into_iter().collect();
+    let statements = lists.iter().map(|_| work.db.prepare_cached(WAITING));
+    let mut statements = statements.collect::<Result<Vec<_>, _>>()?;
+    let rows = lists.iter().zip(&mut statements);
+    let rows = rows.map(|(list, it)| it.query(params![request.risky, list.number()]));
+    let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
+    rows.iter_mut().try_for_each(Rows::advance)?;
     let (mut next, mut bytes, mut risky) = (Next::default(), 0, request.risky);
     while next.tasks.len() < request.want
-        && let Some(row) = rows.next()?
+        && let Some(first) = first_of(&rows)?
+        && let Some(row) = rows[first].get()
     {
         let task = read(work, row, next.tasks.last())?;
+        let (place, endpoint) = (row.get(8)?, row.get(9)?);
+        rows[first].advance()?;
         if task.risky && !risky {
             continue;
         }
@@ -227,11 +250,23 @@ fn first_of_line(work: &Work<'_>, request: &Turn) -> Result<Next, rusqlite::Erro
             break;
         }
         risky &= !task.risky;
-        next.places.push(row.get(8)?);
-        next.held.insert(task.id, row.get(9)?);
+        next.places.entry(lists[first]).or_default().push(place);
+        next.held.insert(task.id, endpoint);
         next.tasks.push(task);
     }
     Ok(next)
+}
+
+/// Which of some lists has the task at its head that has waited for longest.
+fn first_of(lists: &[Rows<'_>]) -> Result<Option<usize>, rusqlite::Error> {
+    let mut first = None;
+    for (list, rows) in lists.iter().enumerate() {
+        if let Some(row) = rows.get() {
+            let place: i64 = row.get(8)?;
+            first = first.min(Some((place, list))).or(Some((place, list)));
+        }
+    }
+    Ok(first.map(|(_, list)| list))
 }
 
 fn read_held(work: &Work<'_>, id: TaskId) -> Result<Option<Claimed>, rusqlite::Error> {

@@ -1,5 +1,8 @@
 //! [`Work`]: a transaction for writing, and the steps of a task.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::endpoint::{Endpoint, EndpointId};
@@ -10,6 +13,8 @@ use super::schema::INLINE;
 use super::state::{State, reason_number};
 use crate::durable::TaskId;
 use crate::durable::clock::{Clock, millis};
+use crate::durable::store::kind::SetId;
+use crate::durable::store::routes::{ListId, Routes};
 use crate::durable::store::{DeadReason, SessionId};
 
 /// What time it is, in milliseconds.
@@ -36,11 +41,12 @@ impl Now {
 /// What others are told when the transaction is over.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// How many more tasks wait than before.
-    ready: i64,
-    /// Whether one has come to wait: what was claimed before it takes nothing from that.
-    came: bool,
-    /// Whether some wait, or are due earlier than any before: one worker is to look.
+    /// By list, how many more tasks wait in it than before: of lists into which some have come, or in
+    /// which some were left.
+    lists: BTreeMap<ListId, i64>,
+    /// How many sessions are to look at those lists, and the sets of which one must be.
+    wakes: Vec<(usize, Vec<SetId>)>,
+    /// Whether some are due earlier than any before: one worker is to look.
     pub(super) look: bool,
     /// Whether a process has come: those who rest are to know, since it may die.
     pub(super) newcomer: bool,
@@ -54,16 +60,31 @@ impl Notes {
     /// How many endpoints are woken at most for tasks that came together; those wake others.
     const WAKES: i64 = 4;
 
+    /// So many more tasks wait in a list; if it is none, some were left there.
+    pub(super) fn come(&mut self, list: ListId, more: i64) {
+        *self.lists.entry(list).or_default() += more;
+    }
+
+    /// The lists to be looked at, each with a number of sessions.
+    pub(super) fn lists(&self) -> impl Iterator<Item = (ListId, usize)> {
+        let lists = self.lists.iter();
+        lists.map(|(&list, &more)| (list, more.clamp(1, Self::WAKES) as usize))
+    }
+
     /// Wakes those who are to do something. Whoever has its answer may exit at once, so this comes before.
     pub(super) fn wake(&mut self, endpoint: &Endpoint) {
-        let wakes = self.ready.clamp(self.look.into(), Self::WAKES);
         for session in self.closed.drain(..) {
             endpoint.unpark(session);
         }
         endpoint.tell_cancel(&self.cancel);
-        endpoint.wake(wakes as usize);
+        for (most, sets) in &self.wakes {
+            endpoint.wake(*most, |set| sets.contains(&set));
+        }
+        if self.look {
+            endpoint.wake(1, |_| true);
+        }
         if self.newcomer {
-            endpoint.wake_others(usize::MAX);
+            endpoint.wake_others(usize::MAX, |_| true);
         }
     }
 
@@ -76,6 +97,7 @@ impl Notes {
 /// What a step needs to know of a task.
 pub(super) struct Task {
     pub(super) state: State,
+    list: Option<i64>,
     place: Option<i64>,
     pub(super) at: Option<i64>,
     pub(super) cancel: bool,
@@ -92,6 +114,7 @@ pub(super) struct Work<'a> {
     pub(super) db: &'a Connection,
     pub(super) endpoint: &'a Endpoint,
     pub(super) now: Now,
+    pub(super) routes: Arc<Routes>,
     pub(super) meta: Meta,
     pub(super) notes: Notes,
     pub(super) line: Option<Line>,
@@ -106,10 +129,12 @@ impl<'a> Work<'a> {
         clock: &Clock,
     ) -> Result<Self, Fault> {
         let meta = Meta::load(db)?;
+        let routes = endpoint.routes.load(db)?;
         Ok(Self {
             db,
             endpoint,
             now: Now::read(clock),
+            routes,
             loaded: meta.clone(),
             meta,
             notes: Notes::default(),
@@ -122,9 +147,11 @@ impl<'a> Work<'a> {
         if self.meta != self.loaded {
             self.meta.save(self.db)?;
         }
-        let mut notes = self.notes;
-        notes.look |= notes.came && self.meta.counts.waiting != 0;
-        Ok(notes)
+        let wakes = self.wakes()?;
+        Ok(Notes {
+            wakes,
+            ..self.notes
+        })
     }
 
     /// Above all epochs so far; and, if the file was put back from a copy, above those that the copy
@@ -167,7 +194,7 @@ impl<'a> Work<'a> {
     pub(super) fn task(&self, id: TaskId) -> Result<Option<Task>, rusqlite::Error> {
         let mut statement = self.db.prepare_cached(
             "SELECT now, place, at, cancel, retention, endpoint,
-                 payload IS NULL, crashes, max_crashes
+                 payload IS NULL, crashes, max_crashes, list
              FROM throng_now WHERE id = ?1",
         )?;
         let task = statement.query_row([id.to_bytes()], |row| {
@@ -181,6 +208,7 @@ impl<'a> Work<'a> {
                 body: row.get(6)?,
                 crashes: row.get(7)?,
                 max_crashes: row.get(8)?,
+                list: row.get(9)?,
             })
         });
         task.optional()
@@ -298,14 +326,11 @@ impl<'a> Work<'a> {
 
     /// There is one more of that state.
     pub(super) fn enter(&mut self, state: State) {
-        self.notes.ready += i64::from(state == State::Waiting);
-        self.notes.came |= state == State::Waiting;
         *self.count(state) += 1;
     }
 
     /// There is one less of that state.
     pub(super) fn leave(&mut self, state: State) {
-        self.notes.ready -= i64::from(state == State::Waiting);
         let count = self.count(state);
         *count = count.saturating_sub(1);
     }
@@ -320,7 +345,7 @@ impl<'a> Work<'a> {
     ) -> Result<bool, Fault> {
         self.notes.ended.push((task.owner, id));
         if let (State::Waiting, Some(place)) = (task.state, task.place) {
-            self.step_out(place)?;
+            self.step_out(task.list, place)?;
         }
         if task.retention == 0 {
             self.remove(id, task)?;

@@ -50,6 +50,7 @@ pub(super) enum Step {
     },
     Open {
         process: u8,
+        types: Types,
     },
     Close {
         session: u8,
@@ -104,6 +105,14 @@ pub(super) enum Said {
     Unknown(Duration),
     Dead,
     Release,
+}
+
+/// Which types a session knows.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Types {
+    All,
+    Job,
+    Other,
 }
 
 /// Which dead letters.
@@ -174,6 +183,10 @@ fn choice() -> impl Strategy<Value = Choice> {
     ]
 }
 
+fn types() -> impl Strategy<Value = Types> {
+    prop::sample::select(&[Types::All, Types::Job, Types::Other][..])
+}
+
 /// A day and a month let everything expire; milliseconds find what is early by one.
 fn time() -> impl Strategy<Value = Duration> {
     prop_oneof![
@@ -199,7 +212,7 @@ fn step() -> impl Strategy<Value = Step> {
         12 => time().prop_map(Step::Pass),
         1 => Just(Step::Connect),
         2 => any().prop_map(|process| Step::Kill { process }),
-        3 => any().prop_map(|process| Step::Open { process }),
+        3 => (any(), types()).prop_map(|(process, types)| Step::Open { process, types }),
         2 => any().prop_map(|session| Step::Close { session }),
         2 => (choice(), 0..4_usize).prop_map(|(choice, limit)| Step::Dead { choice, limit }),
         3 => choice().prop_map(|choice| Step::Replay { choice }),

@@ -30,6 +30,10 @@ impl Harness for Redis {
         }
     }
 
+    fn knows_types(&self) -> bool {
+        false
+    }
+
     fn clock(&self) -> &Clock {
         &self.clock
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::requests::{self, Request, TurnRequest};
-use super::{Choice, Memory, Step};
+use super::{Choice, Memory, Step, Types};
 use crate::durable::error::Failure;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::suite::Harness;
@@ -80,7 +80,7 @@ impl<H: Harness> Pair<H> {
         };
         for process in 0..processes {
             pair.connect();
-            pair.open(process).await;
+            pair.open(process, Types::All).await;
         }
         pair
     }
@@ -120,8 +120,8 @@ impl<H: Harness> Pair<H> {
                 self.kill(*process);
                 Ok(())
             }
-            Step::Open { process } => {
-                self.open(*process).await;
+            Step::Open { process, types } => {
+                self.open(*process, *types).await;
                 Ok(())
             }
             Step::Close { session } => self.close(*session).await,
@@ -150,7 +150,7 @@ impl<H: Harness> Pair<H> {
         self.look(0, ids.clone()).await?;
         self.dead(&Choice::All, 100).await?;
         // In which order what is left comes, when all leases are over and all delays.
-        let session = self.session(0).await;
+        let session = self.open(0, Types::All).await;
         for _ in 0..3 {
             self.model.clock().advance(Duration::from_secs(60));
             self.tested.clock().advance(Duration::from_secs(60));
@@ -196,11 +196,15 @@ impl<H: Harness> Pair<H> {
         self.sessions.retain(|session| session.process != number);
     }
 
-    async fn open(&mut self, choice: u8) -> usize {
+    async fn open(&mut self, choice: u8, types: Types) -> usize {
         let process = self.process(choice);
         let Process { number, stores, .. } = &self.processes[process];
-        let model = stores[0].0.open_session(TypeSet::of_tests()).await.unwrap();
-        let tested = stores[1].0.open_session(TypeSet::of_tests()).await.unwrap();
+        let set = match types {
+            _ if !self.tested.knows_types() => TypeSet::of_tests(),
+            types => Some(types.set()),
+        };
+        let model = stores[0].0.open_session(set.clone()).await.unwrap();
+        let tested = stores[1].0.open_session(set).await.unwrap();
         self.opened.insert(*number);
         self.sessions.push(Session {
             process: *number,
@@ -220,7 +224,7 @@ impl<H: Harness> Pair<H> {
             .map(|(at, _)| at)
             .collect();
         match open.len() {
-            0 => self.open(choice).await,
+            0 => self.open(choice, Types::All).await,
             len => open[usize::from(choice) % len],
         }
     }

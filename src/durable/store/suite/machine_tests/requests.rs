@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Choice, New, Said};
+use super::{Choice, New, Said, Types};
+use crate::durable::store::kind::{Kind, TypeSet};
 use crate::durable::store::suite::process::id;
 use crate::durable::store::{
     DeadReason, Enqueue, Epoch, NewTask, SessionId, Turn, Verdict, Verdicts,
@@ -84,6 +85,17 @@ impl Said {
             },
             Self::Release => Verdict::Release,
         }
+    }
+}
+
+impl Types {
+    pub(super) fn set(self) -> TypeSet {
+        let names: &[bool] = match self {
+            Self::All => &[true, false],
+            Self::Job => &[false],
+            Self::Other => &[true],
+        };
+        TypeSet::of(names.iter().map(|&other| Kind::of(name(other))))
     }
 }
 
