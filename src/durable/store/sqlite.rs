@@ -145,7 +145,7 @@ impl SqliteStore {
         if !opened.endpoint.dead().is_empty() {
             // Programs that end without closing their store leave files behind. First the sessions go,
             // then the files that no session names. Nobody waits for that.
-            drop([0; 2].map(|_| writer.ask(0, |work| admin::sweep(work))));
+            drop([0; 2].map(|_| writer.ask(0, admin::sweep)));
         }
         let reader = Reader::start(&opened.files, Arc::clone(&opened.endpoint), clock)?;
         Ok(Self {

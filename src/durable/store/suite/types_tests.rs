@@ -7,7 +7,11 @@ use crate::durable::store::{Event, NewTask, Seen, Verdict};
 
 /// Even tasks are of one type, odd ones of another.
 fn typed(number: u64) -> NewTask {
-    let name = if number % 2 == 0 { "even" } else { "odd" };
+    let name = if number.is_multiple_of(2) {
+        "even"
+    } else {
+        "odd"
+    };
     NewTask {
         name: name.into(),
         ..task(number)

@@ -83,7 +83,7 @@ async fn who_rests_is_woken_before_the_answer() {
     let mut resting = Worker::new(&file.open().await).await;
     resting.park().await;
     let (tell, told) = mpsc::channel();
-    let markers = file.path.with_file_name("tasks.db-throng").join("parked");
+    let markers = file.path.with_file_name("tasks.db-throng").join("idle");
     let parked = move || std::fs::read_dir(&markers).unwrap().count();
     assert_eq!(parked(), 1);
     let batch = Batch::drawn_by(|| vec![task(1).0]).telling(move || {
