@@ -103,7 +103,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Renews the leases of claims, and confirms that their tasks have arrived.
     fn beat(&self, claims: Vec<Epoch>) -> Answer<'_, Beaten>;
 
-    /// What has become of tasks: as many answers as ids, in their order. Writes nothing.
+    /// What has become of tasks: as many answers as ids, in their order. Writes nothing but who is to be
+    /// told of their ends.
     fn look(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<Seen>>;
 
     /// Cancels tasks: those that wait or are delayed at once, those that run when their worker says.
@@ -399,8 +400,8 @@ pub(crate) enum Event {
     Ready,
     /// There is something to claim.
     Wake,
-    /// Tasks that this process stored, or looked at while they were alive, may have ended: other than
-    /// by a verdict of its own.
+    /// Tasks that this process looked at while they were alive may have ended: other than by a verdict of
+    /// its own. It may be told of others, too, such as those that it has only stored.
     Ended(Vec<TaskId>),
     /// The same, and how they have ended: what a look would say.
     #[cfg_attr(

@@ -189,7 +189,7 @@ macro_rules! store_suite {
                 }
                 events_tests {
                     ready_comes_first
-                    the_end_is_told_to_who_stored
+                    the_end_is_told_to_who_stored_and_looked
                     the_end_is_told_to_who_looked
                     every_kind_of_end_is_told
                     a_cancel_is_told_to_who_runs

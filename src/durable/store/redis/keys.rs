@@ -25,6 +25,7 @@
 //! | `tombstones` | hash | by id: how many entries in `ready` are those of cancelled tasks |
 //! | `quarantined` | set | ids of quarantined tasks in `ready`: a worker runs one such task at a time |
 //! | `watchers` | hash | by id: the client ids of other processes that are told of the end |
+//! | `awaiting` | sorted set | clients that have asked what became of tasks, by when: others are told of no end |
 //! | `idle` | sorted set | client and session of workers that wait for tasks, by since when |
 //!
 //! A process is told of events on the channel `client:`, followed by its client id. The entries are
@@ -38,7 +39,7 @@
 pub(super) const LAYOUT: i64 = 2;
 
 /// What the keys are called in the scripts; in Redis, the same in small letters.
-pub(super) const ALL: [&str; 21] = [
+pub(super) const ALL: [&str; 22] = [
     "NONE",
     "META",
     "SESSIONS",
@@ -59,6 +60,7 @@ pub(super) const ALL: [&str; 21] = [
     "TOMBSTONES",
     "QUARANTINED",
     "WATCHERS",
+    "AWAITING",
     "IDLE",
 ];
 

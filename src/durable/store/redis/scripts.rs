@@ -122,7 +122,7 @@ impl Scripts {
             status: make(
                 &[
                     "NONE", "META", "ALIVE", "RUNNING", "DUE", "RESULTS", "DEAD", "DIED",
-                    "WATCHERS",
+                    "WATCHERS", "AWAITING",
                 ],
                 &[include_str!("lua/status.lua")],
             ),
@@ -145,6 +145,7 @@ impl Scripts {
                     "TOMBSTONES",
                     "QUARANTINED",
                     "WATCHERS",
+                    "AWAITING",
                 ],
                 &[NOTICES, RESULTS, include_str!("lua/cancel.lua")],
                 &[include_str!("lua/undo/cancel.lua")],
@@ -184,6 +185,7 @@ impl Scripts {
                     "EXPIRY_BINS",
                     "DEAD",
                     "DIED",
+                    "AWAITING",
                     "IDLE",
                 ],
                 &[IDS, include_str!("lua/maintain.lua")],
@@ -236,6 +238,7 @@ fn head(keys: &[&str], time: Time, parts: &[&str]) -> String {
         ("DEAD_RETENTION", millis(DEAD_RETENTION)),
         ("CRASHES", reason_number(DeadReason::Crashes).into()),
         ("DAY", 24 * 3600 * 1000),
+        ("AWAITING_FOR", 60 * 1000),
     ];
     for (name, number) in numbers {
         // Writing to a string does not fail.

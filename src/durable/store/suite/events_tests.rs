@@ -11,12 +11,13 @@ pub(super) async fn ready_comes_first(it: &dyn Harness) {
     assert_eq!(events.next().await, Event::Ready);
 }
 
-pub(super) async fn the_end_is_told_to_who_stored(it: &dyn Harness) {
+pub(super) async fn the_end_is_told_to_who_stored_and_looked(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut events = one.events();
     let mut spawner = one.session().await;
     let mut worker = two.session().await;
     spawner.enqueue([task(1), task(2)]).await;
+    one.look([1, 2]).await;
     let epoch = worker.claim(2).await.epoch;
     for number in [1, 2] {
         worker.settle(epoch, number, done()).await;
@@ -49,6 +50,7 @@ pub(super) async fn every_kind_of_end_is_told(it: &dyn Harness) {
     let mut worker = two.session().await;
     spawner.enqueue((1..=4).map(task)).await;
     spawner.enqueue([delayed(5, SECOND), task(6)]).await;
+    one.look([1, 2, 3, 4, 5, 6]).await;
     let epoch = worker.claim(4).await.epoch;
     worker.settle(epoch, 1, dead()).await;
     events.ended(1).await;

@@ -130,7 +130,7 @@ impl Cluster {
                 continue;
             }
             match *name {
-                "DUE" | "LEASE" | "EXPIRY" | "DIED" | "IDLE" => {
+                "DUE" | "LEASE" | "EXPIRY" | "DIED" | "AWAITING" | "IDLE" => {
                     self.nodes[node].ask(&["ZADD", &key, never, &nothing])
                 }
                 "QUARANTINED" => self.nodes[node].ask(&["SADD", &key, &nothing]),

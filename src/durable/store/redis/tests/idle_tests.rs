@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::*;
+use crate::durable::clock::Clock;
+use crate::durable::store::redis::Time;
 use crate::durable::{DurableClient, DurableExecutor, DurableTask, Run, TaskContext, TaskError};
 
 #[derive(Serialize, Deserialize)]
@@ -62,6 +64,44 @@ async fn an_idle_worker_sends_few_commands() {
         "{pings} in {:?}",
         began.elapsed()
     );
+}
+
+/// It is told of ends from its first look on, and until it has looked at nothing for a minute.
+#[tokio::test]
+async fn who_awaits_nothing_is_told_of_no_end() {
+    let server = Server::start();
+    let clock = Clock::manual();
+    let open = async || {
+        let builder = RedisStore::builder(&server.url());
+        let store = RedisStore::open_as(&builder, Time::told(clock.clone())).await;
+        Worker::new(store.unwrap()).await
+    };
+    let (producer, worker) = (open().await, open().await);
+    let mut events = producer.store.events();
+    until(&mut events, &Event::Ready).await;
+    producer.enqueue((1..=4).map(task)).await;
+    let end = async |number| {
+        let claim = worker.claim(1).await;
+        assert_eq!(claim.tasks[0].id, id(number));
+        server.ask(&["CONFIG", "RESETSTAT"]);
+        worker.turn(done(&claim), 0).await;
+        sent(&server, &["publish"])
+    };
+    assert_eq!(end(1).await, 0);
+    producer.store.look(vec![id(2)]).await.unwrap();
+    assert_eq!(end(2).await, 1);
+    let seen = Event::Seen(vec![(id(2), Seen::Done(b"output".to_vec()))]);
+    until(&mut events, &seen).await;
+    // Those who await something look now and then.
+    clock.advance(Duration::from_secs(45));
+    producer.store.look(vec![id(3)]).await.unwrap();
+    clock.advance(Duration::from_secs(45));
+    assert_eq!(end(3).await, 1);
+    clock.advance(Duration::from_secs(45));
+    assert_eq!(end(4).await, 0);
+    producer.store.maintain(1).await.unwrap();
+    let entered = server.ask(&["EXISTS", "throng:{default:0}:awaiting"]);
+    assert_eq!(entered, redis::Value::Int(0));
 }
 
 #[cfg(target_os = "linux")]
