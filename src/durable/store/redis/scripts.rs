@@ -18,6 +18,9 @@ pub(super) enum Time {
     /// The last argument: in microseconds since 1970.
     #[cfg(test)]
     Told,
+    /// The same, and a command may fail.
+    #[cfg(test)]
+    Failing,
 }
 
 impl Time {
@@ -26,6 +29,8 @@ impl Time {
             Self::Server => include_str!("lua/server_time.lua"),
             #[cfg(test)]
             Self::Told => include_str!("lua/told_time.lua"),
+            #[cfg(test)]
+            Self::Failing => include_str!("lua/failing_time.lua"),
         }
     }
 }

@@ -36,6 +36,7 @@ pub(in crate::durable::store) mod server;
 mod settings_tests;
 mod states_tests;
 mod times_tests;
+mod units_tests;
 
 /// How long anything may take that is bound to happen.
 const DEADLINE: Duration = Duration::from_secs(20);

@@ -7,12 +7,25 @@ use super::scripts;
 #[cfg(test)]
 use crate::durable::clock::Clock;
 use crate::durable::store::Event;
+#[cfg(test)]
+use crate::sync::{Arc, Mutex, lock};
 
 /// What time a store goes by.
 #[derive(Clone, Debug)]
 pub(crate) struct Time {
     #[cfg(test)]
     told: Option<Clock>,
+    #[cfg(test)]
+    fault: Option<Arc<Mutex<Fault>>>,
+}
+
+/// Which command of the next scripts fails: before it runs, or after that.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fault {
+    /// Counted from 1; at zero, none fails.
+    pub(crate) at: usize,
+    pub(crate) is_after: bool,
 }
 
 impl Time {
@@ -21,6 +34,8 @@ impl Time {
         Self {
             #[cfg(test)]
             told: None,
+            #[cfg(test)]
+            fault: None,
         }
     }
 
@@ -40,17 +55,34 @@ impl Time {
 impl Time {
     /// That of a test, which tells it to the scripts.
     pub(crate) fn told(clock: Clock) -> Self {
-        Self { told: Some(clock) }
+        Self {
+            told: Some(clock),
+            fault: None,
+        }
+    }
+
+    /// The same, and commands fail.
+    pub(crate) fn failing(clock: Clock, fault: Arc<Mutex<Fault>>) -> Self {
+        Self {
+            fault: Some(fault),
+            ..Self::told(clock)
+        }
     }
 
     pub(super) fn of_scripts(&self) -> scripts::Time {
-        match self.told {
-            Some(_) => scripts::Time::Told,
-            None => scripts::Time::Server,
+        match (&self.told, &self.fault) {
+            (_, Some(_)) => scripts::Time::Failing,
+            (Some(_), None) => scripts::Time::Told,
+            (None, None) => scripts::Time::Server,
         }
     }
 
     pub(super) fn tell(&self, arguments: &mut Arguments) {
+        if let Some(fault) = &self.fault {
+            let fault = *lock(fault);
+            arguments.number(fault.at);
+            arguments.push(if fault.is_after { "after" } else { "before" });
+        }
         if let Some(clock) = &self.told {
             arguments.number(clock.wall().as_micros());
         }
