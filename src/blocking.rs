@@ -64,8 +64,9 @@ use crate::task::Task;
 /// - *Waiting inside*: a task may wait for another of the same pool. With
 ///   [`blocking_join`](JoinHandle::blocking_join), its thread runs that one then and there if nobody has
 ///   begun it. While it waits otherwise, or polls the handle (`block_on`), another thread may stand in
-///   for it, beyond the maximum, up to as many again; and only then the wait is an error,
-///   [`is_would_deadlock`](crate::JoinError::is_would_deadlock).
+///   for it, beyond the maximum, up to as many again. The wait is an error,
+///   [`is_would_deadlock`](crate::JoinError::is_would_deadlock), only if no thread would be left that does
+///   not wait. Tasks that fork, and join with `blocking_join`, never come to that.
 /// - *Panics* reach the handle; the thread survives, also a panic in the drop of what the closure
 ///   captured or returned.
 /// - *Abort* of a task that has not started drops its closure at once; one that has started runs to
@@ -288,8 +289,9 @@ impl BlockingPool {
         Crew::set(self.crew(), |limits| limits.core_threads = threads)
     }
 
-    /// Changes [how many threads there may be](Builder::max_threads). Those that are too many end when
-    /// they have run the task that they run now. The bound on what is accepted changes with it.
+    /// Changes [how many threads there may be](Builder::max_threads). Those that are too many take no task any
+    /// more, and end when they have run the one that they run now. The bound on what is accepted changes with
+    /// it.
     ///
     /// # Errors
     ///

@@ -31,7 +31,7 @@ pub(crate) use self::nesting::{
 pub(crate) use self::outlet::Outlet;
 pub use self::slot::Slot;
 pub(crate) use self::slot::{Entry, Finished};
-pub(crate) use self::spawn::{PanicHandler, Seat, sealed, wait_until};
+pub(crate) use self::spawn::{PanicHandler, Seat, Tally, sealed, wait_until};
 pub use self::spawn::{Spawn, Work};
 pub use self::wrapped::Wrapped;
 

@@ -21,6 +21,7 @@ mod watch;
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
 
@@ -293,6 +294,16 @@ impl Abort {
 
     pub(crate) fn is_complete(&self) -> bool {
         self.header().state.is_complete()
+    }
+
+    /// Whether a handle waits for the job, which has not ended.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.header().state.is_awaited()
+    }
+
+    /// Which job it is, for as long as this value exists.
+    pub(crate) fn address(&self) -> NonZeroUsize {
+        self.0.addr()
     }
 
     fn header(&self) -> &Header {

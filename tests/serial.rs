@@ -12,6 +12,8 @@ mod cancel;
 mod left;
 #[path = "serial/levels.rs"]
 mod levels;
+#[path = "serial/metrics.rs"]
+mod metrics;
 #[path = "serial/never_inline.rs"]
 mod never_inline;
 #[path = "support/occupied.rs"]

@@ -174,18 +174,13 @@ impl Crew {
         self.give_back();
         let mut roster = self.roster();
         roster.withdraw();
-        roster.count(Ran::Cancelled);
+        roster.cancelled();
         let swept = roster.sweep();
         drop(roster);
         drop(swept);
     }
 
-    /// A thread has run a task for which it would have waited.
-    pub(super) fn ran_beside(&self, ran: Ran) {
-        self.roster().count(ran);
-    }
-
-    /// A thread has come to the end of a task that it took.
+    /// A thread has come to the end of a task that it took. If that ran, it has been counted.
     #[inline]
     pub(super) fn ran(
         &self,
@@ -195,15 +190,14 @@ impl Crew {
     ) -> MutexGuard<'_, Roster> {
         let end = sample.as_ref().map(|_| Instant::now());
         let mut roster = self.roster();
-        match (seat.take_note(), ran) {
-            (Some(Some(ran)), _) => roster.count(ran),
-            (Some(None), _) => {}
+        if ran == Ran::Cancelled {
             // Whoever claimed it has counted it.
-            (None, Ran::Cancelled) => {
-                roster.found_withdrawn();
-                return roster;
-            }
-            (None, ran) => roster.count(ran),
+            roster.found_withdrawn();
+            return roster;
+        }
+        roster.ended();
+        if seat.take_cancelled() {
+            roster.cancelled();
         }
         if let (Some(sample), Some(end)) = (sample, end) {
             let totals = roster.totals();
@@ -301,6 +295,7 @@ impl Crew {
         if let (Some(room), Some(capacity)) = (&this.room, this.options.queue_capacity) {
             room.set_limit(capacity.saturating_add(max_threads));
         }
+        roster.change_compensation();
         let woken = roster.wake_all();
         drop(Self::grow(this, roster));
         worker::wake(woken);

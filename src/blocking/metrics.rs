@@ -1,8 +1,12 @@
 //! What a pool has done so far.
 
 use super::Histogram;
+use crate::join::Tally;
 
 /// What a [`BlockingPool`](crate::BlockingPool) has done so far, and does now, at one moment.
+///
+/// A task is counted before its handle says how it has ended: in `completed`, `panicked` or `cancelled`, and in
+/// `busy` no more. The histograms, and what becomes of its thread, follow a moment later.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
@@ -10,12 +14,13 @@ pub struct Metrics {
     pub threads: usize,
     /// Of those, threads that wait for a task, or have just been woken for one.
     pub idle: usize,
-    /// Of those, threads that run a task.
+    /// Of those, threads that run a task, which has not ended. A thread that comes from one task and has not
+    /// come to the next is neither busy nor idle.
     pub busy: usize,
     /// The largest number of threads so far.
     pub largest: usize,
     /// Of those, threads whose task has waited for another task of the pool: so many more than the
-    /// maximum there may be.
+    /// maximum there may be, up to as many again.
     pub blocked: usize,
     /// Tasks that wait for a thread.
     pub queued: usize,
@@ -36,4 +41,13 @@ pub struct Metrics {
     pub queue_wait: Histogram,
     /// How long tasks have run: the same ones.
     pub run_time: Histogram,
+}
+
+impl Metrics {
+    /// Adds what the tasks of a thread have come to.
+    pub(super) fn add(&mut self, tally: &Tally) {
+        self.busy += usize::from(tally.is_busy());
+        self.completed += tally.returned();
+        self.panicked += tally.panicked();
+    }
 }

@@ -2,19 +2,21 @@
 //! this file argues why no task is stranded and no wake-up lost.
 
 mod need;
+mod waits;
 
 use std::io;
 use std::time::Duration;
 
 use self::need::Pause;
+use self::waits::Waits;
 use super::crew::{Comes, Crew};
 use super::metrics::Metrics;
 use super::samples::{Sample, Samples};
 use super::worker::Bed;
 use crate::inbox::Chain;
-use crate::join::Seat;
+use crate::join::{Seat, Tally};
 use crate::sync::Arc;
-use crate::task::{Ran, Task};
+use crate::task::Task;
 
 /// The largest bound on the wake-ups in flight.
 const MAX_WAKING: usize = 32;
@@ -45,9 +47,8 @@ pub(super) struct Roster {
     starting: usize,
     /// Threads that exist, without those that are being created.
     threads: usize,
-    /// How many tasks were queued so far, and how many have returned.
+    /// How many tasks were queued so far.
     submitted: usize,
-    completed: usize,
     samples: Samples,
     /// What is seldom looked at; the above is on few lines of the cache.
     rest: Box<Rest>,
@@ -56,8 +57,9 @@ pub(super) struct Roster {
 /// What is seldom looked at.
 struct Rest {
     limits: Limits,
-    /// Threads that wait for a task of this pool. So many more there may be.
-    blocked: usize,
+    waits: Waits,
+    /// What the tasks of each thread have come to.
+    tallies: Vec<Arc<Tally>>,
     /// How many of those that start are there, and run a hook.
     standing: usize,
     /// Threads that are not counted any more and not yet done: they run a hook.
@@ -118,11 +120,11 @@ impl Roster {
             starting: 0,
             threads: 0,
             submitted: 0,
-            completed: 0,
             samples: Samples::new(),
             rest: Box::new(Rest {
                 limits,
-                blocked: 0,
+                waits: Waits::default(),
+                tallies: Vec::new(),
                 standing: 0,
                 leaving: 0,
                 created: 0,
@@ -146,17 +148,18 @@ impl Roster {
     }
 
     pub(super) fn metrics(&self) -> Metrics {
-        let idle = self.idle.len() + self.waking;
-        Metrics {
+        let mut metrics = Metrics {
             threads: self.threads + self.starting,
-            idle,
-            busy: self.threads - idle,
-            blocked: self.rest.blocked,
+            idle: self.idle.len() + self.waking,
+            blocked: self.rest.waits.blocked(),
             queued: self.queued(),
             submitted: self.submitted as u64 + self.rest.totals.submitted,
-            completed: self.completed as u64,
             ..self.rest.totals.clone()
+        };
+        for tally in &self.rest.tallies {
+            metrics.add(tally);
         }
+        metrics
     }
 
     // ===== The queue =====
@@ -233,13 +236,13 @@ impl Roster {
     }
 
     #[inline]
-    pub(super) fn count(&mut self, ran: Ran) {
+    pub(super) fn ended(&mut self) {
         self.ended = true;
-        match ran {
-            Ran::Returned => self.completed += 1,
-            Ran::Panicked => self.rest.totals.panicked += 1,
-            Ran::Cancelled => self.rest.totals.cancelled += 1,
-        }
+    }
+
+    pub(super) fn cancelled(&mut self) {
+        self.ended = true;
+        self.rest.totals.cancelled += 1;
     }
 
     // ===== Threads =====
@@ -276,11 +279,12 @@ impl Roster {
         self.rest.emptied = true;
     }
 
-    /// Whether there are more threads than there may be: the maximum was lowered, or a thread does not
-    /// wait any more for which another stood in.
+    /// Whether the thread that asks is one too many: the maximum was lowered, or a thread does not wait any
+    /// more for which another stood in. The last that does not wait never is: the others may wait for what
+    /// only it would take.
     #[inline]
     pub(super) fn has_surplus(&self) -> bool {
-        self.threads > self.most()
+        self.threads > self.most() && self.threads > self.rest.waits.blocked() + 1
     }
 
     /// How long a thread that goes idle now waits before it ends; `None`: it stays.
@@ -299,21 +303,11 @@ impl Roster {
         self.rest.leaving += 1;
     }
 
-    /// It has.
-    pub(super) fn gone(&mut self) {
+    /// It has. What it counted is kept.
+    pub(super) fn gone(&mut self, tally: &Arc<Tally>) {
         self.rest.leaving -= 1;
-    }
-
-    /// A thread waits for a task of this pool; `false`: too many do.
-    pub(super) fn block(&mut self) -> bool {
-        let may = self.rest.blocked < self.rest.limits.max_threads;
-        self.rest.blocked += usize::from(may);
-        may
-    }
-
-    /// It does not any more.
-    pub(super) fn unblock(&mut self) {
-        self.rest.blocked -= 1;
+        self.rest.totals.add(tally);
+        self.rest.tallies.retain(|other| !Arc::ptr_eq(other, tally));
     }
 
     // ===== Sleep =====
@@ -364,11 +358,14 @@ impl Roster {
 
     #[inline]
     pub(super) fn lie_down(&mut self, bed: &Arc<Bed>) {
+        debug_assert!(bed.set_lying(true), "it lies already");
         self.idle.push(Arc::clone(bed));
     }
 
-    /// A thread gets up, woken or by itself.
+    /// A thread gets up, woken or by itself. Only one that has lain down since it last got up may: of a bed
+    /// that is not among the idle ones this concludes that its thread was woken, and counted as such.
     pub(super) fn get_up(&mut self, bed: &Arc<Bed>) {
+        debug_assert!(bed.set_lying(false), "it has not lain down");
         match self.idle.iter().position(|idle| Arc::ptr_eq(idle, bed)) {
             Some(index) => drop(self.idle.remove(index)),
             None => {

@@ -181,6 +181,62 @@ fn a_task_that_waits_for_the_next(pool: &BlockingPool) {
     second.blocking_join().unwrap();
 }
 
+/// The leaves of a tree whose branches are tasks that wait for one another, on few threads.
+#[test]
+fn shuttle_fork_and_join_is_never_refused() {
+    fn leaves(pool: &BlockingPool, depth: u32) -> usize {
+        if depth == 0 {
+            return 1;
+        }
+        let branches = [(); 2].map(|()| {
+            let own = pool.clone();
+            pool.spawn_blocking(move || leaves(&own, depth - 1))
+        });
+        thread::yield_now();
+        let counts = branches.map(|branch| branch.blocking_join().expect("it is not refused"));
+        counts.into_iter().sum()
+    }
+
+    check_pct(
+        || {
+            let pool = pool(2, 2, 100);
+            let own = pool.clone();
+            let root = pool.spawn_blocking(move || leaves(&own, 4));
+            assert_eq!(root.blocking_join().unwrap(), 16);
+        },
+        SCHEDULES,
+        4,
+    );
+}
+
+/// Threads that are idle, woken or at a task when there may be fewer: of what comes then, one runs at a time.
+#[test]
+fn shuttle_threads_beyond_the_maximum_take_no_task() {
+    check_pct(
+        || {
+            let pool = pool(2, 3, 100);
+            let first = [(); 3].map(|()| pool.spawn_blocking(thread::yield_now));
+            thread::yield_now();
+            pool.set_core_threads(0).unwrap();
+            pool.set_max_threads(1).unwrap();
+            let running = Arc::new(AtomicUsize::new(0));
+            let then = [(); 3].map(|()| {
+                let running = running.clone();
+                pool.spawn_blocking(move || {
+                    assert_eq!(running.fetch_add(1, Ordering::Relaxed), 0);
+                    thread::yield_now();
+                    running.fetch_sub(1, Ordering::Relaxed);
+                })
+            });
+            for handle in first.into_iter().chain(then) {
+                handle.blocking_join().unwrap();
+            }
+        },
+        SCHEDULES,
+        3,
+    );
+}
+
 /// A pool and its view, used in all ways at once.
 #[derive(Clone)]
 struct Everything {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 
+use super::roster::{Limits, Roster};
+use super::worker::Bed;
 use super::{BlockingPool, PoolView};
 use crate::join::{AbortHandle, JoinError, JoinHandle, Spawn, TrySpawnError, Work};
 use crate::sync::Arc;
@@ -43,6 +45,27 @@ fn closed<F>(refused: Result<JoinHandle<()>, TrySpawnError<F>>) -> F {
         Err(TrySpawnError::Closed(f)) => f,
         other => panic!("the pool is closed: {:?}", other.map_err(drop)),
     }
+}
+
+/// Otherwise a thread that was never woken would be taken off those that were.
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "it has not lain down")]
+fn a_thread_that_has_not_lain_down_does_not_get_up() {
+    let limits = Limits {
+        core_threads: 0,
+        max_threads: 2,
+        keep_alive: Duration::MAX,
+        core_timeout: false,
+    };
+    let mut roster = Roster::new(limits);
+    let [one, other] = [(); 2].map(|()| Arc::new(Bed::new()));
+    roster.lie_down(&one);
+    roster.lie_down(&other);
+    // The other one is woken.
+    assert!(Arc::ptr_eq(&roster.wake_all()[1], &other));
+    roster.get_up(&one);
+    roster.get_up(&one);
 }
 
 #[test]

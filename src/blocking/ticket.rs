@@ -8,7 +8,7 @@ use super::crew::Crew;
 use super::trace::Traced;
 use crate::join::{Id, Seat, Work};
 use crate::sync::Arc;
-use crate::task::{Job, Task};
+use crate::task::{Job, Ran, Task};
 
 /// Something to run, and the ticket with which it came in.
 pub(super) struct Queued<B, T> {
@@ -85,8 +85,11 @@ impl Body for Foreign {
     type Output = ();
 
     fn run(self, seat: &mut Seat) {
-        let ran = self.0.run_in(&mut Seat::default());
-        seat.note(Some(ran));
+        // In the same seat, which counts the work before anybody can see how it ended.
+        if self.0.run_in(seat) == Ran::Cancelled {
+            seat.note_cancelled();
+        }
+        seat.stand();
     }
 }
 

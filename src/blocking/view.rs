@@ -62,6 +62,8 @@ struct Line {
     gone: isize,
     /// How many the pool has.
     out: usize,
+    /// How many of those have run, which was counted before anybody could see how they ended.
+    ended: usize,
 }
 
 impl BlockingPool {
@@ -87,6 +89,7 @@ impl BlockingPool {
                     linked: 0,
                     gone: 0,
                     out: 0,
+                    ended: 0,
                 }),
             }),
         }
@@ -138,9 +141,11 @@ impl PoolView {
         }
     }
 
-    /// How many of its tasks the pool has: they run, or wait for a thread.
+    /// How many of its tasks the pool has: they run, or wait for a thread. One whose handle says how it ended
+    /// does not count any more.
     pub fn running(&self) -> usize {
-        lock(&self.core.line).out
+        let line = lock(&self.core.line);
+        line.out - line.ended
     }
 
     /// How many of its tasks wait for one of those to end.
@@ -188,7 +193,7 @@ impl Core {
                 Err(refusal(no_room, task))
             }
         };
-        sent.inspect_err(|_| Self::next(this))
+        sent.inspect_err(|_| Self::next(this, false))
     }
 
     /// Sends a task to the pool, where it has a place.
@@ -209,10 +214,11 @@ impl Core {
         })
     }
 
-    /// A task of the pool has ended: the next joins it.
-    fn next(this: &Arc<Self>) {
+    /// A task of the pool is over, and if it `has_run` that is known: the next joins the pool.
+    fn next(this: &Arc<Self>, mut has_run: bool) {
         loop {
             let mut line = lock(&this.line);
+            line.ended -= usize::from(std::mem::take(&mut has_run));
             let Some(task) = line.queue.pop_front() else {
                 line.out -= 1;
                 return;
@@ -304,7 +310,7 @@ impl Drop for InView {
     fn drop(&mut self) {
         if let Some(view) = self.0.take() {
             view.room.leave();
-            view.pool.crew().roster().count(Ran::Cancelled);
+            view.pool.crew().roster().cancelled();
             view.withdraw();
         }
     }
@@ -316,6 +322,7 @@ impl Drop for RunningInView {
         crew.options.after_task.call();
         if self.is_carried {
             crew.give_back();
+            lock(&self.view.line).ended += 1;
         }
         self.view.room.leave();
     }
@@ -326,6 +333,7 @@ struct Carried {
     task: Option<Task<Seat>>,
     /// Told when it is over; `None`: the pool has not accepted it.
     view: Option<Arc<Core>>,
+    has_run: bool,
 }
 
 impl Carried {
@@ -333,6 +341,7 @@ impl Carried {
         Self {
             task: Some(task),
             view: Some(Arc::clone(view)),
+            has_run: false,
         }
     }
 
@@ -351,15 +360,15 @@ impl Body for Carried {
         let (Some(task), Some(view)) = (self.task.take(), &self.view) else {
             return;
         };
-        let ran = Work::new(task).run_in(&mut Seat::default());
-        if ran == Ran::Cancelled {
+        // In the same seat, which counts the task before anybody can see how it ended.
+        if Work::new(task).run_in(seat) == Ran::Cancelled {
             // Whoever claimed it has counted it, and could not know where it was.
             view.found_withdrawn();
             view.pool.crew().give_back();
-            seat.note(None);
         } else {
-            seat.note(Some(ran));
+            self.has_run = true;
         }
+        seat.stand();
     }
 }
 
@@ -370,7 +379,7 @@ impl Drop for Carried {
             drop(task);
             view.found_withdrawn();
         }
-        Core::next(view);
+        Core::next(view, self.has_run);
     }
 }
 

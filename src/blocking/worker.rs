@@ -10,16 +10,35 @@ use std::time::Instant;
 use super::crew::Crew;
 use super::roster::Roster;
 use super::samples::Sample;
-use crate::join::{Host, Seat, Work, move_in, move_out};
+use crate::join::{Host, Seat, Tally, Work, move_in, move_out};
 use crate::sync::thread::{self, Thread};
-use crate::sync::{Arc, AtomicBool, MutexGuard, Ordering};
-use crate::task::{Ran, Task, settle};
+use crate::sync::{Arc, AtomicBool, MutexGuard, Number, Ordering};
+use crate::task::{Abort, Task, settle};
 
 /// Where a thread lies when it is idle.
 pub(super) struct Bed {
     thread: Thread,
     /// Set by whoever has taken the bed off the roster; cleared by the thread before it lies down.
     woken: AtomicBool,
+    /// 1 if it has lain down since it last got up. Only debug builds say so, under the lock.
+    lying: Number,
+}
+
+impl Bed {
+    pub(super) fn new() -> Self {
+        Self {
+            thread: thread::current(),
+            woken: AtomicBool::new(false),
+            lying: Number::new(0),
+        }
+    }
+
+    /// `false`: it did already.
+    pub(super) fn set_lying(&self, lying: bool) -> bool {
+        let before = self.lying.get();
+        self.lying.set(usize::from(lying));
+        before != usize::from(lying)
+    }
 }
 
 /// Creates a thread, which was counted as starting.
@@ -29,7 +48,7 @@ pub(super) fn start(crew: &Arc<Crew>, number: usize) -> io::Result<()> {
         builder = builder.stack_size(bytes);
     }
     let crew = Arc::clone(crew);
-    builder.spawn(move || work(&crew)).map(drop)
+    builder.spawn(move || work(&crew, number)).map(drop)
 }
 
 /// Wakes threads that were taken off the roster.
@@ -42,32 +61,29 @@ pub(super) fn wake(beds: impl IntoIterator<Item = Arc<Bed>>) {
 }
 
 /// The life of a thread.
-fn work(crew: &Arc<Crew>) {
+fn work(crew: &Arc<Crew>, number: usize) {
     if let Some(runtime) = &crew.options.runtime {
         // Never left: a guard that a task leaks would make leaving panic, and the thread ends with
         // the context anyway.
         mem::forget(runtime.enter());
     }
-    let post = Rc::new(Post::new(crew));
+    let post = Rc::new(Post::new(crew, number));
     move_in(Rc::clone(&post) as Rc<dyn Host>);
     take_tasks(crew, &post);
     crew.options.on_thread_stop.call();
     move_out();
     let mut roster = crew.roster();
     post.unblock(&mut roster);
-    roster.gone();
+    roster.gone(&post.tally);
     crew.leave(roster);
 }
 
 /// Comes back when the thread is off the roster.
 fn take_tasks(crew: &Arc<Crew>, post: &Post) {
-    let bed = Arc::new(Bed {
-        thread: thread::current(),
-        woken: AtomicBool::new(false),
-    });
-    let mut seat = Seat::default();
+    let bed = Arc::new(Bed::new());
+    let mut seat = post.seat();
     let mut roster = crew.roster();
-    roster.stand_up();
+    roster.stand_up(&post.tally);
     roster = Crew::grow(crew, roster);
     if crew.options.on_thread_start.is_set() {
         drop(roster);
@@ -76,20 +92,14 @@ fn take_tasks(crew: &Arc<Crew>, post: &Post) {
         post.unblock(&mut roster);
     }
     roster.arrive();
-    let mut taken = roster.pop();
-    loop {
-        if let Some((task, sample)) = taken {
-            roster = run(crew, &mut seat, roster, task, sample);
-            post.unblock(&mut roster);
-            taken = match roster.has_surplus() {
-                false => roster.pop(),
-                true => break,
-            };
-        } else if roster.is_closed() || roster.has_surplus() {
+    // Wherever it comes from: one that is beyond the maximum takes no task.
+    while !roster.has_surplus() {
+        if let Some((task, sample)) = roster.pop() {
+            roster = run(crew, post, &mut seat, roster, task, sample);
+        } else if roster.is_closed() {
             break;
         } else if let Some(up) = rest(crew, roster, &bed) {
             roster = up;
-            taken = roster.pop();
         } else {
             return;
         }
@@ -103,6 +113,7 @@ fn take_tasks(crew: &Arc<Crew>, post: &Post) {
 /// Runs a task without the lock, after waking others if there is more to do.
 fn run<'a>(
     crew: &'a Crew,
+    post: &Post,
     seat: &mut Seat,
     mut roster: MutexGuard<'a, Roster>,
     task: Task<Seat>,
@@ -111,8 +122,12 @@ fn run<'a>(
     let woken = roster.wake_some();
     drop(roster);
     wake(woken.into_iter().flatten());
+    post.tally.begin();
     let ran = Work::new(task).run_in(seat);
-    crew.ran(seat, ran, sample)
+    post.tally.end();
+    let mut roster = crew.ran(seat, ran, sample);
+    post.unblock(&mut roster);
+    roster
 }
 
 /// Waits to be woken, and comes back with the lock; `None`: the keep-alive has passed, nothing was
@@ -168,22 +183,28 @@ fn sleep(bed: &Bed, deadline: Option<Instant>) -> bool {
 /// A thread of a pool, as its tasks see it.
 struct Post {
     crew: Arc<Crew>,
-    /// The task that runs has waited for another: a thread may stand in for this one.
-    blocked: Cell<bool>,
+    /// Which of its threads.
+    number: usize,
+    tally: Arc<Tally>,
+    /// What the task that runs has waited for last, if it has waited, as the roster says. That keeps the
+    /// address from being used again.
+    awaited: Cell<Option<NonZeroUsize>>,
 }
 
 impl Post {
-    fn new(crew: &Arc<Crew>) -> Self {
+    fn new(crew: &Arc<Crew>, number: usize) -> Self {
         Self {
             crew: Arc::clone(crew),
-            blocked: Cell::new(false),
+            number,
+            tally: Arc::default(),
+            awaited: Cell::new(None),
         }
     }
 
     /// The task that may have waited has ended.
     fn unblock(&self, roster: &mut Roster) {
-        if self.blocked.take() {
-            roster.unblock();
+        if self.awaited.take().is_some() {
+            roster.unblock(self.number);
         }
     }
 }
@@ -193,18 +214,19 @@ impl Host for Post {
         Crew::name(&self.crew)
     }
 
-    fn ran_here(&self, ran: Ran) {
-        self.crew.ran_beside(ran);
+    fn seat(&self) -> Seat {
+        Seat::default().counted_by(Arc::clone(&self.tally))
     }
 
-    fn waits(&self) -> bool {
-        if self.blocked.get() {
+    fn waits(&self, awaited: Abort, must_compensate: bool) -> bool {
+        let address = awaited.address();
+        if self.awaited.get() == Some(address) {
             return true;
         }
         let mut roster = self.crew.roster();
-        let may = roster.block();
-        self.blocked.set(may);
+        let may = roster.block(self.number, awaited, must_compensate);
         if may {
+            self.awaited.set(Some(address));
             drop(Crew::grow(&self.crew, roster));
         }
         may

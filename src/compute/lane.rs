@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::inbox::{Batch, Chain, Hand, Inbox, Pile, Refused, Tags};
-use crate::join::Seat;
+use crate::join::{self, Seat};
 use crate::sync::thread::{self, Thread};
-use crate::sync::{AtomicBool, AtomicUsize, MODEL, Mutex, Number, Ordering, lock};
+use crate::sync::{Arc, AtomicBool, AtomicUsize, MODEL, Mutex, Number, Ordering, lock};
 use crate::task::Task;
 
 /// How many tasks a worker takes in hand at most.
@@ -56,7 +56,8 @@ struct Own {
 pub(super) struct Tally {
     /// Tasks begun.
     pub(super) ran: Number,
-    pub(super) panicked: Number,
+    /// What they have come to.
+    pub(super) ended: Arc<join::Tally>,
     /// Tasks aborted before they started.
     pub(super) cancelled: Number,
     /// Tasks that the worker has taken from other lanes.

@@ -6,7 +6,8 @@ use super::crew::Crew;
 
 /// What a [`ComputePool`](crate::ComputePool) has done so far, and does now.
 ///
-/// The numbers are read one after the other, while the pool goes on.
+/// The numbers are read one after the other, while the pool goes on. A task that ran is counted before its handle
+/// says how it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
@@ -26,7 +27,7 @@ pub struct LaneMetrics {
     pub executed: u64,
     /// Of those, tasks that have panicked.
     pub panicked: u64,
-    /// Tasks that were aborted before they started.
+    /// Tasks that were aborted before they started, and whose turn has come.
     pub cancelled: u64,
     /// Tasks that the thread has taken from the lanes of others.
     pub stolen: u64,
@@ -81,7 +82,7 @@ impl LaneMetrics {
         let parked = tally.parked.get() as u64;
         Self {
             executed: tally.ran.get().saturating_sub(others) as u64,
-            panicked: tally.panicked.get() as u64,
+            panicked: tally.ended.panicked(),
             cancelled: cancelled as u64,
             stolen: tally.stolen.get() as u64,
             parked,

@@ -53,7 +53,9 @@ impl Worker {
     fn new(crew: Arc<Crew>, lane: usize) -> Self {
         Self {
             lane,
-            seat: crew.seat(),
+            seat: crew
+                .seat()
+                .counted_by(Arc::clone(&crew.lanes[lane].tally().ended)),
             searching: false,
             unmeasured: 0,
             chunks: Vec::new(),
@@ -220,13 +222,9 @@ pub(super) fn run(crew: &Crew, lane: &Lane, seat: &mut Seat, task: Task<Seat>) {
     } else {
         Work::new(task).run_in(seat)
     };
-    match ran {
-        Ran::Returned => {}
-        Ran::Panicked => lane.tally().panicked.add_own(1),
-        Ran::Cancelled => {
-            // It did not come to use its seat.
-            crew.leave();
-            lane.tally().cancelled.add_own(1);
-        }
+    if ran == Ran::Cancelled {
+        // It did not come to use its seat.
+        crew.leave();
+        lane.tally().cancelled.add_own(1);
     }
 }

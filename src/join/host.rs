@@ -7,16 +7,17 @@ use std::rc::Rc;
 use super::nesting::run_what_was_left;
 use super::{Name, Seat, prepare_to_wait};
 use crate::sync::thread_local;
-use crate::task::{Fault, Held, Ran, Watch};
+use crate::task::{Abort, Fault, Held, Watch};
 
 /// The pool whose thread this is.
 pub(crate) trait Host {
     /// Which one: as in the handles of its tasks.
     fn name(&self) -> NonZeroUsize;
-    /// This thread has run a task for which it would have waited.
-    fn ran_here(&self, ran: Ran);
-    /// This thread is about to wait for a task that another one runs; `false`: it must not.
-    fn waits(&self) -> bool;
+    /// What this thread runs tasks on.
+    fn seat(&self) -> Seat;
+    /// This thread is about to wait for a task that another one runs. `false`: it must not, because no other
+    /// thread may compensate for it, although `must_compensate` says so; or because the wait would not end.
+    fn waits(&self, awaited: Abort, must_compensate: bool) -> bool;
 }
 
 /// Whom a task belongs to: whose threads, or whose jobs, must not wait for it in vain.
@@ -98,7 +99,8 @@ pub(crate) fn is_hosted() -> bool {
 /// executor it must not wait; inside a job of others, it first runs what was left to the outermost one,
 /// whatever it waits for: that may wait in its turn.
 ///
-/// Who polls is better served by another thread: the task may wait for something that is polled next.
+/// Who polls is better served by another thread, a compensating one: the task may wait for something that is
+/// polled next. For a task that another thread has begun, a thread may wait also if there is none.
 pub(super) fn help<T>(home: Option<Home>, watch: &Watch<T>, wait: Wait) -> Result<(), Fault> {
     if watch.is_complete() {
         return Ok(());
@@ -115,9 +117,10 @@ pub(super) fn help<T>(home: Option<Home>, watch: &Watch<T>, wait: Wait) -> Resul
     let Some(here) = here().filter(|here| here.host.name() == home.0) else {
         return Ok(());
     };
+    let waits = |must_compensate| here.host.waits(watch.abort_ref(), must_compensate);
     let helped = match wait {
-        Wait::Blocked => here.run(watch) || here.host.waits(),
-        Wait::Polling => here.host.waits() || here.run(watch),
+        Wait::Blocked => here.run(watch) || waits(false),
+        Wait::Polling => waits(true) || here.run(watch) || waits(false),
     };
     match helped || watch.is_complete() {
         true => Ok(()),
@@ -140,11 +143,8 @@ impl Here {
         self.depth.set(depth + 1);
         // SAFETY: `help`, the one caller, returns early with handles that have no home, or a serial executor
         // for one. What is left are the handles of pools, whose tasks are made for a `Seat`.
-        let ran = unsafe { watch.run_here(&mut Seat::beside()) };
+        let ran = unsafe { watch.run_here(&mut self.host.seat().beside()) };
         self.depth.set(depth);
-        if let Some(ran) = ran {
-            self.host.ran_here(ran);
-        }
         ran.is_some()
     }
 }
@@ -158,9 +158,9 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::join::{Id, JoinHandle};
+    use crate::join::{Id, JoinHandle, Tally};
     use crate::sync::{Arc, Mutex, lock};
-    use crate::task::{Task, Thunk};
+    use crate::task::{Ran, Task, Thunk};
 
     // As addresses are.
     const HERE: NonZeroUsize = NonZeroUsize::new(0x10).unwrap();
@@ -169,7 +169,7 @@ mod tests {
     /// Counts what it is told and what it is asked.
     struct Inn {
         may_wait: bool,
-        ran: Cell<usize>,
+        tally: Arc<Tally>,
         waited: Cell<usize>,
     }
 
@@ -178,12 +178,11 @@ mod tests {
             HERE
         }
 
-        fn ran_here(&self, ran: Ran) {
-            assert_eq!(ran, Ran::Returned);
-            self.ran.set(self.ran.get() + 1);
+        fn seat(&self) -> Seat {
+            Seat::default().counted_by(Arc::clone(&self.tally))
         }
 
-        fn waits(&self) -> bool {
+        fn waits(&self, _: Abort, _: bool) -> bool {
             self.waited.set(self.waited.get() + 1);
             self.may_wait
         }
@@ -196,7 +195,7 @@ mod tests {
         fn new(may_wait: bool) -> Self {
             let inn = Rc::new(Inn {
                 may_wait,
-                ran: Cell::new(0),
+                tally: Arc::default(),
                 waited: Cell::new(0),
             });
             move_in(Rc::clone(&inn) as Rc<dyn Host>);
@@ -205,8 +204,8 @@ mod tests {
         }
 
         /// How many tasks it has run, and how often it was asked whether it may wait.
-        fn counts(&self) -> (usize, usize) {
-            (self.0.ran.get(), self.0.waited.get())
+        fn counts(&self) -> (u64, usize) {
+            (self.0.tally.returned(), self.0.waited.get())
         }
     }
 
@@ -306,7 +305,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(dive(&runners), MAX_DEPTH);
         }
-        assert_eq!(stay.counts(), (2 * MAX_DEPTH, 2));
+        assert_eq!(stay.counts(), (2 * MAX_DEPTH as u64, 2));
         // Those that were not run hold the list, and it them.
         let left = std::mem::take(&mut *lock(&runners));
         assert_eq!(left.len(), 2 * (MAX_DEPTH + 1));

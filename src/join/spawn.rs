@@ -14,8 +14,8 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 
 use crate::room::Room;
-use crate::sync::Arc;
 use crate::sync::thread::{self, Thread};
+use crate::sync::{Arc, Number};
 use crate::task::{Fault, Lend, Polled, Ran, Task};
 use crate::unwind::contain;
 
@@ -226,18 +226,64 @@ impl Drop for InPlace {
 #[derive(Default)]
 pub(crate) struct Seat {
     room: Option<Arc<Room>>,
-    /// The job that runs has no place of its own.
+    /// Nobody has submitted the job that runs: it has no place of its own, and is not counted.
     standing: bool,
     /// Told of a panic of a job that nobody waits for.
     unheard: Option<PanicHandler>,
+    /// Counts the jobs that end here.
+    tally: Option<Arc<Tally>>,
     /// The job runs on the thread of one who waits for it, and not on that of its runner.
     beside: bool,
-    /// How the work ended that the job has run.
-    note: Option<Note>,
+    /// What the job should have run had been aborted.
+    cancelled: bool,
 }
 
-/// How the work ended that a job has run; nothing, if that has been counted.
-type Note = Option<Ran>;
+/// What the jobs of one thread have come to. Only that thread writes to it.
+///
+/// A job is counted before anybody can see its outcome: whoever knows how it ended finds it counted.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    returned: Number,
+    panicked: Number,
+    /// 1 while the thread runs a job.
+    busy: Number,
+}
+
+impl Tally {
+    pub(crate) fn returned(&self) -> u64 {
+        self.returned.get() as u64
+    }
+
+    pub(crate) fn panicked(&self) -> u64 {
+        self.panicked.get() as u64
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.get() > 0
+    }
+
+    /// The thread begins to run a job.
+    #[inline]
+    pub(crate) fn begin(&self) {
+        self.busy.set(1);
+    }
+
+    /// It does not run it any more.
+    #[inline]
+    pub(crate) fn end(&self) {
+        self.busy.set(0);
+    }
+
+    #[inline]
+    fn count(&self, ran: Ran) {
+        match ran {
+            Ran::Returned => self.returned.add_own(1),
+            Ran::Panicked => self.panicked.add_own(1),
+            Ran::Cancelled => {}
+        }
+    }
+}
 
 /// What is told of panics that nobody else hears of.
 pub(crate) type PanicHandler = StdArc<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
@@ -260,16 +306,25 @@ impl Seat {
         }
     }
 
-    /// For a job that has taken no place: it gives none back.
+    /// Has the jobs counted that end here.
+    pub(crate) fn counted_by(self, tally: Arc<Tally>) -> Self {
+        Self {
+            tally: Some(tally),
+            ..self
+        }
+    }
+
+    /// For a job that nobody has submitted, such as one that does nothing but run another: it gives no place
+    /// back, and is not counted.
     pub(crate) fn stand(&mut self) {
         self.standing = true;
     }
 
     /// For a job that is run by who waits for it.
-    pub(crate) fn beside() -> Self {
+    pub(crate) fn beside(self) -> Self {
         Self {
             beside: true,
-            ..Self::default()
+            ..self
         }
     }
 
@@ -277,22 +332,29 @@ impl Seat {
         self.beside
     }
 
-    /// For a job that does nothing but run another: how that ended, unless it has been counted.
-    pub(crate) fn note(&mut self, note: Note) {
-        self.note = Some(note);
+    /// For a job that does nothing but run another, which had been aborted: nobody has counted that.
+    pub(crate) fn note_cancelled(&mut self) {
+        self.cancelled = true;
     }
 
-    pub(crate) fn take_note(&mut self) -> Option<Note> {
-        self.note.take()
+    pub(crate) fn take_cancelled(&mut self) -> bool {
+        std::mem::take(&mut self.cancelled)
     }
 }
 
 impl Lend for Seat {
     #[inline]
-    fn ended(&mut self) {
-        if let Some(room) = &self.room
-            && !std::mem::take(&mut self.standing)
-        {
+    fn ended(&mut self, ran: Ran) {
+        if std::mem::take(&mut self.standing) {
+            return;
+        }
+        if let Some(tally) = &self.tally {
+            tally.count(ran);
+            if !self.beside {
+                tally.end();
+            }
+        }
+        if let Some(room) = &self.room {
             room.leave();
         }
     }

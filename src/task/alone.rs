@@ -56,10 +56,13 @@ impl<F: FnOnce() + Send + 'static> Alone<F> {
         let state = unsafe { &mut *state.cast::<S>() };
         // SAFETY: the caller gives its reference away, the only one.
         let ended = panic::catch_unwind(AssertUnwindSafe(|| unsafe { take::<F>(header)() }));
-        state.ended();
         match ended {
-            Ok(()) => Poll::Ready(Ran::Returned),
+            Ok(()) => {
+                state.ended(Ran::Returned);
+                Poll::Ready(Ran::Returned)
+            }
             Err(payload) => {
+                state.ended(Ran::Panicked);
                 state.unheard(payload);
                 Poll::Ready(Ran::Panicked)
             }

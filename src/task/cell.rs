@@ -129,7 +129,7 @@ where
             // SAFETY: the job is still the caller's.
             Ok(Poll::Pending) => return unsafe { Self::wait(header, cx.waker()) },
         };
-        state.ended();
+        state.ended(ran);
         // SAFETY: the job is gone, and the claim the caller's.
         unsafe { Self::deliver(this, outcome) };
         Poll::Ready(ran)

@@ -7,14 +7,15 @@ use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use super::Ran;
 use crate::sync::AtomicWaker;
 use crate::unwind::contain;
 
 /// What a job is run on: lent by its runner for as long as it runs.
 pub(crate) trait Lend: 'static {
-    /// The job has ended, by returning or by panicking, and its outcome is about to be seen.
+    /// The job has ended in this way, by returning or by panicking, and its outcome is about to be seen.
     #[inline]
-    fn ended(&mut self) {}
+    fn ended(&mut self, _: Ran) {}
 
     /// The job has panicked, and nobody waits for its outcome. Must not unwind.
     #[cold]

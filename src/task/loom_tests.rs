@@ -47,6 +47,25 @@ fn loom_run_against_await() {
     });
 }
 
+/// Who asks whether a job is awaited does not miss that it has ended, although nothing else says so.
+#[test]
+fn loom_a_job_that_has_ended_is_not_awaited() {
+    loom::model(|| {
+        let (task, watch, _) = job();
+        let (asks, ended) = (watch.abort_ref(), Arc::new(AtomicUsize::new(0)));
+        let ends = Arc::clone(&ended);
+        let runner = thread::spawn(move || {
+            task.run(&mut ());
+            ends.store(1, Ordering::Relaxed);
+        });
+        if ended.load(Ordering::Relaxed) == 1 {
+            assert!(!asks.is_awaited());
+        }
+        runner.join().unwrap();
+        drop(watch);
+    });
+}
+
 /// A second poll with another waker: the first one may be taken, or be taken back, or be read.
 #[test]
 fn loom_run_against_a_change_of_wakers() {

@@ -159,6 +159,15 @@ impl State {
         self.0.load(Ordering::Acquire) & COMPLETE != 0
     }
 
+    /// Whether the handle waits: the job has not ended, nobody has asked that it end, and the handle is there.
+    ///
+    /// A read-modify-write: it does not miss what has happened, and the caller may conclude from `true` that
+    /// nobody has gone on because of the outcome.
+    pub(super) fn is_awaited(&self) -> bool {
+        // Relaxed is enough: the answer gives access to nothing.
+        self.0.fetch_or(0, Ordering::Relaxed) & (COMPLETE | DETACHED | ABORTED) == 0
+    }
+
     /// Whether the handle has left a waker. Only the handle, which alone changes that, may ask.
     #[inline]
     pub(super) fn has_waker(&self) -> bool {

@@ -49,7 +49,7 @@ impl Drop for Bomb {
 fn a_job_runs_on_the_state_that_it_is_lent() {
     struct List(Vec<u32>, bool);
     impl Lend for List {
-        fn ended(&mut self) {
+        fn ended(&mut self, _: Ran) {
             self.1 = true;
         }
     }
@@ -393,8 +393,9 @@ fn who_waits_runs_neither_what_was_aborted_nor_what_yields() {
     assert_eq!(unsafe { watch.run_here(&mut ()) }, None);
     drop((task, watch));
     let (task, watch) = Task::<Seat>::joinable(Polled(ready(7)));
+    let mut seat = Seat::default().beside();
     // SAFETY: as above.
-    assert_eq!(unsafe { watch.run_here(&mut Seat::beside()) }, None);
+    assert_eq!(unsafe { watch.run_here(&mut seat) }, None);
     assert_eq!(Work::new(task).run_in(&mut Seat::default()), Ran::Returned);
     assert_eq!(watch.into_outcome().unwrap(), 7);
 }

@@ -8,7 +8,9 @@ use throng::{AbortHandle, BlockingPool, JoinError, JoinHandle};
 use tokio::runtime::Handle;
 
 use crate::pools::{Busy, hunt, jitter, output, rest, settle};
-use crate::support::{Drops, Gate, Numbers, message, multi_thread, poll, receive, thread_name};
+use crate::support::{
+    Drops, Gate, Numbers, block_on, message, multi_thread, poll, receive, thread_name,
+};
 
 fn of(threads: usize) -> BlockingPool {
     BlockingPool::builder()
@@ -141,37 +143,103 @@ fn another_thread_is_created_for_what_is_queued_when_one_begins_to_wait() {
     assert_back_to(&pool, 2);
 }
 
-/// Each waits for the one before it: so many may as there may be threads, on as many threads more.
+type End = Result<(), JoinError>;
+
+const BOTH_WAYS: [fn(JoinHandle<()>) -> End; 2] =
+    [JoinHandle::blocking_join, |handle| block_on(handle)];
+
+/// Tasks that wait for one another in a row, each for the one before it, from the `first` on.
+fn row(
+    pool: &BlockingPool,
+    first: JoinHandle<()>,
+    tasks: usize,
+    way: fn(JoinHandle<()>) -> End,
+    waited: &mpsc::Sender<End>,
+) -> JoinHandle<()> {
+    let before = pool.metrics().blocked;
+    (1..=tasks).fold(first, |last, n| {
+        let waited = waited.clone();
+        let next = pool.spawn_blocking(move || waited.send(way(last)).unwrap());
+        settle(pool, |metrics| metrics.blocked == before + n);
+        next
+    })
+}
+
+/// All threads that there may be but one wait for a task that has begun.
+#[test]
+fn many_may_wait_for_what_has_begun() {
+    const MAX: usize = 3;
+    for way in BOTH_WAYS {
+        let pool = of(MAX);
+        let gate = Gate::new();
+        let (waited, waits) = mpsc::channel();
+        let held = held_by(&gate, &pool);
+        let first = pool.spawn_blocking(move || _ = held.blocking_join().unwrap());
+        settle(&pool, |metrics| metrics.blocked == 1);
+        let last = row(&pool, first, 2 * MAX - 2, way, &waited);
+        // There is no thread for it.
+        let late = pool.spawn_blocking(move || last.blocking_join());
+        let metrics = pool.metrics();
+        let counts = (metrics.blocked, metrics.threads, metrics.queued);
+        assert_eq!(counts, (2 * MAX - 1, 2 * MAX, 1));
+        gate.open();
+        for _ in 0..2 * MAX - 2 {
+            receive(&waits).unwrap();
+        }
+        output(late).unwrap();
+        assert_back_to(&pool, MAX);
+        assert_eq!(pool.metrics().largest, 2 * MAX);
+    }
+}
+
+/// Fewer threads may be there than are, and all that wait do so for what waits in the queue: the thread that
+/// comes from another task takes it, instead of leaving.
+#[test]
+fn the_last_thread_that_does_not_wait_stays() {
+    let pool = of(2);
+    let (gate, begin) = (Gate::new(), Gate::new());
+    let running = held_by(&gate, &pool);
+    let (own, begins) = (pool.clone(), begin.clone());
+    let polls = pool.spawn_blocking(move || {
+        begins.pass();
+        block_on(own.spawn_blocking(|| 7)).unwrap()
+    });
+    settle(&pool, |metrics| metrics.busy == 2);
+    // Ahead of the task that the one above polls.
+    let waits = pool.spawn_blocking(move || polls.blocking_join().unwrap());
+    let waits = pool.spawn_blocking(move || waits.blocking_join().unwrap());
+    begin.open();
+    settle(&pool, |metrics| metrics.blocked == 3);
+    assert_eq!(pool.metrics().queued, 1);
+    pool.set_max_threads(1).unwrap();
+    gate.open();
+    assert_eq!(output(running), "let go");
+    assert_eq!(output(waits), 7);
+    assert_back_to(&pool, 1);
+}
+
+/// Each waits for the one before it, and the first for the last: who would close the circle is told, ends, and
+/// so the others do.
 #[test]
 fn too_many_that_wait_are_an_error_and_do_not_hang() {
     const MAX: usize = 3;
-    let pool = of(MAX);
-    let gate = Gate::new();
-    let (waited, waits) = mpsc::channel::<Result<(), JoinError>>();
-    let mut last: JoinHandle<()> = {
-        let held = held_by(&gate, &pool);
-        let waited = waited.clone();
-        let waiting = move || waited.send(held.blocking_join().map(drop)).unwrap();
-        pool.spawn_blocking(waiting)
-    };
-    for blocked in 1..=MAX {
-        settle(&pool, |metrics| metrics.blocked == blocked);
-        let waited = waited.clone();
-        last = pool.spawn_blocking(move || waited.send(last.blocking_join()).unwrap());
+    for way in BOTH_WAYS {
+        let pool = of(MAX);
+        let (waited, waits) = mpsc::channel();
+        let (give, given) = mpsc::channel();
+        let (told, tells) = mpsc::channel();
+        let first = pool.spawn_blocking(move || told.send(way(receive(&given))).unwrap());
+        give.send(row(&pool, first, 2 * MAX - 1, way, &waited))
+            .unwrap();
+        let error = receive(&tells).unwrap_err();
+        assert!(error.is_would_deadlock() && !error.is_cancelled() && !error.is_panic());
+        for _ in 0..2 * MAX - 1 {
+            receive(&waits).unwrap();
+        }
+        assert_eq!(output(pool.spawn_blocking(|| "runs")), "runs");
+        assert_back_to(&pool, MAX);
+        assert_eq!(pool.metrics().largest, 2 * MAX);
     }
-    let error = receive(&waits).unwrap_err();
-    assert!(error.is_would_deadlock() && !error.is_cancelled() && !error.is_panic());
-    output(last);
-    // The thread whose task was told so is of use to others.
-    assert_eq!(output(pool.spawn_blocking(|| "runs")), "runs");
-    let metrics = pool.metrics();
-    assert_eq!((metrics.blocked, metrics.largest), (MAX, MAX + 2));
-
-    gate.open();
-    for _ in 0..MAX {
-        receive(&waits).unwrap();
-    }
-    assert_back_to(&pool, MAX);
 }
 
 /// A way in which a task can wait for a handle.
@@ -365,33 +433,34 @@ fn of_those_who_could_begin_a_task_one_does() {
     assert_eq!(metrics.cancelled as usize, cancelled);
 }
 
-/// The number of leaves of a tree, whose branches are tasks. Who must not wait counts for itself.
-fn leaves(pool: &BlockingPool, depth: u32) -> usize {
+/// How a tree of tasks waits for the leaves of a branch at this depth.
+type Join = fn(JoinHandle<usize>, u32) -> usize;
+
+/// The number of leaves of a tree, whose branches are tasks.
+fn leaves(pool: &BlockingPool, depth: u32, join: Join) -> usize {
     if depth == 0 {
         return 1;
     }
     let branches = [(); 2].map(|()| {
         let own = pool.clone();
-        pool.spawn_blocking(move || leaves(&own, depth - 1))
+        pool.spawn_blocking(move || leaves(&own, depth - 1, join))
     });
-    let counts = branches.map(|branch| match branch.blocking_join() {
-        Ok(count) => count,
-        Err(error) => {
-            assert!(error.is_would_deadlock(), "{error}");
-            1 << (depth - 1)
-        }
-    });
-    counts.into_iter().sum()
+    // So that others may begin them.
+    thread::yield_now();
+    branches
+        .map(|branch| join(branch, depth - 1))
+        .into_iter()
+        .sum()
 }
 
-#[test]
-fn trees_of_tasks_come_to_their_end() {
-    for threads in hunt(1.0).map(|round| round % 4 + 1) {
+#[track_caller]
+fn grow_trees(join: Join) {
+    for threads in hunt(2.0).map(|round| round % 4 + 1) {
         let pool = of(threads);
         let roots: Vec<_> = (0..3)
             .map(|_| {
                 let own = pool.clone();
-                pool.spawn_blocking(move || leaves(&own, 6))
+                pool.spawn_blocking(move || leaves(&own, 6, join))
             })
             .collect();
         for root in roots {
@@ -400,4 +469,23 @@ fn trees_of_tasks_come_to_their_end() {
         assert_back_to(&pool, threads);
         assert!(pool.metrics().largest <= 2 * threads);
     }
+}
+
+/// What such a task waits for has begun on another thread, or is run by itself: no wait is refused,
+/// however few threads there may be.
+#[test]
+fn fork_and_join_is_never_refused() {
+    grow_trees(|branch, _| branch.blocking_join().expect("nobody waits in a circle"));
+}
+
+/// Who must not wait counts for itself: those who poll may all wait for what nobody has begun.
+#[test]
+fn trees_of_tasks_that_poll_come_to_their_end() {
+    grow_trees(|branch, depth| match block_on(branch) {
+        Ok(count) => count,
+        Err(error) => {
+            assert!(error.is_would_deadlock(), "{error}");
+            1 << depth
+        }
+    });
 }

@@ -1,13 +1,14 @@
 //! What a pool says of itself.
 
+use std::panic::resume_unwind;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use throng::blocking::{Metrics, Overflow};
-use throng::{BlockingPool, JoinHandle};
+use throng::{BlockingPool, CompletionStream, JoinHandle};
 
 use crate::pools::{Busy, hunt, jitter, output, rest};
-use crate::support::{Numbers, join};
+use crate::support::{Numbers, block_on, join};
 
 fn of(threads: usize) -> BlockingPool {
     BlockingPool::builder()
@@ -133,6 +134,77 @@ fn at_rest_all_tasks_are_accounted_for() {
         }
         assert!(metrics.run_time.count() <= metrics.submitted.div_ceil(16));
     }
+}
+
+/// How many of so many tasks the metrics do not know of when their handles have said how they ended.
+fn late(pool: &BlockingPool, spawn: impl Fn(usize) -> JoinHandle<()>) -> usize {
+    let before = pool.metrics();
+    let tasks = (0..2_000).filter(|&n| {
+        let panicked = spawn(n)
+            .blocking_join()
+            .is_err_and(|error| error.is_panic());
+        assert_eq!(panicked, n % 4 == 3);
+        let (metrics, n) = (pool.metrics(), n as u64 + 1);
+        let (completed, panicked) = (before.completed + n - n / 4, before.panicked + n / 4);
+        (metrics.completed, metrics.panicked, metrics.busy) != (completed, panicked, 0)
+    });
+    tasks.count()
+}
+
+/// Every fourth one panics.
+fn task(n: usize) -> impl FnOnce() {
+    // Without a message.
+    move || {
+        if n % 4 == 3 {
+            resume_unwind(Box::new(()))
+        }
+    }
+}
+
+#[test]
+fn who_knows_how_a_task_ended_finds_it_counted() {
+    let pool = of(2);
+    assert_eq!(late(&pool, |n| pool.spawn_blocking(task(n))), 0);
+}
+
+#[test]
+fn who_knows_how_a_task_of_a_view_ended_finds_it_counted() {
+    let pool = of(2);
+    let view = pool.view(1, 1);
+    assert_eq!(late(&pool, |n| view.spawn_blocking(task(n))), 0);
+    let running = (0..2_000).filter(|_| {
+        output(view.spawn_blocking(|| ()));
+        view.running() > 0
+    });
+    assert_eq!(running.count(), 0);
+}
+
+/// The task is a job of a stream, which comes out of that before it has ended in the pool.
+#[test]
+fn who_reads_how_a_job_ended_finds_it_counted() {
+    let pool = of(2);
+    let (jobs, mut done) = CompletionStream::<()>::builder().build();
+    let late = (1..=2_000).filter(|&n| {
+        block_on(jobs.submit_blocking(&pool, (), || ())).unwrap();
+        block_on(done.next()).unwrap().outcome.unwrap();
+        let metrics = pool.metrics();
+        (metrics.completed, metrics.busy) != (n, 0)
+    });
+    assert_eq!(late.count(), 0);
+}
+
+#[test]
+fn a_task_knows_of_those_that_it_has_waited_for() {
+    let pool = of(1);
+    let own = pool.clone();
+    output(pool.spawn_blocking(move || {
+        for n in 1..=100 {
+            own.spawn_blocking(|| ()).blocking_join().unwrap();
+            let metrics = own.metrics();
+            assert_eq!((metrics.completed, metrics.busy), (n, 1));
+        }
+    }));
+    assert_eq!(pool.metrics().completed, 101);
 }
 
 #[derive(Default)]

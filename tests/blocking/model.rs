@@ -301,6 +301,8 @@ impl<'a> Both<'a> {
         let metrics = settle(self.pool, |metrics| {
             metrics.completed + metrics.panicked + metrics.cancelled == ended + model.cancelled
                 && metrics.busy == model.running.len()
+                // A thread that comes from a task, and is neither busy nor idle, would not be counted on.
+                && metrics.busy + metrics.idle == metrics.threads
                 && metrics.queued == model.queue.len()
                 && (!model.closed || metrics.threads == model.threads)
         });

@@ -148,6 +148,62 @@ fn with_fewer_threads_those_that_are_too_many_end_idle_or_not() {
     assert_eq!(rest(&pool).threads, 1);
 }
 
+/// Runs tasks, and says how many ran at once at most.
+#[track_caller]
+fn most_at_once(pool: &BlockingPool, tasks: usize) -> usize {
+    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let handles: Vec<_> = (0..tasks)
+        .map(|_| {
+            let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+            pool.spawn_blocking(move || {
+                let now = running.fetch_add(1, Ordering::Relaxed) + 1;
+                most.fetch_max(now, Ordering::Relaxed);
+                (0..20).for_each(|_| thread::yield_now());
+                running.fetch_sub(1, Ordering::Relaxed);
+            })
+        })
+        .collect();
+    handles.into_iter().for_each(output);
+    most.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_woken_thread_beyond_the_maximum_takes_no_task() {
+    for most in [1, 3] {
+        for _ in 0..50 {
+            let pool = with(0, 8).build().unwrap();
+            Busy::keep(&pool, 8).release();
+            assert_eq!(rest(&pool).threads, 8);
+            pool.set_max_threads(most).unwrap();
+            assert!(most_at_once(&pool, 24) <= most);
+            settle(&pool, |metrics| metrics.threads <= most);
+        }
+    }
+}
+
+#[test]
+fn a_new_thread_beyond_the_maximum_takes_no_task() {
+    for _ in 0..50 {
+        let (gate, standing) = (Gate::new(), Arc::new(AtomicUsize::new(0)));
+        let pool = {
+            let (gate, standing) = (gate.clone(), Arc::clone(&standing));
+            let start = move || {
+                standing.fetch_add(1, Ordering::Relaxed);
+                gate.pass();
+            };
+            with(8, 8).on_thread_start(start).build().unwrap()
+        };
+        assert_eq!(pool.prestart_core_threads().unwrap(), 8);
+        wait_until("all are there", || standing.load(Ordering::Relaxed) == 8);
+        pool.set_core_threads(0).unwrap();
+        pool.set_max_threads(2).unwrap();
+        let opens = thread::spawn(move || gate.open());
+        assert!(most_at_once(&pool, 24) <= 2);
+        opens.join().unwrap();
+        settle(&pool, |metrics| metrics.threads <= 2);
+    }
+}
+
 #[test]
 fn the_bound_changes_with_the_threads() {
     let pool = with(0, 1).queue_capacity(1).build().unwrap();

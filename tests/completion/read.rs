@@ -7,10 +7,10 @@ use std::task::Waker;
 use std::time::Duration;
 
 use futures::Stream;
-use throng::CompletionStream;
 use throng::completion::Completed;
+use throng::{CompletionStream, ComputePool};
 
-use super::support::{PATIENCE, Wakes, current_thread, poll, poll_with, ready, within};
+use super::support::{PATIENCE, Wakes, block_on, current_thread, poll, poll_with, ready, within};
 use super::{completed, output, poll_next, slot, take, unbounded};
 
 #[test]
@@ -179,4 +179,17 @@ async fn who_waits_for_some_time_loses_nothing() {
     jobs.close();
     assert!(within(done.next_timeout(second)).await.unwrap().is_none());
     assert!(poll_next(Waker::noop(), &mut done).is_ready());
+}
+
+/// Jobs that end on another thread.
+#[test]
+fn who_reads_how_a_job_ended_finds_it_counted() {
+    let pool = ComputePool::builder().threads(1).build().unwrap();
+    let (jobs, mut done) = CompletionStream::<()>::builder().build();
+    let late = (0..2_000).filter(|_| {
+        block_on(jobs.submit_blocking(&pool, (), || ())).unwrap();
+        block_on(done.next()).unwrap().outcome.unwrap();
+        (jobs.in_flight(), jobs.ready()) != (0, 0)
+    });
+    assert_eq!(late.count(), 0);
 }

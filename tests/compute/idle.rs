@@ -13,16 +13,36 @@ use crate::pools::process::is_own;
 use crate::pools::{Busy, Count, rest};
 use crate::support::{Gate, threads_called, wait_until};
 
-/// How often the threads have gone to sleep.
-fn switches(threads: &[PathBuf]) -> u64 {
-    let statuses = threads.iter().map(|file| fs::read_to_string(file).unwrap());
-    let counts = statuses.map(|status| {
-        let count = status
-            .lines()
-            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        count.unwrap().trim().parse::<u64>().unwrap()
+/// How often each of the threads has gone to sleep; `None`: one of them is awake.
+fn sleeps(threads: &[PathBuf]) -> Option<Vec<u64>> {
+    let sleeps = threads.iter().map(|file| {
+        let status = fs::read_to_string(file).unwrap();
+        let value = |key| status.lines().find_map(|line| line.strip_prefix(key));
+        let is_asleep = value("State:").unwrap().trim().starts_with('S');
+        let count = value("voluntary_ctxt_switches:").unwrap().trim();
+        is_asleep.then(|| count.parse().unwrap())
     });
-    counts.sum()
+    sleeps.collect()
+}
+
+/// Whether threads sleep for so long that the steward would have come many times. A thread that sleeps at both
+/// ends, and has gone to sleep as often, has not run in between, however long it would have waited for a
+/// processor.
+fn sleep_on(threads: &[PathBuf]) -> bool {
+    let before = sleeps(threads);
+    thread::sleep(Duration::from_millis(150));
+    before.is_some() && sleeps(threads) == before
+}
+
+/// So many threads of this name: a new one has none before it runs.
+#[track_caller]
+fn called(name: &str, count: usize) -> Vec<PathBuf> {
+    let mut threads = Vec::new();
+    wait_until("all threads have their names", || {
+        threads = threads_called(name);
+        threads.len() == count
+    });
+    threads
 }
 
 fn quiet() -> ComputePool {
@@ -54,29 +74,23 @@ fn an_idle_pool_uses_no_processor_time() {
         if round > 0 {
             work(&pool);
         }
-        let metrics = rest(&pool);
+        rest(&pool);
+        let mut threads = called("quiet-", 4);
+        threads.extend(called("throng-steward", 1));
+        wait_for_sleep(&threads);
+        let metrics = pool.metrics();
         assert_eq!(metrics.backlog(), 0);
         assert!(metrics.lanes.iter().all(|lane| lane.is_parked));
-
-        let (threads, steward) = (threads_called("quiet-"), threads_called("throng-steward"));
-        assert_eq!((threads.len(), steward.len()), (4, 1));
-        wait_for_sleep(&steward);
         // The span that is measured: nothing may happen in it.
-        let before = (switches(&threads), switches(&steward));
-        thread::sleep(Duration::from_millis(300));
-        assert_eq!((switches(&threads), switches(&steward)), before);
+        assert!(sleep_on(&threads) && sleep_on(&threads));
         assert_eq!(pool.metrics(), metrics);
     }
 }
 
-/// Waits until threads sleep: for so long that the steward would have come many times.
+/// Waits until threads sleep.
 #[track_caller]
-fn wait_for_sleep(statuses: &[PathBuf]) {
-    wait_until("the steward sleeps", || {
-        let before = switches(statuses);
-        thread::sleep(Duration::from_millis(100));
-        switches(statuses) == before
-    });
+fn wait_for_sleep(threads: &[PathBuf]) {
+    wait_until("they sleep", || sleep_on(threads));
 }
 
 #[test]
@@ -94,9 +108,7 @@ fn the_steward_goes_when_the_pool_is_gone() {
         threads_called("quiet-").is_empty()
     });
     // More than once, since it may be on its last visit.
-    let steward = threads_called("throng-steward");
-    assert_eq!(steward.len(), 1);
-    wait_for_sleep(&steward);
+    wait_for_sleep(&called("throng-steward", 1));
 }
 
 /// It is called again for what comes after a rest.
@@ -110,8 +122,7 @@ fn the_steward_comes_back() {
     let pool = builder.threads(2).build().unwrap();
     for _ in 0..5 {
         rest(&pool);
-        let steward = threads_called("throng-steward");
-        wait_for_sleep(&steward);
+        wait_for_sleep(&called("throng-steward", 1));
         let (gate, done) = (Gate::new(), Count::default());
         let (own, holds, tiny) = (pool.clone(), gate.clone(), done.clone());
         pool.execute(move || {

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use throng::ComputePool;
 use throng::compute::Metrics;
 
-use crate::pools::{Busy, Count, bounded, output, panicked, rest};
+use crate::pools::{Busy, Count, bounded, of, output, panicked, rest};
 use crate::support::{Gate, Wakes, join, message, panicking_waker, poll_with, receive, wait_until};
 
 type Payload = Box<dyn Any + Send>;
@@ -273,4 +273,20 @@ fn an_iterator_may_use_the_pool() {
         ran.adder()
     }));
     wait_until("all have run", || ran.get() == 40);
+}
+
+#[test]
+fn who_knows_of_a_panic_finds_it_counted() {
+    let pool = of(2);
+    let late = (1..=2_000).filter(|&n| {
+        let handle = match n % 2 {
+            0 => pool.spawn(|| resume_unwind(Box::new(()))),
+            _ => pool.spawn_keyed("key", || resume_unwind(Box::new(()))),
+        };
+        let ended: Result<(), _> = handle.blocking_join();
+        assert!(ended.is_err_and(|error| error.is_panic()));
+        let metrics = pool.metrics();
+        (metrics.executed(), panicked(&metrics)) != (n, n)
+    });
+    assert_eq!(late.count(), 0);
 }

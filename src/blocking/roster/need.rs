@@ -6,6 +6,7 @@ use super::Roster;
 use crate::blocking::Growth;
 use crate::blocking::builder::Options;
 use crate::blocking::crew::Crew;
+use crate::join::Tally;
 use crate::sync::{Arc, MODEL};
 
 /// How many threads may be about to start. Creating one keeps a processor busy, and those that start
@@ -35,7 +36,7 @@ impl Roster {
         self.rest
             .limits
             .max_threads
-            .saturating_add(self.rest.blocked)
+            .saturating_add(self.rest.waits.compensated())
     }
 
     #[inline]
@@ -53,7 +54,7 @@ impl Roster {
     }
 
     fn grows(&self, coming: usize, options: &Options) -> bool {
-        let core_threads = self.rest.limits.core_threads.max(1) + self.rest.blocked;
+        let core_threads = self.rest.limits.core_threads.max(1) + self.rest.waits.blocked();
         let few = self.threads + self.starting < core_threads;
         few || match options.growth {
             Growth::Eager => true,
@@ -93,8 +94,9 @@ impl Roster {
     }
 
     /// A created thread is there, and runs a hook perhaps: it still counts as starting.
-    pub(in crate::blocking) fn stand_up(&mut self) {
+    pub(in crate::blocking) fn stand_up(&mut self, tally: &Arc<Tally>) {
         self.rest.standing += 1;
+        self.rest.tallies.push(Arc::clone(tally));
         self.rest.pause = None;
     }
 
