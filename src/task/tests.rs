@@ -70,7 +70,7 @@ fn a_job_runs_on_the_state_that_it_is_lent() {
 fn the_runner_is_told_before_the_outcome_is_seen() {
     struct Told(Abort, Option<bool>);
     impl Lend for Told {
-        fn ended(&mut self) {
+        fn ended(&mut self, _: Ran) {
             self.1 = Some(self.0.is_complete());
         }
     }
