@@ -26,6 +26,8 @@ mod errors;
 mod executors;
 #[path = "durable/handles.rs"]
 mod handles;
+#[path = "durable/health.rs"]
+mod health;
 #[path = "durable/idle.rs"]
 mod idle;
 #[path = "durable/leases.rs"]
@@ -44,3 +46,5 @@ mod stress;
 mod surface;
 #[path = "durable/time.rs"]
 mod time;
+#[path = "durable/user_code.rs"]
+mod user_code;

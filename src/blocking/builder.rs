@@ -200,7 +200,7 @@ impl Builder {
     }
 
     /// Makes a pool whose threads enter no runtime.
-    pub(super) fn build_outside(&self) -> BlockingPool {
+    pub(crate) fn build_outside(&self) -> BlockingPool {
         BlockingPool::with_options(self.options.clone())
     }
 }

@@ -197,7 +197,7 @@ impl DurableClient {
         self.ask(None, |store| store.counts()).await
     }
 
-    /// Whether the store can be reached, as far as this process knows. It is not asked.
+    /// Whether the store can be reached and does what it is asked, as far as this process knows. It is not asked.
     pub fn health(&self) -> Health {
         self.engine.store.health()
     }

@@ -16,16 +16,19 @@ use self::lane::Lanes;
 use self::line::Line;
 use self::patience::PATIENCE;
 use self::waiters::Waiters;
+use self::watched::Watched;
 use super::error::Failure;
 use super::executor::worker::Message;
 use super::store::{Backend, Event, Store};
 use crate::sync::thread;
 use crate::sync::{Mutex, lock};
 
+pub(crate) mod decoder;
 mod lane;
 pub(crate) mod line;
 pub(crate) mod patience;
 pub(crate) mod waiters;
+mod watched;
 
 /// What a client has running.
 pub(crate) struct Engine {
@@ -48,7 +51,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn start(store: Store) -> StdArc<Self> {
-        let store = store.0;
+        let store: StdArc<dyn Backend> = StdArc::new(Watched::new(store.0));
         let [stop, stored, gone] = [0; 3].map(|_| CancellationToken::new());
         let runtime = match store.runtime() {
             Some(runtime) => Some(runtime.clone()),
@@ -142,7 +145,7 @@ impl Engine {
     fn on(&self, event: Event) {
         match event {
             Event::Ready => {
-                self.waiters.look_at_all();
+                self.waiters.recovered();
                 self.tell_workers(|| Message::Wake);
             }
             Event::Wake => self.tell_workers(|| Message::Wake),

@@ -329,6 +329,8 @@ pub(crate) struct Failure {
     pub(crate) cause: Cause,
     /// The store has answered so, and will answer the same again.
     pub(crate) answered: bool,
+    /// The store says this itself, so it is there.
+    pub(crate) by_store: bool,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
@@ -380,6 +382,7 @@ impl Failure {
             effect,
             cause,
             answered: false,
+            by_store: false,
             source: None,
         }
     }
@@ -388,6 +391,13 @@ impl Failure {
     #[cfg(feature = "redis")]
     pub(crate) fn answered(mut self) -> Self {
         self.answered = true;
+        self
+    }
+
+    /// The same, which the store says itself.
+    #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
+    pub(crate) fn said_by_store(mut self) -> Self {
+        self.by_store = true;
         self
     }
 

@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
+use self::app_guard::AppGuard;
 use self::builder::Builder;
 use self::metrics::{Metrics, Tally};
 use self::registry::Runs;
@@ -15,6 +16,7 @@ use self::worker::{Message, Settings, Worker};
 use super::store::Backend;
 use super::{DurableClient, DurableError};
 
+mod app_guard;
 pub(crate) mod builder;
 pub(crate) mod claims;
 #[cfg(any(test, feature = "test-util"))]
@@ -113,7 +115,7 @@ impl DurableExecutor {
         let engine = client.engine();
         let worker = Worker::new(
             StdArc::clone(engine),
-            StdArc::new(runs),
+            AppGuard::new(StdArc::new(runs), runtime.clone()),
             settings,
             runtime,
             session,

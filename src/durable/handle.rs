@@ -3,12 +3,14 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::Arc as StdArc;
 use std::task::{Context, Poll, ready};
 
 use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 use tokio::sync::oneshot;
 
+use super::engine::decoder::decode;
 use super::engine::waiters::End;
 use super::executor::scope::Wait;
 use super::store::Seen;
@@ -100,8 +102,12 @@ impl<T> DurableHandle<T> {
 }
 
 impl<T: DeserializeOwned> DurableHandle<T> {
-    fn outcome(&self, end: End) -> Result<T, DurableError> {
+    /// What comes of an end; without one, the client is gone.
+    fn outcome(&self, end: Option<End>) -> Result<T, DurableError> {
         let (queue, id) = (self.client.queue(), self.id);
+        let Some(end) = end else {
+            return Err(DurableError::closed(queue, Some(id)));
+        };
         match end {
             Ok(Seen::Done(output)) => serde_json::from_slice(&output)
                 .map_err(|error| DurableError::decode(queue, id, error)),
@@ -120,8 +126,8 @@ impl<T: DeserializeOwned + Send + 'static> DurableHandle<T> {
     /// Has the task complete a slot: how it ends is what the slot's
     /// [`CompletionStream`](crate::CompletionStream) yields for it, along with what else is there.
     ///
-    /// Nothing awaits the task meanwhile: who learns of its end, a thread of the client's, decodes the output
-    /// and completes the slot. Aborting the slot does not [cancel](Self::cancel) the task.
+    /// Nothing awaits the task meanwhile: the output is decoded and the slot completed on a thread that the
+    /// process has for that. Aborting the slot does not [cancel](Self::cancel) the task.
     ///
     /// # Examples
     ///
@@ -160,18 +166,29 @@ impl<T: DeserializeOwned + Send + 'static> DurableHandle<T> {
     where
         K: Send + 'static,
     {
-        forward(Ended(self), slot);
+        let wait = Wait::begin();
+        let (engine, id) = (StdArc::clone(self.client.engine()), self.id);
+        engine.waiters.call(id, wait.patience(), move |end| {
+            decode(move || {
+                forward(Ended { handle: self, end }, slot);
+                drop(wait);
+            });
+        });
     }
 }
 
 /// The end of a task as the outcome of a job: that a task has failed is its output.
-struct Ended<T>(DurableHandle<T>);
+struct Ended<T> {
+    handle: DurableHandle<T>,
+    end: Option<End>,
+}
 
 impl<T: DeserializeOwned> Future for Ended<T> {
     type Output = Outcome<Result<T, DurableError>>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(cx).map(Ok)
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let end = self.end.take();
+        Poll::Ready(Ok(self.handle.outcome(end)))
     }
 }
 
@@ -192,10 +209,7 @@ impl<T: DeserializeOwned> Future for DurableHandle<T> {
         let end = ready!(Pin::new(&mut waiting.end).poll(cx));
         coop.made_progress();
         this.waiting = None;
-        Poll::Ready(match end {
-            Ok(end) => this.outcome(end),
-            Err(_) => Err(DurableError::closed(this.client.queue(), Some(this.id))),
-        })
+        Poll::Ready(this.outcome(end.ok()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What can be seen of a store: its tasks, its dead letters, its counts, and how durable it is.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::TaskId;
 use super::store::DeadReason;
@@ -123,20 +123,36 @@ pub struct DeadLetter {
     pub age: Duration,
 }
 
-/// Whether a store can be reached, as far as this process knows.
+/// How a store is, as far as this process knows. The store is not asked.
 ///
-/// What has ended without a word is noticed when an answer is overdue: after some seconds, or within half a
-/// minute if nothing is asked.
+/// A store that is cut off without a word is noticed after some seconds: when an answer is overdue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {
-    /// It answers, and says at once when there is something to do. A store that is not at the other end
-    /// of a connection always is.
+    /// It answers, requests succeed, and it says at once when there is something to do.
     Well,
-    /// It answers, but does not say when there is something to do: workers look for it, twice a second.
+    /// Requests succeed, but the store does not say when there is something to do: workers look for it, twice
+    /// a second.
     Mute,
     /// It does not answer, and this is what is known about that. It is asked again and again.
     Unreachable(String),
+    /// It answers, but does not do what it is asked: of some sort of request, the last has failed. The next of
+    /// that sort that succeeds ends this.
+    Failing {
+        /// When the first of these requests failed, by the clock of this process.
+        since: SystemTime,
+        /// What the store says of the last.
+        error: String,
+        /// How many of that sort have failed since one succeeded.
+        failures: u32,
+    },
+    /// Requests succeed, but some of what is stored cannot be read.
+    Damaged {
+        /// How many things were found lately that cannot be read.
+        found: u64,
+        /// What the store says of the last.
+        last: String,
+    },
 }
 
 /// What an answered write survives, in rising order: each level survives the end of one more thing.

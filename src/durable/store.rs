@@ -138,6 +138,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
         Health::Well
     }
 
+    /// How many things it has found lately that it cannot read, and what it says of the last.
+    fn damage(&self) -> Option<(u64, String)> {
+        None
+    }
+
     /// How durable a write is that the store has answered.
     fn probe(&self) -> Answer<'_, Durability>;
 }

@@ -22,6 +22,7 @@ use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
 
 mod line_tests;
+mod waiters_tests;
 
 /// A store that loses requests and answers, and gets some of them twice.
 struct Faulty {

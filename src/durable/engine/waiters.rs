@@ -5,7 +5,7 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::patience::BACKOFF;
 use crate::durable::TaskId;
@@ -22,6 +22,8 @@ use crate::unwind::contain;
 pub(crate) struct Waiters {
     state: Mutex<State>,
     bell: Notify,
+    /// Rung when the store can be reached again.
+    ready: Notify,
 }
 
 #[derive(Default)]
@@ -44,10 +46,17 @@ struct Awaited {
 }
 
 struct Waiter {
-    end: oneshot::Sender<End>,
+    to: To,
     patience: Patience,
     /// How many times the store had been asked when it began to wait.
     asked: u64,
+}
+
+/// Who is told of the end.
+enum To {
+    Handle(oneshot::Sender<End>),
+    /// What is called, with nothing if nobody will ever know.
+    Call(Box<dyn FnOnce(Option<End>) + Send>),
 }
 
 /// How long somebody waits for the end of a task. At the end of its patience it gets the status that the
@@ -69,20 +78,38 @@ pub(crate) const QUEUED_LIMIT: Duration = Duration::from_secs(30);
 /// How a task has ended, or why that will never be known.
 pub(crate) type End = Result<Seen, Failure>;
 
-/// How often all are looked at, at most; and the part of the time that this may take.
+/// How long nobody looks at all after each time, at least and at most; and the part of the time that looking
+/// may take in between.
 const INTERVAL: Duration = Duration::from_secs(1);
+const MAX_INTERVAL: Duration = Duration::from_secs(5);
 const SHARE: u32 = 20;
 
 impl Waiters {
     /// Begins to wait for the end of a task.
     pub(crate) fn wait(&self, id: TaskId, patience: Patience) -> oneshot::Receiver<End> {
-        let (end, receiver) = oneshot::channel();
+        let (sender, end) = oneshot::channel();
+        self.enter(id, patience, To::Handle(sender));
+        end
+    }
+
+    /// Has something called with the end of a task, on the engine's thread.
+    pub(crate) fn call(
+        &self,
+        id: TaskId,
+        patience: Patience,
+        call: impl FnOnce(Option<End>) + Send + 'static,
+    ) {
+        self.enter(id, patience, To::Call(Box::new(call)));
+    }
+
+    fn enter(&self, id: TaskId, patience: Patience, to: To) {
         let mut state = lock(&self.state);
         if state.closed {
-            return receiver;
+            drop(state);
+            return to.tell(None);
         }
         let waiter = Waiter {
-            end,
+            to,
             patience,
             asked: state.asked,
         };
@@ -90,7 +117,6 @@ impl Waiters {
         state.look.insert(id);
         drop(state);
         self.bell.notify_one();
-        receiver
     }
 
     /// Has tasks looked at, those that somebody waits for.
@@ -116,7 +142,7 @@ impl Waiters {
         let Some(awaited) = lock(&self.state).waiting.remove(&id) else {
             return;
         };
-        tell(awaited.waiters, &end());
+        tell(awaited.waiters, Some(&end()));
     }
 
     /// Returns `true` if somebody awaits a task that waits for a worker.
@@ -127,10 +153,20 @@ impl Waiters {
 
     /// Tells those who wait, and those who will, that nobody looks.
     pub(crate) fn close(&self) {
-        *lock(&self.state) = State {
+        let closed = State {
             closed: true,
             ..State::default()
         };
+        let state = std::mem::replace(&mut *lock(&self.state), closed);
+        for awaited in state.waiting.into_values() {
+            tell(awaited.waiters, None);
+        }
+    }
+
+    /// The store can be reached again: looks at all at once.
+    pub(crate) fn recovered(&self) {
+        self.ready.notify_one();
+        self.look_at_all();
     }
 
     /// Looks at what is to be looked at, as long as the engine runs.
@@ -144,31 +180,37 @@ impl Waiters {
                 timeout_at(next_sweep, self.bell.notified()).await.ok();
             }
             // Also if the bell never stops ringing: it may be for others.
-            let start = Instant::now();
-            let is_sweep = start >= next_sweep;
+            let is_sweep = Instant::now() >= next_sweep;
             if is_sweep {
                 self.sweep();
                 self.look_at_all();
             }
-            let looked = self.look(&*store).await;
-            if is_sweep {
-                next_sweep = Instant::now() + INTERVAL.max(start.elapsed() * SHARE);
-            }
-            match looked {
-                Ok(()) => failures = 0,
+            match self.look(&*store).await {
+                Ok(asking) => {
+                    failures = 0;
+                    if is_sweep {
+                        let pause = (asking * SHARE).clamp(INTERVAL, MAX_INTERVAL);
+                        next_sweep = Instant::now() + pause;
+                    }
+                }
+                // All are asked about again, at the latest when the store can be reached.
                 Err(_) => {
                     failures += 1;
-                    sleep(BACKOFF.delay(failures).unwrap_or_default()).await;
+                    let pause = BACKOFF.delay(failures).unwrap_or_default();
+                    timeout(pause, self.ready.notified()).await.ok();
                     self.look_at_all();
                 }
             }
         }
     }
 
-    async fn look(&self, store: &dyn Backend) -> Result<(), Failure> {
+    /// Asks for what is to be looked at. Returns how long the store took to answer.
+    async fn look(&self, store: &dyn Backend) -> Result<Duration, Failure> {
         let (look, asked) = self.begin_to_ask();
         let ids: Vec<_> = look.into_iter().collect();
+        let mut asking = Duration::ZERO;
         for ids in ids.chunks(MAX_BATCH) {
+            let start = Instant::now();
             match store.look(ids.to_vec()).await {
                 Ok(seen) => ids.iter().zip(seen).for_each(|(&id, seen)| {
                     self.saw(id, seen, asked);
@@ -180,8 +222,9 @@ impl Waiters {
                 }
                 Err(failure) => return Err(failure),
             }
+            asking += start.elapsed();
         }
-        Ok(())
+        Ok(asking)
     }
 
     /// Returns what is to be looked at, and the number of this request.
@@ -202,7 +245,7 @@ impl Waiters {
         match seen {
             Seen::Waiting | Seen::Delayed | Seen::Running => {
                 let impatient = lock(&self.state).goes_on(id, &seen, asked);
-                tell(impatient, &Ok(seen));
+                tell(impatient, Some(&Ok(seen)));
             }
             end => self.resolve(id, || Ok(end)),
         }
@@ -212,7 +255,7 @@ impl Waiters {
     fn sweep(&self) {
         lock(&self.state).waiting.retain(|_, awaited| {
             let waiters = &mut awaited.waiters;
-            waiters.retain(|waiter| !waiter.end.is_closed());
+            waiters.retain(|waiter| !waiter.to.is_gone());
             !waiters.is_empty()
         });
     }
@@ -249,10 +292,24 @@ impl State {
     }
 }
 
-/// Tells waiters. Their wakers are not ours, and may panic.
-fn tell(waiters: Vec<Waiter>, end: &End) {
+impl To {
+    /// Tells of an end. The waker of a handle is not ours, and may panic.
+    fn tell(self, end: Option<End>) {
+        match (self, end) {
+            (Self::Handle(handle), Some(end)) => contain(|| drop(handle.send(end))),
+            (Self::Handle(handle), None) => contain(|| drop(handle)),
+            (Self::Call(call), end) => call(end),
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Handle(handle) if handle.is_closed())
+    }
+}
+
+fn tell(waiters: Vec<Waiter>, end: Option<&End>) {
     for waiter in waiters {
-        contain(|| drop(waiter.end.send(end.clone())));
+        waiter.to.tell(end.cloned());
     }
 }
 

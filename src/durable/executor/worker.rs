@@ -15,10 +15,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use self::runs::Confirmed;
+use super::app_guard::AppGuard;
 use super::claims::Claims;
 use super::metrics::Tally;
 use super::outbox::Outbox;
-use super::registry::Runs;
 use crate::durable::clock::since_boot;
 use crate::durable::engine::Engine;
 use crate::durable::error::Failure;
@@ -34,7 +34,7 @@ mod turns;
 /// Claims tasks, has them run, and tells the store how they ended.
 pub(crate) struct Worker {
     engine: StdArc<Engine>,
-    runs: StdArc<dyn Runs>,
+    app: AppGuard,
     settings: Settings,
     runtime: Handle,
     tally: StdArc<Tally>,
@@ -141,7 +141,7 @@ impl<T> InFlight<T> {
 impl Worker {
     pub(crate) fn new(
         engine: StdArc<Engine>,
-        runs: StdArc<dyn Runs>,
+        app: AppGuard,
         settings: Settings,
         runtime: Handle,
         session: SessionId,
@@ -153,7 +153,7 @@ impl Worker {
     ) -> Self {
         Self {
             engine,
-            runs,
+            app,
             settings,
             runtime,
             tally,
@@ -301,10 +301,13 @@ impl Worker {
     }
 
     async fn end(mut self) {
-        if let (Some(session), Some(deadline)) = (self.session.take(), self.deadline()) {
+        let deadline = self.deadline().unwrap_or_else(Instant::now);
+        if let Some(session) = self.session.take() {
             let closed = self.engine.store.close_session(session);
             timeout_at(deadline, closed).await.ok();
         }
+        // After a shutdown, the `App` is gone, unless its drop takes long.
+        timeout_at(deadline, self.app.release()).await.ok();
     }
 }
 

@@ -71,7 +71,8 @@ impl Worker {
             stop.set(StopReason::Cancelled);
         }
         let start = Start::default();
-        let (runs, run_stop, run_start) = (StdArc::clone(&self.runs), stop.clone(), start.clone());
+        let (runs, run_stop, run_start) =
+            (StdArc::clone(self.app.runs()), stop.clone(), start.clone());
         let run = async move {
             match run_start.take() {
                 true => Some(runs.begin(task, epoch, run_stop).await),

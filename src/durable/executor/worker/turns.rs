@@ -86,7 +86,7 @@ impl Worker {
     /// Opens a session, since the store has ended the last.
     fn open_session(&mut self) {
         let store = StdArc::clone(&self.engine.store);
-        let set = self.runs.set().clone();
+        let set = self.app.runs().set().clone();
         self.opening = Some(InFlight::new(
             async move { store.open_session(Some(set)).await },
         ));

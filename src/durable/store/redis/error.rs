@@ -19,6 +19,15 @@ pub(super) enum Fault {
 }
 
 impl Fault {
+    fn said_by_store(self) -> Self {
+        match self {
+            Self::NoScript => Self::NoScript,
+            Self::Wait(failure) => Self::Wait(failure.said_by_store()),
+            Self::Broken(failure) => Self::Broken(failure.said_by_store()),
+            Self::Final(failure) => Self::Final(failure.said_by_store()),
+        }
+    }
+
     pub(super) fn into_failure(self) -> Failure {
         match self {
             Self::NoScript => no_connection(),
@@ -27,11 +36,16 @@ impl Fault {
     }
 }
 
-/// What an answer means that is an error.
+/// What an error means that came instead of an answer, or is one.
 pub(super) fn fault(error: RedisError) -> Fault {
-    let Some(code) = error.code().map(str::to_owned) else {
-        return broken(error);
-    };
+    match error.code().map(str::to_owned) {
+        Some(code) => meaning(code, error).said_by_store(),
+        None => broken(error),
+    }
+}
+
+/// What an answer means that is an error.
+fn meaning(code: String, error: RedisError) -> Fault {
     let text = error.detail().unwrap_or_default();
     match &*code {
         // A script says what has become of what it was doing when a command failed.
@@ -183,7 +197,9 @@ pub(super) fn nonsense(found: &Value) -> Failure {
     let error = std::io::Error::other(format!(
         "redis answers what no script of ours does: {shown}"
     ));
-    Failure::new(Effect::Unknown, Cause::Corrupt).because(error)
+    Failure::new(Effect::Unknown, Cause::Corrupt)
+        .because(error)
+        .said_by_store()
 }
 
 fn broken(error: RedisError) -> Fault {

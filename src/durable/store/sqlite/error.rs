@@ -24,14 +24,16 @@ impl Fault {
     /// The failure of a request that has had no effect.
     pub(super) fn without_effect(self) -> Failure {
         match self {
-            Self::Refused(cause) => Failure::new(Effect::None, cause),
+            Self::Refused(cause) => Failure::new(Effect::None, cause).said_by_store(),
             Self::Sqlite(error) => failure(Effect::None, error),
         }
     }
 }
 
 pub(super) fn failure(effect: Effect, error: rusqlite::Error) -> Failure {
-    Failure::new(effect, cause(&error)).because(error)
+    Failure::new(effect, cause(&error))
+        .because(error)
+        .said_by_store()
 }
 
 /// What is wrong with the files beside the database.
@@ -41,7 +43,9 @@ pub(super) fn io_failure(error: io::Error) -> Failure {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Cause::ReadOnly,
         _ => Cause::Unavailable,
     };
-    Failure::new(Effect::None, cause).because(error)
+    Failure::new(Effect::None, cause)
+        .because(error)
+        .said_by_store()
 }
 
 /// The failure of a request whose answer nobody will give.

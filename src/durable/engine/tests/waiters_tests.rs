@@ -1,0 +1,101 @@
+//! How often those are asked about that are awaited.
+
+use tokio::time::{Instant, sleep};
+
+use super::super::waiters::Patience;
+use super::*;
+use crate::sync::Number as Count;
+
+type Times = StdArc<Mutex<Vec<Instant>>>;
+
+/// A client in this runtime, and when it has looked. Each look waits for what `before` returns, given how many
+/// there were.
+fn client_that_looks(
+    before: impl Fn(usize) -> Answer<'static, ()> + Send + Sync + 'static,
+) -> (DurableClient, Times) {
+    let times = Times::default();
+    let looks = StdArc::clone(&times);
+    let store = MemoryStore::new().within(&Handle::current(), move |request| {
+        if request != "look" {
+            return Box::pin(async { Ok(()) });
+        }
+        let mut looks = lock(&looks);
+        looks.push(Instant::now());
+        before(looks.len() - 1)
+    });
+    (DurableClient::open(store), times)
+}
+
+/// A task that does not end, and is awaited.
+async fn await_in_vain(client: &DurableClient) -> TaskId {
+    let later = SpawnOptions::new().delay(Duration::from_secs(1 << 20));
+    let handle = client.spawn_with(Number(1), later).await.unwrap();
+    let id = handle.id();
+    tokio::spawn(handle);
+    id
+}
+
+async fn until_there_are(times: &Times, count: usize) {
+    while lock(times).len() < count {
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_slow_answer_all_are_looked_at_within_five_seconds() {
+    let slow = Duration::from_secs(5);
+    let (client, times) = client_that_looks(move |count| {
+        Box::pin(async move {
+            if count == 3 {
+                sleep(slow).await;
+            }
+            Ok(())
+        })
+    });
+    await_in_vain(&client).await;
+    until_there_are(&times, 6).await;
+    let times = lock(&times).clone();
+    let pause = times[4] - (times[3] + slow);
+    assert!(pause <= Duration::from_millis(5_010), "{pause:?}");
+    // And as before, once it answers in time.
+    let pause = times[5] - times[4];
+    assert!(pause <= Duration::from_millis(1_010), "{pause:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_are_looked_at_when_the_store_is_back() {
+    let (client, times) = client_that_looks(|_| Box::pin(async { Err(lost()) }));
+    await_in_vain(&client).await;
+    let mut waited = Duration::ZERO;
+    for _ in 0..8 {
+        let count = lock(&times).len();
+        until_there_are(&times, count + 10).await;
+        let (count, back) = (lock(&times).len(), Instant::now());
+        client.engine().waiters.recovered();
+        until_there_are(&times, count + 1).await;
+        waited += back.elapsed();
+    }
+    assert!(waited <= Duration::from_millis(8), "{waited:?}");
+}
+
+/// An answer may be older than the wait, and out of date.
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_one_answer_gets_one_to_a_later_question() {
+    let held = StdArc::new(Count::new(1));
+    let is_held = StdArc::clone(&held);
+    let (client, times) = client_that_looks(move |_| {
+        let held = StdArc::clone(&is_held);
+        Box::pin(async move {
+            while held.get() > 0 {
+                sleep(Duration::from_millis(1)).await;
+            }
+            Ok(())
+        })
+    });
+    let id = await_in_vain(&client).await;
+    until_there_are(&times, 1).await;
+    let end = client.engine().waiters.wait(id, Patience::Once);
+    held.set(0);
+    assert_eq!(end.await.unwrap().unwrap(), Seen::Delayed);
+    assert_eq!(lock(&times).len(), 2);
+}
