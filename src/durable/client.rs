@@ -67,7 +67,7 @@ impl DurableClient {
     ///
     /// # Errors
     ///
-    /// The task is too large or cannot be written, or the store does not take it; then the error says
+    /// The task is [too large](DurableError::is_too_large), which is more than 1 MiB when it is encoded, or cannot be written, or the store does not take it; then the error says
     /// whether it can [have taken it all the same](DurableError::is_unknown), and what its
     /// [id](DurableError::task_id) is.
     ///

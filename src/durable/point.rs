@@ -3,7 +3,8 @@
 /// Passes the point `name`.
 ///
 /// With the feature `test-util`, and `THRONG_KILL_AT=name:count` in the environment, the process is
-/// killed the `count`th time that it passes here.
+/// killed the `count`th time that it passes here; with `THRONG_STOP_AT`, it is stopped until somebody
+/// has it go on.
 #[cfg(not(feature = "test-util"))]
 #[inline]
 pub(crate) fn point(_name: &str) {}
@@ -11,35 +12,39 @@ pub(crate) fn point(_name: &str) {}
 /// As above.
 #[cfg(feature = "test-util")]
 pub(crate) fn point(name: &str) {
-    if let Some(deadly) = deadly()
-        && deadly.name == name
-        && deadly.passed.add(1) + 1 == deadly.count
-    {
-        kill();
+    for ordered in ordered() {
+        if ordered.name == name && ordered.passed.add(1) + 1 == ordered.count {
+            (ordered.act)();
+        }
     }
 }
 
 #[cfg(feature = "test-util")]
-struct Deadly {
+struct Ordered {
     name: String,
     count: usize,
     passed: crate::sync::Number,
+    act: fn(),
 }
 
 /// What the environment says: read once.
 #[cfg(feature = "test-util")]
-fn deadly() -> Option<&'static Deadly> {
-    static DEADLY: std::sync::OnceLock<Option<Deadly>> = std::sync::OnceLock::new();
-    let deadly = DEADLY.get_or_init(|| {
-        let text = std::env::var("THRONG_KILL_AT").ok()?;
-        let (name, count) = text.rsplit_once(':')?;
-        Some(Deadly {
-            name: name.to_owned(),
-            count: count.parse().ok()?,
-            passed: crate::sync::Number::new(0),
-        })
-    });
-    deadly.as_ref()
+fn ordered() -> &'static [Ordered] {
+    static ORDERED: std::sync::OnceLock<Vec<Ordered>> = std::sync::OnceLock::new();
+    ORDERED.get_or_init(|| {
+        let acts: [(_, fn()); 2] = [("THRONG_KILL_AT", kill), ("THRONG_STOP_AT", stop)];
+        let ordered = acts.into_iter().filter_map(|(variable, act)| {
+            let text = std::env::var(variable).ok()?;
+            let (name, count) = text.rsplit_once(':')?;
+            Some(Ordered {
+                name: name.to_owned(),
+                count: count.parse().ok()?,
+                passed: crate::sync::Number::new(0),
+                act,
+            })
+        });
+        ordered.collect()
+    })
 }
 
 /// Ends the process as `kill -9` does: nothing is flushed, nothing is dropped.
@@ -48,4 +53,11 @@ fn kill() {
     #[cfg(unix)]
     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).ok();
     std::process::abort()
+}
+
+/// Stops all threads of the process, as `kill -STOP` does.
+#[cfg(feature = "test-util")]
+fn stop() {
+    #[cfg(unix)]
+    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP).ok();
 }

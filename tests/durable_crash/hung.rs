@@ -6,9 +6,10 @@ use rustix::process::Signal;
 use throng::durable::{DurableHandle, StopReason};
 use tokio::time::{Instant, sleep_until};
 
+use super::child::Role;
 use super::job::{Job, Outcome};
 use super::place::Place;
-use super::process::Process;
+use super::process::{Process, until};
 use super::site::{LEASED, Site, outcomes};
 
 on_both_stores! {
@@ -43,6 +44,42 @@ async fn what_it_comes_to_is_refused(site: Site) {
     assert_one_result(&site, &mut first, &mut second).await;
     let kept = outcomes([site.client.attach::<Job>(id)]).await[0];
     assert_eq!((kept, kept.pid), (outcome, second.pid()));
+}
+
+/// Nobody can write then. That is told, with the name of the process, and costs nothing.
+#[tokio::test]
+async fn one_that_is_frozen_in_its_write_is_named_and_loses_nothing() {
+    let site = Site::file().await;
+    let mut worker = site.worker(LEASED).await;
+    let plan = site.plan(Role::Producer { tasks: 3 });
+    // Its first commit begins its session.
+    let mut frozen = Process::start_freezing(&plan, "sqlite.in-commit:2");
+    let db = site.database();
+    db.busy_timeout(Duration::ZERO).expect("a timeout");
+    until("it is frozen", async || {
+        let is_free = db.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok();
+        (!is_free && is_stopped(frozen.pid())).then_some(())
+    })
+    .await;
+
+    let refused = site.client.spawn(Job::Work(1)).await;
+    let error = refused.expect_err("nobody can write");
+    assert!(error.is_busy() && !error.is_unknown(), "{error}");
+    let (pid, text) = (frozen.pid(), error.to_string());
+    assert!(text.contains(&format!("process {pid} ")), "{text}");
+    assert!(text.contains("is stopped"), "{text}");
+
+    frozen.send(Signal::CONT);
+    assert!(frozen.died().await.success());
+    outcomes([site.spawn(Job::Work(1)).await]).await;
+    let counts = site.settled().await;
+    assert_eq!((counts.stored, counts.done), (7, 7), "{counts:?}");
+    worker.stop(0).await;
+}
+
+fn is_stopped(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    status.is_ok_and(|status| status.contains(") T "))
 }
 
 /// A task that a second worker has begun, while the first hangs that had it.

@@ -32,6 +32,11 @@ impl Process {
         Self::spawn(plan, command().env("THRONG_KILL_AT", point))
     }
 
+    /// The same; it stops itself there, until it is told to go on.
+    pub(crate) fn start_freezing(plan: &Plan, point: &str) -> Self {
+        Self::spawn(plan, command().env("THRONG_STOP_AT", point))
+    }
+
     fn spawn(plan: &Plan, command: &mut Command) -> Self {
         let plan = serde_json::to_string(plan).expect("a text");
         let mut child = command

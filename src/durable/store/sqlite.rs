@@ -23,7 +23,7 @@ use super::{
     Turned,
 };
 use crate::durable::clock::Clock;
-use crate::durable::error::Failure;
+use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::{Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId};
 use crate::sync::{Mutex, lock};
@@ -34,6 +34,7 @@ mod enqueue;
 mod error;
 mod files;
 mod held;
+mod holder;
 mod line;
 mod meta;
 mod peek;
@@ -67,6 +68,9 @@ compile_error!("the feature `sqlite` needs Unix for now");
 ///   takes its tasks back within milliseconds, one that rests within seconds, and so does the process
 ///   itself when it is started again. (One that hangs loses them when their lease is over.)
 /// - A worker that waits for tasks writes nothing, and keeps nobody from writing.
+/// - Nobody writes while a process is frozen within its own write, by a signal or a debugger for instance: that cannot be
+///   helped. Requests fail with an error that [`is_busy`](DurableError::is_busy) after ten seconds, and its message names the
+///   process (on Linux). Nothing is lost, whether the process goes on or dies.
 /// - A file that another version of this crate has laid out is not touched.
 /// - When the last client has [closed](crate::durable::DurableClient::close) it, the file has everything, and
 ///   nothing is left beside it.
@@ -112,8 +116,10 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// - if the file cannot be opened, or made, or written
-    ///   ([`is_read_only`](DurableError::is_read_only), [`is_full`](DurableError::is_full));
+    /// - if there can be no file at the path: its folder is missing, or it is what SQLite takes for something else, as
+    ///   `:memory:` ([`is_invalid`](DurableError::is_invalid));
+    /// - if the file cannot be opened, or made, or written ([`is_read_only`](DurableError::is_read_only),
+    ///   [`is_denied`](DurableError::is_denied), [`is_full`](DurableError::is_full));
     /// - if it is no SQLite database ([`is_corrupt`](DurableError::is_corrupt));
     /// - if another version of this crate has laid it out
     ///   ([`is_newer_layout`](DurableError::is_newer_layout),
@@ -132,7 +138,12 @@ impl SqliteStore {
     }
 
     async fn try_open(path: PathBuf, name: Arc<str>, clock: Clock) -> Result<Self, Failure> {
-        // To SQLite, some names are no paths.
+        let is_special =
+            |name: &str| name.is_empty() || name == ":memory:" || name.starts_with("file:");
+        if is_special(&name) {
+            let advice = format!("`{name}` is no path: name a file on a disk of this machine");
+            return Err(Failure::new(Effect::None, Cause::Invalid(advice)));
+        }
         let path = std::path::absolute(path).map_err(error::io_failure)?;
         let (sender, events) = mpsc::unbounded_channel();
         sender.send(Event::Ready).ok();

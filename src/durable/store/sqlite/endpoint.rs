@@ -147,6 +147,8 @@ impl Endpoint {
         let others = self
             .idle()
             .filter(|&(id, set)| id != self.id && choose(set));
+        // One that does not read keeps its marker, so that somebody wakes it later.
+        let others = others.filter(|&(id, _)| !self.post.is_skipped(id));
         let mut left = most;
         for (other, set) in others {
             // Only one of those who try removes it, and that one has to wake it.

@@ -1,6 +1,8 @@
 //! What SQLite's errors mean to the engine.
 
+use std::fs::{self, File};
 use std::io;
+use std::path::Path;
 
 use rusqlite::ErrorCode;
 
@@ -48,6 +50,31 @@ pub(super) fn io_failure(error: io::Error) -> Failure {
         .said_by_store()
 }
 
+/// Why SQLite cannot open or make a file at a path: it does not say.
+pub(super) fn cannot_open(path: &Path) -> Cause {
+    let Some(folder) = path.parent().filter(|folder| folder.is_dir()) else {
+        return Cause::Invalid(format!(
+            "there is no folder for {}: make it",
+            path.display()
+        ));
+    };
+    if path.is_dir() {
+        return Cause::Invalid(format!("{} is a folder: name a file", path.display()));
+    }
+    // It makes files beside the database, too.
+    match tempfile_in(folder) {
+        Err(error) => io_failure(error).cause,
+        Ok(()) => Cause::Denied,
+    }
+}
+
+/// Makes a file in a folder, and removes it.
+fn tempfile_in(folder: &Path) -> io::Result<()> {
+    let path = folder.join(format!(".throng-{:016x}", fastrand::u64(..)));
+    File::create_new(&path)?;
+    fs::remove_file(path)
+}
+
 /// The failure of a request whose answer nobody will give.
 pub(super) fn no_answer() -> Failure {
     Failure::new(Effect::Unknown, Cause::Unavailable)
@@ -55,6 +82,11 @@ pub(super) fn no_answer() -> Failure {
 
 pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(cause(error), Cause::Busy)
+}
+
+/// Whether there was no room for what was to be written.
+pub(super) fn is_full(error: &rusqlite::Error) -> bool {
+    matches!(cause(error), Cause::Full)
 }
 
 /// Whether the connection that says so can be used again.

@@ -41,9 +41,7 @@ impl Files {
         path: &Path,
         connect: impl FnOnce(&Path) -> Result<Connection, Fault>,
     ) -> Result<(Connection, Self), Fault> {
-        let mut log_path = OsString::from(path);
-        log_path.push("-wal");
-        let log_path = PathBuf::from(log_path);
+        let log_path = beside(path, "-wal");
         let database = identity(path).ok_or_else(replaced)?;
         let db = connect(path)?;
         // SQLite opens the log when it reads for the first time.
@@ -84,12 +82,24 @@ impl Files {
         &self.path
     }
 
+    /// The file whose locks say who may write.
+    pub(super) fn locks_path(&self) -> PathBuf {
+        beside(&self.path, "-shm")
+    }
+
     /// Refuses unless both files are still at their paths.
     pub(super) fn check(&self) -> Result<(), Fault> {
         let are_there = identity(&self.path) == Some(self.database)
             && identity(&self.log_path) == Some(self.log);
         are_there.then_some(()).ok_or_else(replaced)
     }
+}
+
+/// The path of a file that SQLite has beside a database.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut path = OsString::from(path);
+    path.push(suffix);
+    PathBuf::from(path)
 }
 
 /// Which file is at a path, if there is one.

@@ -1,12 +1,13 @@
 //! [`Post`]: what endpoints send one another, over sockets in their folder.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -14,7 +15,7 @@ use super::endpoint::{EndpointId, file_name};
 use super::schema::sleep;
 use crate::durable::TaskId;
 use crate::durable::store::Event;
-use crate::sync::{Number, thread};
+use crate::sync::{Mutex, Number, lock, thread};
 
 const WAKE: u8 = b'w';
 const ENDED: u8 = b'e';
@@ -30,9 +31,13 @@ const ID: usize = 16;
 /// them: 104 bytes are the least, and the name of a socket, a slash and a zero go there too.
 const MAX_FOLDER: usize = 80;
 
-/// How often, and after which time, a datagram is sent again to one whose inbox is full.
+/// How often, and after which time, a datagram is sent again to an endpoint whose inbox is full.
 const AGAIN: usize = 10;
 const AFTER: Duration = Duration::from_micros(200);
+
+/// How long an endpoint whose inbox stays full is sent nothing: the first time, and at most.
+const FIRST_SKIP: Duration = Duration::from_secs(1);
+const LONGEST_SKIP: Duration = Duration::from_secs(60);
 
 /// How often the thread that receives looks whether it is to end, should nobody tell it.
 const LOOK: Duration = Duration::from_secs(60);
@@ -46,7 +51,16 @@ pub(super) struct Post {
     _open: Option<File>,
     /// Nothing, if the system gives us no socket.
     sender: Option<UnixDatagram>,
+    /// Endpoints that do not read. What they miss, they find out by themselves.
+    skipped: Mutex<HashMap<EndpointId, Skip>>,
     stopped: Arc<Number>,
+}
+
+/// Until when an endpoint is sent nothing, and for how long that is.
+#[derive(Clone, Copy)]
+struct Skip {
+    until: Instant,
+    time: Duration,
 }
 
 impl Post {
@@ -67,6 +81,7 @@ impl Post {
             folder,
             _open: open,
             sender: sender.ok(),
+            skipped: Mutex::default(),
             stopped,
         }
     }
@@ -107,18 +122,45 @@ impl Post {
         Ok(())
     }
 
+    /// Returns `true` if the endpoint is sent nothing for now, since its inbox is full.
+    pub(super) fn is_skipped(&self, id: EndpointId) -> bool {
+        let skipped = lock(&self.skipped);
+        skipped.get(&id).is_some_and(|it| Instant::now() < it.until)
+    }
+
+    /// Sends a datagram. A process that has stopped reading delays its peers once, by two milliseconds.
     fn send_bytes(&self, to: EndpointId, bytes: &[u8]) -> io::Result<()> {
         let Some(sender) = &self.sender else {
             return Err(io::ErrorKind::NotConnected.into());
         };
+        if self.is_skipped(to) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let path = self.folder.join(file_name(to, ".sock"));
-        let mut tries = 0;
+        let mut left = match lock(&self.skipped).contains_key(&to) {
+            true => 0,
+            false => AGAIN,
+        };
         loop {
-            match sender.send_to(bytes, &path) {
-                Err(error) if is_full(&error) && tries < AGAIN => tries += 1,
-                sent => return sent.map(drop),
+            let sent = sender.send_to(bytes, &path).map(drop);
+            let is_full = sent.as_ref().is_err_and(is_full);
+            if !is_full || left == 0 {
+                self.note(to, is_full);
+                return sent;
             }
+            left -= 1;
             sleep(AFTER);
+        }
+    }
+
+    /// Remembers whether the inbox of an endpoint is full.
+    fn note(&self, id: EndpointId, is_full: bool) {
+        let mut skipped = lock(&self.skipped);
+        let before = skipped.remove(&id);
+        if is_full {
+            let time = before.map_or(FIRST_SKIP, |skip| LONGEST_SKIP.min(skip.time * 2));
+            let until = Instant::now() + time;
+            skipped.insert(id, Skip { until, time });
         }
     }
 }
@@ -187,4 +229,56 @@ fn is_full(error: &io::Error) -> bool {
     const NO_BUFFERS: i32 = 55;
     error.kind() == io::ErrorKind::WouldBlock
         || (cfg!(not(target_os = "linux")) && error.raw_os_error() == Some(NO_BUFFERS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_does_not_read_is_skipped_and_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let (events, _received) = tokio::sync::mpsc::unbounded_channel();
+        let post = Post::new(folder.path(), 1, events);
+        let [stopped, healthy] = [2, 3].map(|id| {
+            let path = folder.path().join(file_name(id, ".sock"));
+            let socket = UnixDatagram::bind(path).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            socket
+        });
+        let read = |socket: &UnixDatagram| {
+            let mut bytes = [0; 8];
+            std::iter::from_fn(|| socket.recv(&mut bytes).ok()).count()
+        };
+        let sent = std::iter::from_fn(|| post.send(2, &Event::Wake).ok()).count();
+        assert!(post.is_skipped(2) && sent > 0);
+        // From here on it could take something, but nobody tries.
+        assert_eq!(read(&stopped), sent);
+        for _ in 0..100 {
+            let refused = post.send(2, &Event::Wake).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+        }
+        assert_eq!(read(&stopped), 0);
+        post.send(3, &Event::Wake).unwrap();
+        assert_eq!(read(&healthy), 1);
+
+        while post.is_skipped(2) {
+            std::thread::yield_now();
+        }
+        post.send(2, &Event::Wake).unwrap();
+        assert_eq!(read(&stopped), 1);
+        assert!(lock(&post.skipped).is_empty());
+    }
+
+    #[test]
+    fn one_that_stays_full_is_skipped_for_longer_and_longer() {
+        let folder = tempfile::tempdir().unwrap();
+        let (events, _received) = tokio::sync::mpsc::unbounded_channel();
+        let post = Post::new(folder.path(), 1, events);
+        let times = (0..8).map(|_| {
+            post.note(2, true);
+            lock(&post.skipped)[&2].time.as_secs()
+        });
+        assert_eq!(times.collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 60, 60]);
+    }
 }

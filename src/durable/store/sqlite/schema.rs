@@ -5,9 +5,9 @@ use std::cmp::Ordering;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
-use super::error::{Fault, io_failure, is_busy};
+use super::error::{Fault, cannot_open, io_failure, is_busy};
 use super::files::Files;
 use crate::durable::error::Cause;
 use crate::durable::point::point;
@@ -122,7 +122,11 @@ INSERT OR IGNORE INTO throng_meta (one, layout, birth) VALUES (1, 2, random());
 /// Opens the database for writing, and makes in it what is not there yet.
 pub(super) fn create(path: &Path) -> Result<(Connection, Files), Fault> {
     // So that there is a file, whose path can be freed of links.
-    drop(connect(path, OpenFlags::SQLITE_OPEN_CREATE)?);
+    let made = connect(path, OpenFlags::SQLITE_OPEN_CREATE);
+    drop(made.map_err(|error| match error.sqlite_error_code() {
+        Some(ErrorCode::CannotOpen) => Fault::Refused(cannot_open(path)),
+        _ => Fault::Sqlite(error),
+    })?);
     let path = path.canonicalize();
     let path = path.map_err(|error| Fault::Refused(io_failure(error).cause))?;
     Files::open(&path, |path| {

@@ -101,6 +101,28 @@ async fn what_is_no_database_is_refused() {
 }
 
 #[tokio::test]
+async fn what_is_no_path_is_refused() {
+    let file = File::new();
+    let folder = file.path.parent().unwrap();
+    let missing = folder.join("missing").join("tasks.db");
+    let special = [":memory:", "file:tasks.db?mode=memory", "file::memory:", ""];
+    let special = special.into_iter().map(PathBuf::from);
+    for path in special.chain([folder.to_owned(), missing]) {
+        let error = SqliteStore::open(&path).await.unwrap_err();
+        assert!(error.is_invalid() && !error.is_unknown(), "{error}");
+    }
+    assert!(!Path::new(":memory:").exists());
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_folder_that_cannot_be_written_is_read_only() {
+    // Not even root can make a file there.
+    let error = SqliteStore::open("/sys/tasks.db").await.unwrap_err();
+    assert!(error.is_read_only(), "{error}");
+}
+
+#[tokio::test]
 async fn a_full_disk_loses_nothing() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
@@ -140,7 +162,15 @@ async fn a_file_that_others_keep_locked_is_busy() {
     let worker = Worker::new(&file.open().await).await;
     let other = file.connect();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    assert_fails(worker.try_enqueue([task(1).0]).await, &Cause::Busy);
+    let failure = worker.try_enqueue([task(1).0]).await.unwrap_err();
+    assert_eq!(
+        (&failure.cause, failure.effect),
+        (&Cause::Busy, Effect::None)
+    );
+    if cfg!(target_os = "linux") {
+        let holder = format!("process {} ", std::process::id());
+        assert!(failure.to_string().contains(&holder), "{failure}");
+    }
     // What writes nothing waits for nobody.
     assert_eq!(worker.turn(vec![], 1).await, Turned::default());
     other.execute_batch("COMMIT").unwrap();

@@ -10,8 +10,9 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{oneshot, watch};
 
 use super::endpoint::Endpoint;
-use super::error::{Fault, failure, io_failure, is_busy, is_sound, no_answer};
+use super::error::{Fault, failure, io_failure, is_busy, is_full, is_sound, no_answer};
 use super::files::Files;
+use super::holder;
 use super::schema;
 use super::work::{Notes, Now, Work};
 use crate::durable::clock::Clock;
@@ -317,7 +318,12 @@ impl Desk {
         let db = self.connection()?;
         if let Err(error) = execute(&db, "BEGIN IMMEDIATE") {
             self.db = is_sound(&error).then_some(db);
-            return Err(Broken::before(error));
+            let holder = holder::of(&self.files).filter(|_| is_busy(&error));
+            let failure = failure(Effect::None, error);
+            return Err(Broken::All(match holder {
+                Some(holder) => failure.because(holder),
+                None => failure,
+            }));
         }
         match run(&db, &self.endpoint, &self.clock, group) {
             Ok(notes) => self.commit(db).map(|()| notes),
@@ -344,8 +350,8 @@ impl Desk {
         point("sqlite.before-commit");
         match execute(&db, "COMMIT") {
             Ok(()) => {}
-            // It has not begun to write.
-            Err(error) if is_busy(&error) => {
+            // It has not begun to write, or not written the frame that makes the others count.
+            Err(error) if is_busy(&error) || is_full(&error) => {
                 self.roll_back(db);
                 return Err(Broken::before(error));
             }

@@ -1,0 +1,102 @@
+//! [`Holder`]: the process that keeps others from writing.
+
+use std::error::Error;
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use super::files::Files;
+
+/// A process that holds the lock for writing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Holder {
+    process: u32,
+    name: String,
+    is_stopped: bool,
+}
+
+/// The byte of the index of the log that is locked by whoever writes.
+const WRITE_LOCK: u64 = 120;
+
+/// The process that holds the lock for writing now, where the system tells: on Linux.
+pub(super) fn of(files: &Files) -> Option<Holder> {
+    let inode = fs::metadata(files.locks_path()).ok()?.ino();
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let process = locks.lines().find_map(|line| holds(line, inode))?;
+    let status = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    parse(process, &status)
+}
+
+/// The process of a line of `/proc/locks`, if that is the lock for writing. Such a line is
+/// `1: POSIX  ADVISORY  WRITE 4711 fd:01:1234567 120 120`.
+fn holds(line: &str, inode: u64) -> Option<u32> {
+    let mut fields = line.split_whitespace().skip(3);
+    if fields.next()? != "WRITE" {
+        return None;
+    }
+    let process = fields.next()?.parse().ok()?;
+    let file: u64 = fields.next()?.rsplit(':').next()?.parse().ok()?;
+    let first: u64 = fields.next()?.parse().ok()?;
+    let last = fields.next()?.parse().unwrap_or(u64::MAX);
+    (file == inode && (first..=last).contains(&WRITE_LOCK)).then_some(process)
+}
+
+/// Reads `/proc/4711/stat`, which begins with `4711 (name) S`.
+fn parse(process: u32, status: &str) -> Option<Holder> {
+    let (start, rest) = status.rsplit_once(") ")?;
+    let (_, name) = start.split_once('(')?;
+    Some(Holder {
+        process,
+        name: name.to_owned(),
+        is_stopped: rest.starts_with(['T', 't']),
+    })
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { process, name, .. } = self;
+        write!(f, "process {process} ({name}) holds the lock")?;
+        match self.is_stopped {
+            true => f.write_str(", and is stopped"),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Error for Holder {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_for_writing_is_told_from_others() {
+        let line = "12: POSIX  ADVISORY  WRITE 4711 fd:01:99 120 120";
+        assert_eq!(holds(line, 99), Some(4711));
+        assert_eq!(holds(line, 9), None);
+        assert_eq!(
+            holds("1: POSIX ADVISORY WRITE 5 00:2a:99 0 EOF", 99),
+            Some(5)
+        );
+        for other in [
+            "1: POSIX  ADVISORY  READ 5 fd:01:99 120 120",
+            "1: POSIX  ADVISORY  WRITE 5 fd:01:99 121 127",
+            "1: -> POSIX  ADVISORY  WRITE 5 fd:01:99 120 120",
+            "garbage",
+        ] {
+            assert_eq!(holds(other, 99), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_name_may_be_anything() {
+        let holder = parse(7, "7 (a) b (c) T 1 7 7").unwrap();
+        assert_eq!(
+            holder.to_string(),
+            "process 7 (a) b (c) holds the lock, and is stopped"
+        );
+        let holder = parse(7, "7 (worker) S 1 7 7").unwrap();
+        assert_eq!(holder.to_string(), "process 7 (worker) holds the lock");
+        assert_eq!(parse(7, ""), None);
+    }
+}
