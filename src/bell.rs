@@ -3,13 +3,18 @@
 //! It wakes, and grants nothing: the woken one looks again. A wake-up of one is held by its future until
 //! that is polled, or dropped, which passes it on: do not keep a future that waits without polling it.
 
-use std::pin::pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+// Wakers are made of the standard library's, also where `sync` has another.
+use std::sync::Arc as StdArc;
+use std::task::{Context, Wake, Waker};
 
 use crate::sync::{AtomicUsize, Notify, Ordering};
-use crate::unwind::contain;
+use crate::waker::WakerCell;
 
-/// Those who wait, and the means to wake them. What their wakers do is not the business of who rings: a
-/// panic of one does not reach it, and keeps no other from being woken.
+/// Those who wait, and the means to wake them. What their wakers do is not the business of who rings, nor
+/// of a waiter that is dropped and passes a wake-up on: a panic of one does not reach it, and keeps no
+/// other from being woken.
 #[derive(Debug)]
 pub(crate) struct Bell {
     /// How many wait, or are about to.
@@ -35,6 +40,7 @@ impl Bell {
     /// A future that is dropped passes a wake-up on.
     pub(crate) async fn wait<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
         let _waiting = Waiting::new(self);
+        let shelter = StdArc::new(Shelter(WakerCell::new()));
         loop {
             let mut notified = pin!(self.notify.notified());
             // In the line before the look: of two wake-ups that find nobody in it, one is lost.
@@ -42,25 +48,44 @@ impl Bell {
             if let Some(found) = look() {
                 return found;
             }
-            notified.await;
+            sheltered(&shelter, notified).await;
         }
     }
 
     /// Wakes one, if there is one. At the price of a load if not.
     pub(crate) fn ring(&self) {
         if self.waiting.load(Ordering::Relaxed) != 0 {
-            contain(|| self.notify.notify_one());
+            self.notify.notify_one();
         }
     }
 
     /// Wakes all.
     pub(crate) fn ring_all(&self) {
-        // One by one: of those woken together, a waker that panics would take the others along.
-        for _ in 0..self.waiting.load(Ordering::Relaxed) {
-            contain(|| self.notify.notify_one());
-        }
-        // And those that were not counted yet.
-        contain(|| self.notify.notify_waiters());
+        self.notify.notify_waiters();
+    }
+}
+
+/// Awaits what keeps wakers in a list under a lock, and clones them there: so it gets one of ours.
+async fn sheltered(shelter: &StdArc<Shelter>, mut future: Pin<&mut impl Future<Output = ()>>) {
+    let waker = Waker::from(StdArc::clone(shelter));
+    poll_fn(|cx| {
+        // First: a wake-up between the two would find no waker.
+        shelter.0.register(cx.waker());
+        future.as_mut().poll(&mut Context::from_waker(&waker))
+    })
+    .await;
+}
+
+/// A waker that stands for another, whose code runs under no lock.
+struct Shelter(WakerCell);
+
+impl Wake for Shelter {
+    fn wake(self: StdArc<Self>) {
+        self.0.wake();
+    }
+
+    fn wake_by_ref(self: &StdArc<Self>) {
+        self.0.wake();
     }
 }
 

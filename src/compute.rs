@@ -165,7 +165,7 @@ impl ComputePool {
     {
         match self.enter() {
             Ok(()) => self.spawn_in_place(f),
-            Err(no_room) => self.refused(no_room),
+            Err(no_room) => self.refused(no_room, f),
         }
     }
 
@@ -189,7 +189,7 @@ impl ComputePool {
                 batch.add(task);
                 JoinHandle::waiting(watch)
             }
-            Err(no_room) => self.refused(no_room),
+            Err(no_room) => self.refused(no_room, f),
         };
         closures.into_iter().map(spawn).collect()
     }
@@ -224,7 +224,7 @@ impl ComputePool {
         // First: the key's code may panic.
         let inbox = self.crew().keys.find(key);
         if self.crew().is_closed() {
-            return self.refused(NoRoom::Closed);
+            return self.refused(NoRoom::Closed, f);
         }
         match self.enter() {
             Ok(()) => {
@@ -232,7 +232,7 @@ impl ComputePool {
                 keyed::push(self.crew(), inbox, task);
                 JoinHandle::waiting(watch)
             }
-            Err(no_room) => self.refused(no_room),
+            Err(no_room) => self.refused(no_room, f),
         }
     }
 
@@ -356,9 +356,8 @@ impl ComputePool {
     }
 
     /// The handle of a task that was not accepted.
-    fn refused<R>(&self, no_room: NoRoom) -> JoinHandle<R> {
-        let (_, fault) = self.refuse(no_room, ()).into_fault();
-        JoinHandle::failed(fault)
+    fn refused<F, R: 'static>(&self, no_room: NoRoom, f: F) -> JoinHandle<R> {
+        JoinHandle::refused(self.refuse(no_room, f))
     }
 
     fn count_rejected(&self) {

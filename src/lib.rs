@@ -57,6 +57,7 @@ mod bell;
 pub mod blocking;
 pub mod completion;
 pub mod compute;
+mod drops;
 #[cfg(feature = "durable")]
 pub mod durable;
 mod inbox;
@@ -68,6 +69,7 @@ mod steward;
 mod sync;
 mod task;
 mod unwind;
+mod waker;
 
 pub use crate::blocking::{BlockingPool, spawn_blocking};
 pub use crate::completion::CompletionStream;

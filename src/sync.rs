@@ -7,7 +7,7 @@
 
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 mod imp {
-    pub(crate) use atomic_waker::AtomicWaker;
+    pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
     pub(crate) use std::sync::{Arc, Mutex, MutexGuard, Weak};
     pub(crate) use std::thread_local;
@@ -31,6 +31,7 @@ mod imp {
 
 #[cfg(all(test, throng_loom))]
 mod imp {
+    pub(crate) use loom::hint::spin_loop;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
     pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
     pub(crate) use loom::thread_local;
@@ -50,7 +51,7 @@ mod imp {
 
 #[cfg(all(test, throng_shuttle, not(throng_loom)))]
 mod imp {
-    pub(crate) use atomic_waker::AtomicWaker;
+    pub(crate) use shuttle::hint::spin_loop;
     pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
     pub(crate) use shuttle::sync::{Arc, Mutex, MutexGuard};
     pub(crate) use shuttle::thread_local;
@@ -125,36 +126,6 @@ use std::sync::atomic::AtomicUsize as StdAtomic;
 std::thread_local! {
     /// Whether the model that runs on this thread recycles cells.
     pub(crate) static RECYCLING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-}
-
-/// Loom's waker cell, with the interface of the one that we use.
-#[cfg(all(test, throng_loom))]
-pub(crate) struct AtomicWaker(loom::future::AtomicWaker);
-
-#[cfg(all(test, throng_loom))]
-impl AtomicWaker {
-    pub(crate) fn new() -> Self {
-        Self(loom::future::AtomicWaker::new())
-    }
-
-    pub(crate) fn register(&self, waker: &std::task::Waker) {
-        self.0.register_by_ref(waker);
-    }
-
-    pub(crate) fn wake(&self) {
-        self.0.wake();
-    }
-
-    pub(crate) fn take(&self) -> Option<std::task::Waker> {
-        self.0.take_waker()
-    }
-}
-
-#[cfg(all(test, throng_loom))]
-impl Default for AtomicWaker {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 /// Tokio's, with a step before each operation that loom sees: a point at which others may run, and

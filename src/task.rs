@@ -279,12 +279,30 @@ unsafe impl Sync for Abort {}
 impl Abort {
     /// Drops the job if it has not started; else tells it, which ends a future and not a closure.
     pub(crate) fn abort(&self) {
+        // SAFETY: this reference keeps the cell alive.
+        unsafe { Self::briefly(self.0) }.end();
+    }
+
+    /// A reference for as long as a call takes: there always is one, also if there may be no more handles.
+    ///
+    /// # Safety
+    ///
+    /// The cell is live.
+    unsafe fn briefly(header: NonNull<Header>) -> Self {
+        // SAFETY: as the caller says.
+        unsafe { header.as_ref() }.state.retain_briefly();
+        Self(header)
+    }
+
+    /// Aborts the job. If that has not started, this reference goes with it: a job that is claimed can
+    /// always be ended.
+    fn end(self) {
         let header = self.header();
         match header.state.abort() {
             state::Abort::Claimed => {
-                header.state.retain();
-                // SAFETY: the job is claimed, and the reference taken for this.
-                unsafe { (header.vtable.cancel)(self.0, Fault::cancelled()) };
+                let header = ManuallyDrop::new(self).0;
+                // SAFETY: the job is claimed, and the reference this function's, to pass on.
+                unsafe { (header.as_ref().vtable.cancel)(header, Fault::cancelled()) };
             }
             // SAFETY: this reference keeps the cell alive.
             state::Abort::Flagged => unsafe { (header.vtable.notify)(self.0) },

@@ -124,7 +124,7 @@ const FULL: &str = "the queue is full";
 const ON_ASYNC_WORKER: &str = "the queue is full, and its submitter is in a Tokio runtime, where it must \
                                not block: `Overflow::RunOnAnyCaller` runs it there all the same";
 
-fn rejected<F, R>(f: F, why: &'static str) -> JoinHandle<R> {
+fn rejected<F, R: 'static>(f: F, why: &'static str) -> JoinHandle<R> {
     contain(|| drop(f));
     let why = io::Error::new(io::ErrorKind::WouldBlock, why);
     JoinHandle::failed(Fault::rejected(why))

@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use super::{BlockingPool, refusal};
 use crate::join::{JoinHandle, TrySpawnError};
@@ -180,18 +180,23 @@ impl PollReserve {
     ///
     /// The place is kept, or waited for, between polls; [`release`](Self::release) gives it up.
     pub fn poll_reserve(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TrySpawnError<()>>> {
-        loop {
-            match &mut self.state {
-                State::Reserved(_) => return Poll::Ready(Ok(())),
-                State::Idle => {
-                    let waiting = self.pool.clone().reserve_owned();
-                    self.state = State::Waiting(Unshared::new(Box::pin(waiting)));
-                }
-                State::Waiting(waiting) => {
-                    let reserved = ready!(waiting.get_mut().as_mut().poll(cx));
-                    self.state = State::Idle;
-                    self.state = State::Reserved(reserved?);
-                }
+        let mut waiting: Waiting = match std::mem::replace(&mut self.state, State::Idle) {
+            State::Reserved(permit) => {
+                self.state = State::Reserved(permit);
+                return Poll::Ready(Ok(()));
+            }
+            State::Waiting(waiting) => waiting,
+            State::Idle => Unshared::new(Box::pin(self.pool.clone().reserve_owned())),
+        };
+        // Not kept while it is polled: if a waker panics, the next call begins anew.
+        match waiting.get_mut().as_mut().poll(cx) {
+            Poll::Ready(reserved) => {
+                self.state = State::Reserved(reserved?);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending => {
+                self.state = State::Waiting(waiting);
+                Poll::Pending
             }
         }
     }

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::{AbortHandle, Id, JoinError, JoinHandle};
+use crate::drops::drop_nested;
 
 /// A handle that aborts its task when it is dropped: see [`JoinHandle::cancel_on_drop`].
 ///
@@ -14,6 +15,10 @@ use super::{AbortHandle, Id, JoinError, JoinHandle};
 /// future of the task's output, and when it is dropped, the task is [aborted](JoinHandle::abort). A
 /// task that has not started never does, and what it captured is dropped at once; a closure that is
 /// running runs to its end, and its output is dropped.
+///
+/// Tasks may hold the handles of one another in their captures and outputs: dropping the first ends all
+/// of them before the drop returns, and however long the chain is, it takes little of the stack. Deep in such a
+/// chain, a task is ended soon after its handle was dropped, instead of at once.
 ///
 /// So whatever drops the future ends the task, too: a time-out, the branch of a `select!` that lost,
 /// or a `CancellationToken` of `tokio_util`, whose `run_until_cancelled` takes the handle. A closure
@@ -107,7 +112,15 @@ impl<T> AbortOnDropHandle<T> {
 
 impl<T> Drop for AbortOnDropHandle<T> {
     fn drop(&mut self) {
-        self.abort();
+        let taken = JoinHandle::taken(self.id());
+        let handle = mem::replace(&mut self.0, taken);
+        let abort = move || {
+            handle.abort();
+            drop(handle);
+        };
+        // SAFETY: a handle owns what it refers to, and the output of a task is `'static`, whatever lifetime
+        // `T` has by now.
+        unsafe { drop_nested(abort) };
     }
 }
 

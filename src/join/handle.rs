@@ -51,7 +51,8 @@ enum Inner<T> {
     Taken,
 }
 
-impl<T> JoinHandle<T> {
+/// What a task returns owns what it refers to: its handle may put the drop of that off.
+impl<T: 'static> JoinHandle<T> {
     #[inline]
     pub(crate) fn ready(outcome: Outcome<T>) -> Self {
         Self {
@@ -69,7 +70,9 @@ impl<T> JoinHandle<T> {
     pub(crate) fn refused<F>(error: TrySpawnError<F>) -> Self {
         Self::failed(error.drop_task())
     }
+}
 
+impl<T> JoinHandle<T> {
     #[inline]
     pub(crate) fn waiting(watch: Watch<T>) -> Self {
         Self {
@@ -106,11 +109,15 @@ impl<T> JoinHandle<T> {
     /// The handle then says [`is_cancelled`](JoinError::is_cancelled), unless the task came first.
     pub fn abort(&self) {
         if let Inner::Waiting(watch, _) = &self.inner {
-            watch.abort_ref().abort();
+            watch.abort();
         }
     }
 
     /// A handle that can only abort, and that can be cloned and kept after this one is gone.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are 16 million handles of the task.
     pub fn abort_handle(&self) -> AbortHandle {
         let cell = match &self.inner {
             Inner::Waiting(watch, _) => Some(watch.abort_ref()),

@@ -7,8 +7,8 @@ use super::jobs::Jobs;
 use super::slot::Finished;
 use crate::inbox::{Batch, Chain, Inbox, Tags};
 use crate::room::Room;
-use crate::sync::{AtomicWaker, Mutex, MutexGuard, Number, lock};
-use crate::unwind::contain;
+use crate::sync::{Mutex, MutexGuard, Number, lock};
+use crate::waker::WakerCell;
 
 /// Where the completions of a stream arrive: an inbox, its reader's waker, the bound on what runs, and what is
 /// known of the jobs.
@@ -18,7 +18,7 @@ use crate::unwind::contain;
 /// one of those who deliver moves them all into the [backlog](Backlog).
 pub(crate) struct Outlet<T, K> {
     inbox: Inbox<Finished<T, K>>,
-    reader: AtomicWaker,
+    reader: WakerCell,
     /// Counts the jobs that have not completed.
     pub(crate) running: Room,
     jobs: Mutex<Jobs<T, K>>,
@@ -44,7 +44,7 @@ impl<T, K> Outlet<T, K> {
     pub(crate) fn new(max_running: usize, kept: usize) -> Self {
         Self {
             inbox: Inbox::new(),
-            reader: AtomicWaker::new(),
+            reader: WakerCell::new(),
             running: Room::new(max_running),
             jobs: Mutex::new(Jobs::new()),
             kept,
@@ -84,14 +84,14 @@ impl<T, K> Outlet<T, K> {
 
     /// Wakes the reader: something other than a completion is to be seen.
     pub(crate) fn wake_reader(&self) {
-        contain(|| self.reader.wake());
+        self.reader.wake();
     }
 
     /// The reader goes: what has arrived, and what will, is dropped; but not what is in the backlog.
     pub(crate) fn seal(&self) {
         self.inbox.retag(SEALED, Tags::NONE);
         drop(self.inbox.take());
-        contain(|| drop(self.reader.take()));
+        self.reader.clear();
     }
 
     /// Puts a completion into the inbox. It learns by the same operation whether the reader waits: so

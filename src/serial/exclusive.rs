@@ -31,9 +31,9 @@ use super::queue::Level;
 use super::submit::{Place, not_entered};
 use crate::join::{Inside, JoinHandle};
 use crate::sync::thread::panicking;
-use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicWaker, Mutex, Ordering, UnsafeCell, lock};
+use crate::sync::{Arc, AtomicBool, AtomicU32, Mutex, Ordering, UnsafeCell, lock};
 use crate::task::{Fault, Polled, Task};
-use crate::unwind::contain;
+use crate::waker::WakerCell;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -128,7 +128,7 @@ impl<S: Send + 'static> Drop for Exclusive<S> {
             // SAFETY: the owner has put its ownership down for this value.
             unsafe { Owner::resume(&self.core) }.leave();
         } else {
-            contain(|| turn.waker.wake());
+            turn.waker.wake();
         }
     }
 }
@@ -243,7 +243,7 @@ pub(super) struct Turn<S> {
     /// Who has the state: see the module.
     lease: AtomicU32,
     /// The drain's, while the future has ended and the state is held.
-    waker: AtomicWaker,
+    waker: WakerCell,
     /// What the queue was handed over to has refused it: nobody waits. Written by the owner, and read
     /// by the drain to which it hands over.
     refused: AtomicBool,
@@ -262,7 +262,7 @@ impl<S> Turn<S> {
         Self {
             job: UnsafeCell::new(None),
             lease: AtomicU32::new(FREE),
-            waker: AtomicWaker::new(),
+            waker: WakerCell::new(),
             refused: AtomicBool::new(false),
             runtime: Mutex::new(None),
         }
@@ -344,12 +344,12 @@ impl<S> Owner<'_, S> {
         }
         let turn = &self.core().turn;
         if turn.is_held() {
-            contain(|| turn.waker.register(cx.waker()));
+            turn.waker.register(cx.waker());
             if turn.is_held() {
                 return Poll::Pending;
             }
             // Nobody will use it, and it keeps the task alive.
-            contain(|| drop(turn.waker.take()));
+            turn.waker.clear();
         }
         Poll::Ready(())
     }

@@ -314,13 +314,17 @@ impl<S: Send + 'static> SerialExecutor<S> {
 
     /// The handle of a job that was queued, or was refused.
     #[inline(always)]
-    pub(super) fn handle<R>(&self, queued: Result<Watch<R>, Fault>) -> JoinHandle<R> {
+    pub(super) fn handle<R: 'static>(&self, queued: Result<Watch<R>, Fault>) -> JoinHandle<R> {
         self.handle_soon(queued, false)
     }
 
     /// The same; `soon`: few wait before it, and jobs are short.
     #[inline(always)]
-    fn handle_soon<R>(&self, queued: Result<Watch<R>, Fault>, soon: bool) -> JoinHandle<R> {
+    fn handle_soon<R: 'static>(
+        &self,
+        queued: Result<Watch<R>, Fault>,
+        soon: bool,
+    ) -> JoinHandle<R> {
         match queued {
             Ok(watch) => {
                 let home = Home::serial(self.core.name(), soon);

@@ -139,12 +139,15 @@ where
     unsafe fn wait(header: NonNull<Header>, waker: &Waker) -> Poll<Ran> {
         // SAFETY: the caller holds a reference.
         let cell = unsafe { header.cast::<Self>().as_ref() };
-        contain(|| cell.signal.register(waker));
-        if !cell.header.state.is_aborted() {
-            return Poll::Pending;
-        }
+        let register = || cell.signal.register(waker);
+        let fault = match panic::catch_unwind(AssertUnwindSafe(register)) {
+            Ok(()) if !cell.header.state.is_aborted() => return Poll::Pending,
+            Ok(()) => Fault::cancelled(),
+            // Nobody could end it any more.
+            Err(payload) => Fault::panicked(payload),
+        };
         // SAFETY: the caller has claimed the job.
-        unsafe { Self::cancel(header, Fault::cancelled()) };
+        unsafe { Self::cancel(header, fault) };
         Poll::Ready(Ran::Cancelled)
     }
 

@@ -8,8 +8,8 @@ use std::task::Waker;
 use super::cell::{Cell, Destination, Header, Prefix, allocate, release, take_outcome};
 use super::state::{Completion, State};
 use super::{Abort, Fault, Outcome, Promised};
-use crate::sync::AtomicWaker;
 use crate::unwind::contain;
+use crate::waker::WakerCell;
 
 /// A cell whose outcome is written, and a reference to it.
 ///
@@ -97,7 +97,7 @@ impl<T, D> Drop for Done<T, D> {
 }
 
 /// The cell of a promise.
-type PromisedCell<T, D> = Cell<Promised<T>, T, D, AtomicWaker>;
+type PromisedCell<T, D> = Cell<Promised<T>, T, D, WakerCell>;
 
 /// A cell without a job, whose outcome comes from outside.
 ///
@@ -134,7 +134,7 @@ impl<T: Send + 'static, D: Destination<T>> Promise<T, D> {
     pub(crate) fn watch_abort(&self, waker: &Waker) {
         // SAFETY: this reference keeps the cell alive, which has this type.
         let cell = unsafe { self.header.cast::<PromisedCell<T, D>>().as_ref() };
-        contain(|| cell.signal.register(waker));
+        cell.signal.register(waker);
     }
 }
 

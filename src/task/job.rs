@@ -8,8 +8,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use super::Ran;
-use crate::sync::AtomicWaker;
 use crate::unwind::contain;
+use crate::waker::WakerCell;
 
 /// What a job is run on: lent by its runner for as long as it runs.
 pub(crate) trait Lend: 'static {
@@ -115,7 +115,7 @@ where
     F::Output: Send + 'static,
 {
     type Output = F::Output;
-    type Signal = AtomicWaker;
+    type Signal = WakerCell;
     const BLOCKING: bool = false;
 
     unsafe fn poll(
@@ -159,7 +159,7 @@ impl<T> Promised<T> {
 
 impl<S, T: Send + 'static> Job<S> for Promised<T> {
     type Output = T;
-    type Signal = AtomicWaker;
+    type Signal = WakerCell;
     const BLOCKING: bool = false;
 
     unsafe fn poll(_: &mut ManuallyDrop<Self>, _: &mut S, _: &mut Context<'_>) -> Poll<T> {
@@ -173,7 +173,7 @@ impl Signal for () {
     fn clear(&self) {}
 }
 
-impl Signal for AtomicWaker {
+impl Signal for WakerCell {
     fn register(&self, waker: &Waker) {
         self.register(waker);
     }
@@ -183,6 +183,6 @@ impl Signal for AtomicWaker {
     }
 
     fn clear(&self) {
-        contain(|| drop(self.take()));
+        self.clear();
     }
 }

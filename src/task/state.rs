@@ -33,6 +33,9 @@ const MARK: u32 = 1 << 5;
 const MARKS: u32 = 0b11;
 const REFERENCE: u32 = 1 << 7;
 
+/// How many references there may be, but for those of calls that are under way: half of what fits.
+const MAX_HANDLES: u32 = u32::MAX / REFERENCE / 2;
+
 /// The state word: see the module.
 pub(super) struct State(AtomicU32);
 
@@ -224,15 +227,27 @@ impl State {
     }
 
     /// One more party holds the cell. The caller is one.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are [`MAX_HANDLES`]. Nothing has changed then.
     #[inline]
     pub(super) fn retain(&self) {
         // Relaxed is enough, as in `Arc::clone`: the caller's reference keeps the cell alive.
         let before = self.0.fetch_add(REFERENCE, Ordering::Relaxed);
-        if before > u32::MAX / 2 {
+        if before / REFERENCE >= MAX_HANDLES {
             // Taken back, so that who catches the panic cannot go on to an overflow.
             self.0.fetch_sub(REFERENCE, Ordering::Relaxed);
             panic!("too many handles of one task");
         }
+    }
+
+    /// The same for as long as a call takes, and without a panic: the count has as much room above the
+    /// limit as below, and there are fewer calls at a time than that.
+    #[inline]
+    pub(super) fn retain_briefly(&self) {
+        // Relaxed is enough, as above.
+        self.0.fetch_add(REFERENCE, Ordering::Relaxed);
     }
 
     /// The caller no longer holds the cell; `true`: nobody does, and the memory is the caller's.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::future::{pending, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 
 use super::{
@@ -478,4 +478,25 @@ fn runs_aborts_and_detaches_on_many_threads() {
         });
     }
     assert_eq!(Arc::strong_count(&dropped), 1);
+}
+
+#[test]
+fn a_future_whose_runner_cannot_be_woken_by_an_abort_ends() {
+    static TABLE: RawWakerVTable =
+        RawWakerVTable::new(|_| panic!("cloned"), |_| {}, |_| {}, |_| {});
+    let captured = Arc::new(());
+    let capture = Arc::clone(&captured);
+    let (task, watch) = Task::<()>::joinable(Polled(async move {
+        let _capture = capture;
+        pending::<()>().await;
+    }));
+    assert!(task.claim());
+    // SAFETY: the functions of the table use no pointer.
+    let waker = unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &TABLE)) };
+    let mut cx = Context::from_waker(&waker);
+    // SAFETY: claimed above.
+    let polled = unsafe { task.poll_claimed_or_return(&mut (), &mut cx) };
+    assert!(polled.is_ok_and(|ran| ran == Ran::Cancelled));
+    assert!(matches!(kind(watch.into_outcome()), Kind::Panicked(_)));
+    assert_eq!(Arc::strong_count(&captured), 1);
 }

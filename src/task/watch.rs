@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::cell::{Destination, Header, Prefix, release, take_outcome};
 use super::{Abort, Done, Outcome, Ran};
+use crate::drops::drop_nested;
 use crate::sync::UnsafeCell;
 use crate::unwind::contain;
 
@@ -122,25 +123,30 @@ impl<T> Watch<T> {
             return Poll::Pending;
         }
         // SAFETY: it was not offered, so it is still the handle's.
-        prefix
-            .destination
-            .0
-            .with_mut(|place| unsafe { (*place).assume_init_drop() });
+        unsafe { self.drop_waker() };
         Poll::Ready(())
     }
 
     /// Drops the waker that was left; `false`: the job is complete, and its runner has it.
     fn take_waker_back(&mut self) -> bool {
-        let prefix = self.prefix();
-        if !prefix.header.state.unset_waker() {
+        if !self.prefix().header.state.unset_waker() {
             return false;
         }
-        prefix
-            .destination
-            .0
-            // SAFETY: the waker was there, and is the handle's again.
-            .with_mut(|place| unsafe { (*place).assume_init_drop() });
+        // SAFETY: the waker was there, and is the handle's again.
+        unsafe { self.drop_waker() };
         true
+    }
+
+    /// Drops the waker in its place. Its panic is not the business of who polls with another.
+    ///
+    /// # Safety
+    ///
+    /// The place is the handle's, and a waker is in it, which is gone after this.
+    unsafe fn drop_waker(&mut self) {
+        let place = &self.prefix().destination.0;
+        // SAFETY: as the caller says.
+        let waker = place.with(|place| unsafe { (*place).assume_init_read() });
+        contain(|| drop(waker));
     }
 
     /// Runs the job on this thread, unless somebody has claimed it.
@@ -150,11 +156,17 @@ impl<T> Watch<T> {
     /// The job was made for an `S`.
     pub(crate) unsafe fn run_here<S>(&self, state: &mut S) -> Option<Ran> {
         let header = &self.prefix().header;
-        if !header.vtable.blocking || !header.state.claim() {
+        if !header.vtable.blocking || header.state.is_claimed() {
             return None;
         }
-        // The runner's reference is elsewhere, and so is what comes of that.
-        header.state.retain();
+        // The runner's reference is elsewhere, and so is what comes of that. First: a job that is claimed must
+        // run.
+        // SAFETY: this reference keeps the cell alive.
+        let running = unsafe { Abort::briefly(self.header) };
+        if !header.state.claim() {
+            return None;
+        }
+        std::mem::forget(running);
         let mut cx = Context::from_waker(Waker::noop());
         // SAFETY: the cell is live, its job claimed above, and made for an `S`; the reference is the
         // one taken above.
@@ -185,6 +197,12 @@ impl<T> Watch<T> {
         self.prefix().header.state.is_complete()
     }
 
+    /// Ends the job, as [`Abort::abort`] does.
+    pub(crate) fn abort(&self) {
+        // SAFETY: this reference keeps the cell alive.
+        unsafe { Abort::briefly(self.header) }.end();
+    }
+
     pub(crate) fn abort_ref(&self) -> Abort {
         self.prefix().header.state.retain();
         Abort(self.header)
@@ -200,18 +218,19 @@ impl<T> Drop for Watch<T> {
     fn drop(&mut self) {
         // The waker keeps whoever waited alive: drop it now, not when the job ends.
         if self.prefix().header.state.has_waker() {
-            contain(|| {
-                self.take_waker_back();
-            });
+            self.take_waker_back();
         }
-        let complete = self.prefix().header.state.detach();
-        // SAFETY: an outcome that was there when the handle went is the handle's; so is the
-        // reference.
-        unsafe {
-            if complete {
-                contain(|| drop(take_outcome::<T>(self.header)));
-            }
-            release(self.header);
+        let header = self.header;
+        if !self.prefix().header.state.detach() {
+            // SAFETY: the reference is the handle's.
+            return unsafe { release(header) };
         }
+        // SAFETY: an outcome that was there when the handle went is the handle's; so is the reference.
+        let drop_outcome = move || unsafe {
+            contain(|| drop(take_outcome::<T>(header)));
+            release(header);
+        };
+        // SAFETY: the output of a job is `'static`, whatever lifetime `T` has by now.
+        unsafe { drop_nested(drop_outcome) };
     }
 }

@@ -1,0 +1,212 @@
+//! A cell for the waker of one task, which any thread may wake.
+//!
+//! ```text
+//! word:  [ BUSY | OFFERED ]
+//! ```
+//!
+//! | word | slot | may become |
+//! |---|---|---|
+//! | `EMPTY` (0) | empty | `BUSY`, by the party that fills it |
+//! | `FULL` (`BUSY OFFERED`) | holds a waker | `BUSY`, by the party that takes it out, replaces it, or compares it |
+//! | `BUSY` | belongs to the party that set the word to this | `EMPTY` or `FULL`, by that party |
+//!
+//! A party has the slot for a few instructions only, and none of them is code of a user: a waker is cloned
+//! before, and woken or dropped after. So a panic there leaves the cell as it was, or usable.
+//!
+//! **Why no wake-up is lost.** A task registers, and then looks at what it waits for. Another party changes
+//! that, and then wakes. Both end with a read-modify-write of the word: [`register`](WakerCell::register)
+//! sets it to `FULL`, [`wake`](WakerCell::wake) clears `OFFERED`, also where it is not set. If the wake
+//! comes later, it finds the waker. If it comes first, the registration acquires what it released, and the
+//! look sees the change. A party that meets another which has the slot need not wait for it: the
+//! registration of that party, or the next one, comes later; and a task that cannot register because of
+//! it is woken at once.
+
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::task::Waker;
+
+use crate::sync::{AtomicU32, MODEL, Ordering, UnsafeCell, spin_loop};
+use crate::unwind::contain;
+
+const EMPTY: u32 = 0;
+const OFFERED: u32 = 1 << 0;
+const BUSY: u32 = 1 << 1;
+const FULL: u32 = BUSY | OFFERED;
+
+/// A cell for a waker: see the module. One task at a time should register.
+pub(crate) struct WakerCell {
+    /// A number, of which nothing is dropped. To models it would be more than that: see `drop`.
+    word: ManuallyDrop<AtomicU32>,
+    /// Initialised while the word is `FULL`.
+    slot: UnsafeCell<MaybeUninit<Waker>>,
+}
+
+// SAFETY: the slot is used by one party at a time, which the word says; a waker is Send and Sync.
+unsafe impl Send for WakerCell {}
+// SAFETY: as above.
+unsafe impl Sync for WakerCell {}
+
+impl WakerCell {
+    pub(crate) fn new() -> Self {
+        Self {
+            word: ManuallyDrop::new(AtomicU32::new(EMPTY)),
+            slot: UnsafeCell::new(MaybeUninit::uninit()),
+        }
+    }
+
+    /// Has `waker` woken by the next [`wake`](Self::wake), in place of a waker that was registered before.
+    /// A task that looks after this at what it waits for misses nothing.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the waker does when it is cloned or, since the slot is in use, woken. What was registered
+    /// before may be registered still.
+    pub(crate) fn register(&self, waker: &Waker) {
+        if self.holds(waker) {
+            return;
+        }
+        let new = waker.clone();
+        match self.seize() {
+            Slot::Empty => self.fill(new),
+            Slot::Full => {
+                let old = self.read();
+                self.fill(new);
+                contain(|| drop(old));
+            }
+            Slot::InUse => {
+                // For a few instructions of another thread: the task that polls again should find it free.
+                spin_loop();
+                new.wake();
+            }
+        }
+    }
+
+    /// Wakes the task that has registered, if there is one. A panic of its waker goes no further.
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = self.take() {
+            contain(|| waker.wake());
+        }
+    }
+
+    /// Drops the waker that is registered, if there is one: for the party that registers.
+    pub(crate) fn clear(&self) {
+        // Relaxed is enough: this party has set the word to what it is, or somebody has emptied it since.
+        if self.word.load(Ordering::Relaxed) != EMPTY
+            && let Some(waker) = self.take()
+        {
+            contain(|| drop(waker));
+        }
+    }
+
+    /// Whether this very waker is registered. It is registered anew.
+    fn holds(&self, waker: &Waker) -> bool {
+        if self.word.load(Ordering::Relaxed) != FULL {
+            return false;
+        }
+        match self.seize() {
+            Slot::Full => {
+                // SAFETY: the slot is ours, and holds a waker.
+                let same = self
+                    .slot
+                    .with(|slot| unsafe { (*slot).assume_init_ref() }.will_wake(waker));
+                self.set(FULL);
+                same
+            }
+            Slot::Empty => {
+                self.set(EMPTY);
+                false
+            }
+            Slot::InUse => false,
+        }
+    }
+
+    /// Takes the slot, unless another party has it.
+    ///
+    /// | before | after | returns |
+    /// |---|---|---|
+    /// | `EMPTY` | `BUSY` | `Empty` |
+    /// | `FULL` | `BUSY` | `Full` |
+    /// | `BUSY` | unchanged | `InUse` |
+    fn seize(&self) -> Slot {
+        // Ordering: Acquire pairs with the Release in `set`: what the last party did with the slot comes
+        // before what we do.
+        match self.word.swap(BUSY, Ordering::Acquire) {
+            EMPTY => Slot::Empty,
+            FULL => Slot::Full,
+            _ => Slot::InUse,
+        }
+    }
+
+    /// Takes the waker out, if there is one.
+    ///
+    /// | before | after | returns |
+    /// |---|---|---|
+    /// | `FULL` | `BUSY`, then `EMPTY` | the waker |
+    /// | `EMPTY` or `BUSY` | unchanged | `None` |
+    fn take(&self) -> Option<Waker> {
+        // Ordering: Release pairs with the Acquire in `set`: a task that registers later sees what was done
+        // before this. Acquire pairs with the Release in `set`, for the slot.
+        if self.word.fetch_and(!OFFERED, Ordering::AcqRel) != FULL {
+            return None;
+        }
+        let waker = self.read();
+        self.set(EMPTY);
+        Some(waker)
+    }
+
+    /// Moves the waker out of the slot, which is ours and full.
+    fn read(&self) -> Waker {
+        // SAFETY: a party that has found the slot full has it alone, and reads it once.
+        self.slot.with(|slot| unsafe { (*slot).assume_init_read() })
+    }
+
+    /// Puts a waker into the slot, which is ours and empty, and offers it.
+    fn fill(&self, waker: Waker) {
+        // SAFETY: a party that has seized the slot has it alone.
+        self.slot.with_mut(|slot| unsafe {
+            (*slot).write(waker);
+        });
+        self.set(FULL);
+    }
+
+    /// Gives the slot back.
+    fn set(&self, word: u32) {
+        // A read-modify-write also where nothing is read: what a `wake` released that found the slot in use is
+        // for whoever registers next.
+        // Ordering: Release pairs with the Acquire in `seize` and `take`, for the slot; Acquire pairs with
+        // the Release in `take`.
+        self.word.swap(word, Ordering::AcqRel);
+    }
+}
+
+/// What a party found that wants to have the slot.
+enum Slot {
+    /// It has it, and it is empty.
+    Empty,
+    /// It has it, and a waker is in it.
+    Full,
+    /// Another party has it.
+    InUse,
+}
+
+impl Default for WakerCell {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for WakerCell {
+    fn drop(&mut self) {
+        // Models do not see that the last owner of a standard `Arc` comes after all others: for them, a plain
+        // look here could find what is long past, and the drop of the word itself would be a race.
+        if MODEL {
+            drop(self.take());
+        } else {
+            self.clear();
+        }
+    }
+}
+
+#[cfg(all(test, throng_loom))]
+mod loom_tests;
+#[cfg(all(test, not(any(throng_loom, throng_shuttle))))]
+mod tests;

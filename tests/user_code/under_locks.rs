@@ -1,0 +1,89 @@
+//! Wakers that call the part that they wait for: it must hold no lock then.
+
+use std::pin::pin;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::task::{RawWaker, RawWakerVTable, Wake, Waker};
+use std::thread;
+
+use throng::CompletionStream;
+use throng::completion::Submitter;
+use throng::{BlockingPool, blocking};
+
+use crate::stranger::{Act, Stranger};
+use crate::support::{Wakes, poll_with, ready, receive};
+
+/// A waker whose last drop asks the stream something that takes its lock.
+struct Asks(Submitter<(), ()>);
+
+impl Wake for Asks {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        assert!(self.0.in_flight() <= 1);
+    }
+}
+
+#[test]
+fn a_waker_that_was_left_with_a_slot_is_dropped_under_no_lock() {
+    let (ended, has_ended) = channel();
+    // On a thread of its own, since the thread would hang if it took the lock twice.
+    thread::spawn(move || {
+        let (jobs, mut done) = CompletionStream::<(), ()>::builder().build();
+        let mut open = ready(pin!(jobs.slot(()))).unwrap();
+        let (stranger, panics) = Stranger::panicking_in(Act::Drop);
+        assert!(poll_with(&panics, &mut pin!(open.aborted())).is_pending());
+        stranger.arm();
+        // Registered in place of one whose drop panics, and then left there.
+        let asks = Waker::from(Arc::new(Asks(jobs)));
+        let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            poll_with(&asks, &mut pin!(open.aborted())).is_pending()
+        }));
+        assert!(waited.unwrap_or(true));
+        drop(asks);
+        open.complete(());
+        assert!(ready(pin!(done.next())).unwrap().outcome.is_ok());
+        // Forgets what was read, under the lock.
+        drop(done);
+        ended.send(()).unwrap();
+    });
+    receive(&has_ended);
+}
+
+/// What the clone of a waker does: gives this place back.
+static PERMIT: Mutex<Option<blocking::OwnedPermit>> = Mutex::new(None);
+
+#[test]
+fn a_waker_is_cloned_under_no_lock() {
+    static TABLE: RawWakerVTable = RawWakerVTable::new(
+        |_| {
+            let permit = PERMIT.lock().unwrap().take();
+            drop(permit);
+            RawWaker::new(std::ptr::null(), &TABLE)
+        },
+        |_| {},
+        |_| {},
+        |_| {},
+    );
+    let (ended, has_ended) = channel();
+    thread::spawn(move || {
+        let mut builder = BlockingPool::builder();
+        let pool = builder.max_threads(1).queue_capacity(0).build().unwrap();
+        let permit = ready(Box::pin(pool.clone().reserve_owned())).unwrap();
+        *PERMIT.lock().unwrap() = Some(permit);
+        let (wakes, counts) = Wakes::new();
+        let mut before = Box::pin(pool.reserve());
+        assert!(poll_with(&counts, &mut before).is_pending());
+        let mut behind = Box::pin(pool.reserve());
+        // SAFETY: the functions of the table use no pointer.
+        let gives_back = unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &TABLE)) };
+        assert!(poll_with(&gives_back, &mut behind).is_pending());
+        assert_eq!(wakes.count(), 1);
+        drop(behind);
+        drop(ready(before).unwrap());
+        ended.send(()).unwrap();
+    });
+    receive(&has_ended);
+}
