@@ -55,7 +55,7 @@ impl Worker {
             lane,
             seat: crew
                 .seat()
-                .counted_by(Arc::clone(&crew.lanes[lane].tally().ended)),
+                .panics_counted_by(Arc::clone(&crew.lanes[lane].tally().ended)),
             searching: false,
             unmeasured: 0,
             chunks: Vec::new(),

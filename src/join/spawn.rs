@@ -232,6 +232,8 @@ pub(crate) struct Seat {
     unheard: Option<PanicHandler>,
     /// Counts the jobs that end here.
     tally: Option<Arc<Tally>>,
+    /// Counts those that panic, and costs others nothing.
+    panics: Option<Arc<Tally>>,
     /// The job runs on the thread of one who waits for it, and not on that of its runner.
     beside: bool,
     /// What the job should have run had been aborted.
@@ -314,6 +316,14 @@ impl Seat {
         }
     }
 
+    /// Has the jobs counted that panic here.
+    pub(crate) fn panics_counted_by(self, tally: Arc<Tally>) -> Self {
+        Self {
+            panics: Some(tally),
+            ..self
+        }
+    }
+
     /// For a job that nobody has submitted, such as one that does nothing but run another: it gives no place
     /// back, and is not counted.
     pub(crate) fn stand(&mut self) {
@@ -353,6 +363,11 @@ impl Lend for Seat {
             if !self.beside {
                 tally.end();
             }
+        }
+        if ran == Ran::Panicked
+            && let Some(panics) = &self.panics
+        {
+            panics.count(ran);
         }
         if let Some(room) = &self.room {
             room.leave();
