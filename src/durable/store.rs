@@ -309,6 +309,8 @@ pub enum DeadReason {
     Unreadable,
     /// Its output is larger than a store takes.
     OutputTooLarge,
+    /// The store has lost a part of it, or cannot read it.
+    Damaged,
     /// No worker has known its name for a day.
     Unknown,
 }
@@ -349,7 +351,8 @@ pub(crate) struct Claim {
 pub(crate) struct Claimed {
     pub(crate) id: TaskId,
     pub(crate) name: Arc<str>,
-    pub(crate) payload: Vec<u8>,
+    /// If the store has lost it, or cannot read what it has of the task: what is wrong.
+    pub(crate) payload: Result<Vec<u8>, String>,
     /// How many of its runs have failed.
     pub(crate) failures: u32,
     /// How many workers have died while they ran it.

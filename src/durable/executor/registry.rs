@@ -89,15 +89,21 @@ impl<App: Send + Sync + 'static> Runs for Runnable<App> {
     }
 
     fn begin(&self, mut claimed: Claimed, epoch: Epoch, stop: Stop) -> Begun {
+        let payload = match std::mem::replace(&mut claimed.payload, Ok(Vec::new())) {
+            Ok(payload) => payload,
+            Err(error) => {
+                let reason = DeadReason::Damaged;
+                return Box::pin(async move { Verdict::Dead { reason, error } });
+            }
+        };
         let runner = self.registry.runners.get(&*claimed.name);
-        let (Some(&runner), Some(_)) = (runner, unseal(&claimed.payload)) else {
+        let (Some(&runner), Some(_)) = (runner, unseal(&payload)) else {
             let verdict = unknown(&claimed);
             return Box::pin(async { verdict });
         };
         let (app, client) = (StdArc::clone(&self.app), self.client.clone());
         let cx = TaskContext::new(app, client, &claimed, epoch, stop.clone());
         let (retry, failures) = (self.retry, claimed.failures.saturating_add(1));
-        let payload = std::mem::take(&mut claimed.payload);
         Box::pin(report::in_span(&claimed, epoch, async move {
             let ended = contained(Box::pin(run(runner, payload, cx))).await;
             verdict(ended, &retry, failures, stop.reason())

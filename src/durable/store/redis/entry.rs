@@ -96,13 +96,14 @@ impl<'a> Entry<'a> {
         })
     }
 
-    pub(super) fn is_inline(&self) -> bool {
-        self.payload.is_some()
-    }
-
     /// The task as it is claimed now, with its payload if that is elsewhere. The neighbours in a claim
     /// are likely to have the same name.
-    pub(super) fn claimed(&self, now: u64, body: Vec<u8>, before: Option<&Claimed>) -> Claimed {
+    pub(super) fn claimed(
+        &self,
+        now: u64,
+        body: Option<Vec<u8>>,
+        before: Option<&Claimed>,
+    ) -> Claimed {
         let since = |since| Duration::from_millis(now.saturating_sub(since));
         Claimed {
             id: self.id,
@@ -110,7 +111,10 @@ impl<'a> Entry<'a> {
                 Some(before) if *before.name == *self.name => Arc::clone(&before.name),
                 _ => self.name.into(),
             },
-            payload: self.payload.map_or(body, <[u8]>::to_vec),
+            payload: match self.payload {
+                Some(payload) => Ok(payload.to_vec()),
+                None => body.ok_or_else(|| String::from("its payload is missing")),
+            },
             failures: self.failures,
             crashes: self.crashes,
             lost: self.lost,
@@ -118,6 +122,25 @@ impl<'a> Entry<'a> {
             unknown: self.unknown.map(since),
         }
     }
+}
+
+/// Whether the payload is in the entry, as the scripts see it.
+pub(super) fn has_payload(entry: &[u8]) -> bool {
+    entry.get(54).is_some_and(|flags| flags & PAYLOAD_HERE != 0)
+}
+
+/// The claimed task of an entry that cannot be read but for its id.
+pub(super) fn damaged(entry: &[u8]) -> Option<Claimed> {
+    Some(Claimed {
+        id: TaskId::from_bytes(*entry.first_chunk()?),
+        name: "".into(),
+        payload: Err(String::from("its entry cannot be read")),
+        failures: 0,
+        crashes: 0,
+        lost: 0,
+        risky: false,
+        unknown: None,
+    })
 }
 
 /// A number of at most eight bytes.

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::entry::Entry;
+use super::entry::{self, Entry};
 use super::error::nonsense;
 use super::partitions;
 use crate::durable::TaskId;
@@ -33,6 +33,14 @@ impl Reader {
 
     pub(super) fn bytes(&mut self) -> Result<Vec<u8>, Failure> {
         self.next().and_then(bytes)
+    }
+
+    /// Nothing if the store has none.
+    fn found(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        match self.next()? {
+            Value::Nil => Ok(None),
+            part => bytes(part).map(Some),
+        }
     }
 
     fn text(&mut self) -> Result<String, Failure> {
@@ -102,7 +110,7 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<(Turned, Vec<usi
     let refused = parts.list()?.rest(|part| Ok(part.number()? as usize))?;
     let text = parts.bytes()?;
     let entries = parts.list()?.rest(Reader::bytes)?;
-    let bodies = parts.list()?.rest(Reader::bytes)?;
+    let bodies = parts.list()?.rest(Reader::found)?;
     let more = parts.number()? != 0;
     let next = u64::try_from(parts.number()?).ok();
     let now = parts.number()? as u64;
@@ -135,19 +143,21 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<(Turned, Vec<usi
 fn claim(
     epoch: Epoch,
     entries: &[Vec<u8>],
-    bodies: Vec<Vec<u8>>,
+    bodies: Vec<Option<Vec<u8>>>,
     now: u64,
 ) -> Result<Claim, Failure> {
     let broken = || nonsense(&Value::Nil);
     let mut bodies = bodies.into_iter();
     let mut tasks: Vec<Claimed> = Vec::with_capacity(entries.len());
-    for entry in entries {
-        let entry = Entry::read(entry).ok_or_else(broken)?;
-        let body = match entry.is_inline() {
-            true => Vec::new(),
+    for row in entries {
+        let body = match entry::has_payload(row) {
+            true => None,
             false => bodies.next().ok_or_else(broken)?,
         };
-        tasks.push(entry.claimed(now, body, tasks.last()));
+        tasks.push(match Entry::read(row) {
+            Some(entry) => entry.claimed(now, body, tasks.last()),
+            None => entry::damaged(row).ok_or_else(broken)?,
+        });
     }
     Ok(Claim { epoch, tasks })
 }
@@ -227,7 +237,7 @@ fn letter(mut parts: Reader) -> Result<DeadLetter, Failure> {
     let error = parts.text()?;
     let header = parts.bytes()?;
     let name = parts.text()?;
-    let (failures, crashes) = super::entry::counted(&header);
+    let (failures, crashes) = entry::counted(&header);
     let reason = u8::try_from(reason).ok().and_then(reason_of);
     Ok(DeadLetter {
         id,
@@ -240,13 +250,14 @@ fn letter(mut parts: Reader) -> Result<DeadLetter, Failure> {
     })
 }
 
-const REASONS: [DeadReason; 6] = [
+const REASONS: [DeadReason; 7] = [
     DeadReason::Fatal,
     DeadReason::Attempts,
     DeadReason::Crashes,
     DeadReason::Unreadable,
     DeadReason::OutputTooLarge,
     DeadReason::Unknown,
+    DeadReason::Damaged,
 ];
 
 /// How a reason is stored.

@@ -174,7 +174,7 @@ impl Scripts {
                     "TOMBSTONES",
                     "IDLE",
                 ],
-                &[WAKE, include_str!("lua/revive.lua")],
+                &[WAKE, ENTRY, include_str!("lua/revive.lua")],
                 &[include_str!("lua/undo/revive.lua")],
             ),
             maintain: make(
@@ -242,6 +242,7 @@ fn head(keys: &[&str], time: Time, parts: &[&str]) -> String {
         ("MAX_DEAD", MAX_DEAD),
         ("DEAD_RETENTION", millis(DEAD_RETENTION)),
         ("CRASHES", reason_number(DeadReason::Crashes).into()),
+        ("DAMAGED", reason_number(DeadReason::Damaged).into()),
         ("DAY", 24 * 3600 * 1000),
         ("AWAITING_FOR", 60 * 1000),
     ];

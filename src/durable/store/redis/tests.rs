@@ -19,6 +19,7 @@ use crate::durable::{DeadFilter, Durability, TaskId};
 use crate::sync::Number;
 
 mod cluster_tests;
+mod damage_tests;
 mod durability_tests;
 mod errors_tests;
 mod faults_tests;

@@ -45,7 +45,7 @@ async fn what_was_stored_is_there_after_a_restart() {
     let payloads: Vec<_> = claim
         .tasks
         .iter()
-        .map(|task| task.payload.clone())
+        .map(|task| task.payload.clone().unwrap())
         .collect();
     assert_eq!(payloads, [small.0.payload, large.0.payload]);
     assert_eq!(worker.store.probe().await.unwrap(), Durability::Synced);

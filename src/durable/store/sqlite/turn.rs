@@ -245,7 +245,7 @@ fn next_tasks(work: &Work<'_>, set: SetId, request: &Turn) -> Result<Next, rusql
         if task.risky && !risky {
             continue;
         }
-        bytes += task.payload.len();
+        bytes += task.payload.as_ref().map_or(0, Vec::len);
         if bytes > request.want_bytes && !next.tasks.is_empty() {
             break;
         }
@@ -299,7 +299,7 @@ fn read(
             Some(before) if *before.name == *name => Arc::clone(&before.name),
             _ => Arc::from(name),
         },
-        payload,
+        payload: Ok(payload),
         failures: row.get(3)?,
         crashes,
         risky: is_risky(crashes, row.get(7)?),

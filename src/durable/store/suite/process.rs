@@ -69,7 +69,7 @@ pub(super) fn fresh(number: u64) -> Claimed {
     Claimed {
         id: id(number),
         name: "job".into(),
-        payload: number.to_be_bytes().to_vec(),
+        payload: Ok(number.to_be_bytes().to_vec()),
         failures: 0,
         crashes: 0,
         lost: 0,

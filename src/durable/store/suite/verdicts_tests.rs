@@ -105,6 +105,7 @@ pub(super) async fn dead_is_kept_with_its_reason(it: &dyn Harness) {
         DeadReason::Unreadable,
         DeadReason::OutputTooLarge,
         DeadReason::Unknown,
+        DeadReason::Damaged,
     ];
     for (number, reason) in (1..).zip(reasons) {
         let error = format!("\u{fc}ber {number}");
@@ -130,7 +131,7 @@ pub(super) async fn dead_is_kept_with_its_reason(it: &dyn Harness) {
         assert_eq!(letter.age, Duration::ZERO);
     }
     let counts = process.counts().await;
-    assert_eq!((counts.died, counts.dead), (6, 6));
+    assert_eq!((counts.died, counts.dead), (7, 7));
 }
 
 pub(super) async fn verdicts_count_before_the_claim_of_their_turn(it: &dyn Harness) {

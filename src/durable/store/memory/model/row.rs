@@ -69,7 +69,7 @@ impl Row {
         Claimed {
             id: self.task.id,
             name: (*self.task.name).into(),
-            payload: self.task.payload.clone(),
+            payload: Ok(self.task.payload.clone()),
             failures: self.failures,
             crashes: self.crashes,
             lost: self.lost,

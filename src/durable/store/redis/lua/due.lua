@@ -1,10 +1,23 @@
 -- Lets tasks wait whose delay is over: one unit.
 --
--- Needs: unit, entry.
+-- Needs: unit, entry, outcomes.
 
 -- Returns when the first of a sorted set is due, or over.
 local function first_of(key)
   return tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or 'inf')
+end
+
+-- Ends those whose entry is missing, or cannot be read. The others are looked at again.
+local function end_damaged(ids, scores, entries)
+  local outcomes = make_outcomes()
+  local of = outcomes.begin()
+  for i, id in ipairs(ids) do
+    if not is_entry(entries[i]) then
+      outcomes.damaged(of, id, 'its entry is missing, or cannot be read')
+      of.gone[#of.gone + 1], of.gone[#of.gone + 2] = scores[i], id
+    end
+  end
+  outcomes.settle('due', of)
 end
 
 -- Puts about a batch of tasks that are due into the line, the earliest first. Returns when the first is due, if
@@ -17,6 +30,7 @@ local function make_due()
   for i = 1, #rows, 2 do ids[#ids + 1], scores[#ids + 1] = rows[i], rows[i + 1] end
   local entries = call('HMGET', DELAYED, unpack(ids))
   for i, entry in ipairs(entries) do
+    if not is_entry(entry) then return end_damaged(ids, scores, entries) end
     if is_quarantined(entry) then quarantined[#quarantined + 1] = ids[i] end
   end
   state.unit = {

@@ -28,7 +28,7 @@ for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do if row then note(i) e
 -- Of few, it is as cheap to look for each as to see whether there are any.
 if total <= 8 or call('EXISTS', RESULTS) == 1 then
   for i, row in ipairs(call('HMGET', RESULTS, unpack(ids))) do
-    if row and number_at('>I6', row) > now then note(i) elseif row then call('HDEL', RESULTS, ids[i]) end
+    if row and #row > 6 and number_at('>I6', row) > now then note(i) elseif row then call('HDEL', RESULTS, ids[i]) end
   end
 end
 if call('EXISTS', DIED) == 1 then

@@ -11,6 +11,9 @@ local UNKNOWN = 140737488355328
 -- Whether there may be quarantined tasks in the line.
 local any_quarantined = false
 
+-- Returns whether this is an entry, as far as the scripts look at it.
+local function is_entry(row) return row and #row >= PAYLOAD - 1 end
+
 -- Returns whether a worker runs only one such task at a time.
 local function is_quarantined(entry)
   local crashes = number_at('>I2', entry, 37)

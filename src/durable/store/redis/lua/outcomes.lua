@@ -10,7 +10,7 @@ local function make_outcomes()
     bins = {}
     return {
       undo = 'outcomes', ids = {}, rows = {}, flags = {}, ended = {}, alive = {}, seen = {}, results = {}, delayed = {}, due = {},
-      dead = {}, died = {}, first = {}, quarantined = {}, apart = {}, counts = {},
+      dead = {}, died = {}, first = {}, quarantined = {}, gone = {}, apart = {}, counts = {},
     }
   end
 
@@ -44,6 +44,15 @@ local function make_outcomes()
     of.died[#of.died + 1] = now
     of.died[#of.died + 1] = id
     has_ended(of, id, entry, '')
+  end
+
+  -- A task of which something is lost. There is a letter of it if it was alive: with an entry of what is known.
+  local function is_damaged(of, id, error)
+    tally(of, 'damaged')
+    local row = call('HGET', ALIVE, id)
+    if not row then return end
+    local known = sub(row .. string.rep('\0', 14), 1, 14)
+    is_dead(of, id, id .. known .. string.rep('\0', PAYLOAD - 31), DAMAGED, error)
   end
 
   local function is_delayed(of, id, entry, due)
@@ -87,6 +96,7 @@ local function make_outcomes()
     write_all('ZADD', DUE, of.due)
     write_all('HSET', DEAD, of.dead)
     write_all('ZADD', DIED, of.died)
+    for i = 2, #of.gone, 2 do call('ZREM', DUE, of.gone[i]) end
     for i = 1, #of.flags, 2 do call('HDEL', CANCEL, of.flags[i]) end
     write_all('HDEL', ALIVE, of.ended)
     write_all('HDEL', RUNNING, of.ids)
@@ -103,11 +113,13 @@ local function make_outcomes()
     has_effect(key)
     for what, n in pairs(of.counts) do count(what, n) end
     write_all('HDEL', PAYLOADS, of.apart)
+    for i = 2, #of.gone, 2 do call('HDEL', DELAYED, of.gone[i]) end
     tell_watchers(of.ended, of.seen)
   end
 
   return {
     begin = new_outcomes, tally = tally, cancelled = is_cancelled, dead = is_dead, delayed = is_delayed,
+    damaged = is_damaged,
     first = goes_first, settle = settle_outcomes,
   }
 end

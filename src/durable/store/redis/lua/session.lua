@@ -2,11 +2,14 @@
 -- answered; 3 the epoch of the last claim, until a later turn shows that it has arrived; 4 the first id of the
 -- last enqueue; 5 when the row was written; 6 the client id.
 --
+-- One that cannot be read is none: its client opens another.
+--
 -- Needs: base.
 local function find_session(id)
   local packed = call('HGET', SESSIONS, id)
   if not packed then return nil end
-  local row = cmsgpack.unpack(packed)
+  local is_read, row = pcall(cmsgpack.unpack, packed)
+  if not is_read or type(row) ~= 'table' or type(row[1]) ~= 'number' then return nil end
   return { number = row[1], claim = row[2], last = row[3], first = row[4], client = row[6], row = packed }
 end
 

@@ -11,12 +11,12 @@ else
   watched = false
 end
 -- Returns the rows of the tasks of a claim in `running`, by their place, and how many are held. Of those that
--- are not held, there is no row, and they are refused.
+-- are not held, there is no row, and they are refused. So are those that cannot be read, until they are reaped.
 local function held_of(of, first, n)
   local rows, held = call('HMGET', RUNNING, unpack(ARGV, first, first + n - 1)), 0
   for i = 1, n do
     local row = rows[i]
-    if row and sub(row, 1, 16) == of then
+    if row and sub(row, 1, 16) == of and #row > 74 then
       held = held + 1
     else
       rows[i] = false
