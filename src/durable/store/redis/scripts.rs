@@ -221,7 +221,7 @@ fn with_undo(keys: &[&str], time: Time, parts: &[&str], undo: &[&str]) -> String
     let begin = include_str!("lua/undo/begin.lua");
     let end = include_str!("lua/undo/end.lua");
     format!(
-        "local state = {{ skip = {{}}, done = {{}}, refused = {{}}, notices = {{}}, counted = {{}} }}\n\
+        "local state = {{}}\n\
          local function main()\n{}end\n\
          while true do\n\
          local is_done, failure = pcall(main)\n\

@@ -4,7 +4,8 @@
 -- a script fails, nobody is told of that script: all ask now and then.
 --
 -- Needs: base.
-local notices, watched, counted = state.notices, nil, state.counted
+local notices, watched, counted = state.notices or {}, nil, state.counted or {}
+state.notices, state.counted = notices, counted
 -- What is larger, alone or together, is asked for by whoever waits.
 local MOST_TOLD, room_to_tell = 4096, 65536
 
@@ -42,7 +43,7 @@ end
 
 -- Tells the clients, and writes what was counted: the last thing that a script does.
 local function flush()
-  state.notices, state.counted = {}, {}
+  state.notices, state.counted = nil, nil
   for client, told in pairs(notices) do
     local is_known, is_so = pcall(awaits, client)
     if is_so or not is_known then redis.pcall('PUBLISH', BASE .. 'client:' .. client, 'e' .. concat(told)) end

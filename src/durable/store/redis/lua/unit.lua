@@ -8,7 +8,8 @@
 -- error; `is_half`, whether something could not be undone.
 --
 -- Needs: base.
-local skip, done, trouble = state.skip, state.done, state.trouble
+local skip, done, trouble = state.skip or {}, state.done or {}, state.trouble
+state.skip, state.done = skip, done
 
 -- The unit has taken effect. What it still has to do can fail alone.
 local function has_effect(key) done[key], state.key, state.unit = true, key, nil end

@@ -1,7 +1,8 @@
 -- Takes verdicts. What is done in a claim is a unit, and so is what else became of its tasks.
 --
 -- Needs: unit, entry, notices, results, outcomes, claims.
-local refused, told = state.refused, 0
+local refused, told = state.refused or {}, 0
+state.refused = refused
 -- Whether there are requests to cancel tasks. As a rule, there is none of these three.
 local flagged = false
 if call('EXISTS', CANCEL, QUARANTINED, WATCHERS) > 0 then
