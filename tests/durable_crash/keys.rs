@@ -12,7 +12,7 @@ use super::redis_server::Server;
 pub(crate) struct Keys {
     sizes: BTreeMap<String, usize>,
     /// What is in `meta`.
-    meta: BTreeMap<String, String>,
+    meta: BTreeMap<String, Vec<u8>>,
     /// How many ids are in the bins.
     binned: usize,
 }
@@ -22,9 +22,10 @@ pub(crate) const BASE: &str = "throng:{default:0}:";
 
 /// What is in `meta`, at most: the layout, how many partitions there are, the last epoch, how many
 /// cancelled tasks are in the line, how far the search for old sessions has come, and the ledger.
-const META: [&str; 15] = [
+const META: [&str; 16] = [
     "layout",
     "partitions",
+    "plain",
     "epoch",
     "tombstones",
     "cursor",
@@ -44,10 +45,11 @@ impl Keys {
     pub(crate) fn of(server: &Server) -> Self {
         let client = redis::Client::open(server.url()).expect("a URL");
         let mut connection = client.get_connection().expect("the server answers");
-        let names: Vec<String> = ask(&mut connection, &["KEYS", "*"]);
+        let names: Vec<Vec<u8>> = ask(&mut connection, &["KEYS", "*"]);
         let sizes = names.iter().map(|name| {
-            let base = name.strip_prefix(BASE).expect("a key of the store");
-            (base.to_owned(), size(&mut connection, name))
+            let base = name.strip_prefix(BASE.as_bytes());
+            let base = String::from_utf8_lossy(base.expect("a key of the store"));
+            (base.into_owned(), size(&mut connection, name))
         });
         let sizes = sizes.collect();
         let [meta, bins] = ["meta", "expiry_bins"].map(|name| format!("{BASE}{name}"));
@@ -67,9 +69,10 @@ impl Keys {
     /// processes.
     pub(crate) fn assert_sound(&self, counts: &Counts) {
         let ends = ["results", "expiry", "expiry_bins", "dead", "died"];
-        let others = ["meta", "sessions", "idle"];
+        let others = ["meta", "routes", "sessions"];
         for name in self.sizes.keys() {
             let is_known = ends.iter().chain(&others).any(|known| known == name);
+            let is_known = is_known || name.starts_with("idle:");
             assert!(is_known, "nothing is left to do, but {self:?}");
         }
         let kept = [self.size("results"), self.binned];
@@ -80,26 +83,34 @@ impl Keys {
         let is_known = |name: &&String| META.contains(&name.as_str());
         let unknown: Vec<_> = self.meta.keys().filter(|name| !is_known(name)).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
-        let tombs = self.meta.get("tombstones").map_or("0", String::as_str);
-        assert_eq!(tombs, "0", "{self:?}");
+        let tombs = self.meta.get("tombstones").map_or(&b"0"[..], Vec::as_slice);
+        assert_eq!(tombs, b"0", "{self:?}");
     }
 
     /// Of processes, only those have left something that were killed.
     pub(crate) fn are_baseline(&self, counts: &Counts, killed: usize) -> bool {
         self.assert_sound(counts);
-        self.size("sessions") <= killed && self.size("idle") <= killed
+        let idle = self
+            .sizes
+            .iter()
+            .filter(|(name, _)| name.starts_with("idle:"));
+        let idle: usize = idle.map(|(_, size)| size).sum();
+        self.size("sessions") <= killed && idle <= killed
     }
 }
 
-fn ask<T: redis::FromRedisValue>(connection: &mut Connection, command: &[&str]) -> T {
+fn ask<T: redis::FromRedisValue>(
+    connection: &mut Connection,
+    command: &[impl redis::ToRedisArgs],
+) -> T {
     let mut asked = redis::Cmd::new();
     command.iter().for_each(|part| _ = asked.arg(part));
     asked.query(connection).expect("the server answers")
 }
 
 /// How much is in a key.
-fn size(connection: &mut Connection, name: &str) -> usize {
-    let kind: String = ask(connection, &["TYPE", name]);
+fn size(connection: &mut Connection, name: &[u8]) -> usize {
+    let kind: String = ask(connection, &[b"TYPE", name]);
     let command = match &*kind {
         "hash" => "HLEN",
         "list" => "LLEN",
@@ -108,5 +119,5 @@ fn size(connection: &mut Connection, name: &str) -> usize {
         // It has gone meanwhile.
         _ => return 0,
     };
-    ask(connection, &[command, name])
+    ask(connection, &[command.as_bytes(), name])
 }

@@ -267,7 +267,7 @@ impl Site {
                 let markers = self.folder.0.join("tasks.db-throng").join("idle");
                 fs::read_dir(markers).expect("a folder").count()
             }
-            Some(server) => Keys::of(server).size("idle"),
+            Some(server) => Keys::of(server).idle(),
         }
     }
 

@@ -108,6 +108,11 @@ impl SetId {
     pub(crate) fn number(self) -> i64 {
         self.0
     }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn to_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
 }
 
 impl fmt::Debug for SetId {

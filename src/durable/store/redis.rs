@@ -38,6 +38,7 @@ mod partitions;
 mod probe;
 mod reply;
 mod request;
+mod routing;
 mod scripts;
 #[cfg(test)]
 pub(super) mod tests;
@@ -263,8 +264,8 @@ impl Backend for RedisStore {
         events.unwrap_or_else(|| mpsc::unbounded_channel().1)
     }
 
-    fn open_session(&self, _set: Option<TypeSet>) -> Answer<'_, SessionId> {
-        self.ask(|inner| async move { inner.open_session().await })
+    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
+        self.ask(|inner| async move { inner.open_session(set).await })
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {

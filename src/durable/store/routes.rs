@@ -46,7 +46,7 @@ impl ListId {
         Self(kind.number())
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "redis"))]
     pub(crate) fn from_number(number: i64) -> Self {
         Self(number)
     }
@@ -131,7 +131,7 @@ impl Routes {
     }
 
     /// The only set there is, if all that its sessions read is [`ListId::MAIN`].
-    #[cfg(test)]
+    #[cfg(any(test, feature = "redis"))]
     pub(crate) fn plain(&self) -> Option<(SetId, &[Kind])> {
         let (&set, kinds) = self.sets.first_key_value()?;
         let is_plain = |kind| {
@@ -140,6 +140,17 @@ impl Routes {
                 .is_some_and(|path| *path == [ListId::MAIN])
         };
         (self.sets.len() == 1 && kinds.iter().all(is_plain)).then_some((set, kinds))
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn paths(&self) -> impl Iterator<Item = (Kind, &[ListId])> {
+        self.paths.iter().map(|(&kind, path)| (kind, &**path))
+    }
+
+    /// All lists that are named.
+    #[cfg(feature = "redis")]
+    pub(crate) fn lists(&self) -> BTreeSet<ListId> {
+        self.paths.values().flatten().copied().collect()
     }
 
     /// The lists whose being empty would make [`collapse`](Self::collapse) change something.

@@ -246,6 +246,10 @@ mod types_in_memory {
 mod types_in_sqlite {
     store_suite!(types of super::sqlite::Sqlite);
 }
+#[cfg(feature = "redis")]
+mod types_in_redis {
+    store_suite!(types of super::redis::Redis);
+}
 
 store_suite!(in_memory, crate::durable::store::suite::memory::Memory, 256);
 // Fewer: each request waits for the disk.

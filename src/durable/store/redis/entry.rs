@@ -11,7 +11,7 @@
 //! | 2 | how many crashes it survives |
 //! | 4 | failures |
 //! | 2, 2 | crashes, and claims that were lost |
-//! | 6 | when it became ready, in milliseconds since 1970, if the store knows; or 2^47 and since when no worker knows it |
+//! | 6 | when it became ready, in milliseconds since 1970, as far as its producer knows; or 2^47 and since when no worker knows it |
 //! | 8 | its kind |
 //! | 1 | flags. 1: its payload is here, and not in `payloads`; 2, 4, 8 and 16 are reserved |
 //! | 4 | the length of the payload |
@@ -45,7 +45,7 @@ pub(super) fn short_millis(time: Duration) -> u64 {
 }
 
 /// The entry of a new task.
-pub(super) fn pack(task: &NewTask, client_id: &str) -> Vec<u8> {
+pub(super) fn pack(task: &NewTask, client_id: &str, kind: Kind, now: u64) -> Vec<u8> {
     let is_inline = task.payload.len() <= INLINE;
     let payload = if is_inline { &*task.payload } else { &[] };
     let mut entry = Vec::with_capacity(HEADER + payload.len() + task.name.len());
@@ -54,8 +54,12 @@ pub(super) fn pack(task: &NewTask, client_id: &str) -> Vec<u8> {
     entry.extend(&short_millis(task.retention).to_be_bytes()[2..]);
     let max_crashes = u16::try_from(task.max_crashes).unwrap_or(u16::MAX);
     entry.extend(max_crashes.to_be_bytes());
-    entry.extend([0; 4 + 2 + 2 + 6]);
-    entry.extend(Kind::of(&task.name).to_bytes());
+    entry.extend([0; 4 + 2 + 2]);
+    let ready_at = now
+        .saturating_add(short_millis(task.delay))
+        .min(UNKNOWN - 1);
+    entry.extend(&ready_at.to_be_bytes()[2..]);
+    entry.extend(kind.to_bytes());
     entry.push(if is_inline { PAYLOAD_HERE } else { 0 });
     let len = u32::try_from(task.payload.len()).unwrap_or(u32::MAX);
     entry.extend(len.to_be_bytes());
@@ -171,13 +175,14 @@ mod tests {
             retention: Duration::from_millis(0x0102_0304_0506),
             max_crashes: 3,
         };
-        let entry = pack(&task, "A-client");
+        let entry = pack(&task, "A-client", Kind::of(&task.name), 0x0708_090a);
         assert_eq!(entry.len(), 59 + 2 + 4);
         assert_eq!(entry[..16], [7; 16]);
         assert_eq!(&entry[16..24], b"A-client");
         assert_eq!(entry[24..30], [1, 2, 3, 4, 5, 6]);
         assert_eq!(entry[30..32], [0, 3]);
-        assert_eq!(entry[32..46], [0; 14]);
+        assert_eq!(entry[32..40], [0; 8]);
+        assert_eq!(entry[40..46], [0, 0, 7, 8, 9, 10]);
         // printf mail | sha256sum, with the highest bit set.
         let kind = [0x80, 0xd8, 0xd3, 0xf1, 0x17, 0x39, 0xd2, 0xf3];
         assert_eq!(entry[46..54], kind);
@@ -189,6 +194,8 @@ mod tests {
                 ..task
             },
             "A-client",
+            Kind::of("mail"),
+            0,
         );
         assert_eq!(large[54..59], [0, 0, 0, 2, 1]);
         assert_eq!(&large[59..], b"mail");

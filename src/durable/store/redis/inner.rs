@@ -1,5 +1,6 @@
 //! [`Inner`]: what the requests of a store share, and how each goes to the partitions.
 
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,11 +17,14 @@ use super::partitions::{self, Partitions};
 use super::scripts::{Script, Scripts};
 use super::time::Time;
 use super::turns::Sessions;
-use super::{probe, reply, request};
+use super::{probe, reply, request, routing};
+use crate::durable::clock::{millis, since_boot};
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::point::point;
+use crate::durable::store::kind::{SetId, TypeSet};
 use crate::durable::store::{Beaten, Enqueue, Epoch, Event, SessionId};
 use crate::durable::{Counts, TaskId};
+use crate::sync::{Mutex, lock};
 
 /// How many claims are renewed at once: each may have a batch of tasks that are to be cancelled.
 pub(super) const MAX_BEATS: usize = 16;
@@ -40,6 +44,10 @@ pub(super) struct Inner {
     mail: watch::Receiver<Mail>,
     time: Time,
     pub(super) sessions: Sessions,
+    /// The sets of the sessions of this process.
+    sets: Mutex<HashMap<SessionId, SetId>>,
+    /// How many milliseconds the server's clock is ahead of the time since this machine was started.
+    ahead: Mutex<i64>,
 }
 
 impl Inner {
@@ -83,6 +91,8 @@ impl Inner {
             mail,
             time,
             sessions: Sessions::default(),
+            sets: Mutex::default(),
+            ahead: Mutex::default(),
         })
     }
 
@@ -95,7 +105,7 @@ impl Inner {
             self.has_to_wait.get_or_init(|| has_to_wait);
         }
         for partition in self.partitions.all() {
-            self.open(partition, None).await?;
+            self.open(partition, None, None).await?;
         }
         let mut mail = self.mail.clone();
         mail.wait_for(|mail| *mail != Mail::Unknown).await.ok();
@@ -123,28 +133,57 @@ impl Inner {
     }
 
     /// Begins a session under a number that nobody else draws.
-    pub(super) async fn open_session(&self) -> Result<SessionId, Failure> {
+    pub(super) async fn open_session(&self, set: Option<TypeSet>) -> Result<SessionId, Failure> {
         let mut bytes = [0; 8];
         // Its last bytes are random.
         bytes.copy_from_slice(&TaskId::new().to_bytes()[8..]);
         let session = SessionId::from_be_bytes(bytes);
         for partition in self.partitions.all() {
-            match self.open(partition, Some(session)).await {
+            match self.open(partition, Some(session), set.as_ref()).await {
                 // It is there: an answer was lost, and the request was sent again.
                 Err(failure) if failure.cause == Cause::NoSession => return Err(no_connection()),
                 opened => opened?,
             }
         }
+        if let Some(set) = set {
+            lock(&self.sets).insert(session, set.id());
+        }
         Ok(session)
     }
 
-    async fn open(&self, partition: usize, session: Option<SessionId>) -> Result<(), Failure> {
-        let mut arguments = Arguments::default();
-        arguments.push(session.map_or_else(String::new, |session| session.to_string()));
-        arguments.push(&*self.client_id);
-        arguments.number(self.partitions.count());
-        let opened = self.run(&self.scripts.open, partition, arguments).await;
-        opened.map(drop)
+    async fn open(
+        &self,
+        partition: usize,
+        session: Option<SessionId>,
+        set: Option<&TypeSet>,
+    ) -> Result<(), Failure> {
+        loop {
+            let mut arguments = Arguments::default();
+            arguments.push(session.map_or_else(String::new, |session| session.to_string()));
+            arguments.push(&*self.client_id);
+            arguments.number(self.partitions.count());
+            arguments.push(set.map_or_else(Vec::new, |set| set.id().to_bytes().to_vec()));
+            let answer = self.run(&self.scripts.open, partition, arguments).await?;
+            match (routing::opened(&answer)?, set) {
+                (None, Some(set)) => routing::declare(self, partition, set).await?,
+                (time, _) => {
+                    self.learn_time(time);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// What the server's clock says, as far as is known: in milliseconds since 1970.
+    fn server_time(&self) -> u64 {
+        let ahead = *lock(&self.ahead);
+        u64::try_from(millis(since_boot()) as i64 + ahead).unwrap_or_default()
+    }
+
+    fn learn_time(&self, time: Option<i64>) {
+        if let Some(time) = time {
+            *lock(&self.ahead) = time - millis(since_boot()) as i64;
+        }
     }
 
     pub(super) async fn close_session(&self, session: SessionId) -> Result<(), Failure> {
@@ -152,6 +191,7 @@ impl Inner {
         for partition in self.partitions.all() {
             self.close_in(partition, session).await?;
         }
+        lock(&self.sets).remove(&session);
         Ok(())
     }
 
@@ -164,6 +204,14 @@ impl Inner {
             arguments.push(cursor);
             let answer = self.run(&self.scripts.close, partition, arguments).await?;
             cursor = reply::bytes(answer)?;
+            if routing::is_last(&cursor) {
+                let set = lock(&self.sets).get(&session).copied();
+                // If this fails, its lists are in nobody's way.
+                if let Some(set) = set {
+                    routing::remove(self, partition, set).await.ok();
+                }
+                return Ok(());
+            }
         }
         Ok(())
     }
@@ -177,7 +225,7 @@ impl Inner {
             parts.push((0, Vec::new()));
         }
         for (nth, (partition, tasks)) in parts.into_iter().enumerate() {
-            let arguments = request::enqueue(request, &tasks, &self.client_id);
+            let arguments = request::enqueue(request, &tasks, &self.client_id, self.server_time());
             point("redis.before-enqueue");
             self.store(partition, arguments)
                 .await

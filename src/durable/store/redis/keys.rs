@@ -8,8 +8,9 @@
 //! | `meta` | hash | the layout, how many partitions there are, the last epoch, the ledger |
 //! | `none` | | never exists |
 //! | `sessions` | hash | by session: its last request |
-//! | `ready` | list | the entries of waiting tasks, in their order |
-//! | `alive` | hash | by id, of all tasks that have not ended: the client id, and how long the result is kept |
+//! | `ready`, `ready:<list>` | lists | the entries of waiting tasks, in their order: in one list while all workers know the same types |
+//! | `routes` | hash | which types wait in which list, and who reads it: see `lua/lists.lua` |
+//! | `alive` | hash | by id, of all tasks that have not ended: the client id, how long the result is kept, and the kind |
 //! | `payloads` | hash | by id: payloads that are too large for an entry |
 //! | `delayed` | hash | by id: the entries of delayed tasks |
 //! | `due` | sorted set | ids of delayed tasks, by when they are due |
@@ -22,11 +23,11 @@
 //! | `dead` | hash | by id: dead letters |
 //! | `died` | sorted set | their ids, by when they died |
 //! | `cancel` | hash | by id, of running tasks that are to be cancelled: the epoch |
-//! | `tombstones` | hash | by id: how many entries in `ready` are those of cancelled tasks |
+//! | `tombstones` | hash | by id and kind: how many entries of waiting tasks are those of cancelled ones |
 //! | `quarantined` | set | ids of quarantined tasks in `ready`: a worker runs one such task at a time |
 //! | `watchers` | hash | by id: the client ids of other processes that are told of the end |
 //! | `awaiting` | sorted set | clients that have asked what became of tasks, by when: others are told of no end |
-//! | `idle` | sorted set | client and session of workers that wait for tasks, by since when |
+//! | `idle:<set>` | sorted sets | client and session of workers that know a set of types and wait for tasks, by since when |
 //!
 //! A process is told of events on the channel `client:`, followed by its client id. The entries are
 //! described in `entry.rs`, the other rows in the scripts that write them.
@@ -39,7 +40,7 @@
 pub(super) const LAYOUT: i64 = 2;
 
 /// What the keys are called in the scripts; in Redis, the same in small letters.
-pub(super) const ALL: [&str; 22] = [
+pub(super) const ALL: [&str; 23] = [
     "NONE",
     "META",
     "SESSIONS",
@@ -62,6 +63,7 @@ pub(super) const ALL: [&str; 22] = [
     "WATCHERS",
     "AWAITING",
     "IDLE",
+    "ROUTES",
 ];
 
 /// What the names of all keys of a partition begin with.

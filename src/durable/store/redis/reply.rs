@@ -104,8 +104,17 @@ fn own_epoch(text: &[u8]) -> Option<Epoch> {
 
 // ===== Turns =====
 
-/// The answer to a turn, and which of its verdicts were refused, by their places.
-pub(super) fn turned(answer: Value, partition: usize) -> Result<(Turned, Vec<usize>), Failure> {
+/// What a partition has answered to a turn.
+pub(super) struct Answered {
+    pub(super) turned: Turned,
+    /// Which of the verdicts were refused, by their places.
+    pub(super) refused: Vec<usize>,
+    /// Whether a list that drains is empty now.
+    pub(super) is_drained: bool,
+}
+
+/// The answer to a turn.
+pub(super) fn turned(answer: Value, partition: usize) -> Result<Answered, Failure> {
     let mut parts = Reader::new(answer)?;
     let refused = parts.list()?.rest(|part| Ok(part.number()? as usize))?;
     let text = parts.bytes()?;
@@ -127,6 +136,7 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<(Turned, Vec<usi
     };
     let is_repeated = parts.number()? != 0;
     let parked = parts.number()? != 0;
+    let is_drained = parts.number()? != 0;
     if let Some(claim) = claim.as_mut().filter(|_| is_repeated) {
         claim.tasks.sort_unstable_by_key(|task| task.id);
     }
@@ -137,7 +147,11 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<(Turned, Vec<usi
         next: next.map(Duration::from_millis),
         parked,
     };
-    Ok((turned, refused))
+    Ok(Answered {
+        turned,
+        refused,
+        is_drained,
+    })
 }
 
 fn claim(

@@ -1,6 +1,6 @@
 //! The arguments of scripts.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::entry::{self, INLINE, short_millis};
 use super::link::Arguments;
@@ -8,10 +8,16 @@ use super::partitions::Partitions;
 use super::reply::{epoch_text, millis_text, reason_number};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
+use crate::durable::store::kind::Kind;
 use crate::durable::store::{Enqueue, NewTask, Turn, Verdict, Verdicts};
 
 /// What is asked of `enqueue`.
-pub(super) fn enqueue(request: &Enqueue, tasks: &[&NewTask], client_id: &str) -> Arguments {
+pub(super) fn enqueue(
+    request: &Enqueue,
+    tasks: &[&NewTask],
+    client_id: &str,
+    now: u64,
+) -> Arguments {
     let first = tasks.first().map(|task| task.id.to_bytes().to_vec());
     // Of an id that comes twice, the first counts.
     let mut ids = HashSet::with_capacity(tasks.len());
@@ -27,11 +33,13 @@ pub(super) fn enqueue(request: &Enqueue, tasks: &[&NewTask], client_id: &str) ->
     arguments.number(waiting.len());
     arguments.number(delayed.len());
     arguments.number(apart().count());
+    let kinds = kinds(all());
+    arguments.push(together(&kinds, &waiting));
     for task in all() {
         arguments.push(task.id.to_bytes());
-        arguments.push(owner(task, client_id));
+        arguments.push(owner(task, client_id, kinds[&*task.name]));
     }
-    all().for_each(|task| arguments.push(entry::pack(task, client_id)));
+    all().for_each(|task| arguments.push(entry::pack(task, client_id, kinds[&*task.name], now)));
     delayed
         .iter()
         .for_each(|task| arguments.push(millis_text(task.delay)));
@@ -42,10 +50,31 @@ pub(super) fn enqueue(request: &Enqueue, tasks: &[&NewTask], client_id: &str) ->
     arguments
 }
 
-/// Whose a task is, and for how long its end is kept.
-fn owner(task: &NewTask, client_id: &str) -> Vec<u8> {
+/// The kinds of tasks, by their names.
+fn kinds<'a>(tasks: impl Iterator<Item = &'a &'a NewTask>) -> HashMap<&'a str, Kind> {
+    let mut kinds = HashMap::new();
+    for task in tasks {
+        kinds
+            .entry(&*task.name)
+            .or_insert_with(|| Kind::of(&task.name));
+    }
+    kinds
+}
+
+/// The kinds of some tasks, each once.
+fn together(kinds: &HashMap<&str, Kind>, tasks: &[&NewTask]) -> Vec<u8> {
+    let names: HashSet<_> = tasks.iter().map(|task| &*task.name).collect();
+    names
+        .iter()
+        .flat_map(|name| kinds[name].to_bytes())
+        .collect()
+}
+
+/// Whose a task is, for how long its end is kept, and its kind.
+fn owner(task: &NewTask, client_id: &str, kind: Kind) -> Vec<u8> {
     let mut owner = client_id.as_bytes().to_vec();
     owner.extend(&short_millis(task.retention).to_be_bytes()[2..]);
+    owner.extend(kind.to_bytes());
     owner
 }
 

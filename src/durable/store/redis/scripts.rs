@@ -57,10 +57,12 @@ pub(super) struct Scripts {
     pub(super) revive: Script,
     pub(super) maintain: Script,
     pub(super) counts: Script,
+    pub(super) routes: Script,
 }
 
 const BASE: &str = include_str!("lua/base.lua");
 const SESSION: &str = include_str!("lua/session.lua");
+const LISTS: &str = include_str!("lua/lists.lua");
 const WAKE: &str = include_str!("lua/wake.lua");
 const UNIT: &str = include_str!("lua/unit.lua");
 const ENTRY: &str = include_str!("lua/entry.lua");
@@ -72,6 +74,7 @@ const CLAIMS: &str = include_str!("lua/claims.lua");
 const REAP: &str = include_str!("lua/reap.lua");
 const VERDICTS: &str = include_str!("lua/verdicts.lua");
 const DUE: &str = include_str!("lua/due.lua");
+const DRAIN: &str = include_str!("lua/drain.lua");
 const CLAIM: &str = include_str!("lua/claim.lua");
 
 /// What scripts need that take claims back.
@@ -107,15 +110,17 @@ impl Scripts {
                     "DIED",
                     "TOMBSTONES",
                     "IDLE",
+                    "ROUTES",
                 ],
-                &[SESSION, WAKE, include_str!("lua/enqueue.lua")],
+                &[SESSION, LISTS, WAKE, include_str!("lua/enqueue.lua")],
                 &[include_str!("lua/undo/enqueue.lua")],
             ),
             turn: reaping(
-                &[SESSION, WAKE],
-                &[VERDICTS, DUE, CLAIM, include_str!("lua/turn.lua")],
+                &[SESSION, LISTS, WAKE],
+                &[VERDICTS, DUE, DRAIN, CLAIM, include_str!("lua/turn.lua")],
                 &[
                     include_str!("lua/undo/done.lua"),
+                    include_str!("lua/undo/drain.lua"),
                     include_str!("lua/undo/due.lua"),
                     include_str!("lua/undo/claim.lua"),
                 ],
@@ -155,8 +160,16 @@ impl Scripts {
                 &[NOTICES, RESULTS, include_str!("lua/cancel.lua")],
                 &[include_str!("lua/undo/cancel.lua")],
             ),
-            open: reaping(&[SESSION], &[include_str!("lua/open.lua")], &[]),
-            close: reaping(&[SESSION, WAKE], &[include_str!("lua/close.lua")], &[]),
+            open: reaping(
+                &[SESSION, LISTS, WAKE],
+                &[include_str!("lua/open.lua")],
+                &[],
+            ),
+            close: reaping(
+                &[SESSION, LISTS, WAKE],
+                &[include_str!("lua/close.lua")],
+                &[],
+            ),
             dead_letters: make(
                 &["NONE", "META", "DEAD", "DIED"],
                 &[ENTRY, include_str!("lua/dead_letters.lua")],
@@ -173,8 +186,9 @@ impl Scripts {
                     "DIED",
                     "TOMBSTONES",
                     "IDLE",
+                    "ROUTES",
                 ],
-                &[WAKE, ENTRY, include_str!("lua/revive.lua")],
+                &[LISTS, WAKE, ENTRY, include_str!("lua/revive.lua")],
                 &[include_str!("lua/undo/revive.lua")],
             ),
             maintain: make(
@@ -192,12 +206,18 @@ impl Scripts {
                     "DIED",
                     "AWAITING",
                     "IDLE",
+                    "READY",
+                    "ROUTES",
                 ],
-                &[IDS, include_str!("lua/maintain.lua")],
+                &[IDS, LISTS, include_str!("lua/maintain.lua")],
             ),
             counts: make(
-                &["NONE", "META", "READY", "DUE", "RUNNING", "RESULTS", "DIED"],
+                &["NONE", "META", "ALIVE", "DUE", "RUNNING", "RESULTS", "DIED"],
                 &[include_str!("lua/counts.lua")],
+            ),
+            routes: make(
+                &["NONE", "META", "ROUTES", "READY", "LEASE"],
+                &[LISTS, include_str!("lua/routes.lua")],
             ),
         }
     }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::inner::{Inner, after_others};
 use super::mail::Mail;
+use super::reply::Answered;
 use super::request::{Park, Part};
-use super::{reply, request};
+use super::{reply, request, routing};
 use crate::durable::error::Failure;
 use crate::durable::point::point;
 use crate::durable::store::{SessionId, Turn, Turned};
@@ -95,7 +96,15 @@ async fn turn_in(
     point("redis.before-turn");
     let answer = inner.run(&inner.scripts.turn, partition, arguments).await?;
     point("redis.after-turn");
-    let (mut turned, mut refused) = reply::turned(answer, partition)?;
+    let Answered {
+        mut turned,
+        mut refused,
+        is_drained,
+    } = reply::turned(answer, partition)?;
+    if is_drained {
+        // If this fails, the next turn says so again.
+        routing::collapse(inner, partition).await.ok();
+    }
     // In the order in which they were asked.
     for place in &mut refused {
         *place = places.get(*place - 1).copied().unwrap_or_default();

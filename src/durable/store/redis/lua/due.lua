@@ -1,6 +1,6 @@
 -- Lets tasks wait whose delay is over: one unit.
 --
--- Needs: unit, entry, outcomes.
+-- Needs: unit, entry, lists, outcomes.
 
 -- Returns when the first of a sorted set is due, or over.
 local function first_of(key)
@@ -33,8 +33,9 @@ local function make_due()
     if not is_entry(entry) then return end_damaged(ids, scores, entries) end
     if is_quarantined(entry) then quarantined[#quarantined + 1] = ids[i] end
   end
+  local groups = at_the_end(entries)
   state.unit = {
-    undo = 'due', ids = ids, scores = scores, entries = entries, quarantined = quarantined,
+    undo = 'due', ids = ids, scores = scores, entries = entries, groups = groups, quarantined = quarantined,
   }
   if #quarantined > 0 then
     any_quarantined = true
@@ -42,7 +43,8 @@ local function make_due()
   end
   call('ZREM', DUE, unpack(ids))
   call('HDEL', DELAYED, unpack(ids))
-  call('RPUSH', READY, unpack(entries))
+  push('RPUSH', groups)
   state.unit = nil
+  for _, group in ipairs(groups) do state.pushed[#state.pushed + 1] = group end
   return nil
 end

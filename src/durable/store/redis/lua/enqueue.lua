@@ -1,17 +1,17 @@
 -- Stores tasks. This is the one script that a server without memory refuses: its first write fails, and nothing
 -- has happened.
 --
--- Needs: session, wake, unit.
+-- Needs: session, lists, wake, unit.
 -- ARGV: 1 session; 2 number; 3 first id; 4 w, the number of waiting tasks; 5 d, of delayed ones; 6 p, of payloads
--- apart; then w + d times (id, client id and retention); w + d entries, the waiting first; d delays; p times (id,
--- payload).
+-- apart; 7 the kinds of the waiting tasks, each once; then w + d times (id, client id, retention and kind); w + d
+-- entries, the waiting first; d delays; p times (id, payload).
 -- Result: OK. It means that all of it was stored, by this execution or by an earlier one.
 -- Errors: NOSESSION if the session has ended, or has sent a later request; UNDONE or HALF if a command failed.
 local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
 if number == session.number then
   if session.first ~= ARGV[3] then return redis.error_reply('NOSESSION it has ended') end
-  if call('LLEN', READY) > 0 then wake(1) end
+  for at = 1, #ARGV[7], 8 do wake(sub(path_of(sub(ARGV[7], at, at + 7)), 1, 8), 1) end
   return 'OK'
 end
 local waiting, delayed, apart = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -23,7 +23,7 @@ if total == 0 then return 'OK' end
 local there, any = {}, false
 local function note(i) there[i], any = true, true end
 local ids = {}
-for i = 1, total do ids[i] = ARGV[5 + 2 * i] end
+for i = 1, total do ids[i] = ARGV[6 + 2 * i] end
 for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do if row then note(i) end end
 -- Of few, it is as cheap to look for each as to see whether there are any.
 if total <= 8 or call('EXISTS', RESULTS) == 1 then
@@ -55,7 +55,7 @@ local function fresh(from, first, last, each)
   end
   return part
 end
-local at = 7
+local at = 8
 local alive = fresh(at, 1, total, 2)
 at = at + 2 * total
 local entries = fresh(at, 1, waiting, 1)
@@ -76,8 +76,21 @@ if delayed > 0 then
   end
 end
 
+-- Returns the waiting tasks in groups, by their list. As a rule, all kinds have the same.
+local function groups_of_waiting()
+  local list
+  for at = 1, #ARGV[7], 8 do
+    local entrance = sub(path_of(sub(ARGV[7], at, at + 7)), 1, 8)
+    if list and entrance ~= list then return at_the_end(entries) end
+    list = entrance
+  end
+  return #entries > 0 and { { list = list, key = key_of(list), entries = entries } } or {}
+end
+
 -- The rows by id come first, then what makes the tasks run, and the number last: it says that all the rest is there.
 state.unit = { undo = 'enqueue', session = session, entries = entries, later = later, payloads = payloads }
+local groups = groups_of_waiting()
+state.unit.groups = groups
 if #payloads > 0 then call('HSET', PAYLOADS, unpack(payloads)) end
 if #later > 0 then call('HSET', DELAYED, unpack(later)) end
 if #alive > 0 then call('HSET', ALIVE, unpack(alive)) end
@@ -86,11 +99,12 @@ if #dues > 0 then
   for i = 1, #dues, 2 do is_earlier = is_earlier or dues[i] < first end
   call('ZADD', DUE, unpack(dues))
 end
-if #entries > 0 then call('RPUSH', READY, unpack(entries)) end
+push('RPUSH', groups)
 session.number, session.claim, session.first = number, '', ARGV[3]
 save_session(ARGV[1], session)
 
 -- It is stored: what can fail from here on changes nothing of that.
 if #alive > 0 then pcall(call, 'HINCRBY', META, 'stored', #alive / 2) end
-pcall(wake, math.min(4, math.max(#entries, is_earlier and 1 or 0)))
+pcall(wake_for, groups)
+if is_earlier and #entries == 0 then pcall(wake_one) end
 return 'OK'

@@ -14,6 +14,9 @@ local any_quarantined = false
 -- Returns whether this is an entry, as far as the scripts look at it.
 local function is_entry(row) return row and #row >= PAYLOAD - 1 end
 
+-- Returns what `alive` has of a task.
+local function alive_row(entry) return sub(entry, 17, 30) .. sub(entry, 47, 54) end
+
 -- Returns whether a worker runs only one such task at a time.
 local function is_quarantined(entry)
   local crashes = number_at('>I2', entry, 37)

@@ -1,19 +1,22 @@
 -- Begins a session. Without one, it only makes sure that the layout is written.
 --
--- Needs: session, unit, entry, notices, results, outcomes, claims, reap.
--- ARGV: 1 session, or empty; 2 client id; 3 the number of partitions.
--- Result: OK.
+-- Needs: session, lists, wake, unit, entry, notices, results, outcomes, claims, reap.
+-- ARGV: 1 session, or empty; 2 client id; 3 the number of partitions; 4 the set of types that it claims, or empty.
+-- Result: the time, in milliseconds; or NOSET if the set must be declared first.
 -- Errors: NOSESSION if there is such a session; PARTITIONS <number> if the store has another number.
 call('ZREM', LEASE, '')
 local partitions = call('HGET', META, 'partitions') or meta[1] and '1' or ARGV[3]
 if partitions ~= ARGV[3] then return redis.error_reply('PARTITIONS ' .. partitions) end
 if not meta[1] then call('HSET', META, 'layout', LAYOUT, 'partitions', partitions) end
-if ARGV[1] == '' then return 'OK' end
+if ARGV[1] == '' then return now end
 if not done.session then
+  if not lists_of(ARGV[4]) and ARGV[4] ~= '' then return 'NOSET' end
   if call('HEXISTS', SESSIONS, ARGV[1]) == 1 then return redis.error_reply('NOSESSION it has ended') end
-  save_session(ARGV[1], { number = 0, claim = '', last = '', first = '', client = ARGV[2] })
+  save_session(ARGV[1], { number = 0, claim = '', last = '', first = '', client = ARGV[2], set = ARGV[4] })
+  if ARGV[4] ~= '' then call('HINCRBY', ROUTES, 'n' .. ARGV[4], 1) end
   has_effect('session')
 end
 reaping()(0)
 flush()
-return 'OK'
+pcall(wake_for, state.pushed)
+return now

@@ -1,6 +1,6 @@
 -- Outcomes: what becomes of tasks whose runs are over. They are collected, and written as one unit.
 --
--- Needs: unit, entry, notices, results.
+-- Needs: unit, entry, lists, notices, results.
 --
 -- Functions are made anew whenever a script runs. These are seldom needed, so they are made only then.
 local function make_outcomes()
@@ -20,7 +20,7 @@ local function make_outcomes()
   local function has_ended(of, id, entry, seen)
     of.ended[#of.ended + 1], of.seen[#of.ended + 1] = id, seen
     of.alive[#of.alive + 1] = id
-    of.alive[#of.alive + 1] = sub(entry, 17, 30)
+    of.alive[#of.alive + 1] = alive_row(entry)
     tell(sub(entry, 17, 24), id, seen)
   end
 
@@ -102,15 +102,17 @@ local function make_outcomes()
     write_all('HDEL', RUNNING, of.ids)
     any_quarantined = any_quarantined or #of.quarantined > 0
     write_all('SADD', QUARANTINED, of.quarantined)
-    write_all('LPUSH', READY, of.first)
+    push('LPUSH', of.groups)
   end
 
   -- Writes outcomes as a unit.
   local function settle_outcomes(key, of)
     sort_entries(of.first)
+    of.groups = at_the_head(of.first)
     state.key, state.unit = key, of
     write_outcomes(of)
     has_effect(key)
+    for _, group in ipairs(of.groups) do state.pushed[#state.pushed + 1] = group end
     for what, n in pairs(of.counts) do count(what, n) end
     write_all('HDEL', PAYLOADS, of.apart)
     for i = 2, #of.gone, 2 do call('HDEL', DELAYED, of.gone[i]) end

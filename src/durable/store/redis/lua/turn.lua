@@ -1,20 +1,28 @@
 -- Takes verdicts, takes back what is late, makes due what is due, and claims, in this order.
 --
--- Needs: session, wake, unit, entry, notices, results, outcomes, claims, reap, verdicts, due, claim.
+-- Needs: session, lists, wake, unit, entry, notices, results, outcomes, claims, reap, verdicts, due, drain, claim.
 -- ARGV: 1 session; 2 number; 3 client id; 4 how many tasks are wanted; 5 of how many bytes; 6 whether a
 -- quarantined one may be among them; 7 the lease; 8 whether to go idle: 1 if nothing is claimed, 2 if less than
 -- wanted; 9 the number of claims with verdicts. For each of these: its epoch; n, how many are done; n ids;
 -- n outputs; m, how many others; m ids; m times a verdict and two more (see `verdicts.lua`).
 -- Result: 1 the places of refused verdicts; 2 the epoch of the claim, or empty; 3 its entries; 4 payloads that are
 -- apart, in their order; 5 whether more waits; 6 in how many milliseconds to look again, or -1; 7 the time; 8 whether
--- this is a repetition; 9 whether the session is idle although something was claimed.
+-- this is a repetition; 9 whether the session is idle although something was claimed; 10 whether a list that drains is
+-- empty now.
 -- Errors: NOSESSION if the session has ended, or has sent a later request; UNDONE or HALF if verdicts could not be
 -- taken, or if there was nothing but trouble. The number is not saved then, so the turn can be sent again.
 local resting = ARGV[3] .. ARGV[1]
--- The first write is one that also a server takes that is out of memory.
-call('ZREM', IDLE, resting)
 local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
+local draining, leaves = lists_of(session.set)
+-- It must declare its set again.
+if not leaves then return redis.error_reply('NOSESSION its set is not there') end
+local idle = IDLE .. ':' .. session.set
+do
+  -- The first write is one that also a server takes that is out of memory.
+  local key = idle
+  call('ZREM', key, resting)
+end
 local risky, lease, groups = ARGV[6] == '1', tonumber(ARGV[7]), tonumber(ARGV[9])
 -- When the first task is due, and the first lease over; nothing: that has changed.
 local due, over = nil, nil
@@ -58,11 +66,15 @@ else
     due = make_due()
     changed = changed or not due
   end
+  if #draining > 0 and not skip.drain then
+    state.key = 'drain'
+    drain_all(draining, leaves)
+  end
   state.key = 'claim'
   if skip.claim then
     save()
   else
-    claim(session, lease, risky, save)
+    claim(session, leaves, lease, risky, save)
     if epoch ~= '' then over = math.min(over or first_of(LEASE), now + lease) end
   end
 end
@@ -70,20 +82,35 @@ end
 if any_quarantined then
   for _, entry in ipairs(out) do risky = risky and not is_quarantined(entry) end
 end
-local left, next, parks = 0, 0, false
+-- The lists that this session reads in which something is left.
+local left, next, parks = {}, 0, false
 if not skip.ahead then
   state.key = 'ahead'
-  left = is_empty and 0 or call('LLEN', READY) - tombstones
-  if left > 0 and not risky then left = left - call('SCARD', QUARANTINED) end
+  for _, list in ipairs(leaves) do
+    local key = key_of(list)
+    if not (is_empty and key == line) and has_claimable(key, risky) then left[#left + 1] = list end
+  end
+  for _, list in ipairs(draining) do
+    local key = key_of(list)
+    if call('EXISTS', key) == 1 then left[#left + 1] = list end
+  end
   next = math.min(due or first_of(DUE), over or first_of(LEASE))
   next = next == math.huge and -1 or math.max(next - now, 0)
-  parks = left <= 0 and not trouble and (ARGV[8] == '2' and #out < want or ARGV[8] == '1' and #out == 0)
-  if parks then call('ZADD', IDLE, now, resting) end
+  parks = #left == 0 and not trouble and (ARGV[8] == '2' and #out < want or ARGV[8] == '1' and #out == 0)
+  if parks then
+    local key = idle
+    call('ZADD', key, now, resting)
+  end
 end
 state.key = 'flush'
 if not skip.flush then flush() end
 state.key = nil
 if trouble and groups == 0 and epoch == '' then error(trouble) end
 if trouble then next = 0 end
-if left > 0 then pcall(wake, 1) end
-return { refused, epoch, out, apart, left > 0 and 1 or 0, next, now, is_repeated and 1 or 0, parks and #out > 0 and 1 or 0 }
+-- One that is woken wakes the next, as long as something is left. What others read, they are woken for.
+for _, list in ipairs(left) do pcall(wake, list, 1) end
+if not plain then pcall(wake_for, state.pushed) end
+return {
+  refused, epoch, out, apart, #left > 0 and 1 or 0, next, now, is_repeated and 1 or 0, parks and #out > 0 and 1 or 0,
+  is_drained and 1 or 0,
+}

@@ -35,13 +35,14 @@ local function reversed(entries)
   return some
 end
 
--- Returns whether the line has these entries from one place on, all of tasks that were not there before.
-local function has_entries(from, entries)
-  local there = redis.pcall('LRANGE', READY, from, from + #entries - 1)
+-- Returns whether a list has these entries from one place on, all of tasks that were not there before.
+local function has_entries(key, from, entries)
+  local there = redis.pcall('LRANGE', key, from, from + #entries - 1)
   if there.err or #there ~= #entries then return false end
   for i = 1, #entries do if there[i] ~= entries[i] then return false end end
   -- What a cancelled task has left there may be the same, but then there is its tombstone.
-  return redis.pcall('HEXISTS', TOMBSTONES, string.sub(entries[1], 1, 16)) ~= 1
+  local stone = string.sub(entries[1], 1, 16) .. string.sub(entries[1], 47, 54)
+  return redis.pcall('HEXISTS', TOMBSTONES, stone) ~= 1
 end
 
 -- Restores the row of the session whose request this is.
@@ -50,7 +51,10 @@ local function restore_session()
   if type(row) == 'string' and row ~= u.session.row then try('HSET', SESSIONS, ARGV[1], u.session.row) end
 end
 
--- Takes back what was pushed to the end of the line.
-local function take_back(entries)
-  if #entries > 0 and has_entries(-#entries, entries) then try('LTRIM', READY, 0, -#entries - 1) end
+-- Takes back what was pushed to the ends of lists.
+local function take_back_all(groups)
+  for _, group in ipairs(groups or {}) do
+    local key, n = group.key, #group.entries
+    if has_entries(key, -n, group.entries) then try('LTRIM', key, 0, -n - 1) end
+  end
 end

@@ -2,24 +2,25 @@
 --
 -- Needs: begin.
 local function restore_chosen()
-  local c = u.choice
+  local c, key = u.choice, u.key
   for id, stone in pairs(c.stones) do
     if stone.left < stone.before then try('HSET', TOMBSTONES, id, stone.before) end
   end
   if c.removed > 0 then try('HSET', META, 'tombstones', c.tombstones) end
   try_all('SADD', QUARANTINED, c.quarantined)
-  local missing = c.length - try('LLEN', READY)
+  local missing = c.length - try('LLEN', key)
   if missing <= 0 then return end
-  if missing == #c.seen - #c.passed then try('LTRIM', READY, #c.passed, -1) end
-  try_all('LPUSH', READY, reversed(c.seen))
+  if missing == #c.seen - #c.passed then try('LTRIM', key, #c.passed, -1) end
+  try_all('LPUSH', key, reversed(c.seen))
 end
 
 function undo.claim()
   restore_session()
   if u.choice and u.choice.length then
     restore_chosen()
-  elseif not u.choice and not has_entries(0, u.entries) then
-    try_all('LPUSH', READY, reversed(u.entries))
+  elseif not u.choice and #u.entries > 0 and not has_entries(u.key, 0, u.entries) then
+    local key = u.key
+    try_all('LPUSH', key, reversed(u.entries))
   end
   if #u.ids == 0 then return end
   try('HDEL', RUNNING, unpack(u.ids))

@@ -1,4 +1,4 @@
--- Puts tasks back that were done. A row in `running` has an epoch, the id, and 14 bytes that are also in `alive`.
+-- Puts tasks back that were done. A row in `running` has an epoch and an entry, parts of which are also in `alive`.
 --
 -- Needs: begin.
 function undo.done()
@@ -8,7 +8,7 @@ function undo.done()
       local at = #alive + 1
       local id = u.ids[(at + 1) / 2]
       running[at], running[at + 1] = id, row
-      alive[at], alive[at + 1] = id, string.sub(row, 33, 46)
+      alive[at], alive[at + 1] = id, string.sub(row, 33, 46) .. string.sub(row, 63, 70)
     end
   end
   for i, flag in ipairs(u.flags or {}) do

@@ -2,7 +2,7 @@
 --
 -- Needs: begin.
 function undo.due()
-  take_back(u.entries)
+  take_back_all(u.groups)
   for i, id in ipairs(u.ids) do
     try('HSET', DELAYED, id, u.entries[i])
     try('ZADD', DUE, u.scores[i], id)

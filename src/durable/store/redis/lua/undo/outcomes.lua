@@ -2,10 +2,13 @@
 --
 -- Needs: begin.
 function undo.outcomes()
-  local rows, first = {}, reversed(u.first)
+  local rows = {}
   for i, id in ipairs(u.ids) do rows[2 * i - 1], rows[2 * i] = id, u.rows[i] end
   state.notices = {}
-  if #first > 0 and has_entries(0, first) then try('LTRIM', READY, #first, -1) end
+  for _, group in ipairs(u.groups or {}) do
+    local key, n = group.key, #group.entries
+    if has_entries(key, 0, reversed(group.entries)) then try('LTRIM', key, n, -1) end
+  end
   try_all('SREM', QUARANTINED, u.quarantined)
   try_all('HSET', RUNNING, rows)
   try_all('HSET', ALIVE, u.alive)

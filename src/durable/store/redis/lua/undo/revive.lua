@@ -3,7 +3,7 @@
 -- Needs: begin.
 function undo.revive()
   if #u.ids == 0 then return end
-  take_back(u.entries)
+  take_back_all(u.groups)
   try('ZADD', DIED, unpack(u.scores))
   try('HSET', DEAD, unpack(u.letters))
   if u.is_replay then try('HDEL', ALIVE, unpack(u.ids)) end

@@ -1,0 +1,31 @@
+-- Moves waiting tasks on, out of lists that drain: each list is a unit. Tasks of a kind go to the next list of their
+-- path, in their order.
+--
+-- Needs: unit, lists.
+
+-- Whether a draining list is empty: then it can be removed from the routes.
+local is_drained = false
+
+local function drain(list, most, other)
+  local key = key_of(list)
+  local entries = call('LRANGE', key, 0, most - 1)
+  local groups = grouped(entries, function(path)
+    local at = 1
+    while sub(path, at, at + 7) ~= list and at < #path do at = at + 8 end
+    return at < #path and sub(path, at + 8, at + 15)
+  end, other)
+  state.unit = { undo = 'drain', key = key, entries = entries, groups = groups }
+  push('RPUSH', groups)
+  if #entries > 0 then call('LTRIM', key, #entries, -1) end
+  state.unit = nil
+  for _, group in ipairs(groups) do state.pushed[#state.pushed + 1] = group end
+  is_drained = is_drained or #entries < most
+  return #entries
+end
+
+local function drain_all(lists, leaves)
+  local budget = MAX_BATCH
+  for _, list in ipairs(lists) do
+    if budget > 0 then budget = budget - drain(list, budget, leaves[1]) end
+  end
+end

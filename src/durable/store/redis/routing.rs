@@ -1,0 +1,183 @@
+//! The lists of waiting tasks: how they change.
+//!
+//! [`Routes`] are computed here, and written by a script, if nobody else has changed them meanwhile and the
+//! lists that they no longer name are empty. What other scripts need of them lies beside them, field by field:
+//! see `lua/lists.lua`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redis::Value;
+
+use super::error::nonsense;
+use super::inner::Inner;
+use super::link::Arguments;
+use super::reply::{self, Reader};
+use crate::durable::error::Failure;
+use crate::durable::store::kind::{SetId, TypeSet};
+use crate::durable::store::routes::{ListId, Routes};
+
+/// A field of the hash, and its value.
+type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Makes sure that a set is declared.
+pub(super) async fn declare(inner: &Inner, partition: usize, set: &TypeSet) -> Result<(), Failure> {
+    change(inner, partition, |routes| routes.declare(set)).await
+}
+
+/// Removes a set of which no session is left.
+pub(super) async fn remove(inner: &Inner, partition: usize, set: SetId) -> Result<(), Failure> {
+    change(inner, partition, |routes| routes.remove(set)).await
+}
+
+/// Removes lists that have been drained.
+pub(super) async fn collapse(inner: &Inner, partition: usize) -> Result<(), Failure> {
+    change(inner, partition, |_| ()).await
+}
+
+/// Changes the routes of a partition. Others may do so at the same time, so it may take several times.
+async fn change(
+    inner: &Inner,
+    partition: usize,
+    change: impl Fn(&mut Routes),
+) -> Result<(), Failure> {
+    let mut full = BTreeSet::new();
+    loop {
+        let (version, before) = read(inner, partition).await?;
+        let mut after = before.clone();
+        change(&mut after);
+        let named = after.lists();
+        after.collapse(|list| !full.contains(&list));
+        if after == before {
+            return Ok(());
+        }
+        let empty: Vec<_> = named.difference(&after.lists()).copied().collect();
+        let arguments = replacement(&version, &before, &after, &empty);
+        match inner
+            .run(&inner.scripts.routes, partition, arguments)
+            .await?
+        {
+            Value::BulkString(answer) if answer == b"OK" => return Ok(()),
+            Value::BulkString(_) => {}
+            lists => full.extend(Reader::new(lists)?.rest(list)?),
+        }
+    }
+}
+
+async fn read(inner: &Inner, partition: usize) -> Result<(Vec<u8>, Routes), Failure> {
+    let mut arguments = Arguments::default();
+    arguments.push("");
+    let answer = inner
+        .run(&inner.scripts.routes, partition, arguments)
+        .await?;
+    let mut parts = Reader::new(answer)?;
+    let (version, text) = (parts.bytes()?, parts.bytes()?);
+    let routes = match &*text {
+        [] => Routes::default(),
+        text => {
+            serde_json::from_slice(text).map_err(|_| nonsense(&Value::BulkString(text.to_vec())))?
+        }
+    };
+    Ok((version, routes))
+}
+
+fn list(part: &mut Reader) -> Result<ListId, Failure> {
+    let bytes = part.bytes()?;
+    let id = <[u8; 8]>::try_from(&*bytes).map(i64::from_be_bytes);
+    let id = id.map_err(|_| nonsense(&Value::BulkString(bytes)))?;
+    Ok(ListId::from_number(id))
+}
+
+/// What the script is asked that replaces the routes: only the fields that differ.
+fn replacement(version: &[u8], before: &Routes, after: &Routes, empty: &[ListId]) -> Arguments {
+    let (old, new) = (fields(before), fields(after));
+    let changed = new
+        .iter()
+        .filter(|(field, value)| old.get(*field) != Some(value));
+    let changed: Vec<_> = changed.collect();
+    let mut gone: Vec<_> = old
+        .keys()
+        .filter(|&field| !new.contains_key(field))
+        .cloned()
+        .collect();
+    let sets: BTreeSet<_> = after.sets().collect();
+    let removed = before.sets().filter(|set| !sets.contains(set));
+    gone.extend(removed.map(|set| field(b'n', set.to_bytes())));
+
+    let mut arguments = Arguments::default();
+    arguments.push(version);
+    arguments.number(empty.len());
+    arguments.number(changed.len());
+    arguments.number(gone.len());
+    arguments.push(plain(after));
+    empty
+        .iter()
+        .for_each(|list| arguments.push(list.number().to_be_bytes()));
+    for (field, value) in changed {
+        arguments.push(&**field);
+        arguments.push(&**value);
+    }
+    gone.iter().for_each(|field| arguments.push(&**field));
+    arguments
+}
+
+/// What `plain` is in `meta`.
+fn plain(routes: &Routes) -> Vec<u8> {
+    let Some((set, kinds)) = routes.plain() else {
+        return Vec::new();
+    };
+    let mut plain = set.to_bytes().to_vec();
+    plain.extend(kinds.iter().flat_map(|kind| kind.to_bytes()));
+    plain
+}
+
+/// What lies beside the routes.
+fn fields(routes: &Routes) -> Fields {
+    let mut fields = Fields::new();
+    for (kind, path) in routes.paths() {
+        fields.insert(field(b'k', kind.to_bytes()), ids(path));
+    }
+    let mut sets = Vec::new();
+    for set in routes.sets() {
+        let draining = routes.draining(set);
+        let leaves: Vec<_> = routes.leaves(set).into_iter().collect();
+        let mut plan = (draining.len() as u16).to_be_bytes().to_vec();
+        plan.extend(ids(&draining));
+        plan.extend(ids(&leaves));
+        fields.insert(field(b's', set.to_bytes()), plan);
+        sets.extend(set.to_bytes());
+    }
+    for list in routes.lists() {
+        let readers = routes.readers(list).flat_map(SetId::to_bytes).collect();
+        fields.insert(field(b'l', list.number().to_be_bytes()), readers);
+    }
+    fields.insert(b"sets".to_vec(), sets);
+    fields.insert(
+        b"text".to_vec(),
+        serde_json::to_vec(routes).unwrap_or_default(),
+    );
+    fields
+}
+
+fn field(prefix: u8, id: [u8; 8]) -> Vec<u8> {
+    [&[prefix][..], &id].concat()
+}
+
+fn ids(lists: &[ListId]) -> Vec<u8> {
+    lists
+        .iter()
+        .flat_map(|list| list.number().to_be_bytes())
+        .collect()
+}
+
+/// Whether the last session of a set has ended, as the script says that closes it.
+pub(super) fn is_last(answer: &[u8]) -> bool {
+    answer == b"LAST"
+}
+
+/// Whether a set has to be declared first, or at what time the session was opened.
+pub(super) fn opened(answer: &Value) -> Result<Option<i64>, Failure> {
+    match answer {
+        Value::BulkString(_) => Ok(None),
+        time => reply::number(time).map(Some),
+    }
+}
