@@ -69,7 +69,7 @@ impl Keys {
     /// processes.
     pub(crate) fn assert_sound(&self, counts: &Counts) {
         let ends = ["results", "expiry", "expiry_bins", "dead", "died"];
-        let others = ["meta", "routes", "sessions"];
+        let others = ["awaiting", "meta", "routes", "sessions"];
         for name in self.sizes.keys() {
             let is_known = ends.iter().chain(&others).any(|known| known == name);
             let is_known = is_known || name.starts_with("idle:");
@@ -90,12 +90,14 @@ impl Keys {
     /// Of processes, only those have left something that were killed.
     pub(crate) fn are_baseline(&self, counts: &Counts, killed: usize) -> bool {
         self.assert_sound(counts);
-        let idle = self
-            .sizes
-            .iter()
-            .filter(|(name, _)| name.starts_with("idle:"));
-        let idle: usize = idle.map(|(_, size)| size).sum();
-        self.size("sessions") <= killed && idle <= killed
+        self.size("sessions") <= killed && self.idle() <= killed
+    }
+
+    /// How many sessions are idle.
+    pub(crate) fn idle(&self) -> usize {
+        let idle = self.sizes.iter();
+        let idle = idle.filter(|(name, _)| name.starts_with("idle:"));
+        idle.map(|(_, size)| size).sum()
     }
 }
 
