@@ -448,15 +448,19 @@ local left, waiting, stones = {}, {}, 0
 for id, n in pairs(tombstones) do left[id], stones = tonumber(n), stones + tonumber(n) end
 expect('tombstones are counted', stones == tonumber(call('HGET', 'meta', 'tombstones') or '0'), stones)
 local quarantined = {}
-for _, entry in ipairs(call('LRANGE', 'ready', 0, -1)) do
+local function look_at(entry)
   local id = string.sub(entry, 1, 16)
-  if (left[id] or 0) > 0 then left[id] = left[id] - 1 else
+  local stone = id .. string.sub(entry, 47, 54)
+  if (left[stone] or 0) > 0 then left[stone] = left[stone] - 1 else
     expect('waits once', not waiting[id], id)
     expect('waits and is alive', alive[id], id)
     local crashes = struct.unpack('>I2', entry, 37)
     if crashes > 0 and crashes + 1 >= struct.unpack('>I2', entry, 31) then quarantined[id] = true end
     waiting[id] = entry
   end
+end
+for _, key in ipairs(redis.call('KEYS', base .. 'ready*')) do
+  for _, entry in ipairs(redis.call('LRANGE', key, 0, -1)) do look_at(entry) end
 end
 for id, n in pairs(left) do expect('has no tombstone too many', n == 0, id) end
 for id in pairs(quarantined) do expect('is in quarantine', call('SISMEMBER', 'quarantined', id) == 1, id) end
