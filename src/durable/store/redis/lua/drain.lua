@@ -12,7 +12,8 @@ local function drain(list, most, other)
   local groups = grouped(entries, function(path)
     local at = 1
     while sub(path, at, at + 7) ~= list and at < #path do at = at + 8 end
-    return at < #path and sub(path, at + 8, at + 15)
+    local next = sub(path, at + 8, at + 15)
+    return next ~= '' and next
   end, other)
   state.unit = { undo = 'drain', key = key, entries = entries, groups = groups }
   push('RPUSH', groups)
