@@ -125,7 +125,8 @@ pub struct DeadLetter {
 
 /// How a store is, as far as this process knows. The store is not asked.
 ///
-/// A store that is cut off without a word is noticed after some seconds: when an answer is overdue.
+/// A store that is cut off without a word is noticed when an answer is overdue: after some seconds, or within
+/// a minute if nothing is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {

@@ -1,7 +1,7 @@
 //! What a store says of its server: whether it is there, and how far it is to be trusted.
 
 use super::*;
-use crate::durable::Health;
+use crate::durable::{DurableClient, Health};
 
 /// Waits until a store says that it is so.
 async fn until_health(store: &RedisStore, is_so: impl Fn(&Health) -> bool) {
@@ -40,6 +40,54 @@ async fn a_server_that_has_stopped_is_noticed() {
     // The connection was given up, and another one is made: to a server that answers again.
     settled(|| store.counts()).await.unwrap();
     until_health(&store, |health| *health == Health::Well).await;
+}
+
+/// What a client says of a store that fails.
+#[track_caller]
+pub(super) fn failing(client: &DurableClient) -> String {
+    match client.health() {
+        Health::Failing { error, .. } => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn until_well(client: &DurableClient) {
+    client.counts().await.unwrap();
+    let well = async {
+        while client.health() != Health::Well {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(DEADLINE, well).await.expect("it is well");
+}
+
+/// It can be reached, and runs no script to its end.
+#[tokio::test]
+async fn a_server_on_which_scripts_fail_is_failing() {
+    let server = Server::start();
+    let rights = ["reset", "on", ">secret", "~*", "&*", "+@all"];
+    server.ask(&[&["ACL", "SETUSER", "web"], &rights[..]].concat());
+    let store = open(&format!("redis://web:secret@127.0.0.1:{}", server.port())).await;
+    let client = DurableClient::open(store);
+    until_well(&client).await;
+    // A right of the user, which a script needs.
+    server.ask(&["ACL", "SETUSER", "web", "-llen"]);
+    let error = client.counts().await.unwrap_err();
+    assert!(error.is_denied(), "{error}");
+    assert!(failing(&client).contains("rights"), "{}", failing(&client));
+    server.ask(&["ACL", "SETUSER", "web", "+llen"]);
+    until_well(&client).await;
+    // A script that stops at a key.
+    server.ask(&["SET", "throng:{default:0}:ready", "text"]);
+    let error = client.counts().await.unwrap_err();
+    assert!(error.is_corrupt(), "{error}");
+    assert!(
+        failing(&client).contains("WRONGTYPE"),
+        "{}",
+        failing(&client)
+    );
+    server.ask(&["DEL", "throng:{default:0}:ready"]);
+    until_well(&client).await;
 }
 
 #[tokio::test]
