@@ -46,5 +46,7 @@ mod stress;
 mod surface;
 #[path = "durable/time.rs"]
 mod time;
+#[path = "durable/types.rs"]
+mod types;
 #[path = "durable/user_code.rs"]
 mod user_code;
