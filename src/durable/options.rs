@@ -54,8 +54,8 @@ impl SpawnOptions {
         self
     }
 
-    /// How many workers may die while they run the task, before it becomes a dead letter. Three by
-    /// default.
+    /// The death of how many workers, while they have the task, makes it a dead letter. Three by default,
+    /// and two even for one, if the store cannot know whether the first of them ran it.
     #[must_use]
     pub fn max_crashes(mut self, max_crashes: u32) -> Self {
         self.max_crashes = Some(max_crashes);

@@ -242,7 +242,7 @@ pub(crate) struct NewTask {
     pub(crate) delay: Duration,
     /// How long its end is kept; zero: not at all. (Dead letters are kept for [`DEAD_RETENTION`].)
     pub(crate) retention: Duration,
-    /// How many crashes of workers it survives.
+    /// How many deaths of workers make it a dead letter: see [`is_buried`].
     pub(crate) max_crashes: u32,
 }
 
@@ -253,6 +253,8 @@ pub(crate) struct Turn {
     pub(crate) number: u64,
     /// Grouped by claim. Together at most [`MAX_BATCH`].
     pub(crate) verdicts: Vec<Verdicts>,
+    /// The claim with which the last turn of this session was answered: it has arrived.
+    pub(crate) seen: Option<Epoch>,
     /// How many tasks to claim, of the types of the session's set: at most [`MAX_BATCH`], and at most
     /// so many bytes of payloads (but at least one task).
     pub(crate) want: usize,
@@ -303,7 +305,7 @@ pub enum DeadReason {
     Fatal,
     /// It has failed as often as its [`Retry`](crate::Retry) allows.
     Attempts,
-    /// More workers have died while they ran it than it may cost.
+    /// As many workers have died with it as it may cost.
     Crashes,
     /// It cannot be read by the program that claimed it.
     Unreadable,
@@ -357,8 +359,9 @@ pub(crate) struct Claimed {
     pub(crate) failures: u32,
     /// How many workers have died while they ran it.
     pub(crate) crashes: u32,
-    /// How many claims have been lost before anyone knew whether it ran. If there are any, it is
-    /// confirmed, by a beat, before it starts: if it kills its worker at once, that is then a crash.
+    /// How many of its claims were lost although nothing shows that their workers live: nobody knows
+    /// whether it ran. If there are any, the claim is confirmed, by a beat, before it starts: if it kills
+    /// its worker at once, that is then a crash.
     pub(crate) lost: u32,
     /// Whether it is [risky](is_risky).
     pub(crate) risky: bool,
@@ -366,11 +369,28 @@ pub(crate) struct Claimed {
     pub(crate) unknown: Option<Duration>,
 }
 
-/// Whether a task that has crashed its workers is so close to being buried that it runs as the only one
-/// of its kind in a worker. Tasks that ran together with one that kills its workers have crashed as
-/// often: so they part, and only that one goes on to crash.
-pub(crate) fn is_risky(crashes: u32, max_crashes: u32) -> bool {
-    crashes > 0 && crashes.saturating_add(1) >= max_crashes
+/// The deaths of workers that count against a task. Of the claims that were lost, one counts: later ones
+/// were confirmed before the task began, so if it killed its worker then, that was a crash.
+fn deaths(crashes: u32, lost: u32) -> u32 {
+    crashes.saturating_add(lost.min(1))
+}
+
+/// Returns whether a task that has crashed, or was lost, is a dead letter from now on. One that was only
+/// lost never is.
+#[cfg_attr(
+    not(any(test, feature = "sqlite-unbundled", feature = "test-util")),
+    allow(dead_code, reason = "with Redis, a script decides")
+)]
+pub(crate) fn is_buried(crashes: u32, lost: u32, max_crashes: u32) -> bool {
+    crashes > 0 && deaths(crashes, lost) >= max_crashes
+}
+
+/// Returns whether the next crash of a task that has cost a worker already will make it a dead letter. A
+/// worker runs one such task at a time. Tasks that ran together with one that kills its workers have
+/// crashed as often: so they part, and only that one goes on to crash.
+pub(crate) fn is_risky(crashes: u32, lost: u32, max_crashes: u32) -> bool {
+    let deaths = deaths(crashes, lost);
+    deaths > 0 && deaths.saturating_add(1) >= max_crashes
 }
 
 /// The answer to a beat.

@@ -35,6 +35,8 @@ pub(crate) enum Job {
     Snooze,
     /// Takes its process along.
     Abort,
+    /// Takes its process along, after that many milliseconds.
+    AbortAfter(u64),
 }
 
 impl DurableTask for Job {
@@ -86,6 +88,10 @@ impl Job {
                 return Err(TaskError::snooze(Duration::from_millis(20)));
             }
             Self::Abort => abort(),
+            Self::AbortAfter(millis) => {
+                sleep(Duration::from_millis(millis)).await;
+                abort()
+            }
             Self::Fail(_) | Self::Panic(_) | Self::Snooze => {}
         }
         Ok(())

@@ -124,6 +124,8 @@ impl InlineExecutor {
             session: self.session,
             number: self.number,
             verdicts: self.verdicts.clone(),
+            // The verdicts say so.
+            seen: None,
             want: 1,
             want_bytes: MAX_BATCH_BYTES,
             risky: true,

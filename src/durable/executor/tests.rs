@@ -103,6 +103,7 @@ fn claim_all(session: SessionId) -> Turn {
         session,
         number: 1,
         verdicts: Vec::new(),
+        seen: None,
         want: 256,
         want_bytes: 1 << 20,
         risky: true,

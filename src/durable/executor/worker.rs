@@ -50,6 +50,8 @@ pub(crate) struct Worker {
     /// When to look at the latest.
     next_look: Option<Instant>,
     turn: Option<InFlight<Turned>>,
+    /// The claim with which the last turn was answered: the next one says so.
+    seen: Option<Epoch>,
     opening: Option<InFlight<SessionId>>,
     /// A claim that has tasks which were lost, until it is confirmed.
     confirming: Option<InFlight<Confirmed>>,
@@ -166,6 +168,7 @@ impl Worker {
             look: true,
             next_look: None,
             turn: None,
+            seen: None,
             opening: None,
             confirming: None,
             unanswered: None,

@@ -145,6 +145,12 @@ macro_rules! store_suite {
                     a_claim_confirmed_by_a_beat_has_crashed
                     a_claim_confirmed_by_a_later_turn_has_crashed
                     too_many_crashes_bury
+                    a_loss_counts_as_one_death
+                    a_loss_after_a_crash_can_be_the_last_death
+                    a_late_copy_of_an_idle_turn_costs_nothing
+                    what_a_living_worker_does_not_renew_has_not_crashed
+                    a_worker_that_suspects_itself_has_not_crashed
+                    a_worker_that_was_heard_before_has_crashed
                     lost_claims_never_bury
                     a_beat_tells_of_lost_claims
                     reaped_tasks_come_before_those_that_wait

@@ -18,9 +18,7 @@ impl Worker {
             return;
         }
         let sent = since_boot();
-        let claims = self
-            .claims
-            .older_than(sent.saturating_sub(self.settings.lease / 3));
+        let claims = self.claims.older_than(self.renewed_before(sent));
         self.next_beat = Some(now + self.settings.lease / 6);
         self.feel_pulse();
         if self.is_stalled() {
@@ -29,6 +27,13 @@ impl Worker {
             let store = StdArc::clone(&self.engine.store);
             self.beat = Some(InFlight::new(async move { store.beat(claims).await }));
         }
+    }
+
+    /// What was renewed before then, a beat of this time renews. So a worker that has anything is heard
+    /// twice in every third of a lease, and thereby within the second chance of a claim that it does not
+    /// know: that is a quarter of a lease.
+    fn renewed_before(&self, sent: Duration) -> Duration {
+        sent.saturating_sub(self.settings.lease / 12)
     }
 
     /// Asks the runtime whether it takes up what it is given, unless it was asked and has not
@@ -64,9 +69,7 @@ impl Worker {
             self.tally.failures.add(1);
             return;
         };
-        let renewed = self
-            .claims
-            .older_than(sent.saturating_sub(self.settings.lease / 3));
+        let renewed = self.claims.older_than(self.renewed_before(sent));
         for epoch in renewed {
             self.claims.renew(epoch, sent);
         }

@@ -66,6 +66,7 @@ impl Worker {
             session,
             number: self.number,
             verdicts,
+            seen: self.seen.take(),
             want,
             want_bytes: MAX_BATCH_BYTES,
             risky: !self.claims.is_any_risky(),
@@ -115,6 +116,7 @@ impl Worker {
                 }
                 let next = turned.next.map_or(REST, |next| next.min(REST));
                 self.next_look = Some(Instant::now() + next.min(self.store_lease()));
+                self.seen = turned.claim.as_ref().map(|claim| claim.epoch);
                 match turned.claim {
                     Some(claim) => self.take(claim, sent),
                     None => self.early_cancels.clear(),

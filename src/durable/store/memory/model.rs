@@ -47,10 +47,18 @@ struct Lease {
     /// In milliseconds since the machine was started.
     until: u64,
     length: u64,
-    suspect: bool,
-    confirmed: bool,
+    /// It was over when somebody looked; then, whether its session was heard at that time or later.
+    suspect: Option<Heard>,
+    /// Whether the store knows that its answer has arrived.
+    delivered: bool,
     /// What was claimed.
     tasks: Vec<TaskId>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Heard {
+    No,
+    Yes,
 }
 
 struct Session {

@@ -122,7 +122,7 @@ impl<'a> Entry<'a> {
             failures: self.failures,
             crashes: self.crashes,
             lost: self.lost,
-            risky: is_risky(self.crashes, self.max_crashes),
+            risky: is_risky(self.crashes, self.lost, self.max_crashes),
             unknown: self.unknown.map(since),
         }
     }

@@ -9,7 +9,7 @@ use super::reply::{epoch_text, millis_text, reason_number};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::store::kind::Kind;
-use crate::durable::store::{Enqueue, NewTask, Turn, Verdict, Verdicts};
+use crate::durable::store::{Enqueue, Epoch, NewTask, Turn, Verdict, Verdicts};
 
 /// What is asked of `enqueue`.
 pub(super) fn enqueue(
@@ -101,6 +101,8 @@ impl<'a> Said<'a> {
 #[derive(Default)]
 pub(super) struct Part<'a> {
     pub(super) verdicts: Vec<&'a Verdicts>,
+    /// The claim with which the last turn was answered, if it was of this partition.
+    pub(super) seen: Option<Epoch>,
     pub(super) want: usize,
     pub(super) park: Park,
 }
@@ -123,6 +125,9 @@ impl<'a> Part<'a> {
             verdicts: verdicts
                 .filter(|it| partitions.of_claim(it.epoch) == partition)
                 .collect(),
+            seen: request
+                .seen
+                .filter(|&epoch| partitions.of_claim(epoch) == partition),
             want: request.want,
             park: match (request.park, partitions.count()) {
                 (false, _) => Park::Not,
@@ -145,6 +150,7 @@ pub(super) fn turn(request: &Turn, part: &Part<'_>, client_id: &str) -> (Argumen
     arguments.push(millis_text(request.lease));
     arguments.number(part.park as u8);
     arguments.number(part.verdicts.len());
+    arguments.push(part.seen.map_or_else(String::new, epoch_text));
     let mut places = Vec::new();
     for verdicts in &part.verdicts {
         let said = Said::of(verdicts, places.len());

@@ -126,8 +126,10 @@ impl Scripts {
                 ],
             ),
             renew: make(
-                &["NONE", "META", "CLAIMS", "LEASE", "RUNNING", "CANCEL"],
-                &[IDS, include_str!("lua/renew.lua")],
+                &[
+                    "NONE", "META", "SESSIONS", "CLAIMS", "LEASE", "RUNNING", "CANCEL",
+                ],
+                &[SESSION, IDS, include_str!("lua/renew.lua")],
             ),
             status: make(
                 &[
@@ -209,7 +211,7 @@ impl Scripts {
                     "READY",
                     "ROUTES",
                 ],
-                &[IDS, LISTS, include_str!("lua/maintain.lua")],
+                &[SESSION, IDS, LISTS, include_str!("lua/maintain.lua")],
             ),
             counts: make(
                 &["NONE", "META", "ALIVE", "DUE", "RUNNING", "RESULTS", "DIED"],

@@ -12,11 +12,11 @@ use super::{RedisStore, RedisStoreBuilder};
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Backend, Batch, Claim, Enqueue, Event, MAX_BATCH, NewTask, Seen, SessionId, Turn, Turned,
-    Verdict, Verdicts,
+    Backend, Batch, Claim, Enqueue, Epoch, Event, MAX_BATCH, NewTask, Seen, SessionId, Turn,
+    Turned, Verdict, Verdicts,
 };
 use crate::durable::{DeadFilter, Durability, TaskId};
-use crate::sync::Number;
+use crate::sync::{Mutex, Number, lock};
 
 mod cluster_tests;
 mod damage_tests;
@@ -67,6 +67,8 @@ struct Worker {
     store: Arc<RedisStore>,
     session: SessionId,
     number: Number,
+    /// The claim with which the last turn was answered.
+    seen: Mutex<Option<Epoch>>,
 }
 
 impl Worker {
@@ -81,6 +83,7 @@ impl Worker {
                 .unwrap(),
             store: Arc::clone(store),
             number: Number::new(0),
+            seen: Mutex::new(None),
         }
     }
 
@@ -101,6 +104,7 @@ impl Worker {
             session: self.session,
             number: self.next_number(),
             verdicts,
+            seen: lock(&self.seen).take(),
             want,
             want_bytes: 1 << 20,
             risky: true,
@@ -118,9 +122,10 @@ impl Worker {
 
     async fn turn(&self, verdicts: Vec<Verdicts>, want: usize) -> Turned {
         let request = self.new_turn(verdicts, want);
-        settled(|| self.store.turn(Arc::clone(&request)))
-            .await
-            .unwrap()
+        let turned = settled(|| self.store.turn(Arc::clone(&request))).await;
+        let turned = turned.unwrap();
+        *lock(&self.seen) = turned.claim.as_ref().map(|claim| claim.epoch);
+        turned
     }
 
     async fn claim(&self, want: usize) -> Claim {

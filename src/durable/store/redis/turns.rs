@@ -55,7 +55,7 @@ pub(super) async fn turn(inner: &Inner, request: &Turn) -> Result<Turned, Failur
         let partition = (first + nth) % count;
         let mut part = Part::of(request, inner.partitions, partition);
         if claimed.is_some() {
-            if part.verdicts.is_empty() {
+            if part.verdicts.is_empty() && part.seen.is_none() {
                 // Nobody knows.
                 whole.more = true;
                 continue;

@@ -6,6 +6,7 @@ use rusqlite::OptionalExtension;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 
 use super::endpoint::EndpointId;
+use super::session::Session;
 use super::work::Work;
 use crate::durable::TaskId;
 
@@ -75,13 +76,19 @@ impl Work<'_> {
         Ok(held.optional()?.unwrap_or_default())
     }
 
-    /// A claim holds less than before. One that holds nothing is over.
-    pub(super) fn keep_held(&self, epoch: i64, held: &Held) -> Result<(), rusqlite::Error> {
+    /// A session says that a claim holds less than before. One that holds nothing is over.
+    pub(super) fn keep_held(
+        &self,
+        session: &Session,
+        epoch: i64,
+        held: &Held,
+    ) -> Result<(), rusqlite::Error> {
         match held.is_empty() {
             true => self.execute("DELETE FROM throng_claim WHERE epoch = ?1", [epoch])?,
             false => {
-                let sql = "UPDATE throng_claim SET held = ?2 WHERE epoch = ?1";
-                self.execute(sql, rusqlite::params![epoch, held])?
+                let sql = "UPDATE throng_claim
+                     SET held = ?2, delivered = max(delivered, session = ?3) WHERE epoch = ?1";
+                self.execute(sql, rusqlite::params![epoch, held, session.id])?
             }
         };
         Ok(())

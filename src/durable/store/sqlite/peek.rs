@@ -63,7 +63,7 @@ pub(super) fn is_any_waiting(
     let mut statement = db.prepare_cached(
         "SELECT EXISTS (SELECT 1 FROM throng_line WHERE list = ?2 AND (?1 OR EXISTS (
              SELECT 1 FROM throng_task WHERE throng_task.id = throng_line.id
-             AND NOT (crashes > 0 AND crashes + 1 >= max_crashes))))",
+             AND NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))))",
     )?;
     for list in lists {
         if statement.query_row(params![risky, list.number()], |row| row.get(0))? {
@@ -130,11 +130,15 @@ fn others(db: &Connection, endpoint: &Endpoint) -> Result<Others, rusqlite::Erro
     })
 }
 
-/// The set of a session that is there, if the turn is a later one of it.
+/// The set of a session that is there, if the turn is a later one of it and says nothing new of its claims.
 fn is_new(db: &Connection, request: &Turn) -> Result<Option<SetId>, Fault> {
-    let mut statement =
-        db.prepare_cached("SELECT types FROM throng_session WHERE id = ?1 AND number < ?2")?;
-    let params = [request.session as i64, request.number as i64];
+    let mut statement = db.prepare_cached(
+        "SELECT types FROM throng_session WHERE id = ?1 AND number < ?2 AND NOT EXISTS (
+             SELECT 1 FROM throng_claim
+             WHERE session = ?1 AND (suspect = 1 OR epoch IS ?3 AND NOT delivered))",
+    )?;
+    let seen = request.seen.map(|epoch| epoch as i64);
+    let params = params![request.session as i64, request.number as i64, seen];
     let set = statement.query_row(params, |row| row.get::<_, Option<_>>(0));
     Ok(set.optional()?.flatten().map(SetId::from_number))
 }

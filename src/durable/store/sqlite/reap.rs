@@ -4,6 +4,7 @@ use rusqlite::params;
 
 use super::endpoint::EndpointId;
 use super::error::Fault;
+use super::session::Session;
 use super::work::Work;
 use crate::durable::store::DeadReason;
 
@@ -11,10 +12,21 @@ use crate::durable::store::DeadReason;
 struct Lease {
     epoch: i64,
     lease: i64,
-    suspect: bool,
-    confirmed: bool,
+    suspect: Suspect,
+    delivered: bool,
     /// The process that holds it; nothing if its session was closed.
     holder: Option<EndpointId>,
+}
+
+/// What is known of a claim whose lease is over.
+#[derive(Clone, Copy, PartialEq)]
+enum Suspect {
+    /// It is not, or nobody has looked.
+    No = 0,
+    /// Somebody has looked.
+    Silent = 1,
+    /// Its session was heard then, or later: the worker lives, and does not have the claim.
+    Heard = 2,
 }
 
 /// Takes back what the dead have claimed; whether there was anything.
@@ -31,7 +43,7 @@ pub(super) fn reap_dead(work: &mut Work<'_>) -> Result<bool, Fault> {
             })
         });
         if is_dead {
-            reap(work, &lease)?;
+            reap(work, &lease, false)?;
             found = true;
         }
     }
@@ -41,15 +53,16 @@ pub(super) fn reap_dead(work: &mut Work<'_>) -> Result<bool, Fault> {
 /// Suspects claims whose lease is over, and takes back those that are suspected already. That their
 /// holders may do nothing wrong: that they could not write, since another had the database locked,
 /// this one could not see either. Whether there was anything.
-pub(super) fn reap_late(work: &mut Work<'_>) -> Result<bool, Fault> {
+pub(super) fn reap_late(work: &mut Work<'_>, by: &Session) -> Result<bool, Fault> {
     let late = leases(work, work.now.boot)?;
     for lease in &late {
-        if lease.suspect {
-            reap(work, lease)?;
+        if lease.suspect != Suspect::No {
+            reap(work, lease, lease.suspect == Suspect::Heard)?;
         } else {
             work.execute(
-                "UPDATE throng_claim SET suspect = 1, until = ?2 WHERE epoch = ?1",
-                params![lease.epoch, work.now.boot + lease.lease / 3],
+                "UPDATE throng_claim SET suspect = iif(session = ?3, 2, 1), until = ?2
+                 WHERE epoch = ?1",
+                params![lease.epoch, work.now.boot + lease.lease / 3, by.id],
             )?;
         }
     }
@@ -59,7 +72,7 @@ pub(super) fn reap_late(work: &mut Work<'_>) -> Result<bool, Fault> {
 /// The claims that are over by then.
 fn leases(work: &Work<'_>, by: i64) -> Result<Vec<Lease>, rusqlite::Error> {
     let mut statement = work.db.prepare_cached(
-        "SELECT epoch, lease, suspect, confirmed, endpoint
+        "SELECT epoch, lease, suspect, delivered, endpoint
          FROM throng_claim LEFT JOIN throng_session ON throng_session.id = throng_claim.session
          WHERE until <= ?1 OR until > ?2 + lease ORDER BY epoch",
     )?;
@@ -68,15 +81,22 @@ fn leases(work: &Work<'_>, by: i64) -> Result<Vec<Lease>, rusqlite::Error> {
         Ok(Lease {
             epoch: row.get(0)?,
             lease: row.get(1)?,
-            suspect: row.get(2)?,
-            confirmed: row.get(3)?,
+            suspect: match row.get(2)? {
+                0 => Suspect::No,
+                1 => Suspect::Silent,
+                _ => Suspect::Heard,
+            },
+            delivered: row.get(3)?,
             holder: row.get(4)?,
         })
     })?;
     leases.collect()
 }
 
-fn reap(work: &mut Work<'_>, lease: &Lease) -> Result<(), Fault> {
+/// Takes a claim back. It is abandoned if its worker lives: then its tasks have cost nothing.
+fn reap(work: &mut Work<'_>, lease: &Lease, is_abandoned: bool) -> Result<(), Fault> {
+    let crashes = i64::from(lease.delivered && !is_abandoned);
+    let lost = i64::from(!lease.delivered && !is_abandoned);
     let mut back = Vec::new();
     for id in work.held(lease.epoch)?.ids() {
         let Some(mut task) = work.task(id)? else {
@@ -86,19 +106,19 @@ fn reap(work: &mut Work<'_>, lease: &Lease) -> Result<(), Fault> {
             work.end_cancelled(id, &task)?;
             continue;
         }
-        match lease.confirmed {
-            true => work.meta.counts.crashed += 1,
-            false => work.meta.counts.lost += 1,
+        match crashes {
+            0 => work.meta.counts.lost += 1,
+            _ => work.meta.counts.crashed += 1,
         }
-        task.crashes += i64::from(lease.confirmed);
-        if lease.confirmed && task.crashes > task.max_crashes {
+        task.crashes += crashes;
+        task.lost += lost;
+        if !is_abandoned && task.is_buried() {
             work.die(id, &task, DeadReason::Crashes, "")?;
         } else {
             back.push(id);
         }
     }
-    let crashes = i64::from(lease.confirmed);
-    work.put_first(back, 1 - crashes, crashes)?;
+    work.put_first(back, lost, crashes)?;
     work.execute("DELETE FROM throng_claim WHERE epoch = ?1", [lease.epoch])?;
     Ok(())
 }

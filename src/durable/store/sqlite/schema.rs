@@ -70,7 +70,7 @@ CREATE TABLE IF NOT EXISTS throng_claim (
     until INTEGER NOT NULL,
     lease INTEGER NOT NULL,
     suspect INTEGER NOT NULL DEFAULT 0,
-    confirmed INTEGER NOT NULL DEFAULT 0,
+    delivered INTEGER NOT NULL DEFAULT 0,
     cancels INTEGER NOT NULL DEFAULT 0,
     held BLOB NOT NULL
 );

@@ -17,8 +17,8 @@ use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::memory::MemoryStore;
 use crate::durable::store::{
-    Backend, Claim, DeadReason, Enqueue, Event, NewTask, Seen, SessionId, Store, Turn, Turned,
-    Verdict, Verdicts,
+    Backend, Claim, DeadReason, Enqueue, Epoch, Event, NewTask, Seen, SessionId, Store, Turn,
+    Turned, Verdict, Verdicts,
 };
 use crate::durable::{DeadFilter, Durability, TaskId};
 
@@ -520,6 +520,8 @@ struct Worker {
     events: UnboundedReceiver<Event>,
     session: SessionId,
     number: std::cell::Cell<u64>,
+    /// The claim with which the last turn was answered.
+    seen: std::cell::Cell<Option<Epoch>>,
 }
 
 impl Worker {
@@ -529,6 +531,7 @@ impl Worker {
             events: store.events(),
             session: store.open_session(TypeSet::of_tests()).await.unwrap(),
             number: std::cell::Cell::new(0),
+            seen: std::cell::Cell::new(None),
         }
     }
 
@@ -553,6 +556,7 @@ impl Worker {
             session: self.session,
             number: self.next(),
             verdicts,
+            seen: self.seen.take(),
             want,
             want_bytes: 1 << 20,
             lease: LEASE,
@@ -568,7 +572,10 @@ impl Worker {
         park: bool,
     ) -> Result<Turned, Failure> {
         let turn = self.request_turn(verdicts, want, park);
-        self.store.turn(Arc::new(turn)).await
+        let turned = self.store.turn(Arc::new(turn)).await?;
+        let claim = turned.claim.as_ref();
+        self.seen.set(claim.map(|claim| claim.epoch));
+        Ok(turned)
     }
 
     async fn turn(&self, verdicts: Vec<Verdicts>, want: usize) -> Turned {

@@ -28,7 +28,9 @@ const MAX_DUE: i64 = 256;
 pub(super) fn turn(work: &mut Work<'_>, request: &Turn) -> Result<Turned, Fault> {
     work.endpoint.unpark(request.session);
     let session = session::find(work, request.session)?;
-    let mut turned = match session.is_last(request.number)? {
+    let is_last = session.is_last(request.number)?;
+    hear(work, &session, request.seen)?;
+    let mut turned = match is_last {
         true => repeat(work, &session)?,
         false => take(work, &session, request)?,
     };
@@ -47,10 +49,10 @@ pub(super) fn turn(work: &mut Work<'_>, request: &Turn) -> Result<Turned, Fault>
 fn take(work: &mut Work<'_>, session: &Session, request: &Turn) -> Result<Turned, Fault> {
     let mut refused = Vec::new();
     for verdicts in &request.verdicts {
-        settle(work, verdicts, &mut refused)?;
+        settle(work, session, verdicts, &mut refused)?;
     }
     let mut changed = reap::reap_dead(work)?;
-    changed |= reap::reap_late(work)?;
+    changed |= reap::reap_late(work, session)?;
     changed |= make_due(work)?;
     let claim = claim(work, session.set, request)?;
     // A turn that changes nothing is not written down.
@@ -65,18 +67,24 @@ fn take(work: &mut Work<'_>, session: &Session, request: &Turn) -> Result<Turned
     })
 }
 
-/// Remembers the turn, and that what the session claimed earlier has arrived.
+/// The worker of a session lives, and a claim has arrived: what it does not renew, it does not have.
+fn hear(work: &Work<'_>, session: &Session, seen: Option<Epoch>) -> Result<(), rusqlite::Error> {
+    work.execute(
+        "UPDATE throng_claim
+         SET delivered = max(delivered, epoch IS ?2), suspect = min(2 * suspect, 2)
+         WHERE session = ?1 AND (suspect = 1 OR epoch IS ?2)",
+        params![session.id, seen.map(|epoch| epoch as i64)],
+    )?;
+    Ok(())
+}
+
+/// Remembers the turn.
 fn record(
     work: &Work<'_>,
     session: &Session,
     number: u64,
     claim: Option<i64>,
 ) -> Result<(), Fault> {
-    work.execute(
-        "UPDATE throng_claim SET confirmed = 1
-         WHERE session = ?1 AND confirmed = 0 AND epoch IS NOT ?2",
-        params![session.id, claim],
-    )?;
     work.execute(
         "UPDATE throng_session SET number = ?2, claim = ?3, first = NULL WHERE id = ?1",
         params![session.id, number as i64, claim],
@@ -106,6 +114,7 @@ fn repeat(work: &mut Work<'_>, session: &Session) -> Result<Turned, Fault> {
 
 fn settle(
     work: &mut Work<'_>,
+    session: &Session,
     verdicts: &Verdicts,
     refused: &mut Vec<TaskId>,
 ) -> Result<(), Fault> {
@@ -128,7 +137,7 @@ fn settle(
         }
     }
     work.put_first(released, 0, 0)?;
-    Ok(work.keep_held(epoch, &held)?)
+    Ok(work.keep_held(session, epoch, &held)?)
 }
 
 /// Applies a verdict; whether the task goes to the head of the line.
@@ -221,7 +230,7 @@ const WAITING: &str = "
     SELECT task.id, name, payload, failures, crashes, lost, unknown, max_crashes,
         line.place, endpoint
     FROM throng_line AS line CROSS JOIN throng_task AS task ON task.id = line.id
-    WHERE line.list = ?2 AND (?1 OR NOT (crashes > 0 AND crashes + 1 >= max_crashes))
+    WHERE line.list = ?2 AND (?1 OR NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))
     ORDER BY line.place";
 
 /// The tasks that are next, within these limits: of the heads of all lists, always the one that has
@@ -292,7 +301,7 @@ fn read(
     };
     let unknown = row.get::<_, Option<i64>>(6)?;
     let unknown = unknown.map(|since| work.now.wall.saturating_sub(since));
-    let crashes = row.get(4)?;
+    let (crashes, lost) = (row.get(4)?, row.get(5)?);
     Ok(Claimed {
         id,
         name: match before {
@@ -302,8 +311,8 @@ fn read(
         payload: Ok(payload),
         failures: row.get(3)?,
         crashes,
-        risky: is_risky(crashes, row.get(7)?),
-        lost: row.get(5)?,
+        risky: is_risky(crashes, lost, row.get(7)?),
+        lost,
         unknown: unknown.map(|time| Duration::from_millis(u64::try_from(time).unwrap_or_default())),
     })
 }
@@ -323,17 +332,28 @@ pub(super) fn beat(work: &mut Work<'_>, claims: &[Epoch]) -> Result<Beaten, Faul
             beaten.lost.push(epoch);
             continue;
         }
+        hear_holder(work, epoch as i64)?;
         beaten.cancelled.extend(cancelled(work, epoch as i64)?);
     }
     Ok(beaten)
 }
 
+/// The worker that holds a claim lives.
+fn hear_holder(work: &Work<'_>, epoch: i64) -> Result<(), rusqlite::Error> {
+    work.execute(
+        "UPDATE throng_claim SET suspect = 2
+         WHERE suspect = 1 AND session = (SELECT session FROM throng_claim WHERE epoch = ?1)",
+        [epoch],
+    )?;
+    Ok(())
+}
+
 /// Renews the lease of a claim; `false` if there is none any more.
-fn renew(work: &Work<'_>, epoch: i64, confirm: bool) -> Result<bool, rusqlite::Error> {
+fn renew(work: &Work<'_>, epoch: i64, is_seen: bool) -> Result<bool, rusqlite::Error> {
     let renewed = work.execute(
         "UPDATE throng_claim
-         SET until = ?2 + lease, suspect = 0, confirmed = max(confirmed, ?3) WHERE epoch = ?1",
-        params![epoch, work.now.boot, confirm],
+         SET until = ?2 + lease, suspect = 0, delivered = max(delivered, ?3) WHERE epoch = ?1",
+        params![epoch, work.now.boot, is_seen],
     )?;
     Ok(renewed != 0)
 }

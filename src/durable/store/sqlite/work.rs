@@ -15,7 +15,7 @@ use crate::durable::TaskId;
 use crate::durable::clock::{Clock, millis};
 use crate::durable::store::kind::SetId;
 use crate::durable::store::routes::{ListId, Routes};
-use crate::durable::store::{DeadReason, SessionId};
+use crate::durable::store::{DeadReason, SessionId, is_buried};
 
 /// What time it is, in milliseconds.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +107,19 @@ pub(super) struct Task {
     body: bool,
     pub(super) crashes: i64,
     pub(super) max_crashes: i64,
+    pub(super) lost: i64,
+}
+
+impl Task {
+    /// Returns whether it is a dead letter, if it has just crashed or was lost.
+    pub(super) fn is_buried(&self) -> bool {
+        let count = |it: i64| u32::try_from(it).unwrap_or(u32::MAX);
+        is_buried(
+            count(self.crashes),
+            count(self.lost),
+            count(self.max_crashes),
+        )
+    }
 }
 
 /// A transaction for writing.
@@ -194,7 +207,7 @@ impl<'a> Work<'a> {
     pub(super) fn task(&self, id: TaskId) -> Result<Option<Task>, rusqlite::Error> {
         let mut statement = self.db.prepare_cached(
             "SELECT now, place, at, cancel, retention, endpoint,
-                 payload IS NULL, crashes, max_crashes, list
+                 payload IS NULL, crashes, max_crashes, lost, list
              FROM throng_now WHERE id = ?1",
         )?;
         let task = statement.query_row([id.to_bytes()], |row| {
@@ -208,7 +221,8 @@ impl<'a> Work<'a> {
                 body: row.get(6)?,
                 crashes: row.get(7)?,
                 max_crashes: row.get(8)?,
-                list: row.get(9)?,
+                lost: row.get(9)?,
+                list: row.get(10)?,
             })
         });
         task.optional()

@@ -128,16 +128,15 @@ pub(super) async fn too_many_crashes_bury(it: &dyn Harness) {
     let mut session = process.session().await;
     let mut other = process.session().await;
     let new = NewTask {
-        max_crashes: 2,
+        max_crashes: 3,
         ..task(1)
     };
     session.enqueue([new, task(2)]).await;
     for crashes in 0..3 {
         let claim = session.claim(1).await;
-        assert_eq!(
-            (claim.tasks[0].id, claim.tasks[0].crashes),
-            (id(1), crashes)
-        );
+        let found = &claim.tasks[0];
+        assert_eq!((found.id, found.crashes), (id(1), crashes));
+        assert_eq!(found.risky, crashes == 2, "one death before");
         process.beat([claim.epoch]).await;
         reap(it, &mut other).await;
     }
@@ -150,6 +149,128 @@ pub(super) async fn too_many_crashes_bury(it: &dyn Harness) {
     let counts = process.counts().await;
     assert_eq!((counts.crashed, counts.died, counts.dead), (3, 0, 1));
     assert_eq!(ids(&session.claim(9).await), [id(2)]);
+}
+
+/// It may have killed its worker at once, or not: that is one of the deaths that it may cost.
+pub(super) async fn a_loss_counts_as_one_death(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let mut other = process.session().await;
+    let new = NewTask {
+        max_crashes: 3,
+        ..task(1)
+    };
+    session.enqueue([new]).await;
+    for _ in 0..2 {
+        session.claim(1).await;
+        reap(it, &mut other).await;
+    }
+    for crashes in 0..2 {
+        let claim = session.claim(1).await;
+        let found = &claim.tasks[0];
+        assert_eq!((found.lost, found.crashes), (2, crashes));
+        assert_eq!(found.risky, crashes == 1, "one death before");
+        process.beat([claim.epoch]).await;
+        reap(it, &mut other).await;
+    }
+    assert!(matches!(process.look_at(1).await, Seen::Dead { .. }));
+}
+
+pub(super) async fn a_loss_after_a_crash_can_be_the_last_death(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let mut other = process.session().await;
+    session.enqueue([task(1)]).await;
+    for crashes in 0..2 {
+        let claim = session.claim(1).await;
+        assert_eq!(claim.tasks[0].crashes, crashes);
+        process.beat([claim.epoch]).await;
+        reap(it, &mut other).await;
+    }
+    session.claim(1).await;
+    reap(it, &mut other).await;
+    assert!(matches!(process.look_at(1).await, Seen::Dead { .. }));
+    let counts = process.counts().await;
+    assert_eq!((counts.crashed, counts.lost), (2, 1));
+}
+
+pub(super) async fn a_late_copy_of_an_idle_turn_costs_nothing(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut worker = one.session().await;
+    let mut other = two.session().await;
+    assert_eq!(worker.turn(ask(1)).await.claim, None);
+    other.enqueue([task(1), task(2)]).await;
+    // Nobody takes the answer.
+    let late = worker.turn_again_in_vain(ask(1)).await;
+    assert_eq!(late.claim.map(|claim| ids(&claim)), Some(vec![id(1)]));
+    let epoch = worker.claim(1).await.epoch;
+    worker.settle(epoch, 2, done()).await;
+    it.clock().advance(LEASE);
+    other.turn(ask(0)).await;
+    worker.turn(ask(0)).await;
+    it.clock().advance(third());
+    assert_eq!(other.claim(1).await.tasks, [fresh(1)]);
+    let counts = two.counts().await;
+    assert_eq!((counts.lost, counts.crashed), (1, 0));
+}
+
+/// It does not know of the claim: the store is older than it, or has been told twice.
+pub(super) async fn what_a_living_worker_does_not_renew_has_not_crashed(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut worker = one.session().await;
+    let mut other = two.session().await;
+    worker.enqueue((1..=3).map(task)).await;
+    let kept = worker.claim(1).await.epoch;
+    for (by_beat, number) in [(true, 2), (false, 3)] {
+        let abandoned = worker.claim(1).await;
+        one.beat([abandoned.epoch, kept]).await;
+        it.clock().advance(LEASE - SECOND);
+        one.beat([kept]).await;
+        it.clock().advance(SECOND);
+        other.turn(ask(0)).await;
+        match by_beat {
+            true => drop(one.beat([kept]).await),
+            false => drop(worker.turn(ask(0)).await),
+        }
+        it.clock().advance(third());
+        let claim = other.claim(1).await;
+        assert_eq!(claim.tasks, [fresh(number)]);
+        other.settle(claim.epoch, number, done()).await;
+        let counts = two.counts().await;
+        assert_eq!((counts.lost, counts.crashed), (number - 1, 0));
+    }
+}
+
+/// One that looks at its own claim only when that is late lives.
+pub(super) async fn a_worker_that_suspects_itself_has_not_crashed(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut worker = process.session().await;
+    worker.enqueue([task(1)]).await;
+    let epoch = worker.claim(1).await.epoch;
+    process.beat([epoch]).await;
+    it.clock().advance(LEASE);
+    worker.turn(ask(0)).await;
+    it.clock().advance(third());
+    let mut other = process.session().await;
+    assert_eq!(other.claim(1).await.tasks, [fresh(1)]);
+    let counts = process.counts().await;
+    assert_eq!((counts.lost, counts.crashed), (1, 0));
+}
+
+/// What is only heard before its claims are suspected may have died since.
+pub(super) async fn a_worker_that_was_heard_before_has_crashed(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut worker = one.session().await;
+    let mut other = two.session().await;
+    worker.enqueue([task(1)]).await;
+    worker.claim(1).await;
+    it.clock().advance(LEASE - SECOND);
+    worker.turn(ask(0)).await;
+    it.clock().advance(SECOND);
+    other.turn(ask(0)).await;
+    it.clock().advance(third());
+    let claim = other.claim(1).await;
+    assert_eq!((claim.tasks[0].crashes, claim.tasks[0].lost), (1, 0));
 }
 
 pub(super) async fn lost_claims_never_bury(it: &dyn Harness) {

@@ -88,6 +88,8 @@ pub(super) struct TurnStep {
     session: u8,
     /// Chosen among all that was ever claimed, the newest first: many are stale.
     verdicts: Vec<(u8, Said)>,
+    /// Among all claims, the newest first.
+    seen: Option<u8>,
     want: usize,
     want_bytes: usize,
     lease: Duration,
@@ -160,17 +162,21 @@ fn said() -> impl Strategy<Value = Said> {
 fn turn() -> impl Strategy<Value = TurnStep> {
     let verdicts = prop::collection::vec((0..12_u8, said()), 0..6);
     let wants = (0..5_usize, prop::sample::select(&[0_usize, 15, 10_000][..]));
+    let said = (verdicts, prop::option::of(0..4_u8));
     let flags = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.1));
-    (any::<u8>(), verdicts, wants, seconds(&[9, 9, 30]), flags).prop_map(
-        |(session, verdicts, (want, want_bytes), lease, (risky, park, same_number))| TurnStep {
-            session,
-            verdicts,
-            want,
-            want_bytes,
-            lease,
-            risky,
-            park,
-            same_number,
+    (any::<u8>(), said, wants, seconds(&[9, 9, 30]), flags).prop_map(
+        |(session, (verdicts, seen), (want, want_bytes), lease, (risky, park, same_number))| {
+            TurnStep {
+                session,
+                verdicts,
+                seen,
+                want,
+                want_bytes,
+                lease,
+                risky,
+                park,
+                same_number,
+            }
         },
     )
 }

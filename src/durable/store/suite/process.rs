@@ -1,5 +1,6 @@
 //! What the cases say: processes, their sessions, tasks, and what is expected of them.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -149,6 +150,8 @@ impl Process {
             store: &self.0,
             id,
             number: 0,
+            seen: None,
+            answered: Cell::new(None),
         }
     }
 
@@ -210,6 +213,9 @@ pub(super) struct Session<'a> {
     store: &'a Store,
     pub(super) id: SessionId,
     pub(super) number: u64,
+    /// The claim that the last turn has said to be seen, and the one with which it was answered.
+    seen: Option<Epoch>,
+    answered: Cell<Option<Epoch>>,
 }
 
 impl Session<'_> {
@@ -235,6 +241,7 @@ impl Session<'_> {
     /// A turn under the next number.
     pub(super) async fn turn(&mut self, ask: Ask) -> Turned {
         self.number += 1;
+        self.seen = self.answered.take();
         self.turn_again(ask).await.unwrap()
     }
 
@@ -244,13 +251,24 @@ impl Session<'_> {
             session: self.id,
             number: self.number,
             verdicts: ask.verdicts,
+            seen: self.seen,
             want: ask.want,
             want_bytes: ask.want_bytes,
             lease: ask.lease,
             risky: ask.risky,
             park: ask.park,
         };
-        self.store.0.turn(Arc::new(request)).await
+        let turned = self.store.0.turn(Arc::new(request)).await?;
+        let answered = turned.claim.as_ref().map(|claim| claim.epoch);
+        self.answered.set(answered);
+        Ok(turned)
+    }
+
+    /// A late copy of the last request, of whose answer nobody hears.
+    pub(super) async fn turn_again_in_vain(&self, ask: Ask) -> Turned {
+        let turned = self.turn_again(ask).await.unwrap();
+        self.answered.set(None);
+        turned
     }
 
     /// Claims at most so many tasks, of which there have to be some.

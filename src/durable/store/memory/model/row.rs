@@ -53,7 +53,7 @@ impl Row {
     }
 
     pub(super) fn is_risky(&self) -> bool {
-        is_risky(self.crashes, self.task.max_crashes)
+        is_risky(self.crashes, self.lost, self.task.max_crashes)
     }
 
     /// Whether its end is kept no longer.

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::row::State;
-use super::{Lease, MAX_DUE, Model};
+use super::{Heard, Lease, MAX_DUE, Model};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::error::Failure;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{
-    Beaten, Claim, DeadReason, Epoch, SessionId, Turn, Turned, Verdict, Verdicts,
+    Beaten, Claim, DeadReason, Epoch, SessionId, Turn, Turned, Verdict, Verdicts, is_buried,
 };
 
 impl Model {
@@ -18,7 +18,10 @@ impl Model {
         if let Some(session) = self.sessions.get_mut(&request.session) {
             session.idle = false;
         }
-        let mut turned = match self.is_replay(request.session, request.number)? {
+        let is_replay = self.is_replay(request.session, request.number)?;
+        self.hear(request.session);
+        self.deliver(request.session, request.seen);
+        let mut turned = match is_replay {
             true => self.repeat(request.session),
             false => self.take_turn(request),
         };
@@ -38,9 +41,10 @@ impl Model {
     fn take_turn(&mut self, request: &Turn) -> Turned {
         let mut refused = Vec::new();
         for verdicts in &request.verdicts {
+            self.deliver(request.session, Some(verdicts.epoch));
             self.settle(verdicts, &mut refused);
         }
-        let changed = self.reap_dead() | self.reap_late() | self.make_due();
+        let changed = self.reap_dead() | self.reap_late(request.session) | self.make_due();
         let claim = self.claim(request);
         // A turn that changes nothing is not written down.
         if changed || claim.is_some() || !request.verdicts.is_empty() {
@@ -61,11 +65,25 @@ impl Model {
         left.map(|row| row.kind)
     }
 
-    /// Remembers the turn, and that what the session claimed earlier has arrived.
-    fn record(&mut self, request: &Turn, claim: Option<Epoch>) {
-        for (&epoch, lease) in &mut self.claims {
-            lease.confirmed |= lease.session == request.session && Some(epoch) != claim;
+    /// The worker of a session lives: what it does not renew, it does not have.
+    fn hear(&mut self, session: SessionId) {
+        for lease in self.claims.values_mut() {
+            if lease.session == session {
+                lease.suspect = lease.suspect.map(|_| Heard::Yes);
+            }
         }
+    }
+
+    /// A claim of a session has arrived.
+    fn deliver(&mut self, session: SessionId, claim: Option<Epoch>) {
+        let lease = claim.and_then(|epoch| self.claims.get_mut(&epoch));
+        if let Some(lease) = lease.filter(|lease| lease.session == session) {
+            lease.delivered = true;
+        }
+    }
+
+    /// Remembers the turn.
+    fn record(&mut self, request: &Turn, claim: Option<Epoch>) {
         if let Some(session) = self.sessions.get_mut(&request.session) {
             session.number = request.number;
             session.claim = claim;
@@ -81,7 +99,7 @@ impl Model {
         let lease = self.claims.get_mut(&epoch);
         let claim = lease.map(|lease| {
             lease.until = now + lease.length;
-            lease.suspect = false;
+            lease.suspect = None;
             let held = self.tasks.values().filter(|row| row.is_held(epoch));
             let tasks = held.map(|row| row.claimed(wall)).collect();
             Claim { epoch, tasks }
@@ -195,8 +213,8 @@ impl Model {
             session: request.session,
             until: self.boot() + length,
             length,
-            suspect: false,
-            confirmed: false,
+            suspect: None,
+            delivered: false,
             tasks: tasks.iter().map(|task| task.id).collect(),
         };
         self.claims.insert(epoch, lease);
@@ -212,8 +230,10 @@ impl Model {
                 continue;
             };
             lease.until = now + lease.length;
-            lease.suspect = false;
-            lease.confirmed = true;
+            lease.suspect = None;
+            lease.delivered = true;
+            let session = lease.session;
+            self.hear(session);
             let held = self.tasks.values().filter(|row| row.is_held(epoch));
             let cancelled = held.filter(|row| row.cancel).map(|row| row.task.id);
             beaten.cancelled.extend(cancelled);
@@ -231,13 +251,13 @@ impl Model {
         };
         let claims = self.claims.iter().filter(|(_, lease)| is_dead(lease));
         let dead: Vec<_> = claims.map(|(&epoch, _)| epoch).collect();
-        dead.iter().for_each(|&epoch| self.reap(epoch));
+        dead.iter().for_each(|&epoch| self.reap(epoch, false));
         self.sessions.retain(|_, session| !session.dead);
         !dead.is_empty()
     }
 
     /// Suspects claims whose lease is over, and takes back those that are suspected already.
-    fn reap_late(&mut self) -> bool {
+    fn reap_late(&mut self, by: SessionId) -> bool {
         let now = self.boot();
         let late = self
             .claims
@@ -246,18 +266,22 @@ impl Model {
         let (mut found, mut over) = (false, Vec::new());
         for (&epoch, lease) in late {
             found = true;
-            if lease.suspect {
-                over.push(epoch);
+            if let Some(heard) = lease.suspect {
+                over.push((epoch, heard == Heard::Yes));
             }
-            lease.suspect = true;
+            let is_own = lease.session == by;
+            lease.suspect = Some(if is_own { Heard::Yes } else { Heard::No });
             lease.until = now + lease.length / 3;
         }
-        over.into_iter().for_each(|epoch| self.reap(epoch));
+        for (epoch, is_abandoned) in over {
+            self.reap(epoch, is_abandoned);
+        }
         found
     }
 
-    fn reap(&mut self, epoch: Epoch) {
-        let confirmed = self.claims[&epoch].confirmed;
+    /// Takes a claim back. It is abandoned if its worker lives: then its tasks have cost nothing.
+    fn reap(&mut self, epoch: Epoch, is_abandoned: bool) {
+        let crashed = self.claims[&epoch].delivered && !is_abandoned;
         let held = self.tasks.values().filter(|row| row.is_held(epoch));
         let held: Vec<_> = held.map(|row| row.task.id).collect();
         let mut back = Vec::new();
@@ -269,14 +293,14 @@ impl Model {
                 self.end_cancelled(id);
                 continue;
             }
-            if confirmed {
+            if crashed {
                 row.crashes += 1;
                 self.ledger.crashed += 1;
             } else {
-                row.lost += 1;
+                row.lost += u32::from(!is_abandoned);
                 self.ledger.lost += 1;
             }
-            match confirmed && row.crashes > row.task.max_crashes {
+            match !is_abandoned && is_buried(row.crashes, row.lost, row.task.max_crashes) {
                 true => self.die(id, DeadReason::Crashes, String::new()),
                 false => back.push(id),
             }

@@ -1,6 +1,7 @@
 -- Claims. Their fields in `claims`: <epoch>, the ids; <epoch>n, how many of them are held; <epoch>o, the owner:
--- client id 8, lease 6, session; <epoch>s, there if the claim is a suspect; <epoch>b, there if it has arrived.
--- The lease of a claim that was given up is over at zero.
+-- client id 8, lease 6, session; <epoch>s, there if the claim is a suspect: 2 if its session was heard since, or else
+-- 1; <epoch>u, there if its session is gone, and nobody knows whether the claim has arrived. The lease of a claim that
+-- was given up is over at zero.
 --
 -- Needs: base.
 
@@ -15,6 +16,6 @@ local function held(epoch, text)
 end
 
 local function drop_claim(epoch)
-  call('HDEL', CLAIMS, epoch, epoch .. 'n', epoch .. 'o', epoch .. 's', epoch .. 'b')
+  call('HDEL', CLAIMS, epoch, epoch .. 'n', epoch .. 'o', epoch .. 's', epoch .. 'u')
   call('ZREM', LEASE, epoch)
 end

@@ -100,7 +100,7 @@ if #dues > 0 then
   call('ZADD', DUE, unpack(dues))
 end
 push('RPUSH', groups)
-session.number, session.claim, session.first = number, '', ARGV[3]
+session.number, session.claim, session.first, session.at = number, '', ARGV[3], now
 save_session(ARGV[1], session)
 
 -- It is stored: what can fail from here on changes nothing of that.

@@ -19,6 +19,7 @@ local function alive_row(entry) return sub(entry, 17, 30) .. sub(entry, 47, 54) 
 
 -- Returns whether a worker runs only one such task at a time.
 local function is_quarantined(entry)
-  local crashes = number_at('>I2', entry, 37)
-  return crashes > 0 and crashes + 1 >= number_at('>I2', entry, 31)
+  local crashes, lost = number_at('>I2I2', entry, 37)
+  local deaths = crashes + math.min(lost, 1)
+  return deaths > 0 and deaths + 1 >= number_at('>I2', entry, 31)
 end

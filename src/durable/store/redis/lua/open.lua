@@ -12,7 +12,9 @@ if ARGV[1] == '' then return now end
 if not done.session then
   if not lists_of(ARGV[4]) and ARGV[4] ~= '' then return 'NOSET' end
   if call('HEXISTS', SESSIONS, ARGV[1]) == 1 then return redis.error_reply('NOSESSION it has ended') end
-  save_session(ARGV[1], { number = 0, claim = '', last = '', first = '', client = ARGV[2], set = ARGV[4] })
+  save_session(ARGV[1], {
+    number = 0, claim = '', undelivered = '', first = '', at = now, client = ARGV[2], set = ARGV[4], suspects = '',
+  })
   if ARGV[4] ~= '' then call('HINCRBY', ROUTES, 'n' .. ARGV[4], 1) end
   has_effect('session')
 end

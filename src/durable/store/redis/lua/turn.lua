@@ -3,7 +3,8 @@
 -- Needs: session, lists, wake, unit, entry, notices, results, outcomes, claims, reap, verdicts, due, drain, claim.
 -- ARGV: 1 session; 2 number; 3 client id; 4 how many tasks are wanted; 5 of how many bytes; 6 whether a
 -- quarantined one may be among them; 7 the lease; 8 whether to go idle: 1 if nothing is claimed, 2 if less than
--- wanted; 9 the number of claims with verdicts. For each of these: its epoch; n, how many are done; n ids;
+-- wanted; 9 the number of claims with verdicts; 10 the claim with which the last turn was answered, or empty. For each
+-- of those: its epoch; n, how many are done; n ids;
 -- n outputs; m, how many others; m ids; m times a verdict and two more (see `verdicts.lua`).
 -- Result: 1 the places of refused verdicts; 2 the epoch of the claim, or empty; 3 its entries; 4 payloads that are
 -- apart, in their order; 5 whether more waits; 6 in how many milliseconds to look again, or -1; 7 the time; 8 whether
@@ -30,8 +31,12 @@ local changed = false
 
 -- A turn that changes nothing is not written down, nor one that has nothing to say but that something has failed.
 local function save()
-  if epoch == '' and groups == 0 and (trouble or not changed) then return end
-  session.number, session.claim, session.last, session.first = number, epoch, epoch, ''
+  if epoch == '' and groups == 0 and (trouble or not changed) then
+    if session.is_changed then save_session(ARGV[1], session) end
+    return
+  end
+  session.number, session.claim, session.first = number, epoch, ''
+  if epoch ~= '' then session.undelivered = session.undelivered .. epoch .. ' ' end
   save_session(ARGV[1], session)
 end
 
@@ -48,11 +53,14 @@ local function again()
   call('HDEL', CLAIMS, epoch .. 's')
 end
 
+hear(session)
+if ARGV[10] ~= '' then deliver(session, ARGV[10]) end
 local is_repeated = number == session.number and not done.claim
 if number == session.number then
   again()
+  if session.is_changed then save_session(ARGV[1], session) end
 else
-  if groups > 0 and not take_verdicts(10, groups) then
+  if groups > 0 and not take_verdicts(session, 11, groups) then
     state.key = nil
     error(trouble)
   end

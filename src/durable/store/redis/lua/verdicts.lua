@@ -138,7 +138,7 @@ end
 
 -- Takes the verdicts of so many claims, beginning at an argument, but for the units that were done, or have failed.
 -- Returns whether all were taken.
-local function take_verdicts(at, claims)
+local function take_verdicts(session, at, claims)
   local settle_others, units, taken = nil, 0, 0
   local function settle(key, how, of, first, n)
     units = units + 1
@@ -153,6 +153,7 @@ local function take_verdicts(at, claims)
   end
   for i = 1, claims do
     local of, n = ARGV[at], tonumber(ARGV[at + 1])
+    deliver(session, of)
     if n > 0 then settle(2 * i, settle_done, of, at + 2, n) end
     at = at + 2 + 2 * n
     n = tonumber(ARGV[at])

@@ -37,18 +37,18 @@ async fn client_of(server: &Server) -> DurableClient {
 /// Producers that spawn until they cannot, and what was acknowledged.
 struct Producers {
     running: JoinSet<()>,
-    stored: Arc<crate::sync::Mutex<Vec<TaskId>>>,
+    stored: Arc<Mutex<Vec<TaskId>>>,
 }
 
 impl Producers {
     fn start(client: &DurableClient) -> Self {
-        let stored = Arc::new(crate::sync::Mutex::new(Vec::new()));
+        let stored = Arc::new(Mutex::new(Vec::new()));
         let mut running = JoinSet::new();
         for producer in 0..16 {
             let (client, stored) = (client.clone(), Arc::clone(&stored));
             running.spawn(async move {
                 while let Ok(handle) = client.spawn(Job(producer)).await {
-                    crate::sync::lock(&stored).push(handle.id());
+                    lock(&stored).push(handle.id());
                 }
             });
         }
@@ -59,9 +59,7 @@ impl Producers {
     async fn until_server_is_busy(&self) {
         let began = Instant::now();
         let busy = async {
-            while began.elapsed() < Duration::from_millis(1_600)
-                || crate::sync::lock(&self.stored).len() < 100
-            {
+            while began.elapsed() < Duration::from_millis(1_600) || lock(&self.stored).len() < 100 {
                 sleep(Duration::from_millis(5)).await;
             }
         };
@@ -70,7 +68,7 @@ impl Producers {
 
     async fn stop(mut self) -> Vec<TaskId> {
         self.running.shutdown().await;
-        std::mem::take(&mut *crate::sync::lock(&self.stored))
+        std::mem::take(&mut *lock(&self.stored))
     }
 }
 

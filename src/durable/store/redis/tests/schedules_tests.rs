@@ -145,6 +145,36 @@ async fn a_producer_that_was_frozen_for_a_day_is_refused() {
     living.enqueue([task(3)]).await;
 }
 
+/// Maintenance ends the session of a worker that has died, before or after somebody takes back what it had.
+#[tokio::test]
+async fn maintenance_changes_nothing_of_what_is_counted() {
+    for is_first in [true, false] {
+        let server = Server::start();
+        let clock = Clock::manual();
+        let other = Worker::new(open_at(&server.url(), &clock).await).await;
+        let dead = Worker::new(open_at(&server.url(), &clock).await).await;
+        dead.enqueue([task(1), task(2)]).await;
+        // The second claim says that the first has arrived.
+        dead.claim(1).await;
+        dead.claim(1).await;
+        let client_id = dead.store.client_id().to_owned();
+        drop(dead);
+        until_deaf(&server, &client_id).await;
+        clock.advance(2 * DAY);
+        if is_first {
+            while other.store.maintain(100).await.unwrap() {}
+            let sessions = server.ask(&["HLEN", "throng:{default:0}:sessions"]);
+            assert_eq!(sessions, redis::Value::Int(1), "the dead one's is gone");
+        }
+        for _ in 0..2 {
+            other.turn(Vec::new(), 0).await;
+            clock.advance(LEASE);
+        }
+        let counts = other.store.counts().await.unwrap();
+        assert_eq!((counts.crashed, counts.lost), (1, 1), "first: {is_first}");
+    }
+}
+
 /// Waits until nobody hears what a process is told.
 async fn until_deaf(server: &Server, client_id: &str) {
     let channel = format!("throng:{{default:0}}:client:{client_id}");

@@ -108,6 +108,7 @@ impl Pair {
                 session,
                 number: self.number,
                 verdicts,
+                seen: None,
                 want,
                 want_bytes: 2000,
                 lease: LEASE,

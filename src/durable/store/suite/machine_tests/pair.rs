@@ -333,6 +333,7 @@ impl<H: Harness> Pair<H> {
 fn all() -> TurnRequest {
     TurnRequest {
         verdicts: Vec::new(),
+        seen: None,
         want: 100,
         want_bytes: 10_000,
         lease: Duration::from_secs(30),

@@ -22,6 +22,8 @@ pub(super) enum Request {
 #[derive(Clone, Debug)]
 pub(super) struct TurnRequest {
     pub(super) verdicts: Vec<(usize, Vec<(TaskId, Verdict)>)>,
+    /// The claim that was seen.
+    pub(super) seen: Option<usize>,
     pub(super) want: usize,
     pub(super) want_bytes: usize,
     pub(super) lease: Duration,
@@ -48,6 +50,7 @@ impl TurnRequest {
             session,
             number,
             verdicts: verdicts.collect(),
+            seen: self.seen.map(|claim| epochs[claim]),
             want: self.want,
             want_bytes: self.want_bytes,
             lease: self.lease,

@@ -23,6 +23,9 @@ impl<H: Harness> Pair<H> {
         let verdicts = self.verdicts(step);
         let request = TurnRequest {
             verdicts,
+            seen: step
+                .seen
+                .and_then(|pick| self.epochs[0].len().checked_sub(usize::from(pick) + 1)),
             want: step.want,
             want_bytes: step.want_bytes,
             lease: step.lease,
