@@ -45,6 +45,7 @@ pub(crate) mod kind;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) mod routes;
 #[cfg(feature = "sqlite-unbundled")]
 pub(crate) mod sqlite;

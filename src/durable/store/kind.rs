@@ -19,6 +19,7 @@ impl Kind {
         Self(hash(name.as_bytes()) | i64::MIN)
     }
 
+    #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
     pub(crate) fn number(self) -> i64 {
         self.0
     }
@@ -87,6 +88,7 @@ impl TypeSet {
         Some(Self::of(["job", "other", "name", "a", "b"].map(Kind::of)))
     }
 
+    #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
     pub(crate) fn id(&self) -> SetId {
         self.id
     }
@@ -95,16 +97,19 @@ impl TypeSet {
         &self.kinds
     }
 
+    #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn knows(&self, kind: Kind) -> bool {
         self.kinds.binary_search(&kind).is_ok()
     }
 }
 
 impl SetId {
+    #[cfg(feature = "sqlite-unbundled")]
     pub(crate) fn from_number(number: i64) -> Self {
         Self(number)
     }
 
+    #[cfg(feature = "sqlite-unbundled")]
     pub(crate) fn number(self) -> i64 {
         self.0
     }

@@ -67,6 +67,7 @@ impl Routes {
     // ===== Questions =====
 
     /// The list at whose end a new task of this kind is put.
+    #[cfg(any(test, feature = "sqlite-unbundled"))]
     pub(crate) fn entrance(&self, kind: Kind) -> ListId {
         let path = self.paths.get(&kind).and_then(|path| path.first());
         path.copied().unwrap_or_else(|| ListId::own(kind))
@@ -79,6 +80,7 @@ impl Routes {
     }
 
     /// Where a task of this kind goes from a list that is draining.
+    #[cfg(any(test, feature = "sqlite-unbundled"))]
     pub(crate) fn next(&self, kind: Kind, list: ListId) -> Option<ListId> {
         let path = self.paths.get(&kind)?;
         let at = path.iter().position(|&it| it == list)?;
@@ -90,6 +92,7 @@ impl Routes {
     }
 
     /// Whether a declared set knows a kind.
+    #[cfg(any(test, feature = "sqlite-unbundled"))]
     pub(crate) fn is_known(&self, kind: Kind) -> bool {
         self.sets
             .values()
@@ -114,6 +117,7 @@ impl Routes {
     }
 
     /// All lists that concern a set: if one of them is not empty, its sessions have something to do.
+    #[cfg(feature = "sqlite-unbundled")]
     pub(crate) fn reads(&self, set: SetId) -> BTreeSet<ListId> {
         let paths = self.kinds_of(set).filter_map(|kind| self.paths.get(&kind));
         paths.flatten().copied().collect()
@@ -154,6 +158,7 @@ impl Routes {
     }
 
     /// The lists whose being empty would make [`collapse`](Self::collapse) change something.
+    #[cfg(feature = "sqlite-unbundled")]
     pub(crate) fn collapsible(&self) -> BTreeSet<ListId> {
         let paths = self.paths.iter().flat_map(|(&kind, path)| {
             let kept = usize::from(self.is_known(kind));
