@@ -62,11 +62,11 @@ use crate::task::Task;
 ///
 /// - *Order*: tasks start in the order in which they were accepted.
 /// - *Waiting inside*: a task may wait for another of the same pool. With
-///   [`blocking_join`](JoinHandle::blocking_join), its thread runs that one then and there if nobody has
-///   begun it. While it waits otherwise, or polls the handle (`block_on`), another thread may stand in
-///   for it, beyond the maximum, up to as many again. The wait is an error,
-///   [`is_would_deadlock`](crate::JoinError::is_would_deadlock), only if no thread would be left that does
-///   not wait. Tasks that fork, and join with `blocking_join`, never come to that.
+///   [`blocking_join`](JoinHandle::blocking_join), its thread runs the awaited task itself if no thread has
+///   begun it. While a thread waits otherwise, or polls the handle (`block_on`), a compensating thread may run
+///   in its place, beyond the maximum, so that the pool has at most twice as many threads. The wait is an error,
+///   [`is_would_deadlock`](crate::JoinError::is_would_deadlock), only if every thread would then wait. Tasks
+///   that fork, and join with `blocking_join`, never get this error.
 /// - *Panics* reach the handle; the thread survives, also a panic in the drop of what the closure
 ///   captured or returned.
 /// - *Abort* of a task that has not started drops its closure at once; one that has started runs to
@@ -289,9 +289,8 @@ impl BlockingPool {
         Crew::set(self.crew(), |limits| limits.core_threads = threads)
     }
 
-    /// Changes [how many threads there may be](Builder::max_threads). Those that are too many take no task any
-    /// more, and end when they have run the one that they run now. The bound on what is accepted changes with
-    /// it.
+    /// Changes the [maximum number of threads](Builder::max_threads). Threads beyond it take no more tasks, and
+    /// exit when they have finished their current one. The bound on accepted tasks changes with it.
     ///
     /// # Errors
     ///

@@ -42,7 +42,7 @@
 //! | `redis` | `durable`, with a store in Redis 6.2 or later, or Valkey |
 //! | `redis-tls` | the same, and `rediss://` URLs |
 //! | `sqlite` | `durable`, with a store in a SQLite file, whose code is compiled in |
-//! | `sqlite-unbundled` | the same, with the SQLite of the system, or the one that another dependency compiles in |
+//! | `sqlite-unbundled` | the same, linked to the system's SQLite, or to one that another dependency compiles in |
 //! | `test-util` | `durable`, with a store in memory, a clock that tests move, and an executor that runs tasks on the caller |
 //! | `durable` | `durable` without a store: the others turn it on |
 //! | `tracing` | events and spans: each task of a [`BlockingPool`], as Tokio's console reads them, a panic of a task of [`ComputePool::execute`], each run of a durable task, and what goes wrong where nobody waits |

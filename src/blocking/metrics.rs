@@ -5,8 +5,8 @@ use crate::join::Tally;
 
 /// What a [`BlockingPool`](crate::BlockingPool) has done so far, and does now, at one moment.
 ///
-/// A task is counted before its handle says how it has ended: in `completed`, `panicked` or `cancelled`, and in
-/// `busy` no more. The histograms, and what becomes of its thread, follow a moment later.
+/// Before a task's handle is ready, the task is counted in `completed`, `panicked` or `cancelled`, and leaves
+/// `busy`. The histograms, and the state of its thread, follow a moment later.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
@@ -14,13 +14,12 @@ pub struct Metrics {
     pub threads: usize,
     /// Of those, threads that wait for a task, or have just been woken for one.
     pub idle: usize,
-    /// Of those, threads that run a task, which has not ended. A thread that comes from one task and has not
-    /// come to the next is neither busy nor idle.
+    /// Of those, threads whose task has not ended. Between two tasks, a thread is neither busy nor idle.
     pub busy: usize,
     /// The largest number of threads so far.
     pub largest: usize,
-    /// Of those, threads whose task has waited for another task of the pool: so many more than the
-    /// maximum there may be, up to as many again.
+    /// Threads whose task has waited for another task of the pool. The pool may exceed its maximum by this
+    /// number, and at most twofold.
     pub blocked: usize,
     /// Tasks that wait for a thread.
     pub queued: usize,

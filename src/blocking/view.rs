@@ -141,8 +141,8 @@ impl PoolView {
         }
     }
 
-    /// How many of its tasks the pool has: they run, or wait for a thread. One whose handle says how it ended
-    /// does not count any more.
+    /// Returns how many of the view's tasks run, or wait for a thread of the pool. A task no longer counts
+    /// once its handle is ready.
     pub fn running(&self) -> usize {
         let line = lock(&self.core.line);
         line.out - line.ended

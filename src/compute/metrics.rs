@@ -6,8 +6,8 @@ use super::crew::Crew;
 
 /// What a [`ComputePool`](crate::ComputePool) has done so far, and does now.
 ///
-/// The numbers are read one after the other, while the pool goes on. A task that ran is counted before its handle
-/// says how it ended.
+/// The numbers are read one after another while the pool works. A task that ran is counted before its handle is
+/// ready.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
@@ -27,7 +27,7 @@ pub struct LaneMetrics {
     pub executed: u64,
     /// Of those, tasks that have panicked.
     pub panicked: u64,
-    /// Tasks that were aborted before they started, and whose turn has come.
+    /// Tasks that were aborted before they started, counted when the thread reaches them.
     pub cancelled: u64,
     /// Tasks that the thread has taken from the lanes of others.
     pub stolen: u64,

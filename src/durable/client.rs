@@ -67,9 +67,9 @@ impl DurableClient {
     ///
     /// # Errors
     ///
-    /// The task is [too large](DurableError::is_too_large), which is more than 1 MiB when it is encoded, or cannot be written, or the store does not take it; then the error says
-    /// whether it can [have taken it all the same](DurableError::is_unknown), and what its
-    /// [id](DurableError::task_id) is.
+    /// - The encoded task is [larger](DurableError::is_too_large) than 1 MiB, or it cannot be encoded.
+    /// - The store does not accept the task. The error says whether the store can [have stored it all the
+    ///   same](DurableError::is_unknown), and has its [id](DurableError::task_id).
     ///
     /// # Cancel safety
     ///
@@ -197,7 +197,7 @@ impl DurableClient {
         self.ask(None, |store| store.counts()).await
     }
 
-    /// Whether the store can be reached and does what it is asked, as far as this process knows. It is not asked.
+    /// Returns the state of the store as last seen by this process, without a request to the store.
     pub fn health(&self) -> Health {
         self.engine.store.health()
     }
@@ -232,23 +232,23 @@ impl DurableClient {
         }
     }
 
-    /// Ends the client in order, with all its clones. The tasks that were spawned before are stored; executors
-    /// that were built with it give their tasks back, as by a [shutdown](super::DurableExecutor::shutdown)
-    /// without grace; the sessions in the store are closed. After that, everything that is asked of the
-    /// client, and handles that are awaited, end with an error that [`is_closed`](DurableError::is_closed).
+    /// Closes the client and all its clones. Tasks that were spawned before are stored. Executors of the client
+    /// give their tasks back, as in a [shutdown](super::DurableExecutor::shutdown) without a grace period. The
+    /// client's sessions in the store are closed. Later requests, and handles that are still awaited, fail with
+    /// an error that [`is_closed`](DurableError::is_closed).
     ///
-    /// A `SqliteStore` has all its tasks in its file then, and nothing is left beside that, if no other client
-    /// has it open: the file can be copied.
+    /// When the last client of a `SqliteStore` is closed, the file holds all tasks and nothing is left beside
+    /// it, so the file can be copied.
     ///
-    /// A client that is dropped does the same in the background, as far as the process lives long enough.
+    /// Dropping the last clone does the same in the background, provided that the process lives long enough.
     ///
     /// # Errors
     ///
-    /// The store could not be left in order. All that was acknowledged is stored nevertheless.
+    /// The store could not be closed in order. All acknowledged tasks are stored nevertheless.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the client may be closed in part. It can be called again, and goes on then.
+    /// If the future is dropped, the client may be partly closed. Another call of `close` continues.
     pub async fn close(&self) -> Result<(), DurableError> {
         let closed = self.engine.close().await;
         closed.map_err(|failure| DurableError::store(self.queue(), None, failure))

@@ -130,7 +130,7 @@ impl DurableError {
         &self.queue
     }
 
-    /// Whether the task has failed for good, and is a dead letter.
+    /// Returns `true` if the task has failed for good, and is a dead letter.
     pub fn is_dead(&self) -> bool {
         matches!(self.kind, Kind::Dead { .. })
     }
@@ -143,55 +143,55 @@ impl DurableError {
         }
     }
 
-    /// Whether the task was cancelled.
+    /// Returns `true` if the task was cancelled.
     pub fn is_cancelled(&self) -> bool {
         matches!(self.kind, Kind::Cancelled)
     }
 
-    /// Whether the store knows nothing of the task: it was never stored there, or it has ended, and
+    /// Returns `true` if the store has no record of the task: it was never stored there, or it has ended, and
     /// its end is not kept any longer.
     pub fn is_expired(&self) -> bool {
         matches!(self.kind, Kind::Expired)
     }
 
-    /// Whether the task, as it would be stored, is larger than a store takes.
+    /// Returns `true` if the encoded task is larger than a store accepts.
     pub fn is_too_large(&self) -> bool {
         matches!(self.kind, Kind::TooLarge { .. })
     }
 
-    /// Whether the task could not be written as JSON (or as whatever it
+    /// Returns `true` if the task could not be written as JSON (or as whatever it
     /// [encodes](super::DurableTask::encode) itself).
     pub fn is_encode(&self) -> bool {
         matches!(self.kind, Kind::Encode(_))
     }
 
-    /// Whether the output that is stored is not one of this type of task.
+    /// Returns `true` if the stored output is not one of this type of task.
     pub fn is_decode(&self) -> bool {
         matches!(self.kind, Kind::Decode(_))
     }
 
-    /// Whether the store is less durable than was required, of
-    /// [a client](super::DurableClient::require) or when the store was opened.
+    /// Returns `true` if the store is less durable than [a client](super::DurableClient::require) or the
+    /// store's builder requires.
     pub fn is_not_durable(&self) -> bool {
         matches!(self.kind, Kind::NotDurable { .. })
     }
 
-    /// Returns `true` if a run awaited the task, and could have kept the task from running by that: too
-    /// many runs of the executor await tasks already, or it runs one task at a time on its caller.
+    /// Returns `true` if a run awaited the task and the wait could have kept the task from running: too many
+    /// runs of the executor already await tasks, or the executor runs one task at a time on its caller.
     ///
-    /// A run that ends with this error, as `?` ends it, has not failed: the task runs again after about a
-    /// second, and no attempt is counted. By then the awaited task may have ended, which a handle of the
-    /// same [id](super::SpawnOptions::id) tells.
+    /// A run that returns this error, for instance by `?`, does not count as failed: its task runs again
+    /// after about a second, and no attempt is counted. By then the awaited task may have ended. To find
+    /// out, await a handle with the same [id](super::SpawnOptions::id).
     pub fn is_would_deadlock(&self) -> bool {
         matches!(self.kind, Kind::WouldDeadlock)
     }
 
-    /// Whether the client's thread is gone.
+    /// Returns `true` if the client was closed, or its thread is gone.
     pub fn is_closed(&self) -> bool {
         matches!(self.kind, Kind::Closed)
     }
 
-    /// Whether the request may have taken effect: the store was cut off after it was sent.
+    /// Returns `true` if the request may have taken effect: the store was cut off after it was sent.
     ///
     /// A task may have been stored then. [Spawn](super::DurableClient::spawn_with) it again with its
     /// id, [`task_id`](Self::task_id), and it is stored exactly once.
@@ -200,46 +200,46 @@ impl DurableError {
             .is_some_and(|failure| failure.effect == Effect::Unknown)
     }
 
-    /// Whether others have kept the store locked for longer than it waits.
+    /// Returns `true` if others kept the store locked for longer than a request waits.
     pub fn is_busy(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Busy))
     }
 
-    /// Whether there is no room left where the store is.
+    /// Returns `true` if no room is left where the store is.
     pub fn is_full(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Full))
     }
 
-    /// Whether the store can be read, and not written.
+    /// Returns `true` if the store can be read but not written.
     pub fn is_read_only(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::ReadOnly))
     }
 
-    /// Whether the store does not let its user do what was asked, or does not let it in.
+    /// Returns `true` if the store's user lacks a right, or may not log in.
     pub fn is_denied(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Denied))
     }
 
-    /// Returns `true` if a setting is wrong: the address that the store was opened with cannot be that of
-    /// a store, or an executor has no type of task. The message says what to do.
+    /// Returns `true` if a setting is wrong: the store was opened with an address that cannot be that of a
+    /// store, or an executor has no task types. The message names the remedy.
     pub fn is_invalid(&self) -> bool {
         matches!(self.kind, Kind::Invalid(_))
             || self.is_failure(|cause| matches!(cause, Cause::Invalid(_)))
     }
 
-    /// Whether the store, as it is set up, cannot keep tasks. The message says what was found, and what
-    /// to do instead.
+    /// Returns `true` if the store's configuration rules out storing tasks. The message names the setting and
+    /// the remedy.
     pub fn is_unfit(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Unfit(_)))
     }
 
-    /// Whether a newer version of this crate has laid the store out.
+    /// Returns `true` if a newer version of this crate has laid the store out.
     pub fn is_newer_layout(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::NewerLayout { .. }))
     }
 
-    /// Returns `true` if an older version of this crate has laid the store out. Nothing is converted:
-    /// let that version run its tasks to their end, or delete the store.
+    /// Returns `true` if an older version of this crate has laid the store out. The store is not converted:
+    /// let the older version run all tasks to their end, or delete the store.
     pub fn is_older_layout(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::OlderLayout { .. }))
     }
@@ -249,7 +249,7 @@ impl DurableError {
         self.is_failure(|cause| matches!(cause, Cause::Replaced))
     }
 
-    /// Whether what is stored makes no sense.
+    /// Returns `true` if the stored data makes no sense.
     pub fn is_corrupt(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Corrupt))
     }
@@ -327,9 +327,9 @@ impl Error for DurableError {
 pub(crate) struct Failure {
     pub(crate) effect: Effect,
     pub(crate) cause: Cause,
-    /// The store has answered so, and will answer the same again.
+    /// The store has answered with this failure, and would answer the same again.
     pub(crate) answered: bool,
-    /// The store says this itself, so it is there.
+    /// The store reports this failure itself, so it can be reached.
     pub(crate) by_store: bool,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
@@ -358,7 +358,7 @@ pub(crate) enum Cause {
     ReadOnly,
     /// It does not let its user do that.
     Denied,
-    /// There can be no store at its address: which one it takes.
+    /// There can be no store at its address. The text names a valid one.
     Invalid(String),
     /// It is set up, or is of a version, such that it cannot keep tasks: how.
     Unfit(String),
@@ -366,7 +366,7 @@ pub(crate) enum Cause {
     NewerLayout { found: i64, known: i64 },
     /// It was laid out by an older version of this crate.
     OlderLayout { found: i64, known: i64 },
-    /// It is not what was opened any more.
+    /// It is no longer the file that was opened.
     Replaced,
     /// What is stored makes no sense.
     Corrupt,
@@ -387,14 +387,14 @@ impl Failure {
         }
     }
 
-    /// The same, which the store has answered: the request is not to be sent again.
+    /// The same, as the store has answered: the request is not to be sent again.
     #[cfg(feature = "redis")]
     pub(crate) fn answered(mut self) -> Self {
         self.answered = true;
         self
     }
 
-    /// The same, which the store says itself.
+    /// The same, as the store reports itself.
     #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
     pub(crate) fn said_by_store(mut self) -> Self {
         self.by_store = true;

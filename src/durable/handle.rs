@@ -26,12 +26,12 @@ use crate::task::Outcome;
 ///
 /// # In a run of another task
 ///
-/// A run that awaits a handle gives its permit back meanwhile, so that tasks that await tasks run at any
-/// [`concurrency`](super::Builder::concurrency), and takes one again, ahead of new tasks, before it goes on.
-/// At most 1,024 runs of an executor wait so. To one more, and to a run of an
-/// `InlineExecutor`, the handle of a task that has not ended says that it
-/// [would deadlock](DurableError::is_would_deadlock). A handle that is awaited in a task that the run has
-/// spawned with [`tokio::spawn`] keeps the run's permit.
+/// A run gives its permit back while it awaits a handle, so tasks that await tasks run at any
+/// [`concurrency`](super::Builder::concurrency). It acquires a permit again, ahead of new tasks, before it
+/// resumes. At most 1,024 runs of an executor wait in this way. In a run beyond that limit, or of an
+/// `InlineExecutor`, the handle of a task that has not ended resolves with an error that
+/// [`is_would_deadlock`](DurableError::is_would_deadlock). A run keeps its permit if it awaits the handle in
+/// a Tokio task that it has spawned with [`tokio::spawn`].
 ///
 /// # Cancel safety
 ///
@@ -102,7 +102,7 @@ impl<T> DurableHandle<T> {
 }
 
 impl<T: DeserializeOwned> DurableHandle<T> {
-    /// What comes of an end; without one, the client is gone.
+    /// Turns the end of the task into the handle's result. `None` means that the client is gone.
     fn outcome(&self, end: Option<End>) -> Result<T, DurableError> {
         let (queue, id) = (self.client.queue(), self.id);
         let Some(end) = end else {
@@ -126,8 +126,8 @@ impl<T: DeserializeOwned + Send + 'static> DurableHandle<T> {
     /// Has the task complete a slot: how it ends is what the slot's
     /// [`CompletionStream`](crate::CompletionStream) yields for it, along with what else is there.
     ///
-    /// Nothing awaits the task meanwhile: the output is decoded and the slot completed on a thread that the
-    /// process has for that. Aborting the slot does not [cancel](Self::cancel) the task.
+    /// This needs no Tokio task that awaits the handle: a thread of the process decodes the output and
+    /// completes the slot. Aborting the slot does not [cancel](Self::cancel) the task.
     ///
     /// # Examples
     ///

@@ -123,55 +123,55 @@ pub struct DeadLetter {
     pub age: Duration,
 }
 
-/// How a store is, as far as this process knows. The store is not asked.
+/// The state of a store, as last seen by this process.
 ///
-/// A store that is cut off without a word is noticed when an answer is overdue: after some seconds, or within
-/// a minute if nothing is asked.
+/// A connection that is lost silently is detected when an answer is overdue: after some seconds, or within a
+/// minute if there are no requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {
-    /// It answers, requests succeed, and it says at once when there is something to do.
+    /// Requests succeed, and the store reports at once when there is work.
     Well,
-    /// Requests succeed, but the store does not say when there is something to do: workers look for it, twice
-    /// a second.
+    /// Requests succeed, but the store does not report when there is work: workers poll for it twice a
+    /// second.
     Mute,
     /// It does not answer, and this is what is known about that. It is asked again and again.
     Unreachable(String),
-    /// It answers, but does not do what it is asked: of some sort of request, the last has failed. The next of
-    /// that sort that succeeds ends this.
+    /// The store answers, but the last request of some sort has failed. The next successful request of that
+    /// sort ends this state.
     Failing {
-        /// When the first of these requests failed, by the clock of this process.
+        /// The time at which the first of these requests failed, by the clock of this process.
         since: SystemTime,
         /// What the store says of the last.
         error: String,
-        /// How many of that sort have failed since one succeeded.
+        /// The number of failures since a request of that sort succeeded.
         failures: u32,
     },
-    /// Requests succeed, but some of what is stored cannot be read.
+    /// Requests succeed, but some stored rows cannot be read.
     Damaged {
-        /// How many things were found lately that cannot be read.
+        /// The number of such rows that were found lately.
         found: u64,
         /// What the store says of the last.
         last: String,
     },
 }
 
-/// What an answered write survives, in rising order: each level survives the end of one more thing.
+/// What an acknowledged write survives. The levels rise: each survives one more kind of failure.
 ///
-/// | level | what may end without any loss | stores |
+/// | level | what may fail without any loss | stores |
 /// | --- | --- | --- |
-/// | `Unknown` | the store does not say | Redis that may not be asked, or with `appendfsync no` |
+/// | `Unknown` | the store does not tell | Redis whose settings may not be read, or with `appendfsync no` |
 /// | `Memory` | the clients of a server | `MemoryStore`; Redis without `appendonly` |
-/// | `Buffered` | the same; the end of the server costs its last writes, up to two seconds of them | Redis with `appendfsync everysec` |
-/// | `Process` | every process; a loss of power costs what the system has not written yet | Redis with `appendfsync always` and `no-appendfsync-on-rewrite yes` |
-/// | `Synced` | power | `SqliteStore`; Redis with `appendfsync always`, or a store that waits for its disk |
+/// | `Buffered` | the same; a server that is killed loses up to two seconds of writes | Redis with `appendfsync everysec` |
+/// | `Process` | every process; a power failure loses the writes that the system still buffers | Redis with `appendfsync always` and `no-appendfsync-on-rewrite yes` |
+/// | `Synced` | the machine's power | `SqliteStore`; Redis with `appendfsync always`, or a store that waits for its disk |
 ///
-/// With `everysec`, Redis answers before it writes while its disk is busy, so a server that is killed, or
-/// runs out of memory, loses tasks that were acknowledged although the machine goes on. Handles of lost
-/// tasks end with an error that [`is_expired`](super::DurableError::is_expired).
+/// With `everysec`, Redis answers before it writes while its disk is busy. So a server that is killed, or
+/// runs out of memory, loses acknowledged tasks even if the machine keeps running. Handles of lost tasks
+/// fail with an error that [`is_expired`](super::DurableError::is_expired).
 ///
-/// A level is that of one server. Redis replicates after it has answered, so a replica that takes the
-/// place of its primary may lack the last writes, whatever the level.
+/// A level describes one server. Redis replicates after it has answered, so at any level, a replica that
+/// replaces its primary may lack the last writes.
 ///
 /// # Examples
 ///
@@ -187,14 +187,14 @@ pub enum Health {
 pub enum Durability {
     /// The store does not say.
     Unknown,
-    /// Writes are in the memory of a process, and survive no longer than it.
+    /// Writes are in the memory of one process, and are lost when it exits.
     Memory,
-    /// Writes go to a file, some after their answer: if the process of the store ends, or its machine, up
-    /// to two seconds of answered writes are lost.
+    /// Writes go to a file, some of them after they were acknowledged. If the store's process or machine
+    /// fails, up to two seconds of acknowledged writes are lost.
     Buffered,
-    /// Writes are handed to the system before their answer: every process may end. A loss of power costs
-    /// what the system has not written to the disk yet.
+    /// Writes are handed to the system before they are acknowledged, so they survive every process. A power
+    /// failure loses the writes that the system has not yet written to the disk.
     Process,
-    /// Writes are on the disk before their answer: a loss of power costs nothing, either.
+    /// Writes are on the disk before they are acknowledged, so they survive a power failure.
     Synced,
 }

@@ -312,9 +312,10 @@ pub enum DeadReason {
     Unreadable,
     /// Its output is larger than a store takes.
     OutputTooLarge,
-    /// The store has lost a part of it, or cannot read it.
+    /// The store has lost a part of the task, or cannot read it.
     Damaged,
-    /// No worker has known its name for a day.
+    /// Workers that have not registered its type have claimed it for a day. Workers claim only types that
+    /// they have registered, so no store leads to this reason.
     Unknown,
 }
 

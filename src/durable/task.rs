@@ -38,10 +38,9 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     /// programs that use a store, and stays the same when the type is renamed.
     const NAME: &'static str;
 
-    /// What a handle gives when the task has succeeded. It is stored as JSON, which may take up 1 MiB. That shows only
-    /// when the task has run: with a larger output, it becomes a dead letter
-    /// ([`OutputTooLarge`](super::DeadReason::OutputTooLarge)), and is not run again. Keep large results elsewhere, and
-    /// return where they are.
+    /// The result of a successful task. It is stored as JSON, of at most 1 MiB. A task that returns a larger
+    /// output becomes a dead letter ([`OutputTooLarge`](super::DeadReason::OutputTooLarge)) and does not run
+    /// again. Keep large results elsewhere, and return where they are.
     type Output: Serialize + DeserializeOwned + Send + 'static;
 
     /// How long the end of a task, with its output, is kept for those who await it: 10 minutes, or
@@ -52,8 +51,8 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
         _ => Duration::from_secs(600),
     };
 
-    /// Writes the task: as JSON, unless this is overridden. The bytes may be 1 MiB at most; a larger task is refused when it
-    /// is spawned.
+    /// Encodes the task: as JSON, unless this is overridden. The encoded task may have at most 1 MiB; a larger
+    /// one is refused when it is spawned.
     ///
     /// # Errors
     ///

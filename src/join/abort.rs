@@ -8,8 +8,8 @@ use crate::task::Abort;
 
 /// Aborts a task, from wherever it is kept: see [`JoinHandle::abort_handle`](crate::JoinHandle::abort_handle).
 ///
-/// It neither keeps the task running nor waits for it. Cloning it panics if there are 16 million handles of
-/// the task; aborting never does.
+/// It neither keeps the task running nor waits for it. Cloning it panics if the task already has 16 million
+/// handles; aborting never panics.
 #[derive(Clone)]
 pub struct AbortHandle {
     id: Id,

@@ -16,9 +16,9 @@ use crate::drops::drop_nested;
 /// task that has not started never does, and what it captured is dropped at once; a closure that is
 /// running runs to its end, and its output is dropped.
 ///
-/// Tasks may hold the handles of one another in their captures and outputs: dropping the first ends all
-/// of them before the drop returns, and however long the chain is, it takes little of the stack. Deep in such a
-/// chain, a task is ended soon after its handle was dropped, instead of at once.
+/// Tasks may hold each other's handles in their captures and outputs. Dropping the first handle of such a
+/// chain aborts all its tasks before the drop returns. Its stack depth is bounded, however long the chain is:
+/// deep in the chain, a task is aborted some time after the drop of its handle, instead of at once.
 ///
 /// So whatever drops the future ends the task, too: a time-out, the branch of a `select!` that lost,
 /// or a `CancellationToken` of `tokio_util`, whose `run_until_cancelled` takes the handle. A closure

@@ -51,7 +51,7 @@ enum Inner<T> {
     Taken,
 }
 
-/// What a task returns owns what it refers to: its handle may put the drop of that off.
+/// The output of a task owns all that it refers to (`'static`), since its handle may defer the drop.
 impl<T: 'static> JoinHandle<T> {
     #[inline]
     pub(crate) fn ready(outcome: Outcome<T>) -> Self {
@@ -117,7 +117,7 @@ impl<T> JoinHandle<T> {
     ///
     /// # Panics
     ///
-    /// Panics if there are 16 million handles of the task.
+    /// Panics if the task already has 16 million handles.
     pub fn abort_handle(&self) -> AbortHandle {
         let cell = match &self.inner {
             Inner::Waiting(watch, _) => Some(watch.abort_ref()),

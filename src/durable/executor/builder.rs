@@ -36,15 +36,15 @@ impl<App: Send + Sync + 'static> Builder<App> {
         }
     }
 
-    /// Lets the executor run tasks of this type. It never claims a task of any other type: such a task
-    /// waits for a worker that has registered it, for as long as that takes.
+    /// Lets the executor run tasks of this type. It never claims a task of another type: that task waits,
+    /// without a time limit, for a worker that has registered its type.
     pub fn register<T: Run<App>>(mut self) -> Self {
         self.registry.register::<T>();
         self
     }
 
-    /// How many tasks run at once, at most. 64 by default; zero is one. Those that
-    /// [await tasks](crate::durable::DurableHandle#in-a-run-of-another-task) do not count meanwhile.
+    /// Sets how many tasks may run at once: 64 by default; 0 counts as 1. A task does not count while it
+    /// [awaits other tasks](crate::durable::DurableHandle#in-a-run-of-another-task).
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency.max(1);
         self

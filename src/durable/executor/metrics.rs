@@ -5,13 +5,13 @@ use crate::sync::Number;
 
 /// What a [`DurableExecutor`](super::DurableExecutor) has done since it was started, and does.
 ///
-/// What the whole fleet has done, the [store](crate::durable::DurableClient::counts) knows.
+/// For totals over all workers, see [`DurableClient::counts`](crate::durable::DurableClient::counts).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Tasks that run, with a permit each.
+    /// Tasks that run and hold a permit.
     pub running: usize,
-    /// Tasks whose runs have no permit: they await durable handles, or a permit to begin or to go on.
+    /// Tasks whose runs hold no permit: they await durable handles, or a permit to begin or resume.
     pub suspended: usize,
     /// Tasks that it has claimed.
     pub claimed: usize,
@@ -19,7 +19,7 @@ pub struct Metrics {
     pub done: usize,
     /// Runs that have failed, and whose tasks are tried again.
     pub retried: usize,
-    /// Runs whose tasks have asked to run later, and tasks that this executor does not know.
+    /// Runs whose tasks have asked to run later, or that must not wait for another task.
     pub snoozed: usize,
     /// Runs that have made their task a dead letter.
     pub died: usize,
@@ -29,8 +29,8 @@ pub struct Metrics {
     pub refused: usize,
     /// Leases that were lost.
     pub leases_lost: usize,
-    /// How often no permit became free for 30 s while this process awaited tasks that wait for a worker. It
-    /// may be that runs await them in tasks that they have spawned, and keep their permits meanwhile.
+    /// How often no permit became free for 30 s while this process awaited tasks that wait for a worker.
+    /// A likely cause: runs await handles in Tokio tasks that they have spawned, and so keep their permits.
     pub stalled_waits: usize,
     /// Requests to the store that took effect.
     pub turns: usize,

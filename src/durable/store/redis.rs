@@ -53,35 +53,35 @@ mod turns;
 /// # What is promised
 ///
 /// - What was answered is as durable as the server makes it: see [`Durability`]. With `appendonly yes`
-///   and `appendfsync always`, it is on the disk. With `everysec`, the end of the server process alone
-///   costs up to two seconds of answered writes.
+///   and `appendfsync always`, it is on the disk. With `everysec`, a server process that is
+///   killed loses up to two seconds of acknowledged writes.
 /// - A process that ends, however it ends, loses its tasks to others when their lease is over: after
 ///   ten seconds, unless the executor was built with another one.
 /// - When the server cannot be reached, requests wait, and fail after some seconds; connections are made
 ///   again by themselves, for as long as it takes.
-/// - Only the server's clock counts. Setting that moves what is due, and loses nothing.
+/// - Only the server's clock counts. Setting it moves what is due: delayed tasks may run earlier or later,
+///   and kept results and dead letters may be removed early. It loses no task that has yet to end.
 /// - When the server has no memory left, nothing more can be stored; what is there is still run.
-/// - Keys of a version of this crate with another layout are not touched, and nothing is converted: a store
-///   of an older layout must be emptied by the version that wrote it, or deleted.
+/// - A store with the layout of another version of this crate is neither changed nor converted. If the
+///   layout is older, let that version run all tasks to their end, or delete the keys.
 ///
 /// # A cluster
 ///
-/// A store talks to one server. This may be a node of a cluster that has the slot of the store; another
-/// node refuses it with an error that names the right one. While that slot is moved to another node, each
-/// request is refused as a whole: it waits, and fails after some seconds, without effect. When the slot
-/// has moved, requests fail with an error that names its new node, and the tasks go on when the store is
-/// opened there. A Sentinel is no store: ask it for the address of the primary.
+/// A store talks to one server. In a cluster, this must be the node that owns the store's slot; at another
+/// node, `open` fails with an error that names the right one. While the slot moves to another node, each
+/// request waits, and fails after some seconds without any effect. Once the slot has moved, requests fail
+/// with an error that names the new node, and the tasks continue when the store is opened there. A Sentinel
+/// is refused: ask it for the address of the primary.
 ///
 /// # What a client costs
 ///
-/// A store has a thread, and six file descriptors: two connections to the server, and what the thread
-/// waits with. With [`wait_for_disk`](RedisStoreBuilder::wait_for_disk), it has a third connection.
-/// [Clients](crate::durable::DurableClient) that are clones, handles and executors share them, so a
-/// process that has one client has one of each.
+/// A store has one thread and six file descriptors: two for connections to the server, the others for
+/// the thread's event loop. With [`wait_for_disk`](RedisStoreBuilder::wait_for_disk), it has a third connection.
+/// Clones of a [client](crate::durable::DurableClient), its handles and its executors share the store.
 ///
-/// A client that has nothing to do sends 8 commands a minute. An idle worker sends 14: it looks for tasks
-/// every 7.5 s (at the lease of ten seconds; less often with a longer one), has what is over removed
-/// twice a minute, and asks for a sign of life where nothing else is said.
+/// An idle client sends 8 commands a minute. An idle worker sends 14: it looks for tasks every 7.5 s (with
+/// the default lease of ten seconds; less often with a longer one), removes expired results twice a minute,
+/// and pings connections that are otherwise silent.
 ///
 /// # What the user of the server may do
 ///
@@ -124,11 +124,11 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// - if `url` is no such address ([`is_invalid`](DurableError::is_invalid));
+    /// - if `url` is not a valid address ([`is_invalid`](DurableError::is_invalid));
     /// - if the server cannot be reached;
     /// - if it does not let the user in, or run scripts ([`is_denied`](DurableError::is_denied));
-    /// - if it is older than 6.2, removes keys when it is full, is a Sentinel, or is a node of a cluster
-    ///   and does not have the slot of the store ([`is_unfit`](DurableError::is_unfit));
+    /// - if the server is older than 6.2, evicts keys when it is full, is a Sentinel, or is a cluster node
+    ///   that does not own the store's slot ([`is_unfit`](DurableError::is_unfit));
     /// - if it is less durable than the builder [requires](RedisStoreBuilder::require)
     ///   ([`is_not_durable`](DurableError::is_not_durable));
     /// - if a version of this crate with an older layout has written the keys
@@ -182,7 +182,7 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// Refuses a server that does less than what is required.
+    /// Refuses a server that is less durable than required.
     async fn require(&self, level: Durability) -> Result<(), DurableError> {
         if level == Durability::Unknown {
             return Ok(());

@@ -64,30 +64,33 @@ compile_error!("the feature `sqlite` needs Unix for now");
 /// # What is promised
 ///
 /// - What was answered is on the disk: SQLite is used with a write-ahead log and `synchronous=FULL`.
-/// - A process that ends, however it ends, is known to be dead by whoever looks: a worker that is busy
-///   takes its tasks back within milliseconds, one that rests within seconds, and so does the process
-///   itself when it is started again. (One that hangs loses them when their lease is over.)
+/// - When a process exits, for any reason, other processes detect that: a busy worker takes its tasks back
+///   within milliseconds, an idle one within seconds, and so does the process itself when it is started
+///   again. (A process that hangs loses its tasks when their lease expires.)
 /// - A worker that waits for tasks writes nothing, and keeps nobody from writing.
-/// - Nobody writes while a process is frozen within its own write, by a signal or a debugger for instance: that cannot be
-///   helped. Requests fail with an error that [`is_busy`](DurableError::is_busy) after ten seconds, and its message names the
-///   process (on Linux). Nothing is lost, whether the process goes on or dies.
-/// - A file that another version of this crate has laid out is not touched.
-/// - When the last client has [closed](crate::durable::DurableClient::close) it, the file has everything, and
+/// - If a process is frozen within a write, for instance by a signal or a debugger, no other process can
+///   write. After ten seconds, requests fail with an error that [`is_busy`](DurableError::is_busy), and its
+///   message names the process (on Linux). Nothing is lost, whether the process continues or dies.
+/// - A file that another version of this crate has laid out is left unchanged.
+/// - When the last client is [closed](crate::durable::DurableClient::close), the file holds everything and
 ///   nothing is left beside it.
-/// - If the file is removed or replaced while it is open, nothing more is answered with `Ok`: requests fail with
-///   an error that [`is_replaced`](DurableError::is_replaced), from the one that is written at that time on.
-///   They succeed again if the same file is put back, or a copy of it.
+/// - If the file is removed or replaced while it is open, requests fail with an error that
+///   [`is_replaced`](DurableError::is_replaced). This includes a request that is being written at that time.
+///   Requests succeed again if the same file, or a copy of it, is put back.
 ///
-/// What is delayed goes by the time of the machine: setting it moves what is due, and loses nothing.
+/// Delays, and the removal of kept results and dead letters, follow the machine's wall clock. If that is set,
+/// delayed tasks may run earlier or later, and results and dead letters may be removed early. Setting it
+/// loses no task that has yet to end. Leases do not follow the wall clock.
 ///
 /// # Beside other users of SQLite
 ///
-/// A program links one version of SQLite, so all its dependencies must agree on one version of `libsqlite3-sys`. This crate
-/// takes any `rusqlite` from 0.28 to 0.41, and Cargo chooses the one that suits the others: `sqlx` 0.8 and 0.9, `sea-orm` 1.1
-/// and 2, `diesel` 2.3, `deadpool-sqlite` 0.8 to 0.14, and `tokio-rusqlite` 0.5 to 0.8 each go together with it. (If Cargo
-/// has locked a newer `rusqlite` already, `cargo update -p rusqlite --precise` takes an older one.)
+/// A program links one version of SQLite, so all its dependencies must agree on one version of
+/// `libsqlite3-sys`. This crate accepts any `rusqlite` from 0.28 to 0.41, and Cargo chooses a version that suits
+/// the other dependencies: `sqlx` 0.8 and 0.9, `sea-orm` 1.1 and 2, `diesel` 2.3, `deadpool-sqlite` 0.8 to 0.14,
+/// and `tokio-rusqlite` 0.5 to 0.8 all work beside this crate. (If Cargo has already locked a newer `rusqlite`,
+/// select an older one with `cargo update -p rusqlite --precise`.)
 ///
-/// The feature `sqlite` compiles SQLite in. Use `sqlite-unbundled` to link the library of the system.
+/// The feature `sqlite` compiles SQLite in. Use `sqlite-unbundled` to link the system's library.
 ///
 /// # Examples
 ///
@@ -116,9 +119,9 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// - if there can be no file at the path: its folder is missing, or it is what SQLite takes for something else, as
-    ///   `:memory:` ([`is_invalid`](DurableError::is_invalid));
-    /// - if the file cannot be opened, or made, or written ([`is_read_only`](DurableError::is_read_only),
+    /// - if the path cannot be that of a file: its folder is missing, or SQLite gives the path another meaning,
+    ///   as for `:memory:` ([`is_invalid`](DurableError::is_invalid));
+    /// - if the file cannot be opened, created or written ([`is_read_only`](DurableError::is_read_only),
     ///   [`is_denied`](DurableError::is_denied), [`is_full`](DurableError::is_full));
     /// - if it is no SQLite database ([`is_corrupt`](DurableError::is_corrupt));
     /// - if another version of this crate has laid it out

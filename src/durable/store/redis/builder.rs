@@ -64,10 +64,9 @@ impl RedisStoreBuilder {
     /// Into how many parts the tasks are divided, by their ids: one, unless another number is set, at
     /// most 64. All who open the store must say the same.
     ///
-    /// One part is the fastest: with more of them, a request is divided, and a worker that has nothing to
-    /// do looks into each. Tasks of different parts need not run in the order in which they were stored.
-    /// The keys of each part are in one slot of a cluster, and a store talks to one node: in a cluster, it
-    /// has one part.
+    /// One part is the fastest: with several, each request is divided, and an idle worker looks into every
+    /// part. Tasks of different parts may run in another order than that in which they were stored. In a
+    /// cluster, use one part, since each part has its own slot and a store talks to one node.
     pub fn partitions(&mut self, partitions: usize) -> &mut Self {
         self.partitions = partitions;
         self
@@ -79,18 +78,17 @@ impl RedisStoreBuilder {
     /// With `appendfsync always`, it is so anyway, and that is the faster way. With `everysec`, the
     /// server is asked to say when it is (`WAITAOF`, in Redis from 7.2 and in Valkey), and to store a task
     /// takes up to a second; its user needs the right to say so (`+waitaof`). Else the store cannot be
-    /// opened. What a worker says of the end of tasks is
-    /// not waited for: if the server ends, or loses power, some may run again.
+    /// opened. Outcomes of runs do not wait for the disk: if the server fails,
+    /// or loses power, some tasks may run again.
     pub fn wait_for_disk(&mut self, wait: bool) -> &mut Self {
         self.wait_for_disk = wait;
         self
     }
 
-    /// The least [durability](Durability) that will do: any, unless a level is set. A server that is set
-    /// up to do less is refused by [`open`](Self::open).
+    /// Sets the least [durability](Durability) that [`open`](Self::open) accepts. By default, it accepts any.
     ///
-    /// The server is asked once. Somebody may set it up otherwise while the store is open:
-    /// [`DurableClient::require`](crate::durable::DurableClient::require) asks again.
+    /// The server's settings are checked once, and may change while the store is open. To check them again,
+    /// use [`DurableClient::require`](crate::durable::DurableClient::require).
     pub fn require(&mut self, level: Durability) -> &mut Self {
         self.required = level;
         self
