@@ -66,8 +66,8 @@ pub struct Counts {
     pub released: u64,
     /// How often one was running when its worker died.
     pub crashed: u64,
-    /// How often one was taken back from a worker that is alive, or that died before the store knew that
-    /// the claim had arrived: it may have begun to run.
+    /// How often one was taken back from a live worker, or from a worker that died before the store knew that
+    /// the claim had arrived. The task may have begun to run.
     pub lost: u64,
     /// How often one was cancelled while it ran.
     pub cancelled: u64,

@@ -54,8 +54,9 @@ impl SpawnOptions {
         self
     }
 
-    /// The death of how many workers, while they have the task, makes it a dead letter. Three by default,
-    /// and two even for one, if the store cannot know whether the first of them ran it.
+    /// Sets how many workers may die with the task before it becomes a dead letter: the last of them makes it
+    /// one. Three by default. With 1, this takes a second death if the store cannot know whether the first
+    /// worker ran the task.
     #[must_use]
     pub fn max_crashes(mut self, max_crashes: u32) -> Self {
         self.max_crashes = Some(max_crashes);
