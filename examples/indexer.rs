@@ -157,7 +157,7 @@ async fn run(args: &Args) -> Result<Status, Fault> {
 }
 
 impl Built {
-    /// How the program ends, if hits were `found`.
+    /// Returns how the program ends, if hits were `found`.
     fn status(self, found: bool) -> Result<Status, Fault> {
         let summary = &self.outcome.summary;
         match self.lack {

@@ -12,9 +12,8 @@ use std::task::{Context, Wake, Waker};
 use crate::sync::{AtomicUsize, Notify, Ordering};
 use crate::waker::WakerCell;
 
-/// Those who wait, and the means to wake them. What their wakers do is not the business of who rings, nor
-/// of a waiter that is dropped and passes a wake-up on: a panic of one does not reach it, and keeps no
-/// other from being woken.
+/// A queue of waiting tasks. If the waker of one of them panics, the panic reaches neither the caller that
+/// rings nor a dropped waiter that passes its wake-up on, and the other waiters are still woken.
 #[derive(Debug)]
 pub(crate) struct Bell {
     /// How many wait, or are about to.
@@ -65,7 +64,8 @@ impl Bell {
     }
 }
 
-/// Awaits what keeps wakers in a list under a lock, and clones them there: so it gets one of ours.
+/// Awaits a future that clones wakers under its own lock. It gets a waker of ours, so that no code of a user
+/// runs under that lock.
 async fn sheltered(shelter: &StdArc<Shelter>, mut future: Pin<&mut impl Future<Output = ()>>) {
     let waker = Waker::from(StdArc::clone(shelter));
     poll_fn(|cx| {

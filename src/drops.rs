@@ -1,16 +1,16 @@
-//! Drops of values that hold one another, in bounded stack.
+//! Drops nested values with bounded stack depth.
 //!
 //! A task may capture, or return, the handle of another task. The drop of that handle drops what the other task
 //! captured or returned, which may be a handle again. Each such drop is *nested* in the one before, and a long
-//! chain would overflow the stack. So a drop that is nested too deep is put off: the outermost drop on the
-//! thread does it, after its own value and before it returns.
+//! chain would overflow the stack. So a drop that is nested too deep is *put off*: the outermost drop on
+//! the thread runs it after the drop of its own value and before it returns.
 
 use std::cell::{Cell, RefCell};
 
 use crate::sync::{plain_thread_local, thread_local};
 use crate::unwind::contain;
 
-/// How many drops may be nested.
+/// The maximum number of nested drops.
 const MAX_NESTED: u32 = 16;
 
 plain_thread_local! {
@@ -21,18 +21,19 @@ plain_thread_local! {
 type PutOff = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// The last one is done first, so that of a tree of values few are here at a time.
+    /// The last one is run first, so that a tree of values has few entries here at a time.
     #[allow(clippy::missing_const_for_thread_local, reason = "loom knows no such form")]
     static PUT_OFF: RefCell<Vec<PutOff>> = RefCell::new(Vec::new());
 }
 
-/// Drops a value, which may hold others that are dropped by this function, too: now, or, if it is nested too
-/// deep, before the outermost call on this thread returns. A panic of a drop that was put off is contained.
+/// Drops a value, which may hold other values that are dropped by this function. If the call is nested too
+/// deep, the value is dropped later, before the outermost call on this thread returns. The panic of a drop
+/// that was put off is contained.
 ///
 /// # Safety
 ///
-/// The value owns all that it refers to, also where a lifetime in its type says that it may not: it may be
-/// dropped later than that lifetime ends.
+/// The value owns all that it refers to, even if its type has a lifetime: it may be dropped after that
+/// lifetime has ended.
 pub(crate) unsafe fn drop_nested<'a>(drop_value: impl FnOnce() + 'a) {
     if let Some(_level) = Level::enter() {
         return drop_value();
@@ -52,11 +53,12 @@ fn put_off(drop_value: PutOff) {
     }
 }
 
-/// One level of nested drops. The end of the outermost does what was put off, also when it unwinds.
+/// One level of nested drops. The end of the outermost level runs the drops that were put off, also when it
+/// unwinds.
 struct Level(());
 
 impl Level {
-    /// `None`: there are as many as there may be.
+    /// Returns `None` at the maximum of nested drops.
     fn enter() -> Option<Self> {
         NESTED.with(|nested| {
             let level = nested.get();

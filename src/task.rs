@@ -314,12 +314,12 @@ impl Abort {
         self.header().state.is_complete()
     }
 
-    /// Whether a handle waits for the job, which has not ended.
+    /// Returns `true` if a handle waits for the job, which has not ended.
     pub(crate) fn is_awaited(&self) -> bool {
         self.header().state.is_awaited()
     }
 
-    /// Which job it is, for as long as this value exists.
+    /// Returns which job it is, for as long as this value exists.
     pub(crate) fn address(&self) -> NonZeroUsize {
         self.0.addr()
     }

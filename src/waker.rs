@@ -97,7 +97,7 @@ impl WakerCell {
         }
     }
 
-    /// Whether this very waker is registered. It is registered anew.
+    /// Returns `true` if this very waker is registered. It is registered anew.
     fn holds(&self, waker: &Waker) -> bool {
         if self.word.load(Ordering::Relaxed) != FULL {
             return false;

@@ -43,7 +43,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Adds what the tasks of a thread have come to.
+    /// Adds the outcomes of the tasks of a thread.
     pub(super) fn add(&mut self, tally: &Tally) {
         self.busy += usize::from(tally.is_busy());
         self.completed += tally.returned();

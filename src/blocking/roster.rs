@@ -47,7 +47,7 @@ pub(super) struct Roster {
     starting: usize,
     /// Threads that exist, without those that are being created.
     threads: usize,
-    /// How many tasks were queued so far.
+    /// The number of tasks queued so far.
     submitted: usize,
     samples: Samples,
     /// What is seldom looked at; the above is on few lines of the cache.
@@ -58,7 +58,7 @@ pub(super) struct Roster {
 struct Rest {
     limits: Limits,
     waits: Waits,
-    /// What the tasks of each thread have come to.
+    /// The outcomes of the tasks of each thread.
     tallies: Vec<Arc<Tally>>,
     /// How many of those that start are there, and run a hook.
     standing: usize,
@@ -279,9 +279,9 @@ impl Roster {
         self.rest.emptied = true;
     }
 
-    /// Whether the thread that asks is one too many: the maximum was lowered, or a thread does not wait any
-    /// more for which another stood in. The last that does not wait never is: the others may wait for what
-    /// only it would take.
+    /// Returns `true` if the calling thread is surplus: the maximum was lowered, or a compensating thread is no
+    /// longer needed. The last thread that does not wait is never surplus: the others may wait for tasks that
+    /// only it can run.
     #[inline]
     pub(super) fn has_surplus(&self) -> bool {
         self.threads > self.most() && self.threads > self.rest.waits.blocked() + 1
@@ -362,8 +362,8 @@ impl Roster {
         self.idle.push(Arc::clone(bed));
     }
 
-    /// A thread gets up, woken or by itself. Only one that has lain down since it last got up may: of a bed
-    /// that is not among the idle ones this concludes that its thread was woken, and counted as such.
+    /// A thread gets up, woken or by itself. It must have lain down since it last got up: if its bed is not among
+    /// the idle ones, this concludes that the thread was woken, and counted as such.
     pub(super) fn get_up(&mut self, bed: &Arc<Bed>) {
         debug_assert!(bed.set_lying(false), "it has not lain down");
         match self.idle.iter().position(|idle| Arc::ptr_eq(idle, bed)) {

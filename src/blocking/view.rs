@@ -62,7 +62,7 @@ struct Line {
     gone: isize,
     /// How many the pool has.
     out: usize,
-    /// How many of those have run, which was counted before anybody could see how they ended.
+    /// The number of those that have run, counted before their outcomes were visible.
     ended: usize,
 }
 
@@ -214,7 +214,7 @@ impl Core {
         })
     }
 
-    /// A task of the pool is over, and if it `has_run` that is known: the next joins the pool.
+    /// A task of the pool is over, and is already counted if it `has_run`: the next one joins the pool.
     fn next(this: &Arc<Self>, mut has_run: bool) {
         loop {
             let mut line = lock(&this.line);

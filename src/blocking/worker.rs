@@ -20,7 +20,7 @@ pub(super) struct Bed {
     thread: Thread,
     /// Set by whoever has taken the bed off the roster; cleared by the thread before it lies down.
     woken: AtomicBool,
-    /// 1 if it has lain down since it last got up. Only debug builds say so, under the lock.
+    /// 1 if it has lain down since it last got up. Only debug builds write it, under the lock.
     lying: Number,
 }
 
@@ -183,11 +183,11 @@ fn sleep(bed: &Bed, deadline: Option<Instant>) -> bool {
 /// A thread of a pool, as its tasks see it.
 struct Post {
     crew: Arc<Crew>,
-    /// Which of its threads.
+    /// The number of the thread.
     number: usize,
     tally: Arc<Tally>,
-    /// What the task that runs has waited for last, if it has waited, as the roster says. That keeps the
-    /// address from being used again.
+    /// The address of the job that the running task has waited for last, if it has waited. The roster keeps
+    /// that job, so its address is not used again.
     awaited: Cell<Option<NonZeroUsize>>,
 }
 

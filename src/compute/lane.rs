@@ -56,7 +56,7 @@ struct Own {
 pub(super) struct Tally {
     /// Tasks begun.
     pub(super) ran: Number,
-    /// What they have come to.
+    /// The outcomes of its tasks.
     pub(super) ended: Arc<join::Tally>,
     /// Tasks aborted before they started.
     pub(super) cancelled: Number,

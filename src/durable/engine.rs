@@ -42,7 +42,7 @@ pub(crate) struct Engine {
     runtime: Option<Handle>,
     /// Ends the duties.
     stop: CancellationToken,
-    /// Whether what was spawned is stored, and nothing will be any more.
+    /// Cancelled when all spawned tasks are stored and no more are accepted.
     stored: CancellationToken,
     /// Ends the thread.
     gone: CancellationToken,
@@ -102,13 +102,13 @@ impl Engine {
         }
     }
 
-    /// What drives the duties, and their timers; nothing if there are none any more.
+    /// Returns the runtime that drives the duties and their timers, unless they have ended.
     pub(crate) fn runtime(&self) -> Option<&Handle> {
         let runtime = self.runtime.as_ref();
         runtime.filter(|_| !self.stop.is_cancelled())
     }
 
-    /// Ends all duties in order, and then the store: once, whoever asks for it.
+    /// Ends all duties in order, and then the store. It does so once, however often it is called.
     pub(crate) async fn close(&self) -> Result<(), Failure> {
         let closed = self.closed.get_or_init(|| async {
             self.line.close();

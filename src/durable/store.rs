@@ -86,8 +86,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// What happens in the store that concerns this process. Asked for once.
     fn events(&self) -> mpsc::UnboundedReceiver<Event>;
 
-    /// Begins a session of this process. Its turns claim tasks of these types only; without a set,
-    /// they claim none.
+    /// Begins a session of this process. Its turns claim only tasks of these types. Without a set, they claim
+    /// none.
     fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId>;
 
     /// Ends a session. What it has claimed and not given back is treated as after a crash.
@@ -104,8 +104,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Renews the leases of claims, and confirms that their tasks have arrived.
     fn beat(&self, claims: Vec<Epoch>) -> Answer<'_, Beaten>;
 
-    /// What has become of tasks: as many answers as ids, in their order. Writes nothing but who is to be
-    /// told of their ends.
+    /// Returns the states of tasks: one answer for each id, in their order. It writes only which clients are
+    /// to be told of their ends.
     fn look(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<Seen>>;
 
     /// Cancels tasks: those that wait or are delayed at once, those that run when their worker says.
@@ -125,8 +125,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Removes what is kept no longer, at most `budget` things. Whether there is more.
     fn maintain(&self, budget: usize) -> Answer<'_, bool>;
 
-    /// Leaves behind what the next process needs, and nothing else. Nothing is asked afterwards, but that
-    /// this may be asked again.
+    /// Closes the store, and leaves behind only what the next process needs. After this, no request but this
+    /// one is made.
     fn close(&self) -> Answer<'_, ()> {
         Box::pin(async { Ok(()) })
     }
@@ -139,7 +139,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
         Health::Well
     }
 
-    /// How many things it has found lately that it cannot read, and what it says of the last.
+    /// Returns the number of unreadable rows that were found lately, and the error of the last one.
     fn damage(&self) -> Option<(u64, String)> {
         None
     }
@@ -306,7 +306,7 @@ pub enum DeadReason {
     Fatal,
     /// It has failed as often as its [`Retry`](crate::Retry) allows.
     Attempts,
-    /// As many workers have died with it as it may cost.
+    /// As many workers have died with it as `max_crashes` allows.
     Crashes,
     /// It cannot be read by the program that claimed it.
     Unreadable,
@@ -314,8 +314,8 @@ pub enum DeadReason {
     OutputTooLarge,
     /// The store has lost a part of the task, or cannot read it.
     Damaged,
-    /// Workers that have not registered its type have claimed it for a day. Workers claim only types that
-    /// they have registered, so no store leads to this reason.
+    /// For a day, no worker that claimed it has known its format: a newer version of this crate has stored it.
+    /// A task whose type no worker has registered does not become a dead letter: it waits.
     Unknown,
 }
 

@@ -162,7 +162,7 @@ impl State {
         self.0.load(Ordering::Acquire) & COMPLETE != 0
     }
 
-    /// Whether the handle waits: the job has not ended, nobody has asked that it end, and the handle is there.
+    /// Returns `true` if the handle waits: the job has not ended, nobody has asked that it end, and the handle is there.
     ///
     /// A read-modify-write: it does not miss what has happened, and the caller may conclude from `true` that
     /// nobody has gone on because of the outcome.

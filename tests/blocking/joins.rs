@@ -433,7 +433,7 @@ fn of_those_who_could_begin_a_task_one_does() {
     assert_eq!(metrics.cancelled as usize, cancelled);
 }
 
-/// How a tree of tasks waits for the leaves of a branch at this depth.
+/// Returns how a tree of tasks waits for the leaves of a branch at this depth.
 type Join = fn(JoinHandle<usize>, u32) -> usize;
 
 /// The number of leaves of a tree, whose branches are tasks.

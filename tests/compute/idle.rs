@@ -13,7 +13,7 @@ use crate::pools::process::is_own;
 use crate::pools::{Busy, Count, rest};
 use crate::support::{Gate, threads_called, wait_until};
 
-/// How often each of the threads has gone to sleep; `None`: one of them is awake.
+/// Returns how often each of the threads has gone to sleep; `None`: one of them is awake.
 fn sleeps(threads: &[PathBuf]) -> Option<Vec<u64>> {
     let sleeps = threads.iter().map(|file| {
         let status = fs::read_to_string(file).unwrap();
@@ -25,7 +25,7 @@ fn sleeps(threads: &[PathBuf]) -> Option<Vec<u64>> {
     sleeps.collect()
 }
 
-/// Whether threads sleep for so long that the steward would have come many times. A thread that sleeps at both
+/// Returns `true` if threads sleep for so long that the steward would have come many times. A thread that sleeps at both
 /// ends, and has gone to sleep as often, has not run in between, however long it would have waited for a
 /// processor.
 fn sleep_on(threads: &[PathBuf]) -> bool {

@@ -93,7 +93,7 @@ impl Keys {
         self.size("sessions") <= killed && self.idle() <= killed
     }
 
-    /// How many sessions are idle.
+    /// Returns how many sessions are idle.
     pub(crate) fn idle(&self) -> usize {
         let idle = self.sizes.iter();
         let idle = idle.filter(|(name, _)| name.starts_with("idle:"));

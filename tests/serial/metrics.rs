@@ -7,7 +7,7 @@ use throng::{BlockingPool, JoinHandle, SerialExecutor};
 
 use super::support::multi_thread;
 
-/// How many of so many jobs, every other one of which panics, the metrics do not know of when their handles
+/// Returns how many of so many jobs, every other one of which panics, the metrics do not know of when their handles
 /// have said how they ended.
 fn late(executor: &SerialExecutor<()>, submit: impl Fn(bool) -> JoinHandle<()>) -> usize {
     let jobs = (1..=2_000).filter(|&n| {

@@ -6,16 +6,16 @@ use crate::task::Abort;
 /// Threads whose tasks have waited for others of the pool.
 #[derive(Default)]
 pub(super) struct Waits {
-    /// One for each thread, until its task has ended: nobody knows what it does when the wait is over.
+    /// One entry for each thread, until its task has ended: after the wait, the task may wait again.
     blocked: Vec<Blocked>,
-    /// For how many of those there may be a compensating thread.
+    /// The number of those for which a compensating thread may run.
     compensated: usize,
 }
 
 struct Blocked {
     /// The number of the thread.
     thread: usize,
-    /// What it has waited for last. Of a job that has ended, this keeps the memory of its cell and no more.
+    /// The job that it has waited for last. After the job's end, this keeps only the memory of its cell.
     awaited: Abort,
 }
 
@@ -24,14 +24,14 @@ impl Waits {
         self.blocked.len()
     }
 
-    /// How many more threads there may be.
+    /// Returns how many threads may run beyond the maximum.
     #[inline]
     pub(super) fn compensated(&self) -> usize {
         self.compensated
     }
 
-    /// Has compensating threads for as many as may have one. Never for fewer than before: they may have been
-    /// promised to threads that wait for what nobody has begun.
+    /// Raises the number of compensating threads as far as allowed. It never falls here, since threads that
+    /// wait for tasks that have not begun may rely on them.
     fn compensate(&mut self, blocked: usize, max_threads: usize) {
         self.compensated = self.compensated.max(blocked.min(max_threads));
     }
@@ -43,9 +43,8 @@ impl Waits {
 }
 
 impl Roster {
-    /// A thread is about to wait for a task of this pool. `false`: it must not, because no other thread may
-    /// compensate for it, although `must_compensate` says so; or because no thread would be left that does
-    /// not wait.
+    /// A thread is about to wait for a task of this pool. Returns `false` if it must not: because
+    /// `must_compensate` is set and no compensating thread is allowed, or because every thread would wait.
     pub(in crate::blocking) fn block(
         &mut self,
         thread: usize,
@@ -69,9 +68,9 @@ impl Roster {
         true
     }
 
-    /// Whether each thread that there is, or may be, waits, when this one does: then none of those waits would
-    /// end. Under the lock nobody begins to wait: who has gone on, because what he waited for has ended, is not
-    /// counted.
+    /// Returns `true` if every thread that exists, or is allowed, would wait once this one does. Then none of
+    /// those waits would end. No thread begins to wait meanwhile, since that takes the lock. A thread whose
+    /// awaited task has ended is not counted.
     fn all_would_wait(&self, thread: usize, awaited: &Abort) -> bool {
         let blocked = self.rest.waits.blocked.iter();
         let others = blocked.filter(|other| other.thread != thread && other.awaited.is_awaited());
@@ -80,7 +79,7 @@ impl Roster {
         awaited.is_awaited() && others.count() + 1 >= there.max(self.most())
     }
 
-    /// The task of a thread has ended that has waited.
+    /// The task of a thread that has waited has ended.
     pub(in crate::blocking) fn unblock(&mut self, thread: usize) {
         let waits = &mut self.rest.waits;
         if let Some(index) = waits.find(thread) {
@@ -89,7 +88,7 @@ impl Roster {
         }
     }
 
-    /// There may be more threads than before, or fewer.
+    /// The maximum number of threads has changed.
     pub(in crate::blocking) fn change_compensation(&mut self) {
         let (blocked, max_threads) = (self.rest.waits.blocked(), self.rest.limits.max_threads);
         self.rest.waits.compensate(blocked, max_threads);

@@ -1,14 +1,14 @@
-//! Where outputs are decoded for those who do not await them: not on the engine's thread.
+//! Decodes outputs that complete slots, off the engine's thread.
 
 use std::sync::OnceLock;
 
 use crate::blocking::BlockingPool;
 
-/// How many outputs are decoded at once.
+/// The maximum number of outputs that are decoded at once.
 const MAX_THREADS: usize = 4;
 
-/// Runs what decodes an output, which is code of the user's, on a thread of its own kind. That is made when it is
-/// needed, and ends some time after.
+/// Runs `work`, which decodes an output and is user code, on a thread of a pool. The pool creates threads when
+/// they are needed, and they exit after a while.
 pub(crate) fn decode(work: impl FnOnce() + Send + 'static) {
     static POOL: OnceLock<BlockingPool> = OnceLock::new();
     let pool = POOL.get_or_init(|| {

@@ -31,41 +31,41 @@ struct State {
     waiting: HashMap<TaskId, Awaited>,
     /// Those to be looked at next.
     look: HashSet<TaskId>,
-    /// How many times the store has been asked.
+    /// The number of requests to the store so far.
     asked: u64,
-    /// Nobody will look at anything.
+    /// No more requests will be made.
     closed: bool,
 }
 
-/// A task that somebody awaits.
+/// An awaited task.
 #[derive(Default)]
 struct Awaited {
     waiters: Vec<Waiter>,
-    /// Since when the store has said that the task waits for a worker.
+    /// The time since which the store has reported that the task waits for a worker.
     queued: Option<Instant>,
 }
 
 struct Waiter {
     to: To,
     patience: Patience,
-    /// How many times the store had been asked when it began to wait.
+    /// The number of requests to the store before it began to wait.
     asked: u64,
 }
 
-/// Who is told of the end.
+/// The receiver of the end.
 enum To {
     Handle(oneshot::Sender<End>),
-    /// What is called, with nothing if nobody will ever know.
+    /// A function to call, with `None` if the end will never be known.
     Call(Box<dyn FnOnce(Option<End>) + Send>),
 }
 
-/// How long somebody waits for the end of a task. At the end of its patience it gets the status that the
-/// task has.
+/// How long a waiter waits for the end of a task. At the end of its patience it gets the task's current
+/// status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
     /// Until the task has ended.
     Endless,
-    /// Until a worker has not taken the task for [some time](QUEUED_LIMIT).
+    /// Until no worker has taken the task for [some time](QUEUED_LIMIT).
     WhileServed,
     /// Until the store has answered once.
     Once,
@@ -78,8 +78,8 @@ pub(crate) const QUEUED_LIMIT: Duration = Duration::from_secs(30);
 /// How a task has ended, or why that will never be known.
 pub(crate) type End = Result<Seen, Failure>;
 
-/// How long nobody looks at all after each time, at least and at most; and the part of the time that looking
-/// may take in between.
+/// The pause after each status request for all tasks, at least and at most; and the ratio of that pause to the
+/// time of the request.
 const INTERVAL: Duration = Duration::from_secs(1);
 const MAX_INTERVAL: Duration = Duration::from_secs(5);
 const SHARE: u32 = 20;
@@ -92,7 +92,7 @@ impl Waiters {
         end
     }
 
-    /// Has something called with the end of a task, on the engine's thread.
+    /// Calls `call` with the end of a task, on the engine's thread.
     pub(crate) fn call(
         &self,
         id: TaskId,
@@ -145,7 +145,7 @@ impl Waiters {
         tell(awaited.waiters, Some(&end()));
     }
 
-    /// Returns `true` if somebody awaits a task that waits for a worker.
+    /// Returns `true` if an awaited task waits for a worker.
     pub(crate) fn is_any_queued(&self) -> bool {
         let state = lock(&self.state);
         state.waiting.values().any(|task| task.queued.is_some())
@@ -234,13 +234,13 @@ impl Waiters {
         (std::mem::take(&mut state.look), state.asked)
     }
 
-    /// How a task has ended, as an event says it.
+    /// Takes the end of a task, as an event reports it.
     pub(crate) fn heard(&self, id: TaskId, seen: Seen) {
         self.saw(id, seen, 0);
     }
 
-    /// What the store has answered to a request: tells those who wait for the task, if it has ended, or if
-    /// their patience has.
+    /// Takes the store's answer for a task: tells the task's waiters if it has ended, and those whose patience
+    /// has ended.
     fn saw(&self, id: TaskId, seen: Seen, asked: u64) {
         match seen {
             Seen::Waiting | Seen::Delayed | Seen::Running => {
@@ -266,7 +266,7 @@ impl Waiters {
 }
 
 impl State {
-    /// A task has not ended. Returns those who do not wait any longer.
+    /// A task has not ended. Returns the waiters whose patience has ended.
     fn goes_on(&mut self, id: TaskId, seen: &Seen, asked: u64) -> Vec<Waiter> {
         let Some(awaited) = self.waiting.get_mut(&id) else {
             return Vec::new();
@@ -276,7 +276,7 @@ impl State {
         awaited.queued = (*seen == Seen::Waiting).then_some(queued);
         let is_over = awaited.queued.is_some() && now - queued >= QUEUED_LIMIT;
         let impatient = awaited.waiters.extract_if(.., |waiter| {
-            // What was asked before somebody began to wait may be out of date.
+            // The answer to a request from before the wait may be out of date.
             waiter.asked < asked
                 && match waiter.patience {
                     Patience::Endless => false,

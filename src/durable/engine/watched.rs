@@ -1,4 +1,4 @@
-//! [`Watched`]: a store, and which sorts of requests it fails.
+//! [`Watched`]: a store that records which sorts of requests fail.
 
 use std::collections::BTreeMap;
 use std::sync::Arc as StdArc;
@@ -15,13 +15,13 @@ use crate::durable::store::{
 use crate::durable::{Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 use crate::sync::{Mutex, lock};
 
-/// A store, and which sorts of requests it fails.
+/// A store that records which sorts of requests fail.
 pub(super) struct Watched {
     store: StdArc<dyn Backend>,
     failing: Mutex<BTreeMap<&'static str, Failing>>,
 }
 
-/// A sort of requests of which the last has failed.
+/// A sort of requests whose last request has failed.
 #[derive(Clone)]
 struct Failing {
     since: SystemTime,
@@ -43,7 +43,7 @@ impl Watched {
             let answer = answer.await;
             match &answer {
                 Ok(_) => drop(lock(&self.failing).remove(sort)),
-                // What does not answer is not failing, but unreachable; and a session may end.
+                // A store that does not answer is unreachable, not failing; and a session may end.
                 Err(failure) if !failure.by_store || failure.cause == Cause::NoSession => {}
                 Err(failure) => self.failed(sort, failure),
             }
@@ -62,14 +62,14 @@ impl Watched {
         entry.failures = entry.failures.saturating_add(1);
     }
 
-    /// What has been failing for longest.
+    /// Returns the sort that has been failing for longest.
     fn failing(&self) -> Option<Failing> {
         let failing = lock(&self.failing);
         failing.values().min_by_key(|it| it.since).cloned()
     }
 }
 
-/// What is worst.
+/// Returns the worst of these states.
 fn worst(health: Health, failing: Option<Failing>, damage: Option<(u64, String)>) -> Health {
     match (health, failing, damage) {
         (unreachable @ Health::Unreachable(_), ..) => unreachable,

@@ -9,8 +9,8 @@ use super::registry::Runs;
 use crate::sync::thread;
 use crate::unwind::contain;
 
-/// What a worker runs tasks with, which owns the user's `App`. Wherever the guard is dropped, the `App` is
-/// dropped on a thread that may block: of the user's runtime, or of its own if the runtime is gone.
+/// The worker's share of the user's `App`. Wherever the guard is dropped, the `App` is dropped on a thread that
+/// may block: a thread of the user's runtime, or a new one if the runtime is gone.
 pub(crate) struct AppGuard {
     /// Taken when the guard is dropped.
     runs: Option<StdArc<dyn Runs>>,
@@ -27,7 +27,7 @@ impl AppGuard {
         self.runs.as_ref().expect("it is taken by the drop only")
     }
 
-    /// Has it dropped. What is returned is ready when that has happened.
+    /// Drops it on another thread. The returned receiver is ready when that is done.
     pub(crate) fn release(mut self) -> oneshot::Receiver<()> {
         let (done, dropped) = oneshot::channel();
         self.hand_over(Some(done));
@@ -52,7 +52,7 @@ impl Drop for AppGuard {
     }
 }
 
-/// What is to be dropped on another thread.
+/// A value to be dropped on another thread.
 struct Waste {
     runs: Option<StdArc<dyn Runs>>,
     /// Dropped when it has been dropped.

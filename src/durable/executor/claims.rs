@@ -31,7 +31,7 @@ struct Request {
     grant: oneshot::Sender<()>,
 }
 
-/// What a run does.
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// It has a permit.
@@ -42,7 +42,7 @@ pub(crate) enum Phase {
     Ready,
 }
 
-/// How many runs there are in each [`Phase`].
+/// The number of runs in each [`Phase`].
 #[derive(Default)]
 struct Phases([usize; 3]);
 
@@ -90,17 +90,17 @@ pub(crate) enum Holder {
 }
 
 impl Claims {
-    /// How many runs there are.
+    /// Returns how many runs there are.
     pub(crate) fn held(&self) -> usize {
         self.phases.0.iter().sum()
     }
 
-    /// How many runs have a permit.
+    /// Returns how many runs have a permit.
     pub(crate) fn running(&self) -> usize {
         self.phases.0[Phase::Running as usize]
     }
 
-    /// How many runs have a permit, or ask for one.
+    /// Returns how many runs have a permit, or ask for one.
     pub(crate) fn active(&self) -> usize {
         self.held() - self.phases.0[Phase::Suspended as usize]
     }
@@ -124,7 +124,7 @@ impl Claims {
         granted
     }
 
-    /// A run awaits handles: gives its permit back.
+    /// A run awaits handles, and gives its permit back.
     pub(crate) fn suspend(&mut self, epoch: Epoch, id: TaskId) {
         self.change(epoch, id, Phase::Running, Phase::Suspended);
     }
@@ -135,7 +135,7 @@ impl Claims {
         self.resumes.push_back(Request { epoch, id, grant });
     }
 
-    /// Gives out permits, until there are as many as this.
+    /// Grants permits until this number is in use.
     pub(crate) fn grant(&mut self, permits: usize) {
         while self.running() < permits {
             let next = self.resumes.pop_front();

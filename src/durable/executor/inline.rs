@@ -106,7 +106,7 @@ impl InlineExecutor {
                 runs += 1;
                 let id = task.id;
                 let mut run = self.runs.begin(task, claim.epoch, Stop::default());
-                // What it awaits would have to run here.
+                // The tasks that it awaits would have to run here.
                 let scope = RunScope::new(Rule::Refuse, StdArc::default());
                 let verdict = poll_fn(|cx| scope.enter(|| run.as_mut().poll(cx))).await;
                 self.verdicts.push(Verdicts {

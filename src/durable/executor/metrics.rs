@@ -19,7 +19,8 @@ pub struct Metrics {
     pub done: usize,
     /// Runs that have failed, and whose tasks are tried again.
     pub retried: usize,
-    /// Runs whose tasks have asked to run later, or that must not wait for another task.
+    /// Runs whose tasks have asked to run later, or that must not wait for another task, and tasks whose
+    /// format this executor does not know.
     pub snoozed: usize,
     /// Runs that have made their task a dead letter.
     pub died: usize,

@@ -53,12 +53,12 @@ pub(crate) struct Runnable<App> {
     pub(crate) retry: Retry,
 }
 
-/// How long a task whose name or format is unknown here is left to other workers, and how long until
-/// it is clear that there are none.
+/// How long a task whose format is unknown here is left to other workers, and how long until it becomes a dead
+/// letter because none of them knows it.
 const UNKNOWN_SNOOZE: Duration = Duration::from_secs(30);
 const UNKNOWN_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
-/// After how long, give or take a half, a run is repeated that must not wait for another.
+/// The pause, give or take a half, before a run that must not wait for another is repeated.
 const DEADLOCK_SNOOZE: Duration = Duration::from_secs(1);
 
 /// How much of an error is stored.
@@ -128,7 +128,8 @@ async fn run<App>(runner: Runner<App>, payload: Vec<u8>, cx: TaskContext<App>) -
     output.map_err(|error| Failed::Run(next(&error), error.describe()))
 }
 
-/// What comes after a run that has ended with an error. One that must not wait for another has not failed.
+/// Returns what follows a run that has ended with an error. A run that must not wait for another has not
+/// failed.
 fn next(error: &TaskError) -> Next {
     match error.next {
         Next::Retry | Next::RetryAfter(_) if is_would_deadlock(error) => {

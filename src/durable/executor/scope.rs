@@ -1,7 +1,7 @@
-//! [`RunScope`]: which durable handles a run awaits.
+//! [`RunScope`]: tracks the durable handles that a run awaits.
 //!
-//! A run that awaits a durable handle waits for another run, which needs a permit. If each permit were
-//! held by a run that waits, nothing would ever go on. So a run gives its permit back while handles that
+//! A run that awaits a durable handle waits for another run, which needs a permit. If all
+//! permits were held by runs that wait, no run could continue. So a run gives its permit back while handles that
 //! it has polled are pending, and the [scope](RunScope) that it is polled in counts them.
 
 use std::sync::Arc as StdArc;
@@ -13,10 +13,10 @@ tokio::task_local! {
     static SCOPE: StdArc<RunScope>;
 }
 
-/// How many runs of an executor await durable handles at once, at most.
+/// The maximum number of runs of an executor that await durable handles at once.
 pub(crate) const MAX_WAITING: usize = 1024;
 
-/// Which durable handles a run awaits, and what that means for its permit.
+/// The durable handles that a run awaits, and their effect on its permit.
 pub(crate) struct RunScope {
     rule: Rule,
     /// Handles that were polled in this scope and are pending.
@@ -25,7 +25,7 @@ pub(crate) struct RunScope {
     waiting: StdArc<Number>,
 }
 
-/// What happens to the permit of a run that awaits a handle.
+/// The rule for the permit of a run that awaits a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// The run gives it back while it waits.
@@ -70,7 +70,7 @@ impl RunScope {
     }
 }
 
-/// What a handle that begins to wait has of the run that polls it.
+/// The part that a waiting handle keeps of the run that polls it.
 #[derive(Default)]
 pub(crate) struct Wait {
     scope: Option<StdArc<RunScope>>,
@@ -91,7 +91,7 @@ impl Wait {
         of == SCOPE.try_with(StdArc::as_ptr).ok()
     }
 
-    /// How long the handle may wait.
+    /// Returns how long the handle may wait.
     pub(crate) fn patience(&self) -> Patience {
         match (&self.scope, &self.pending) {
             (Some(_), None) => Patience::Once,

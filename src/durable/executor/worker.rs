@@ -50,7 +50,7 @@ pub(crate) struct Worker {
     /// When to look at the latest.
     next_look: Option<Instant>,
     turn: Option<InFlight<Turned>>,
-    /// The claim with which the last turn was answered: the next one says so.
+    /// The claim with which the last turn was answered. The next turn names it.
     seen: Option<Epoch>,
     opening: Option<InFlight<SessionId>>,
     /// A claim that has tasks which were lost, until it is confirmed.
@@ -70,7 +70,7 @@ pub(crate) struct Worker {
     early_cancels: HashSet<TaskId>,
     /// The runs that await durable handles.
     waiting: StdArc<Number>,
-    /// Since when all permits are taken, and none was given back.
+    /// The time since which all permits are taken and none was given back.
     full: Option<Instant>,
     /// The end of the grace, once the worker is shut down.
     stopping: Option<Instant>,
@@ -114,14 +114,14 @@ pub(crate) enum Message {
 /// wake-up may be lost with the process that owed it, and a timer stands still while the machine sleeps.
 const REST: Duration = Duration::from_secs(60);
 
-/// A time that nobody waits for the end of, and that can be added to any other.
+/// Effectively forever, yet small enough to add to any instant (30 years).
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
-/// How long a worker goes on after the grace of its shutdown, at most, to tell the store how its runs have
-/// ended and to close its session.
+/// The maximum time after the grace period in which a worker stores the outcomes of its runs and closes its
+/// session.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// After how long without a permit that became free a worker [warns](Worker::watch_waits).
+/// The time without a free permit after which a worker [warns](Worker::watch_waits).
 pub(crate) const STALL_WARNING: Duration = Duration::from_secs(30);
 
 /// A request, and its answer, some time.
@@ -253,8 +253,8 @@ impl Worker {
         }
     }
 
-    /// Warns if no permit becomes free while this process awaits tasks that need one: runs may wait for
-    /// tasks that cannot run before they end.
+    /// Warns if no permit becomes free while this process awaits tasks that need one. In that case, runs may
+    /// wait for tasks that cannot run before those runs end.
     fn watch_waits(&mut self) {
         if self.claims.running() < self.settings.concurrency {
             self.full = None;

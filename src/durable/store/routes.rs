@@ -91,7 +91,7 @@ impl Routes {
         self.sets.keys().copied()
     }
 
-    /// Whether a declared set knows a kind.
+    /// Returns `true` if a declared set knows a kind.
     #[cfg(any(test, feature = "sqlite-unbundled"))]
     pub(crate) fn is_known(&self, kind: Kind) -> bool {
         self.sets

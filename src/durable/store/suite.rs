@@ -48,7 +48,7 @@ trait Harness {
     /// store that can tell.
     fn leftovers(&self) -> u64;
 
-    /// Whether its claims keep to the types of their session.
+    /// Returns `true` if its claims keep to the types of their session.
     fn knows_types(&self) -> bool {
         true
     }

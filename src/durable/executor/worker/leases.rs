@@ -29,9 +29,9 @@ impl Worker {
         }
     }
 
-    /// What was renewed before then, a beat of this time renews. So a worker that has anything is heard
-    /// twice in every third of a lease, and thereby within the second chance of a claim that it does not
-    /// know: that is a quarter of a lease.
+    /// Returns the time such that a beat sent at `sent` renews all leases last renewed before it. So a worker
+    /// that has claims is heard twice in every third of a lease, and thereby within the second chance of a
+    /// claim that it does not know, which is a quarter of a lease.
     fn renewed_before(&self, sent: Duration) -> Duration {
         sent.saturating_sub(self.settings.lease / 12)
     }

@@ -15,7 +15,7 @@ use crate::durable::executor::scope::{Rule, RunScope};
 use crate::durable::store::{Claim, Claimed, Epoch, Verdict};
 use crate::durable::{StopReason, TaskId};
 
-/// A claim, when its request was sent, and whether the store knows that it has arrived.
+/// A claim, the time at which its request was sent, and whether its delivery is confirmed.
 pub(super) struct Confirmed {
     claim: Claim,
     sent: Duration,
@@ -107,8 +107,8 @@ impl Worker {
         self.claims.insert(epoch, sent, id, run);
     }
 
-    /// What happens to the permit of a run that awaits durable handles. A quarantined run keeps it; but if
-    /// there is no other, nothing that it awaits could run here.
+    /// Returns the rule for the permit of a run that awaits durable handles. A quarantined run keeps it. If
+    /// that is the only permit, the awaited task could not run here, so the run must not wait.
     fn rule(&self, risky: bool) -> Rule {
         match risky {
             false => Rule::GiveBack,

@@ -1,4 +1,4 @@
-//! How a worker claims tasks, and tells how they ended.
+//! A worker claims tasks, and reports how they ended.
 
 use std::collections::HashSet;
 use std::sync::Arc as StdArc;
@@ -39,8 +39,8 @@ impl Worker {
         self.resent = self.unanswered.is_some();
         match self.unanswered.take() {
             Some(request) if request.session == session => request,
-            // The store has ended the session, and takes nothing of it any more. What it may have taken
-            // before, it refuses now.
+            // The store has ended the session and accepts nothing more from it. Verdicts that it may have
+            // accepted before, it now refuses.
             Some(request) => {
                 let request = StdArc::unwrap_or_clone(request);
                 self.number += 1;
@@ -78,8 +78,8 @@ impl Worker {
     /// The lease that the store is asked for. The suspect gets another third of it: together, that is
     /// the lease.
     ///
-    /// Whoever has nothing to do looks again within that time: nobody tells it what others claim
-    /// meanwhile, but so it has seen their leases before those can be over.
+    /// An idle worker looks again within that time. It gets no message about the claims of others, but so it
+    /// sees their leases before they can expire.
     fn store_lease(&self) -> Duration {
         self.settings.lease * 3 / 4
     }
@@ -107,8 +107,8 @@ impl Worker {
             Ok(turned) => {
                 self.failures = 0;
                 self.tally.turns.add(1);
-                // Who has claimed something is not parked, as a rule, nor who had no room when it asked:
-                // they look once more, when they have room.
+                // A worker that has claimed something is usually not parked, nor is one that had no room:
+                // it looks once more when it has room.
                 self.look |= turned.more || turned.claim.is_some() && !turned.parked;
                 if let Some(request) = self.unanswered.take() {
                     self.look |= !request.park;
@@ -174,21 +174,21 @@ impl Worker {
         self.engine.waiters.look_at([id]);
     }
 
-    /// Whether to ask for tasks without having anything to tell.
+    /// Returns `true` if the worker is to ask for tasks even if it has nothing to report.
     fn looks(&self, now: Instant) -> bool {
         let is_due = self.next_look.is_some_and(|next| next <= now);
         self.free() > 0 && (self.look || is_due)
     }
 
-    /// How many tasks have ended without the store's knowing of it: they count as if they ran, or a
-    /// worker with large outputs would pile them up.
+    /// Returns the number of ended tasks whose verdicts are not stored yet. They count as running, so that a
+    /// worker with large outputs does not accumulate them.
     fn untold(&self) -> usize {
         let unanswered = self.unanswered.iter().flat_map(|turn| &turn.verdicts);
         let unanswered: usize = unanswered.map(|verdicts| verdicts.tasks.len()).sum();
         self.outbox.len() + unanswered
     }
 
-    /// How many more tasks can run.
+    /// Returns how many more tasks can run.
     pub(super) fn free(&self) -> usize {
         match self.stopping.is_some() || self.is_stalled() {
             true => 0,

@@ -81,7 +81,7 @@ struct Endpoint {
 }
 
 impl Session {
-    /// Whether its turns claim tasks of this kind.
+    /// Returns `true` if its turns claim tasks of this kind.
     fn knows(&self, kind: Kind) -> bool {
         self.set.as_ref().is_some_and(|set| set.knows(kind))
     }

@@ -128,7 +128,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Whether the payload is in the entry, as the scripts see it.
+/// Returns `true` if the payload is in the entry, as the scripts see it.
 pub(super) fn has_payload(entry: &[u8]) -> bool {
     entry.get(54).is_some_and(|flags| flags & PAYLOAD_HERE != 0)
 }

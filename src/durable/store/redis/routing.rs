@@ -169,7 +169,7 @@ fn ids(lists: &[ListId]) -> Vec<u8> {
         .collect()
 }
 
-/// Whether the last session of a set has ended, as the script says that closes it.
+/// Returns `true` if the last session of a set has ended, as the script says that closes it.
 pub(super) fn is_last(answer: &[u8]) -> bool {
     answer == b"LAST"
 }

@@ -84,7 +84,7 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(cause(error), Cause::Busy)
 }
 
-/// Whether there was no room for what was to be written.
+/// Returns `true` if there was no room for what was to be written.
 pub(super) fn is_full(error: &rusqlite::Error) -> bool {
     matches!(cause(error), Cause::Full)
 }

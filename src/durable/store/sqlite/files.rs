@@ -102,7 +102,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// Which file is at a path, if there is one.
+/// Returns which file is at a path, if there is one.
 fn identity(path: &Path) -> Option<Identity> {
     let found = fs::metadata(path).ok()?;
     Some(Identity {

@@ -108,7 +108,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// How many tasks it has moved.
+    /// Returns how many tasks it has moved.
     fn drain_one(&mut self, list: ListId, most: usize) -> Result<usize, Fault> {
         let mut statement = self.db.prepare_cached(
             "SELECT line.place, task.id, task.name

@@ -21,7 +21,7 @@ impl Run<()> for Job {
     }
 }
 
-/// How often some commands were sent: scripts are run by `EVALSHA`, the first time by `EVAL`.
+/// Returns how often some commands were sent: scripts are run by `EVALSHA`, the first time by `EVAL`.
 fn sent(server: &Server, commands: &[&str]) -> u64 {
     let redis::Value::BulkString(text) = server.ask(&["INFO", "commandstats"]) else {
         panic!("a text");
@@ -108,7 +108,7 @@ async fn who_awaits_nothing_is_told_of_no_end() {
 mod costs {
     use super::*;
 
-    /// How many threads and file descriptors this process has.
+    /// Returns how many threads and file descriptors this process has.
     fn costs() -> [usize; 2] {
         ["task", "fd"].map(|what| {
             let entries = std::fs::read_dir(format!("/proc/self/{what}")).unwrap();

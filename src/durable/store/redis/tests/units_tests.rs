@@ -103,7 +103,7 @@ impl Scene {
         self.server.ask(&["EVAL", script, "0", &base])
     }
 
-    /// Whether the fault has happened since the last look. It happens to no later request.
+    /// Returns `true` if the fault has happened since the last look. It happens to no later request.
     fn has_failed(&self) -> bool {
         *lock(&self.fault) = Fault::default();
         let key = format!("failed:{}", self.namespace);
