@@ -192,6 +192,27 @@ fn many_may_wait_for_what_has_begun() {
     }
 }
 
+/// A wait that is over is not one that would not end: a task may wait for one that has waited itself.
+#[test]
+fn a_task_that_has_waited_may_be_waited_for() {
+    let pool = of(1);
+    let gate = Gate::new();
+    let (tell, told) = mpsc::channel();
+    let (own, goes_on) = (pool.clone(), gate.clone());
+    let has_waited = pool.spawn_blocking(move || {
+        // It polls, so a compensating thread runs it.
+        tell.send(block_on(own.spawn_blocking(|| 7)).unwrap())
+            .unwrap();
+        goes_on.pass();
+    });
+    assert_eq!(receive(&told), 7);
+    let waits = pool.spawn_blocking(move || has_waited.blocking_join());
+    settle(&pool, |metrics| metrics.blocked == 2 || waits.is_finished());
+    gate.open();
+    output(waits).unwrap();
+    assert_back_to(&pool, 1);
+}
+
 /// Fewer threads may be there than are, and all that wait do so for what waits in the queue: the thread that
 /// comes from another task takes it, instead of leaving.
 #[test]
