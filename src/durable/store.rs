@@ -40,6 +40,10 @@ use self::kind::TypeSet;
 use super::error::Failure;
 use super::{Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 
+#[cfg_attr(
+    not(all(feature = "redis", feature = "sqlite")),
+    allow(dead_code, reason = "each store uses a part of it")
+)]
 pub(crate) mod kind;
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) mod memory;

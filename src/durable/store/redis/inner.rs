@@ -14,6 +14,7 @@ use super::keys;
 use super::link::{Arguments, Link, Times};
 use super::mail::{Mail, Postman};
 use super::partitions::{self, Partitions};
+use super::reply::Reader;
 use super::scripts::{Script, Scripts};
 use super::time::Time;
 use super::turns::Sessions;
@@ -28,6 +29,9 @@ use crate::sync::{Mutex, lock};
 
 /// How many claims are renewed at once: each may have a batch of tasks that are to be cancelled.
 pub(super) const MAX_BEATS: usize = 16;
+
+/// How often a set is declared for one session: somebody may remove it before the session is opened.
+const MAX_DECLARATIONS: usize = 10;
 
 /// What the requests of a store share.
 pub(super) struct Inner {
@@ -157,7 +161,7 @@ impl Inner {
         session: Option<SessionId>,
         set: Option<&TypeSet>,
     ) -> Result<(), Failure> {
-        loop {
+        for _ in 0..MAX_DECLARATIONS {
             let mut arguments = Arguments::default();
             arguments.push(session.map_or_else(String::new, |session| session.to_string()));
             arguments.push(&*self.client_id);
@@ -172,6 +176,8 @@ impl Inner {
                 }
             }
         }
+        // What the set reads is missing, and declaring it does not help.
+        Err(Failure::new(Effect::None, Cause::Corrupt))
     }
 
     /// What the server's clock says, as far as is known: in milliseconds since 1970.
@@ -285,7 +291,12 @@ impl Inner {
             let answer = self
                 .run(&self.scripts.maintain, partition, arguments)
                 .await?;
-            more |= reply::number(&answer)? != 0;
+            let mut parts = Reader::new(answer)?;
+            more |= parts.number()? != 0;
+            for set in parts.list()?.rest(routing::set)? {
+                // If this fails, the next pass finds it again.
+                routing::remove(self, partition, set).await.ok();
+            }
         }
         Ok(more)
     }

@@ -45,18 +45,19 @@ async fn change(
         let (version, before) = read(inner, partition).await?;
         let mut after = before.clone();
         change(&mut after);
-        let named = after.lists();
-        after.collapse(|list| !full.contains(&list));
+        // As many lists as possible go. Whether they are empty, only the script can tell.
+        let empty: Vec<_> = after.collapsible().difference(&full).copied().collect();
+        after.collapse(|list| empty.contains(&list));
         if after == before {
             return Ok(());
         }
-        let empty: Vec<_> = named.difference(&after.lists()).copied().collect();
         let arguments = replacement(&version, &before, &after, &empty);
         match inner
             .run(&inner.scripts.routes, partition, arguments)
             .await?
         {
-            Value::BulkString(answer) if answer == b"OK" => return Ok(()),
+            // A set of which a session is there stays.
+            Value::BulkString(answer) if answer == b"OK" || answer == b"LIVE" => return Ok(()),
             Value::BulkString(_) => {}
             lists => full.extend(Reader::new(lists)?.rest(list)?),
         }
@@ -85,6 +86,14 @@ fn list(part: &mut Reader) -> Result<ListId, Failure> {
     let id = <[u8; 8]>::try_from(&*bytes).map(i64::from_be_bytes);
     let id = id.map_err(|_| nonsense(&Value::BulkString(bytes)))?;
     Ok(ListId::from_number(id))
+}
+
+/// A set, as the scripts write it.
+pub(super) fn set(part: &mut Reader) -> Result<SetId, Failure> {
+    let bytes = part.bytes()?;
+    let id = <[u8; 8]>::try_from(&*bytes).map(i64::from_be_bytes);
+    let id = id.map_err(|_| nonsense(&Value::BulkString(bytes)))?;
+    Ok(SetId::from_number(id))
 }
 
 /// What the script is asked that replaces the routes: only the fields that differ.

@@ -63,7 +63,6 @@ pub(super) struct Scripts {
 const BASE: &str = include_str!("lua/base.lua");
 const SESSION: &str = include_str!("lua/session.lua");
 const LISTS: &str = include_str!("lua/lists.lua");
-const WAKE: &str = include_str!("lua/wake.lua");
 const UNIT: &str = include_str!("lua/unit.lua");
 const ENTRY: &str = include_str!("lua/entry.lua");
 const NOTICES: &str = include_str!("lua/notices.lua");
@@ -112,11 +111,11 @@ impl Scripts {
                     "IDLE",
                     "ROUTES",
                 ],
-                &[SESSION, LISTS, WAKE, include_str!("lua/enqueue.lua")],
+                &[SESSION, LISTS, include_str!("lua/enqueue.lua")],
                 &[include_str!("lua/undo/enqueue.lua")],
             ),
             turn: reaping(
-                &[SESSION, LISTS, WAKE],
+                &[SESSION, LISTS],
                 &[VERDICTS, DUE, DRAIN, CLAIM, include_str!("lua/turn.lua")],
                 &[
                     include_str!("lua/undo/done.lua"),
@@ -162,16 +161,8 @@ impl Scripts {
                 &[NOTICES, RESULTS, include_str!("lua/cancel.lua")],
                 &[include_str!("lua/undo/cancel.lua")],
             ),
-            open: reaping(
-                &[SESSION, LISTS, WAKE],
-                &[include_str!("lua/open.lua")],
-                &[],
-            ),
-            close: reaping(
-                &[SESSION, LISTS, WAKE],
-                &[include_str!("lua/close.lua")],
-                &[],
-            ),
+            open: reaping(&[SESSION, LISTS], &[include_str!("lua/open.lua")], &[]),
+            close: reaping(&[SESSION, LISTS], &[include_str!("lua/close.lua")], &[]),
             dead_letters: make(
                 &["NONE", "META", "DEAD", "DIED"],
                 &[ENTRY, include_str!("lua/dead_letters.lua")],
@@ -190,7 +181,7 @@ impl Scripts {
                     "IDLE",
                     "ROUTES",
                 ],
-                &[LISTS, WAKE, ENTRY, include_str!("lua/revive.lua")],
+                &[LISTS, ENTRY, include_str!("lua/revive.lua")],
                 &[include_str!("lua/undo/revive.lua")],
             ),
             maintain: make(
@@ -218,7 +209,7 @@ impl Scripts {
                 &[include_str!("lua/counts.lua")],
             ),
             routes: make(
-                &["NONE", "META", "ROUTES", "READY", "LEASE"],
+                &["NONE", "META", "ROUTES", "READY", "LEASE", "IDLE"],
                 &[LISTS, include_str!("lua/routes.lua")],
             ),
         }

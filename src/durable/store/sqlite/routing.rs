@@ -99,11 +99,17 @@ impl Work<'_> {
     pub(super) fn drain(&mut self, set: SetId) -> Result<(), Fault> {
         let mut left = MAX_DRAINED;
         while left > 0
-            && let Some(&list) = self.routes.draining(set).first()
+            // The last one first: what it holds is older, and can be claimed sooner.
+            && let Some(&list) = self.routes.draining(set).last()
         {
-            left -= self.drain_one(list, left)?.min(left);
+            let moved = self.drain_one(list, left)?;
+            left -= moved.min(left);
             // If the list is empty now, it drains no longer.
             self.change_routes(|_| ())?;
+            if moved == 0 && self.routes.draining(set).contains(&list) {
+                // What is left there are places without a task.
+                break;
+            }
         }
         Ok(())
     }

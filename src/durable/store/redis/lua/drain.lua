@@ -7,16 +7,20 @@
 local is_drained = false
 
 local function drain(list, most, other)
-  local key = key_of(list)
+  local key = lists().key_of(list)
   local entries = call('LRANGE', key, 0, most - 1)
-  local groups = grouped(entries, function(path)
+  local groups = lists().grouped(entries, function(path)
     local at = 1
     while sub(path, at, at + 7) ~= list and at < #path do at = at + 8 end
     local next = sub(path, at + 8, at + 15)
-    return next ~= '' and next
+    return next ~= '' and next or sub(path, -8)
   end, other)
-  state.unit = { undo = 'drain', key = key, entries = entries, groups = groups }
-  push('RPUSH', groups)
+  for _, group in ipairs(groups) do
+    local key = group.key
+    group.before = call('LLEN', key)
+  end
+  state.unit = { undo = 'drain', groups = groups }
+  lists().push('RPUSH', groups)
   if #entries > 0 then call('LTRIM', key, #entries, -1) end
   state.unit = nil
   for _, group in ipairs(groups) do state.pushed[#state.pushed + 1] = group end
@@ -24,9 +28,10 @@ local function drain(list, most, other)
   return #entries
 end
 
-local function drain_all(lists, leaves)
+local function drain_all(draining, leaves)
   local budget = MAX_BATCH
-  for _, list in ipairs(lists) do
-    if budget > 0 then budget = budget - drain(list, budget, leaves[1]) end
+  -- The last one first: what it holds is older, and can be claimed sooner.
+  for i = #draining, 1, -1 do
+    if budget > 0 then budget = budget - drain(draining[i], budget, leaves[1]) end
   end
 end

@@ -33,7 +33,7 @@ local function make_due()
     if not is_entry(entry) then return end_damaged(ids, scores, entries) end
     if is_quarantined(entry) then quarantined[#quarantined + 1] = ids[i] end
   end
-  local groups = at_the_end(entries)
+  local groups = lists().at_the_end(entries)
   state.unit = {
     undo = 'due', ids = ids, scores = scores, entries = entries, groups = groups, quarantined = quarantined,
   }
@@ -43,7 +43,7 @@ local function make_due()
   end
   call('ZREM', DUE, unpack(ids))
   call('HDEL', DELAYED, unpack(ids))
-  push('RPUSH', groups)
+  lists().push('RPUSH', groups)
   state.unit = nil
   for _, group in ipairs(groups) do state.pushed[#state.pushed + 1] = group end
   return nil

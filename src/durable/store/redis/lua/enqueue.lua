@@ -1,7 +1,7 @@
 -- Stores tasks. This is the one script that a server without memory refuses: its first write fails, and nothing
 -- has happened.
 --
--- Needs: session, lists, wake, unit.
+-- Needs: session, lists, unit.
 -- ARGV: 1 session; 2 number; 3 first id; 4 w, the number of waiting tasks; 5 d, of delayed ones; 6 p, of payloads
 -- apart; 7 the kinds of the waiting tasks, each once; then w + d times (id, client id, retention and kind); w + d
 -- entries, the waiting first; d delays; p times (id, payload).
@@ -11,7 +11,10 @@ local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
 if number == session.number then
   if session.first ~= ARGV[3] then return redis.error_reply('NOSESSION it has ended') end
-  for at = 1, #ARGV[7], 8 do wake(sub(path_of(sub(ARGV[7], at, at + 7)), 1, 8), 1) end
+  for at = 1, #ARGV[7], 8 do
+    local path = lists().path_of(sub(ARGV[7], at, at + 7))
+    lists().wake(sub(path, 1, 8), 1)
+  end
   return 'OK'
 end
 local waiting, delayed, apart = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -76,21 +79,16 @@ if delayed > 0 then
   end
 end
 
--- Returns the waiting tasks in groups, by their list. As a rule, all kinds have the same.
-local function groups_of_waiting()
-  local list
-  for at = 1, #ARGV[7], 8 do
-    local entrance = sub(path_of(sub(ARGV[7], at, at + 7)), 1, 8)
-    if list and entrance ~= list then return at_the_end(entries) end
-    list = entrance
-  end
-  return #entries > 0 and { { list = list, key = key_of(list), entries = entries } } or {}
+-- Whether all of them go to the main list. (A kind that is found in the middle of two others is looked at again.)
+local all_plain = plain ~= nil
+for at = 1, #ARGV[7], 8 do
+  local found = plain and string.find(plain, sub(ARGV[7], at, at + 7), 9, true)
+  all_plain = all_plain and found and found % 8 == 1
 end
+local groups = not all_plain and lists().at_the_end(entries)
 
 -- The rows by id come first, then what makes the tasks run, and the number last: it says that all the rest is there.
-state.unit = { undo = 'enqueue', session = session, entries = entries, later = later, payloads = payloads }
-local groups = groups_of_waiting()
-state.unit.groups = groups
+state.unit = { undo = 'enqueue', session = session, entries = entries, groups = groups, later = later, payloads = payloads }
 if #payloads > 0 then call('HSET', PAYLOADS, unpack(payloads)) end
 if #later > 0 then call('HSET', DELAYED, unpack(later)) end
 if #alive > 0 then call('HSET', ALIVE, unpack(alive)) end
@@ -99,12 +97,21 @@ if #dues > 0 then
   for i = 1, #dues, 2 do is_earlier = is_earlier or dues[i] < first end
   call('ZADD', DUE, unpack(dues))
 end
-push('RPUSH', groups)
+if groups then
+  lists().push('RPUSH', groups)
+elseif #entries > 0 then
+  call('RPUSH', READY, unpack(entries))
+end
 session.number, session.claim, session.first, session.at = number, '', ARGV[3], now
 save_session(ARGV[1], session)
 
 -- It is stored: what can fail from here on changes nothing of that.
 if #alive > 0 then pcall(call, 'HINCRBY', META, 'stored', #alive / 2) end
-pcall(wake_for, groups)
-if is_earlier and #entries == 0 then pcall(wake_one) end
+if groups then
+  pcall(lists().wake_for, groups)
+elseif #entries > 0 then
+  pcall(wake_of, plain_set, math.min(4, #entries))
+end
+-- Those that were woken need not know what is due.
+if is_earlier then pcall(lists().wake_one) end
 return 'OK'

@@ -1,6 +1,6 @@
 -- Begins a session. Without one, it only makes sure that the layout is written.
 --
--- Needs: session, lists, wake, unit, entry, notices, results, outcomes, claims, reap.
+-- Needs: session, lists, unit, entry, notices, results, outcomes, claims, reap.
 -- ARGV: 1 session, or empty; 2 client id; 3 the number of partitions; 4 the set of types that it claims, or empty.
 -- Result: the time, in milliseconds; or NOSET if the set must be declared first.
 -- Errors: NOSESSION if there is such a session; PARTITIONS <number> if the store has another number.
@@ -10,7 +10,7 @@ if partitions ~= ARGV[3] then return redis.error_reply('PARTITIONS ' .. partitio
 if not meta[1] then call('HSET', META, 'layout', LAYOUT, 'partitions', partitions) end
 if ARGV[1] == '' then return now end
 if not done.session then
-  if not lists_of(ARGV[4]) and ARGV[4] ~= '' then return 'NOSET' end
+  if ARGV[4] ~= '' and not lists().of_set(ARGV[4]) then return 'NOSET' end
   if call('HEXISTS', SESSIONS, ARGV[1]) == 1 then return redis.error_reply('NOSESSION it has ended') end
   save_session(ARGV[1], {
     number = 0, claim = '', undelivered = '', first = '', at = now, client = ARGV[2], set = ARGV[4], suspects = '',
@@ -20,5 +20,5 @@ if not done.session then
 end
 reaping()(0)
 flush()
-pcall(wake_for, state.pushed)
+if #state.pushed > 0 then pcall(lists().wake_for, state.pushed) end
 return now

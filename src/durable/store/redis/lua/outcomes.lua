@@ -102,13 +102,13 @@ local function make_outcomes()
     write_all('HDEL', RUNNING, of.ids)
     any_quarantined = any_quarantined or #of.quarantined > 0
     write_all('SADD', QUARANTINED, of.quarantined)
-    push('LPUSH', of.groups)
+    lists().push('LPUSH', of.groups)
   end
 
   -- Writes outcomes as a unit.
   local function settle_outcomes(key, of)
     sort_entries(of.first)
-    of.groups = at_the_head(of.first)
+    of.groups = lists().at_the_head(of.first)
     state.key, state.unit = key, of
     write_outcomes(of)
     has_effect(key)

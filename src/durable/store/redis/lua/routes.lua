@@ -1,23 +1,24 @@
 -- Reads the routes, or replaces them if they have not changed since they were read, and some lists are empty.
 --
 -- Needs: base, lists.
--- ARGV: 1 the version that was read, or empty to read them; 2 l, the number of lists that must be empty; 3 p, of
--- pairs; 4 d, of fields; 5 what `plain` becomes, or empty; then l ids; p times (field, value) to be set; d fields to
+-- ARGV: 1 the version that was read, or empty to read them; 2 e, the number of lists that must be empty; 3 p, of
+-- pairs; 4 d, of fields; 5 what `plain` becomes, or empty; then e ids; p times (field, value) to be set; d fields to
 -- be removed. A field n<set> among these must be zero.
--- Result: to read: the version and the text. To replace: OK, or CHANGED, or the ids of lists that are not empty.
+-- Result: to read: the version and the text. To replace: OK; or CHANGED, if the version is another; or LIVE, if a set has a session; or the
+-- ids of lists that are not empty.
 local version = call('HGET', ROUTES, 'version') or '0'
 if ARGV[1] == '' then return { version, call('HGET', ROUTES, 'text') or '' } end
 if ARGV[1] ~= version then return 'CHANGED' end
-local lists, rows, fields = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local empty, rows, fields = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local full = {}
-for i = 6, 5 + lists do
-  local key = key_of(ARGV[i])
+for i = 6, 5 + empty do
+  local key = lists().key_of(ARGV[i])
   if call('EXISTS', key) == 1 then full[#full + 1] = ARGV[i] end
 end
 if #full > 0 then return full end
-local at = 6 + lists
+local at = 6 + empty
 for i = at + 2 * rows, at + 2 * rows + fields - 1 do
-  if sub(ARGV[i], 1, 1) == 'n' and tonumber(call('HGET', ROUTES, ARGV[i]) or '0') > 0 then return 'CHANGED' end
+  if sub(ARGV[i], 1, 1) == 'n' and tonumber(call('HGET', ROUTES, ARGV[i]) or '0') > 0 then return 'LIVE' end
 end
 
 -- The version comes last. Until then, what reads the routes finds those that were there, or some of both: so nobody
@@ -26,7 +27,13 @@ call('ZREM', LEASE, '')
 call('HDEL', META, 'plain')
 for i = at, at + 2 * rows - 1, 2 do call('HSET', ROUTES, ARGV[i], ARGV[i + 1]) end
 at = at + 2 * rows
-for i = at, at + fields - 1 do call('HDEL', ROUTES, ARGV[i]) end
+for i = at, at + fields - 1 do
+  call('HDEL', ROUTES, ARGV[i])
+  if sub(ARGV[i], 1, 1) == 'n' then
+    local key = IDLE .. ':' .. sub(ARGV[i], 2)
+    call('DEL', key)
+  end
+end
 call('HSET', ROUTES, 'version', tonumber(version) + 1)
 if ARGV[5] ~= '' then call('HSET', META, 'plain', ARGV[5]) end
 return 'OK'

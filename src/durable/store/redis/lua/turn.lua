@@ -1,6 +1,6 @@
 -- Takes verdicts, takes back what is late, makes due what is due, and claims, in this order.
 --
--- Needs: session, lists, wake, unit, entry, notices, results, outcomes, claims, reap, verdicts, due, drain, claim.
+-- Needs: session, lists, unit, entry, notices, results, outcomes, claims, reap, verdicts, due, drain, claim.
 -- ARGV: 1 session; 2 number; 3 client id; 4 how many tasks are wanted; 5 of how many bytes; 6 whether a
 -- quarantined one may be among them; 7 the lease; 8 whether to go idle: 1 if nothing is claimed, 2 if less than
 -- wanted; 9 the number of claims with verdicts; 10 the claim with which the last turn was answered, or empty. For each
@@ -15,9 +15,13 @@
 local resting = ARGV[3] .. ARGV[1]
 local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
-local draining, leaves = lists_of(session.set)
--- It must declare its set again.
-if not leaves then return redis.error_reply('NOSESSION its set is not there') end
+-- What the session reads: if there are none of these, only the main list.
+local draining, leaves
+if session.set ~= plain_set then
+  draining, leaves = lists().of_set(session.set)
+  -- It must declare its set again.
+  if not leaves then return redis.error_reply('NOSESSION its set is not there') end
+end
 local idle = IDLE .. ':' .. session.set
 do
   -- The first write is one that also a server takes that is out of memory.
@@ -74,7 +78,7 @@ else
     due = make_due()
     changed = changed or not due
   end
-  if #draining > 0 and not skip.drain then
+  if draining and #draining > 0 and not skip.drain then
     state.key = 'drain'
     drain_all(draining, leaves)
   end
@@ -90,21 +94,30 @@ end
 if any_quarantined then
   for _, entry in ipairs(out) do risky = risky and not is_quarantined(entry) end
 end
--- The lists that this session reads in which something is left.
-local left, next, parks = {}, 0, false
-if not skip.ahead then
-  state.key = 'ahead'
+-- Whether something is left, and in which lists, unless that is the main one.
+local left, left_in, next, parks = false, nil, 0, false
+local function is_left(key)
+  if is_empty and key == line then return false end
+  if tombstones == 0 and (risky or not any_quarantined) then return call('LLEN', key) > 0 end
+  return has_claimable(key, risky)
+end
+local function look_at_lists()
+  left_in = {}
   for _, list in ipairs(leaves) do
-    local key = key_of(list)
-    if not (is_empty and key == line) and has_claimable(key, risky) then left[#left + 1] = list end
+    if is_left(lists().key_of(list)) then left_in[#left_in + 1] = list end
   end
   for _, list in ipairs(draining) do
-    local key = key_of(list)
-    if call('EXISTS', key) == 1 then left[#left + 1] = list end
+    local key = lists().key_of(list)
+    if call('EXISTS', key) == 1 then left_in[#left_in + 1] = list end
   end
+  return #left_in > 0
+end
+if not skip.ahead then
+  state.key = 'ahead'
+  if leaves then left = look_at_lists() else left = is_left(READY) end
   next = math.min(due or first_of(DUE), over or first_of(LEASE))
   next = next == math.huge and -1 or math.max(next - now, 0)
-  parks = #left == 0 and not trouble and (ARGV[8] == '2' and #out < want or ARGV[8] == '1' and #out == 0)
+  parks = not left and not trouble and (ARGV[8] == '2' and #out < want or ARGV[8] == '1' and #out == 0)
   if parks then
     local key = idle
     call('ZADD', key, now, resting)
@@ -116,9 +129,13 @@ state.key = nil
 if trouble and groups == 0 and epoch == '' then error(trouble) end
 if trouble then next = 0 end
 -- One that is woken wakes the next, as long as something is left. What others read, they are woken for.
-for _, list in ipairs(left) do pcall(wake, list, 1) end
-if not plain then pcall(wake_for, state.pushed) end
+if not leaves then
+  if left then pcall(wake_of, plain_set, 1) end
+else
+  for _, list in ipairs(left_in or {}) do pcall(lists().wake, list, 1) end
+  pcall(lists().wake_for, state.pushed)
+end
 return {
-  refused, epoch, out, apart, #left > 0 and 1 or 0, next, now, is_repeated and 1 or 0, parks and #out > 0 and 1 or 0,
+  refused, epoch, out, apart, left and 1 or 0, next, now, is_repeated and 1 or 0, parks and #out > 0 and 1 or 0,
   is_drained and 1 or 0,
 }

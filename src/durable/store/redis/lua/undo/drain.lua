@@ -1,10 +1,13 @@
--- Puts tasks back that were moved to other lists.
+-- Takes back what was moved to other lists. The list that drains is trimmed last, so it still has all of it.
 --
 -- Needs: begin.
 function undo.drain()
-  take_back_all(u.groups)
-  if #u.entries > 0 and not has_entries(u.key, 0, u.entries) then
-    local key = u.key
-    try_all('LPUSH', key, reversed(u.entries))
+  for _, group in ipairs(u.groups) do
+    local key = group.key
+    if group.before == 0 then
+      try('DEL', key)
+    elseif try('LLEN', key) > group.before then
+      try('LTRIM', key, 0, group.before - 1)
+    end
   end
 end
