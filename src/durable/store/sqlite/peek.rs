@@ -153,8 +153,12 @@ fn set_of(db: &Connection, request: &Turn) -> Result<Option<SetId>, Fault> {
 /// What a turn finds that has nothing to do; nothing if there may be something.
 fn peek(desk: &Desk, request: &Turn, set: SetId) -> Result<Option<Turned>, Fault> {
     desk.snapshot(|db| {
-        let lists = desk.endpoint.routes.load(db)?.reads(set);
-        let more = is_any_waiting(db, lists, request.risky)?;
+        let routes = desk.endpoint.routes.load(db)?;
+        if is_any_waiting(db, routes.draining(set), true)? {
+            // It may be of other types only: that is known when it is drained.
+            return Ok(None);
+        }
+        let more = is_any_waiting(db, routes.leaves(set), request.risky)?;
         if more && request.want != 0 {
             return Ok(None);
         }
