@@ -71,14 +71,14 @@ async fn a_server_on_which_scripts_fail_is_failing() {
     let client = DurableClient::open(store);
     until_well(&client).await;
     // A right of the user, which a script needs.
-    server.ask(&["ACL", "SETUSER", "web", "-llen"]);
+    server.ask(&["ACL", "SETUSER", "web", "-hlen"]);
     let error = client.counts().await.unwrap_err();
     assert!(error.is_denied(), "{error}");
     assert!(failing(&client).contains("rights"), "{}", failing(&client));
-    server.ask(&["ACL", "SETUSER", "web", "+llen"]);
+    server.ask(&["ACL", "SETUSER", "web", "+hlen"]);
     until_well(&client).await;
     // A script that stops at a key.
-    server.ask(&["SET", "throng:{default:0}:ready", "text"]);
+    server.ask(&["SET", "throng:{default:0}:alive", "text"]);
     let error = client.counts().await.unwrap_err();
     assert!(error.is_corrupt(), "{error}");
     assert!(
@@ -86,7 +86,7 @@ async fn a_server_on_which_scripts_fail_is_failing() {
         "{}",
         failing(&client)
     );
-    server.ask(&["DEL", "throng:{default:0}:ready"]);
+    server.ask(&["DEL", "throng:{default:0}:alive"]);
     until_well(&client).await;
 }
 
