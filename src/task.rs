@@ -283,7 +283,7 @@ impl Abort {
         unsafe { Self::briefly(self.0) }.end();
     }
 
-    /// A reference for as long as a call takes: there always is one, also if there may be no more handles.
+    /// Returns a reference for the duration of a call. This never fails, even at the maximum of handles.
     ///
     /// # Safety
     ///
@@ -294,7 +294,7 @@ impl Abort {
         Self(header)
     }
 
-    /// Aborts the job. If that has not started, this reference goes with it: a job that is claimed can
+    /// Aborts the job. If the job has not started, this reference is passed on to end it: a claimed job can
     /// always be ended.
     fn end(self) {
         let header = self.header();
@@ -314,12 +314,12 @@ impl Abort {
         self.header().state.is_complete()
     }
 
-    /// Returns `true` if a handle waits for the job, which has not ended.
+    /// Returns `true` if the job has not ended and a handle waits for it.
     pub(crate) fn is_awaited(&self) -> bool {
         self.header().state.is_awaited()
     }
 
-    /// Returns which job it is, for as long as this value exists.
+    /// Returns the address of the job's cell, which identifies the job while this value exists.
     pub(crate) fn address(&self) -> NonZeroUsize {
         self.0.addr()
     }

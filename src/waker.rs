@@ -10,16 +10,16 @@
 //! | `FULL` (`BUSY OFFERED`) | holds a waker | `BUSY`, by the party that takes it out, replaces it, or compares it |
 //! | `BUSY` | belongs to the party that set the word to this | `EMPTY` or `FULL`, by that party |
 //!
-//! A party has the slot for a few instructions only, and none of them is code of a user: a waker is cloned
-//! before, and woken or dropped after. So a panic there leaves the cell as it was, or usable.
+//! A party has the slot for a few instructions only, and none of them is user code: a waker is cloned before,
+//! and woken or dropped after. So a panic of a waker leaves the cell unchanged, or at least usable.
 //!
 //! **Why no wake-up is lost.** A task registers, and then looks at what it waits for. Another party changes
 //! that, and then wakes. Both end with a read-modify-write of the word: [`register`](WakerCell::register)
 //! sets it to `FULL`, [`wake`](WakerCell::wake) clears `OFFERED`, also where it is not set. If the wake
 //! comes later, it finds the waker. If it comes first, the registration acquires what it released, and the
-//! look sees the change. A party that meets another which has the slot need not wait for it: the
-//! registration of that party, or the next one, comes later; and a task that cannot register because of
-//! it is woken at once.
+//! look sees the change. A party that finds the slot in use need not wait for it: if it wakes, the registration
+//! of the party that has the slot, or the next registration, comes later; if it registers, its task is woken
+//! at once.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::task::Waker;
@@ -53,13 +53,13 @@ impl WakerCell {
         }
     }
 
-    /// Has `waker` woken by the next [`wake`](Self::wake), in place of a waker that was registered before.
-    /// A task that looks after this at what it waits for misses nothing.
+    /// Registers `waker` for the next [`wake`](Self::wake), in place of a waker that was registered before.
+    /// A task that checks its condition after this call misses no wake-up.
     ///
     /// # Panics
     ///
-    /// Panics if the waker does when it is cloned or, since the slot is in use, woken. What was registered
-    /// before may be registered still.
+    /// Panics if the waker panics when it is cloned or, since the slot is in use, woken. The previous waker may
+    /// still be registered then.
     pub(crate) fn register(&self, waker: &Waker) {
         if self.holds(waker) {
             return;
@@ -87,9 +87,9 @@ impl WakerCell {
         }
     }
 
-    /// Drops the waker that is registered, if there is one: for the party that registers.
+    /// Drops the registered waker, if there is one. Only the party that registers calls this.
     pub(crate) fn clear(&self) {
-        // Relaxed is enough: this party has set the word to what it is, or somebody has emptied it since.
+        // Relaxed is enough: this party has written the current value, or another has emptied the cell since.
         if self.word.load(Ordering::Relaxed) != EMPTY
             && let Some(waker) = self.take()
         {
@@ -97,7 +97,7 @@ impl WakerCell {
         }
     }
 
-    /// Returns `true` if this very waker is registered. It is registered anew.
+    /// Returns `true` if this very waker is registered, and registers it anew.
     fn holds(&self, waker: &Waker) -> bool {
         if self.word.load(Ordering::Relaxed) != FULL {
             return false;
@@ -178,13 +178,13 @@ impl WakerCell {
     }
 }
 
-/// What a party found that wants to have the slot.
+/// The state of the slot that a party found when it tried to take it.
 enum Slot {
-    /// It has it, and it is empty.
+    /// The party has the slot, which is empty.
     Empty,
-    /// It has it, and a waker is in it.
+    /// The party has the slot, which holds a waker.
     Full,
-    /// Another party has it.
+    /// Another party has the slot.
     InUse,
 }
 

@@ -3,8 +3,8 @@
 /// Passes the point `name`.
 ///
 /// With the feature `test-util`, and `THRONG_KILL_AT=name:count` in the environment, the process is
-/// killed the `count`th time that it passes here; with `THRONG_STOP_AT`, it is stopped until somebody
-/// has it go on.
+/// killed the `count`th time that it passes here; with `THRONG_STOP_AT`, it is stopped until it
+/// receives a signal to continue.
 #[cfg(not(feature = "test-util"))]
 #[inline]
 pub(crate) fn point(_name: &str) {}

@@ -13,10 +13,10 @@ use crate::task::{Abort, Fault, Held, Watch};
 pub(crate) trait Host {
     /// Which one: as in the handles of its tasks.
     fn name(&self) -> NonZeroUsize;
-    /// What this thread runs tasks on.
+    /// The seat on which this thread runs tasks.
     fn seat(&self) -> Seat;
-    /// This thread is about to wait for a task that another one runs. `false`: it must not, because no other
-    /// thread may compensate for it, although `must_compensate` says so; or because the wait would not end.
+    /// This thread is about to wait for a task that another thread runs. Returns `false` if it must not: because
+    /// `must_compensate` is set and no compensating thread is allowed, or because the wait would never end.
     fn waits(&self, awaited: Abort, must_compensate: bool) -> bool;
 }
 
@@ -99,8 +99,8 @@ pub(crate) fn is_hosted() -> bool {
 /// executor it must not wait; inside a job of others, it first runs what was left to the outermost one,
 /// whatever it waits for: that may wait in its turn.
 ///
-/// Who polls is better served by another thread, a compensating one: the task may wait for something that is
-/// polled next. For a task that another thread has begun, a thread may wait also if there is none.
+/// For a poll, a compensating thread is better: the task may wait for a future that is polled next. If another
+/// thread has begun the task, a thread may wait even without a compensating thread.
 pub(super) fn help<T>(home: Option<Home>, watch: &Watch<T>, wait: Wait) -> Result<(), Fault> {
     if watch.is_complete() {
         return Ok(());

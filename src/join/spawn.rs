@@ -226,7 +226,7 @@ impl Drop for InPlace {
 #[derive(Default)]
 pub(crate) struct Seat {
     room: Option<Arc<Room>>,
-    /// Nobody has submitted the job that runs: it has no place of its own, and is not counted.
+    /// The running job was not submitted: it has no place of its own, and is not counted.
     standing: bool,
     /// Told of a panic of a job that nobody waits for.
     unheard: Option<PanicHandler>,
@@ -236,13 +236,13 @@ pub(crate) struct Seat {
     panics: Option<Arc<Tally>>,
     /// The job runs on the thread of one who waits for it, and not on that of its runner.
     beside: bool,
-    /// What the job should have run had been aborted.
+    /// The task that the job should have run had been aborted.
     cancelled: bool,
 }
 
-/// What the jobs of one thread have come to. Only that thread writes to it.
+/// The outcomes of the jobs of one thread. Only that thread writes to it.
 ///
-/// A job is counted before anybody can see its outcome: whoever knows how it ended finds it counted.
+/// A job is counted before its outcome is visible, so a caller that sees the outcome also sees the count.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
@@ -308,7 +308,7 @@ impl Seat {
         }
     }
 
-    /// Has the jobs counted that end here.
+    /// Counts the jobs that end here in `tally`.
     pub(crate) fn counted_by(self, tally: Arc<Tally>) -> Self {
         Self {
             tally: Some(tally),
@@ -316,7 +316,7 @@ impl Seat {
         }
     }
 
-    /// Has the jobs counted that panic here.
+    /// Counts the jobs that panic here in `tally`.
     pub(crate) fn panics_counted_by(self, tally: Arc<Tally>) -> Self {
         Self {
             panics: Some(tally),
@@ -324,8 +324,8 @@ impl Seat {
         }
     }
 
-    /// For a job that nobody has submitted, such as one that does nothing but run another: it gives no place
-    /// back, and is not counted.
+    /// For a job that was not submitted, such as one that only runs another job: it gives no place back, and is
+    /// not counted.
     pub(crate) fn stand(&mut self) {
         self.standing = true;
     }
@@ -342,7 +342,7 @@ impl Seat {
         self.beside
     }
 
-    /// For a job that does nothing but run another, which had been aborted: nobody has counted that.
+    /// For a job that only runs another job, if that had been aborted: it is not counted elsewhere.
     pub(crate) fn note_cancelled(&mut self) {
         self.cancelled = true;
     }

@@ -33,7 +33,7 @@ const MARK: u32 = 1 << 5;
 const MARKS: u32 = 0b11;
 const REFERENCE: u32 = 1 << 7;
 
-/// How many references there may be, but for those of calls that are under way: half of what fits.
+/// The maximum number of references, apart from those of calls in progress: half of what fits.
 const MAX_HANDLES: u32 = u32::MAX / REFERENCE / 2;
 
 /// The state word: see the module.
@@ -162,10 +162,10 @@ impl State {
         self.0.load(Ordering::Acquire) & COMPLETE != 0
     }
 
-    /// Returns `true` if the handle waits: the job has not ended, nobody has asked that it end, and the handle is there.
+    /// Returns `true` if the handle waits: the job has not ended and was not aborted, and the handle exists.
     ///
-    /// A read-modify-write: it does not miss what has happened, and the caller may conclude from `true` that
-    /// nobody has gone on because of the outcome.
+    /// This is a read-modify-write, so it sees the latest state: if it returns `true`, no thread has gone on
+    /// because of the outcome.
     pub(super) fn is_awaited(&self) -> bool {
         // Relaxed is enough: the answer gives access to nothing.
         self.0.fetch_or(0, Ordering::Relaxed) & (COMPLETE | DETACHED | ABORTED) == 0
@@ -242,8 +242,8 @@ impl State {
         }
     }
 
-    /// The same for as long as a call takes, and without a panic: the count has as much room above the
-    /// limit as below, and there are fewer calls at a time than that.
+    /// The same for the duration of a call, and without a panic: the count has as much room above the limit as
+    /// below it, and there are always fewer calls in progress than that.
     #[inline]
     pub(super) fn retain_briefly(&self) {
         // Relaxed is enough, as above.

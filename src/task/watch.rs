@@ -137,7 +137,7 @@ impl<T> Watch<T> {
         true
     }
 
-    /// Drops the waker in its place. Its panic is not the business of who polls with another.
+    /// Drops the waker in its place. Its panic does not reach a caller that polls with another waker.
     ///
     /// # Safety
     ///

@@ -1,4 +1,4 @@
-//! [`Kind`] and [`TypeSet`]: which types of tasks a worker can run.
+//! [`Kind`] and [`TypeSet`]: the types of tasks that a worker can run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use sha2::{Digest, Sha256};
 /// The type of a task, as stores know it: a hash of its name.
 ///
 /// It is the first 8 bytes of the name's SHA-256, with the highest bit set, so that as a signed
-/// number it is negative. Stores write it beside each task, and find by it the workers that know the
-/// type.
+/// number it is negative. Stores write it beside each task, and use it to find the workers that know
+/// the type.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Kind(i64);
 
@@ -46,7 +46,7 @@ pub(crate) struct TypeSet {
     kinds: Arc<[Kind]>,
 }
 
-/// What stores call a [`TypeSet`]: a hash of its kinds.
+/// The id of a [`TypeSet`] in stores: a hash of its kinds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct SetId(i64);
 

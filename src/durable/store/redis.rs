@@ -1,7 +1,6 @@
 //! [`RedisStore`]: tasks in Redis.
 //!
-//! Whatever changes something is a [script](scripts): it runs as a whole, and the server's clock is the
-//! only one that counts. A thread of the store drives its two connections: one by which requests
+//! Every change is made by a [script](scripts), which runs as a whole and goes by the server's clock. A thread of the store drives its two connections: one by which requests
 //! [go](link), and one on which the process is [told](mail) what happens. Both are made again whenever
 //! they break; a request whose answer is lost has an unknown effect, and is sent again by the engine,
 //! under the same number.

@@ -2,21 +2,21 @@
 //!
 //! A claim may only take tasks of kinds that its worker knows, and it must not search for them among
 //! others. So tasks wait in *lists*, and two kinds share a list only if exactly the same declared sets
-//! know both. Whoever reads a list knows everything in it, and a claim takes from its head. While all
-//! workers know the same types, there is one list, [`ListId::MAIN`].
+//! know both. So a worker that reads a list can run every task in it, and a claim takes from its head.
+//! While all workers know the same types, there is one list, [`ListId::MAIN`].
 //!
 //! Workers come and go, so lists are split and joined. Each kind has a *path* of lists. Its last list
-//! is the kind's *leaf*, from which claims take. In steady state the path is the leaf alone. When the
-//! kind gets another leaf, that is appended. The lists before the leaf are then *draining*: tasks move
+//! is the kind's *leaf*, from which claims take. In steady state the path is the leaf alone. A new
+//! leaf of the kind is appended to the path. The lists before the leaf are then *draining*: tasks move
 //! from their heads to the next list of their kind's path, in order, a bounded number per turn. New
 //! tasks go to the end of the first list of the path, so the order within a kind holds: a list has
 //! only tasks that are older than those in the lists before it. A draining list that is empty is
 //! removed from all paths.
 //!
 //! A kind that no set has ever named has a list of its own, [`ListId::own`], which needs no entry
-//! here. So a task of a type that nobody knows waits without being in anyone's way.
+//! here. So a task of a type that no worker knows waits without delaying other tasks.
 //!
-//! This is the arithmetic of it, without a store. A store keeps the value, and the lists.
+//! This module computes routes without a store. A store keeps the value and the lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,10 +24,10 @@ use serde::{Deserialize, Serialize};
 
 use super::kind::{Kind, SetId, TypeSet};
 
-/// Which list the tasks of a kind wait in.
+/// Maps each kind to the list in which its tasks wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Routes {
-    /// The declared sets: those of live workers, and those of dead ones that nobody has removed yet.
+    /// The declared sets: those of live workers, and those of dead workers that have not been removed yet.
     sets: BTreeMap<SetId, Vec<Kind>>,
     /// The path of each kind that a set has named.
     paths: BTreeMap<Kind, Vec<ListId>>,
@@ -60,26 +60,26 @@ impl ListId {
     }
 }
 
-/// Kinds that belong into one list: the sets that know them, and, if there are none, their leaf.
+/// Identifies kinds that share a list: by the sets that know them or, if there are none, by their leaf.
 type Group = (Vec<SetId>, Option<ListId>);
 
 impl Routes {
     // ===== Questions =====
 
-    /// The list at whose end a new task of this kind is put.
+    /// Returns the list to whose end a new task of this kind goes.
     #[cfg(any(test, feature = "sqlite-unbundled"))]
     pub(crate) fn entrance(&self, kind: Kind) -> ListId {
         let path = self.paths.get(&kind).and_then(|path| path.first());
         path.copied().unwrap_or_else(|| ListId::own(kind))
     }
 
-    /// The list at whose head a task of this kind is put that was given back.
+    /// Returns the list to whose head a task of this kind goes when it is given back.
     pub(crate) fn leaf(&self, kind: Kind) -> ListId {
         let path = self.paths.get(&kind).and_then(|path| path.last());
         path.copied().unwrap_or_else(|| ListId::own(kind))
     }
 
-    /// Where a task of this kind goes from a list that is draining.
+    /// Returns the list to which a task of this kind goes from a draining list.
     #[cfg(any(test, feature = "sqlite-unbundled"))]
     pub(crate) fn next(&self, kind: Kind, list: ListId) -> Option<ListId> {
         let path = self.paths.get(&kind)?;
@@ -116,15 +116,15 @@ impl Routes {
         lists
     }
 
-    /// All lists that concern a set: if one of them is not empty, its sessions have something to do.
+    /// Returns all lists that concern a set: if one of them is not empty, its sessions have work.
     #[cfg(feature = "sqlite-unbundled")]
     pub(crate) fn reads(&self, set: SetId) -> BTreeSet<ListId> {
         let paths = self.kinds_of(set).filter_map(|kind| self.paths.get(&kind));
         paths.flatten().copied().collect()
     }
 
-    /// The sets whose sessions have something to do if a list is not empty: they know a kind that may be
-    /// in it.
+    /// Returns the sets whose sessions have work if a list is not empty: they know a kind that may be in
+    /// it.
     pub(crate) fn readers(&self, list: ListId) -> impl Iterator<Item = SetId> {
         let concerns = move |kinds: &[Kind]| {
             let mut paths = kinds.iter().filter_map(|kind| self.paths.get(kind));
@@ -157,7 +157,7 @@ impl Routes {
         self.paths.values().flatten().copied().collect()
     }
 
-    /// The lists whose being empty would make [`collapse`](Self::collapse) change something.
+    /// Returns the lists that [`collapse`](Self::collapse) removes once they are empty.
     #[cfg(feature = "sqlite-unbundled")]
     pub(crate) fn collapsible(&self) -> BTreeSet<ListId> {
         let paths = self.paths.iter().flat_map(|(&kind, path)| {

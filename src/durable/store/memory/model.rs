@@ -47,9 +47,9 @@ struct Lease {
     /// In milliseconds since the machine was started.
     until: u64,
     length: u64,
-    /// It was over when somebody looked; then, whether its session was heard at that time or later.
+    /// Set when a look found the lease over: records whether its session was heard at that time or later.
     suspect: Option<Heard>,
-    /// Whether the store knows that its answer has arrived.
+    /// Whether the claim is known to have arrived.
     delivered: bool,
     /// What was claimed.
     tasks: Vec<TaskId>,
@@ -201,7 +201,7 @@ impl Model {
         }
         let is_earlier = self.earliest_due().unwrap_or(u64::MAX) < earliest.unwrap_or(u64::MAX);
         match self.pushed.is_empty() && is_earlier {
-            // Whoever makes it due need not be able to run it.
+            // The worker that makes it due need not be able to run it.
             true => self.wake(1, |_| true),
             false => self.wake_for_pushed(),
         }

@@ -8,10 +8,10 @@
 //! | 16 | the id |
 //! | 8 | the client id of the process that has stored it |
 //! | 6 | for how many milliseconds its end is kept |
-//! | 2 | how many crashes it survives |
+//! | 2 | `max_crashes` |
 //! | 4 | failures |
 //! | 2, 2 | crashes, and claims that were lost |
-//! | 6 | when it became ready, in milliseconds since 1970, as far as its producer knows; or 2^47 and since when no worker knows it |
+//! | 6 | the time at which it became ready by its producer's clock, in milliseconds since 1970; or 2^47 plus the time since which no worker knows its format |
 //! | 8 | its kind |
 //! | 1 | flags. 1: its payload is here, and not in `payloads`; 2, 4, 8 and 16 are reserved |
 //! | 4 | the length of the payload |
@@ -33,7 +33,7 @@ const HEADER: usize = 59;
 /// The flag of an entry that has its payload.
 const PAYLOAD_HERE: u8 = 1;
 
-/// What is added to a ready time that is the time since which nobody knows the task's name.
+/// Marks a ready time that is the time since which no worker knows the task's format.
 const UNKNOWN: u64 = 1 << 47;
 
 /// Four thousand years: as long as six bytes can say, and some time can be added to it.

@@ -36,7 +36,7 @@ impl Fault {
     }
 }
 
-/// What an error means that came instead of an answer, or is one.
+/// Returns the meaning of an error that came instead of an answer, or as an answer.
 pub(super) fn fault(error: RedisError) -> Fault {
     match error.code().map(str::to_owned) {
         Some(code) => meaning(code, error).said_by_store(),
@@ -44,7 +44,7 @@ pub(super) fn fault(error: RedisError) -> Fault {
     }
 }
 
-/// What an answer means that is an error.
+/// Returns the meaning of an answer that is an error.
 fn meaning(code: String, error: RedisError) -> Fault {
     let text = error.detail().unwrap_or_default();
     match &*code {
@@ -64,7 +64,8 @@ fn meaning(code: String, error: RedisError) -> Fault {
     }
 }
 
-/// What an error means that has this effect. If a script has answered it, asking again changes nothing.
+/// Returns the meaning of an error with this effect. If a script has answered it, another attempt changes
+/// nothing.
 fn refused(code: &str, effect: Effect, is_answer: bool, error: RedisError) -> Fault {
     let text = error.detail().unwrap_or_default();
     match code {
@@ -94,7 +95,7 @@ fn refused(code: &str, effect: Effect, is_answer: bool, error: RedisError) -> Fa
     })
 }
 
-/// What an error means after which a part of a request has taken effect.
+/// Returns the meaning of an error after which a part of a request has taken effect.
 fn half(code: &str, error: RedisError) -> Fault {
     let cause = cause_of(code, error.detail().unwrap_or_default());
     let failure = Failure::new(Effect::Unknown, cause).because(error);
@@ -144,11 +145,11 @@ pub(super) fn not_connected(error: RedisError) -> Failure {
     none(cause, error)
 }
 
-/// What addresses look like.
+/// The forms of valid addresses.
 const ADDRESSES: &str = "it takes redis://user:password@host:port/database, rediss:// instead for TLS \
                          (feature `redis-tls`), or redis+unix:///path";
 
-/// Why a server does not let anyone choose a database.
+/// Returns why a server refuses to switch to a database.
 fn no_database(error: &RedisError) -> Cause {
     let text = error.to_string();
     if text.contains("unknown command") {
@@ -161,7 +162,7 @@ fn no_database(error: &RedisError) -> Cause {
     Cause::Invalid(String::from(instead))
 }
 
-/// What was found is a Sentinel.
+/// The cause if the server is a Sentinel.
 pub(super) fn is_sentinel() -> Cause {
     Cause::Unfit(String::from(
         "it is a Sentinel, which only watches servers: ask it for the address of the primary (SENTINEL \
@@ -169,7 +170,7 @@ pub(super) fn is_sentinel() -> Cause {
     ))
 }
 
-/// The failure of a request to a node of a cluster that has not the slot of its keys.
+/// The failure of a request to a cluster node that does not own the slot of its keys.
 fn elsewhere(text: &str) -> Failure {
     let mut words = text.split_whitespace();
     let (slot, node) = (words.next().unwrap_or("?"), words.next().unwrap_or("?"));

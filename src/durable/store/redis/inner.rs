@@ -50,7 +50,7 @@ pub(super) struct Inner {
     pub(super) sessions: Sessions,
     /// The sets of the sessions of this process.
     sets: Mutex<HashMap<SessionId, SetId>>,
-    /// How many milliseconds the server's clock is ahead of the time since this machine was started.
+    /// The lead of the server's clock over the time since this machine was started, in milliseconds.
     ahead: Mutex<i64>,
 }
 
@@ -180,7 +180,7 @@ impl Inner {
         Err(Failure::new(Effect::None, Cause::Corrupt))
     }
 
-    /// What the server's clock says, as far as is known: in milliseconds since 1970.
+    /// Returns the estimated time of the server's clock, in milliseconds since 1970.
     fn server_time(&self) -> u64 {
         let ahead = *lock(&self.ahead);
         u64::try_from(millis(since_boot()) as i64 + ahead).unwrap_or_default()
@@ -212,7 +212,7 @@ impl Inner {
             cursor = reply::bytes(answer)?;
             if routing::is_last(&cursor) {
                 let set = lock(&self.sets).get(&session).copied();
-                // If this fails, its lists are in nobody's way.
+                // If this fails, its lists do no harm.
                 if let Some(set) = set {
                     routing::remove(self, partition, set).await.ok();
                 }

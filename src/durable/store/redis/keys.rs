@@ -9,7 +9,7 @@
 //! | `none` | | never exists |
 //! | `sessions` | hash | by session: its last request |
 //! | `ready`, `ready:<list>` | lists | the entries of waiting tasks, in their order: in one list while all workers know the same types |
-//! | `routes` | hash | which types wait in which list, and who reads it: see `lua/lists.lua` |
+//! | `routes` | hash | the list of each type, and the sets that read it: see `lua/lists.lua` |
 //! | `alive` | hash | by id, of all tasks that have not ended: the client id, how long the result is kept, and the kind |
 //! | `payloads` | hash | by id: payloads that are too large for an entry |
 //! | `delayed` | hash | by id: the entries of delayed tasks |
@@ -23,17 +23,17 @@
 //! | `dead` | hash | by id: dead letters |
 //! | `died` | sorted set | their ids, by when they died |
 //! | `cancel` | hash | by id, of running tasks that are to be cancelled: the epoch |
-//! | `tombstones` | hash | by id and kind: how many entries of waiting tasks are those of cancelled ones |
+//! | `tombstones` | hash | by id and kind: the number of entries in `ready` that belong to cancelled tasks |
 //! | `quarantined` | set | ids of quarantined tasks in `ready`: a worker runs one such task at a time |
 //! | `watchers` | hash | by id: the client ids of other processes that are told of the end |
-//! | `awaiting` | sorted set | clients that have asked what became of tasks, by when: others are told of no end |
-//! | `idle:<set>` | sorted sets | client and session of workers that know a set of types and wait for tasks, by since when |
+//! | `awaiting` | sorted set | clients that have asked for the status of tasks, by time: only these get completion events |
+//! | `idle:<set>` | sorted sets | client and session of idle workers that know a set of types, by the time at which they went idle |
 //!
-//! A process is told of events on the channel `client:`, followed by its client id. The entries are
+//! A process receives events on the channel `client:`, followed by its client id. The entries are
 //! described in `entry.rs`, the other rows in the scripts that write them.
 //!
-//! Every script declares `none`, before its other keys. While a cluster moves a slot to another node, a
-//! node refuses a script if one of its keys is missing. Without `none`, a script whose keys are all there
+//! Every script declares `none` before its other keys. While a cluster moves a slot to another node, a
+//! node refuses a script if one of the script's keys is missing. Without `none`, a script whose keys all exist
 //! would run, and fail half-way at the first key that has moved meanwhile.
 
 /// The layout that this version of the crate knows.

@@ -30,7 +30,7 @@ pub(super) const BACKOFF: Retry = Retry::exponential()
 pub(super) struct Times {
     pub(super) connect: Duration,
     pub(super) answer: Duration,
-    /// How long a connection may be silent before it is asked for a sign of life.
+    /// How long a connection may be silent before it is pinged.
     pub(super) pulse: Duration,
 }
 
@@ -52,7 +52,7 @@ enum State {
 struct Live {
     number: u64,
     connection: MultiplexedConnection,
-    /// How many answers have come.
+    /// The number of answers so far.
     answers: Arc<Number>,
 }
 
@@ -261,7 +261,7 @@ async fn connect(client: &Client, times: Times) -> RedisResult<MultiplexedConnec
     Ok(connection)
 }
 
-/// Asks a connection for a sign of life when it has been silent, until it is of no more use.
+/// Pings a connection when it has been silent, until it is no longer usable.
 async fn watch_over(
     link: &Weak<Link>,
     live: &Live,

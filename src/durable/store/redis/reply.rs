@@ -104,12 +104,12 @@ fn own_epoch(text: &[u8]) -> Option<Epoch> {
 
 // ===== Turns =====
 
-/// What a partition has answered to a turn.
+/// The answer of a partition to a turn.
 pub(super) struct Answered {
     pub(super) turned: Turned,
-    /// Which of the verdicts were refused, by their places.
+    /// The refused verdicts, by their positions.
     pub(super) refused: Vec<usize>,
-    /// Whether a list that drains is empty now.
+    /// Whether a draining list has become empty.
     pub(super) is_drained: bool,
 }
 

@@ -70,7 +70,7 @@ fn together(kinds: &HashMap<&str, Kind>, tasks: &[&NewTask]) -> Vec<u8> {
         .collect()
 }
 
-/// Returns whose a task is, for how long its end is kept, and its kind.
+/// Returns the client id of a task's owner, how long its end is kept, and its kind.
 fn owner(task: &NewTask, client_id: &str, kind: Kind) -> Vec<u8> {
     let mut owner = client_id.as_bytes().to_vec();
     owner.extend(&short_millis(task.retention).to_be_bytes()[2..]);

@@ -1,8 +1,8 @@
-//! The lists of waiting tasks: how they change.
+//! Changes the lists of waiting tasks.
 //!
-//! [`Routes`] are computed here, and written by a script, if nobody else has changed them meanwhile and the
-//! lists that they no longer name are empty. What other scripts need of them lies beside them, field by field:
-//! see `lua/lists.lua`.
+//! [`Routes`] are computed here. A script writes them, provided that no other client has changed them meanwhile
+//! and that the lists that they no longer name are empty. Other scripts read fields beside them: see
+//! `lua/lists.lua`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -88,7 +88,7 @@ fn list(part: &mut Reader) -> Result<ListId, Failure> {
     Ok(ListId::from_number(id))
 }
 
-/// A set, as the scripts write it.
+/// Reads a set as the scripts write it.
 pub(super) fn set(part: &mut Reader) -> Result<SetId, Failure> {
     let bytes = part.bytes()?;
     let id = <[u8; 8]>::try_from(&*bytes).map(i64::from_be_bytes);
@@ -96,7 +96,7 @@ pub(super) fn set(part: &mut Reader) -> Result<SetId, Failure> {
     Ok(SetId::from_number(id))
 }
 
-/// What the script is asked that replaces the routes: only the fields that differ.
+/// Returns the arguments of the script that replaces the routes: only the fields that differ.
 fn replacement(version: &[u8], before: &Routes, after: &Routes, empty: &[ListId]) -> Arguments {
     let (old, new) = (fields(before), fields(after));
     let changed = new
@@ -129,7 +129,7 @@ fn replacement(version: &[u8], before: &Routes, after: &Routes, empty: &[ListId]
     arguments
 }
 
-/// What `plain` is in `meta`.
+/// Returns the field `plain` of `meta`.
 fn plain(routes: &Routes) -> Vec<u8> {
     let Some((set, kinds)) = routes.plain() else {
         return Vec::new();
@@ -139,7 +139,7 @@ fn plain(routes: &Routes) -> Vec<u8> {
     plain
 }
 
-/// What lies beside the routes.
+/// Returns the fields beside the routes.
 fn fields(routes: &Routes) -> Fields {
     let mut fields = Fields::new();
     for (kind, path) in routes.paths() {
@@ -178,12 +178,12 @@ fn ids(lists: &[ListId]) -> Vec<u8> {
         .collect()
 }
 
-/// Returns `true` if the last session of a set has ended, as the script says that closes it.
+/// Returns `true` if the answer of the closing script says that the last session of a set has ended.
 pub(super) fn is_last(answer: &[u8]) -> bool {
     answer == b"LAST"
 }
 
-/// Whether a set has to be declared first, or at what time the session was opened.
+/// Returns the time at which the session was opened, or `None` if its set must be declared first.
 pub(super) fn opened(answer: &Value) -> Result<Option<i64>, Failure> {
     match answer {
         Value::BulkString(_) => Ok(None),

@@ -76,10 +76,10 @@ const DUE: &str = include_str!("lua/due.lua");
 const DRAIN: &str = include_str!("lua/drain.lua");
 const CLAIM: &str = include_str!("lua/claim.lua");
 
-/// What scripts need that take claims back.
+/// The parts that scripts need to take claims back.
 const REAPING: [&str; 7] = [UNIT, ENTRY, NOTICES, RESULTS, OUTCOMES, CLAIMS, REAP];
 
-/// What takes that back, if a command fails.
+/// The parts that undo this if a command fails.
 const UNDO_REAPING: [&str; 1] = [include_str!("lua/undo/outcomes.lua")];
 
 impl Scripts {
@@ -229,7 +229,8 @@ impl Script {
     }
 }
 
-/// A script that is a function, and behind it what runs if a command of it fails: see `unit.lua`.
+/// Returns a script that consists of a function and of code that runs if one of its commands fails: see
+/// `unit.lua`.
 fn with_undo(keys: &[&str], time: Time, parts: &[&str], undo: &[&str]) -> String {
     let begin = include_str!("lua/undo/begin.lua");
     let end = include_str!("lua/undo/end.lua");
@@ -246,7 +247,7 @@ fn with_undo(keys: &[&str], time: Time, parts: &[&str], undo: &[&str]) -> String
     )
 }
 
-/// The lines that say which key is which, some numbers, what time it is, and what else a script has.
+/// Returns the first lines of a script: the names of keys, constants, the time, and its parts.
 fn head(keys: &[&str], time: Time, parts: &[&str]) -> String {
     let mut head = names(keys);
     let numbers = [

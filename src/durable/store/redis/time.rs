@@ -19,7 +19,7 @@ pub(crate) struct Time {
     fault: Option<Arc<Mutex<Fault>>>,
 }
 
-/// Which command of the next scripts fails: before it runs, or after that.
+/// Selects the command of the next scripts that fails, before or after it runs.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fault {

@@ -1,17 +1,17 @@
-//! [`Endpoint`]: what the processes that share a database know of one another.
+//! [`Endpoint`]: lets processes that share a database find each other.
 //!
 //! Beside the database is a folder. In it, each process (each open store) has
 //!
 //! - a file that it keeps locked for as long as it lives: the system unlocks it when the process
 //!   ends, however it ends;
 //! - a socket, to which the others send what concerns it;
-//! - while it has nothing to do, markers in `idle`, one for each set of types that its sessions know:
-//!   whoever removes one owes it a wake-up;
-//! - a marker in `watchers`, if it wants to know of the end of tasks that others have stored.
+//! - while it is idle, markers in `idle`, one for each set of types that its sessions know: the process that
+//!   removes a marker owes this one a wake-up;
+//! - a marker in `watchers`, if it awaits tasks that others have stored.
 //!
-//! No wake-up is lost. A worker that finds nothing puts its marker down first, and looks again then;
-//! who stores a task commits first, and looks for markers then. Of the two that come second, one sees
-//! what the other did before.
+//! No wake-up is lost. A worker that finds no task first puts its marker down, and then looks again. A
+//! producer first commits its task, and then looks for markers. So at least one of them sees what the other
+//! has done.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -43,8 +43,8 @@ pub(super) struct Endpoint {
     lock: File,
     post: Post,
     events: UnboundedSender<Event>,
-    /// The sessions that rest, and their sets. While there are any, the marker of their set is there,
-    /// or somebody owes a wake-up.
+    /// The idle sessions, and their sets. While a set has any, its marker exists, or a process owes this
+    /// one a wake-up.
     parked: Mutex<HashMap<SessionId, SetId>>,
     watching: Mutex<bool>,
     /// Whether its files are to stay when it goes, as after a crash.
@@ -111,7 +111,7 @@ impl Endpoint {
         set.is_some_and(|&set| !self.idle_marker(self.id, set).exists())
     }
 
-    /// A session is awake. The marker stays while others of this process rest that have its set.
+    /// A session is awake. The marker stays while other sessions of this process with the same set are idle.
     pub(super) fn unpark(&self, session: SessionId) {
         let mut parked = lock(&self.parked);
         if let Some(set) = parked.remove(&session)
@@ -129,7 +129,7 @@ impl Endpoint {
         is_new
     }
 
-    /// Wakes up to `most` of those who are parked with one of the chosen sets.
+    /// Wakes up to `most` endpoints that are parked with one of the chosen sets.
     pub(super) fn wake(&self, most: usize, choose: impl Fn(SetId) -> bool) {
         let mut left = most;
         if left != 0 && self.take_own_marker(&choose) {
@@ -147,7 +147,7 @@ impl Endpoint {
         let others = self
             .idle()
             .filter(|&(id, set)| id != self.id && choose(set));
-        // One that does not read keeps its marker, so that somebody wakes it later.
+        // An endpoint that does not read keeps its marker, so that it is woken later.
         let others = others.filter(|&(id, _)| !self.post.is_skipped(id));
         let mut left = most;
         for (other, set) in others {
@@ -263,8 +263,8 @@ impl Endpoint {
         self.lock.unlock().expect("a lock can be released");
     }
 
-    /// Removes all files of this endpoint, and the folder if it was the last in it: from here on, this process
-    /// is dead to the others.
+    /// Removes all files of this endpoint, and also the folder if it was the last one in it. From then on,
+    /// the other processes take this process for dead.
     pub(super) fn close(&self) {
         if !*lock(&self.abandoned) {
             self.forget_markers(self.id);
@@ -332,7 +332,7 @@ fn enter(folder: &Path) -> io::Result<(EndpointId, File)> {
     }
 }
 
-/// Removes the folder, if nobody is in it. Each step fails where somebody has come meanwhile.
+/// Removes the folder if no endpoint is in it. Each step fails if an endpoint has come meanwhile.
 fn leave(folder: &Path) {
     let is_empty = |suffix| list(folder, suffix).next().is_none();
     if is_empty(".lock") && is_empty(".new") {

@@ -50,7 +50,7 @@ pub(super) fn io_failure(error: io::Error) -> Failure {
         .said_by_store()
 }
 
-/// Why SQLite cannot open or make a file at a path: it does not say.
+/// Finds out why SQLite cannot open or create a file at a path, since SQLite does not tell.
 pub(super) fn cannot_open(path: &Path) -> Cause {
     let Some(folder) = path.parent().filter(|folder| folder.is_dir()) else {
         return Cause::Invalid(format!(
@@ -84,7 +84,7 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(cause(error), Cause::Busy)
 }
 
-/// Returns `true` if there was no room for what was to be written.
+/// Returns `true` if there was no room for a write.
 pub(super) fn is_full(error: &rusqlite::Error) -> bool {
     matches!(cause(error), Cause::Full)
 }

@@ -1,9 +1,9 @@
-//! [`Files`]: whether a database is still where it was opened.
+//! [`Files`]: checks that a database is still where it was opened.
 //!
-//! A file that is removed, or replaced by another, stays open in those that have it open. What they
-//! write to it then is lost when they end, although every commit succeeds. So the identities of the
-//! file and of its log are compared with those at their paths after each commit, before its requests
-//! are answered.
+//! A file that is removed, or replaced by another, stays open in the processes that have it open. Their later
+//! writes are lost when they exit, although every commit succeeds. So after each commit, before its
+//! requests are answered, the identities of the file and of its log are compared with those at their
+//! paths.
 
 use std::ffi::OsString;
 use std::fs;
@@ -28,7 +28,7 @@ pub(super) struct Files {
     birth: i64,
 }
 
-/// Which file it is, whatever its path.
+/// The identity of a file, regardless of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -82,7 +82,7 @@ impl Files {
         &self.path
     }
 
-    /// The file whose locks say who may write.
+    /// The file whose locks determine which process may write.
     pub(super) fn locks_path(&self) -> PathBuf {
         beside(&self.path, "-shm")
     }
@@ -102,7 +102,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// Returns which file is at a path, if there is one.
+/// Returns the identity of the file at a path, if there is one.
 fn identity(path: &Path) -> Option<Identity> {
     let found = fs::metadata(path).ok()?;
     Some(Identity {

@@ -1,4 +1,4 @@
-//! [`Holder`]: the process that keeps others from writing.
+//! [`Holder`]: the process that holds the write lock.
 
 use std::error::Error;
 use std::fmt;
@@ -15,10 +15,10 @@ pub(super) struct Holder {
     is_stopped: bool,
 }
 
-/// The byte of the index of the log that is locked by whoever writes.
+/// The byte of the log's index that a writer locks.
 const WRITE_LOCK: u64 = 120;
 
-/// The process that holds the lock for writing now, where the system tells: on Linux.
+/// Returns the process that holds the write lock now. Only Linux tells this.
 pub(super) fn of(files: &Files) -> Option<Holder> {
     let inode = fs::metadata(files.locks_path()).ok()?.ino();
     let locks = fs::read_to_string("/proc/locks").ok()?;
@@ -27,7 +27,7 @@ pub(super) fn of(files: &Files) -> Option<Holder> {
     parse(process, &status)
 }
 
-/// The process of a line of `/proc/locks`, if that is the lock for writing. Such a line is
+/// Returns the process of a line of `/proc/locks` if it describes the write lock. Such a line is
 /// `1: POSIX  ADVISORY  WRITE 4711 fd:01:1234567 120 120`.
 fn holds(line: &str, inode: u64) -> Option<u32> {
     let mut fields = line.split_whitespace().skip(3);

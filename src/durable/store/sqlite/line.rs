@@ -73,7 +73,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The tasks at these places of a list, which rise, leave it.
+    /// Removes the tasks at these places, in rising order, from a list.
     pub(super) fn go(&mut self, list: ListId, places: &[i64]) -> Result<(), rusqlite::Error> {
         let sql = "DELETE FROM throng_line WHERE list = ?1 AND place BETWEEN ?2 AND ?3";
         for together in places.chunk_by(|&one, &next| one + 1 == next) {
@@ -84,7 +84,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// What is left in the lists of a set is to be looked at.
+    /// Has a session look at the lists of a set, since tasks may be left there.
     pub(super) fn look_at_lists_of(&mut self, set: Option<SetId>) {
         for list in set.map(|set| self.routes.reads(set)).unwrap_or_default() {
             self.notes.come(list, 0);
@@ -131,7 +131,7 @@ impl Work<'_> {
 /// Has a task stand in line.
 pub(super) const STAND: &str = "INSERT INTO throng_line (list, place, id) VALUES (?1, ?2, ?3)";
 
-/// The first and the last place of each list: some seeks for each, however long it is.
+/// The first and the last place of each list. This takes some seeks for each list, however long it is.
 const ENDS: &str = "
     WITH RECURSIVE lists(list) AS (
         SELECT min(list) FROM throng_line

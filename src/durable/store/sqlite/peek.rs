@@ -54,7 +54,7 @@ fn rest_of(desk: &Desk, request: &Turn, set: SetId) -> Result<Option<Turned>, Fa
     Ok(found)
 }
 
-/// Whether any task waits in some lists, `risky` ones counted or not.
+/// Returns `true` if any task waits in these lists; `risky` says whether quarantined tasks count.
 pub(super) fn is_any_waiting(
     db: &Connection,
     lists: impl IntoIterator<Item = ListId>,

@@ -31,11 +31,11 @@ const ID: usize = 16;
 /// them: 104 bytes are the least, and the name of a socket, a slash and a zero go there too.
 const MAX_FOLDER: usize = 80;
 
-/// How often, and after which time, a datagram is sent again to an endpoint whose inbox is full.
+/// The number of further attempts to send to an endpoint whose inbox is full, and the pause before each.
 const AGAIN: usize = 10;
 const AFTER: Duration = Duration::from_micros(200);
 
-/// How long an endpoint whose inbox stays full is sent nothing: the first time, and at most.
+/// How long an endpoint whose inbox stays full is skipped: the first time, and at most.
 const FIRST_SKIP: Duration = Duration::from_secs(1);
 const LONGEST_SKIP: Duration = Duration::from_secs(60);
 
@@ -51,12 +51,12 @@ pub(super) struct Post {
     _open: Option<File>,
     /// Nothing, if the system gives us no socket.
     sender: Option<UnixDatagram>,
-    /// Endpoints that do not read. What they miss, they find out by themselves.
+    /// Endpoints that do not read. They find missed messages by polling.
     skipped: Mutex<HashMap<EndpointId, Skip>>,
     stopped: Arc<Number>,
 }
 
-/// Until when an endpoint is sent nothing, and for how long that is.
+/// The end and the length of the time for which an endpoint is skipped.
 #[derive(Clone, Copy)]
 struct Skip {
     until: Instant,
@@ -122,7 +122,7 @@ impl Post {
         Ok(())
     }
 
-    /// Returns `true` if the endpoint is sent nothing for now, since its inbox is full.
+    /// Returns `true` if the endpoint is skipped for now, since its inbox is full.
     pub(super) fn is_skipped(&self, id: EndpointId) -> bool {
         let skipped = lock(&self.skipped);
         skipped.get(&id).is_some_and(|it| Instant::now() < it.until)
@@ -252,7 +252,7 @@ mod tests {
         };
         let sent = std::iter::from_fn(|| post.send(2, &Event::Wake).ok()).count();
         assert!(post.is_skipped(2) && sent > 0);
-        // From here on it could take something, but nobody tries.
+        // From here on its inbox has room, but no sender tries.
         assert_eq!(read(&stopped), sent);
         for _ in 0..100 {
             let refused = post.send(2, &Event::Wake).unwrap_err();

@@ -23,7 +23,7 @@ use crate::unwind::contain;
 
 type Question = Box<dyn FnOnce(&mut Desk) + Send>;
 
-/// The way to the thread, which ends when this is closed or dropped.
+/// The handle of the reading thread, which ends when this is closed or dropped.
 pub(super) struct Reader {
     questions: Mutex<Option<mpsc::Sender<Question>>>,
     /// Closed when the thread has ended.

@@ -18,12 +18,12 @@ struct Lease {
     holder: Option<EndpointId>,
 }
 
-/// What is known of a claim whose lease is over.
+/// The state of a claim whose lease may be over.
 #[derive(Clone, Copy, PartialEq)]
 enum Suspect {
-    /// It is not, or nobody has looked.
+    /// The lease is not over, or no worker has looked.
     No = 0,
-    /// Somebody has looked.
+    /// A worker has found the lease over.
     Silent = 1,
     /// Its session was heard then, or later: the worker lives, and does not have the claim.
     Heard = 2,

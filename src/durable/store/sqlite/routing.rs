@@ -1,7 +1,7 @@
-//! The lists of waiting tasks: which there are, and how they change.
+//! The lists of waiting tasks, and their changes.
 //!
-//! [`Routes`] are one value in `throng_meta`. Every transaction needs them, and they seldom change, so
-//! each process keeps those that it has read last, with their version.
+//! [`Routes`] are one value in `throng_meta`. Every transaction needs them, and they rarely change, so
+//! each process caches the value that it has read last, with its version.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::durable::store::kind::{Kind, SetId};
 use crate::durable::store::routes::{ListId, Routes};
 use crate::sync::{Mutex, lock};
 
-/// How many tasks a turn moves out of draining lists.
+/// The maximum number of tasks that a turn moves out of draining lists.
 const MAX_DRAINED: usize = 256;
 
 /// The routes that were read last.
@@ -48,7 +48,7 @@ fn read(db: &Connection) -> Result<Routes, Fault> {
     serde_json::from_str(&text).map_err(|_| Fault::Refused(Cause::Corrupt))
 }
 
-/// Whether nothing waits in a list.
+/// Returns `true` if no task waits in a list.
 fn is_empty(db: &Connection, list: ListId) -> Result<bool, rusqlite::Error> {
     let mut statement =
         db.prepare_cached("SELECT NOT EXISTS (SELECT 1 FROM throng_line WHERE list = ?1)")?;
@@ -114,7 +114,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Returns how many tasks it has moved.
+    /// Returns the number of moved tasks.
     fn drain_one(&mut self, list: ListId, most: usize) -> Result<usize, Fault> {
         let mut statement = self.db.prepare_cached(
             "SELECT line.place, task.id, task.name
@@ -148,8 +148,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Whom to wake for the lists that this transaction has changed: each a number of sessions, and the
-    /// sets of which one must be.
+    /// Returns the sessions to wake for the lists that this transaction has changed: for each list, a number
+    /// of sessions and the sets from which they may be chosen.
     pub(super) fn wakes(&self) -> Result<Vec<(usize, Vec<SetId>)>, rusqlite::Error> {
         let mut wakes = Vec::new();
         for (list, more) in self.notes.lists() {

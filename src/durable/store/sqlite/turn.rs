@@ -266,7 +266,7 @@ fn next_tasks(work: &Work<'_>, set: SetId, request: &Turn) -> Result<Next, rusql
     Ok(next)
 }
 
-/// Returns which of some lists has the task at its head that has waited for longest.
+/// Returns the list whose first task has waited longest.
 fn first_of(lists: &[Rows<'_>]) -> Result<Option<usize>, rusqlite::Error> {
     let mut first = None;
     for (list, rows) in lists.iter().enumerate() {

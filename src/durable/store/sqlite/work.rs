@@ -41,12 +41,11 @@ impl Now {
 /// What others are told when the transaction is over.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// By list, how many more tasks wait in it than before: of lists into which some have come, or in
-    /// which some were left.
+    /// For each list that has gained tasks, or in which tasks are left, the number of tasks gained.
     lists: BTreeMap<ListId, i64>,
-    /// How many sessions are to look at those lists, and the sets of which one must be.
+    /// The numbers of sessions that are to look at those lists, and the sets from which they may be chosen.
     wakes: Vec<(usize, Vec<SetId>)>,
-    /// Whether some are due earlier than any before: one worker is to look.
+    /// Whether a task is due earlier than any before. If so, one worker is to look.
     pub(super) look: bool,
     /// Whether a process has come: those who rest are to know, since it may die.
     pub(super) newcomer: bool,
@@ -60,7 +59,7 @@ impl Notes {
     /// How many endpoints are woken at most for tasks that came together; those wake others.
     const WAKES: i64 = 4;
 
-    /// So many more tasks wait in a list; if it is none, some were left there.
+    /// Records that `more` further tasks wait in a list, or with 0, that tasks are left there.
     pub(super) fn come(&mut self, list: ListId, more: i64) {
         *self.lists.entry(list).or_default() += more;
     }
@@ -71,7 +70,8 @@ impl Notes {
         lists.map(|(&list, &more)| (list, more.clamp(1, Self::WAKES) as usize))
     }
 
-    /// Wakes those who are to do something. Whoever has its answer may exit at once, so this comes before.
+    /// Wakes the sessions that have work. This comes before the answer, since a process may exit as soon as it
+    /// has its answer.
     pub(super) fn wake(&mut self, endpoint: &Endpoint) {
         for session in self.closed.drain(..) {
             endpoint.unpark(session);
@@ -88,7 +88,7 @@ impl Notes {
         }
     }
 
-    /// Tells those who await tasks. They ask by themselves, too.
+    /// Sends events to the processes that await tasks. They also poll.
     pub(super) fn tell_ended(&self, endpoint: &Endpoint) {
         endpoint.tell_ended(&self.ended);
     }

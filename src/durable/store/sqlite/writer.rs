@@ -26,10 +26,10 @@ use crate::unwind::contain;
 const MAX_GROUP: usize = 64;
 const MAX_GROUP_BYTES: usize = 8 << 20;
 
-/// The way to the thread, which does what it was asked, and ends when this is closed or dropped.
+/// The handle of the writing thread, which finishes its requests and ends when this is closed or dropped.
 pub(super) struct Writer {
     requests: Mutex<Option<mpsc::Sender<Box<dyn Request>>>>,
-    /// How the thread has ended.
+    /// The result of the thread.
     ended: watch::Receiver<Option<Result<(), Failure>>>,
 }
 
@@ -221,7 +221,7 @@ impl<'a> Group<'a> {
 
 /// What the thread writes with.
 struct Desk {
-    /// What the connection has open, or the last one had.
+    /// The files of the current or the last connection.
     files: Files,
     clock: Clock,
     /// Nothing after a failure of which nobody knows what it has left behind.
@@ -259,7 +259,7 @@ impl Broken {
 }
 
 impl Desk {
-    /// Does what is asked, until nobody can ask any more, and closes the database.
+    /// Serves requests until the channel is closed, and then closes the database.
     fn serve(mut self, asked: &mpsc::Receiver<Box<dyn Request>>) -> Result<(), Failure> {
         while let Ok(first) = asked.recv() {
             let group = Group::of(first, Some(asked));
@@ -275,7 +275,7 @@ impl Desk {
         self.close()
     }
 
-    /// Moves what is in the log into the database. SQLite removes the log with the last connection.
+    /// Moves the contents of the log into the database. SQLite removes the log with the last connection.
     fn close(mut self) -> Result<(), Failure> {
         let db = self.connection().map_err(Broken::into_failure)?;
         // Nobody is waited for: the last one to close the database moves what is left.

@@ -1,4 +1,4 @@
--- What every script begins with: short names, the time, and the layout.
+-- The beginning of every script: short names, the time, and a check of the layout.
 --
 -- Needs: the lines before it, which name the keys and constants and set `micros`.
 --

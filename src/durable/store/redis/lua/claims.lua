@@ -1,6 +1,6 @@
 -- Claims. Their fields in `claims`: <epoch>, the ids; <epoch>n, how many of them are held; <epoch>o, the owner:
 -- client id 8, lease 6, session; <epoch>s, there if the claim is a suspect: 2 if its session was heard since, or else
--- 1; <epoch>u, there if its session is gone, and nobody knows whether the claim has arrived. The lease of a claim that
+-- 1; <epoch>u, there if its session is gone, and it is unknown whether the claim has arrived. The lease of a claim that
 -- was given up is over at zero.
 --
 -- Needs: base.

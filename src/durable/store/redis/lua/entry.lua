@@ -5,10 +5,10 @@
 --
 -- Needs: base.
 local FLAGS, LENGTH, PAYLOAD = 55, 56, 60
--- The highest bit of the ready time: nobody has known the task's name since then.
+-- The highest bit of the ready time: no worker has known the task's format since then.
 local UNKNOWN = 140737488355328
 
--- Whether there may be quarantined tasks in the line.
+-- True if there may be quarantined tasks in the line.
 local any_quarantined = false
 
 -- Returns whether this is an entry, as far as the scripts look at it.

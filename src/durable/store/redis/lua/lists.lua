@@ -4,7 +4,7 @@
 -- Fields of `routes`: k<kind>, its path, ids of lists; s<set>, what its sessions read: number of draining lists 2,
 -- their ids, the ids of its leaves; l<list>, the sets that read it; n<set>, the number of its sessions; `sets`, all of
 -- them; `text` and `version`, the value for clients. If there is one set, and its sessions read only the main
--- list, `meta` has in `plain` the set and its kinds: then nobody needs to look into `routes`.
+-- list, `meta` has in `plain` the set and its kinds: then no script needs to look into `routes`.
 --
 -- Functions are made anew whenever a script runs. Most of these are needed only where workers differ, so they are made
 -- only then, by `lists`.
@@ -13,7 +13,7 @@
 local plain = meta[4] or nil
 local plain_set = plain and sub(plain, 1, 8)
 
--- Wakes idle workers of a set, the last first, since it is the most likely to be alive. A wake that nobody hears goes
+-- Wakes idle workers of a set, the last first, since it is the most likely to be alive. A wake without a receiver goes
 -- to the next. The members of `idle:<set>` are: client id 8, session. Returns how many are still to be woken.
 local function wake_of(set, most)
   local key = IDLE .. ':' .. set

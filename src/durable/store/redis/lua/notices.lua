@@ -1,12 +1,12 @@
--- What a script tells and counts.
+-- The messages and counts of a script.
 --
--- Clients are told of ends: what a status request would say, or nothing, and then the client asks. If a unit of
--- a script fails, nobody is told of that script: all ask now and then.
+-- Clients get the ends of tasks: the answer of a status request, or an empty message, and then the client asks. If
+-- a unit of a script fails, that script sends no messages: clients also poll.
 --
 -- Needs: base.
 local notices, watched, counted = state.notices or {}, nil, state.counted or {}
 state.notices, state.counted = notices, counted
--- What is larger, alone or together, is asked for by whoever waits.
+-- Larger results, alone or together, are not sent: the clients that wait ask for them.
 local MOST_TOLD, room_to_tell = 4096, 65536
 
 local function count(what, n) counted[what] = (counted[what] or 0) + n end

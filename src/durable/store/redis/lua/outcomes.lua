@@ -16,7 +16,7 @@ local function make_outcomes()
 
   local function tally(of, what) of.counts[what] = (of.counts[what] or 0) + 1 end
 
-  -- The task has ended. A dead one may be given another life: whoever waits for it asks.
+  -- The task has ended. A dead one may be given another life, so clients that wait for it ask.
   local function has_ended(of, id, entry, seen)
     of.ended[#of.ended + 1], of.seen[#of.ended + 1] = id, seen
     of.alive[#of.alive + 1] = id

@@ -128,7 +128,7 @@ if not skip.flush then flush() end
 state.key = nil
 if trouble and groups == 0 and epoch == '' then error(trouble) end
 if trouble then next = 0 end
--- One that is woken wakes the next, as long as something is left. What others read, they are woken for.
+-- A woken session wakes the next while tasks are left. Sessions that read other lists are woken for those.
 if not leaves then
   if left then pcall(wake_of, plain_set, 1) end
 else

@@ -3,7 +3,7 @@
 -- Needs: unit, entry, notices, results, outcomes, claims.
 local refused, told = state.refused or {}, 0
 state.refused = refused
--- Whether there are requests to cancel tasks. As a rule, there is none of these three.
+-- True if there are requests to cancel tasks. As a rule, none of these three exists.
 local flagged = false
 if call('EXISTS', CANCEL, QUARANTINED, WATCHERS) > 0 then
   flagged = call('EXISTS', CANCEL) == 1
@@ -28,7 +28,7 @@ local function held_of(of, first, n)
   return rows, held
 end
 
--- What nobody misses if it stays for a while.
+-- Rows that do no harm if they stay for a while.
 local function clean_up(of, gone, apart, seen)
   -- The claim holds so many less.
   if call('HINCRBY', CLAIMS, of .. 'n', -#gone) <= 0 then drop_claim(of) end

@@ -40,7 +40,7 @@ local function has_entries(key, from, entries)
   local there = redis.pcall('LRANGE', key, from, from + #entries - 1)
   if there.err or #there ~= #entries then return false end
   for i = 1, #entries do if there[i] ~= entries[i] then return false end end
-  -- What a cancelled task has left there may be the same, but then there is its tombstone.
+  -- The entry of a cancelled task may be the same, but then there is its tombstone.
   local stone = string.sub(entries[1], 1, 16) .. string.sub(entries[1], 47, 54)
   return redis.pcall('HEXISTS', TOMBSTONES, stone) ~= 1
 end

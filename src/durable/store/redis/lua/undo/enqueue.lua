@@ -1,4 +1,4 @@
--- Takes back tasks that were stored. What makes them run goes first: what cannot be taken back keeps its rows.
+-- Takes back stored tasks. Entries in lists go first: a task that cannot be taken back keeps its rows.
 --
 -- Needs: begin.
 function undo.enqueue()
