@@ -230,6 +230,7 @@ macro_rules! store_suite {
                 what_becomes_due_goes_to_those_who_know_it
                 a_cancelled_task_leaves_its_list
                 workers_come_and_go_and_nothing_is_lost
+                a_session_keeps_its_set
                 a_wake_goes_to_one_that_knows_the_type
                 no_wake_for_a_type_is_lost
             }

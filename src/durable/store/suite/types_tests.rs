@@ -155,6 +155,25 @@ pub(super) async fn workers_come_and_go_and_nothing_is_lost(it: &dyn Harness) {
     }
 }
 
+/// Maintenance removes sets of which no session is left, and no others.
+pub(super) async fn a_session_keeps_its_set(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut even = process.session_of(&["even"]).await;
+    let mut odd = process.session_of(&["odd"]).await;
+    while process.maintain(100).await {}
+    even.enqueue((0..6).map(typed)).await;
+    assert_eq!(claim_all(&mut even).await.0, [0, 2, 4].map(id));
+    assert_eq!(claim_all(&mut odd).await.0, [1, 3, 5].map(id));
+    // Two close and open sessions of equal sets at the same time.
+    let again = process.session_of(&["odd"]).await;
+    odd.close().await;
+    while process.maintain(100).await {}
+    even.enqueue([typed(7)]).await;
+    let mut odd = again;
+    // What the closed session had has come back.
+    assert_eq!(claim_all(&mut odd).await.0, [1, 3, 5, 7].map(id));
+}
+
 pub(super) async fn a_wake_goes_to_one_that_knows_the_type(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let (mut even_events, mut odd_events) = (two.events(), three.events());
