@@ -1,4 +1,4 @@
-//! What the code of users may do: wakers, captures and outputs that panic, or that hold one another.
+//! User code at its worst: wakers, captures and outputs that panic, or that hold each other.
 
 #[path = "user_code/chains.rs"]
 mod chains;

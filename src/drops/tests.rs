@@ -31,7 +31,7 @@ impl Drop for Holder {
     }
 }
 
-/// So many values, each in another, of which every `panics`th panics.
+/// Makes `length` nested values, of which every `panics`th panics.
 fn chain(length: usize, panics: usize) -> (Box<Holder>, Arc<AtomicUsize>, Arc<AtomicUsize>) {
     let (dropped, deepest) = (Arc::default(), Arc::default());
     let mut inner = None;

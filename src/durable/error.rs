@@ -283,7 +283,7 @@ impl fmt::Display for DurableError {
             }
             Kind::Cancelled => f.write_str("it was cancelled"),
             Kind::Expired => f.write_str(
-                "the store knows nothing of it: it was never stored, or its end is not kept any longer",
+                "the store has no record of it: it was never stored, or its end is no longer kept",
             ),
             Kind::TooLarge { len, max } => write!(
                 f,
@@ -293,14 +293,14 @@ impl fmt::Display for DurableError {
             Kind::Decode(_) => f.write_str("its output cannot be decoded as that of this type of task"),
             Kind::NotDurable { found, wanted } => write!(
                 f,
-                "it is less durable than required: {found:?}, and not {wanted:?} (the docs of \
-                 `Durability` say how a store is set up for each level)"
+                "it is less durable than required: {found:?} instead of {wanted:?} (the docs of \
+                 `Durability` name the settings for each level)"
             ),
             Kind::Invalid(reason) => f.write_str(reason),
             Kind::WouldDeadlock => f.write_str(
-                "a run that waits for it could keep it from running: end the run, and await it in the next",
+                "the run that awaits it could keep it from running: end that run, and await it in the next",
             ),
-            Kind::Closed => f.write_str("the thread of its client has ended"),
+            Kind::Closed => f.write_str("its client was closed, or the client's thread has ended"),
             Kind::Store(failure) => failure.fmt(f),
         }
     }
@@ -358,7 +358,7 @@ pub(crate) enum Cause {
     ReadOnly,
     /// It does not let its user do that.
     Denied,
-    /// There can be no store at its address. The text names a valid one.
+    /// There can be no store at its address. The text names the remedy.
     Invalid(String),
     /// It is set up, or is of a version, such that it cannot keep tasks: how.
     Unfit(String),
@@ -432,7 +432,7 @@ impl fmt::Display for Failure {
             Cause::Denied => f.write_str(
                 "the store does not let its user do that: check the password and the rights",
             ),
-            Cause::Invalid(instead) => write!(f, "there can be no store at its address: {instead}"),
+            Cause::Invalid(instead) => write!(f, "the address of the store is not valid: {instead}"),
             Cause::Unfit(how) => write!(f, "the store cannot keep tasks: {how}"),
             Cause::NewerLayout { found, known } => write!(
                 f,
@@ -446,7 +446,7 @@ impl fmt::Display for Failure {
             Cause::Replaced => f.write_str(
                 "the file of the store was removed or replaced: put it back, or open the store again",
             ),
-            Cause::Corrupt => f.write_str("what is stored makes no sense: restore a copy"),
+            Cause::Corrupt => f.write_str("the stored data makes no sense: restore a copy"),
             Cause::NoSession => f.write_str("the store has ended this session"),
             Cause::Unavailable => f.write_str("the store is not available"),
         }?;
@@ -465,7 +465,7 @@ impl fmt::Display for DeadReason {
         f.write_str(match self {
             Self::Fatal => "it said that another attempt is of no use",
             Self::Attempts => "its attempts are used up",
-            Self::Crashes => "it has cost more workers than it may",
+            Self::Crashes => "it has crashed as many workers as `max_crashes` allows",
             Self::Unreadable => "its worker cannot read it",
             Self::OutputTooLarge => "its output is too large",
             Self::Damaged => "its store has lost a part of it, or cannot read it",

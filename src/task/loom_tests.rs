@@ -47,7 +47,7 @@ fn loom_run_against_await() {
     });
 }
 
-/// Who asks whether a job is awaited does not miss that it has ended, although nothing else says so.
+/// The question whether a job is awaited does not miss its end, although nothing else orders the two.
 #[test]
 fn loom_a_job_that_has_ended_is_not_awaited() {
     loom::model(|| {

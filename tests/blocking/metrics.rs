@@ -136,7 +136,7 @@ fn at_rest_all_tasks_are_accounted_for() {
     }
 }
 
-/// Returns how many of so many tasks the metrics do not know of when their handles have said how they ended.
+/// Returns how many tasks the metrics do not count yet when their handles are ready.
 fn late(pool: &BlockingPool, spawn: impl Fn(usize) -> JoinHandle<()>) -> usize {
     let before = pool.metrics();
     let tasks = (0..2_000).filter(|&n| {

@@ -13,7 +13,7 @@ use crate::pools::process::is_own;
 use crate::pools::{Busy, Count, rest};
 use crate::support::{Gate, threads_called, wait_until};
 
-/// Returns how often each of the threads has gone to sleep; `None`: one of them is awake.
+/// Returns how often each of the threads has gone to sleep, or `None` if one of them is awake.
 fn sleeps(threads: &[PathBuf]) -> Option<Vec<u64>> {
     let sleeps = threads.iter().map(|file| {
         let status = fs::read_to_string(file).unwrap();
@@ -25,16 +25,15 @@ fn sleeps(threads: &[PathBuf]) -> Option<Vec<u64>> {
     sleeps.collect()
 }
 
-/// Returns `true` if threads sleep for so long that the steward would have come many times. A thread that sleeps at both
-/// ends, and has gone to sleep as often, has not run in between, however long it would have waited for a
-/// processor.
+/// Returns `true` if the threads sleep through many periods of the steward. A thread that sleeps at both ends, and
+/// has gone to sleep as often, has not run in between, however long it would have waited for a processor.
 fn sleep_on(threads: &[PathBuf]) -> bool {
     let before = sleeps(threads);
     thread::sleep(Duration::from_millis(150));
     before.is_some() && sleeps(threads) == before
 }
 
-/// So many threads of this name: a new one has none before it runs.
+/// Waits for `count` threads of this name. A new thread has no name before it runs.
 #[track_caller]
 fn called(name: &str, count: usize) -> Vec<PathBuf> {
     let mut threads = Vec::new();

@@ -1,4 +1,4 @@
-//! What a client says of a store that answers, and does not do what it is asked.
+//! Health of a client whose store answers but fails requests.
 
 #[cfg(any(feature = "redis", feature = "sqlite"))]
 use throng::durable::{DurableClient, Health};

@@ -139,7 +139,7 @@ async fn open(path: &Path) -> DurableClient {
     DurableClient::open(SqliteStore::open(path).await.expect("a store"))
 }
 
-/// What is in a folder.
+/// Returns the names of the entries of a folder.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("a folder");
     let names = entries.map(|entry| entry.expect("an entry").file_name());

@@ -46,7 +46,7 @@ async fn what_it_comes_to_is_refused(site: Site) {
     assert_eq!((kept, kept.pid), (outcome, second.pid()));
 }
 
-/// Nobody can write then. That is told, with the name of the process, and costs nothing.
+/// No other process can write then. The error names the frozen process, and nothing is lost.
 #[tokio::test]
 async fn one_that_is_frozen_in_its_write_is_named_and_loses_nothing() {
     let site = Site::file().await;

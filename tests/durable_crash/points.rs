@@ -80,7 +80,7 @@ async fn worker_dies_at(site: &Site, point: &str, millis: u64) {
     worker.stop(0).await;
 }
 
-/// Whoever stores a task and exits when it has its answer has woken a worker by then.
+/// A process that stores a task and exits when it has its answer has woken a worker by then.
 #[tokio::test]
 async fn a_producer_dies_after_its_answer_and_a_worker_knows() {
     for round in 0..4 {

@@ -28,7 +28,8 @@ async fn one_that_kills_later_costs_as_many(site: Site) {
     it_costs(site, Job::AbortAfter(400), 3, 3).await;
 }
 
-/// How it ends that is among others, how many workers it costs, and how many each of those may cost.
+/// Checks how the pill ends among other tasks, and how many workers it costs. `others` is `max_crashes` of the
+/// other tasks.
 async fn it_costs(site: Site, pill: Job, max_crashes: u32, others: u32) {
     let before = site.spawn_all_with(Job::Work(1), 5, others).await;
     let options = SpawnOptions::new().max_crashes(max_crashes);

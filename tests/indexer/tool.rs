@@ -169,8 +169,8 @@ fn directories_may_be_deeper_than_a_path_is_long() {
     }
 }
 
-/// Makes so many directories in each other, and a file in the middle and at the end. Returns how long
-/// the path of the last one is.
+/// Makes `depth` nested directories, with a file in the middle and at the end. Returns the length of the last
+/// file's path.
 fn deepen(dir: &Path, depth: usize) -> usize {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let name = "d".repeat(200);

@@ -1,4 +1,4 @@
-//! What an executor says of itself to whoever knows that a job has ended.
+//! Metrics of an executor as seen after the end of a job.
 
 use std::panic::resume_unwind;
 
@@ -7,8 +7,7 @@ use throng::{BlockingPool, JoinHandle, SerialExecutor};
 
 use super::support::multi_thread;
 
-/// Returns how many of so many jobs, every other one of which panics, the metrics do not know of when their handles
-/// have said how they ended.
+/// Returns how many jobs the metrics do not count yet when their handles are ready. Every other job panics.
 fn late(executor: &SerialExecutor<()>, submit: impl Fn(bool) -> JoinHandle<()>) -> usize {
     let jobs = (1..=2_000).filter(|&n| {
         let ended = submit(n % 2 == 0).blocking_join();

@@ -1,4 +1,4 @@
-//! How often those are asked about that are awaited.
+//! How often the store is asked about awaited tasks.
 
 use tokio::time::{Instant, sleep};
 
@@ -8,8 +8,8 @@ use crate::sync::Number as Count;
 
 type Times = StdArc<Mutex<Vec<Instant>>>;
 
-/// A client in this runtime, and when it has looked. Each look waits for what `before` returns, given how many
-/// there were.
+/// A client in this runtime, and the times of its looks. Each look waits for the future that `before` returns,
+/// given the number of earlier looks.
 fn client_that_looks(
     before: impl Fn(usize) -> Answer<'static, ()> + Send + Sync + 'static,
 ) -> (DurableClient, Times) {

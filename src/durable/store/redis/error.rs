@@ -146,7 +146,7 @@ pub(super) fn not_connected(error: RedisError) -> Failure {
 }
 
 /// The forms of valid addresses.
-const ADDRESSES: &str = "it takes redis://user:password@host:port/database, rediss:// instead for TLS \
+const ADDRESSES: &str = "use redis://user:password@host:port/database, the same with rediss:// for TLS \
                          (feature `redis-tls`), or redis+unix:///path";
 
 /// Returns why a server refuses to switch to a database.
@@ -175,7 +175,7 @@ fn elsewhere(text: &str) -> Failure {
     let mut words = text.split_whitespace();
     let (slot, node) = (words.next().unwrap_or("?"), words.next().unwrap_or("?"));
     let what = format!(
-        "it is a node of a cluster, and another node, {node}, has slot {slot}, which keys of this store \
+        "it is a cluster node, and another node, {node}, owns slot {slot}, which keys of this store \
          are in: open the store there"
     );
     Failure::new(Effect::None, Cause::Unfit(what))

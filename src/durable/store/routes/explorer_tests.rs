@@ -1,5 +1,5 @@
-//! All states of a small store, one after the other: what waits is claimed by a worker that knows it,
-//! in order, and nobody is idle who could run something.
+//! Explores all states of a small store: waiting tasks are claimed in order, by workers that know them, and
+//! no worker is idle that could run a task.
 //!
 //! The steps are those of the stores, and a step is what a store does as a whole: a script, or a
 //! transaction. A worker has one permit. A wake is never lost here: one that is lost with its worker
@@ -42,7 +42,7 @@ enum Worker {
     Gone,
 }
 
-/// What is explored: who there is, and how much happens.
+/// The bounds of an exploration: its workers, and the number of steps of each sort.
 struct Bounds {
     kinds: Vec<Kind>,
     sets: Vec<TypeSet>,
@@ -53,7 +53,7 @@ struct Bounds {
     drained: usize,
 }
 
-/// What a wrong rule would do.
+/// The rule that the store follows: the right one, or one of several wrong ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rule {
     Right,

@@ -22,10 +22,11 @@ pub(super) const INLINE: usize = 512;
 /// How long a request waits for others to unlock the database.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A task that waits stands in the line, in its `list`, at its `place`; places rise over all lists. One that runs is held by a claim; its row is
-/// not written when it is claimed, so its `state` is still 0, and its `place` where it has stood. The
-/// view `throng_now` tells the two apart. `at`: of what is delayed,
-/// when it is due; of a dead letter, since when it is one; of all other ends, until when they are kept.
+/// A waiting task stands in the line, in its `list`, at its `place`; places rise over all lists. A running
+/// task is held by a claim. Its row is not written when it is claimed, so its `state` is still 0, and its
+/// `place` is that where it stood. The view `throng_now` tells the two apart. The column `at` of a delayed
+/// task is the time at which it is due; of a dead letter, the time of its death; of any other end, the time
+/// until which it is kept.
 /// Times of `at`, `unknown` and `retention` are in milliseconds since 1970, those of claims since the
 /// machine was started.
 ///

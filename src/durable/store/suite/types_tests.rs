@@ -1,4 +1,4 @@
-//! Who gets which types of tasks, in which order, and who is woken for them.
+//! Types of tasks: which workers get them, in which order, and which workers are woken for them.
 
 use super::Harness;
 use super::process::*;

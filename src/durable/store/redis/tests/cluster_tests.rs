@@ -56,7 +56,7 @@ impl Cluster {
         timeout(2 * DEADLINE, agreed).await.expect("they agree");
     }
 
-    /// Returns which node has the slot of a store with the default name: it, and another.
+    /// Returns the node that owns the slot of a store with the default name, and another node.
     fn owner_and_other(&self) -> (usize, usize) {
         let slot: u64 = self.slot().parse().unwrap();
         let owner = (0..3).find(|nth| slot < (nth + 1) * SLOTS / 3).unwrap() as usize;

@@ -1,4 +1,4 @@
-//! What is lost when the server is killed, and what is not.
+//! Losses, or none, when the server is killed.
 
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;

@@ -1,4 +1,4 @@
-//! What a client costs that has nothing to do.
+//! The costs of an idle client.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ impl Run<()> for Job {
     }
 }
 
-/// Returns how often some commands were sent: scripts are run by `EVALSHA`, the first time by `EVAL`.
+/// Returns how often these commands were sent: scripts are run by `EVALSHA`, the first time by `EVAL`.
 fn sent(server: &Server, commands: &[&str]) -> u64 {
     let redis::Value::BulkString(text) = server.ask(&["INFO", "commandstats"]) else {
         panic!("a text");

@@ -126,8 +126,8 @@ fn scripts_touch_no_key_that_they_were_not_given() {
     }
 }
 
-/// Whoever may not use a channel is refused that, and nothing else: it must not end a script. What undoes a unit
-/// goes on, too.
+/// A user without the right to a channel is refused only that: it must not end a script. The undo of a unit also
+/// continues.
 #[test]
 fn scripts_tell_somebody_only_where_that_may_fail() {
     let mut found = 0;

@@ -426,7 +426,7 @@ async fn renewals_status_requests_and_maintenance_break_nothing() {
     .await;
 }
 
-/// What is wrong with the keys of a store.
+/// Finds broken invariants among the keys of a store.
 const INVARIANTS: &str = r"
 local base, wrong = ARGV[1], {}
 local function call(command, key, ...) return redis.call(command, base .. key, ...) end
