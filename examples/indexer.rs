@@ -68,7 +68,7 @@ struct Args {
     #[arg(long, value_name = "WORDS")]
     query: Option<Query>,
 
-    /// Say nothing but what is found and what is wrong
+    /// Print only hits and errors
     #[arg(long, short)]
     quiet: bool,
 
@@ -98,8 +98,8 @@ struct Built {
 
 type Fault = Box<dyn Error + Send + Sync>;
 
-/// How the program ends: the status of `grep`, or what a shell says of a program that Ctrl-C has
-/// ended.
+/// The end of the program: with the status of `grep`, or with the status that a shell reports after
+/// Ctrl-C.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 enum Status {
@@ -157,7 +157,7 @@ async fn run(args: &Args) -> Result<Status, Fault> {
 }
 
 impl Built {
-    /// Returns how the program ends, if hits were `found`.
+    /// Returns the end of the program; `found` says whether there are hits.
     fn status(self, found: bool) -> Result<Status, Fault> {
         let summary = &self.outcome.summary;
         match self.lack {
@@ -245,7 +245,7 @@ async fn stop_at_ctrl_c(stop: Stop, screen: Screen) {
     });
 }
 
-/// Prints what is found. Returns `true` if there is anything.
+/// Prints the hits. Returns `true` if there are any.
 fn answer(query: &Query, outcome: &Outcome, screen: &Screen) -> io::Result<bool> {
     if outcome.summary.stopped {
         screen.say("note: stopped early, so there may be hits in files that were not read");

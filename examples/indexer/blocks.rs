@@ -6,7 +6,7 @@ use std::io::Read;
 use super::disk;
 use super::source::Skip;
 
-/// How much is read at once. It is what grep reads: where a NUL ends a file depends on it.
+/// The size of a block that is read at once. It is that of grep: where a NUL ends a file depends on it.
 const BLOCK: usize = 96 << 10;
 /// How much of a file is tokenised at once. Nearly all files have one chunk.
 const CHUNK: usize = 10 * BLOCK;
@@ -20,7 +20,7 @@ pub(crate) const MAX_FILE: u64 = u32::MAX as u64 - 1;
 #[derive(Debug)]
 pub(crate) struct Blocks {
     file: File,
-    /// What was read of a token that goes on.
+    /// The part of an unfinished token that was read.
     rest: Vec<u8>,
     /// How much was read, and how much the system says there is.
     pub(crate) len: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Chunk {
     pub(crate) end: End,
 }
 
-/// What comes after a chunk.
+/// The state after a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// More chunks, perhaps on the same line.

@@ -1,4 +1,4 @@
-//! What the file system is asked, for paths of any length.
+//! Requests to the file system, for paths of any length.
 //!
 //! The system takes paths of some thousand bytes, but a tree may be deeper than that. A longer path is
 //! walked in steps, each from the directory that the one before it has opened.
@@ -20,7 +20,7 @@ const STEP: usize = 4000;
 #[cfg(not(target_os = "linux"))]
 const STEP: usize = 1000;
 
-/// What is needed to go on from a directory, which need not be readable.
+/// The flags to go on from a directory, which need not be readable.
 #[cfg(target_os = "linux")]
 const PASS: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
@@ -46,7 +46,7 @@ pub(crate) fn list(path: &Path) -> io::Result<Entries> {
     Ok(Entries(Dir::new(dir)?))
 }
 
-/// What the system says of a file, or of a symbolic link.
+/// Returns the metadata of a file, or of a symbolic link.
 ///
 /// # Errors
 ///
@@ -78,7 +78,7 @@ pub(crate) fn has_hole(file: &File, position: u64, size: u64) -> bool {
 /// The entries of a directory.
 pub(crate) struct Entries(Dir);
 
-/// What an entry of a directory is.
+/// The type of an entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -108,7 +108,7 @@ impl Iterator for Entries {
 }
 
 impl Entries {
-    /// What an entry is. Some file systems do not say that in the directory.
+    /// Returns the type of an entry. Some file systems do not store it in the directory.
     fn kind(&self, listed: FileType, name: &[u8]) -> io::Result<Kind> {
         let kind = match listed {
             FileType::Unknown => {

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
-/// A path as a terminal may get it: what would move its cursor, change its colours or the direction of
-/// its text is escaped as in a string of Rust, and so is what is not UTF-8.
+/// A path that is safe on a terminal: characters that would move its cursor, change its colours or the
+/// direction of its text are escaped as in a string of Rust, and so are bytes that are not UTF-8.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Escaped<'p>(pub(crate) &'p Path);
 

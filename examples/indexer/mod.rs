@@ -2,11 +2,11 @@
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | [`text`] | the rules: what the tokens of a text are |
+//! | [`text`] | the rules for tokens of a text |
 //! | [`terms`], [`postings`] | the words of one file, and their lines: made in parallel |
 //! | [`index`], [`query`] | the postings of all files, and what a query finds in them |
 //! | [`disk`], [`source`], [`walk`] | where files come from, and what keeps one out of the index |
-//! | [`blocks`] | what of a file is text, a chunk at a time |
+//! | [`blocks`] | the text of a file, a chunk at a time |
 //! | [`pipeline`], [`listing`], [`feed`], [`reading`], [`gather`] | the way of a file through the parts of `throng` |
 //! | [`options`] | how that can be set |
 //! | [`escape`] | paths as a terminal may get them |

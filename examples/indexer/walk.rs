@@ -81,7 +81,7 @@ impl Walk {
         self.later.push(directory);
     }
 
-    /// Returns how many things there are, or fewer if it is told to stop. Blocks.
+    /// Returns the number of entries, or fewer if it is told to stop. Blocks.
     #[allow(dead_code, reason = "it is there for the bar")]
     pub(crate) fn count(mut self, stop: &Stop) -> u64 {
         let mut count = 0;

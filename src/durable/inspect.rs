@@ -156,7 +156,7 @@ pub enum Health {
     },
 }
 
-/// What an acknowledged write survives. The levels rise: each survives one more kind of failure.
+/// The failures that an acknowledged write survives. The levels rise: each survives one more kind of failure.
 ///
 /// | level | what may fail without any loss | stores |
 /// | --- | --- | --- |
