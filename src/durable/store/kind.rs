@@ -104,7 +104,7 @@ impl TypeSet {
 }
 
 impl SetId {
-    #[cfg(feature = "sqlite-unbundled")]
+    #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
     pub(crate) fn from_number(number: i64) -> Self {
         Self(number)
     }

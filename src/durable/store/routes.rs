@@ -92,7 +92,6 @@ impl Routes {
     }
 
     /// Returns `true` if a declared set knows a kind.
-    #[cfg(any(test, feature = "sqlite-unbundled"))]
     pub(crate) fn is_known(&self, kind: Kind) -> bool {
         self.sets
             .values()
@@ -158,7 +157,6 @@ impl Routes {
     }
 
     /// Returns the lists that [`collapse`](Self::collapse) removes once they are empty.
-    #[cfg(feature = "sqlite-unbundled")]
     pub(crate) fn collapsible(&self) -> BTreeSet<ListId> {
         let paths = self.paths.iter().flat_map(|(&kind, path)| {
             let kept = usize::from(self.is_known(kind));
