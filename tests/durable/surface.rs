@@ -157,7 +157,7 @@ async fn errors_say_which_task_in_which_store_and_what_to_do(place: Place) {
         "no such card; it can be replayed from the dead letters",
     );
     let error = within(client.attach::<Number>(id(1))).await.unwrap_err();
-    check(&error, id(1), "its end is not kept any longer");
+    check(&error, id(1), "its end is no longer kept");
     let later = SpawnOptions::new()
         .delay(std::time::Duration::from_secs(3600))
         .id(id(2));
