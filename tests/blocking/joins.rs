@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use throng::{AbortHandle, BlockingPool, JoinError, JoinHandle};
 use tokio::runtime::Handle;
 
@@ -489,6 +491,36 @@ fn grow_trees(join: Join) {
         }
         assert_back_to(&pool, threads);
         assert!(pool.metrics().largest <= 2 * threads);
+    }
+}
+
+/// Also if it waits for two, of which the one that it has polled last has ended.
+#[test]
+fn who_still_waits_for_an_earlier_task_counts() {
+    for is_last in [false, true] {
+        let pool = of(1);
+        let (give, given) = mpsc::channel();
+        let (told, tells) = mpsc::channel();
+        let own = pool.clone();
+        let waits = pool.spawn_blocking(move || {
+            let ends = own.spawn_blocking(|| ());
+            own.spawn_blocking(move || {
+                let circle: JoinHandle<()> = receive(&given);
+                told.send(circle.blocking_join()).unwrap();
+            });
+            let comes_last = own.spawn_blocking(|| ());
+            let both = match is_last {
+                true => [comes_last, ends],
+                false => [ends, comes_last],
+            };
+            let both: FuturesUnordered<_> = both.into_iter().collect();
+            let ended: Vec<_> = block_on(both.collect());
+            assert!(ended.iter().all(Result::is_ok));
+        });
+        give.send(waits).unwrap();
+        let error = receive(&tells).unwrap_err();
+        assert!(error.is_would_deadlock(), "{error}");
+        settle(&pool, |metrics| metrics.completed == 4);
     }
 }
 

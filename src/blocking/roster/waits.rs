@@ -15,8 +15,27 @@ pub(super) struct Waits {
 struct Blocked {
     /// The number of the thread.
     thread: usize,
-    /// The job that it has waited for last. After the job's end, this keeps only the memory of its cell.
-    awaited: Abort,
+    /// The jobs that it waits for. After a job's end, this keeps only the memory of its cell.
+    awaited: Vec<Abort>,
+}
+
+impl Blocked {
+    /// Returns `true` if one of the jobs that it has polled, and keeps the handle of, has not ended.
+    fn waits(&self) -> bool {
+        self.awaited.iter().any(Abort::is_awaited)
+    }
+
+    /// Adds a job. It stays at least until the next one is added.
+    fn add(&mut self, awaited: Abort) {
+        self.awaited.retain(Abort::is_awaited);
+        if !self
+            .awaited
+            .iter()
+            .any(|other| other.address() == awaited.address())
+        {
+            self.awaited.push(awaited);
+        }
+    }
 }
 
 impl Waits {
@@ -62,8 +81,11 @@ impl Roster {
         }
         let all = &mut self.rest.waits.blocked;
         match found {
-            Some(index) => all[index].awaited = awaited,
-            None => all.push(Blocked { thread, awaited }),
+            Some(index) => all[index].add(awaited),
+            None => all.push(Blocked {
+                thread,
+                awaited: vec![awaited],
+            }),
         }
         true
     }
@@ -73,7 +95,7 @@ impl Roster {
     /// awaited task has ended is not counted.
     fn all_would_wait(&self, thread: usize, awaited: &Abort) -> bool {
         let blocked = self.rest.waits.blocked.iter();
-        let others = blocked.filter(|other| other.thread != thread && other.awaited.is_awaited());
+        let others = blocked.filter(|other| other.thread != thread && other.waits());
         // Threads run hooks before they arrive, and when they leave.
         let there = self.threads + self.rest.standing + self.rest.leaving;
         awaited.is_awaited() && others.count() + 1 >= there.max(self.most())
