@@ -176,7 +176,7 @@ impl Inner {
                 }
             }
         }
-        // What the set reads is missing, and declaring it does not help.
+        // The plan of the set is missing, and declaring the set again does not restore it.
         Err(Failure::new(Effect::None, Cause::Corrupt))
     }
 

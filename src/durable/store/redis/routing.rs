@@ -56,7 +56,7 @@ async fn change(
             .run(&inner.scripts.routes, partition, arguments)
             .await?
         {
-            // A set of which a session is there stays.
+            // A set that has a session stays.
             Value::BulkString(answer) if answer == b"OK" || answer == b"LIVE" => return Ok(()),
             Value::BulkString(_) => {}
             lists => full.extend(Reader::new(lists)?.rest(list)?),

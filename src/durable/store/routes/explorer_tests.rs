@@ -236,7 +236,7 @@ impl State {
         }
     }
 
-    /// What maintenance does: sets without sessions go, and so do empty lists.
+    /// Maintenance removes sets without sessions, and empty lists.
     fn maintain(&self, bounds: &Bounds) -> Vec<Self> {
         let mut next = Vec::new();
         for set in self.routes.sets() {
@@ -292,7 +292,7 @@ impl State {
         if woken.is_empty() { vec![self] } else { woken }
     }
 
-    /// What has to hold in every state.
+    /// Checks the conditions that hold in every state.
     fn check(&self, bounds: &Bounds) {
         let waiting: usize = self.lists.values().map(VecDeque::len).sum();
         let expected: usize = self.expected.values().map(VecDeque::len).sum();

@@ -1,4 +1,4 @@
-//! What each question answers, in the situations that a fleet goes through.
+//! Answers to each question, in the situations that a fleet goes through.
 
 use super::*;
 

@@ -99,7 +99,7 @@ impl Work<'_> {
     pub(super) fn drain(&mut self, set: SetId) -> Result<(), Fault> {
         let mut left = MAX_DRAINED;
         while left > 0
-            // The last one first: what it holds is older, and can be claimed sooner.
+            // The last one comes first, since its tasks are older and can be claimed sooner.
             && let Some(&list) = self.routes.draining(set).last()
         {
             let moved = self.drain_one(list, left)?;
@@ -107,7 +107,7 @@ impl Work<'_> {
             // If the list is empty now, it drains no longer.
             self.change_routes(|_| ())?;
             if moved == 0 && self.routes.draining(set).contains(&list) {
-                // What is left there are places without a task.
+                // The list has only places without a task.
                 break;
             }
         }

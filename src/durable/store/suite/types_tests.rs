@@ -170,7 +170,7 @@ pub(super) async fn a_session_keeps_its_set(it: &dyn Harness) {
     while process.maintain(100).await {}
     even.enqueue([typed(7)]).await;
     let mut odd = again;
-    // What the closed session had has come back.
+    // The tasks of the closed session have come back.
     assert_eq!(claim_all(&mut odd).await.0, [1, 3, 5, 7].map(id));
 }
 
@@ -190,7 +190,7 @@ pub(super) async fn a_wake_goes_to_one_that_knows_the_type(it: &dyn Harness) {
     odd_events.drain();
     let mut producer = one.session_of(&["job"]).await;
     for round in 0..20 {
-        // Whoever was woken for the producer is idle again.
+        // A session that was woken for the producer is idle again.
         for session in [&mut even, &mut odd] {
             assert_eq!(session.turn(ask(1).park()).await.claim, None);
         }

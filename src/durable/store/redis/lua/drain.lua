@@ -30,7 +30,7 @@ end
 
 local function drain_all(draining, leaves)
   local budget = MAX_BATCH
-  -- The last one first: what it holds is older, and can be claimed sooner.
+  -- The last one comes first, since its tasks are older and can be claimed sooner.
   for i = #draining, 1, -1 do
     if budget > 0 then budget = budget - drain(draining[i], budget, leaves[1]) end
   end

@@ -4,8 +4,8 @@
 -- ARGV: 1 the version that was read, or empty to read them; 2 e, the number of lists that must be empty; 3 p, of
 -- pairs; 4 d, of fields; 5 what `plain` becomes, or empty; then e ids; p times (field, value) to be set; d fields to
 -- be removed. A field n<set> among these must be zero.
--- Result: to read: the version and the text. To replace: OK; or CHANGED, if the version is another; or LIVE, if a set has a session; or the
--- ids of lists that are not empty.
+-- Result: to read: the version and the text. To replace: OK; or CHANGED, if the version is another; or LIVE, if a set
+-- has a session; or the ids of lists that are not empty.
 local version = call('HGET', ROUTES, 'version') or '0'
 if ARGV[1] == '' then return { version, call('HGET', ROUTES, 'text') or '' } end
 if ARGV[1] ~= version then return 'CHANGED' end

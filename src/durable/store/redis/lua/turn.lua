@@ -15,7 +15,7 @@
 local resting = ARGV[3] .. ARGV[1]
 local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
--- What the session reads: if there are none of these, only the main list.
+-- The lists that the session reads. Both are nil if it reads only the main list.
 local draining, leaves
 if session.set ~= plain_set then
   draining, leaves = lists().of_set(session.set)
