@@ -12,7 +12,7 @@ use super::engine::line::{Order, bytes_of};
 use super::engine::patience::settle;
 use super::error::Failure;
 use super::store::{Answer, Backend, MAX_BATCH, MAX_BATCH_BYTES, NewTask, Seen, Store};
-use super::task::seal;
+use super::task::{ENVELOPE, seal};
 use super::{
     Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask, Health,
     SpawnOptions, Status, TaskId,
@@ -290,6 +290,7 @@ impl DurableClient {
         Ok(NewTask {
             id,
             name: T::NAME.into(),
+            envelope: ENVELOPE,
             payload,
             delay: options.delay,
             retention: options.retention.unwrap_or(T::RETENTION),

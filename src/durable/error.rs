@@ -469,7 +469,6 @@ impl fmt::Display for DeadReason {
             Self::Unreadable => "its worker cannot read it",
             Self::OutputTooLarge => "its output is too large",
             Self::Damaged => "its store has lost a part of it, or cannot read it",
-            Self::Unknown => "no worker has known its format for a day",
         })
     }
 }

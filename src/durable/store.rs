@@ -36,7 +36,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use self::kind::TypeSet;
+use self::kind::{Kind, TypeSet};
 use super::error::Failure;
 use super::{Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 
@@ -242,6 +242,8 @@ impl From<Vec<NewTask>> for Batch {
 pub(crate) struct NewTask {
     pub(crate) id: TaskId,
     pub(crate) name: Cow<'static, str>,
+    /// The version of the envelope around the payload.
+    pub(crate) envelope: u8,
     pub(crate) payload: Vec<u8>,
     /// Zero: it waits for a worker at once.
     pub(crate) delay: Duration,
@@ -249,6 +251,12 @@ pub(crate) struct NewTask {
     pub(crate) retention: Duration,
     /// How many deaths of workers make it a dead letter: see [`is_buried`].
     pub(crate) max_crashes: u32,
+}
+
+impl NewTask {
+    pub(crate) fn kind(&self) -> Kind {
+        Kind::in_envelope(&self.name, self.envelope)
+    }
 }
 
 /// What a worker's session says and wants.
@@ -292,9 +300,6 @@ pub(crate) enum Verdict {
     Retry { after: Duration, error: String },
     /// It is to run again after a while; nothing is counted.
     Snooze { after: Duration },
-    /// Its worker does not know how to run it. Some other may, so it is to wait for a while; nothing is
-    /// counted, but since when nobody knows it.
-    Unknown { after: Duration },
     /// It has failed for good.
     Dead { reason: DeadReason, error: String },
     /// It was given back; it comes before those that wait. (Those of one claim that do so together
@@ -316,11 +321,9 @@ pub enum DeadReason {
     Unreadable,
     /// Its output is larger than a store takes.
     OutputTooLarge,
-    /// The store has lost a part of the task, or cannot read it.
+    /// A part of what the store has of the task is lost, or cannot be read. A task whose type no worker has
+    /// registered does not become a dead letter: it waits.
     Damaged,
-    /// For a day, no worker that claimed it has known its format: a newer version of this crate has stored it.
-    /// A task whose type no worker has registered does not become a dead letter: it waits.
-    Unknown,
 }
 
 impl DeadReason {
@@ -371,8 +374,6 @@ pub(crate) struct Claimed {
     pub(crate) lost: u32,
     /// Whether it is [risky](is_risky).
     pub(crate) risky: bool,
-    /// Since when no worker that had it has known how to run it, if the last did not.
-    pub(crate) unknown: Option<Duration>,
 }
 
 /// The deaths of workers that count against a task. Of the claims that were lost, one counts: later ones

@@ -123,7 +123,7 @@ pub trait Run<App>: DurableTask {
 }
 
 /// The version of what stands before a payload in the store.
-const ENVELOPE: u8 = 1;
+pub(crate) const ENVELOPE: u8 = 1;
 
 /// A task as it is stored.
 pub(crate) fn seal(task: &impl DurableTask) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
@@ -132,7 +132,7 @@ pub(crate) fn seal(task: &impl DurableTask) -> Result<Vec<u8>, Box<dyn Error + S
     Ok(payload)
 }
 
-/// What [`seal`] has put into its envelope; nothing if a newer version has.
+/// What [`seal`] has put into its envelope; `None` if this is no envelope of this version.
 pub(crate) fn unseal(payload: &[u8]) -> Option<&[u8]> {
     match payload {
         [ENVELOPE, bytes @ ..] => Some(bytes),

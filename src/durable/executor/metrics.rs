@@ -19,8 +19,7 @@ pub struct Metrics {
     pub done: usize,
     /// Runs that have failed, and whose tasks are tried again.
     pub retried: usize,
-    /// Runs whose tasks have asked to run later, or that must not wait for another task, and tasks whose
-    /// format this executor does not know.
+    /// Runs whose tasks have asked to run later, or that must not wait for another task.
     pub snoozed: usize,
     /// Runs that have made their task a dead letter.
     pub died: usize,
@@ -63,7 +62,7 @@ impl Tally {
         let number = match verdict {
             Verdict::Done(_) => &self.done,
             Verdict::Retry { .. } => &self.retried,
-            Verdict::Snooze { .. } | Verdict::Unknown { .. } => &self.snoozed,
+            Verdict::Snooze { .. } => &self.snoozed,
             Verdict::Dead { .. } => &self.died,
             Verdict::Release => &self.released,
         };

@@ -51,6 +51,6 @@ fn size(verdict: &Verdict) -> usize {
     match verdict {
         Verdict::Done(output) => output.len(),
         Verdict::Retry { error, .. } | Verdict::Dead { error, .. } => error.len(),
-        Verdict::Snooze { .. } | Verdict::Unknown { .. } | Verdict::Release => 0,
+        Verdict::Snooze { .. } | Verdict::Release => 0,
     }
 }

@@ -53,11 +53,6 @@ pub(crate) struct Runnable<App> {
     pub(crate) retry: Retry,
 }
 
-/// How long a task whose format is unknown here is left to other workers, and how long until it becomes a dead
-/// letter because none of them knows it.
-const UNKNOWN_SNOOZE: Duration = Duration::from_secs(30);
-const UNKNOWN_LIMIT: Duration = Duration::from_secs(24 * 3600);
-
 /// The pause, give or take a half, before a run that must not wait for another is repeated.
 const DEADLOCK_SNOOZE: Duration = Duration::from_secs(1);
 
@@ -91,16 +86,15 @@ impl<App: Send + Sync + 'static> Runs for Runnable<App> {
     fn begin(&self, mut claimed: Claimed, epoch: Epoch, stop: Stop) -> Begun {
         let payload = match std::mem::replace(&mut claimed.payload, Ok(Vec::new())) {
             Ok(payload) => payload,
-            Err(error) => {
-                let reason = DeadReason::Damaged;
-                return Box::pin(async move { Verdict::Dead { reason, error } });
-            }
+            Err(error) => return damaged(error),
         };
-        let runner = self.registry.runners.get(&*claimed.name);
-        let (Some(&runner), Some(_)) = (runner, unseal(&payload)) else {
-            let verdict = unknown(&claimed);
-            return Box::pin(async { verdict });
+        // A claim has only kinds of the set, so this name and this envelope are not those that were stored.
+        let Some(&runner) = self.registry.runners.get(&*claimed.name) else {
+            return damaged(format!("its name cannot be read: {:?}", claimed.name));
         };
+        if unseal(&payload).is_none() {
+            return damaged(String::from("the envelope of its payload cannot be read"));
+        }
         let (app, client) = (StdArc::clone(&self.app), self.client.clone());
         let cx = TaskContext::new(app, client, &claimed, epoch, stop.clone());
         let (retry, failures) = (self.retry, claimed.failures.saturating_add(1));
@@ -220,14 +214,9 @@ fn again(after: Option<Duration>, error: String) -> Verdict {
     }
 }
 
-/// A task that nobody here can run: other workers may, those of a newer version for instance.
-fn unknown(claimed: &Claimed) -> Verdict {
-    match claimed.unknown.is_some_and(|time| time > UNKNOWN_LIMIT) {
-        true => dead(DeadReason::Unknown, String::new()),
-        false => Verdict::Unknown {
-            after: UNKNOWN_SNOOZE,
-        },
-    }
+/// A task that the store has lost a part of.
+fn damaged(error: String) -> Begun {
+    Box::pin(async { dead(DeadReason::Damaged, error) })
 }
 
 fn dead(reason: DeadReason, error: String) -> Verdict {

@@ -18,6 +18,7 @@ use crate::durable::{
 use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
 
+mod damage_tests;
 mod nested_tests;
 mod shutdown_tests;
 

@@ -6,17 +6,30 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The type of a task, as stores know it: a hash of its name.
+use crate::durable::task::ENVELOPE;
+
+/// The type of a task, as stores know it: a hash of its name and of the version of its envelope.
 ///
-/// It is the first 8 bytes of the name's SHA-256, with the highest bit set, so that as a signed
-/// number it is negative. Stores write it beside each task, and use it to find the workers that know
-/// the type.
+/// It is the first 8 bytes of the SHA-256 of the version, in one byte, and the name. The highest bit is set,
+/// so that as a signed number it is negative. Stores write it beside each task, and use it to find the
+/// workers that know the type. Since the version is a part of it, a build never claims a task whose
+/// envelope it cannot read: the task waits for a build that can.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Kind(i64);
 
 impl Kind {
+    /// The type of the tasks with this name whose envelope this build reads and writes.
     pub(crate) fn of(name: &str) -> Self {
-        Self(hash(name.as_bytes()) | i64::MIN)
+        Self::in_envelope(name, ENVELOPE)
+    }
+
+    pub(crate) fn in_envelope(name: &str, version: u8) -> Self {
+        Self(hash(&[&[version], name.as_bytes()].concat()) | i64::MIN)
+    }
+
+    #[cfg(feature = "sqlite-unbundled")]
+    pub(crate) fn from_number(number: i64) -> Self {
+        Self(number)
     }
 
     #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]

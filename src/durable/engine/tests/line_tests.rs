@@ -308,6 +308,7 @@ fn task(number: u64) -> NewTask {
     NewTask {
         id: id(number),
         name: "number".into(),
+        envelope: 1,
         payload: Vec::new(),
         delay: Duration::ZERO,
         retention: Duration::ZERO,

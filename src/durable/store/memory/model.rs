@@ -218,7 +218,7 @@ impl Model {
             0 => State::Waiting,
             delay => State::Delayed { due: now + delay },
         };
-        let kind = Kind::of(&task.name);
+        let kind = task.kind();
         if state == State::Waiting {
             self.line.push_back(task.id);
             self.pushed.push(kind);
@@ -231,7 +231,6 @@ impl Model {
             crashes: 0,
             lost: 0,
             cancel: false,
-            unknown: None,
             watchers: BTreeSet::from([endpoint]),
         };
         self.tasks.insert(task.id, row);
@@ -298,7 +297,7 @@ impl Model {
         for id in &ids {
             if let Some(row) = self.tasks.get_mut(id) {
                 (row.failures, row.crashes, row.lost) = (0, 0, 0);
-                (row.cancel, row.unknown) = (false, None);
+                row.cancel = false;
                 row.state = State::Waiting;
                 self.pushed.push(row.kind);
                 self.line.push_back(*id);

@@ -11,7 +11,7 @@
 //! | 2 | `max_crashes` |
 //! | 4 | failures |
 //! | 2, 2 | crashes, and claims that were lost |
-//! | 6 | the time at which it became ready by its producer's clock, in milliseconds since 1970; or 2^47 plus the time since which no worker knows its format |
+//! | 6 | the time at which it became ready by its producer's clock, in milliseconds since 1970 |
 //! | 8 | its kind |
 //! | 1 | flags. 1: its payload is here, and not in `payloads`; 2, 4, 8 and 16 are reserved |
 //! | 4 | the length of the payload |
@@ -33,9 +33,6 @@ const HEADER: usize = 59;
 /// The flag of an entry that has its payload.
 const PAYLOAD_HERE: u8 = 1;
 
-/// Marks a ready time that is the time since which no worker knows the task's format.
-const UNKNOWN: u64 = 1 << 47;
-
 /// Four thousand years: as long as six bytes can say, and some time can be added to it.
 const MOST_MILLIS: u64 = 1 << 47;
 
@@ -55,9 +52,7 @@ pub(super) fn pack(task: &NewTask, client_id: &str, kind: Kind, now: u64) -> Vec
     let max_crashes = u16::try_from(task.max_crashes).unwrap_or(u16::MAX);
     entry.extend(max_crashes.to_be_bytes());
     entry.extend([0; 4 + 2 + 2]);
-    let ready_at = now
-        .saturating_add(short_millis(task.delay))
-        .min(UNKNOWN - 1);
+    let ready_at = now.saturating_add(short_millis(task.delay));
     entry.extend(&ready_at.to_be_bytes()[2..]);
     entry.extend(kind.to_bytes());
     entry.push(if is_inline { PAYLOAD_HERE } else { 0 });
@@ -75,7 +70,6 @@ pub(super) struct Entry<'a> {
     pub(super) crashes: u32,
     max_crashes: u32,
     lost: u32,
-    unknown: Option<u64>,
     /// Nothing if it is elsewhere.
     payload: Option<&'a [u8]>,
     name: &'a str,
@@ -94,7 +88,6 @@ impl<'a> Entry<'a> {
             failures: number(&header[32..36]) as u32,
             crashes: number(&header[36..38]) as u32,
             lost: number(&header[38..40]) as u32,
-            unknown: number(&header[40..46]).checked_sub(UNKNOWN),
             payload: is_inline.then_some(payload),
             name: std::str::from_utf8(name).ok()?,
         })
@@ -102,13 +95,7 @@ impl<'a> Entry<'a> {
 
     /// The task as it is claimed now, with its payload if that is elsewhere. The neighbours in a claim
     /// are likely to have the same name.
-    pub(super) fn claimed(
-        &self,
-        now: u64,
-        body: Option<Vec<u8>>,
-        before: Option<&Claimed>,
-    ) -> Claimed {
-        let since = |since| Duration::from_millis(now.saturating_sub(since));
+    pub(super) fn claimed(&self, body: Option<Vec<u8>>, before: Option<&Claimed>) -> Claimed {
         Claimed {
             id: self.id,
             name: match before {
@@ -123,7 +110,6 @@ impl<'a> Entry<'a> {
             crashes: self.crashes,
             lost: self.lost,
             risky: is_risky(self.crashes, self.lost, self.max_crashes),
-            unknown: self.unknown.map(since),
         }
     }
 }
@@ -143,7 +129,6 @@ pub(super) fn damaged(entry: &[u8]) -> Option<Claimed> {
         crashes: 0,
         lost: 0,
         risky: false,
-        unknown: None,
     })
 }
 
@@ -170,12 +155,13 @@ mod tests {
         let task = NewTask {
             id: TaskId::from_bytes([7; 16]),
             name: "mail".into(),
+            envelope: 1,
             payload: b"{}".to_vec(),
             delay: Duration::ZERO,
             retention: Duration::from_millis(0x0102_0304_0506),
             max_crashes: 3,
         };
-        let entry = pack(&task, "A-client", Kind::of(&task.name), 0x0708_090a);
+        let entry = pack(&task, "A-client", task.kind(), 0x0708_090a);
         assert_eq!(entry.len(), 59 + 2 + 4);
         assert_eq!(entry[..16], [7; 16]);
         assert_eq!(&entry[16..24], b"A-client");
@@ -183,8 +169,8 @@ mod tests {
         assert_eq!(entry[30..32], [0, 3]);
         assert_eq!(entry[32..40], [0; 8]);
         assert_eq!(entry[40..46], [0, 0, 7, 8, 9, 10]);
-        // printf mail | sha256sum, with the highest bit set.
-        let kind = [0x80, 0xd8, 0xd3, 0xf1, 0x17, 0x39, 0xd2, 0xf3];
+        // printf '\\001mail' | sha256sum, with the highest bit set.
+        let kind = [0x88, 0xd9, 0x24, 0x48, 0x0b, 0x40, 0x23, 0xe1];
         assert_eq!(entry[46..54], kind);
         assert_eq!(entry[54..59], [1, 0, 0, 0, 2]);
         assert_eq!(&entry[59..], b"{}mail");

@@ -122,7 +122,6 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<Answered, Failur
     let bodies = parts.list()?.rest(Reader::found)?;
     let more = parts.number()? != 0;
     let next = u64::try_from(parts.number()?).ok();
-    let now = parts.number()? as u64;
     let epoch = match &*text {
         [] => None,
         text => Some(own_epoch(text).ok_or_else(|| nonsense(&Value::Nil))?),
@@ -130,7 +129,7 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<Answered, Failur
     let mut claim = match epoch {
         Some(own) => {
             let epoch = partitions::whole(own, partition);
-            Some(claim(epoch, &entries, bodies, now)?)
+            Some(claim(epoch, &entries, bodies)?)
         }
         None => None,
     };
@@ -158,7 +157,6 @@ fn claim(
     epoch: Epoch,
     entries: &[Vec<u8>],
     bodies: Vec<Option<Vec<u8>>>,
-    now: u64,
 ) -> Result<Claim, Failure> {
     let broken = || nonsense(&Value::Nil);
     let mut bodies = bodies.into_iter();
@@ -169,7 +167,7 @@ fn claim(
             false => bodies.next().ok_or_else(broken)?,
         };
         tasks.push(match Entry::read(row) {
-            Some(entry) => entry.claimed(now, body, tasks.last()),
+            Some(entry) => entry.claimed(body, tasks.last()),
             None => entry::damaged(row).ok_or_else(broken)?,
         });
     }
@@ -264,13 +262,12 @@ fn letter(mut parts: Reader) -> Result<DeadLetter, Failure> {
     })
 }
 
-const REASONS: [DeadReason; 7] = [
+const REASONS: [DeadReason; 6] = [
     DeadReason::Fatal,
     DeadReason::Attempts,
     DeadReason::Crashes,
     DeadReason::Unreadable,
     DeadReason::OutputTooLarge,
-    DeadReason::Unknown,
     DeadReason::Damaged,
 ];
 

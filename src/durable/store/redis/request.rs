@@ -37,9 +37,9 @@ pub(super) fn enqueue(
     arguments.push(together(&kinds, &waiting));
     for task in all() {
         arguments.push(task.id.to_bytes());
-        arguments.push(owner(task, client_id, kinds[&*task.name]));
+        arguments.push(owner(task, client_id, kinds[&named(task)]));
     }
-    all().for_each(|task| arguments.push(entry::pack(task, client_id, kinds[&*task.name], now)));
+    all().for_each(|task| arguments.push(entry::pack(task, client_id, kinds[&named(task)], now)));
     delayed
         .iter()
         .for_each(|task| arguments.push(millis_text(task.delay)));
@@ -50,20 +50,25 @@ pub(super) fn enqueue(
     arguments
 }
 
-/// The kinds of tasks, by their names.
-fn kinds<'a>(tasks: impl Iterator<Item = &'a &'a NewTask>) -> HashMap<&'a str, Kind> {
+/// The name of a task, and the version of its envelope.
+type Named<'a> = (&'a str, u8);
+
+fn named(task: &NewTask) -> Named<'_> {
+    (&task.name, task.envelope)
+}
+
+/// The kinds of tasks, each computed once.
+fn kinds<'a>(tasks: impl Iterator<Item = &'a &'a NewTask>) -> HashMap<Named<'a>, Kind> {
     let mut kinds = HashMap::new();
     for task in tasks {
-        kinds
-            .entry(&*task.name)
-            .or_insert_with(|| Kind::of(&task.name));
+        kinds.entry(named(task)).or_insert_with(|| task.kind());
     }
     kinds
 }
 
 /// The kinds of some tasks, each once.
-fn together(kinds: &HashMap<&str, Kind>, tasks: &[&NewTask]) -> Vec<u8> {
-    let names: HashSet<_> = tasks.iter().map(|task| &*task.name).collect();
+fn together(kinds: &HashMap<Named<'_>, Kind>, tasks: &[&NewTask]) -> Vec<u8> {
+    let names: HashSet<_> = tasks.iter().map(|task| named(task)).collect();
     names
         .iter()
         .flat_map(|name| kinds[name].to_bytes())
@@ -186,7 +191,6 @@ fn push_other(arguments: &mut Arguments, verdict: &Verdict) {
         Verdict::Done(_) | Verdict::Release => ("release", String::new()),
         Verdict::Retry { after, .. } => ("retry", millis_text(*after)),
         Verdict::Snooze { after } => ("snooze", millis_text(*after)),
-        Verdict::Unknown { after } => ("unknown", millis_text(*after)),
         Verdict::Dead { reason, error } => {
             let what = if reason.is_failure() {
                 "1dead"

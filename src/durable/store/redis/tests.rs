@@ -158,6 +158,7 @@ fn task(number: u64) -> NewTask {
     NewTask {
         id: id(number),
         name: "job".into(),
+        envelope: 1,
         payload: number.to_be_bytes().to_vec(),
         delay: Duration::ZERO,
         retention: Duration::from_secs(3600),

@@ -57,7 +57,7 @@ pub(super) fn replay(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Fa
     for &id in &ids {
         work.execute(
             "UPDATE throng_task SET failures = 0, crashes = 0, lost = 0, cancel = 0,
-                 unknown = NULL, reason = NULL, error = NULL
+                 reason = NULL, error = NULL
              WHERE id = ?1",
             [id.to_bytes()],
         )?;

@@ -11,7 +11,6 @@ use super::work::Work;
 use crate::durable::clock::millis;
 use crate::durable::error::Cause;
 use crate::durable::store::kind::Kind;
-use crate::durable::store::routes::ListId;
 use crate::durable::store::{Enqueue, NewTask};
 
 pub(super) fn enqueue(work: &mut Work<'_>, request: &Enqueue) -> Result<(), Fault> {
@@ -21,7 +20,7 @@ pub(super) fn enqueue(work: &mut Work<'_>, request: &Enqueue) -> Result<(), Faul
         // The same number with other tasks: two processes believe that they are this one.
         // Whoever was told of them the first time may not have been.
         for task in request.tasks.iter() {
-            let list = work.routes.entrance(Kind::of(&task.name));
+            let list = work.routes.entrance(task.kind());
             work.notes.come(list, 0);
         }
         return match session.first == first {
@@ -34,10 +33,12 @@ pub(super) fn enqueue(work: &mut Work<'_>, request: &Enqueue) -> Result<(), Faul
     }
     note_earliest(work, &request.tasks)?;
     let mut inserts = Inserts::prepare(work.db)?;
-    for tasks in request.tasks.chunk_by(|one, next| one.name == next.name) {
-        let list = work.routes.entrance(Kind::of(&tasks[0].name));
+    let are_alike =
+        |one: &NewTask, next: &NewTask| one.name == next.name && one.envelope == next.envelope;
+    for tasks in request.tasks.chunk_by(are_alike) {
+        let kind = tasks[0].kind();
         for task in tasks {
-            store(work, &mut inserts, task, list)?;
+            store(work, &mut inserts, task, kind)?;
         }
     }
     work.execute(
@@ -73,8 +74,8 @@ impl<'a> Inserts<'a> {
     fn prepare(db: &'a Connection) -> Result<Self, rusqlite::Error> {
         let task = db.prepare_cached(
             "INSERT INTO throng_task
-                 (id, state, place, at, name, max_crashes, retention, endpoint, payload, list)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+                 (id, state, place, at, name, max_crashes, retention, endpoint, payload, list, kind)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
              ON CONFLICT DO NOTHING",
         )?;
         let line = db.prepare_cached(STAND)?;
@@ -86,9 +87,9 @@ fn store(
     work: &mut Work<'_>,
     inserts: &mut Inserts<'_>,
     task: &NewTask,
-    list: ListId,
+    kind: Kind,
 ) -> Result<(), Fault> {
-    if insert(work, inserts, task, list)? {
+    if insert(work, inserts, task, kind)? {
         return Ok(());
     }
     // There is one of that id: if it is one that should be gone, it goes.
@@ -96,7 +97,7 @@ fn store(
         && old.state.is_over(old.at, work.now.wall)
     {
         work.remove(task.id, &old)?;
-        insert(work, inserts, task, list)?;
+        insert(work, inserts, task, kind)?;
     }
     Ok(())
 }
@@ -106,8 +107,9 @@ fn insert(
     work: &mut Work<'_>,
     inserts: &mut Inserts<'_>,
     task: &NewTask,
-    list: ListId,
+    kind: Kind,
 ) -> Result<bool, Fault> {
+    let list = work.routes.entrance(kind);
     let (state, place, at) = match millis(task.delay) as i64 {
         0 => (State::Waiting, Some(work.next_tail()?), None),
         delay => (State::Delayed, None, Some(work.now.wall + delay)),
@@ -125,6 +127,7 @@ fn insert(
         work.endpoint.id,
         inline,
         place.map(|_| list.number()),
+        kind.number(),
     ])?;
     if inserted == 0 {
         return Ok(false);

@@ -60,10 +60,8 @@ impl Work<'_> {
     fn kind(&self, id: TaskId) -> Result<Kind, rusqlite::Error> {
         let mut statement = self
             .db
-            .prepare_cached("SELECT name FROM throng_task WHERE id = ?1")?;
-        statement.query_row([id.to_bytes()], |row| {
-            Ok(Kind::of(row.get_ref(0)?.as_str()?))
-        })
+            .prepare_cached("SELECT kind FROM throng_task WHERE id = ?1")?;
+        statement.query_row([id.to_bytes()], |row| row.get(0).map(Kind::from_number))
     }
 
     /// A task goes out of the line before its turn.

@@ -117,12 +117,12 @@ impl Work<'_> {
     /// Returns the number of moved tasks.
     fn drain_one(&mut self, list: ListId, most: usize) -> Result<usize, Fault> {
         let mut statement = self.db.prepare_cached(
-            "SELECT line.place, task.id, task.name
+            "SELECT line.place, task.id, task.kind
              FROM throng_line AS line CROSS JOIN throng_task AS task ON task.id = line.id
              WHERE line.list = ?1 ORDER BY line.place LIMIT ?2",
         )?;
         let rows = statement.query_map([list.number(), most as i64], |row| {
-            let kind = Kind::of(row.get_ref(2)?.as_str()?);
+            let kind = Kind::from_number(row.get(2)?);
             Ok((row.get::<_, i64>(0)?, TaskId::from_bytes(row.get(1)?), kind))
         })?;
         let rows = rows.collect::<Result<Vec<_>, _>>()?;

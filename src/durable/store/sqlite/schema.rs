@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// `place` is that where it stood. The view `throng_now` tells the two apart. The column `at` of a delayed
 /// task is the time at which it is due; of a dead letter, the time of its death; of any other end, the time
 /// until which it is kept.
-/// Times of `at`, `unknown` and `retention` are in milliseconds since 1970, those of claims since the
+/// Times of `at` and `retention` are in milliseconds since 1970, those of claims since the
 /// machine was started.
 ///
 /// The rows of tasks have no hidden number: ids that were made one after the other lie side by side,
@@ -88,13 +88,13 @@ CREATE TABLE IF NOT EXISTS throng_task (
     place INTEGER,
     at INTEGER,
     name TEXT NOT NULL,
+    kind INTEGER NOT NULL,
     failures INTEGER NOT NULL DEFAULT 0,
     crashes INTEGER NOT NULL DEFAULT 0,
     lost INTEGER NOT NULL DEFAULT 0,
     cancel INTEGER NOT NULL DEFAULT 0,
     max_crashes INTEGER NOT NULL,
     retention INTEGER NOT NULL,
-    unknown INTEGER,
     endpoint INTEGER NOT NULL,
     payload BLOB,
     output BLOB,

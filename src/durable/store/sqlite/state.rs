@@ -45,13 +45,12 @@ pub(super) fn dead_before(now: i64) -> i64 {
     now - millis(DEAD_RETENTION) as i64
 }
 
-const REASONS: [DeadReason; 7] = [
+const REASONS: [DeadReason; 6] = [
     DeadReason::Fatal,
     DeadReason::Attempts,
     DeadReason::Crashes,
     DeadReason::Unreadable,
     DeadReason::OutputTooLarge,
-    DeadReason::Unknown,
     DeadReason::Damaged,
 ];
 

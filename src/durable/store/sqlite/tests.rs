@@ -640,6 +640,7 @@ fn task(n: u64) -> Task {
     Task(NewTask {
         id: id(n),
         name: "name".into(),
+        envelope: 1,
         payload: Vec::new(),
         delay: Duration::ZERO,
         retention: Duration::ZERO,

@@ -153,17 +153,12 @@ fn apply(work: &mut Work<'_>, id: TaskId, task: &Task, verdict: &Verdict) -> Res
         Verdict::Retry { after, .. } => {
             let due = due(after);
             work.meta.counts.retried += 1;
-            work.delay(id, due, 1, None)?;
+            work.delay(id, due, 1)?;
         }
         Verdict::Snooze { after } => {
             let due = due(after);
             work.meta.counts.snoozed += 1;
-            work.delay(id, due, 0, None)?;
-        }
-        Verdict::Unknown { after } => {
-            let due = due(after);
-            work.meta.counts.snoozed += 1;
-            work.delay(id, due, 0, Some(work.now.wall))?;
+            work.delay(id, due, 0)?;
         }
         Verdict::Release => {
             work.meta.counts.released += 1;
@@ -227,7 +222,7 @@ struct Next {
 
 // The line comes first, whatever SQLite believes to be faster.
 const WAITING: &str = "
-    SELECT task.id, name, payload, failures, crashes, lost, unknown, max_crashes,
+    SELECT task.id, name, payload, failures, crashes, lost, max_crashes,
         line.place, endpoint
     FROM throng_line AS line CROSS JOIN throng_task AS task ON task.id = line.id
     WHERE line.list = ?2 AND (?1 OR NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))
@@ -249,7 +244,7 @@ fn next_tasks(work: &Work<'_>, set: SetId, request: &Turn) -> Result<Next, rusql
         && let Some(row) = rows[first].get()
     {
         let task = read(work, row, next.tasks.last())?;
-        let (place, endpoint) = (row.get(8)?, row.get(9)?);
+        let (place, endpoint) = (row.get(7)?, row.get(8)?);
         rows[first].advance()?;
         if task.risky && !risky {
             continue;
@@ -271,7 +266,7 @@ fn first_of(lists: &[Rows<'_>]) -> Result<Option<usize>, rusqlite::Error> {
     let mut first = None;
     for (list, rows) in lists.iter().enumerate() {
         if let Some(row) = rows.get() {
-            let place: i64 = row.get(8)?;
+            let place: i64 = row.get(7)?;
             first = first.min(Some((place, list))).or(Some((place, list)));
         }
     }
@@ -280,7 +275,7 @@ fn first_of(lists: &[Rows<'_>]) -> Result<Option<usize>, rusqlite::Error> {
 
 fn read_held(work: &Work<'_>, id: TaskId) -> Result<Option<Claimed>, rusqlite::Error> {
     let mut statement = work.db.prepare_cached(
-        "SELECT id, name, payload, failures, crashes, lost, unknown, max_crashes
+        "SELECT id, name, payload, failures, crashes, lost, max_crashes
          FROM throng_task WHERE id = ?1",
     )?;
     let mut rows = statement.query([id.to_bytes()])?;
@@ -299,8 +294,6 @@ fn read(
         Some(payload) => payload,
         None => body(work.db, id)?,
     };
-    let unknown = row.get::<_, Option<i64>>(6)?;
-    let unknown = unknown.map(|since| work.now.wall.saturating_sub(since));
     let (crashes, lost) = (row.get(4)?, row.get(5)?);
     Ok(Claimed {
         id,
@@ -311,9 +304,8 @@ fn read(
         payload: Ok(payload),
         failures: row.get(3)?,
         crashes,
-        risky: is_risky(crashes, lost, row.get(7)?),
+        risky: is_risky(crashes, lost, row.get(6)?),
         lost,
-        unknown: unknown.map(|time| Duration::from_millis(u64::try_from(time).unwrap_or_default())),
     })
 }
 

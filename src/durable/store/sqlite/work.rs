@@ -230,21 +230,11 @@ impl<'a> Work<'a> {
 
     // ===== Steps =====
 
-    /// A running task waits until `due`; this is added to what counts against it, and if its worker
-    /// did not know it, since when.
-    pub(super) fn delay(
-        &mut self,
-        id: TaskId,
-        due: i64,
-        failures: i64,
-        unknown: Option<i64>,
-    ) -> Result<(), Fault> {
+    /// A running task waits until `due`; this is added to what counts against it.
+    pub(super) fn delay(&mut self, id: TaskId, due: i64, failures: i64) -> Result<(), Fault> {
         self.execute(
-            "UPDATE throng_task
-             SET state = 1, at = ?2, failures = failures + ?3,
-                 unknown = iif(?4 IS NULL, NULL, coalesce(unknown, ?4))
-             WHERE id = ?1",
-            params![id.to_bytes(), due, failures, unknown],
+            "UPDATE throng_task SET state = 1, at = ?2, failures = failures + ?3 WHERE id = ?1",
+            params![id.to_bytes(), due, failures],
         )?;
         self.leave(State::Running);
         self.enter(State::Delayed);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Harness;
 use super::process::*;
-use crate::durable::store::{NewTask, Seen, Turned, Verdict};
+use crate::durable::store::{NewTask, Seen, Turned};
 
 pub(super) async fn first_in_first_out_over_sessions(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
@@ -97,28 +97,6 @@ pub(super) async fn want_nothing_get_nothing(it: &dyn Harness) {
     };
     assert_eq!(session.turn(ask(0)).await, expected);
     assert_eq!(process.counts().await.claimed, 0);
-}
-
-pub(super) async fn a_task_knows_since_when_nobody_knows_it(it: &dyn Harness) {
-    let process = Process::of(it);
-    let mut session = process.session().await;
-    let unknown = || Verdict::Unknown { after: SECOND };
-    session.enqueue([task(1)]).await;
-    it.clock().advance(5 * SECOND);
-    for seconds in [None, Some(1), Some(2)] {
-        let claim = session.claim(1).await;
-        let expected = seconds.map(|seconds| seconds * SECOND);
-        assert_eq!(claim.tasks[0].unknown, expected);
-        session.settle(claim.epoch, 1, unknown()).await;
-        it.clock().advance(SECOND);
-    }
-    // One that was given back is as it was; whoever knows it ends that.
-    for (verdict, seconds) in [(Verdict::Release, 3), (retry(Duration::ZERO), 3)] {
-        let claim = session.claim(1).await;
-        assert_eq!(claim.tasks[0].unknown, Some(seconds * SECOND));
-        session.settle(claim.epoch, 1, verdict).await;
-    }
-    assert_eq!(session.claim(1).await.tasks[0].unknown, None);
 }
 
 pub(super) async fn next_is_the_earliest_due(it: &dyn Harness) {

@@ -104,7 +104,6 @@ pub(super) enum Said {
     Done,
     Retry(Duration),
     Snooze(Duration),
-    Unknown(Duration),
     Dead,
     Release,
 }
@@ -153,7 +152,6 @@ fn said() -> impl Strategy<Value = Said> {
         3 => Just(Said::Done),
         3 => seconds(&[0, 5, 60]).prop_map(Said::Retry),
         2 => seconds(&[0, 5, 60]).prop_map(Said::Snooze),
-        1 => seconds(&[0, 5, 60]).prop_map(Said::Unknown),
         2 => Just(Said::Dead),
         3 => Just(Said::Release),
     ]

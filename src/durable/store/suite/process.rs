@@ -51,6 +51,7 @@ pub(super) fn task(number: u64) -> NewTask {
     NewTask {
         id: id(number),
         name: "job".into(),
+        envelope: 1,
         payload: number.to_be_bytes().to_vec(),
         delay: Duration::ZERO,
         retention: HOUR,
@@ -75,7 +76,6 @@ pub(super) fn fresh(number: u64) -> Claimed {
         crashes: 0,
         lost: 0,
         risky: false,
-        unknown: None,
     }
 }
 
@@ -145,7 +145,11 @@ impl Process {
 
     /// A session that knows the types with these names.
     pub(super) async fn session_of(&self, names: &[&'static str]) -> Session<'_> {
-        let id = self.0.0.open_session(Some(set(names))).await.unwrap();
+        self.session_with(set(names)).await
+    }
+
+    pub(super) async fn session_with(&self, set: TypeSet) -> Session<'_> {
+        let id = self.0.0.open_session(Some(set)).await.unwrap();
         Session {
             store: &self.0,
             id,

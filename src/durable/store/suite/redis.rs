@@ -30,6 +30,8 @@ impl Harness for Redis {
         }
     }
 
+    /// While no worker is there, each type waits in a list of its own. So the order between types is not that of
+    /// the model, not even if all sessions have the same set.
     fn knows_types(&self) -> bool {
         false
     }

@@ -3,6 +3,7 @@
 use super::Harness;
 use super::process::*;
 use crate::durable::TaskId;
+use crate::durable::store::kind::{Kind, TypeSet};
 use crate::durable::store::{Event, NewTask, Seen, Verdict};
 
 /// Even tasks are of one type, odd ones of another.
@@ -53,6 +54,37 @@ pub(super) async fn a_type_that_nobody_knows_waits_for_a_worker(it: &dyn Harness
     assert_eq!(process.look_at(3).await, Seen::Waiting);
     let mut odd = process.session_of(&["odd"]).await;
     assert_eq!(claim_all(&mut odd).await.0, [1, 3, 5, 7].map(id));
+}
+
+/// A newer build stores tasks in an envelope that this build cannot read.
+pub(super) async fn a_task_in_a_newer_envelope_waits_for_a_newer_worker(it: &dyn Harness) {
+    let newer = |number, delay| NewTask {
+        envelope: 2,
+        ..delayed(number, delay)
+    };
+    let now = std::time::Duration::ZERO;
+    let process = Process::of(it);
+    let mut old = process.session_of(&["job"]).await;
+    let tasks = [newer(1, now), task(2), newer(3, SECOND), newer(4, now)];
+    old.enqueue(tasks).await;
+    it.clock().advance(1_000 * HOUR);
+    assert_eq!(claim_all(&mut old).await.0, [id(2)]);
+    let set = TypeSet::of([Kind::in_envelope("job", 2)]);
+    let mut new = process.session_with(set.clone()).await;
+    let claim = new.claim(9).await;
+    assert_eq!(ids(&claim), [1, 4, 3].map(id));
+    // What is given back and what comes again is of the same kind.
+    let turn =
+        ask(0)
+            .verdict(claim.epoch, 1, Verdict::Release)
+            .verdict(claim.epoch, 4, retry(SECOND));
+    new.turn(turn).await;
+    new.close().await;
+    it.clock().advance(1_000 * HOUR);
+    assert_eq!(claim_all(&mut old).await.0, []);
+    assert_eq!(process.look([1, 3, 4]).await, [const { Seen::Waiting }; 3]);
+    let mut new = process.session_with(set).await;
+    assert_eq!(claim_all(&mut new).await.0, [3, 1, 4].map(id));
 }
 
 /// A worker that knows nothing of what waits in front is not held up by it.

@@ -104,7 +104,6 @@ pub(super) async fn dead_is_kept_with_its_reason(it: &dyn Harness) {
         DeadReason::Crashes,
         DeadReason::Unreadable,
         DeadReason::OutputTooLarge,
-        DeadReason::Unknown,
         DeadReason::Damaged,
     ];
     for (number, reason) in (1..).zip(reasons) {
@@ -131,7 +130,7 @@ pub(super) async fn dead_is_kept_with_its_reason(it: &dyn Harness) {
         assert_eq!(letter.age, Duration::ZERO);
     }
     let counts = process.counts().await;
-    assert_eq!((counts.died, counts.dead), (7, 7));
+    assert_eq!((counts.died, counts.dead), (6, 6));
 }
 
 pub(super) async fn verdicts_count_before_the_claim_of_their_turn(it: &dyn Harness) {

@@ -17,8 +17,6 @@ pub(super) struct Row {
     pub(super) crashes: u32,
     pub(super) lost: u32,
     pub(super) cancel: bool,
-    /// Since when nobody has known how to run it, in milliseconds since 1970.
-    pub(super) unknown: Option<u64>,
     /// The endpoints to be told of its end.
     pub(super) watchers: BTreeSet<usize>,
 }
@@ -65,7 +63,7 @@ impl Row {
         }
     }
 
-    pub(super) fn claimed(&self, now: u64) -> Claimed {
+    pub(super) fn claimed(&self) -> Claimed {
         Claimed {
             id: self.task.id,
             name: (*self.task.name).into(),
@@ -74,9 +72,6 @@ impl Row {
             crashes: self.crashes,
             lost: self.lost,
             risky: self.is_risky(),
-            unknown: self
-                .unknown
-                .map(|since| Duration::from_millis(now.saturating_sub(since))),
         }
     }
 

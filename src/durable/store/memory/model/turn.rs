@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::row::State;
+use super::row::{Row, State};
 use super::{Heard, Lease, MAX_DUE, Model};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
@@ -94,14 +94,13 @@ impl Model {
     /// The claim of the session's last turn, as far as it is still held, in the order of ids.
     fn repeat(&mut self, session: SessionId) -> Turned {
         let now = self.boot();
-        let wall = self.wall();
         let epoch = self.sessions[&session].claim.unwrap_or_default();
         let lease = self.claims.get_mut(&epoch);
         let claim = lease.map(|lease| {
             lease.until = now + lease.length;
             lease.suspect = None;
             let held = self.tasks.values().filter(|row| row.is_held(epoch));
-            let tasks = held.map(|row| row.claimed(wall)).collect();
+            let tasks = held.map(Row::claimed).collect();
             Claim { epoch, tasks }
         });
         Turned {
@@ -146,21 +145,12 @@ impl Model {
             Verdict::Retry { after, .. } => {
                 self.ledger.retried += 1;
                 row.failures += 1;
-                row.unknown = None;
                 row.state = State::Delayed {
                     due: now + millis(*after),
                 };
             }
             Verdict::Snooze { after } => {
                 self.ledger.snoozed += 1;
-                row.unknown = None;
-                row.state = State::Delayed {
-                    due: now + millis(*after),
-                };
-            }
-            Verdict::Unknown { after } => {
-                self.ledger.snoozed += 1;
-                row.unknown.get_or_insert(now);
                 row.state = State::Delayed {
                     due: now + millis(*after),
                 };
@@ -174,7 +164,6 @@ impl Model {
     }
 
     fn claim(&mut self, request: &Turn) -> Option<Claim> {
-        let wall = self.wall();
         let epoch = self.last_epoch + 1;
         let (mut tasks, mut bytes, mut risky) = (Vec::new(), 0, request.risky);
         let (mut looked_at, mut passed) = (0, Vec::new());
@@ -192,7 +181,7 @@ impl Model {
                 break;
             }
             risky &= !row.is_risky();
-            tasks.push(row.claimed(wall));
+            tasks.push(row.claimed());
             looked_at += 1;
         }
         // Those that are passed over stay first.

@@ -5,8 +5,6 @@
 --
 -- Needs: base.
 local FLAGS, LENGTH, PAYLOAD = 55, 56, 60
--- The highest bit of the ready time: no worker has known the task's format since then.
-local UNKNOWN = 140737488355328
 
 -- True if there may be quarantined tasks in the line.
 local any_quarantined = false

@@ -7,9 +7,8 @@
 -- of those: its epoch; n, how many are done; n ids;
 -- n outputs; m, how many others; m ids; m times a verdict and two more (see `verdicts.lua`).
 -- Result: 1 the places of refused verdicts; 2 the epoch of the claim, or empty; 3 its entries; 4 payloads that are
--- apart, in their order; 5 whether more waits; 6 in how many milliseconds to look again, or -1; 7 the time; 8 whether
--- this is a repetition; 9 whether the session is idle although something was claimed; 10 whether a list that drains is
--- empty now.
+-- apart, in their order; 5 whether more waits; 6 in how many milliseconds to look again, or -1; 7 whether this is a
+-- repetition; 8 whether the session is idle although something was claimed; 9 whether a list that drains is empty now.
 -- Errors: NOSESSION if the session has ended, or has sent a later request; UNDONE or HALF if verdicts could not be
 -- taken, or if there was nothing but trouble. The number is not saved then, so the turn can be sent again.
 local resting = ARGV[3] .. ARGV[1]
@@ -136,6 +135,6 @@ else
   pcall(lists().wake_for, state.pushed)
 end
 return {
-  refused, epoch, out, apart, left and 1 or 0, next, now, is_repeated and 1 or 0, parks and #out > 0 and 1 or 0,
+  refused, epoch, out, apart, left and 1 or 0, next, is_repeated and 1 or 0, parks and #out > 0 and 1 or 0,
   is_drained and 1 or 0,
 }

@@ -86,10 +86,9 @@ end
 local function others()
   local outcomes = make_outcomes()
 
-  local function delay(of, id, entry, after, failures, unknown)
-    local ready_at = unknown or math.min(now + after, UNKNOWN - 1)
+  local function delay(of, id, entry, after, failures)
     entry = sub(entry, 1, 32) .. pack('>I4', number_at('>I4', entry, 33) + failures)
-      .. sub(entry, 37, 40) .. pack('>I6', ready_at) .. sub(entry, 47)
+      .. sub(entry, 37, 40) .. pack('>I6', now + after) .. sub(entry, 47)
     outcomes.delayed(of, id, entry, now + after)
   end
 
@@ -102,10 +101,6 @@ local function others()
     elseif what == 'snooze' then
       outcomes.tally(of, 'snoozed')
       delay(of, id, entry, one, 0)
-    elseif what == 'unknown' then
-      outcomes.tally(of, 'snoozed')
-      local since = number_at('>I6', entry, 41)
-      delay(of, id, entry, one, 0, since >= UNKNOWN and since or UNKNOWN + now)
     elseif what == 'release' then
       outcomes.tally(of, 'released')
       outcomes.first(of, id, entry)

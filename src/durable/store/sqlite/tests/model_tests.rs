@@ -241,14 +241,13 @@ fn any_task(random: &mut fastrand::Rng) -> NewTask {
 
 fn any_verdict(random: &mut fastrand::Rng) -> Verdict {
     let after = Duration::from_millis(random.u64(..3000));
-    match random.u32(..7) {
+    match random.u32(..6) {
         0 | 1 => Verdict::Done(vec![3; [0, 10, 600][random.usize(..3)]]),
         2 => Verdict::Retry {
             after,
             error: String::from("again"),
         },
         3 => Verdict::Snooze { after },
-        5 => Verdict::Unknown { after },
         4 => Verdict::Dead {
             reason: DeadReason::Attempts,
             error: String::from("enough"),

@@ -89,7 +89,8 @@ impl<H: Harness> Pair<H> {
         match step {
             Step::Enqueue { session, tasks } => {
                 let session = self.session(*session).await;
-                let tasks = tasks.iter().map(super::New::task).collect();
+                let has_types = self.tested.knows_types();
+                let tasks = tasks.iter().map(|new| new.task(has_types)).collect();
                 self.sessions[session].number += 1;
                 self.send(session, Request::Enqueue(tasks)).await
             }

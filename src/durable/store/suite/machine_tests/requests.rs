@@ -61,10 +61,12 @@ impl TurnRequest {
 }
 
 impl New {
-    pub(super) fn task(&self) -> NewTask {
+    /// The task; of one type only if the order between types is up to the store.
+    pub(super) fn task(&self, has_types: bool) -> NewTask {
         NewTask {
             id: id(self.task.into()),
-            name: name(self.other_name).into(),
+            name: name(self.other_name && has_types).into(),
+            envelope: 1,
             payload: vec![self.task; self.len],
             delay: self.delay,
             retention: self.retention,
@@ -81,7 +83,6 @@ impl Said {
             Self::Done => Verdict::Done(mark.to_be_bytes().to_vec()),
             Self::Retry(after) => Verdict::Retry { after, error },
             Self::Snooze(after) => Verdict::Snooze { after },
-            Self::Unknown(after) => Verdict::Unknown { after },
             Self::Dead => Verdict::Dead {
                 reason: DeadReason::Attempts,
                 error,

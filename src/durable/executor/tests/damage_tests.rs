@@ -1,0 +1,51 @@
+//! Tasks of which the store has lost a part.
+
+use super::*;
+use crate::durable::DeadReason;
+use crate::durable::context::Stop;
+use crate::durable::executor::registry::{Registry, Runnable, Runs};
+use crate::durable::store::{Claimed, Verdict};
+
+fn runnable() -> Runnable<App> {
+    let mut registry = Registry::new();
+    registry.register::<Number>();
+    Runnable {
+        registry,
+        set: set(),
+        app: StdArc::new(App::new(|number, _| async move { Ok(number) })),
+        client: client_of(&MemoryStore::new()),
+        retry: Retry::never(),
+    }
+}
+
+async fn verdict(name: &str, payload: &[u8]) -> Verdict {
+    let claimed = Claimed {
+        id: id(1),
+        name: name.into(),
+        payload: Ok(payload.to_vec()),
+        failures: 0,
+        crashes: 0,
+        lost: 0,
+        risky: false,
+    };
+    runnable().begin(claimed, 1, Stop::default()).await
+}
+
+/// No worker ever claims it again, so it must not wait for another one.
+#[tokio::test]
+async fn what_its_worker_cannot_read_is_damaged() {
+    let is_damaged = |verdict: &Verdict| matches!(verdict, Verdict::Dead { reason, .. } if *reason == DeadReason::Damaged);
+    assert_eq!(
+        verdict("number", b"\x017").await,
+        Verdict::Done(b"7".to_vec())
+    );
+    for (name, payload) in [
+        ("number", &b""[..]),
+        ("number", b"\x007"),
+        ("number", b"7"),
+        ("numbe?", b"\x017"),
+    ] {
+        let verdict = verdict(name, payload).await;
+        assert!(is_damaged(&verdict), "{name} {payload:?}: {verdict:?}");
+    }
+}
