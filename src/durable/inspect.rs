@@ -42,6 +42,11 @@ impl Status {
 pub struct Counts {
     /// Tasks that wait for a worker.
     pub waiting: u64,
+    /// Of these, the tasks whose type no live worker has registered. They wait without a time limit, and start
+    /// as soon as such a worker starts. A worker that is killed counts as live until the store detects its death:
+    /// with Redis, for about three minutes. While more than 4,096 waiting tasks are being sorted since workers
+    /// have begun to differ, this is an estimate.
+    pub unserved: u64,
     /// Tasks that run later.
     pub delayed: u64,
     /// Tasks that a worker has.

@@ -46,7 +46,6 @@ impl ListId {
         Self(kind.number())
     }
 
-    #[cfg(any(test, feature = "redis"))]
     pub(crate) fn from_number(number: i64) -> Self {
         Self(number)
     }

@@ -48,6 +48,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod unserved;
 mod work;
 mod writer;
 

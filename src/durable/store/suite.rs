@@ -27,6 +27,7 @@ mod sessions_tests;
 #[cfg(feature = "sqlite-unbundled")]
 mod sqlite;
 mod types_tests;
+mod unserved_tests;
 mod verdicts_tests;
 
 /// A store of one kind, for one test, and the processes that use it.
@@ -233,6 +234,12 @@ macro_rules! store_suite {
                 a_session_keeps_its_set
                 a_wake_goes_to_one_that_knows_the_type
                 no_wake_for_a_type_is_lost
+            }
+            unserved_tests {
+                tasks_that_no_live_worker_knows_are_unserved
+                a_worker_that_is_killed_serves_nothing
+                tasks_in_a_list_that_drains_are_told_apart
+                a_cancelled_task_is_not_unserved
             }
         }
     };

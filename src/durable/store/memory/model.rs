@@ -330,6 +330,7 @@ impl Model {
     pub(super) fn counts(&self) -> Counts {
         let mut counts = self.ledger;
         for row in self.tasks.values() {
+            counts.unserved += u64::from(self.is_unserved(row));
             *match row.state {
                 State::Waiting => &mut counts.waiting,
                 State::Delayed { .. } => &mut counts.delayed,
@@ -339,6 +340,13 @@ impl Model {
             } += 1;
         }
         counts
+    }
+
+    /// Returns `true` if a task waits that no live session may claim.
+    fn is_unserved(&self, row: &Row) -> bool {
+        let mut sessions = self.sessions.values();
+        let is_served = sessions.any(|session| !session.dead && session.knows(row.kind));
+        row.state == State::Waiting && !is_served
     }
 
     #[cfg(test)]

@@ -285,7 +285,7 @@ fn reason_of(number: u8) -> Option<DeadReason> {
 // ===== Counts =====
 
 /// How many numbers there are in [`Counts`].
-pub(super) const COUNTS: usize = 15;
+pub(super) const COUNTS: usize = 16;
 
 /// Adds what one partition has counted.
 pub(super) fn add_counts(sums: &mut [u64; COUNTS], answer: Value) -> Result<(), Failure> {
@@ -299,6 +299,7 @@ pub(super) fn add_counts(sums: &mut [u64; COUNTS], answer: Value) -> Result<(), 
 pub(super) fn counts(sums: &[u64; COUNTS]) -> Counts {
     let [
         waiting,
+        unserved,
         delayed,
         running,
         kept,
@@ -316,6 +317,7 @@ pub(super) fn counts(sums: &[u64; COUNTS]) -> Counts {
     ] = *sums;
     Counts {
         waiting,
+        unserved,
         delayed,
         running,
         kept,

@@ -72,6 +72,7 @@ const IDS: &str = include_str!("lua/ids.lua");
 const CLAIMS: &str = include_str!("lua/claims.lua");
 const REAP: &str = include_str!("lua/reap.lua");
 const VERDICTS: &str = include_str!("lua/verdicts.lua");
+const LIVENESS: &str = include_str!("lua/liveness.lua");
 const DUE: &str = include_str!("lua/due.lua");
 const DRAIN: &str = include_str!("lua/drain.lua");
 const CLAIM: &str = include_str!("lua/claim.lua");
@@ -202,11 +203,32 @@ impl Scripts {
                     "READY",
                     "ROUTES",
                 ],
-                &[SESSION, IDS, LISTS, include_str!("lua/maintain.lua")],
+                &[
+                    SESSION,
+                    IDS,
+                    LISTS,
+                    LIVENESS,
+                    include_str!("lua/maintain.lua"),
+                ],
             ),
             counts: make(
-                &["NONE", "META", "ALIVE", "DUE", "RUNNING", "RESULTS", "DIED"],
-                &[include_str!("lua/counts.lua")],
+                &[
+                    "NONE",
+                    "META",
+                    "SESSIONS",
+                    "READY",
+                    "ALIVE",
+                    "DUE",
+                    "RUNNING",
+                    "CLAIMS",
+                    "LEASE",
+                    "RESULTS",
+                    "DIED",
+                    "TOMBSTONES",
+                    "IDLE",
+                    "ROUTES",
+                ],
+                &[SESSION, LISTS, LIVENESS, include_str!("lua/counts.lua")],
             ),
             routes: make(
                 &["NONE", "META", "ROUTES", "READY", "LEASE", "IDLE"],
@@ -259,6 +281,8 @@ fn head(keys: &[&str], time: Time, parts: &[&str]) -> String {
         ("DAMAGED", reason_number(DeadReason::Damaged).into()),
         ("DAY", 24 * 3600 * 1000),
         ("AWAITING_FOR", 60 * 1000),
+        ("SILENT_FOR", 180 * 1000),
+        ("HEARD_EVERY", 60 * 1000),
     ];
     for (name, number) in numbers {
         // Writing to a string does not fail.

@@ -26,6 +26,7 @@ mod faults_tests;
 mod health_tests;
 mod idle_tests;
 mod line_tests;
+mod liveness_tests;
 mod meter;
 mod partitions_tests;
 mod proxy;

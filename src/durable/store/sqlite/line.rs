@@ -129,6 +129,16 @@ impl Work<'_> {
 /// Has a task stand in line.
 pub(super) const STAND: &str = "INSERT INTO throng_line (list, place, id) VALUES (?1, ?2, ?3)";
 
+/// The lists in which tasks wait. This takes a seek for each list, however long it is.
+pub(super) const LISTS: &str = "
+    WITH RECURSIVE lists(list) AS (
+        SELECT min(list) FROM throng_line
+        UNION ALL
+        SELECT (SELECT min(list) FROM throng_line WHERE list > lists.list)
+        FROM lists WHERE lists.list IS NOT NULL
+    )
+    SELECT list FROM lists WHERE list IS NOT NULL";
+
 /// The first and the last place of each list. This takes some seeks for each list, however long it is.
 const ENDS: &str = "
     WITH RECURSIVE lists(list) AS (

@@ -62,6 +62,8 @@ fn read(row: &Row<'_>) -> Result<(i64, Meta), rusqlite::Error> {
     let count = |column| row.get::<usize, i64>(column).map(|count| count as u64);
     let counts = Counts {
         waiting: count(3)?,
+        // Counted when it is asked for.
+        unserved: 0,
         delayed: count(4)?,
         running: count(5)?,
         kept: count(6)?,

@@ -13,6 +13,7 @@ use super::meta::Meta;
 use super::schema;
 use super::state::{State, reason};
 use super::turn::body;
+use super::unserved;
 use super::work::Now;
 use crate::durable::clock::Clock;
 use crate::durable::error::{Cause, Effect, Failure};
@@ -151,7 +152,11 @@ pub(super) fn dead(
 }
 
 pub(super) fn counts(desk: &Desk) -> Result<Counts, Fault> {
-    desk.snapshot(|db| Ok(Meta::load(db)?.counts))
+    desk.snapshot(|db| {
+        let unserved = unserved::count(db, &desk.endpoint)?;
+        let counts = Meta::load(db)?.counts;
+        Ok(Counts { unserved, ..counts })
+    })
 }
 
 /// What has become of tasks; whether others have stored some that are alive.

@@ -23,6 +23,7 @@ pub(super) async fn the_ledger_adds_up(it: &dyn Harness) {
     assert!(adds_up(&counts), "{counts:?}");
     let expected = Counts {
         waiting: 2,
+        unserved: 0,
         delayed: 2,
         running: 1,
         kept: 3,

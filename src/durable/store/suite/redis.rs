@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use super::Harness;
 use crate::durable::clock::Clock;
@@ -50,8 +51,8 @@ impl Harness for Redis {
         Store(store)
     }
 
-    /// Only leases tell Redis who is dead. So here those of the dead are over, as they will be after
-    /// some time, and have been looked at once.
+    /// Redis detects a death when time has passed. So here the leases of the dead are over, and have been looked
+    /// at once, and their sessions were not heard for long.
     fn kill(&self, process: Store) {
         let dies = Arc::as_ptr(&process.0).cast::<()>();
         let stores = self.stores.borrow();
@@ -63,6 +64,12 @@ impl Harness for Redis {
             .to_owned();
         drop(process);
         self.ask(GIVE_UP, &[&client_id]);
+        // Its thread closes its connections.
+        let start = Instant::now();
+        while self.ask(RECEIVERS, &[&client_id]) > 0 {
+            assert!(start.elapsed() < DEADLINE, "it still receives messages");
+            crate::sync::thread::yield_now();
+        }
     }
 
     /// The elements of all keys, but for the counts and the layout, and for those who are to be told of
@@ -91,13 +98,27 @@ impl Drop for Redis {
     }
 }
 
-/// Has the leases of a process be over, and all processes look.
+/// How long a connection may take to be closed.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// The number of connections that receive the messages for a process.
+const RECEIVERS: &str = "return redis.call('PUBSUB', 'NUMSUB', ARGV[1] .. 'client:' .. ARGV[2])[2]";
+
+/// Has the leases of a process be over, its sessions silent, and all processes look.
 const GIVE_UP: &str = "
 local claims, lease = ARGV[1] .. 'claims', ARGV[1] .. 'lease'
 for _, epoch in ipairs(redis.call('ZRANGE', lease, 0, -1)) do
   if string.sub(redis.call('HGET', claims, epoch .. 'o'), 1, 8) == ARGV[2] then
     redis.call('ZADD', lease, 0, epoch)
     redis.call('HSET', claims, epoch .. 's', 1)
+  end
+end
+local sessions = redis.call('HGETALL', ARGV[1] .. 'sessions')
+for i = 1, #sessions, 2 do
+  local row = cmsgpack.unpack(sessions[i + 1])
+  if row[6] == ARGV[2] then
+    row[5] = 0
+    redis.call('HSET', ARGV[1] .. 'sessions', sessions[i], cmsgpack.pack(row))
   end
 end
 for _, channel in ipairs(redis.call('PUBSUB', 'CHANNELS', ARGV[1] .. 'client:*')) do

@@ -38,8 +38,10 @@ local function deliver(s, epoch)
   s.undelivered, s.is_changed = sub(s.undelivered, 1, first - 1) .. sub(s.undelivered, last + 1), true
 end
 
--- The worker of the session lives: those of its claims that it does not renew are abandoned.
+-- The worker of the session lives: those of its claims that it does not renew are abandoned. That it was heard is
+-- written down once a minute, for `liveness.lua`.
 local function hear(s)
+  if math.abs(now - s.at) >= HEARD_EVERY then s.is_changed = true end
   s.at = now
   if s.suspects == '' then return end
   for epoch in string.gmatch(s.suspects, '%d+') do

@@ -1,0 +1,76 @@
+//! How the store detects that a worker is gone.
+
+use super::super::time::Time;
+use super::*;
+use crate::durable::clock::Clock;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn open_as(url: &str, clock: &Clock) -> Arc<RedisStore> {
+    let builder = RedisStore::builder(url);
+    let opened = RedisStore::open_as(&builder, Time::told(clock.clone())).await;
+    Arc::new(opened.unwrap())
+}
+
+/// The declared sets, 8 bytes each.
+fn sets(server: &Server) -> redis::Value {
+    server.ask(&["HGET", "throng:{default:0}:routes", "sets"])
+}
+
+#[tokio::test]
+async fn a_worker_that_is_killed_is_gone_after_three_minutes() {
+    let (server, clock) = (Server::start(), Clock::manual());
+    let other = open_as(&server.url(), &clock).await;
+    let worker = Worker::of(&open_as(&server.url(), &clock).await).await;
+    worker.enqueue([task(1), task(2)]).await;
+    let unserved = async || other.counts().await.unwrap().unserved;
+    // Its last words: it is subscribed, so it lives however long it is silent.
+    clock.advance(10 * MINUTE);
+    assert_eq!(unserved().await, 0);
+    worker.turn(Vec::new(), 0).await;
+    let channel = format!("throng:{{default:0}}:client:{}", worker.store.client_id());
+    drop(worker);
+    let start = Instant::now();
+    while server.ask(&["PUBSUB", "NUMSUB", &channel]) != none_of(&channel) {
+        assert!(start.elapsed() < DEADLINE, "its connections stay");
+        tokio::task::yield_now().await;
+    }
+    clock.advance(3 * MINUTE - Duration::from_millis(1));
+    assert_eq!(unserved().await, 0);
+    other.maintain(100).await.unwrap();
+    assert_ne!(sets(&server), redis::Value::BulkString(Vec::new()));
+    clock.advance(Duration::from_millis(1));
+    assert_eq!(unserved().await, 2);
+    other.maintain(100).await.unwrap();
+    assert_eq!(sets(&server), redis::Value::BulkString(Vec::new()));
+    assert_eq!(unserved().await, 2);
+}
+
+fn none_of(channel: &str) -> redis::Value {
+    let channel = redis::Value::BulkString(channel.into());
+    redis::Value::Array(vec![channel, redis::Value::Int(0)])
+}
+
+/// Its process gets no messages, so all that shows that it lives is what it asks.
+#[tokio::test]
+async fn a_worker_that_is_told_nothing_lives_as_long_as_it_asks() {
+    let (server, clock) = (Server::start(), Clock::manual());
+    let rights = ["on", ">password", "~throng:*", "resetchannels", "+@all"];
+    server.ask(&[&["ACL", "SETUSER", "worker", "reset"], &rights[..]].concat());
+    let url = format!("redis://worker:password@127.0.0.1:{}/", server.port());
+    let other = open_as(&server.url(), &clock).await;
+    let mute = open_as(&url, &clock).await;
+    let [idle, busy] = [Worker::of(&mute).await, Worker::of(&mute).await];
+    busy.enqueue([task(1)]).await;
+    let claim = busy.claim(1).await;
+    for _ in 0..20 {
+        clock.advance(MINUTE - Duration::from_secs(1));
+        idle.turn(Vec::new(), 1).await;
+        let beaten = mute.beat(vec![claim.epoch]).await.unwrap();
+        assert!(beaten.lost.is_empty(), "{beaten:?}");
+        while other.maintain(100).await.unwrap() {}
+    }
+    // Both sessions are there.
+    assert_eq!(idle.turn(Vec::new(), 1).await.claim, None);
+    assert_eq!(busy.turn(done(&claim), 1).await.refused, []);
+}
