@@ -184,7 +184,7 @@ impl<S> Task<S> {
         let header = ManuallyDrop::new(self).header;
         // SAFETY: the reference is this function's, to pass on or to release.
         unsafe {
-            let claimed = !header.as_ref().vtable.shared || header.as_ref().state.claim();
+            let claimed = !header.as_ref().vtable.shared || header.as_ref().state.claim_to_drop();
             if claimed {
                 (header.as_ref().vtable.cancel)(header, fault);
             } else {
@@ -298,15 +298,13 @@ impl Abort {
     /// always be ended.
     fn end(self) {
         let header = self.header();
-        match header.state.abort() {
-            state::Abort::Claimed => {
-                let header = ManuallyDrop::new(self).0;
-                // SAFETY: the job is claimed, and the reference this function's, to pass on.
-                unsafe { (header.as_ref().vtable.cancel)(header, Fault::cancelled()) };
-            }
+        if header.state.claim_to_drop() {
+            let header = ManuallyDrop::new(self).0;
+            // SAFETY: the job is claimed, and the reference this function's, to pass on.
+            unsafe { (header.as_ref().vtable.cancel)(header, Fault::cancelled()) };
+        } else if !header.vtable.blocking && header.state.tell_abort() {
             // SAFETY: this reference keeps the cell alive.
-            state::Abort::Flagged => unsafe { (header.vtable.notify)(self.0) },
-            state::Abort::TooLate => {}
+            unsafe { (header.vtable.notify)(self.0) };
         }
     }
 
@@ -314,7 +312,8 @@ impl Abort {
         self.header().state.is_complete()
     }
 
-    /// Returns `true` if the job has not ended and a handle waits for it.
+    /// Returns `true` if a handle waits for a closure that has not ended, and that nobody drops instead of
+    /// running it.
     pub(crate) fn is_awaited(&self) -> bool {
         self.header().state.is_awaited()
     }

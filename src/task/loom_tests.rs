@@ -1,6 +1,7 @@
 //! Models of the cell: each pair of parties that can meet in it.
 
 use std::future::poll_fn;
+use std::sync::{Arc as StdArc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use loom::future::block_on;
@@ -8,7 +9,9 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-use super::{Call, Destination, Done, Fault, Kind, Outcome, Polled, Promise, Ran, Task, Watch};
+use super::{
+    Abort, Call, Destination, Done, Fault, Kind, Outcome, Polled, Promise, Ran, Task, Thunk, Watch,
+};
 use crate::join::Seat;
 use crate::sync::Plain;
 
@@ -64,6 +67,51 @@ fn loom_a_job_that_has_ended_is_not_awaited() {
         runner.join().unwrap();
         drop(watch);
     });
+}
+
+/// Asks whether its own job is awaited, when it is dropped: in the run, or instead of the run.
+struct Asks {
+    own: StdArc<OnceLock<Abort>>,
+    runs: bool,
+    is_told_right: Arc<AtomicUsize>,
+}
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        let is_awaited = self.own.get().is_some_and(Abort::is_awaited);
+        let is_right = usize::from(is_awaited == self.runs);
+        self.is_told_right.store(is_right, Ordering::Relaxed);
+    }
+}
+
+/// A job that is aborted is awaited while it runs, and not while its captures are dropped instead: by the
+/// abort, or with the task.
+#[test]
+fn loom_a_job_that_was_aborted_is_awaited_if_it_runs() {
+    for drops_task in [false, true] {
+        loom::model(move || {
+            let (own, is_told_right) =
+                (StdArc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));
+            let mut asks = Asks {
+                own: StdArc::clone(&own),
+                runs: false,
+                is_told_right: Arc::clone(&is_told_right),
+            };
+            let (task, watch) = Task::<()>::joinable(Thunk(move || {
+                asks.runs = true;
+                drop(asks);
+            }));
+            let _ = own.set(watch.abort_ref());
+            let abort = watch.abort_ref();
+            let other = thread::spawn(move || match drops_task {
+                true => drop(task),
+                false => _ = task.run(&mut ()),
+            });
+            abort.abort();
+            other.join().unwrap();
+            assert_eq!(is_told_right.load(Ordering::Relaxed), 1);
+        });
+    }
 }
 
 /// A second poll with another waker: the first one may be taken, or be taken back, or be read.

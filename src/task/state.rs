@@ -10,7 +10,7 @@
 //! | `COMPLETE` | the outcome is written | the claimant | cleared; set before `CLAIMED` |
 //! | `WAKER` | the waker's place holds a waker | the handle | set or cleared by another than the handle |
 //! | `DETACHED` | nobody will ask for the outcome | the handle, when dropped, or at birth | cleared |
-//! | `ABORTED` | somebody asked that the job end | any `AbortHandle` | cleared |
+//! | `ABORTED` | the job was claimed to be dropped; or it is a future or a promise, and was told to end | the runner's reference, or any `AbortHandle` | set by an abort of a closure that runs |
 //! | the mark | at birth: what it means is the business of who made the job | its maker | changed |
 //!
 //! What is in a cell belongs to one party at a time:
@@ -38,17 +38,6 @@ const MAX_HANDLES: u32 = u32::MAX / REFERENCE / 2;
 
 /// The state word: see the module.
 pub(super) struct State(AtomicU32);
-
-/// What [`State::abort`] found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Abort {
-    /// The job had not started: it is now the caller's, to drop.
-    Claimed,
-    /// The job is running: it has been told.
-    Flagged,
-    /// The job has ended.
-    TooLate,
-}
 
 /// What [`State::complete`] leaves to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,27 +100,37 @@ impl State {
         self.0.load(Ordering::Relaxed) & CLAIMED != 0
     }
 
-    /// Asks that the job end.
+    /// Claims the job to drop it without running it. Returns `true` if it is now the caller's.
     ///
     /// | before | after | returns |
     /// |---|---|---|
-    /// | - | `CLAIMED ABORTED` | `Claimed` |
-    /// | `CLAIMED` | `CLAIMED ABORTED` | `Flagged` |
-    /// | `CLAIMED COMPLETE` | `CLAIMED COMPLETE ABORTED` | `TooLate` |
-    pub(super) fn abort(&self) -> Abort {
+    /// | - | `CLAIMED ABORTED` | `true` |
+    /// | `CLAIMED` | unchanged | `false` |
+    pub(super) fn claim_to_drop(&self) -> bool {
+        // In one step, and only if the job is not claimed: `is_awaited` must not take a closure that runs
+        // for one that is dropped, nor the reverse.
+        let claim = |word| (word & CLAIMED == 0).then_some(word | CLAIMED | ABORTED);
+        // Relaxed is enough, as in `claim`.
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim)
+            .is_ok()
+    }
+
+    /// Asks that a claimed future or promise end. Returns `false` if it has ended.
+    ///
+    /// | before | after | returns |
+    /// |---|---|---|
+    /// | `CLAIMED` | `CLAIMED ABORTED` | `true` |
+    /// | `CLAIMED COMPLETE` | `CLAIMED COMPLETE ABORTED` | `false` |
+    pub(super) fn tell_abort(&self) -> bool {
         // Ordering: Release pairs with the Acquire of `is_aborted`, so that what the caller did
         // before it aborted is seen by a job that is told.
-        let before = self.0.fetch_or(CLAIMED | ABORTED, Ordering::Release);
-        match (before & CLAIMED, before & COMPLETE) {
-            (0, _) => Abort::Claimed,
-            (_, 0) => Abort::Flagged,
-            _ => Abort::TooLate,
-        }
+        self.0.fetch_or(ABORTED, Ordering::Release) & COMPLETE == 0
     }
 
     #[inline]
     pub(super) fn is_aborted(&self) -> bool {
-        // Ordering: Acquire pairs with the Release of `abort`.
+        // Ordering: Acquire pairs with the Release of `tell_abort`.
         self.0.load(Ordering::Acquire) & ABORTED != 0
     }
 
@@ -162,7 +161,8 @@ impl State {
         self.0.load(Ordering::Acquire) & COMPLETE != 0
     }
 
-    /// Returns `true` if the handle waits: the job has not ended and was not aborted, and the handle exists.
+    /// Returns `true` if the handle of a closure waits for a run: the closure has not ended, nobody drops it
+    /// instead of running it, and the handle exists.
     ///
     /// This is a read-modify-write, so it sees the latest state: if it returns `true`, no thread has gone on
     /// because of the outcome.

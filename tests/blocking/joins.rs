@@ -1,11 +1,13 @@
 //! A task that waits for another of its pool.
 
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use throng::blocking::Overflow;
 use throng::{AbortHandle, BlockingPool, JoinError, JoinHandle};
 use tokio::runtime::Handle;
 
@@ -265,6 +267,81 @@ fn too_many_that_wait_are_an_error_and_do_not_hang() {
     }
 }
 
+/// An abort does not end a closure that runs, so its task may close a circle as any other.
+#[test]
+fn a_circle_through_a_task_that_was_aborted_while_it_runs_is_an_error() {
+    for way in BOTH_WAYS {
+        let pool = of(2);
+        let (waited, waits) = mpsc::channel();
+        let (started, starts) = mpsc::channel();
+        let (give, given) = mpsc::channel();
+        let (told, tells) = mpsc::channel();
+        let first = pool.spawn_blocking(move || {
+            started.send(()).unwrap();
+            told.send(way(receive(&given))).unwrap();
+        });
+        receive(&starts);
+        first.abort();
+        give.send(row(&pool, first, 3, way, &waited)).unwrap();
+        let error = receive(&tells).unwrap_err();
+        assert!(error.is_would_deadlock(), "{error}");
+        for _ in 0..3 {
+            receive(&waits).unwrap();
+        }
+        assert_back_to(&pool, 2);
+    }
+}
+
+/// Says that it is being dropped, which lasts until the gate is open.
+struct DropsSlowly(mpsc::Sender<()>, Gate);
+
+impl Drop for DropsSlowly {
+    fn drop(&mut self) {
+        self.0.send(()).unwrap();
+        self.1.pass();
+    }
+}
+
+/// A task that another thread drops, instead of running it, ends without a thread of the pool: all of them may
+/// wait for it.
+#[test]
+fn a_task_that_is_being_dropped_may_be_waited_for() {
+    let ways: [fn(&BlockingPool, &AbortHandle); 3] = [
+        |_, dropped| dropped.abort(),
+        |pool, _| drop(pool.spawn_blocking(|| ())),
+        |pool, _| _ = pool.shutdown_now(),
+    ];
+    for drop_it in ways {
+        let mut builder = BlockingPool::builder();
+        builder.max_threads(1).queue_capacity(2);
+        let pool = builder.overflow(Overflow::DropOldest).build().unwrap();
+        let (gate, (dropping, drops)) = (Gate::new(), mpsc::channel());
+        let (give, given) = mpsc::channel::<JoinHandle<()>>();
+        let (started, starts) = mpsc::channel();
+        let own = pool.clone();
+        let waits = pool.spawn_blocking(move || {
+            let also_waits = own.spawn_blocking(move || {
+                started.send(()).unwrap();
+                receive(&given).blocking_join()
+            });
+            block_on(also_waits).unwrap()
+        });
+        // There is no third thread.
+        receive(&starts);
+        let captured = DropsSlowly(dropping, gate.clone());
+        let dropped = pool.spawn_blocking(move || drop(captured));
+        let (own, abort) = (pool.clone(), dropped.abort_handle());
+        let drops_it = thread::spawn(move || drop_it(&own, &abort));
+        receive(&drops);
+        give.send(dropped).unwrap();
+        settle(&pool, |metrics| metrics.blocked == 2 || waits.is_finished());
+        gate.open();
+        let error = output(waits).unwrap_err();
+        assert!(error.is_cancelled(), "{error}");
+        drops_it.join().unwrap();
+    }
+}
+
 /// A way in which a task can wait for a handle.
 type Way = fn(JoinHandle<String>) -> Result<String, JoinError>;
 
@@ -501,6 +578,7 @@ fn who_still_waits_for_an_earlier_task_counts() {
         let pool = of(1);
         let (give, given) = mpsc::channel();
         let (told, tells) = mpsc::channel();
+        let (polled, polls) = mpsc::channel();
         let own = pool.clone();
         let waits = pool.spawn_blocking(move || {
             let ends = own.spawn_blocking(|| ());
@@ -514,9 +592,16 @@ fn who_still_waits_for_an_earlier_task_counts() {
                 false => [ends, comes_last],
             };
             let both: FuturesUnordered<_> = both.into_iter().collect();
-            let ended: Vec<_> = block_on(both.collect());
+            let mut both = both.collect::<Vec<_>>();
+            let ended = block_on(poll_fn(|cx| {
+                let ended = both.poll_unpin(cx);
+                polled.send(()).unwrap();
+                ended
+            }));
             assert!(ended.iter().all(Result::is_ok));
         });
+        // It waits for both by now: a task that it has not polled it would run itself.
+        receive(&polls);
         give.send(waits).unwrap();
         let error = receive(&tells).unwrap_err();
         assert!(error.is_would_deadlock(), "{error}");
