@@ -25,6 +25,14 @@ use crate::task::{Fault, Outcome, Watch};
 /// [cooperative budget](tokio::task::coop): polling charges the budget also when it is ready, so that
 /// a loop over ready handles still yields to other tasks.
 ///
+/// # Chains of handles
+///
+/// Dropping the handle of a task that has ended drops the task's output, which may hold the handle of
+/// another task, and so on. Such drops are nested, and a long chain of them would overflow the stack. So a
+/// drop that is nested more than 16 deep is deferred: the `drop` of that handle returns first, and its output
+/// is dropped later on the same thread, before the outermost drop of the chain returns. The order of deferred
+/// drops is unspecified, and a panic in one of them is not propagated.
+///
 /// # Cancel safety
 ///
 /// The handle may be polled in `select!`, and dropped, at any time. Nothing is lost: the task goes
