@@ -12,7 +12,7 @@ use throng::durable::{DurableClient, DurableExecutor, SpawnOptions, TaskId};
 use tokio::runtime;
 use tokio::sync::mpsc;
 
-use super::job::{Folder, Job};
+use super::job::{Child, Folder, Job};
 use super::place::Place;
 
 /// What a process is to do.
@@ -41,6 +41,8 @@ pub(crate) struct Work {
     pub(crate) concurrency: usize,
     pub(crate) lease: u64,
     pub(crate) stall_limit: u64,
+    /// Whether it also runs the children of tasks.
+    pub(crate) children: bool,
 }
 
 /// The variable of the environment that holds a [`Plan`].
@@ -73,6 +75,7 @@ fn plans_arrive_as_they_were_sent() {
         concurrency: 3,
         lease: 500,
         stall_limit: 60_000,
+        children: true,
     };
     let id = nth_id(7);
     for role in [
@@ -149,8 +152,11 @@ async fn run_tasks(
 
 async fn executor(client: &DurableClient, folder: &Folder, work: Work) -> DurableExecutor {
     let retry = Retry::exponential().base(Duration::from_millis(20));
-    let executor = DurableExecutor::builder(client.clone())
-        .register::<Job>()
+    let mut builder = DurableExecutor::builder(client.clone()).register::<Job>();
+    if work.children {
+        builder = builder.register::<Child>();
+    }
+    let executor = builder
         .concurrency(work.concurrency)
         .lease(Duration::from_millis(work.lease))
         .stall_limit(Duration::from_millis(work.stall_limit))

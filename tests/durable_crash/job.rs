@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use throng::durable::{DurableTask, Run, TaskContext, TaskError, TaskId};
+use throng::durable::{DurableTask, Run, SpawnOptions, TaskContext, TaskError, TaskId};
 use tokio::time::sleep;
 
 /// What a task does.
@@ -37,6 +37,8 @@ pub(crate) enum Job {
     Abort,
     /// Takes its process along, after that many milliseconds.
     AbortAfter(u64),
+    /// Stores its [child](child_of), and awaits it.
+    Parent,
 }
 
 impl DurableTask for Job {
@@ -92,10 +94,37 @@ impl Job {
                 sleep(Duration::from_millis(millis)).await;
                 abort()
             }
+            Self::Parent => {
+                let options = SpawnOptions::new().id(child_of(cx.id()));
+                cx.client().spawn_with(Child, options).await?.await?;
+            }
             Self::Fail(_) | Self::Panic(_) | Self::Snooze => {}
         }
         Ok(())
     }
+}
+
+/// The child of a [parent](Job::Parent).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Child;
+
+impl DurableTask for Child {
+    const NAME: &'static str = "test.child";
+    type Output = ();
+}
+
+impl Run<Folder> for Child {
+    async fn run(self, cx: TaskContext<Folder>) -> Result<(), TaskError> {
+        for what in ["start", "end"] {
+            cx.app().write(&Line::of(what, &cx));
+        }
+        Ok(())
+    }
+}
+
+/// Returns the id of a parent's child, which is the same in each run of the parent.
+pub(crate) fn child_of(parent: TaskId) -> TaskId {
+    TaskId::derive(Child::NAME, &parent.to_bytes())
 }
 
 /// Waits until the gate is open; an error, and a line in the ledger, if it is told to stop before.

@@ -2,14 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use super::job::Job;
+use throng::durable::DurableHandle;
+
+use super::child::Work;
+use super::job::{Job, child_of};
 use super::process::until;
-use super::site::{Site, outcomes};
+use super::site::{Runs, Site, outcomes};
 
 on_both_stores! {
     its_tasks_run_again_and_no_others_do,
     a_worker_that_comes_after_its_death_takes_over,
     one_that_was_idle_all_the_time_takes_over_soon,
+    parents_that_wait_run_again_and_their_children_run_once,
 }
 
 /// With a file, an idle worker looks every two seconds whether somebody has died of whose work it does
@@ -87,4 +91,38 @@ async fn one_that_was_idle_all_the_time_takes_over_soon(site: Site) {
     site.folder.open_gate();
     outcomes([handle]).await;
     site.settled().await;
+}
+
+async fn parents_that_wait_run_again_and_their_children_run_once(site: Site) {
+    const PARENTS: usize = 64;
+    let parents = site.spawn_all(Job::Parent, PARENTS).await;
+    let ids: Vec<_> = parents.iter().map(DurableHandle::id).collect();
+    // It knows the type of the children as little as anybody else.
+    let mut first = site.worker(site.work()).await;
+    until("all children are stored", async || {
+        let counts = site.counts().await;
+        (counts.stored == 2 * PARENTS as u64).then_some(())
+    })
+    .await;
+    first.kill();
+
+    let work = site.work();
+    let _second = site
+        .worker(Work {
+            children: true,
+            ..work
+        })
+        .await;
+    outcomes(parents).await;
+    let counts = site.settled().await;
+    let runs = Runs::of(&site.folder.ledger());
+    for parent in ids {
+        let child = child_of(parent);
+        let starts = [&parent, &child].map(|id| runs.starts[id].len());
+        let ends = [&parent, &child].map(|id| runs.ends[id].len());
+        assert_eq!((starts, ends), ([2, 1], [1, 1]));
+    }
+    let ended = (counts.stored, counts.done, counts.claimed);
+    assert_eq!(ended, (128, 128, 192), "{counts:?}");
+    assert_eq!(counts.crashed + counts.lost, PARENTS as u64, "{counts:?}");
 }

@@ -8,6 +8,8 @@ mod emptied;
 mod killed;
 #[path = "server/restarted.rs"]
 mod restarted;
+#[path = "server/rolled_back.rs"]
+mod rolled_back;
 #[path = "server/scripts.rs"]
 mod scripts;
 #[path = "server/soak.rs"]

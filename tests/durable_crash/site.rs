@@ -52,6 +52,7 @@ pub(crate) const PATIENT: Work = Work {
     concurrency: 4,
     lease: 120_000,
     stall_limit: 60_000,
+    children: false,
 };
 
 /// A worker whose death is known when its lease is over.

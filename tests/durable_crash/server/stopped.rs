@@ -8,6 +8,7 @@ use tokio::time::sleep;
 
 use crate::child::Work;
 use crate::job::Job;
+use crate::process::until;
 use crate::site::{EVERYSEC, LEASED, Site, outcomes};
 use crate::support::rounds;
 
@@ -53,4 +54,41 @@ async fn workers_that_live_keep_their_tasks() {
         worker.stop(0).await;
     }
     site.ends(0).await;
+}
+
+/// However short leases are: if one is over because the server stood still, nobody has crashed.
+#[tokio::test]
+async fn workers_that_live_have_not_crashed() {
+    const LEASE: u64 = 1000;
+    const RUN: usize = 64;
+    let mut site = Site::server_within(&EVERYSEC, LEASE / 2).await;
+    let work = Work {
+        // More than can run, however often tasks are taken from their workers.
+        concurrency: 10 * RUN,
+        lease: LEASE,
+        ..LEASED
+    };
+    let mut workers = [site.worker(work).await, site.worker(work).await];
+    // The first crash would end them.
+    let handles = site.spawn_all_with(Job::Wait, RUN, 1).await;
+    until("all run", async || {
+        (site.folder.ledger().len() >= RUN).then_some(())
+    })
+    .await;
+    for _ in 0..4 {
+        site.redis().signal(Signal::STOP);
+        sleep(Duration::from_millis(LEASE + LEASE / 2)).await;
+        site.redis().signal(Signal::CONT);
+        // Who looks for work also looks for leases that are over.
+        outcomes(site.spawn_all_with(Job::Work(1), 8, 1).await).await;
+    }
+    site.folder.open_gate();
+    outcomes(handles).await;
+    for worker in &mut workers {
+        worker.stop(0).await;
+    }
+    let counts = site.settled().await;
+    let (count, ended) = (RUN as u64 + 32, (counts.stored, counts.done));
+    assert_eq!(ended, (count, count), "{counts:?}");
+    assert_eq!(counts.crashed, 0, "{counts:?}");
 }
