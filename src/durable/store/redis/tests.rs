@@ -28,6 +28,7 @@ mod idle_tests;
 mod line_tests;
 mod liveness_tests;
 mod meter;
+mod notices_tests;
 mod partitions_tests;
 mod proxy;
 mod replies_tests;
