@@ -579,9 +579,10 @@ fn who_still_waits_for_an_earlier_task_counts() {
         let (give, given) = mpsc::channel();
         let (told, tells) = mpsc::channel();
         let (polled, polls) = mpsc::channel();
-        let own = pool.clone();
+        let gate = Gate::new();
+        let (own, held) = (pool.clone(), gate.clone());
         let waits = pool.spawn_blocking(move || {
-            let ends = own.spawn_blocking(|| ());
+            let ends = own.spawn_blocking(move || held.pass());
             own.spawn_blocking(move || {
                 let circle: JoinHandle<()> = receive(&given);
                 told.send(circle.blocking_join()).unwrap();
@@ -602,6 +603,7 @@ fn who_still_waits_for_an_earlier_task_counts() {
         });
         // It waits for both by now: a task that it has not polled it would run itself.
         receive(&polls);
+        gate.open();
         give.send(waits).unwrap();
         let error = receive(&tells).unwrap_err();
         assert!(error.is_would_deadlock(), "{error}");
