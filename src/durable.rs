@@ -122,7 +122,7 @@ pub use self::executor::inline::InlineExecutor;
 pub use self::executor::metrics::Metrics;
 pub use self::handle::DurableHandle;
 pub use self::id::{ParseTaskIdError, TaskId};
-pub use self::inspect::{Counts, DeadFilter, DeadLetter, Durability, Health, Status};
+pub use self::inspect::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Status};
 pub use self::options::SpawnOptions;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::store::memory::MemoryStore;

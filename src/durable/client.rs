@@ -14,8 +14,8 @@ use super::error::Failure;
 use super::store::{Answer, Backend, MAX_BATCH, MAX_BATCH_BYTES, NewTask, Seen, Store};
 use super::task::{ENVELOPE, seal};
 use super::{
-    Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask, Health,
-    SpawnOptions, Status, TaskId,
+    AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
+    Health, SpawnOptions, Status, TaskId,
 };
 
 /// Stores tasks, awaits them, and says what has become of them: all that a producer needs.
@@ -158,6 +158,21 @@ impl DurableClient {
     pub async fn status(&self, id: TaskId) -> Result<Status, DurableError> {
         let seen = self.ask(Some(id), |store| store.look(vec![id])).await?;
         Ok(seen.first().map_or(Status::Absent, status))
+    }
+
+    /// The errors of the attempts after which a task was tried again: at most the last 8, the oldest first. They are
+    /// kept until the task succeeds or is cancelled. If it becomes a dead letter, [the letter has
+    /// them](super::DeadLetter::errors), too.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    pub async fn errors(&self, id: TaskId) -> Result<Vec<AttemptError>, DurableError> {
+        self.ask(Some(id), |store| store.errors(id)).await
     }
 
     /// Cancels tasks. Those that do not run are cancelled at once; those that do are

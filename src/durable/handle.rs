@@ -14,7 +14,7 @@ use super::engine::decoder::decode;
 use super::engine::waiters::End;
 use super::executor::scope::Wait;
 use super::store::Seen;
-use super::{DurableClient, DurableError, Status, TaskId};
+use super::{AttemptError, DurableClient, DurableError, Status, TaskId};
 use crate::join::{Slot, forward};
 use crate::task::Outcome;
 
@@ -84,6 +84,20 @@ impl<T> DurableHandle<T> {
     /// Nothing is lost if the future is dropped.
     pub async fn status(&self) -> Result<Status, DurableError> {
         self.client.status(self.id).await
+    }
+
+    /// The errors of the attempts after which the task was tried again: see
+    /// [`DurableClient::errors`].
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    pub async fn errors(&self) -> Result<Vec<AttemptError>, DurableError> {
+        self.client.errors(self.id).await
     }
 
     /// Cancels the task: at once if it does not run, else it is

@@ -120,11 +120,25 @@ pub struct DeadLetter {
     pub reason: DeadReason,
     /// The last error.
     pub error: String,
+    /// The errors of earlier attempts, after which the task was tried again: at most the last 8, the oldest first.
+    pub errors: Vec<AttemptError>,
     /// How many of its runs have failed.
     pub failures: u32,
     /// How many workers have died while they ran it.
     pub crashes: u32,
     /// How long it has been dead.
+    pub age: Duration,
+}
+
+/// The error of an attempt after which the task was tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AttemptError {
+    /// The [number of the attempt](super::TaskContext::attempt).
+    pub attempt: u32,
+    /// What it has failed with: at most 1 KiB of it.
+    pub error: String,
+    /// How long ago that was.
     pub age: Duration,
 }
 

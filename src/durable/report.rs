@@ -54,6 +54,11 @@ mod imp {
         );
     }
 
+    /// An attempt has failed, and the task is tried again.
+    pub(crate) fn retried(queue: &str, id: TaskId, error: &str) {
+        tracing::warn!(queue, task.id = %id, error, "a task has failed, and is tried again");
+    }
+
     /// A task has failed for good.
     pub(crate) fn died(queue: &str, id: TaskId, error: &str) {
         tracing::error!(queue, task.id = %id, error, "a task has become a dead letter");
@@ -74,6 +79,7 @@ mod imp {
     pub(crate) fn refused(_: &str, _: TaskId) {}
     pub(crate) fn lease_lost(_: &str, _: Epoch) {}
     pub(crate) fn waits_stalled(_: &str, _: usize) {}
+    pub(crate) fn retried(_: &str, _: TaskId, _: &str) {}
     pub(crate) fn died(_: &str, _: TaskId, _: &str) {}
 }
 

@@ -38,7 +38,7 @@ use tokio::sync::mpsc;
 
 use self::kind::{Kind, TypeSet};
 use super::error::Failure;
-use super::{Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
+use super::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 
 #[cfg_attr(
     not(all(feature = "redis", feature = "sqlite")),
@@ -112,6 +112,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// to be told of their ends.
     fn look(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<Seen>>;
 
+    /// Returns the errors of the attempts of a task that were to run again, the oldest first: at most
+    /// [`MAX_ERRORS`]. There are none of a task that has succeeded or was cancelled.
+    fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>>;
+
     /// Cancels tasks: those that wait or are delayed at once, those that run when their worker says.
     /// How many were found alive.
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64>;
@@ -162,6 +166,9 @@ pub(crate) type Epoch = u64;
 pub(crate) const MAX_BATCH: usize = 256;
 /// The bytes that one request may bring, and one answer: above it, a batch has one task.
 pub(crate) const MAX_BATCH_BYTES: usize = 1 << 20;
+
+/// How many errors of its attempts are kept of a task: the last ones.
+pub(crate) const MAX_ERRORS: usize = 8;
 
 /// How long a dead letter is kept.
 pub(crate) const DEAD_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);

@@ -15,8 +15,8 @@ use crate::durable::store::{
     Answer, Backend, Beaten, Enqueue, Epoch, Event, Seen, SessionId, Store, Turn, Turned,
 };
 use crate::durable::{
-    Counts, DeadFilter, DeadLetter, Durability, DurableClient, DurableExecutor, DurableTask,
-    MemoryStore, Run, SpawnOptions, TaskContext, TaskError, TaskId,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableClient, DurableExecutor,
+    DurableTask, MemoryStore, Run, SpawnOptions, TaskContext, TaskError, TaskId,
 };
 use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
@@ -234,6 +234,10 @@ impl Backend for Faulty {
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
         self.store.maintain(budget)
+    }
+
+    fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
+        self.store.errors(id)
     }
 
     fn counts(&self) -> Answer<'_, Counts> {

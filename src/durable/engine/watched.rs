@@ -12,7 +12,7 @@ use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Answer, Backend, Beaten, Enqueue, Epoch, Event, Seen, SessionId, Turn, Turned,
 };
-use crate::durable::{Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
+use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 use crate::sync::{Mutex, lock};
 
 /// A store that records which sorts of requests fail.
@@ -142,6 +142,10 @@ impl Backend for Watched {
 
     fn close(&self) -> Answer<'_, ()> {
         self.watch("closing the store", self.store.close())
+    }
+
+    fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
+        self.watch("the errors of a task", self.store.errors(id))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {

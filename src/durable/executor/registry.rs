@@ -56,8 +56,10 @@ pub(crate) struct Runnable<App> {
 /// The pause, give or take a half, before a run that must not wait for another is repeated.
 const DEADLOCK_SNOOZE: Duration = Duration::from_secs(1);
 
-/// How much of an error is stored.
+/// How much of the last error of a task is stored, and of one after which it is tried again: of those there are
+/// several.
 pub(crate) const MAX_ERROR: usize = 2048;
+const MAX_RETRIED_ERROR: usize = 1024;
 
 impl<App> Registry<App> {
     pub(crate) fn new() -> Self {
@@ -208,7 +210,7 @@ fn again(after: Option<Duration>, error: String) -> Verdict {
     match after {
         Some(after) => Verdict::Retry {
             after,
-            error: shortened(error),
+            error: shortened(error, MAX_RETRIED_ERROR),
         },
         None => dead(DeadReason::Attempts, error),
     }
@@ -222,12 +224,12 @@ fn damaged(error: String) -> Begun {
 fn dead(reason: DeadReason, error: String) -> Verdict {
     Verdict::Dead {
         reason,
-        error: shortened(error),
+        error: shortened(error, MAX_ERROR),
     }
 }
 
-fn shortened(mut error: String) -> String {
-    let mut end = MAX_ERROR.min(error.len());
+fn shortened(mut error: String, most: usize) -> String {
+    let mut end = most.min(error.len());
     while !error.is_char_boundary(end) {
         end -= 1;
     }

@@ -12,7 +12,7 @@ use super::kind::TypeSet;
 use super::{Answer, Backend, Beaten, Enqueue, Epoch, Event, Seen, SessionId, Store, Turn, Turned};
 use crate::durable::clock::Clock;
 use crate::durable::error::Failure;
-use crate::durable::{Counts, DeadFilter, DeadLetter, Durability, TaskId};
+use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, TaskId};
 use crate::sync::{Mutex, lock};
 
 mod model;
@@ -186,6 +186,10 @@ impl Backend for Connection {
             "look",
             move |model, endpoint| Ok(model.look(endpoint, &ids)),
         )
+    }
+
+    fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
+        self.ask("errors", move |model, _| Ok(model.errors(id)))
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {

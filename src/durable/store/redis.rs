@@ -22,7 +22,9 @@ pub(crate) use self::time::Time;
 use super::{Answer, Backend, Beaten, Enqueue, Epoch, Event, Seen, SessionId, Store, Turn, Turned};
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
-use crate::durable::{Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, TaskId};
+use crate::durable::{
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, TaskId,
+};
 use crate::sync::{Mutex, lock, thread};
 
 mod admin;
@@ -305,6 +307,10 @@ impl Backend for RedisStore {
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
         self.ask(move |inner| async move { inner.maintain(budget).await })
+    }
+
+    fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
+        self.ask(move |inner| async move { admin::errors(&inner, id).await })
     }
 
     fn counts(&self) -> Answer<'_, Counts> {

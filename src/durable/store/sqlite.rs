@@ -25,7 +25,9 @@ use super::{
 use crate::durable::clock::Clock;
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
-use crate::durable::{Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId};
+use crate::durable::{
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId,
+};
 use crate::sync::{Mutex, lock};
 
 mod admin;
@@ -296,6 +298,10 @@ impl Backend for SqliteStore {
             self.endpoint.close();
             closed
         })
+    }
+
+    fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
+        self.reader.ask(move |desk| reader::errors(desk, id))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {

@@ -15,6 +15,7 @@ mod cancel_tests;
 mod claims_tests;
 mod dead_letters_tests;
 mod enqueue_tests;
+mod errors_tests;
 mod events_tests;
 mod fences_tests;
 mod leases_tests;
@@ -192,6 +193,13 @@ macro_rules! store_suite {
                     a_letter_is_kept_for_its_time
                     maintenance_keeps_to_its_budget
                     maintenance_keeps_the_newest_letters
+                }
+                errors_tests {
+                    errors_are_kept_until_the_task_succeeds
+                    the_last_errors_are_kept
+                    a_dead_letter_has_the_errors_before
+                    a_crash_keeps_errors
+                    a_cancelled_task_has_no_errors
                 }
                 events_tests {
                     ready_comes_first

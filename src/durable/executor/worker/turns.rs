@@ -158,6 +158,7 @@ impl Worker {
                     let end = || Ok(Seen::Done(output.clone()));
                     self.engine.waiters.resolve(*id, end);
                 }
+                Verdict::Retry { error, .. } => report::retried(&self.engine.queue, *id, error),
                 Verdict::Dead { error, .. } => report::died(&self.engine.queue, *id, error),
                 _ => {}
             }

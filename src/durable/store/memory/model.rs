@@ -14,8 +14,9 @@ use crate::durable::store::kind::{Kind, TypeSet};
 use crate::durable::store::{
     DeadReason, Enqueue, Epoch, Event, MAX_DEAD, NewTask, Seen, SessionId,
 };
-use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
+use crate::durable::{AttemptError, Counts, DeadFilter, TaskId};
 
+mod letters;
 mod row;
 mod turn;
 
@@ -231,6 +232,7 @@ impl Model {
             crashes: 0,
             lost: 0,
             cancel: false,
+            errors: VecDeque::new(),
             watchers: BTreeSet::from([endpoint]),
         };
         self.tasks.insert(task.id, row);
@@ -249,6 +251,12 @@ impl Model {
             _ => Seen::Absent,
         });
         seen.collect()
+    }
+
+    pub(super) fn errors(&self, id: TaskId) -> Vec<AttemptError> {
+        let now = self.wall();
+        let row = self.tasks.get(&id).filter(|row| !row.is_over(now));
+        row.map(|row| row.errors(now)).unwrap_or_default()
     }
 
     pub(super) fn cancel(&mut self, ids: &[TaskId]) -> u64 {
@@ -278,39 +286,6 @@ impl Model {
             State::Done { .. } | State::Cancelled { .. } | State::Dead { .. } => return false,
         }
         true
-    }
-
-    pub(super) fn dead(&self, filter: &DeadFilter, limit: usize) -> Vec<DeadLetter> {
-        let now = self.wall();
-        let mut letters: Vec<_> = self
-            .dead_rows(filter)
-            .filter_map(|row| row.letter(now))
-            .collect();
-        letters.sort_by_key(|letter| (letter.age, std::cmp::Reverse(letter.id)));
-        letters.truncate(limit);
-        letters
-    }
-
-    pub(super) fn replay(&mut self, filter: &DeadFilter) -> u64 {
-        let mut ids: Vec<_> = self.dead_rows(filter).map(|row| row.task.id).collect();
-        ids.sort();
-        for id in &ids {
-            if let Some(row) = self.tasks.get_mut(id) {
-                (row.failures, row.crashes, row.lost) = (0, 0, 0);
-                row.cancel = false;
-                row.state = State::Waiting;
-                self.pushed.push(row.kind);
-                self.line.push_back(*id);
-            }
-        }
-        self.wake_for_pushed();
-        ids.len() as u64
-    }
-
-    pub(super) fn bury(&mut self, filter: &DeadFilter) -> u64 {
-        let ids: Vec<_> = self.dead_rows(filter).map(|row| row.task.id).collect();
-        ids.iter().for_each(|id| drop(self.tasks.remove(id)));
-        ids.len() as u64
     }
 
     pub(super) fn maintain(&mut self, budget: usize) -> bool {
@@ -355,19 +330,6 @@ impl Model {
         (held + self.sessions.len()) as u64
     }
 
-    /// The dead letters that match, and are kept.
-    fn dead_rows(&self, filter: &DeadFilter) -> impl Iterator<Item = &Row> {
-        let now = self.wall();
-        self.tasks.values().filter(move |row| {
-            let name = filter.name.as_ref();
-            let ids = filter.ids.as_ref();
-            matches!(row.state, State::Dead { .. })
-                && !row.is_over(now)
-                && name.is_none_or(|name| **name == *row.task.name)
-                && ids.is_none_or(|ids| ids.contains(&row.task.id))
-        })
-    }
-
     // ===== Steps =====
 
     /// Puts tasks before those that wait, in the order of their ids.
@@ -405,6 +367,9 @@ impl Model {
         let Some(row) = self.tasks.get_mut(&id) else {
             return;
         };
+        if !matches!(state, State::Dead { .. }) {
+            row.errors.clear();
+        }
         row.state = state;
         let watchers = std::mem::take(&mut row.watchers);
         if row.is_over(now) {

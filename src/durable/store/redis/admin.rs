@@ -9,7 +9,7 @@ use super::request::push_ids;
 use super::scripts::Script;
 use crate::durable::error::Failure;
 use crate::durable::store::{MAX_BATCH, MAX_BATCH_BYTES, Seen};
-use crate::durable::{DeadFilter, DeadLetter, TaskId};
+use crate::durable::{AttemptError, DeadFilter, DeadLetter, TaskId};
 
 /// How many letters are read at once: their errors may be long.
 const PAGE: usize = 100;
@@ -51,6 +51,20 @@ async fn look_in(inner: &Inner, partition: usize, ids: &[TaskId]) -> Result<Vec<
         seen.extend(more);
     }
     Ok(seen)
+}
+
+/// The errors of a task.
+pub(super) async fn errors(inner: &Inner, id: TaskId) -> Result<Vec<AttemptError>, Failure> {
+    let mut errors = Vec::new();
+    for (partition, ids) in inner.partitions.split(vec![id], |&id| id) {
+        for id in ids {
+            let mut arguments = Arguments::default();
+            arguments.push(id.to_bytes());
+            let answer = inner.run(&inner.scripts.errors, partition, arguments);
+            errors.extend(reply::errors(answer.await?)?);
+        }
+    }
+    Ok(errors)
 }
 
 pub(super) async fn cancel(inner: &Inner, ids: &[TaskId]) -> Result<u64, Failure> {

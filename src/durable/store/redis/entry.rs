@@ -13,7 +13,7 @@
 //! | 2, 2 | crashes, and claims that were lost |
 //! | 6 | the time at which it became ready by its producer's clock, in milliseconds since 1970 |
 //! | 8 | its kind |
-//! | 1 | flags. 1: its payload is here, and not in `payloads`; 2, 4, 8 and 16 are reserved |
+//! | 1 | flags. 1: its payload is here, and not in `payloads`; 4: `errors` may have a row of it; 2, 8 and 16 are reserved |
 //! | 4 | the length of the payload |
 //! | | the payload, if it is here, and the name |
 
@@ -133,7 +133,7 @@ pub(super) fn damaged(entry: &[u8]) -> Option<Claimed> {
 }
 
 /// A number of at most eight bytes.
-fn number(bytes: &[u8]) -> u64 {
+pub(super) fn number(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0, |number, &byte| number << 8 | u64::from(byte))

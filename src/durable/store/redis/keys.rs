@@ -22,6 +22,7 @@
 //! | `expiry_bins` | hash | by bin: ids |
 //! | `dead` | hash | by id: dead letters |
 //! | `died` | sorted set | their ids, by when they died |
+//! | `errors` | hash | by id, of tasks that have failed and were to run again: the last errors |
 //! | `cancel` | hash | by id, of running tasks that are to be cancelled: the epoch |
 //! | `tombstones` | hash | by id and kind: the number of entries in `ready` that belong to cancelled tasks |
 //! | `quarantined` | set | ids of quarantined tasks in `ready`: a worker runs one such task at a time |
@@ -40,7 +41,7 @@
 pub(super) const LAYOUT: i64 = 2;
 
 /// What the keys are called in the scripts; in Redis, the same in small letters.
-pub(super) const ALL: [&str; 23] = [
+pub(super) const ALL: [&str; 24] = [
     "NONE",
     "META",
     "SESSIONS",
@@ -57,6 +58,7 @@ pub(super) const ALL: [&str; 23] = [
     "EXPIRY_BINS",
     "DEAD",
     "DIED",
+    "ERRORS",
     "CANCEL",
     "TOMBSTONES",
     "QUARANTINED",

@@ -9,7 +9,7 @@ use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::error::Failure;
 use crate::durable::store::{Claim, Claimed, DeadReason, Epoch, Seen, Turned};
-use crate::durable::{Counts, DeadLetter};
+use crate::durable::{AttemptError, Counts, DeadLetter};
 use std::time::Duration;
 
 /// The parts of an answer, as they are expected one after the other.
@@ -249,6 +249,8 @@ fn letter(mut parts: Reader) -> Result<DeadLetter, Failure> {
     let error = parts.text()?;
     let header = parts.bytes()?;
     let name = parts.text()?;
+    let errors = parts.bytes()?;
+    let errors = attempt_errors(&errors, parts.number()?);
     let (failures, crashes) = entry::counted(&header);
     let reason = u8::try_from(reason).ok().and_then(reason_of);
     Ok(DeadLetter {
@@ -256,10 +258,37 @@ fn letter(mut parts: Reader) -> Result<DeadLetter, Failure> {
         name,
         reason: reason.ok_or_else(|| nonsense(&Value::Nil))?,
         error,
+        errors,
         failures,
         crashes,
         age: Duration::from_millis(u64::try_from(age).unwrap_or_default()),
     })
+}
+
+/// The answer to a question for the errors of a task.
+pub(super) fn errors(answer: Value) -> Result<Vec<AttemptError>, Failure> {
+    let mut parts = Reader::new(answer)?;
+    let row = parts.bytes()?;
+    Ok(attempt_errors(&row, parts.number()?))
+}
+
+/// Reads a row of `errors`, as far as it can be read.
+fn attempt_errors(mut row: &[u8], now: i64) -> Vec<AttemptError> {
+    let mut errors = Vec::new();
+    while let Some((header, rest)) = row.split_first_chunk::<12>() {
+        let len = usize::from(u16::from_be_bytes([header[10], header[11]]));
+        let Some((error, rest)) = rest.split_at_checked(len) else {
+            break;
+        };
+        let at = entry::number(&header[4..10]);
+        errors.push(AttemptError {
+            attempt: entry::number(&header[..4]) as u32,
+            error: String::from_utf8_lossy(error).into_owned(),
+            age: Duration::from_millis((now as u64).saturating_sub(at)),
+        });
+        row = rest;
+    }
+    errors
 }
 
 const REASONS: [DeadReason; 6] = [

@@ -189,7 +189,11 @@ fn push_verdicts(arguments: &mut Arguments, verdicts: &Verdicts, said: &Said<'_>
 fn push_other(arguments: &mut Arguments, verdict: &Verdict) {
     let (what, after) = match verdict {
         Verdict::Done(_) | Verdict::Release => ("release", String::new()),
-        Verdict::Retry { after, .. } => ("retry", millis_text(*after)),
+        Verdict::Retry { after, error } => {
+            arguments.push("retry");
+            arguments.push(millis_text(*after));
+            return arguments.push(&**error);
+        }
         Verdict::Snooze { after } => ("snooze", millis_text(*after)),
         Verdict::Dead { reason, error } => {
             let what = if reason.is_failure() {

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use super::keys::{self, LAYOUT};
 use super::reply::reason_number;
 use crate::durable::clock::millis;
-use crate::durable::store::{DEAD_RETENTION, DeadReason, MAX_BATCH, MAX_DEAD};
+use crate::durable::store::{DEAD_RETENTION, DeadReason, MAX_BATCH, MAX_DEAD, MAX_ERRORS};
 
 /// What time a script goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,7 @@ pub(super) struct Scripts {
     pub(super) revive: Script,
     pub(super) maintain: Script,
     pub(super) counts: Script,
+    pub(super) errors: Script,
     pub(super) routes: Script,
 }
 
@@ -108,6 +109,7 @@ impl Scripts {
                     "RESULTS",
                     "DEAD",
                     "DIED",
+                    "ERRORS",
                     "TOMBSTONES",
                     "IDLE",
                     "ROUTES",
@@ -153,6 +155,7 @@ impl Scripts {
                     "RESULTS",
                     "EXPIRY",
                     "EXPIRY_BINS",
+                    "ERRORS",
                     "CANCEL",
                     "TOMBSTONES",
                     "QUARANTINED",
@@ -165,7 +168,7 @@ impl Scripts {
             open: reaping(&[SESSION, LISTS], &[include_str!("lua/open.lua")], &[]),
             close: reaping(&[SESSION, LISTS], &[include_str!("lua/close.lua")], &[]),
             dead_letters: make(
-                &["NONE", "META", "DEAD", "DIED"],
+                &["NONE", "META", "DEAD", "DIED", "ERRORS"],
                 &[ENTRY, include_str!("lua/dead_letters.lua")],
             ),
             revive: units(
@@ -178,6 +181,7 @@ impl Scripts {
                     "LEASE",
                     "DEAD",
                     "DIED",
+                    "ERRORS",
                     "TOMBSTONES",
                     "IDLE",
                     "ROUTES",
@@ -198,6 +202,7 @@ impl Scripts {
                     "EXPIRY_BINS",
                     "DEAD",
                     "DIED",
+                    "ERRORS",
                     "AWAITING",
                     "IDLE",
                     "READY",
@@ -229,6 +234,10 @@ impl Scripts {
                     "ROUTES",
                 ],
                 &[SESSION, LISTS, LIVENESS, include_str!("lua/counts.lua")],
+            ),
+            errors: make(
+                &["NONE", "META", "ALIVE", "DIED", "ERRORS"],
+                &[include_str!("lua/errors.lua")],
             ),
             routes: make(
                 &["NONE", "META", "ROUTES", "READY", "LEASE", "IDLE"],
@@ -279,6 +288,7 @@ fn head(keys: &[&str], time: Time, parts: &[&str]) -> String {
         ("DEAD_RETENTION", millis(DEAD_RETENTION)),
         ("CRASHES", reason_number(DeadReason::Crashes).into()),
         ("DAMAGED", reason_number(DeadReason::Damaged).into()),
+        ("MAX_ERRORS", MAX_ERRORS as u64),
         ("DAY", 24 * 3600 * 1000),
         ("AWAITING_FOR", 60 * 1000),
         ("SILENT_FOR", 180 * 1000),

@@ -61,6 +61,7 @@ pub(super) fn replay(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Fa
              WHERE id = ?1",
             [id.to_bytes()],
         )?;
+        work.execute("DELETE FROM throng_error WHERE id = ?1", [id.to_bytes()])?;
         work.put_last(id, State::Dead)?;
     }
     Ok(ids.len() as u64)

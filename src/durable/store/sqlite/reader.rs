@@ -18,7 +18,7 @@ use super::work::Now;
 use crate::durable::clock::Clock;
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::store::{Answer, Seen};
-use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
+use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, TaskId};
 use crate::sync::{Mutex, lock, thread};
 use crate::unwind::contain;
 
@@ -204,6 +204,29 @@ fn see(db: &Connection, id: TaskId, now: i64) -> Result<(Seen, i64), rusqlite::E
     Ok(seen.optional()?.unwrap_or((Seen::Absent, 0)))
 }
 
+pub(super) fn errors(desk: &Desk, id: TaskId) -> Result<Vec<AttemptError>, Fault> {
+    let now = Now::read(&desk.clock).wall;
+    desk.snapshot(|db| match see(db, id, now)?.0 {
+        Seen::Absent => Ok(Vec::new()),
+        _ => Ok(errors_of(db, id, now)?),
+    })
+}
+
+fn errors_of(db: &Connection, id: TaskId, now: i64) -> Result<Vec<AttemptError>, rusqlite::Error> {
+    let mut statement = db.prepare_cached(
+        "SELECT attempt, error, at FROM throng_error WHERE id = ?1 ORDER BY attempt",
+    )?;
+    let errors = statement.query_map([id.to_bytes()], |row| {
+        let age = now.saturating_sub(row.get(2)?);
+        Ok(AttemptError {
+            attempt: row.get(0)?,
+            error: row.get(1)?,
+            age: std::time::Duration::from_millis(u64::try_from(age).unwrap_or_default()),
+        })
+    })?;
+    errors.collect()
+}
+
 fn letter(db: &Connection, id: TaskId, now: i64) -> Result<DeadLetter, rusqlite::Error> {
     let mut statement = db.prepare_cached(
         "SELECT name, reason, error, failures, crashes, at FROM throng_task WHERE id = ?1",
@@ -215,6 +238,7 @@ fn letter(db: &Connection, id: TaskId, now: i64) -> Result<DeadLetter, rusqlite:
             name: row.get(0)?,
             reason: reason(row.get(1)?),
             error: row.get(2)?,
+            errors: errors_of(db, id, now)?,
             failures: row.get(3)?,
             crashes: row.get(4)?,
             age: std::time::Duration::from_millis(u64::try_from(age).unwrap_or_default()),

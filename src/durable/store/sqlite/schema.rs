@@ -117,6 +117,13 @@ CREATE TABLE IF NOT EXISTS throng_body (
     id BLOB PRIMARY KEY NOT NULL,
     bytes BLOB NOT NULL
 );
+CREATE TABLE IF NOT EXISTS throng_error (
+    id BLOB NOT NULL,
+    attempt INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    error TEXT NOT NULL,
+    PRIMARY KEY (id, attempt)
+) WITHOUT ROWID;
 INSERT OR IGNORE INTO throng_meta (one, layout, birth) VALUES (1, 2, random());
 ";
 

@@ -150,8 +150,9 @@ fn apply(work: &mut Work<'_>, id: TaskId, task: &Task, verdict: &Verdict) -> Res
             work.meta.counts.died += 1;
             work.die(id, task, *reason, error)?;
         }
-        Verdict::Retry { after, .. } => {
+        Verdict::Retry { after, error } => {
             let due = due(after);
+            work.keep_error(id, task, error)?;
             work.meta.counts.retried += 1;
             work.delay(id, due, 1)?;
         }

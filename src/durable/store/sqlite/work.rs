@@ -15,7 +15,7 @@ use crate::durable::TaskId;
 use crate::durable::clock::{Clock, millis};
 use crate::durable::store::kind::SetId;
 use crate::durable::store::routes::{ListId, Routes};
-use crate::durable::store::{DeadReason, SessionId, is_buried};
+use crate::durable::store::{DeadReason, MAX_ERRORS, SessionId, is_buried};
 
 /// What time it is, in milliseconds.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +108,7 @@ pub(super) struct Task {
     pub(super) crashes: i64,
     pub(super) max_crashes: i64,
     pub(super) lost: i64,
+    failures: i64,
 }
 
 impl Task {
@@ -207,7 +208,7 @@ impl<'a> Work<'a> {
     pub(super) fn task(&self, id: TaskId) -> Result<Option<Task>, rusqlite::Error> {
         let mut statement = self.db.prepare_cached(
             "SELECT now, place, at, cancel, retention, endpoint,
-                 payload IS NULL, crashes, max_crashes, lost, list
+                 payload IS NULL, crashes, max_crashes, lost, list, failures
              FROM throng_now WHERE id = ?1",
         )?;
         let task = statement.query_row([id.to_bytes()], |row| {
@@ -223,6 +224,7 @@ impl<'a> Work<'a> {
                 max_crashes: row.get(8)?,
                 lost: row.get(9)?,
                 list: row.get(10)?,
+                failures: row.get(11)?,
             })
         });
         task.optional()
@@ -241,8 +243,8 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// The end of most running tasks, in one statement: of those whose payload and output are in their
-    /// row, and whose end is kept. `false`: it is none of those, and nothing has happened.
+    /// The end of most running tasks, in one statement: of those that have never failed, whose payload and
+    /// output are in their row, and whose end is kept. `false`: it is none of those, and nothing has happened.
     pub(super) fn end_done_plainly(
         &mut self,
         id: TaskId,
@@ -254,7 +256,7 @@ impl<'a> Work<'a> {
         }
         let ended = self.execute(
             "UPDATE throng_task SET state = 3, at = ?2 + retention, payload = NULL, output = ?3
-             WHERE id = ?1 AND retention > 0 AND payload IS NOT NULL",
+             WHERE id = ?1 AND retention > 0 AND payload IS NOT NULL AND failures = 0",
             params![id.to_bytes(), self.now.wall, output],
         )?;
         if ended == 0 {
@@ -316,7 +318,30 @@ impl<'a> Work<'a> {
     pub(super) fn remove(&mut self, id: TaskId, task: &Task) -> Result<(), Fault> {
         self.execute("DELETE FROM throng_task WHERE id = ?1", [id.to_bytes()])?;
         self.remove_body(id, task)?;
+        self.remove_errors(id, task.failures)?;
         self.leave(task.state);
+        Ok(())
+    }
+
+    /// Keeps the error of the attempt that has failed, and of the earlier ones the last.
+    pub(super) fn keep_error(&self, id: TaskId, task: &Task, error: &str) -> Result<(), Fault> {
+        let attempt = task.failures + 1;
+        self.execute(
+            "INSERT OR REPLACE INTO throng_error (id, attempt, at, error) VALUES (?1, ?2, ?3, ?4)",
+            params![id.to_bytes(), attempt, self.now.wall, error],
+        )?;
+        self.execute(
+            "DELETE FROM throng_error WHERE id = ?1 AND attempt <= ?2",
+            params![id.to_bytes(), attempt - MAX_ERRORS as i64],
+        )?;
+        Ok(())
+    }
+
+    /// Removes the errors of a task that has failed so often.
+    pub(super) fn remove_errors(&self, id: TaskId, failures: i64) -> Result<(), rusqlite::Error> {
+        if failures > 0 {
+            self.execute("DELETE FROM throng_error WHERE id = ?1", [id.to_bytes()])?;
+        }
         Ok(())
     }
 
@@ -366,6 +391,7 @@ impl<'a> Work<'a> {
             ],
         )?;
         self.remove_body(id, task)?;
+        self.remove_errors(id, task.failures)?;
         self.leave(task.state);
         self.enter(end);
         Ok(true)

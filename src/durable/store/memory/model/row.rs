@@ -1,12 +1,14 @@
 //! [`Row`]: what the model knows of a task.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::durable::DeadLetter;
 use crate::durable::clock::millis;
 use crate::durable::store::kind::Kind;
-use crate::durable::store::{Claimed, DEAD_RETENTION, DeadReason, Epoch, NewTask, Seen, is_risky};
+use crate::durable::store::{
+    Claimed, DEAD_RETENTION, DeadReason, Epoch, MAX_ERRORS, NewTask, Seen, is_risky,
+};
+use crate::durable::{AttemptError, DeadLetter};
 
 /// A task, and what has become of it.
 pub(super) struct Row {
@@ -17,6 +19,8 @@ pub(super) struct Row {
     pub(super) crashes: u32,
     pub(super) lost: u32,
     pub(super) cancel: bool,
+    /// The last errors after which it was to run again: the attempt, when it failed, and with what.
+    pub(super) errors: VecDeque<(u32, u64, String)>,
     /// The endpoints to be told of its end.
     pub(super) watchers: BTreeSet<usize>,
 }
@@ -89,6 +93,24 @@ impl Row {
         }
     }
 
+    /// Keeps the error of the attempt that has failed.
+    pub(super) fn keep_error(&mut self, now: u64, error: &str) {
+        self.errors
+            .push_back((self.failures + 1, now, error.to_owned()));
+        if self.errors.len() > MAX_ERRORS {
+            self.errors.pop_front();
+        }
+    }
+
+    pub(super) fn errors(&self, now: u64) -> Vec<AttemptError> {
+        let errors = self.errors.iter().map(|(attempt, at, error)| AttemptError {
+            attempt: *attempt,
+            error: error.clone(),
+            age: Duration::from_millis(now.saturating_sub(*at)),
+        });
+        errors.collect()
+    }
+
     pub(super) fn letter(&self, now: u64) -> Option<DeadLetter> {
         let State::Dead {
             reason,
@@ -103,6 +125,7 @@ impl Row {
             name: self.task.name.to_string(),
             reason: *reason,
             error: error.clone(),
+            errors: self.errors(now),
             failures: self.failures,
             crashes: self.crashes,
             age: Duration::from_millis(now.saturating_sub(*since)),

@@ -142,8 +142,9 @@ impl Model {
                 row.failures += u32::from(reason.is_failure());
                 self.die(id, *reason, error.clone());
             }
-            Verdict::Retry { after, .. } => {
+            Verdict::Retry { after, error } => {
                 self.ledger.retried += 1;
+                row.keep_error(now, error);
                 row.failures += 1;
                 row.state = State::Delayed {
                     due: now + millis(*after),

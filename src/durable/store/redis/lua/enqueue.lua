@@ -40,6 +40,7 @@ if call('EXISTS', DIED) == 1 then
       note(i)
     elseif since then
       call('HDEL', PAYLOADS, ids[i])
+      call('HDEL', ERRORS, ids[i])
       call('HDEL', DEAD, ids[i])
       call('ZREM', DIED, ids[i])
     end

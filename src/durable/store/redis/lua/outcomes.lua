@@ -1,16 +1,21 @@
 -- Outcomes: what becomes of tasks whose runs are over. They are collected, and written as one unit.
 --
+-- A row of `errors` has, of each attempt, the oldest first: its number 4, when it failed 6, the length of the error
+-- 2, the error.
+--
 -- Needs: unit, entry, lists, notices, results.
 --
 -- Functions are made anew whenever a script runs. These are seldom needed, so they are made only then.
 local function make_outcomes()
   -- Fields of outcomes: `ids` of the tasks, their `rows` in `running`, and `flags`, the pairs in `cancel`; `ended`,
-  -- ids, and `alive`, their pairs there; pairs and scores that are written; `first`, entries that go back.
+  -- ids, and `alive`, their pairs there; pairs and scores that are written; `first`, entries that go back; `failed`,
+  -- ids whose errors change, and `before`, their rows, or false.
   local function new_outcomes()
     bins = {}
     return {
       undo = 'outcomes', ids = {}, rows = {}, flags = {}, ended = {}, alive = {}, seen = {}, results = {}, delayed = {}, due = {},
       dead = {}, died = {}, first = {}, quarantined = {}, gone = {}, apart = {}, counts = {},
+      failed = {}, errors = {}, before = {}, forgotten = {},
     }
   end
 
@@ -24,7 +29,29 @@ local function make_outcomes()
     tell(sub(entry, 17, 24), id, seen)
   end
 
+  -- Returns the row of the errors of a task, which is about to change.
+  local function errors_of(of, id, entry)
+    local row = has_errors(byte(entry, FLAGS)) and call('HGET', ERRORS, id)
+    of.failed[#of.failed + 1], of.before[#of.failed + 1] = id, row
+    return row
+  end
+
+  -- Keeps the error of an attempt, and of earlier ones the last. Returns the entry with the flag that says so.
+  local function has_failed(of, id, entry, error)
+    local row, starts, at = errors_of(of, id, entry) or '', {}, 1
+    while at + 11 <= #row do
+      starts[#starts + 1] = at
+      at = at + 12 + number_at('>I2', row, at + 10)
+    end
+    if #starts >= MAX_ERRORS then row = sub(row, starts[#starts - MAX_ERRORS + 2]) end
+    of.errors[#of.errors + 1] = id
+    of.errors[#of.errors + 1] = row .. pack('>I4I6I2', number_at('>I4', entry, 33) + 1, now, #error) .. error
+    local flags = byte(entry, FLAGS)
+    return sub(entry, 1, FLAGS - 1) .. char(has_errors(flags) and flags or flags + 4) .. sub(entry, FLAGS + 1)
+  end
+
   local function is_cancelled(of, id, entry)
+    if errors_of(of, id, entry) then of.forgotten[#of.forgotten + 1] = id end
     local retention, seen = number_at('>I6', entry, 25), ''
     if retention > 0 then
       local ids, over = bin_of(retention)
@@ -91,6 +118,8 @@ local function make_outcomes()
   -- The last write takes the tasks back to where they wait. Until then, each can be undone.
   local function write_outcomes(of)
     write_bins()
+    write_all('HSET', ERRORS, of.errors)
+    write_all('HDEL', ERRORS, of.forgotten)
     write_all('HSET', RESULTS, of.results)
     write_all('HSET', DELAYED, of.delayed)
     write_all('ZADD', DUE, of.due)
@@ -121,7 +150,7 @@ local function make_outcomes()
 
   return {
     begin = new_outcomes, tally = tally, cancelled = is_cancelled, dead = is_dead, delayed = is_delayed,
-    damaged = is_damaged,
+    damaged = is_damaged, failed = has_failed,
     first = goes_first, settle = settle_outcomes,
   }
 end

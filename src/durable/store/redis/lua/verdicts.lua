@@ -42,14 +42,16 @@ local function settle_done(key, of, first, n)
   local rows, held = held_of(of, first, n)
   if held == 0 then return end
   bins = {}
-  local gone, apart, kept, seen, own = {}, {}, {}, {}, ARGV[3]
+  local gone, apart, failed, kept, seen, own = {}, {}, {}, {}, {}, ARGV[3]
   local retention, ids, over, is_told
   for i = 1, n do
     local row = rows[i]
     if row then
       local id, client, how = ARGV[first + i - 1], sub(row, 33, 40), ''
       gone[#gone + 1] = id
-      if byte(row, 71) % 2 == 0 then apart[#apart + 1] = id end
+      local flags = byte(row, 71)
+      if flags % 2 == 0 then apart[#apart + 1] = id end
+      if has_errors(flags) then failed[#failed + 1] = id end
       -- Neighbours are likely to be kept for as long.
       if sub(row, 41, 46) ~= retention then
         retention = sub(row, 41, 46)
@@ -71,10 +73,14 @@ local function settle_done(key, of, first, n)
     end
   end
   local flags = flagged and call('HMGET', CANCEL, unpack(gone))
-  state.unit = { undo = 'done', ids = gone, rows = rows, kept = kept, flags = flags }
+  local errors = #failed > 0 and call('HMGET', ERRORS, unpack(failed))
+  state.unit = {
+    undo = 'done', ids = gone, rows = rows, kept = kept, flags = flags, failed = failed, errors = errors,
+  }
   write_bins()
   if #kept > 0 then call('HSET', RESULTS, unpack(kept)) end
   if flags then call('HDEL', CANCEL, unpack(gone)) end
+  if errors then call('HDEL', ERRORS, unpack(failed)) end
   call('HDEL', ALIVE, unpack(gone))
   call('HDEL', RUNNING, unpack(gone))
   has_effect(key)
@@ -97,7 +103,7 @@ local function others()
       outcomes.cancelled(of, id, entry)
     elseif what == 'retry' then
       outcomes.tally(of, 'retried')
-      delay(of, id, entry, one, 1)
+      delay(of, id, outcomes.failed(of, id, entry, two), one, 1)
     elseif what == 'snooze' then
       outcomes.tally(of, 'snoozed')
       delay(of, id, entry, one, 0)

@@ -23,6 +23,7 @@ fn all() -> Vec<(&'static str, Script)> {
         ("revive", scripts.revive),
         ("maintain", scripts.maintain),
         ("counts", scripts.counts),
+        ("errors", scripts.errors),
         ("routes", scripts.routes),
     ]
 }

@@ -3,8 +3,8 @@
 
 use super::super::time::{Fault, Time};
 use super::*;
-use crate::durable::DeadReason;
 use crate::durable::clock::Clock;
+use crate::durable::{AttemptError, DeadReason};
 use crate::sync::{Mutex, lock};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -67,6 +67,10 @@ impl Scene {
             max_crashes: 2,
             ..task(number)
         };
+        // Three have failed before, and one of them is delayed.
+        worker.enqueue((17..=19).map(task)).await;
+        let failed = worker.claim(3).await;
+        worker.turn(again(&failed), 0).await;
         // Of the late ones, one is cancelled, one dies of it, and one is quarantined then.
         other.enqueue((1..=4).map(mortal).chain([large(5)])).await;
         let late = other.claim(5).await;
@@ -79,7 +83,7 @@ impl Scene {
         };
         let some = (10..=13).map(task).chain([short, large(15), task(16)]);
         other.enqueue(some).await;
-        let claim = worker.claim(7).await;
+        let claim = worker.claim(9).await;
         worker.store.cancel(vec![id(12)]).await.unwrap();
         let waiting = (20..=23).map(task).chain([large(24)]);
         other
@@ -227,6 +231,19 @@ async fn a_task_is_stored_if_and_only_if_it_was_said() {
     .await;
 }
 
+/// All tasks of a claim have failed. The last is to run again later than the others.
+fn again(claim: &Claim) -> Vec<Verdicts> {
+    let again = |id| Verdict::Retry {
+        after: if id == self::id(19) { HOUR } else { SECOND },
+        error: "before".into(),
+    };
+    let tasks = claim.tasks.iter().map(|task| (task.id, again(task.id)));
+    vec![Verdicts {
+        epoch: claim.epoch,
+        tasks: tasks.collect(),
+    }]
+}
+
 /// One of each kind, of the worker's claim.
 fn all_verdicts(claim: &Claim) -> Vec<Verdicts> {
     let dead = |error: &str| Verdict::Dead {
@@ -247,6 +264,14 @@ fn all_verdicts(claim: &Claim) -> Vec<Verdicts> {
         (id(12), Verdict::Release),
         (id(13), Verdict::Release),
         (id(16), dead("error")),
+        (id(17), Verdict::Done(b"seventeen".to_vec())),
+        (
+            id(18),
+            Verdict::Retry {
+                after: SECOND,
+                error: "again".into(),
+            },
+        ),
     ];
     vec![Verdicts {
         epoch: claim.epoch,
@@ -267,6 +292,11 @@ async fn a_turn_takes_each_verdict_or_says_so() {
         let seen = store.look(ids).await.unwrap();
         assert_eq!(seen[0], Seen::Done(b"ten".to_vec()), "{trial:?}");
         assert_eq!(seen[1], Seen::Absent, "{trial:?}");
+        let errors = |errors: Vec<AttemptError>| errors.into_iter().map(|it| it.error);
+        for (number, expected) in [(11, &["again"][..]), (17, &[]), (18, &["before", "again"])] {
+            let found: Vec<_> = errors(store.errors(id(number)).await.unwrap()).collect();
+            assert_eq!(found, expected, "{trial:?}: {number}");
+        }
         assert_eq!(seen[2], Seen::Delayed, "{trial:?}");
         assert_eq!(seen[3], Seen::Cancelled, "{trial:?}");
         assert!(matches!(seen[4], Seen::Dead { .. }), "{trial:?}: {seen:?}");
@@ -336,12 +366,14 @@ async fn a_turn_that_passes_over_what_is_cancelled_and_quarantined_loses_nothing
 async fn what_was_cancelled_is_cancelled_as_a_whole() {
     for_each_command(async |scene, trial| {
         let store = &scene.worker.store;
-        let ids: Vec<_> = [10, 20, 22, 24, 30, 77].map(id).into();
+        let ids: Vec<_> = [10, 19, 20, 22, 24, 30, 77].map(id).into();
         let (answer, has_failed) = scene.send(trial, false, || store.cancel(ids.clone())).await;
         let seen = store.look(ids.clone()).await.unwrap();
+        let errors = store.errors(id(19)).await.unwrap().len();
+        assert_eq!(errors, usize::from(answer.is_err()), "{trial:?}");
         let cancelled = seen.iter().filter(|it| **it == Seen::Cancelled).count();
         match answer {
-            Ok(_) => assert_eq!(cancelled, 4, "{trial:?}: {seen:?}"),
+            Ok(_) => assert_eq!(cancelled, 5, "{trial:?}: {seen:?}"),
             Err(failure) => {
                 assert_eq!(failure.effect, Effect::None, "{trial:?}: {failure}");
                 assert_eq!(cancelled, 0, "{trial:?}: {seen:?}");
@@ -477,6 +509,11 @@ for id, row in pairs(running) do
   local epoch = string.sub(row, 1, 16)
   expect('runs and is alive', alive[id], id)
   expect('runs and is claimed', claims[epoch] and claims[epoch .. 'o'] and lease[epoch], id)
+end
+for id in pairs(hash('errors')) do expect('has failed and is there', alive[id] or dead[id], id) end
+for id, entry in pairs(waiting) do
+  local flags = string.byte(entry, 55)
+  if flags % 8 >= 4 then expect('has errors', call('HEXISTS', 'errors', id) == 1, id) end
 end
 for id in pairs(cancel) do expect('is to be cancelled and runs', running[id], id) end
 for id in pairs(died) do expect('has a letter', dead[id] and not alive[id], id) end

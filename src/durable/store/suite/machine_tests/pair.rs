@@ -287,6 +287,9 @@ impl<H: Harness> Pair<H> {
 
     async fn look(&mut self, process: u8, ids: Vec<TaskId>) -> Outcome {
         let [model, tested] = self.stores(process);
+        for &id in &ids {
+            same((model.0.errors(id).await, tested.0.errors(id).await))?;
+        }
         let seen = model.0.look(ids.clone()).await;
         same((seen, tested.0.look(ids).await))
     }

@@ -29,6 +29,13 @@ local function every_second(all, from)
   return some
 end
 
+-- Restores rows of `errors`: of some ids, those that were there before, or false.
+local function restore_errors(ids, before)
+  for i, id in ipairs(ids) do
+    if before[i] then try('HSET', ERRORS, id, before[i]) else try('HDEL', ERRORS, id) end
+  end
+end
+
 local function reversed(entries)
   local some = {}
   for i = #entries, 1, -1 do some[#some + 1] = entries[i] end

@@ -3,6 +3,7 @@
 -- Needs: begin.
 function undo.cancel()
   try_all('HSET', ALIVE, u.alive)
+  restore_errors(u.ended, u.errors)
   try_all('HSET', DELAYED, u.later)
   try_all('ZADD', DUE, u.dues)
   try_all('SADD', QUARANTINED, u.quarantined)

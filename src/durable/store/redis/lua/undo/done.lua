@@ -18,5 +18,6 @@ function undo.done()
   try_all('HSET', RUNNING, running)
   try_all('HSET', ALIVE, alive)
   try_all('HSET', CANCEL, flags)
+  restore_errors(u.failed, u.errors or {})
   try_all('HDEL', RESULTS, every_second(u.kept, 1))
 end

@@ -9,6 +9,7 @@ function undo.outcomes()
     local key, n = group.key, #group.entries
     if has_entries(key, 0, reversed(group.entries)) then try('LTRIM', key, n, -1) end
   end
+  restore_errors(u.failed, u.before)
   try_all('SREM', QUARANTINED, u.quarantined)
   try_all('HSET', RUNNING, rows)
   try_all('HSET', ALIVE, u.alive)

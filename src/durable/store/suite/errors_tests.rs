@@ -1,0 +1,142 @@
+//! The errors of attempts after which a task runs again.
+
+use std::time::Duration;
+
+use super::Harness;
+use super::process::*;
+use crate::durable::store::{MAX_ERRORS, NewTask, Verdict};
+use crate::durable::{AttemptError, DeadFilter};
+
+fn failed(number: u32) -> Verdict {
+    Verdict::Retry {
+        after: SECOND,
+        error: format!("\u{fc}ber {number}"),
+    }
+}
+
+async fn errors(process: &Process, number: u64) -> Vec<AttemptError> {
+    process.0.0.errors(id(number)).await.unwrap()
+}
+
+/// The errors of attempts that have failed one after the other, a second each, the last one `age` ago.
+fn expected(attempts: std::ops::RangeInclusive<u32>, age: Duration) -> Vec<AttemptError> {
+    let last = *attempts.end();
+    let errors = attempts.map(|attempt| AttemptError {
+        attempt,
+        error: format!("\u{fc}ber {attempt}"),
+        age: age + SECOND * (last - attempt),
+    });
+    errors.collect()
+}
+
+/// Has a task fail, time after time.
+async fn fail(it: &dyn Harness, session: &mut Session<'_>, number: u64, attempts: u32) {
+    for attempt in 1..=attempts {
+        let claim = session.claim(1).await;
+        session.settle(claim.epoch, number, failed(attempt)).await;
+        it.clock().advance(SECOND);
+    }
+}
+
+pub(super) async fn errors_are_kept_until_the_task_succeeds(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    assert_eq!(errors(&process, 1).await, []);
+    fail(it, &mut session, 1, 3).await;
+    // It is delayed, waits, and runs.
+    assert_eq!(errors(&process, 1).await, expected(1..=3, SECOND));
+    session.turn(ask(0)).await;
+    assert_eq!(errors(&process, 1).await, expected(1..=3, SECOND));
+    let claim = session.claim(1).await;
+    assert_eq!(errors(&process, 1).await, expected(1..=3, SECOND));
+    session.settle(claim.epoch, 1, done()).await;
+    assert_eq!(process.look_at(1).await, seen_done());
+    assert_eq!(errors(&process, 1).await, []);
+}
+
+pub(super) async fn the_last_errors_are_kept(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    let attempts = MAX_ERRORS as u32 + 3;
+    fail(it, &mut session, 1, attempts).await;
+    assert_eq!(errors(&process, 1).await, expected(4..=attempts, SECOND));
+}
+
+pub(super) async fn a_dead_letter_has_the_errors_before(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    fail(it, &mut session, 1, 2).await;
+    let claim = session.claim(1).await;
+    session.settle(claim.epoch, 1, dead()).await;
+    let letter = process.dead(DeadFilter::all(), 9).await.remove(0);
+    assert_eq!((&*letter.error, letter.failures), ("fatal", 3));
+    assert_eq!(letter.errors, expected(1..=2, SECOND));
+    assert_eq!(errors(&process, 1).await, expected(1..=2, SECOND));
+    // Its new life has none.
+    process.replay(DeadFilter::all()).await;
+    assert_eq!(errors(&process, 1).await, []);
+    fail(it, &mut session, 1, 1).await;
+    assert_eq!(errors(&process, 1).await, expected(1..=1, SECOND));
+    let claim = session.claim(1).await;
+    session.settle(claim.epoch, 1, dead()).await;
+    process.bury(DeadFilter::all()).await;
+    assert_eq!(errors(&process, 1).await, []);
+    session.enqueue([task(1)]).await;
+    assert_eq!(errors(&process, 1).await, []);
+}
+
+pub(super) async fn a_crash_keeps_errors(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut session = one.session().await;
+    session.enqueue([task(1)]).await;
+    fail(it, &mut session, 1, 1).await;
+    let claim = session.claim(1).await;
+    one.beat([claim.epoch]).await;
+    one.die(it);
+    let mut session = two.session().await;
+    let claim = session.claim(1).await;
+    assert_eq!((claim.tasks[0].failures, claim.tasks[0].crashes), (1, 1));
+    assert_eq!(errors(&two, 1).await, expected(1..=1, SECOND));
+    session.settle(claim.epoch, 1, failed(2)).await;
+    let mut both = expected(1..=2, Duration::ZERO);
+    both[0].age = SECOND;
+    assert_eq!(errors(&two, 1).await, both);
+}
+
+pub(super) async fn a_cancelled_task_has_no_errors(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let unkept = |number| NewTask {
+        retention: Duration::ZERO,
+        ..task(number)
+    };
+    // One is delayed, one waits, and one runs when it is cancelled.
+    for number in 1..=3 {
+        session.enqueue([unkept(number)]).await;
+        let claim = session.claim(1).await;
+        session.settle(claim.epoch, number, failed(1)).await;
+        assert_eq!(errors(&process, number).await.len(), 1);
+        process
+            .cancel([number].into_iter().filter(|&it| it == 1))
+            .await;
+        if number > 1 {
+            it.clock().advance(SECOND);
+            let claim = session
+                .turn(ask(if number == 3 { 1 } else { 0 }))
+                .await
+                .claim;
+            process.cancel([number]).await;
+            if let Some(claim) = claim {
+                session.settle(claim.epoch, number, failed(2)).await;
+            }
+        }
+        assert_eq!(errors(&process, number).await, []);
+    }
+    session.enqueue((1..=3).map(unkept)).await;
+    for number in 1..=3 {
+        assert_eq!(errors(&process, number).await, []);
+    }
+}
