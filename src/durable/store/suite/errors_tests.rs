@@ -53,6 +53,10 @@ pub(super) async fn errors_are_kept_until_the_task_succeeds(it: &dyn Harness) {
     session.settle(claim.epoch, 1, done()).await;
     assert_eq!(process.look_at(1).await, seen_done());
     assert_eq!(errors(&process, 1).await, []);
+    // Another task under its id has none of them.
+    it.clock().advance(HOUR);
+    session.enqueue([task(1)]).await;
+    assert_eq!(errors(&process, 1).await, []);
 }
 
 pub(super) async fn the_last_errors_are_kept(it: &dyn Harness) {
