@@ -66,7 +66,6 @@ impl Routes {
     // ===== Questions =====
 
     /// Returns the list to whose end a new task of this kind goes.
-    #[cfg(any(test, feature = "sqlite-unbundled"))]
     pub(crate) fn entrance(&self, kind: Kind) -> ListId {
         let path = self.paths.get(&kind).and_then(|path| path.first());
         path.copied().unwrap_or_else(|| ListId::own(kind))
@@ -134,14 +133,14 @@ impl Routes {
 
     /// The only set there is, if all that its sessions read is [`ListId::MAIN`].
     #[cfg(any(test, feature = "redis"))]
-    pub(crate) fn plain(&self) -> Option<(SetId, &[Kind])> {
+    pub(crate) fn plain(&self) -> Option<SetId> {
         let (&set, kinds) = self.sets.first_key_value()?;
         let is_plain = |kind| {
             self.paths
                 .get(kind)
                 .is_some_and(|path| *path == [ListId::MAIN])
         };
-        (self.sets.len() == 1 && kinds.iter().all(is_plain)).then_some((set, kinds))
+        (self.sets.len() == 1 && kinds.iter().all(is_plain)).then_some(set)
     }
 
     #[cfg(feature = "redis")]

@@ -15,6 +15,7 @@ use super::link::{Arguments, Link, Times};
 use super::mail::{Mail, Postman};
 use super::partitions::{self, Partitions};
 use super::reply::Reader;
+use super::routing::RoutesCache;
 use super::scripts::{Script, Scripts};
 use super::time::Time;
 use super::turns::Sessions;
@@ -50,6 +51,7 @@ pub(super) struct Inner {
     pub(super) sessions: Sessions,
     /// The sets of the sessions of this process.
     sets: Mutex<HashMap<SessionId, SetId>>,
+    routes: RoutesCache,
     /// The lead of the server's clock over the time since this machine was started, in milliseconds.
     ahead: Mutex<i64>,
 }
@@ -96,6 +98,7 @@ impl Inner {
             time,
             sessions: Sessions::default(),
             sets: Mutex::default(),
+            routes: RoutesCache::default(),
             ahead: Mutex::default(),
         })
     }
@@ -231,7 +234,9 @@ impl Inner {
             parts.push((0, Vec::new()));
         }
         for (nth, (partition, tasks)) in parts.into_iter().enumerate() {
-            let arguments = request::enqueue(request, &tasks, &self.client_id, self.server_time());
+            let routes = self.routes.get(self, partition).await;
+            let now = self.server_time();
+            let arguments = request::enqueue(request, &tasks, &self.client_id, &routes, now);
             point("redis.before-enqueue");
             self.store(partition, arguments)
                 .await
@@ -250,7 +255,10 @@ impl Inner {
             }
             _ => self.link.run(script, partition, &arguments).await,
         };
-        stored.map(drop)
+        if matches!(stored?, Value::BulkString(answer) if answer == b"ROUTES") {
+            self.routes.forget(partition);
+        }
+        Ok(())
     }
 
     pub(super) async fn beat(&self, claims: Vec<Epoch>) -> Result<Beaten, Failure> {

@@ -6,23 +6,30 @@ use super::entry::{self, INLINE, short_millis};
 use super::link::Arguments;
 use super::partitions::Partitions;
 use super::reply::{epoch_text, millis_text, reason_number};
+use super::routing::{self, KnownRoutes};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::store::kind::Kind;
+use crate::durable::store::routes::ListId;
 use crate::durable::store::{Enqueue, Epoch, NewTask, Turn, Verdict, Verdicts};
 
-/// What is asked of `enqueue`.
+/// What is asked of `enqueue`: by the routes that are known, and at the estimated time of the server.
 pub(super) fn enqueue(
     request: &Enqueue,
     tasks: &[&NewTask],
     client_id: &str,
+    known: &KnownRoutes,
     now: u64,
 ) -> Arguments {
     let first = tasks.first().map(|task| task.id.to_bytes().to_vec());
+    let kinds = kinds(tasks);
     // Of an id that comes twice, the first counts.
     let mut ids = HashSet::with_capacity(tasks.len());
     let tasks = tasks.iter().copied().filter(|task| ids.insert(task.id));
-    let (delayed, waiting): (Vec<_>, Vec<_>) = tasks.partition(|task| millis(task.delay) != 0);
+    let (delayed, mut waiting): (Vec<_>, Vec<_>) = tasks.partition(|task| millis(task.delay) != 0);
+    let list_of = |task: &&NewTask| known.routes.entrance(kinds[&named(task)]);
+    waiting.sort_by_key(list_of);
+    let lists = together(waiting.iter().map(list_of));
     let all = || waiting.iter().chain(&delayed);
     let apart = || all().filter(|task| task.payload.len() > INLINE);
 
@@ -33,8 +40,8 @@ pub(super) fn enqueue(
     arguments.number(waiting.len());
     arguments.number(delayed.len());
     arguments.number(apart().count());
-    let kinds = kinds(all());
-    arguments.push(together(&kinds, &waiting));
+    arguments.push(&*known.version);
+    arguments.number(lists.len());
     for task in all() {
         arguments.push(task.id.to_bytes());
         arguments.push(owner(task, client_id, kinds[&named(task)]));
@@ -47,6 +54,10 @@ pub(super) fn enqueue(
         arguments.push(task.id.to_bytes());
         arguments.push(&*task.payload);
     }
+    for (list, tasks) in lists {
+        arguments.push(routing::list_text(list));
+        arguments.number(tasks);
+    }
     arguments
 }
 
@@ -58,7 +69,7 @@ fn named(task: &NewTask) -> Named<'_> {
 }
 
 /// The kinds of tasks, each computed once.
-fn kinds<'a>(tasks: impl Iterator<Item = &'a &'a NewTask>) -> HashMap<Named<'a>, Kind> {
+fn kinds<'a>(tasks: &[&'a NewTask]) -> HashMap<Named<'a>, Kind> {
     let mut kinds = HashMap::new();
     for task in tasks {
         kinds.entry(named(task)).or_insert_with(|| task.kind());
@@ -66,13 +77,19 @@ fn kinds<'a>(tasks: impl Iterator<Item = &'a &'a NewTask>) -> HashMap<Named<'a>,
     kinds
 }
 
-/// The kinds of some tasks, each once.
-fn together(kinds: &HashMap<Named<'_>, Kind>, tasks: &[&NewTask]) -> Vec<u8> {
-    let names: HashSet<_> = tasks.iter().map(|task| named(task)).collect();
-    names
-        .iter()
-        .flat_map(|name| kinds[name].to_bytes())
-        .collect()
+/// Returns each of the lists and how often it comes in succession; nothing if there is only the main one.
+fn together(lists: impl Iterator<Item = ListId>) -> Vec<(ListId, usize)> {
+    let mut groups: Vec<(ListId, usize)> = Vec::new();
+    for list in lists {
+        match groups.last_mut() {
+            Some((last, tasks)) if *last == list => *tasks += 1,
+            _ => groups.push((list, 1)),
+        }
+    }
+    if let [(ListId::MAIN, _)] = groups[..] {
+        groups.clear();
+    }
+    groups
 }
 
 /// Returns the client id of a task's owner, how long its end is kept, and its kind.

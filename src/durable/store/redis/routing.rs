@@ -4,7 +4,8 @@
 //! and that the lists that they no longer name are empty. Other scripts read fields beside them: see
 //! `lua/lists.lua`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use redis::Value;
 
@@ -15,6 +16,39 @@ use super::reply::{self, Reader};
 use crate::durable::error::Failure;
 use crate::durable::store::kind::{SetId, TypeSet};
 use crate::durable::store::routes::{ListId, Routes};
+use crate::sync::{Mutex, lock};
+
+/// The routes of a partition as a client has read them. They may have changed since.
+#[derive(Debug, Default)]
+pub(super) struct KnownRoutes {
+    /// It is empty if the routes are unknown.
+    pub(super) version: Vec<u8>,
+    pub(super) routes: Routes,
+}
+
+/// The routes of each partition that enqueueing has needed.
+#[derive(Debug, Default)]
+pub(super) struct RoutesCache(Mutex<HashMap<usize, Arc<KnownRoutes>>>);
+
+impl RoutesCache {
+    /// Returns the routes of a partition. If they cannot be read, they are unknown: the script looks for the lists then.
+    pub(super) async fn get(&self, inner: &Inner, partition: usize) -> Arc<KnownRoutes> {
+        if let Some(known) = lock(&self.0).get(&partition) {
+            return Arc::clone(known);
+        }
+        let Ok((version, routes)) = read(inner, partition).await else {
+            return Arc::default();
+        };
+        let known = Arc::new(KnownRoutes { version, routes });
+        lock(&self.0).insert(partition, Arc::clone(&known));
+        known
+    }
+
+    /// The routes of a partition have changed.
+    pub(super) fn forget(&self, partition: usize) {
+        lock(&self.0).remove(&partition);
+    }
+}
 
 /// A field of the hash, and its value.
 type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -64,7 +98,8 @@ async fn change(
     }
 }
 
-async fn read(inner: &Inner, partition: usize) -> Result<(Vec<u8>, Routes), Failure> {
+/// Reads the routes of a partition, and their version.
+pub(super) async fn read(inner: &Inner, partition: usize) -> Result<(Vec<u8>, Routes), Failure> {
     let mut arguments = Arguments::default();
     arguments.push("");
     let answer = inner
@@ -72,7 +107,7 @@ async fn read(inner: &Inner, partition: usize) -> Result<(Vec<u8>, Routes), Fail
         .await?;
     let mut parts = Reader::new(answer)?;
     let (version, text) = (parts.bytes()?, parts.bytes()?);
-    let routes = match &*text {
+    let routes: Routes = match &*text {
         [] => Routes::default(),
         text => {
             serde_json::from_slice(text).map_err(|_| nonsense(&Value::BulkString(text.to_vec())))?
@@ -83,9 +118,10 @@ async fn read(inner: &Inner, partition: usize) -> Result<(Vec<u8>, Routes), Fail
 
 fn list(part: &mut Reader) -> Result<ListId, Failure> {
     let bytes = part.bytes()?;
-    let id = <[u8; 8]>::try_from(&*bytes).map(i64::from_be_bytes);
-    let id = id.map_err(|_| nonsense(&Value::BulkString(bytes)))?;
-    Ok(ListId::from_number(id))
+    let digits = std::str::from_utf8(&bytes).ok();
+    let number = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    let number = number.ok_or_else(|| nonsense(&Value::BulkString(bytes)))?;
+    Ok(ListId::from_number(number as i64))
 }
 
 /// Reads a set as the scripts write it.
@@ -110,7 +146,7 @@ fn replacement(version: &[u8], before: &Routes, after: &Routes, empty: &[ListId]
         .collect();
     let sets: BTreeSet<_> = after.sets().collect();
     let removed = before.sets().filter(|set| !sets.contains(set));
-    gone.extend(removed.map(|set| field(b'n', set.to_bytes())));
+    gone.extend(removed.map(|set| field(b'n', &set.to_bytes())));
 
     let mut arguments = Arguments::default();
     arguments.push(version);
@@ -120,7 +156,7 @@ fn replacement(version: &[u8], before: &Routes, after: &Routes, empty: &[ListId]
     arguments.push(plain(after));
     empty
         .iter()
-        .for_each(|list| arguments.push(list.number().to_be_bytes()));
+        .for_each(|&list| arguments.push(list_text(list)));
     for (field, value) in changed {
         arguments.push(&**field);
         arguments.push(&**value);
@@ -129,21 +165,17 @@ fn replacement(version: &[u8], before: &Routes, after: &Routes, empty: &[ListId]
     arguments
 }
 
-/// Returns the field `plain` of `meta`.
+/// Returns the only set, if its sessions read only the main list, or nothing.
 fn plain(routes: &Routes) -> Vec<u8> {
-    let Some((set, kinds)) = routes.plain() else {
-        return Vec::new();
-    };
-    let mut plain = set.to_bytes().to_vec();
-    plain.extend(kinds.iter().flat_map(|kind| kind.to_bytes()));
-    plain
+    let set = routes.plain().map(|set| set.to_bytes().to_vec());
+    set.unwrap_or_default()
 }
 
 /// Returns the fields beside the routes.
 fn fields(routes: &Routes) -> Fields {
     let mut fields = Fields::new();
     for (kind, path) in routes.paths() {
-        fields.insert(field(b'k', kind.to_bytes()), ids(path));
+        fields.insert(field(b'k', &kind.to_bytes()), ids(path));
     }
     let mut sets = Vec::new();
     for set in routes.sets() {
@@ -152,12 +184,12 @@ fn fields(routes: &Routes) -> Fields {
         let mut plan = (draining.len() as u16).to_be_bytes().to_vec();
         plan.extend(ids(&draining));
         plan.extend(ids(&leaves));
-        fields.insert(field(b's', set.to_bytes()), plan);
+        fields.insert(field(b's', &set.to_bytes()), plan);
         sets.extend(set.to_bytes());
     }
     for list in routes.lists() {
         let readers = routes.readers(list).flat_map(SetId::to_bytes).collect();
-        fields.insert(field(b'l', list.number().to_be_bytes()), readers);
+        fields.insert(field(b'l', list_text(list).as_bytes()), readers);
     }
     fields.insert(b"sets".to_vec(), sets);
     fields.insert(
@@ -167,15 +199,18 @@ fn fields(routes: &Routes) -> Fields {
     fields
 }
 
-fn field(prefix: u8, id: [u8; 8]) -> Vec<u8> {
-    [&[prefix][..], &id].concat()
+fn field(prefix: u8, id: &[u8]) -> Vec<u8> {
+    [&[prefix], id].concat()
 }
 
 fn ids(lists: &[ListId]) -> Vec<u8> {
-    lists
-        .iter()
-        .flat_map(|list| list.number().to_be_bytes())
-        .collect()
+    let texts = lists.iter().map(|&list| list_text(list));
+    texts.collect::<String>().into_bytes()
+}
+
+/// Returns a list as the scripts call it.
+pub(super) fn list_text(list: ListId) -> String {
+    format!("{:016x}", list.number())
 }
 
 /// Returns `true` if the answer of the closing script says that the last session of a set has ended.

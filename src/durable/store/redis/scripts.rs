@@ -43,6 +43,9 @@ pub(super) struct Script {
     pub(super) keys: Vec<Vec<String>>,
 }
 
+/// The version of routes that have not been written yet.
+const NO_ROUTES: &str = "00000000";
+
 /// All scripts of a store.
 #[derive(Debug)]
 pub(super) struct Scripts {
@@ -86,8 +89,9 @@ const UNDO_REAPING: [&str; 1] = [include_str!("lua/undo/outcomes.lua")];
 
 impl Scripts {
     pub(super) fn new(bases: &[String], time: Time) -> Self {
-        let make =
-            |keys: &[&str], parts: &[&str]| Script::new(bases, keys, head(keys, time, parts));
+        let make = |keys: &[&str], parts: &[&str]| {
+            Script::new(bases, keys, head(keys, time) + &parts.concat())
+        };
         let units = |keys: &[&str], parts: &[&str], undo: &[&str]| {
             Script::new(bases, keys, with_undo(keys, time, parts, undo))
         };
@@ -260,27 +264,30 @@ impl Script {
     }
 }
 
-/// Returns a script that consists of a function and of code that runs if one of its commands fails: see
-/// `unit.lua`.
+/// Returns a script whose parts are a function, and code that runs if one of the commands fails: see `unit.lua`.
+///
+/// What comes before the function costs it less: whatever a function takes from its caller's caller is found at once,
+/// and what it takes from its caller is looked for among all that is taken from there.
 fn with_undo(keys: &[&str], time: Time, parts: &[&str], undo: &[&str]) -> String {
-    let begin = include_str!("lua/undo/begin.lua");
-    let end = include_str!("lua/undo/end.lua");
     format!(
         "local state = {{}}\n\
+         {}\
          local function main()\n{}end\n\
          while true do\n\
          local is_done, failure = pcall(main)\n\
          if is_done then return failure end\n\
-         {}{begin}{}{end}end\n",
-        head(keys, time, parts),
-        names(keys),
+         {}{}{}end\n",
+        head(keys, time),
+        parts.concat(),
+        include_str!("lua/undo/begin.lua"),
         undo.concat(),
+        include_str!("lua/undo/end.lua"),
     )
 }
 
-/// Returns the first lines of a script: the names of keys, constants, the time, and its parts.
-fn head(keys: &[&str], time: Time, parts: &[&str]) -> String {
-    let mut head = names(keys);
+/// Returns the first lines of a script: the names of keys, constants, the time, and short names.
+fn head(keys: &[&str], time: Time) -> String {
+    let mut head = format!("local {} = unpack(KEYS)\n", keys.join(", "));
     let numbers = [
         ("LAYOUT", LAYOUT as u64),
         ("MAX_BATCH", MAX_BATCH as u64),
@@ -294,13 +301,10 @@ fn head(keys: &[&str], time: Time, parts: &[&str]) -> String {
         ("SILENT_FOR", 180 * 1000),
         ("HEARD_EVERY", 60 * 1000),
     ];
+    writeln!(head, "local NO_ROUTES = '{NO_ROUTES}'").ok();
     for (name, number) in numbers {
         // Writing to a string does not fail.
         writeln!(head, "local {name} = {number}").ok();
     }
-    head + time.part() + BASE + &parts.concat()
-}
-
-fn names(keys: &[&str]) -> String {
-    format!("local {} = unpack(KEYS)\n", keys.join(", "))
+    head + time.part() + BASE
 }

@@ -11,9 +11,9 @@ local function drain(list, most, other)
   local entries = call('LRANGE', key, 0, most - 1)
   local groups = lists().grouped(entries, function(path)
     local at = 1
-    while sub(path, at, at + 7) ~= list and at < #path do at = at + 8 end
-    local next = sub(path, at + 8, at + 15)
-    return next ~= '' and next or sub(path, -8)
+    while sub(path, at, at + 15) ~= list and at < #path do at = at + 16 end
+    local next = sub(path, at + 16, at + 31)
+    return next ~= '' and next or sub(path, -16)
   end, other)
   for _, group in ipairs(groups) do
     local key = group.key

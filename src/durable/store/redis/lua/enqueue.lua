@@ -3,22 +3,22 @@
 --
 -- Needs: session, lists, unit.
 -- ARGV: 1 session; 2 number; 3 first id; 4 w, the number of waiting tasks; 5 d, of delayed ones; 6 p, of payloads
--- apart; 7 the kinds of the waiting tasks, each once; then w + d times (id, client id, retention and kind); w + d
--- entries, the waiting first; d delays; p times (id, payload).
--- Result: OK. It means that all of it was stored, by this execution or by an earlier one.
+-- apart; 7 the version of the routes that the client knows; 8 g, the number of lists that the waiting tasks go to by
+-- these, or 0 if that is the main list alone; then w + d times (id, client id, retention and kind); w + d entries, the
+-- waiting first, list by list; d delays; p times (id, payload); g times (list, number of tasks).
+-- Result: OK, or ROUTES if the client's routes are not those of the store. Both mean that all of it was stored, by
+-- this execution or by an earlier one.
 -- Errors: NOSESSION if the session has ended, or has sent a later request; UNDONE or HALF if a command failed.
 local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
-if number == session.number then
-  if session.first ~= ARGV[3] then return redis.error_reply('NOSESSION it has ended') end
-  for at = 1, #ARGV[7], 8 do
-    local path = lists().path_of(sub(ARGV[7], at, at + 7))
-    lists().wake(sub(path, 1, 8), 1)
-  end
-  return 'OK'
-end
 local waiting, delayed, apart = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local total = waiting + delayed
+if number == session.number then
+  if session.first ~= ARGV[3] then return redis.error_reply('NOSESSION it has ended') end
+  local first = 9 + 2 * total
+  lists().wake_for(lists().at_the_end({ unpack(ARGV, first, first + waiting - 1) }))
+  return 'OK'
+end
 if total > MAX_BATCH then return redis.error_reply('ERR more tasks than a batch may have') end
 if total == 0 then return 'OK' end
 
@@ -26,7 +26,7 @@ if total == 0 then return 'OK' end
 local there, any = {}, false
 local function note(i) there[i], any = true, true end
 local ids = {}
-for i = 1, total do ids[i] = ARGV[6 + 2 * i] end
+for i = 1, total do ids[i] = ARGV[7 + 2 * i] end
 for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do if row then note(i) end end
 -- Of few, it is as cheap to look for each as to see whether there are any.
 if total <= 8 or call('EXISTS', RESULTS) == 1 then
@@ -59,7 +59,7 @@ local function fresh(from, first, last, each)
   end
   return part
 end
-local at = 8
+local at = 9
 local alive = fresh(at, 1, total, 2)
 at = at + 2 * total
 local entries = fresh(at, 1, waiting, 1)
@@ -80,13 +80,14 @@ if delayed > 0 then
   end
 end
 
--- Whether all of them go to the main list. (A kind that is found in the middle of two others is looked at again.)
-local all_plain = plain ~= nil
-for at = 1, #ARGV[7], 8 do
-  local found = plain and string.find(plain, sub(ARGV[7], at, at + 7), 9, true)
-  all_plain = all_plain and found and found % 8 == 1
+-- The lists that they go to; nothing if that is the main one.
+local groups
+local is_known = ARGV[7] == version
+if not is_known or any then
+  groups = lists().at_the_end(entries)
+elseif ARGV[8] ~= '0' then
+  groups = lists().as_told(entries, at + 2 * (delayed + apart))
 end
-local groups = not all_plain and lists().at_the_end(entries)
 
 -- The rows by id come first, then what makes the tasks run, and the number last: it says that all the rest is there.
 state.unit = { undo = 'enqueue', session = session, entries = entries, groups = groups, later = later, payloads = payloads }
@@ -111,8 +112,8 @@ if #alive > 0 then pcall(call, 'HINCRBY', META, 'stored', #alive / 2) end
 if groups then
   pcall(lists().wake_for, groups)
 elseif #entries > 0 then
-  pcall(wake_of, plain_set, math.min(4, #entries))
+  pcall(plain_set and wake_of or lists().wake, plain_set or lists().MAIN, math.min(4, #entries))
 end
 -- Those that were woken need not know what is due.
 if is_earlier then pcall(lists().wake_one) end
-return 'OK'
+return is_known and 'OK' or 'ROUTES'

@@ -1,17 +1,19 @@
--- Lists of waiting tasks, by kind: see `store/routes.rs`. A list id has 8 bytes: the number of a shared list, or the
--- kind whose own list it is. `ready` is the main list, number 0. Of the others, the key has the id behind it.
+-- Lists of waiting tasks, by kind: see `store/routes.rs`. A list id has 16 hexadecimal digits: the number of a shared
+-- list, or the kind whose own list it is. `ready` is the main list, number 0. Of the others, the key has the id behind
+-- it.
 --
 -- Fields of `routes`: k<kind>, its path, ids of lists; s<set>, what its sessions read: number of draining lists 2,
 -- their ids, the ids of its leaves; l<list>, the sets that read it; n<set>, the number of its sessions; `sets`, all of
--- them; `text` and `version`, the value for clients. If there is one set, and its sessions read only the main
--- list, `meta` has in `plain` the set and its kinds: then no script needs to look into `routes`.
+-- them; `text` and `version`, the value for clients. The field `routes` of `meta` has the version, 8 digits, and a set
+-- behind it if that is the only one and its sessions read only the main list. It is absent if the routes have been
+-- written in part.
 --
 -- Functions are made anew whenever a script runs. Most of these are needed only where workers differ, so they are made
 -- only then, by `lists`.
 --
 -- Needs: base.
-local plain = meta[4] or nil
-local plain_set = plain and sub(plain, 1, 8)
+local version = meta[4] and sub(meta[4], 1, 8)
+local plain_set = version and #meta[4] > 8 and sub(meta[4], 9) or nil
 
 -- Wakes idle workers of a set, the last first, since it is the most likely to be alive. A wake without a receiver goes
 -- to the next. The members of `idle:<set>` are: client id 8, session. Returns how many are still to be woken.
@@ -29,40 +31,55 @@ local function wake_of(set, most)
 end
 
 local function make_lists()
-  local MAIN = string.rep('\0', 8)
+  local MAIN = string.rep('0', 16)
   local paths = {}
 
-  -- Returns whether the plain set knows a kind.
-  local function is_plain(kind)
-    if not plain then return false end
-    local at = string.find(plain, kind, 9, true)
-    while at and at % 8 ~= 1 do at = string.find(plain, kind, at + 1, true) end
-    return at ~= nil
+  local function hex(kind)
+    return (string.gsub(kind, '.', function(c) return string.format('%02x', byte(c)) end))
+  end
+
+  -- Reads the paths of some kinds. A kind without a path, or with one that cannot be read, has a list of its own.
+  local function read_paths(kinds)
+    local fields = {}
+    for i, kind in ipairs(kinds) do
+      paths[kind] = hex(kind)
+      fields[i] = 'k' .. kind
+    end
+    for i, path in ipairs(call('HMGET', ROUTES, unpack(fields))) do
+      if path and #path >= 16 and #path % 16 == 0 then paths[kinds[i]] = path end
+    end
   end
 
   -- Returns the lists through which tasks of a kind go.
   local function path_of(kind)
-    local path = paths[kind]
-    if not path then
-      path = is_plain(kind) and MAIN or call('HGET', ROUTES, 'k' .. kind) or kind
-      paths[kind] = path
-    end
-    return path
+    if not paths[kind] then read_paths({ kind }) end
+    return paths[kind]
   end
 
-  local function key_of(list)
-    if list == MAIN then return READY end
-    return READY .. ':' .. string.gsub(list, '.', function(c) return string.format('%02x', byte(c)) end)
+  -- Reads the paths of all kinds of some entries at once.
+  local function learn_paths(entries)
+    local kinds, seen, last = {}, {}, nil
+    for _, entry in ipairs(entries) do
+      local kind = sub(entry, 47, 54)
+      if kind ~= last and #kind == 8 and not paths[kind] and not seen[kind] then
+        kinds[#kinds + 1], seen[kind] = kind, true
+      end
+      last = kind
+    end
+    if #kinds > 0 then read_paths(kinds) end
   end
+
+  local function key_of(list) return list == MAIN and READY or READY .. ':' .. list end
 
   -- Returns entries in groups, each with the `list` that they go to, as `choose` says of the path of their kind. One
   -- that cannot be read goes to the list `other`, where a claim finds it.
   local function grouped(entries, choose, other)
     local groups, of, last, group = {}, {}, nil, nil
+    learn_paths(entries)
     for _, entry in ipairs(entries) do
       local kind = sub(entry, 47, 54)
       if kind ~= last then
-        local list = #kind == 8 and choose(path_of(kind)) or other
+        local list = #kind == 8 and choose(paths[kind]) or other
         if not of[list] then
           of[list] = { list = list, key = key_of(list), entries = {} }
           groups[#groups + 1] = of[list]
@@ -74,13 +91,24 @@ local function make_lists()
     return groups
   end
 
+  -- Returns the groups that a client has made: the arguments from one on are the lists and the numbers of their tasks.
+  local function as_told(entries, at)
+    local groups, first = {}, 1
+    for i = 1, tonumber(ARGV[8]) do
+      local list, last = ARGV[at], first + ARGV[at + 1] - 1
+      groups[i] = { list = list, key = key_of(list), entries = { unpack(entries, first, last) } }
+      at, first = at + 2, last + 1
+    end
+    return groups
+  end
+
   -- New tasks go to the end of the first list of their path; those that come back, to the head of the last.
   local function at_the_end(entries)
-    return grouped(entries, function(path) return sub(path, 1, 8) end)
+    return grouped(entries, function(path) return sub(path, 1, 16) end)
   end
 
   local function at_the_head(entries)
-    return grouped(entries, function(path) return sub(path, -8) end)
+    return grouped(entries, function(path) return sub(path, -16) end)
   end
 
   local function push(command, groups)
@@ -94,11 +122,11 @@ local function make_lists()
   local function lists_of(set)
     if set == plain_set then return {}, { MAIN } end
     local plan = set ~= '' and call('HGET', ROUTES, 's' .. set)
-    if not plan then return nil end
+    if not plan or #plan < 2 or #plan % 16 ~= 2 then return nil end
     local lists, draining, leaves = number_at('>I2', plan), {}, {}
-    for at = 3, #plan, 8 do
+    for at = 3, #plan, 16 do
       local to = #draining < lists and draining or leaves
-      to[#to + 1] = sub(plan, at, at + 7)
+      to[#to + 1] = sub(plan, at, at + 15)
     end
     return draining, leaves
   end
@@ -113,7 +141,7 @@ local function make_lists()
 
   -- Wakes some of those that read a list.
   local function wake(list, most)
-    if plain and list == MAIN then return wake_of(plain_set, most) end
+    if plain_set and list == MAIN then return wake_of(plain_set, most) end
     return wake_any(call('HGET', ROUTES, 'l' .. list) or '', most)
   end
 
@@ -128,7 +156,7 @@ local function make_lists()
   end
 
   return {
-    MAIN = MAIN, path_of = path_of, key_of = key_of, grouped = grouped, at_the_end = at_the_end, at_the_head = at_the_head,
+    MAIN = MAIN, path_of = path_of, key_of = key_of, as_told = as_told, grouped = grouped, at_the_end = at_the_end, at_the_head = at_the_head,
     push = push, of_set = lists_of, wake = wake, wake_for = wake_for, wake_one = wake_one,
   }
 end

@@ -7,7 +7,10 @@
 call('ZREM', LEASE, '')
 local partitions = call('HGET', META, 'partitions') or meta[1] and '1' or ARGV[3]
 if partitions ~= ARGV[3] then return redis.error_reply('PARTITIONS ' .. partitions) end
-if not meta[1] then call('HSET', META, 'layout', LAYOUT, 'partitions', partitions) end
+if not meta[1] then
+  local routes = call('HGET', ROUTES, 'version') or NO_ROUTES
+  call('HSET', META, 'layout', LAYOUT, 'partitions', partitions, 'routes', routes)
+end
 if ARGV[1] == '' then return now end
 if not done.session then
   if ARGV[4] ~= '' and not lists().of_set(ARGV[4]) then return 'NOSET' end

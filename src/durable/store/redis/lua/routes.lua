@@ -2,13 +2,13 @@
 --
 -- Needs: base, lists.
 -- ARGV: 1 the version that was read, or empty to read them; 2 e, the number of lists that must be empty; 3 p, of
--- pairs; 4 d, of fields; 5 what `plain` becomes, or empty; then e ids; p times (field, value) to be set; d fields to
--- be removed. A field n<set> among these must be zero.
--- Result: to read: the version and the text. To replace: OK; or CHANGED, if the version is another; or LIVE, if a set
+-- pairs; 4 d, of fields; 5 the set whose sessions read only the main list, if it is the only one; then e ids; p times
+-- (field, value) to be set; d fields to be removed. A field n<set> among these must be zero.
+-- Result: to read: the version, 8 digits, and the text. To replace: OK; or CHANGED, if the version is another; or LIVE, if a set
 -- has a session; or the ids of lists that are not empty.
-local version = call('HGET', ROUTES, 'version') or '0'
-if ARGV[1] == '' then return { version, call('HGET', ROUTES, 'text') or '' } end
-if ARGV[1] ~= version then return 'CHANGED' end
+local written = call('HGET', ROUTES, 'version') or NO_ROUTES
+if ARGV[1] == '' then return { written, call('HGET', ROUTES, 'text') or '' } end
+if ARGV[1] ~= written then return 'CHANGED' end
 local empty, rows, fields = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local full = {}
 for i = 6, 5 + empty do
@@ -22,9 +22,9 @@ for i = at + 2 * rows, at + 2 * rows + fields - 1 do
 end
 
 -- The version comes last. Until then, what reads the routes finds those that were there, or some of both: so nobody
--- believes that they are plain.
+-- believes that they are known.
 call('ZREM', LEASE, '')
-call('HDEL', META, 'plain')
+call('HDEL', META, 'routes')
 for i = at, at + 2 * rows - 1, 2 do call('HSET', ROUTES, ARGV[i], ARGV[i + 1]) end
 at = at + 2 * rows
 for i = at, at + fields - 1 do
@@ -34,6 +34,7 @@ for i = at, at + fields - 1 do
     call('DEL', key)
   end
 end
-call('HSET', ROUTES, 'version', tonumber(version) + 1)
-if ARGV[5] ~= '' then call('HSET', META, 'plain', ARGV[5]) end
+local next = string.format('%08d', tonumber(written) + 1)
+call('HSET', ROUTES, 'version', next)
+call('HSET', META, 'routes', next .. ARGV[5])
 return 'OK'
