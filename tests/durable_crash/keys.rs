@@ -25,7 +25,7 @@ pub(crate) const BASE: &str = "throng:{default:0}:";
 const META: [&str; 16] = [
     "layout",
     "partitions",
-    "plain",
+    "routes",
     "epoch",
     "tombstones",
     "cursor",
