@@ -166,7 +166,7 @@ pub enum Health {
         /// The number of failures since a request of that sort succeeded.
         failures: u32,
     },
-    /// Requests succeed, but some stored rows cannot be read.
+    /// Requests succeed, but some stored rows are missing or cannot be read.
     Damaged {
         /// The number of such rows that were found lately.
         found: u64,

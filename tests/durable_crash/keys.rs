@@ -21,14 +21,19 @@ pub(crate) struct Keys {
 pub(crate) const BASE: &str = "throng:{default:0}:";
 
 /// What is in `meta`, at most: the layout, how many partitions there are, the last epoch, how many
-/// cancelled tasks are in the line, how far the search for old sessions has come, and the ledger.
-const META: [&str; 16] = [
+/// cancelled tasks are in the line, how far the search for old sessions has come, how far the searches for
+/// damage have come, and the ledger. Nothing says that damage was found.
+const META: [&str; 20] = [
     "layout",
     "partitions",
     "routes",
     "epoch",
     "tombstones",
     "cursor",
+    "checked",
+    "census",
+    "progress",
+    "survey",
     "stored",
     "claimed",
     "done",

@@ -325,6 +325,10 @@ impl Backend for RedisStore {
         }
     }
 
+    fn damage(&self) -> Option<(u64, String)> {
+        self.inner.damage()
+    }
+
     fn probe(&self) -> Answer<'_, Durability> {
         self.ask(|inner| async move { Ok(probe::report(&inner).await?.durability) })
     }

@@ -108,7 +108,13 @@ impl RedisStoreBuilder {
     }
 
     /// Whether the server may be one that removes any key when it is full (`maxmemory-policy
-    /// allkeys-*`): not, unless it is allowed. With such a server, tasks are lost.
+    /// allkeys-*`): not, unless it is allowed.
+    ///
+    /// Such a server loses tasks. Then each worker has the store searched for what is missing whenever it maintains it,
+    /// once or twice a minute. A task of which a part is lost becomes a dead letter
+    /// ([`DeadReason::Damaged`](crate::durable::DeadReason::Damaged)), and
+    /// [`DurableClient::health`](crate::durable::DurableClient::health) reports the damage. Handles of tasks that
+    /// are lost entirely fail with an error that [`is_expired`](crate::durable::DurableError::is_expired).
     pub fn allow_eviction(&mut self, allow: bool) -> &mut Self {
         self.allow_eviction = allow;
         self

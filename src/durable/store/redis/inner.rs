@@ -52,6 +52,10 @@ pub(super) struct Inner {
     /// The sets of the sessions of this process.
     sets: Mutex<HashMap<SessionId, SetId>>,
     routes: RoutesCache,
+    /// Whether the server may remove any key.
+    allow_eviction: bool,
+    /// What the last pass of maintenance has said of damage, in each partition.
+    damage: Mutex<Vec<(u64, String)>>,
     /// The lead of the server's clock over the time since this machine was started, in milliseconds.
     ahead: Mutex<i64>,
 }
@@ -99,6 +103,8 @@ impl Inner {
             sessions: Sessions::default(),
             sets: Mutex::default(),
             routes: RoutesCache::default(),
+            allow_eviction: builder.allow_eviction,
+            damage: Mutex::new(vec![Default::default(); partitions.count()]),
             ahead: Mutex::default(),
         })
     }
@@ -296,17 +302,28 @@ impl Inner {
         for partition in self.partitions.all() {
             let mut arguments = Arguments::default();
             arguments.number(budget.div_ceil(self.partitions.count()));
+            arguments.number(u8::from(self.allow_eviction));
             let answer = self
                 .run(&self.scripts.maintain, partition, arguments)
                 .await?;
             let mut parts = Reader::new(answer)?;
             more |= parts.number()? != 0;
-            for set in parts.list()?.rest(routing::set)? {
+            let sets = parts.list()?.rest(routing::set)?;
+            let found = u64::try_from(parts.number()?).unwrap_or_default();
+            lock(&self.damage)[partition] = (found, parts.text()?);
+            for set in sets {
                 // If this fails, the next pass finds it again.
                 routing::remove(self, partition, set).await.ok();
             }
         }
         Ok(more)
+    }
+
+    /// Returns the number of rows that were found lately to be damaged, and what is wrong with the last.
+    pub(super) fn damage(&self) -> Option<(u64, String)> {
+        let damage = lock(&self.damage);
+        let (_, last) = damage.iter().rfind(|(found, _)| *found > 0)?;
+        Some((damage.iter().map(|(found, _)| found).sum(), last.clone()))
     }
 
     pub(super) async fn counts(&self) -> Result<Counts, Failure> {

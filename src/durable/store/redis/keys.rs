@@ -28,6 +28,8 @@
 //! | `quarantined` | set | ids of quarantined tasks in `ready`: a worker runs one such task at a time |
 //! | `watchers` | hash | by id: the client ids of other processes that are told of the end |
 //! | `awaiting` | sorted set | clients that have asked for the status of tasks, by time: only these get completion events |
+//! | `suspects` | set | while there is a census: ids, and ids with kinds, that it has not found in any list: see `lua/census.lua` |
+//! | `damage` | list | the last 100 rows that could not be read: the time, what is wrong, and up to 1,024 bytes of the row |
 //! | `idle:<set>` | sorted sets | client and session of idle workers that know a set of types, by the time at which they went idle |
 //!
 //! A process receives events on the channel `client:`, followed by its client id. The entries are
@@ -41,7 +43,7 @@
 pub(super) const LAYOUT: i64 = 2;
 
 /// What the keys are called in the scripts; in Redis, the same in small letters.
-pub(super) const ALL: [&str; 24] = [
+pub(super) const ALL: [&str; 26] = [
     "NONE",
     "META",
     "SESSIONS",
@@ -66,6 +68,8 @@ pub(super) const ALL: [&str; 24] = [
     "AWAITING",
     "IDLE",
     "ROUTES",
+    "SUSPECTS",
+    "DAMAGE",
 ];
 
 /// What the names of all keys of a partition begin with.

@@ -43,7 +43,7 @@ impl Reader {
         }
     }
 
-    fn text(&mut self) -> Result<String, Failure> {
+    pub(super) fn text(&mut self) -> Result<String, Failure> {
         let bytes = self.bytes()?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }

@@ -18,6 +18,7 @@ use crate::durable::store::{
 use crate::durable::{DeadFilter, Durability, TaskId};
 use crate::sync::{Mutex, Number, lock};
 
+mod census_tests;
 mod cluster_tests;
 mod damage_tests;
 mod durability_tests;

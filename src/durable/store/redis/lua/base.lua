@@ -9,6 +9,6 @@ local pack, number_at = struct.pack, struct.unpack
 local now = math.floor(micros / 1000)
 local BASE = sub(META, 1, -5)
 
-local meta = redis.pcall('HMGET', META, 'layout', 'epoch', 'tombstones', 'routes')
+local meta = redis.pcall('HMGET', META, 'layout', 'epoch', 'tombstones', 'routes', 'census')
 if meta.err then return redis.error_reply('UNDONE ' .. meta.err) end
 if meta[1] and tonumber(meta[1]) ~= LAYOUT then return redis.error_reply('LAYOUT ' .. meta[1]) end

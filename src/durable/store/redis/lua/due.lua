@@ -13,7 +13,7 @@ local function end_damaged(ids, scores, entries)
   local of = outcomes.begin()
   for i, id in ipairs(ids) do
     if not is_entry(entries[i]) then
-      outcomes.damaged(of, id, 'its entry is missing, or cannot be read')
+      outcomes.damaged(of, id, 'its entry is missing, or cannot be read', entries[i])
       of.gone[#of.gone + 1], of.gone[#of.gone + 2] = scores[i], id
     end
   end

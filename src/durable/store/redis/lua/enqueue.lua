@@ -102,6 +102,7 @@ end
 if groups then
   lists().push('RPUSH', groups)
 elseif #entries > 0 then
+  if meta[5] then lists().cleared(entries) end
   call('RPUSH', READY, unpack(entries))
 end
 session.number, session.claim, session.first, session.at = number, '', ARGV[3], now

@@ -16,6 +16,7 @@ local function make_outcomes()
       undo = 'outcomes', ids = {}, rows = {}, flags = {}, ended = {}, alive = {}, seen = {}, results = {}, delayed = {}, due = {},
       dead = {}, died = {}, first = {}, quarantined = {}, gone = {}, apart = {}, counts = {},
       failed = {}, errors = {}, before = {}, forgotten = {},
+      found = 0, evidence = {},
     }
   end
 
@@ -73,13 +74,31 @@ local function make_outcomes()
     has_ended(of, id, entry, '')
   end
 
+  -- A row cannot be read, or is missing. What is left of it is kept as evidence.
+  local function is_found(of, error, row)
+    of.found, of.trouble = of.found + 1, error
+    of.evidence[#of.evidence + 1] = string.format('%.0f %s: ', now, error) .. sub(row, 1, 1024)
+  end
+
   -- A task of which something is lost. There is a letter of it if it was alive: with an entry of what is known.
-  local function is_damaged(of, id, error)
-    tally(of, 'damaged')
+  local function is_damaged(of, id, error, rest)
+    is_found(of, error, rest or id)
     local row = call('HGET', ALIVE, id)
     if not row then return end
-    local known = sub(row .. string.rep('\0', 14), 1, 14)
-    is_dead(of, id, id .. known .. string.rep('\0', PAYLOAD - 31), DAMAGED, error)
+    row = row .. string.rep('\0', 22)
+    local entry = id .. sub(row, 1, 14) .. string.rep('\0', 16) .. sub(row, 15, 22) .. string.rep('\0', 5)
+    is_dead(of, id, entry, DAMAGED, error)
+  end
+
+  -- Counts rows that were found lately to be unreadable, or missing.
+  local function note_damage(found, error, evidence)
+    local before = call('HMGET', META, 'damaged', 'damaged_at')
+    local is_recent = math.abs(now - (tonumber(before[2] or '0') or 0)) < DAMAGE_IS_NEWS
+    if is_recent then found = found + (tonumber(before[1] or '0') or 0) end
+    call('HSET', META, 'damaged', found, 'damaged_at', now, 'trouble', error)
+    if #evidence == 0 then return end
+    call('LPUSH', DAMAGE, unpack(evidence))
+    call('LTRIM', DAMAGE, 0, 99)
   end
 
   local function is_delayed(of, id, entry, due)
@@ -143,6 +162,7 @@ local function make_outcomes()
     has_effect(key)
     for _, group in ipairs(of.groups) do state.pushed[#state.pushed + 1] = group end
     for what, n in pairs(of.counts) do count(what, n) end
+    if of.found > 0 then pcall(note_damage, of.found, of.trouble, of.evidence) end
     write_all('HDEL', PAYLOADS, of.apart)
     for i = 2, #of.gone, 2 do call('HDEL', DELAYED, of.gone[i]) end
     tell_watchers(of.ended, of.seen)
@@ -150,7 +170,7 @@ local function make_outcomes()
 
   return {
     begin = new_outcomes, tally = tally, cancelled = is_cancelled, dead = is_dead, delayed = is_delayed,
-    damaged = is_damaged, failed = has_failed,
+    damaged = is_damaged, failed = has_failed, found = is_found, note = function(...) pcall(note_damage, ...) end,
     first = goes_first, settle = settle_outcomes,
   }
 end

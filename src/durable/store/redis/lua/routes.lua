@@ -31,7 +31,7 @@ for i = at, at + fields - 1 do
   call('HDEL', ROUTES, ARGV[i])
   if sub(ARGV[i], 1, 1) == 'n' then
     local key = IDLE .. ':' .. sub(ARGV[i], 2)
-    call('DEL', key)
+    call('ZREMRANGEBYRANK', key, 0, -1)
   end
 end
 local next = string.format('%08d', tonumber(written) + 1)

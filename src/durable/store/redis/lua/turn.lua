@@ -47,7 +47,7 @@ end
 local function again()
   if session.claim == '' then return end
   local row = call('HMGET', CLAIMS, session.claim, session.claim .. 'o')
-  if not row[1] then return end
+  if not row[1] or #(row[2] or '') < 14 then return end
   epoch, any_quarantined = session.claim, true
   local _, rows = held(epoch, row[1])
   for i, it in ipairs(rows) do out[i] = sub(it, 17) end

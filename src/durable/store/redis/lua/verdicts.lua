@@ -115,6 +115,7 @@ local function others()
       local failures = number_at('>I4', entry, 33) + tonumber(sub(what, 1, 1))
       entry = sub(entry, 1, 32) .. pack('>I4', failures) .. sub(entry, 37)
       outcomes.tally(of, 'died')
+      if tonumber(one) == DAMAGED then outcomes.found(of, two, entry) end
       outcomes.dead(of, id, entry, tonumber(one), two)
     end
   end

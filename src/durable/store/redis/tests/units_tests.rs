@@ -458,8 +458,40 @@ async fn renewals_status_requests_and_maintenance_break_nothing() {
     .await;
 }
 
+/// Orphans, with a tombstone and without one, a due time that is lost, a claim, and a row that cannot be read.
+const DAMAGE: &str = r"
+local function id(n) return string.rep('\0', 15) .. string.char(n) end
+local row = redis.call('HGET', ARGV[1] .. 'alive', id(20))
+redis.call('HSET', ARGV[1] .. 'alive', id(90), row, id(91), 'x')
+redis.call('HDEL', ARGV[1] .. 'alive', id(22))
+redis.call('HSET', ARGV[1] .. 'tombstones', id(92) .. string.sub(row, 15, 22), 1)
+redis.call('HINCRBY', ARGV[1] .. 'meta', 'tombstones', 1)
+redis.call('ZREM', ARGV[1] .. 'due', id(31))
+redis.call('DEL', ARGV[1] .. 'claims')
+redis.call('HSET', ARGV[1] .. 'running', id(10), 'garbage')
+return 0";
+
+#[tokio::test]
+async fn a_census_that_fails_is_taken_again() {
+    for_each_command(async |scene, trial| {
+        scene.ask(DAMAGE);
+        let store = &scene.worker.store;
+        let (answer, has_failed) = scene.send(trial, true, || store.maintain(100)).await;
+        assert!(answer.is_ok(), "{trial:?}: {answer:?}");
+        for _ in 0..2 {
+            while store.maintain(100).await.unwrap() {}
+        }
+        let seen = store.look([10, 90, 91].map(id).into()).await.unwrap();
+        let is_damaged = |seen: &Seen| matches!(seen, Seen::Dead { reason, .. } if *reason == DeadReason::Damaged);
+        assert!(seen.iter().all(is_damaged), "{trial:?}: {seen:?}");
+        assert!(store.damage().is_some(), "{trial:?}");
+        has_failed
+    })
+    .await;
+}
+
 /// Finds broken invariants among the keys of a store.
-const INVARIANTS: &str = r"
+pub(super) const INVARIANTS: &str = r"
 local base, wrong = ARGV[1], {}
 local function call(command, key, ...) return redis.call(command, base .. key, ...) end
 local function hash(key)

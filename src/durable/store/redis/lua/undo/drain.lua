@@ -5,7 +5,7 @@ function undo.drain()
   for _, group in ipairs(u.groups) do
     local key = group.key
     if group.before == 0 then
-      try('DEL', key)
+      try('LTRIM', key, 1, 0)
     elseif try('LLEN', key) > group.before then
       try('LTRIM', key, 0, group.before - 1)
     end

@@ -1,0 +1,357 @@
+-- The census: finds tasks that are nowhere, and rows that nobody would come to again.
+--
+-- A task that has not ended waits in a list, is delayed, or runs. So `alive` has as many rows as the lists (without
+-- what cancelled tasks have left there), `due` and `running` have together. Each pass of maintenance compares these
+-- numbers, and reads a page of `running`. If they differ, a census begins. A store that may lose keys has one in each
+-- pass. It goes on in pages, until all is done; whichever client maintains the store takes the next page. Its steps:
+--
+-- 1 clear: removes suspects that an earlier census has left.
+-- 2 strays: drains shared lists that no route names, since routes were lost.
+-- 3 kinds: finds lists of kinds that no route names. If the numbers agree with these, this is the end.
+-- 4 running, 5 delayed: writes rows of `alive`, `claims` and `lease` again that others show to be missing.
+-- 6 stones, 7 alive: tombstones, and tasks that neither run nor are delayed, become suspects.
+-- 8 lists: reads all lists. What is in one is no suspect.
+-- 9 suspects: ends those that are left.
+--
+-- It never takes a task for lost that is not. While `meta` has `census`, a script that puts an entry into a list removes
+-- its task from the suspects (`cleared` in `lists.lua`). So a suspect that is left was put into no list since it became one.
+-- If it is in a list at the end, it has been there all the time, and step 8 has seen it: lists are read from their ends
+-- to their heads, by the number of entries behind, and that number never falls for an entry that stays. (Entries that
+-- a claim passes over are put in again.) The last step looks for the task in `running` and `due` in the script that ends it.
+--
+-- Fields of `meta`: `census`, there while one is under way; `progress`, its step, cursor and lists; `survey`, what the
+-- last one has found: by how much the numbers differed at its end, and the lists that no route names.
+--
+-- Needs: unit, entry, lists, outcomes, drain.
+
+-- How long a claim has whose owner nobody knows any more, and in how many shared lists strays are looked for.
+local LOST_LEASE, SHARED_LISTS = 10000, 64
+local NOBODY = string.rep('\0', 8)
+
+local function make_census(page)
+  local MAIN = lists().MAIN
+  local outcomes = make_outcomes()
+
+  local function unpacked(row)
+    local is_read, value = pcall(cmsgpack.unpack, row or '')
+    return is_read and type(value) == 'table' and value or {}
+  end
+
+  -- Lists are kept as one text. Adds one unless it is there. Returns the text, and whether it was added.
+  local function with_list(text, list)
+    for at = 1, #text, 16 do
+      if sub(text, at, at + 15) == list then return text, false end
+    end
+    return text .. list, true
+  end
+
+  -- Returns the lists that routes name, and these others.
+  local function all_lists(others)
+    local text = MAIN
+    for _, field in ipairs(call('HKEYS', ROUTES)) do
+      if sub(field, 1, 1) == 'l' and #field == 17 then text = with_list(text, sub(field, 2)) end
+    end
+    for at = 1, #others, 16 do text = with_list(text, sub(others, at, at + 15)) end
+    return text
+  end
+
+  -- Returns the number of tasks that are alive and have no place: below zero if there are more places.
+  local function misplaced(text)
+    local tombstones = tonumber(call('HGET', META, 'tombstones') or '0') or 0
+    local n = call('HLEN', ALIVE) - call('HLEN', RUNNING) - call('ZCARD', DUE) + tombstones
+    for at = 1, #text, 16 do
+      local key = lists().key_of(sub(text, at, at + 15))
+      n = n - call('LLEN', key)
+    end
+    return n
+  end
+
+  -- Returns whether all of an entry can be read, and it is that of a task.
+  local function is_sound(id, entry)
+    if not is_entry(entry) or sub(entry, 1, 16) ~= id or byte(entry, 47) < 128 or byte(entry, FLAGS) > 31 then return false end
+    return byte(entry, FLAGS) % 2 == 0 or PAYLOAD - 1 + number_at('>I4', entry, LENGTH) <= #entry
+  end
+
+  local function has_ended(id, entry)
+    local stone = call('HGET', TOMBSTONES, id .. sub(entry, 47, 54))
+    return stone or call('HEXISTS', RESULTS, id) == 1 or call('ZSCORE', DIED, id)
+  end
+
+  -- Writes the rows of tasks again that are missing in `alive`, or cannot be read.
+  local function make_alive(ids, entries)
+    if #ids == 0 then return end
+    local back = {}
+    for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do
+      local is_bad = not row or #row ~= 22
+      if is_bad and is_sound(ids[i], entries[i]) and (row or not has_ended(ids[i], entries[i])) then
+        back[#back + 1], back[#back + 2] = ids[i], alive_row(entries[i])
+      end
+    end
+    if #back == 0 then return end
+    call('HSET', ALIVE, unpack(back))
+    outcomes.note(#back / 2, 'a row that says that a task is alive is missing, or cannot be read', {})
+  end
+
+  -- Makes sure that a claim has these tasks, an owner, and a lease. Returns whether it lacked any.
+  local function mend_claim(epoch, ids)
+    local claim, has, missing = call('HMGET', CLAIMS, epoch, epoch .. 'n', epoch .. 'o'), {}, {}
+    for at = 1, #(claim[1] or ''), 16 do has[sub(claim[1], at, at + 15)] = true end
+    for _, id in ipairs(ids) do if not has[id] then missing[#missing + 1] = id end end
+    local has_owner = claim[3] and #claim[3] > 14
+    local length = has_owner and number_at('>I6', claim[3], 9) or LOST_LEASE
+    local held = tonumber(claim[2]) or not claim[1] and 0
+    local is_whole = #missing == 0 and has_owner and held
+    if not is_whole then
+      local row = sub(claim[1] or '', 1, 16 * math.floor(#(claim[1] or '') / 16)) .. concat(missing)
+      local owner = has_owner and claim[3] or NOBODY .. pack('>I6', length) .. '0'
+      call('HSET', CLAIMS, epoch, row, epoch .. 'n', (held or MAX_BATCH) + #missing, epoch .. 'o', owner)
+      if not has_owner then call('HSET', CLAIMS, epoch .. 'u', 1) end
+    end
+    if call('ZSCORE', LEASE, epoch) then return not is_whole end
+    call('ZADD', LEASE, now + length, epoch)
+    return true
+  end
+
+  -- Ends tasks of which nobody can tell whose they are.
+  local function end_unclaimed(ids, rows)
+    if #ids == 0 then return end
+    local of, flags = outcomes.begin(), call('HMGET', CANCEL, unpack(ids))
+    for i, id in ipairs(ids) do
+      of.ids[i], of.rows[i] = id, rows[i]
+      if flags[i] then of.flags[#of.flags + 1], of.flags[#of.flags + 2] = id, flags[i] end
+      outcomes.damaged(of, id, 'its row among those that run cannot be read', rows[i])
+    end
+    outcomes.settle('census', of)
+  end
+
+  -- Reads a page of `running`. Returns the next cursor, and whether something was missing.
+  local function look_at_running(cursor)
+    local scan, claims, broken, rows = call('HSCAN', RUNNING, cursor, 'COUNT', page), {}, {}, {}
+    local ids, entries, mended = {}, {}, 0
+    for i = 1, #scan[2], 2 do
+      local id, row = scan[2][i], scan[2][i + 1]
+      local epoch = sub(row, 1, 16)
+      if #epoch == 16 and not string.find(epoch, '%D') then
+        claims[epoch] = claims[epoch] or {}
+        claims[epoch][#claims[epoch] + 1] = id
+        ids[#ids + 1], entries[#ids + 1] = id, sub(row, 17)
+      else
+        broken[#broken + 1], rows[#broken + 1] = id, row
+      end
+    end
+    for epoch, some in pairs(claims) do
+      if mend_claim(epoch, some) then mended = mended + 1 end
+    end
+    if mended > 0 then outcomes.note(mended, 'a part of a claim is missing, or cannot be read', {}) end
+    make_alive(ids, entries)
+    end_unclaimed(broken, rows)
+    return scan[1], mended + #broken > 0
+  end
+
+  -- Each step does a page of its work. Returns whether it goes on.
+  local steps = {}
+
+  function steps.clear()
+    return #call('SPOP', SUSPECTS, page) == page
+  end
+
+  -- Returns whether a task waits where others of its kind do.
+  local function leads_to(entry, list)
+    local _, is_other = with_list(lists().path_of(sub(entry, 47, 54)), list)
+    return not is_other
+  end
+
+  function steps.strays()
+    for number = 0, SHARED_LISTS - 1 do
+      local list = string.format('%016x', number)
+      local key = lists().key_of(list)
+      local first = call('HEXISTS', ROUTES, 'l' .. list) == 0 and call('LINDEX', key, 0)
+      if first and not leads_to(first, list) then return drain(list, page, MAIN) > 0 end
+    end
+    return false
+  end
+
+  -- Notes the lists in which the tasks of some rows may wait.
+  local function note_lists(p, rows)
+    local seen, is_new = {}, false
+    for _, row in ipairs(rows) do
+      local kind = sub(row, 15, 22)
+      if #kind == 8 and not seen[kind] then
+        seen[kind] = true
+        local path = lists().path_of(kind)
+        for at = 1, #path, 16 do
+          local is_added
+          p.lists, is_added = with_list(p.lists, sub(path, at, at + 15))
+          is_new = is_new or is_added
+        end
+      end
+    end
+    return is_new
+  end
+
+  local function scan_alive(p)
+    local scan, ids, rows = call('HSCAN', ALIVE, p.cursor, 'COUNT', page), {}, {}
+    for i = 1, #scan[2], 2 do ids[#ids + 1], rows[#ids + 1] = scan[2][i], scan[2][i + 1] end
+    p.cursor = scan[1]
+    return ids, note_lists(p, rows)
+  end
+
+  function steps.kinds(p)
+    local _, is_new = scan_alive(p)
+    p.is_over = not p.is_forced and (is_new or p.cursor == '0') and misplaced(p.lists) == 0
+    return p.cursor ~= '0' and not p.is_over
+  end
+
+  function steps.running(p)
+    p.cursor = look_at_running(p.cursor)
+    return p.cursor ~= '0'
+  end
+
+  function steps.delayed(p)
+    local scan, ids, entries = call('HSCAN', DELAYED, p.cursor, 'COUNT', page), {}, {}
+    for i = 1, #scan[2], 2 do ids[#ids + 1], entries[#ids + 1] = scan[2][i], scan[2][i + 1] end
+    make_alive(ids, entries)
+    p.cursor = scan[1]
+    return p.cursor ~= '0'
+  end
+
+  function steps.stones(p)
+    local scan, some = call('HSCAN', TOMBSTONES, p.cursor, 'COUNT', page), {}
+    for i = 1, #scan[2], 2 do some[#some + 1] = scan[2][i] end
+    if #some > 0 then call('SADD', SUSPECTS, unpack(some)) end
+    p.cursor = scan[1]
+    return p.cursor ~= '0'
+  end
+
+  function steps.alive(p)
+    local ids, some = scan_alive(p), {}
+    if #ids > 0 then
+      local running, due = call('HMGET', RUNNING, unpack(ids)), call('ZMSCORE', DUE, unpack(ids))
+      for i, id in ipairs(ids) do
+        if not running[i] and not due[i] then some[#some + 1] = id end
+      end
+      if #some > 0 then call('SADD', SUSPECTS, unpack(some)) end
+    end
+    return p.cursor ~= '0'
+  end
+
+  function steps.lists(p)
+    local list = sub(p.lists, p.at, p.at + 15)
+    if list == '' then return false end
+    local key = lists().key_of(list)
+    local entries, ids, sound = call('LRANGE', key, -p.offset - page, -p.offset - 1), {}, {}
+    for _, entry in ipairs(entries) do
+      local id = sub(entry, 1, 16)
+      if is_sound(id, entry) then ids[#ids + 1], sound[#ids + 1] = id, entry end
+    end
+    lists().cleared(entries)
+    make_alive(ids, sound)
+    p.offset = p.offset + page
+    if #entries < page then p.at, p.offset = p.at + 16, 0 end
+    return true
+  end
+
+  -- Removes tombstones that belong to no entry: else they would cost a later task of the same id its entry.
+  local function remove_stones(stones)
+    if #stones == 0 then return end
+    local n = 0
+    for _, found in ipairs(call('HMGET', TOMBSTONES, unpack(stones))) do n = n + (tonumber(found or '0') or 0) end
+    call('HDEL', TOMBSTONES, unpack(stones))
+    if n > 0 then call('HINCRBY', META, 'tombstones', -n) end
+  end
+
+  -- Delays a task again whose entry is known.
+  local function delay_again(id, entry)
+    local ready_at = number_at('>I6', entry, 41)
+    call('ZADD', DUE, math.max(ready_at, now), id)
+    outcomes.note(1, 'when a task is due is missing', {})
+    state.is_earlier = true
+  end
+
+  function steps.suspects()
+    local some, ids, stones = call('SRANDMEMBER', SUSPECTS, math.min(page, 64)), {}, {}
+    if #some == 0 then return false end
+    for _, it in ipairs(some) do
+      if #it == 16 then ids[#ids + 1] = it else stones[#stones + 1] = it end
+    end
+    if #ids > 0 then
+      local alive, running = call('HMGET', ALIVE, unpack(ids)), call('HMGET', RUNNING, unpack(ids))
+      local due, delayed, of = call('ZMSCORE', DUE, unpack(ids)), call('HMGET', DELAYED, unpack(ids)), outcomes.begin()
+      for i, id in ipairs(ids) do
+        if alive[i] and not running[i] and not due[i] then
+          if is_sound(id, delayed[i]) then
+            delay_again(id, delayed[i])
+          else
+            outcomes.damaged(of, id, 'its entry is missing, or cannot be read', delayed[i] or alive[i])
+          end
+        end
+      end
+      if #of.ended > 0 then outcomes.settle('census', of) end
+    end
+    remove_stones(stones)
+    call('SREM', SUSPECTS, unpack(some))
+    return true
+  end
+
+  local ORDER = { 'clear', 'strays', 'kinds', 'running', 'delayed', 'stones', 'alive', 'lists', 'suspects' }
+
+  -- Begins a census, if there is a reason.
+  local function begin(survey, is_forced)
+    local text = all_lists(survey.lists or '')
+    local n, left = misplaced(text), survey.left or 0
+    if n == 0 and left ~= 0 then call('HSET', META, 'survey', cmsgpack.pack({ left = 0, lists = survey.lists or '' })) end
+    if not is_forced and (n == 0 or n == left) then return nil end
+    -- The number of tombstones is lost together with `meta`.
+    if call('HLEN', TOMBSTONES) <= 4 * MAX_BATCH then
+      local stones = 0
+      for _, found in ipairs(call('HVALS', TOMBSTONES)) do stones = stones + (tonumber(found) or 0) end
+      if stones ~= (tonumber(meta[3] or '0') or -1) then call('HSET', META, 'tombstones', stones) end
+    end
+    call('HSET', META, 'census', 1)
+    return { step = 1, cursor = '0', lists = text, at = 1, offset = 0, is_forced = is_forced }
+  end
+
+  -- Ends a census. What still differs is no reason for another.
+  local function finish(p)
+    local others = ''
+    for at = 1, #p.lists, 16 do
+      local list = sub(p.lists, at, at + 15)
+      local key = lists().key_of(list)
+      if #others < 8192 and call('HEXISTS', ROUTES, 'l' .. list) == 0 and call('EXISTS', key) == 1 then others = others .. list end
+    end
+    local survey = { left = misplaced(all_lists(others)), lists = others }
+    call('HSET', META, 'survey', cmsgpack.pack(survey))
+    call('HDEL', META, 'census', 'progress')
+  end
+
+  -- Takes some pages. Returns whether there is more to do.
+  return function(is_forced, pages)
+    local row = call('HMGET', META, 'census', 'progress', 'survey', 'checked')
+    local p = row[1] and unpacked(row[2])
+    if not p or not ORDER[p.step] then
+      local cursor, is_broken = look_at_running(row[4] and string.match(row[4], '^%d+$') or '0')
+      if cursor ~= (row[4] or '0') then call('HSET', META, 'checked', cursor) end
+      p = begin(unpacked(row[3]), is_forced or is_broken)
+    end
+    if not p then return false end
+    for _ = 1, pages do
+      local goes_on = steps[ORDER[p.step]](p)
+      if p.is_over or not goes_on and p.step == #ORDER then
+        finish(p)
+        return false
+      end
+      if not goes_on then p.step, p.cursor = p.step + 1, '0' end
+    end
+    call('HSET', META, 'progress', cmsgpack.pack(p))
+    return true
+  end
+end
+
+-- Takes the next pages of a census, or begins one. Returns whether there is more to do.
+local function take_census(is_forced, page, pages)
+  if skip.census then return false end
+  state.key = 'census'
+  local is_more = make_census(page)(is_forced, pages)
+  state.key = nil
+  return is_more
+end
