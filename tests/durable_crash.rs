@@ -36,6 +36,8 @@ mod site;
 mod busy;
 #[path = "durable_crash/close.rs"]
 mod close;
+#[path = "durable_crash/damage.rs"]
+mod damage;
 #[path = "durable_crash/handle.rs"]
 mod handle;
 #[path = "durable_crash/hung.rs"]

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use throng::durable::{DurableHandle, StopReason};
+use throng::durable::{DurableHandle, SqliteStore, StopReason};
 use tokio::time::{Instant, sleep_until};
 
-use super::child::Role;
+use super::child::{Plan, Role};
 use super::job::{Job, Outcome};
 use super::place::Place;
 use super::process::{Process, until};
@@ -72,6 +72,61 @@ async fn one_that_is_frozen_in_its_write_is_named_and_loses_nothing() {
     frozen.send(Signal::CONT);
     assert!(frozen.died().await.success());
     outcomes([site.spawn(Job::Work(1)).await]).await;
+    let counts = site.settled().await;
+    assert_eq!((counts.stored, counts.done), (7, 7), "{counts:?}");
+    worker.stop(0).await;
+}
+
+/// Whoever opens the file for the first time has to write.
+#[tokio::test]
+async fn one_that_is_frozen_while_it_makes_the_file_is_named() {
+    let site = Site::file().await;
+    let path = site.folder.0.join("other.db");
+    let plan = Plan {
+        place: Place::File(path.clone()),
+        ..site.plan(Role::Producer { tasks: 1 })
+    };
+    let mut frozen = Process::start_freezing(&plan, "sqlite.in-commit:1");
+    until("it is frozen", async || {
+        is_stopped(frozen.pid()).then_some(())
+    })
+    .await;
+
+    let error = SqliteStore::open(&path)
+        .await
+        .expect_err("nobody can write");
+    assert!(error.is_busy(), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains(&format!("process {} ", frozen.pid())),
+        "{text}"
+    );
+    assert!(text.contains("is stopped"), "{text}");
+    frozen.send(Signal::CONT);
+    assert!(frozen.died().await.success());
+    SqliteStore::open(&path)
+        .await
+        .expect("nobody has it locked");
+}
+
+/// Then it keeps nobody from writing.
+#[tokio::test]
+async fn one_that_is_frozen_after_its_write_keeps_nobody_waiting() {
+    let site = Site::file().await;
+    let mut worker = site.worker(LEASED).await;
+    let plan = site.plan(Role::Producer { tasks: 3 });
+    let mut frozen = Process::start_freezing(&plan, "sqlite.after-commit:2");
+    until("it is frozen", async || {
+        is_stopped(frozen.pid()).then_some(())
+    })
+    .await;
+    let db = site.database();
+    db.busy_timeout(Duration::ZERO).expect("a timeout");
+    db.execute_batch("BEGIN IMMEDIATE; ROLLBACK")
+        .expect("it is not locked");
+    outcomes([site.spawn(Job::Work(1)).await]).await;
+    frozen.send(Signal::CONT);
+    assert!(frozen.died().await.success());
     let counts = site.settled().await;
     assert_eq!((counts.stored, counts.done), (7, 7), "{counts:?}");
     worker.stop(0).await;

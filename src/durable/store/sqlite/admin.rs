@@ -54,17 +54,23 @@ fn cancel_running(work: &mut Work<'_>, id: TaskId, epoch: i64) -> Result<(), Fau
 pub(super) fn replay(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Fault> {
     let mut ids = dead(work.db, work.now.wall, filter)?;
     ids.sort_unstable();
+    let mut replayed = 0;
     for &id in &ids {
-        work.execute(
+        // One whose payload is lost stays where it is.
+        let is_whole = work.execute(
             "UPDATE throng_task SET failures = 0, crashes = 0, lost = 0, cancel = 0,
                  reason = NULL, error = NULL
-             WHERE id = ?1",
+             WHERE id = ?1 AND (payload IS NOT NULL
+                 OR EXISTS (SELECT 1 FROM throng_body WHERE throng_body.id = throng_task.id))",
             [id.to_bytes()],
         )?;
-        work.execute("DELETE FROM throng_error WHERE id = ?1", [id.to_bytes()])?;
-        work.put_last(id, State::Dead)?;
+        if is_whole != 0 {
+            work.execute("DELETE FROM throng_error WHERE id = ?1", [id.to_bytes()])?;
+            work.put_last(id, State::Dead)?;
+            replayed += 1;
+        }
     }
-    Ok(ids.len() as u64)
+    Ok(replayed)
 }
 
 pub(super) fn bury(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Fault> {
@@ -114,6 +120,7 @@ pub(super) fn maintain(work: &mut Work<'_>, budget: usize) -> Result<bool, Fault
             left -= 1;
         }
     }
+    work.endpoint.damage.look(work)?;
     sweep(work)?;
     Ok(more)
 }

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::post::Post;
+use super::repair::DamageWatch;
 use super::routing::RouteCache;
 use crate::durable::TaskId;
 use crate::durable::store::kind::SetId;
@@ -51,6 +52,8 @@ pub(super) struct Endpoint {
     abandoned: Mutex<bool>,
     /// The routes of the tasks that wait.
     pub(super) routes: RouteCache,
+    /// What cannot be read of the database.
+    pub(super) damage: DamageWatch,
 }
 
 impl Endpoint {
@@ -71,6 +74,7 @@ impl Endpoint {
             watching: Mutex::new(false),
             abandoned: Mutex::new(false),
             routes: RouteCache::default(),
+            damage: DamageWatch::default(),
         })
     }
 

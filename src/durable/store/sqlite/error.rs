@@ -6,6 +6,7 @@ use std::path::Path;
 
 use rusqlite::ErrorCode;
 
+use super::holder;
 use crate::durable::error::{Cause, Effect, Failure};
 
 /// Why a request inside a transaction was not done.
@@ -36,6 +37,17 @@ pub(super) fn failure(effect: Effect, error: rusqlite::Error) -> Failure {
     Failure::new(effect, cause(&error))
         .because(error)
         .said_by_store()
+}
+
+/// The failure of a request that has had no effect. If others have the database locked, it names the process
+/// that has it locked for writing.
+pub(super) fn busy_failure(error: rusqlite::Error, path: Option<&Path>) -> Failure {
+    let holder = path.filter(|_| is_busy(&error)).and_then(holder::of);
+    let failure = failure(Effect::None, error);
+    match holder {
+        Some(holder) => failure.because(holder),
+        None => failure,
+    }
 }
 
 /// What is wrong with the files beside the database.
@@ -75,6 +87,11 @@ fn tempfile_in(folder: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
+/// What is stored makes no sense, although SQLite could read it.
+pub(super) fn corrupt() -> Fault {
+    Fault::Sqlite(rusqlite::Error::QueryReturnedNoRows)
+}
+
 /// The failure of a request whose answer nobody will give.
 pub(super) fn no_answer() -> Failure {
     Failure::new(Effect::Unknown, Cause::Unavailable)
@@ -82,6 +99,16 @@ pub(super) fn no_answer() -> Failure {
 
 pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(cause(error), Cause::Busy)
+}
+
+/// Returns `true` if what is stored cannot be read.
+pub(super) fn is_corrupt(error: &rusqlite::Error) -> bool {
+    matches!(cause(error), Cause::Corrupt)
+}
+
+/// Returns `true` if SQLite cannot read a page.
+pub(super) fn is_damaged_page(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt)
 }
 
 /// Returns `true` if there was no room for a write.
@@ -98,6 +125,7 @@ fn cause(error: &rusqlite::Error) -> Cause {
     match error {
         rusqlite::Error::FromSqlConversionFailure(..)
         | rusqlite::Error::IntegralValueOutOfRange(..)
+        | rusqlite::Error::Utf8Error(..)
         | rusqlite::Error::InvalidColumnType(..)
         | rusqlite::Error::QueryReturnedNoRows => return Cause::Corrupt,
         _ => {}

@@ -82,11 +82,6 @@ impl Files {
         &self.path
     }
 
-    /// The file whose locks determine which process may write.
-    pub(super) fn locks_path(&self) -> PathBuf {
-        beside(&self.path, "-shm")
-    }
-
     /// Refuses unless both files are still at their paths.
     pub(super) fn check(&self) -> Result<(), Fault> {
         let are_there = identity(&self.path) == Some(self.database)
@@ -96,7 +91,7 @@ impl Files {
 }
 
 /// The path of a file that SQLite has beside a database.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut path = OsString::from(path);
     path.push(suffix);
     PathBuf::from(path)

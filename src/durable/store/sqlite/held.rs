@@ -10,8 +10,9 @@ use super::session::Session;
 use super::work::Work;
 use crate::durable::TaskId;
 
-/// The bytes of an id, and of one who stored it.
+/// The bytes of an id.
 const ID: usize = 16;
+/// The bytes of a task: its id, and who has stored it.
 const ENTRY: usize = ID + 8;
 
 /// The tasks of a claim that still run, and who has stored each.
@@ -22,6 +23,9 @@ const ENTRY: usize = ID + 8;
 pub(super) struct Held(BTreeMap<TaskId, EndpointId>);
 
 impl Held {
+    /// The bytes of a task in the row of its claim.
+    pub(super) const ENTRY: usize = ENTRY;
+
     pub(super) fn insert(&mut self, id: TaskId, owner: EndpointId) {
         self.0.insert(id, owner);
     }

@@ -4,8 +4,9 @@ use std::error::Error;
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
-use super::files::Files;
+use super::files::beside;
 
 /// A process that holds the lock for writing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,9 +19,10 @@ pub(super) struct Holder {
 /// The byte of the log's index that a writer locks.
 const WRITE_LOCK: u64 = 120;
 
-/// Returns the process that holds the write lock now. Only Linux tells this.
-pub(super) fn of(files: &Files) -> Option<Holder> {
-    let inode = fs::metadata(files.locks_path()).ok()?.ino();
+/// Returns the process that holds the write lock of the database at a path now. Only Linux tells this.
+pub(super) fn of(path: &Path) -> Option<Holder> {
+    // The file whose locks determine which process may write.
+    let inode = fs::metadata(beside(path, "-shm")).ok()?.ino();
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let process = locks.lines().find_map(|line| holds(line, inode))?;
     let status = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;

@@ -59,7 +59,7 @@ impl Meta {
 }
 
 fn read(row: &Row<'_>) -> Result<(i64, Meta), rusqlite::Error> {
-    let count = |column| row.get::<usize, i64>(column).map(|count| count as u64);
+    let count = |column| issued(row, column).map(|count| count as u64);
     let counts = Counts {
         waiting: count(3)?,
         // Counted when it is asked for.
@@ -80,9 +80,20 @@ fn read(row: &Row<'_>) -> Result<(i64, Meta), rusqlite::Error> {
         cancelled: count(17)?,
     };
     let meta = Meta {
-        epoch: row.get(1)?,
-        session: row.get(2)?,
+        epoch: issued(row, 1)?,
+        session: issued(row, 2)?,
         counts,
     };
     Ok((row.get(0)?, meta))
 }
+
+/// A number that is counted up.
+fn issued(row: &Row<'_>, column: usize) -> Result<i64, rusqlite::Error> {
+    match row.get(column)? {
+        number @ 0..=MAX_ISSUED => Ok(number),
+        number => Err(rusqlite::Error::IntegralValueOutOfRange(column, number)),
+    }
+}
+
+/// No number that is counted up comes that far.
+pub(super) const MAX_ISSUED: i64 = 1 << 62;

@@ -12,12 +12,12 @@ use super::files::Files;
 use super::meta::Meta;
 use super::schema;
 use super::state::{State, reason};
-use super::turn::body;
+use super::turn::{body, readable};
 use super::unserved;
 use super::work::Now;
 use crate::durable::clock::Clock;
 use crate::durable::error::{Cause, Effect, Failure};
-use crate::durable::store::{Answer, Seen};
+use crate::durable::store::{Answer, DeadReason, Seen};
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, TaskId};
 use crate::sync::{Mutex, lock, thread};
 use crate::unwind::contain;
@@ -52,6 +52,11 @@ impl Reader {
             endpoint,
             clock,
         };
+        // Another may have found damage before. If that cannot be read, the first question says so.
+        desk.endpoint
+            .damage
+            .learn(&desk.db, Now::read(&desk.clock))
+            .ok();
         let (questions, asked) = mpsc::channel::<Question>();
         let (end, ended) = watch::channel(());
         let thread = thread::Builder::new().name(String::from("throng-sqlite-reader"));
@@ -153,6 +158,7 @@ pub(super) fn dead(
 
 pub(super) fn counts(desk: &Desk) -> Result<Counts, Fault> {
     desk.snapshot(|db| {
+        desk.endpoint.damage.learn(db, Now::read(&desk.clock))?;
         let unserved = unserved::count(db, &desk.endpoint)?;
         let counts = Meta::load(db)?.counts;
         Ok(Counts { unserved, ..counts })
@@ -166,7 +172,7 @@ fn look_once(desk: &Desk, ids: &[TaskId]) -> Result<(Vec<Seen>, bool), Fault> {
         let mut others = false;
         let mut all = Vec::with_capacity(ids.len());
         for &id in ids {
-            let (seen, owner) = see(db, id, now)?;
+            let (seen, owner) = see(desk, db, id, now)?;
             let is_alive = matches!(seen, Seen::Waiting | Seen::Delayed | Seen::Running);
             others |= is_alive && owner != desk.endpoint.id;
             all.push(seen);
@@ -176,7 +182,7 @@ fn look_once(desk: &Desk, ids: &[TaskId]) -> Result<(Vec<Seen>, bool), Fault> {
 }
 
 /// What has become of a task, and who has stored it.
-fn see(db: &Connection, id: TaskId, now: i64) -> Result<(Seen, i64), rusqlite::Error> {
+fn see(desk: &Desk, db: &Connection, id: TaskId, now: i64) -> Result<(Seen, i64), rusqlite::Error> {
     let mut statement = db.prepare_cached(
         "SELECT now, at, output, error, reason, endpoint FROM throng_now WHERE id = ?1",
     )?;
@@ -189,10 +195,10 @@ fn see(db: &Connection, id: TaskId, now: i64) -> Result<(Seen, i64), rusqlite::E
             State::Waiting => Seen::Waiting,
             State::Delayed => Seen::Delayed,
             State::Running => Seen::Running,
-            State::Done => Seen::Done(match row.get(2)? {
-                Some(output) => output,
-                None => body(db, id)?,
-            }),
+            State::Done => match row.get(2)? {
+                Some(output) => Seen::Done(output),
+                None => done(desk, readable(body(db, id))?),
+            },
             State::Dead => Seen::Dead {
                 reason: reason(row.get(4)?),
                 error: row.get(3)?,
@@ -206,7 +212,7 @@ fn see(db: &Connection, id: TaskId, now: i64) -> Result<(Seen, i64), rusqlite::E
 
 pub(super) fn errors(desk: &Desk, id: TaskId) -> Result<Vec<AttemptError>, Fault> {
     let now = Now::read(&desk.clock).wall;
-    desk.snapshot(|db| match see(db, id, now)?.0 {
+    desk.snapshot(|db| match see(desk, db, id, now)?.0 {
         Seen::Absent => Ok(Vec::new()),
         _ => Ok(errors_of(db, id, now)?),
     })
@@ -225,6 +231,18 @@ fn errors_of(db: &Connection, id: TaskId, now: i64) -> Result<Vec<AttemptError>,
         })
     })?;
     errors.collect()
+}
+
+/// How a task has ended whose output cannot be in its row.
+fn done(desk: &Desk, output: Result<Vec<u8>, String>) -> Seen {
+    match output {
+        Ok(output) => Seen::Done(output),
+        Err(error) => {
+            desk.endpoint.damage.met(&error);
+            let reason = DeadReason::Damaged;
+            Seen::Dead { reason, error }
+        }
+    }
 }
 
 fn letter(db: &Connection, id: TaskId, now: i64) -> Result<DeadLetter, rusqlite::Error> {

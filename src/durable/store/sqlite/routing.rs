@@ -118,7 +118,7 @@ impl Work<'_> {
     fn drain_one(&mut self, list: ListId, most: usize) -> Result<usize, Fault> {
         let mut statement = self.db.prepare_cached(
             "SELECT line.place, task.id, task.kind
-             FROM throng_line AS line CROSS JOIN throng_task AS task ON task.id = line.id
+             FROM throng_line AS line LEFT JOIN throng_task AS task ON task.id = line.id
              WHERE line.list = ?1 ORDER BY line.place LIMIT ?2",
         )?;
         let rows = statement.query_map([list.number(), most as i64], |row| {

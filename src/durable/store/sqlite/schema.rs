@@ -124,6 +124,12 @@ CREATE TABLE IF NOT EXISTS throng_error (
     error TEXT NOT NULL,
     PRIMARY KEY (id, attempt)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS throng_damaged (
+    number INTEGER PRIMARY KEY,
+    at INTEGER NOT NULL,
+    found INTEGER NOT NULL,
+    what TEXT NOT NULL
+);
 INSERT OR IGNORE INTO throng_meta (one, layout, birth) VALUES (1, 2, random());
 ";
 

@@ -26,6 +26,7 @@ use crate::durable::{DeadFilter, Durability, TaskId};
 const DEADLINE: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(9);
 
+mod damage_tests;
 mod files_tests;
 mod model_tests;
 mod writer_tests;
@@ -491,6 +492,20 @@ impl File {
 
     fn number(&self, sql: &str) -> i64 {
         self.connect().query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    fn numbers(&self, sql: &str) -> Vec<i64> {
+        let db = self.connect();
+        let mut statement = db.prepare(sql).unwrap();
+        let numbers = statement.query_map([], |row| row.get(0)).unwrap();
+        numbers.collect::<Result<_, _>>().unwrap()
+    }
+
+    fn texts(&self, sql: &str) -> Vec<String> {
+        let db = self.connect();
+        let mut statement = db.prepare(sql).unwrap();
+        let texts = statement.query_map([], |row| row.get(0)).unwrap();
+        texts.collect::<Result<_, _>>().unwrap()
     }
 
     /// The files of all endpoints.

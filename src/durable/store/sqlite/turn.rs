@@ -7,7 +7,7 @@ use std::time::Duration;
 use rusqlite::fallible_streaming_iterator::FallibleStreamingIterator;
 use rusqlite::{Connection, Row, Rows, params};
 
-use super::error::Fault;
+use super::error::{Fault, is_corrupt};
 use super::held::Held;
 use super::peek;
 use super::reap;
@@ -221,11 +221,12 @@ struct Next {
     held: Held,
 }
 
-// The line comes first, whatever SQLite believes to be faster.
+// The line comes first, whatever SQLite believes to be faster. An entry without a task cannot be read, and is
+// removed by the repair that follows.
 const WAITING: &str = "
     SELECT task.id, name, payload, failures, crashes, lost, max_crashes,
         line.place, endpoint
-    FROM throng_line AS line CROSS JOIN throng_task AS task ON task.id = line.id
+    FROM throng_line AS line LEFT JOIN throng_task AS task ON task.id = line.id
     WHERE line.list = ?2 AND (?1 OR NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))
     ORDER BY line.place";
 
@@ -292,8 +293,8 @@ fn read(
     let id = TaskId::from_bytes(row.get(0)?);
     let name = row.get_ref(1)?.as_str()?;
     let payload = match row.get(2)? {
-        Some(payload) => payload,
-        None => body(work.db, id)?,
+        Some(payload) => Ok(payload),
+        None => work.body(id)?,
     };
     let (crashes, lost) = (row.get(4)?, row.get(5)?);
     Ok(Claimed {
@@ -302,7 +303,7 @@ fn read(
             Some(before) if *before.name == *name => Arc::clone(&before.name),
             _ => Arc::from(name),
         },
-        payload: Ok(payload),
+        payload,
         failures: row.get(3)?,
         crashes,
         risky: is_risky(crashes, lost, row.get(6)?),
@@ -314,6 +315,16 @@ fn read(
 pub(super) fn body(db: &Connection, id: TaskId) -> Result<Vec<u8>, rusqlite::Error> {
     let mut statement = db.prepare_cached("SELECT bytes FROM throng_body WHERE id = ?1")?;
     statement.query_row([id.to_bytes()], |row| row.get(0))
+}
+
+/// Tells what is wrong with a payload or an output that cannot be read: that concerns one task.
+pub(super) fn readable(
+    body: Result<Vec<u8>, rusqlite::Error>,
+) -> Result<Result<Vec<u8>, String>, rusqlite::Error> {
+    match body {
+        Err(error) if is_corrupt(&error) => Ok(Err(format!("its data cannot be read: {error}"))),
+        body => body.map(Ok),
+    }
 }
 
 // ===== Leases =====

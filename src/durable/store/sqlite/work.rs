@@ -6,11 +6,12 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::endpoint::{Endpoint, EndpointId};
-use super::error::Fault;
+use super::error::{Fault, is_damaged_page};
 use super::line::Line;
 use super::meta::Meta;
 use super::schema::INLINE;
 use super::state::{State, reason_number};
+use super::turn::{body, readable};
 use crate::durable::TaskId;
 use crate::durable::clock::{Clock, millis};
 use crate::durable::store::kind::SetId;
@@ -35,6 +36,11 @@ impl Now {
             boot: millis(clock.boot()) as i64,
             micros: wall.as_micros() as i64,
         }
+    }
+
+    /// Microseconds since 1970: above all numbers that were issued, unless the clock was set back.
+    pub(super) fn micros(self) -> i64 {
+        self.micros
     }
 }
 
@@ -132,6 +138,9 @@ pub(super) struct Work<'a> {
     pub(super) meta: Meta,
     pub(super) notes: Notes,
     pub(super) line: Option<Line>,
+    /// Reads what may be damaged, if damage was found: SQLite writes no more in a transaction that has met such a
+    /// page.
+    pub(super) probe: Option<Connection>,
     loaded: Meta,
 }
 
@@ -153,6 +162,7 @@ impl<'a> Work<'a> {
             meta,
             notes: Notes::default(),
             line: None,
+            probe: None,
         })
     }
 
@@ -398,10 +408,27 @@ impl<'a> Work<'a> {
     }
 
     fn remove_body(&self, id: TaskId, task: &Task) -> Result<(), rusqlite::Error> {
-        if task.body {
+        // What cannot be read cannot be removed.
+        let is_damaged = |probe| body(probe, id).is_err_and(|error| is_damaged_page(&error));
+        if task.body && !self.probe.as_ref().is_some_and(is_damaged) {
             self.execute("DELETE FROM throng_body WHERE id = ?1", [id.to_bytes()])?;
         }
         Ok(())
+    }
+
+    /// The payload or the output of a task, which is too large for its row, or what is wrong with it.
+    pub(super) fn body(&self, id: TaskId) -> Result<Result<Vec<u8>, String>, rusqlite::Error> {
+        let body = match &self.probe {
+            Some(probe) => readable(body(probe, id)),
+            None => match body(self.db, id) {
+                Err(error) if is_damaged_page(&error) => Err(error),
+                body => readable(body),
+            },
+        };
+        if let Ok(Err(what)) = &body {
+            self.endpoint.damage.met(what);
+        }
+        body
     }
 
     fn count(&mut self, state: State) -> &mut u64 {

@@ -3,16 +3,20 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{oneshot, watch};
 
+use self::group::{Call, Group, Request};
 use super::endpoint::Endpoint;
-use super::error::{Fault, failure, io_failure, is_busy, is_full, is_sound, no_answer};
+use super::error::{
+    Fault, busy_failure, corrupt, failure, io_failure, is_busy, is_corrupt, is_full, is_sound,
+    no_answer,
+};
 use super::files::Files;
-use super::holder;
+use super::repair::{self, Damage};
 use super::schema;
 use super::work::{Notes, Now, Work};
 use crate::durable::clock::Clock;
@@ -22,9 +26,13 @@ use crate::durable::store::{Answer, Event};
 use crate::sync::{Mutex, lock, thread};
 use crate::unwind::contain;
 
-/// How many requests are written together, and how many bytes.
-const MAX_GROUP: usize = 64;
-const MAX_GROUP_BYTES: usize = 8 << 20;
+/// How long requests are gathered while others wait for the lock: the last one may take longer.
+const MAX_GROUP_TIME: Duration = Duration::from_millis(20);
+
+/// How long the store is not repaired again after a repair that has found nothing.
+const REPAIR_PAUSE: Duration = Duration::from_secs(10);
+
+mod group;
 
 /// The handle of the writing thread, which finishes its requests and ends when this is closed or dropped.
 pub(super) struct Writer {
@@ -74,6 +82,15 @@ impl Writer {
         }
     }
 
+    /// Has the thread repair the store.
+    pub(super) fn repair(&self) -> Answer<'static, ()> {
+        self.ask(0, |work| match &work.probe {
+            // It is repaired, and this is repeated.
+            None => Err(corrupt()),
+            Some(_) => Ok(()),
+        })
+    }
+
     /// Has the thread do something in a transaction: as a whole or not at all. It may be done
     /// several times, of which the last counts.
     pub(super) fn ask<T: Send + 'static>(
@@ -111,67 +128,19 @@ impl Writer {
     }
 }
 
-/// Something that is done in a transaction.
-trait Request: Send {
-    fn bytes(&self) -> usize;
-
-    /// Does it; an error takes the transaction along.
-    fn run(&mut self, work: &mut Work<'_>) -> Result<(), rusqlite::Error>;
-
-    fn fail(&mut self, failure: Failure);
-
-    fn reply(self: Box<Self>);
-}
-
-struct Call<T, F, G> {
-    bytes: usize,
-    work: F,
-    answer: Result<T, Failure>,
-    then: G,
-    reply: oneshot::Sender<Result<T, Failure>>,
-}
-
-impl<T, F, G> Request for Call<T, F, G>
-where
-    T: Send,
-    F: FnMut(&mut Work<'_>) -> Result<T, Fault> + Send,
-    G: FnOnce(&Result<T, Failure>) + Send,
-{
-    fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    fn run(&mut self, work: &mut Work<'_>) -> Result<(), rusqlite::Error> {
-        self.answer = match (self.work)(work) {
-            Err(Fault::Sqlite(error)) => return Err(error),
-            answer => answer.map_err(Fault::without_effect),
-        };
-        Ok(())
-    }
-
-    fn fail(&mut self, failure: Failure) {
-        self.answer = Err(failure);
-    }
-
-    fn reply(self: Box<Self>) {
-        let Self {
-            answer,
-            then,
-            reply,
-            ..
-        } = *self;
-        then(&answer);
-        // Who waits is woken by code of the user.
-        contain(|| drop(reply.send(answer)));
-    }
-}
-
 fn open(
     path: &Path,
     clock: Clock,
     events: UnboundedSender<Event>,
 ) -> Result<(Desk, Opened), Failure> {
-    let (db, files) = schema::create(path).map_err(Fault::without_effect)?;
+    let created = schema::create(path).map_err(|fault| match fault {
+        Fault::Sqlite(error) => {
+            let path = path.canonicalize().ok();
+            busy_failure(error, path.as_deref())
+        }
+        fault => fault.without_effect(),
+    });
+    let (db, files) = created?;
     let endpoint = Endpoint::new(files.path(), events).map_err(io_failure)?;
     let endpoint = Arc::new(endpoint);
     let opened = Opened {
@@ -183,40 +152,9 @@ fn open(
         clock,
         db: Some(db),
         endpoint,
+        next_repair: None,
     };
     Ok((desk, opened))
-}
-
-/// What is written together.
-struct Group<'a> {
-    requests: Vec<Box<dyn Request>>,
-    bytes: usize,
-    /// Whence more come, until the group is written.
-    asked: Option<&'a mpsc::Receiver<Box<dyn Request>>>,
-}
-
-impl<'a> Group<'a> {
-    fn of(first: Box<dyn Request>, asked: Option<&'a mpsc::Receiver<Box<dyn Request>>>) -> Self {
-        let mut group = Self {
-            bytes: first.bytes(),
-            requests: vec![first],
-            asked,
-        };
-        group.gather();
-        group
-    }
-
-    /// Takes what is asked now, up to the limits.
-    fn gather(&mut self) {
-        while self.requests.len() < MAX_GROUP
-            && self.bytes < MAX_GROUP_BYTES
-            && let Some(asked) = self.asked
-            && let Ok(next) = asked.try_recv()
-        {
-            self.bytes += next.bytes();
-            self.requests.push(next);
-        }
-    }
 }
 
 /// What the thread writes with.
@@ -228,6 +166,8 @@ struct Desk {
     db: Option<Connection>,
     /// Behind the connection, which is closed before others believe us dead.
     endpoint: Arc<Endpoint>,
+    /// The store is not repaired before, since the last repair has found nothing.
+    next_repair: Option<Instant>,
 }
 
 /// Why a group was not written.
@@ -240,6 +180,16 @@ enum Broken {
 impl Broken {
     fn before(error: rusqlite::Error) -> Self {
         Self::All(failure(Effect::None, error))
+    }
+
+    /// Returns `true` if what is stored could not be read. Nothing has taken effect then.
+    fn is_corrupt(&self) -> bool {
+        match self {
+            Self::One(error) => is_corrupt(error),
+            Self::All(failure) => {
+                (&failure.cause, failure.effect) == (&Cause::Corrupt, Effect::None)
+            }
+        }
     }
 
     /// Whether the connection can be used again; closing it undoes what was done, too.
@@ -289,44 +239,46 @@ impl Desk {
         }
     }
 
-    /// Writes a group of requests, and answers them.
+    /// Writes requests, as many at a time as the limits allow, and answers them.
     fn write(&mut self, mut group: Group<'_>) {
-        match self.transact(&mut group) {
-            Ok(mut notes) => {
-                notes.wake(&self.endpoint);
-                let answered = group.requests.into_iter();
-                answered.for_each(|request| request.reply());
-                point("sqlite.after-answer");
-                notes.tell_ended(&self.endpoint);
-            }
-            // Each for itself: one that cannot be done does not take the others along.
-            Err(Broken::One(_)) if group.requests.len() > 1 => {
-                let each = group.requests.into_iter();
-                each.for_each(|one| self.write(Group::of(one, None)));
-            }
-            Err(broken) => {
-                let failure = broken.into_failure();
-                for mut request in group.requests {
-                    request.fail(failure.clone());
-                    request.reply();
+        while !group.requests.is_empty() {
+            match self.transact(&mut group) {
+                Ok((written, mut notes)) => {
+                    notes.wake(&self.endpoint);
+                    let answered = group.take(written).into_iter();
+                    answered.for_each(|request| request.reply());
+                    point("sqlite.after-answer");
+                    notes.tell_ended(&self.endpoint);
+                }
+                // Each for itself: one that cannot be done does not take the others along.
+                Err(Broken::One(_)) if group.requests.len() > 1 => {
+                    let each = group.requests.drain(..);
+                    each.for_each(|one| self.write(Group::of(one, None)));
+                }
+                Err(broken) if broken.is_corrupt() && !group.is_repaired => {
+                    self.repair();
+                    group.is_repaired = true;
+                }
+                Err(broken) => {
+                    let failure = broken.into_failure();
+                    for mut request in group.requests.drain(..) {
+                        request.fail(failure.clone());
+                        request.reply();
+                    }
                 }
             }
         }
     }
 
-    fn transact(&mut self, group: &mut Group<'_>) -> Result<Notes, Broken> {
-        let db = self.connection()?;
-        if let Err(error) = execute(&db, "BEGIN IMMEDIATE") {
-            self.db = is_sound(&error).then_some(db);
-            let holder = holder::of(&self.files).filter(|_| is_busy(&error));
-            let failure = failure(Effect::None, error);
-            return Err(Broken::All(match holder {
-                Some(holder) => failure.because(holder),
-                None => failure,
-            }));
-        }
-        match run(&db, &self.endpoint, &self.clock, group) {
-            Ok(notes) => self.commit(db).map(|()| notes),
+    /// Writes the first requests of a group, and as many more as its time allows. Returns how many.
+    fn transact(&mut self, group: &mut Group<'_>) -> Result<(usize, Notes), Broken> {
+        let db = self.begin()?;
+        let probe = match group.is_repaired {
+            true => Some(self.probe()?),
+            false => None,
+        };
+        match run(&db, probe, &self.endpoint, &self.clock, group) {
+            Ok(written) => self.commit(db).map(|()| written),
             Err(broken) => {
                 if broken.is_sound() {
                     self.roll_back(db);
@@ -334,6 +286,51 @@ impl Desk {
                 Err(broken)
             }
         }
+    }
+
+    /// Begins a transaction for writing.
+    fn begin(&mut self) -> Result<Connection, Broken> {
+        let db = self.connection()?;
+        let Err(error) = execute(&db, "BEGIN IMMEDIATE") else {
+            return Ok(db);
+        };
+        self.db = is_sound(&error).then_some(db);
+        let failure = busy_failure(error, Some(self.files.path()));
+        Err(Broken::All(failure))
+    }
+
+    /// Repairs what cannot be read. If that fails, or finds nothing, the requests say what is wrong.
+    fn repair(&mut self) {
+        if self.next_repair.is_some_and(|next| Instant::now() < next) {
+            return;
+        }
+        // It may have cached what is not in the file.
+        self.db = None;
+        let damage = self.try_repair().ok().filter(|damage| damage.found > 0);
+        self.next_repair = match &damage {
+            Some(_) => None,
+            None => Some(Instant::now() + REPAIR_PAUSE),
+        };
+        if let Some(damage) = damage {
+            self.endpoint.damage.found(damage);
+        }
+    }
+
+    fn try_repair(&mut self) -> Result<Damage, Broken> {
+        let db = self.begin()?;
+        let old = self.probe()?;
+        match repair::repair(&db, &old, Now::read(&self.clock)) {
+            Ok(damage) => self.commit(db).map(|()| damage),
+            // The connection is closed, which undoes what was done.
+            Err(fault) => Err(Broken::All(fault.without_effect())),
+        }
+    }
+
+    /// A connection to read with what may be damaged.
+    fn probe(&self) -> Result<Connection, Broken> {
+        let opened = schema::read(&self.files);
+        let (probe, _) = opened.map_err(|fault| Broken::All(fault.without_effect()))?;
+        Ok(probe)
     }
 
     fn connection(&mut self) -> Result<Connection, Broken> {
@@ -378,21 +375,28 @@ impl Desk {
 
 fn run(
     db: &Connection,
+    probe: Option<Connection>,
     endpoint: &Endpoint,
     clock: &Clock,
     group: &mut Group<'_>,
-) -> Result<Notes, Broken> {
+) -> Result<(usize, Notes), Broken> {
+    let end = Instant::now() + MAX_GROUP_TIME;
     let work = Work::new(db, endpoint, clock);
     let mut work = work.map_err(|fault| Broken::All(fault.without_effect()))?;
+    work.probe = probe;
     let mut done = 0;
-    while let Some(request) = group.requests.get_mut(done) {
+    // While this process has the lock, the others cannot write.
+    while (done == 0 || Instant::now() < end)
+        && let Some(request) = group.requests.get_mut(done)
+    {
         // It may have been asked, and what it stores spawned, since the transaction began.
         work.now = Now::read(clock);
         request.run(&mut work).map_err(Broken::One)?;
         done += 1;
         group.gather();
     }
-    work.finish().map_err(Broken::One)
+    let notes = work.finish().map_err(Broken::One)?;
+    Ok((done, notes))
 }
 
 fn execute(db: &Connection, sql: &str) -> Result<(), rusqlite::Error> {

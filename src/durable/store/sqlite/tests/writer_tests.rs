@@ -1,6 +1,7 @@
 //! The thread that writes: groups of requests, and who is told what when.
 
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use rusqlite::Connection;
 
@@ -123,6 +124,31 @@ async fn what_is_asked_before_the_disk_is_waited_for_is_written_along() {
     // When it ran, the first one was not written yet.
     assert_eq!(second.await.unwrap(), 0);
     assert_eq!(file.number(STORED), 1);
+}
+
+/// The others cannot write meanwhile.
+#[tokio::test]
+async fn what_takes_long_is_written_in_several_transactions() {
+    let file = File::new();
+    let worker = Worker::new(&file.open().await).await;
+    let (hold, busy) = hold(&worker.store);
+    let slow = (0..4).map(|_| {
+        let path = file.path.clone();
+        worker.store.writer.ask(0, move |work| {
+            work.meta.counts.stored += 1;
+            std::thread::sleep(Duration::from_millis(15));
+            let others = Connection::open(&path)?;
+            Ok(others.query_row(STORED, [], |row| row.get::<_, i64>(0))?)
+        })
+    });
+    let slow: Vec<_> = slow.collect();
+    drop(hold);
+    busy.await.unwrap();
+    let written = futures::future::join_all(slow).await;
+    let written: Vec<_> = written.into_iter().map(Result::unwrap).collect();
+    // When the last one runs, at least the first two are written.
+    assert!(written[3] >= 2, "{written:?}");
+    assert!(written.is_sorted(), "{written:?}");
 }
 
 #[tokio::test]

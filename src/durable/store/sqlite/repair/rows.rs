@@ -1,0 +1,333 @@
+//! Rows that make no sense: a value has another type than its column, or is out of range.
+
+use std::ops::RangeInclusive;
+
+use rusqlite::types::{ToSql, ToSqlOutput, Value, ValueRef};
+use rusqlite::{Connection, Row, params, params_from_iter};
+
+use super::{Damage, routes};
+use crate::durable::store::DeadReason;
+use crate::durable::store::kind::SetId;
+use crate::durable::store::sqlite::error::{Fault, corrupt};
+use crate::durable::store::sqlite::held::Held;
+use crate::durable::store::sqlite::meta::MAX_ISSUED;
+use crate::durable::store::sqlite::state::reason_number;
+use crate::durable::store::sqlite::work::Now;
+
+/// What the values of a column are, and what takes the place of one that makes no sense.
+struct Column(&'static str, Values, &'static str);
+
+enum Values {
+    /// 16 bytes.
+    Id,
+    Number(RangeInclusive<i64>),
+    Text,
+    Bytes,
+    /// What a claim holds.
+    Held,
+    Optional(&'static Self),
+}
+
+const ANY: Values = Values::Number(i64::MIN..=i64::MAX);
+const COUNT: Values = Values::Number(0..=u32::MAX as i64);
+const TIME: Values = Values::Number(0..=1 << 60);
+const FLAG: Values = Values::Number(0..=1);
+
+const SESSION: &[Column] = &[
+    Column("endpoint", ANY, ""),
+    Column("types", Values::Optional(&ANY), ""),
+    Column("number", ANY, ""),
+    Column("claim", Values::Optional(&ANY), ""),
+    Column("first", Values::Optional(&Values::Id), ""),
+];
+const CLAIM: &[Column] = &[
+    Column("session", ANY, ""),
+    Column("until", ANY, ""),
+    Column("lease", TIME, ""),
+    Column("suspect", Values::Number(0..=2), ""),
+    Column("delivered", FLAG, ""),
+    Column("cancels", FLAG, ""),
+    Column("held", Values::Held, ""),
+];
+const LINE: &[Column] = &[
+    Column("list", ANY, ""),
+    Column("place", ANY, ""),
+    Column("id", Values::Id, ""),
+];
+const ERROR: &[Column] = &[
+    Column("id", Values::Id, ""),
+    Column("attempt", COUNT, ""),
+    Column("at", TIME, ""),
+    Column("error", Values::Text, ""),
+];
+const TASK: &[Column] = &[
+    Column("state", Values::Number(0..=5), "4"),
+    Column("list", Values::Optional(&ANY), "NULL"),
+    Column("place", Values::Optional(&ANY), "NULL"),
+    Column("at", Values::Optional(&ANY), "NULL"),
+    Column("name", Values::Text, "''"),
+    Column("failures", COUNT, "0"),
+    Column("crashes", COUNT, "0"),
+    Column("lost", COUNT, "0"),
+    Column("cancel", FLAG, "0"),
+    Column("max_crashes", COUNT, "0"),
+    Column("retention", TIME, "0"),
+    Column("kind", ANY, "0"),
+    Column("endpoint", ANY, "0"),
+    Column("payload", Values::Optional(&Values::Bytes), "NULL"),
+    Column("output", Values::Optional(&Values::Bytes), "NULL"),
+    Column("error", Values::Optional(&Values::Text), "''"),
+    Column("reason", Values::Optional(&Values::Number(0..=1000)), "0"),
+];
+
+impl Values {
+    fn has(&self, value: ValueRef<'_>) -> bool {
+        match (self, value) {
+            (Self::Optional(_), ValueRef::Null) => true,
+            (Self::Optional(values), value) => values.has(value),
+            (Self::Id, ValueRef::Blob(bytes)) => bytes.len() == 16,
+            (Self::Number(range), ValueRef::Integer(number)) => range.contains(&number),
+            (Self::Text, ValueRef::Text(bytes)) => std::str::from_utf8(bytes).is_ok(),
+            (Self::Held, ValueRef::Blob(bytes)) => bytes.len() % Held::ENTRY == 0,
+            (Self::Bytes, ValueRef::Blob(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+/// The columns of a row whose values make no sense.
+fn senseless<'a>(row: &Row<'_>, columns: &'a [Column]) -> Vec<&'a Column> {
+    let bad = columns.iter().filter(|Column(name, values, _)| {
+        let value = row.get_ref(*name);
+        value.is_ok_and(|value| !values.has(value))
+    });
+    bad.collect()
+}
+
+/// Returns `true` if the row of a task makes sense.
+pub(super) fn is_sensible(row: &Row<'_>) -> bool {
+    let is_null = |name: &str| matches!(row.get_ref(name), Ok(ValueRef::Null));
+    let is_id = row.get_ref("id").is_ok_and(|id| Values::Id.has(id));
+    is_id
+        && senseless(row, TASK).is_empty()
+        && match row.get("state") {
+            Ok(0) => true,
+            Ok(4) => !["at", "reason", "error"].into_iter().any(is_null),
+            // When it is due, or no longer kept.
+            _ => !is_null("at"),
+        }
+}
+
+// ===== Rows =====
+
+/// Removes what makes no sense from all tables but that of the tasks.
+pub(super) fn remove_senseless(db: &Connection, damage: &mut Damage) -> Result<(), Fault> {
+    for (table, key, columns) in [
+        ("throng_session", &["id"][..], SESSION),
+        ("throng_claim", &["epoch"], CLAIM),
+        ("throng_line", &["list", "place"], LINE),
+        ("throng_error", &["id", "attempt"], ERROR),
+    ] {
+        for bad in find(db, table, key, columns, |_| true)? {
+            damage.note(1, || bad.describe(table));
+            bad.remove(db, table, key)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes dead letters of tasks whose rows make no sense.
+pub(super) fn end_senseless_tasks(
+    db: &Connection,
+    now: Now,
+    damage: &mut Damage,
+) -> Result<(), Fault> {
+    for bad in find(db, "throng_task", &["id"], TASK, is_sensible)? {
+        damage.note(1, || bad.describe("throng_task"));
+        match Values::Id.has(bad.key[0].0.value()) {
+            true => bad.end(db, now)?,
+            false => bad.remove(db, "throng_task", &["id"])?,
+        }
+    }
+    Ok(())
+}
+
+/// A row that makes no sense.
+struct Bad {
+    key: Vec<Owned>,
+    columns: Vec<&'static str>,
+}
+
+fn find(
+    db: &Connection,
+    table: &str,
+    key: &[&str],
+    columns: &'static [Column],
+    is_sensible: impl Fn(&Row<'_>) -> bool,
+) -> Result<Vec<Bad>, rusqlite::Error> {
+    let mut statement = db.prepare(&format!("SELECT * FROM {table}"))?;
+    let mut rows = statement.query([])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let bad = senseless(row, columns);
+        if !bad.is_empty() || !is_sensible(row) {
+            let key = key.iter().map(|column| row.get_ref(*column).map(Owned::of));
+            found.push(Bad {
+                key: key.collect::<Result<_, _>>()?,
+                columns: bad.iter().map(|column| column.0).collect(),
+            });
+        }
+    }
+    Ok(found)
+}
+
+impl Bad {
+    fn describe(&self, table: &str) -> String {
+        match &*self.columns {
+            [] => format!("a value of a row of {table} is missing"),
+            columns => format!("a row of {table} has no valid {}", columns.join(", ")),
+        }
+    }
+
+    fn remove(&self, db: &Connection, table: &str, key: &[&str]) -> Result<(), rusqlite::Error> {
+        let is_row: Vec<_> = key.iter().map(|column| format!("{column} IS ?")).collect();
+        let sql = format!("DELETE FROM {table} WHERE {}", is_row.join(" AND "));
+        db.execute(&sql, params_from_iter(&self.key))?;
+        Ok(())
+    }
+
+    /// Makes a dead letter of the task.
+    fn end(&self, db: &Connection, now: Now) -> Result<(), rusqlite::Error> {
+        let bad = TASK.iter().filter(|it| self.columns.contains(&it.0));
+        for Column(name, _, instead) in bad {
+            let sql = format!("UPDATE throng_task SET {name} = {instead} WHERE id = ?1");
+            db.execute(&sql, [&self.key[0]])?;
+        }
+        db.execute(
+            "UPDATE throng_task SET state = 4, list = NULL, place = NULL, at = ?2, cancel = 0,
+                 error = ?3, reason = ?4
+             WHERE id = ?1",
+            params![
+                self.key[0],
+                now.wall,
+                self.describe("throng_task"),
+                reason_number(DeadReason::Damaged)
+            ],
+        )?;
+        Ok(())
+    }
+}
+
+/// A value that is kept while its table is written.
+struct Owned(Kept);
+
+enum Kept {
+    Value(Value),
+    /// It may be no valid text.
+    Text(Vec<u8>),
+}
+
+impl Owned {
+    fn of(value: ValueRef<'_>) -> Self {
+        Self(match value {
+            ValueRef::Text(bytes) => Kept::Text(bytes.to_vec()),
+            value => Kept::Value(Value::try_from(value).unwrap_or(Value::Null)),
+        })
+    }
+}
+
+impl Kept {
+    fn value(&self) -> ValueRef<'_> {
+        match self {
+            Self::Value(value) => value.into(),
+            Self::Text(bytes) => ValueRef::Text(bytes),
+        }
+    }
+}
+
+impl ToSql for Owned {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(self.0.value()))
+    }
+}
+
+// ===== The row about the whole store =====
+
+/// Mends the row about the whole store. Without its layout and its birth, nobody knows what the rest means.
+pub(super) fn mend_meta(db: &Connection, now: Now, damage: &mut Damage) -> Result<(), Fault> {
+    for (name, is_number) in meta(db)? {
+        if is_number || name == "routes" {
+            continue;
+        }
+        let instead = match &*name {
+            "layout" | "birth" => return Err(corrupt()),
+            // Above all that there were.
+            "epoch" | "session" | "routes_version" => now.micros(),
+            _ => 0,
+        };
+        db.execute(&format!("UPDATE throng_meta SET {name} = ?1"), [instead])?;
+        damage.note(1, || format!("throng_meta has no valid {name}"));
+    }
+    if routes(db).is_none() {
+        reset_routes(db, now)?;
+        damage.note(1, || "throng_meta has no valid routes".into());
+    }
+    Ok(())
+}
+
+/// The sets of sessions that the routes do not know: such a session would claim nothing.
+pub(super) fn unknown_sets(db: &Connection) -> Result<Vec<i64>, rusqlite::Error> {
+    let routes = routes(db).unwrap_or_default();
+    let known: Vec<_> = routes.sets().map(SetId::number).collect();
+    let sql = "SELECT DISTINCT types FROM throng_session WHERE types IS NOT NULL";
+    let mut statement = db.prepare_cached(sql)?;
+    let sets = statement.query_map([], |row| row.get(0))?;
+    let mut sets = sets.collect::<Result<Vec<_>, _>>()?;
+    sets.retain(|set| !known.contains(set));
+    Ok(sets)
+}
+
+/// Ends the sessions of sets that the routes do not know. Their workers open others.
+pub(super) fn end_sessions_of_unknown_sets(
+    db: &Connection,
+    damage: &mut Damage,
+) -> Result<(), rusqlite::Error> {
+    for set in unknown_sets(db)? {
+        let ended = db.execute("DELETE FROM throng_session WHERE types = ?1", [set])?;
+        damage.note(ended, || {
+            format!("throng_session names an unknown set, {set}")
+        });
+    }
+    Ok(())
+}
+
+/// The names of the columns, and whether the value of each is a number that makes sense.
+fn meta(db: &Connection) -> Result<Vec<(String, bool)>, rusqlite::Error> {
+    let mut statement = db.prepare("SELECT * FROM throng_meta")?;
+    let names = (0..statement.column_count()).map(|it| statement.column_name(it));
+    let names: Vec<_> = names
+        .map(|name| name.map(str::to_owned))
+        .collect::<Result<_, _>>()?;
+    statement.query_row([], |row| {
+        let columns = names.into_iter().enumerate().map(|(column, name)| {
+            let is_any = name == "birth";
+            let number = row.get::<_, i64>(column);
+            (
+                name,
+                number.is_ok_and(|it| is_any || (0..=MAX_ISSUED).contains(&it)),
+            )
+        });
+        Ok(columns.collect())
+    })
+}
+
+/// All tasks wait in the lists of their types, until the workers, whose sessions end, declare their types again.
+fn reset_routes(db: &Connection, now: Now) -> Result<(), rusqlite::Error> {
+    db.execute("DELETE FROM throng_session", [])?;
+    db.execute("DELETE FROM throng_line", [])?;
+    db.execute(
+        "UPDATE throng_meta SET routes = NULL, routes_version = max(routes_version + 1, ?1)",
+        [now.micros()],
+    )?;
+    Ok(())
+}

@@ -1,0 +1,268 @@
+//! Tables of which a page cannot be read are made anew.
+
+use std::collections::BTreeSet;
+
+use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, Row, Statement, params_from_iter};
+
+use super::Damage;
+use crate::durable::TaskId;
+use crate::durable::store::sqlite::error::{Fault, corrupt, is_corrupt};
+use crate::durable::store::sqlite::held::Held;
+
+/// A table that can be made anew.
+struct Table {
+    name: &'static str,
+    /// The columns that identify a row.
+    key: &'static [&'static str],
+    /// Queries for the keys of all rows, which together read every page but those of large values. `{}` is
+    /// the table. An error ends one of them, and the next may find what is behind it.
+    scans: &'static [&'static str],
+}
+
+const TABLES: [Table; 6] = [
+    Table {
+        name: "throng_session",
+        key: &["id"],
+        scans: &[
+            "SELECT id, * FROM {} NOT INDEXED ORDER BY id",
+            "SELECT id, * FROM {} NOT INDEXED ORDER BY id DESC",
+            "SELECT id FROM {} ORDER BY endpoint",
+        ],
+    },
+    Table {
+        name: "throng_claim",
+        key: &["epoch"],
+        scans: &[
+            "SELECT epoch, * FROM {} NOT INDEXED ORDER BY epoch",
+            "SELECT epoch, * FROM {} NOT INDEXED ORDER BY epoch DESC",
+            "SELECT epoch FROM {} ORDER BY session",
+            "SELECT epoch FROM {} ORDER BY until",
+        ],
+    },
+    Table {
+        name: "throng_line",
+        key: &["list", "place"],
+        scans: &[
+            "SELECT list, place, id FROM {} ORDER BY list, place",
+            "SELECT list, place, id FROM {} ORDER BY list DESC, place DESC",
+        ],
+    },
+    Table {
+        name: "throng_task",
+        key: &["id"],
+        scans: &[
+            "SELECT id, * FROM {} NOT INDEXED ORDER BY id",
+            "SELECT id FROM {} NOT INDEXED ORDER BY id",
+            "SELECT id FROM {} NOT INDEXED ORDER BY id DESC",
+            "SELECT id FROM {} WHERE at IS NOT NULL ORDER BY state, at",
+            "SELECT id FROM {} WHERE at IS NOT NULL ORDER BY state DESC, at DESC",
+        ],
+    },
+    Table {
+        name: "throng_body",
+        key: &["rowid"],
+        scans: &[
+            "SELECT rowid, id FROM {} NOT INDEXED ORDER BY rowid",
+            "SELECT rowid, id FROM {} NOT INDEXED ORDER BY rowid DESC",
+            "SELECT rowid FROM {} ORDER BY id",
+            "SELECT rowid FROM {} ORDER BY id DESC",
+        ],
+    },
+    Table {
+        name: "throng_error",
+        key: &["id", "attempt"],
+        scans: &[
+            "SELECT id, attempt, * FROM {} ORDER BY id, attempt",
+            "SELECT id, attempt, * FROM {} ORDER BY id DESC, attempt DESC",
+        ],
+    },
+];
+
+/// How many damaged tables are kept.
+const MAX_KEPT: i64 = 20;
+
+/// Makes anew what cannot be read. The ids of tasks that are found on the way become `known`, also those of
+/// rows that cannot be read.
+pub(super) fn rebuild_all(
+    db: &Connection,
+    old: &Connection,
+    known: &mut BTreeSet<TaskId>,
+    damage: &mut Damage,
+) -> Result<(), Fault> {
+    let mut unsound = Vec::new();
+    for table in &TABLES {
+        if let Some(error) = table.error(old)? {
+            damage.note(1, || format!("a page of {}: {error}", table.name));
+            unsound.push(table);
+        }
+    }
+    if unsound.is_empty() {
+        return Ok(());
+    }
+    let view = "SELECT sql FROM sqlite_schema WHERE name = 'throng_now'";
+    let view: String = db.query_row(view, [], |row| row.get(0))?;
+    db.execute_batch("DROP VIEW throng_now")?;
+    for table in unsound {
+        table.rebuild(db, old, known)?;
+    }
+    db.execute_batch(&view)?;
+    Ok(())
+}
+
+/// The ids of tasks that stand in the line, as far as they can be read.
+pub(super) fn ids_of_line(db: &Connection) -> Result<Vec<TaskId>, Fault> {
+    let mut ids = Vec::new();
+    for order in ["list, place", "list DESC, place DESC"] {
+        let sql = format!("SELECT id FROM throng_line ORDER BY {order}");
+        scan(db, &sql, |row| {
+            ids.extend(row.get(0).map(TaskId::from_bytes));
+            Ok(())
+        })?;
+    }
+    Ok(ids)
+}
+
+/// The ids of tasks that claims hold, as far as they can be read.
+pub(super) fn ids_of_claims(db: &Connection) -> Result<Vec<TaskId>, Fault> {
+    let mut ids = Vec::new();
+    for order in ["ASC", "DESC"] {
+        let sql = format!("SELECT held FROM throng_claim NOT INDEXED ORDER BY epoch {order}");
+        scan(db, &sql, |row| {
+            let held: Held = row.get(0).unwrap_or_default();
+            ids.extend(held.ids());
+            Ok(())
+        })?;
+    }
+    Ok(ids)
+}
+
+/// Has `each` look at the rows of a query until one cannot be read. Returns the error then.
+fn scan(
+    db: &Connection,
+    sql: &str,
+    mut each: impl FnMut(&Row<'_>) -> Result<(), Fault>,
+) -> Result<Option<rusqlite::Error>, Fault> {
+    let mut statement = db.prepare(sql)?;
+    let mut rows = statement.query([])?;
+    loop {
+        match rows.next() {
+            Ok(Some(row)) => each(row)?,
+            Ok(None) => return Ok(None),
+            Err(error) if is_corrupt(&error) => return Ok(Some(error)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl Table {
+    /// What is wrong with a page.
+    fn error(&self, db: &Connection) -> Result<Option<rusqlite::Error>, Fault> {
+        for sql in self.scans {
+            let error = scan(db, &sql.replace("{}", self.name), |_| Ok(()))?;
+            if error.is_some() {
+                return Ok(error);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes the table anew, from the rows that can be read.
+    fn rebuild(
+        &self,
+        db: &Connection,
+        old: &Connection,
+        known: &mut BTreeSet<TaskId>,
+    ) -> Result<(), Fault> {
+        let kept = r"SELECT count(*) FROM sqlite_schema
+             WHERE type = 'table' AND name LIKE 'throng\_damaged\__%' ESCAPE '\'";
+        let number = 1 + db.query_row(kept, [], |row| row.get::<_, i64>(0))?;
+        if number > MAX_KEPT {
+            return Err(corrupt());
+        }
+        let kept = format!("throng_damaged_{number}_{}", &self.name["throng_".len()..]);
+        let [tables, indices] = ["table", "index"].map(|sort| self.definitions(db, sort));
+        db.execute_batch(&format!("ALTER TABLE {} RENAME TO {kept}", self.name))?;
+        for (_, sql) in tables? {
+            db.execute_batch(&sql)?;
+        }
+        self.copy(db, old, known)?;
+        for (name, sql) in indices? {
+            // The old index has the old name.
+            db.execute_batch(&sql.replacen(&name, &format!("{name}_{number}"), 1))?;
+        }
+        Ok(())
+    }
+
+    /// The names and the statements of what belongs to the table.
+    fn definitions(
+        &self,
+        db: &Connection,
+        sort: &str,
+    ) -> Result<Vec<(String, String)>, rusqlite::Error> {
+        let mut statement = db.prepare(
+            "SELECT name, sql FROM sqlite_schema
+             WHERE type = ?1 AND tbl_name = ?2 AND sql IS NOT NULL",
+        )?;
+        let found = statement.query_map([sort, self.name], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        found.collect()
+    }
+
+    fn copy(
+        &self,
+        db: &Connection,
+        old: &Connection,
+        known: &mut BTreeSet<TaskId>,
+    ) -> Result<(), Fault> {
+        let is_row = self.key.iter().map(|column| format!("{column} = ?"));
+        let is_row = is_row.collect::<Vec<_>>().join(" AND ");
+        let mut find = old.prepare(&format!("SELECT * FROM {} WHERE {is_row}", self.name))?;
+        let values = vec!["?"; find.column_count()].join(", ");
+        let insert = format!("INSERT OR IGNORE INTO {} VALUES ({values})", self.name);
+        let mut insert = db.prepare(&insert)?;
+        if self.name == "throng_task" {
+            for id in &*known {
+                copy_row(&mut find, &mut insert, &[ValueRef::Blob(&id.to_bytes())])?;
+            }
+        }
+        for sql in self.scans {
+            scan(old, &sql.replace("{}", self.name), |row| {
+                let key = (0..self.key.len()).map(|column| row.get_ref(column));
+                let key = key.collect::<Result<Vec<_>, _>>()?;
+                if self.name == "throng_task" {
+                    known.extend(row.get(0).map(TaskId::from_bytes));
+                }
+                copy_row(&mut find, &mut insert, &key)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Copies a row if it can be read. That it cannot be written is an error.
+fn copy_row(
+    find: &mut Statement<'_>,
+    insert: &mut Statement<'_>,
+    key: &[ValueRef<'_>],
+) -> Result<(), Fault> {
+    let columns = find.column_count();
+    let mut rows = find.query(params_from_iter(key.iter().copied().map(Raw)))?;
+    let row = match rows.next() {
+        Err(error) if !is_corrupt(&error) => return Err(error.into()),
+        Ok(Some(row)) => row,
+        _ => return Ok(()),
+    };
+    let values = (0..columns).map(|column| row.get_ref(column).map(Raw));
+    let values = values.collect::<Result<Vec<_>, _>>()?;
+    insert.execute(params_from_iter(values))?;
+    Ok(())
+}
+
+/// A value as it is in the file: a text may be none.
+struct Raw<'a>(ValueRef<'a>);
+
+impl ToSql for Raw<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(self.0))
+    }
+}
