@@ -136,7 +136,7 @@ pub struct DeadLetter {
 pub struct AttemptError {
     /// The [number of the attempt](super::TaskContext::attempt).
     pub attempt: u32,
-    /// What it has failed with: at most 1 KiB of it.
+    /// The first 1 KiB of the message with which it failed.
     pub error: String,
     /// How long ago that was.
     pub age: Duration,

@@ -132,7 +132,7 @@ pub(crate) fn seal(task: &impl DurableTask) -> Result<Vec<u8>, Box<dyn Error + S
     Ok(payload)
 }
 
-/// What [`seal`] has put into its envelope; `None` if this is no envelope of this version.
+/// Returns the contents of an envelope that [`seal`] made, or `None` if it has another version.
 pub(crate) fn unseal(payload: &[u8]) -> Option<&[u8]> {
     match payload {
         [ENVELOPE, bytes @ ..] => Some(bytes),

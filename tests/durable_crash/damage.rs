@@ -47,7 +47,7 @@ async fn a_lost_page_and_a_killed_worker_cost_the_tasks_of_that_page() {
         }
     }
     assert!((1..100).contains(&lost), "{lost}");
-    // What one process has found, the others know.
+    // All processes learn of the damage that one has found.
     for client in [site.client.clone(), site.place.client().await] {
         client.counts().await.expect("the store answers");
         assert!(

@@ -77,7 +77,7 @@ async fn one_that_is_frozen_in_its_write_is_named_and_loses_nothing() {
     worker.stop(0).await;
 }
 
-/// Whoever opens the file for the first time has to write.
+/// The first process that opens the file writes to it.
 #[tokio::test]
 async fn one_that_is_frozen_while_it_makes_the_file_is_named() {
     let site = Site::file().await;

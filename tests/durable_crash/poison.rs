@@ -88,7 +88,7 @@ async fn it_costs(site: &Site, pill: Job, max_crashes: u32, others: u32, work: W
     assert_eq!(ended, (25, 1), "{counts:?}");
 }
 
-/// Whatever runs beside a pill, when it kills one of two workers, and whichever that is.
+/// The tasks that run beside a pill, at the time at which it kills one of two workers.
 async fn a_neighbour_is_never_to_blame(site: Site) {
     let work = Work {
         concurrency: 64,

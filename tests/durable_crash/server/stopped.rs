@@ -79,7 +79,7 @@ async fn workers_that_live_have_not_crashed() {
         site.redis().signal(Signal::STOP);
         sleep(Duration::from_millis(LEASE + LEASE / 2)).await;
         site.redis().signal(Signal::CONT);
-        // Who looks for work also looks for leases that are over.
+        // A worker that looks for tasks also looks for expired leases.
         outcomes(site.spawn_all_with(Job::Work(1), 8, 1).await).await;
     }
     site.folder.open_gate();

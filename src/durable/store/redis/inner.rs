@@ -54,7 +54,7 @@ pub(super) struct Inner {
     routes: RoutesCache,
     /// Whether the server may remove any key.
     allow_eviction: bool,
-    /// What the last pass of maintenance has said of damage, in each partition.
+    /// The damage that the last pass of maintenance reported for each partition.
     damage: Mutex<Vec<(u64, String)>>,
     /// The lead of the server's clock over the time since this machine was started, in milliseconds.
     ahead: Mutex<i64>,

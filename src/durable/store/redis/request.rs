@@ -13,7 +13,7 @@ use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::ListId;
 use crate::durable::store::{Enqueue, Epoch, NewTask, Turn, Verdict, Verdicts};
 
-/// What is asked of `enqueue`: by the routes that are known, and at the estimated time of the server.
+/// Returns the arguments of `enqueue`, by the known routes and the estimated time of the server.
 pub(super) fn enqueue(
     request: &Enqueue,
     tasks: &[&NewTask],

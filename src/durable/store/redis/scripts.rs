@@ -262,8 +262,8 @@ impl Script {
 
 /// Returns a script whose parts are a function, and code that runs if one of the commands fails: see `unit.lua`.
 ///
-/// What comes before the function costs it less: whatever a function takes from its caller's caller is found at once,
-/// and what it takes from its caller is looked for among all that is taken from there.
+/// Names, constants and commands are defined outside of that function. Lua makes the inner functions anew in each run,
+/// and finds a variable for them fast only if it belongs to a function further out than the one that encloses them.
 fn with_undo(keys: &[&str], time: Time, parts: &[&str], undo: &[&str]) -> String {
     format!(
         "local state = {{}}\n\

@@ -52,7 +52,7 @@ pub(super) struct Endpoint {
     abandoned: Mutex<bool>,
     /// The routes of the tasks that wait.
     pub(super) routes: RouteCache,
-    /// What cannot be read of the database.
+    /// The part of the database that cannot be read.
     pub(super) damage: DamageWatch,
 }
 

@@ -87,7 +87,7 @@ fn tempfile_in(folder: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-/// What is stored makes no sense, although SQLite could read it.
+/// Stored values make no sense, although SQLite could read them.
 pub(super) fn corrupt() -> Fault {
     Fault::Sqlite(rusqlite::Error::QueryReturnedNoRows)
 }

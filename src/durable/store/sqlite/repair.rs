@@ -36,7 +36,7 @@ const MAX_FINDS: i64 = 100;
 /// How long a store is reported as damaged after the last find.
 const REPORTED: Duration = Duration::from_secs(3600);
 
-/// What was found: the number of rows, and what is wrong with the last.
+/// The damage that a repair has found: the number of rows, and what is wrong with the last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Damage {
     pub(super) found: u64,
@@ -54,7 +54,7 @@ impl Damage {
 
 /// Mends what cannot be read, within a transaction for writing.
 ///
-/// What may be damaged is read with `old`, another connection, which sees what was there before: SQLite writes no
+/// A repair reads damaged data with `old`, another connection, which sees what was there before: SQLite writes no
 /// more in a transaction that has met a page which it cannot read.
 pub(super) fn repair(db: &Connection, old: &Connection, now: Now) -> Result<Damage, Fault> {
     let mut damage = Damage::default();
@@ -218,7 +218,7 @@ fn count(db: &Connection) -> Result<(), rusqlite::Error> {
     Ok(())
 }
 
-// ===== What was found =====
+// ===== Reports =====
 
 fn remember(db: &Connection, now: Now, damage: &Damage) -> Result<(), rusqlite::Error> {
     if damage.found == 0 {
@@ -235,7 +235,7 @@ fn remember(db: &Connection, now: Now, damage: &Damage) -> Result<(), rusqlite::
     Ok(())
 }
 
-/// What was found lately.
+/// The damage that was found recently.
 fn recent(db: &Connection, now: Now) -> Result<Option<Damage>, rusqlite::Error> {
     let mut statement =
         db.prepare_cached("SELECT found, what FROM throng_damaged WHERE at > ?1 ORDER BY number")?;
@@ -248,17 +248,17 @@ fn recent(db: &Connection, now: Now) -> Result<Option<Damage>, rusqlite::Error> 
     Ok(last.map(|(_, last)| Damage { found, last }))
 }
 
-/// What this process knows of the damage.
+/// The damage that this process knows of.
 #[derive(Default)]
 pub(super) struct DamageWatch {
-    /// What was found, and when this process has learned of it.
+    /// The latest damage, and the time at which this process learned of it.
     recent: Mutex<Option<(Damage, Instant)>>,
     /// The last row that maintenance has looked at.
     looked_at: Mutex<Option<TaskId>>,
 }
 
 impl DamageWatch {
-    /// What was found within the last hour.
+    /// Returns the damage that was found within the last hour.
     pub(super) fn recent(&self) -> Option<Damage> {
         let recent = lock(&self.recent);
         let (damage, since) = recent.as_ref()?;

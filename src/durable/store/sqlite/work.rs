@@ -408,7 +408,7 @@ impl<'a> Work<'a> {
     }
 
     fn remove_body(&self, id: TaskId, task: &Task) -> Result<(), rusqlite::Error> {
-        // What cannot be read cannot be removed.
+        // An unreadable page cannot be removed.
         let is_damaged = |probe| body(probe, id).is_err_and(|error| is_damaged_page(&error));
         if task.body && !self.probe.as_ref().is_some_and(is_damaged) {
             self.execute("DELETE FROM throng_body WHERE id = ?1", [id.to_bytes()])?;

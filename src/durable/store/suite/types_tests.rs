@@ -73,7 +73,7 @@ pub(super) async fn a_task_in_a_newer_envelope_waits_for_a_newer_worker(it: &dyn
     let mut new = process.session_with(set.clone()).await;
     let claim = new.claim(9).await;
     assert_eq!(ids(&claim), [1, 4, 3].map(id));
-    // What is given back and what comes again is of the same kind.
+    // A task that is given back keeps its kind.
     let turn =
         ask(0)
             .verdict(claim.epoch, 1, Verdict::Release)

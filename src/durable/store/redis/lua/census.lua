@@ -10,7 +10,7 @@
 -- 3 kinds: finds lists of kinds that no route names. If the numbers agree with these, this is the end.
 -- 4 running, 5 delayed: writes rows of `alive`, `claims` and `lease` again that others show to be missing.
 -- 6 stones, 7 alive: tombstones, and tasks that neither run nor are delayed, become suspects.
--- 8 lists: reads all lists. What is in one is no suspect.
+-- 8 lists: reads all lists. A task that is in one is no suspect.
 -- 9 suspects: ends those that are left.
 --
 -- It never takes a task for lost that is not. While `meta` has `census`, a script that puts an entry into a list removes
@@ -311,7 +311,7 @@ local function make_census(page)
     return { step = 1, cursor = '0', lists = text, at = 1, offset = 0, is_forced = is_forced }
   end
 
-  -- Ends a census. What still differs is no reason for another.
+  -- Ends a census. A difference that remains is no reason for another one.
   local function finish(p)
     local others = ''
     for at = 1, #p.lists, 16 do

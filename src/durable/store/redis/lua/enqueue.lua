@@ -16,7 +16,8 @@ local total = waiting + delayed
 if number == session.number then
   if session.first ~= ARGV[3] then return redis.error_reply('NOSESSION it has ended') end
   local first = 9 + 2 * total
-  lists().wake_for(lists().at_the_end({ unpack(ARGV, first, first + waiting - 1) }))
+  -- The tasks are stored: a wake that fails changes nothing of that.
+  pcall(function() lists().wake_for(lists().at_the_end({ unpack(ARGV, first, first + waiting - 1) })) end)
   return 'OK'
 end
 if total > MAX_BATCH then return redis.error_reply('ERR more tasks than a batch may have') end

@@ -74,7 +74,7 @@ local function make_outcomes()
     has_ended(of, id, entry, '')
   end
 
-  -- A row cannot be read, or is missing. What is left of it is kept as evidence.
+  -- A row cannot be read, or is missing. Its bytes, if there are any, are kept as evidence.
   local function is_found(of, error, row)
     of.found, of.trouble = of.found + 1, error
     of.evidence[#of.evidence + 1] = string.format('%.0f %s: ', now, error) .. sub(row, 1, 1024)

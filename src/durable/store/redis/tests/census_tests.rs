@@ -342,7 +342,7 @@ async fn tasks_whose_rows_are_lost_are_alive_again() {
             .enqueue([task(1), task(2), task(3), later(4, SECOND)])
             .await;
         worker.claim(1).await;
-        // What has ended stays so.
+        // An ended task stays ended.
         worker.store.cancel(vec![id(3)]).await.unwrap();
         scene.run(what);
         scene.run("call('HDEL', 'alive', id(3))");

@@ -92,7 +92,7 @@ async fn a_server_that_always_waits_for_its_disk_loses_nothing_that_was_stored()
 
 /// While its disk is busy, it answers first and writes later.
 #[tokio::test]
-async fn a_server_that_waits_for_its_disk_every_second_loses_what_it_hsaid_by_storeed() {
+async fn a_server_that_writes_to_its_disk_every_second_loses_acknowledged_tasks() {
     let mut server = slow_server("everysec", Duration::from_millis(1_500));
     let client = client_of(&server).await;
     assert_eq!(client.durability().await.unwrap(), Durability::Buffered);

@@ -1,4 +1,4 @@
-//! What clients are told, and what not.
+//! The messages that clients get.
 
 use super::*;
 

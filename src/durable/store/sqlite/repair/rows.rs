@@ -14,7 +14,7 @@ use crate::durable::store::sqlite::meta::MAX_ISSUED;
 use crate::durable::store::sqlite::state::reason_number;
 use crate::durable::store::sqlite::work::Now;
 
-/// What the values of a column are, and what takes the place of one that makes no sense.
+/// A column: its name, its valid values, and the SQL expression that replaces an invalid one.
 struct Column(&'static str, Values, &'static str);
 
 enum Values {
@@ -23,7 +23,7 @@ enum Values {
     Number(RangeInclusive<i64>),
     Text,
     Bytes,
-    /// What a claim holds.
+    /// The tasks that a claim holds.
     Held,
     Optional(&'static Self),
 }

@@ -156,7 +156,7 @@ fn scan(
 }
 
 impl Table {
-    /// What is wrong with a page.
+    /// Returns the error that reading the pages of the table gives, if there is one.
     fn error(&self, db: &Connection) -> Result<Option<rusqlite::Error>, Fault> {
         for sql in self.scans {
             let error = scan(db, &sql.replace("{}", self.name), |_| Ok(()))?;

@@ -101,7 +101,7 @@ impl Scene {
         }
     }
 
-    /// Whatever there is to do is done. How each task has ended then.
+    /// Runs all tasks, and returns how each of them has ended.
     async fn work_to_the_end(&mut self) -> BTreeMap<TaskId, Seen> {
         for _ in 0..3 {
             for worker in [&self.holder, &self.other] {
@@ -113,7 +113,7 @@ impl Scene {
             tasks: self.held.tasks.clone(),
         };
         self.holder.sound_turn(vec![held], 0).await;
-        // Whatever was held by nobody who is left is taken back.
+        // Claims without a live session are taken back.
         for wait in [DELAY, DELAY, DELAY, DELAY] {
             self.other.claim_all().await;
             self.clock.advance(wait);

@@ -64,18 +64,18 @@ where
             ..
         } = *self;
         then(&answer);
-        // Who waits is woken by code of the user.
+        // Answering wakes the caller, which runs code of the user.
         contain(|| drop(reply.send(answer)));
     }
 }
 
-/// What is written together.
+/// Requests that are written in one transaction.
 pub(super) struct Group<'a> {
     pub(super) requests: Vec<Box<dyn Request>>,
     pub(super) bytes: usize,
     /// Whence more come, until the group is written.
     pub(super) asked: Option<&'a mpsc::Receiver<Box<dyn Request>>>,
-    /// What could not be read was repaired, as far as that is possible.
+    /// The store was repaired, as far as that is possible.
     pub(super) is_repaired: bool,
 }
 
