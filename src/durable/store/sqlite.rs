@@ -80,7 +80,7 @@ compile_error!("the feature `sqlite` needs Unix for now");
 /// - A page of the file, or a row, that cannot be read costs the tasks whose data it holds. They become dead
 ///   letters ([`Damaged`](crate::durable::DeadReason::Damaged)), all else goes on, and
 ///   [`health`](crate::durable::DurableClient::health) reports the damage for an hour. A table with an unreadable
-///   page is written anew, which takes about a second for each 100,000 tasks; the old one stays in the file, with a
+///   page is written anew, which takes longer the more rows it has; the old one stays in the file, with a
 ///   name that begins with `throng_damaged_`. If the file's first pages or the row about the whole store are lost,
 ///   requests fail with an error that [`is_corrupt`](DurableError::is_corrupt): restore a copy.
 /// - A file that another version of this crate has laid out is left unchanged.
