@@ -66,6 +66,8 @@ pub(super) struct Scripts {
 
 const BASE: &str = include_str!("lua/base.lua");
 const SESSION: &str = include_str!("lua/session.lua");
+const HEARD: &str = include_str!("lua/heard.lua");
+const FORGET: &str = include_str!("lua/forget.lua");
 const LISTS: &str = include_str!("lua/lists.lua");
 const UNIT: &str = include_str!("lua/unit.lua");
 const ENTRY: &str = include_str!("lua/entry.lua");
@@ -82,7 +84,7 @@ const DRAIN: &str = include_str!("lua/drain.lua");
 const CLAIM: &str = include_str!("lua/claim.lua");
 
 /// The parts that scripts need to take claims back.
-const REAPING: [&str; 7] = [UNIT, ENTRY, NOTICES, RESULTS, OUTCOMES, CLAIMS, REAP];
+const REAPING: [&str; 8] = [HEARD, UNIT, ENTRY, NOTICES, RESULTS, OUTCOMES, CLAIMS, REAP];
 
 /// The parts that undo this if a command fails.
 const UNDO_REAPING: [&str; 1] = [include_str!("lua/undo/outcomes.lua")];
@@ -136,7 +138,7 @@ impl Scripts {
                 &[
                     "NONE", "META", "SESSIONS", "CLAIMS", "LEASE", "RUNNING", "CANCEL",
                 ],
-                &[SESSION, IDS, include_str!("lua/renew.lua")],
+                &[SESSION, HEARD, IDS, include_str!("lua/renew.lua")],
             ),
             status: make(
                 &[
@@ -171,7 +173,11 @@ impl Scripts {
                 &[include_str!("lua/undo/cancel.lua")],
             ),
             open: reaping(&[SESSION, LISTS], &[include_str!("lua/open.lua")], &[]),
-            close: reaping(&[SESSION, LISTS], &[include_str!("lua/close.lua")], &[]),
+            close: reaping(
+                &[SESSION, FORGET, LISTS],
+                &[include_str!("lua/close.lua")],
+                &[],
+            ),
             dead_letters: make(
                 &["NONE", "META", "DEAD", "DIED", "ERRORS"],
                 &[ENTRY, include_str!("lua/dead_letters.lua")],
@@ -199,6 +205,7 @@ impl Scripts {
                 &keys::ALL,
                 &[
                     SESSION,
+                    FORGET,
                     IDS,
                     LISTS,
                     LIVENESS,

@@ -119,6 +119,7 @@ local function make_census(page)
     for i, id in ipairs(ids) do
       of.ids[i], of.rows[i] = id, rows[i]
       if flags[i] then of.flags[#of.flags + 1], of.flags[#of.flags + 2] = id, flags[i] end
+      outcomes.tally(of, 'lost')
       outcomes.damaged(of, id, 'its row among those that run cannot be read', rows[i])
     end
     outcomes.settle('census', of)

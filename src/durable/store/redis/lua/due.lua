@@ -7,24 +7,25 @@ local function first_of(key)
   return tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or 'inf')
 end
 
--- Ends those whose entry is missing, or cannot be read. The others are looked at again.
-local function end_damaged(ids, scores, entries)
-  local outcomes = make_outcomes()
-  local of = outcomes.begin()
-  for i, id in ipairs(ids) do
-    if not is_entry(entries[i]) then
-      outcomes.damaged(of, id, 'its entry is missing, or cannot be read', entries[i])
-      of.gone[#of.gone + 1], of.gone[#of.gone + 2] = scores[i], id
-    end
-  end
-  outcomes.settle('due', of)
-end
-
 -- Puts about a batch of tasks that are due into the line, the earliest first. Returns when the first is due, if
 -- there were none.
 local function make_due()
   local due = first_of(DUE)
   if due > now then return due end
+
+  -- Ends those whose entry is missing, or cannot be read. The others are looked at again.
+  local function end_damaged(ids, scores, entries)
+    local outcomes = make_outcomes()
+    local of = outcomes.begin()
+    for i, id in ipairs(ids) do
+      if not is_entry(entries[i]) then
+        outcomes.damaged(of, id, 'its entry is missing, or cannot be read', entries[i])
+        of.gone[#of.gone + 1], of.gone[#of.gone + 2] = scores[i], id
+      end
+    end
+    outcomes.settle('due', of)
+  end
+
   local ids, scores, quarantined = {}, {}, {}
   local rows = call('ZRANGEBYSCORE', DUE, '-inf', now, 'WITHSCORES', 'LIMIT', 0, MAX_BATCH)
   for i = 1, #rows, 2 do ids[#ids + 1], scores[#ids + 1] = rows[i], rows[i + 1] end

@@ -25,20 +25,25 @@ if total == 0 then return 'OK' end
 
 -- Those that are there: alive, or ended and still kept. What is kept no longer is removed.
 local there, any = {}, false
-local function note(i) there[i], any = true, true end
 local ids = {}
 for i = 1, total do ids[i] = ARGV[7 + 2 * i] end
-for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do if row then note(i) end end
+for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do
+  if row then there[i], any = true, true end
+end
 -- Of few, it is as cheap to look for each as to see whether there are any.
 if total <= 8 or call('EXISTS', RESULTS) == 1 then
   for i, row in ipairs(call('HMGET', RESULTS, unpack(ids))) do
-    if row and #row > 6 and number_at('>I6', row) > now then note(i) elseif row then call('HDEL', RESULTS, ids[i]) end
+    if row and #row > 6 and number_at('>I6', row) > now then
+      there[i], any = true, true
+    elseif row then
+      call('HDEL', RESULTS, ids[i])
+    end
   end
 end
 if call('EXISTS', DIED) == 1 then
   for i, since in ipairs(call('ZMSCORE', DIED, unpack(ids))) do
     if since and since + DEAD_RETENTION > now then
-      note(i)
+      there[i], any = true, true
     elseif since then
       call('HDEL', PAYLOADS, ids[i])
       call('HDEL', ERRORS, ids[i])
@@ -65,15 +70,17 @@ local alive = fresh(at, 1, total, 2)
 at = at + 2 * total
 local entries = fresh(at, 1, waiting, 1)
 at = at + waiting
-local later, dues, payloads, is_earlier = {}, {}, {}, false
+local later, dues, payloads, is_earlier
 if apart > 0 then
   local new = {}
+  payloads = {}
   for i = 1, #alive, 2 do new[alive[i]] = true end
   for i = at + 2 * delayed, at + 2 * (delayed + apart) - 1, 2 do
     if new[ARGV[i]] then payloads[#payloads + 1], payloads[#payloads + 2] = ARGV[i], ARGV[i + 1] end
   end
 end
 if delayed > 0 then
+  later, dues = {}, {}
   local rows, delays = fresh(at, waiting + 1, total, 1), fresh(at + delayed, waiting + 1, total, 1)
   for i, entry in ipairs(rows) do
     later[2 * i - 1], later[2 * i] = sub(entry, 1, 16), entry
@@ -92,10 +99,10 @@ end
 
 -- The rows by id come first, then what makes the tasks run, and the number last: it says that all the rest is there.
 state.unit = { undo = 'enqueue', session = session, entries = entries, groups = groups, later = later, payloads = payloads }
-if #payloads > 0 then call('HSET', PAYLOADS, unpack(payloads)) end
-if #later > 0 then call('HSET', DELAYED, unpack(later)) end
+if payloads and #payloads > 0 then call('HSET', PAYLOADS, unpack(payloads)) end
+if later and #later > 0 then call('HSET', DELAYED, unpack(later)) end
 if #alive > 0 then call('HSET', ALIVE, unpack(alive)) end
-if #dues > 0 then
+if dues and #dues > 0 then
   local first = tonumber(call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or 'inf')
   for i = 1, #dues, 2 do is_earlier = is_earlier or dues[i] < first end
   call('ZADD', DUE, unpack(dues))
@@ -110,7 +117,6 @@ session.number, session.claim, session.first, session.at = number, '', ARGV[3], 
 save_session(ARGV[1], session)
 
 -- It is stored: what can fail from here on changes nothing of that.
-if #alive > 0 then pcall(call, 'HINCRBY', META, 'stored', #alive / 2) end
 if groups then
   pcall(lists().wake_for, groups)
 elseif #entries > 0 then

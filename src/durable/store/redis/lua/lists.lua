@@ -30,7 +30,9 @@ local function wake_of(set, most)
   return most
 end
 
-local function make_lists()
+local made_lists
+local function lists()
+  if made_lists then return made_lists end
   local MAIN = string.rep('0', 16)
   local paths = {}
 
@@ -166,14 +168,9 @@ local function make_lists()
     wake_any(plain_set or call('HGET', ROUTES, 'sets') or '', 1)
   end
 
-  return {
+  made_lists = {
     MAIN = MAIN, path_of = path_of, key_of = key_of, as_told = as_told, grouped = grouped, at_the_end = at_the_end, at_the_head = at_the_head,
     cleared = cleared, push = push, of_set = lists_of, wake = wake, wake_for = wake_for, wake_one = wake_one,
   }
-end
-
-local made_lists
-local function lists()
-  made_lists = made_lists or make_lists()
   return made_lists
 end

@@ -36,17 +36,15 @@ local function tell_watchers(ids, seen)
   if #over > 0 then call('HDEL', WATCHERS, unpack(over)) end
 end
 
--- A client that has asked about no task for a while awaits none, and is not told.
-local function awaits(client)
-  return tonumber(call('ZSCORE', AWAITING, client) or '0') + AWAITING_FOR > now
-end
-
 -- Tells the clients, and writes what was counted: the last thing that a script does.
 local function flush()
   state.notices, state.counted = nil, nil
   for client, told in pairs(notices) do
-    local is_known, is_so = pcall(awaits, client)
-    if is_so or not is_known then redis.pcall('PUBLISH', BASE .. 'client:' .. client, 'e' .. concat(told)) end
+    -- A client that has asked about no task for a while awaits none, and is not told.
+    local asked = redis.pcall('ZSCORE', AWAITING, client) or '0'
+    if type(asked) == 'table' or tonumber(asked) + AWAITING_FOR > now then
+      redis.pcall('PUBLISH', BASE .. 'client:' .. client, 'e' .. concat(told))
+    end
   end
   for what, n in pairs(counted) do call('HINCRBY', META, what, n) end
 end

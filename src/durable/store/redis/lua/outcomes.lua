@@ -87,6 +87,7 @@ local function make_outcomes()
     if not row then return end
     row = row .. string.rep('\0', 22)
     local entry = id .. sub(row, 1, 14) .. string.rep('\0', 16) .. sub(row, 15, 22) .. string.rep('\0', 5)
+    tally(of, 'ended_apart')
     is_dead(of, id, entry, DAMAGED, error)
   end
 

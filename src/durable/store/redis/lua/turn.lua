@@ -43,24 +43,20 @@ local function save()
   save_session(ARGV[1], session)
 end
 
--- Returns the claim of the session's last turn, as far as it is still held.
-local function again()
-  if session.claim == '' then return end
-  local row = call('HMGET', CLAIMS, session.claim, session.claim .. 'o')
-  if not row[1] or #(row[2] or '') < 14 then return end
-  epoch, any_quarantined = session.claim, true
-  local _, rows = held(epoch, row[1])
-  for i, it in ipairs(rows) do out[i] = sub(it, 17) end
-  apart = payloads_of(out)
-  call('ZADD', LEASE, 'XX', now + number_at('>I6', row[2], 9), epoch)
-  call('HDEL', CLAIMS, epoch .. 's')
-end
-
 hear(session)
 if ARGV[10] ~= '' then deliver(session, ARGV[10]) end
 local is_repeated = number == session.number and not done.claim
 if number == session.number then
-  again()
+  -- The claim of the last turn is given again, as far as it is still held.
+  local row = session.claim ~= '' and call('HMGET', CLAIMS, session.claim, session.claim .. 'o')
+  if row and row[1] and #(row[2] or '') >= 14 then
+    epoch, any_quarantined = session.claim, true
+    local _, rows = held(epoch, row[1])
+    for i, it in ipairs(rows) do out[i] = sub(it, 17) end
+    apart = payloads_of(out)
+    call('ZADD', LEASE, 'XX', now + number_at('>I6', row[2], 9), epoch)
+    call('HDEL', CLAIMS, epoch .. 's')
+  end
   if session.is_changed then save_session(ARGV[1], session) end
 else
   if groups > 0 and not take_verdicts(session, 11, groups) then
@@ -94,26 +90,22 @@ if any_quarantined then
   for _, entry in ipairs(out) do risky = risky and not is_quarantined(entry) end
 end
 -- Whether something is left, and in which lists, unless that is the main one.
-local left, left_in, next, parks = false, nil, 0, false
+local left, left_in, next, parks = false, {}, 0, false
 local function is_left(key)
   if is_empty and key == line then return false end
   if tombstones == 0 and (risky or not any_quarantined) then return call('LLEN', key) > 0 end
-  return has_claimable(key, risky)
-end
-local function look_at_lists()
-  left_in = {}
-  for _, list in ipairs(leaves) do
-    if is_left(lists().key_of(list)) then left_in[#left_in + 1] = list end
-  end
-  for _, list in ipairs(draining) do
-    local key = lists().key_of(list)
-    if call('EXISTS', key) == 1 then left_in[#left_in + 1] = list end
-  end
-  return #left_in > 0
+  return choosing().has_claimable(key, risky)
 end
 if not skip.ahead then
   state.key = 'ahead'
-  if leaves then left = look_at_lists() else left = is_left(READY) end
+  for _, list in ipairs(leaves or {}) do
+    if is_left(lists().key_of(list)) then left_in[#left_in + 1] = list end
+  end
+  for _, list in ipairs(draining or {}) do
+    local key = lists().key_of(list)
+    if call('EXISTS', key) == 1 then left_in[#left_in + 1] = list end
+  end
+  left = #left_in > 0 or not leaves and is_left(READY)
   next = math.min(due or first_of(DUE), over or first_of(LEASE))
   next = next == math.huge and -1 or math.max(next - now, 0)
   parks = not left and not trouble and (ARGV[8] == '2' and #out < want or ARGV[8] == '1' and #out == 0)
@@ -131,7 +123,7 @@ if trouble then next = 0 end
 if not leaves then
   if left then pcall(wake_of, plain_set, 1) end
 else
-  for _, list in ipairs(left_in or {}) do pcall(lists().wake, list, 1) end
+  for _, list in ipairs(left_in) do pcall(lists().wake, list, 1) end
   pcall(lists().wake_for, state.pushed)
 end
 return {

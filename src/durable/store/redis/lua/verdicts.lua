@@ -50,8 +50,11 @@ local function settle_done(key, of, first, n)
       local id, client, how = ARGV[first + i - 1], sub(row, 33, 40), ''
       gone[#gone + 1] = id
       local flags = byte(row, 71)
-      if flags % 2 == 0 then apart[#apart + 1] = id end
-      if has_errors(flags) then failed[#failed + 1] = id end
+      -- As a rule, the payload is in the entry, and there are no errors.
+      if flags ~= 1 then
+        if flags % 2 == 0 then apart[#apart + 1] = id end
+        if has_errors(flags) then failed[#failed + 1] = id end
+      end
       -- Neighbours are likely to be kept for as long.
       if sub(row, 41, 46) ~= retention then
         retention = sub(row, 41, 46)

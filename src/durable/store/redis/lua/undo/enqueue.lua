@@ -2,11 +2,11 @@
 --
 -- Needs: begin.
 function undo.enqueue()
-  local ids, later = {}, every_second(u.later, 1)
+  local ids, later = {}, every_second(u.later or {}, 1)
   for i, entry in ipairs(u.entries) do ids[i] = string.sub(entry, 1, 16) end
   local function forget(some)
     try_all('HDEL', ALIVE, some)
-    if #u.payloads > 0 then try_all('HDEL', PAYLOADS, some) end
+    if u.payloads then try_all('HDEL', PAYLOADS, some) end
   end
   restore_session()
   take_back_all(u.groups or #u.entries > 0 and { { key = READY, entries = u.entries } })
