@@ -10,7 +10,7 @@ use super::child::{Plan, Role};
 use super::job::{Job, Outcome};
 use super::place::Place;
 use super::process::{Process, until};
-use super::site::{LEASED, Site, outcomes};
+use super::site::{LEASED, PATIENT, Site, outcomes};
 
 on_both_stores! {
     it_is_told_that_it_has_lost_its_lease,
@@ -133,6 +133,59 @@ async fn one_that_is_frozen_after_its_write_keeps_nobody_waiting() {
     worker.stop(0).await;
 }
 
+/// What they are sent, they read later or never.
+#[tokio::test]
+async fn ten_that_are_stopped_hold_up_nobody() {
+    const EACH: usize = 5;
+    const TASKS: usize = 20;
+    let site = Site::file().await;
+    let mut worker = site.worker(PATIENT).await;
+    let awaited = site.spawn(Job::Wait).await;
+    let mut stopped = Vec::new();
+    for _ in 0..EACH {
+        let awaiter = Process::start(&site.plan(Role::Awaiter { id: awaited.id() }));
+        awaiter.hears("awaits").await;
+        stopped.push(awaiter);
+    }
+    let watchers = site.folder.0.join("tasks.db-throng").join("watchers");
+    until("they are told of all ends", async || {
+        let markers = std::fs::read_dir(&watchers).ok()?.count();
+        (markers >= EACH).then_some(())
+    })
+    .await;
+    for awaiter in &stopped {
+        hang(&site, awaiter);
+    }
+    let tasks = EACH * TASKS;
+    for n in 1..=EACH {
+        // It stores the tasks of those before it, which changes nothing, and then some of its own. The first
+        // answer is that to its session.
+        let plan = site.plan(Role::Producer { tasks });
+        let point = format!("sqlite.after-answer:{}", 1 + n * TASKS);
+        let producer = Process::start_freezing(&plan, &point);
+        until("it is frozen", async || {
+            is_stopped(producer.pid()).then_some(())
+        })
+        .await;
+        stopped.push(producer);
+    }
+
+    outcomes(site.spawn_all(Job::Work(1), 300).await).await;
+    site.folder.open_gate();
+    let outcome = outcomes([awaited]).await[0];
+    for process in &mut stopped {
+        process.send(Signal::CONT);
+        assert!(process.died().await.success());
+    }
+    for awaiter in &stopped[..EACH] {
+        assert_eq!(awaiter.heard("run by "), [outcome.pid.to_string()]);
+    }
+    let counts = site.settled().await;
+    let stored = 1 + 300 + 2 * tasks as u64;
+    assert_eq!((counts.stored, counts.done), (stored, stored), "{counts:?}");
+    worker.stop(0).await;
+}
+
 fn is_stopped(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     status.is_ok_and(|status| status.contains(") T "))
@@ -160,10 +213,18 @@ fn hang(site: &Site, process: &Process) {
     }
     let db = site.database();
     db.busy_timeout(site.soon() / 10).expect("a timeout");
-    process.send(Signal::STOP);
+    stop(process);
     while db.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_err() {
         process.send(Signal::CONT);
-        process.send(Signal::STOP);
+        stop(process);
+    }
+}
+
+/// Stops a process. The signal alone says only that it will stop.
+fn stop(process: &Process) {
+    process.send(Signal::STOP);
+    while !is_stopped(process.pid()) {
+        std::thread::yield_now();
     }
 }
 

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::peek::ClaimsOfOthers;
 use super::post::Post;
 use super::repair::DamageWatch;
 use super::routing::RouteCache;
@@ -54,6 +55,7 @@ pub(super) struct Endpoint {
     pub(super) routes: RouteCache,
     /// The part of the database that cannot be read.
     pub(super) damage: DamageWatch,
+    pub(super) others: ClaimsOfOthers,
 }
 
 impl Endpoint {
@@ -75,6 +77,7 @@ impl Endpoint {
             abandoned: Mutex::new(false),
             routes: RouteCache::default(),
             damage: DamageWatch::default(),
+            others: ClaimsOfOthers::default(),
         })
     }
 
@@ -258,6 +261,12 @@ impl Endpoint {
     #[cfg(test)]
     pub(super) fn lose_lock_file(&self) {
         fs::remove_file(self.lock_file(self.id)).expect("it is there");
+    }
+
+    /// How often it has waited for processes that do not read.
+    #[cfg(test)]
+    pub(super) fn waits(&self) -> u64 {
+        self.post.waits.get() as u64
     }
 
     /// Lets go of the lock as the system does when a process has died.

@@ -12,8 +12,9 @@ use super::work::Now;
 use crate::durable::store::kind::SetId;
 use crate::durable::store::routes::ListId;
 use crate::durable::store::{Turn, Turned};
+use crate::sync::{Mutex, lock};
 
-/// How soon an idle worker looks again, while others hold claims: whether they have died.
+/// How soon an idle worker looks again after others have claimed tasks: whether they have died.
 const WHILE_OTHERS_RUN: Duration = Duration::from_millis(100);
 /// And while there are others at all: one may have claimed something since, or have taken a wake-up
 /// along into its death.
@@ -91,7 +92,30 @@ pub(super) fn next_look(
     match others(db, endpoint)? {
         Others::None => Ok(next),
         Others::Idle => Ok(earlier(next, WHILE_OTHERS_LIVE)),
-        Others::Busy => Ok(earlier(next, WHILE_OTHERS_RUN)),
+        Others::Busy { newest } => Ok(earlier(next, endpoint.others.next_look(newest, now))),
+    }
+}
+
+/// What an endpoint has seen of the claims of others.
+#[derive(Default)]
+pub(super) struct ClaimsOfOthers {
+    /// The newest of them, and the time at which this endpoint has first seen it.
+    newest: Mutex<Option<(i64, i64)>>,
+}
+
+impl ClaimsOfOthers {
+    /// How soon to look whether a holder of a claim has died: after as long as there has been no new claim. So
+    /// a death keeps the tasks waiting for no longer than they have run, and a long task costs an
+    /// idle worker few looks.
+    fn next_look(&self, newest: i64, now: Now) -> Duration {
+        let mut known = lock(&self.newest);
+        let since = match *known {
+            Some((known, since)) if newest <= known => since,
+            _ => now.boot,
+        };
+        *known = Some((newest, since));
+        let unchanged = u64::try_from(now.boot - since).unwrap_or_default();
+        Duration::from_millis(unchanged).clamp(WHILE_OTHERS_RUN, WHILE_OTHERS_LIVE)
     }
 }
 
@@ -111,21 +135,24 @@ fn until(db: &Connection, sql: &str, now: i64) -> Result<Option<Duration>, rusql
 enum Others {
     None,
     Idle,
-    Busy,
+    /// Claims, of which this is the newest.
+    Busy {
+        newest: i64,
+    },
 }
 
 fn others(db: &Connection, endpoint: &Endpoint) -> Result<Others, rusqlite::Error> {
     let mut statement = db.prepare_cached(
         "SELECT EXISTS (SELECT 1 FROM throng_session WHERE endpoint <> ?1),
-             EXISTS (SELECT 1 FROM throng_claim
+             (SELECT max(epoch) FROM throng_claim
                  JOIN throng_session ON throng_session.id = throng_claim.session
                  WHERE endpoint <> ?1)",
     )?;
     statement.query_row([endpoint.id], |row| {
         Ok(match (row.get(0)?, row.get(1)?) {
             (false, _) => Others::None,
-            (true, false) => Others::Idle,
-            (true, true) => Others::Busy,
+            (true, None) => Others::Idle,
+            (true, Some(newest)) => Others::Busy { newest },
         })
     })
 }

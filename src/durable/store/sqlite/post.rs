@@ -54,6 +54,9 @@ pub(super) struct Post {
     /// Endpoints that do not read. They find missed messages by polling.
     skipped: Mutex<HashMap<EndpointId, Skip>>,
     stopped: Arc<Number>,
+    /// How often it has waited for others to read.
+    #[cfg(test)]
+    pub(super) waits: Number,
 }
 
 /// The end and the length of the time for which an endpoint is skipped.
@@ -83,6 +86,8 @@ impl Post {
             sender: sender.ok(),
             skipped: Mutex::default(),
             stopped,
+            #[cfg(test)]
+            waits: Number::new(0),
         }
     }
 
@@ -149,6 +154,8 @@ impl Post {
                 return sent;
             }
             left -= 1;
+            #[cfg(test)]
+            self.waits.add(1);
             sleep(AFTER);
         }
     }

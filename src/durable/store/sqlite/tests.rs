@@ -28,7 +28,9 @@ const LEASE: Duration = Duration::from_secs(9);
 
 mod damage_tests;
 mod files_tests;
+mod looks_tests;
 mod model_tests;
+mod peers_tests;
 mod writer_tests;
 
 // ===== Files =====

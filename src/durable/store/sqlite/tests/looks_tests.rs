@@ -1,0 +1,45 @@
+//! How often an idle worker looks whether others have died.
+
+use std::sync::Arc;
+
+use super::{Backend, Clock, Duration, File, SqliteStore, Worker, task};
+
+const FIRST: Duration = Duration::from_millis(100);
+const LAST: Duration = Duration::from_millis(2500);
+const LONG: Duration = Duration::from_secs(60);
+
+async fn worker(file: &File, clock: &Clock) -> Worker {
+    let store = SqliteStore::open_with(&file.path, clock.clone()).await;
+    Worker::new(&Arc::new(store.unwrap())).await
+}
+
+/// How soon an idle worker looks again.
+async fn next_look(idle: &Worker) -> Duration {
+    let turned = idle.try_turn(vec![], 1, true).await.unwrap();
+    assert_eq!((turned.claim, turned.more), (None, false));
+    turned.next.expect("it looks again")
+}
+
+#[tokio::test]
+async fn an_idle_worker_looks_less_often_the_longer_the_tasks_of_others_run() {
+    let (file, clock) = (File::new(), Clock::manual());
+    let (busy, idle) = (worker(&file, &clock).await, worker(&file, &clock).await);
+    busy.enqueue([task(1).0]).await;
+    let mut claims = vec![busy.claim(1).await.epoch];
+    let (mut looks, mut ran) = (0, Duration::ZERO);
+    while ran < LONG {
+        busy.store.beat(claims.clone()).await.unwrap();
+        let next = next_look(&idle).await;
+        // Whoever waits for a task of a worker that dies waits for as long again at most.
+        assert!(next >= FIRST && next <= ran.clamp(FIRST, LAST), "{next:?}");
+        clock.advance(next);
+        ran += next;
+        looks += 1;
+    }
+    assert!(looks <= 30, "{looks} looks in a minute");
+
+    busy.enqueue([task(2).0]).await;
+    claims.push(busy.claim(1).await.epoch);
+    busy.store.beat(claims).await.unwrap();
+    assert_eq!(next_look(&idle).await, FIRST);
+}

@@ -1,0 +1,62 @@
+//! Processes that have stopped, and so read nothing of what others send them.
+
+use std::os::unix::net::UnixDatagram;
+
+use super::super::endpoint::file_name;
+use super::{Backend, File, Worker, done, id, task};
+
+const STOPPED: u64 = 10;
+/// The tasks of each, and how many of them end together.
+const TASKS: u64 = 60;
+const BATCH: usize = 2;
+
+/// A process whose inbox nobody empties.
+struct Stopped {
+    worker: Worker,
+    _inbox: UnixDatagram,
+}
+
+impl Stopped {
+    async fn new(file: &File) -> Self {
+        let worker = Worker::new(&file.open().await).await;
+        let name = file_name(worker.store.endpoint.id, ".sock");
+        let path = file.path.with_file_name("tasks.db-throng").join(name);
+        std::fs::remove_file(&path).unwrap();
+        let _inbox = UnixDatagram::bind(path).unwrap();
+        Self { worker, _inbox }
+    }
+
+    async fn store(&self, n: u64) {
+        let tasks = (0..TASKS).map(|i| task(n * TASKS + i).0);
+        self.worker.enqueue(tasks).await;
+    }
+}
+
+/// Each of them would otherwise cost a wait for every batch of tasks that ends.
+#[tokio::test]
+async fn ten_that_store_and_ten_that_await_and_have_stopped_are_waited_for_once() {
+    let file = File::new();
+    let busy = Worker::new(&file.open().await).await;
+    let mut stopped = Vec::new();
+    for n in 0..2 * STOPPED {
+        let other = Stopped::new(&file).await;
+        if n < STOPPED {
+            other.store(n).await;
+        } else {
+            let ids = (0..STOPPED * TASKS).map(id).collect();
+            other.worker.store.look(ids).await.unwrap();
+        }
+        stopped.push(other);
+    }
+    let waits = || busy.store.endpoint.waits();
+    let mut verdicts = vec![];
+    let mut ended = 0;
+    while let Some(claim) = busy.turn(verdicts, BATCH).await.claim {
+        ended += claim.tasks.len() as u64;
+        verdicts = done(&claim, vec![]);
+    }
+    assert_eq!(ended, STOPPED * TASKS);
+    // A first time for each, of ten pauses.
+    assert!(waits() <= 2 * STOPPED * 10, "{} waits", waits());
+    drop(stopped);
+}
