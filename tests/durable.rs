@@ -24,6 +24,9 @@ mod dead;
 mod errors;
 #[path = "durable/executors.rs"]
 mod executors;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+#[path = "durable/full.rs"]
+mod full;
 #[path = "durable/handles.rs"]
 mod handles;
 #[path = "durable/health.rs"]

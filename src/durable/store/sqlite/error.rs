@@ -1,10 +1,11 @@
 //! What SQLite's errors mean to the engine.
 
+use std::ffi::c_int;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use rusqlite::ErrorCode;
+use rusqlite::{Connection, ErrorCode, ffi};
 
 use super::holder;
 use crate::durable::error::{Cause, Effect, Failure};
@@ -24,6 +25,14 @@ impl From<rusqlite::Error> for Fault {
 }
 
 impl Fault {
+    /// The same, with the reason that the system has given for it.
+    pub(super) fn explained(self, db: &Connection) -> Self {
+        match self {
+            Self::Sqlite(error) => Self::Sqlite(explained(db, error)),
+            refused @ Self::Refused(_) => refused,
+        }
+    }
+
     /// The failure of a request that has had no effect.
     pub(super) fn without_effect(self) -> Failure {
         match self {
@@ -50,10 +59,46 @@ pub(super) fn busy_failure(error: rusqlite::Error, path: Option<&Path>) -> Failu
     }
 }
 
+/// A write to a file has failed.
+const WRITE: c_int = ffi::SQLITE_IOERR | 3 << 8;
+/// The index of the log cannot be made larger.
+const INDEX_SIZE: c_int = ffi::SQLITE_IOERR | 19 << 8;
+
+/// Makes an error that no room is left of one that SQLite takes for a broken disk: of all the reasons for which
+/// a file cannot grow, it knows only the full disk.
+pub(super) fn explained(db: &Connection, error: rusqlite::Error) -> rusqlite::Error {
+    // Neither of them leaves behind what counts: a frame of the log, or a part of its index.
+    let is_growth = matches!(
+        error.sqlite_error(),
+        Some(error) if [WRITE, INDEX_SIZE].contains(&error.extended_code)
+    );
+    if !is_growth {
+        return error;
+    }
+    // SAFETY: the connection is open, and nobody else uses it meanwhile, since it cannot be shared.
+    let number = unsafe { ffi::sqlite3_system_errno(db.handle()) };
+    let system = io::Error::from_raw_os_error(number);
+    match is_no_room(&system) {
+        true => rusqlite::Error::SqliteFailure(
+            ffi::Error::new(ffi::SQLITE_FULL),
+            Some(system.to_string()),
+        ),
+        false => error,
+    }
+}
+
+/// Returns `true` if a disk, a quota, or the largest size of a file leaves no room.
+fn is_no_room(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}
+
 /// What is wrong with the files beside the database.
 pub(super) fn io_failure(error: io::Error) -> Failure {
     let cause = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Cause::Full,
+        _ if is_no_room(&error) => Cause::Full,
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Cause::ReadOnly,
         _ => Cause::Unavailable,
     };

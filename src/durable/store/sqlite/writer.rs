@@ -12,8 +12,8 @@ use tokio::sync::{oneshot, watch};
 use self::group::{Call, Group, Request};
 use super::endpoint::Endpoint;
 use super::error::{
-    Fault, busy_failure, corrupt, failure, io_failure, is_busy, is_corrupt, is_full, is_sound,
-    no_answer,
+    Fault, busy_failure, corrupt, explained, failure, io_failure, is_busy, is_corrupt, is_full,
+    is_sound, no_answer,
 };
 use super::files::Files;
 use super::repair::{self, Damage};
@@ -192,6 +192,14 @@ impl Broken {
         }
     }
 
+    /// The same, with the reason that the system has given for it.
+    fn explained(self, db: &Connection) -> Self {
+        match self {
+            Self::One(error) => Self::One(explained(db, error)),
+            all @ Self::All(_) => all,
+        }
+    }
+
     /// Whether the connection can be used again; closing it undoes what was done, too.
     fn is_sound(&self) -> bool {
         match self {
@@ -231,7 +239,8 @@ impl Desk {
         // Nobody is waited for: the last one to close the database moves what is left.
         let moved = db
             .busy_timeout(Duration::ZERO)
-            .and_then(|()| db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
+            .and_then(|()| db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())))
+            .map_err(|error| explained(&db, error));
         drop(db);
         match moved {
             Err(error) if !is_busy(&error) => Err(failure(Effect::None, error)),
@@ -280,6 +289,7 @@ impl Desk {
         match run(&db, probe, &self.endpoint, &self.clock, group) {
             Ok(written) => self.commit(db).map(|()| written),
             Err(broken) => {
+                let broken = broken.explained(&db);
                 if broken.is_sound() {
                     self.roll_back(db);
                 }
@@ -294,6 +304,7 @@ impl Desk {
         let Err(error) = execute(&db, "BEGIN IMMEDIATE") else {
             return Ok(db);
         };
+        let error = explained(&db, error);
         self.db = is_sound(&error).then_some(db);
         let failure = busy_failure(error, Some(self.files.path()));
         Err(Broken::All(failure))
@@ -345,7 +356,7 @@ impl Desk {
 
     fn commit(&mut self, db: Connection) -> Result<(), Broken> {
         point("sqlite.before-commit");
-        match execute(&db, "COMMIT") {
+        match execute(&db, "COMMIT").map_err(|error| explained(&db, error)) {
             Ok(()) => {}
             // It has not begun to write, or not written the frame that makes the others count.
             Err(error) if is_busy(&error) || is_full(&error) => {
