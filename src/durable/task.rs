@@ -111,6 +111,10 @@ pub trait Run<App>: DurableTask {
     /// Says whether, and when, it is to run again: see [`TaskError`]. A panic is an error like any
     /// other, too.
     ///
+    /// An output of more than 1 MiB, encoded, is found out when the run has returned it. The task becomes a dead
+    /// letter ([`OutputTooLarge`](super::DeadReason::OutputTooLarge)) without another attempt, and its
+    /// output is lost: a run that may produce more stores it elsewhere itself.
+    ///
     /// # Cancel safety
     ///
     /// The future is dropped where it waits when the grace of a

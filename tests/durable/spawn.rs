@@ -383,7 +383,15 @@ async fn an_output_that_is_too_large_makes_a_dead_letter(place: Place) {
     let over = client.spawn(Long(MAX - 1)).await.unwrap();
     let error = within(over).await.unwrap_err();
     assert_eq!(error.dead_reason(), Some(DeadReason::OutputTooLarge));
+    let text = error.to_string();
+    assert!(
+        text.contains("1048577 bytes") && text.contains("return its place"),
+        "{text}"
+    );
     assert_eq!(within(fits).await.unwrap().len(), MAX - 2);
+    // Another attempt would come to the same.
+    let counts = client.counts().await.unwrap();
+    assert_eq!((counts.claimed, counts.retried), (2, 0), "{counts:?}");
 }
 
 async fn an_output_of_another_type_is_an_error(place: Place) {

@@ -189,7 +189,10 @@ fn panicked(panic: Box<dyn Any + Send>) -> Failed {
 fn verdict(ended: Ended, retry: &Retry, failures: u32, stopped: Option<StopReason>) -> Verdict {
     let (next, error) = match ended {
         Ok(output) if output.len() > MAX_BYTES => {
-            let error = format!("{} bytes, and a store takes {MAX_BYTES}", output.len());
+            let error = format!(
+                "it has {} bytes, and a store takes {MAX_BYTES}: keep the data elsewhere, and return its place",
+                output.len()
+            );
             return dead(DeadReason::OutputTooLarge, error);
         }
         Ok(output) => return Verdict::Done(output),
