@@ -31,6 +31,9 @@ pub(crate) struct Routes {
     sets: BTreeMap<SetId, Vec<Kind>>,
     /// The path of each kind that a set has named.
     paths: BTreeMap<Kind, Vec<ListId>>,
+    /// Lists that no path may begin to name: they have tasks of routes that are lost.
+    #[serde(skip)]
+    avoided: BTreeSet<ListId>,
 }
 
 /// A list of tasks that wait.
@@ -54,7 +57,7 @@ impl ListId {
         self.0
     }
 
-    fn is_shared(self) -> bool {
+    pub(crate) fn is_shared(self) -> bool {
         self.0 >= 0
     }
 }
@@ -169,6 +172,12 @@ impl Routes {
 
     // ===== Changes =====
 
+    /// Has later changes name none of these lists that is not named yet.
+    #[cfg(feature = "redis")]
+    pub(crate) fn avoid(&mut self, lists: impl IntoIterator<Item = ListId>) {
+        self.avoided = lists.into_iter().collect();
+    }
+
     /// A worker that knows `set` has come.
     pub(crate) fn declare(&mut self, set: &TypeSet) {
         if self.sets.insert(set.id(), set.kinds().to_vec()).is_none() {
@@ -251,12 +260,12 @@ impl Routes {
         groups
     }
 
-    /// A shared list that no path names.
+    /// A shared list that no path names, and none must avoid.
     fn unused(&self) -> ListId {
         let used: BTreeSet<_> = self.paths.values().flatten().copied().collect();
         let mut lists = (0..).map(ListId);
         lists
-            .find(|list| !used.contains(list))
+            .find(|list| !used.contains(list) && !self.avoided.contains(list))
             .unwrap_or(ListId::MAIN)
     }
 }

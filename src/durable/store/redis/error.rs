@@ -76,6 +76,7 @@ fn refused(code: &str, effect: Effect, is_answer: bool, error: RedisError) -> Fa
             let what = format!("it has {text} partitions: open it with as many");
             return Fault::Final(Failure::new(Effect::None, Cause::Unfit(what)));
         }
+        "GARBLED" => return Fault::Final(garbled(text)),
         "MOVED" => return Fault::Final(elsewhere(text)),
         // The first write of a script is refused, or none: so it is with all that ends here. A node says
         // `ASK` and `TRYAGAIN` while it gives a slot away.
@@ -209,6 +210,17 @@ fn broken(error: RedisError) -> Fault {
 
 fn none(cause: Cause, error: RedisError) -> Failure {
     Failure::new(Effect::None, cause).because(error)
+}
+
+/// The failure of opening a store whose layout, or number of partitions, cannot be read.
+fn garbled(text: &str) -> Failure {
+    let (field, key) = text.split_once(' ').unwrap_or((text, "its key `meta`"));
+    let value = match field {
+        "layout" => format!("{LAYOUT}, if this version of throng has written the store"),
+        _ => String::from("the number that the store was made with"),
+    };
+    let what = format!("the field `{field}` of {key} is no number: set it to {value}");
+    Failure::new(Effect::None, Cause::Corrupt).because(std::io::Error::other(what))
 }
 
 fn other_layout(found: &str) -> Failure {

@@ -15,7 +15,7 @@ use super::link::{Arguments, Link, Times};
 use super::mail::{Mail, Postman};
 use super::partitions::{self, Partitions};
 use super::reply::Reader;
-use super::routing::RoutesCache;
+use super::routing::{RoutesCache, Write};
 use super::scripts::{Script, Scripts};
 use super::time::Time;
 use super::turns::Sessions;
@@ -170,7 +170,7 @@ impl Inner {
         session: Option<SessionId>,
         set: Option<&TypeSet>,
     ) -> Result<(), Failure> {
-        for _ in 0..MAX_DECLARATIONS {
+        for nth in 0..MAX_DECLARATIONS {
             let mut arguments = Arguments::default();
             arguments.push(session.map_or_else(String::new, |session| session.to_string()));
             arguments.push(&*self.client_id);
@@ -178,7 +178,11 @@ impl Inner {
             arguments.push(set.map_or_else(Vec::new, |set| set.id().to_bytes().to_vec()));
             let answer = self.run(&self.scripts.open, partition, arguments).await?;
             match (routing::opened(&answer)?, set) {
-                (None, Some(set)) => routing::declare(self, partition, set).await?,
+                (None, Some(set)) => {
+                    // If the set is declared, and not there, the routes are damaged.
+                    let write = if nth == 0 { Write::Changes } else { Write::All };
+                    routing::declare(self, partition, set, write).await?;
+                }
                 (time, _) => {
                     self.learn_time(time);
                     return Ok(());
@@ -300,21 +304,29 @@ impl Inner {
     pub(super) async fn maintain(&self, budget: usize) -> Result<bool, Failure> {
         let mut more = false;
         for partition in self.partitions.all() {
-            let mut arguments = Arguments::default();
-            arguments.number(budget.div_ceil(self.partitions.count()));
-            arguments.number(u8::from(self.allow_eviction));
-            let answer = self
-                .run(&self.scripts.maintain, partition, arguments)
-                .await?;
-            let mut parts = Reader::new(answer)?;
-            more |= parts.number()? != 0;
-            let sets = parts.list()?.rest(routing::set)?;
-            let found = u64::try_from(parts.number()?).unwrap_or_default();
-            lock(&self.damage)[partition] = (found, parts.text()?);
-            for set in sets {
-                // If this fails, the next pass finds it again.
-                routing::remove(self, partition, set).await.ok();
-            }
+            let budget = budget.div_ceil(self.partitions.count());
+            more |= self.maintain_in(partition, budget).await?;
+        }
+        Ok(more)
+    }
+
+    async fn maintain_in(&self, partition: usize, budget: usize) -> Result<bool, Failure> {
+        let mut arguments = Arguments::default();
+        arguments.number(budget);
+        arguments.number(u8::from(self.allow_eviction));
+        arguments.number(self.partitions.count());
+        let answer = self.run(&self.scripts.maintain, partition, arguments);
+        let mut parts = Reader::new(answer.await?)?;
+        let more = parts.number()? != 0;
+        let sets = parts.list()?.rest(routing::set)?;
+        let found = u64::try_from(parts.number()?).unwrap_or_default();
+        lock(&self.damage)[partition] = (found, parts.text()?);
+        // If one of these fails, the next pass finds it again.
+        if parts.number()? != 0 {
+            routing::mend(self, partition).await.ok();
+        }
+        for set in sets {
+            routing::remove(self, partition, set).await.ok();
         }
         Ok(more)
     }

@@ -36,12 +36,14 @@ impl RoutesCache {
         if let Some(known) = lock(&self.0).get(&partition) {
             return Arc::clone(known);
         }
-        let Ok((version, routes)) = read(inner, partition).await else {
-            return Arc::default();
-        };
-        let known = Arc::new(KnownRoutes { version, routes });
-        lock(&self.0).insert(partition, Arc::clone(&known));
-        known
+        match read(inner, partition).await {
+            Ok(stored) if stored.is_whole => {
+                let known = Arc::new(stored.known);
+                lock(&self.0).insert(partition, Arc::clone(&known));
+                known
+            }
+            _ => Arc::default(),
+        }
     }
 
     /// The routes of a partition have changed.
@@ -51,41 +53,71 @@ impl RoutesCache {
 }
 
 /// A field of the hash, and its value.
-type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(super) type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What of the routes is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Write {
+    /// The fields that differ.
+    Changes,
+    /// All fields: some may be damaged.
+    All,
+}
 
 /// Makes sure that a set is declared.
-pub(super) async fn declare(inner: &Inner, partition: usize, set: &TypeSet) -> Result<(), Failure> {
-    change(inner, partition, |routes| routes.declare(set)).await
+pub(super) async fn declare(
+    inner: &Inner,
+    partition: usize,
+    set: &TypeSet,
+    write: Write,
+) -> Result<(), Failure> {
+    change(inner, partition, write, |routes| routes.declare(set)).await
 }
 
 /// Removes a set of which no session is left.
 pub(super) async fn remove(inner: &Inner, partition: usize, set: SetId) -> Result<(), Failure> {
-    change(inner, partition, |routes| routes.remove(set)).await
+    let write = Write::Changes;
+    change(inner, partition, write, |routes| routes.remove(set)).await
 }
 
 /// Removes lists that have been drained.
 pub(super) async fn collapse(inner: &Inner, partition: usize) -> Result<(), Failure> {
-    change(inner, partition, |_| ()).await
+    change(inner, partition, Write::Changes, |_| ()).await
+}
+
+/// Writes damaged routes again. If even their text cannot be read, no set is declared any more, and the workers
+/// declare theirs again.
+pub(super) async fn mend(inner: &Inner, partition: usize) -> Result<(), Failure> {
+    change(inner, partition, Write::All, |_| ()).await
 }
 
 /// Changes the routes of a partition. Others may do so at the same time, so it may take several times.
 async fn change(
     inner: &Inner,
     partition: usize,
+    write: Write,
     change: impl Fn(&mut Routes),
 ) -> Result<(), Failure> {
     let mut full = BTreeSet::new();
     loop {
-        let (version, before) = read(inner, partition).await?;
+        let stored = read(inner, partition).await?;
+        let (version, before) = (stored.known.version, stored.known.routes);
+        let write = if stored.is_whole { write } else { Write::All };
         let mut after = before.clone();
+        after.avoid(full.iter().copied());
         change(&mut after);
         // As many lists as possible go. Whether they are empty, only the script can tell.
-        let empty: Vec<_> = after.collapsible().difference(&full).copied().collect();
-        after.collapse(|list| empty.contains(&list));
-        if after == before {
+        let gone: Vec<_> = after.collapsible().difference(&full).copied().collect();
+        after.collapse(|list| gone.contains(&list));
+        after.avoid([]);
+        if after == before && write == Write::Changes {
             return Ok(());
         }
-        let arguments = replacement(&version, &before, &after, &empty);
+        let named = before.lists();
+        let new = after.lists().into_iter();
+        let new = new.filter(|list| list.is_shared() && !named.contains(list));
+        let empty: Vec<_> = gone.into_iter().chain(new).collect();
+        let arguments = replacement(&version, &before, &after, &empty, write);
         match inner
             .run(&inner.scripts.routes, partition, arguments)
             .await?
@@ -98,8 +130,15 @@ async fn change(
     }
 }
 
-/// Reads the routes of a partition, and their version.
-pub(super) async fn read(inner: &Inner, partition: usize) -> Result<(Vec<u8>, Routes), Failure> {
+/// The routes of a partition, as they are stored.
+pub(super) struct Stored {
+    pub(super) known: KnownRoutes,
+    /// Whether they can be read, and no change has ended half-way.
+    pub(super) is_whole: bool,
+}
+
+/// Reads the routes of a partition.
+pub(super) async fn read(inner: &Inner, partition: usize) -> Result<Stored, Failure> {
     let mut arguments = Arguments::default();
     arguments.push("");
     let answer = inner
@@ -107,13 +146,18 @@ pub(super) async fn read(inner: &Inner, partition: usize) -> Result<(Vec<u8>, Ro
         .await?;
     let mut parts = Reader::new(answer)?;
     let (version, text) = (parts.bytes()?, parts.bytes()?);
-    let routes: Routes = match &*text {
-        [] => Routes::default(),
-        text => {
-            serde_json::from_slice(text).map_err(|_| nonsense(&Value::BulkString(text.to_vec())))?
-        }
+    let is_last = parts.number()? != 0;
+    let routes = match &*text {
+        [] => Some(Routes::default()),
+        text => serde_json::from_slice(text).ok(),
     };
-    Ok((version, routes))
+    Ok(Stored {
+        is_whole: is_last && routes.is_some(),
+        known: KnownRoutes {
+            version,
+            routes: routes.unwrap_or_default(),
+        },
+    })
 }
 
 fn list(part: &mut Reader) -> Result<ListId, Failure> {
@@ -132,9 +176,19 @@ pub(super) fn set(part: &mut Reader) -> Result<SetId, Failure> {
     Ok(SetId::from_number(id))
 }
 
-/// Returns the arguments of the script that replaces the routes: only the fields that differ.
-fn replacement(version: &[u8], before: &Routes, after: &Routes, empty: &[ListId]) -> Arguments {
-    let (old, new) = (fields(before), fields(after));
+/// Returns the arguments of the script that replaces the routes.
+fn replacement(
+    version: &[u8],
+    before: &Routes,
+    after: &Routes,
+    empty: &[ListId],
+    write: Write,
+) -> Arguments {
+    let new = fields(after);
+    let old = match write {
+        Write::Changes => fields(before),
+        Write::All => Fields::new(),
+    };
     let changed = new
         .iter()
         .filter(|(field, value)| old.get(*field) != Some(value));
@@ -154,6 +208,7 @@ fn replacement(version: &[u8], before: &Routes, after: &Routes, empty: &[ListId]
     arguments.number(changed.len());
     arguments.number(gone.len());
     arguments.push(plain(after));
+    arguments.number(u8::from(write == Write::All));
     empty
         .iter()
         .for_each(|&list| arguments.push(list_text(list)));
@@ -172,7 +227,7 @@ fn plain(routes: &Routes) -> Vec<u8> {
 }
 
 /// Returns the fields beside the routes.
-fn fields(routes: &Routes) -> Fields {
+pub(super) fn fields(routes: &Routes) -> Fields {
     let mut fields = Fields::new();
     for (kind, path) in routes.paths() {
         fields.insert(field(b'k', &kind.to_bytes()), ids(path));

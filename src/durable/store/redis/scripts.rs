@@ -68,9 +68,12 @@ const BASE: &str = include_str!("lua/base.lua");
 const SESSION: &str = include_str!("lua/session.lua");
 const HEARD: &str = include_str!("lua/heard.lua");
 const FORGET: &str = include_str!("lua/forget.lua");
+const COUNTED: &str = include_str!("lua/counted.lua");
 const LISTS: &str = include_str!("lua/lists.lua");
 const UNIT: &str = include_str!("lua/unit.lua");
 const ENTRY: &str = include_str!("lua/entry.lua");
+const SOUND: &str = include_str!("lua/sound.lua");
+const LETTER: &str = include_str!("lua/letter.lua");
 const NOTICES: &str = include_str!("lua/notices.lua");
 const RESULTS: &str = include_str!("lua/results.lua");
 const OUTCOMES: &str = include_str!("lua/outcomes.lua");
@@ -95,7 +98,7 @@ impl Scripts {
             Script::new(bases, keys, head(keys, time) + &parts.concat())
         };
         let units = |keys: &[&str], parts: &[&str], undo: &[&str]| {
-            Script::new(bases, keys, with_undo(keys, time, parts, undo))
+            Script::new(bases, keys, with_undo(&head(keys, time), parts, undo))
         };
         let reaping = |before: &[&str], after: &[&str], undo: &[&str]| {
             let parts = [before, &REAPING, after].concat();
@@ -145,7 +148,7 @@ impl Scripts {
                     "NONE", "META", "ALIVE", "RUNNING", "DUE", "RESULTS", "DEAD", "DIED",
                     "WATCHERS", "AWAITING",
                 ],
-                &[include_str!("lua/status.lua")],
+                &[LETTER, include_str!("lua/status.lua")],
             ),
             cancel: units(
                 &[
@@ -172,15 +175,19 @@ impl Scripts {
                 &[NOTICES, RESULTS, include_str!("lua/cancel.lua")],
                 &[include_str!("lua/undo/cancel.lua")],
             ),
-            open: reaping(&[SESSION, LISTS], &[include_str!("lua/open.lua")], &[]),
+            open: reaping(
+                &[SESSION, LISTS, COUNTED],
+                &[include_str!("lua/open.lua")],
+                &[],
+            ),
             close: reaping(
-                &[SESSION, FORGET, LISTS],
+                &[SESSION, FORGET, LISTS, COUNTED],
                 &[include_str!("lua/close.lua")],
                 &[],
             ),
             dead_letters: make(
                 &["NONE", "META", "DEAD", "DIED", "ERRORS"],
-                &[ENTRY, include_str!("lua/dead_letters.lua")],
+                &[ENTRY, LETTER, include_str!("lua/dead_letters.lua")],
             ),
             revive: units(
                 &[
@@ -198,31 +205,10 @@ impl Scripts {
                     "ROUTES",
                     "SUSPECTS",
                 ],
-                &[LISTS, ENTRY, include_str!("lua/revive.lua")],
+                &[LISTS, ENTRY, SOUND, LETTER, include_str!("lua/revive.lua")],
                 &[include_str!("lua/undo/revive.lua")],
             ),
-            maintain: units(
-                &keys::ALL,
-                &[
-                    SESSION,
-                    FORGET,
-                    IDS,
-                    LISTS,
-                    LIVENESS,
-                    UNIT,
-                    ENTRY,
-                    NOTICES,
-                    RESULTS,
-                    OUTCOMES,
-                    DRAIN,
-                    include_str!("lua/census.lua"),
-                    include_str!("lua/maintain.lua"),
-                ],
-                &[
-                    include_str!("lua/undo/outcomes.lua"),
-                    include_str!("lua/undo/drain.lua"),
-                ],
-            ),
+            maintain: Script::new(bases, &keys::ALL, maintain(time)),
             counts: make(
                 &[
                     "NONE",
@@ -267,20 +253,48 @@ impl Script {
     }
 }
 
+/// Returns the script that maintains a store.
+fn maintain(time: Time) -> String {
+    let parts = [
+        SESSION,
+        FORGET,
+        IDS,
+        LISTS,
+        LIVENESS,
+        COUNTED,
+        UNIT,
+        ENTRY,
+        SOUND,
+        NOTICES,
+        RESULTS,
+        OUTCOMES,
+        DRAIN,
+        include_str!("lua/mend.lua"),
+        include_str!("lua/census.lua"),
+        include_str!("lua/partners.lua"),
+        include_str!("lua/maintain.lua"),
+    ];
+    let undo = [
+        include_str!("lua/undo/outcomes.lua"),
+        include_str!("lua/undo/drain.lua"),
+    ];
+    let head = names(&keys::ALL) + time.part() + include_str!("lua/mend_meta.lua") + BASE;
+    with_undo(&head, &parts, &undo)
+}
+
 /// Returns a script whose parts are a function, and code that runs if one of the commands fails: see `unit.lua`.
 ///
 /// Names, constants and commands are defined outside of that function. Lua makes the inner functions anew in each run,
 /// and finds a variable for them fast only if it belongs to a function further out than the one that encloses them.
-fn with_undo(keys: &[&str], time: Time, parts: &[&str], undo: &[&str]) -> String {
+fn with_undo(head: &str, parts: &[&str], undo: &[&str]) -> String {
     format!(
         "local state = {{}}\n\
-         {}\
+         {head}\
          local function main()\n{}end\n\
          while true do\n\
          local is_done, failure = pcall(main)\n\
          if is_done then return failure end\n\
          {}{}{}end\n",
-        head(keys, time),
         parts.concat(),
         include_str!("lua/undo/begin.lua"),
         undo.concat(),
@@ -290,6 +304,11 @@ fn with_undo(keys: &[&str], time: Time, parts: &[&str], undo: &[&str]) -> String
 
 /// Returns the first lines of a script: the names of keys, constants, the time, and short names.
 fn head(keys: &[&str], time: Time) -> String {
+    names(keys) + time.part() + BASE
+}
+
+/// Returns the lines that name the keys and constants.
+fn names(keys: &[&str]) -> String {
     let mut head = format!("local {} = unpack(KEYS)\n", keys.join(", "));
     let numbers = [
         ("LAYOUT", LAYOUT as u64),
@@ -310,5 +329,5 @@ fn head(keys: &[&str], time: Time) -> String {
         // Writing to a string does not fail.
         writeln!(head, "local {name} = {number}").ok();
     }
-    head + time.part() + BASE
+    head
 }

@@ -24,6 +24,7 @@ mod damage_tests;
 mod durability_tests;
 mod errors_tests;
 mod faults_tests;
+mod garbled_tests;
 mod health_tests;
 mod idle_tests;
 mod line_tests;
@@ -33,6 +34,7 @@ mod notices_tests;
 mod partitions_tests;
 mod proxy;
 mod replies_tests;
+mod routes_tests;
 mod schedules_tests;
 mod scripts_tests;
 #[path = "../../../../tests/support/redis_server.rs"]

@@ -1,4 +1,5 @@
--- The beginning of every script: short names, the time, and a check of the layout.
+-- The beginning of every script: short names, the time, and a check of the layout. One that is no number is damaged,
+-- and not that of another version: `open` refuses it, and maintenance writes it again.
 --
 -- Needs: the lines before it, which name the keys and constants and set `micros`.
 --
@@ -11,4 +12,6 @@ local BASE = sub(META, 1, -5)
 
 local meta = redis.pcall('HMGET', META, 'layout', 'epoch', 'tombstones', 'routes', 'census')
 if meta.err then return redis.error_reply('UNDONE ' .. meta.err) end
-if meta[1] and tonumber(meta[1]) ~= LAYOUT then return redis.error_reply('LAYOUT ' .. meta[1]) end
+if meta[1] and tonumber(meta[1]) ~= LAYOUT and string.find(meta[1], '^%d+$') then
+  return redis.error_reply('LAYOUT ' .. meta[1])
+end

@@ -6,8 +6,9 @@
 -- pass. It goes on in pages, until all is done; whichever client maintains the store takes the next page. Its steps:
 --
 -- 1 clear: removes suspects that an earlier census has left.
--- 2 strays: drains shared lists that no route names, since routes were lost.
--- 3 kinds: finds lists of kinds that no route names. If the numbers agree with these, this is the end.
+-- 2 kinds: finds lists of kinds that no route names. If the numbers agree with these, and there are no strays, this is
+--   the end.
+-- 3 strays: drains lists that no route names and nobody reads, since routes were lost.
 -- 4 running, 5 delayed: writes rows of `alive`, `claims` and `lease` again that others show to be missing.
 -- 6 stones, 7 alive: tombstones, and tasks that neither run nor are delayed, become suspects.
 -- 8 lists: reads all lists. A task that is in one is no suspect.
@@ -22,14 +23,13 @@
 -- Fields of `meta`: `census`, there while one is under way; `progress`, its step, cursor and lists; `survey`, what the
 -- last one has found: by how much the numbers differed at its end, and the lists that no route names.
 --
--- Needs: unit, entry, lists, outcomes, drain.
+-- Needs: unit, entry, sound, lists, outcomes, drain, mend.
 
 -- How long a claim has whose owner nobody knows any more, and in how many shared lists strays are looked for.
 local LOST_LEASE, SHARED_LISTS = 10000, 64
 local NOBODY = string.rep('\0', 8)
 
 local function make_census(page)
-  local MAIN = lists().MAIN
   local outcomes = make_outcomes()
 
   local function unpacked(row)
@@ -47,7 +47,7 @@ local function make_census(page)
 
   -- Returns the lists that routes name, and these others.
   local function all_lists(others)
-    local text = MAIN
+    local text = ''
     for _, field in ipairs(call('HKEYS', ROUTES)) do
       if sub(field, 1, 1) == 'l' and #field == 17 then text = with_list(text, sub(field, 2)) end
     end
@@ -64,12 +64,6 @@ local function make_census(page)
       n = n - call('LLEN', key)
     end
     return n
-  end
-
-  -- Returns whether all of an entry can be read, and it is that of a task.
-  local function is_sound(id, entry)
-    if not is_entry(entry) or sub(entry, 1, 16) ~= id or byte(entry, 47) < 128 or byte(entry, FLAGS) > 31 then return false end
-    return byte(entry, FLAGS) % 2 == 0 or PAYLOAD - 1 + number_at('>I4', entry, LENGTH) <= #entry
   end
 
   local function has_ended(id, entry)
@@ -97,7 +91,7 @@ local function make_census(page)
     local claim, has, missing = call('HMGET', CLAIMS, epoch, epoch .. 'n', epoch .. 'o'), {}, {}
     for at = 1, #(claim[1] or ''), 16 do has[sub(claim[1], at, at + 15)] = true end
     for _, id in ipairs(ids) do if not has[id] then missing[#missing + 1] = id end end
-    local has_owner = claim[3] and #claim[3] > 14
+    local has_owner = claim[3] and string.find(claim[3], '^-?%d+$', 15)
     local length = has_owner and number_at('>I6', claim[3], 9) or LOST_LEASE
     local held = tonumber(claim[2]) or not claim[1] and 0
     local is_whole = #missing == 0 and has_owner and held
@@ -156,30 +150,59 @@ local function make_census(page)
     return #call('SPOP', SUSPECTS, page) == page
   end
 
-  -- Returns whether a task waits where others of its kind do.
-  local function leads_to(entry, list)
-    local _, is_other = with_list(lists().path_of(sub(entry, 47, 54)), list)
-    return not is_other
+  -- Returns the first entry of a list that no route names, unless other tasks of its kind go there.
+  local function stray_in(list)
+    local key = lists().key_of(list)
+    local first = call('HEXISTS', ROUTES, 'l' .. list) == 0 and call('LINDEX', key, 0)
+    if not first or not is_entry(first) then return first or nil end
+    local _, is_other = with_list(lists().path_of(sub(first, 47, 54)), list)
+    return is_other and first or nil
   end
 
-  function steps.strays()
+  -- Ends the task whose entry is the first of a list that nobody reads, and cannot be read.
+  local function end_stray(list, entry)
+    local key, of = lists().key_of(list), outcomes.begin()
+    call('LPOP', key)
+    outcomes.damaged(of, sub(entry, 1, 16), 'its entry cannot be read', entry)
+    outcomes.settle('census', of)
+  end
+
+  -- Returns whether there was a stray. Lists that get entries are read later on.
+  local function drain_stray(p, list)
+    local first = stray_in(list)
+    if not first then return false end
+    if is_entry(first) then drain(list, page, list) else end_stray(list, first) end
+    for _, group in ipairs(state.pushed) do p.lists = with_list(p.lists, group.list) end
+    return true
+  end
+
+  function steps.strays(p)
     for number = 0, SHARED_LISTS - 1 do
-      local list = string.format('%016x', number)
-      local key = lists().key_of(list)
-      local first = call('HEXISTS', ROUTES, 'l' .. list) == 0 and call('LINDEX', key, 0)
-      if first and not leads_to(first, list) then return drain(list, page, MAIN) > 0 end
+      if drain_stray(p, string.format('%016x', number)) then return true end
+    end
+    for at = 1, #p.lists, 16 do
+      if drain_stray(p, sub(p.lists, at, at + 15)) then return true end
     end
     return false
   end
 
-  -- Notes the lists in which the tasks of some rows may wait.
+  local function has_strays(text)
+    for at = 1, #text, 16 do
+      if stray_in(sub(text, at, at + 15)) then return true end
+    end
+    return false
+  end
+
+  -- Notes the lists in which the tasks of some rows may wait: also each kind's own list, if there is one.
   local function note_lists(p, rows)
     local seen, is_new = {}, false
     for _, row in ipairs(rows) do
       local kind = sub(row, 15, 22)
       if #kind == 8 and not seen[kind] then
         seen[kind] = true
-        local path = lists().path_of(kind)
+        local path, own = lists().path_of(kind), lists().own(kind)
+        local key = lists().key_of(own)
+        if call('EXISTS', key) == 1 then path = path .. own end
         for at = 1, #path, 16 do
           local is_added
           p.lists, is_added = with_list(p.lists, sub(path, at, at + 15))
@@ -199,7 +222,8 @@ local function make_census(page)
 
   function steps.kinds(p)
     local _, is_new = scan_alive(p)
-    p.is_over = not p.is_forced and (is_new or p.cursor == '0') and misplaced(p.lists) == 0
+    local may_end = not p.is_forced and (is_new or p.cursor == '0')
+    p.is_over = may_end and misplaced(p.lists) == 0 and not has_strays(p.lists)
     return p.cursor ~= '0' and not p.is_over
   end
 
@@ -256,7 +280,7 @@ local function make_census(page)
   local function remove_stones(stones)
     if #stones == 0 then return end
     local n = 0
-    for _, found in ipairs(call('HMGET', TOMBSTONES, unpack(stones))) do n = n + (tonumber(found or '0') or 0) end
+    for _, found in ipairs(call('HMGET', TOMBSTONES, unpack(stones))) do n = n + (found and (tonumber(found) or 1) or 0) end
     call('HDEL', TOMBSTONES, unpack(stones))
     if n > 0 then call('HINCRBY', META, 'tombstones', -n) end
   end
@@ -294,7 +318,7 @@ local function make_census(page)
     return true
   end
 
-  local ORDER = { 'clear', 'strays', 'kinds', 'running', 'delayed', 'stones', 'alive', 'lists', 'suspects' }
+  local ORDER = { 'clear', 'kinds', 'strays', 'running', 'delayed', 'stones', 'alive', 'lists', 'suspects' }
 
   -- Begins a census, if there is a reason.
   local function begin(survey, is_forced)
@@ -302,12 +326,7 @@ local function make_census(page)
     local n, left = misplaced(text), survey.left or 0
     if n == 0 and left ~= 0 then call('HSET', META, 'survey', cmsgpack.pack({ left = 0, lists = survey.lists or '' })) end
     if not is_forced and (n == 0 or n == left) then return nil end
-    -- The number of tombstones is lost together with `meta`.
-    if call('HLEN', TOMBSTONES) <= 4 * MAX_BATCH then
-      local stones = 0
-      for _, found in ipairs(call('HVALS', TOMBSTONES)) do stones = stones + (tonumber(found) or 0) end
-      if stones ~= (tonumber(meta[3] or '0') or -1) then call('HSET', META, 'tombstones', stones) end
-    end
+    if call('HLEN', TOMBSTONES) <= 4 * MAX_BATCH then call('HSET', META, 'tombstones', number_of_tombstones()) end
     call('HSET', META, 'census', 1)
     return { step = 1, cursor = '0', lists = text, at = 1, offset = 0, is_forced = is_forced }
   end
@@ -330,7 +349,7 @@ local function make_census(page)
     local row = call('HMGET', META, 'census', 'progress', 'survey', 'checked')
     local p = row[1] and unpacked(row[2])
     if not p or not ORDER[p.step] then
-      local cursor, is_broken = look_at_running(row[4] and string.match(row[4], '^%d+$') or '0')
+      local cursor, is_broken = look_at_running(cursor_of(row[4]))
       if cursor ~= (row[4] or '0') then call('HSET', META, 'checked', cursor) end
       p = begin(unpacked(row[3]), is_forced or is_broken)
     end

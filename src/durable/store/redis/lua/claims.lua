@@ -9,6 +9,7 @@
 local function held(epoch, text)
   local all, ids, rows = {}, {}, {}
   for at = 1, #text, 16 do all[#all + 1] = sub(text, at, at + 15) end
+  if #all == 0 then return ids, rows end
   for i, row in ipairs(call('HMGET', RUNNING, unpack(all))) do
     if row and sub(row, 1, 16) == epoch then ids[#ids + 1], rows[#rows + 1] = all[i], row end
   end

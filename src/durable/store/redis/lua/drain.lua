@@ -6,6 +6,7 @@
 -- Whether a draining list is empty: then it can be removed from the routes.
 local is_drained = false
 
+-- Entries that cannot be read go to the list `other`.
 local function drain(list, most, other)
   local key = lists().key_of(list)
   local entries = call('LRANGE', key, 0, most - 1)

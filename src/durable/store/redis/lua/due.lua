@@ -13,12 +13,14 @@ local function make_due()
   local due = first_of(DUE)
   if due > now then return due end
 
+  local function is_of(id, entry) return is_entry(entry) and sub(entry, 1, 16) == id end
+
   -- Ends those whose entry is missing, or cannot be read. The others are looked at again.
   local function end_damaged(ids, scores, entries)
     local outcomes = make_outcomes()
     local of = outcomes.begin()
     for i, id in ipairs(ids) do
-      if not is_entry(entries[i]) then
+      if not is_of(id, entries[i]) then
         outcomes.damaged(of, id, 'its entry is missing, or cannot be read', entries[i])
         of.gone[#of.gone + 1], of.gone[#of.gone + 2] = scores[i], id
       end
@@ -31,7 +33,7 @@ local function make_due()
   for i = 1, #rows, 2 do ids[#ids + 1], scores[#ids + 1] = rows[i], rows[i + 1] end
   local entries = call('HMGET', DELAYED, unpack(ids))
   for i, entry in ipairs(entries) do
-    if not is_entry(entry) then return end_damaged(ids, scores, entries) end
+    if not is_of(ids[i], entry) then return end_damaged(ids, scores, entries) end
     if is_quarantined(entry) then quarantined[#quarantined + 1] = ids[i] end
   end
   local groups = lists().at_the_end(entries)

@@ -169,7 +169,7 @@ local function lists()
   end
 
   made_lists = {
-    MAIN = MAIN, path_of = path_of, key_of = key_of, as_told = as_told, grouped = grouped, at_the_end = at_the_end, at_the_head = at_the_head,
+    MAIN = MAIN, own = hex, path_of = path_of, key_of = key_of, as_told = as_told, grouped = grouped, at_the_end = at_the_end, at_the_head = at_the_head,
     cleared = cleared, push = push, of_set = lists_of, wake = wake, wake_for = wake_for, wake_one = wake_one,
   }
   return made_lists

@@ -46,5 +46,9 @@ local function flush()
       redis.pcall('PUBLISH', BASE .. 'client:' .. client, 'e' .. concat(told))
     end
   end
-  for what, n in pairs(counted) do call('HINCRBY', META, what, n) end
+  for what, n in pairs(counted) do
+    local is_added, failure = pcall(call, 'HINCRBY', META, what, n)
+    -- Maintenance removes a number that cannot be read. Until then, nothing is counted.
+    if not is_added and string.find(call('HGET', META, what) or '0', '^-?%d+$') then error(failure) end
+  end
 end

@@ -1,15 +1,21 @@
 -- Begins a session. Without one, it only makes sure that the layout is written.
 --
--- Needs: session, lists, unit, entry, notices, results, outcomes, claims, reap.
+-- Needs: session, lists, counted, unit, entry, notices, results, outcomes, claims, reap.
 -- ARGV: 1 session, or empty; 2 client id; 3 the number of partitions; 4 the set of types that it claims, or empty.
 -- Result: the time, in milliseconds; or NOSET if the set must be declared first.
--- Errors: NOSESSION if there is such a session; PARTITIONS <number> if the store has another number.
+-- Errors: NOSESSION if there is such a session; PARTITIONS <number> if the store has another number; GARBLED <field>
+-- <key> if the layout, or that number, is no number.
 call('ZREM', LEASE, '')
-local partitions = call('HGET', META, 'partitions') or meta[1] and '1' or ARGV[3]
+local partitions = call('HGET', META, 'partitions')
+for field, text in pairs({ layout = meta[1] or '0', partitions = partitions or '0' }) do
+  if string.find(text, '%D') or text == '' then return redis.error_reply('GARBLED ' .. field .. ' ' .. META) end
+end
+partitions = partitions or ARGV[3]
 if partitions ~= ARGV[3] then return redis.error_reply('PARTITIONS ' .. partitions) end
 if not meta[1] then
   local routes = call('HGET', ROUTES, 'version') or NO_ROUTES
   call('HSET', META, 'layout', LAYOUT, 'partitions', partitions, 'routes', routes)
+  call('HSETNX', META, 'tombstones', call('HLEN', TOMBSTONES))
 end
 if ARGV[1] == '' then return now end
 if not done.session then
@@ -18,7 +24,7 @@ if not done.session then
   save_session(ARGV[1], {
     number = 0, claim = '', undelivered = '', first = '', at = now, client = ARGV[2], set = ARGV[4], suspects = '',
   })
-  if ARGV[4] ~= '' then call('HINCRBY', ROUTES, 'n' .. ARGV[4], 1) end
+  if ARGV[4] ~= '' then count_session(ARGV[4], 1) end
   has_effect('session')
 end
 reaping()(0)

@@ -65,7 +65,7 @@ local function make_outcomes()
     has_ended(of, id, entry, seen)
   end
 
-  -- A dead letter: reason 1, length of the error 4, error, entry.
+  -- The row of a dead letter is described in `letter.lua`.
   local function is_dead(of, id, entry, reason, error)
     of.dead[#of.dead + 1] = id
     of.dead[#of.dead + 1] = char(reason) .. pack('>I4', #error) .. error .. entry

@@ -49,7 +49,7 @@ local is_repeated = number == session.number and not done.claim
 if number == session.number then
   -- The claim of the last turn is given again, as far as it is still held.
   local row = session.claim ~= '' and call('HMGET', CLAIMS, session.claim, session.claim .. 'o')
-  if row and row[1] and #(row[2] or '') >= 14 then
+  if row and row[1] and string.find(row[2] or '', '^-?%d+$', 15) then
     epoch, any_quarantined = session.claim, true
     local _, rows = held(epoch, row[1])
     for i, it in ipairs(rows) do out[i] = sub(it, 17) end

@@ -3,24 +3,24 @@
 use super::super::time::Time;
 use super::units_tests::INVARIANTS;
 use super::*;
-use crate::durable::DeadReason;
 use crate::durable::clock::Clock;
 use crate::durable::store::kind::Kind;
+use crate::durable::{DeadReason, DurableError};
 
-const SECOND: Duration = Duration::from_secs(1);
-const HOUR: Duration = Duration::from_secs(3600);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
 
 /// A store whose clock is told, and a worker.
-struct Scene {
-    server: Arc<Server>,
-    namespace: String,
-    clock: Clock,
+pub(super) struct Scene {
+    pub(super) server: Arc<Server>,
+    pub(super) namespace: String,
+    pub(super) clock: Clock,
     evicts: bool,
-    worker: Worker,
+    pub(super) worker: Worker,
 }
 
 impl Scene {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         Self::with(false).await
     }
 
@@ -29,7 +29,7 @@ impl Scene {
         let server = Server::shared();
         let namespace = format!("census-{}", NEXT.add(1));
         let clock = Clock::manual();
-        let store = open_at(&server, &namespace, &clock, evicts).await;
+        let store = open_at(&server, &namespace, &clock, evicts).await.unwrap();
         Self {
             worker: Worker::new(store).await,
             server,
@@ -41,10 +41,14 @@ impl Scene {
 
     /// Opens the store once more, as another process does.
     async fn open(&self) -> RedisStore {
+        self.try_open().await.expect("the store can be opened")
+    }
+
+    pub(super) async fn try_open(&self) -> Result<RedisStore, DurableError> {
         open_at(&self.server, &self.namespace, &self.clock, self.evicts).await
     }
 
-    async fn worker_of(&self, names: &[&'static str]) -> Worker {
+    pub(super) async fn worker_of(&self, names: &[&'static str]) -> Worker {
         let store = Arc::new(self.open().await);
         let set = TypeSet::of_names(names.iter().copied()).unwrap();
         Worker {
@@ -55,7 +59,7 @@ impl Scene {
         }
     }
 
-    fn key(&self, name: &str) -> String {
+    pub(super) fn key(&self, name: &str) -> String {
         format!("throng:{{{}:0}}:{name}", self.namespace)
     }
 
@@ -64,14 +68,14 @@ impl Scene {
     }
 
     /// Runs a script, to which `call(command, key, ..)` and `id(number)` are known.
-    fn run(&self, script: &str) -> redis::Value {
+    pub(super) fn run(&self, script: &str) -> redis::Value {
         let before = "local function call(command, key, ...) return redis.call(command, ARGV[1] .. key, ...) end
             local function id(n) return string.rep('\\0', 8) .. struct.pack('>I4I4', 0, n) end ";
         self.ask(&["EVAL", &(before.to_owned() + script), "0", &self.key("")])
     }
 
     /// Makes orphans: nothing is left of them but that they are alive.
-    fn orphan(&self, numbers: std::ops::Range<u64>) {
+    pub(super) fn orphan(&self, numbers: std::ops::Range<u64>) {
         let kind = Kind::of("job").to_bytes();
         let kind: String = kind.iter().map(|byte| format!("\\{byte:03}")).collect();
         self.run(&format!(
@@ -81,27 +85,27 @@ impl Scene {
         ));
     }
 
-    async fn maintain(&self) {
+    pub(super) async fn maintain(&self) {
         while self.worker.store.maintain(1_000).await.unwrap() {}
     }
 
-    async fn seen(&self, number: u64) -> Seen {
+    pub(super) async fn seen(&self, number: u64) -> Seen {
         let seen = self.worker.store.look(vec![id(number)]).await;
         seen.unwrap().remove(0)
     }
 
-    async fn is_damaged(&self, number: u64) -> bool {
+    pub(super) async fn is_damaged(&self, number: u64) -> bool {
         matches!(self.seen(number).await, Seen::Dead { reason, .. } if reason == DeadReason::Damaged)
     }
 
     #[track_caller]
-    fn check(&self) {
+    pub(super) fn check(&self) {
         let found = self.ask(&["EVAL", INVARIANTS, "0", &self.key("")]);
         assert_eq!(found, redis::Value::Array(Vec::new()));
     }
 
     /// Claims all that there is, and says that it is done. Returns the ids.
-    async fn run_all(&self, worker: &Worker) -> Vec<TaskId> {
+    pub(super) async fn run_all(&self, worker: &Worker) -> Vec<TaskId> {
         let mut all = Vec::new();
         loop {
             let turned = worker.turn(Vec::new(), MAX_BATCH).await;
@@ -123,21 +127,25 @@ impl Drop for Scene {
     }
 }
 
-async fn open_at(server: &Server, namespace: &str, clock: &Clock, evicts: bool) -> RedisStore {
+async fn open_at(
+    server: &Server,
+    namespace: &str,
+    clock: &Clock,
+    evicts: bool,
+) -> Result<RedisStore, DurableError> {
     let mut builder = RedisStore::builder(&server.url());
     builder.namespace(namespace).allow_eviction(evicts);
-    let opened = RedisStore::open_as(&builder, Time::told(clock.clone())).await;
-    opened.expect("the store can be opened")
+    RedisStore::open_as(&builder, Time::told(clock.clone())).await
 }
 
-fn named(number: u64, name: &'static str) -> NewTask {
+pub(super) fn named(number: u64, name: &'static str) -> NewTask {
     NewTask {
         name: name.into(),
         ..task(number)
     }
 }
 
-fn later(number: u64, delay: Duration) -> NewTask {
+pub(super) fn later(number: u64, delay: Duration) -> NewTask {
     NewTask {
         delay,
         ..task(number)

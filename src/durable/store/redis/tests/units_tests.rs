@@ -2,6 +2,7 @@
 //! or doubled, and everything comes to an end.
 
 use super::super::time::{Fault, Time};
+use super::routes_tests::assert_routes_are_whole;
 use super::*;
 use crate::durable::clock::Clock;
 use crate::durable::{AttemptError, DeadReason};
@@ -424,6 +425,24 @@ async fn a_session_ends_and_begins_as_a_whole() {
         let (_, has_failed) = scene
             .send(trial, true, || store.open_session(TypeSet::of_tests()))
             .await;
+        has_failed
+    })
+    .await;
+}
+
+/// Routes that were written in part are written again.
+#[tokio::test]
+async fn a_set_is_declared_as_a_whole() {
+    for_each_command(async |scene, trial| {
+        let store = &scene.worker.store;
+        let set = || TypeSet::of_names(["job", "mail"]);
+        let (opened, has_failed) = scene
+            .send(trial, true, || store.open_session(set().ok()))
+            .await;
+        assert!(opened.is_ok(), "{trial:?}: {opened:?}");
+        while store.maintain(100).await.unwrap() {}
+        let key = format!("throng:{{{}:0}}:routes", scene.namespace);
+        assert_routes_are_whole(store, &scene.server, &key).await;
         has_failed
     })
     .await;

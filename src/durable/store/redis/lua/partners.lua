@@ -1,0 +1,97 @@
+-- Looks for rows that nobody would come to again, since the row that leads to them is missing: each pass looks at some
+-- rows of each hash. It runs only if no task is missing, so that no row is removed which the census needs.
+--
+-- Needs: outcomes, mend.
+local MOST_ROWS, MOST_BYTES = 64, 262144
+
+-- Returns those of some ids for which neither `alive` nor `died` has a row.
+local function unknown_of(ids)
+  local unknown, alive, died = {}, call('HMGET', ALIVE, unpack(ids)), call('ZMSCORE', DIED, unpack(ids))
+  for i, id in ipairs(ids) do
+    if not alive[i] and not died[i] then unknown[#unknown + 1] = id end
+  end
+  return unknown
+end
+
+local function remove_all(command, key, some)
+  if #some > 0 then call(command, key, unpack(some)) end
+end
+
+-- A dead letter that no list shows is shown again.
+local function look_at_letters(ids)
+  local alive, died = call('HMGET', ALIVE, unpack(ids)), call('ZMSCORE', DIED, unpack(ids))
+  for i, id in ipairs(ids) do
+    if alive[i] or #id ~= 16 then
+      call('HDEL', DEAD, id)
+    elseif not died[i] then
+      call('ZADD', DIED, now, id)
+      is_mended('when a task died is missing', id)
+    end
+  end
+end
+
+-- A result that no bin names is put into one.
+local function look_at_results(ids)
+  local bytes = 0
+  for _, id in ipairs(ids) do
+    local row = bytes < MOST_BYTES and call('HGET', RESULTS, id) or nil
+    bytes = bytes + #(row or '')
+    if row and (#row < 7 or not string.find(row, '^[cd]', 7)) then
+      call('HDEL', RESULTS, id)
+      is_mended('a result cannot be read', row)
+    elseif row then
+      local over = number_at('>I6', row)
+      local bin = string.format('%.0f', over)
+      if over <= now then
+        call('HDEL', RESULTS, id)
+      elseif call('HEXISTS', EXPIRY_BINS, bin) == 0 then
+        call('ZADD', EXPIRY, over, bin)
+        call('HSET', EXPIRY_BINS, bin, id)
+        is_mended('the bin of a result is missing', id)
+      end
+    end
+  end
+end
+
+local function look_at_bins(bins)
+  for i, over in ipairs(call('ZMSCORE', EXPIRY, unpack(bins))) do
+    if not over and string.find(bins[i], '^%d+$') then
+      call('ZADD', EXPIRY, bins[i], bins[i])
+    elseif not over then
+      call('HDEL', EXPIRY_BINS, bins[i])
+    end
+  end
+end
+
+local function look_at_quarantined(ids)
+  local alive, running, due = call('HMGET', ALIVE, unpack(ids)), call('HMGET', RUNNING, unpack(ids)), call('ZMSCORE', DUE, unpack(ids))
+  for i, id in ipairs(ids) do
+    if not alive[i] or running[i] or due[i] then call('SREM', QUARANTINED, id) end
+  end
+end
+
+local function look_for_partners()
+  local function some(command, key, look)
+    local found = call(command, key, MOST_ROWS)
+    if #found > 0 then look(found) end
+  end
+  some('HRANDFIELD', DEAD, look_at_letters)
+  some('HRANDFIELD', RESULTS, look_at_results)
+  some('HRANDFIELD', EXPIRY_BINS, look_at_bins)
+  some('SRANDMEMBER', QUARANTINED, look_at_quarantined)
+  some('HRANDFIELD', PAYLOADS, function(ids) remove_all('HDEL', PAYLOADS, unknown_of(ids)) end)
+  some('HRANDFIELD', ERRORS, function(ids) remove_all('HDEL', ERRORS, unknown_of(ids)) end)
+  some('HRANDFIELD', WATCHERS, function(ids)
+    local gone, alive = {}, call('HMGET', ALIVE, unpack(ids))
+    for i, id in ipairs(ids) do if not alive[i] then gone[#gone + 1] = id end end
+    remove_all('HDEL', WATCHERS, gone)
+  end)
+  some('HRANDFIELD', CANCEL, function(ids)
+    local gone, running = {}, call('HMGET', RUNNING, unpack(ids))
+    for i, id in ipairs(ids) do if not running[i] then gone[#gone + 1] = id end end
+    remove_all('HDEL', CANCEL, gone)
+  end)
+  some('ZRANDMEMBER', DIED, function(ids)
+    for _, id in ipairs(ids) do if #id ~= 16 then call('ZREM', DIED, id) end end
+  end)
+end

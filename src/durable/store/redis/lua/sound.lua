@@ -1,0 +1,9 @@
+-- Entries that are read as a whole.
+--
+-- Needs: entry.
+
+-- Returns whether all of an entry can be read, and it is that of a task.
+local function is_sound(id, entry)
+  if not is_entry(entry) or sub(entry, 1, 16) ~= id or byte(entry, 47) < 128 or byte(entry, FLAGS) > 31 then return false end
+  return byte(entry, FLAGS) % 2 == 0 or PAYLOAD - 1 + number_at('>I4', entry, LENGTH) <= #entry
+end

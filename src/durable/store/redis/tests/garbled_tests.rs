@@ -1,0 +1,360 @@
+//! Rows beside those of tasks that are missing or cannot be read: no script stops at them, and maintenance mends them.
+
+use super::census_tests::{HOUR, SECOND, Scene, later, named};
+use super::*;
+use crate::durable::DeadReason;
+use redis::Value;
+
+/// Returns `true` if a worker may rest: no turn of it has failed in part.
+async fn may_rest(worker: &Worker) -> bool {
+    worker.turn(Vec::new(), 1).await.next != Some(Duration::ZERO)
+}
+
+/// Finishes all that there is, as workers whose sessions may end do. Returns the ids of the tasks that ran.
+async fn finish(scene: &Scene, names: &[&'static str]) -> Vec<TaskId> {
+    let mut all = Vec::new();
+    for round in 0..40 {
+        let worker = scene.worker_of(names).await;
+        all.extend(scene.run_all(&worker).await);
+        worker.store.close_session(worker.session).await.unwrap();
+        scene.clock.advance(SECOND);
+        scene.maintain().await;
+        let counts = scene.worker.store.counts().await.unwrap();
+        if round > 3 && counts.waiting + counts.delayed + counts.running == 0 {
+            break;
+        }
+    }
+    all.sort_unstable();
+    all
+}
+
+fn damage(scene: &Scene) -> String {
+    let damage = scene.worker.store.damage();
+    damage.map(|(_, last)| last).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_store_whose_layout_cannot_be_read_is_opened_after_it_was_mended() {
+    for (field, remedy) in [("layout", "set it to 2"), ("partitions", "made with")] {
+        for text in ["", "x", "-", "\\200\\1"] {
+            let scene = Scene::new().await;
+            scene.run(&format!("call('HSET', 'meta', '{field}', '{text}')"));
+            let error = scene.try_open().await.expect_err("it cannot be read");
+            assert!(error.is_corrupt(), "{field}: {error}");
+            let said = error.to_string();
+            assert!(said.contains(remedy) && said.contains(field), "{said}");
+            // Whoever has opened it goes on, and knows what is to be written there.
+            scene.worker.enqueue([task(1)]).await;
+            assert_eq!(scene.run_all(&scene.worker).await, [id(1)]);
+            scene.maintain().await;
+            assert!(damage(&scene).contains(field), "{}", damage(&scene));
+            scene.try_open().await.expect("it was mended");
+        }
+    }
+}
+
+/// The number of another version stays.
+#[tokio::test]
+async fn a_layout_of_another_version_is_not_mended() {
+    let scene = Scene::new().await;
+    scene.run("call('HSET', 'meta', 'layout', 3)");
+    let failure = scene.worker.store.maintain(9).await.unwrap_err();
+    assert!(matches!(failure.cause, Cause::NewerLayout { found: 3, .. }));
+    assert!(scene.try_open().await.unwrap_err().is_newer_layout());
+}
+
+/// They begin anew, and no script stops at them.
+#[tokio::test]
+async fn a_number_that_cannot_be_read_stops_nothing() {
+    for text in ["x", "", "1.5", "9999999999999999999999"] {
+        let scene = Scene::new().await;
+        let worker = &scene.worker;
+        worker.enqueue([task(1), task(2)]).await;
+        worker.store.cancel(vec![id(2)]).await.unwrap();
+        scene.run(&format!(
+            "for _, field in ipairs({{ 'tombstones', 'stored', 'claimed', 'done', 'retried', 'snoozed', 'died', 'released',
+                'crashed', 'lost', 'cancelled', 'ended_apart', 'cursor', 'checked', 'census', 'progress', 'survey', 'damaged', 'damaged_at',
+                'epoch' }}) do call('HSET', 'meta', field, '{text}') end"
+        ));
+        worker.store.counts().await.unwrap();
+        worker.enqueue([task(3)]).await;
+        assert_eq!(scene.run_all(worker).await, [id(1), id(3)], "{text}");
+        assert!(may_rest(worker).await, "{text}");
+        scene.maintain().await;
+        assert!(damage(&scene).contains("a number of meta"), "{text}");
+        scene.check();
+        worker.enqueue([task(4)]).await;
+        assert_eq!(scene.run_all(worker).await, [id(4)], "{text}");
+        let counts = worker.store.counts().await.unwrap();
+        let counts = (counts.stored, counts.claimed, counts.done);
+        assert_eq!(counts, (1, 1, 1), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_sessions_of_a_set_are_counted_anew() {
+    let scene = Scene::new().await;
+    let names = &["job", "mail"];
+    let kept = scene.worker_of(names).await;
+    for text in ["x", "", "1.5"] {
+        let garble = || {
+            scene.run(&format!(
+                "for _, field in ipairs(call('HKEYS', 'routes')) do
+                    if string.sub(field, 1, 1) == 'n' then call('HSET', 'routes', field, '{text}') end
+                end"
+            ))
+        };
+        garble();
+        let worker = scene.worker_of(names).await;
+        garble();
+        worker.store.close_session(worker.session).await.unwrap();
+        garble();
+        scene.maintain().await;
+        // The sets of live workers stay, and the others go.
+        kept.turn(Vec::new(), 1).await;
+        scene.worker.turn(Vec::new(), 1).await;
+    }
+    kept.store.close_session(kept.session).await.unwrap();
+    scene.maintain().await;
+    let sets = scene.run("return #call('HGET', 'routes', 'sets')");
+    assert_eq!(sets, Value::Int(8));
+}
+
+/// A number that is too large would keep the lists of a set for ever.
+#[tokio::test]
+async fn a_set_goes_whose_sessions_are_lost() {
+    let scene = Scene::new().await;
+    drop(scene.worker_of(&["job", "mail"]).await);
+    scene.run("redis.call('DEL', ARGV[1] .. 'sessions')");
+    let answer = scene
+        .worker
+        .store
+        .turn(scene.worker.new_turn(Vec::new(), 1));
+    assert_fails(answer.await, &Cause::NoSession, Effect::None);
+    let _kept = scene.worker_of(&["job"]).await;
+    scene.maintain().await;
+    let sets = scene.run("return #call('HGET', 'routes', 'sets')");
+    assert_eq!(sets, Value::Int(8));
+}
+
+#[tokio::test]
+async fn the_row_of_a_session_that_cannot_be_read_is_removed() {
+    let scene = Scene::new().await;
+    let lost = scene.worker_of(&["mail"]).await;
+    let session = lost.session;
+    scene.run(&format!("call('HSET', 'sessions', '{session}', 'x')"));
+    scene.maintain().await;
+    assert!(damage(&scene).contains("session"), "{}", damage(&scene));
+    scene.maintain().await;
+    let left = scene.run("return call('HLEN', 'sessions')");
+    assert_eq!(left, Value::Int(1));
+    let sets = scene.run("return #call('HGET', 'routes', 'sets')");
+    assert_eq!(sets, Value::Int(8), "nobody has the set");
+}
+
+/// A cancelled task stays cancelled.
+#[tokio::test]
+async fn tombstones_that_cannot_be_read_stop_nothing() {
+    let scene = Scene::new().await;
+    let worker = &scene.worker;
+    worker.enqueue([task(1), task(2), task(3)]).await;
+    worker.store.cancel(vec![id(1)]).await.unwrap();
+    scene.run("for _, it in ipairs(call('HKEYS', 'tombstones')) do call('HSET', 'tombstones', it, 'x') end");
+    // The same id and kind once more.
+    worker
+        .enqueue([NewTask {
+            retention: Duration::ZERO,
+            ..task(4)
+        }])
+        .await;
+    worker.store.cancel(vec![id(4)]).await.unwrap();
+    scene.run("for _, it in ipairs(call('HKEYS', 'tombstones')) do call('HSET', 'tombstones', it, 'x') end");
+    worker.enqueue([task(4)]).await;
+    worker.store.cancel(vec![id(4)]).await.unwrap();
+    assert_eq!(scene.run_all(worker).await, [id(2), id(3)]);
+    assert!(may_rest(worker).await);
+    scene.maintain().await;
+    scene.check();
+}
+
+#[tokio::test]
+async fn rows_of_claims_that_cannot_be_read_stop_no_turn() {
+    for damage in [
+        "call('HSET', 'claims', epoch, '')",
+        "call('HSET', 'claims', epoch, 'short')",
+        "call('HSET', 'claims', epoch .. 'n', 'x')",
+        "call('HSET', 'claims', epoch .. 'n', '')",
+        "call('HSET', 'claims', epoch .. 'o', '')",
+        "call('HSET', 'claims', epoch .. 'o', 'xxxxxxxxxxxxxxxx')",
+        "call('ZADD', 'lease', 1, 'x')",
+        "call('ZADD', 'lease', 1, 'x', 1, 'y') call('HSET', 'claims', 'x', '', 'xo', 'z')",
+    ] {
+        for is_dead in [false, true] {
+            let scene = Scene::new().await;
+            let worker = scene.worker_of(&["job"]).await;
+            worker.enqueue((0..3).map(task)).await;
+            let claim = worker.claim(3).await;
+            scene.run(&format!(
+                "local epoch = string.sub(call('HGET', 'running', id(0)), 1, 16) {damage}"
+            ));
+            if !is_dead {
+                let turned = worker.turn(done(&claim), 0).await;
+                assert_eq!(turned.refused, [], "{damage}");
+            }
+            scene.clock.advance(HOUR);
+            let ran = finish(&scene, &["job"]).await;
+            let expected = if is_dead { 3 } else { 0 };
+            assert_eq!(ran.len(), expected, "{damage}");
+            assert!(may_rest(&scene.worker).await, "{damage}");
+            scene.check();
+        }
+    }
+}
+
+/// Of the others in the same request, all is known.
+#[tokio::test]
+async fn ends_that_cannot_be_read_are_damaged() {
+    let scene = Scene::new().await;
+    let worker = &scene.worker;
+    worker.enqueue((0..8).map(task)).await;
+    let claim = worker.claim(8).await;
+    let verdict = |at: usize| match at < 4 {
+        true => Verdict::Done(b"output".to_vec()),
+        false => Verdict::Dead {
+            reason: DeadReason::Fatal,
+            error: "error".into(),
+        },
+    };
+    let tasks = claim.tasks.iter().enumerate();
+    let tasks = tasks.map(|(at, task)| (task.id, verdict(at))).collect();
+    let epoch = claim.epoch;
+    worker.turn(vec![Verdicts { epoch, tasks }], 0).await;
+    for row in ["", "x", "xxxxxx", "\\200xxxxxx", "\\200xxxxxxxxxxxxxxxxxx"] {
+        scene.run(&format!(
+            "call('HSET', 'results', id(1), '{row}') call('HSET', 'dead', id(5), '{row}')"
+        ));
+        let seen = worker.store.look((0..8).map(id).collect()).await.unwrap();
+        let is_damaged = |seen: &Seen| matches!(seen, Seen::Dead { reason, .. } if *reason == DeadReason::Damaged);
+        let damaged: Vec<_> = (0..8).filter(|&at| is_damaged(&seen[at])).collect();
+        assert_eq!(damaged, [1, 5], "{row}: {seen:?}");
+        assert_eq!(seen[0], Seen::Done(b"output".to_vec()));
+        let letters = worker.store.dead(DeadFilter::all(), 9).await.unwrap();
+        assert_eq!(letters.len(), 4, "{row}: {letters:?}");
+        // It cannot run.
+        let damaged = DeadFilter::ids([id(5)]);
+        assert_eq!(worker.store.replay(damaged).await.unwrap(), 0, "{row}");
+    }
+}
+
+/// A delayed task that has become another's entry.
+#[tokio::test]
+async fn an_entry_of_another_task_is_not_delayed() {
+    let scene = Scene::new().await;
+    let worker = &scene.worker;
+    worker
+        .enqueue([later(1, SECOND), later(2, SECOND), later(3, 2 * SECOND)])
+        .await;
+    scene.run(
+        "call('HSET', 'delayed', id(1), call('HGET', 'delayed', id(3)))
+        call('HSET', 'delayed', id(2), string.rep('x', 80))",
+    );
+    scene.clock.advance(2 * SECOND);
+    assert_eq!(finish(&scene, &["job"]).await, [id(3)]);
+    assert!(scene.is_damaged(1).await && scene.is_damaged(2).await);
+    scene.maintain().await;
+    scene.check();
+}
+
+/// Rows to which no other row leads any more.
+#[tokio::test]
+async fn rows_without_a_partner_are_removed_or_found_again() {
+    let scene = Scene::new().await;
+    let worker = &scene.worker;
+    let large = |number| NewTask {
+        payload: vec![7; 2000],
+        ..task(number)
+    };
+    worker.enqueue([large(1), large(2), task(3)]).await;
+    let claim = worker.claim(1).await;
+    let tasks = vec![(
+        id(1),
+        Verdict::Dead {
+            reason: DeadReason::Fatal,
+            error: "error".into(),
+        },
+    )];
+    worker
+        .turn(
+            vec![Verdicts {
+                epoch: claim.epoch,
+                tasks,
+            }],
+            0,
+        )
+        .await;
+    worker.turn(done(&worker.claim(1).await), 0).await;
+    scene.run("for _, key in ipairs({ 'died', 'expiry_bins', 'expiry' }) do redis.call('DEL', ARGV[1] .. key) end
+        for _, key in ipairs({ 'payloads', 'errors', 'cancel', 'watchers' }) do call('HSET', key, id(99), 'x') end
+        call('HSET', 'results', id(98), struct.pack('>I6', 1) .. 'd', id(97), 'x') call('HSET', 'expiry_bins', 'x', '', 5, '')
+        call('SADD', 'quarantined', id(99)) call('HSET', 'dead', id(3), 'x')");
+    scene.maintain().await;
+    // The letter and the result are there, for as long as they would be.
+    let letters = worker.store.dead(DeadFilter::all(), 9).await.unwrap();
+    assert_eq!(letters.len(), 1);
+    assert_eq!(letters[0].error, "error");
+    assert_eq!(scene.seen(2).await, Seen::Done(b"output".to_vec()));
+    assert!(worker.store.damage().is_some());
+    let sizes = scene.run(
+        "return { call('HLEN', 'payloads'), call('HLEN', 'results'), call('HLEN', 'expiry_bins') }",
+    );
+    assert_eq!(sizes, Value::Array([1, 1, 2].map(Value::Int).into()));
+    for key in ["errors", "cancel", "watchers", "quarantined"] {
+        let left = scene.server.ask(&["EXISTS", &scene.key(key)]);
+        assert_eq!(left, Value::Int(0), "{key}");
+    }
+    scene.clock.advance(2 * HOUR);
+    scene.maintain().await;
+    assert_eq!(scene.seen(2).await, Seen::Absent);
+    assert_eq!(scene.run_all(worker).await, [id(3)]);
+    scene.check();
+    let left = scene.server.ask(&["EXISTS", &scene.key("expiry_bins")]);
+    assert_eq!(left, Value::Int(1), "of the last task");
+}
+
+/// All keys, each with the command that reads its type.
+#[tokio::test]
+async fn a_key_of_another_type_is_removed_and_all_that_can_run_runs() {
+    for name in &super::super::keys::ALL[1..] {
+        let scene = Scene::new().await;
+        let mail = scene.worker_of(&["job", "mail"]).await;
+        mail.enqueue((0..4).map(|number| named(number, "mail")))
+            .await;
+        mail.enqueue([task(4), later(5, SECOND)]).await;
+        let idle = scene.run("return redis.call('KEYS', ARGV[1] .. 'idle:*')[1] or 'none'");
+        assert!(!matches!(idle, Value::Nil));
+        mail.claim(1).await;
+        for kind in [
+            "'SET', key, 'x'",
+            "'ZADD', key, 1, 'x'",
+            "'RPUSH', key, 'x'",
+            "'HSET', key, 'x', 'x'",
+            "'SADD', key, 'x'",
+        ] {
+            let name = name.to_ascii_lowercase();
+            scene.run(&format!(
+                "local key = ARGV[1] .. '{name}' redis.call('DEL', key) redis.call({kind})"
+            ));
+        }
+        scene.maintain().await;
+        scene.clock.advance(HOUR);
+        finish(&scene, &["job", "mail"]).await;
+        let seen = mail.store.look((0..6).map(id).collect()).await.unwrap();
+        let is_open = |seen: &Seen| matches!(seen, Seen::Waiting | Seen::Delayed | Seen::Running);
+        assert!(!seen.iter().any(is_open), "{name}: {seen:?}");
+        let worker = scene.worker_of(&["job", "mail"]).await;
+        worker.enqueue([task(9)]).await;
+        assert_eq!(scene.run_all(&worker).await, [id(9)], "{name}");
+        assert!(may_rest(&worker).await, "{name}");
+        scene.check();
+    }
+}

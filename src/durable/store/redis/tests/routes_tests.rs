@@ -1,0 +1,154 @@
+//! Routes that are missing, garbled or out of date: every task is found, by workers that know its type.
+
+use std::collections::BTreeMap;
+
+use redis::Value;
+
+use super::super::routing;
+use super::census_tests::{Scene, named};
+use super::*;
+
+/// All fields beside the text are those that belong to it.
+pub(super) async fn assert_routes_are_whole(store: &RedisStore, server: &Server, key: &str) {
+    let stored = routing::read(&store.inner, 0).await.unwrap();
+    assert!(stored.is_whole, "{:?}", stored.known);
+    let expected = routing::fields(&stored.known.routes);
+    let Value::Array(rows) = server.ask(&["HGETALL", key]) else {
+        panic!("no rows");
+    };
+    let bytes = |value: &Value| match value {
+        Value::BulkString(bytes) => bytes.clone(),
+        other => panic!("{other:?}"),
+    };
+    let rows = rows.chunks(2).map(|row| (bytes(&row[0]), bytes(&row[1])));
+    let is_route = |field: &[u8]| field != b"version" && !(field.len() == 9 && field[0] == b'n');
+    let found: BTreeMap<_, _> = rows.filter(|(field, _)| is_route(field)).collect();
+    assert_eq!(found, expected);
+}
+
+/// Two sets that have a type in common, and tasks of all types in their lists.
+async fn divided() -> (Scene, Vec<Worker>) {
+    let scene = Scene::new().await;
+    let one = scene.worker_of(&["job", "mail"]).await;
+    let other = scene.worker_of(&["job", "report"]).await;
+    one.enqueue((0..9).map(|number| named(number, ["job", "mail", "report"][number as usize % 3])))
+        .await;
+    (scene, vec![one, other])
+}
+
+/// Has workers of these sets run all that there is, each with a session of its own if its last one has ended.
+async fn run_by(scene: &Scene, workers: &mut [(Worker, &[&'static str])]) -> Vec<TaskId> {
+    let mut all = Vec::new();
+    for _ in 0..20 {
+        for (worker, names) in workers.iter_mut() {
+            let request = worker.new_turn(Vec::new(), 9);
+            match worker.store.turn(request).await {
+                Ok(turned) => {
+                    let Some(claim) = turned.claim else { continue };
+                    for task in &claim.tasks {
+                        assert!(names.contains(&&*task.name), "{names:?}: {task:?}");
+                        all.push(task.id);
+                    }
+                    worker.turn(done(&claim), 0).await;
+                }
+                Err(failure) => {
+                    assert_eq!(failure.cause, Cause::NoSession, "{failure}");
+                    *worker = scene.worker_of(names).await;
+                }
+            }
+        }
+        scene.maintain().await;
+    }
+    all.sort_unstable();
+    all
+}
+
+/// What may happen to a field: it is missing, cut short, or has other bytes.
+const DAMAGES: [&str; 5] = [
+    "call('HDEL', key, field)",
+    "call('HSET', key, field, '')",
+    "call('HSET', key, field, string.sub(row, 1, -2))",
+    "call('HSET', key, field, string.rep('\\200', #row))",
+    "call('HSET', key, field, row .. 'x')",
+];
+
+#[tokio::test]
+async fn a_damaged_field_is_written_again() {
+    let (scene, _workers) = divided().await;
+    let count = scene.run("return call('HLEN', 'routes')");
+    let Value::Int(fields) = count else {
+        panic!("{count:?}")
+    };
+    assert!(fields > 12, "{fields}");
+    let is_long = std::env::var_os("THRONG_LONG").is_some_and(|value| value == "1");
+    for nth in 0..=fields {
+        for (at, damage) in (0..).zip(DAMAGES) {
+            if !is_long && (nth + at) % 3 != 0 {
+                continue;
+            }
+            let (scene, workers) = divided().await;
+            let pick = format!(
+                "local fields = call('HKEYS', 'routes') table.sort(fields)
+                local key, field = 'routes', fields[{nth}]
+                if not field then key, field = 'meta', 'routes' end
+                local row = call('HGET', key, field)
+                {damage} return field"
+            );
+            let field = scene.run(&pick);
+            scene.maintain().await;
+            scene
+                .worker
+                .enqueue(
+                    (10..19).map(|number| {
+                        named(number, ["job", "mail", "report"][number as usize % 3])
+                    }),
+                )
+                .await;
+            let [one, other] = <[Worker; 2]>::try_from(workers).ok().unwrap();
+            let mut workers = [(one, &["job", "mail"][..]), (other, &["job", "report"][..])];
+            let ran = run_by(&scene, &mut workers).await;
+            let expected: Vec<_> = (0..9).chain(10..19).map(id).collect();
+            assert_eq!(ran, expected, "{field:?}: {damage}");
+            assert_routes_are_whole(&scene.worker.store, &scene.server, &scene.key("routes")).await;
+            scene.check();
+        }
+    }
+}
+
+/// The tasks of the main list belong to types that the new set does not have.
+#[tokio::test]
+async fn a_new_set_gets_no_list_in_which_others_wait() {
+    let scene = Scene::new().await;
+    scene.worker.enqueue((0..200).map(task)).await;
+    scene.run("redis.call('DEL', ARGV[1] .. 'routes') call('HDEL', 'meta', 'routes')");
+    let mail = scene.worker_of(&["mail"]).await;
+    mail.enqueue([named(400, "mail")]).await;
+    let claim = mail.claim(9).await;
+    assert_eq!(claim.tasks.len(), 1, "{claim:?}");
+    assert_eq!(claim.tasks[0].id, id(400));
+    mail.turn(done(&claim), 0).await;
+    // The set that is declared next gets them all, in their order.
+    let job = scene.worker_of(&["job"]).await;
+    scene.maintain().await;
+    assert_eq!(
+        scene.run_all(&job).await,
+        (0..200).map(id).collect::<Vec<_>>()
+    );
+    assert_eq!(scene.run_all(&mail).await, []);
+    scene.check();
+}
+
+/// A client that knows routes of before they were lost is not believed.
+#[tokio::test]
+async fn versions_that_were_lost_do_not_come_again() {
+    let scene = Scene::new().await;
+    scene.worker.enqueue([task(1)]).await;
+    let before = routing::read(&scene.worker.store.inner, 0).await.unwrap();
+    scene.clock.advance(Duration::from_secs(9));
+    scene.run("redis.call('DEL', ARGV[1] .. 'routes') call('HDEL', 'meta', 'routes')");
+    let mail = scene.worker_of(&["mail"]).await;
+    let after = routing::read(&mail.store.inner, 0).await.unwrap();
+    assert_ne!(before.known.version, after.known.version);
+    scene.worker.enqueue([task(2)]).await;
+    assert_eq!(scene.run_all(&mail).await, []);
+}
