@@ -249,7 +249,8 @@ impl DurableError {
         self.is_failure(|cause| matches!(cause, Cause::Replaced))
     }
 
-    /// Returns `true` if the stored data makes no sense.
+    /// Returns `true` if the stored data cannot be read, and not be repaired. Put a copy of the store in its place,
+    /// as the docs of the store say.
     pub fn is_corrupt(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Corrupt))
     }
@@ -446,7 +447,9 @@ impl fmt::Display for Failure {
             Cause::Replaced => f.write_str(
                 "the file of the store was removed or replaced: put it back, or open the store again",
             ),
-            Cause::Corrupt => f.write_str("the stored data makes no sense: restore a copy"),
+            Cause::Corrupt => f.write_str(
+                "the stored data cannot be read, and not be repaired: put a copy of the store in its place",
+            ),
             Cause::NoSession => f.write_str("the store has ended this session"),
             Cause::Unavailable => f.write_str("the store is not available"),
         }?;

@@ -82,7 +82,13 @@ compile_error!("the feature `sqlite` needs Unix for now");
 ///   [`health`](crate::durable::DurableClient::health) reports the damage for an hour. A table with an unreadable
 ///   page is written anew, which takes longer the more rows it has; the old one stays in the file, with a
 ///   name that begins with `throng_damaged_`. If the file's first pages or the row about the whole store are lost,
-///   requests fail with an error that [`is_corrupt`](DurableError::is_corrupt): restore a copy.
+///   or after the twentieth such table, requests fail with an error that [`is_corrupt`](DurableError::is_corrupt).
+///   To go on, end all processes that have the file open, remove the files beside it that end in `-wal` and
+///   `-shm`, and put a copy of the file in its place.
+/// - If no room is left on the disk, requests fail at once with an error that [`is_full`](DurableError::is_full),
+///   and have no effect. A worker keeps what its tasks have returned, and stores it when there is room. Until then,
+///   [`health`](crate::durable::DurableClient::health) says that it fails. The same holds for a quota, and for the
+///   largest size of a file (where the limit of the process is the reason, it has to ignore `SIGXFSZ`).
 /// - A file that another version of this crate has laid out is left unchanged.
 /// - When the last client is [closed](crate::durable::DurableClient::close), the file holds everything and
 ///   nothing is left beside it.
@@ -195,9 +201,10 @@ impl SqliteStore {
         ask: impl Fn() -> Answer<'a, T> + Send + 'a,
     ) -> Answer<'a, T> {
         Box::pin(async move {
+            let repairs = self.endpoint.damage.repairs();
             match ask().await {
                 Err(failure) if failure.cause == Cause::Corrupt => {
-                    self.writer.repair().await?;
+                    self.writer.repair(repairs).await?;
                     ask().await
                 }
                 answer => answer,

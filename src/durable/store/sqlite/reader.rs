@@ -12,7 +12,7 @@ use super::files::Files;
 use super::meta::Meta;
 use super::schema;
 use super::state::{State, reason};
-use super::turn::{body, readable};
+use super::turn::readable_body;
 use super::unserved;
 use super::work::Now;
 use crate::durable::clock::Clock;
@@ -198,7 +198,7 @@ fn see(desk: &Desk, db: &Connection, id: TaskId, now: i64) -> Result<(Seen, i64)
             State::Running => Seen::Running,
             State::Done => match row.get(2)? {
                 Some(output) => Seen::Done(output),
-                None => done(desk, readable(body(db, id))?),
+                None => done(desk, readable_body(db, id)?),
             },
             State::Dead => Seen::Dead {
                 reason: reason(row.get(4)?),

@@ -1,6 +1,7 @@
 //! Repair: what is done about stored data that cannot be read.
 //!
-//! A request that meets such data fails, the store is repaired, and the request is repeated. A repair
+//! A request that meets such data fails and is repeated on a new connection. If it fails again, the store is repaired,
+//! and the request is repeated. A repair
 //!
 //! 1. makes each table anew of which a page cannot be read, from the rows that can be read. The old table
 //!    stays beside it under a name that begins with `throng_damaged_`: its pages may be those of others, so
@@ -26,7 +27,7 @@ use crate::durable::TaskId;
 use crate::durable::store::DeadReason;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::Routes;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, Number, lock};
 
 mod rows;
 mod tables;
@@ -255,6 +256,8 @@ pub(super) struct DamageWatch {
     recent: Mutex<Option<(Damage, Instant)>>,
     /// The last row that maintenance has looked at.
     looked_at: Mutex<Option<TaskId>>,
+    /// How often this process has repaired the store.
+    repairs: Number,
 }
 
 impl DamageWatch {
@@ -265,8 +268,20 @@ impl DamageWatch {
         (since.elapsed() < REPORTED).then(|| damage.clone())
     }
 
-    /// A repair has found something.
-    pub(super) fn found(&self, damage: Damage) {
+    pub(super) fn repairs(&self) -> usize {
+        self.repairs.get()
+    }
+
+    /// The store was repaired.
+    pub(super) fn repaired(&self, damage: Damage) {
+        self.repairs.add(1);
+        if damage.found > 0 {
+            self.found(damage);
+        }
+    }
+
+    /// Something was found.
+    fn found(&self, damage: Damage) {
         let before = self.recent().map_or(0, |recent| recent.found);
         let found = before + damage.found;
         *lock(&self.recent) = Some((Damage { found, ..damage }, Instant::now()));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rusqlite::fallible_streaming_iterator::FallibleStreamingIterator;
 use rusqlite::{Connection, Row, Rows, params};
 
-use super::error::{Fault, is_corrupt};
+use super::error::{Fault, is_corrupt, is_damaged_page};
 use super::held::Held;
 use super::peek;
 use super::reap;
@@ -317,13 +317,37 @@ pub(super) fn body(db: &Connection, id: TaskId) -> Result<Vec<u8>, rusqlite::Err
     statement.query_row([id.to_bytes()], |row| row.get(0))
 }
 
-/// Tells what is wrong with a payload or an output that cannot be read: that concerns one task.
+/// The same; or what is wrong with it, if it is lost. It is not if a page cannot be read that leads to it: then
+/// this is an error, and a repair may find it.
+pub(super) fn readable_body(
+    db: &Connection,
+    id: TaskId,
+) -> Result<Result<Vec<u8>, String>, rusqlite::Error> {
+    match body(db, id) {
+        Err(error) if is_damaged_page(&error) && !leads_to_body(db, id)? => Err(error),
+        body => readable(body),
+    }
+}
+
+/// Tells what is wrong with a payload or an output that is lost: that concerns one task.
 pub(super) fn readable(
     body: Result<Vec<u8>, rusqlite::Error>,
 ) -> Result<Result<Vec<u8>, String>, rusqlite::Error> {
     match body {
         Err(error) if is_corrupt(&error) => Ok(Err(format!("its data cannot be read: {error}"))),
         body => body.map(Ok),
+    }
+}
+
+/// Returns `true` if the pages can be read that lead to a payload or an output.
+fn leads_to_body(db: &Connection, id: TaskId) -> Result<bool, rusqlite::Error> {
+    let mut statement = db.prepare_cached(
+        "SELECT 1 FROM throng_body NOT INDEXED
+         WHERE rowid = (SELECT rowid FROM throng_body WHERE id = ?1)",
+    )?;
+    match statement.exists([id.to_bytes()]) {
+        Err(error) if is_damaged_page(&error) => Ok(false),
+        found => found,
     }
 }
 

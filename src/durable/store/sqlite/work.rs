@@ -11,7 +11,7 @@ use super::line::Line;
 use super::meta::Meta;
 use super::schema::INLINE;
 use super::state::{State, reason_number};
-use super::turn::{body, readable};
+use super::turn::{body, readable, readable_body};
 use crate::durable::TaskId;
 use crate::durable::clock::{Clock, millis};
 use crate::durable::store::kind::SetId;
@@ -409,8 +409,11 @@ impl<'a> Work<'a> {
 
     fn remove_body(&self, id: TaskId, task: &Task) -> Result<(), rusqlite::Error> {
         // An unreadable page cannot be removed.
-        let is_damaged = |probe| body(probe, id).is_err_and(|error| is_damaged_page(&error));
-        if task.body && !self.probe.as_ref().is_some_and(is_damaged) {
+        let is_lost = match &self.probe {
+            Some(probe) if task.body => readable_body(probe, id)?.is_err(),
+            _ => false,
+        };
+        if task.body && !is_lost {
             self.execute("DELETE FROM throng_body WHERE id = ?1", [id.to_bytes()])?;
         }
         Ok(())
@@ -419,7 +422,7 @@ impl<'a> Work<'a> {
     /// The payload or the output of a task, which is too large for its row, or what is wrong with it.
     pub(super) fn body(&self, id: TaskId) -> Result<Result<Vec<u8>, String>, rusqlite::Error> {
         let body = match &self.probe {
-            Some(probe) => readable(body(probe, id)),
+            Some(probe) => readable_body(probe, id),
             None => match body(self.db, id) {
                 Err(error) if is_damaged_page(&error) => Err(error),
                 body => readable(body),

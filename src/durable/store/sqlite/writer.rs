@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{oneshot, watch};
 
-use self::group::{Call, Group, Request};
+use self::group::{Call, Group, Mended, Request};
 use super::endpoint::Endpoint;
 use super::error::{
     Fault, busy_failure, corrupt, explained, failure, io_failure, is_busy, is_corrupt, is_full,
@@ -29,7 +29,9 @@ use crate::unwind::contain;
 /// How long requests are gathered while others wait for the lock: the last one may take longer.
 const MAX_GROUP_TIME: Duration = Duration::from_millis(20);
 
-/// How long the store is not repaired again after a repair that has found nothing.
+/// How often the store is repaired for one group. Damage may come while other damage is repaired.
+const MAX_REPAIRS: u32 = 3;
+/// How long the store is not repaired again after repairs that have not helped.
 const REPAIR_PAUSE: Duration = Duration::from_secs(10);
 
 mod group;
@@ -82,12 +84,12 @@ impl Writer {
         }
     }
 
-    /// Has the thread repair the store.
-    pub(super) fn repair(&self) -> Answer<'static, ()> {
-        self.ask(0, |work| match &work.probe {
+    /// Has the thread repair the store, unless it has been since there were so many repairs.
+    pub(super) fn repair(&self, repairs: usize) -> Answer<'static, ()> {
+        self.ask(0, move |work| match work.endpoint.damage.repairs() {
             // It is repaired, and this is repeated.
-            None => Err(corrupt()),
-            Some(_) => Ok(()),
+            found if found == repairs => Err(corrupt()),
+            _ => Ok(()),
         })
     }
 
@@ -166,7 +168,7 @@ struct Desk {
     db: Option<Connection>,
     /// Behind the connection, which is closed before others believe us dead.
     endpoint: Arc<Endpoint>,
-    /// The store is not repaired before, since the last repair has found nothing.
+    /// The store is not repaired before, since that has not helped.
     next_repair: Option<Instant>,
 }
 
@@ -264,12 +266,11 @@ impl Desk {
                     let each = group.requests.drain(..);
                     each.for_each(|one| self.write(Group::of(one, None)));
                 }
-                Err(broken) if broken.is_corrupt() && !group.is_repaired => {
-                    self.repair();
-                    group.is_repaired = true;
-                }
                 Err(broken) => {
-                    let failure = broken.into_failure();
+                    let failure = match self.mend(&mut group, broken) {
+                        Ok(()) => continue,
+                        Err(broken) => broken.into_failure(),
+                    };
                     for mut request in group.requests.drain(..) {
                         request.fail(failure.clone());
                         request.reply();
@@ -282,9 +283,9 @@ impl Desk {
     /// Writes the first requests of a group, and as many more as its time allows. Returns how many.
     fn transact(&mut self, group: &mut Group<'_>) -> Result<(usize, Notes), Broken> {
         let db = self.begin()?;
-        let probe = match group.is_repaired {
-            true => Some(self.probe()?),
-            false => None,
+        let probe = match group.mended {
+            Mended::Nothing => None,
+            Mended::Probed | Mended::Repaired(_) => Some(self.probe()?),
         };
         match run(&db, probe, &self.endpoint, &self.clock, group) {
             Ok(written) => self.commit(db).map(|()| written),
@@ -310,21 +311,40 @@ impl Desk {
         Err(Broken::All(failure))
     }
 
-    /// Repairs what cannot be read. If that fails, or finds nothing, the requests say what is wrong.
-    fn repair(&mut self) {
-        if self.next_repair.is_some_and(|next| Instant::now() < next) {
-            return;
+    /// Does what may help if a group has met what it cannot read. Returns what its requests are answered if nothing
+    /// does.
+    fn mend(&mut self, group: &mut Group<'_>, broken: Broken) -> Result<(), Broken> {
+        if !broken.is_corrupt() {
+            return Err(broken);
         }
         // It may have cached what is not in the file.
         self.db = None;
-        let damage = self.try_repair().ok().filter(|damage| damage.found > 0);
-        self.next_repair = match &damage {
-            Some(_) => None,
-            None => Some(Instant::now() + REPAIR_PAUSE),
+        group.mended = match group.mended {
+            Mended::Nothing => Mended::Probed,
+            Mended::Probed if !self.is_hopeless() => self.repair(1)?,
+            Mended::Repaired(repairs) if repairs < MAX_REPAIRS => self.repair(repairs + 1)?,
+            Mended::Probed => return Err(broken),
+            Mended::Repaired(_) => {
+                self.next_repair = Some(Instant::now() + REPAIR_PAUSE);
+                return Err(broken);
+            }
         };
-        if let Some(damage) = damage {
-            self.endpoint.damage.found(damage);
+        Ok(())
+    }
+
+    fn is_hopeless(&self) -> bool {
+        self.next_repair.is_some_and(|next| Instant::now() < next)
+    }
+
+    /// Repairs what cannot be read; `repairs` counts this one, too. If it does not help, the requests say so.
+    fn repair(&mut self, repairs: u32) -> Result<Mended, Broken> {
+        match self.try_repair() {
+            Ok(damage) => self.endpoint.damage.repaired(damage),
+            Err(broken) if broken.is_corrupt() => {}
+            // There is no room for what is made anew, for instance.
+            Err(broken) => return Err(broken),
         }
+        Ok(Mended::Repaired(repairs))
     }
 
     fn try_repair(&mut self) -> Result<Damage, Broken> {

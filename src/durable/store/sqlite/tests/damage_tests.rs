@@ -9,7 +9,7 @@ use super::{
     Backend, Clock, DeadFilter, DeadReason, Duration, File, NewTask, Seen, SqliteStore, TaskId,
     TypeSet, Verdict, Verdicts, Worker, done, id, task,
 };
-use crate::durable::error::Cause;
+use crate::durable::error::{Cause, Effect};
 use crate::durable::store::Turn;
 
 /// How long an end is kept: longer than any of these tests goes on.
@@ -388,16 +388,22 @@ const TREES: [(&str, bool); 11] = [
     ("throng_error", false),
 ];
 
-/// Overwrites a page of each tree.
-async fn overwrite_each(which: impl Fn(i64, &[i64]) -> i64) {
+/// Overwrites a page of each tree, while the file is open or closed.
+async fn overwrite_each(is_open: bool, which: impl Fn(i64, &[i64]) -> i64) {
     let mut random = fastrand::Rng::with_seed(7);
     for (tree, may_cost) in TREES {
         let mut scene = Scene::new(180).await;
         scene.checkpoint().await;
+        if !is_open {
+            scene.close().await;
+        }
         let (root, leaves) = pages(&scene.file, tree);
         let page = which(root, &leaves);
         overwrite(&scene.file, page, &mut random);
-        scene.forget_pages().await;
+        match is_open {
+            true => scene.forget_pages().await,
+            false => scene.reopen().await,
+        }
         let ends = scene.work_to_the_end().await;
         let lost = ends
             .values()
@@ -424,6 +430,23 @@ impl Scene {
         assert_eq!(moved, Ok(0));
     }
 
+    /// No process has the file open.
+    async fn close(&self) {
+        for worker in [&self.holder, &self.other] {
+            worker.store.close().await.unwrap();
+        }
+        let folder = self.file.path.parent().unwrap();
+        assert_eq!(std::fs::read_dir(folder).unwrap().count(), 1);
+    }
+
+    /// Both processes have the file open again.
+    async fn reopen(&mut self) {
+        for worker in [&mut self.holder, &mut self.other] {
+            let store = SqliteStore::open_with(&self.file.path, self.clock.clone()).await;
+            *worker = Worker::new(&Arc::new(store.unwrap())).await;
+        }
+    }
+
     /// Nobody has a page of the file in memory.
     async fn forget_pages(&self) {
         for worker in [&self.holder, &self.other] {
@@ -441,22 +464,27 @@ impl Scene {
 
 #[tokio::test]
 async fn the_root_of_each_table_can_be_lost() {
-    overwrite_each(|root, _| root).await;
+    overwrite_each(true, |root, _| root).await;
 }
 
 #[tokio::test]
 async fn the_first_page_of_each_table_can_be_lost() {
-    overwrite_each(|_, leaves| leaves[0]).await;
+    overwrite_each(true, |_, leaves| leaves[0]).await;
 }
 
 #[tokio::test]
 async fn the_last_page_of_each_table_can_be_lost() {
-    overwrite_each(|_, leaves| leaves[leaves.len() - 1]).await;
+    overwrite_each(true, |_, leaves| leaves[leaves.len() - 1]).await;
 }
 
 #[tokio::test]
 async fn a_page_in_the_middle_of_each_table_can_be_lost() {
-    overwrite_each(|_, leaves| leaves[leaves.len() / 2]).await;
+    overwrite_each(true, |_, leaves| leaves[leaves.len() / 2]).await;
+}
+
+#[tokio::test]
+async fn the_root_of_each_table_can_be_lost_while_the_file_is_closed() {
+    overwrite_each(false, |root, _| root).await;
 }
 
 /// SQLite cannot remove such data: the tasks end all the same.
@@ -489,4 +517,106 @@ async fn pages_of_large_data_cost_the_task_whose_data_it_is() {
     assert!(seen.iter().all(is_final), "{seen:?}");
     let damaged: Vec<_> = seen.iter().map(is_damaged).collect();
     assert_eq!(damaged, [false, false, true, false]);
+}
+
+/// A repair finds nothing about it, and must still be made when it is needed.
+#[tokio::test]
+async fn a_page_can_be_lost_just_after_the_data_of_a_task() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut scene = Scene::new(60).await;
+    let large = task(9000).payload(vec![1; 20_000]).0;
+    scene.other.enqueue([large]).await;
+    scene.checkpoint().await;
+    let data =
+        "SELECT max(pageno) FROM dbstat WHERE name = 'throng_body' AND pagetype = 'overflow'";
+    let data = scene.file.number(data);
+    // The last of them leads nowhere: it could be anything.
+    overwrite(&scene.file, data - 1, &mut random);
+    scene.forget_pages().await;
+    assert_eq!(scene.other.claim_all().await, 61);
+    let seen = scene.other.store.look(vec![id(9000)]).await.unwrap();
+    assert!(is_damaged(&seen[0]), "{seen:?}");
+
+    for tree in ["throng_task", "throng_claim_until", "throng_session"] {
+        scene.checkpoint().await;
+        let (root, _) = pages(&scene.file, tree);
+        overwrite(&scene.file, root, &mut random);
+        scene.forget_pages().await;
+        scene.other.sound_enqueue(task(9001).0).await;
+        scene.other.claim_all().await;
+    }
+    let ends = scene.work_to_the_end().await;
+    assert!(ends.values().all(is_final), "{ends:?}");
+    scene.assert_sound().await;
+}
+
+/// It is not lost if only the way to it is.
+#[tokio::test]
+async fn an_output_is_read_though_its_index_is_lost() {
+    let mut random = fastrand::Rng::with_seed(7);
+    for tree in ["throng_body", "sqlite_autoindex_throng_body_1"] {
+        let scene = Scene::new(180).await;
+        scene.checkpoint().await;
+        let (root, _) = pages(&scene.file, tree);
+        // Whoever reads next, reads it from the file.
+        scene.file.sql("UPDATE throng_meta SET layout = layout");
+        overwrite(&scene.file, root, &mut random);
+        // These are kept, every third of them outside of its row.
+        let ids: Vec<_> = (1000..1180).map(id).collect();
+        let seen = scene.other.store.look(ids).await.unwrap();
+        let lost = seen.iter().filter(|seen| !matches!(seen, Seen::Done(_)));
+        let most = if tree == "throng_body" { 60 } else { 0 };
+        assert!(lost.count() <= most, "{tree}");
+        assert!(scene.other.store.damage().is_some());
+    }
+}
+
+/// The names of the tables are there, and what the file is.
+#[tokio::test]
+async fn without_its_first_page_a_store_says_what_to_do_and_goes_on_when_it_is_back() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut scene = Scene::new(20).await;
+    scene.checkpoint().await;
+    let copy = std::fs::read(&scene.file.path).unwrap();
+    // Whoever reads next, reads it from the file.
+    scene.file.sql("UPDATE throng_meta SET layout = layout");
+    overwrite(&scene.file, 1, &mut random);
+    let failures = [
+        scene.other.try_enqueue([task(9000).0]).await.unwrap_err(),
+        scene.other.try_turn(vec![], 1, true).await.unwrap_err(),
+        scene.other.store.look(vec![id(1000)]).await.unwrap_err(),
+        scene.other.store.maintain(100).await.unwrap_err(),
+    ];
+    for failure in failures {
+        assert_eq!(
+            (&failure.cause, failure.effect),
+            (&Cause::Corrupt, Effect::None)
+        );
+        assert!(failure.to_string().contains("put a copy"), "{failure}");
+    }
+    std::fs::write(&scene.file.path, &copy).unwrap();
+    let ends = scene.work_to_the_end().await;
+    assert!(
+        ends.values().all(|end| is_final(end) && !is_damaged(end)),
+        "{ends:?}"
+    );
+
+    scene.checkpoint().await;
+    scene.close().await;
+    let copy = std::fs::read(&scene.file.path).unwrap();
+    for page in scene
+        .file
+        .numbers("SELECT pageno FROM dbstat WHERE name = 'sqlite_schema'")
+    {
+        overwrite(&scene.file, page, &mut random);
+        let error = SqliteStore::open(&scene.file.path).await.unwrap_err();
+        assert!(error.is_corrupt(), "page {page}: {error}");
+        assert!(
+            error.to_string().contains("put a copy"),
+            "page {page}: {error}"
+        );
+        std::fs::write(&scene.file.path, &copy).unwrap();
+    }
+    scene.reopen().await;
+    scene.assert_sound().await;
 }

@@ -75,8 +75,17 @@ pub(super) struct Group<'a> {
     pub(super) bytes: usize,
     /// Whence more come, until the group is written.
     pub(super) asked: Option<&'a mpsc::Receiver<Box<dyn Request>>>,
-    /// The store was repaired, as far as that is possible.
-    pub(super) is_repaired: bool,
+    pub(super) mended: Mended,
+}
+
+/// What was done about stored data that the requests could not read.
+#[derive(Clone, Copy)]
+pub(super) enum Mended {
+    Nothing,
+    /// They are given a second connection, by which they find out which tasks have lost their data.
+    Probed,
+    /// The store was repaired so many times.
+    Repaired(u32),
 }
 
 impl<'a> Group<'a> {
@@ -88,7 +97,7 @@ impl<'a> Group<'a> {
             bytes: first.bytes(),
             requests: vec![first],
             asked,
-            is_repaired: false,
+            mended: Mended::Nothing,
         };
         group.gather();
         group
