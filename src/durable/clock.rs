@@ -44,16 +44,16 @@ impl Clock {
 
     /// The time since 1970: a step of it moves what is due, and loses nothing.
     pub(crate) fn wall(&self) -> Duration {
-        self.moved().map_or_else(since_1970, |passed| WALL + passed)
+        self.told().map_or_else(since_1970, |told| told.wall)
     }
 
     /// The time since the machine was started, which is never set, and goes on while it sleeps.
     pub(crate) fn boot(&self) -> Duration {
-        self.moved().map_or_else(since_boot, |passed| BOOT + passed)
+        self.told().map_or_else(since_boot, |told| told.boot)
     }
 
     #[cfg(not(any(test, feature = "test-util")))]
-    fn moved(&self) -> Option<Duration> {
+    fn told(&self) -> Option<Told> {
         None
     }
 }
@@ -64,7 +64,10 @@ impl Clock {
     pub fn manual() -> Self {
         Self {
             manual: Some(StdArc::new(Manual {
-                passed: Mutex::new(Duration::ZERO),
+                told: Mutex::new(Told {
+                    wall: WALL,
+                    boot: BOOT,
+                }),
                 watchers: Mutex::default(),
             })),
         }
@@ -76,9 +79,22 @@ impl Clock {
     ///
     /// Panics if this is the machine's clock.
     pub fn advance(&self, time: Duration) {
+        self.change(|told| {
+            told.wall += time;
+            told.boot += time;
+        });
+    }
+
+    /// Sets the time since 1970: no time passes by that.
+    #[cfg(test)]
+    pub(crate) fn set_wall(&self, wall: Duration) {
+        self.change(|told| told.wall = wall);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Told)) {
         let manual = self.manual.as_ref();
         let manual = manual.expect("only a manual clock can be moved");
-        *lock(&manual.passed) += time;
+        change(&mut lock(&manual.told));
         lock(&manual.watchers).retain(|tell| tell());
     }
 
@@ -89,16 +105,15 @@ impl Clock {
         }
     }
 
-    /// How far it was moved, if that is what it goes by.
-    fn moved(&self) -> Option<Duration> {
-        self.manual.as_ref().map(|manual| *lock(&manual.passed))
+    /// What the test says, if that is what it goes by.
+    fn told(&self) -> Option<Told> {
+        self.manual.as_ref().map(|manual| *lock(&manual.told))
     }
 }
 
 #[cfg(any(test, feature = "test-util"))]
 struct Manual {
-    /// Since the test began.
-    passed: Mutex<Duration>,
+    told: Mutex<Told>,
     watchers: Mutex<Vec<Watcher>>,
 }
 
@@ -106,13 +121,22 @@ struct Manual {
 #[cfg(any(test, feature = "test-util"))]
 type Watcher = Box<dyn Fn() -> bool + Send>;
 
+/// The times of a manual clock.
+#[derive(Clone, Copy)]
+struct Told {
+    wall: Duration,
+    boot: Duration,
+}
+
 /// Where a manual clock starts: some time in 2026, and a machine that is up for a while.
+#[cfg(any(test, feature = "test-util"))]
 const WALL: Duration = Duration::from_secs(1_790_000_000);
+#[cfg(any(test, feature = "test-util"))]
 const BOOT: Duration = Duration::from_secs(100_000);
 
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.moved().map_or("machine", |_| "manual");
+        let name = self.told().map_or("machine", |_| "manual");
         f.debug_tuple("Clock").field(&name).finish()
     }
 }

@@ -3,7 +3,7 @@
 use super::{DeadFilter, DeadLetter, DurableClient, DurableError};
 
 /// The tasks of a store that have failed for good. They are kept for 30 days, and the newest 10,000
-/// of them.
+/// of them; for longer while no executor runs on the store.
 ///
 /// # Examples
 ///

@@ -182,16 +182,17 @@ const MAINTENANCE_BATCH: usize = 1_000;
 const MAINTENANCE_SHARE: u32 = 9;
 const MAINTENANCE_PAUSE: Duration = Duration::from_millis(5);
 
-/// Rids the store of what it keeps no longer.
+/// Rids the store of what it keeps no longer. The first pass is made at once: store time goes on by passes, also where
+/// executors are short-lived.
 async fn maintain(store: StdArc<dyn Backend>) {
     loop {
-        // Not all workers at the same time.
-        sleep(MAINTENANCE.mul_f64(0.5 + fastrand::f64())).await;
         let mut begun = Instant::now();
         while store.maintain(MAINTENANCE_BATCH).await.unwrap_or(false) {
             sleep(MAINTENANCE_PAUSE.max(begun.elapsed() * MAINTENANCE_SHARE)).await;
             begun = Instant::now();
         }
+        // Not all workers at the same time.
+        sleep(MAINTENANCE.mul_f64(0.5 + fastrand::f64())).await;
     }
 }
 

@@ -126,7 +126,7 @@ pub struct DeadLetter {
     pub failures: u32,
     /// How many workers have died while they ran it.
     pub crashes: u32,
-    /// How long it has been dead.
+    /// How long it has been dead. Time in which no executor ran on the store is not counted.
     pub age: Duration,
 }
 

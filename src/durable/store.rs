@@ -172,6 +172,10 @@ pub(crate) const MAX_ERRORS: usize = 8;
 
 /// How long a dead letter is kept.
 pub(crate) const DEAD_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How far one pass of maintenance moves store time, at most. Ends are kept by this time, not by the
+/// clock, which can be set: see `PROTOCOL.md`.
+#[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
+pub(crate) const MAX_AGED: Duration = Duration::from_secs(60);
 /// How many dead letters are kept: the newest.
 pub(crate) const MAX_DEAD: u64 = 10_000;
 

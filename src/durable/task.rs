@@ -45,7 +45,7 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
 
     /// How long the end of a task, with its output, is kept for those who await it: 10 minutes, or
     /// one minute if there is nothing in the output. A [`SpawnOptions`](super::SpawnOptions) can say
-    /// something else.
+    /// something else. While no executor runs on the store, it is kept for longer.
     const RETENTION: Duration = match size_of::<Self::Output>() {
         0 => Duration::from_secs(60),
         _ => Duration::from_secs(600),

@@ -94,6 +94,22 @@ async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn maintenance_begins_with_the_executor() {
+    let passes = StdArc::new(Mutex::new(0));
+    let noted = StdArc::clone(&passes);
+    let client = client_with(&MemoryStore::new(), move |name| {
+        *lock(&noted) += u32::from(name == "maintain");
+        Box::pin(async { Ok(()) })
+    });
+    let start = Instant::now();
+    let app = App::new(|number, _| async move { Ok(number) });
+    let _executor = builder(&client).start(app).await.unwrap();
+    until("the store is maintained", || *lock(&passes) > 0).await;
+    let waited = start.elapsed();
+    assert!(waited < Duration::from_secs(1), "{waited:?}");
+}
+
 /// The types of the tasks.
 fn set() -> TypeSet {
     TypeSet::of_names([Number::NAME]).unwrap()

@@ -60,8 +60,9 @@ mod turns;
 ///   ten seconds, unless the executor was built with another one.
 /// - When the server cannot be reached, requests wait, and fail after some seconds; connections are made
 ///   again by themselves, for as long as it takes.
-/// - Only the server's clock counts. Setting it moves what is due: delayed tasks may run earlier or later,
-///   and kept results and dead letters may be removed early. It loses no task that has yet to end.
+/// - Only the server's clock counts. If it is set, delayed tasks start earlier or later. Results and dead letters
+///   are removed at most one minute early if it is set forward, and not at all if it is set back. Time counts for them
+///   only while an executor runs, and for a minute after that.
 /// - When the server has no memory left, nothing more can be stored; what is there is still run.
 /// - A store with the layout of another version of this crate is neither changed nor converted. If the
 ///   layout is older, let that version run all tasks to their end, or delete the keys.

@@ -71,7 +71,8 @@ compile_error!("the feature `sqlite` needs Unix for now");
 /// - When a process exits, for any reason, other processes detect that: a busy worker takes its tasks back
 ///   within milliseconds, an idle one within seconds, and so does the process itself when it is started
 ///   again. (A process that hangs loses its tasks when their lease expires.)
-/// - A worker that waits for tasks writes nothing, and keeps nobody from writing.
+/// - A worker that waits for tasks writes nothing, and keeps nobody from writing. (While results or dead letters are
+///   kept, each executor writes a few bytes every 15 to 45 seconds.)
 /// - If a process is frozen within a write, for instance by a signal or a debugger, no other process can
 ///   write until it continues or dies. Nothing can prevent that, but a write waits for nothing except the disk, and
 ///   ends after 20 ms unless one request takes longer. After ten seconds, requests of the others fail with an error
@@ -96,9 +97,9 @@ compile_error!("the feature `sqlite` needs Unix for now");
 ///   [`is_replaced`](DurableError::is_replaced). This includes a request that is being written at that time.
 ///   Requests succeed again if the same file, or a copy of it, is put back.
 ///
-/// Delays, and the removal of kept results and dead letters, follow the machine's wall clock. If that is set,
-/// delayed tasks may run earlier or later, and results and dead letters may be removed early. Setting it
-/// loses no task that has yet to end. Leases do not follow the wall clock.
+/// Delays follow the machine's wall clock: if that is set, delayed tasks start earlier or later. Nothing else
+/// follows it. Leases, and how long results and dead letters are kept, go by the time since the machine was started. For
+/// results and dead letters, this time counts only while an executor runs, and for a minute after that.
 ///
 /// # Beside other users of SQLite
 ///

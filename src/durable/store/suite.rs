@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use super::Store;
 use crate::durable::clock::Clock;
@@ -13,6 +14,7 @@ mod awaiting_tests;
 mod baseline_tests;
 mod cancel_tests;
 mod claims_tests;
+mod clock_tests;
 mod dead_letters_tests;
 mod enqueue_tests;
 mod errors_tests;
@@ -45,6 +47,11 @@ trait Harness {
 
     /// A process dies as by `kill -9`: it says nothing, and the store can know that it is dead.
     fn kill(&self, process: Store);
+
+    /// Lets time pass in which the store is maintained as it should be, but removes nothing.
+    fn age(&self, time: Duration) {
+        self.clock().advance(time);
+    }
 
     /// How many things of any kind the store holds, except for its counts and its layout: for a
     /// store that can tell.
@@ -215,6 +222,14 @@ macro_rules! store_suite {
                     a_death_wakes
                     no_wake_is_lost
                 }
+                clock_tests {
+                    a_clock_that_runs_ahead_for_a_while_removes_nothing
+                    a_clock_that_was_behind_removes_nothing
+                    a_store_that_is_made_in_1970_removes_nothing
+                    a_step_moves_a_start_and_loses_no_task
+                    passes_of_maintenance_remove_what_is_over
+                    a_clock_that_is_set_back_keeps_nothing_for_longer
+                }
                 baseline_tests {
                     the_ledger_adds_up
                     nothing_is_left
@@ -251,6 +266,11 @@ macro_rules! store_suite {
             }
         }
     };
+    (time of $harness:ty) => {
+        store_suite! { of $harness;
+            clock_tests { a_pass_moves_store_time_by_a_minute_at_most }
+        }
+    };
     (of $harness:ty; $($file:ident { $($case:ident)+ })+) => {
         $($(
             #[test]
@@ -271,6 +291,16 @@ mod types_in_sqlite {
 #[cfg(feature = "redis")]
 mod types_in_redis {
     store_suite!(types of super::redis::Redis);
+}
+
+// A store in memory does not outlive the machine's clock: that is its time.
+#[cfg(feature = "sqlite-unbundled")]
+mod time_in_sqlite {
+    store_suite!(time of super::sqlite::Sqlite);
+}
+#[cfg(feature = "redis")]
+mod time_in_redis {
+    store_suite!(time of super::redis::Redis);
 }
 
 store_suite!(in_memory, crate::durable::store::suite::memory::Memory, 256);

@@ -242,9 +242,9 @@ impl Model {
     // ===== From outside =====
 
     pub(super) fn look(&mut self, endpoint: usize, ids: &[TaskId]) -> Vec<Seen> {
-        let now = self.wall();
+        let time = self.store_time();
         let seen = ids.iter().map(|id| match self.tasks.get_mut(id) {
-            Some(row) if !row.is_over(now) => {
+            Some(row) if !row.is_over(time) => {
                 row.watchers.insert(endpoint);
                 row.seen()
             }
@@ -254,9 +254,9 @@ impl Model {
     }
 
     pub(super) fn errors(&self, id: TaskId) -> Vec<AttemptError> {
-        let now = self.wall();
-        let row = self.tasks.get(&id).filter(|row| !row.is_over(now));
-        row.map(|row| row.errors(now)).unwrap_or_default()
+        let time = self.store_time();
+        let row = self.tasks.get(&id).filter(|row| !row.is_over(time));
+        row.map(|row| row.errors(self.wall())).unwrap_or_default()
     }
 
     pub(super) fn cancel(&mut self, ids: &[TaskId]) -> u64 {
@@ -264,11 +264,11 @@ impl Model {
     }
 
     fn cancel_one(&mut self, id: TaskId) -> bool {
-        let now = self.wall();
+        let time = self.store_time();
         let Some(row) = self.tasks.get_mut(&id) else {
             return false;
         };
-        let until = now + millis(row.task.retention);
+        let until = time + millis(row.task.retention);
         match row.state {
             State::Waiting => {
                 self.line.retain(|&other| other != id);
@@ -289,8 +289,8 @@ impl Model {
     }
 
     pub(super) fn maintain(&mut self, budget: usize) -> bool {
-        let now = self.wall();
-        let over = self.tasks.values().filter(|row| row.is_over(now));
+        let time = self.store_time();
+        let over = self.tasks.values().filter(|row| row.is_over(time));
         let mut remove: Vec<_> = over.map(|row| row.task.id).collect();
         let letters = self.dead(&DeadFilter::all(), usize::MAX);
         let surplus = letters.iter().skip(MAX_DEAD as usize);
@@ -347,12 +347,12 @@ impl Model {
     fn end_cancelled(&mut self, id: TaskId) {
         self.ledger.cancelled += 1;
         let retention = self.tasks.get(&id).map(|row| row.task.retention);
-        let until = self.wall() + millis(retention.unwrap_or_default());
+        let until = self.store_time() + millis(retention.unwrap_or_default());
         self.end(id, State::Cancelled { until });
     }
 
     fn die(&mut self, id: TaskId, reason: DeadReason, error: String) {
-        let since = self.wall();
+        let since = self.store_time();
         let state = State::Dead {
             reason,
             error,
@@ -363,7 +363,7 @@ impl Model {
 
     /// A task ends; one that is not kept is gone.
     fn end(&mut self, id: TaskId, state: State) {
-        let now = self.wall();
+        let time = self.store_time();
         let Some(row) = self.tasks.get_mut(&id) else {
             return;
         };
@@ -372,7 +372,7 @@ impl Model {
         }
         row.state = state;
         let watchers = std::mem::take(&mut row.watchers);
-        if row.is_over(now) {
+        if row.is_over(time) {
             self.tasks.remove(&id);
         }
         for watcher in watchers {
@@ -381,8 +381,8 @@ impl Model {
     }
 
     fn forget_if_over(&mut self, id: TaskId) {
-        let now = self.wall();
-        if self.tasks.get(&id).is_some_and(|row| row.is_over(now)) {
+        let time = self.store_time();
+        if self.tasks.get(&id).is_some_and(|row| row.is_over(time)) {
             self.tasks.remove(&id);
         }
     }
@@ -441,5 +441,10 @@ impl Model {
 
     fn boot(&self) -> u64 {
         millis(self.clock.boot())
+    }
+
+    /// The time by which ends are kept: nobody sets it. Stores that outlive the machine count it themselves.
+    fn store_time(&self) -> u64 {
+        self.boot()
     }
 }

@@ -9,7 +9,9 @@ use std::fmt::Write;
 use super::keys::{self, LAYOUT};
 use super::reply::reason_number;
 use crate::durable::clock::millis;
-use crate::durable::store::{DEAD_RETENTION, DeadReason, MAX_BATCH, MAX_DEAD, MAX_ERRORS};
+use crate::durable::store::{
+    DEAD_RETENTION, DeadReason, MAX_AGED, MAX_BATCH, MAX_DEAD, MAX_ERRORS,
+};
 
 /// What time a script goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +77,7 @@ const ENTRY: &str = include_str!("lua/entry.lua");
 const SOUND: &str = include_str!("lua/sound.lua");
 const LETTER: &str = include_str!("lua/letter.lua");
 const NOTICES: &str = include_str!("lua/notices.lua");
+const STORE_TIME: &str = include_str!("lua/store_time.lua");
 const RESULTS: &str = include_str!("lua/results.lua");
 const OUTCOMES: &str = include_str!("lua/outcomes.lua");
 const IDS: &str = include_str!("lua/ids.lua");
@@ -87,7 +90,9 @@ const DRAIN: &str = include_str!("lua/drain.lua");
 const CLAIM: &str = include_str!("lua/claim.lua");
 
 /// The parts that scripts need to take claims back.
-const REAPING: [&str; 8] = [HEARD, UNIT, ENTRY, NOTICES, RESULTS, OUTCOMES, CLAIMS, REAP];
+const REAPING: [&str; 9] = [
+    HEARD, UNIT, ENTRY, NOTICES, STORE_TIME, RESULTS, OUTCOMES, CLAIMS, REAP,
+];
 
 /// The parts that undo this if a command fails.
 const UNDO_REAPING: [&str; 1] = [include_str!("lua/undo/outcomes.lua")];
@@ -124,7 +129,7 @@ impl Scripts {
                     "ROUTES",
                     "SUSPECTS",
                 ],
-                &[SESSION, LISTS, include_str!("lua/enqueue.lua")],
+                &[SESSION, LISTS, STORE_TIME, include_str!("lua/enqueue.lua")],
                 &[include_str!("lua/undo/enqueue.lua")],
             ),
             turn: reaping(
@@ -148,7 +153,7 @@ impl Scripts {
                     "NONE", "META", "ALIVE", "RUNNING", "DUE", "RESULTS", "DEAD", "DIED",
                     "WATCHERS", "AWAITING",
                 ],
-                &[LETTER, include_str!("lua/status.lua")],
+                &[LETTER, STORE_TIME, include_str!("lua/status.lua")],
             ),
             cancel: units(
                 &[
@@ -172,7 +177,7 @@ impl Scripts {
                     "WATCHERS",
                     "AWAITING",
                 ],
-                &[NOTICES, RESULTS, include_str!("lua/cancel.lua")],
+                &[NOTICES, STORE_TIME, RESULTS, include_str!("lua/cancel.lua")],
                 &[include_str!("lua/undo/cancel.lua")],
             ),
             open: reaping(
@@ -187,7 +192,12 @@ impl Scripts {
             ),
             dead_letters: make(
                 &["NONE", "META", "DEAD", "DIED", "ERRORS"],
-                &[ENTRY, LETTER, include_str!("lua/dead_letters.lua")],
+                &[
+                    ENTRY,
+                    LETTER,
+                    STORE_TIME,
+                    include_str!("lua/dead_letters.lua"),
+                ],
             ),
             revive: units(
                 &[
@@ -205,7 +215,14 @@ impl Scripts {
                     "ROUTES",
                     "SUSPECTS",
                 ],
-                &[LISTS, ENTRY, SOUND, LETTER, include_str!("lua/revive.lua")],
+                &[
+                    LISTS,
+                    ENTRY,
+                    SOUND,
+                    LETTER,
+                    STORE_TIME,
+                    include_str!("lua/revive.lua"),
+                ],
                 &[include_str!("lua/undo/revive.lua")],
             ),
             maintain: Script::new(bases, &keys::ALL, maintain(time)),
@@ -230,7 +247,7 @@ impl Scripts {
             ),
             errors: make(
                 &["NONE", "META", "ALIVE", "DIED", "ERRORS"],
-                &[include_str!("lua/errors.lua")],
+                &[STORE_TIME, include_str!("lua/errors.lua")],
             ),
             routes: make(
                 &["NONE", "META", "ROUTES", "READY", "LEASE", "IDLE"],
@@ -266,6 +283,7 @@ fn maintain(time: Time) -> String {
         ENTRY,
         SOUND,
         NOTICES,
+        STORE_TIME,
         RESULTS,
         OUTCOMES,
         DRAIN,
@@ -315,6 +333,7 @@ fn names(keys: &[&str]) -> String {
         ("MAX_BATCH", MAX_BATCH as u64),
         ("MAX_DEAD", MAX_DEAD),
         ("DEAD_RETENTION", millis(DEAD_RETENTION)),
+        ("MAX_AGED", millis(MAX_AGED)),
         ("CRASHES", reason_number(DeadReason::Crashes).into()),
         ("DAMAGED", reason_number(DeadReason::Damaged).into()),
         ("MAX_ERRORS", MAX_ERRORS as u64),

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use self::proxy::Proxy;
 use self::server::Server;
 use super::{RedisStore, RedisStoreBuilder};
+use crate::durable::clock::Clock;
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
@@ -154,6 +155,28 @@ where
         }
     }
 }
+
+/// Lets time pass in which a store is maintained as it should be, but removes nothing.
+pub(in crate::durable::store) fn age(
+    server: &Server,
+    namespace: &str,
+    clock: &Clock,
+    time: Duration,
+) {
+    let wall = || clock.wall().as_millis().to_string();
+    let before = wall();
+    clock.advance(time);
+    let meta = format!("throng:{{{namespace}:0}}:meta");
+    server.ask(&["EVAL", AGE, "1", &meta, &before, &wall()]);
+}
+
+/// Moves store time on from one time to another.
+const AGE: &str = "
+local before, after = tonumber(ARGV[1]), tonumber(ARGV[2])
+local aged, at = struct.unpack('>I6I6', redis.call('HGET', KEYS[1], 'aged'))
+aged = aged + math.min(math.max(before - at, 0), 60000) + after - before
+redis.call('HSET', KEYS[1], 'aged', struct.pack('>I6I6', aged, after))
+return 0";
 
 fn id(number: u64) -> TaskId {
     TaskId::from_bytes(u128::from(number).to_be_bytes())

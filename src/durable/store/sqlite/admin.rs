@@ -52,7 +52,7 @@ fn cancel_running(work: &mut Work<'_>, id: TaskId, epoch: i64) -> Result<(), Fau
 }
 
 pub(super) fn replay(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Fault> {
-    let mut ids = dead(work.db, work.now.wall, filter)?;
+    let mut ids = dead(work.db, work.store_time(), filter)?;
     ids.sort_unstable();
     let mut replayed = 0;
     for &id in &ids {
@@ -74,7 +74,7 @@ pub(super) fn replay(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Fa
 }
 
 pub(super) fn bury(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Fault> {
-    let ids = dead(work.db, work.now.wall, filter)?;
+    let ids = dead(work.db, work.store_time(), filter)?;
     for &id in &ids {
         if let Some(task) = work.task(id)? {
             work.remove(id, &task)?;
@@ -83,10 +83,10 @@ pub(super) fn bury(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Faul
     Ok(ids.len() as u64)
 }
 
-/// The dead letters that match, and are kept: the newest first, of one moment the largest id.
+/// The dead letters that match, and are kept at this store time: the newest first, of one moment the largest id.
 pub(super) fn dead(
     db: &Connection,
-    now: i64,
+    time: i64,
     filter: &DeadFilter,
 ) -> Result<Vec<TaskId>, rusqlite::Error> {
     let mut statement = db.prepare_cached(
@@ -94,7 +94,7 @@ pub(super) fn dead(
          WHERE state = 4 AND at > ?1 AND (?2 IS NULL OR name = ?2)
          ORDER BY at DESC, id DESC",
     )?;
-    let params = params![dead_before(now), filter.name];
+    let params = params![dead_before(time), filter.name];
     let ids = statement.query_map(params, |row| row.get(0).map(TaskId::from_bytes))?;
     let mut ids = ids.collect::<Result<Vec<_>, _>>()?;
     if let Some(wanted) = &filter.ids {
@@ -107,6 +107,9 @@ pub(super) fn dead(
 // ===== What is kept no longer =====
 
 pub(super) fn maintain(work: &mut Work<'_>, budget: usize) -> Result<bool, Fault> {
+    if work.meta.keeps_ends() {
+        work.meta.age(work.now);
+    }
     let mut left = budget as i64;
     let mut more = false;
     for find in [over, surplus] {
@@ -128,12 +131,12 @@ pub(super) fn maintain(work: &mut Work<'_>, budget: usize) -> Result<bool, Fault
 /// Ends that are kept no longer.
 fn over(work: &Work<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Error> {
     let sql = "SELECT id FROM throng_task WHERE state = ?1 AND at <= ?2 LIMIT ?3";
-    let now = work.now.wall;
+    let time = work.store_time();
     let mut ids = Vec::new();
     for (state, by) in [
-        (State::Done, now),
-        (State::Cancelled, now),
-        (State::Dead, dead_before(now)),
+        (State::Done, time),
+        (State::Cancelled, time),
+        (State::Dead, dead_before(time)),
     ] {
         let limit = limit - ids.len() as i64;
         ids.extend(work.ids(sql, params![state as i64, by, limit])?);
@@ -149,7 +152,7 @@ fn surplus(work: &Work<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Error> 
     work.ids(
         "SELECT id FROM throng_task WHERE state = 4 AND at > ?1
          ORDER BY at DESC, id DESC LIMIT ?2 OFFSET ?3",
-        [dead_before(work.now.wall), limit, MAX_DEAD as i64],
+        [dead_before(work.store_time()), limit, MAX_DEAD as i64],
     )
 }
 

@@ -94,7 +94,7 @@ fn store(
     }
     // There is one of that id: if it is one that should be gone, it goes.
     if let Some(old) = work.task(task.id)?
-        && old.state.is_over(old.at, work.now.wall)
+        && old.state.is_over(old.at, work.store_time())
     {
         work.remove(task.id, &old)?;
         insert(work, inserts, task, kind)?;

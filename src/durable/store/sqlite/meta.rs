@@ -1,16 +1,23 @@
-//! The one row about the whole store: what was issued last, and the ledger.
+//! The one row about the whole store: what was issued last, store time, and the ledger.
 
 use rusqlite::{Connection, Row, params};
 
 use super::error::Fault;
 use super::schema::known;
+use super::work::Now;
 use crate::durable::Counts;
+use crate::durable::clock::millis;
+use crate::durable::store::MAX_AGED;
 
 /// The row: read when a transaction begins, and written once before it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) epoch: i64,
     pub(super) session: i64,
+    /// Store time when it was last written.
+    aged: i64,
+    /// When that was, since the machine was started.
+    aged_at: i64,
     pub(super) counts: Counts,
 }
 
@@ -19,7 +26,7 @@ impl Meta {
     pub(super) fn load(db: &Connection) -> Result<Self, Fault> {
         let mut statement = db.prepare_cached(
             "SELECT layout, epoch, session, waiting, delayed, running, kept, dead, stored, claimed,
-                 done, retried, snoozed, died, released, crashed, lost, cancelled
+                 done, retried, snoozed, died, released, crashed, lost, cancelled, aged, aged_at
              FROM throng_meta",
         )?;
         let (layout, meta) = statement.query_row([], read)?;
@@ -33,7 +40,7 @@ impl Meta {
             "UPDATE throng_meta SET epoch = ?1, session = ?2, waiting = ?3, delayed = ?4,
                  running = ?5, kept = ?6, dead = ?7, stored = ?8, claimed = ?9, done = ?10,
                  retried = ?11, snoozed = ?12, died = ?13, released = ?14, crashed = ?15,
-                 lost = ?16, cancelled = ?17",
+                 lost = ?16, cancelled = ?17, aged = ?18, aged_at = ?19",
         )?;
         statement.execute(params![
             self.epoch,
@@ -53,9 +60,41 @@ impl Meta {
             counts.crashed as i64,
             counts.lost as i64,
             counts.cancelled as i64,
+            self.aged,
+            self.aged_at,
         ])?;
         Ok(())
     }
+
+    /// The time by which ends are kept, in milliseconds. It goes on while the machine is up, but no further than a
+    /// minute without a pass of maintenance. So no clock that is set, and no file that is moved to another machine,
+    /// removes what was to be kept.
+    pub(super) fn store_time(&self, now: Now) -> i64 {
+        store_time(self.aged, self.aged_at, now)
+    }
+
+    /// Returns `true` if ends are kept. Otherwise, nobody needs store time, and maintenance writes nothing.
+    pub(super) fn keeps_ends(&self) -> bool {
+        self.counts.kept + self.counts.dead > 0
+    }
+
+    /// Writes store time down, so that it can go on.
+    pub(super) fn age(&mut self, now: Now) {
+        self.aged = self.store_time(now);
+        self.aged_at = now.boot;
+    }
+}
+
+/// Reads store time alone.
+pub(super) fn read_store_time(db: &Connection, now: Now) -> Result<i64, rusqlite::Error> {
+    let mut statement = db.prepare_cached("SELECT aged, aged_at FROM throng_meta")?;
+    statement.query_row([], |row| {
+        Ok(store_time(issued(row, 0)?, issued(row, 1)?, now))
+    })
+}
+
+fn store_time(aged: i64, aged_at: i64, now: Now) -> i64 {
+    aged + (now.boot - aged_at).clamp(0, millis(MAX_AGED) as i64)
 }
 
 fn read(row: &Row<'_>) -> Result<(i64, Meta), rusqlite::Error> {
@@ -82,6 +121,8 @@ fn read(row: &Row<'_>) -> Result<(i64, Meta), rusqlite::Error> {
     let meta = Meta {
         epoch: issued(row, 1)?,
         session: issued(row, 2)?,
+        aged: issued(row, 18)?,
+        aged_at: issued(row, 19)?,
         counts,
     };
     Ok((row.get(0)?, meta))

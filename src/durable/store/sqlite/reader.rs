@@ -9,7 +9,7 @@ use super::admin;
 use super::endpoint::Endpoint;
 use super::error::{Fault, io_failure, no_answer};
 use super::files::Files;
-use super::meta::Meta;
+use super::meta::{Meta, read_store_time};
 use super::schema;
 use super::state::{State, reason};
 use super::turn::readable_body;
@@ -149,10 +149,12 @@ pub(super) fn dead(
     filter: &DeadFilter,
     limit: usize,
 ) -> Result<Vec<DeadLetter>, Fault> {
-    let now = Now::read(&desk.clock).wall;
+    let now = Now::read(&desk.clock);
     desk.snapshot(|db| {
-        let ids = admin::dead(db, now, filter)?;
-        let letters = ids.iter().take(limit).map(|&id| letter(db, id, now));
+        let time = read_store_time(db, now)?;
+        let ids = admin::dead(db, time, filter)?;
+        let letters = ids.iter().take(limit);
+        let letters = letters.map(|&id| letter(db, id, now.wall, time));
         Ok(letters.collect::<Result<_, _>>()?)
     })
 }
@@ -168,12 +170,13 @@ pub(super) fn counts(desk: &Desk) -> Result<Counts, Fault> {
 
 /// What has become of tasks; whether others have stored some that are alive.
 fn look_once(desk: &Desk, ids: &[TaskId]) -> Result<(Vec<Seen>, bool), Fault> {
-    let now = Now::read(&desk.clock).wall;
+    let now = Now::read(&desk.clock);
     desk.snapshot(|db| {
+        let time = read_store_time(db, now)?;
         let mut others = false;
         let mut all = Vec::with_capacity(ids.len());
         for &id in ids {
-            let (seen, owner) = see(desk, db, id, now)?;
+            let (seen, owner) = see(desk, db, id, time)?;
             let is_alive = matches!(seen, Seen::Waiting | Seen::Delayed | Seen::Running);
             others |= is_alive && owner != desk.endpoint.id;
             all.push(seen);
@@ -183,13 +186,18 @@ fn look_once(desk: &Desk, ids: &[TaskId]) -> Result<(Vec<Seen>, bool), Fault> {
 }
 
 /// What has become of a task, and who has stored it.
-fn see(desk: &Desk, db: &Connection, id: TaskId, now: i64) -> Result<(Seen, i64), rusqlite::Error> {
+fn see(
+    desk: &Desk,
+    db: &Connection,
+    id: TaskId,
+    time: i64,
+) -> Result<(Seen, i64), rusqlite::Error> {
     let mut statement = db.prepare_cached(
         "SELECT now, at, output, error, reason, endpoint FROM throng_now WHERE id = ?1",
     )?;
     let seen = statement.query_row([id.to_bytes()], |row| {
         let state = State::of(row.get(0)?)?;
-        if state.is_over(row.get(1)?, now) {
+        if state.is_over(row.get(1)?, time) {
             return Ok((Seen::Absent, 0));
         }
         let seen = match state {
@@ -212,10 +220,13 @@ fn see(desk: &Desk, db: &Connection, id: TaskId, now: i64) -> Result<(Seen, i64)
 }
 
 pub(super) fn errors(desk: &Desk, id: TaskId) -> Result<Vec<AttemptError>, Fault> {
-    let now = Now::read(&desk.clock).wall;
-    desk.snapshot(|db| match see(desk, db, id, now)?.0 {
-        Seen::Absent => Ok(Vec::new()),
-        _ => Ok(errors_of(db, id, now)?),
+    let now = Now::read(&desk.clock);
+    desk.snapshot(|db| {
+        let time = read_store_time(db, now)?;
+        match see(desk, db, id, time)?.0 {
+            Seen::Absent => Ok(Vec::new()),
+            _ => Ok(errors_of(db, id, now.wall)?),
+        }
     })
 }
 
@@ -246,12 +257,12 @@ fn done(desk: &Desk, output: Result<Vec<u8>, String>) -> Seen {
     }
 }
 
-fn letter(db: &Connection, id: TaskId, now: i64) -> Result<DeadLetter, rusqlite::Error> {
+fn letter(db: &Connection, id: TaskId, now: i64, time: i64) -> Result<DeadLetter, rusqlite::Error> {
     let mut statement = db.prepare_cached(
         "SELECT name, reason, error, failures, crashes, at FROM throng_task WHERE id = ?1",
     )?;
     statement.query_row([id.to_bytes()], |row| {
-        let age = now.saturating_sub(row.get(5)?);
+        let age = time.saturating_sub(row.get(5)?);
         Ok(DeadLetter {
             id,
             name: row.get(0)?,

@@ -21,6 +21,7 @@ use rusqlite::{Connection, params};
 
 use super::error::{Fault, corrupt};
 use super::held::Held;
+use super::meta::read_store_time;
 use super::state::{State, reason_number};
 use super::work::{Now, Work};
 use crate::durable::TaskId;
@@ -88,8 +89,9 @@ fn end_missing(
          VALUES (?1, 4, ?2, '', 0, 0, 0, 0, 'the row of the task cannot be read', ?3)",
     )?;
     let reason = reason_number(DeadReason::Damaged);
+    let time = read_store_time(db, now)?;
     for id in known {
-        let ended = missing.execute(params![id.to_bytes(), now.wall, reason])?;
+        let ended = missing.execute(params![id.to_bytes(), time, reason])?;
         damage.note(ended, || format!("the row of task {id} cannot be read"));
     }
     Ok(())

@@ -9,6 +9,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use super::error::{Fault, cannot_open, io_failure, is_busy};
 use super::files::Files;
+use super::work::Now;
 use crate::durable::error::Cause;
 use crate::durable::point::point;
 use crate::sync::{thread, thread_local};
@@ -25,10 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A waiting task stands in the line, in its `list`, at its `place`; places rise over all lists. A running
 /// task is held by a claim. Its row is not written when it is claimed, so its `state` is still 0, and its
 /// `place` is that where it stood. The view `throng_now` tells the two apart. The column `at` of a delayed
-/// task is the time at which it is due; of a dead letter, the time of its death; of any other end, the time
-/// until which it is kept.
-/// Times of `at` and `retention` are in milliseconds since 1970, those of claims since the
-/// machine was started.
+/// task is the time at which it is due, since 1970. Of a dead letter, it is the time of its death, and of any other
+/// end the time until which it is kept, both in store time (see [`Meta::store_time`](super::meta::Meta::store_time)).
+/// The times of claims are since the machine was started. All are in milliseconds.
 ///
 /// The rows of tasks have no hidden number: ids that were made one after the other lie side by side,
 /// so a batch of them touches few pages.
@@ -39,6 +39,8 @@ CREATE TABLE IF NOT EXISTS throng_meta (
     birth INTEGER NOT NULL,
     epoch INTEGER NOT NULL DEFAULT 0,
     session INTEGER NOT NULL DEFAULT 0,
+    aged INTEGER NOT NULL,
+    aged_at INTEGER NOT NULL,
     routes TEXT,
     routes_version INTEGER NOT NULL DEFAULT 0,
     waiting INTEGER NOT NULL DEFAULT 0,
@@ -130,11 +132,10 @@ CREATE TABLE IF NOT EXISTS throng_damaged (
     found INTEGER NOT NULL,
     what TEXT NOT NULL
 );
-INSERT OR IGNORE INTO throng_meta (one, layout, birth) VALUES (1, 2, random());
 ";
 
 /// Opens the database for writing, and makes in it what is not there yet.
-pub(super) fn create(path: &Path) -> Result<(Connection, Files), Fault> {
+pub(super) fn create(path: &Path, now: Now) -> Result<(Connection, Files), Fault> {
     // So that there is a file, whose path can be freed of links.
     let made = connect(path, OpenFlags::SQLITE_OPEN_CREATE);
     drop(made.map_err(|error| match error.sqlite_error_code() {
@@ -149,7 +150,7 @@ pub(super) fn create(path: &Path) -> Result<(Connection, Files), Fault> {
         for_writing(&mut db)?;
         match layout(&db)? {
             Some(found) => known(found)?,
-            None => make(&db)?,
+            None => make(&db, now)?,
         }
         Ok(db)
     })
@@ -248,13 +249,18 @@ fn layout(db: &Connection) -> Result<Option<i64>, rusqlite::Error> {
 
 /// One transaction, and each step of it only if need be: of several processes that come at the same
 /// time, the first makes everything, and the others find it.
-fn make(db: &Connection) -> Result<(), Fault> {
+fn make(db: &Connection, now: Now) -> Result<(), Fault> {
     let transaction =
         rusqlite::Transaction::new_unchecked(db, rusqlite::TransactionBehavior::Immediate)?;
     if let Some(found) = layout(db)? {
         known(found)?;
     }
     db.execute_batch(SCHEMA)?;
+    db.execute(
+        "INSERT OR IGNORE INTO throng_meta (one, layout, birth, aged, aged_at)
+         VALUES (1, ?1, random(), ?2, ?3)",
+        [LAYOUT, now.wall, now.boot],
+    )?;
     transaction.commit()?;
     Ok(())
 }

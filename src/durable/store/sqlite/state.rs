@@ -30,19 +30,23 @@ impl State {
             .ok_or(rusqlite::Error::IntegralValueOutOfRange(0, number))
     }
 
-    /// Whether an end is kept no longer, whose `at` this is.
-    pub(super) fn is_over(self, at: Option<i64>, now: i64) -> bool {
+    pub(super) fn is_end(self) -> bool {
+        matches!(self, Self::Done | Self::Dead | Self::Cancelled)
+    }
+
+    /// Whether an end is kept no longer at this store time, whose `at` this is.
+    pub(super) fn is_over(self, at: Option<i64>, time: i64) -> bool {
         match self {
             Self::Waiting | Self::Delayed | Self::Running => false,
-            Self::Done | Self::Cancelled => at.is_some_and(|at| at <= now),
-            Self::Dead => at.is_some_and(|at| at <= dead_before(now)),
+            Self::Done | Self::Cancelled => at.is_some_and(|at| at <= time),
+            Self::Dead => at.is_some_and(|at| at <= dead_before(time)),
         }
     }
 }
 
 /// Dead letters that are one since then, or earlier, are kept no longer.
-pub(super) fn dead_before(now: i64) -> i64 {
-    now - millis(DEAD_RETENTION) as i64
+pub(super) fn dead_before(time: i64) -> i64 {
+    time - millis(DEAD_RETENTION) as i64
 }
 
 const REASONS: [DeadReason; 6] = [

@@ -26,6 +26,7 @@ use crate::durable::{DeadFilter, Durability, TaskId};
 const DEADLINE: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(9);
 
+mod clock_tests;
 mod damage_tests;
 mod files_tests;
 mod looks_tests;

@@ -21,7 +21,7 @@ use crate::durable::store::{DeadReason, MAX_ERRORS, SessionId, is_buried};
 /// What time it is, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
-    /// Since 1970.
+    /// Since 1970: by this, delayed tasks are due.
     pub(super) wall: i64,
     /// Since the machine was started.
     pub(super) boot: i64,
@@ -185,6 +185,11 @@ impl<'a> Work<'a> {
         self.meta.epoch
     }
 
+    /// The time by which ends are kept.
+    pub(super) fn store_time(&self) -> i64 {
+        self.meta.store_time(self.now)
+    }
+
     /// Executes a statement, prepared once; how many rows it has changed.
     pub(super) fn execute(
         &self,
@@ -267,7 +272,7 @@ impl<'a> Work<'a> {
         let ended = self.execute(
             "UPDATE throng_task SET state = 3, at = ?2 + retention, payload = NULL, output = ?3
              WHERE id = ?1 AND retention > 0 AND payload IS NOT NULL AND failures = 0",
-            params![id.to_bytes(), self.now.wall, output],
+            params![id.to_bytes(), self.store_time(), output],
         )?;
         if ended == 0 {
             return Ok(false);
@@ -311,7 +316,7 @@ impl<'a> Work<'a> {
              WHERE id = ?1",
             params![
                 id.to_bytes(),
-                self.now.wall,
+                self.store_time(),
                 reason_number(reason),
                 error,
                 task.crashes,
@@ -365,6 +370,9 @@ impl<'a> Work<'a> {
 
     /// There is one more of that state.
     pub(super) fn enter(&mut self, state: State) {
+        if state.is_end() && !self.meta.keeps_ends() {
+            self.meta.age(self.now);
+        }
         *self.count(state) += 1;
     }
 
@@ -396,7 +404,7 @@ impl<'a> Work<'a> {
             params![
                 id.to_bytes(),
                 end as i64,
-                self.now.wall.saturating_add(task.retention),
+                self.store_time().saturating_add(task.retention),
                 output,
             ],
         )?;

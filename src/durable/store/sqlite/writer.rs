@@ -135,7 +135,7 @@ fn open(
     clock: Clock,
     events: UnboundedSender<Event>,
 ) -> Result<(Desk, Opened), Failure> {
-    let created = schema::create(path).map_err(|fault| match fault {
+    let created = schema::create(path, Now::read(&clock)).map_err(|fault| match fault {
         Fault::Sqlite(error) => {
             let path = path.canonicalize().ok();
             busy_failure(error, path.as_deref())

@@ -49,7 +49,7 @@ pub(super) async fn a_look_writes_nothing(it: &dyn Harness) {
     session.run(task(1), done()).await;
     session.enqueue([task(2), delayed(3, SECOND)]).await;
     session.claim(1).await;
-    it.clock().advance(HOUR);
+    it.age(HOUR);
     let (counts, held) = (two.counts().await, it.leftovers());
     let seen = two.look([1, 2, 3, 4]).await;
     assert_eq!(
@@ -66,7 +66,7 @@ pub(super) async fn an_end_is_kept_to_the_millisecond(it: &dyn Harness) {
     session.enqueue([task(2)]).await;
     process.cancel([2]).await;
     let millisecond = Duration::from_millis(1);
-    it.clock().advance(HOUR - millisecond);
+    it.age(HOUR - millisecond);
     assert_eq!(process.look([1, 2]).await, [seen_done(), Seen::Cancelled]);
     it.clock().advance(millisecond);
     assert_eq!(process.look([1, 2]).await, [Seen::Absent, Seen::Absent]);

@@ -65,7 +65,7 @@ pub(super) async fn nothing_is_left(it: &dyn Harness) {
     assert_eq!((counts.waiting, counts.delayed, counts.running), (0, 0, 0));
     two.bury(DeadFilter::ids([id(1)])).await;
     other.close().await;
-    it.clock().advance(DEAD_RETENTION);
+    it.age(DEAD_RETENTION);
     two.die(it);
     // The last process finds what the others have left.
     let last = Process::of(it);

@@ -152,7 +152,7 @@ pub(super) async fn a_flag_ends_with_its_task(it: &dyn Harness) {
     session.settle(epoch, 1, dead()).await;
     session.settle(epoch, 2, done()).await;
     // New tasks of the same ids.
-    it.clock().advance(HOUR);
+    it.age(HOUR);
     session.enqueue([task(1), task(2)]).await;
     let claim = session.claim(2).await;
     assert_eq!(ids(&claim), [id(1), id(2)]);

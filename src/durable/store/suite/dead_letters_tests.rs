@@ -127,7 +127,7 @@ pub(super) async fn a_letter_is_kept_for_its_time(it: &dyn Harness) {
     let mut session = process.session().await;
     session.run(task(1), dead()).await;
     let millisecond = Duration::from_millis(1);
-    it.clock().advance(DEAD_RETENTION - millisecond);
+    it.age(DEAD_RETENTION - millisecond);
     assert_eq!(process.dead_ids(DeadFilter::all(), 9).await, [id(1)]);
     assert!(!process.maintain(9).await);
     it.clock().advance(millisecond);

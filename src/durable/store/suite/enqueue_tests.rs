@@ -25,7 +25,7 @@ pub(super) async fn a_repeated_enqueue_stores_once(it: &dyn Harness) {
     let claim = worker.claim(1).await;
     session.enqueue_again([task(1), task(2)]).await.unwrap();
     worker.settle(claim.epoch, 1, done()).await;
-    it.clock().advance(HOUR);
+    it.age(HOUR);
     session.enqueue_again([task(1), task(2)]).await.unwrap();
     let counts = process.counts().await;
     assert_eq!((counts.stored, counts.waiting), (2, 1));
@@ -155,7 +155,7 @@ pub(super) async fn an_id_is_free_when_its_end_is_kept_no_longer(it: &dyn Harnes
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), done()).await;
-    it.clock().advance(HOUR);
+    it.age(HOUR);
     session.enqueue([task(1)]).await;
     assert_eq!(process.look_at(1).await, Seen::Waiting);
     let counts = process.counts().await;

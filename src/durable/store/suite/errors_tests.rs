@@ -54,7 +54,7 @@ pub(super) async fn errors_are_kept_until_the_task_succeeds(it: &dyn Harness) {
     assert_eq!(process.look_at(1).await, seen_done());
     assert_eq!(errors(&process, 1).await, []);
     // Another task under its id has none of them.
-    it.clock().advance(HOUR);
+    it.age(HOUR);
     session.enqueue([task(1)]).await;
     assert_eq!(errors(&process, 1).await, []);
 }

@@ -54,7 +54,7 @@ pub(super) async fn a_verdict_for_an_earlier_life_is_refused(it: &dyn Harness) {
     let epoch = other.claim(1).await.epoch;
     other.settle(epoch, 1, done()).await;
     // The same id, another task: as often as it takes a counter per task to come to the same.
-    it.clock().advance(HOUR);
+    it.age(HOUR);
     two.maintain(100).await;
     assert_eq!(two.counts().await.kept, 0);
     other.enqueue([task(1)]).await;

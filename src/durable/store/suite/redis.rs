@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::Harness;
 use crate::durable::clock::Clock;
 use crate::durable::store::Store;
+use crate::durable::store::redis::tests::age;
 use crate::durable::store::redis::tests::server::Server;
 use crate::durable::store::redis::{RedisStore, Time};
 use crate::sync::Number;
@@ -69,6 +70,10 @@ impl Harness for Redis {
         while self.ask(RECEIVERS, &[&client_id]) > 0 {
             assert!(start.elapsed() < DEADLINE, "it still receives messages");
         }
+    }
+
+    fn age(&self, time: Duration) {
+        age(&self.server, &self.namespace, &self.clock, time);
     }
 
     /// The elements of all keys, but for the counts and the layout, and for those who are to be told of

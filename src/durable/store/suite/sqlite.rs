@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::Harness;
 use crate::durable::clock::Clock;
@@ -46,6 +47,16 @@ impl Harness for Sqlite {
         let dying = stores.iter().find(|it| it.as_ptr().cast::<()>() == dies);
         let dying = dying.and_then(Weak::upgrade);
         dying.expect("a process of this store dies").abandon();
+    }
+
+    fn age(&self, time: Duration) {
+        let boot = || self.clock.boot().as_millis() as i64;
+        let (before, ()) = (boot(), self.clock.advance(time));
+        let db = rusqlite::Connection::open(&self.path).expect("the file can be opened");
+        let sql = "UPDATE throng_meta SET aged_at = ?1, aged = aged + ?1 - ?2
+            + min(max(?2 - aged_at, 0), 60000)";
+        db.execute(sql, [boot(), before])
+            .expect("it can be written");
     }
 
     /// The rows of all tables but the one that counts.

@@ -6,10 +6,10 @@ use crate::durable::{DeadFilter, DeadLetter};
 
 impl Model {
     pub(in super::super) fn dead(&self, filter: &DeadFilter, limit: usize) -> Vec<DeadLetter> {
-        let now = self.wall();
+        let (now, time) = (self.wall(), self.store_time());
         let mut letters: Vec<_> = self
             .dead_rows(filter)
-            .filter_map(|row| row.letter(now))
+            .filter_map(|row| row.letter(now, time))
             .collect();
         letters.sort_by_key(|letter| (letter.age, std::cmp::Reverse(letter.id)));
         letters.truncate(limit);
@@ -41,12 +41,12 @@ impl Model {
 
     /// The dead letters that match, and are kept.
     fn dead_rows(&self, filter: &DeadFilter) -> impl Iterator<Item = &Row> {
-        let now = self.wall();
+        let time = self.store_time();
         self.tasks.values().filter(move |row| {
             let name = filter.name.as_ref();
             let ids = filter.ids.as_ref();
             matches!(row.state, State::Dead { .. })
-                && !row.is_over(now)
+                && !row.is_over(time)
                 && name.is_none_or(|name| **name == *row.task.name)
                 && ids.is_none_or(|ids| ids.contains(&row.task.id))
         })

@@ -25,7 +25,7 @@ pub(super) struct Row {
     pub(super) watchers: BTreeSet<usize>,
 }
 
-/// What has become of a task. Times are in milliseconds since 1970.
+/// What has become of a task. Times are in milliseconds: `due` since 1970, the others in store time.
 #[derive(PartialEq)]
 pub(super) enum State {
     Waiting,
@@ -59,10 +59,10 @@ impl Row {
     }
 
     /// Whether its end is kept no longer.
-    pub(super) fn is_over(&self, now: u64) -> bool {
+    pub(super) fn is_over(&self, time: u64) -> bool {
         match self.state {
-            State::Done { until, .. } | State::Cancelled { until } => until <= now,
-            State::Dead { since, .. } => since + millis(DEAD_RETENTION) <= now,
+            State::Done { until, .. } | State::Cancelled { until } => until <= time,
+            State::Dead { since, .. } => since + millis(DEAD_RETENTION) <= time,
             State::Waiting | State::Delayed { .. } | State::Running { .. } => false,
         }
     }
@@ -111,7 +111,7 @@ impl Row {
         errors.collect()
     }
 
-    pub(super) fn letter(&self, now: u64) -> Option<DeadLetter> {
+    pub(super) fn letter(&self, now: u64, time: u64) -> Option<DeadLetter> {
         let State::Dead {
             reason,
             error,
@@ -128,7 +128,7 @@ impl Row {
             errors: self.errors(now),
             failures: self.failures,
             crashes: self.crashes,
-            age: Duration::from_millis(now.saturating_sub(*since)),
+            age: Duration::from_millis(time.saturating_sub(*since)),
         })
     }
 }

@@ -125,14 +125,14 @@ impl Model {
 
     /// Applies a verdict; whether the task goes to the head of the line.
     fn apply(&mut self, id: TaskId, verdict: &Verdict) -> bool {
-        let now = self.wall();
+        let (now, time) = (self.wall(), self.store_time());
         let Some(row) = self.tasks.get_mut(&id) else {
             return false;
         };
         match verdict {
             Verdict::Done(output) => {
                 self.ledger.done += 1;
-                let until = now + millis(row.task.retention);
+                let until = time + millis(row.task.retention);
                 let output = output.clone();
                 self.end(id, State::Done { output, until });
             }

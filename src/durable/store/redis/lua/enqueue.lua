@@ -1,7 +1,7 @@
 -- Stores tasks. This is the one script that a server without memory refuses: its first write fails, and nothing
 -- has happened.
 --
--- Needs: session, lists, unit.
+-- Needs: session, lists, unit, store_time.
 -- ARGV: 1 session; 2 number; 3 first id; 4 w, the number of waiting tasks; 5 d, of delayed ones; 6 p, of payloads
 -- apart; 7 the version of the routes that the client knows; 8 g, the number of lists that the waiting tasks go to by
 -- these, or 0 if that is the main list alone; then w + d times (id, client id, retention and kind); w + d entries, the
@@ -33,7 +33,7 @@ end
 -- Of few, it is as cheap to look for each as to see whether there are any.
 if total <= 8 or call('EXISTS', RESULTS) == 1 then
   for i, row in ipairs(call('HMGET', RESULTS, unpack(ids))) do
-    if row and #row > 6 and number_at('>I6', row) > now then
+    if row and #row > 6 and number_at('>I6', row) > store_time() then
       there[i], any = true, true
     elseif row then
       call('HDEL', RESULTS, ids[i])
@@ -42,7 +42,7 @@ if total <= 8 or call('EXISTS', RESULTS) == 1 then
 end
 if call('EXISTS', DIED) == 1 then
   for i, since in ipairs(call('ZMSCORE', DIED, unpack(ids))) do
-    if since and since + DEAD_RETENTION > now then
+    if since and since + DEAD_RETENTION > store_time() then
       there[i], any = true, true
     elseif since then
       call('HDEL', PAYLOADS, ids[i])

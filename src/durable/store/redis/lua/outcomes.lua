@@ -3,7 +3,7 @@
 -- A row of `errors` has, of each attempt, the oldest first: its number 4, when it failed 6, the length of the error
 -- 2, the error.
 --
--- Needs: unit, entry, lists, notices, results.
+-- Needs: unit, entry, lists, notices, store_time, results.
 --
 -- Functions are made anew whenever a script runs. These are seldom needed, so they are made only then.
 local function make_outcomes()
@@ -69,7 +69,7 @@ local function make_outcomes()
   local function is_dead(of, id, entry, reason, error)
     of.dead[#of.dead + 1] = id
     of.dead[#of.dead + 1] = char(reason) .. pack('>I4', #error) .. error .. entry
-    of.died[#of.died + 1] = now
+    of.died[#of.died + 1] = store_time()
     of.died[#of.died + 1] = id
     has_ended(of, id, entry, '')
   end

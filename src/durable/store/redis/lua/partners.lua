@@ -1,7 +1,7 @@
 -- Looks for rows that nobody would come to again, since the row that leads to them is missing: each pass looks at some
 -- rows of each hash. It runs only if no task is missing, so that no row is removed which the census needs.
 --
--- Needs: outcomes, mend.
+-- Needs: outcomes, store_time, results, mend.
 local MOST_ROWS, MOST_BYTES = 64, 262144
 
 -- Returns those of some ids for which neither `alive` nor `died` has a row.
@@ -24,7 +24,7 @@ local function look_at_letters(ids)
     if alive[i] or #id ~= 16 then
       call('HDEL', DEAD, id)
     elseif not died[i] then
-      call('ZADD', DIED, now, id)
+      call('ZADD', DIED, store_time(), id)
       is_mended('when a task died is missing', id)
     end
   end
@@ -41,8 +41,8 @@ local function look_at_results(ids)
       is_mended('a result cannot be read', row)
     elseif row then
       local over = number_at('>I6', row)
-      local bin = string.format('%.0f', over)
-      if over <= now then
+      local bin = call('ZRANGEBYSCORE', EXPIRY, over, over, 'LIMIT', 0, 1)[1] or bin_name(over)
+      if over <= store_time() then
         call('HDEL', RESULTS, id)
       elseif call('HEXISTS', EXPIRY_BINS, bin) == 0 then
         call('ZADD', EXPIRY, over, bin)
@@ -55,8 +55,9 @@ end
 
 local function look_at_bins(bins)
   for i, over in ipairs(call('ZMSCORE', EXPIRY, unpack(bins))) do
-    if not over and string.find(bins[i], '^%d+$') then
-      call('ZADD', EXPIRY, bins[i], bins[i])
+    local named = string.match(bins[i], '^(%d+)%-%d+$')
+    if not over and named then
+      call('ZADD', EXPIRY, named, bins[i])
     elseif not over then
       call('HDEL', EXPIRY_BINS, bins[i])
     end

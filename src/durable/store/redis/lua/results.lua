@@ -1,11 +1,11 @@
 -- Results that are kept, and the bins by which they are removed.
 --
--- Needs: base.
+-- Needs: store_time.
 local bins = {}
 
 -- Returns the bin of results that are kept for so long, and until when that is.
 local function bin_of(retention)
-  local over = now + retention
+  local over = store_time() + retention
   local ids = bins[over]
   if not ids then
     ids = {}
@@ -14,10 +14,14 @@ local function bin_of(retention)
   return ids, pack('>I6', over)
 end
 
+-- A bin is named after the time until which its results are kept, and that at which they are written: store time may
+-- stand still for a while, and a bin that grows is written as a whole each time.
+local function bin_name(over) return string.format('%.0f-%.0f', over, micros) end
+
 -- A bin that is there is also in `expiry`: that is written first.
 local function write_bins()
   for over, ids in pairs(bins) do
-    local bin = string.format('%.0f', over)
+    local bin = bin_name(over)
     local before = call('HGET', EXPIRY_BINS, bin)
     if not before then call('ZADD', EXPIRY, over, bin) end
     call('HSET', EXPIRY_BINS, bin, (before or '') .. concat(ids))

@@ -295,7 +295,7 @@ async fn rows_without_a_partner_are_removed_or_found_again() {
     worker.turn(done(&worker.claim(1).await), 0).await;
     scene.run("for _, key in ipairs({ 'died', 'expiry_bins', 'expiry' }) do redis.call('DEL', ARGV[1] .. key) end
         for _, key in ipairs({ 'payloads', 'errors', 'cancel', 'watchers' }) do call('HSET', key, id(99), 'x') end
-        call('HSET', 'results', id(98), struct.pack('>I6', 1) .. 'd', id(97), 'x') call('HSET', 'expiry_bins', 'x', '', 5, '')
+        call('HSET', 'results', id(98), struct.pack('>I6', 1) .. 'd', id(97), 'x') call('HSET', 'expiry_bins', 'x', '', '5-0', '')
         call('SADD', 'quarantined', id(99)) call('HSET', 'dead', id(3), 'x')");
     scene.maintain().await;
     // The letter and the result are there, for as long as they would be.
@@ -312,7 +312,7 @@ async fn rows_without_a_partner_are_removed_or_found_again() {
         let left = scene.server.ask(&["EXISTS", &scene.key(key)]);
         assert_eq!(left, Value::Int(0), "{key}");
     }
-    scene.clock.advance(2 * HOUR);
+    age(&scene.server, &scene.namespace, &scene.clock, 2 * HOUR);
     scene.maintain().await;
     assert_eq!(scene.seen(2).await, Seen::Absent);
     assert_eq!(scene.run_all(worker).await, [id(3)]);

@@ -21,7 +21,7 @@ struct Scene {
     clock: Clock,
     worker: Worker,
     other: Worker,
-    _server: Server,
+    server: Server,
 }
 
 /// Plays a scene, the same each time, until no script of it was too long. What one has taken is the
@@ -58,7 +58,7 @@ impl Scene {
             other: Worker::new(open().await.unwrap()).await,
             meter: Meter::new(&server),
             clock,
-            _server: server,
+            server,
         }
     }
 
@@ -307,7 +307,8 @@ async fn look_at_all(scene: &mut Scene, ids: &[TaskId]) {
 
 /// Has all ends removed that are kept for an hour.
 async fn remove_all(scene: &mut Scene) {
-    scene.clock.advance(Duration::from_secs(2 * 3600));
+    let time = Duration::from_secs(2 * 3600);
+    age(&scene.server, "default", &scene.clock, time);
     loop {
         let kept = scene.counts().await.kept;
         let maintain = scene.other.store.maintain(1_000);

@@ -468,7 +468,12 @@ async fn renewals_status_requests_and_maintenance_break_nothing() {
     .await;
     for_each_command(async |scene, trial| {
         scene.worker.turn(all_verdicts(&scene.claim), 0).await;
-        scene.clock.advance(40 * 24 * HOUR);
+        age(
+            &scene.server,
+            &scene.namespace,
+            &scene.clock,
+            40 * 24 * HOUR,
+        );
         let store = &scene.worker.store;
         let (more, has_failed) = scene.send(trial, true, || store.maintain(100)).await;
         assert!(more.is_ok(), "{trial:?}: {more:?}");
@@ -571,7 +576,7 @@ for id in pairs(died) do expect('has a letter', dead[id] and not alive[id], id) 
 for id in pairs(dead) do expect('has died', died[id], id) end
 local binned, expiry = {}, scores('expiry')
 for bin, ids in pairs(hash('expiry_bins')) do
-  expect('bin expires', expiry[bin], bin)
+  expect('bin expires', expiry[bin] == string.match(bin, '^%d+'), bin)
   for at = 1, #ids, 16 do binned[string.sub(ids, at, at + 15)] = true end
 end
 for id in pairs(results) do expect('is in a bin', binned[id], id) end

@@ -10,7 +10,7 @@ use crate::durable::store::DeadReason;
 use crate::durable::store::kind::SetId;
 use crate::durable::store::sqlite::error::{Fault, corrupt};
 use crate::durable::store::sqlite::held::Held;
-use crate::durable::store::sqlite::meta::MAX_ISSUED;
+use crate::durable::store::sqlite::meta::{MAX_ISSUED, read_store_time};
 use crate::durable::store::sqlite::state::reason_number;
 use crate::durable::store::sqlite::work::Now;
 
@@ -142,10 +142,11 @@ pub(super) fn end_senseless_tasks(
     now: Now,
     damage: &mut Damage,
 ) -> Result<(), Fault> {
+    let time = read_store_time(db, now)?;
     for bad in find(db, "throng_task", &["id"], TASK, is_sensible)? {
         damage.note(1, || bad.describe("throng_task"));
         match Values::Id.has(bad.key[0].0.value()) {
-            true => bad.end(db, now)?,
+            true => bad.end(db, time)?,
             false => bad.remove(db, "throng_task", &["id"])?,
         }
     }
@@ -197,7 +198,7 @@ impl Bad {
     }
 
     /// Makes a dead letter of the task.
-    fn end(&self, db: &Connection, now: Now) -> Result<(), rusqlite::Error> {
+    fn end(&self, db: &Connection, time: i64) -> Result<(), rusqlite::Error> {
         let bad = TASK.iter().filter(|it| self.columns.contains(&it.0));
         for Column(name, _, instead) in bad {
             let sql = format!("UPDATE throng_task SET {name} = {instead} WHERE id = ?1");
@@ -209,7 +210,7 @@ impl Bad {
              WHERE id = ?1",
             params![
                 self.key[0],
-                now.wall,
+                time,
                 self.describe("throng_task"),
                 reason_number(DeadReason::Damaged)
             ],
@@ -263,6 +264,8 @@ pub(super) fn mend_meta(db: &Connection, now: Now, damage: &mut Damage) -> Resul
             "layout" | "birth" => return Err(corrupt()),
             // Above all that there were.
             "epoch" | "session" | "routes_version" => now.micros(),
+            "aged" => now.wall,
+            "aged_at" => now.boot,
             _ => 0,
         };
         db.execute(&format!("UPDATE throng_meta SET {name} = ?1"), [instead])?;

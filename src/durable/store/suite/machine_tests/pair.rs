@@ -13,7 +13,7 @@ use crate::durable::store::kind::TypeSet;
 use crate::durable::store::suite::Harness;
 use crate::durable::store::suite::baseline_tests::adds_up;
 use crate::durable::store::suite::process::id;
-use crate::durable::store::{Beaten, Epoch, Event, SessionId, Store};
+use crate::durable::store::{Beaten, Epoch, Event, MAX_AGED, SessionId, Store};
 use crate::durable::{Counts, TaskId};
 
 mod numbered;
@@ -37,6 +37,8 @@ pub(super) struct Pair<H> {
     started: usize,
     /// The processes that ever had a session.
     opened: BTreeSet<usize>,
+    /// The time since the last maintenance, or more.
+    unmaintained: Duration,
 }
 
 struct Process {
@@ -77,6 +79,7 @@ impl<H: Harness> Pair<H> {
             marks: 0,
             started: 0,
             opened: BTreeSet::new(),
+            unmaintained: Duration::ZERO,
         };
         for process in 0..processes {
             pair.connect();
@@ -108,9 +111,9 @@ impl<H: Harness> Pair<H> {
                 same(asked)
             }
             Step::Look { process, tasks } => self.look(*process, requests::ids(tasks)).await,
-            Step::Pass(time) => {
-                self.model.clock().advance(*time);
-                self.tested.clock().advance(*time);
+            Step::Pass(time) => self.pass(*time).await,
+            Step::Age(time) => {
+                self.age(*time);
                 Ok(())
             }
             Step::Connect => {
@@ -153,14 +156,36 @@ impl<H: Harness> Pair<H> {
         // In which order what is left comes, when all leases are over and all delays.
         let session = self.open(0, Types::All).await;
         for _ in 0..3 {
-            self.model.clock().advance(Duration::from_secs(60));
-            self.tested.clock().advance(Duration::from_secs(60));
+            self.pass(Duration::from_secs(60)).await?;
             self.sessions[session].number += 1;
             self.send(session, Request::Turn(all())).await?;
         }
         self.look(0, ids).await?;
         self.maintain(5).await?;
         self.counts(0).await
+    }
+
+    // ===== Time =====
+
+    /// Lets at most a minute pass. Without a pass of maintenance, store time goes on no further than that.
+    async fn pass(&mut self, time: Duration) -> Outcome {
+        self.unmaintained += time;
+        if self.unmaintained > MAX_AGED {
+            for store in self.stores(0) {
+                let aged = store.0.maintain(0).await;
+                aged.map_err(|failure| failure.to_string())?;
+            }
+            self.unmaintained = time;
+        }
+        self.model.clock().advance(time);
+        self.tested.clock().advance(time);
+        Ok(())
+    }
+
+    fn age(&mut self, time: Duration) {
+        self.model.age(time);
+        self.tested.age(time);
+        self.unmaintained = Duration::ZERO;
     }
 
     // ===== Processes and sessions =====

@@ -1,0 +1,15 @@
+-- Store time, by which ends are kept, in milliseconds. It goes on with the server's clock, but not back, and no further
+-- than a minute without a pass of maintenance: so a clock that is set removes nothing that was to be kept.
+--
+-- Needs: base.
+local store_time_read
+
+local function store_time()
+  if store_time_read then return store_time_read end
+  -- Store time when it was last written, and the server's time then.
+  local row = call('HGET', META, 'aged') or ''
+  local aged, at = now, now
+  if #row == 12 then aged, at = number_at('>I6I6', row) end
+  store_time_read = aged + math.min(math.max(now - at, 0), MAX_AGED)
+  return store_time_read
+end

@@ -1,0 +1,125 @@
+//! What keeps the ends of tasks: the time of the store, whatever the clocks of processes and machines say.
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+const STEP: Duration = Duration::from_secs(40 * 24 * 3600);
+
+#[tokio::test]
+async fn a_process_whose_clock_is_ahead_removes_nothing() {
+    let file = File::new();
+    let (right, ahead) = (Clock::manual(), Clock::manual());
+    ahead.set_wall(right.wall() + STEP);
+    let sound = file.worker_at(&right).await;
+    let other = file.worker_at(&ahead).await;
+    end_two(&sound, 1).await;
+    end_two(&other, 3).await;
+    for _ in 0..5 {
+        for (clock, worker) in [(&ahead, &other), (&right, &sound)] {
+            clock.advance(10 * SECOND);
+            worker.store.maintain(100).await.unwrap();
+        }
+    }
+    for worker in [&sound, &other] {
+        assert_kept(worker, 1..5).await;
+    }
+}
+
+/// The machine's own clock begins at zero then, as on another machine.
+#[tokio::test]
+async fn a_restart_of_the_machine_removes_nothing_and_stops_nothing() {
+    let file = File::new();
+    let before = Clock::manual();
+    before.advance(STEP);
+    end_two(&file.worker_at(&before).await, 1).await;
+
+    let after = Clock::manual();
+    let worker = file.worker_at(&after).await;
+    assert_kept(&worker, 1..3).await;
+    for _ in 0..60 {
+        worker.store.maintain(100).await.unwrap();
+        assert_kept(&worker, 1..3).await;
+        after.advance(60 * SECOND);
+    }
+    assert_eq!(worker.seen(1).await, Seen::Absent);
+}
+
+#[tokio::test]
+async fn a_machine_that_is_up_for_longer_removes_nothing() {
+    let file = File::new();
+    end_two(&file.worker_at(&Clock::manual()).await, 1).await;
+
+    let clock = Clock::manual();
+    clock.advance(STEP);
+    let worker = file.worker_at(&clock).await;
+    worker.store.maintain(100).await.unwrap();
+    assert_kept(&worker, 1..3).await;
+}
+
+#[tokio::test]
+async fn maintenance_writes_nothing_while_no_end_is_kept() {
+    let file = File::new();
+    let clock = Clock::manual();
+    let worker = file.worker_at(&clock).await;
+    worker.enqueue([kept(1)]).await;
+    let reader = file.connect();
+    let version = || -> i64 {
+        let version = reader.query_row("PRAGMA data_version", [], |row| row.get(0));
+        version.unwrap()
+    };
+    let maintain = async || {
+        clock.advance(30 * SECOND);
+        worker.store.maintain(100).await.unwrap();
+        version()
+    };
+    let before = version();
+    assert_eq!(maintain().await, before);
+    let claim = worker.claim(1).await;
+    worker.turn(done(&claim, b"output".to_vec()), 0).await;
+    let before = version();
+    assert_ne!(maintain().await, before);
+}
+
+impl File {
+    async fn worker_at(&self, clock: &Clock) -> Worker {
+        let store = SqliteStore::open_with(&self.path, clock.clone()).await;
+        Worker::new(&Arc::new(store.unwrap())).await
+    }
+}
+
+impl Worker {
+    async fn seen(&self, number: u64) -> Seen {
+        self.store.look(vec![id(number)]).await.unwrap().remove(0)
+    }
+}
+
+fn kept(number: u64) -> NewTask {
+    NewTask {
+        retention: Duration::from_secs(3600),
+        ..task(number).0
+    }
+}
+
+/// Ends a task with an output, and another one as a dead letter.
+async fn end_two(worker: &Worker, first: u64) {
+    worker.enqueue([kept(first)]).await;
+    let claim = worker.claim(1).await;
+    worker.turn(done(&claim, b"output".to_vec()), 0).await;
+    worker.enqueue([kept(first + 1)]).await;
+    let claim = worker.claim(1).await;
+    let dead = verdicts(&claim, |_| Verdict::Dead {
+        reason: DeadReason::Fatal,
+        error: String::new(),
+    });
+    worker.turn(dead, 0).await;
+}
+
+async fn assert_kept(worker: &Worker, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let seen = worker.seen(number).await;
+        match number % 2 {
+            1 => assert_eq!(seen, Seen::Done(b"output".to_vec())),
+            _ => assert!(matches!(seen, Seen::Dead { .. }), "{seen:?}"),
+        }
+    }
+}

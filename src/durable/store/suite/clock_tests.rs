@@ -1,0 +1,169 @@
+//! Steps of the clock: they delay or hasten a start, and never remove a result or a dead letter.
+
+use std::time::Duration;
+
+use super::Harness;
+use super::process::*;
+use crate::durable::DeadFilter;
+use crate::durable::store::{DEAD_RETENTION, NewTask, Seen};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// Longer than anything is kept.
+const STEP: Duration = Duration::from_secs(40 * 24 * 3600);
+
+pub(super) async fn a_clock_that_runs_ahead_for_a_while_removes_nothing(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut session = one.session().await;
+    end_three(&one, &mut session, 1).await;
+    it.clock().set_wall(it.clock().wall() + STEP);
+    end_three(&one, &mut session, 4).await;
+    for _ in 0..5 {
+        it.clock().advance(10 * SECOND);
+        one.maintain(100).await;
+        two.maintain(100).await;
+    }
+    end_three(&one, &mut session, 7).await;
+    assert_kept(&one, 1..10).await;
+    // No id is free: none of these tasks runs a second time.
+    session.enqueue((1..10).map(task)).await;
+    assert_eq!(session.turn(ask(9)).await.claim, None);
+    it.clock().set_wall(it.clock().wall() - STEP);
+    for process in [&one, &two] {
+        process.maintain(100).await;
+        assert_kept(process, 1..10).await;
+    }
+    it.age(DEAD_RETENTION);
+    while one.maintain(100).await {}
+    let counts = one.counts().await;
+    assert_eq!((counts.kept, counts.dead), (0, 0));
+}
+
+pub(super) async fn a_clock_that_was_behind_removes_nothing(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let right = it.clock().wall();
+    it.clock().set_wall(right - STEP);
+    end_three(&process, &mut session, 1).await;
+    process.maintain(100).await;
+    end_three(&process, &mut session, 4).await;
+    it.clock().set_wall(right);
+    assert_kept(&process, 1..7).await;
+    process.maintain(100).await;
+    process.maintain(100).await;
+    assert_kept(&process, 1..7).await;
+}
+
+pub(super) async fn a_store_that_is_made_in_1970_removes_nothing(it: &dyn Harness) {
+    let right = it.clock().wall();
+    it.clock().set_wall(Duration::ZERO);
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    end_three(&process, &mut session, 1).await;
+    it.clock().set_wall(right);
+    process.maintain(100).await;
+    end_three(&process, &mut session, 4).await;
+    assert_kept(&process, 1..7).await;
+    // From here on, its time goes on as anywhere else.
+    it.age(HOUR);
+    assert_eq!(process.look([4, 5, 6]).await[0], Seen::Absent);
+    while process.maintain(100).await {}
+    let counts = process.counts().await;
+    assert_eq!((counts.kept, counts.dead), (0, 2));
+}
+
+pub(super) async fn a_step_moves_a_start_and_loses_no_task(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session
+        .enqueue([delayed(1, DAY), delayed(2, 3 * DAY)])
+        .await;
+    it.clock().set_wall(it.clock().wall() + DAY);
+    assert_eq!(ids(&session.claim(9).await), [id(1)]);
+    it.clock().set_wall(it.clock().wall() - 2 * DAY);
+    it.clock().advance(3 * DAY);
+    assert!(!claims(&mut session, 2).await);
+    it.clock().advance(DAY);
+    assert!(claims(&mut session, 2).await);
+}
+
+pub(super) async fn passes_of_maintenance_remove_what_is_over(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    // It does not matter how long nothing was kept.
+    it.clock().advance(DAY);
+    process.maintain(9).await;
+    it.clock().advance(SECOND);
+    session.run(kept(1, 100 * SECOND), done()).await;
+    for _ in 0..3 {
+        it.clock().advance(30 * SECOND);
+        process.maintain(9).await;
+    }
+    it.clock().advance(10 * SECOND - Duration::from_millis(1));
+    assert_eq!(process.look_at(1).await, seen_done());
+    it.clock().advance(Duration::from_millis(1));
+    assert_eq!(process.look_at(1).await, Seen::Absent);
+    process.maintain(9).await;
+    assert_eq!(process.counts().await.kept, 0);
+}
+
+pub(super) async fn a_clock_that_is_set_back_keeps_nothing_for_longer(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.run(kept(1, 600 * SECOND), done()).await;
+    it.clock().set_wall(it.clock().wall() - STEP);
+    process.maintain(9).await;
+    it.age(599 * SECOND);
+    assert_eq!(process.look_at(1).await, seen_done());
+    it.clock().advance(SECOND);
+    assert_eq!(process.look_at(1).await, Seen::Absent);
+}
+
+/// Of a store that counts its own time.
+#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+pub(super) async fn a_pass_moves_store_time_by_a_minute_at_most(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.run(kept(1, 600 * SECOND), done()).await;
+    it.clock().advance(HOUR);
+    assert_eq!(process.look_at(1).await, seen_done());
+    process.maintain(9).await;
+    it.age(539 * SECOND);
+    assert_eq!(process.look_at(1).await, seen_done());
+    it.clock().advance(SECOND);
+    assert_eq!(process.look_at(1).await, Seen::Absent);
+}
+
+fn kept(number: u64, retention: Duration) -> NewTask {
+    NewTask {
+        retention,
+        ..task(number)
+    }
+}
+
+/// Ends three tasks, each in another way.
+async fn end_three(process: &Process, session: &mut Session<'_>, first: u64) {
+    session.run(task(first), done()).await;
+    session.run(task(first + 1), dead()).await;
+    session.enqueue([task(first + 2)]).await;
+    process.cancel([first + 2]).await;
+}
+
+async fn assert_kept(process: &Process, numbers: std::ops::Range<u64>) {
+    let expected = [seen_done(), seen_dead(), Seen::Cancelled];
+    let expected: Vec<_> = expected
+        .into_iter()
+        .cycle()
+        .take(numbers.clone().count())
+        .collect();
+    assert_eq!(process.look(numbers.clone()).await, expected);
+    let mut letters = process.dead_ids(DeadFilter::all(), 100).await;
+    letters.reverse();
+    let dead: Vec<_> = numbers.skip(1).step_by(3).map(id).collect();
+    assert_eq!(letters, dead);
+}
+
+/// Returns whether the task of this number is among those that can be claimed.
+async fn claims(session: &mut Session<'_>, number: u64) -> bool {
+    let claim = session.turn(ask(9)).await.claim;
+    claim.is_some_and(|claim| ids(&claim).contains(&id(number)))
+}
