@@ -54,3 +54,5 @@ mod server;
 mod shutdown;
 #[path = "durable_crash/soak.rs"]
 mod soak;
+#[path = "durable_crash/stepped.rs"]
+mod stepped;

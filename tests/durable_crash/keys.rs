@@ -23,7 +23,7 @@ pub(crate) const BASE: &str = "throng:{default:0}:";
 /// What is in `meta`, at most: the layout, how many partitions there are, the last epoch, store time, how many
 /// cancelled tasks are in the line, how far the search for old sessions has come, how far the searches for
 /// damage have come, and the ledger. Nothing says that damage was found.
-const META: [&str; 21] = [
+const META: [&str; 20] = [
     "layout",
     "partitions",
     "routes",
@@ -35,8 +35,6 @@ const META: [&str; 21] = [
     "census",
     "progress",
     "survey",
-    "stored",
-    "claimed",
     "done",
     "retried",
     "snoozed",
@@ -45,6 +43,7 @@ const META: [&str; 21] = [
     "crashed",
     "lost",
     "cancelled",
+    "ended_apart",
 ];
 
 impl Keys {

@@ -3,6 +3,7 @@
 use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -25,6 +26,12 @@ impl Process {
     /// Starts a process that follows a plan.
     pub(crate) fn start(plan: &Plan) -> Self {
         Self::spawn(plan, &mut command())
+    }
+
+    /// The same; it loads a library before the others.
+    pub(crate) fn start_with(plan: &Plan, library: Option<&Path>) -> Self {
+        let library = library.map(|library| ("LD_PRELOAD", library));
+        Self::spawn(plan, command().envs(library))
     }
 
     /// The same; it kills itself when it passes a point so many times: `"point:times"`.

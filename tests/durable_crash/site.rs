@@ -86,7 +86,14 @@ impl Site {
 
     /// In a server that must answer in so many milliseconds.
     pub(crate) async fn server_within(settings: &[&str], answer_timeout: u64) -> Self {
-        let server = Server::with(settings);
+        Self::of_server_within(Server::with(settings), answer_timeout).await
+    }
+
+    pub(crate) async fn of_server(server: Server) -> Self {
+        Self::of_server_within(server, ANSWER_TIMEOUT).await
+    }
+
+    async fn of_server_within(server: Server, answer_timeout: u64) -> Self {
         let url = format!("redis://127.0.0.1:{}/", server.port());
         let mut site = Self::reached_by(url, answer_timeout).await;
         site.server = Some(server);

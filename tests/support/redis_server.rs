@@ -41,7 +41,18 @@ impl Server {
     /// Starts a server with these settings.
     pub(crate) fn with(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        Self::start_in(folder, arguments.iter().map(|&it| it.to_owned()).collect())
+        Self::start_in(
+            folder,
+            arguments.iter().map(|&it| it.to_owned()).collect(),
+            None,
+        )
+    }
+
+    /// The same; it loads a library before the others.
+    pub(crate) fn with_library(arguments: &[&str], library: &Path) -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let arguments = arguments.iter().map(|&it| it.to_owned()).collect();
+        Self::start_in(folder, arguments, Some(library.to_owned()))
     }
 
     /// Starts a Sentinel that watches a server.
@@ -51,15 +62,19 @@ impl Server {
         let file = folder.path().join("sentinel.conf");
         std::fs::write(&file, settings).expect("a file can be written");
         let file = file.to_string_lossy().into_owned();
-        Self::start_in(folder, vec![file, String::from("--sentinel")])
+        Self::start_in(folder, vec![file, String::from("--sentinel")], None)
     }
 
-    fn start_in(folder: tempfile::TempDir, arguments: Vec<String>) -> Self {
+    fn start_in(
+        folder: tempfile::TempDir,
+        arguments: Vec<String>,
+        library: Option<PathBuf>,
+    ) -> Self {
         let mut server = Self {
             child: None,
             folder,
             arguments,
-            library: None,
+            library,
             port: free_port(),
         };
         server.run();
@@ -80,20 +95,7 @@ impl Server {
              int fdatasync(int fd) {{ usleep({}); return syscall(SYS_fdatasync, fd); }}\n",
             time.as_micros()
         );
-        let (file, library) = (
-            self.folder.path().join("slow.c"),
-            self.folder.path().join("slow.so"),
-        );
-        std::fs::write(&file, source).expect("a file can be written");
-        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-        let mut compile = Command::new(compiler);
-        compile
-            .args(["-shared", "-fPIC", "-o"])
-            .arg(&library)
-            .arg(&file);
-        let status = compile.status().expect("this test needs a C compiler");
-        assert!(status.success(), "the C compiler fails");
-        self.library = Some(library);
+        self.library = Some(compile(self.folder.path(), &source));
     }
 
     /// Starts the server, and waits until it answers.
@@ -191,6 +193,21 @@ impl Drop for Server {
             child.wait().ok();
         }
     }
+}
+
+/// Compiles a library that a process can load before the others. Returns where it is.
+pub(crate) fn compile(folder: &Path, source: &str) -> PathBuf {
+    let (file, library) = (folder.join("library.c"), folder.join("library.so"));
+    std::fs::write(&file, source).expect("a file can be written");
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let mut compile = Command::new(compiler);
+    compile
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(&file);
+    let status = compile.status().expect("this test needs a C compiler");
+    assert!(status.success(), "the C compiler fails");
+    library
 }
 
 /// Which server: that of the machine, or another, of an older version or of another make.
