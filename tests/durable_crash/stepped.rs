@@ -30,7 +30,7 @@ async fn workers_whose_clock_is_set_remove_nothing() {
 #[tokio::test]
 async fn a_server_whose_clock_is_set_removes_nothing() {
     let clock = WallClock::new();
-    let server = Server::with_library(&EVERYSEC, clock.library());
+    let server = Server::with_library(&EVERYSEC, Some(clock.library()));
     let site = Site::of_server(server).await;
     remove_nothing(site, &clock, None).await;
 }

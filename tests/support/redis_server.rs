@@ -40,19 +40,14 @@ impl Server {
 
     /// Starts a server with these settings.
     pub(crate) fn with(arguments: &[&str]) -> Self {
-        let folder = tempfile::tempdir().expect("a folder can be made");
-        Self::start_in(
-            folder,
-            arguments.iter().map(|&it| it.to_owned()).collect(),
-            None,
-        )
+        Self::with_library(arguments, None)
     }
 
     /// The same; it loads a library before the others.
-    pub(crate) fn with_library(arguments: &[&str], library: &Path) -> Self {
+    pub(crate) fn with_library(arguments: &[&str], library: Option<&Path>) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let arguments = arguments.iter().map(|&it| it.to_owned()).collect();
-        Self::start_in(folder, arguments, Some(library.to_owned()))
+        Self::start_in(folder, arguments, library.map(Path::to_owned))
     }
 
     /// Starts a Sentinel that watches a server.
