@@ -169,15 +169,19 @@ impl Server {
 
     /// Asks the server something, on a connection of its own.
     pub(crate) fn ask(&self, command: &[&str]) -> redis::Value {
-        self.try_ask(command).expect("the server answers")
+        self.answer(command).expect("the server answers")
     }
 
     pub(crate) fn try_ask(&self, command: &[&str]) -> Option<redis::Value> {
-        let client = redis::Client::open(self.url()).expect("a URL");
-        let mut connection = client.get_connection().ok()?;
+        self.answer(command).ok()
+    }
+
+    fn answer(&self, command: &[&str]) -> redis::RedisResult<redis::Value> {
+        let client = redis::Client::open(self.url())?;
+        let mut connection = client.get_connection()?;
         let mut asked = redis::Cmd::new();
         command.iter().for_each(|part| _ = asked.arg(part));
-        asked.query(&mut connection).ok()
+        asked.query(&mut connection)
     }
 }
 

@@ -23,6 +23,7 @@ mod census_tests;
 mod cluster_tests;
 mod damage_tests;
 mod durability_tests;
+mod endure_tests;
 mod errors_tests;
 mod faults_tests;
 mod garbled_tests;

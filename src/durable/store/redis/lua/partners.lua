@@ -1,8 +1,8 @@
 -- Looks for rows that nobody would come to again, since the row that leads to them is missing: each pass looks at some
 -- rows of each hash. It runs only if no task is missing, so that no row is removed which the census needs.
 --
--- Needs: outcomes, store_time, results, mend.
-local MOST_ROWS, MOST_BYTES = 64, 262144
+-- Needs: ids, outcomes, store_time, results, mend.
+local MOST_ROWS, MOST_BYTES = MAX_BATCH, 262144
 
 -- Returns those of some ids for which neither `alive` nor `died` has a row.
 local function unknown_of(ids)
@@ -30,6 +30,16 @@ local function look_at_letters(ids)
   end
 end
 
+-- Returns a bin of results that are kept until then. Unless a result is in one of them, returns also the ids in it.
+local function bin_with(id, over)
+  local bins = call('ZRANGEBYSCORE', EXPIRY, over, over, 'LIMIT', 0, 16)
+  local ids = #bins > 0 and call('HMGET', EXPIRY_BINS, unpack(bins)) or {}
+  for i = 1, #bins do
+    if string.find(ids[i] or '', id, 1, true) then return bins[i], nil end
+  end
+  return bins[1] or bin_name(over), ids[1] or ''
+end
+
 -- A result that no bin names is put into one.
 local function look_at_results(ids)
   local bytes = 0
@@ -41,19 +51,38 @@ local function look_at_results(ids)
       is_mended('a result cannot be read', row)
     elseif row then
       local over = number_at('>I6', row)
-      local bin = call('ZRANGEBYSCORE', EXPIRY, over, over, 'LIMIT', 0, 1)[1] or bin_name(over)
+      local bin, others = bin_with(id, over)
       if over <= store_time() then
         call('HDEL', RESULTS, id)
-      elseif call('HEXISTS', EXPIRY_BINS, bin) == 0 then
+      elseif others then
         call('ZADD', EXPIRY, over, bin)
-        call('HSET', EXPIRY_BINS, bin, id)
-        is_mended('the bin of a result is missing', id)
+        call('HSET', EXPIRY_BINS, bin, others .. id)
+        is_mended('a result is in no bin', id)
       end
     end
   end
 end
 
+-- Removes the ids of results from a bin that are lost. Returns how many it has looked for.
+local function look_into_bin(bin, most)
+  local ids, kept, lost = split_ids(call('HGET', EXPIRY_BINS, bin)), {}, {}
+  for i, id in ipairs(ids) do
+    local to = (i > most or call('HEXISTS', RESULTS, id) == 1) and kept or lost
+    to[#to + 1] = id
+  end
+  if #lost > 0 then
+    for _, id in ipairs(unknown_of(lost)) do is_mended('a result is missing', id) end
+    call('HSET', EXPIRY_BINS, bin, concat(kept))
+  end
+  return math.min(#ids, most)
+end
+
 local function look_at_bins(bins)
+  -- Another one is first each time.
+  local most, first = MOST_ROWS, now % #bins
+  for i = 1, #bins do
+    if most > 0 then most = most - look_into_bin(bins[(first + i) % #bins + 1], most) end
+  end
   for i, over in ipairs(call('ZMSCORE', EXPIRY, unpack(bins))) do
     local named = string.match(bins[i], '^(%d+)%-%d+$')
     if not over and named then

@@ -10,6 +10,8 @@ local function store_time()
   local row = call('HGET', META, 'aged') or ''
   local aged, at = now, now
   if #row == 12 then aged, at = number_at('>I6I6', row) end
+  -- A row that cannot be read: no time is after the year 2223.
+  if math.max(aged, at) > 8e12 then aged, at = now, now end
   store_time_read = aged + math.min(math.max(now - at, 0), MAX_AGED)
   return store_time_read
 end

@@ -312,6 +312,9 @@ async fn rows_without_a_partner_are_removed_or_found_again() {
         let left = scene.server.ask(&["EXISTS", &scene.key(key)]);
         assert_eq!(left, Value::Int(0), "{key}");
     }
+    scene.run("call('HDEL', 'results', id(2)) call('HDEL', 'meta', 'damaged')");
+    scene.maintain().await;
+    assert_eq!(damage(&scene), "a result is missing");
     age(&scene.server, &scene.namespace, &scene.clock, 2 * HOUR);
     scene.maintain().await;
     assert_eq!(scene.seen(2).await, Seen::Absent);

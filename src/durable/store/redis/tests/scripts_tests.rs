@@ -1,5 +1,7 @@
 //! What is true of the scripts as they are written.
 
+use std::collections::BTreeSet;
+
 use super::super::keys::{self, ALL};
 use super::super::scripts::{Script, Scripts, Time};
 
@@ -26,6 +28,16 @@ fn all() -> Vec<(&'static str, Script)> {
         ("errors", scripts.errors),
         ("routes", scripts.routes),
     ]
+}
+
+/// The commands of all scripts, in small letters.
+pub(super) fn commands() -> BTreeSet<String> {
+    let mut commands = BTreeSet::new();
+    for (_, script) in all() {
+        let code = code(&script);
+        commands.extend(calls(&code).iter().map(|call| call.1.to_ascii_lowercase()));
+    }
+    commands
 }
 
 /// What a cluster finds the slot of a key by.
