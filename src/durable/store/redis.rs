@@ -35,6 +35,7 @@ mod inner;
 mod keys;
 mod link;
 mod mail;
+mod names;
 mod partitions;
 mod probe;
 mod reply;

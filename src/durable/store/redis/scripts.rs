@@ -1,17 +1,10 @@
 //! The scripts, by which everything is done that changes something: each runs as a whole, with nothing
 //! between its steps.
 //!
-//! A script is put together of parts. The first two lines say which key is which, and some numbers; the
-//! next what time it is: the server's, or, in tests, what the test says.
+//! A script is put together of parts. The first says what time it is: the server's, or, in tests, what the test says.
+//! For the names of keys and numbers in it, see `names.rs`.
 
-use std::fmt::Write;
-
-use super::keys::{self, LAYOUT};
-use super::reply::reason_number;
-use crate::durable::clock::millis;
-use crate::durable::store::{
-    DEAD_RETENTION, DeadReason, MAX_AGED, MAX_BATCH, MAX_DEAD, MAX_ERRORS,
-};
+use super::{keys, names};
 
 /// What time a script goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +37,6 @@ pub(super) struct Script {
     pub(super) hash: String,
     pub(super) keys: Vec<Vec<String>>,
 }
-
-/// The version of routes that have not been written yet.
-const NO_ROUTES: &str = "00000000";
 
 /// All scripts of a store.
 #[derive(Debug)]
@@ -100,10 +90,10 @@ const UNDO_REAPING: [&str; 1] = [include_str!("lua/undo/outcomes.lua")];
 impl Scripts {
     pub(super) fn new(bases: &[String], time: Time) -> Self {
         let make = |keys: &[&str], parts: &[&str]| {
-            Script::new(bases, keys, head(keys, time) + &parts.concat())
+            Script::new(bases, keys, &(head(time) + &parts.concat()))
         };
         let units = |keys: &[&str], parts: &[&str], undo: &[&str]| {
-            Script::new(bases, keys, with_undo(&head(keys, time), parts, undo))
+            Script::new(bases, keys, &with_undo(&head(time), parts, undo))
         };
         let reaping = |before: &[&str], after: &[&str], undo: &[&str]| {
             let parts = [before, &REAPING, after].concat();
@@ -225,7 +215,7 @@ impl Scripts {
                 ],
                 &[include_str!("lua/undo/revive.lua")],
             ),
-            maintain: Script::new(bases, &keys::ALL, maintain(time)),
+            maintain: Script::new(bases, &keys::ALL, &maintain(time)),
             counts: make(
                 &[
                     "NONE",
@@ -258,7 +248,8 @@ impl Scripts {
 }
 
 impl Script {
-    fn new(bases: &[String], keys: &[&str], text: String) -> Self {
+    fn new(bases: &[String], keys: &[&str], source: &str) -> Self {
+        let text = names::resolve(source, keys);
         Self {
             hash: redis::Script::new(&text).get_hash().to_owned(),
             text,
@@ -296,13 +287,13 @@ fn maintain(time: Time) -> String {
         include_str!("lua/undo/outcomes.lua"),
         include_str!("lua/undo/drain.lua"),
     ];
-    let head = names(&keys::ALL) + time.part() + include_str!("lua/mend_meta.lua") + BASE;
+    let head = format!("{}{}{BASE}", time.part(), include_str!("lua/mend_meta.lua"));
     with_undo(&head, &parts, &undo)
 }
 
 /// Returns a script whose parts are a function, and code that runs if one of the commands fails: see `unit.lua`.
 ///
-/// Names, constants and commands are defined outside of that function. Lua makes the inner functions anew in each run,
+/// The short names of commands are defined outside of that function. Lua makes the inner functions anew in each run,
 /// and finds a variable for them fast only if it belongs to a function further out than the one that encloses them.
 fn with_undo(head: &str, parts: &[&str], undo: &[&str]) -> String {
     format!(
@@ -320,33 +311,7 @@ fn with_undo(head: &str, parts: &[&str], undo: &[&str]) -> String {
     )
 }
 
-/// Returns the first lines of a script: the names of keys, constants, the time, and short names.
-fn head(keys: &[&str], time: Time) -> String {
-    names(keys) + time.part() + BASE
-}
-
-/// Returns the lines that name the keys and constants.
-fn names(keys: &[&str]) -> String {
-    let mut head = format!("local {} = unpack(KEYS)\n", keys.join(", "));
-    let numbers = [
-        ("LAYOUT", LAYOUT as u64),
-        ("MAX_BATCH", MAX_BATCH as u64),
-        ("MAX_DEAD", MAX_DEAD),
-        ("DEAD_RETENTION", millis(DEAD_RETENTION)),
-        ("MAX_AGED", millis(MAX_AGED)),
-        ("CRASHES", reason_number(DeadReason::Crashes).into()),
-        ("DAMAGED", reason_number(DeadReason::Damaged).into()),
-        ("MAX_ERRORS", MAX_ERRORS as u64),
-        ("DAY", 24 * 3600 * 1000),
-        ("DAMAGE_IS_NEWS", 3600 * 1000),
-        ("AWAITING_FOR", 60 * 1000),
-        ("SILENT_FOR", 180 * 1000),
-        ("HEARD_EVERY", 60 * 1000),
-    ];
-    writeln!(head, "local NO_ROUTES = '{NO_ROUTES}'").ok();
-    for (name, number) in numbers {
-        // Writing to a string does not fail.
-        writeln!(head, "local {name} = {number}").ok();
-    }
-    head
+/// Returns the beginning of a script: the time, and short names.
+fn head(time: Time) -> String {
+    format!("{}{BASE}", time.part())
 }

@@ -1,7 +1,7 @@
 -- The beginning of every script: short names, the time, and a check of the layout. One that is no number is damaged,
 -- and not that of another version: `open` refuses it, and maintenance writes it again.
 --
--- Needs: the lines before it, which name the keys and constants and set `micros`.
+-- Needs: the lines before it, which set `micros`.
 --
 -- Errors: LAYOUT <number> if the store has another layout; UNDONE <error> if it cannot be read.
 local call, concat = redis.call, table.concat

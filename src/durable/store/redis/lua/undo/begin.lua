@@ -1,7 +1,5 @@
 -- Undoes the unit in which a command has failed. This and the other files here run only then, behind the
 -- function that is the rest of the script, with `failure`; see `unit.lua`.
---
--- Needs: the lines that name the keys.
 local u, undo = state.unit, {}
 
 -- Redis 6.2 writes the place of an error before it.
