@@ -19,7 +19,7 @@ use self::waiters::Waiters;
 use self::watched::Watched;
 use super::error::Failure;
 use super::executor::worker::Message;
-use super::store::{Backend, Event, Store};
+use super::store::{Backend, Epoch, Event, Store};
 use crate::sync::thread;
 use crate::sync::{Mutex, lock};
 
@@ -38,6 +38,8 @@ pub(crate) struct Engine {
     pub(crate) waiters: StdArc<Waiters>,
     pub(crate) line: StdArc<Line>,
     workers: Mutex<Vec<mpsc::UnboundedSender<Message>>>,
+    /// The highest epoch that this client has received.
+    floor: Mutex<Epoch>,
     /// The thread; nothing if the system refused one.
     runtime: Option<Handle>,
     /// Ends the duties.
@@ -65,6 +67,7 @@ impl Engine {
             waiters: StdArc::clone(&waiters),
             line: StdArc::clone(&line),
             workers: Mutex::default(),
+            floor: Mutex::default(),
             runtime,
             stop: stop.clone(),
             stored: stored.clone(),
@@ -106,6 +109,17 @@ impl Engine {
     pub(crate) fn runtime(&self) -> Option<&Handle> {
         let runtime = self.runtime.as_ref();
         runtime.filter(|_| !self.stop.is_cancelled())
+    }
+
+    /// Returns the highest epoch that this client has received.
+    pub(crate) fn floor(&self) -> Epoch {
+        *lock(&self.floor)
+    }
+
+    /// Notes the epoch of a claim that has arrived.
+    pub(crate) fn received(&self, epoch: Epoch) {
+        let mut floor = lock(&self.floor);
+        *floor = epoch.max(*floor);
     }
 
     /// Ends all duties in order, and then the store. It does so once, however often it is called.

@@ -162,6 +162,16 @@ pub(crate) type SessionId = u64;
 /// The epoch of a claim: above zero, and above those of all earlier claims of its tasks.
 pub(crate) type Epoch = u64;
 
+/// A store that can be restored from a copy records a *ceiling*: a number that the epochs of the next minutes do not
+/// exceed. It keeps the ceiling this far above the last epoch and above the time: each claim, each pass of maintenance
+/// and each worker that opens a session raises a lower one, to one and a half times as far. So maintenance may be five
+/// minutes late, and a copy that is five minutes old still has a ceiling above all epochs that it lacks.
+#[cfg_attr(
+    not(any(feature = "redis", feature = "sqlite-unbundled")),
+    allow(dead_code, reason = "no copy of the store in memory can be restored")
+)]
+pub(crate) const CEILING_AHEAD: Duration = Duration::from_secs(600);
+
 /// The limits of one request; the engine keeps them, and the stores rely on it.
 pub(crate) const MAX_BATCH: usize = 256;
 /// The bytes that one request may bring, and one answer: above it, a batch has one task.
@@ -279,6 +289,9 @@ pub(crate) struct Turn {
     pub(crate) verdicts: Vec<Verdicts>,
     /// The claim with which the last turn of this session was answered: it has arrived.
     pub(crate) seen: Option<Epoch>,
+    /// The highest epoch that this client has received, or zero. A new claim gets a higher one, also in a store
+    /// that was restored from an older copy.
+    pub(crate) floor: Epoch,
     /// How many tasks to claim, of the types of the session's set: at most [`MAX_BATCH`], and at most
     /// so many bytes of payloads (but at least one task).
     pub(crate) want: usize,

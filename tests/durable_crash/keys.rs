@@ -20,15 +20,16 @@ pub(crate) struct Keys {
 /// What all keys begin with.
 pub(crate) const BASE: &str = "throng:{default:0}:";
 
-/// What is in `meta`, at most: the layout, how many partitions there are, the last epoch, store time, how many
-/// cancelled tasks are in the line, how far the search for old sessions has come, how far the searches for
-/// damage have come, and the ledger. Nothing says that damage was found.
-const META: [&str; 20] = [
+/// What is in `meta`, at most: the layout, how many partitions there are, the last epoch, the replication
+/// id of the server, store time, how many cancelled tasks are in the line, how far the search for old sessions
+/// has come, how far the searches for damage have come, and the ledger. Nothing says that damage was found.
+const META: [&str; 21] = [
     "layout",
     "partitions",
     "routes",
     "epoch",
     "aged",
+    "history",
     "tombstones",
     "cursor",
     "checked",

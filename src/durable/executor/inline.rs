@@ -102,6 +102,7 @@ impl InlineExecutor {
             let Some(claim) = turned.claim else {
                 return Ok(runs);
             };
+            self.client.engine().received(claim.epoch);
             for task in claim.tasks {
                 runs += 1;
                 let id = task.id;
@@ -126,6 +127,7 @@ impl InlineExecutor {
             verdicts: self.verdicts.clone(),
             // The verdicts say so.
             seen: None,
+            floor: self.client.engine().floor(),
             want: 1,
             want_bytes: MAX_BATCH_BYTES,
             risky: true,

@@ -121,6 +121,7 @@ fn claim_all(session: SessionId) -> Turn {
         number: 1,
         verdicts: Vec::new(),
         seen: None,
+        floor: 0,
         want: 256,
         want_bytes: 1 << 20,
         risky: true,

@@ -38,6 +38,7 @@ mod mail;
 mod names;
 mod partitions;
 mod probe;
+mod recall;
 mod reply;
 mod request;
 mod routing;
@@ -99,7 +100,8 @@ mod turns;
 /// ```
 ///
 /// Without `INFO` and `CONFIG GET`, the [durability](Durability) is unknown, and a server that removes
-/// keys when it is full is not refused. Without the right to the channels, workers look for tasks twice
+/// keys when it is full is not refused. Without `INFO`, a server that was restarted or promoted is not noticed, and
+/// [fencing tokens](crate::durable::TaskContext::fencing_token) may fall if its clock is behind. Without the right to the channels, workers look for tasks twice
 /// a second.
 ///
 /// # Examples

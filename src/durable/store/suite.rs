@@ -142,6 +142,7 @@ macro_rules! store_suite {
                     a_verdict_for_an_earlier_life_is_refused
                     a_verdict_for_the_task_of_another_claim_is_refused
                     a_verdict_for_what_never_was_is_refused
+                    an_epoch_is_above_what_its_process_has_received
                     good_and_stale_verdicts_are_told_apart
                 }
                 leases_tests {

@@ -67,6 +67,7 @@ impl Worker {
             number: self.number,
             verdicts,
             seen: self.seen.take(),
+            floor: self.engine.floor(),
             want,
             want_bytes: MAX_BATCH_BYTES,
             risky: !self.claims.is_any_risky(),
@@ -118,7 +119,10 @@ impl Worker {
                 self.next_look = Some(Instant::now() + next.min(self.store_lease()));
                 self.seen = turned.claim.as_ref().map(|claim| claim.epoch);
                 match turned.claim {
-                    Some(claim) => self.take(claim, sent),
+                    Some(claim) => {
+                        self.engine.received(claim.epoch);
+                        self.take(claim, sent);
+                    }
                     None => self.early_cancels.clear(),
                 }
             }

@@ -28,6 +28,16 @@ impl Fault {
         }
     }
 
+    /// Returns the fault of a request that was not sent, since what comes before it has this fault.
+    pub(super) fn not_sent(self) -> Self {
+        match self {
+            Self::NoScript => Self::NoScript,
+            Self::Wait(failure) => Self::Wait(failure.without_effect()),
+            Self::Broken(failure) => Self::Broken(failure.without_effect()),
+            Self::Final(failure) => Self::Final(failure.without_effect()),
+        }
+    }
+
     pub(super) fn into_failure(self) -> Failure {
         match self {
             Self::NoScript => no_connection(),

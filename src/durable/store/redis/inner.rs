@@ -14,6 +14,7 @@ use super::keys;
 use super::link::{Arguments, Link, Times};
 use super::mail::{Mail, Postman};
 use super::partitions::{self, Partitions};
+use super::recall::Recall;
 use super::reply::Reader;
 use super::routing::{RoutesCache, Write};
 use super::scripts::{Script, Scripts};
@@ -134,6 +135,22 @@ impl Inner {
     ) -> Result<Value, Failure> {
         self.time.tell(&mut arguments);
         self.link.run(script, partition, &arguments).await
+    }
+
+    /// Runs a turn, which may claim: by a connection that has recalled the epochs of the partition.
+    pub(super) async fn run_turn(
+        &self,
+        partition: usize,
+        mut arguments: Arguments,
+    ) -> Result<Value, Failure> {
+        self.time.tell(&mut arguments);
+        let recall = Recall {
+            script: &self.scripts.recall,
+            time: &self.time,
+            partition,
+        };
+        let script = &self.scripts.turn;
+        self.link.run_recalled(script, &arguments, &recall).await
     }
 
     pub(super) fn mail(&self) -> Mail {

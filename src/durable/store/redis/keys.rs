@@ -5,7 +5,7 @@
 //!
 //! | key | what | content |
 //! | --- | --- | --- |
-//! | `meta` | hash | the layout, how many partitions there are, the last epoch, store time (see `lua/store_time.lua`), the ledger: see `lua/mend.lua` for what becomes of it when it is damaged |
+//! | `meta` | hash | the layout, how many partitions there are, the last epoch and its ceiling, the replication id of the server, store time (see `lua/store_time.lua`), the ledger: see `lua/mend.lua` for what becomes of it when it is damaged |
 //! | `none` | | never exists |
 //! | `sessions` | hash | by session: its last request |
 //! | `ready`, `ready:<list>` | lists | the entries of waiting tasks, in their order: in one list while all workers know the same types |

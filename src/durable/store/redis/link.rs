@@ -4,6 +4,7 @@
 //! nothing is answered, and one to a server that has become a replica. Here whatever is not an answer
 //! ends a connection, and another is made: at once, and then again and again after pauses.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,10 +15,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::error::{Fault, fault, no_answer, no_connection, not_connected};
+use super::recall::Recall;
 use super::scripts::Script;
 use crate::durable::error::{Effect, Failure};
 use crate::retry::Retry;
-use crate::sync::Number;
+use crate::sync::{Mutex, Number, lock};
 
 /// The pauses between attempts to connect, and between those of a request that is to wait.
 pub(super) const BACKOFF: Retry = Retry::exponential()
@@ -49,11 +51,13 @@ enum State {
 
 /// A connection, and which one it is.
 #[derive(Clone)]
-struct Live {
+pub(super) struct Live {
     number: u64,
     connection: MultiplexedConnection,
     /// The number of answers so far.
     answers: Arc<Number>,
+    /// The partitions whose epochs were recalled by it.
+    recalled: Arc<Mutex<HashSet<usize>>>,
 }
 
 impl Link {
@@ -75,12 +79,34 @@ impl Link {
         partition: usize,
         arguments: &Arguments,
     ) -> Result<Value, Failure> {
+        self.run_by_hash(script, partition, arguments, None).await
+    }
+
+    /// The same, by a connection that has recalled the epochs of a partition.
+    pub(super) async fn run_recalled(
+        &self,
+        script: &Script,
+        arguments: &Arguments,
+        recall: &Recall<'_>,
+    ) -> Result<Value, Failure> {
+        let partition = recall.partition;
+        self.run_by_hash(script, partition, arguments, Some(recall))
+            .await
+    }
+
+    async fn run_by_hash(
+        &self,
+        script: &Script,
+        partition: usize,
+        arguments: &Arguments,
+        recall: Option<&Recall<'_>>,
+    ) -> Result<Value, Failure> {
         let keys = &script.keys[partition];
         let by_hash = arguments.command("EVALSHA", &script.hash, keys);
-        match self.send(&by_hash).await {
+        match self.send_recalled(&by_hash, recall).await {
             Err(Fault::NoScript) => {
                 let whole = arguments.command("EVAL", &script.text, keys);
-                self.send(&whole).await
+                self.send_recalled(&whole, recall).await
             }
             answer => answer,
         }
@@ -121,11 +147,19 @@ impl Link {
 
     /// Sends a command, if need be again, as long as it has had no effect.
     pub(super) async fn send(&self, command: &Cmd) -> Result<Value, Fault> {
+        self.send_recalled(command, None).await
+    }
+
+    async fn send_recalled(
+        &self,
+        command: &Cmd,
+        recall: Option<&Recall<'_>>,
+    ) -> Result<Value, Fault> {
         let end = Instant::now() + self.times.answer;
         let mut failures = 0;
         loop {
             let live = self.live(end).await.map_err(Fault::Final)?;
-            let fault = match live.ask(command).await {
+            let fault = match live.ask_recalled(command, recall).await {
                 Ok(answer) => return Ok(answer),
                 Err(fault) => fault,
             };
@@ -205,7 +239,22 @@ impl Link {
 }
 
 impl Live {
-    async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
+    /// Sends a command. The epochs are recalled before the first one that needs it.
+    async fn ask_recalled(
+        &self,
+        command: &Cmd,
+        recall: Option<&Recall<'_>>,
+    ) -> Result<Value, Fault> {
+        if let Some(recall) = recall
+            && !lock(&self.recalled).contains(&recall.partition)
+        {
+            recall.run(self).await?;
+            lock(&self.recalled).insert(recall.partition);
+        }
+        self.ask(command).await
+    }
+
+    pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
         let mut connection = self.connection.clone();
         let answer = connection.send_packed_command(command).await;
         let answer = answer.and_then(Value::extract_error).map_err(fault);
@@ -233,6 +282,7 @@ async fn supervise(link: Weak<Link>) {
                     number,
                     connection,
                     answers: Arc::default(),
+                    recalled: Arc::default(),
                 };
                 it.state.send_replace(State::Up(live.clone()));
                 let (state, pulse) = (it.state.subscribe(), it.times.pulse);
@@ -296,7 +346,7 @@ impl Arguments {
         self.push(number.to_string());
     }
 
-    fn command(&self, name: &str, script: &str, keys: &[String]) -> Cmd {
+    pub(super) fn command(&self, name: &str, script: &str, keys: &[String]) -> Cmd {
         let size = self.0.iter().map(Vec::len).sum::<usize>() + script.len() + 1024;
         let mut command = Cmd::with_capacity(self.0.len() + keys.len() + 3, size);
         command.arg(name).arg(script).arg(keys.len());

@@ -8,11 +8,11 @@ use super::keys::{self, LAYOUT};
 use super::reply::reason_number;
 use crate::durable::clock::millis;
 use crate::durable::store::{
-    DEAD_RETENTION, DeadReason, MAX_AGED, MAX_BATCH, MAX_DEAD, MAX_ERRORS,
+    CEILING_AHEAD, DEAD_RETENTION, DeadReason, MAX_AGED, MAX_BATCH, MAX_DEAD, MAX_ERRORS,
 };
 
 /// The numbers and words that scripts use, by their names.
-fn constants() -> [(&'static str, String); 14] {
+fn constants() -> [(&'static str, String); 15] {
     [
         // The version of routes that have not been written yet.
         ("NO_ROUTES", "'00000000'".to_owned()),
@@ -24,6 +24,7 @@ fn constants() -> [(&'static str, String); 14] {
         ("CRASHES", reason_number(DeadReason::Crashes).to_string()),
         ("DAMAGED", reason_number(DeadReason::Damaged).to_string()),
         ("MAX_ERRORS", MAX_ERRORS.to_string()),
+        ("CEILING_AHEAD", CEILING_AHEAD.as_micros().to_string()),
         ("DAY", (24 * 3600 * 1000).to_string()),
         ("DAMAGE_IS_NEWS", (3600 * 1000).to_string()),
         ("AWAITING_FOR", (60 * 1000).to_string()),

@@ -173,6 +173,7 @@ pub(super) fn turn(request: &Turn, part: &Part<'_>, client_id: &str) -> (Argumen
     arguments.number(part.park as u8);
     arguments.number(part.verdicts.len());
     arguments.push(part.seen.map_or_else(String::new, epoch_text));
+    arguments.push(epoch_text(request.floor));
     let mut places = Vec::new();
     for verdicts in &part.verdicts {
         let said = Said::of(verdicts, places.len());

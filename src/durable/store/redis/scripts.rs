@@ -54,6 +54,7 @@ pub(super) struct Scripts {
     pub(super) counts: Script,
     pub(super) errors: Script,
     pub(super) routes: Script,
+    pub(super) recall: Script,
 }
 
 const BASE: &str = include_str!("lua/base.lua");
@@ -77,6 +78,7 @@ const VERDICTS: &str = include_str!("lua/verdicts.lua");
 const LIVENESS: &str = include_str!("lua/liveness.lua");
 const DUE: &str = include_str!("lua/due.lua");
 const DRAIN: &str = include_str!("lua/drain.lua");
+const CEILING: &str = include_str!("lua/ceiling.lua");
 const CLAIM: &str = include_str!("lua/claim.lua");
 
 /// The parts that scripts need to take claims back.
@@ -124,7 +126,14 @@ impl Scripts {
             ),
             turn: reaping(
                 &[SESSION, LISTS],
-                &[VERDICTS, DUE, DRAIN, CLAIM, include_str!("lua/turn.lua")],
+                &[
+                    VERDICTS,
+                    DUE,
+                    DRAIN,
+                    CEILING,
+                    CLAIM,
+                    include_str!("lua/turn.lua"),
+                ],
                 &[
                     include_str!("lua/undo/done.lua"),
                     include_str!("lua/undo/drain.lua"),
@@ -172,7 +181,7 @@ impl Scripts {
             ),
             open: reaping(
                 &[SESSION, LISTS, COUNTED],
-                &[include_str!("lua/open.lua")],
+                &[CEILING, include_str!("lua/open.lua")],
                 &[],
             ),
             close: reaping(
@@ -243,6 +252,10 @@ impl Scripts {
                 &["NONE", "META", "ROUTES", "READY", "LEASE", "IDLE"],
                 &[LISTS, include_str!("lua/routes.lua")],
             ),
+            recall: make(
+                &["NONE", "META", "LEASE"],
+                &[CEILING, include_str!("lua/recall.lua")],
+            ),
         }
     }
 }
@@ -281,6 +294,7 @@ fn maintain(time: Time) -> String {
         include_str!("lua/mend.lua"),
         include_str!("lua/census.lua"),
         include_str!("lua/partners.lua"),
+        CEILING,
         include_str!("lua/maintain.lua"),
     ];
     let undo = [

@@ -44,6 +44,7 @@ pub(in crate::durable::store) mod server;
 mod settings_tests;
 mod states_tests;
 mod times_tests;
+mod tokens_tests;
 mod units_tests;
 
 /// How long anything may take that is bound to happen.
@@ -112,6 +113,7 @@ impl Worker {
             number: self.next_number(),
             verdicts,
             seen: lock(&self.seen).take(),
+            floor: 0,
             want,
             want_bytes: 1 << 20,
             risky: true,

@@ -94,7 +94,7 @@ async fn turn_in(
 ) -> Result<Turned, Failure> {
     let (arguments, places) = request::turn(request, part, &inner.client_id);
     point("redis.before-turn");
-    let answer = inner.run(&inner.scripts.turn, partition, arguments).await?;
+    let answer = inner.run_turn(partition, arguments).await?;
     point("redis.after-turn");
     let Answered {
         mut turned,

@@ -123,6 +123,7 @@ pub(super) fn maintain(work: &mut Work<'_>, budget: usize) -> Result<bool, Fault
             left -= 1;
         }
     }
+    work.meta.raise_ceiling(work.now);
     work.endpoint.damage.look(work)?;
     sweep(work)?;
     Ok(more)

@@ -7,12 +7,23 @@ use super::schema::known;
 use super::work::Now;
 use crate::durable::Counts;
 use crate::durable::clock::millis;
-use crate::durable::store::MAX_AGED;
+use crate::durable::store::{CEILING_AHEAD, Epoch, MAX_AGED};
+
+/// How far a ceiling is raised, in microseconds.
+const CEILING: i64 = CEILING_AHEAD.as_micros() as i64 / 2 * 3;
+
+/// By how many microseconds two clocks may differ that show the same.
+const STEP: i64 = 100_000;
 
 /// The row: read when a transaction begins, and written once before it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) epoch: i64,
+    /// The epochs of the next minutes do not exceed this: see [`CEILING_AHEAD`].
+    ceiling: i64,
+    /// When the ceiling was raised, in microseconds: since 1970, and since the machine was started.
+    raised: i64,
+    raised_boot: i64,
     pub(super) session: i64,
     /// Store time when it was last written.
     aged: i64,
@@ -26,7 +37,8 @@ impl Meta {
     pub(super) fn load(db: &Connection) -> Result<Self, Fault> {
         let mut statement = db.prepare_cached(
             "SELECT layout, epoch, session, waiting, delayed, running, kept, dead, stored, claimed,
-                 done, retried, snoozed, died, released, crashed, lost, cancelled, aged, aged_at
+                 done, retried, snoozed, died, released, crashed, lost, cancelled, aged, aged_at,
+                 ceiling, raised, raised_boot
              FROM throng_meta",
         )?;
         let (layout, meta) = statement.query_row([], read)?;
@@ -40,7 +52,8 @@ impl Meta {
             "UPDATE throng_meta SET epoch = ?1, session = ?2, waiting = ?3, delayed = ?4,
                  running = ?5, kept = ?6, dead = ?7, stored = ?8, claimed = ?9, done = ?10,
                  retried = ?11, snoozed = ?12, died = ?13, released = ?14, crashed = ?15,
-                 lost = ?16, cancelled = ?17, aged = ?18, aged_at = ?19",
+                 lost = ?16, cancelled = ?17, aged = ?18, aged_at = ?19,
+                 ceiling = ?20, raised = ?21, raised_boot = ?22",
         )?;
         statement.execute(params![
             self.epoch,
@@ -62,6 +75,9 @@ impl Meta {
             counts.cancelled as i64,
             self.aged,
             self.aged_at,
+            self.ceiling,
+            self.raised,
+            self.raised_boot,
         ])?;
         Ok(())
     }
@@ -73,7 +89,7 @@ impl Meta {
         store_time(self.aged, self.aged_at, now)
     }
 
-    /// Returns `true` if ends are kept. Otherwise, nobody needs store time, and maintenance writes nothing.
+    /// Returns `true` if ends are kept. Otherwise, nobody needs store time, and maintenance does not write it.
     pub(super) fn keeps_ends(&self) -> bool {
         self.counts.kept + self.counts.dead > 0
     }
@@ -82,6 +98,42 @@ impl Meta {
     pub(super) fn age(&mut self, now: Now) {
         self.aged = self.store_time(now);
         self.aged_at = now.boot;
+    }
+
+    /// Issues an epoch above all others, and above `floor`.
+    pub(super) fn next_epoch(&mut self, now: Now, floor: Epoch) -> i64 {
+        self.epoch = now.micros().max(self.epoch + 1).max(floor as i64 + 1);
+        self.raise_ceiling(now);
+        self.epoch
+    }
+
+    /// Has the next epoch be above all that the file may lack, since it may be a copy that was put in the place of
+    /// another.
+    ///
+    /// No epoch was further above the clock than when the ceiling was raised, unless the clock was set or the machine
+    /// started since then, or the copy is on another machine. In these cases, the next epoch is above the ceiling.
+    /// Otherwise it need not be, and the ceiling does not run away from the clock when workers come often.
+    pub(super) fn recall(&mut self, now: Now) {
+        let since_1970 = now.micros() - self.raised;
+        let since_boot = now.boot_micros() - self.raised_boot;
+        let is_steady = since_boot >= 0 && (since_1970 - since_boot).abs() < STEP;
+        let last = match is_steady {
+            true => self.ceiling - CEILING,
+            false => self.ceiling,
+        };
+        // A copy is the same each time it is restored, but the time is not.
+        let since = since_1970.max(since_boot).max(0);
+        self.epoch = self.epoch.max(last + since);
+    }
+
+    /// Raises the ceiling unless it is far enough above the last epoch and above the time.
+    pub(super) fn raise_ceiling(&mut self, now: Now) {
+        let highest = self.epoch.max(now.micros());
+        if self.ceiling < highest + CEILING_AHEAD.as_micros() as i64 {
+            self.ceiling = highest + CEILING;
+            self.raised = now.micros();
+            self.raised_boot = now.boot_micros();
+        }
     }
 }
 
@@ -120,6 +172,9 @@ fn read(row: &Row<'_>) -> Result<(i64, Meta), rusqlite::Error> {
     };
     let meta = Meta {
         epoch: issued(row, 1)?,
+        ceiling: issued(row, 20)?,
+        raised: issued(row, 21)?,
+        raised_boot: issued(row, 22)?,
         session: issued(row, 2)?,
         aged: issued(row, 18)?,
         aged_at: issued(row, 19)?,

@@ -42,6 +42,9 @@ pub(super) fn open(work: &mut Work<'_>, set: Option<&TypeSet>) -> Result<Session
         ],
     )?;
     if let Some(set) = set {
+        // A copy that is taken while there are workers has a ceiling that is high enough.
+        work.recall();
+        work.meta.raise_ceiling(work.now);
         work.change_routes(|routes| routes.declare(set))?;
     }
     work.notes.newcomer = true;

@@ -32,6 +32,7 @@ mod files_tests;
 mod looks_tests;
 mod model_tests;
 mod peers_tests;
+mod tokens_tests;
 mod writer_tests;
 
 // ===== Files =====
@@ -575,6 +576,7 @@ impl Worker {
             number: self.next(),
             verdicts,
             seen: self.seen.take(),
+            floor: 0,
             want,
             want_bytes: 1 << 20,
             lease: LEASE,

@@ -200,7 +200,7 @@ fn claim(work: &mut Work<'_>, set: Option<SetId>, request: &Turn) -> Result<Opti
         work.enter(State::Running);
     }
     work.meta.counts.claimed += next.tasks.len() as u64;
-    let epoch = work.new_epoch();
+    let epoch = work.new_epoch(request.floor);
     let lease = millis(request.lease) as i64;
     let until = work.now.boot + lease;
     work.execute(

@@ -16,7 +16,7 @@ use crate::durable::TaskId;
 use crate::durable::clock::{Clock, millis};
 use crate::durable::store::kind::SetId;
 use crate::durable::store::routes::{ListId, Routes};
-use crate::durable::store::{DeadReason, MAX_ERRORS, SessionId, is_buried};
+use crate::durable::store::{DeadReason, Epoch, MAX_ERRORS, SessionId, is_buried};
 
 /// What time it is, in milliseconds.
 #[derive(Clone, Copy, Debug)]
@@ -26,21 +26,28 @@ pub(super) struct Now {
     /// Since the machine was started.
     pub(super) boot: i64,
     micros: i64,
+    boot_micros: i64,
 }
 
 impl Now {
     pub(super) fn read(clock: &Clock) -> Self {
-        let wall = clock.wall();
+        let (wall, boot) = (clock.wall(), clock.boot());
         Self {
             wall: millis(wall) as i64,
-            boot: millis(clock.boot()) as i64,
+            boot: millis(boot) as i64,
             micros: wall.as_micros() as i64,
+            boot_micros: boot.as_micros() as i64,
         }
     }
 
     /// Microseconds since 1970: above all numbers that were issued, unless the clock was set back.
     pub(super) fn micros(self) -> i64 {
         self.micros
+    }
+
+    /// Microseconds since the machine was started.
+    pub(super) fn boot_micros(self) -> i64 {
+        self.boot_micros
     }
 }
 
@@ -57,6 +64,8 @@ pub(super) struct Notes {
     pub(super) newcomer: bool,
     /// Sessions that have ended: they rest no longer.
     pub(super) closed: Vec<SessionId>,
+    /// Whether epochs were recalled.
+    pub(super) has_recalled: bool,
     ended: Vec<(EndpointId, TaskId)>,
     pub(super) cancel: Vec<(EndpointId, TaskId)>,
 }
@@ -141,6 +150,8 @@ pub(super) struct Work<'a> {
     /// Reads what may be damaged, if damage was found: SQLite writes no more in a transaction that has met such a
     /// page.
     pub(super) probe: Option<Connection>,
+    /// Whether this connection has recalled epochs.
+    has_recalled: bool,
     loaded: Meta,
 }
 
@@ -150,6 +161,7 @@ impl<'a> Work<'a> {
         db: &'a Connection,
         endpoint: &'a Endpoint,
         clock: &Clock,
+        has_recalled: bool,
     ) -> Result<Self, Fault> {
         let meta = Meta::load(db)?;
         let routes = endpoint.routes.load(db)?;
@@ -163,6 +175,7 @@ impl<'a> Work<'a> {
             notes: Notes::default(),
             line: None,
             probe: None,
+            has_recalled,
         })
     }
 
@@ -178,11 +191,19 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// Above all epochs so far; and, if the file was put back from a copy, above those that the copy
-    /// does not know.
-    pub(super) fn new_epoch(&mut self) -> i64 {
-        self.meta.epoch = self.now.micros.max(self.meta.epoch + 1);
-        self.meta.epoch
+    /// Issues an epoch above all others, and above `floor`.
+    pub(super) fn new_epoch(&mut self, floor: Epoch) -> i64 {
+        self.recall();
+        self.meta.next_epoch(self.now, floor)
+    }
+
+    /// Recalls the epochs that the file may lack, unless this connection has done so: it may be a copy that was put in
+    /// the place of another.
+    pub(super) fn recall(&mut self) {
+        if !self.has_recalled {
+            self.meta.recall(self.now);
+        }
+        (self.has_recalled, self.notes.has_recalled) = (true, true);
     }
 
     /// The time by which ends are kept.

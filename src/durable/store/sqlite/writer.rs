@@ -153,6 +153,7 @@ fn open(
         files,
         clock,
         db: Some(db),
+        has_recalled: false,
         endpoint,
         next_repair: None,
     };
@@ -166,6 +167,8 @@ struct Desk {
     clock: Clock,
     /// Nothing after a failure of which nobody knows what it has left behind.
     db: Option<Connection>,
+    /// Whether the connection has recalled epochs: see [`Work::recall`].
+    has_recalled: bool,
     /// Behind the connection, which is closed before others believe us dead.
     endpoint: Arc<Endpoint>,
     /// The store is not repaired before, since that has not helped.
@@ -287,8 +290,12 @@ impl Desk {
             Mended::Nothing => None,
             Mended::Probed | Mended::Repaired(_) => Some(self.probe()?),
         };
-        match run(&db, probe, &self.endpoint, &self.clock, group) {
-            Ok(written) => self.commit(db).map(|()| written),
+        match self.run(&db, probe, group) {
+            Ok((written, notes)) => {
+                self.commit(db)?;
+                self.has_recalled |= notes.has_recalled;
+                Ok((written, notes))
+            }
             Err(broken) => {
                 let broken = broken.explained(&db);
                 if broken.is_sound() {
@@ -297,6 +304,32 @@ impl Desk {
                 Err(broken)
             }
         }
+    }
+
+    /// Does what is asked in a transaction that has begun.
+    fn run(
+        &self,
+        db: &Connection,
+        probe: Option<Connection>,
+        group: &mut Group<'_>,
+    ) -> Result<(usize, Notes), Broken> {
+        let end = Instant::now() + MAX_GROUP_TIME;
+        let work = Work::new(db, &self.endpoint, &self.clock, self.has_recalled);
+        let mut work = work.map_err(|fault| Broken::All(fault.without_effect()))?;
+        work.probe = probe;
+        let mut done = 0;
+        // While this process has the lock, the others cannot write.
+        while (done == 0 || Instant::now() < end)
+            && let Some(request) = group.requests.get_mut(done)
+        {
+            // It may have been asked, and what it stores spawned, since the transaction began.
+            work.now = Now::read(&self.clock);
+            request.run(&mut work).map_err(Broken::One)?;
+            done += 1;
+            group.gather();
+        }
+        let notes = work.finish().map_err(Broken::One)?;
+        Ok((done, notes))
     }
 
     /// Begins a transaction for writing.
@@ -370,7 +403,7 @@ impl Desk {
         }
         let opened = schema::reopen(&self.files);
         let (db, files) = opened.map_err(|fault| Broken::All(fault.without_effect()))?;
-        self.files = files;
+        (self.files, self.has_recalled) = (files, false);
         Ok(db)
     }
 
@@ -402,32 +435,6 @@ impl Desk {
         let is_over = execute(&db, "ROLLBACK").is_ok() || db.is_autocommit();
         self.db = is_over.then_some(db);
     }
-}
-
-fn run(
-    db: &Connection,
-    probe: Option<Connection>,
-    endpoint: &Endpoint,
-    clock: &Clock,
-    group: &mut Group<'_>,
-) -> Result<(usize, Notes), Broken> {
-    let end = Instant::now() + MAX_GROUP_TIME;
-    let work = Work::new(db, endpoint, clock);
-    let mut work = work.map_err(|fault| Broken::All(fault.without_effect()))?;
-    work.probe = probe;
-    let mut done = 0;
-    // While this process has the lock, the others cannot write.
-    while (done == 0 || Instant::now() < end)
-        && let Some(request) = group.requests.get_mut(done)
-    {
-        // It may have been asked, and what it stores spawned, since the transaction began.
-        work.now = Now::read(clock);
-        request.run(&mut work).map_err(Broken::One)?;
-        done += 1;
-        group.gather();
-    }
-    let notes = work.finish().map_err(Broken::One)?;
-    Ok((done, notes))
 }
 
 fn execute(db: &Connection, sql: &str) -> Result<(), rusqlite::Error> {

@@ -93,6 +93,23 @@ pub(super) async fn a_verdict_for_what_never_was_is_refused(it: &dyn Harness) {
     assert_eq!(session.turn(turn).await.refused, [1, 2].map(id));
 }
 
+pub(super) async fn an_epoch_is_above_what_its_process_has_received(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let (mut session, mut other) = (one.session().await, two.session().await);
+    session.enqueue((1..=4).map(task)).await;
+    let first = session.claim(1).await.epoch;
+    // It has come from this store, which was restored since then, and does not know it.
+    let floor = first + HOUR.as_micros() as u64;
+    let turned = session.turn(ask(1).floor(floor)).await;
+    let claim = turned.claim.unwrap();
+    assert!(claim.epoch > floor, "{} {floor}", claim.epoch);
+    let next = other.claim(1).await.epoch;
+    assert!(next > claim.epoch, "{next} {}", claim.epoch);
+    // A floor that is lower than the last epoch changes nothing.
+    let last = session.turn(ask(1).floor(first)).await.claim.unwrap();
+    assert!(last.epoch > next, "{} {next}", last.epoch);
+}
+
 pub(super) async fn good_and_stale_verdicts_are_told_apart(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;

@@ -93,6 +93,8 @@ pub(super) struct TurnStep {
     verdicts: Vec<(u8, Said)>,
     /// Among all claims, the newest first.
     seen: Option<u8>,
+    /// A claim, among all, the newest first; and how far the floor is above its epoch.
+    floor: Option<(u8, u64)>,
     want: usize,
     want_bytes: usize,
     lease: Duration,
@@ -163,14 +165,24 @@ fn said() -> impl Strategy<Value = Said> {
 fn turn() -> impl Strategy<Value = TurnStep> {
     let verdicts = prop::collection::vec((0..12_u8, said()), 0..6);
     let wants = (0..5_usize, prop::sample::select(&[0_usize, 15, 10_000][..]));
-    let said = (verdicts, prop::option::of(0..4_u8));
+    // An hour, in microseconds.
+    let above = prop::sample::select(&[0, 0, 3_600_000_000][..]);
+    let floor = prop::option::weighted(0.2, (0..4_u8, above));
+    let said = (verdicts, prop::option::of(0..4_u8), floor);
     let flags = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.1));
     (any::<u8>(), said, wants, seconds(&[9, 9, 30]), flags).prop_map(
-        |(session, (verdicts, seen), (want, want_bytes), lease, (risky, park, same_number))| {
+        |(
+            session,
+            (verdicts, seen, floor),
+            (want, want_bytes),
+            lease,
+            (risky, park, same_number),
+        )| {
             TurnStep {
                 session,
                 verdicts,
                 seen,
+                floor,
                 want,
                 want_bytes,
                 lease,

@@ -256,6 +256,7 @@ impl Session<'_> {
             number: self.number,
             verdicts: ask.verdicts,
             seen: self.seen,
+            floor: ask.floor,
             want: ask.want,
             want_bytes: ask.want_bytes,
             lease: ask.lease,
@@ -308,6 +309,7 @@ impl Session<'_> {
 #[derive(Clone)]
 pub(super) struct Ask {
     verdicts: Vec<Verdicts>,
+    floor: Epoch,
     want: usize,
     want_bytes: usize,
     lease: Duration,
@@ -319,6 +321,7 @@ pub(super) struct Ask {
 pub(super) fn ask(want: usize) -> Ask {
     Ask {
         verdicts: Vec::new(),
+        floor: 0,
         want,
         want_bytes: usize::MAX >> 1,
         lease: LEASE,
@@ -345,6 +348,11 @@ impl Ask {
 
     pub(super) fn bytes(self, want_bytes: usize) -> Self {
         Self { want_bytes, ..self }
+    }
+
+    /// For a process that has received this epoch.
+    pub(super) fn floor(self, floor: Epoch) -> Self {
+        Self { floor, ..self }
     }
 
     pub(super) fn lease(self, lease: Duration) -> Self {

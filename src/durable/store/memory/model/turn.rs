@@ -165,7 +165,7 @@ impl Model {
     }
 
     fn claim(&mut self, request: &Turn) -> Option<Claim> {
-        let epoch = self.last_epoch + 1;
+        let epoch = self.last_epoch.max(request.floor) + 1;
         let (mut tasks, mut bytes, mut risky) = (Vec::new(), 0, request.risky);
         let (mut looked_at, mut passed) = (0, Vec::new());
         let session = &self.sessions[&request.session];

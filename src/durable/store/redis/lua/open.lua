@@ -1,6 +1,6 @@
 -- Begins a session. Without one, it only makes sure that the layout is written.
 --
--- Needs: session, lists, counted, unit, entry, notices, results, outcomes, claims, reap.
+-- Needs: session, lists, counted, unit, entry, notices, results, outcomes, claims, reap, ceiling.
 -- ARGV: 1 session, or empty; 2 client id; 3 the number of partitions; 4 the set of types that it claims, or empty.
 -- Result: the time, in milliseconds; or NOSET if the set must be declared first.
 -- Errors: NOSESSION if there is such a session; PARTITIONS <number> if the store has another number; GARBLED <field>
@@ -21,6 +21,11 @@ if ARGV[1] == '' then return now end
 if not done.session then
   if ARGV[4] ~= '' and not lists().of_set(ARGV[4]) then return 'NOSET' end
   if call('HEXISTS', SESSIONS, ARGV[1]) == 1 then return redis.error_reply('NOSESSION it has ended') end
+  if ARGV[4] ~= '' then
+    -- A copy that is taken while there are workers has a ceiling that is high enough.
+    local _, packed_epochs = next_epochs(0, 0)
+    if packed_epochs ~= meta[2] then call('HSET', META, 'epoch', packed_epochs) end
+  end
   save_session(ARGV[1], {
     number = 0, claim = '', undelivered = '', first = '', at = now, client = ARGV[2], set = ARGV[4], suspects = '',
   })

@@ -1,10 +1,11 @@
 -- Takes verdicts, takes back what is late, makes due what is due, and claims, in this order.
 --
--- Needs: session, lists, unit, entry, notices, results, outcomes, claims, reap, verdicts, due, drain, claim.
+-- Needs: session, lists, unit, entry, notices, results, outcomes, claims, reap, verdicts, due, drain, ceiling,
+-- claim.
 -- ARGV: 1 session; 2 number; 3 client id; 4 how many tasks are wanted; 5 of how many bytes; 6 whether a
 -- quarantined one may be among them; 7 the lease; 8 whether to go idle: 1 if nothing is claimed, 2 if less than
--- wanted; 9 the number of claims with verdicts; 10 the claim with which the last turn was answered, or empty. For each
--- of those: its epoch; n, how many are done; n ids;
+-- wanted; 9 the number of claims with verdicts; 10 the claim with which the last turn was answered, or empty; 11 an
+-- epoch that new ones exceed. For each of the claims with verdicts: its epoch; n, how many are done; n ids;
 -- n outputs; m, how many others; m ids; m times a verdict and two more (see `verdicts.lua`).
 -- Result: 1 the places of refused verdicts; 2 the epoch of the claim, or empty; 3 its entries; 4 payloads that are
 -- apart, in their order; 5 whether more waits; 6 in how many milliseconds to look again, or -1; 7 whether this is a
@@ -59,7 +60,7 @@ if number == session.number then
   end
   if session.is_changed then save_session(ARGV[1], session) end
 else
-  if groups > 0 and not take_verdicts(session, 11, groups) then
+  if groups > 0 and not take_verdicts(session, 12, groups) then
     state.key = nil
     error(trouble)
   end

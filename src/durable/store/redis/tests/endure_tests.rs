@@ -130,6 +130,7 @@ impl Site {
             number: 1,
             verdicts: Vec::new(),
             seen: None,
+            floor: 0,
             want: 4,
             want_bytes: 1 << 20,
             risky: true,

@@ -6,7 +6,7 @@ use super::super::keys::{self, ALL};
 use super::super::scripts::{Script, Scripts, Time};
 
 /// Commands without a key, or with one that is made of the name of all keys.
-const WITHOUT_KEYS: [&str; 3] = ["TIME", "PUBLISH", "PUBSUB"];
+const WITHOUT_KEYS: [&str; 4] = ["TIME", "PUBLISH", "PUBSUB", "INFO"];
 
 fn all() -> Vec<(&'static str, Script)> {
     let scripts = Scripts::new(
@@ -27,6 +27,7 @@ fn all() -> Vec<(&'static str, Script)> {
         ("counts", scripts.counts),
         ("errors", scripts.errors),
         ("routes", scripts.routes),
+        ("recall", scripts.recall),
     ]
 }
 

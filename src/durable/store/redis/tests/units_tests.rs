@@ -48,6 +48,12 @@ fn delayed(number: u64, delay: Duration) -> NewTask {
     }
 }
 
+async fn connect(server: &Server, namespace: &str, time: Time) -> Worker {
+    let mut builder = RedisStore::builder(&server.url());
+    builder.namespace(namespace);
+    Worker::new(RedisStore::open_as(&builder, time).await.unwrap()).await
+}
+
 impl Scene {
     async fn new() -> Self {
         static NEXT: Number = Number::new(0);
@@ -56,11 +62,8 @@ impl Scene {
         let (clock, fault) = (Clock::manual(), Arc::default());
         let mut workers = Vec::new();
         for _ in 0..2 {
-            let mut builder = RedisStore::builder(&server.url());
-            builder.namespace(&*namespace);
             let time = Time::failing(clock.clone(), Arc::clone(&fault));
-            let store = RedisStore::open_as(&builder, time).await.unwrap();
-            workers.push(Worker::new(store).await);
+            workers.push(connect(&server, &namespace, time).await);
         }
         let other = workers.pop().unwrap();
         let worker = workers.pop().unwrap();
@@ -359,6 +362,31 @@ async fn a_turn_that_passes_over_what_is_cancelled_and_quarantined_loses_nothing
         let turned = answer.unwrap_or_else(|failure| panic!("{trial:?}: {failure}"));
         assert!(turned.claim.is_some(), "{trial:?}");
         has_failed
+    })
+    .await;
+}
+
+/// The script that recalls epochs has three commands, and a connection runs it before its first turn.
+#[tokio::test]
+async fn epochs_are_recalled_as_a_whole_before_a_claim() {
+    const FORGET: &str = "
+redis.call('HSET', ARGV[1] .. 'meta', 'history', 'of another server')
+return struct.unpack('>I7', redis.call('HGET', ARGV[1] .. 'meta', 'epoch'), 8)";
+    for_each_command(async |scene, trial| {
+        let redis::Value::Int(ceiling) = scene.ask(FORGET) else {
+            panic!("there is no ceiling");
+        };
+        let time = Time::failing(scene.clock.clone(), Arc::clone(&scene.fault));
+        let worker = connect(&scene.server, &scene.namespace, time).await;
+        let request = worker.new_turn(Vec::new(), 3);
+        let (answer, has_failed) = scene
+            .send(trial, true, || worker.store.turn(Arc::clone(&request)))
+            .await;
+        let turned = answer.unwrap_or_else(|failure| panic!("{trial:?}: {failure}"));
+        let epoch = turned.claim.expect("there is something to claim").epoch;
+        let own = super::super::partitions::own(epoch);
+        assert!(own > ceiling as Epoch, "{trial:?}: {own} {ceiling}");
+        has_failed && trial.fault.at < 4
     })
     .await;
 }

@@ -263,7 +263,9 @@ pub(super) fn mend_meta(db: &Connection, now: Now, damage: &mut Damage) -> Resul
         let instead = match &*name {
             "layout" | "birth" => return Err(corrupt()),
             // Above all that there were.
-            "epoch" | "session" | "routes_version" => now.micros(),
+            "epoch" => now.micros().max(ceiling(db)),
+            "session" | "routes_version" | "raised" => now.micros(),
+            "raised_boot" => now.boot_micros(),
             "aged" => now.wall,
             "aged_at" => now.boot,
             _ => 0,
@@ -276,6 +278,13 @@ pub(super) fn mend_meta(db: &Connection, now: Now, damage: &mut Damage) -> Resul
         damage.note(1, || "throng_meta has no valid routes".into());
     }
     Ok(())
+}
+
+/// The ceiling of epochs, if it can be read.
+fn ceiling(db: &Connection) -> i64 {
+    let sql = "SELECT ceiling FROM throng_meta WHERE ceiling BETWEEN 0 AND ?1";
+    let ceiling = db.query_row(sql, [MAX_ISSUED], |row| row.get(0));
+    ceiling.unwrap_or_default()
 }
 
 /// The sets of sessions that the routes do not know: such a session would claim nothing.

@@ -109,6 +109,7 @@ impl Pair {
                 number: self.number,
                 verdicts,
                 seen: None,
+                floor: 0,
                 want,
                 want_bytes: 2000,
                 lease: LEASE,

@@ -363,6 +363,7 @@ fn all() -> TurnRequest {
     TurnRequest {
         verdicts: Vec::new(),
         seen: None,
+        floor: None,
         want: 100,
         want_bytes: 10_000,
         lease: Duration::from_secs(30),

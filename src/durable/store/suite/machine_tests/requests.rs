@@ -24,6 +24,8 @@ pub(super) struct TurnRequest {
     pub(super) verdicts: Vec<(usize, Vec<(TaskId, Verdict)>)>,
     /// The claim that was seen.
     pub(super) seen: Option<usize>,
+    /// A claim, and how far the floor is above its epoch.
+    pub(super) floor: Option<(usize, u64)>,
     pub(super) want: usize,
     pub(super) want_bytes: usize,
     pub(super) lease: Duration,
@@ -51,12 +53,18 @@ impl TurnRequest {
             number,
             verdicts: verdicts.collect(),
             seen: self.seen.map(|claim| epochs[claim]),
+            floor: self.floor(epochs),
             want: self.want,
             want_bytes: self.want_bytes,
             lease: self.lease,
             risky: self.risky,
             park: self.park,
         })
+    }
+
+    /// What new epochs of one of the stores are above.
+    pub(super) fn floor(&self, epochs: &[Epoch]) -> Epoch {
+        self.floor.map_or(0, |(claim, above)| epochs[claim] + above)
     }
 }
 

@@ -21,11 +21,13 @@ impl<H: Harness> Pair<H> {
             session.number += 1;
         }
         let verdicts = self.verdicts(step);
+        let newest =
+            |pick: u8| -> Option<usize> { self.epochs[0].len().checked_sub(usize::from(pick) + 1) };
+        let floor = step.floor;
         let request = TurnRequest {
             verdicts,
-            seen: step
-                .seen
-                .and_then(|pick| self.epochs[0].len().checked_sub(usize::from(pick) + 1)),
+            seen: step.seen.and_then(newest),
+            floor: floor.and_then(|(pick, above)| Some((newest(pick)?, above))),
             want: step.want,
             want_bytes: step.want_bytes,
             lease: step.lease,
@@ -101,13 +103,20 @@ impl<H: Harness> Pair<H> {
         match both {
             (Ok(expected), Ok(answered)) => {
                 let process = self.sessions[session].process;
-                self.turned(process, expected, answered)
+                let floors = [0, 1].map(|side| turn.floor(&self.epochs[side]));
+                self.turned(process, floors, expected, answered)
             }
             (expected, answered) => equal("a turn", &expected, &answered),
         }
     }
 
-    fn turned(&mut self, process: usize, expected: Turned, answered: Turned) -> Outcome {
+    fn turned(
+        &mut self,
+        process: usize,
+        floors: [Epoch; 2],
+        expected: Turned,
+        answered: Turned,
+    ) -> Outcome {
         let context = || format!("\n  model: {expected:?}\n  store: {answered:?}");
         let same_rest = (&expected.refused, expected.more) == (&answered.refused, answered.more);
         // Others may die, which a store may have to look for.
@@ -119,7 +128,7 @@ impl<H: Harness> Pair<H> {
                     .is_some_and(|next| expected.next.is_none_or(|it| next < it));
         let same_claim = match (&expected.claim, &answered.claim) {
             (Some(expected), Some(answered)) => {
-                let known = self.claim([expected.epoch, answered.epoch]);
+                let known = self.claim([expected.epoch, answered.epoch], floors);
                 if let Some((claim, true)) = known {
                     let tasks = expected.tasks.iter().map(|task| task.id);
                     let claimed = tasks.map(|task| Claimed {
@@ -140,14 +149,17 @@ impl<H: Harness> Pair<H> {
     }
 
     /// The claim of these epochs, and whether it is new. None: they are not those of one claim, or
-    /// do not rise.
-    fn claim(&mut self, epochs: [Epoch; 2]) -> Option<(usize, bool)> {
+    /// do not rise, or are not above these floors.
+    fn claim(&mut self, epochs: [Epoch; 2], floors: [Epoch; 2]) -> Option<(usize, bool)> {
         let known = self.epochs[0].iter().position(|&epoch| epoch == epochs[0]);
         if let Some(claim) = known {
             return (self.epochs[1][claim] == epochs[1]).then_some((claim, false));
         }
-        let rises = |side: usize| self.epochs[side].last() < Some(&epochs[side]);
-        let both = rises(0) && rises(1) && epochs[1] > 0;
+        let rises = |side: usize| {
+            let epoch = epochs[side];
+            self.epochs[side].last() < Some(&epoch) && floors[side] < epoch
+        };
+        let both = rises(0) && rises(1);
         self.epochs[0].push(epochs[0]);
         self.epochs[1].push(epochs[1]);
         both.then(|| (self.epochs[0].len() - 1, true))

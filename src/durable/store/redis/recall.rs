@@ -1,0 +1,28 @@
+//! [`Recall`]: makes sure that new claims get higher epochs than those that a server may have lost.
+//!
+//! A server that was restarted or promoted may have older data than the last claims: see `lua/recall.lua`. A connection
+//! ends with its server. It is also given up as soon as the server refuses a write, as a replica does, and a Sentinel
+//! cuts all connections when it changes the role of a server. So each connection recalls once.
+
+use super::error::Fault;
+use super::link::{Arguments, Live};
+use super::scripts::Script;
+use super::time::Time;
+
+/// What a connection does before the first turn on a partition.
+pub(super) struct Recall<'a> {
+    pub(super) script: &'a Script,
+    pub(super) partition: usize,
+    pub(super) time: &'a Time,
+}
+
+impl Recall<'_> {
+    /// Runs the script on a connection. If it fails, the turn behind it is not sent.
+    pub(super) async fn run(&self, live: &Live) -> Result<(), Fault> {
+        let mut arguments = Arguments::default();
+        self.time.tell(&mut arguments);
+        let keys = &self.script.keys[self.partition];
+        let command = arguments.command("EVAL", &self.script.text, keys);
+        live.ask(&command).await.map(drop).map_err(Fault::not_sent)
+    }
+}
