@@ -22,6 +22,7 @@ on_all_stores! {
     a_snooze_counts_nothing,
     every_kind_of_error_can_be_asked_after,
     a_long_error_is_shortened,
+    a_long_error_of_an_attempt_is_shortened,
     runs_of_a_task_have_one_key_and_rising_tokens,
 }
 
@@ -186,6 +187,27 @@ async fn a_long_error_is_shortened(place: Place) {
     assert!(error.to_string().len() < 3_000);
     let letters = client.dead_letters().list(DeadFilter::all(), 1).await;
     assert_eq!(letters.unwrap()[0].error.len(), 2_045);
+}
+
+async fn a_long_error_of_an_attempt_is_shortened(place: Place) {
+    let client = place.client().await;
+    let _executor = start(&client, |number, cx| async move {
+        match cx.attempt() {
+            1 => Err(TaskError::retry(format!(
+                ".{}",
+                "\u{1F980}".repeat(1 << 20)
+            ))),
+            2 => Err(TaskError::retry(".".repeat(1_024))),
+            3 => Err(TaskError::fatal("the last")),
+            _ => Ok(number),
+        }
+    })
+    .await;
+    within(spawn(&client, 1).await).await.unwrap_err();
+    let letters = client.dead_letters().list(DeadFilter::all(), 1).await;
+    let errors = letters.unwrap().remove(0).errors;
+    let lengths: Vec<_> = errors.iter().map(|it| it.error.len()).collect();
+    assert_eq!(lengths, [1_021, 1_024]);
 }
 
 async fn runs_of_a_task_have_one_key_and_rising_tokens(place: Place) {

@@ -1,5 +1,7 @@
 //! The census: it finds tasks that are nowhere, and takes no other task for lost.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::super::time::Time;
 use super::units_tests::INVARIANTS;
 use super::*;
@@ -414,6 +416,49 @@ async fn tasks_are_found_when_the_routes_are_lost() {
     found.extend(scene.run_all(&job).await);
     found.sort_unstable();
     assert_eq!(found, (0..9).map(id).collect::<Vec<_>>());
+    scene.check();
+}
+
+/// The census goes on while tasks are claimed, given back and done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_orphan_among_many_is_found_while_workers_claim() {
+    let long = std::env::var_os("THRONG_LONG").is_some_and(|value| value == "1");
+    let tasks: u64 = if long { 100_000 } else { 4_096 };
+    let scene = Scene::new().await;
+    for first in (0..tasks).step_by(MAX_BATCH) {
+        let last = tasks.min(first + MAX_BATCH as u64);
+        scene.worker.enqueue((first..last).map(task)).await;
+    }
+    scene.orphan(200_000..200_001);
+    let found = Arc::new(AtomicBool::new(false));
+    let mut workers = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let (worker, found) = (scene.worker_of(&["job"]).await, Arc::clone(&found));
+        workers.spawn(async move {
+            while let Some(claim) = worker.turn(Vec::new(), 64).await.claim {
+                let mut verdicts = done(&claim);
+                if !found.load(Ordering::SeqCst) {
+                    // Most go back, so that there are many until the end.
+                    let tasks = verdicts[0].tasks.iter_mut().skip(1);
+                    tasks.for_each(|(_, verdict)| *verdict = Verdict::Release);
+                }
+                assert_eq!(worker.turn(verdicts, 0).await.refused, []);
+            }
+        });
+    }
+    while !scene.is_damaged(200_000).await {
+        scene.worker.store.maintain(1_000).await.unwrap();
+    }
+    let left = scene.worker.store.counts().await.unwrap().waiting;
+    assert!(left > 0, "the workers were too fast for this test");
+    found.store(true, Ordering::SeqCst);
+    while let Some(ended) = workers.join_next().await {
+        ended.unwrap();
+    }
+    scene.maintain().await;
+    assert_eq!(scene.worker.store.damage().map(|it| it.0), Some(1));
+    let counts = scene.worker.store.counts().await.unwrap();
+    assert_eq!((counts.done, counts.dead, counts.waiting), (tasks, 1, 0));
     scene.check();
 }
 

@@ -214,6 +214,96 @@ async fn dead_letters_of_all_partitions_are_one_list() {
     assert_eq!(ids_of(&claim_all(&worker).await), [id(5), id(6)].into());
 }
 
+/// A session that knows types by these names.
+async fn worker_of(server: &Server, names: &[&'static str]) -> Worker {
+    let store = Arc::new(open_divided(&server.url()).await);
+    let set = TypeSet::of_names(names.iter().copied()).unwrap();
+    Worker {
+        session: store.open_session(Some(set)).await.unwrap(),
+        store,
+        number: Number::new(0),
+        seen: Mutex::new(None),
+    }
+}
+
+fn named(number: u64, name: &'static str) -> NewTask {
+    NewTask {
+        name: name.into(),
+        ..task(number)
+    }
+}
+
+/// One partition has lost its routes, and one has lists that others do not have.
+#[tokio::test]
+async fn partitions_with_different_routes_run_all_tasks() {
+    let server = Server::start();
+    let mail = worker_of(&server, &["mail"]).await;
+    let both = worker_of(&server, &["mail", "job"]).await;
+    both.enqueue((0..60).map(|number| named(number, ["mail", "job"][number as usize % 2])))
+        .await;
+    server.ask(&["DEL", &key(1, "routes")]);
+    server.ask(&["HDEL", &key(1, "meta"), "routes"]);
+    server.ask(&["HSET", &key(2, "routes"), "text", "x"]);
+    let mut ran = HashSet::new();
+    let mut workers = [(mail, &["mail"][..]), (both, &["mail", "job"][..])];
+    for _ in 0..20 {
+        for (worker, names) in &mut workers {
+            match worker
+                .store
+                .turn(worker.new_turn(Vec::new(), MAX_BATCH))
+                .await
+            {
+                Ok(turned) => {
+                    let Some(claim) = turned.claim else { continue };
+                    assert!(claim.tasks.iter().all(|task| names.contains(&&*task.name)));
+                    ran.extend(claim.tasks.iter().map(|task| task.id));
+                    let told = worker.store.turn(worker.new_turn(done(&claim), 0)).await;
+                    if told.is_err() {
+                        *worker = worker_of(&server, names).await;
+                        worker.turn(done(&claim), 0).await;
+                    }
+                }
+                Err(failure) => {
+                    assert_eq!(failure.cause, Cause::NoSession, "{failure}");
+                    *worker = worker_of(&server, names).await;
+                }
+            }
+        }
+        while workers[0].0.store.maintain(1_000).await.unwrap() {}
+    }
+    assert_eq!(ran, (0..60).map(id).collect());
+    assert_eq!(workers[0].0.store.damage(), None, "no task was lost");
+}
+
+#[tokio::test]
+async fn errors_and_unserved_tasks_of_all_partitions_are_found() {
+    let server = Server::start();
+    let worker = Worker::new(open_divided(&server.url()).await).await;
+    worker.enqueue((0..20).map(task)).await;
+    for claim in claim_all(&worker).await {
+        let again = |id: TaskId| Verdict::Retry {
+            after: Duration::from_secs(60),
+            error: format!("error of {id}"),
+        };
+        let tasks = claim.tasks.iter().map(|task| (task.id, again(task.id)));
+        let (epoch, tasks) = (claim.epoch, tasks.collect());
+        worker.turn(vec![Verdicts { epoch, tasks }], 0).await;
+    }
+    for number in 0..20 {
+        let errors = worker.store.errors(id(number)).await.unwrap();
+        let errors: Vec<_> = errors.into_iter().map(|it| it.error).collect();
+        assert_eq!(errors, [format!("error of {}", id(number))]);
+    }
+    worker
+        .enqueue((100..140).map(|number| named(number, ["job", "mail"][number as usize % 2])))
+        .await;
+    let counts = worker.store.counts().await.unwrap();
+    assert_eq!(
+        (counts.waiting, counts.unserved, counts.delayed),
+        (40, 20, 20)
+    );
+}
+
 #[tokio::test]
 async fn all_who_open_a_store_divide_it_alike() {
     let server = Server::start();

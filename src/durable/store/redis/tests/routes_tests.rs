@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use redis::Value;
 
 use super::super::routing;
-use super::census_tests::{Scene, named};
+use super::census_tests::{SECOND, Scene, later, named};
 use super::*;
+use crate::durable::store::kind::Kind;
 
 /// All fields beside the text are those that belong to it.
 pub(super) async fn assert_routes_are_whole(store: &RedisStore, server: &Server, key: &str) {
@@ -136,6 +137,97 @@ async fn a_new_set_gets_no_list_in_which_others_wait() {
     );
     assert_eq!(scene.run_all(&mail).await, []);
     scene.check();
+}
+
+/// Half of the first list is drained when another set changes the routes again.
+#[tokio::test]
+async fn two_lists_drain_in_the_order_of_their_tasks() {
+    let scene = Scene::new().await;
+    let some = |numbers: std::ops::Range<u64>, name| numbers.map(move |number| named(number, name));
+    let all = scene.worker_of(&["one", "two", "three"]).await;
+    all.enqueue(some(0..200, "one")).await;
+    all.enqueue(some(200..400, "one")).await;
+    let two = scene.worker_of(&["one", "two"]).await;
+    two.turn(Vec::new(), 0).await;
+    let one = scene.worker_of(&["one"]).await;
+    all.enqueue(some(400..500, "one").chain(some(500..510, "two")))
+        .await;
+    let kind = kind_text("one");
+    let path = scene.run(&format!("return #call('HGET', 'routes', 'k{kind}')"));
+    assert_eq!(path, Value::Int(48), "three lists");
+    assert_eq!(
+        scene.run_all(&one).await,
+        (0..500).map(id).collect::<Vec<_>>()
+    );
+    assert_eq!(
+        scene.run_all(&two).await,
+        (500..510).map(id).collect::<Vec<_>>()
+    );
+    scene.check();
+}
+
+/// A kind as text of Lua.
+fn kind_text(name: &str) -> String {
+    let bytes = Kind::of(name).to_bytes();
+    bytes.iter().map(|byte| format!("\\{byte:03}")).collect()
+}
+
+/// Tasks that are stored by routes that change meanwhile go where their type is read.
+#[tokio::test]
+async fn routes_that_a_client_knows_may_change_at_any_time() {
+    let scene = Scene::new().await;
+    let sets: [&[&'static str]; 4] = [
+        &["job", "mail"],
+        &["job"],
+        &["mail", "report"],
+        &["job", "report"],
+    ];
+    let mut workers = vec![(scene.worker_of(sets[0]).await, sets[0])];
+    let names = ["job", "mail", "report"];
+    let mut next = 0;
+    for round in 0..12 {
+        let more = |number: u64| named(number, names[number as usize % 3]);
+        let request = scene.worker.new_enqueue((next..next + 30).map(more));
+        next += 30;
+        let store = &scene.worker.store;
+        let (stored, worker) =
+            tokio::join!(store.enqueue(request), scene.worker_of(sets[round % 4]));
+        stored.unwrap();
+        workers.push((worker, sets[round % 4]));
+        if round % 3 == 2 {
+            let (gone, _) = workers.remove(0);
+            gone.store.close_session(gone.session).await.unwrap();
+        }
+    }
+    let ran = run_by(&scene, &mut workers).await;
+    assert_eq!(ran, (0..next).map(id).collect::<Vec<_>>());
+    scene.check();
+}
+
+/// Whoever is idle believes that nothing is due before, so somebody has to look again, whatever it knows.
+#[tokio::test]
+async fn a_task_that_is_due_earlier_wakes_one_of_any_set() {
+    let scene = Scene::new().await;
+    let mail = scene.worker_of(&["mail"]).await;
+    scene
+        .worker
+        .store
+        .close_session(scene.worker.session)
+        .await
+        .unwrap();
+    let mut events = mail.store.events();
+    until(&mut events, &Event::Ready).await;
+    for (number, delay, is_woken) in [(1, 60, true), (2, 90, false), (3, 30, true)] {
+        while mail.turn(Vec::new(), 1).await.claim.is_some() {}
+        while events.try_recv().is_ok() {}
+        let producer = scene.worker_of(&["bill"]).await;
+        producer.enqueue([later(number, delay * SECOND)]).await;
+        let idle = scene.run("return #redis.call('KEYS', ARGV[1] .. 'idle:*')");
+        assert_eq!(idle, Value::Int(i64::from(!is_woken)), "{number}");
+        if is_woken {
+            until(&mut events, &Event::Wake).await;
+        }
+    }
 }
 
 /// A client that knows routes of before they were lost is not believed.

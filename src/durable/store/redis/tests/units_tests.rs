@@ -248,6 +248,39 @@ fn again(claim: &Claim) -> Vec<Verdicts> {
     }]
 }
 
+/// The tasks are stored, so nothing that fails then is a failure of the request.
+#[tokio::test]
+async fn a_repeated_enqueue_is_answered_although_its_wake_fails() {
+    for is_after in [false, true] {
+        let mut at = 1;
+        loop {
+            at += 1;
+            let fault = Fault { at, is_after };
+            let trial = Trial {
+                fault,
+                is_answer_lost: false,
+            };
+            let scene = Scene::new().await;
+            // Somebody is idle, and knows the tasks.
+            while scene.worker.turn(Vec::new(), 9).await.claim.is_some() {}
+            let tasks = [task(NEW), large(NEW + 1), delayed(NEW + 2, SECOND)];
+            let request = scene.other.new_enqueue(tasks);
+            let store = &scene.other.store;
+            store.enqueue(Arc::clone(&request)).await.unwrap();
+            while scene.worker.turn(Vec::new(), 9).await.claim.is_some() {}
+            let send = || store.enqueue(Arc::clone(&request));
+            let (answer, has_failed) = scene.send(trial, false, send).await;
+            assert!(answer.is_ok(), "{trial:?}: {answer:?}");
+            scene.check(trial);
+            if !has_failed {
+                break;
+            }
+        }
+        // Paths are read, and somebody is woken.
+        assert!(at > 3, "{at}");
+    }
+}
+
 /// One of each kind, of the worker's claim.
 fn all_verdicts(claim: &Claim) -> Vec<Verdicts> {
     let dead = |error: &str| Verdict::Dead {
