@@ -20,6 +20,7 @@ use crate::durable::{DeadFilter, Durability, TaskId};
 use crate::sync::{Mutex, Number, lock};
 
 mod census_tests;
+mod clock_tests;
 mod cluster_tests;
 mod damage_tests;
 mod durability_tests;

@@ -1,7 +1,7 @@
 -- Looks for rows that nobody would come to again, since the row that leads to them is missing: each pass looks at some
 -- rows of each hash. It runs only if no task is missing, so that no row is removed which the census needs.
 --
--- Needs: ids, outcomes, store_time, results, mend.
+-- Needs: ids, outcomes, store_time, mend.
 local MOST_ROWS, MOST_BYTES = MAX_BATCH, 262144
 
 -- Returns those of some ids for which neither `alive` nor `died` has a row.
@@ -30,14 +30,17 @@ local function look_at_letters(ids)
   end
 end
 
--- Returns a bin of results that are kept until then. Unless a result is in one of them, returns also the ids in it.
+-- Returns a bin of results that are kept until then. Unless a result is in one of them, returns also the ids in it. While
+-- store time stands still, there are many such bins. Then the result is taken to be in one of them.
 local function bin_with(id, over)
-  local bins = call('ZRANGEBYSCORE', EXPIRY, over, over, 'LIMIT', 0, 16)
+  local MOST = 16
+  local bins = call('ZRANGEBYSCORE', EXPIRY, over, over, 'LIMIT', 0, MOST)
+  if #bins == MOST then return bins[1], nil end
   local ids = #bins > 0 and call('HMGET', EXPIRY_BINS, unpack(bins)) or {}
   for i = 1, #bins do
     if string.find(ids[i] or '', id, 1, true) then return bins[i], nil end
   end
-  return bins[1] or bin_name(over), ids[1] or ''
+  return bins[1] or string.format('%.0f-%.0f', over, micros), ids[1] or ''
 end
 
 -- A result that no bin names is put into one.

@@ -15,15 +15,14 @@ local function bin_of(retention)
 end
 
 -- A bin is named after the time until which its results are kept, and that at which they are written: store time may
--- stand still for a while, and a bin that grows is written as a whole each time.
-local function bin_name(over) return string.format('%.0f-%.0f', over, micros) end
-
--- A bin that is there is also in `expiry`: that is written first.
+-- stand still for a while, and a bin that grows is written as a whole each time. A bin that is there is also in
+-- `expiry`: that is written first.
 local function write_bins()
   for over, ids in pairs(bins) do
-    local bin = bin_name(over)
-    local before = call('HGET', EXPIRY_BINS, bin)
-    if not before then call('ZADD', EXPIRY, over, bin) end
-    call('HSET', EXPIRY_BINS, bin, (before or '') .. concat(ids))
+    local bin, text = string.format('%.0f-%.0f', over, micros), concat(ids)
+    call('ZADD', EXPIRY, over, bin)
+    if call('HSETNX', EXPIRY_BINS, bin, text) == 0 then
+      call('HSET', EXPIRY_BINS, bin, call('HGET', EXPIRY_BINS, bin) .. text)
+    end
   end
 end

@@ -2,16 +2,15 @@
 -- than a minute without a pass of maintenance: so a clock that is set removes nothing that was to be kept.
 --
 -- Needs: base.
-local store_time_read
-
 local function store_time()
-  if store_time_read then return store_time_read end
+  -- It is read once. What is kept here costs no allocation in scripts that do not need it.
+  if meta.time then return meta.time end
   -- Store time when it was last written, and the server's time then.
   local row = call('HGET', META, 'aged') or ''
   local aged, at = now, now
   if #row == 12 then aged, at = number_at('>I6I6', row) end
   -- A row that cannot be read: no time is after the year 2223.
   if math.max(aged, at) > 8e12 then aged, at = now, now end
-  store_time_read = aged + math.min(math.max(now - at, 0), MAX_AGED)
-  return store_time_read
+  meta.time = aged + math.min(math.max(now - at, 0), MAX_AGED)
+  return meta.time
 end

@@ -1,0 +1,64 @@
+//! Steps of the server's clock, and what is in the keys then.
+
+use super::census_tests::{HOUR, SECOND, Scene};
+use super::*;
+
+const STEP: Duration = Duration::from_secs(40 * 24 * 3600);
+
+#[tokio::test]
+async fn a_clock_that_is_set_forward_leaves_all_bins() {
+    let scene = Scene::new().await;
+    end(&scene, 1).await;
+    scene.clock.set_wall(scene.clock.wall() + STEP);
+    scene.worker.store.maintain(100).await.unwrap();
+    assert_eq!(bins(&scene), 1);
+}
+
+/// A bin is written as a whole whenever it grows.
+#[tokio::test]
+async fn while_store_time_stands_still_each_request_has_a_bin_of_its_own() {
+    const RESULTS: u64 = 40;
+    let scene = Scene::new().await;
+    scene.clock.set_wall(scene.clock.wall() - STEP);
+    for number in 0..RESULTS {
+        end(&scene, number).await;
+        scene.clock.advance(Duration::from_millis(1));
+    }
+    assert_eq!(bins(&scene), RESULTS);
+    // That is no damage, and all are removed in their time.
+    scene.maintain().await;
+    assert_eq!(scene.worker.store.damage(), None);
+    age(&scene.server, &scene.namespace, &scene.clock, HOUR);
+    scene.maintain().await;
+    assert_eq!(bins(&scene), 0);
+    assert_eq!(scene.worker.store.counts().await.unwrap().kept, 0);
+}
+
+#[tokio::test]
+async fn a_store_time_that_is_lost_begins_anew() {
+    let scene = Scene::new().await;
+    scene.run("call('HSET', 'meta', 'aged', 'garbled')");
+    end(&scene, 1).await;
+    scene.maintain().await;
+    scene.clock.advance(SECOND);
+    scene.maintain().await;
+    assert_eq!(seen(&scene, 1).await, Seen::Done(b"output".to_vec()));
+    age(&scene.server, &scene.namespace, &scene.clock, HOUR);
+    assert_eq!(seen(&scene, 1).await, Seen::Absent);
+}
+
+async fn end(scene: &Scene, number: u64) {
+    scene.worker.enqueue([task(number)]).await;
+    let claim = scene.worker.claim(1).await;
+    scene.worker.turn(done(&claim), 0).await;
+}
+
+async fn seen(scene: &Scene, number: u64) -> Seen {
+    let seen = scene.worker.store.look(vec![id(number)]).await;
+    seen.unwrap().remove(0)
+}
+
+fn bins(scene: &Scene) -> u64 {
+    let bins = scene.run("return call('HLEN', 'expiry_bins')");
+    redis::from_redis_value(bins).unwrap()
+}
