@@ -49,8 +49,7 @@ const META: [&str; 21] = [
 
 impl Keys {
     pub(crate) fn of(server: &Server) -> Self {
-        let client = redis::Client::open(server.url()).expect("a URL");
-        let mut connection = client.get_connection().expect("the server answers");
+        let mut connection = connect(server);
         let names: Vec<Vec<u8>> = ask(&mut connection, &["KEYS", "*"]);
         let sizes = names.iter().map(|name| {
             let base = name.strip_prefix(BASE.as_bytes());
@@ -105,6 +104,23 @@ impl Keys {
         let idle = idle.filter(|(name, _)| name.starts_with("idle:"));
         idle.map(|(_, size)| size).sum()
     }
+}
+
+/// Returns how many claims have a lease that is over, or have been suspected since and neither been renewed nor
+/// taken back.
+pub(crate) fn late_claims(server: &Server) -> usize {
+    let mut connection = connect(server);
+    let [lease, claims] = ["lease", "claims"].map(|name| format!("{BASE}{name}"));
+    let (seconds, _): (u64, u64) = ask(&mut connection, &["TIME"]);
+    let now = format!("{seconds}999");
+    let late: usize = ask(&mut connection, &["ZCOUNT", &lease, "-inf", &now]);
+    let fields: Vec<String> = ask(&mut connection, &["HKEYS", &claims]);
+    late + fields.iter().filter(|field| field.ends_with('s')).count()
+}
+
+fn connect(server: &Server) -> Connection {
+    let client = redis::Client::open(server.url()).expect("a URL");
+    client.get_connection().expect("the server answers")
 }
 
 fn ask<T: redis::FromRedisValue>(

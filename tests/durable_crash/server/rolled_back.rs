@@ -6,6 +6,7 @@ use tokio::time::sleep;
 
 use crate::child::Work;
 use crate::job::Job;
+use crate::keys::late_claims;
 use crate::process::{Process, until};
 use crate::site::{LEASED, NOTHING, Site, outcomes};
 
@@ -33,7 +34,10 @@ async fn what_living_workers_run_has_not_crashed() {
     site.redis().run();
     // It claims what waits, and then looks for leases that are over.
     workers.push(worker_of_half(&site).await);
-    sleep(Duration::from_millis(2 * WORK.lease)).await;
+    until("all that run are known to live", async || {
+        (late_claims(site.redis()) == 0).then_some(())
+    })
+    .await;
     site.folder.open_gate();
     outcomes(handles).await;
     for worker in &mut workers {
