@@ -7,7 +7,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::admin;
 use super::endpoint::Endpoint;
-use super::error::{Fault, io_failure, no_answer};
+use super::error::{Fault, io_failure, is_damaged_page, no_answer};
 use super::files::Files;
 use super::meta::{Meta, read_store_time};
 use super::schema;
@@ -116,7 +116,12 @@ impl Desk {
     ) -> Result<T, Fault> {
         self.db.prepare_cached("BEGIN")?.execute([])?;
         let found = schema::check_layout(&self.db).and_then(|()| read(&self.db));
-        self.db.prepare_cached("COMMIT")?.execute([])?;
+        match self.db.prepare_cached("COMMIT")?.execute([]) {
+            Ok(_) => {}
+            // SQLite repeats the error of a page that it has met. What could be read is sound.
+            Err(error) if is_damaged_page(&error) && self.db.is_autocommit() => {}
+            Err(error) => return Err(error.into()),
+        }
         found
     }
 

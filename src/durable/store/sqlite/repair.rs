@@ -11,7 +11,7 @@
 //!    only the id is left becomes a dead letter;
 //! 4. counts anew.
 //!
-//! It reads and may write the whole store in one transaction, so that takes time: a second or so for each
+//! It reads and may write the whole store in one transaction, so that takes time: some seconds for each
 //! 100,000 tasks. Maintenance looks for damage that no request has met, a bounded number of rows at a time.
 
 use std::collections::{BTreeMap, BTreeSet};

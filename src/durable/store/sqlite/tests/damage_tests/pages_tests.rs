@@ -1,0 +1,308 @@
+//! Pages of the file that cannot be read.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use super::super::{Backend, File, NewTask, Seen, SqliteStore, Worker, done, id, task};
+use super::{KEPT, Scene, is_damaged, is_final};
+use crate::durable::error::{Cause, Effect};
+
+/// Overwrites a page of the file.
+fn overwrite(file: &File, page: i64, random: &mut fastrand::Rng) {
+    let size = file.number("PRAGMA page_size") as usize;
+    let bytes: Vec<_> = std::iter::repeat_with(|| random.u8(..))
+        .take(size)
+        .collect();
+    let opened = OpenOptions::new().write(true).open(&file.path).unwrap();
+    opened
+        .write_all_at(&bytes, (page as u64 - 1) * size as u64)
+        .unwrap();
+}
+
+/// The pages of a tree: its root, and its leaves.
+fn pages(file: &File, tree: &str) -> (i64, Vec<i64>) {
+    let pages = |leaves: &str| {
+        file.numbers(&format!(
+            "SELECT pageno FROM dbstat WHERE name = '{tree}' AND {leaves} ORDER BY path"
+        ))
+    };
+    (pages("path = '/'")[0], pages("pagetype = 'leaf'"))
+}
+
+/// A tree of the database, and whether one of its pages may cost tasks.
+const TREES: [(&str, bool); 11] = [
+    ("throng_task", true),
+    ("throng_task_at", false),
+    ("throng_line", false),
+    ("throng_claim", false),
+    ("throng_claim_session", false),
+    ("throng_claim_until", false),
+    ("throng_session", false),
+    ("throng_session_endpoint", false),
+    ("throng_body", true),
+    ("sqlite_autoindex_throng_body_1", false),
+    ("throng_error", false),
+];
+
+/// Overwrites a page of each tree, while the file is open or closed.
+async fn overwrite_each(is_open: bool, which: impl Fn(i64, &[i64]) -> i64) {
+    let mut random = fastrand::Rng::with_seed(7);
+    for (tree, may_cost) in TREES {
+        let mut scene = Scene::new(180).await;
+        scene.checkpoint().await;
+        if !is_open {
+            scene.close().await;
+        }
+        let (root, leaves) = pages(&scene.file, tree);
+        let page = which(root, &leaves);
+        overwrite(&scene.file, page, &mut random);
+        match is_open {
+            true => scene.forget_pages().await,
+            false => scene.reopen().await,
+        }
+        let ends = scene.work_to_the_end().await;
+        let lost = ends
+            .values()
+            .filter(|end| is_damaged(end) || **end == Seen::Absent);
+        let lost = lost.count();
+        for (id, end) in &ends {
+            assert!(is_final(end), "{tree}: {id} {end:?}");
+        }
+        assert!(may_cost || lost == 0, "{tree}: {lost} lost");
+        // The rows of one page, unless that is the one which leads to all others.
+        assert!(lost < 100 || page == root, "{tree}: {lost} lost");
+        // An index that nobody reads may be damaged unnoticed.
+        let is_named = scene.other.store.damage().is_some();
+        assert!(lost == 0 || is_named, "{tree}: {lost} lost");
+        scene.assert_sound().await;
+    }
+}
+
+impl Scene {
+    /// Everything is in the file, and nothing in its log.
+    async fn checkpoint(&self) {
+        let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+        let moved = self.file.connect().query_row(sql, [], |row| row.get(0));
+        assert_eq!(moved, Ok(0));
+    }
+
+    /// No process has the file open.
+    async fn close(&self) {
+        for worker in [&self.holder, &self.other] {
+            worker.store.close().await.unwrap();
+        }
+        let folder = self.file.path.parent().unwrap();
+        assert_eq!(std::fs::read_dir(folder).unwrap().count(), 1);
+    }
+
+    /// Both processes have the file open again.
+    async fn reopen(&mut self) {
+        for worker in [&mut self.holder, &mut self.other] {
+            let store = SqliteStore::open_with(&self.file.path, self.clock.clone()).await;
+            *worker = Worker::new(&Arc::new(store.unwrap())).await;
+        }
+    }
+
+    /// Nobody has a page of the file in memory.
+    async fn forget_pages(&self) {
+        for worker in [&self.holder, &self.other] {
+            worker.pragma("cache_size = 1").await;
+            worker.pragma("shrink_memory").await;
+            let ask = worker.store.reader.ask(|desk| {
+                desk.snapshot(|db| {
+                    Ok(db.execute_batch("PRAGMA cache_size = 1; PRAGMA shrink_memory")?)
+                })
+            });
+            ask.await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_root_of_each_table_can_be_lost() {
+    overwrite_each(true, |root, _| root).await;
+}
+
+#[tokio::test]
+async fn the_first_page_of_each_table_can_be_lost() {
+    overwrite_each(true, |_, leaves| leaves[0]).await;
+}
+
+#[tokio::test]
+async fn the_last_page_of_each_table_can_be_lost() {
+    overwrite_each(true, |_, leaves| leaves[leaves.len() - 1]).await;
+}
+
+#[tokio::test]
+async fn a_page_in_the_middle_of_each_table_can_be_lost() {
+    overwrite_each(true, |_, leaves| leaves[leaves.len() / 2]).await;
+}
+
+#[tokio::test]
+async fn the_root_of_each_table_can_be_lost_while_the_file_is_closed() {
+    overwrite_each(false, |root, _| root).await;
+}
+
+/// SQLite cannot remove such data: the tasks end all the same.
+#[tokio::test]
+async fn pages_of_large_data_cost_the_task_whose_data_it_is() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let file = File::new();
+    let mut worker = Worker::new(&file.open().await).await;
+    let large = |n| NewTask {
+        retention: KEPT,
+        ..task(n).payload(vec![1; 20_000]).0
+    };
+    worker
+        .enqueue([large(1), large(2), large(3), large(4)])
+        .await;
+    let held = worker.claim(2).await;
+    let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+    assert_eq!(file.number(sql), 0);
+    let pages = file.numbers(
+        "SELECT max(pageno) FROM dbstat WHERE name = 'throng_body' AND pagetype = 'overflow'
+         GROUP BY substr(path, 1, 5) ORDER BY path",
+    );
+    // The data of the second and of the third.
+    for &page in &pages[1..3] {
+        overwrite(&file, page - 1, &mut random);
+    }
+    worker.sound_turn(done(&held, vec![1]), 0).await;
+    assert_eq!(worker.claim_all().await, 2);
+    let seen = worker.store.look((1..=4).map(id).collect()).await.unwrap();
+    assert!(seen.iter().all(is_final), "{seen:?}");
+    let damaged: Vec<_> = seen.iter().map(is_damaged).collect();
+    assert_eq!(damaged, [false, false, true, false]);
+}
+
+/// A repair finds nothing about it, and must still be made when it is needed.
+#[tokio::test]
+async fn a_page_can_be_lost_just_after_the_data_of_a_task() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut scene = Scene::new(60).await;
+    let large = task(9000).payload(vec![1; 20_000]).0;
+    scene.other.enqueue([large]).await;
+    scene.checkpoint().await;
+    let data =
+        "SELECT max(pageno) FROM dbstat WHERE name = 'throng_body' AND pagetype = 'overflow'";
+    let data = scene.file.number(data);
+    // The last of them leads nowhere: it could be anything.
+    overwrite(&scene.file, data - 1, &mut random);
+    scene.forget_pages().await;
+    assert_eq!(scene.other.claim_all().await, 61);
+    let seen = scene.other.store.look(vec![id(9000)]).await.unwrap();
+    assert!(is_damaged(&seen[0]), "{seen:?}");
+
+    for tree in ["throng_task", "throng_claim_until", "throng_session"] {
+        scene.checkpoint().await;
+        let (root, _) = pages(&scene.file, tree);
+        overwrite(&scene.file, root, &mut random);
+        scene.forget_pages().await;
+        scene.other.sound_enqueue(task(9001).0).await;
+        scene.other.claim_all().await;
+    }
+    let ends = scene.work_to_the_end().await;
+    assert!(ends.values().all(is_final), "{ends:?}");
+    scene.assert_sound().await;
+}
+
+/// It is not lost if only the way to it is.
+#[tokio::test]
+async fn an_output_is_read_though_its_index_is_lost() {
+    let mut random = fastrand::Rng::with_seed(7);
+    for tree in ["throng_body", "sqlite_autoindex_throng_body_1"] {
+        let scene = Scene::new(180).await;
+        scene.checkpoint().await;
+        let (root, _) = pages(&scene.file, tree);
+        // Whoever reads next, reads it from the file.
+        scene.file.sql("UPDATE throng_meta SET layout = layout");
+        overwrite(&scene.file, root, &mut random);
+        // These are kept, every third of them outside of its row.
+        let ids: Vec<_> = (1000..1180).map(id).collect();
+        let seen = scene.other.store.look(ids).await.unwrap();
+        let lost = seen.iter().filter(|seen| !matches!(seen, Seen::Done(_)));
+        let most = if tree == "throng_body" { 60 } else { 0 };
+        assert!(lost.count() <= most, "{tree}");
+        assert!(scene.other.store.damage().is_some());
+    }
+}
+
+/// The other tasks of the same request keep theirs.
+#[tokio::test]
+async fn an_output_that_is_lost_costs_its_own_task() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let file = File::new();
+    let worker = Worker::new(&file.open().await).await;
+    let kept = |n| NewTask {
+        retention: KEPT,
+        ..task(n).0
+    };
+    worker.enqueue([kept(1), kept(2), kept(3)]).await;
+    let claim = worker.claim(3).await;
+    worker.turn(done(&claim, vec![1; 20_000]), 0).await;
+    assert_eq!(file.number("PRAGMA wal_checkpoint(TRUNCATE)"), 0);
+    let page =
+        "SELECT max(pageno) FROM dbstat WHERE name = 'throng_body' AND pagetype = 'overflow'";
+    let page = file.number(page);
+    // Whoever reads next, reads it from the file.
+    file.sql("UPDATE throng_meta SET layout = layout");
+    overwrite(&file, page - 1, &mut random);
+    for _ in 0..2 {
+        let seen = worker.store.look((1..=3).map(id).collect()).await.unwrap();
+        let damaged: Vec<_> = seen.iter().map(is_damaged).collect();
+        assert_eq!(damaged, [false, false, true], "{seen:?}");
+    }
+    assert!(worker.store.damage().is_some());
+    assert_eq!(worker.store.endpoint.damage.repairs(), 0);
+}
+
+/// The names of the tables are there, and what the file is.
+#[tokio::test]
+async fn without_its_first_page_a_store_says_what_to_do_and_goes_on_when_it_is_back() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut scene = Scene::new(20).await;
+    scene.checkpoint().await;
+    let copy = std::fs::read(&scene.file.path).unwrap();
+    // Whoever reads next, reads it from the file.
+    scene.file.sql("UPDATE throng_meta SET layout = layout");
+    overwrite(&scene.file, 1, &mut random);
+    let failures = [
+        scene.other.try_enqueue([task(9000).0]).await.unwrap_err(),
+        scene.other.try_turn(vec![], 1, true).await.unwrap_err(),
+        scene.other.store.look(vec![id(1000)]).await.unwrap_err(),
+        scene.other.store.maintain(100).await.unwrap_err(),
+    ];
+    for failure in failures {
+        assert_eq!(
+            (&failure.cause, failure.effect),
+            (&Cause::Corrupt, Effect::None)
+        );
+        assert!(failure.to_string().contains("put a copy"), "{failure}");
+    }
+    std::fs::write(&scene.file.path, &copy).unwrap();
+    let ends = scene.work_to_the_end().await;
+    assert!(
+        ends.values().all(|end| is_final(end) && !is_damaged(end)),
+        "{ends:?}"
+    );
+
+    scene.checkpoint().await;
+    scene.close().await;
+    let copy = std::fs::read(&scene.file.path).unwrap();
+    for page in scene
+        .file
+        .numbers("SELECT pageno FROM dbstat WHERE name = 'sqlite_schema'")
+    {
+        overwrite(&scene.file, page, &mut random);
+        let error = SqliteStore::open(&scene.file.path).await.unwrap_err();
+        assert!(error.is_corrupt(), "page {page}: {error}");
+        assert!(
+            error.to_string().contains("put a copy"),
+            "page {page}: {error}"
+        );
+        std::fs::write(&scene.file.path, &copy).unwrap();
+    }
+    scene.reopen().await;
+    scene.assert_sound().await;
+}
