@@ -16,6 +16,8 @@ fn constants() -> [(&'static str, String); 15] {
     [
         // The version of routes that have not been written yet.
         ("NO_ROUTES", "'00000000'".to_owned()),
+        // The id of the main list.
+        ("MAIN", format!("'{}'", "0".repeat(16))),
         ("LAYOUT", LAYOUT.to_string()),
         ("MAX_BATCH", MAX_BATCH.to_string()),
         ("MAX_DEAD", MAX_DEAD.to_string()),

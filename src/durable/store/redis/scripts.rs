@@ -63,6 +63,7 @@ const HEARD: &str = include_str!("lua/heard.lua");
 const FORGET: &str = include_str!("lua/forget.lua");
 const COUNTED: &str = include_str!("lua/counted.lua");
 const LISTS: &str = include_str!("lua/lists.lua");
+const PLANS: &str = include_str!("lua/plans.lua");
 const UNIT: &str = include_str!("lua/unit.lua");
 const ENTRY: &str = include_str!("lua/entry.lua");
 const SOUND: &str = include_str!("lua/sound.lua");
@@ -125,7 +126,7 @@ impl Scripts {
                 &[include_str!("lua/undo/enqueue.lua")],
             ),
             turn: reaping(
-                &[SESSION, LISTS],
+                &[SESSION, LISTS, PLANS],
                 &[
                     VERDICTS,
                     DUE,
@@ -180,12 +181,12 @@ impl Scripts {
                 &[include_str!("lua/undo/cancel.lua")],
             ),
             open: reaping(
-                &[SESSION, LISTS, COUNTED],
+                &[SESSION, LISTS, PLANS, COUNTED],
                 &[CEILING, include_str!("lua/open.lua")],
                 &[],
             ),
             close: reaping(
-                &[SESSION, FORGET, LISTS, COUNTED],
+                &[SESSION, FORGET, LISTS, PLANS, COUNTED],
                 &[include_str!("lua/close.lua")],
                 &[],
             ),
@@ -242,7 +243,13 @@ impl Scripts {
                     "IDLE",
                     "ROUTES",
                 ],
-                &[SESSION, LISTS, LIVENESS, include_str!("lua/counts.lua")],
+                &[
+                    SESSION,
+                    LISTS,
+                    PLANS,
+                    LIVENESS,
+                    include_str!("lua/counts.lua"),
+                ],
             ),
             errors: make(
                 &["NONE", "META", "ALIVE", "DIED", "ERRORS"],

@@ -60,7 +60,7 @@ local function make_census(page)
     local tombstones = tonumber(call('HGET', META, 'tombstones') or '0') or 0
     local n = call('HLEN', ALIVE) - call('HLEN', RUNNING) - call('ZCARD', DUE) + tombstones
     for at = 1, #text, 16 do
-      local key = lists().key_of(sub(text, at, at + 15))
+      local key = key_of(sub(text, at, at + 15))
       n = n - call('LLEN', key)
     end
     return n
@@ -152,7 +152,7 @@ local function make_census(page)
 
   -- Returns the first entry of a list that no route names, unless other tasks of its kind go there.
   local function stray_in(list)
-    local key = lists().key_of(list)
+    local key = key_of(list)
     local first = call('HEXISTS', ROUTES, 'l' .. list) == 0 and call('LINDEX', key, 0)
     if not first or not is_entry(first) then return first or nil end
     local _, is_other = with_list(lists().path_of(sub(first, 47, 54)), list)
@@ -161,7 +161,7 @@ local function make_census(page)
 
   -- Ends the task whose entry is the first of a list that nobody reads, and cannot be read.
   local function end_stray(list, entry)
-    local key, of = lists().key_of(list), outcomes.begin()
+    local key, of = key_of(list), outcomes.begin()
     call('LPOP', key)
     outcomes.damaged(of, sub(entry, 1, 16), 'its entry cannot be read', entry)
     outcomes.settle('census', of)
@@ -201,7 +201,7 @@ local function make_census(page)
       if #kind == 8 and not seen[kind] then
         seen[kind] = true
         local path, own = lists().path_of(kind), lists().own(kind)
-        local key = lists().key_of(own)
+        local key = key_of(own)
         if call('EXISTS', key) == 1 then path = path .. own end
         for at = 1, #path, 16 do
           local is_added
@@ -263,7 +263,7 @@ local function make_census(page)
   function steps.lists(p)
     local list = sub(p.lists, p.at, p.at + 15)
     if list == '' then return false end
-    local key = lists().key_of(list)
+    local key = key_of(list)
     local entries, ids, sound = call('LRANGE', key, -p.offset - page, -p.offset - 1), {}, {}
     for _, entry in ipairs(entries) do
       local id = sub(entry, 1, 16)
@@ -336,7 +336,7 @@ local function make_census(page)
     local others = ''
     for at = 1, #p.lists, 16 do
       local list = sub(p.lists, at, at + 15)
-      local key = lists().key_of(list)
+      local key = key_of(list)
       if #others < 8192 and call('HEXISTS', ROUTES, 'l' .. list) == 0 and call('EXISTS', key) == 1 then others = others .. list end
     end
     local survey = { left = misplaced(all_lists(others)), lists = others }

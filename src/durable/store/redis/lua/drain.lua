@@ -8,7 +8,7 @@ local is_drained = false
 
 -- Entries that cannot be read go to the list `other`.
 local function drain(list, most, other)
-  local key = lists().key_of(list)
+  local key = key_of(list)
   local entries = call('LRANGE', key, 0, most - 1)
   local groups = lists().grouped(entries, function(path)
     local at = 1

@@ -94,7 +94,14 @@ local is_known = ARGV[7] == version
 if not is_known or any then
   groups = lists().at_the_end(entries)
 elseif ARGV[8] ~= '0' then
-  groups = lists().as_told(entries, at + 2 * (delayed + apart))
+  -- As the client says: lists, and how many tasks go to each.
+  groups = {}
+  local said, first = at + 2 * (delayed + apart), 1
+  for i = 1, tonumber(ARGV[8]) do
+    local list, last = ARGV[said], first + ARGV[said + 1] - 1
+    groups[i] = { list = list, key = key_of(list), entries = { unpack(entries, first, last) } }
+    said, first = said + 2, last + 1
+  end
 end
 
 -- The rows by id come first, then what makes the tasks run, and the number last: it says that all the rest is there.
@@ -108,7 +115,11 @@ if dues and #dues > 0 then
   call('ZADD', DUE, unpack(dues))
 end
 if groups then
-  lists().push('RPUSH', groups)
+  for _, group in ipairs(groups) do
+    local key = group.key
+    if meta[5] then lists().cleared(group.entries) end
+    call('RPUSH', key, unpack(group.entries))
+  end
 elseif #entries > 0 then
   if meta[5] then lists().cleared(entries) end
   call('RPUSH', READY, unpack(entries))
@@ -118,9 +129,9 @@ save_session(ARGV[1], session)
 
 -- It is stored: what can fail from here on changes nothing of that.
 if groups then
-  pcall(lists().wake_for, groups)
+  for _, group in ipairs(groups) do pcall(wake, group.list, math.min(4, #group.entries)) end
 elseif #entries > 0 then
-  pcall(plain_set and wake_of or lists().wake, plain_set or lists().MAIN, math.min(4, #entries))
+  pcall(wake, MAIN, math.min(4, #entries))
 end
 -- Those that were woken need not know what is due.
 if is_earlier then pcall(lists().wake_one) end

@@ -30,10 +30,26 @@ local function wake_of(set, most)
   return most
 end
 
+-- Returns the key of a list.
+local function key_of(list) return list == MAIN and READY or READY .. ':' .. list end
+
+-- Wakes some of those that belong to one of these sets, 8 bytes each.
+local function wake_any(sets, most)
+  for at = 1, #sets, 8 do
+    if most <= 0 then return end
+    most = wake_of(sub(sets, at, at + 7), most)
+  end
+end
+
+-- Wakes some of those that read a list.
+local function wake(list, most)
+  if plain_set and list == MAIN then return wake_of(plain_set, most) end
+  return wake_any(call('HGET', ROUTES, 'l' .. list) or '', most)
+end
+
 local made_lists
 local function lists()
   if made_lists then return made_lists end
-  local MAIN = string.rep('0', 16)
   local paths = {}
 
   local function hex(kind)
@@ -71,8 +87,6 @@ local function lists()
     if #kinds > 0 then read_paths(kinds) end
   end
 
-  local function key_of(list) return list == MAIN and READY or READY .. ':' .. list end
-
   -- Returns entries in groups, each with the `list` that they go to, as `choose` says of the path of their kind. One
   -- that cannot be read goes to the list `other`, where a claim finds it.
   local function grouped(entries, choose, other)
@@ -89,17 +103,6 @@ local function lists()
         last, group = kind, of[list].entries
       end
       group[#group + 1] = entry
-    end
-    return groups
-  end
-
-  -- Returns the groups that a client has made: the arguments from one on are the lists and the numbers of their tasks.
-  local function as_told(entries, at)
-    local groups, first = {}, 1
-    for i = 1, tonumber(ARGV[8]) do
-      local list, last = ARGV[at], first + ARGV[at + 1] - 1
-      groups[i] = { list = list, key = key_of(list), entries = { unpack(entries, first, last) } }
-      at, first = at + 2, last + 1
     end
     return groups
   end
@@ -131,34 +134,7 @@ local function lists()
     end
   end
 
-  -- Returns the lists that a set's sessions read: those to be drained, and those to claim from.
-  local function lists_of(set)
-    if set == plain_set then return {}, { MAIN } end
-    local plan = set ~= '' and call('HGET', ROUTES, 's' .. set)
-    if not plan or #plan < 2 or #plan % 16 ~= 2 then return nil end
-    local lists, draining, leaves = number_at('>I2', plan), {}, {}
-    for at = 3, #plan, 16 do
-      local to = #draining < lists and draining or leaves
-      to[#to + 1] = sub(plan, at, at + 15)
-    end
-    return draining, leaves
-  end
-
-  -- Wakes some of those that belong to one of these sets, 8 bytes each.
-  local function wake_any(sets, most)
-    for at = 1, #sets, 8 do
-      if most <= 0 then return end
-      most = wake_of(sub(sets, at, at + 7), most)
-    end
-  end
-
-  -- Wakes some of those that read a list.
-  local function wake(list, most)
-    if plain_set and list == MAIN then return wake_of(plain_set, most) end
-    return wake_any(call('HGET', ROUTES, 'l' .. list) or '', most)
-  end
-
-  -- The same, for tasks that were pushed.
+  -- Wakes some of those that read the lists to which tasks were pushed.
   local function wake_for(groups)
     for _, group in ipairs(groups) do wake(group.list, math.min(#group.entries, 4)) end
   end
@@ -169,8 +145,8 @@ local function lists()
   end
 
   made_lists = {
-    MAIN = MAIN, own = hex, path_of = path_of, key_of = key_of, as_told = as_told, grouped = grouped, at_the_end = at_the_end, at_the_head = at_the_head,
-    cleared = cleared, push = push, of_set = lists_of, wake = wake, wake_for = wake_for, wake_one = wake_one,
+    own = hex, path_of = path_of, grouped = grouped, at_the_end = at_the_end, at_the_head = at_the_head,
+    cleared = cleared, push = push, wake_for = wake_for, wake_one = wake_one,
   }
   return made_lists
 end

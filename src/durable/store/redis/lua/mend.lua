@@ -39,7 +39,7 @@ local function mend_keys()
   for command, some in pairs(keys) do
     for _, key in ipairs(some) do remove_other(command, key) end
   end
-  each_list(function(list) remove_other('LLEN', lists().key_of(list)) end)
+  each_list(function(list) remove_other('LLEN', key_of(list)) end)
   each_set(function(set) remove_other('ZCARD', IDLE .. ':' .. set) end)
 end
 
@@ -130,7 +130,7 @@ local function are_routes_sound()
   local plain = ''
   if #(rows.sets or '') == 8 then
     local plan = rows['s' .. rows.sets] or ''
-    if plan == '\0\0' or plan == '\0\0' .. lists().MAIN then plain = rows.sets end
+    if plan == '\0\0' or plan == '\0\0' .. MAIN then plain = rows.sets end
   end
   return meta[4] == written .. plain and (written == NO_ROUTES and next(rows) == nil or has_form(rows))
 end

@@ -19,7 +19,7 @@ if not meta[1] then
 end
 if ARGV[1] == '' then return now end
 if not done.session then
-  if ARGV[4] ~= '' and not lists().of_set(ARGV[4]) then return 'NOSET' end
+  if ARGV[4] ~= '' and not lists_of(ARGV[4]) then return 'NOSET' end
   if call('HEXISTS', SESSIONS, ARGV[1]) == 1 then return redis.error_reply('NOSESSION it has ended') end
   if ARGV[4] ~= '' then
     -- A copy that is taken while there are workers has a ceiling that is high enough.

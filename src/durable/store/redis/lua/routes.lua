@@ -14,7 +14,7 @@ if ARGV[1] ~= written then return 'CHANGED' end
 local empty, rows, fields = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local full = {}
 for i = 7, 6 + empty do
-  local key = lists().key_of(ARGV[i])
+  local key = key_of(ARGV[i])
   if call('EXISTS', key) == 1 then full[#full + 1] = ARGV[i] end
 end
 if #full > 0 then return full end

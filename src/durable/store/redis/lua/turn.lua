@@ -1,6 +1,6 @@
 -- Takes verdicts, takes back what is late, makes due what is due, and claims, in this order.
 --
--- Needs: session, lists, unit, entry, notices, results, outcomes, claims, reap, verdicts, due, drain, ceiling,
+-- Needs: session, lists, plans, unit, entry, notices, results, outcomes, claims, reap, verdicts, due, drain, ceiling,
 -- claim.
 -- ARGV: 1 session; 2 number; 3 client id; 4 how many tasks are wanted; 5 of how many bytes; 6 whether a
 -- quarantined one may be among them; 7 the lease; 8 whether to go idle: 1 if nothing is claimed, 2 if less than
@@ -18,7 +18,7 @@ if not session or number < session.number then return redis.error_reply('NOSESSI
 -- The lists that the session reads. Both are nil if it reads only the main list.
 local draining, leaves
 if session.set ~= plain_set then
-  draining, leaves = lists().of_set(session.set)
+  draining, leaves = lists_of(session.set)
   -- It must declare its set again.
   if not leaves then return redis.error_reply('NOSESSION its set is not there') end
 end
@@ -100,10 +100,10 @@ end
 if not skip.ahead then
   state.key = 'ahead'
   for _, list in ipairs(leaves or {}) do
-    if is_left(lists().key_of(list)) then left_in[#left_in + 1] = list end
+    if is_left(key_of(list)) then left_in[#left_in + 1] = list end
   end
   for _, list in ipairs(draining or {}) do
-    local key = lists().key_of(list)
+    local key = key_of(list)
     if call('EXISTS', key) == 1 then left_in[#left_in + 1] = list end
   end
   left = #left_in > 0 or not leaves and is_left(READY)
@@ -124,8 +124,8 @@ if trouble then next = 0 end
 if not leaves then
   if left then pcall(wake_of, plain_set, 1) end
 else
-  for _, list in ipairs(left_in) do pcall(lists().wake, list, 1) end
-  pcall(lists().wake_for, state.pushed)
+  for _, list in ipairs(left_in) do pcall(wake, list, 1) end
+  if #state.pushed > 0 then pcall(lists().wake_for, state.pushed) end
 end
 return {
   refused, epoch, out, apart, left and 1 or 0, next, is_repeated and 1 or 0, parks and #out > 0 and 1 or 0,
