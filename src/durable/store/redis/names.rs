@@ -12,12 +12,16 @@ use crate::durable::store::{
 };
 
 /// The numbers and words that scripts use, by their names.
-fn constants() -> [(&'static str, String); 15] {
+fn constants() -> [(&'static str, String); 19] {
     [
         // The version of routes that have not been written yet.
         ("NO_ROUTES", "'00000000'".to_owned()),
         // The id of the main list.
         ("MAIN", format!("'{}'", "0".repeat(16))),
+        // Where these are in an entry: see `lua/entry.lua`.
+        ("FLAGS", "55".to_owned()),
+        ("LENGTH", "56".to_owned()),
+        ("PAYLOAD", "60".to_owned()),
         ("LAYOUT", LAYOUT.to_string()),
         ("MAX_BATCH", MAX_BATCH.to_string()),
         ("MAX_DEAD", MAX_DEAD.to_string()),

@@ -93,10 +93,10 @@ const UNDO_REAPING: [&str; 1] = [include_str!("lua/undo/outcomes.lua")];
 impl Scripts {
     pub(super) fn new(bases: &[String], time: Time) -> Self {
         let make = |keys: &[&str], parts: &[&str]| {
-            Script::new(bases, keys, &(head(time) + &parts.concat()))
+            Script::new(bases, keys, &(head(time, parts) + &parts.concat()))
         };
         let units = |keys: &[&str], parts: &[&str], undo: &[&str]| {
-            Script::new(bases, keys, &with_undo(&head(time), parts, undo))
+            Script::new(bases, keys, &with_undo(&head(time, parts), parts, undo))
         };
         let reaping = |before: &[&str], after: &[&str], undo: &[&str]| {
             let parts = [before, &REAPING, after].concat();
@@ -332,7 +332,14 @@ fn with_undo(head: &str, parts: &[&str], undo: &[&str]) -> String {
     )
 }
 
-/// Returns the beginning of a script: the time, and short names.
-fn head(time: Time) -> String {
-    format!("{}{BASE}", time.part())
+/// Returns the beginning of a script: the time, and short names. It reads the last two fields of `meta` only for scripts
+/// that use them, since each field costs time.
+fn head(time: Time, parts: &[&str]) -> String {
+    let uses = |field| parts.iter().any(|part| part.contains(field));
+    let base = if uses("meta[4]") || uses("meta[5]") {
+        BASE.to_owned()
+    } else {
+        BASE.replace(", 'epoch', 'tombstones'", "")
+    };
+    time.part().to_owned() + &base
 }

@@ -10,7 +10,7 @@ local pack, number_at = struct.pack, struct.unpack
 local now = math.floor(micros / 1000)
 local BASE = sub(META, 1, -5)
 
-local meta = redis.pcall('HMGET', META, 'layout', 'epoch', 'tombstones', 'routes', 'census')
+local meta = redis.pcall('HMGET', META, 'layout', 'routes', 'census', 'epoch', 'tombstones')
 if meta.err then return redis.error_reply('UNDONE ' .. meta.err) end
 if meta[1] and tonumber(meta[1]) ~= LAYOUT and string.find(meta[1], '^%d+$') then
   return redis.error_reply('LAYOUT ' .. meta[1])

@@ -9,7 +9,7 @@
 -- raised unless it is far enough above the epoch and above the time.
 local function next_epochs(least, step, is_recalled)
   local last, ceiling, raised_at = 0, 0, 0
-  if #(meta[2] or '') == 21 then last, ceiling, raised_at = number_at('>I7I7I7', meta[2]) end
+  if #(meta[4] or '') == 21 then last, ceiling, raised_at = number_at('>I7I7I7', meta[4]) end
   -- Larger numbers are not exact.
   if math.max(last, ceiling, raised_at) >= 2 ^ 53 then last, ceiling, raised_at = 0, 0, 0 end
   if is_recalled then least = ceiling + math.max(0, micros - raised_at) end

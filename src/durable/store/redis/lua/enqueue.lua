@@ -117,11 +117,11 @@ end
 if groups then
   for _, group in ipairs(groups) do
     local key = group.key
-    if meta[5] then lists().cleared(group.entries) end
+    if meta[3] then lists().cleared(group.entries) end
     call('RPUSH', key, unpack(group.entries))
   end
 elseif #entries > 0 then
-  if meta[5] then lists().cleared(entries) end
+  if meta[3] then lists().cleared(entries) end
   call('RPUSH', READY, unpack(entries))
 end
 session.number, session.claim, session.first, session.at = number, '', ARGV[3], now

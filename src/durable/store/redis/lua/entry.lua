@@ -4,7 +4,6 @@
 -- flags 1 (1: the payload is here; 4: `errors` may have a row; 2, 8 and 16 are reserved), length of the payload 4, payload, name.
 --
 -- Needs: base.
-local FLAGS, LENGTH, PAYLOAD = 55, 56, 60
 
 -- True if there may be quarantined tasks in the line.
 local any_quarantined = false

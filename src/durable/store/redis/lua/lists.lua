@@ -12,8 +12,8 @@
 -- only then, by `lists`.
 --
 -- Needs: base.
-local version = meta[4] and sub(meta[4], 1, 8)
-local plain_set = version and #meta[4] > 8 and sub(meta[4], 9) or nil
+local version = meta[2] and sub(meta[2], 1, 8)
+local plain_set = version and #meta[2] > 8 and sub(meta[2], 9) or nil
 
 -- Wakes idle workers of a set, the last first, since it is the most likely to be alive. A wake without a receiver goes
 -- to the next. The members of `idle:<set>` are: client id 8, session. Returns how many are still to be woken.
@@ -33,18 +33,13 @@ end
 -- Returns the key of a list.
 local function key_of(list) return list == MAIN and READY or READY .. ':' .. list end
 
--- Wakes some of those that belong to one of these sets, 8 bytes each.
-local function wake_any(sets, most)
+-- Wakes some of those that read a list, or that belong to one of these sets, 8 bytes each.
+local function wake(list, most, sets)
+  sets = sets or plain_set and list == MAIN and plain_set or call('HGET', ROUTES, 'l' .. list) or ''
   for at = 1, #sets, 8 do
     if most <= 0 then return end
     most = wake_of(sub(sets, at, at + 7), most)
   end
-end
-
--- Wakes some of those that read a list.
-local function wake(list, most)
-  if plain_set and list == MAIN then return wake_of(plain_set, most) end
-  return wake_any(call('HGET', ROUTES, 'l' .. list) or '', most)
 end
 
 local made_lists
@@ -129,7 +124,7 @@ local function lists()
   local function push(command, groups)
     for _, group in ipairs(groups) do
       local key = group.key
-      if meta[5] then cleared(group.entries) end
+      if meta[3] then cleared(group.entries) end
       call(command, key, unpack(group.entries))
     end
   end
@@ -141,7 +136,7 @@ local function lists()
 
   -- Wakes one that is idle, whatever it knows: a task is due earlier than those that wait believe.
   local function wake_one()
-    wake_any(plain_set or call('HGET', ROUTES, 'sets') or '', 1)
+    wake(nil, 1, plain_set or call('HGET', ROUTES, 'sets') or '')
   end
 
   made_lists = {

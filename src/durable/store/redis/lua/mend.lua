@@ -67,7 +67,7 @@ local function mend_meta(partitions)
       is_mended('a field of meta is written again: ' .. field, text)
     end
   end
-  if not meta[3] or not is_integer(meta[3]) then call('HSET', META, 'tombstones', number_of_tombstones()) end
+  if not meta[5] or not is_integer(meta[5]) then call('HSET', META, 'tombstones', number_of_tombstones()) end
   local numbers = {
     'done', 'retried', 'snoozed', 'died', 'released', 'crashed', 'lost', 'cancelled', 'ended_apart',
   }
@@ -132,7 +132,7 @@ local function are_routes_sound()
     local plan = rows['s' .. rows.sets] or ''
     if plan == '\0\0' or plan == '\0\0' .. MAIN then plain = rows.sets end
   end
-  return meta[4] == written .. plain and (written == NO_ROUTES and next(rows) == nil or has_form(rows))
+  return meta[2] == written .. plain and (written == NO_ROUTES and next(rows) == nil or has_form(rows))
 end
 
 -- Removes the row of a session that cannot be read. Its client opens another.

@@ -24,7 +24,7 @@ if not done.session then
   if ARGV[4] ~= '' then
     -- A copy that is taken while there are workers has a ceiling that is high enough.
     local _, packed_epochs = next_epochs(0, 0)
-    if packed_epochs ~= meta[2] then call('HSET', META, 'epoch', packed_epochs) end
+    if packed_epochs ~= meta[4] then call('HSET', META, 'epoch', packed_epochs) end
   end
   save_session(ARGV[1], {
     number = 0, claim = '', undelivered = '', first = '', at = now, client = ARGV[2], set = ARGV[4], suspects = '',
