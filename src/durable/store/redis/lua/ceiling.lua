@@ -11,10 +11,11 @@ local function next_epochs(least, step, is_recalled)
   local last, ceiling, raised_at = 0, 0, 0
   if #(meta[4] or '') == 21 then last, ceiling, raised_at = number_at('>I7I7I7', meta[4]) end
   -- Larger numbers are not exact.
-  if math.max(last, ceiling, raised_at) >= 2 ^ 53 then last, ceiling, raised_at = 0, 0, 0 end
+  if last >= 2 ^ 53 or ceiling >= 2 ^ 53 or raised_at >= 2 ^ 53 then last, ceiling, raised_at = 0, 0, 0 end
   if is_recalled then least = ceiling + math.max(0, micros - raised_at) end
-  last = math.max(least, last + step)
-  local highest = math.max(last, micros)
+  last = last + step
+  if last < least then last = least end
+  local highest = last < micros and micros or last
   if ceiling < highest + CEILING_AHEAD then
     ceiling, raised_at = highest + CEILING_AHEAD / 2 * 3, micros
   end
