@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use rusqlite::{Connection, ErrorCode, ffi};
+use rusqlite::{ErrorCode, ffi};
 
 use super::holder;
 use crate::durable::error::{Cause, Effect, Failure};
@@ -26,9 +26,9 @@ impl From<rusqlite::Error> for Fault {
 
 impl Fault {
     /// The same, with the reason that the system has given for it.
-    pub(super) fn explained(self, db: &Connection) -> Self {
+    pub(super) fn explained(self) -> Self {
         match self {
-            Self::Sqlite(error) => Self::Sqlite(explained(db, error)),
+            Self::Sqlite(error) => Self::Sqlite(explained(error)),
             refused @ Self::Refused(_) => refused,
         }
     }
@@ -65,26 +65,20 @@ const WRITE: c_int = ffi::SQLITE_IOERR | 3 << 8;
 const INDEX_SIZE: c_int = ffi::SQLITE_IOERR | 19 << 8;
 
 /// Makes an error that no room is left of one that SQLite takes for a broken disk: of all the reasons for which
-/// a file cannot grow, it knows only the full disk.
-pub(super) fn explained(db: &Connection, error: rusqlite::Error) -> rusqlite::Error {
+/// a file cannot grow, it knows only the full disk. To be called at once, by the thread that has met the error.
+pub(super) fn explained(error: rusqlite::Error) -> rusqlite::Error {
     // Neither of them leaves behind what counts: a frame of the log, or a part of its index.
     let is_growth = matches!(
         error.sqlite_error(),
         Some(error) if [WRITE, INDEX_SIZE].contains(&error.extended_code)
     );
-    if !is_growth {
+    // The last call of the system that has failed is the one that SQLite reports.
+    let system = io::Error::last_os_error();
+    if !is_growth || !is_no_room(&system) {
         return error;
     }
-    // SAFETY: the connection is open, and nobody else uses it meanwhile, since it cannot be shared.
-    let number = unsafe { ffi::sqlite3_system_errno(db.handle()) };
-    let system = io::Error::from_raw_os_error(number);
-    match is_no_room(&system) {
-        true => rusqlite::Error::SqliteFailure(
-            ffi::Error::new(ffi::SQLITE_FULL),
-            Some(system.to_string()),
-        ),
-        false => error,
-    }
+    let full = ffi::Error::new(ffi::SQLITE_FULL);
+    rusqlite::Error::SqliteFailure(full, Some(system.to_string()))
 }
 
 /// Returns `true` if a disk, a quota, or the largest size of a file leaves no room.

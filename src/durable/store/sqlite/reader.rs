@@ -88,7 +88,7 @@ impl Reader {
         let (reply, answer) = oneshot::channel();
         let question: Question = Box::new(move |desk| {
             let answer = desk.find().and_then(|()| question(desk));
-            let answer = answer.map_err(|fault| fault.explained(&desk.db));
+            let answer = answer.map_err(Fault::explained);
             if matches!(answer, Err(Fault::Sqlite(_))) {
                 desk.reconnect().ok();
             }

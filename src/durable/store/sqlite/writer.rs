@@ -198,9 +198,9 @@ impl Broken {
     }
 
     /// The same, with the reason that the system has given for it.
-    fn explained(self, db: &Connection) -> Self {
+    fn explained(self) -> Self {
         match self {
-            Self::One(error) => Self::One(explained(db, error)),
+            Self::One(error) => Self::One(explained(error)),
             all @ Self::All(_) => all,
         }
     }
@@ -245,7 +245,7 @@ impl Desk {
         let moved = db
             .busy_timeout(Duration::ZERO)
             .and_then(|()| db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())))
-            .map_err(|error| explained(&db, error));
+            .map_err(explained);
         drop(db);
         match moved {
             Err(error) if !is_busy(&error) => Err(failure(Effect::None, error)),
@@ -297,7 +297,7 @@ impl Desk {
                 Ok((written, notes))
             }
             Err(broken) => {
-                let broken = broken.explained(&db);
+                let broken = broken.explained();
                 if broken.is_sound() {
                     self.roll_back(db);
                 }
@@ -338,7 +338,7 @@ impl Desk {
         let Err(error) = execute(&db, "BEGIN IMMEDIATE") else {
             return Ok(db);
         };
-        let error = explained(&db, error);
+        let error = explained(error);
         self.db = is_sound(&error).then_some(db);
         let failure = busy_failure(error, Some(self.files.path()));
         Err(Broken::All(failure))
@@ -409,7 +409,7 @@ impl Desk {
 
     fn commit(&mut self, db: Connection) -> Result<(), Broken> {
         point("sqlite.before-commit");
-        match execute(&db, "COMMIT").map_err(|error| explained(&db, error)) {
+        match execute(&db, "COMMIT").map_err(explained) {
             Ok(()) => {}
             // It has not begun to write, or not written the frame that makes the others count.
             Err(error) if is_busy(&error) || is_full(&error) => {
