@@ -177,3 +177,19 @@ fn cause(error: &rusqlite::Error) -> Cause {
         _ => Cause::Unavailable,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_a_quota_and_the_largest_size_of_a_file_leave_no_room() {
+        let cause = |number: Errno| io_failure(io::Error::from(number)).cause;
+        for number in [Errno::NOSPC, Errno::DQUOT, Errno::FBIG] {
+            assert_eq!(cause(number), Cause::Full, "{number}");
+        }
+        assert_eq!(cause(Errno::IO), Cause::Unavailable);
+    }
+}
