@@ -49,6 +49,7 @@ local function flush()
   for what, n in pairs(counted) do
     local is_added, failure = pcall(call, 'HINCRBY', META, what, n)
     -- Maintenance removes a number that cannot be read. Until then, nothing is counted.
-    if not is_added and string.find(call('HGET', META, what) or '0', '^-?%d+$') then error(failure) end
+    local found = is_added or call('HGET', META, what) or '0'
+    if not is_added and #found < 16 and string.find(found, '^-?%d+$') then error(failure) end
   end
 end
