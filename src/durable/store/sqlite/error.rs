@@ -64,10 +64,17 @@ const WRITE: c_int = ffi::SQLITE_IOERR | 3 << 8;
 /// The index of the log cannot be made larger.
 const INDEX_SIZE: c_int = ffi::SQLITE_IOERR | 19 << 8;
 
+/// Returns `true` if the index of the log could not be made larger. At the end of a transaction, that happens after
+/// its frames were written, so the next connection may find them.
+pub(super) fn is_of_index(error: &rusqlite::Error) -> bool {
+    error
+        .sqlite_error()
+        .is_some_and(|error| error.extended_code == INDEX_SIZE)
+}
+
 /// Makes an error that no room is left of one that SQLite takes for a broken disk: of all the reasons for which
 /// a file cannot grow, it knows only the full disk. To be called at once, by the thread that has met the error.
 pub(super) fn explained(error: rusqlite::Error) -> rusqlite::Error {
-    // Neither of them leaves behind what counts: a frame of the log, or a part of its index.
     let is_growth = matches!(
         error.sqlite_error(),
         Some(error) if [WRITE, INDEX_SIZE].contains(&error.extended_code)

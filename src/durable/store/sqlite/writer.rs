@@ -13,7 +13,7 @@ use self::group::{Call, Group, Mended, Request};
 use super::endpoint::Endpoint;
 use super::error::{
     Fault, busy_failure, corrupt, explained, failure, io_failure, is_busy, is_corrupt, is_full,
-    is_sound, no_answer,
+    is_of_index, is_sound, no_answer,
 };
 use super::files::Files;
 use super::repair::{self, Damage};
@@ -409,15 +409,16 @@ impl Desk {
 
     fn commit(&mut self, db: Connection) -> Result<(), Broken> {
         point("sqlite.before-commit");
-        match execute(&db, "COMMIT").map_err(explained) {
-            Ok(()) => {}
+        if let Err(error) = execute(&db, "COMMIT") {
+            let may_be_written = is_of_index(&error);
+            let error = explained(error);
             // It has not begun to write, or not written the frame that makes the others count.
-            Err(error) if is_busy(&error) || is_full(&error) => {
+            if (is_busy(&error) || is_full(&error)) && !may_be_written {
                 self.roll_back(db);
                 return Err(Broken::before(error));
             }
             // What is in the file now, the next connection will find out.
-            Err(error) => return Err(Broken::All(failure(Effect::Unknown, error))),
+            return Err(Broken::All(failure(Effect::Unknown, error)));
         }
         point("sqlite.after-commit");
         // If they are not, what was written ends with the last that has the file open.

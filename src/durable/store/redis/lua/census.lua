@@ -37,6 +37,19 @@ local function make_census(page)
     return is_read and type(value) == 'table' and value or {}
   end
 
+  -- Returns where a census is, or nothing if that cannot be read.
+  local function progress_of(row)
+    local p = unpacked(row)
+    local is_whole = type(p.lists) == 'string' and type(p.at) == 'number' and type(p.offset) == 'number'
+    return is_whole and type(p.cursor) == 'string' and string.find(p.cursor, '^%d+$') and p or {}
+  end
+
+  -- Returns how many were not found by the last census, and in which lists it has looked beside those of the routes.
+  local function survey_of(row)
+    local survey = unpacked(row)
+    return type(survey.left) == 'number' and survey.left or 0, type(survey.lists) == 'string' and survey.lists or ''
+  end
+
   -- Lists are kept as one text. Adds one unless it is there. Returns the text, and whether it was added.
   local function with_list(text, list)
     for at = 1, #text, 16 do
@@ -193,15 +206,15 @@ local function make_census(page)
     return false
   end
 
-  -- Notes the lists in which the tasks of some rows may wait: also each kind's own list, if there is one.
-  local function note_lists(p, rows)
+  -- Notes the lists in which tasks of some kinds may wait: also each kind's own list, if there is one.
+  local function note_lists(p, kinds)
     local seen, is_new = {}, false
-    for _, row in ipairs(rows) do
-      local kind = sub(row, 15, 22)
+    for _, kind in ipairs(kinds) do
       if #kind == 8 and not seen[kind] then
         seen[kind] = true
         local path, own = lists().path_of(kind), lists().own(kind)
         local key = key_of(own)
+        remove_other('LLEN', key)
         if call('EXISTS', key) == 1 then path = path .. own end
         for at = 1, #path, 16 do
           local is_added
@@ -214,10 +227,10 @@ local function make_census(page)
   end
 
   local function scan_alive(p)
-    local scan, ids, rows = call('HSCAN', ALIVE, p.cursor, 'COUNT', page), {}, {}
-    for i = 1, #scan[2], 2 do ids[#ids + 1], rows[#ids + 1] = scan[2][i], scan[2][i + 1] end
+    local scan, ids, kinds = call('HSCAN', ALIVE, p.cursor, 'COUNT', page), {}, {}
+    for i = 1, #scan[2], 2 do ids[#ids + 1], kinds[#ids + 1] = scan[2][i], sub(scan[2][i + 1], 15, 22) end
     p.cursor = scan[1]
-    return ids, note_lists(p, rows)
+    return ids, note_lists(p, kinds)
   end
 
   function steps.kinds(p)
@@ -241,8 +254,10 @@ local function make_census(page)
   end
 
   function steps.stones(p)
-    local scan, some = call('HSCAN', TOMBSTONES, p.cursor, 'COUNT', page), {}
-    for i = 1, #scan[2], 2 do some[#some + 1] = scan[2][i] end
+    local scan, some, kinds = call('HSCAN', TOMBSTONES, p.cursor, 'COUNT', page), {}, {}
+    for i = 1, #scan[2], 2 do some[#some + 1], kinds[#some + 1] = scan[2][i], sub(scan[2][i], 17) end
+    -- The last task of a kind may have been cancelled.
+    note_lists(p, kinds)
     if #some > 0 then call('SADD', SUSPECTS, unpack(some)) end
     p.cursor = scan[1]
     return p.cursor ~= '0'
@@ -321,11 +336,12 @@ local function make_census(page)
   local ORDER = { 'clear', 'kinds', 'strays', 'running', 'delayed', 'stones', 'alive', 'lists', 'suspects' }
 
   -- Begins a census, if there is a reason.
-  local function begin(survey, is_forced)
-    local text = all_lists(survey.lists or '')
-    local n, left = misplaced(text), survey.left or 0
-    if n == 0 and left ~= 0 then call('HSET', META, 'survey', cmsgpack.pack({ left = 0, lists = survey.lists or '' })) end
-    if not is_forced and (n == 0 or n == left) then return nil end
+  local function begin(left, others, is_forced)
+    local text = all_lists(others)
+    local n = misplaced(text)
+    if n == 0 and left ~= 0 then call('HSET', META, 'survey', cmsgpack.pack({ left = 0, lists = others })) end
+    local is_settled = (n == 0 or n == left) and not has_strays(others)
+    if is_settled and not is_forced then return nil end
     if call('HLEN', TOMBSTONES) <= 4 * MAX_BATCH then call('HSET', META, 'tombstones', number_of_tombstones()) end
     call('HSET', META, 'census', 1)
     return { step = 1, cursor = '0', lists = text, at = 1, offset = 0, is_forced = is_forced }
@@ -347,11 +363,12 @@ local function make_census(page)
   -- Takes some pages. Returns whether there is more to do.
   return function(is_forced, pages)
     local row = call('HMGET', META, 'census', 'progress', 'survey', 'checked')
-    local p = row[1] and unpacked(row[2])
+    local p = row[1] and progress_of(row[2])
     if not p or not ORDER[p.step] then
       local cursor, is_broken = look_at_running(cursor_of(row[4]))
       if cursor ~= (row[4] or '0') then call('HSET', META, 'checked', cursor) end
-      p = begin(unpacked(row[3]), is_forced or is_broken)
+      local left, others = survey_of(row[3])
+      p = begin(left, others, is_forced or is_broken)
     end
     if not p then return false end
     for _ = 1, pages do

@@ -20,7 +20,7 @@ local function drain(list, most, other)
     local key = group.key
     group.before = call('LLEN', key)
   end
-  state.unit = { undo = 'drain', groups = groups }
+  state.unit = { undo = 'drain', groups = groups, key = key, entries = entries, length = call('LLEN', key) }
   lists().push('RPUSH', groups)
   if #entries > 0 then call('LTRIM', key, #entries, -1) end
   state.unit = nil

@@ -119,10 +119,12 @@ if groups then
     local key = group.key
     if meta[3] then lists().cleared(group.entries) end
     call('RPUSH', key, unpack(group.entries))
+    group.is_pushed = true
   end
 elseif #entries > 0 then
   if meta[3] then lists().cleared(entries) end
   call('RPUSH', READY, unpack(entries))
+  state.unit.is_pushed = true
 end
 session.number, session.claim, session.first, session.at = number, '', ARGV[3], now
 save_session(ARGV[1], session)

@@ -126,6 +126,7 @@ local function lists()
       local key = group.key
       if meta[3] then cleared(group.entries) end
       call(command, key, unpack(group.entries))
+      group.is_pushed = true
     end
   end
 

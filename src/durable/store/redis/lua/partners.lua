@@ -4,11 +4,11 @@
 -- Needs: ids, outcomes, store_time, mend.
 local MOST_ROWS, MOST_BYTES = MAX_BATCH, 262144
 
--- Returns those of some ids for which neither `alive` nor `died` has a row.
+-- Returns those of some ids that belong to no task and to no dead letter.
 local function unknown_of(ids)
   local unknown, alive, died = {}, call('HMGET', ALIVE, unpack(ids)), call('ZMSCORE', DIED, unpack(ids))
   for i, id in ipairs(ids) do
-    if not alive[i] and not died[i] then unknown[#unknown + 1] = id end
+    if not alive[i] and not died[i] and call('HEXISTS', DEAD, id) == 0 then unknown[#unknown + 1] = id end
   end
   return unknown
 end

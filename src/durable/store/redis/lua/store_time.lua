@@ -1,5 +1,6 @@
--- Store time, by which ends are kept, in milliseconds. It goes on with the server's clock, but not back, and no further
--- than a minute without a pass of maintenance: so a clock that is set removes nothing that was to be kept.
+-- Store time, by which ends are kept, in milliseconds. It goes on with the server's clock, but not back behind the
+-- last pass of maintenance, and no further than a minute from there: so a clock that is set removes nothing that was to be
+-- kept for longer than a minute.
 --
 -- Needs: base.
 local function store_time()

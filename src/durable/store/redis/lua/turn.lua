@@ -62,6 +62,8 @@ if number == session.number then
 else
   if groups > 0 and not take_verdicts(session, 12, groups) then
     state.key = nil
+    -- What has taken effect is told and counted.
+    pcall(flush)
     error(trouble)
   end
   if not skip.lease then

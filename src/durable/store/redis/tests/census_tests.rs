@@ -397,6 +397,36 @@ async fn tasks_of_unknown_types_are_not_lost() {
     assert_eq!(scene.run_all(&mail).await, [10, 11, 12].map(id));
 }
 
+/// Nobody knows its type, so only its tombstone says in which list its entry waits.
+#[tokio::test]
+async fn a_cancelled_task_of_an_unknown_type_stays_cancelled() {
+    let scene = Scene::new().await;
+    scene.worker.enqueue([named(7, "mail")]).await;
+    assert_eq!(scene.worker.store.cancel(vec![id(7)]).await.unwrap(), 1);
+    scene.maintain().await;
+    let mail = scene.worker_of(&["mail"]).await;
+    assert_eq!(scene.run_all(&mail).await, []);
+    mail.enqueue([named(7, "mail"), named(8, "mail")]).await;
+    assert_eq!(scene.run_all(&mail).await, [7, 8].map(id));
+    scene.check();
+}
+
+/// An earlier census has counted the list, so nothing is missing, but no worker reads it.
+#[tokio::test]
+async fn a_list_that_no_worker_reads_is_drained_although_it_was_counted() {
+    let scene = Scene::new().await;
+    scene.worker.enqueue((0..5).map(task)).await;
+    let kind = format!("{:016x}", u64::from_be_bytes(Kind::of("job").to_bytes()));
+    scene.run(&format!(
+        "redis.call('RENAME', ARGV[1] .. 'ready', ARGV[1] .. 'ready:{kind}')
+        call('HSET', 'meta', 'survey', cmsgpack.pack({{ left = 0, lists = '{kind}' }}))"
+    ));
+    scene.maintain().await;
+    assert_eq!(scene.run_all(&scene.worker).await.len(), 5);
+    assert!(scene.worker.store.damage().is_none());
+    scene.check();
+}
+
 /// They wait in a shared list of which nobody knows any more.
 #[tokio::test]
 async fn tasks_are_found_when_the_routes_are_lost() {

@@ -3,6 +3,7 @@
 use super::census_tests::{HOUR, SECOND, Scene, later, named};
 use super::*;
 use crate::durable::DeadReason;
+use crate::durable::store::kind::Kind;
 use redis::Value;
 
 /// Returns `true` if a worker may rest: no turn of it has failed in part.
@@ -334,6 +335,45 @@ async fn rows_without_a_partner_are_removed_or_found_again() {
     scene.check();
     let left = scene.server.ask(&["EXISTS", &scene.key("expiry_bins")]);
     assert_eq!(left, Value::Int(1), "of the last task");
+}
+
+/// A pass looks at some letters and at some payloads, and not at those that belong together.
+#[tokio::test]
+async fn the_payloads_of_letters_stay_while_their_times_are_missing() {
+    let scene = Scene::new().await;
+    scene.run(
+        "for n = 1, 600 do
+            call('HSET', 'dead', id(n), '\\1\\0\\0\\0\\0' .. id(n) .. string.rep('\\0', 60))
+            call('HSET', 'payloads', id(n), 'payload')
+        end",
+    );
+    for _ in 0..20 {
+        scene.maintain().await;
+    }
+    let left = scene.run("return { call('HLEN', 'payloads'), call('HLEN', 'dead') }");
+    assert_eq!(left, Value::Array([600, 600].map(Value::Int).into()));
+}
+
+/// A list that cannot be written, and before it one in which the entry of a cancelled task waits.
+#[tokio::test]
+async fn an_enqueue_that_fails_leaves_nothing_beside_a_tombstone() {
+    let scene = Scene::new().await;
+    let worker = &scene.worker;
+    let store = &worker.store;
+    let list = format!(
+        "ready:{:016x}",
+        u64::from_be_bytes(Kind::of("mail").to_bytes())
+    );
+    worker.enqueue([task(1)]).await;
+    store.cancel(vec![id(1)]).await.unwrap();
+    scene.run(&format!("call('SET', '{list}', 'text')"));
+    let request = worker.new_enqueue([task(1), task(5), named(6, "mail")]);
+    store.enqueue(request).await.unwrap_err();
+    let mail = scene.worker_of(&["mail"]).await;
+    assert_eq!(store.counts().await.unwrap().stored, 1);
+    assert_eq!(scene.run_all(worker).await, []);
+    assert_eq!(scene.run_all(&mail).await, []);
+    scene.check();
 }
 
 /// All keys, each with the command that reads its type.

@@ -60,6 +60,6 @@ end
 local function take_back_all(groups)
   for _, group in ipairs(groups or {}) do
     local key, n = group.key, #group.entries
-    if has_entries(key, -n, group.entries) then try('LTRIM', key, 0, -n - 1) end
+    if group.is_pushed or has_entries(key, -n, group.entries) then try('LTRIM', key, 0, -n - 1) end
   end
 end

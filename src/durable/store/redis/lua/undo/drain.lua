@@ -1,7 +1,9 @@
--- Takes back what was moved to other lists. The list that drains is trimmed last, so it still has all of it.
+-- Takes back what was moved to other lists. The list that drains is trimmed last, so as a rule it still has all of it.
 --
 -- Needs: begin.
 function undo.drain()
+  local source = u.key
+  if try('LLEN', source) < u.length then try_all('LPUSH', source, reversed(u.entries)) end
   for _, group in ipairs(u.groups) do
     local key = group.key
     if group.before == 0 then

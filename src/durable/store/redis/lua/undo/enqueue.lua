@@ -9,7 +9,7 @@ function undo.enqueue()
     if u.payloads then try_all('HDEL', PAYLOADS, some) end
   end
   restore_session()
-  take_back_all(u.groups or #u.entries > 0 and { { key = READY, entries = u.entries } })
+  take_back_all(u.groups or #u.entries > 0 and { { key = READY, entries = u.entries, is_pushed = u.is_pushed } })
   if not state.is_half then forget(ids) end
   local was_half = state.is_half
   state.is_half = false
