@@ -254,10 +254,10 @@ local function make_census(page)
   end
 
   function steps.stones(p)
-    local scan, some, kinds = call('HSCAN', TOMBSTONES, p.cursor, 'COUNT', page), {}, {}
-    for i = 1, #scan[2], 2 do some[#some + 1], kinds[#some + 1] = scan[2][i], sub(scan[2][i], 17) end
+    local scan, some, cancelled = call('HSCAN', TOMBSTONES, p.cursor, 'COUNT', page), {}, {}
+    for i = 1, #scan[2], 2 do some[#some + 1], cancelled[#some + 1] = scan[2][i], sub(scan[2][i], 17) end
     -- The last task of a kind may have been cancelled.
-    note_lists(p, kinds)
+    note_lists(p, cancelled)
     if #some > 0 then call('SADD', SUSPECTS, unpack(some)) end
     p.cursor = scan[1]
     return p.cursor ~= '0'

@@ -369,8 +369,9 @@ async fn an_enqueue_that_fails_leaves_nothing_beside_a_tombstone() {
     scene.run(&format!("call('SET', '{list}', 'text')"));
     let request = worker.new_enqueue([task(1), task(5), named(6, "mail")]);
     store.enqueue(request).await.unwrap_err();
-    let mail = scene.worker_of(&["mail"]).await;
     assert_eq!(store.counts().await.unwrap().stored, 1);
+    let mail = scene.worker_of(&["mail"]).await;
+    scene.maintain().await;
     assert_eq!(scene.run_all(worker).await, []);
     assert_eq!(scene.run_all(&mail).await, []);
     scene.check();
