@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,6 +20,7 @@ pub(crate) struct Process {
     child: Child,
     stdin: ChildStdin,
     said: Arc<Mutex<Vec<String>>>,
+    listener: Option<JoinHandle<()>>,
 }
 
 impl Process {
@@ -55,9 +56,14 @@ impl Process {
         let stdin = child.stdin.take().expect("a pipe");
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
         let said = Arc::default();
-        let listener = Arc::clone(&said);
-        thread::spawn(move || listen(stdout, &listener));
-        Self { child, stdin, said }
+        let heard = Arc::clone(&said);
+        let listener = Some(thread::spawn(move || listen(stdout, &heard)));
+        Self {
+            child,
+            stdin,
+            said,
+            listener,
+        }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -92,6 +98,7 @@ impl Process {
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it can be killed");
         self.child.wait().expect("it has died");
+        self.hear_out();
     }
 
     pub(crate) fn send(&self, signal: Signal) {
@@ -102,7 +109,16 @@ impl Process {
     /// Waits until it has ended by itself.
     pub(crate) async fn died(&mut self) -> ExitStatus {
         let what = format!("process {} ends", self.pid());
-        until(&what, async || self.child.try_wait().expect("a child")).await
+        let status = until(&what, async || self.child.try_wait().expect("a child")).await;
+        self.hear_out();
+        status
+    }
+
+    /// Waits until all is heard that it said before it ended.
+    fn hear_out(&mut self) {
+        if let Some(listener) = self.listener.take() {
+            listener.join().expect("nobody panics here");
+        }
     }
 
     pub(crate) fn is_over(&mut self) -> bool {
