@@ -85,7 +85,7 @@ impl Clock {
         });
     }
 
-    /// Sets the time since 1970: no time passes by that.
+    /// Sets the time since 1970. The time since the machine was started stays the same.
     #[cfg(test)]
     pub(crate) fn set_wall(&self, wall: Duration) {
         self.change(|told| told.wall = wall);
@@ -105,7 +105,7 @@ impl Clock {
         }
     }
 
-    /// What the test says, if that is what it goes by.
+    /// Returns the times that the test has set, or `None` for the machine's clock.
     fn told(&self) -> Option<Told> {
         self.manual.as_ref().map(|manual| *lock(&manual.told))
     }
@@ -121,7 +121,7 @@ struct Manual {
 #[cfg(any(test, feature = "test-util"))]
 type Watcher = Box<dyn Fn() -> bool + Send>;
 
-/// The times of a manual clock.
+/// The two times of a manual clock.
 #[derive(Clone, Copy)]
 struct Told {
     wall: Duration,

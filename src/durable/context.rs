@@ -91,11 +91,11 @@ impl<App> TaskContext<App> {
     /// refuse those that are lower: so a run that has lost its lease cannot overwrite what its
     /// successor wrote.
     ///
-    /// The number also rises if an older copy of the store is restored, or a replica of a Redis server is promoted
-    /// that lacks the last claims. If the clock is behind then, this holds for a copy that was taken while a worker
-    /// had the store open, and at most five minutes before the last claim that it lacks. For older copies, it holds as
-    /// long as clients run that have received the last claims. Otherwise, the clock decides: the number is at least
-    /// the time in microseconds since 1970.
+    /// The number also rises after an older copy of the store is restored, or a replica of a Redis server that lacks
+    /// the last claims is promoted. If the clock is right then, it rises in any case, since the number is at least the
+    /// time in microseconds since 1970. If the clock is behind, it rises if the copy was taken while a worker had the
+    /// store open, and at most five minutes before the last claim that the copy lacks. After an older copy, it rises
+    /// for as long as the clients that have received the last claims are running.
     pub fn fencing_token(&self) -> u64 {
         self.epoch
     }

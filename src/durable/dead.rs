@@ -2,8 +2,8 @@
 
 use super::{DeadFilter, DeadLetter, DurableClient, DurableError};
 
-/// The tasks of a store that have failed for good. They are kept for 30 days, and the newest 10,000
-/// of them; for longer while no executor runs on the store.
+/// The tasks of a store that have failed for good. The newest 10,000 of them are kept, for 30 days each, or
+/// for longer while no executor runs on the store.
 ///
 /// # Examples
 ///

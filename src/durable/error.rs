@@ -249,8 +249,8 @@ impl DurableError {
         self.is_failure(|cause| matches!(cause, Cause::Replaced))
     }
 
-    /// Returns `true` if the stored data cannot be read, and not be repaired. Put a copy of the store in its place,
-    /// as the docs of the store say.
+    /// Returns `true` if the stored data cannot be read and cannot be repaired. To go on, replace the store with a
+    /// copy, as the docs of the store describe.
     pub fn is_corrupt(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Corrupt))
     }
@@ -448,7 +448,7 @@ impl fmt::Display for Failure {
                 "the file of the store was removed or replaced: put it back, or open the store again",
             ),
             Cause::Corrupt => f.write_str(
-                "the stored data cannot be read, and not be repaired: put a copy of the store in its place",
+                "the stored data cannot be read and cannot be repaired: put a copy of the store in its place",
             ),
             Cause::NoSession => f.write_str("the store has ended this session"),
             Cause::Unavailable => f.write_str("the store is not available"),

@@ -182,8 +182,8 @@ const MAINTENANCE_BATCH: usize = 1_000;
 const MAINTENANCE_SHARE: u32 = 9;
 const MAINTENANCE_PAUSE: Duration = Duration::from_millis(5);
 
-/// Rids the store of what it keeps no longer. The first pass is made at once: store time goes on by passes, also where
-/// executors are short-lived.
+/// Removes what the store need not keep any longer. The first pass is made at once: only passes advance store time, and an
+/// executor may be short-lived.
 async fn maintain(store: StdArc<dyn Backend>) {
     loop {
         let mut begun = Instant::now();
@@ -191,7 +191,7 @@ async fn maintain(store: StdArc<dyn Backend>) {
             sleep(MAINTENANCE_PAUSE.max(begun.elapsed() * MAINTENANCE_SHARE)).await;
             begun = Instant::now();
         }
-        // Not all workers at the same time.
+        // The workers of a store do not all make a pass at the same time.
         sleep(MAINTENANCE.mul_f64(0.5 + fastrand::f64())).await;
     }
 }

@@ -126,7 +126,7 @@ pub struct DeadLetter {
     pub failures: u32,
     /// How many workers have died while they ran it.
     pub crashes: u32,
-    /// How long it has been dead. Time in which no executor ran on the store is not counted.
+    /// How long it has been dead. Time during which no executor ran on the store does not count.
     pub age: Duration,
 }
 

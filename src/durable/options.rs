@@ -47,8 +47,8 @@ impl SpawnOptions {
     }
 
     /// How long the end of the task is kept, instead of
-    /// [`RETENTION`](super::DurableTask::RETENTION). Zero: not at all, and nobody can await it. The end
-    /// is kept for longer while no executor runs on the store.
+    /// [`RETENTION`](super::DurableTask::RETENTION). If it is zero, the end is not kept, and nobody can
+    /// await the task. Otherwise, the end is kept for longer while no executor runs on the store.
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = Some(retention);

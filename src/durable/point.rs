@@ -60,7 +60,7 @@ fn kill() {
 fn stop() {
     #[cfg(unix)]
     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP).ok();
-    // Another thread may take the signal. Until it has stopped the others, this one goes no further.
+    // Another thread may take the signal. This thread waits until the signal has stopped all threads.
     let deadline = std::time::Instant::now() + std::time::Duration::from_millis(50);
     while !crate::sync::thread::park_until(deadline) {}
 }

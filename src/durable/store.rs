@@ -163,9 +163,10 @@ pub(crate) type SessionId = u64;
 pub(crate) type Epoch = u64;
 
 /// A store that can be restored from a copy records a *ceiling*: a number that the epochs of the next minutes do not
-/// exceed. It keeps the ceiling this far above the last epoch and above the time: each claim, each pass of maintenance
-/// and each worker that opens a session raises a lower one, to one and a half times as far. So maintenance may be five
-/// minutes late, and a copy that is five minutes old still has a ceiling above all epochs that it lacks.
+/// exceed. The store keeps the ceiling this far above the last epoch and above the time: each claim, each pass of
+/// maintenance and each worker that opens a session raises a lower ceiling, to one and a half times this distance. So
+/// maintenance may be five minutes late, and a copy that is five minutes old still has a ceiling above all epochs that
+/// it lacks.
 #[cfg_attr(
     not(any(feature = "redis", feature = "sqlite-unbundled")),
     allow(dead_code, reason = "no copy of the store in memory can be restored")
@@ -182,8 +183,8 @@ pub(crate) const MAX_ERRORS: usize = 8;
 
 /// How long a dead letter is kept.
 pub(crate) const DEAD_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
-/// How far one pass of maintenance moves store time, at most. Ends are kept by this time, not by the
-/// clock, which can be set: see `PROTOCOL.md`.
+/// How far one pass of maintenance advances store time, at most. How long ends are kept is measured in store time, since
+/// the clock can be set: see `PROTOCOL.md`.
 #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) const MAX_AGED: Duration = Duration::from_secs(60);
 /// How many dead letters are kept: the newest.
@@ -289,7 +290,7 @@ pub(crate) struct Turn {
     pub(crate) verdicts: Vec<Verdicts>,
     /// The claim with which the last turn of this session was answered: it has arrived.
     pub(crate) seen: Option<Epoch>,
-    /// The highest epoch that this client has received, or zero. A new claim gets a higher one, also in a store
+    /// The highest epoch that this client has received, or zero. A new claim gets a higher one, even in a store
     /// that was restored from an older copy.
     pub(crate) floor: Epoch,
     /// How many tasks to claim, of the types of the session's set: at most [`MAX_BATCH`], and at most

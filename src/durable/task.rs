@@ -45,7 +45,7 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
 
     /// How long the end of a task, with its output, is kept for those who await it: 10 minutes, or
     /// one minute if there is nothing in the output. A [`SpawnOptions`](super::SpawnOptions) can say
-    /// something else. While no executor runs on the store, it is kept for longer.
+    /// something else. While no executor runs on the store, the end is kept for longer.
     const RETENTION: Duration = match size_of::<Self::Output>() {
         0 => Duration::from_secs(60),
         _ => Duration::from_secs(600),
@@ -111,9 +111,9 @@ pub trait Run<App>: DurableTask {
     /// Says whether, and when, it is to run again: see [`TaskError`]. A panic is an error like any
     /// other, too.
     ///
-    /// An output of more than 1 MiB, encoded, is found out when the run has returned it. The task becomes a dead
-    /// letter ([`OutputTooLarge`](super::DeadReason::OutputTooLarge)) without another attempt, and its
-    /// output is lost: a run that may produce more stores it elsewhere itself.
+    /// An output may have at most 1 MiB, encoded. If it is larger, the task becomes a dead letter
+    /// ([`OutputTooLarge`](super::DeadReason::OutputTooLarge)) without another attempt, and its output is lost. A run
+    /// that may produce more has to store the output elsewhere itself.
     ///
     /// # Cancel safety
     ///

@@ -190,7 +190,7 @@ fn verdict(ended: Ended, retry: &Retry, failures: u32, stopped: Option<StopReaso
     let (next, error) = match ended {
         Ok(output) if output.len() > MAX_BYTES => {
             let error = format!(
-                "it has {} bytes, and a store takes {MAX_BYTES}: keep the data elsewhere, and return its place",
+                "it has {} bytes, and a store takes at most {MAX_BYTES}: keep the data elsewhere and return its place",
                 output.len()
             );
             return dead(DeadReason::OutputTooLarge, error);

@@ -20,8 +20,8 @@ mod model;
 /// Tasks in the memory of a process: for tests.
 ///
 /// Nothing survives the process. In everything else it does what the other stores do; and it can go
-/// by a [`Clock`] that a test moves. Results and dead letters are kept by that clock, whether or not an executor
-/// runs. Each [`Store`] that is made of a clone is, to it, a process of its own.
+/// by a [`Clock`] that a test moves. That clock also decides how long results and dead letters are kept, whether or
+/// not an executor runs. Each [`Store`] that is made of a clone is, to it, a process of its own.
 ///
 /// # Examples
 ///

@@ -63,8 +63,8 @@ mod turns;
 /// - When the server cannot be reached, requests wait, and fail after some seconds; connections are made
 ///   again by themselves, for as long as it takes.
 /// - Only the server's clock counts. If it is set, delayed tasks start earlier or later. Results and dead letters
-///   are removed at most one minute early if it is set forward, and not at all if it is set back. Time counts for them
-///   only while an executor runs, and for a minute after that.
+///   are removed at most one minute early if the clock is set forward, and never early if it is set back. Time counts for
+///   them only while an executor runs, and for a minute after that.
 /// - When the server has no memory left, nothing more can be stored; what is there is still run.
 /// - A store with the layout of another version of this crate is neither changed nor converted. If the
 ///   layout is older, let that version run all tasks to their end, or delete the keys.
@@ -100,9 +100,9 @@ mod turns;
 /// ```
 ///
 /// Without `INFO` and `CONFIG GET`, the [durability](Durability) is unknown, and a server that removes
-/// keys when it is full is not refused. Without `INFO`, a server that was restarted or promoted is not noticed, and
-/// [fencing tokens](crate::durable::TaskContext::fencing_token) may fall if its clock is behind. Without the right to the channels, workers look for tasks twice
-/// a second.
+/// keys when it is full is not refused. Without `INFO`, a restart or a promotion of the server is not noticed, and
+/// [fencing tokens](crate::durable::TaskContext::fencing_token) may fall if the server's clock is behind. Without the
+/// right to the channels, workers look for tasks twice a second.
 ///
 /// # Examples
 ///

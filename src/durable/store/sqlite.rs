@@ -71,8 +71,8 @@ compile_error!("the feature `sqlite` needs Unix for now");
 /// - When a process exits, for any reason, other processes detect that: a busy worker takes its tasks back
 ///   within milliseconds, an idle one within seconds, and so does the process itself when it is started
 ///   again. (A process that hangs loses its tasks when their lease expires.)
-/// - A worker that waits for tasks writes nothing, and keeps nobody from writing. (While results or dead letters are
-///   kept, each executor writes a few bytes every 15 to 45 seconds.)
+/// - A worker that waits for tasks writes nothing, and does not keep other processes from writing. (While results or
+///   dead letters are kept, each executor writes a few bytes every 15 to 45 seconds.)
 /// - If a process is frozen within a write, for instance by a signal or a debugger, no other process can
 ///   write until it continues or dies. Nothing can prevent that, but a write waits for nothing except the disk, and
 ///   ends after 20 ms unless one request takes longer. After ten seconds, requests of the others fail with an error
@@ -87,9 +87,10 @@ compile_error!("the feature `sqlite` needs Unix for now");
 ///   To go on, end all processes that have the file open, remove the files beside it that end in `-wal` and
 ///   `-shm`, and put a copy of the file in its place.
 /// - If no room is left on the disk, requests fail at once with an error that [`is_full`](DurableError::is_full),
-///   and have no effect. A worker keeps what its tasks have returned, and stores it when there is room. Until then,
-///   [`health`](crate::durable::DurableClient::health) says that it fails. The same holds for a quota, and for the
-///   largest size of a file (where the limit of the process is the reason, it has to ignore `SIGXFSZ`).
+///   and have no effect. A worker keeps what its tasks have returned, and stores it once there is room. Until then,
+///   [`health`](crate::durable::DurableClient::health) says that the store fails. The same holds if a quota is used up,
+///   or if a file has reached its largest size. (If the process has a limit for the size of files, it must ignore
+///   `SIGXFSZ`, or the system ends it.)
 /// - A file that another version of this crate has laid out is left unchanged.
 /// - When the last client is [closed](crate::durable::DurableClient::close), the file holds everything and
 ///   nothing is left beside it.
@@ -97,9 +98,9 @@ compile_error!("the feature `sqlite` needs Unix for now");
 ///   [`is_replaced`](DurableError::is_replaced). This includes a request that is being written at that time.
 ///   Requests succeed again if the same file, or a copy of it, is put back.
 ///
-/// Delays follow the machine's wall clock: if that is set, delayed tasks start earlier or later. Nothing else
-/// follows it. Leases, and how long results and dead letters are kept, go by the time since the machine was started. For
-/// results and dead letters, this time counts only while an executor runs, and for a minute after that.
+/// Delays follow the machine's wall clock: if it is set, delayed tasks start earlier or later. Nothing else follows
+/// it. Leases, and how long results and dead letters are kept, are measured by the time since the machine was started.
+/// For results and dead letters, this time counts only while an executor runs, and for a minute after that.
 ///
 /// # Beside other users of SQLite
 ///

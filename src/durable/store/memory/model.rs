@@ -443,7 +443,8 @@ impl Model {
         millis(self.clock.boot())
     }
 
-    /// The time by which ends are kept: nobody sets it. Stores that outlive the machine count it themselves.
+    /// The time that decides how long ends are kept. Nobody sets it. Stores that outlive a restart of the machine count
+    /// it themselves.
     fn store_time(&self) -> u64 {
         self.boot()
     }

@@ -28,7 +28,7 @@ impl Fault {
         }
     }
 
-    /// Returns the fault of a request that was not sent, since what comes before it has this fault.
+    /// Returns the fault of a request that was not sent because what must come before it had this fault.
     pub(super) fn not_sent(self) -> Self {
         match self {
             Self::NoScript => Self::NoScript,
@@ -222,14 +222,14 @@ fn none(cause: Cause, error: RedisError) -> Failure {
     Failure::new(Effect::None, cause).because(error)
 }
 
-/// The failure of opening a store whose layout, or number of partitions, cannot be read.
+/// The failure of opening a store whose layout or number of partitions cannot be read.
 fn garbled(text: &str) -> Failure {
     let (field, key) = text.split_once(' ').unwrap_or((text, "its key `meta`"));
     let value = match field {
         "layout" => format!("{LAYOUT}, if this version of throng has written the store"),
-        _ => String::from("the number that the store was made with"),
+        _ => String::from("the number of partitions with which the store was made"),
     };
-    let what = format!("the field `{field}` of {key} is no number: set it to {value}");
+    let what = format!("the field `{field}` of {key} is not a number: set it to {value}");
     Failure::new(Effect::None, Cause::Corrupt).because(std::io::Error::other(what))
 }
 
