@@ -116,7 +116,7 @@ impl Engine {
         *lock(&self.floor)
     }
 
-    /// Notes the epoch of a claim that has arrived.
+    /// Records the epoch of a claim that has arrived.
     pub(crate) fn received(&self, epoch: Epoch) {
         let mut floor = lock(&self.floor);
         *floor = epoch.max(*floor);

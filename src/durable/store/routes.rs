@@ -31,7 +31,7 @@ pub(crate) struct Routes {
     sets: BTreeMap<SetId, Vec<Kind>>,
     /// The path of each kind that a set has named.
     paths: BTreeMap<Kind, Vec<ListId>>,
-    /// Lists that no path may begin to name: they have tasks of routes that are lost.
+    /// Lists that must not be added to a path: they hold tasks of routes that are lost.
     #[serde(skip)]
     avoided: BTreeSet<ListId>,
 }
@@ -172,7 +172,7 @@ impl Routes {
 
     // ===== Changes =====
 
-    /// Has later changes name none of these lists that is not named yet.
+    /// Keeps later changes from adding one of these lists to a path. Paths that name one already keep it.
     #[cfg(feature = "redis")]
     pub(crate) fn avoid(&mut self, lists: impl IntoIterator<Item = ListId>) {
         self.avoided = lists.into_iter().collect();
@@ -260,7 +260,7 @@ impl Routes {
         groups
     }
 
-    /// A shared list that no path names, and none must avoid.
+    /// Returns a shared list that no path names and that need not be avoided.
     fn unused(&self) -> ListId {
         let used: BTreeSet<_> = self.paths.values().flatten().copied().collect();
         let mut lists = (0..).map(ListId);

@@ -137,7 +137,7 @@ impl Inner {
         self.link.run(script, partition, &arguments).await
     }
 
-    /// Runs a turn, which may claim: by a connection that has recalled the epochs of the partition.
+    /// Runs a turn. Since it may claim, it runs on a connection that has recalled the epochs of the partition.
     pub(super) async fn run_turn(
         &self,
         partition: usize,
@@ -196,7 +196,7 @@ impl Inner {
             let answer = self.run(&self.scripts.open, partition, arguments).await?;
             match (routing::opened(&answer)?, set) {
                 (None, Some(set)) => {
-                    // If the set is declared, and not there, the routes are damaged.
+                    // If the set is still missing after it was declared, the routes are damaged.
                     let write = if nth == 0 { Write::Changes } else { Write::All };
                     routing::declare(self, partition, set, write).await?;
                 }
@@ -338,7 +338,7 @@ impl Inner {
         let sets = parts.list()?.rest(routing::set)?;
         let found = u64::try_from(parts.number()?).unwrap_or_default();
         lock(&self.damage)[partition] = (found, parts.text()?);
-        // If one of these fails, the next pass finds it again.
+        // If one of these requests fails, the next pass repeats it.
         if parts.number()? != 0 {
             routing::mend(self, partition).await.ok();
         }

@@ -56,7 +56,7 @@ pub(super) struct Live {
     connection: MultiplexedConnection,
     /// The number of answers so far.
     answers: Arc<Number>,
-    /// The partitions whose epochs were recalled by it.
+    /// The partitions whose epochs this connection has recalled.
     recalled: Arc<Mutex<HashSet<usize>>>,
 }
 
@@ -82,7 +82,7 @@ impl Link {
         self.run_by_hash(script, partition, arguments, None).await
     }
 
-    /// The same, by a connection that has recalled the epochs of a partition.
+    /// Runs a script on a connection that has recalled the epochs of a partition.
     pub(super) async fn run_recalled(
         &self,
         script: &Script,
@@ -239,7 +239,7 @@ impl Link {
 }
 
 impl Live {
-    /// Sends a command. The epochs are recalled before the first one that needs it.
+    /// Sends a command. Recalls the epochs of a partition before the first command that needs this.
     async fn ask_recalled(
         &self,
         command: &Cmd,

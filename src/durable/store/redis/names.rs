@@ -1,5 +1,5 @@
-//! Names in scripts. A script is written with names of keys and numbers. It is sent with `KEYS[1]` and the number
-//! itself in their places.
+//! Names in scripts. The source of a script has names for keys and numbers. Before the script is sent, each name of a key
+//! is replaced with the key's position, such as `KEYS[1]`, and each name of a number with the number.
 //!
 //! A name could be a local variable instead. But a variable that an inner function uses costs an allocation in each
 //! run of the script, whether or not the function is called, and a script has up to forty of them.
@@ -18,7 +18,7 @@ fn constants() -> [(&'static str, String); 19] {
         ("NO_ROUTES", "'00000000'".to_owned()),
         // The id of the main list.
         ("MAIN", format!("'{}'", "0".repeat(16))),
-        // Where these are in an entry: see `lua/entry.lua`.
+        // The positions of these fields in an entry: see `lua/entry.lua`.
         ("FLAGS", "55".to_owned()),
         ("LENGTH", "56".to_owned()),
         ("PAYLOAD", "60".to_owned()),
@@ -39,7 +39,8 @@ fn constants() -> [(&'static str, String); 19] {
     ]
 }
 
-/// Returns a script with the places of these keys, and the constants, in place of their names.
+/// Returns a script in which the names of these keys are replaced with their positions, and those of constants with
+/// their values.
 pub(super) fn resolve(script: &str, keys: &[&str]) -> String {
     debug_assert!(keys.iter().all(|key| keys::ALL.contains(key)));
     let constants = constants();
@@ -55,7 +56,7 @@ pub(super) fn resolve(script: &str, keys: &[&str]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Replaces words that have a meaning, but not in strings or comments.
+/// Replaces the names in a line, except in strings and comments.
 fn resolve_line(line: &str, meaning: &impl Fn(&str) -> Option<String>) -> String {
     let mut resolved = String::new();
     let (mut is_string, mut rest) = (false, line);

@@ -1,8 +1,8 @@
-//! [`Recall`]: makes sure that new claims get higher epochs than those that a server may have lost.
+//! [`Recall`] ensures that new claims get higher epochs than those that a server may have lost.
 //!
-//! A server that was restarted or promoted may have older data than the last claims: see `lua/recall.lua`. A connection
-//! ends with its server. It is also given up as soon as the server refuses a write, as a replica does, and a Sentinel
-//! cuts all connections when it changes the role of a server. So each connection recalls once.
+//! A server that was restarted or promoted may lack the last claims: see `lua/recall.lua`. A connection ends when its
+//! server ends. The client also closes it as soon as the server refuses a write, as a replica does, and a Sentinel cuts
+//! all connections when it changes the role of a server. So it is enough that each connection recalls once.
 
 use super::error::Fault;
 use super::link::{Arguments, Live};
@@ -17,7 +17,7 @@ pub(super) struct Recall<'a> {
 }
 
 impl Recall<'_> {
-    /// Runs the script on a connection. If it fails, the turn behind it is not sent.
+    /// Runs the script on a connection. If it fails, the turn that should follow is not sent.
     pub(super) async fn run(&self, live: &Live) -> Result<(), Fault> {
         let mut arguments = Arguments::default();
         self.time.tell(&mut arguments);

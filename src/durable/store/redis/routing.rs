@@ -55,7 +55,7 @@ impl RoutesCache {
 /// A field of the hash, and its value.
 pub(super) type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What of the routes is written.
+/// Which fields of the routes are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Write {
     /// The fields that differ.
@@ -85,8 +85,8 @@ pub(super) async fn collapse(inner: &Inner, partition: usize) -> Result<(), Fail
     change(inner, partition, Write::Changes, |_| ()).await
 }
 
-/// Writes damaged routes again. If even their text cannot be read, no set is declared any more, and the workers
-/// declare theirs again.
+/// Writes damaged routes again. If even their text cannot be read, no set is declared any more, and each worker
+/// declares its set again.
 pub(super) async fn mend(inner: &Inner, partition: usize) -> Result<(), Failure> {
     change(inner, partition, Write::All, |_| ()).await
 }
@@ -133,7 +133,7 @@ async fn change(
 /// The routes of a partition, as they are stored.
 pub(super) struct Stored {
     pub(super) known: KnownRoutes,
-    /// Whether they can be read, and no change has ended half-way.
+    /// `true` if the routes can be read, and no change of them has ended half-way.
     pub(super) is_whole: bool,
 }
 

@@ -1,8 +1,8 @@
 //! The scripts, by which everything is done that changes something: each runs as a whole, with nothing
 //! between its steps.
 //!
-//! A script is put together of parts. The first says what time it is: the server's, or, in tests, what the test says.
-//! For the names of keys and numbers in it, see `names.rs`.
+//! A script is put together from parts. The first part sets the time: the server's or, in tests, the test's. For the names
+//! of keys and numbers in a script, see `names.rs`.
 
 use super::{keys, names};
 
@@ -332,8 +332,8 @@ fn with_undo(head: &str, parts: &[&str], undo: &[&str]) -> String {
     )
 }
 
-/// Returns the beginning of a script: the time, and short names. It reads the last two fields of `meta` only for scripts
-/// that use them, since each field costs time.
+/// Returns the beginning of a script: the time, and short names. Only scripts that use the last two fields of `meta` read
+/// them, since each field costs time.
 fn head(time: Time, parts: &[&str]) -> String {
     let uses = |field| parts.iter().any(|part| part.contains(field));
     let base = if uses("meta[4]") || uses("meta[5]") {

@@ -160,7 +160,7 @@ where
     }
 }
 
-/// Lets time pass in which a store is maintained as it should be, but removes nothing.
+/// Advances the clock, and store time as regular maintenance does, but removes nothing.
 pub(in crate::durable::store) fn age(
     server: &Server,
     namespace: &str,
@@ -174,7 +174,7 @@ pub(in crate::durable::store) fn age(
     server.ask(&["EVAL", AGE, "1", &meta, &before, &wall()]);
 }
 
-/// Moves store time on from one time to another.
+/// Advances store time by the difference of two times of the server.
 const AGE: &str = "
 local before, after = tonumber(ARGV[1]), tonumber(ARGV[2])
 local aged, at = struct.unpack('>I6I6', redis.call('HGET', KEYS[1], 'aged'))

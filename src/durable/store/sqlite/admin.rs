@@ -83,7 +83,8 @@ pub(super) fn bury(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Faul
     Ok(ids.len() as u64)
 }
 
-/// The dead letters that match, and are kept at this store time: the newest first, of one moment the largest id.
+/// Returns the dead letters that match and are still kept at this store time. The newest comes first; among those of one
+/// moment, the one with the largest id.
 pub(super) fn dead(
     db: &Connection,
     time: i64,

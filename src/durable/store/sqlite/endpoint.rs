@@ -263,7 +263,7 @@ impl Endpoint {
         fs::remove_file(self.lock_file(self.id)).expect("it is there");
     }
 
-    /// How often it has waited for processes that do not read.
+    /// How often this endpoint has waited for processes that do not read their messages.
     #[cfg(test)]
     pub(super) fn waits(&self) -> u64 {
         self.post.waits.get() as u64

@@ -25,7 +25,7 @@ impl From<rusqlite::Error> for Fault {
 }
 
 impl Fault {
-    /// The same, with the reason that the system has given for it.
+    /// Returns the same fault with the reason that the system has given for it.
     pub(super) fn explained(self) -> Self {
         match self {
             Self::Sqlite(error) => Self::Sqlite(explained(error)),
@@ -59,27 +59,28 @@ pub(super) fn busy_failure(error: rusqlite::Error, path: Option<&Path>) -> Failu
     }
 }
 
-/// A write to a file has failed.
+/// SQLite's code for a failed write to a file.
 const WRITE: c_int = ffi::SQLITE_IOERR | 3 << 8;
-/// The index of the log cannot be made larger.
+/// SQLite's code for an index of the log that cannot grow.
 const INDEX_SIZE: c_int = ffi::SQLITE_IOERR | 19 << 8;
 
-/// Returns `true` if the index of the log could not be made larger. At the end of a transaction, that happens after
-/// its frames were written, so the next connection may find them.
+/// Returns `true` if the index of the log could not grow. At the end of a transaction, this happens after the frames of
+/// the transaction were written, so the next connection may find them.
 pub(super) fn is_of_index(error: &rusqlite::Error) -> bool {
     error
         .sqlite_error()
         .is_some_and(|error| error.extended_code == INDEX_SIZE)
 }
 
-/// Makes an error that no room is left of one that SQLite takes for a broken disk: of all the reasons for which
-/// a file cannot grow, it knows only the full disk. To be called at once, by the thread that has met the error.
+/// Turns an error that SQLite reports as a broken disk into one that no room is left, if that is the reason. SQLite
+/// recognizes only a full disk, and no other reason for which a file cannot grow. The thread that has received the error
+/// must call this at once, before its next system call.
 pub(super) fn explained(error: rusqlite::Error) -> rusqlite::Error {
     let is_growth = matches!(
         error.sqlite_error(),
         Some(error) if [WRITE, INDEX_SIZE].contains(&error.extended_code)
     );
-    // The last call of the system that has failed is the one that SQLite reports.
+    // The last system call that failed is the one that SQLite reports.
     let system = io::Error::last_os_error();
     if !is_growth || !is_no_room(&system) {
         return error;
@@ -88,7 +89,7 @@ pub(super) fn explained(error: rusqlite::Error) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(full, Some(system.to_string()))
 }
 
-/// Returns `true` if a disk, a quota, or the largest size of a file leaves no room.
+/// Returns `true` if the disk is full, a quota is used up, or a file has reached its largest size.
 fn is_no_room(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! The one row about the whole store: what was issued last, store time, and the ledger.
+//! The one row about the whole store: the numbers that were issued last, store time, and the ledger.
 
 use rusqlite::{Connection, Row, params};
 
@@ -9,25 +9,25 @@ use crate::durable::Counts;
 use crate::durable::clock::millis;
 use crate::durable::store::{CEILING_AHEAD, Epoch, MAX_AGED};
 
-/// How far a ceiling is raised, in microseconds.
+/// How far above the last epoch and the time a ceiling is raised, in microseconds.
 const CEILING: i64 = CEILING_AHEAD.as_micros() as i64 / 2 * 3;
 
-/// By how many microseconds two clocks may differ that show the same.
+/// Two measures of the same time that differ by less than this agree, in microseconds.
 const STEP: i64 = 100_000;
 
 /// The row: read when a transaction begins, and written once before it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) epoch: i64,
-    /// The epochs of the next minutes do not exceed this: see [`CEILING_AHEAD`].
+    /// The epochs of the next minutes do not exceed this number: see [`CEILING_AHEAD`].
     ceiling: i64,
     /// When the ceiling was raised, in microseconds: since 1970, and since the machine was started.
     raised: i64,
     raised_boot: i64,
     pub(super) session: i64,
-    /// Store time when it was last written.
+    /// The store time that was last recorded, in milliseconds.
     aged: i64,
-    /// When that was, since the machine was started.
+    /// When it was recorded, in milliseconds since the machine was started.
     aged_at: i64,
     pub(super) counts: Counts,
 }
@@ -82,19 +82,19 @@ impl Meta {
         Ok(())
     }
 
-    /// The time by which ends are kept, in milliseconds. It goes on while the machine is up, but no further than a
-    /// minute without a pass of maintenance. So no clock that is set, and no file that is moved to another machine,
-    /// removes what was to be kept.
+    /// The time that decides how long ends are kept, in milliseconds. It advances while the machine is up, but by no more
+    /// than a minute without a pass of maintenance. So nothing is removed early because a clock was set or the file was
+    /// moved to another machine.
     pub(super) fn store_time(&self, now: Now) -> i64 {
         store_time(self.aged, self.aged_at, now)
     }
 
-    /// Returns `true` if ends are kept. Otherwise, nobody needs store time, and maintenance does not write it.
+    /// Returns `true` if there are ends. Otherwise, nothing needs store time, and maintenance does not record it.
     pub(super) fn keeps_ends(&self) -> bool {
         self.counts.kept + self.counts.dead > 0
     }
 
-    /// Writes store time down, so that it can go on.
+    /// Records store time. It can advance by another minute from there.
     pub(super) fn age(&mut self, now: Now) {
         self.aged = self.store_time(now);
         self.aged_at = now.boot;
@@ -107,12 +107,12 @@ impl Meta {
         self.epoch
     }
 
-    /// Has the next epoch be above all that the file may lack, since it may be a copy that was put in the place of
-    /// another.
+    /// Ensures that the next epoch is above all epochs that the file may lack, since the file may be an older copy that
+    /// has replaced another one.
     ///
-    /// No epoch was further above the clock than when the ceiling was raised, unless the clock was set or the machine
-    /// started since then, or the copy is on another machine. In these cases, the next epoch is above the ceiling.
-    /// Otherwise it need not be, and the ceiling does not run away from the clock when workers come often.
+    /// No epoch was further above the clock than when the ceiling was raised, unless the clock was set or the machine was
+    /// restarted since then, or the copy is on another machine. In these cases, the next epoch is above the ceiling.
+    /// Otherwise, it need not be, so the ceiling does not run away from the clock when workers often open sessions.
     pub(super) fn recall(&mut self, now: Now) {
         let since_1970 = now.micros() - self.raised;
         let since_boot = now.boot_micros() - self.raised_boot;
@@ -121,7 +121,7 @@ impl Meta {
             true => self.ceiling - CEILING,
             false => self.ceiling,
         };
-        // A copy is the same each time it is restored, but the time is not.
+        // The ceiling of a copy is the same each time the copy is restored, but the time since it was raised is not.
         let since = since_1970.max(since_boot).max(0);
         self.epoch = self.epoch.max(last + since);
     }
@@ -137,7 +137,7 @@ impl Meta {
     }
 }
 
-/// Reads store time alone.
+/// Reads store time without the rest of the row.
 pub(super) fn read_store_time(db: &Connection, now: Now) -> Result<i64, rusqlite::Error> {
     let mut statement = db.prepare_cached("SELECT aged, aged_at FROM throng_meta")?;
     statement.query_row([], |row| {

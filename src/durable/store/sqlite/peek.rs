@@ -14,7 +14,7 @@ use crate::durable::store::routes::ListId;
 use crate::durable::store::{Turn, Turned};
 use crate::sync::{Mutex, lock};
 
-/// How soon an idle worker looks again after others have claimed tasks: whether they have died.
+/// How soon an idle worker looks whether the others have died, after they have claimed tasks.
 const WHILE_OTHERS_RUN: Duration = Duration::from_millis(100);
 /// And while there are others at all: one may have claimed something since, or have taken a wake-up
 /// along into its death.
@@ -99,14 +99,14 @@ pub(super) fn next_look(
 /// What an endpoint has seen of the claims of others.
 #[derive(Default)]
 pub(super) struct ClaimsOfOthers {
-    /// The newest of them, and the time at which this endpoint has first seen it.
+    /// The newest of these claims, and the time at which this endpoint first saw it.
     newest: Mutex<Option<(i64, i64)>>,
 }
 
 impl ClaimsOfOthers {
-    /// How soon to look whether a holder of a claim has died: after as long as there has been no new claim. So
-    /// a death keeps the tasks waiting for no longer than they have run, and a long task costs an
-    /// idle worker few looks.
+    /// Returns how soon to look whether a holder of a claim has died. This is the time for which there has been no new
+    /// claim. So the tasks of a dead process wait for no longer than they have run, and a long task costs an idle worker
+    /// few looks.
     fn next_look(&self, newest: i64, now: Now) -> Duration {
         let mut known = lock(&self.newest);
         let since = match *known {
@@ -135,7 +135,7 @@ fn until(db: &Connection, sql: &str, now: i64) -> Result<Option<Duration>, rusql
 enum Others {
     None,
     Idle,
-    /// Claims, of which this is the newest.
+    /// The others hold claims.
     Busy {
         newest: i64,
     },

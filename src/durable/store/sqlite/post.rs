@@ -54,7 +54,7 @@ pub(super) struct Post {
     /// Endpoints that do not read. They find missed messages by polling.
     skipped: Mutex<HashMap<EndpointId, Skip>>,
     stopped: Arc<Number>,
-    /// How often it has waited for others to read.
+    /// How often this process has waited for others to read.
     #[cfg(test)]
     pub(super) waits: Number,
 }
