@@ -135,7 +135,7 @@ fn until(db: &Connection, sql: &str, now: i64) -> Result<Option<Duration>, rusql
 enum Others {
     None,
     Idle,
-    /// The others hold claims.
+    /// The others hold claims, and `newest` is the epoch of the last one.
     Busy {
         newest: i64,
     },

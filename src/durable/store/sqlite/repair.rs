@@ -1,7 +1,7 @@
 //! Repair: what is done about stored data that cannot be read.
 //!
-//! A request that meets such data fails and is repeated on a new connection. If it fails again, the store is repaired,
-//! and the request is repeated. A repair
+//! A request that meets such data fails and is repeated on a new connection. If it fails again, the writer repairs the
+//! store and repeats the request. A repair
 //!
 //! 1. makes each table anew of which a page cannot be read, from the rows that can be read. The old table
 //!    stays beside it under a name that begins with `throng_damaged_`: its pages may be those of others, so
@@ -11,7 +11,7 @@
 //!    only the id is left becomes a dead letter;
 //! 4. counts anew.
 //!
-//! It reads and may write the whole store in one transaction, so that takes time: some seconds for each
+//! A repair reads the whole store and may write all of it, in one transaction. This takes some seconds for each
 //! 100,000 tasks. Maintenance looks for damage that no request has met, a bounded number of rows at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -274,7 +274,7 @@ impl DamageWatch {
         self.repairs.get()
     }
 
-    /// The store was repaired.
+    /// Counts a repair, and records the damage that it has found.
     pub(super) fn repaired(&self, damage: Damage) {
         self.repairs.add(1);
         if damage.found > 0 {
@@ -282,7 +282,7 @@ impl DamageWatch {
         }
     }
 
-    /// Something was found.
+    /// Records damage.
     fn found(&self, damage: Damage) {
         let before = self.recent().map_or(0, |recent| recent.found);
         let found = before + damage.found;

@@ -26,9 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A waiting task stands in the line, in its `list`, at its `place`; places rise over all lists. A running
 /// task is held by a claim. Its row is not written when it is claimed, so its `state` is still 0, and its
 /// `place` is that where it stood. The view `throng_now` tells the two apart. The column `at` of a delayed
-/// task is the time at which it is due, since 1970. Of a dead letter, it is the time of its death, and of any other
-/// end the time until which it is kept, both in store time (see [`Meta::store_time`](super::meta::Meta::store_time)).
-/// The times of claims are since the machine was started. All are in milliseconds.
+/// task is the time since 1970 at which it is due. In the row of a dead letter, it is the time of death, and in the row of
+/// any other end the time until which the end is kept, both in store time (see
+/// [`Meta::store_time`](super::meta::Meta::store_time)). The times of claims are measured from the start of the machine.
+/// All times are in milliseconds.
 ///
 /// The rows of tasks have no hidden number: ids that were made one after the other lie side by side,
 /// so a batch of them touches few pages.

@@ -42,7 +42,7 @@ pub(super) fn open(work: &mut Work<'_>, set: Option<&TypeSet>) -> Result<Session
         ],
     )?;
     if let Some(set) = set {
-        // A copy that is taken while there are workers has a ceiling that is high enough.
+        // So each copy that is taken while a worker has a session has a ceiling that is high enough.
         work.recall();
         work.meta.raise_ceiling(work.now);
         work.change_routes(|routes| routes.declare(set))?;

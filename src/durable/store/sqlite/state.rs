@@ -34,7 +34,7 @@ impl State {
         matches!(self, Self::Done | Self::Dead | Self::Cancelled)
     }
 
-    /// Whether an end is kept no longer at this store time, whose `at` this is.
+    /// Returns `true` if an end whose row has this `at` is kept no longer at this store time.
     pub(super) fn is_over(self, at: Option<i64>, time: i64) -> bool {
         match self {
             Self::Waiting | Self::Delayed | Self::Running => false,

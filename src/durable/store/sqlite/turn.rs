@@ -317,8 +317,11 @@ pub(super) fn body(db: &Connection, id: TaskId) -> Result<Vec<u8>, rusqlite::Err
     statement.query_row([id.to_bytes()], |row| row.get(0))
 }
 
-/// The same; or what is wrong with it, if it is lost. It is not if a page cannot be read that leads to it: then
-/// this is an error, and a repair may find it.
+/// Returns a payload or an output, or what is wrong with it if it is lost.
+///
+/// # Errors
+///
+/// If a page that leads to the data cannot be read, the data may not be lost: a repair may find them.
 pub(super) fn readable_body(
     db: &Connection,
     id: TaskId,
@@ -329,7 +332,8 @@ pub(super) fn readable_body(
     }
 }
 
-/// Tells what is wrong with a payload or an output that is lost: that concerns one task.
+/// Returns what is wrong with a payload or an output that is lost, since this affects only one task. All other errors
+/// remain errors.
 pub(super) fn readable(
     body: Result<Vec<u8>, rusqlite::Error>,
 ) -> Result<Result<Vec<u8>, String>, rusqlite::Error> {
@@ -339,7 +343,7 @@ pub(super) fn readable(
     }
 }
 
-/// Returns `true` if the pages can be read that lead to a payload or an output.
+/// Returns `true` if the pages that lead to a payload or an output can be read.
 fn leads_to_body(db: &Connection, id: TaskId) -> Result<bool, rusqlite::Error> {
     let mut statement = db.prepare_cached(
         "SELECT 1 FROM throng_body NOT INDEXED

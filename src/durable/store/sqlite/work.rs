@@ -21,7 +21,7 @@ use crate::durable::store::{DeadReason, Epoch, MAX_ERRORS, SessionId, is_buried}
 /// What time it is, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
-    /// Since 1970: by this, delayed tasks are due.
+    /// The time since 1970, by which delayed tasks become due.
     pub(super) wall: i64,
     /// Since the machine was started.
     pub(super) boot: i64,
@@ -64,7 +64,7 @@ pub(super) struct Notes {
     pub(super) newcomer: bool,
     /// Sessions that have ended: they rest no longer.
     pub(super) closed: Vec<SessionId>,
-    /// Whether epochs were recalled.
+    /// `true` if epochs were recalled.
     pub(super) has_recalled: bool,
     ended: Vec<(EndpointId, TaskId)>,
     pub(super) cancel: Vec<(EndpointId, TaskId)>,
@@ -150,7 +150,7 @@ pub(super) struct Work<'a> {
     /// Reads what may be damaged, if damage was found: SQLite writes no more in a transaction that has met such a
     /// page.
     pub(super) probe: Option<Connection>,
-    /// Whether this connection has recalled epochs.
+    /// `true` if this connection has recalled epochs.
     has_recalled: bool,
     loaded: Meta,
 }
@@ -197,8 +197,8 @@ impl<'a> Work<'a> {
         self.meta.next_epoch(self.now, floor)
     }
 
-    /// Recalls the epochs that the file may lack, unless this connection has done so: it may be a copy that was put in
-    /// the place of another.
+    /// Recalls the epochs that the file may lack, unless this connection has done so: the file may be an older copy that
+    /// has replaced another one.
     pub(super) fn recall(&mut self) {
         if !self.has_recalled {
             self.meta.recall(self.now);
@@ -206,7 +206,7 @@ impl<'a> Work<'a> {
         (self.has_recalled, self.notes.has_recalled) = (true, true);
     }
 
-    /// The time by which ends are kept.
+    /// The time that decides how long ends are kept.
     pub(super) fn store_time(&self) -> i64 {
         self.meta.store_time(self.now)
     }

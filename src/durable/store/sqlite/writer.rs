@@ -29,9 +29,9 @@ use crate::unwind::contain;
 /// How long requests are gathered while others wait for the lock: the last one may take longer.
 const MAX_GROUP_TIME: Duration = Duration::from_millis(20);
 
-/// How often the store is repaired for one group. Damage may come while other damage is repaired.
+/// How often the store is repaired for one group. New damage may arise while other damage is repaired.
 const MAX_REPAIRS: u32 = 3;
-/// How long the store is not repaired again after repairs that have not helped.
+/// After repairs that have not helped, the store is not repaired again for this long.
 const REPAIR_PAUSE: Duration = Duration::from_secs(10);
 
 mod group;
@@ -84,10 +84,10 @@ impl Writer {
         }
     }
 
-    /// Has the thread repair the store, unless it has been since there were so many repairs.
+    /// Makes the thread repair the store, unless it has done so since it had made `repairs` repairs.
     pub(super) fn repair(&self, repairs: usize) -> Answer<'static, ()> {
         self.ask(0, move |work| match work.endpoint.damage.repairs() {
-            // It is repaired, and this is repeated.
+            // This answer makes the thread repair the store and repeat the request.
             found if found == repairs => Err(corrupt()),
             _ => Ok(()),
         })
@@ -167,11 +167,11 @@ struct Desk {
     clock: Clock,
     /// Nothing after a failure of which nobody knows what it has left behind.
     db: Option<Connection>,
-    /// Whether the connection has recalled epochs: see [`Work::recall`].
+    /// `true` if the connection has recalled epochs: see [`Work::recall`].
     has_recalled: bool,
     /// Behind the connection, which is closed before others believe us dead.
     endpoint: Arc<Endpoint>,
-    /// The store is not repaired before, since that has not helped.
+    /// The store is not repaired before this time, since the last repairs have not helped.
     next_repair: Option<Instant>,
 }
 
@@ -197,7 +197,7 @@ impl Broken {
         }
     }
 
-    /// The same, with the reason that the system has given for it.
+    /// Returns the same failure with the reason that the system has given for it.
     fn explained(self) -> Self {
         match self {
             Self::One(error) => Self::One(explained(error)),
@@ -306,7 +306,7 @@ impl Desk {
         }
     }
 
-    /// Does what is asked in a transaction that has begun.
+    /// Runs the requests of a group in a transaction that has begun.
     fn run(
         &self,
         db: &Connection,
@@ -322,7 +322,7 @@ impl Desk {
         while (done == 0 || Instant::now() < end)
             && let Some(request) = group.requests.get_mut(done)
         {
-            // It may have been asked, and what it stores spawned, since the transaction began.
+            // The request may have arrived, and its tasks may have been spawned, since the transaction began.
             work.now = Now::read(&self.clock);
             request.run(&mut work).map_err(Broken::One)?;
             done += 1;
@@ -344,8 +344,8 @@ impl Desk {
         Err(Broken::All(failure))
     }
 
-    /// Does what may help if a group has met what it cannot read. Returns what its requests are answered if nothing
-    /// does.
+    /// Prepares another attempt of a group that has met data that it cannot read. Returns the failure for its requests if
+    /// there is nothing left to try.
     fn mend(&mut self, group: &mut Group<'_>, broken: Broken) -> Result<(), Broken> {
         if !broken.is_corrupt() {
             return Err(broken);
@@ -369,12 +369,13 @@ impl Desk {
         self.next_repair.is_some_and(|next| Instant::now() < next)
     }
 
-    /// Repairs what cannot be read; `repairs` counts this one, too. If it does not help, the requests say so.
+    /// Repairs the store. `repairs` is the number of repairs for this group, with this one. If the repair does not help,
+    /// the requests fail again.
     fn repair(&mut self, repairs: u32) -> Result<Mended, Broken> {
         match self.try_repair() {
             Ok(damage) => self.endpoint.damage.repaired(damage),
             Err(broken) if broken.is_corrupt() => {}
-            // There is no room for what is made anew, for instance.
+            // For instance, there is no room for the tables that are made anew.
             Err(broken) => return Err(broken),
         }
         Ok(Mended::Repaired(repairs))

@@ -280,7 +280,7 @@ pub(super) fn mend_meta(db: &Connection, now: Now, damage: &mut Damage) -> Resul
     Ok(())
 }
 
-/// The ceiling of epochs, if it can be read.
+/// Returns the ceiling of epochs, or zero if it cannot be read.
 fn ceiling(db: &Connection) -> i64 {
     let sql = "SELECT ceiling FROM throng_meta WHERE ceiling BETWEEN 0 AND ?1";
     let ceiling = db.query_row(sql, [MAX_ISSUED], |row| row.get(0));

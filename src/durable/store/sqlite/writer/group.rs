@@ -82,9 +82,9 @@ pub(super) struct Group<'a> {
 #[derive(Clone, Copy)]
 pub(super) enum Mended {
     Nothing,
-    /// They are given a second connection, by which they find out which tasks have lost their data.
+    /// The requests get a second connection, with which they find out which tasks have lost their data.
     Probed,
-    /// The store was repaired so many times.
+    /// The store was repaired this many times.
     Repaired(u32),
 }
 
