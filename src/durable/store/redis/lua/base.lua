@@ -1,5 +1,5 @@
--- The beginning of every script: short names, the time, and a check of the layout. One that is no number is damaged,
--- and not that of another version: `open` refuses it, and maintenance writes it again.
+-- The beginning of every script: short names, the time, and a check of the layout. A layout that is not a number is
+-- damaged, and is not that of another version: `open` refuses it, and maintenance writes it again.
 --
 -- Needs: the lines before it, which set `micros`.
 --

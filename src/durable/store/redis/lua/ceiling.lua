@@ -1,12 +1,12 @@
--- Epochs. The field `epoch` of `meta` has three numbers of 7 bytes: the last epoch; the *ceiling*, which the epochs of the
--- next minutes do not exceed; and the time at which the ceiling was raised, in microseconds. A server that may have
--- lost the last claims continues above the ceiling: see `recall.lua`.
+-- Epochs. The field `epoch` of `meta` holds three numbers of 7 bytes: the last epoch; the *ceiling*, which the epochs of
+-- the next minutes do not exceed; and the time at which the ceiling was raised, in microseconds. If a server may have lost
+-- the last claims, its new epochs are above the ceiling: see `recall.lua`.
 --
 -- Needs: base.
 
--- Returns the next last epoch, and the field that has it: above the last one by `step` or more, and not below `least`; if
--- it `is_recalled`, also above those that a copy may lack. A field that cannot be read counts as none. The ceiling is
--- raised unless it is far enough above the epoch and above the time.
+-- Computes a new epoch. Returns it, and the field `epoch` with it. The new epoch is above the last one by `step` or more,
+-- and is not below `least`. With `is_recalled`, it is also above all epochs that a copy may lack. A field that cannot be
+-- read counts as missing. The ceiling is raised unless it is far enough above the epoch and above the time.
 local function next_epochs(least, step, is_recalled)
   local last, ceiling, raised_at = 0, 0, 0
   if #(meta[4] or '') == 21 then last, ceiling, raised_at = number_at('>I7I7I7', meta[4]) end

@@ -6,9 +6,9 @@
 -- pass. It goes on in pages, until all is done; whichever client maintains the store takes the next page. Its steps:
 --
 -- 1 clear: removes suspects that an earlier census has left.
--- 2 kinds: finds lists of kinds that no route names. If the numbers agree with these, and there are no strays, this is
---   the end.
--- 3 strays: drains lists that no route names and nobody reads, since routes were lost.
+-- 2 kinds: finds lists of kinds that no route names. If the numbers agree once these lists are counted, and there are no
+--   strays, the census ends here.
+-- 3 strays: drains lists that no route names and no worker reads, because routes were lost.
 -- 4 running, 5 delayed: writes rows of `alive`, `claims` and `lease` again that others show to be missing.
 -- 6 stones, 7 alive: tombstones, and tasks that neither run nor are delayed, become suspects.
 -- 8 lists: reads all lists. A task that is in one is no suspect.
@@ -37,14 +37,14 @@ local function make_census(page)
     return is_read and type(value) == 'table' and value or {}
   end
 
-  -- Returns where a census is, or nothing if that cannot be read.
+  -- Returns how far a census has come, or nothing if this cannot be read.
   local function progress_of(row)
     local p = unpacked(row)
     local is_whole = type(p.lists) == 'string' and type(p.at) == 'number' and type(p.offset) == 'number'
     return is_whole and type(p.cursor) == 'string' and string.find(p.cursor, '^%d+$') and p or {}
   end
 
-  -- Returns how many were not found by the last census, and in which lists it has looked beside those of the routes.
+  -- Returns by how much the numbers differed at the end of the last census, and the lists that no route named then.
   local function survey_of(row)
     local survey = unpacked(row)
     return type(survey.left) == 'number' and survey.left or 0, type(survey.lists) == 'string' and survey.lists or ''
@@ -172,7 +172,7 @@ local function make_census(page)
     return is_other and first or nil
   end
 
-  -- Ends the task whose entry is the first of a list that nobody reads, and cannot be read.
+  -- Ends the task whose entry is the first of a list that no worker reads. The entry is unreadable.
   local function end_stray(list, entry)
     local key, of = key_of(list), outcomes.begin()
     call('LPOP', key)
@@ -180,7 +180,7 @@ local function make_census(page)
     outcomes.settle('census', of)
   end
 
-  -- Returns whether there was a stray. Lists that get entries are read later on.
+  -- Returns whether there was a stray. The census reads the lists that get its entries later.
   local function drain_stray(p, list)
     local first = stray_in(list)
     if not first then return false end
@@ -206,7 +206,7 @@ local function make_census(page)
     return false
   end
 
-  -- Notes the lists in which tasks of some kinds may wait: also each kind's own list, if there is one.
+  -- Notes the lists in which tasks of some kinds may wait, including each kind's own list if there is one.
   local function note_lists(p, kinds)
     local seen, is_new = {}, false
     for _, kind in ipairs(kinds) do

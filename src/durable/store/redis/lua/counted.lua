@@ -1,8 +1,8 @@
--- The numbers of the sessions of each set: fields n<set> of `routes`.
+-- The number of sessions of each set, which is the field n<set> of `routes`.
 --
 -- Needs: session.
 
--- Counts the sessions of each set anew.
+-- Counts the sessions of each set.
 local function sessions_of_sets()
   local counts, cursor = {}, '0'
   repeat
@@ -16,7 +16,7 @@ local function sessions_of_sets()
   return counts
 end
 
--- A session of a set was written, or removed. Returns how many there are. If the number cannot be read, they are counted.
+-- Adds to the number of sessions of a set, and returns it. If the number cannot be read, the sessions are counted.
 local function count_session(set, by)
   local is_counted, n = pcall(call, 'HINCRBY', ROUTES, 'n' .. set, by)
   if is_counted then return n end

@@ -15,7 +15,7 @@ local function make_due()
 
   local function is_of(id, entry) return is_entry(entry) and sub(entry, 1, 16) == id end
 
-  -- Ends those whose entry is missing, or cannot be read. The others are looked at again.
+  -- Ends the tasks whose entries are missing or cannot be read. The others are looked at again.
   local function end_damaged(ids, scores, entries)
     local outcomes = make_outcomes()
     local of = outcomes.begin()

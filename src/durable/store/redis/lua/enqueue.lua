@@ -94,7 +94,7 @@ local is_known = ARGV[7] == version
 if not is_known or any then
   groups = lists().at_the_end(entries)
 elseif ARGV[8] ~= '0' then
-  -- As the client says: lists, and how many tasks go to each.
+  -- The client has computed the lists, and how many tasks go to each.
   groups = {}
   local said, first = at + 2 * (delayed + apart), 1
   for i = 1, tonumber(ARGV[8]) do

@@ -33,7 +33,7 @@ end
 -- Returns the key of a list.
 local function key_of(list) return list == MAIN and READY or READY .. ':' .. list end
 
--- Wakes some of those that read a list, or that belong to one of these sets, 8 bytes each.
+-- Wakes some of the workers that read a list, or that belong to one of the sets in `sets`, of 8 bytes each.
 local function wake(list, most, sets)
   sets = sets or plain_set and list == MAIN and plain_set or call('HGET', ROUTES, 'l' .. list) or ''
   for at = 1, #sets, 8 do
@@ -130,7 +130,7 @@ local function lists()
     end
   end
 
-  -- Wakes some of those that read the lists to which tasks were pushed.
+  -- Wakes some of the workers that read the lists to which tasks were pushed.
   local function wake_for(groups)
     for _, group in ipairs(groups) do wake(group.list, math.min(#group.entries, 4)) end
   end

@@ -1,5 +1,6 @@
--- What maintenance mends before it reads anything else, since no script can go on with it: keys of another type, the
--- fields of `meta`, and rows of sessions. The routes are written again by the client: see `routing.rs`.
+-- Damage that maintenance mends before it reads anything else, since every script would fail because of it: keys that
+-- hold a value of another type, fields of `meta`, and rows of sessions. The client writes the routes again: see
+-- `routing.rs`.
 --
 -- Needs: session, lists, outcomes.
 local mended, last_mended, evidence = state.mended or 0, state.last_mended, {}
@@ -9,7 +10,8 @@ local function is_mended(what, row)
   if row then evidence[#evidence + 1] = string.format('%.0f %s: ', now, what) .. sub(row, 1, 1024) end
 end
 
--- Removes a key that holds a value of another type. `SUNIONSTORE` replaces any value, and a set without members is no key.
+-- Removes a key that holds a value of another type. `SUNIONSTORE` replaces a value of any type, and an empty result removes
+-- the key.
 local function remove_other(command, key)
   local answer = redis.pcall(command, key)
   if type(answer) ~= 'table' or not string.find(answer.err, 'WRONGTYPE', 1, true) then return end
@@ -43,12 +45,13 @@ local function mend_keys()
   each_set(function(set) remove_other('ZCARD', IDLE .. ':' .. set) end)
 end
 
--- Returns a cursor, or the first one if it cannot be read.
+-- Returns a stored cursor, or the cursor that begins a scan if the stored one cannot be read.
 local function cursor_of(text) return text and #text < 19 and string.match(text, '^%d+$') or '0' end
 
 local function is_integer(text) return string.find(text, '^-?%d+$') and #text < 16 end
 
--- Returns the number of entries that cancelled tasks have left. That of many is estimated: each row is for one at least.
+-- Returns the number of entries that cancelled tasks have left. If there are many rows, it is estimated as one for each
+-- row.
 local function number_of_tombstones()
   local n = call('HLEN', TOMBSTONES)
   if n > 4 * MAX_BATCH then return n end
@@ -57,7 +60,7 @@ local function number_of_tombstones()
   return n
 end
 
--- Writes what each client knows of the store, and removes numbers that cannot be read: they begin anew.
+-- Writes again the fields that each client knows, and removes numbers that cannot be read. Those begin anew.
 local function mend_meta(partitions)
   local known = { layout = LAYOUT, partitions = partitions }
   for field, value in pairs(known) do
@@ -79,7 +82,7 @@ local function mend_meta(partitions)
   end
 end
 
--- Returns whether these rows of `routes` have the form that they should have, and none is missing.
+-- Returns whether these rows of `routes` have the right form, and none is missing.
 local function has_form(rows)
   local paths, sets, spare, named, readers = 0, 0, 0, {}, {}
   local function is_hex(text) return #text % 16 == 0 and not string.find(text, '[^%x]') end
@@ -121,7 +124,7 @@ local function has_form(rows)
   return sets == 0 and paths == 0
 end
 
--- Returns whether `routes`, and what `meta` has of them, are as a client has written them.
+-- Returns whether `routes`, and the fields of `meta` that are copied from it, are as a client has written them.
 local function are_routes_sound()
   if call('HLEN', ROUTES) > 16 * MAX_BATCH then return version == call('HGET', ROUTES, 'version') end
   local all, rows = call('HGETALL', ROUTES), {}

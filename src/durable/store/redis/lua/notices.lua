@@ -40,7 +40,7 @@ end
 local function flush()
   state.notices, state.counted = nil, nil
   for client, told in pairs(notices) do
-    -- A client that has asked about no task for a while awaits none, and is not told.
+    -- A client that has not asked about a task for a while awaits none, and is not told.
     local asked = redis.pcall('ZSCORE', AWAITING, client) or '0'
     if type(asked) == 'table' or tonumber(asked) + AWAITING_FOR > now then
       redis.pcall('PUBLISH', BASE .. 'client:' .. client, 'e' .. concat(told))

@@ -3,8 +3,8 @@
 -- Needs: session, lists, counted, unit, entry, notices, results, outcomes, claims, reap, ceiling.
 -- ARGV: 1 session, or empty; 2 client id; 3 the number of partitions; 4 the set of types that it claims, or empty.
 -- Result: the time, in milliseconds; or NOSET if the set must be declared first.
--- Errors: NOSESSION if there is such a session; PARTITIONS <number> if the store has another number; GARBLED <field>
--- <key> if the layout, or that number, is no number.
+-- Errors: NOSESSION if there is such a session; PARTITIONS <number> if the store has another number of partitions; GARBLED
+-- <field> <key> if the layout or the number of partitions is not a number.
 call('ZREM', LEASE, '')
 local partitions = call('HGET', META, 'partitions')
 for field, text in pairs({ layout = meta[1] or '0', partitions = partitions or '0' }) do
@@ -22,7 +22,7 @@ if not done.session then
   if ARGV[4] ~= '' and not lists_of(ARGV[4]) then return 'NOSET' end
   if call('HEXISTS', SESSIONS, ARGV[1]) == 1 then return redis.error_reply('NOSESSION it has ended') end
   if ARGV[4] ~= '' then
-    -- A copy that is taken while there are workers has a ceiling that is high enough.
+    -- So each copy that is taken while a worker has a session has a ceiling that is high enough.
     local _, packed_epochs = next_epochs(0, 0)
     if packed_epochs ~= meta[4] then call('HSET', META, 'epoch', packed_epochs) end
   end

@@ -1,5 +1,5 @@
--- Looks for rows that nobody would come to again, since the row that leads to them is missing: each pass looks at some
--- rows of each hash. It runs only if no task is missing, so that no row is removed which the census needs.
+-- Looks for rows that no script would reach again, because the row that leads to them is missing. Each pass looks at some
+-- rows of each hash. It runs only if no task is missing, so that it removes no row that the census needs.
 --
 -- Needs: ids, outcomes, store_time, mend.
 local MOST_ROWS, MOST_BYTES = MAX_BATCH, 262144
@@ -17,7 +17,7 @@ local function remove_all(command, key, some)
   if #some > 0 then call(command, key, unpack(some)) end
 end
 
--- A dead letter that no list shows is shown again.
+-- Gives dead letters that have no time of death a new one, so that they are listed again.
 local function look_at_letters(ids)
   local alive, died = call('HMGET', ALIVE, unpack(ids)), call('ZMSCORE', DIED, unpack(ids))
   for i, id in ipairs(ids) do
@@ -25,13 +25,13 @@ local function look_at_letters(ids)
       call('HDEL', DEAD, id)
     elseif not died[i] then
       call('ZADD', DIED, store_time(), id)
-      is_mended('when a task died is missing', id)
+      is_mended('the time of a death is missing', id)
     end
   end
 end
 
--- Returns a bin of results that are kept until then. Unless a result is in one of them, returns also the ids in it. While
--- store time stands still, there are many such bins. Then the result is taken to be in one of them.
+-- Returns a bin of results that are kept until `over`. If the result is in none of these bins, also returns the ids in
+-- the first. While store time stands still, there may be many such bins. The result then counts as being in one of them.
 local function bin_with(id, over)
   local MOST = 16
   local bins = call('ZRANGEBYSCORE', EXPIRY, over, over, 'LIMIT', 0, MOST)
@@ -43,7 +43,7 @@ local function bin_with(id, over)
   return bins[1] or string.format('%.0f-%.0f', over, micros), ids[1] or ''
 end
 
--- A result that no bin names is put into one.
+-- Puts results that are in no bin into one.
 local function look_at_results(ids)
   local bytes = 0
   for _, id in ipairs(ids) do
@@ -66,7 +66,7 @@ local function look_at_results(ids)
   end
 end
 
--- Removes the ids of results from a bin that are lost. Returns how many it has looked for.
+-- Removes from a bin the ids whose results are lost. Returns how many results it has looked for.
 local function look_into_bin(bin, most)
   local ids, kept, lost = split_ids(call('HGET', EXPIRY_BINS, bin)), {}, {}
   for i, id in ipairs(ids) do
@@ -81,7 +81,7 @@ local function look_into_bin(bin, most)
 end
 
 local function look_at_bins(bins)
-  -- Another one is first each time.
+  -- Each pass begins with another bin.
   local most, first = MOST_ROWS, now % #bins
   for i = 1, #bins do
     if most > 0 then most = most - look_into_bin(bins[(first + i) % #bins + 1], most) end

@@ -2,7 +2,7 @@
 --
 -- Needs: lists.
 
--- Returns the lists that a set's sessions read: those to be drained, and those to claim from.
+-- Returns two groups of lists that the sessions of a set read: those to drain, and those to claim from.
 local function lists_of(set)
   if set == plain_set then return {}, { MAIN } end
   local plan = set ~= '' and call('HGET', ROUTES, 's' .. set)

@@ -14,9 +14,9 @@ local function bin_of(retention)
   return ids, pack('>I6', over)
 end
 
--- A bin is named after the time until which its results are kept, and that at which they are written: store time may
--- stand still for a while, and a bin that grows is written as a whole each time. A bin that is there is also in
--- `expiry`: that is written first.
+-- The name of a bin consists of the time until which its results are kept and the time at which it was written. Store time
+-- may stand still for a while; without the second time, one bin would grow meanwhile, and each write would copy all of it.
+-- The entry of a bin in `expiry` is written before the bin, so each bin that exists has one.
 local function write_bins()
   for over, ids in pairs(bins) do
     local bin, text = string.format('%.0f-%.0f', over, micros), concat(ids)

@@ -1,13 +1,14 @@
--- Reads the routes, or replaces them if they have not changed since they were read, and some lists are empty: lists that
--- are no longer named, and shared lists that were not named before. What is in one of those belongs to routes that are lost.
+-- Reads the routes, or replaces them if they have not changed since they were read and some lists are empty. These are the
+-- lists that are no longer named, and the shared lists that were not named before: entries in the latter belong to routes
+-- that are lost.
 --
 -- Needs: base, lists.
 -- ARGV: 1 the version that was read, or empty to read them; 2 e, the number of lists that must be empty; 3 p, of
 -- pairs; 4 d, of fields; 5 the set whose sessions read only the main list, if it is the only one; 6 whether everything else
 -- is removed, 0 or 1; then e ids; p times (field, value) to be set; d fields to be removed. A field n<set> among these must
 -- be zero.
--- Result: to read: the version, the text, and whether no change has ended half-way. To replace: OK; or CHANGED, if the
--- version is another; or LIVE, if a set has a session; or the ids of lists that are not empty.
+-- Result of reading: the version, the text, and whether no change has ended half-way. Result of replacing: OK; CHANGED if
+-- the version is another; LIVE if a set has a session; or the ids of lists that are not empty.
 local written = string.match(call('HGET', ROUTES, 'version') or '', '^%d%d%d%d%d%d%d%d$') or NO_ROUTES
 if ARGV[1] == '' then return { written, call('HGET', ROUTES, 'text') or '', version == written and 1 or 0 } end
 if ARGV[1] ~= written then return 'CHANGED' end
@@ -41,7 +42,7 @@ for i = at, at + fields - 1 do
     call('ZREMRANGEBYRANK', key, 0, -1)
   end
 end
--- Versions that were lost begin with the time: a client may still know routes of an earlier one.
+-- After the version was lost, versions continue from the time, since a client may still know routes of an earlier version.
 local last = written == NO_ROUTES and math.floor(now / 1000) or tonumber(written)
 local next = string.format('%08d', last % 99999999 + 1)
 call('HSET', ROUTES, 'version', next)

@@ -1,16 +1,16 @@
--- Store time, by which ends are kept, in milliseconds. It goes on with the server's clock, but not back behind the
--- last pass of maintenance, and no further than a minute from there: so a clock that is set removes nothing that was to be
--- kept for longer than a minute.
+-- Store time, in milliseconds, which decides how long ends are kept. It advances with the server's clock, but never falls
+-- behind the last pass of maintenance, and is at most a minute ahead of it. So if the clock is set, no end is removed more
+-- than a minute early.
 --
 -- Needs: base.
 local function store_time()
-  -- It is read once. What is kept here costs no allocation in scripts that do not need it.
+  -- It is read once. A field of the Lua table costs no allocation in scripts that do not need it.
   if meta.time then return meta.time end
-  -- Store time when it was last written, and the server's time then.
+  -- The store time that was last recorded, and the server's time at that moment.
   local row = call('HGET', META, 'aged') or ''
   local aged, at = now, now
   if #row == 12 then aged, at = number_at('>I6I6', row) end
-  -- A row that cannot be read: no time is after the year 2223.
+  -- A row with a time after the year 2223 is damaged.
   if math.max(aged, at) > 8e12 then aged, at = now, now end
   meta.time = aged + math.min(math.max(now - at, 0), MAX_AGED)
   return meta.time

@@ -48,7 +48,7 @@ hear(session)
 if ARGV[10] ~= '' then deliver(session, ARGV[10]) end
 local is_repeated = number == session.number and not done.claim
 if number == session.number then
-  -- The claim of the last turn is given again, as far as it is still held.
+  -- Answers with the claim of the last turn again, as far as it is still held.
   local row = session.claim ~= '' and call('HMGET', CLAIMS, session.claim, session.claim .. 'o')
   if row and row[1] and string.find(row[2] or '', '^-?%d+$', 15) then
     epoch, any_quarantined = session.claim, true
@@ -62,7 +62,7 @@ if number == session.number then
 else
   if groups > 0 and not take_verdicts(session, 12, groups) then
     state.key = nil
-    -- What has taken effect is told and counted.
+    -- The effects so far are counted, and the clients are told of them.
     pcall(flush)
     error(trouble)
   end

@@ -30,7 +30,7 @@ end
 
 -- Rows that do no harm if they stay for a while.
 local function clean_up(of, gone, apart, seen)
-  -- The claim holds so many less. If that number cannot be read, the claim ends with its lease.
+  -- The number of held tasks falls. If it cannot be read, the claim ends with its lease.
   local is_counted, left = pcall(call, 'HINCRBY', CLAIMS, of .. 'n', -#gone)
   if is_counted and left <= 0 then drop_claim(of) end
   if #apart > 0 then call('HDEL', PAYLOADS, unpack(apart)) end

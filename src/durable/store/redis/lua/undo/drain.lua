@@ -1,4 +1,5 @@
--- Takes back what was moved to other lists. The list that drains is trimmed last, so as a rule it still has all of it.
+-- Takes back the entries that were moved to other lists. The list that is drained is trimmed last, so as a rule it still
+-- has all of them.
 --
 -- Needs: begin.
 function undo.drain()
