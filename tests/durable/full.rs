@@ -1,4 +1,4 @@
-//! No room is left for a file: the disk is full, or the file has the largest size that the system allows.
+//! No room is left for a file: the disk is full, or the file has reached the largest size that the system allows.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -39,12 +39,12 @@ impl Run<App> for Large {
     }
 }
 
-/// What finds no room in the end of a file that is already there.
+/// Returns a text that is too large for the unused part of a file that exists.
 fn large() -> String {
     "x".repeat(300_000)
 }
 
-/// Where there is as much room as a test wants.
+/// A place for files in which a test determines how much room there is.
 trait Disk {
     fn fill(&self, folder: &Path);
     fn make_room(&self, folder: &Path);
@@ -97,7 +97,7 @@ fn a_full_disk_is_named_at_once_and_costs_nothing() {
 #[test]
 fn the_largest_size_of_a_file_is_named_at_once_and_costs_nothing() {
     let test = "full::the_largest_size_of_a_file_is_named_at_once_and_costs_nothing";
-    // Otherwise the system ends the process.
+    // If the process does not ignore the signal, the system ends it.
     in_child(test, "trap '' XFSZ; exec \"$@\"", Limited);
 }
 
@@ -142,7 +142,7 @@ async fn is_named_and_costs_nothing(folder: &Path, disk: impl Disk) {
 
     disk.fill(folder);
     assert_is_full(&producer.spawn(Large(large())).await.unwrap_err());
-    // It was asked once, and says so at once.
+    // The request was sent once, and its failure is reported at once.
     assert_eq!(failures(&producer, "storing tasks"), 1);
     app.door.open();
     until("a worker's turn has failed", || {
@@ -189,7 +189,7 @@ fn assert_is_full(error: &DurableError) {
     assert!(error.to_string().contains("make some"), "{error}");
 }
 
-/// How often the requests of a sort have failed, which the health says.
+/// Returns how often requests of one kind have failed, according to `health`.
 fn failures(client: &DurableClient, sort: &str) -> u32 {
     let Health::Failing {
         error, failures, ..

@@ -389,7 +389,7 @@ async fn an_output_that_is_too_large_makes_a_dead_letter(place: Place) {
         "{text}"
     );
     assert_eq!(within(fits).await.unwrap().len(), MAX - 2);
-    // Another attempt would come to the same.
+    // Another attempt would have the same result.
     let counts = client.counts().await.unwrap();
     assert_eq!((counts.claimed, counts.retried), (2, 0), "{counts:?}");
 }

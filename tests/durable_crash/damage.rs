@@ -78,7 +78,7 @@ const TREES: [&str; 5] = [
     "throng_session",
 ];
 
-/// Stores tasks and awaits them, all the time.
+/// Stores and awaits tasks all the time.
 struct Load {
     is_over: Arc<AtomicBool>,
     stored: JoinHandle<Vec<(TaskId, Result<Outcome, DurableError>)>>,
@@ -115,7 +115,7 @@ async fn pages_that_are_lost_under_load_cost_their_own_tasks() {
     let site = Site::file().await;
     let mut workers = [site.worker(PATIENT).await, site.worker(PATIENT).await];
     let load = Load::start(&site.client);
-    // Twenty damaged tables are kept at most.
+    // The store keeps at most twenty damaged tables.
     let count = rounds(6, 18);
     for round in 0..count {
         let before = site.counts().await.done;
@@ -126,7 +126,7 @@ async fn pages_that_are_lost_under_load_cost_their_own_tasks() {
         lose_page(&site, TREES[round % TREES.len()]).await;
     }
     let ended = load.end().await;
-    // Nobody may have read the rows of a lost page since then.
+    // Possibly, no request has read the rows of a lost page since then.
     for &(id, _) in &ended {
         let status = site.client.attach::<Job>(id).status().await;
         status.expect("the store answers");
@@ -156,7 +156,7 @@ async fn pages_that_are_lost_under_load_cost_their_own_tasks() {
     }
 }
 
-/// Overwrites some leaf of a tree in the file.
+/// Overwrites a random leaf of a tree in the file.
 async fn lose_page(site: &Site, tree: &str) {
     let db = site.database();
     db.busy_timeout(Duration::from_secs(5)).expect("a timeout");

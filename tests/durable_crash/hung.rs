@@ -133,7 +133,7 @@ async fn one_that_is_frozen_after_its_write_keeps_nobody_waiting() {
     worker.stop(0).await;
 }
 
-/// What they are sent, they read later or never.
+/// Stopped processes read the messages that are sent to them later or never.
 #[tokio::test]
 async fn ten_that_are_stopped_hold_up_nobody() {
     const EACH: usize = 5;
@@ -158,8 +158,8 @@ async fn ten_that_are_stopped_hold_up_nobody() {
     }
     let tasks = EACH * TASKS;
     for n in 1..=EACH {
-        // It stores the tasks of those before it, which changes nothing, and then some of its own. The first
-        // answer is that to its session.
+        // Each producer stores the tasks of those before it, which changes nothing, and then some of its own. The first
+        // answer is the one to the request that opens its session.
         let plan = site.plan(Role::Producer { tasks });
         let point = format!("sqlite.after-answer:{}", 1 + n * TASKS);
         let producer = Process::start_freezing(&plan, &point);
@@ -220,7 +220,7 @@ fn hang(site: &Site, process: &Process) {
     }
 }
 
-/// Stops a process. The signal alone says only that it will stop.
+/// Stops a process, and waits until it has stopped: the signal takes effect later.
 fn stop(process: &Process) {
     process.send(Signal::STOP);
     while !is_stopped(process.pid()) {

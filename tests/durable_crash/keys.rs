@@ -20,9 +20,9 @@ pub(crate) struct Keys {
 /// What all keys begin with.
 pub(crate) const BASE: &str = "throng:{default:0}:";
 
-/// What is in `meta`, at most: the layout, how many partitions there are, the last epoch, the replication
-/// id of the server, store time, how many cancelled tasks are in the line, how far the search for old sessions
-/// has come, how far the searches for damage have come, and the ledger. Nothing says that damage was found.
+/// The fields that `meta` may have: the layout, the number of partitions, the last epoch and its ceiling, the replication
+/// id of the server, store time, the number of tombstones, how far the search for old sessions has come, how far the
+/// searches for damage have come, and the ledger. None of them says that damage was found.
 const META: [&str; 21] = [
     "layout",
     "partitions",
@@ -106,8 +106,8 @@ impl Keys {
     }
 }
 
-/// Returns how many claims have a lease that is over, or have been suspected since and neither been renewed nor
-/// taken back.
+/// Returns the number of claims that are late: their lease is over, or they became suspects since then and were neither
+/// renewed nor taken back.
 pub(crate) fn late_claims(server: &Server) -> usize {
     let mut connection = connect(server);
     let [lease, claims] = ["lease", "claims"].map(|name| format!("{BASE}{name}"));

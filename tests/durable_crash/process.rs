@@ -29,7 +29,7 @@ impl Process {
         Self::spawn(plan, &mut command())
     }
 
-    /// The same; it loads a library before the others.
+    /// Starts a process that loads the library, if there is one, before all others.
     pub(crate) fn start_with(plan: &Plan, library: Option<&Path>) -> Self {
         let library = library.map(|library| ("LD_PRELOAD", library));
         Self::spawn(plan, command().envs(library))

@@ -1,4 +1,4 @@
-//! The wall clock is set: starts are hastened or delayed, and nothing that is kept is removed.
+//! The wall clock is set. This hastens or delays starts, and removes no end that is kept.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -35,7 +35,7 @@ async fn a_server_whose_clock_is_set_removes_nothing() {
     remove_nothing(site, &clock, None).await;
 }
 
-/// Ends tasks at various times, and each time has another worker maintain the store.
+/// Ends tasks at various times. Each time, another worker maintains the store.
 async fn remove_nothing(mut site: Site, clock: &WallClock, library: Option<&Path>) {
     let delay = Duration::from_secs(10 * DAY as u64);
     let delayed = SpawnOptions::new().delay(delay);
@@ -66,7 +66,7 @@ async fn start(site: &Site, library: Option<&Path>) -> Process {
     worker
 }
 
-/// A server's own time, to be sure that it has been set.
+/// Asserts that a server's own clock was set.
 fn assert_time(site: &mut Site, ahead: i64) {
     if matches!(site.place, Place::File(_)) {
         return;
@@ -78,7 +78,7 @@ fn assert_time(site: &mut Site, ahead: i64) {
     assert!((time[0] - now - ahead).abs() < DAY / 2, "{time:?}");
 }
 
-/// What maintenance writes down.
+/// Returns the store time that maintenance has recorded.
 fn aged(site: &mut Site) -> Vec<u8> {
     if matches!(site.place, Place::Server { .. }) {
         let aged = site.redis().ask(&["HGET", &format!("{BASE}meta"), "aged"]);
@@ -91,7 +91,7 @@ fn aged(site: &mut Site) -> Vec<u8> {
     aged.expect("a number").to_be_bytes().into()
 }
 
-/// Has some tasks end: the last becomes a dead letter.
+/// Ends some tasks. The last one becomes a dead letter.
 async fn end_some(site: &Site) -> Vec<TaskId> {
     let handles = site.spawn_all(Job::Work(1), 8).await;
     let mut ids: Vec<_> = handles.iter().map(|handle| handle.id()).collect();
@@ -102,7 +102,7 @@ async fn end_some(site: &Site) -> Vec<TaskId> {
     ids
 }
 
-/// Whoever awaits a task has its output, and whoever lists the dead letters finds each.
+/// Asserts that the outputs can be awaited, and that all dead letters are listed.
 async fn assert_kept(site: &Site, ids: &[TaskId]) {
     let letters = site.client.dead_letters();
     let letters = letters
@@ -151,14 +151,14 @@ impl WallClock {
         &self.library
     }
 
-    /// Sets it to so many seconds after the time of the machine.
+    /// Sets the clock to this many seconds after the time of the machine.
     fn set(&self, ahead: i64) {
         let written = self.ahead.write_all_at(&ahead.to_ne_bytes(), 0);
         written.expect("the file can be written");
     }
 }
 
-/// Reads from a file how far the wall clock is ahead.
+/// The source of a library that reads from a file how far the wall clock is ahead.
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -43,7 +43,7 @@ impl Server {
         Self::with_library(arguments, None)
     }
 
-    /// The same; it loads a library before the others.
+    /// Starts a server with these settings. It loads the library, if there is one, before all others.
     pub(crate) fn with_library(arguments: &[&str], library: Option<&Path>) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let arguments = arguments.iter().map(|&it| it.to_owned()).collect();
@@ -194,7 +194,7 @@ impl Drop for Server {
     }
 }
 
-/// Compiles a library that a process can load before the others. Returns where it is.
+/// Compiles a library that a process can load before all others. Returns its path.
 pub(crate) fn compile(folder: &Path, source: &str) -> PathBuf {
     let (file, library) = (folder.join("library.c"), folder.join("library.so"));
     std::fs::write(&file, source).expect("a file can be written");

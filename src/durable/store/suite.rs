@@ -48,7 +48,7 @@ trait Harness {
     /// A process dies as by `kill -9`: it says nothing, and the store can know that it is dead.
     fn kill(&self, process: Store);
 
-    /// Lets time pass in which the store is maintained as it should be, but removes nothing.
+    /// Advances the clock, and store time as regular maintenance does, but removes nothing.
     fn age(&self, time: Duration) {
         self.clock().advance(time);
     }
@@ -294,7 +294,7 @@ mod types_in_redis {
     store_suite!(types of super::redis::Redis);
 }
 
-// A store in memory does not outlive the machine's clock: that is its time.
+// These tests do not apply to a store in memory. It does not outlive the machine's clock, which is its store time.
 #[cfg(feature = "sqlite-unbundled")]
 mod time_in_sqlite {
     store_suite!(time of super::sqlite::Sqlite);

@@ -8,7 +8,7 @@ use crate::durable::DeadFilter;
 use crate::durable::store::{DEAD_RETENTION, NewTask, Seen};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Longer than anything is kept.
+/// A time that is longer than any end is kept.
 const STEP: Duration = Duration::from_secs(40 * 24 * 3600);
 
 pub(super) async fn a_clock_that_runs_ahead_for_a_while_removes_nothing(it: &dyn Harness) {
@@ -24,7 +24,7 @@ pub(super) async fn a_clock_that_runs_ahead_for_a_while_removes_nothing(it: &dyn
     }
     end_three(&one, &mut session, 7).await;
     assert_kept(&one, 1..10).await;
-    // No id is free: none of these tasks runs a second time.
+    // The ids are still occupied, so none of these tasks runs a second time.
     session.enqueue((1..10).map(task)).await;
     assert_eq!(session.turn(ask(9)).await.claim, None);
     it.clock().set_wall(it.clock().wall() - STEP);
@@ -63,7 +63,7 @@ pub(super) async fn a_store_that_is_made_in_1970_removes_nothing(it: &dyn Harnes
     process.maintain(100).await;
     end_three(&process, &mut session, 4).await;
     assert_kept(&process, 1..7).await;
-    // From here on, its time goes on as anywhere else.
+    // From here on, store time advances as in any other store.
     it.age(HOUR);
     assert_eq!(process.look([4, 5, 6]).await[0], Seen::Absent);
     while process.maintain(100).await {}
@@ -89,7 +89,7 @@ pub(super) async fn a_step_moves_a_start_and_loses_no_task(it: &dyn Harness) {
 pub(super) async fn passes_of_maintenance_remove_what_is_over(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
-    // It does not matter how long nothing was kept.
+    // The time during which no end was kept does not count.
     it.clock().advance(DAY);
     process.maintain(9).await;
     it.clock().advance(SECOND);
@@ -118,7 +118,7 @@ pub(super) async fn a_clock_that_is_set_back_keeps_nothing_for_longer(it: &dyn H
     assert_eq!(process.look_at(1).await, Seen::Absent);
 }
 
-/// Of a store that counts its own time.
+/// This holds for stores that count their own time.
 #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
 pub(super) async fn a_pass_moves_store_time_by_a_minute_at_most(it: &dyn Harness) {
     let process = Process::of(it);

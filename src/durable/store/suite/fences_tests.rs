@@ -98,7 +98,7 @@ pub(super) async fn an_epoch_is_above_what_its_process_has_received(it: &dyn Har
     let (mut session, mut other) = (one.session().await, two.session().await);
     session.enqueue((1..=4).map(task)).await;
     let first = session.claim(1).await.epoch;
-    // It has come from this store, which was restored since then, and does not know it.
+    // The client has received this floor from the store. The store was restored since then, and does not know it.
     let floor = first + HOUR.as_micros() as u64;
     let turned = session.turn(ask(1).floor(floor)).await;
     let claim = turned.claim.unwrap();

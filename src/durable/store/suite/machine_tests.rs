@@ -43,9 +43,9 @@ pub(super) enum Step {
         process: u8,
         tasks: Vec<u8>,
     },
-    /// A time after which the store may not have been maintained.
+    /// Time passes, possibly without maintenance.
     Pass(Duration),
-    /// A time in which it was.
+    /// Time passes, and the store is maintained regularly.
     Age(Duration),
     Connect,
     Kill {
@@ -93,7 +93,7 @@ pub(super) struct TurnStep {
     verdicts: Vec<(u8, Said)>,
     /// Among all claims, the newest first.
     seen: Option<u8>,
-    /// A claim, among all, the newest first; and how far the floor is above its epoch.
+    /// The position of a claim among all claims, of which the newest is the first, and how far the floor is above its epoch.
     floor: Option<(u8, u64)>,
     want: usize,
     want_bytes: usize,
@@ -206,7 +206,7 @@ fn types() -> impl Strategy<Value = Types> {
     prop::sample::select(&[Types::All, Types::Job, Types::Other][..])
 }
 
-/// Milliseconds find what is early by one.
+/// Times in milliseconds reveal what happens one millisecond early.
 fn time() -> impl Strategy<Value = Duration> {
     prop_oneof![
         1 => Just(Duration::from_millis(1)),

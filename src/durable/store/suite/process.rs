@@ -350,7 +350,7 @@ impl Ask {
         Self { want_bytes, ..self }
     }
 
-    /// For a process that has received this epoch.
+    /// Makes it the request of a client that has received this epoch.
     pub(super) fn floor(self, floor: Epoch) -> Self {
         Self { floor, ..self }
     }

@@ -397,7 +397,7 @@ async fn tasks_of_unknown_types_are_not_lost() {
     assert_eq!(scene.run_all(&mail).await, [10, 11, 12].map(id));
 }
 
-/// Nobody knows its type, so only its tombstone says in which list its entry waits.
+/// No worker knows the task's type, so only its tombstone says in which list its entry waits.
 #[tokio::test]
 async fn a_cancelled_task_of_an_unknown_type_stays_cancelled() {
     let scene = Scene::new().await;
@@ -468,7 +468,7 @@ async fn an_orphan_among_many_is_found_while_workers_claim() {
             while let Some(claim) = worker.turn(Vec::new(), 64).await.claim {
                 let mut verdicts = done(&claim);
                 if !found.load(Ordering::SeqCst) {
-                    // Most go back, so that there are many until the end.
+                    // Most tasks are given back, so that many are left until the end.
                     let tasks = verdicts[0].tasks.iter_mut().skip(1);
                     tasks.for_each(|(_, verdict)| *verdict = Verdict::Release);
                 }

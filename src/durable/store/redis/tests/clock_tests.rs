@@ -1,4 +1,4 @@
-//! Steps of the server's clock, and what is in the keys then.
+//! What the keys hold after the server's clock was set.
 
 use super::census_tests::{HOUR, SECOND, Scene};
 use super::*;
@@ -27,7 +27,7 @@ async fn while_store_time_stands_still_each_request_has_a_bin_of_its_own() {
         scene.clock.advance(Duration::from_millis(1));
     }
     assert_eq!(bins(&scene), RESULTS);
-    // That is no damage, and all are removed in their time.
+    // Several bins are no damage, and all of them are removed in time.
     scene.maintain().await;
     assert_eq!(scene.worker.store.damage(), None);
     age(&scene.server, &scene.namespace, &scene.clock, HOUR);

@@ -31,19 +31,19 @@ const AT_ONCE: usize = 16;
 enum Harm {
     /// A command is forbidden, and allowed again after a while.
     Right(String),
-    /// A script that is given the keys' prefix, and whether it may cost tasks.
+    /// A script that gets the prefix of the keys. The flag is `true` if it may cost tasks.
     Script(String, bool),
 }
 
 impl Harm {
-    /// Something that is done to a key.
+    /// Returns the harm that a script does to a key.
     fn to(key: &str, script: &str) -> Self {
         let script = script.replace("NAME", &format!("ARGV[1] .. '{key}'"));
         Self::Script(script, OF_TASKS.contains(&key))
     }
 }
 
-/// The keys with rows of tasks. What is in the others costs no task.
+/// The keys with rows of tasks. Damage of the other keys costs no task.
 const OF_TASKS: [&str; 9] = [
     "ready", "alive", "payloads", "delayed", "due", "running", "results", "dead", "died",
 ];
@@ -64,7 +64,7 @@ impl Run<App> for Job {
         if self.0.is_multiple_of(8) {
             cx.app().0.clone().wait_for(|is_open| *is_open).await.ok();
         }
-        // So long that its lease is renewed.
+        // The task runs for so long that its lease is renewed.
         if self.0 > 1000 {
             sleep(SHORT / 2).await;
         }
@@ -75,7 +75,7 @@ impl Run<App> for Job {
     }
 }
 
-/// A store with a user of its own, a worker and a producer under load, and a worker that will be killed.
+/// A store with a Redis user of its own, a worker and a producer under load, and a worker that will be killed.
 struct Site {
     server: Arc<Server>,
     nth: usize,
@@ -118,7 +118,7 @@ impl Site {
             gate,
             handles: Vec::new(),
         };
-        // One that claims and then says no more.
+        // A worker that claims tasks and then sends nothing more.
         let killed = open().await;
         let set = TypeSet::of_names([Job::NAME]).unwrap();
         let session = killed.open_session(Some(set)).await.unwrap();
@@ -191,7 +191,7 @@ impl Site {
             }
         }
         while Instant::now() < end {
-            // A spawn may fail: it says so.
+            // A spawn may fail, but then it returns an error.
             let spawned = timeout(SOON, self.spawn(number)).await;
             has_failed |= matches!(spawned, Ok(Err(_)));
             number += 1;
@@ -209,7 +209,7 @@ impl Site {
         (is_named, has_failed)
     }
 
-    /// Returns what is wrong in the end, if anything.
+    /// Does the harm, and returns what is wrong in the end.
     async fn endure(mut self, harm: Harm) -> Vec<String> {
         let mut wrong = Vec::new();
         let (mut is_named, has_failed) = self.harm(&harm).await;
@@ -245,7 +245,7 @@ impl Site {
         if !lost.is_empty() && !is_loss_allowed {
             wrong.push(format!("lost: {lost:?}"));
         }
-        // The store cannot tell that the end of an output is missing, but the handle can.
+        // The store cannot detect that an output was cut short, but the handle can.
         lost.retain(|error| !error.contains("cannot be decoded"));
         if (has_failed || !lost.is_empty()) && !is_named {
             wrong.push(format!("health did not name it: {lost:?}"));
@@ -260,7 +260,7 @@ impl Site {
         wrong
     }
 
-    /// What is left when all tasks have ended.
+    /// Returns what is left in the store although all tasks have ended.
     async fn left(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let empty = async {
@@ -284,7 +284,7 @@ impl Site {
     }
 }
 
-/// Tries all harms, some of them at the same time, each at a store of its own.
+/// Tries all harms, each on a store of its own, and some of them at the same time.
 async fn try_all(harms: Vec<Harm>, evicts: bool) {
     let server = Arc::new(Server::start());
     let room = Arc::new(Semaphore::new(AT_ONCE));
@@ -311,7 +311,7 @@ fn is_long() -> bool {
     std::env::var_os("THRONG_LONG").is_some_and(|value| value == "1")
 }
 
-/// The commands that scripts use, and what sends them.
+/// Returns the commands that scripts use, and those that the client sends.
 fn commands() -> BTreeSet<String> {
     let mut commands = scripts_tests::commands();
     commands.extend(["evalsha", "eval", "ping"].map(String::from));
@@ -343,7 +343,7 @@ async fn a_key_of_another_type_costs_only_what_was_in_it() {
     try_all(keys().iter().map(replace).collect(), false).await;
 }
 
-/// Changes every second row of a key: `damaged` returns what becomes of it.
+/// Changes every second row of a key to what `damaged` returns for it.
 const ROWS: &str = "
     local seed, key = SEED, NAME
     local function random(n)
@@ -361,9 +361,9 @@ const ROWS: &str = "
     elseif kind == 'list' then
       for i = SEED % 2, redis.call('LLEN', key) - 1, 2 do redis.call('LSET', key, i, damaged(redis.call('LINDEX', key, i))) end
     end";
-/// Each has another length, up to 60.
+/// Cuts a row to a random length of at most 60 bytes.
 const CUT: &str = "return string.sub(row, 1, random(61))";
-/// A digit could be the layout of another version.
+/// Replaces each byte of a row with one that is not a digit: a number could be the layout of another version.
 const RANDOM: &str =
     "return (string.gsub(row, '.', function() return string.char(58 + random(198)) end))";
 
@@ -403,7 +403,7 @@ async fn rows_with_other_bytes_cost_no_others() {
     try_all(harms_to_rows(RANDOM, if is_long() { 61 } else { 1 }), false).await;
 }
 
-/// Picks a part of all rows, and of keys as a whole.
+/// Removes about a fifth of all keys, and about a fifth of the rows of the others.
 const EVICT: &str = "
     local seed = SEED
     local function is_hit()

@@ -1,4 +1,5 @@
-//! Rows beside those of tasks that are missing or cannot be read: no script stops at them, and maintenance mends them.
+//! Rows that are missing or cannot be read, and belong to no single task: no script stops because of them, and maintenance
+//! mends them.
 
 use super::census_tests::{HOUR, SECOND, Scene, later, named};
 use super::*;
@@ -11,7 +12,7 @@ async fn may_rest(worker: &Worker) -> bool {
     worker.turn(Vec::new(), 1).await.next != Some(Duration::ZERO)
 }
 
-/// Finishes all that there is, as workers whose sessions may end do. Returns the ids of the tasks that ran.
+/// Runs all tasks with workers that open another session if theirs has ended. Returns the ids of the tasks that ran.
 async fn finish(scene: &Scene, names: &[&'static str]) -> Vec<TaskId> {
     let mut all = Vec::new();
     let store = Arc::new(scene.try_open().await.unwrap());
@@ -51,7 +52,7 @@ async fn a_store_whose_layout_cannot_be_read_is_opened_after_it_was_mended() {
             assert!(error.is_corrupt(), "{field}: {error}");
             let said = error.to_string();
             assert!(said.contains(remedy) && said.contains(field), "{said}");
-            // Whoever has opened it goes on, and knows what is to be written there.
+            // A client that has opened the store goes on, and knows the value to write.
             scene.worker.enqueue([task(1)]).await;
             assert_eq!(scene.run_all(&scene.worker).await, [id(1)]);
             scene.maintain().await;
@@ -61,7 +62,7 @@ async fn a_store_whose_layout_cannot_be_read_is_opened_after_it_was_mended() {
     }
 }
 
-/// The number of another version stays.
+/// A layout that is a number stays, since it may be that of another version.
 #[tokio::test]
 async fn a_layout_of_another_version_is_not_mended() {
     let scene = Scene::new().await;
@@ -71,7 +72,7 @@ async fn a_layout_of_another_version_is_not_mended() {
     assert!(scene.try_open().await.unwrap_err().is_newer_layout());
 }
 
-/// They begin anew, and no script stops at them.
+/// Such numbers begin anew, and no script stops because of them.
 #[tokio::test]
 async fn a_number_that_cannot_be_read_stops_nothing() {
     for text in ["x", "", "1.5", "9999999999999999999999"] {
@@ -173,7 +174,7 @@ async fn tombstones_that_cannot_be_read_stop_nothing() {
     worker.enqueue([task(1), task(2), task(3)]).await;
     worker.store.cancel(vec![id(1)]).await.unwrap();
     scene.run("for _, it in ipairs(call('HKEYS', 'tombstones')) do call('HSET', 'tombstones', it, 'x') end");
-    // The same id and kind once more.
+    // A task with the same id and kind is stored once more.
     worker
         .enqueue([NewTask {
             retention: Duration::ZERO,
@@ -224,7 +225,7 @@ async fn rows_of_claims_that_cannot_be_read_stop_no_turn() {
     }
 }
 
-/// Of the others in the same request, all is known.
+/// The other ends in the same request can be read in full.
 #[tokio::test]
 async fn ends_that_cannot_be_read_are_damaged() {
     let scene = Scene::new().await;
@@ -253,13 +254,13 @@ async fn ends_that_cannot_be_read_are_damaged() {
         assert_eq!(seen[0], Seen::Done(b"output".to_vec()));
         let letters = worker.store.dead(DeadFilter::all(), 9).await.unwrap();
         assert_eq!(letters.len(), 4, "{row}: {letters:?}");
-        // It cannot run.
+        // The damaged task cannot run, so it is not replayed.
         let damaged = DeadFilter::ids([id(5)]);
         assert_eq!(worker.store.replay(damaged).await.unwrap(), 0, "{row}");
     }
 }
 
-/// A delayed task that has become another's entry.
+/// The row of a delayed task holds the entry of another task.
 #[tokio::test]
 async fn an_entry_of_another_task_is_not_delayed() {
     let scene = Scene::new().await;
@@ -311,7 +312,7 @@ async fn rows_without_a_partner_are_removed_or_found_again() {
         call('HSET', 'results', id(98), struct.pack('>I6', 1) .. 'd', id(97), 'x') call('HSET', 'expiry_bins', 'x', '', '5-0', '')
         call('SADD', 'quarantined', id(99)) call('HSET', 'dead', id(3), 'x')");
     scene.maintain().await;
-    // The letter and the result are there, for as long as they would be.
+    // The letter and the result exist, and are kept for as long as before.
     let letters = worker.store.dead(DeadFilter::all(), 9).await.unwrap();
     assert_eq!(letters.len(), 1);
     assert_eq!(letters[0].error, "error");
@@ -337,7 +338,7 @@ async fn rows_without_a_partner_are_removed_or_found_again() {
     assert_eq!(left, Value::Int(1), "of the last task");
 }
 
-/// A pass looks at some letters and at some payloads, and not at those that belong together.
+/// A pass looks at some letters and at some payloads. The payloads need not be those of the letters.
 #[tokio::test]
 async fn the_payloads_of_letters_stay_while_their_times_are_missing() {
     let scene = Scene::new().await;
@@ -354,7 +355,7 @@ async fn the_payloads_of_letters_stay_while_their_times_are_missing() {
     assert_eq!(left, Value::Array([600, 600].map(Value::Int).into()));
 }
 
-/// A list that cannot be written, and before it one in which the entry of a cancelled task waits.
+/// One list cannot be written. The list before it holds the entry of a cancelled task.
 #[tokio::test]
 async fn an_enqueue_that_fails_leaves_nothing_beside_a_tombstone() {
     let scene = Scene::new().await;

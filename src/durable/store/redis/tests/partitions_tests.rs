@@ -214,7 +214,7 @@ async fn dead_letters_of_all_partitions_are_one_list() {
     assert_eq!(ids_of(&claim_all(&worker).await), [id(5), id(6)].into());
 }
 
-/// A session that knows types by these names.
+/// Opens a session for the types with these names.
 async fn worker_of(server: &Server, names: &[&'static str]) -> Worker {
     let store = Arc::new(open_divided(&server.url()).await);
     let set = TypeSet::of_names(names.iter().copied()).unwrap();

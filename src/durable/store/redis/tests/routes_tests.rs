@@ -1,4 +1,4 @@
-//! Routes that are missing, garbled or out of date: every task is found, by workers that know its type.
+//! Routes that are missing, garbled or out of date: workers still find every task whose type they know.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::census_tests::{SECOND, Scene, later, named};
 use super::*;
 use crate::durable::store::kind::Kind;
 
-/// All fields beside the text are those that belong to it.
+/// Asserts that all other fields agree with the text of the routes.
 pub(super) async fn assert_routes_are_whole(store: &RedisStore, server: &Server, key: &str) {
     let stored = routing::read(&store.inner, 0).await.unwrap();
     assert!(stored.is_whole, "{:?}", stored.known);
@@ -27,7 +27,7 @@ pub(super) async fn assert_routes_are_whole(store: &RedisStore, server: &Server,
     assert_eq!(found, expected);
 }
 
-/// Two sets that have a type in common, and tasks of all types in their lists.
+/// Returns a store with two sets that have a type in common, and with tasks of all types in their lists.
 async fn divided() -> (Scene, Vec<Worker>) {
     let scene = Scene::new().await;
     let one = scene.worker_of(&["job", "mail"]).await;
@@ -37,7 +37,7 @@ async fn divided() -> (Scene, Vec<Worker>) {
     (scene, vec![one, other])
 }
 
-/// Has workers of these sets run all that there is, each with a session of its own if its last one has ended.
+/// Runs all tasks with workers of these sets. A worker whose session has ended opens another.
 async fn run_by(scene: &Scene, workers: &mut [(Worker, &[&'static str])]) -> Vec<TaskId> {
     let mut all = Vec::new();
     for _ in 0..20 {
@@ -64,7 +64,7 @@ async fn run_by(scene: &Scene, workers: &mut [(Worker, &[&'static str])]) -> Vec
     all
 }
 
-/// What may happen to a field: it is missing, cut short, or has other bytes.
+/// Scripts that damage a field: it is then missing, cut short, or has other bytes.
 const DAMAGES: [&str; 5] = [
     "call('HDEL', key, field)",
     "call('HSET', key, field, '')",
@@ -166,13 +166,13 @@ async fn two_lists_drain_in_the_order_of_their_tasks() {
     scene.check();
 }
 
-/// A kind as text of Lua.
+/// Returns a kind as a string literal of Lua.
 fn kind_text(name: &str) -> String {
     let bytes = Kind::of(name).to_bytes();
     bytes.iter().map(|byte| format!("\\{byte:03}")).collect()
 }
 
-/// Tasks that are stored by routes that change meanwhile go where their type is read.
+/// Tasks that are stored by outdated routes go to lists from which workers of their type claim.
 #[tokio::test]
 async fn routes_that_a_client_knows_may_change_at_any_time() {
     let scene = Scene::new().await;
@@ -204,7 +204,7 @@ async fn routes_that_a_client_knows_may_change_at_any_time() {
     scene.check();
 }
 
-/// Whoever is idle believes that nothing is due before, so somebody has to look again, whatever it knows.
+/// Idle workers rest until the time at which they expect the next task, so one of any set has to be woken.
 #[tokio::test]
 async fn a_task_that_is_due_earlier_wakes_one_of_any_set() {
     let scene = Scene::new().await;
@@ -230,7 +230,7 @@ async fn a_task_that_is_due_earlier_wakes_one_of_any_set() {
     }
 }
 
-/// A client that knows routes of before they were lost is not believed.
+/// The store does not trust a client that still knows the routes from before they were lost.
 #[tokio::test]
 async fn versions_that_were_lost_do_not_come_again() {
     let scene = Scene::new().await;

@@ -31,7 +31,7 @@ fn all() -> Vec<(&'static str, Script)> {
     ]
 }
 
-/// The commands of all scripts, in small letters.
+/// Returns the commands of all scripts, in lower case.
 pub(super) fn commands() -> BTreeSet<String> {
     let mut commands = BTreeSet::new();
     for (_, script) in all() {
@@ -49,7 +49,7 @@ fn tag(key: &str) -> &str {
     tag
 }
 
-/// The code of a script, without comments, and with the names of keys.
+/// Returns the code of a script without its comments, and with the names of its keys.
 fn code(script: &Script) -> String {
     let lines = script.text.lines();
     let code = lines.map(|line| line.split("--").next().unwrap_or_default());
@@ -60,7 +60,7 @@ fn code(script: &Script) -> String {
     })
 }
 
-/// The code of a script without what undoes it, in which not all functions are used.
+/// Returns the code of a script without its undo part, which does not use all of its functions.
 fn before_undo(code: &str) -> &str {
     code.split_once("local u, undo").map_or(code, |it| it.0)
 }
@@ -90,7 +90,7 @@ fn calls(code: &str) -> Vec<(&str, &str, &str)> {
         .collect()
 }
 
-/// The names of the keys of a script.
+/// Returns the names of the keys of a script.
 fn given(script: &Script) -> Vec<String> {
     let names = script.keys[0].iter().map(|key| key.rsplit(':').next());
     let names = names.map(|name| name.expect("a key has a name").to_uppercase());
@@ -124,8 +124,8 @@ fn every_script_declares_a_key_that_never_exists() {
     }
 }
 
-/// Whoever lets a user in by its keys, and a cluster, must know all of them from the request. The name of a key that
-/// is not given stays in the script, where it is no value at all.
+/// A server that checks a user's rights to keys, and a cluster, must learn all keys from the request. The name of a key
+/// that a script was not given stays in its text, where it is an undefined variable.
 #[test]
 fn scripts_touch_no_key_that_they_were_not_given() {
     for (name, script) in all() {

@@ -13,35 +13,35 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// The age at which a copy must still have a ceiling that is high enough.
 const AGE: Duration = Duration::from_secs(4 * 60 + 50);
 
-/// A clock that shows the time that the tests begin at, and so much more.
+/// Returns a clock that is this far ahead of the time at which the tests begin.
 fn clock(passed: Duration) -> Clock {
     let clock = Clock::manual();
     clock.advance(passed);
     clock
 }
 
-/// A worker that has received no epochs, in a process of its own.
+/// Opens a worker in a process of its own, which has received no epochs.
 async fn worker(server: &Server, clock: &Clock) -> Worker {
     let builder = RedisStore::builder(&server.url());
     let store = RedisStore::open_as(&builder, Time::told(clock.clone()));
     Worker::new(store.await.unwrap()).await
 }
 
-/// Copies the data of a server.
+/// Returns a copy of a server's data.
 fn copy(server: &Server) -> Vec<u8> {
     server.ask(&["SAVE"]);
     fs::read(server.folder().join("dump.rdb")).unwrap()
 }
 
-/// Kills the server, and starts it with a copy.
+/// Kills the server, and starts it with a copy of its data.
 fn restore(server: &mut Server, copy: &[u8]) {
     server.kill();
     fs::write(server.folder().join("dump.rdb"), copy).unwrap();
     server.run();
 }
 
-/// Has a task claimed at some time after a copy was taken of the server, and again after that was restored,
-/// by a clock that is behind.
+/// Claims a task at some time after the server was copied, and again after the copy was restored and the clock set back.
+/// Asserts that the epoch rises.
 async fn assert_rises(
     before: impl AsyncFn(&Server, &Clock, &Worker),
     age: Duration,
@@ -68,7 +68,7 @@ async fn an_epoch_is_above_those_that_a_restored_copy_lacks() {
     assert_rises(async |_, _, _| (), Duration::ZERO, SECOND * 30).await;
 }
 
-/// The worker has come just before the copy was taken, or the last claim, or maintenance.
+/// Just before the copy was taken, the worker opened its session, the last claim was made, or maintenance ran.
 #[tokio::test]
 async fn an_epoch_is_above_those_of_five_minutes() {
     assert_rises(async |_, _, _| (), AGE, HOUR).await;
@@ -134,7 +134,7 @@ async fn epochs_are_recalled_once_for_each_connection() {
     for _ in 0..3 {
         worker.claim(1).await;
     }
-    // This has asked, too.
+    // The connection of this worker has asked, too.
     assert_eq!(asked(), before + 2);
     let rights = ["on", ">password", "~throng:*", "&*", "+@all", "-info"];
     server.ask(&[&["ACL", "SETUSER", "worker", "reset"], &rights[..]].concat());
@@ -170,13 +170,13 @@ impl Node {
         Self { server, refused }
     }
 
-    /// Makes it a replica of a server, which may not exist.
+    /// Makes the server a replica of the one on a port, which need not exist.
     fn follow(&self, port: u16) {
         self.server
             .ask(&["REPLICAOF", "127.0.0.1", &port.to_string()]);
     }
 
-    /// Waits until it has the data of its primary.
+    /// Waits until the server has the data of its primary.
     async fn until_synced(&self) {
         let is_synced = || {
             let info = format!("{:?}", self.server.ask(&["INFO", "replication"]));
@@ -185,7 +185,7 @@ impl Node {
         until_is("the replica has the data", is_synced).await;
     }
 
-    /// Waits until the worker knows that it may not write. So all claims before are in the log.
+    /// Waits until a request of the worker was refused. All earlier claims are then in the log.
     async fn until_refused(&self) {
         let before = self.refused.get();
         until_is("a request is refused", || self.refused.get() > before).await;
@@ -239,8 +239,8 @@ async fn claim_and_release(worker: &Worker, log: &Log) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Each time, the replica lacks the last claims of its primary, and then the other way round. One clock is an hour
-/// behind the other.
+/// The two servers change roles again and again. Each time, the replica lacks the last claims of its primary. One clock is
+/// an hour behind the other.
 #[tokio::test]
 async fn epochs_rise_over_promotions() {
     const CLAIMS: usize = 20;
@@ -249,7 +249,7 @@ async fn epochs_rise_over_promotions() {
     let log = Log::default();
     let (mut primary, mut replica) = (Node::start(HOUR, &log), Node::start(Duration::ZERO, &log));
     let producer = Worker::new(open(&primary.server.url()).await).await;
-    // With each promotion, one stays claimed, and with each answer that is lost.
+    // Each promotion and each lost answer leaves one task claimed.
     producer.enqueue((0..256).map(task)).await;
     let claims = || lock(&log).len();
     until_is("the epochs of the first server are recalled", || {
@@ -259,7 +259,7 @@ async fn epochs_rise_over_promotions() {
     replica.follow(primary.server.port());
     for _ in 0..promotions {
         replica.until_synced().await;
-        // What is claimed from now on, the replica does not have.
+        // The replica lacks all claims from now on.
         replica.follow(1);
         let before = claims();
         until_is("there are claims", || claims() >= before + CLAIMS).await;

@@ -248,7 +248,7 @@ fn again(claim: &Claim) -> Vec<Verdicts> {
     }]
 }
 
-/// The tasks are stored, so nothing that fails then is a failure of the request.
+/// Once the tasks are stored, no later failure makes the request fail.
 #[tokio::test]
 async fn a_repeated_enqueue_is_answered_although_its_wake_fails() {
     for is_after in [false, true] {
@@ -261,7 +261,7 @@ async fn a_repeated_enqueue_is_answered_although_its_wake_fails() {
                 is_answer_lost: false,
             };
             let scene = Scene::new().await;
-            // Somebody is idle, and knows the tasks.
+            // A worker that knows the tasks is idle.
             while scene.worker.turn(Vec::new(), 9).await.claim.is_some() {}
             let tasks = [task(NEW), large(NEW + 1), delayed(NEW + 2, SECOND)];
             let request = scene.other.new_enqueue(tasks);
@@ -276,7 +276,7 @@ async fn a_repeated_enqueue_is_answered_although_its_wake_fails() {
                 break;
             }
         }
-        // Paths are read, and somebody is woken.
+        // Besides these three, the script runs commands that read paths and wake a worker.
         assert!(at > 3, "{at}");
     }
 }

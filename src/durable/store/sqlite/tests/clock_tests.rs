@@ -1,4 +1,4 @@
-//! What keeps the ends of tasks: the time of the store, whatever the clocks of processes and machines say.
+//! Store time decides how long ends are kept, whatever the clocks of processes and machines show.
 
 use super::*;
 
@@ -25,7 +25,7 @@ async fn a_process_whose_clock_is_ahead_removes_nothing() {
     }
 }
 
-/// The machine's own clock begins at zero then, as on another machine.
+/// After a restart, the time since the machine was started begins at zero, as on another machine.
 #[tokio::test]
 async fn a_restart_of_the_machine_removes_nothing_and_stops_nothing() {
     let file = File::new();
@@ -100,7 +100,7 @@ fn kept(number: u64) -> NewTask {
     }
 }
 
-/// Ends a task with an output, and another one as a dead letter.
+/// Ends one task with an output, and another one as a dead letter.
 async fn end_two(worker: &Worker, first: u64) {
     worker.enqueue([kept(first)]).await;
     let claim = worker.claim(1).await;

@@ -13,7 +13,7 @@ async fn worker(file: &File, clock: &Clock) -> Worker {
     Worker::new(&Arc::new(store.unwrap())).await
 }
 
-/// How soon an idle worker looks again.
+/// Returns how soon an idle worker looks again.
 async fn next_look(idle: &Worker) -> Duration {
     let turned = idle.try_turn(vec![], 1, true).await.unwrap();
     assert_eq!((turned.claim, turned.more), (None, false));
@@ -30,7 +30,7 @@ async fn an_idle_worker_looks_less_often_the_longer_the_tasks_of_others_run() {
     while ran < LONG {
         busy.store.beat(claims.clone()).await.unwrap();
         let next = next_look(&idle).await;
-        // Whoever waits for a task of a worker that dies waits for as long again at most.
+        // If the busy worker dies, its task waits for no longer than it has run.
         assert!(next >= FIRST && next <= ran.clamp(FIRST, LAST), "{next:?}");
         clock.advance(next);
         ran += next;

@@ -1,4 +1,4 @@
-//! Processes that have stopped, and so read nothing of what others send them.
+//! Processes that have stopped, and so do not read the messages of others.
 
 use std::os::unix::net::UnixDatagram;
 
@@ -6,11 +6,11 @@ use super::super::endpoint::file_name;
 use super::{Backend, File, Worker, done, id, task};
 
 const STOPPED: u64 = 10;
-/// The tasks of each, and how many of them end together.
+/// How many tasks each process has, and how many of them end together.
 const TASKS: u64 = 60;
 const BATCH: usize = 2;
 
-/// A process whose inbox nobody empties.
+/// A process that reads no messages.
 struct Stopped {
     worker: Worker,
     _inbox: UnixDatagram,
@@ -32,7 +32,7 @@ impl Stopped {
     }
 }
 
-/// Each of them would otherwise cost a wait for every batch of tasks that ends.
+/// Otherwise, each stopped process would cost a wait for each batch of tasks that ends.
 #[tokio::test]
 async fn ten_that_store_and_ten_that_await_and_have_stopped_are_waited_for_once() {
     let file = File::new();
@@ -56,7 +56,7 @@ async fn ten_that_store_and_ten_that_await_and_have_stopped_are_waited_for_once(
         verdicts = done(&claim, vec![]);
     }
     assert_eq!(ended, STOPPED * TASKS);
-    // A first time for each, of ten pauses.
+    // Each stopped process costs one wait, of ten pauses.
     assert!(waits() <= 2 * STOPPED * 10, "{} waits", waits());
     drop(stopped);
 }

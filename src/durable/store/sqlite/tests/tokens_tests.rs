@@ -1,4 +1,4 @@
-//! Epochs, which are fencing tokens, do not fall when a copy of the file is put in its place.
+//! Epochs, which are fencing tokens, do not fall when the file is replaced with a copy.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// The age at which a copy must still have a ceiling that is high enough.
 const AGE: Duration = Duration::from_secs(4 * 60 + 50);
 
-/// A clock that shows the time that the tests begin at, and so much more.
+/// Returns a clock that is this far ahead of the time at which the tests begin.
 fn clock(passed: Duration) -> Clock {
     let clock = Clock::manual();
     clock.advance(passed);
@@ -24,20 +24,20 @@ fn clock(passed: Duration) -> Clock {
 }
 
 impl File {
-    /// A worker that has received no epochs, in a process of its own.
+    /// Opens a worker in a process of its own, which has received no epochs.
     async fn worker(&self, clock: &Clock) -> Worker {
         let store = SqliteStore::open_with(&self.path, clock.clone()).await;
         Worker::new(&Arc::new(store.unwrap())).await
     }
 
-    /// Copies what is stored.
+    /// Returns the path of a copy of the file.
     fn copy(&self) -> PathBuf {
         let copy = self.path.with_file_name("copy.db");
         self.sql(&format!("VACUUM INTO '{}'", copy.display()));
         copy
     }
 
-    /// Puts a copy in the place of the file.
+    /// Replaces the file with a copy.
     fn restore(&self, copy: &Path) {
         _ = fs::remove_file(self.path.with_file_name("tasks.db-wal"));
         _ = fs::remove_file(self.path.with_file_name("tasks.db-shm"));
@@ -46,8 +46,8 @@ impl File {
     }
 }
 
-/// Has a task claimed at some time after a copy of the file was taken, and again after that was put back, by a clock
-/// that is behind: on the same machine, and on another.
+/// Claims a task at some time after the file was copied, and again after the copy was restored and the clock set back: on
+/// the same machine, and on another. Asserts that the epoch rises.
 async fn assert_rises(
     before: impl AsyncFn(&File, &Clock, &Worker),
     age: Duration,
@@ -81,7 +81,7 @@ async fn an_epoch_is_above_those_that_a_copy_of_the_file_lacks() {
     assert_rises(async |_, _, _| (), Duration::ZERO, SECOND * 30).await;
 }
 
-/// The worker has come just before the copy was taken, or the last claim, or maintenance.
+/// Just before the copy was taken, the worker opened its session, the last claim was made, or maintenance ran.
 #[tokio::test]
 async fn an_epoch_is_above_those_of_five_minutes() {
     assert_rises(async |_, _, _| (), AGE, HOUR).await;
@@ -130,7 +130,7 @@ async fn a_copy_that_is_put_back_twice_has_other_epochs_each_time() {
     }
 }
 
-/// An old copy is put back, by a clock that is right.
+/// An old copy is restored while the clock is right.
 #[tokio::test]
 async fn workers_that_come_often_do_not_have_epochs_run_away_from_the_clock() {
     let file = File::new();
@@ -152,7 +152,7 @@ async fn workers_that_come_often_do_not_have_epochs_run_away_from_the_clock() {
     assert!(epoch > last, "{epoch} {last}");
 }
 
-/// The store stays open, and another process has claimed what the copy lacks.
+/// The store stays open, and another process has made the claims that the copy lacks.
 #[tokio::test]
 async fn an_epoch_is_above_those_of_a_file_that_was_replaced_while_it_is_open() {
     let file = File::new();
@@ -168,7 +168,7 @@ async fn an_epoch_is_above_those_of_a_file_that_was_replaced_while_it_is_open() 
     file.restore(&copy);
     clock.advance(SECOND);
     clock.set_wall(clock.wall() - HOUR);
-    // The first transaction finds that the file is another.
+    // The first transaction finds that the file was replaced.
     let failure = stays.try_enqueue([task(3).0]).await.unwrap_err();
     assert_eq!(failure.cause, Cause::Replaced);
     let claim = stays.claim(1).await;
@@ -209,14 +209,14 @@ impl Run<()> for Token {
 
 const FORGET: &str = "UPDATE throng_meta SET epoch = 0, ceiling = 0, raised = 0";
 
-/// The file forgets its epochs, without being put in its place again.
+/// The file loses its last epoch, but is not replaced.
 #[tokio::test]
 async fn a_token_is_above_those_that_the_client_has_received() {
     let file = File::new();
     let client = DurableClient::open(SqliteStore::open(&file.path).await.unwrap());
     let builder = || DurableExecutor::builder(client.clone()).register::<Token>();
     let executor = builder().start(()).await.unwrap();
-    // Later than any clock says.
+    // No clock shows a time as late as this epoch.
     file.sql("UPDATE throng_meta SET epoch = 1 << 60");
     let first = client.spawn(Token).await.unwrap().await.unwrap();
     assert!(first > 1 << 60);

@@ -37,7 +37,7 @@ pub(super) struct Pair<H> {
     started: usize,
     /// The processes that ever had a session.
     opened: BTreeSet<usize>,
-    /// The time since the last maintenance, or more.
+    /// An upper bound of the time since the last maintenance.
     unmaintained: Duration,
 }
 
@@ -167,7 +167,8 @@ impl<H: Harness> Pair<H> {
 
     // ===== Time =====
 
-    /// Lets at most a minute pass. Without a pass of maintenance, store time goes on no further than that.
+    /// Advances the clock. A pass of maintenance comes first if more than a minute would pass without one, since store time
+    /// would then fall behind.
     async fn pass(&mut self, time: Duration) -> Outcome {
         self.unmaintained += time;
         if self.unmaintained > MAX_AGED {

@@ -24,7 +24,7 @@ pub(super) struct TurnRequest {
     pub(super) verdicts: Vec<(usize, Vec<(TaskId, Verdict)>)>,
     /// The claim that was seen.
     pub(super) seen: Option<usize>,
-    /// A claim, and how far the floor is above its epoch.
+    /// The position of a claim, and how far the floor is above its epoch.
     pub(super) floor: Option<(usize, u64)>,
     pub(super) want: usize,
     pub(super) want_bytes: usize,
@@ -62,7 +62,7 @@ impl TurnRequest {
         })
     }
 
-    /// What new epochs of one of the stores are above.
+    /// Returns the floor above which new epochs of one of the stores must be.
     pub(super) fn floor(&self, epochs: &[Epoch]) -> Epoch {
         self.floor.map_or(0, |(claim, above)| epochs[claim] + above)
     }

@@ -20,7 +20,7 @@ fn overwrite(file: &File, page: i64, random: &mut fastrand::Rng) {
         .unwrap();
 }
 
-/// The pages of a tree: its root, and its leaves.
+/// Returns the pages of a tree: its root, and its leaves.
 fn pages(file: &File, tree: &str) -> (i64, Vec<i64>) {
     let pages = |leaves: &str| {
         file.numbers(&format!(
@@ -30,7 +30,7 @@ fn pages(file: &File, tree: &str) -> (i64, Vec<i64>) {
     (pages("path = '/'")[0], pages("pagetype = 'leaf'"))
 }
 
-/// A tree of the database, and whether one of its pages may cost tasks.
+/// The trees of the database. The flag is `true` if a lost page of the tree may cost tasks.
 const TREES: [(&str, bool); 11] = [
     ("throng_task", true),
     ("throng_task_at", false),
@@ -70,9 +70,9 @@ async fn overwrite_each(is_open: bool, which: impl Fn(i64, &[i64]) -> i64) {
             assert!(is_final(end), "{tree}: {id} {end:?}");
         }
         assert!(may_cost || lost == 0, "{tree}: {lost} lost");
-        // The rows of one page, unless that is the one which leads to all others.
+        // Only the rows of one page are lost, unless it is the page that leads to all others.
         assert!(lost < 100 || page == root, "{tree}: {lost} lost");
-        // An index that nobody reads may be damaged unnoticed.
+        // Damage of an index that no request reads may stay unnoticed.
         let is_named = scene.other.store.damage().is_some();
         assert!(lost == 0 || is_named, "{tree}: {lost} lost");
         scene.assert_sound().await;
@@ -80,14 +80,14 @@ async fn overwrite_each(is_open: bool, which: impl Fn(i64, &[i64]) -> i64) {
 }
 
 impl Scene {
-    /// Everything is in the file, and nothing in its log.
+    /// Moves everything from the log into the file.
     async fn checkpoint(&self) {
         let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
         let moved = self.file.connect().query_row(sql, [], |row| row.get(0));
         assert_eq!(moved, Ok(0));
     }
 
-    /// No process has the file open.
+    /// Closes the file in all processes.
     async fn close(&self) {
         for worker in [&self.holder, &self.other] {
             worker.store.close().await.unwrap();
@@ -96,7 +96,7 @@ impl Scene {
         assert_eq!(std::fs::read_dir(folder).unwrap().count(), 1);
     }
 
-    /// Both processes have the file open again.
+    /// Opens the file again in both processes.
     async fn reopen(&mut self) {
         for worker in [&mut self.holder, &mut self.other] {
             let store = SqliteStore::open_with(&self.file.path, self.clock.clone()).await;
@@ -104,7 +104,7 @@ impl Scene {
         }
     }
 
-    /// Nobody has a page of the file in memory.
+    /// Removes the pages of the file from the memory of all processes.
     async fn forget_pages(&self) {
         for worker in [&self.holder, &self.other] {
             worker.pragma("cache_size = 1").await;
@@ -144,7 +144,7 @@ async fn the_root_of_each_table_can_be_lost_while_the_file_is_closed() {
     overwrite_each(false, |root, _| root).await;
 }
 
-/// SQLite cannot remove such data: the tasks end all the same.
+/// SQLite cannot remove data that it cannot read. The tasks end all the same.
 #[tokio::test]
 async fn pages_of_large_data_cost_the_task_whose_data_it_is() {
     let mut random = fastrand::Rng::with_seed(7);
@@ -164,7 +164,7 @@ async fn pages_of_large_data_cost_the_task_whose_data_it_is() {
         "SELECT max(pageno) FROM dbstat WHERE name = 'throng_body' AND pagetype = 'overflow'
          GROUP BY substr(path, 1, 5) ORDER BY path",
     );
-    // The data of the second and of the third.
+    // These pages hold the data of the second and of the third task.
     for &page in &pages[1..3] {
         overwrite(&file, page - 1, &mut random);
     }
@@ -176,7 +176,8 @@ async fn pages_of_large_data_cost_the_task_whose_data_it_is() {
     assert_eq!(damaged, [false, false, true, false]);
 }
 
-/// A repair finds nothing about it, and must still be made when it is needed.
+/// A repair finds nothing that it can do about lost data of a task. If a page is lost afterwards, the store must still be
+/// repaired.
 #[tokio::test]
 async fn a_page_can_be_lost_just_after_the_data_of_a_task() {
     let mut random = fastrand::Rng::with_seed(7);
@@ -187,7 +188,7 @@ async fn a_page_can_be_lost_just_after_the_data_of_a_task() {
     let data =
         "SELECT max(pageno) FROM dbstat WHERE name = 'throng_body' AND pagetype = 'overflow'";
     let data = scene.file.number(data);
-    // The last of them leads nowhere: it could be anything.
+    // The last page of the data leads to no other page, so its content may be anything.
     overwrite(&scene.file, data - 1, &mut random);
     scene.forget_pages().await;
     assert_eq!(scene.other.claim_all().await, 61);
@@ -207,7 +208,7 @@ async fn a_page_can_be_lost_just_after_the_data_of_a_task() {
     scene.assert_sound().await;
 }
 
-/// It is not lost if only the way to it is.
+/// An output is not lost if only a page that leads to it is.
 #[tokio::test]
 async fn an_output_is_read_though_its_index_is_lost() {
     let mut random = fastrand::Rng::with_seed(7);
@@ -218,7 +219,7 @@ async fn an_output_is_read_though_its_index_is_lost() {
         // Whoever reads next, reads it from the file.
         scene.file.sql("UPDATE throng_meta SET layout = layout");
         overwrite(&scene.file, root, &mut random);
-        // These are kept, every third of them outside of its row.
+        // The outputs of these tasks are kept, every third one outside of its task's row.
         let ids: Vec<_> = (1000..1180).map(id).collect();
         let seen = scene.other.store.look(ids).await.unwrap();
         let lost = seen.iter().filter(|seen| !matches!(seen, Seen::Done(_)));
@@ -228,7 +229,7 @@ async fn an_output_is_read_though_its_index_is_lost() {
     }
 }
 
-/// The other tasks of the same request keep theirs.
+/// The other tasks of the same request keep their outputs.
 #[tokio::test]
 async fn an_output_that_is_lost_costs_its_own_task() {
     let mut random = fastrand::Rng::with_seed(7);
@@ -257,7 +258,7 @@ async fn an_output_that_is_lost_costs_its_own_task() {
     assert_eq!(worker.store.endpoint.damage.repairs(), 0);
 }
 
-/// The names of the tables are there, and what the file is.
+/// The first page holds the names of the tables, and says that the file is a database.
 #[tokio::test]
 async fn without_its_first_page_a_store_says_what_to_do_and_goes_on_when_it_is_back() {
     let mut random = fastrand::Rng::with_seed(7);
