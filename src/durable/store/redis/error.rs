@@ -227,7 +227,7 @@ fn garbled(text: &str) -> Failure {
     let (field, key) = text.split_once(' ').unwrap_or((text, "its key `meta`"));
     let value = match field {
         "layout" => format!("{LAYOUT}, if this version of throng has written the store"),
-        _ => String::from("the number of partitions with which the store was made"),
+        _ => String::from("the number of partitions that the store was made with"),
     };
     let what = format!("the field `{field}` of {key} is not a number: set it to {value}");
     Failure::new(Effect::None, Cause::Corrupt).because(std::io::Error::other(what))
