@@ -365,10 +365,14 @@ async fn an_enqueue_that_fails_leaves_nothing_beside_a_tombstone() {
         "ready:{:016x}",
         u64::from_be_bytes(Kind::of("mail").to_bytes())
     );
-    worker.enqueue([task(1)]).await;
+    let forgotten = || NewTask {
+        retention: Duration::ZERO,
+        ..task(1)
+    };
+    worker.enqueue([forgotten()]).await;
     store.cancel(vec![id(1)]).await.unwrap();
     scene.run(&format!("call('SET', '{list}', 'text')"));
-    let request = worker.new_enqueue([task(1), task(5), named(6, "mail")]);
+    let request = worker.new_enqueue([named(6, "mail"), forgotten(), task(5)]);
     store.enqueue(request).await.unwrap_err();
     assert_eq!(store.counts().await.unwrap().stored, 1);
     let mail = scene.worker_of(&["mail"]).await;
