@@ -219,7 +219,7 @@ fn a_late_abort_ends_no_other_task() {
 /// Cells that one thread makes and another ends, against boxes of the same size: run it with
 /// `cargo test --release --lib -- --ignored --nocapture cells_against_boxes`.
 #[test]
-#[ignore = "it measures, which takes a quiet machine"]
+#[ignore = "it measures, on a quiet machine: `scripts/test --long` runs it"]
 fn cells_against_boxes_that_end_elsewhere() {
     let cells = measure(Cell::<Small>::new);
     let boxes = measure(|| Box::new(Small::default()));

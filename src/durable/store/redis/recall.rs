@@ -9,7 +9,7 @@ use super::link::{Arguments, Live};
 use super::scripts::Script;
 use super::time::Time;
 
-/// What a connection does before the first turn on a partition.
+/// The request that a connection sends before its first turn on a partition.
 pub(super) struct Recall<'a> {
     pub(super) script: &'a Script,
     pub(super) partition: usize,

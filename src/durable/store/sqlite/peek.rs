@@ -96,7 +96,7 @@ pub(super) fn next_look(
     }
 }
 
-/// What an endpoint has seen of the claims of others.
+/// The claims of others, as an endpoint has seen them.
 #[derive(Default)]
 pub(super) struct ClaimsOfOthers {
     /// The newest of these claims, and the time at which this endpoint first saw it.

@@ -118,7 +118,7 @@ impl Desk {
         let found = schema::check_layout(&self.db).and_then(|()| read(&self.db));
         match self.db.prepare_cached("COMMIT")?.execute([]) {
             Ok(_) => {}
-            // SQLite reports again that a page could not be read. What could be read is sound.
+            // SQLite reports again that a page could not be read. The rows that it has read are sound.
             Err(error) if is_damaged_page(&error) && self.db.is_autocommit() => {}
             Err(error) => return Err(error.into()),
         }

@@ -25,7 +25,7 @@ pub(super) struct Row {
     pub(super) watchers: BTreeSet<usize>,
 }
 
-/// What has become of a task. Times are in milliseconds: `due` since 1970, the others in store time.
+/// The state of a task. Times are in milliseconds: `due` since 1970, the others in store time.
 #[derive(PartialEq)]
 pub(super) enum State {
     Waiting,

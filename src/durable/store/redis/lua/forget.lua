@@ -2,7 +2,7 @@
 --
 -- Needs: session.
 
--- Removes a session. What it knows of its claims is recorded with the claims.
+-- Removes a session, and marks those of its claims of which nobody knows whether they have arrived.
 local function forget_session(id, s)
   for epoch in string.gmatch(s.undelivered, '%d+') do
     if call('HEXISTS', CLAIMS, epoch .. 'o') == 1 then call('HSET', CLAIMS, epoch .. 'u', 1) end

@@ -1,4 +1,4 @@
--- What a request of a session says about the session's claims.
+-- Notes which claims of a session have arrived, and which its worker does not renew, when the session sends a request.
 --
 -- Needs: session.
 

@@ -1,6 +1,6 @@
 //! The census: it finds tasks that are nowhere, and takes no other task for lost.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use tokio_util::sync::CancellationToken;
 
 use super::super::time::Time;
 use super::units_tests::INVARIANTS;
@@ -201,7 +201,7 @@ async fn every_worker_says_for_an_hour_what_was_damaged() {
     assert_eq!(scene.worker.store.damage().map(|it| it.0), Some(1));
 }
 
-/// What workers, turns and claims find is named as well.
+/// Health also names the damage that workers, turns and claims find.
 #[tokio::test]
 async fn what_a_claim_cannot_read_is_kept_as_evidence() {
     let scene = Scene::new().await;
@@ -460,14 +460,14 @@ async fn an_orphan_among_many_is_found_while_workers_claim() {
         scene.worker.enqueue((first..last).map(task)).await;
     }
     scene.orphan(200_000..200_001);
-    let found = Arc::new(AtomicBool::new(false));
+    let found = CancellationToken::new();
     let mut workers = tokio::task::JoinSet::new();
     for _ in 0..4 {
-        let (worker, found) = (scene.worker_of(&["job"]).await, Arc::clone(&found));
+        let (worker, found) = (scene.worker_of(&["job"]).await, found.clone());
         workers.spawn(async move {
             while let Some(claim) = worker.turn(Vec::new(), 64).await.claim {
                 let mut verdicts = done(&claim);
-                if !found.load(Ordering::SeqCst) {
+                if !found.is_cancelled() {
                     // Most tasks are given back, so that many are left until the end.
                     let tasks = verdicts[0].tasks.iter_mut().skip(1);
                     tasks.for_each(|(_, verdict)| *verdict = Verdict::Release);
@@ -481,7 +481,7 @@ async fn an_orphan_among_many_is_found_while_workers_claim() {
     }
     let left = scene.worker.store.counts().await.unwrap().waiting;
     assert!(left > 0, "the workers were too fast for this test");
-    found.store(true, Ordering::SeqCst);
+    found.cancel();
     while let Some(ended) = workers.join_next().await {
         ended.unwrap();
     }

@@ -1,4 +1,4 @@
-//! What the keys hold after the server's clock was set.
+//! The content of the keys after the server's clock was set.
 
 use super::census_tests::{HOUR, SECOND, Scene};
 use super::*;

@@ -1,4 +1,4 @@
-//! What workers and clients endure while they work: rights that are withdrawn for a while, keys and rows that are lost,
+//! Damage that workers and clients endure while they work: rights that are withdrawn for a while, keys and rows that are lost,
 //! replaced or evicted, and a worker that is killed besides. All other tasks end, new tasks run, every handle ends, and
 //! `health` names what is wrong.
 //!
@@ -26,7 +26,7 @@ const SHORT: Duration = Duration::from_secs(2);
 /// How many cases are tried at the same time.
 const AT_ONCE: usize = 16;
 
-/// What happens to a store.
+/// An event that harms a store.
 #[derive(Clone, Debug)]
 enum Harm {
     /// A command is forbidden, and allowed again after a while.

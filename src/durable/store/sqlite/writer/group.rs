@@ -78,7 +78,7 @@ pub(super) struct Group<'a> {
     pub(super) mended: Mended,
 }
 
-/// What was done about stored data that the requests could not read.
+/// The repair of stored data that the requests could not read.
 #[derive(Clone, Copy)]
 pub(super) enum Mended {
     Nothing,

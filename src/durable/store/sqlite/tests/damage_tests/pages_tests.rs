@@ -216,7 +216,7 @@ async fn an_output_is_read_though_its_index_is_lost() {
         let scene = Scene::new(180).await;
         scene.checkpoint().await;
         let (root, _) = pages(&scene.file, tree);
-        // Whoever reads next, reads it from the file.
+        // The next reader takes it from the file.
         scene.file.sql("UPDATE throng_meta SET layout = layout");
         overwrite(&scene.file, root, &mut random);
         // The outputs of these tasks are kept, every third one outside of its task's row.
@@ -246,7 +246,7 @@ async fn an_output_that_is_lost_costs_its_own_task() {
     let page =
         "SELECT max(pageno) FROM dbstat WHERE name = 'throng_body' AND pagetype = 'overflow'";
     let page = file.number(page);
-    // Whoever reads next, reads it from the file.
+    // The next reader takes it from the file.
     file.sql("UPDATE throng_meta SET layout = layout");
     overwrite(&file, page - 1, &mut random);
     for _ in 0..2 {
@@ -265,7 +265,7 @@ async fn without_its_first_page_a_store_says_what_to_do_and_goes_on_when_it_is_b
     let mut scene = Scene::new(20).await;
     scene.checkpoint().await;
     let copy = std::fs::read(&scene.file.path).unwrap();
-    // Whoever reads next, reads it from the file.
+    // The next reader takes it from the file.
     scene.file.sql("UPDATE throng_meta SET layout = layout");
     overwrite(&scene.file, 1, &mut random);
     let failures = [
