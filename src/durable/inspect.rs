@@ -157,7 +157,7 @@ pub enum Health {
     /// It does not answer, and this is what is known about that. It is asked again and again.
     Unreachable(String),
     /// The store answers, but the last request of some sort has failed. The next successful request of that
-    /// sort ends this state.
+    /// sort ends this state, or a minute without another.
     Failing {
         /// The time at which the first of these requests failed, by the clock of this process.
         since: SystemTime,

@@ -1,15 +1,17 @@
 //! Health of a client whose store answers but fails requests.
 
 #[cfg(any(feature = "redis", feature = "sqlite"))]
+use std::time::SystemTime;
+
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 use throng::durable::{DurableClient, Health};
 
 #[cfg(any(feature = "redis", feature = "sqlite"))]
 use crate::places::{Number, until};
 
-/// Requests fail and say `error`; so does the health, until one succeeds.
+/// Requests have been failing since `before` at the earliest and say `error`; so does the health.
 #[cfg(any(feature = "redis", feature = "sqlite"))]
-async fn fails(client: &DurableClient, error: &str) {
-    let before = std::time::SystemTime::now();
+async fn fails(client: &DurableClient, before: SystemTime, error: &str) {
     for count in 1..=3 {
         client.spawn(Number(1)).await.unwrap_err();
         let Health::Failing {
@@ -23,7 +25,7 @@ async fn fails(client: &DurableClient, error: &str) {
         };
         assert!(since >= before, "{since:?} {before:?}");
         assert!(found.contains(error), "{found}");
-        assert!(failures >= count, "{failures}");
+        assert!(failures >= count, "{failures} {found}");
     }
 }
 
@@ -44,8 +46,9 @@ async fn a_file_that_was_moved_is_named_until_it_is_back() {
     let store = throng::durable::SqliteStore::open(&path).await.unwrap();
     let client = DurableClient::open(store);
     is_well(&client).await;
+    let before = SystemTime::now();
     std::fs::rename(&path, &away).unwrap();
-    fails(&client, "removed or replaced").await;
+    fails(&client, before, "removed or replaced").await;
     std::fs::rename(&away, &path).unwrap();
     is_well(&client).await;
 }
@@ -61,8 +64,9 @@ async fn a_right_that_was_withdrawn_is_named_until_it_is_back() {
     let store = throng::durable::RedisStore::open(&url).await.unwrap();
     let client = DurableClient::open(store);
     is_well(&client).await;
+    let before = SystemTime::now();
     server.ask(&["ACL", "SETUSER", "web", "-evalsha"]);
-    fails(&client, "evalsha").await;
+    fails(&client, before, "evalsha").await;
     server.ask(&["ACL", "SETUSER", "web", "+evalsha"]);
     is_well(&client).await;
 }

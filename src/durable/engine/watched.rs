@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::time::{Duration, Instant};
 
 use crate::durable::error::{Cause, Failure};
 use crate::durable::store::kind::TypeSet;
@@ -14,6 +15,12 @@ use crate::durable::store::{
 };
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 use crate::sync::{Mutex, lock};
+
+const STORING: &str = "storing tasks";
+
+/// How long a failure counts. What the engine has to do, it does again within this time; a request that
+/// only a user makes may never be made again.
+const MEMORY: Duration = Duration::from_secs(60);
 
 /// A store that records which sorts of requests fail.
 pub(super) struct Watched {
@@ -25,8 +32,15 @@ pub(super) struct Watched {
 #[derive(Clone)]
 struct Failing {
     since: SystemTime,
+    last: Instant,
     error: String,
     failures: u32,
+}
+
+impl Failing {
+    fn counts(&self) -> bool {
+        self.last.elapsed() < MEMORY
+    }
 }
 
 impl Watched {
@@ -43,8 +57,6 @@ impl Watched {
             let answer = answer.await;
             match &answer {
                 Ok(_) => drop(lock(&self.failing).remove(sort)),
-                // A store that does not answer is unreachable, not failing; and a session may end.
-                Err(failure) if !failure.by_store || failure.cause == Cause::NoSession => {}
                 Err(failure) => self.failed(sort, failure),
             }
             answer
@@ -52,12 +64,19 @@ impl Watched {
     }
 
     fn failed(&self, sort: &'static str, failure: &Failure) {
+        // A store that does not answer is unreachable, not failing; and a session may end.
+        if !failure.by_store || failure.cause == Cause::NoSession {
+            return;
+        }
         let mut failing = lock(&self.failing);
+        failing.retain(|_, it| it.counts());
         let entry = failing.entry(sort).or_insert_with(|| Failing {
             since: SystemTime::now(),
+            last: Instant::now(),
             error: String::new(),
             failures: 0,
         });
+        entry.last = Instant::now();
         entry.error = format!("{sort}: {failure}");
         entry.failures = entry.failures.saturating_add(1);
     }
@@ -65,7 +84,8 @@ impl Watched {
     /// Returns the sort that has been failing for longest.
     fn failing(&self) -> Option<Failing> {
         let failing = lock(&self.failing);
-        failing.values().min_by_key(|it| it.since).cloned()
+        let counting = failing.values().filter(|it| it.counts());
+        counting.min_by_key(|it| it.since).cloned()
     }
 }
 
@@ -97,7 +117,14 @@ impl Backend for Watched {
     }
 
     fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
-        self.watch("opening a session", self.store.open_session(set))
+        if set.is_some() {
+            return self.watch("opening a session", self.store.open_session(set));
+        }
+        // Without a set, it is a step of storing tasks, which succeeds when they are stored.
+        Box::pin(async move {
+            let opened = self.store.open_session(set).await;
+            opened.inspect_err(|failure| self.failed(STORING, failure))
+        })
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {
@@ -105,7 +132,7 @@ impl Backend for Watched {
     }
 
     fn enqueue(&self, request: StdArc<Enqueue>) -> Answer<'_, ()> {
-        self.watch("storing tasks", self.store.enqueue(request))
+        self.watch(STORING, self.store.enqueue(request))
     }
 
     fn turn(&self, request: StdArc<Turn>) -> Answer<'_, Turned> {
@@ -205,6 +232,45 @@ mod tests {
         assert_eq!(watched.health(), Health::Well);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_that_is_not_repeated_counts_for_a_minute() {
+        let watched = watched();
+        answer(&watched, "one", Err(full())).await;
+        tokio::time::advance(MEMORY / 2).await;
+        answer(&watched, "one", Err(full())).await;
+        tokio::time::advance(MEMORY - Duration::from_millis(1)).await;
+        assert!(matches!(
+            watched.health(),
+            Health::Failing { failures: 2, .. }
+        ));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(watched.health(), Health::Well);
+        answer(&watched, "one", Err(full())).await;
+        assert!(matches!(
+            watched.health(),
+            Health::Failing { failures: 1, .. }
+        ));
+    }
+
+    /// A client that has a session opens no other when the store is well again.
+    #[tokio::test]
+    async fn a_session_that_was_not_opened_counts_until_tasks_are_stored() {
+        let watched = watched();
+        watched.failed(STORING, &full());
+        let session = watched.open_session(None).await.unwrap();
+        assert!(matches!(
+            watched.health(),
+            Health::Failing { failures: 1, .. }
+        ));
+        let request = StdArc::new(Enqueue {
+            session,
+            number: 1,
+            tasks: StdArc::new(Vec::new().into()),
+        });
+        watched.enqueue(request).await.unwrap();
+        assert_eq!(watched.health(), Health::Well);
+    }
+
     #[tokio::test]
     async fn no_answer_and_the_end_of_a_session_are_no_failures() {
         let watched = watched();
@@ -219,6 +285,7 @@ mod tests {
     fn the_worst_is_said() {
         let failing = Failing {
             since: SystemTime::UNIX_EPOCH,
+            last: Instant::now(),
             error: "full".into(),
             failures: 7,
         };

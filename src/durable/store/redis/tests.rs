@@ -16,7 +16,7 @@ use crate::durable::store::{
     Backend, Batch, Claim, Enqueue, Epoch, Event, MAX_BATCH, NewTask, Seen, SessionId, Turn,
     Turned, Verdict, Verdicts,
 };
-use crate::durable::{DeadFilter, Durability, TaskId};
+use crate::durable::{DeadFilter, DeadReason, Durability, TaskId};
 use crate::sync::{Mutex, Number, lock};
 
 mod census_tests;
@@ -86,10 +86,18 @@ impl Worker {
     }
 
     async fn of(store: &Arc<RedisStore>) -> Self {
+        Self::of_set(store, TypeSet::of_tests()).await
+    }
+
+    /// A worker that has registered types with these names.
+    async fn of_names(store: &Arc<RedisStore>, names: &[&'static str]) -> Self {
+        let set = TypeSet::of_names(names.iter().copied());
+        Self::of_set(store, set.ok()).await
+    }
+
+    async fn of_set(store: &Arc<RedisStore>, set: Option<TypeSet>) -> Self {
         Self {
-            session: settled(|| store.open_session(TypeSet::of_tests()))
-                .await
-                .unwrap(),
+            session: settled(|| store.open_session(set.clone())).await.unwrap(),
             store: Arc::clone(store),
             number: Number::new(0),
             seen: Mutex::new(None),
@@ -198,15 +206,31 @@ fn task(number: u64) -> NewTask {
     }
 }
 
-fn done(claim: &Claim) -> Vec<Verdicts> {
-    let tasks = claim
-        .tasks
-        .iter()
-        .map(|task| (task.id, Verdict::Done(b"output".to_vec())));
+fn named(number: u64, name: &'static str) -> NewTask {
+    NewTask {
+        name: name.into(),
+        ..task(number)
+    }
+}
+
+fn verdicts(claim: &Claim, verdict: impl Fn() -> Verdict) -> Vec<Verdicts> {
+    let tasks = claim.tasks.iter().map(|task| (task.id, verdict()));
     vec![Verdicts {
         epoch: claim.epoch,
         tasks: tasks.collect(),
     }]
+}
+
+fn done(claim: &Claim) -> Vec<Verdicts> {
+    verdicts(claim, || Verdict::Done(b"output".to_vec()))
+}
+
+/// All tasks of a claim become dead letters.
+fn dead(claim: &Claim, reason: DeadReason, error: &str) -> Vec<Verdicts> {
+    verdicts(claim, || Verdict::Dead {
+        reason,
+        error: error.into(),
+    })
 }
 
 async fn until(events: &mut UnboundedReceiver<Event>, wanted: &Event) {

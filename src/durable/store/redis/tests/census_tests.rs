@@ -51,14 +51,7 @@ impl Scene {
     }
 
     pub(super) async fn worker_of(&self, names: &[&'static str]) -> Worker {
-        let store = Arc::new(self.open().await);
-        let set = TypeSet::of_names(names.iter().copied()).unwrap();
-        Worker {
-            session: store.open_session(Some(set)).await.unwrap(),
-            store,
-            number: Number::new(0),
-            seen: Mutex::new(None),
-        }
+        Worker::of_names(&Arc::new(self.open().await), names).await
     }
 
     pub(super) fn key(&self, name: &str) -> String {
@@ -140,13 +133,6 @@ async fn open_at(
     RedisStore::open_as(&builder, Time::told(clock.clone())).await
 }
 
-pub(super) fn named(number: u64, name: &'static str) -> NewTask {
-    NewTask {
-        name: name.into(),
-        ..task(number)
-    }
-}
-
 pub(super) fn later(number: u64, delay: Duration) -> NewTask {
     NewTask {
         delay,
@@ -221,15 +207,8 @@ async fn what_a_claim_cannot_read_is_kept_as_evidence() {
     }
     worker.enqueue([task(200)]).await;
     let claim = worker.claim(1).await;
-    let tasks = vec![(
-        id(200),
-        Verdict::Dead {
-            reason: DeadReason::Damaged,
-            error: "its payload is missing".into(),
-        },
-    )];
-    let epoch = claim.epoch;
-    worker.turn(vec![Verdicts { epoch, tasks }], 0).await;
+    let is_missing = dead(&claim, DeadReason::Damaged, "its payload is missing");
+    worker.turn(is_missing, 0).await;
     scene.maintain().await;
     let last = worker.store.damage().map(|it| it.1);
     assert_eq!(last.as_deref(), Some("its payload is missing"));

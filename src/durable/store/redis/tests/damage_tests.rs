@@ -107,13 +107,8 @@ async fn a_letter_that_is_missing_is_listed_and_can_be_removed() {
     let worker = Worker::new(open(&server.url()).await).await;
     worker.enqueue([task(1), task(2)]).await;
     let claim = worker.claim(2).await;
-    let verdict = |task: &crate::durable::store::Claimed| {
-        let (reason, error) = (DeadReason::Fatal, "error".into());
-        (task.id, Verdict::Dead { reason, error })
-    };
-    let tasks = claim.tasks.iter().map(verdict).collect();
-    let epoch = claim.epoch;
-    worker.turn(vec![Verdicts { epoch, tasks }], 0).await;
+    let failed = dead(&claim, DeadReason::Fatal, "error");
+    worker.turn(failed, 0).await;
     for what in [
         "redis.call('HDEL', KEY, id)",
         "redis.call('HSET', KEY, id, 'xy')",

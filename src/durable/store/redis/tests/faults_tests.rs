@@ -249,7 +249,7 @@ async fn a_full_server_stores_nothing_and_does_all_else() {
             (
                 id(0),
                 Verdict::Dead {
-                    reason: crate::durable::DeadReason::Fatal,
+                    reason: DeadReason::Fatal,
                     error: "error".into(),
                 },
             ),

@@ -1,7 +1,7 @@
 //! Rows that are missing or cannot be read, and belong to no single task: no script stops because of them, and maintenance
 //! mends them.
 
-use super::census_tests::{HOUR, SECOND, Scene, later, named};
+use super::census_tests::{HOUR, SECOND, Scene, later};
 use super::*;
 use crate::durable::DeadReason;
 use crate::durable::store::kind::Kind;
@@ -17,13 +17,7 @@ async fn finish(scene: &Scene, names: &[&'static str]) -> Vec<TaskId> {
     let mut all = Vec::new();
     let store = Arc::new(scene.try_open().await.unwrap());
     for round in 0..40 {
-        let set = TypeSet::of_names(names.iter().copied()).unwrap();
-        let worker = Worker {
-            session: store.open_session(Some(set)).await.unwrap(),
-            store: Arc::clone(&store),
-            number: Number::new(0),
-            seen: Mutex::new(None),
-        };
+        let worker = Worker::of_names(&store, names).await;
         all.extend(scene.run_all(&worker).await);
         worker.store.close_session(worker.session).await.unwrap();
         scene.clock.advance(SECOND);
@@ -290,22 +284,8 @@ async fn rows_without_a_partner_are_removed_or_found_again() {
     };
     worker.enqueue([large(1), large(2), task(3)]).await;
     let claim = worker.claim(1).await;
-    let tasks = vec![(
-        id(1),
-        Verdict::Dead {
-            reason: DeadReason::Fatal,
-            error: "error".into(),
-        },
-    )];
-    worker
-        .turn(
-            vec![Verdicts {
-                epoch: claim.epoch,
-                tasks,
-            }],
-            0,
-        )
-        .await;
+    let failed = dead(&claim, DeadReason::Fatal, "error");
+    worker.turn(failed, 0).await;
     worker.turn(done(&worker.claim(1).await), 0).await;
     scene.run("for _, key in ipairs({ 'died', 'expiry_bins', 'expiry' }) do redis.call('DEL', ARGV[1] .. key) end
         for _, key in ipairs({ 'payloads', 'errors', 'cancel', 'watchers' }) do call('HSET', key, id(99), 'x') end

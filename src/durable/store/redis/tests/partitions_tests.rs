@@ -181,26 +181,7 @@ async fn dead_letters_of_all_partitions_are_one_list() {
         4
     );
     for claim in claim_all(&worker).await {
-        let reason = crate::durable::DeadReason::Fatal;
-        let dead = |id| {
-            (
-                id,
-                Verdict::Dead {
-                    reason,
-                    error: String::new(),
-                },
-            )
-        };
-        let tasks = claim.tasks.iter().map(|task| dead(task.id)).collect();
-        worker
-            .turn(
-                vec![Verdicts {
-                    epoch: claim.epoch,
-                    tasks,
-                }],
-                0,
-            )
-            .await;
+        worker.turn(dead(&claim, DeadReason::Fatal, ""), 0).await;
     }
     let letters = worker.store.dead(DeadFilter::all(), 100).await.unwrap();
     let found: HashSet<_> = letters.iter().map(|letter| letter.id).collect();
@@ -216,21 +197,7 @@ async fn dead_letters_of_all_partitions_are_one_list() {
 
 /// Opens a session for the types with these names.
 async fn worker_of(server: &Server, names: &[&'static str]) -> Worker {
-    let store = Arc::new(open_divided(&server.url()).await);
-    let set = TypeSet::of_names(names.iter().copied()).unwrap();
-    Worker {
-        session: store.open_session(Some(set)).await.unwrap(),
-        store,
-        number: Number::new(0),
-        seen: Mutex::new(None),
-    }
-}
-
-fn named(number: u64, name: &'static str) -> NewTask {
-    NewTask {
-        name: name.into(),
-        ..task(number)
-    }
+    Worker::of_names(&Arc::new(open_divided(&server.url()).await), names).await
 }
 
 /// One partition has lost its routes, and one has lists that others do not have.

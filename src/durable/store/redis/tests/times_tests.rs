@@ -93,14 +93,6 @@ impl Scene {
     }
 }
 
-fn said(claim: &Claim, verdict: impl Fn() -> Verdict) -> Vec<Verdicts> {
-    let tasks = claim.tasks.iter().map(|task| (task.id, verdict()));
-    vec![Verdicts {
-        epoch: claim.epoch,
-        tasks: tasks.collect(),
-    }]
-}
-
 fn retry() -> Verdict {
     Verdict::Retry {
         after: Duration::from_secs(1),
@@ -222,15 +214,15 @@ async fn a_turn_that_brings_much_and_takes_much() {
         }
         for round in 0..6 {
             let claim = scene.turn(Vec::new(), MAX_BATCH).await.claim.unwrap();
-            let verdicts = match round % 3 {
-                0 => said(&claim, retry),
-                1 => said(&claim, || Verdict::Release),
-                _ => said(&claim, dead(200)),
+            let said = match round % 3 {
+                0 => verdicts(&claim, retry),
+                1 => verdicts(&claim, || Verdict::Release),
+                _ => verdicts(&claim, dead(200)),
             };
-            let turned = scene.turn(verdicts, MAX_BATCH).await;
+            let turned = scene.turn(said, MAX_BATCH).await;
             assert_eq!(turned.refused, []);
-            let verdicts = said(&turned.claim.unwrap(), || Verdict::Done(vec![7; 4 << 10]));
-            assert_eq!(scene.turn(verdicts, 0).await.refused, []);
+            let said = verdicts(&turned.claim.unwrap(), || Verdict::Done(vec![7; 4 << 10]));
+            assert_eq!(scene.turn(said, 0).await.refused, []);
             scene.clock.advance(Duration::from_secs(1));
         }
     })
@@ -262,7 +254,7 @@ async fn a_turn_that_has_everything_to_do() {
             .await;
         let claim = scene.turn(Vec::new(), MAX_BATCH).await.claim.unwrap();
         scene.clock.advance(Duration::from_secs(60));
-        let turned = scene.turn(said(&claim, retry), MAX_BATCH).await;
+        let turned = scene.turn(verdicts(&claim, retry), MAX_BATCH).await;
         assert_eq!(turned.claim.unwrap().tasks.len(), MAX_BATCH);
     })
     .await;
@@ -274,7 +266,7 @@ async fn large_results_that_are_kept_and_looked_at() {
         scene.store(BATCH, task).await;
         for claim in scene.claim_all(16).await {
             let turned = scene
-                .turn(said(&claim, || Verdict::Done(vec![7; LARGE])), 0)
+                .turn(verdicts(&claim, || Verdict::Done(vec![7; LARGE])), 0)
                 .await;
             assert_eq!(turned.refused, []);
         }
@@ -348,7 +340,7 @@ async fn many_dead_letters_with_long_errors() {
     in_short_scripts(async |scene| {
         scene.store(4 * BATCH, task).await;
         for claim in scene.claim_all(MAX_BATCH).await {
-            scene.turn(said(&claim, dead(MAX_ERROR)), 0).await;
+            scene.turn(verdicts(&claim, dead(MAX_ERROR)), 0).await;
         }
         let store = &scene.other.store;
         let letters = store.dead(DeadFilter::all(), usize::MAX).await.unwrap();

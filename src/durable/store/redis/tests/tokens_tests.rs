@@ -76,12 +76,8 @@ async fn an_epoch_is_above_those_of_five_minutes() {
         clock.advance(HOUR);
         worker.enqueue([task(0)]).await;
         let claim = worker.claim(2).await;
-        let release = claim.tasks.iter().map(|task| (task.id, Verdict::Release));
-        let release = Verdicts {
-            epoch: claim.epoch,
-            tasks: release.collect(),
-        };
-        worker.turn(vec![release], 0).await;
+        let released = verdicts(&claim, || Verdict::Release);
+        worker.turn(released, 0).await;
     };
     assert_rises(claims, AGE, HOUR).await;
     let maintains = async |_: &Server, clock: &Clock, worker: &Worker| {
@@ -230,11 +226,8 @@ async fn claim_and_release(worker: &Worker, log: &Log) -> Result<(), Failure> {
     let turned = worker.store.turn(worker.new_turn(Vec::new(), 1)).await?;
     if let Some(claim) = turned.claim {
         lock(log).push(claim.clone());
-        let release = Verdicts {
-            epoch: claim.epoch,
-            tasks: vec![(claim.tasks[0].id, Verdict::Release)],
-        };
-        worker.store.turn(worker.new_turn(vec![release], 0)).await?;
+        let released = verdicts(&claim, || Verdict::Release);
+        worker.store.turn(worker.new_turn(released, 0)).await?;
     }
     Ok(())
 }
