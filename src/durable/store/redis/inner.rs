@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::builder::RedisStoreBuilder;
 use super::error::{no_connection, not_connected};
-use super::keys;
+use super::keys::{self, Keys};
 use super::link::{Arguments, Link, Times};
 use super::mail::{Mail, Postman};
 use super::partitions::{self, Partitions};
@@ -43,7 +43,9 @@ pub(super) struct Inner {
     disk: Option<Arc<Link>>,
     /// Whether there is something to wait for; until the server was asked, nobody knows.
     has_to_wait: OnceLock<bool>,
-    pub(super) scripts: Scripts,
+    pub(super) scripts: &'static Scripts,
+    /// The keys of each partition.
+    keys: Vec<Keys>,
     pub(super) partitions: Partitions,
     /// The name of this process, for those who tell it something: eight letters.
     pub(super) client_id: String,
@@ -96,7 +98,8 @@ impl Inner {
             link: link(),
             disk: builder.wait_for_disk.then(link),
             has_to_wait: OnceLock::new(),
-            scripts: Scripts::new(&bases, time.of_scripts()),
+            scripts: Scripts::of(time.of_scripts()),
+            keys: bases.iter().map(|base| Keys::new(base)).collect(),
             partitions,
             client_id,
             mail,
@@ -134,7 +137,8 @@ impl Inner {
         mut arguments: Arguments,
     ) -> Result<Value, Failure> {
         self.time.tell(&mut arguments);
-        self.link.run(script, partition, &arguments).await
+        let keys = &self.keys[partition];
+        self.link.run(script, keys, &arguments).await
     }
 
     /// Runs a turn. Since it may claim, it runs on a connection that has recalled the epochs of the partition.
@@ -147,6 +151,7 @@ impl Inner {
         let recall = Recall {
             script: &self.scripts.recall,
             time: &self.time,
+            keys: &self.keys[partition],
             partition,
         };
         let script = &self.scripts.turn;
@@ -274,13 +279,11 @@ impl Inner {
     }
 
     async fn store(&self, partition: usize, mut arguments: Arguments) -> Result<(), Failure> {
-        let script = &self.scripts.enqueue;
+        let (script, keys) = (&self.scripts.enqueue, &self.keys[partition]);
         self.time.tell(&mut arguments);
         let stored = match &self.disk {
-            Some(disk) if self.waits_for_disk() => {
-                disk.run_to_disk(script, partition, &arguments).await
-            }
-            _ => self.link.run(script, partition, &arguments).await,
+            Some(disk) if self.waits_for_disk() => disk.run_to_disk(script, keys, &arguments).await,
+            _ => self.link.run(script, keys, &arguments).await,
         };
         if matches!(stored?, Value::BulkString(answer) if answer == b"ROUTES") {
             self.routes.forget(partition);

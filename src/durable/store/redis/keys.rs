@@ -77,6 +77,25 @@ pub(super) fn base(namespace: &str, partition: usize) -> String {
     format!("throng:{{{namespace}:{partition}}}:")
 }
 
+/// The names of all keys of a partition.
+#[derive(Debug)]
+pub(super) struct Keys([String; ALL.len()]);
+
+impl Keys {
+    pub(super) fn new(base: &str) -> Self {
+        Self(ALL.map(|name| key(base, name)))
+    }
+
+    /// Returns the name of the key at a place in [`ALL`].
+    pub(super) fn at(&self, place: usize) -> &str {
+        &self.0[place]
+    }
+
+    pub(super) fn meta(&self) -> &str {
+        self.at(1)
+    }
+}
+
 /// The name of a key.
 pub(super) fn key(base: &str, name: &str) -> String {
     format!("{base}{}", name.to_ascii_lowercase())

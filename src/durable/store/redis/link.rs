@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::error::{Fault, fault, no_answer, no_connection, not_connected};
+use super::keys::Keys;
 use super::recall::Recall;
 use super::scripts::Script;
 use crate::durable::error::{Effect, Failure};
@@ -76,10 +77,10 @@ impl Link {
     pub(super) async fn run(
         &self,
         script: &Script,
-        partition: usize,
+        keys: &Keys,
         arguments: &Arguments,
     ) -> Result<Value, Failure> {
-        self.run_by_hash(script, partition, arguments, None).await
+        self.run_by_hash(script, keys, arguments, None).await
     }
 
     /// Runs a script on a connection that has recalled the epochs of a partition.
@@ -89,23 +90,21 @@ impl Link {
         arguments: &Arguments,
         recall: &Recall<'_>,
     ) -> Result<Value, Failure> {
-        let partition = recall.partition;
-        self.run_by_hash(script, partition, arguments, Some(recall))
+        self.run_by_hash(script, recall.keys, arguments, Some(recall))
             .await
     }
 
     async fn run_by_hash(
         &self,
         script: &Script,
-        partition: usize,
+        keys: &Keys,
         arguments: &Arguments,
         recall: Option<&Recall<'_>>,
     ) -> Result<Value, Failure> {
-        let keys = &script.keys[partition];
-        let by_hash = arguments.command("EVALSHA", &script.hash, keys);
+        let by_hash = arguments.command("EVALSHA", &script.hash, script.keys(keys));
         match self.send_recalled(&by_hash, recall).await {
             Err(Fault::NoScript) => {
-                let whole = arguments.command("EVAL", &script.text, keys);
+                let whole = arguments.command("EVAL", &script.text, script.keys(keys));
                 self.send_recalled(&whole, recall).await
             }
             answer => answer,
@@ -118,22 +117,19 @@ impl Link {
     pub(super) async fn run_to_disk(
         &self,
         script: &Script,
-        partition: usize,
+        keys: &Keys,
         arguments: &Arguments,
     ) -> Result<Value, Failure> {
         let before = self.live(Instant::now() + self.times.answer).await?;
-        let answer = self.run(script, partition, arguments).await?;
+        let answer = self.run(script, keys, arguments).await?;
         if !self.is_still(before.number) {
             return Err(no_answer());
         }
         let mut connection = before.connection;
         // What a connection has not written itself is not waited for: so it writes something, behind
         // what it may have come too late to write.
-        let [_, meta, ..] = &*script.keys[partition] else {
-            return Err(no_answer());
-        };
         let mut wait = redis::pipe();
-        wait.hset(meta, "disk", 1).ignore();
+        wait.hset(keys.meta(), "disk", 1).ignore();
         let longest = self.times.answer.as_millis() as u64 / 2;
         wait.cmd("WAITAOF").arg(1).arg(0).arg(longest);
         // How many disks have it: the server's own, and those of its replicas.
@@ -346,7 +342,12 @@ impl Arguments {
         self.push(number.to_string());
     }
 
-    pub(super) fn command(&self, name: &str, script: &str, keys: &[String]) -> Cmd {
+    pub(super) fn command<'a>(
+        &self,
+        name: &str,
+        script: &str,
+        keys: impl ExactSizeIterator<Item = &'a str>,
+    ) -> Cmd {
         let size = self.0.iter().map(Vec::len).sum::<usize>() + script.len() + 1024;
         let mut command = Cmd::with_capacity(self.0.len() + keys.len() + 3, size);
         command.arg(name).arg(script).arg(keys.len());

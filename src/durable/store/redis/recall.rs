@@ -5,6 +5,7 @@
 //! all connections when it changes the role of a server. So it is enough that each connection recalls once.
 
 use super::error::Fault;
+use super::keys::Keys;
 use super::link::{Arguments, Live};
 use super::scripts::Script;
 use super::time::Time;
@@ -12,6 +13,7 @@ use super::time::Time;
 /// The request that a connection sends before its first turn on a partition.
 pub(super) struct Recall<'a> {
     pub(super) script: &'a Script,
+    pub(super) keys: &'a Keys,
     pub(super) partition: usize,
     pub(super) time: &'a Time,
 }
@@ -21,7 +23,7 @@ impl Recall<'_> {
     pub(super) async fn run(&self, live: &Live) -> Result<(), Fault> {
         let mut arguments = Arguments::default();
         self.time.tell(&mut arguments);
-        let keys = &self.script.keys[self.partition];
+        let keys = self.script.keys(self.keys);
         let command = arguments.command("EVAL", &self.script.text, keys);
         live.ask(&command).await.map(drop).map_err(Fault::not_sent)
     }

@@ -4,7 +4,10 @@
 //! A script is put together from parts. The first part sets the time: the server's or, in tests, the test's. For the names
 //! of keys and numbers in a script, see `names.rs`.
 
-use super::{keys, names};
+use std::sync::LazyLock;
+
+use super::keys::{self, Keys};
+use super::names;
 
 /// What time a script goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,15 +33,15 @@ impl Time {
     }
 }
 
-/// A script: its text, by what Redis knows it, and the names of its keys, by partition.
+/// A script: its text, by what Redis knows it, and the places of its keys among all of a store.
 #[derive(Debug)]
 pub(super) struct Script {
     pub(super) text: String,
     pub(super) hash: String,
-    pub(super) keys: Vec<Vec<String>>,
+    places: Vec<usize>,
 }
 
-/// All scripts of a store.
+/// All scripts. They are the same for all stores: a request names the keys.
 #[derive(Debug)]
 pub(super) struct Scripts {
     pub(super) enqueue: Script,
@@ -91,12 +94,28 @@ const REAPING: [&str; 9] = [
 const UNDO_REAPING: [&str; 1] = [include_str!("lua/undo/outcomes.lua")];
 
 impl Scripts {
-    pub(super) fn new(bases: &[String], time: Time) -> Self {
+    /// Returns the scripts that go by some time. They are put together once in a process.
+    pub(super) fn of(time: Time) -> &'static Self {
+        static SERVER: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(Time::Server));
+        #[cfg(test)]
+        static TOLD: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(Time::Told));
+        #[cfg(test)]
+        static FAILING: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(Time::Failing));
+        match time {
+            Time::Server => &SERVER,
+            #[cfg(test)]
+            Time::Told => &TOLD,
+            #[cfg(test)]
+            Time::Failing => &FAILING,
+        }
+    }
+
+    fn new(time: Time) -> Self {
         let make = |keys: &[&str], parts: &[&str]| {
-            Script::new(bases, keys, &(head(time, parts) + &parts.concat()))
+            Script::new(keys, &(head(time, parts) + &parts.concat()))
         };
         let units = |keys: &[&str], parts: &[&str], undo: &[&str]| {
-            Script::new(bases, keys, &with_undo(&head(time, parts), parts, undo))
+            Script::new(keys, &with_undo(&head(time, parts), parts, undo))
         };
         let reaping = |before: &[&str], after: &[&str], undo: &[&str]| {
             let parts = [before, &REAPING, after].concat();
@@ -225,7 +244,7 @@ impl Scripts {
                 ],
                 &[include_str!("lua/undo/revive.lua")],
             ),
-            maintain: Script::new(bases, &keys::ALL, &maintain(time)),
+            maintain: Script::new(&keys::ALL, &maintain(time)),
             counts: make(
                 &[
                     "NONE",
@@ -268,16 +287,19 @@ impl Scripts {
 }
 
 impl Script {
-    fn new(bases: &[String], keys: &[&str], source: &str) -> Self {
+    fn new(keys: &[&str], source: &str) -> Self {
         let text = names::resolve(source, keys);
+        let place = |name| keys::ALL.iter().position(|it| it == name);
         Self {
             hash: redis::Script::new(&text).get_hash().to_owned(),
             text,
-            keys: bases
-                .iter()
-                .map(|base| keys.iter().map(|name| keys::key(base, name)).collect())
-                .collect(),
+            places: keys.iter().filter_map(place).collect(),
         }
+    }
+
+    /// Returns the names of the script's keys, given those of all keys of a partition.
+    pub(super) fn keys<'a>(&self, all: &'a Keys) -> impl ExactSizeIterator<Item = &'a str> {
+        self.places.iter().map(|&place| all.at(place))
     }
 }
 

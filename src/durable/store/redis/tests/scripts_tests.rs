@@ -2,32 +2,29 @@
 
 use std::collections::BTreeSet;
 
-use super::super::keys::{self, ALL};
+use super::super::keys::{self, ALL, Keys};
 use super::super::scripts::{Script, Scripts, Time};
 
 /// Commands without a key, or with one that is made of the name of all keys.
 const WITHOUT_KEYS: [&str; 4] = ["TIME", "PUBLISH", "PUBSUB", "INFO"];
 
-fn all() -> Vec<(&'static str, Script)> {
-    let scripts = Scripts::new(
-        &[keys::base("name}space", 0), keys::base("other", 12)],
-        Time::Server,
-    );
+fn all() -> Vec<(&'static str, &'static Script)> {
+    let scripts = Scripts::of(Time::Server);
     vec![
-        ("enqueue", scripts.enqueue),
-        ("turn", scripts.turn),
-        ("renew", scripts.renew),
-        ("status", scripts.status),
-        ("cancel", scripts.cancel),
-        ("open", scripts.open),
-        ("close", scripts.close),
-        ("dead_letters", scripts.dead_letters),
-        ("revive", scripts.revive),
-        ("maintain", scripts.maintain),
-        ("counts", scripts.counts),
-        ("errors", scripts.errors),
-        ("routes", scripts.routes),
-        ("recall", scripts.recall),
+        ("enqueue", &scripts.enqueue),
+        ("turn", &scripts.turn),
+        ("renew", &scripts.renew),
+        ("status", &scripts.status),
+        ("cancel", &scripts.cancel),
+        ("open", &scripts.open),
+        ("close", &scripts.close),
+        ("dead_letters", &scripts.dead_letters),
+        ("revive", &scripts.revive),
+        ("maintain", &scripts.maintain),
+        ("counts", &scripts.counts),
+        ("errors", &scripts.errors),
+        ("routes", &scripts.routes),
+        ("recall", &scripts.recall),
     ]
 }
 
@@ -35,7 +32,7 @@ fn all() -> Vec<(&'static str, Script)> {
 pub(super) fn commands() -> BTreeSet<String> {
     let mut commands = BTreeSet::new();
     for (_, script) in all() {
-        let code = code(&script);
+        let code = code(script);
         commands.extend(calls(&code).iter().map(|call| call.1.to_ascii_lowercase()));
     }
     commands
@@ -92,16 +89,16 @@ fn calls(code: &str) -> Vec<(&str, &str, &str)> {
 
 /// Returns the names of the keys of a script.
 fn given(script: &Script) -> Vec<String> {
-    let names = script.keys[0].iter().map(|key| key.rsplit(':').next());
-    let names = names.map(|name| name.expect("a key has a name").to_uppercase());
-    names.collect()
+    let keys = Keys::new("");
+    script.keys(&keys).map(str::to_uppercase).collect()
 }
 
 #[test]
 fn the_keys_of_a_script_are_in_one_slot() {
-    for (name, script) in all() {
-        for keys in &script.keys {
-            let tags: Vec<_> = keys.iter().map(|key| tag(key)).collect();
+    let bases = [keys::base("name}space", 0), keys::base("other", 12)];
+    for keys in bases.map(|base| Keys::new(&base)) {
+        for (name, script) in all() {
+            let tags: Vec<_> = script.keys(&keys).map(tag).collect();
             assert!(!tags.is_empty(), "{name}");
             assert!(tags.iter().all(|tag| *tag == tags[0]), "{name}: {tags:?}");
         }
@@ -112,13 +109,9 @@ fn the_keys_of_a_script_are_in_one_slot() {
 #[test]
 fn every_script_declares_a_key_that_never_exists() {
     for (name, script) in all() {
-        assert_eq!(given(&script)[..2], ["NONE", "META"], "{name}");
+        assert_eq!(given(script)[..2], ["NONE", "META"], "{name}");
         assert!(
-            script.keys.iter().all(|keys| keys[0].ends_with(":none")),
-            "{name}"
-        );
-        assert!(
-            calls(&code(&script)).iter().all(|call| call.2 != "NONE"),
+            calls(&code(script)).iter().all(|call| call.2 != "NONE"),
             "{name}"
         );
     }
@@ -129,16 +122,12 @@ fn every_script_declares_a_key_that_never_exists() {
 #[test]
 fn scripts_touch_no_key_that_they_were_not_given() {
     for (name, script) in all() {
-        let given = given(&script);
-        assert!(
-            script.keys.iter().all(|keys| keys.len() == given.len()),
-            "{name}"
-        );
+        let given = given(script);
         assert!(
             given.iter().all(|key| ALL.contains(&key.as_str())),
             "{name}"
         );
-        let code = code(&script);
+        let code = code(script);
         let calls = calls(before_undo(&code));
         assert!(!calls.is_empty(), "{name}");
         for (_, command, first) in calls {
@@ -158,7 +147,7 @@ fn scripts_touch_no_key_that_they_were_not_given() {
 fn scripts_tell_somebody_only_where_that_may_fail() {
     let mut found = 0;
     for (name, script) in all() {
-        let code = code(&script);
+        let code = code(script);
         for (how, command, first) in calls(before_undo(&code)) {
             let must_not_end = WITHOUT_KEYS[1..].contains(&command);
             // All scripts begin with the first, and the second only decides who is told.
