@@ -80,6 +80,7 @@ impl Inner {
             .collect();
         let client_id = client_id();
         let (state, mail) = watch::channel(Mail::Unknown);
+        let (doubts, doubted) = watch::channel(());
         let postman = Postman {
             client: pushes,
             times: builder.times,
@@ -89,10 +90,11 @@ impl Inner {
                 .collect(),
             events,
             state: Arc::new(state),
+            doubts,
         };
         let _entered = runtime.enter();
         tokio::spawn(postman.run());
-        let link = || Link::start(requests.clone(), builder.times);
+        let link = || Link::start(requests.clone(), builder.times, doubted.clone());
         Ok(Self {
             name: Arc::clone(name),
             link: link(),

@@ -62,14 +62,15 @@ pub(super) struct Live {
 }
 
 impl Link {
-    /// Makes a link, and keeps it connected for as long as somebody has it.
-    pub(super) fn start(client: Client, times: Times) -> Arc<Self> {
+    /// Makes a link, and keeps it connected for as long as somebody has it. When `doubts` changes, its connection is
+    /// pinged at once.
+    pub(super) fn start(client: Client, times: Times, doubts: watch::Receiver<()>) -> Arc<Self> {
         let link = Arc::new(Self {
             client,
             times,
             state: watch::Sender::new(State::Down(None)),
         });
-        tokio::spawn(supervise(Arc::downgrade(&link)));
+        tokio::spawn(supervise(Arc::downgrade(&link), doubts));
         link
     }
 
@@ -268,7 +269,7 @@ fn unknown(mut failure: Failure) -> Failure {
 }
 
 /// Keeps a link connected.
-async fn supervise(link: Weak<Link>) {
+async fn supervise(link: Weak<Link>, mut doubts: watch::Receiver<()>) {
     let (mut number, mut failures) = (0, 0);
     while let Some(it) = link.upgrade() {
         match connect(&it.client, it.times).await {
@@ -283,7 +284,7 @@ async fn supervise(link: Weak<Link>) {
                 it.state.send_replace(State::Up(live.clone()));
                 let (state, pulse) = (it.state.subscribe(), it.times.pulse);
                 drop(it);
-                watch_over(&link, &live, state, pulse).await;
+                watch_over(&link, &live, state, &mut doubts, pulse).await;
             }
             Err(error) => {
                 let why = not_connected(error);
@@ -307,20 +308,26 @@ async fn connect(client: &Client, times: Times) -> RedisResult<MultiplexedConnec
     Ok(connection)
 }
 
-/// Pings a connection when it has been silent, until it is no longer usable.
+/// Pings a connection when it has been silent or is in doubt, until it is no longer usable.
 async fn watch_over(
     link: &Weak<Link>,
     live: &Live,
     mut state: watch::Receiver<State>,
+    doubts: &mut watch::Receiver<()>,
     pulse: Duration,
 ) {
     loop {
         let answers = live.answers.get();
         let down = state.wait_for(|state| matches!(state, State::Down(_)));
-        if timeout(pulse, down).await.is_ok() {
-            return;
-        }
-        if live.answers.get() == answers
+        let is_in_doubt = tokio::select! {
+            _ = down => return,
+            doubt = timeout(pulse, doubts.changed()) => match doubt {
+                Ok(Ok(())) => true,
+                Ok(Err(_)) => return,
+                Err(_) => false,
+            },
+        };
+        if (is_in_doubt || live.answers.get() == answers)
             && let Err(Fault::Broken(failure)) = live.ask(&redis::cmd("PING")).await
             && let Some(link) = link.upgrade()
         {

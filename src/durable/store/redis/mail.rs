@@ -28,6 +28,8 @@ pub(super) struct Postman {
     pub(super) channels: Vec<String>,
     pub(super) events: mpsc::UnboundedSender<Event>,
     pub(super) state: Arc<watch::Sender<Mail>>,
+    /// Is told when the connection is lost: most likely, so are the others to the same server.
+    pub(super) doubts: watch::Sender<()>,
 }
 
 type Pushes = mpsc::UnboundedReceiver<PushInfo>;
@@ -42,6 +44,7 @@ impl Postman {
                 // From here on: whatever was missed, whoever is told of this looks for.
                 self.events.send(Event::Ready).ok();
                 self.read(connection, pushes).await;
+                self.doubts.send_replace(());
                 failures = 1;
             }
             self.state.send_replace(Mail::DoesNot);

@@ -16,10 +16,13 @@ async fn until_health(store: &RedisStore, is_so: impl Fn(&Health) -> bool) {
         .unwrap_or_else(|_| panic!("it stays {:?}", health()));
 }
 
+/// The connection on which nothing is sent notices the end of the server: without it, only the next ping would.
 #[tokio::test]
 async fn a_store_knows_whether_its_server_is_there() {
     let mut server = Server::start();
-    let store = open(&format!("redis://127.0.0.1:{}/", server.port())).await;
+    let mut builder = RedisStore::builder(&format!("redis://127.0.0.1:{}/", server.port()));
+    builder.times.pulse = Duration::from_secs(3600);
+    let store = builder.open().await.unwrap();
     until_health(&store, |health| *health == Health::Well).await;
     server.kill();
     until_health(&store, |health| matches!(health, Health::Unreachable(_))).await;
