@@ -158,7 +158,7 @@ fn most_at_once(pool: &BlockingPool, tasks: usize) -> usize {
             pool.spawn_blocking(move || {
                 let now = running.fetch_add(1, Ordering::Relaxed) + 1;
                 most.fetch_max(now, Ordering::Relaxed);
-                (0..20).for_each(|_| thread::yield_now());
+                (0..5).for_each(|_| thread::yield_now());
                 running.fetch_sub(1, Ordering::Relaxed);
             })
         })

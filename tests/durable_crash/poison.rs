@@ -106,11 +106,15 @@ async fn a_neighbour_is_never_to_blame(site: Site) {
         let pill = handles.remove(place);
         let deaths = deaths_by(&site, &pill, &mut workers, work).await;
         assert_eq!(deaths, 3);
+        assert_eq!(site.lines("start", pill.id()).len(), 3);
         outcomes(handles).await;
     }
 }
 
-/// Replaces workers that die, until the pill is a dead letter. Returns how many died.
+/// Replaces workers that die, until the pill is a dead letter and all that ran it are over. Returns how many died.
+///
+/// A process that dies lets go of its locks before its parent can see that it is over. So another worker may have
+/// written the dead letter already.
 async fn deaths_by(
     site: &Site,
     pill: &DurableHandle<Outcome>,
@@ -119,8 +123,7 @@ async fn deaths_by(
 ) -> usize {
     let mut deaths = 0;
     until("the pill has died", async || {
-        let status = pill.status().await.expect("an answer");
-        // In this order: the last worker dies before the pill does.
+        let is_dead = pill.status().await.expect("an answer") == Status::Dead;
         for worker in &mut *workers {
             if worker.is_over() {
                 deaths += 1;
@@ -128,7 +131,7 @@ async fn deaths_by(
                 *worker = site.worker(work).await;
             }
         }
-        (status == Status::Dead).then_some(())
+        (is_dead && deaths >= site.lines("start", pill.id()).len()).then_some(())
     })
     .await;
     deaths
