@@ -229,7 +229,11 @@ fn remember(db: &Connection, now: Now, damage: &Damage) -> Result<(), rusqlite::
     }
     db.execute(
         "INSERT INTO throng_damaged (at, found, what) VALUES (?1, ?2, ?3)",
-        params![now.wall, damage.found as i64, damage.last],
+        params![
+            now.wall,
+            damage.found.min(u32::MAX.into()) as i64,
+            damage.last
+        ],
     )?;
     db.execute(
         "DELETE FROM throng_damaged WHERE number <= (SELECT max(number) FROM throng_damaged) - ?1",
@@ -243,10 +247,10 @@ fn recent(db: &Connection, now: Now) -> Result<Option<Damage>, rusqlite::Error> 
     let mut statement =
         db.prepare_cached("SELECT found, what FROM throng_damaged WHERE at > ?1 ORDER BY number")?;
     let finds = statement.query_map([now.wall - REPORTED.as_millis() as i64], |row| {
-        Ok((row.get::<_, i64>(0)?, row.get(1)?))
+        Ok((row.get::<_, u32>(0)?, row.get(1)?))
     })?;
     let finds = finds.collect::<Result<Vec<_>, _>>()?;
-    let found = finds.iter().map(|find| find.0 as u64).sum();
+    let found = finds.iter().map(|find| u64::from(find.0)).sum();
     let last = finds.into_iter().last();
     Ok(last.map(|(_, last)| Damage { found, last }))
 }

@@ -187,6 +187,11 @@ impl Broken {
         Self::All(failure(Effect::None, error))
     }
 
+    /// Returns `true` if the requests of the group may succeed one by one, or must be repeated so.
+    fn is_of_one(&self) -> bool {
+        matches!(self, Self::One(_)) || self.is_corrupt()
+    }
+
     /// Returns `true` if what is stored could not be read. Nothing has taken effect then.
     fn is_corrupt(&self) -> bool {
         match self {
@@ -265,7 +270,7 @@ impl Desk {
                     notes.tell_ended(&self.endpoint);
                 }
                 // Each for itself: one that cannot be done does not take the others along.
-                Err(Broken::One(_)) if group.requests.len() > 1 => {
+                Err(broken) if group.requests.len() > 1 && broken.is_of_one() => {
                     let each = group.requests.drain(..);
                     each.for_each(|one| self.write(Group::of(one, None)));
                 }
@@ -352,6 +357,8 @@ impl Desk {
         }
         // It may have cached what is not in the file.
         self.db = None;
+        // The probe does not see what other requests write in the same transaction.
+        group.asked = None;
         group.mended = match group.mended {
             Mended::Nothing => Mended::Probed,
             Mended::Probed if !self.is_hopeless() => self.repair(1)?,

@@ -60,6 +60,12 @@ const ERROR: &[Column] = &[
     Column("at", TIME, ""),
     Column("error", Values::Text, ""),
 ];
+const DAMAGED: &[Column] = &[
+    Column("number", Values::Number(0..=MAX_ISSUED), ""),
+    Column("at", TIME, ""),
+    Column("found", COUNT, ""),
+    Column("what", Values::Text, ""),
+];
 const TASK: &[Column] = &[
     Column("state", Values::Number(0..=5), "4"),
     Column("list", Values::Optional(&ANY), "NULL"),
@@ -112,6 +118,8 @@ pub(super) fn is_sensible(row: &Row<'_>) -> bool {
         && senseless(row, TASK).is_empty()
         && match row.get("state") {
             Ok(0) => true,
+            // No row says that its task runs: see the view `throng_now`.
+            Ok(2) => false,
             Ok(4) => !["at", "reason", "error"].into_iter().any(is_null),
             // When it is due, or no longer kept.
             _ => !is_null("at"),
@@ -127,6 +135,7 @@ pub(super) fn remove_senseless(db: &Connection, damage: &mut Damage) -> Result<(
         ("throng_claim", &["epoch"], CLAIM),
         ("throng_line", &["list", "place"], LINE),
         ("throng_error", &["id", "attempt"], ERROR),
+        ("throng_damaged", &["number"], DAMAGED),
     ] {
         for bad in find(db, table, key, columns, |_| true)? {
             damage.note(1, || bad.describe(table));
@@ -185,7 +194,7 @@ fn find(
 impl Bad {
     fn describe(&self, table: &str) -> String {
         match &*self.columns {
-            [] => format!("a value of a row of {table} is missing"),
+            [] => format!("the values of a row of {table} do not fit together"),
             columns => format!("a row of {table} has no valid {}", columns.join(", ")),
         }
     }

@@ -20,7 +20,7 @@ struct Table {
     scans: &'static [&'static str],
 }
 
-const TABLES: [Table; 6] = [
+const TABLES: [Table; 7] = [
     Table {
         name: "throng_session",
         key: &["id"],
@@ -75,6 +75,14 @@ const TABLES: [Table; 6] = [
         scans: &[
             "SELECT id, attempt, * FROM {} ORDER BY id, attempt",
             "SELECT id, attempt, * FROM {} ORDER BY id DESC, attempt DESC",
+        ],
+    },
+    Table {
+        name: "throng_damaged",
+        key: &["number"],
+        scans: &[
+            "SELECT number, * FROM {} ORDER BY number",
+            "SELECT number, * FROM {} ORDER BY number DESC",
         ],
     },
 ];

@@ -89,7 +89,8 @@ impl Scene {
             (1..=INITIALS.len() as u64).flat_map(|n| (0..each).map(move |i| id(1000 * n + i)));
         let failed = "INSERT INTO throng_error (id, attempt, at, error)
             SELECT id, 1, 0, 'it has failed before' FROM throng_task;
-            UPDATE throng_task SET failures = 1";
+            UPDATE throng_task SET failures = 1;
+            INSERT INTO throng_damaged (at, found, what) VALUES (0, 1, 'long ago')";
         file.connect().execute_batch(failed).unwrap();
         Self {
             file,
@@ -341,6 +342,35 @@ async fn garbled_payloads_and_outputs_cost_their_own_task() {
 #[tokio::test]
 async fn garbled_errors_cost_nothing() {
     garble_all("throng_error", &[]).await;
+}
+
+#[tokio::test]
+async fn garbled_reports_of_damage_cost_nothing() {
+    for garbage in ["'many', 'a row'", "-1, 'a row'", "1, x'ff'"] {
+        let mut scene = Scene::new(4).await;
+        scene.file.sql(&format!(
+            "INSERT INTO throng_damaged (at, found, what) VALUES (1 << 60, {garbage})"
+        ));
+        let ends = scene.work_to_the_end().await;
+        assert!(ends.values().all(|end| is_final(end) && !is_damaged(end)));
+        let damage = scene.other.store.damage();
+        assert_eq!(damage.map(|damage| damage.0), Some(1), "{garbage}");
+        scene.assert_sound().await;
+    }
+}
+
+/// The view of the tasks gives this state to those that a claim holds. No row has it.
+#[tokio::test]
+async fn a_task_that_runs_nowhere_becomes_a_dead_letter() {
+    let mut scene = Scene::new(4).await;
+    scene.file.sql(
+        "UPDATE throng_task SET state = 2
+         WHERE id IN (SELECT min(id) FROM throng_task WHERE at IS NOT NULL GROUP BY state)",
+    );
+    let ends = scene.work_to_the_end().await;
+    assert!(ends.values().all(is_final), "{ends:?}");
+    assert_eq!(ends.values().filter(|end| is_damaged(end)).count(), 3);
+    scene.assert_sound().await;
 }
 
 #[tokio::test]

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::super::error::Fault;
+use super::super::error::{Fault, corrupt};
 use super::super::{SqliteStore, turn};
 use super::{File, Worker, assert_fails, task};
 use crate::durable::error::{Cause, Effect};
-use crate::durable::store::{Answer, Backend, Batch, Enqueue, Event};
+use crate::durable::store::{Answer, Backend, Batch, Enqueue, Event, Turned};
 
 const STORED: &str = "SELECT stored FROM throng_meta";
 
@@ -196,6 +196,69 @@ async fn a_claim_takes_no_wake_up_from_what_is_stored_with_it() {
     assert!(claimed.await.unwrap().claim.is_some());
     stored.await.unwrap();
     resting.expect(|event| event == Event::Wake).await;
+}
+
+/// A request that is repeated may read with a second connection. That one does not see what is written meanwhile.
+#[tokio::test]
+async fn what_is_asked_while_a_request_is_repeated_is_written_for_itself() {
+    let file = File::new();
+    let worker = Worker::new(&file.open().await).await;
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    let (mut begin, (hold, held)) = (Some(begin), mpsc::channel::<()>());
+    let repeated = worker.store.writer.ask(0, move |_| match begin.take() {
+        Some(begin) => {
+            begin.send(()).ok();
+            held.recv().ok();
+            Err(corrupt())
+        }
+        None => Ok(()),
+    });
+    begun.await.unwrap();
+    let together = store_and_claim(&worker);
+    drop(hold);
+    repeated.await.unwrap();
+    assert_claims_whole(together).await;
+}
+
+#[tokio::test]
+async fn what_is_asked_together_is_written_one_by_one_if_the_store_is_repaired() {
+    let file = File::new();
+    let worker = Worker::new(&file.open().await).await;
+    let (hold, held) = mpsc::channel::<()>();
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    let busy = worker.store.writer.ask_and(
+        0,
+        |_| Ok(()),
+        move |_| {
+            begin.send(()).ok();
+            held.recv().ok();
+        },
+    );
+    begun.await.unwrap();
+    let together = store_and_claim(&worker);
+    file.sql("UPDATE throng_meta SET stored = 'nothing'");
+    drop(hold);
+    busy.await.unwrap();
+    assert_claims_whole(together).await;
+}
+
+/// Asks for a task to be stored whose payload is not in its row, and at the same time for that task.
+fn store_and_claim(worker: &Worker) -> (Answer<'_, ()>, Answer<'static, Turned>) {
+    let large = task(1).payload(vec![1; 700]).0;
+    let stored = worker.store.enqueue(worker.request([large]));
+    let turn = worker.request_turn(vec![], 1, false);
+    let claimed = worker
+        .store
+        .writer
+        .ask(0, move |work| turn::turn(work, &turn));
+    (stored, claimed)
+}
+
+async fn assert_claims_whole((stored, claimed): (Answer<'_, ()>, Answer<'_, Turned>)) {
+    stored.await.unwrap();
+    let claim = claimed.await.unwrap().claim.expect("a task waits");
+    let payload = claim.tasks[0].payload.as_ref();
+    assert_eq!(payload.map(Vec::len), Ok(700));
 }
 
 /// Keeps the thread busy until the sender is dropped: what is asked meanwhile is one group.

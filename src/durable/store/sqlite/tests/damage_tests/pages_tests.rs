@@ -31,7 +31,7 @@ fn pages(file: &File, tree: &str) -> (i64, Vec<i64>) {
 }
 
 /// The trees of the database. The flag is `true` if a lost page of the tree may cost tasks.
-const TREES: [(&str, bool); 11] = [
+const TREES: [(&str, bool); 12] = [
     ("throng_task", true),
     ("throng_task_at", false),
     ("throng_line", false),
@@ -43,6 +43,7 @@ const TREES: [(&str, bool); 11] = [
     ("throng_body", true),
     ("sqlite_autoindex_throng_body_1", false),
     ("throng_error", false),
+    ("throng_damaged", false),
 ];
 
 /// Overwrites a page of each tree, while the file is open or closed.
