@@ -249,8 +249,8 @@ impl DurableError {
         self.is_failure(|cause| matches!(cause, Cause::Replaced))
     }
 
-    /// Returns `true` if the stored data cannot be read and cannot be repaired. To go on, replace the store with a
-    /// copy, as the docs of the store describe.
+    /// Returns `true` if the stored data cannot be read and cannot be repaired. To go on, do what the message says, or
+    /// replace the store with a copy, as the docs of the store describe.
     pub fn is_corrupt(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Corrupt))
     }
@@ -288,7 +288,7 @@ impl fmt::Display for DurableError {
             ),
             Kind::TooLarge { len, max } => write!(
                 f,
-                "it has {len} bytes, and a store takes {max}: keep the data elsewhere, and its place in the task"
+                "it has {len} bytes, and a store takes at most {max}: keep the data elsewhere and put its place in the task"
             ),
             Kind::Encode(_) => f.write_str("it cannot be encoded"),
             Kind::Decode(_) => f.write_str("its output cannot be decoded as that of this type of task"),
@@ -448,7 +448,8 @@ impl fmt::Display for Failure {
                 "the file of the store was removed or replaced: put it back, or open the store again",
             ),
             Cause::Corrupt => f.write_str(
-                "the stored data cannot be read and cannot be repaired: put a copy of the store in its place",
+                "the stored data cannot be read and cannot be repaired: put a copy of the store in its place, unless \
+                 another remedy follows",
             ),
             Cause::NoSession => f.write_str("the store has ended this session"),
             Cause::Unavailable => f.write_str("the store is not available"),

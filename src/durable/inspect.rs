@@ -156,14 +156,14 @@ pub enum Health {
     Mute,
     /// It does not answer, and this is what is known about that. It is asked again and again.
     Unreachable(String),
-    /// The store answers, but the last request of some sort has failed. The next successful request of that
-    /// sort ends this state, or a minute without another.
+    /// The store answers, but the last request of some sort has failed. This state ends when a request of that
+    /// sort succeeds, or when none has failed for a minute.
     Failing {
         /// The time at which the first of these requests failed, by the clock of this process.
         since: SystemTime,
         /// What the store says of the last.
         error: String,
-        /// The number of failures since a request of that sort succeeded.
+        /// The number of these failures.
         failures: u32,
     },
     /// Requests succeed, but some stored rows are missing or cannot be read.

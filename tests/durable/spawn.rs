@@ -246,10 +246,15 @@ async fn the_largest_task_and_the_largest_output_fit(place: Place) {
     assert_eq!(within(handle).await.unwrap().len(), MAX - 3);
 }
 
+/// What is said of a task or an output that is larger by one byte.
+const TOO_LARGE: &str =
+    "it has 1048577 bytes, and a store takes at most 1048576: keep the data elsewhere and";
+
 async fn a_task_that_is_too_large_is_not_stored(place: Place) {
     let client = place.client().await;
     let error = client.spawn(Echo("x".repeat(MAX - 2))).await.unwrap_err();
     assert!(error.is_too_large() && !error.is_unknown(), "{error}");
+    assert!(error.to_string().contains(TOO_LARGE), "{error}");
     let id = error.task_id().unwrap();
     assert_eq!(client.status(id).await.unwrap(), Status::Absent);
     assert_eq!(client.counts().await.unwrap().stored, 0);
@@ -383,11 +388,7 @@ async fn an_output_that_is_too_large_makes_a_dead_letter(place: Place) {
     let over = client.spawn(Long(MAX - 1)).await.unwrap();
     let error = within(over).await.unwrap_err();
     assert_eq!(error.dead_reason(), Some(DeadReason::OutputTooLarge));
-    let text = error.to_string();
-    assert!(
-        text.contains("1048577 bytes") && text.contains("return its place"),
-        "{text}"
-    );
+    assert!(error.to_string().contains(TOO_LARGE), "{error}");
     assert_eq!(within(fits).await.unwrap().len(), MAX - 2);
     // Another attempt would have the same result.
     let counts = client.counts().await.unwrap();

@@ -18,8 +18,8 @@ use crate::sync::{Mutex, lock};
 
 const STORING: &str = "storing tasks";
 
-/// How long a failure counts. What the engine has to do, it does again within this time; a request that
-/// only a user makes may never be made again.
+/// How long a failure counts. The engine repeats what it has to do within this time, except that it renews a lease of
+/// more than six minutes less often. A request that only a user makes may never be made again.
 const MEMORY: Duration = Duration::from_secs(60);
 
 /// A store that records which sorts of requests fail.
@@ -255,13 +255,22 @@ mod tests {
     /// A client that has a session opens no other when the store is well again.
     #[tokio::test]
     async fn a_session_that_was_not_opened_counts_until_tasks_are_stored() {
-        let watched = watched();
-        watched.failed(STORING, &full());
+        let mut answers = [Err(full())].into_iter();
+        let answers = Mutex::new(move || answers.next().unwrap_or(Ok(())));
+        let before = move |_| -> Answer<'static, ()> {
+            let answer = lock(&answers)();
+            Box::pin(async { answer })
+        };
+        let store = MemoryStore::new().within(&Handle::current(), before);
+        let watched = Watched::new(store.0);
+        let fails_once = || {
+            let health = watched.health();
+            matches!(health, Health::Failing { failures: 1, error, .. } if error.starts_with(STORING))
+        };
+        watched.open_session(None).await.unwrap_err();
+        assert!(fails_once());
         let session = watched.open_session(None).await.unwrap();
-        assert!(matches!(
-            watched.health(),
-            Health::Failing { failures: 1, .. }
-        ));
+        assert!(fails_once());
         let request = StdArc::new(Enqueue {
             session,
             number: 1,
