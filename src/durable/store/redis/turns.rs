@@ -8,9 +8,9 @@ use super::mail::Mail;
 use super::reply::Answered;
 use super::request::{Park, Part};
 use super::{reply, request, routing};
-use crate::durable::error::Failure;
+use crate::durable::error::{Cause, Failure};
 use crate::durable::point::point;
-use crate::durable::store::{SessionId, Turn, Turned};
+use crate::durable::store::{Claim, SessionId, Turn, Turned, Verdict, Verdicts};
 use crate::sync::{Mutex, lock};
 
 /// How soon a worker looks again to whom nobody can tell that there is something to do.
@@ -66,12 +66,17 @@ pub(super) async fn turn(inner: &Inner, request: &Turn) -> Result<Turned, Failur
             part.park = Park::Not;
         }
         known.rests |= part.park == Park::IfNothing;
-        let turned = turn_in(inner, request, partition, &part).await;
-        let turned = turned.map_err(|failure| {
-            known.again = claimed.or(Some(partition));
-            inner.sessions.note(request.session, known);
-            after_others(failure, nth)
-        })?;
+        let turned = match turn_in(inner, request, partition, &part).await {
+            Ok(turned) => turned,
+            Err(failure) => {
+                known.again = claimed.or(Some(partition));
+                inner.sessions.note(request.session, known);
+                if let Some(claim) = whole.claim.filter(|_| failure.cause == Cause::NoSession) {
+                    give_back(inner, request, claim).await;
+                }
+                return Err(after_others(failure, nth));
+            }
+        };
         claimed = claimed.or_else(|| turned.claim.is_some().then_some(partition));
         add(&mut whole, turned);
     }
@@ -115,6 +120,27 @@ async fn turn_in(
     turned.refused = refused.map(|verdict| verdict.0).collect();
     turned.claim = turned.claim.filter(|claim| !claim.tasks.is_empty());
     Ok(turned)
+}
+
+/// Gives back what was claimed for a session that has ended in another partition: its worker opens another session, and
+/// receives no claim of this one. If this fails, the tasks come back when the lease is over.
+async fn give_back(inner: &Inner, request: &Turn, claim: Claim) {
+    let partition = inner.partitions.of_claim(claim.epoch);
+    let tasks = claim.tasks.iter().map(|task| (task.id, Verdict::Release));
+    let release = Turn {
+        number: request.number + 1,
+        verdicts: vec![Verdicts {
+            epoch: claim.epoch,
+            tasks: tasks.collect(),
+        }],
+        want: 0,
+        park: false,
+        ..request.clone()
+    };
+    let part = Part::of(&release, inner.partitions, partition);
+    let (arguments, _) = request::turn(&release, &part, &inner.client_id);
+    let turn = inner.run(&inner.scripts.turn, partition, arguments);
+    turn.await.ok();
 }
 
 fn add(whole: &mut Turned, part: Turned) {

@@ -1,7 +1,7 @@
 -- The messages and counts of a script.
 --
 -- Clients get the ends of tasks: the answer of a status request, or an empty message, and then the client asks. If
--- a unit of a script fails, that script sends no messages: clients also poll.
+-- a unit of a script fails, its messages are not sent.
 --
 -- Needs: base.
 local notices, watched, counted = state.notices or {}, nil, state.counted or {}

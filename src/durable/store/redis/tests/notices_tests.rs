@@ -64,3 +64,32 @@ async fn the_output_of_a_task_that_is_kept_for_less_than_a_minute_is_asked_for()
         until(&mut events, &event).await;
     }
 }
+
+/// The script fails when it has read the rows of the tasks, and before it writes any.
+#[tokio::test]
+async fn nobody_is_told_of_an_end_that_is_not_stored() {
+    let server = Server::start();
+    let (producer, worker) = (open_patient(&server).await, open_patient(&server).await);
+    let mut events = producer.store.events();
+    until(&mut events, &Event::Ready).await;
+    producer.enqueue([task(1)]).await;
+    producer.store.look(vec![id(1)]).await.unwrap();
+    let claim = worker.claim(1).await;
+    server.ask(&["SET", "throng:{default:0}:cancel", "text"]);
+    let failed = worker.store.turn(worker.new_turn(done(&claim), 0)).await;
+    assert_fails(failed, &Cause::Corrupt, Effect::None);
+    producer.enqueue([task(2)]).await;
+    server.ask(&["DEL", "throng:{default:0}:cancel"]);
+    worker.turn(done(&worker.claim(1).await), 0).await;
+    loop {
+        let event = timeout(DEADLINE, events.recv()).await.unwrap();
+        if let Some(Event::Seen(seen)) = event {
+            assert_eq!(seen, [(id(2), Seen::Done(b"output".to_vec()))]);
+            break;
+        }
+    }
+    assert_eq!(
+        producer.store.look(vec![id(1)]).await.unwrap(),
+        [Seen::Running]
+    );
+}

@@ -171,6 +171,93 @@ async fn a_claim_is_repeated_that_came_before_an_answer_was_lost() {
     assert_eq!((counts.lost, counts.crashed), (0, 0));
 }
 
+/// In one of the partitions, some verdicts are taken and others are not.
+#[tokio::test]
+async fn verdicts_that_were_taken_in_part_are_told_and_counted_once() {
+    for nth in [0, 2] {
+        let server = Server::start();
+        let other = Worker::new(open_divided(&server.url()).await).await;
+        let worker = Worker::new(open_divided(&server.url()).await).await;
+        let mut events = other.store.events();
+        until(&mut events, &Event::Ready).await;
+        other.enqueue((0..40).map(task)).await;
+        other.store.look((0..40).map(id).collect()).await.unwrap();
+        // Each partition has one of four in a row.
+        let is_done = |id: TaskId| id.to_bytes()[15] & 4 == 0;
+        let verdict = |id| match is_done(id) {
+            true => Verdict::Done(b"output".to_vec()),
+            false => Verdict::Retry {
+                after: Duration::from_secs(60),
+                error: "again".into(),
+            },
+        };
+        let claims = claim_all(&worker).await.into_iter().map(|claim| Verdicts {
+            epoch: claim.epoch,
+            tasks: claim
+                .tasks
+                .iter()
+                .map(|it| (it.id, verdict(it.id)))
+                .collect(),
+        });
+        let request = worker.new_turn(claims.collect(), 0);
+        let broken = (request.number as usize + nth) % PARTITIONS;
+        server.ask(&["SET", &key(broken, "errors"), "text"]);
+        let failed = worker.store.turn(Arc::clone(&request)).await;
+        assert_fails(failed, &Cause::Corrupt, Effect::Unknown);
+        server.ask(&["DEL", &key(broken, "errors")]);
+        let turned = worker.store.turn(request).await.unwrap();
+        // They are no longer held: the first request has taken them.
+        let store = &worker.store.inner.partitions;
+        let is_taken = |id: &TaskId| is_done(*id) && store.of_task(*id) == broken;
+        let taken: HashSet<_> = (0..40).map(id).filter(is_taken).collect();
+        assert_eq!(turned.refused.into_iter().collect::<HashSet<_>>(), taken);
+        let counts = worker.store.counts().await.unwrap();
+        assert_eq!(
+            (counts.done, counts.retried, counts.delayed, counts.running),
+            (20, 20, 20, 0)
+        );
+
+        other.enqueue([task(100)]).await;
+        other.store.look(vec![id(100)]).await.unwrap();
+        worker.turn(done(&worker.claim(1).await), 0).await;
+        let mut told = Vec::new();
+        while !told.contains(&id(100)) {
+            match timeout(DEADLINE, events.recv()).await.unwrap() {
+                Some(Event::Seen(seen)) => told.extend(seen.into_iter().map(|it| it.0)),
+                Some(Event::Ended(ids)) => told.extend(ids),
+                _ => {}
+            }
+        }
+        told.sort_unstable();
+        let expected = (0..40).map(id).filter(|id| is_done(*id));
+        assert_eq!(told, expected.chain([id(100)]).collect::<Vec<_>>());
+    }
+}
+
+/// The worker opens another session, and knows nothing of the claim.
+#[tokio::test]
+async fn a_claim_of_a_session_that_has_ended_elsewhere_is_given_back() {
+    let server = Server::start();
+    let worker = Worker::new(open_divided(&server.url()).await).await;
+    let other = Worker::new(open_divided(&server.url()).await).await;
+    other.enqueue((0..40).map(task)).await;
+    let verdicts: Vec<_> = claim_all(&worker).await.iter().flat_map(done).collect();
+    other.enqueue((100..140).map(task)).await;
+    let request = worker.new_turn(verdicts.clone(), MAX_BATCH);
+    let ended = (request.number as usize + 2) % PARTITIONS;
+    let session = worker.session.to_string();
+    server.ask(&["HDEL", &key(ended, "sessions"), &session]);
+    let failed = worker.store.turn(Arc::clone(&request)).await;
+    assert_fails(failed, &Cause::NoSession, Effect::Unknown);
+    let fresh = Worker::of(&worker.store).await;
+    fresh.turn(verdicts, 0).await;
+    let claims = claim_all(&fresh).await;
+    assert_eq!(ids_of(&claims), (100..140).map(id).collect());
+    let counts = worker.store.counts().await.unwrap();
+    assert_eq!((counts.done, counts.running), (40, 40));
+    assert_eq!((counts.lost, counts.crashed), (0, 0));
+}
+
 #[tokio::test]
 async fn dead_letters_of_all_partitions_are_one_list() {
     let server = Server::start();

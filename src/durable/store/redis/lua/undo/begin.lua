@@ -56,6 +56,18 @@ local function restore_session()
   if type(row) == 'string' and row ~= u.session.row then try('HSET', SESSIONS, ARGV[1], u.session.row) end
 end
 
+-- Removes the messages about tasks that have not ended after all. Those about the tasks of earlier units are still sent.
+local function take_messages_back()
+  for _, told in pairs(state.notices or {}) do
+    local ids = {}
+    for i, message in ipairs(told) do ids[i] = string.sub(message, 1, 16) end
+    local alive = #ids > 0 and redis.pcall('HMGET', ALIVE, unpack(ids)) or {}
+    for i = #told, 1, -1 do
+      if alive.err or alive[i] then table.remove(told, i) end
+    end
+  end
+end
+
 -- Takes back what was pushed to the ends of lists.
 local function take_back_all(groups)
   for _, group in ipairs(groups or {}) do

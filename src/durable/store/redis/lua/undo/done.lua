@@ -14,7 +14,6 @@ function undo.done()
   for i, flag in ipairs(u.flags or {}) do
     if flag then flags[#flags + 1], flags[#flags + 2] = u.ids[i], flag end
   end
-  state.notices = {}
   try_all('HSET', RUNNING, running)
   try_all('HSET', ALIVE, alive)
   try_all('HSET', CANCEL, flags)

@@ -4,7 +4,6 @@
 function undo.outcomes()
   local rows = {}
   for i, id in ipairs(u.ids) do rows[2 * i - 1], rows[2 * i] = id, u.rows[i] end
-  state.notices = {}
   for _, group in ipairs(u.groups or {}) do
     local key, n = group.key, #group.entries
     if has_entries(key, 0, reversed(group.entries)) then try('LTRIM', key, n, -1) end
