@@ -187,7 +187,7 @@ const AGE: &str = "
 local before, after = tonumber(ARGV[1]), tonumber(ARGV[2])
 local aged, at = struct.unpack('>I6I6', redis.call('HGET', KEYS[1], 'aged'))
 aged = aged + math.min(math.max(before - at, 0), 60000) + after - before
-redis.call('HSET', KEYS[1], 'aged', struct.pack('>I6I6', aged, after))
+redis.call('HSET', KEYS[1], 'aged', struct.pack('>I6I6I6', aged, after, aged + after))
 return 0";
 
 fn id(number: u64) -> TaskId {

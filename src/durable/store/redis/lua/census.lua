@@ -58,13 +58,17 @@ local function make_census(page)
     return text .. list, true
   end
 
-  -- Returns the lists that routes name, and these others.
+  -- Returns the lists that routes name, and these others. Maintenance has looked only at the types of the former.
   local function all_lists(others)
     local text = ''
     for _, field in ipairs(call('HKEYS', ROUTES)) do
       if sub(field, 1, 1) == 'l' and #field == 17 then text = with_list(text, sub(field, 2)) end
     end
-    for at = 1, #others, 16 do text = with_list(text, sub(others, at, at + 15)) end
+    for at = 1, #others, 16 do
+      local key = key_of(sub(others, at, at + 15))
+      remove_other('LLEN', key)
+      text = with_list(text, sub(others, at, at + 15))
+    end
     return text
   end
 

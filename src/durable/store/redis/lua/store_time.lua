@@ -6,12 +6,12 @@
 local function store_time()
   -- It is read once. A field of the Lua table costs no allocation in scripts that do not need it.
   if meta.time then return meta.time end
-  -- The store time that was last recorded, and the server's time at that moment.
+  -- The store time that was last recorded, the server's time at that moment, and their sum. A row with another sum is
+  -- damaged: by a store time far ahead, all ends would be removed at once.
   local row = call('HGET', META, 'aged') or ''
-  local aged, at = now, now
-  if #row == 12 then aged, at = number_at('>I6I6', row) end
-  -- A row with a time after the year 2223 is damaged.
-  if math.max(aged, at) > 8e12 then aged, at = now, now end
+  local aged, at, sum = now, now, 2 * now
+  if #row == 18 then aged, at, sum = number_at('>I6I6I6', row) end
+  if aged + at ~= sum then aged, at = now, now end
   meta.time = aged + math.min(math.max(now - at, 0), MAX_AGED)
   return meta.time
 end

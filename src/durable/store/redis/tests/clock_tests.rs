@@ -49,6 +49,27 @@ async fn a_store_time_that_is_lost_begins_anew() {
     assert_eq!(seen(&scene, 1).await, Seen::Absent);
 }
 
+/// Such a row has the right length, and its times are possible.
+#[tokio::test]
+async fn a_store_time_that_was_changed_removes_no_end() {
+    for (from, to) in [(1, 2), (2, 2), (1, 6), (7, 8)] {
+        for byte in [0, 1, 255] {
+            let scene = Scene::new().await;
+            end(&scene, 1).await;
+            scene.run(&format!(
+                "local row = call('HGET', 'meta', 'aged')
+                local some = string.rep(string.char({byte}), {to} - {from} + 1)
+                call('HSET', 'meta', 'aged', string.sub(row, 1, {from} - 1) .. some .. string.sub(row, {to} + 1))"
+            ));
+            scene.maintain().await;
+            let found = seen(&scene, 1).await;
+            assert_eq!(found, Seen::Done(b"output".to_vec()), "{from} {byte}");
+            age(&scene.server, &scene.namespace, &scene.clock, HOUR);
+            assert_eq!(seen(&scene, 1).await, Seen::Absent, "{from} {byte}");
+        }
+    }
+}
+
 async fn end(scene: &Scene, number: u64) {
     scene.worker.enqueue([task(number)]).await;
     let claim = scene.worker.claim(1).await;

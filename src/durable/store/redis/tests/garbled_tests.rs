@@ -1,6 +1,7 @@
 //! Rows that are missing or cannot be read, and belong to no single task: no script stops because of them, and maintenance
 //! mends them.
 
+use super::super::{request, routing};
 use super::census_tests::{HOUR, SECOND, Scene, later};
 use super::*;
 use crate::durable::DeadReason;
@@ -143,6 +144,40 @@ async fn a_set_goes_whose_sessions_are_lost() {
     scene.maintain().await;
     let sets = scene.run("return #call('HGET', 'routes', 'sets')");
     assert_eq!(sets, Value::Int(8));
+}
+
+/// No route names the list, so only the survey of the last census leads to it.
+#[tokio::test]
+async fn a_counted_list_of_another_type_stops_no_census() {
+    let scene = Scene::new().await;
+    scene.run(
+        "local list = '00000000000000ff' call('SET', 'ready:' .. list, 'text')
+        call('HSET', 'meta', 'survey', cmsgpack.pack({ left = 0, lists = list }))",
+    );
+    scene.orphan(1..2);
+    scene.maintain().await;
+    assert!(scene.is_damaged(1).await);
+    scene.check();
+}
+
+/// The only set reads only the main list.
+#[tokio::test]
+async fn the_sessions_of_the_only_set_are_counted_anew() {
+    let scene = Scene::new().await;
+    for number in [5, -5, 0] {
+        scene.run(&format!(
+            "call('HSET', 'routes', 'n' .. call('HGET', 'routes', 'sets'), {number})"
+        ));
+        scene.maintain().await;
+        let found =
+            scene.run("return call('HGET', 'routes', 'n' .. call('HGET', 'routes', 'sets'))");
+        assert_eq!(found, Value::BulkString(b"1".into()), "{number}");
+        assert_eq!(scene.worker.turn(Vec::new(), 1).await.claim, None);
+    }
+    let session = scene.worker.session;
+    scene.worker.store.close_session(session).await.unwrap();
+    let sets = scene.run("return #call('HGET', 'routes', 'sets')");
+    assert_eq!(sets, Value::Int(0));
 }
 
 #[tokio::test]
@@ -335,12 +370,11 @@ async fn the_payloads_of_letters_stay_while_their_times_are_missing() {
     assert_eq!(left, Value::Array([600, 600].map(Value::Int).into()));
 }
 
-/// One list cannot be written. The list before it holds the entry of a cancelled task.
+/// One list cannot be written. The list behind it ends with the entry of a cancelled task, which equals the new entry.
 #[tokio::test]
 async fn an_enqueue_that_fails_leaves_nothing_beside_a_tombstone() {
     let scene = Scene::new().await;
     let worker = &scene.worker;
-    let store = &worker.store;
     let list = format!(
         "ready:{:016x}",
         u64::from_be_bytes(Kind::of("mail").to_bytes())
@@ -349,17 +383,32 @@ async fn an_enqueue_that_fails_leaves_nothing_beside_a_tombstone() {
         retention: Duration::ZERO,
         ..task(1)
     };
-    worker.enqueue([forgotten()]).await;
-    store.cancel(vec![id(1)]).await.unwrap();
+    store_at_once(worker, [forgotten()]).await.unwrap();
+    worker.store.cancel(vec![id(1)]).await.unwrap();
     scene.run(&format!("call('SET', '{list}', 'text')"));
-    let request = worker.new_enqueue([named(6, "mail"), forgotten(), task(5)]);
-    store.enqueue(request).await.unwrap_err();
-    assert_eq!(store.counts().await.unwrap().stored, 1);
+    let failed = store_at_once(worker, [forgotten(), named(6, "mail")]).await;
+    assert_fails(failed, &Cause::Corrupt, Effect::None);
+    assert_eq!(worker.store.counts().await.unwrap().stored, 1);
+    // Maintenance would remove the tombstone, too.
+    scene.server.ask(&["DEL", &scene.key(&list)]);
+    scene.check();
     let mail = scene.worker_of(&["mail"]).await;
-    scene.maintain().await;
     assert_eq!(scene.run_all(worker).await, []);
     assert_eq!(scene.run_all(&mail).await, []);
     scene.check();
+}
+
+/// Stores tasks, each time at the same time of the client.
+async fn store_at_once(
+    worker: &Worker,
+    tasks: impl IntoIterator<Item = NewTask>,
+) -> Result<Value, Failure> {
+    let inner = &worker.store.inner;
+    let known = routing::read(inner, 0).await?.known;
+    let request = worker.new_enqueue(tasks);
+    let tasks: Vec<_> = request.tasks.iter().collect();
+    let arguments = request::enqueue(&request, &tasks, &inner.client_id, &known, 1);
+    inner.run(&inner.scripts.enqueue, 0, arguments).await
 }
 
 /// All keys, each with the command that reads its type.

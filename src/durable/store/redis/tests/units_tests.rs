@@ -342,6 +342,24 @@ async fn a_turn_takes_each_verdict_or_says_so() {
     .await;
 }
 
+/// A released task is already in one of the lists to which the others go.
+#[tokio::test]
+async fn a_list_is_drained_as_a_whole() {
+    for_each_command(async |scene, trial| {
+        let store = &scene.worker.store;
+        let set = TypeSet::of_names(["job"]);
+        store.open_session(set.ok()).await.unwrap();
+        scene.other.enqueue([named(NEW, "other")]).await;
+        let request = scene.worker.new_turn(all_verdicts(&scene.claim), 0);
+        let (answer, has_failed) = scene
+            .send(trial, true, || store.turn(Arc::clone(&request)))
+            .await;
+        assert!(answer.is_ok(), "{trial:?}: {answer:?}");
+        has_failed
+    })
+    .await;
+}
+
 /// The late claim is taken back, what is due waits, and some are claimed.
 #[tokio::test]
 async fn a_turn_that_reaps_and_claims_loses_nothing() {
@@ -543,12 +561,13 @@ async fn renewals_status_requests_and_maintenance_break_nothing() {
     .await;
 }
 
-/// Orphans, with a tombstone and without one, a due time that is lost, a claim, and a row that cannot be read.
+/// Orphans, with a tombstone and without one, waiting tasks without a row, one of which has a large payload, a due time that
+/// is lost, a claim, and a row that cannot be read. Maintenance would remove the payload before the census finds its task.
 const DAMAGE: &str = r"
 local function id(n) return string.rep('\0', 15) .. string.char(n) end
 local row = redis.call('HGET', ARGV[1] .. 'alive', id(20))
 redis.call('HSET', ARGV[1] .. 'alive', id(90), row, id(91), 'x')
-redis.call('HDEL', ARGV[1] .. 'alive', id(22))
+redis.call('HDEL', ARGV[1] .. 'alive', id(22), id(24))
 redis.call('HSET', ARGV[1] .. 'tombstones', id(92) .. string.sub(row, 15, 22), 1)
 redis.call('HINCRBY', ARGV[1] .. 'meta', 'tombstones', 1)
 redis.call('ZREM', ARGV[1] .. 'due', id(31))
