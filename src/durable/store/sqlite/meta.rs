@@ -112,8 +112,12 @@ impl Meta {
     ///
     /// No epoch was further above the clock than when the ceiling was raised, unless the clock was set or the machine was
     /// restarted since then, or the copy is on another machine. In these cases, the next epoch is above the ceiling.
-    /// Otherwise, it need not be, so the ceiling does not run away from the clock when workers often open sessions.
+    /// Otherwise, it need not be, so the ceiling does not run away from the clock when workers often open sessions. Nor need
+    /// it be if the clock is past the ceiling, as after a restart on the next day.
     pub(super) fn recall(&mut self, now: Now) {
+        if now.micros() > self.ceiling {
+            return;
+        }
         let since_1970 = now.micros() - self.raised;
         let since_boot = now.boot_micros() - self.raised_boot;
         let is_steady = since_boot >= 0 && (since_1970 - since_boot).abs() < STEP;

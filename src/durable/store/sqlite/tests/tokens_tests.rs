@@ -152,6 +152,28 @@ async fn workers_that_come_often_do_not_have_epochs_run_away_from_the_clock() {
     assert!(epoch > last, "{epoch} {last}");
 }
 
+/// The machine is started once a day, and is used for some minutes. An old copy is restored while the clock is right.
+#[tokio::test]
+async fn restarts_of_the_machine_do_not_have_epochs_run_away_from_the_clock() {
+    let file = File::new();
+    let first = file.worker(&clock(HOUR)).await;
+    first.enqueue((0..9).map(|number| task(number).0)).await;
+    let copy = file.copy();
+    first.store.close().await.unwrap();
+    let (mut last, mut today) = (0, clock(HOUR));
+    for day in 1..=6 {
+        today = clock(HOUR);
+        today.set_wall(today.wall() + 24 * HOUR * day);
+        let worker = file.worker(&today).await;
+        last = worker.claim(1).await.epoch;
+        worker.store.close().await.unwrap();
+    }
+    today.advance(SECOND);
+    file.restore(&copy);
+    let epoch = file.worker(&today).await.claim(1).await.epoch;
+    assert!(epoch > last, "{epoch} {last}");
+}
+
 /// The store stays open, and another process has made the claims that the copy lacks.
 #[tokio::test]
 async fn an_epoch_is_above_those_of_a_file_that_was_replaced_while_it_is_open() {
