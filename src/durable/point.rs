@@ -56,11 +56,17 @@ fn kill() {
 }
 
 /// Stops all threads of the process, as `kill -STOP` does.
+///
+/// The signal goes to this thread, which therefore stops before it does anything else. Another thread, to which a signal
+/// to the process may go, would stop the process later.
 #[cfg(feature = "test-util")]
 fn stop() {
     #[cfg(unix)]
-    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP).ok();
-    // Another thread may take the signal. This thread waits until the signal has stopped all threads.
-    let deadline = std::time::Instant::now() + std::time::Duration::from_millis(50);
-    while !crate::sync::thread::park_until(deadline) {}
+    {
+        // SAFETY: This is the declaration of `raise` in C, which has no precondition.
+        unsafe extern "C" {
+            safe fn raise(signal: std::ffi::c_int) -> std::ffi::c_int;
+        }
+        raise(rustix::process::Signal::STOP.as_raw());
+    }
 }
