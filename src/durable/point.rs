@@ -56,17 +56,24 @@ fn kill() {
 }
 
 /// Stops all threads of the process, as `kill -STOP` does.
-///
-/// The signal goes to this thread, which therefore stops before it does anything else. Another thread, to which a signal
-/// to the process may go, would stop the process later.
 #[cfg(feature = "test-util")]
 fn stop() {
     #[cfg(unix)]
     {
-        // SAFETY: This is the declaration of `raise` in C, which has no precondition.
-        unsafe extern "C" {
-            safe fn raise(signal: std::ffi::c_int) -> std::ffi::c_int;
-        }
-        raise(rustix::process::Signal::STOP.as_raw());
+        use rustix::process::{Signal, getpid, kill_process};
+
+        kill_process(getpid(), Signal::STOP).ok();
+        // Another thread may take the signal, after some time. Until then, this thread must not go on.
+        while is_pending(Signal::STOP) {}
     }
+}
+
+/// Returns `true` while no thread has taken a signal to the process, as far as the system says so. Once a thread has taken a
+/// signal to stop, no thread returns from the system.
+#[cfg(all(feature = "test-util", unix))]
+fn is_pending(signal: rustix::process::Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+    let pending = pending.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    pending.is_some_and(|pending| pending & (1 << (signal.as_raw() - 1)) != 0)
 }
