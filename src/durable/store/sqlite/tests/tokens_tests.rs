@@ -130,48 +130,46 @@ async fn a_copy_that_is_put_back_twice_has_other_epochs_each_time() {
     }
 }
 
-/// An old copy is restored while the clock is right.
-#[tokio::test]
-async fn workers_that_come_often_do_not_have_epochs_run_away_from_the_clock() {
-    let file = File::new();
-    let clock = clock(HOUR);
-    let first = file.worker(&clock).await;
-    first.enqueue((0..9).map(|number| task(number).0)).await;
-    let copy = file.copy();
-    first.store.close().await.unwrap();
-    let mut last = 0;
-    for _ in 0..6 {
-        clock.advance(SECOND);
-        let worker = file.worker(&clock).await;
-        last = worker.claim(1).await.epoch;
-        worker.store.close().await.unwrap();
-    }
-    clock.advance(SECOND);
-    file.restore(&copy);
-    let epoch = file.worker(&clock).await.claim(1).await.epoch;
-    assert!(epoch > last, "{epoch} {last}");
-}
-
-/// The machine is started once a day, and is used for some minutes. An old copy is restored while the clock is right.
-#[tokio::test]
-async fn restarts_of_the_machine_do_not_have_epochs_run_away_from_the_clock() {
+/// Has a worker come and claim by each of these clocks. Then an old copy is restored while the clock is right. Asserts that
+/// the epoch rises.
+async fn assert_keeps_to_the_clock(clocks: impl Iterator<Item = Clock>) {
     let file = File::new();
     let first = file.worker(&clock(HOUR)).await;
     first.enqueue((0..9).map(|number| task(number).0)).await;
     let copy = file.copy();
     first.store.close().await.unwrap();
-    let (mut last, mut today) = (0, clock(HOUR));
-    for day in 1..=6 {
-        today = clock(HOUR);
-        today.set_wall(today.wall() + 24 * HOUR * day);
-        let worker = file.worker(&today).await;
+    let (mut last, mut right) = (0, clock(HOUR));
+    for clock in clocks {
+        let worker = file.worker(&clock).await;
         last = worker.claim(1).await.epoch;
         worker.store.close().await.unwrap();
+        right = clock;
     }
-    today.advance(SECOND);
+    right.advance(SECOND);
     file.restore(&copy);
-    let epoch = file.worker(&today).await.claim(1).await.epoch;
+    let epoch = file.worker(&right).await.claim(1).await.epoch;
     assert!(epoch > last, "{epoch} {last}");
+}
+
+#[tokio::test]
+async fn workers_that_come_often_do_not_have_epochs_run_away_from_the_clock() {
+    let clock = clock(HOUR);
+    let clocks = (0..6).map(|_| {
+        clock.advance(SECOND);
+        clock.clone()
+    });
+    assert_keeps_to_the_clock(clocks).await;
+}
+
+/// The machine is started once a day, and is used for some minutes.
+#[tokio::test]
+async fn restarts_of_the_machine_do_not_have_epochs_run_away_from_the_clock() {
+    let clocks = (1..=6).map(|day| {
+        let today = clock(HOUR);
+        today.set_wall(today.wall() + 24 * HOUR * day);
+        today
+    });
+    assert_keeps_to_the_clock(clocks).await;
 }
 
 /// The store stays open, and another process has made the claims that the copy lacks.
