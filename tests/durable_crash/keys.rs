@@ -21,9 +21,9 @@ pub(crate) struct Keys {
 pub(crate) const BASE: &str = "throng:{default:0}:";
 
 /// The fields that `meta` may have: the layout, the number of partitions, the last epoch and its ceiling, the replication
-/// id of the server, store time, the number of tombstones, how far the search for old sessions has come, how far the
-/// searches for damage have come, and the ledger. None of them says that damage was found.
-const META: [&str; 21] = [
+/// id of the server, store time, the number of tombstones, how far the search for old sessions has come and which sets
+/// it has found, how far the searches for damage have come, and the ledger. None of them says that damage was found.
+const META: [&str; 22] = [
     "layout",
     "partitions",
     "routes",
@@ -32,6 +32,7 @@ const META: [&str; 21] = [
     "history",
     "tombstones",
     "cursor",
+    "seen",
     "checked",
     "census",
     "progress",

@@ -29,7 +29,10 @@ if not done.session then
   save_session(ARGV[1], {
     number = 0, claim = '', undelivered = '', first = '', at = now, client = ARGV[2], set = ARGV[4], suspects = '',
   })
-  if ARGV[4] ~= '' then count_session(ARGV[4], 1) end
+  if ARGV[4] ~= '' then
+    note_opened(ARGV[4])
+    count_session(ARGV[4], 1)
+  end
   has_effect('session')
 end
 reaping()(0)

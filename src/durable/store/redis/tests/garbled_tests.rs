@@ -77,7 +77,7 @@ async fn a_number_that_cannot_be_read_stops_nothing() {
         worker.store.cancel(vec![id(2)]).await.unwrap();
         scene.run(&format!(
             "for _, field in ipairs({{ 'tombstones', 'stored', 'claimed', 'done', 'retried', 'snoozed', 'died', 'released',
-                'crashed', 'lost', 'cancelled', 'ended_apart', 'cursor', 'checked', 'census', 'progress', 'survey', 'damaged', 'damaged_at',
+                'crashed', 'lost', 'cancelled', 'ended_apart', 'cursor', 'seen', 'checked', 'census', 'progress', 'survey', 'damaged', 'damaged_at',
                 'epoch' }}) do call('HSET', 'meta', field, '{text}') end"
         ));
         worker.store.counts().await.unwrap();
@@ -178,6 +178,81 @@ async fn the_sessions_of_the_only_set_are_counted_anew() {
     scene.worker.store.close_session(session).await.unwrap();
     let sets = scene.run("return #call('HGET', 'routes', 'sets')");
     assert_eq!(sets, Value::Int(0));
+}
+
+/// Adds so many sessions that maintenance takes several passes for a round over all of them.
+fn add_sessions_of_producers(scene: &Scene) {
+    scene.run(
+        "local _, now = struct.unpack('>I6I6', call('HGET', 'meta', 'aged'))
+        for number = 1, 1000 do
+            local row = { 0, '', '', '', now, 'a-client', '', '' }
+            call('HSET', 'sessions', 'p' .. number, cmsgpack.pack(row))
+        end",
+    );
+}
+
+/// Does what is left of a round over the sessions, with a script before each pass. Returns the number of passes.
+async fn finish_round(scene: &Scene, script: &str) -> u32 {
+    for passes in 1.. {
+        scene.run(script);
+        scene.worker.store.maintain(1_000).await.unwrap();
+        if scene.run("return call('HGET', 'meta', 'cursor')") == Value::BulkString(b"0".into()) {
+            return passes;
+        }
+    }
+    unreachable!("a round ends")
+}
+
+/// Returns how many sets there are, and the sum of the numbers of their sessions.
+fn sets_and_sessions(scene: &Scene) -> (Value, Value) {
+    let sets = scene.run("return #call('HGET', 'routes', 'sets') / 8");
+    let sum = "local sum = 0
+        for _, field in ipairs(call('HKEYS', 'routes')) do
+            if string.sub(field, 1, 1) == 'n' then sum = sum + (call('HGET', 'routes', field)) end
+        end
+        return sum";
+    (sets, scene.run(sum))
+}
+
+#[tokio::test]
+async fn a_set_that_nobody_has_goes_after_a_round_over_many_sessions() {
+    let scene = Scene::new().await;
+    add_sessions_of_producers(&scene);
+    for notes in [
+        "",
+        "call('HSET', 'meta', 'seen', 'x')",
+        "call('HDEL', 'meta', 'seen')",
+    ] {
+        let lost = scene.worker_of(&["job", "mail"]).await;
+        scene.run(&format!("call('HDEL', 'sessions', '{}')", lost.session));
+        assert!(finish_round(&scene, notes).await > 3);
+        let gone = i64::from(notes.is_empty());
+        assert_eq!(
+            sets_and_sessions(&scene),
+            (Value::Int(2 - gone), Value::Int(2 - gone)),
+            "{notes}"
+        );
+        finish_round(&scene, "").await;
+        assert_eq!(sets_and_sessions(&scene), (Value::Int(1), Value::Int(1)));
+    }
+}
+
+#[tokio::test]
+async fn a_set_with_a_session_stays_after_a_round_over_many_sessions() {
+    let scene = Scene::new().await;
+    add_sessions_of_producers(&scene);
+    let no_numbers = "for _, field in ipairs(call('HKEYS', 'routes')) do
+            if string.sub(field, 1, 1) == 'n' then call('HDEL', 'routes', field) end
+        end";
+    for damage in ["call('HSET', 'meta', 'seen', '')", no_numbers] {
+        assert!(finish_round(&scene, damage).await > 3);
+        assert_eq!(
+            scene.run("return #call('HGET', 'routes', 'sets')"),
+            Value::Int(8)
+        );
+    }
+    assert!(finish_round(&scene, "").await > 3);
+    assert_eq!(sets_and_sessions(&scene), (Value::Int(1), Value::Int(1)));
 }
 
 #[tokio::test]

@@ -198,6 +198,40 @@ async fn close(scene: &mut Scene) {
     }
 }
 
+/// A producer that is killed leaves its session for a day.
+#[tokio::test]
+async fn many_sessions() {
+    const SESSIONS: u64 = 10_000;
+    in_short_scripts(async |scene| {
+        scene.server.ask(&[
+            "EVAL",
+            "local now = redis.call('HGET', KEYS[1] .. 'meta', 'aged')
+            now = select(2, struct.unpack('>I6I6', now))
+            for number = 1, tonumber(ARGV[1]) do
+                local row = { 0, '', '', '', now, 'a-client', '', '' }
+                redis.call('HSET', KEYS[1] .. 'sessions', 'p' .. number, cmsgpack.pack(row))
+            end",
+            "1",
+            "throng:{default:0}:",
+            &SESSIONS.to_string(),
+        ]);
+        let mut opened = Vec::new();
+        for pass in 0..SESSIONS / 32 {
+            let maintain = scene.other.store.maintain(100);
+            scene.meter.measure(maintain).await.unwrap();
+            // The round is past most of them.
+            if pass == SESSIONS / 64 * 7 / 8 {
+                for name in ["a", "b", "c", "d"] {
+                    opened.push(Worker::of_names(&scene.other.store, &[name]).await);
+                }
+            }
+        }
+        let counts = scene.other.store.counts();
+        scene.meter.measure(counts).await.unwrap();
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_turn_that_brings_much_and_takes_much() {
     in_short_scripts(async |scene| {
