@@ -77,12 +77,10 @@ fn submit_some(pool: &ComputePool, submitter: usize, ran: &Arc<AtomicUsize>) -> 
     }
 }
 
-/// Tasks that come while the pool is shut down, in one way or the other: each runs, or is dropped, and
-/// nobody waits for ever.
-#[test]
-fn shuttle_submit_against_shutdown() {
+/// Tasks that come while the pool is shut down: each runs, or is dropped, and nobody waits for ever.
+fn submit_against(shutdown: fn(&ComputePool)) {
     check_pct(
-        || {
+        move || {
             let pool = pool(2);
             let submitters: Vec<_> = (0..2)
                 .map(|submitter| {
@@ -103,17 +101,27 @@ fn shuttle_submit_against_shutdown() {
                 .collect();
             let ender = {
                 let pool = pool.clone();
-                thread::spawn(move || pool.shutdown_now())
+                thread::spawn(move || shutdown(&pool))
             };
-            end(&pool);
             ender.join().unwrap();
             for submitter in submitters {
                 submitter.join().unwrap();
             }
+            end(&pool);
         },
         SCHEDULES,
         3,
     );
+}
+
+#[test]
+fn shuttle_submit_against_shutdown() {
+    submit_against(ComputePool::shutdown);
+}
+
+#[test]
+fn shuttle_submit_against_shutdown_now() {
+    submit_against(|pool| _ = pool.shutdown_now());
 }
 
 /// Tasks of two keys from two threads: one of a key at a time, and in each thread's order.

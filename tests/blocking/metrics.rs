@@ -1,14 +1,16 @@
 //! What a pool says of itself.
 
 use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex};
+use std::task::Wake;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use throng::blocking::{Metrics, Overflow};
+use throng::blocking::{Metrics, Overflow, PoolView};
 use throng::{BlockingPool, CompletionStream, JoinHandle};
 
 use crate::pools::{Busy, hunt, jitter, output, rest};
-use crate::support::{Numbers, block_on, join};
+use crate::support::{Gate, Numbers, block_on, join, poll_with, wait_until};
 
 fn of(threads: usize) -> BlockingPool {
     BlockingPool::builder()
@@ -172,11 +174,37 @@ fn who_knows_how_a_task_of_a_view_ended_finds_it_counted() {
     let pool = of(2);
     let view = pool.view(1, 1);
     assert_eq!(late(&pool, |n| view.spawn_blocking(task(n))), 0);
-    let running = (0..2_000).filter(|_| {
-        output(view.spawn_blocking(|| ()));
-        view.running() > 0
+}
+
+/// Notes how many tasks of a view run when the end of one is told.
+struct Note {
+    view: PoolView,
+    running: Mutex<Vec<usize>>,
+}
+
+impl Wake for Note {
+    fn wake(self: Arc<Self>) {
+        let running = self.view.running();
+        self.running.lock().unwrap().push(running);
+    }
+}
+
+/// The waker runs on the thread of the task, which has not left the view then.
+#[test]
+fn who_is_told_that_a_task_of_a_view_ended_finds_that_it_runs_no_more() {
+    let note = Arc::new(Note {
+        view: of(2).view(1, 1),
+        running: Mutex::default(),
     });
-    assert_eq!(running.count(), 0);
+    let noted = || note.running.lock().unwrap().clone();
+    let gate = Gate::new();
+    let task = gate.clone();
+    let mut handle = note.view.spawn_blocking(move || task.pass());
+    assert!(poll_with(&Arc::clone(&note).into(), &mut handle).is_pending());
+    wait_until("the task runs", || note.view.running() == 1);
+    gate.open();
+    wait_until("its end is told", || !noted().is_empty());
+    assert_eq!(noted(), [0]);
 }
 
 /// The task is a job of a stream, which comes out of that before it has ended in the pool.
