@@ -8,10 +8,9 @@ local function store_time()
   if meta.time then return meta.time end
   -- The store time that was last recorded, the server's time at that moment, and their sum. A row with another sum is
   -- damaged: by a store time far ahead, all ends would be removed at once.
-  local row = call('HGET', META, 'aged') or ''
-  local aged, at, sum = now, now, 2 * now
+  local row, aged, at, sum = call('HGET', META, 'aged') or '', 0, 0, 0
   if #row == 18 then aged, at, sum = number_at('>I6I6I6', row) end
-  if aged + at ~= sum then aged, at = now, now end
+  if #row ~= 18 or aged + at ~= sum then aged, at, meta.lost_time = now, now, row end
   meta.time = aged + math.min(math.max(now - at, 0), MAX_AGED)
   return meta.time
 end

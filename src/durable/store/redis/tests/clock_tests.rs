@@ -62,6 +62,8 @@ async fn a_store_time_that_was_changed_removes_no_end() {
                 call('HSET', 'meta', 'aged', string.sub(row, 1, {from} - 1) .. some .. string.sub(row, {to} + 1))"
             ));
             scene.maintain().await;
+            let (_, last) = scene.worker.store.damage().expect("it is reported");
+            assert!(last.contains("store time"), "{last}");
             let found = seen(&scene, 1).await;
             assert_eq!(found, Seen::Done(b"output".to_vec()), "{from} {byte}");
             age(&scene.server, &scene.namespace, &scene.clock, HOUR);
