@@ -1,6 +1,8 @@
 //! How often the store is asked about awaited tasks.
 
-use tokio::time::{Instant, sleep};
+use std::pin::pin;
+
+use tokio::time::{Instant, sleep, timeout};
 
 use super::super::waiters::Patience;
 use super::*;
@@ -81,12 +83,12 @@ async fn all_are_looked_at_when_the_store_is_back() {
 /// An answer may be older than the wait, and out of date.
 #[tokio::test(start_paused = true)]
 async fn whoever_waits_for_one_answer_gets_one_to_a_later_question() {
-    let held = StdArc::new(Count::new(1));
-    let is_held = StdArc::clone(&held);
-    let (client, times) = client_that_looks(move |_| {
-        let held = StdArc::clone(&is_held);
+    let answers = StdArc::new(Count::new(0));
+    let answered = StdArc::clone(&answers);
+    let (client, times) = client_that_looks(move |count| {
+        let answered = StdArc::clone(&answered);
         Box::pin(async move {
-            while held.get() > 0 {
+            while answered.get() <= count {
                 sleep(Duration::from_millis(1)).await;
             }
             Ok(())
@@ -94,8 +96,12 @@ async fn whoever_waits_for_one_answer_gets_one_to_a_later_question() {
     });
     let id = await_in_vain(&client).await;
     until_there_are(&times, 1).await;
-    let end = client.engine().waiters.wait(id, Patience::Once);
-    held.set(0);
+    let mut end = pin!(client.engine().waiters.wait(id, Patience::Once));
+    assert!(timeout(Duration::ZERO, &mut end).await.is_err());
+    answers.set(1);
+    until_there_are(&times, 2).await;
+    let early = timeout(Duration::from_millis(10), &mut end).await;
+    assert!(early.is_err(), "the first look had begun before: {early:?}");
+    answers.set(2);
     assert_eq!(end.await.unwrap().unwrap(), Seen::Delayed);
-    assert_eq!(lock(&times).len(), 2);
 }
