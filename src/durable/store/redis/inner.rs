@@ -343,7 +343,7 @@ impl Inner {
         let sets = parts.list()?.rest(routing::set)?;
         let found = u64::try_from(parts.number()?).unwrap_or_default();
         lock(&self.damage)[partition] = (found, parts.text()?);
-        // If one of these requests fails, the next pass repeats it.
+        // If one of these requests fails, a later pass repeats it.
         if parts.number()? != 0 {
             routing::mend(self, partition).await.ok();
         }

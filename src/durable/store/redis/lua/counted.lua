@@ -1,13 +1,13 @@
 -- The number of sessions of each set, which is the field n<set> of `routes`.
 --
--- Maintenance finds a number that is wrong. It looks at a page of sessions in each pass, and notes in the field `seen` of
--- `meta` the sets that have a session: so it knows at the end of a round which have none. The field is absent between
--- rounds.
+-- Maintenance looks at one page of sessions in each pass, and notes the sets that it finds in the field `seen` of `meta`.
+-- At the end of a round over all pages, a set that is not in `seen` has no session, unless the server was restarted
+-- meanwhile. Between rounds, the field is absent.
 --
 -- Needs: session.
 
--- Counts the sessions of each set. With thousands of them, this takes longer than a script should: it is for a number
--- that is known to be wrong.
+-- Counts the sessions of each set. With thousands of sessions, this takes longer than a script should. So it is called
+-- only if a number seems to be wrong.
 local function sessions_of_sets()
   local counts, cursor = {}, '0'
   repeat
@@ -21,15 +21,10 @@ local function sessions_of_sets()
   return counts
 end
 
--- Returns whether a set is one of some, of 8 bytes each.
-local function is_among(sets, set)
-  for at = 1, #sets, 8 do
-    if sub(sets, at, at + 7) == set then return true end
-  end
-  return false
-end
+-- Returns whether a text of set ids contains this set. A match that spans two ids only delays the removal of a set.
+local function is_among(sets, set) return string.find(sets, set, 1, true) ~= nil end
 
--- Notes that a session of a set is opened: a round that has begun may be past it.
+-- Notes that a session of a set is opened. A round that has begun may already have passed the place of the session.
 local function note_opened(set)
   local seen = call('HGET', META, 'seen')
   if seen and not is_among(seen, set) then call('HSET', META, 'seen', seen .. set) end

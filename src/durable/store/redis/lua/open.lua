@@ -25,14 +25,12 @@ if not done.session then
     -- So each copy that is taken while a worker has a session has a ceiling that is high enough.
     local _, packed_epochs = next_epochs(0, 0)
     if packed_epochs ~= meta[4] then call('HSET', META, 'epoch', packed_epochs) end
+    note_opened(ARGV[4])
   end
   save_session(ARGV[1], {
     number = 0, claim = '', undelivered = '', first = '', at = now, client = ARGV[2], set = ARGV[4], suspects = '',
   })
-  if ARGV[4] ~= '' then
-    note_opened(ARGV[4])
-    count_session(ARGV[4], 1)
-  end
+  if ARGV[4] ~= '' then count_session(ARGV[4], 1) end
   has_effect('session')
 end
 reaping()(0)

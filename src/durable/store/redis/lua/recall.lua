@@ -17,4 +17,6 @@ local history = type(info) == 'string' and string.match(info, 'master_replid:(%x
 if not history or history == call('HGET', META, 'history') then return 'OK' end
 local _, packed_epochs = next_epochs(0, 0, true)
 call('HSET', META, 'history', history, 'epoch', packed_epochs)
+-- A cursor means nothing to another server, so the round over the sessions begins anew.
+call('HDEL', META, 'cursor')
 return 'OK'
