@@ -116,6 +116,24 @@ async fn a_damaged_field_is_written_again() {
     }
 }
 
+/// A task that comes while its type has no path goes to the type's own list. Nobody reads that list once the path is
+/// written again.
+#[tokio::test]
+async fn a_task_in_a_list_that_its_path_does_not_name_is_found() {
+    let scene = Scene::new().await;
+    scene.worker.enqueue([task(1), task(2)]).await;
+    scene.run(
+        "local entry = call('RPOP', 'ready')
+        local function hex(c) return string.format('%02x', string.byte(c)) end
+        call('RPUSH', 'ready:' .. string.gsub(string.sub(entry, 47, 54), '.', hex), entry)",
+    );
+    scene.maintain().await;
+    let mut ran = scene.run_all(&scene.worker).await;
+    ran.sort_unstable();
+    assert_eq!(ran, [id(1), id(2)]);
+    scene.check();
+}
+
 /// The tasks of the main list belong to types that the new set does not have.
 #[tokio::test]
 async fn a_new_set_gets_no_list_in_which_others_wait() {
