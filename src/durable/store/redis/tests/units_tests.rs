@@ -173,6 +173,8 @@ impl Drop for Scene {
 
 /// Runs a case for each command that can fail.
 async fn for_each_command(case: impl AsyncFn(&Scene, Trial) -> bool) {
+    // Otherwise each scene would start a server.
+    let _server = Server::shared();
     for is_after in [false, true] {
         for is_answer_lost in [false, true] {
             let mut at = 0;
