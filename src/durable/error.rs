@@ -288,7 +288,7 @@ impl fmt::Display for DurableError {
             ),
             Kind::TooLarge { len, max } => write!(
                 f,
-                "it has {len} bytes, and a store takes at most {max}: keep the data elsewhere and put its place in the task"
+                "it has {len} bytes, and a store takes at most {max}: keep the data elsewhere, and put a reference to it in the task"
             ),
             Kind::Encode(_) => f.write_str("it cannot be encoded"),
             Kind::Decode(_) => f.write_str("its output cannot be decoded as that of this type of task"),
@@ -425,13 +425,15 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
-            Cause::Busy => f.write_str("others keep the store locked: try again, or see who does"),
+            Cause::Busy => f.write_str(
+                "others keep the store locked: try again, or find out which process does",
+            ),
             Cause::Full => {
                 f.write_str("there is no room left for the store: make some, and try again")
             }
             Cause::ReadOnly => f.write_str("the store cannot be written: check its permissions"),
             Cause::Denied => f.write_str(
-                "the store does not let its user do that: check the password and the rights",
+                "the store does not allow its user to do that: check the password and the permissions",
             ),
             Cause::Invalid(instead) => write!(f, "the address of the store is not valid: {instead}"),
             Cause::Unfit(how) => write!(f, "the store cannot keep tasks: {how}"),
@@ -467,7 +469,7 @@ impl fmt::Display for Failure {
 impl fmt::Display for DeadReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Fatal => "it said that another attempt is of no use",
+            Self::Fatal => "it reported that another attempt is of no use",
             Self::Attempts => "its attempts are used up",
             Self::Crashes => "it has crashed as many workers as `max_crashes` allows",
             Self::Unreadable => "its worker cannot read it",

@@ -1,4 +1,4 @@
-//! The seam between the engine and a store: what the engine asks, and what it may rely on.
+//! The interface between the engine and a store: the requests, and what the engine may rely on.
 //!
 //! Requests come in batches, and each takes effect as a whole or not at all. A request that fails
 //! says whether it can have taken effect ([`Failure::effect`]); the two that change tasks on behalf

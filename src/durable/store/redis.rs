@@ -1,8 +1,8 @@
 //! [`RedisStore`]: tasks in Redis.
 //!
-//! Every change is made by a [script](scripts), which runs as a whole and goes by the server's clock. A thread of the store drives its two connections: one by which requests
-//! [go](link), and one on which the process is [told](mail) what happens. Both are made again whenever
-//! they break; a request whose answer is lost has an unknown effect, and is sent again by the engine,
+//! Every change is made by a [script](scripts), which runs as a whole and uses the server's clock. The store's thread
+//! drives two connections: one for [requests](link), and one for [messages](mail) to this process. Each is
+//! reopened whenever it breaks. A request whose answer is lost has an unknown effect; the engine sends it again
 //! under the same number.
 
 use std::fmt;
@@ -50,22 +50,22 @@ mod turns;
 
 /// Tasks in Redis, for the processes of many machines.
 ///
-/// The server is Redis 6.2 or later, or Valkey. It may be one that a program uses already: all keys
-/// begin with `throng:`.
+/// The server is Redis 6.2 or later, or Valkey. Other programs may use it, too: all keys of the store begin with
+/// `throng:`.
 ///
 /// # What is promised
 ///
-/// - What was answered is as durable as the server makes it: see [`Durability`]. With `appendonly yes`
+/// - An acknowledged write is as durable as the server makes it: see [`Durability`]. With `appendonly yes`
 ///   and `appendfsync always`, it is on the disk. With `everysec`, a server process that is
 ///   killed loses up to two seconds of acknowledged writes.
-/// - A process that ends, however it ends, loses its tasks to others when their lease is over: after
-///   ten seconds, unless the executor was built with another one.
-/// - When the server cannot be reached, requests wait, and fail after some seconds; connections are made
-///   again by themselves, for as long as it takes.
+/// - When a process exits, for any reason, other workers take over its tasks once their lease expires: after
+///   ten seconds, unless the executor was built with another lease.
+/// - If the server cannot be reached, requests wait, and fail after some seconds. The store reconnects by
+///   itself, however long that takes.
 /// - Only the server's clock counts. If it is set, delayed tasks start earlier or later. Results and dead letters
 ///   are removed at most one minute early if the clock is set forward, and never early if it is set back. Time counts for
 ///   them only while an executor runs, and for a minute after that.
-/// - When the server has no memory left, nothing more can be stored; what is there is still run.
+/// - If the server has no memory left, no more tasks can be stored; stored tasks still run.
 /// - A store with the layout of another version of this crate is neither changed nor converted. If the
 ///   layout is older, let that version run all tasks to their end, or delete the keys.
 ///
@@ -87,11 +87,11 @@ mod turns;
 /// the default lease of ten seconds; less often with a longer one), removes expired results twice a minute,
 /// and pings connections that are otherwise silent.
 ///
-/// # What the user of the server may do
+/// # Permissions
 ///
-/// The URL may name a user. Of commands, it needs those on hashes, lists, sets, sorted sets and scripts,
-/// and `PUBLISH`, `SUBSCRIBE`, `PUBSUB NUMSUB`, `EXISTS`, `TIME`, `PING` and `HELLO`; of keys `throng:*`, of channels
-/// `throng:*`:
+/// The URL may name a user. The user needs access to the keys `throng:*` and the channels `throng:*`, and to these
+/// commands: those on hashes, lists, sets, sorted sets and scripts, and `PUBLISH`, `SUBSCRIBE`, `PUBSUB NUMSUB`,
+/// `EXISTS`, `TIME`, `PING` and `HELLO`:
 ///
 /// ```text
 /// ACL SETUSER worker on >password ~throng:* resetchannels &throng:* +@hash +@list +@set
@@ -99,10 +99,10 @@ mod turns;
 ///     +config|get
 /// ```
 ///
-/// Without `INFO` and `CONFIG GET`, the [durability](Durability) is unknown, and a server that removes
-/// keys when it is full is not refused. Without `INFO`, a restart or a promotion of the server is not noticed, and
-/// [fencing tokens](crate::durable::TaskContext::fencing_token) may fall if the server's clock is behind. Without the
-/// right to the channels, workers look for tasks twice a second.
+/// Without `INFO` and `CONFIG GET`, the [durability](Durability) is unknown, and a server that evicts
+/// keys when it is full is not refused. Without `INFO`, a restart or a promotion of the server is not detected, and
+/// [fencing tokens](crate::durable::TaskContext::fencing_token) may fall if the server's clock is behind. Without
+/// access to the channels, workers poll for tasks twice a second.
 ///
 /// # Examples
 ///
@@ -124,17 +124,17 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// Opens the store at `url`: `redis://user:password@host:port/database`, or with `rediss://` over
-    /// TLS (feature `redis-tls`), or `redis+unix:///path` by a socket of this machine.
+    /// Opens the store at `url`: `redis://user:password@host:port/database`, the same with `rediss://` for
+    /// TLS (feature `redis-tls`), or `redis+unix:///path` for a Unix socket.
     ///
     /// # Errors
     ///
     /// - if `url` is not a valid address ([`is_invalid`](DurableError::is_invalid));
     /// - if the server cannot be reached;
-    /// - if it does not let the user in, or run scripts ([`is_denied`](DurableError::is_denied));
+    /// - if it does not let the user log in or run scripts ([`is_denied`](DurableError::is_denied));
     /// - if the server is older than 6.2, evicts keys when it is full, is a Sentinel, or is a cluster node
     ///   that does not own the store's slot ([`is_unfit`](DurableError::is_unfit));
-    /// - if it is less durable than the builder [requires](RedisStoreBuilder::require)
+    /// - if the server is less durable than the builder [requires](RedisStoreBuilder::require)
     ///   ([`is_not_durable`](DurableError::is_not_durable));
     /// - if a version of this crate with an older layout has written the keys
     ///   ([`is_older_layout`](DurableError::is_older_layout)), or one with a newer layout
@@ -142,26 +142,26 @@ impl RedisStore {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left behind if the future is dropped.
+    /// Dropping the future leaves nothing behind.
     pub async fn open(url: &str) -> Result<Self, DurableError> {
         Self::builder(url).open().await
     }
 
-    /// Opens a store otherwise than by default.
+    /// Returns a builder for a store with other than the default settings.
     pub fn builder(url: &str) -> RedisStoreBuilder {
         RedisStoreBuilder::new(url)
     }
 
-    /// What the server says of itself: how durable it is, and what else decides whether tasks are safe
-    /// there.
+    /// Asks the server for its version and its settings, which determine how durable its writes are and whether
+    /// tasks are safe there.
     ///
     /// # Errors
     ///
-    /// The server does not answer.
+    /// Fails if the server does not answer.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost if the future is dropped.
+    /// Dropping the future loses nothing.
     pub async fn report(&self) -> Result<RedisReport, DurableError> {
         let report = self.ask(|inner| async move { probe::report(&inner).await });
         let name = &self.inner.name;
@@ -170,7 +170,7 @@ impl RedisStore {
             .map_err(|failure| DurableError::store(name, None, failure))
     }
 
-    /// Opens it to go by a time.
+    /// Opens the store with a source of time.
     pub(crate) async fn open_as(
         builder: &RedisStoreBuilder,
         time: Time,
@@ -223,7 +223,7 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// Does something on the thread of the store.
+    /// Runs a future on the store's thread.
     fn ask<T, F>(&self, work: impl FnOnce(Arc<Inner>) -> F) -> Answer<'static, T>
     where
         T: Send + 'static,
@@ -232,7 +232,7 @@ impl RedisStore {
         link::spawn(&self.runtime, work(Arc::clone(&self.inner)))
     }
 
-    /// The name by which others tell this process something.
+    /// The id by which other processes send messages to this one.
     #[cfg(test)]
     pub(crate) fn client_id(&self) -> &str {
         &self.inner.client_id
@@ -338,7 +338,7 @@ impl Backend for RedisStore {
     }
 }
 
-/// What messages call the store: without the password.
+/// Returns the store's name in messages, which does not contain the password.
 fn name_of(info: &ConnectionInfo, namespace: &str) -> String {
     let (address, database) = (info.addr(), info.redis_settings().db());
     format!("redis://{address}/{database} ({namespace})")
@@ -348,7 +348,7 @@ fn name_of(info: &ConnectionInfo, namespace: &str) -> String {
 fn start_thread(stop: CancellationToken) -> Result<Handle, Failure> {
     let (sender, receiver) = std::sync::mpsc::channel();
     let thread = thread::Builder::new().name("throng-redis".into());
-    // Made there: a runtime must not be dropped where the caller may be, in another.
+    // The thread creates the runtime, and drops it: the caller may be in another runtime, where that is not allowed.
     let started = thread.spawn(move || {
         let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else {
             return;

@@ -1,4 +1,4 @@
-//! [`RedisStoreBuilder`]: how a store in Redis is opened.
+//! [`RedisStoreBuilder`]: configures and opens a store in Redis.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::RedisStore;
 use super::link::Times;
 use crate::durable::{Durability, DurableError};
 
-/// How a store in Redis is opened: made by [`RedisStore::builder`].
+/// Configures and opens a store in Redis. Create one with [`RedisStore::builder`].
 ///
 /// # Examples
 ///
@@ -43,8 +43,8 @@ impl RedisStoreBuilder {
             times: Times {
                 connect: Duration::from_secs(2),
                 answer: Duration::from_secs(5),
-                // An idle worker sends a turn more often, at the usual lease: so nothing else is asked of
-                // the connection for requests.
+                // With the default lease, an idle worker sends a turn more often than this, so the connection for
+                // requests needs no pings.
                 pulse: Duration::from_secs(15),
             },
             allow_eviction: false,
@@ -54,32 +54,30 @@ impl RedisStoreBuilder {
         }
     }
 
-    /// The name of the store among others in the same database: `default`, unless another is set. All
+    /// Sets the name that separates the store from others in the same database. The default is `default`. All
     /// keys of the store begin with `throng:{namespace`.
     pub fn namespace(&mut self, namespace: impl Into<String>) -> &mut Self {
         self.namespace = namespace.into();
         self
     }
 
-    /// Into how many parts the tasks are divided, by their ids: one, unless another number is set, at
-    /// most 64. All who open the store must say the same.
+    /// Sets the number of partitions among which the tasks are divided, by their ids: at most 64. The default is
+    /// one. Every process that opens the store must set the same number.
     ///
-    /// One part is the fastest: with several, each request is divided, and an idle worker looks into every
-    /// part. Tasks of different parts may run in another order than that in which they were stored. In a
-    /// cluster, use one part, since each part has its own slot and a store talks to one node.
+    /// One partition is the fastest: with several, each request is divided, and an idle worker looks into every
+    /// partition. Tasks in different partitions may run in another order than the one in which they were stored. In a
+    /// cluster, use one partition, since each has its own slot and a store talks to one node.
     pub fn partitions(&mut self, partitions: usize) -> &mut Self {
         self.partitions = partitions;
         self
     }
 
-    /// Whether a task counts as stored only when it is on the server's disk: not, unless it is asked
-    /// for.
+    /// If `wait` is `true`, a task counts as stored only when it is on the server's disk. The default is `false`.
     ///
-    /// With `appendfsync always`, it is so anyway, and that is the faster way. With `everysec`, the
-    /// server is asked to say when it is (`WAITAOF`, in Redis from 7.2 and in Valkey), and to store a task
-    /// takes up to a second; its user needs the right to say so (`+waitaof`). Else the store cannot be
-    /// opened. Outcomes of runs do not wait for the disk: if the server fails,
-    /// or loses power, some tasks may run again.
+    /// With `appendfsync always`, the server waits for the disk anyway, which is faster. With `everysec`, the store
+    /// sends `WAITAOF` (Redis 7.2 or later, or Valkey), and storing a task takes up to a second; the Redis user needs
+    /// the permission `+waitaof`. With other servers and settings, the store cannot be opened. Outcomes of runs do not
+    /// wait for the disk: if the server fails, or loses power, some tasks may run again.
     pub fn wait_for_disk(&mut self, wait: bool) -> &mut Self {
         self.wait_for_disk = wait;
         self
@@ -94,24 +92,24 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// How long it may take to connect: two seconds, unless another time is set.
+    /// Sets the maximum time to connect. The default is two seconds.
     pub fn connect_timeout(&mut self, time: Duration) -> &mut Self {
         self.times.connect = time;
         self
     }
 
-    /// How long an answer may take before the connection is given up: five seconds, unless another time
-    /// is set. It should be shorter than the lease of the workers.
+    /// Sets the time after which a connection that has not answered is closed. The default is five seconds. It
+    /// should be shorter than the lease of the workers.
     pub fn answer_timeout(&mut self, time: Duration) -> &mut Self {
         self.times.answer = time;
         self
     }
 
-    /// Whether the server may be one that removes any key when it is full (`maxmemory-policy
-    /// allkeys-*`): not, unless it is allowed.
+    /// If `allow` is `true`, the server may evict any key when it is full (`maxmemory-policy allkeys-*`). By
+    /// default, such a server is refused.
     ///
-    /// Such a server loses tasks. Then each worker has the store searched for what is missing whenever it maintains it,
-    /// once or twice a minute. A task of which a part is lost becomes a dead letter
+    /// Such a server loses tasks. Therefore, each worker searches the store for missing rows whenever it maintains the
+    /// store, which happens once or twice a minute. A task of which a part is lost becomes a dead letter
     /// ([`DeadReason::Damaged`](crate::durable::DeadReason::Damaged)), and
     /// [`DurableClient::health`](crate::durable::DurableClient::health) reports the damage. Handles of tasks that
     /// are lost entirely fail with an error that [`is_expired`](crate::durable::DurableError::is_expired).
@@ -124,18 +122,18 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// As [`RedisStore::open`].
+    /// The same as those of [`RedisStore::open`].
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left behind if the future is dropped.
+    /// Dropping the future leaves nothing behind.
     pub async fn open(&self) -> Result<RedisStore, DurableError> {
         RedisStore::open_as(self, super::time::Time::machine()).await
     }
 }
 
 impl std::fmt::Debug for RedisStoreBuilder {
-    /// Without the URL, which may hold a password.
+    /// Leaves out the URL, which may contain a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RedisStoreBuilder")
             .field("namespace", &self.namespace)

@@ -1,20 +1,20 @@
-//! What Redis's errors mean to the engine.
+//! Translates Redis's errors for the engine.
 
 use redis::{ErrorKind, RedisError, Value};
 
 use super::keys::LAYOUT;
 use crate::durable::error::{Cause, Effect, Failure};
 
-/// What is to be done about an error.
+/// An error, by what is to be done about it.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The server does not know the script: it is to be sent whole.
+    /// The server does not know the script, which must be sent as text.
     NoScript,
-    /// The server says that it will do it later; so far it has done nothing.
+    /// The server will do it later. It has done nothing so far.
     Wait(Failure),
-    /// The connection is of no more use.
+    /// The connection is no longer usable.
     Broken(Failure),
-    /// Asking again changes nothing.
+    /// Another attempt changes nothing.
     Final(Failure),
 }
 
@@ -58,11 +58,11 @@ pub(super) fn fault(error: RedisError) -> Fault {
 fn meaning(code: String, error: RedisError) -> Fault {
     let text = error.detail().unwrap_or_default();
     match &*code {
-        // A script says what has become of what it was doing when a command failed.
+        // A script says whether it had an effect before a command failed.
         "UNDONE" => refused(&first_word(text), Effect::None, true, error),
         "HALF" => half(&first_word(text), error),
         _ => {
-            // An error in the middle of a script: what it did before stays.
+            // An error in the middle of a script, which is not rolled back.
             let within = within_script(text).map(str::to_owned);
             let is_within = within.is_some() || text.contains("script: ");
             let effect = match is_within {
@@ -83,13 +83,13 @@ fn refused(code: &str, effect: Effect, is_answer: bool, error: RedisError) -> Fa
         "NOSESSION" => return Fault::Final(Failure::new(Effect::None, Cause::NoSession)),
         "LAYOUT" => return Fault::Final(other_layout(text)),
         "PARTITIONS" => {
-            let what = format!("it has {text} partitions: open it with as many");
+            let what = format!("it has {text} partitions: open it with the same number");
             return Fault::Final(Failure::new(Effect::None, Cause::Unfit(what)));
         }
         "GARBLED" => return Fault::Final(garbled(text)),
         "MOVED" => return Fault::Final(elsewhere(text)),
-        // The first write of a script is refused, or none: so it is with all that ends here. A node says
-        // `ASK` and `TRYAGAIN` while it gives a slot away.
+        // These errors refuse the first write of a script, or none, so there is no effect. A node answers
+        // `ASK` and `TRYAGAIN` while it moves a slot to another node.
         "LOADING" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "NOREPLICAS" | "MISCONF" | "BUSY" => {
             return Fault::Wait(none(cause_of(code, text), error));
         }
@@ -120,7 +120,7 @@ fn cause_of(code: &str, text: &str) -> Cause {
         "OOM" => Cause::Full,
         "NOAUTH" | "NOPERM" | "WRONGPASS" => Cause::Denied,
         "WRONGTYPE" => Cause::Corrupt,
-        // Redis 7 says it in other words when a script is refused something.
+        // Redis 7 has another text for a command that a script may not run.
         _ if text.contains("user executing the script") || text.contains("ACL failure") => {
             Cause::Denied
         }
@@ -133,8 +133,8 @@ fn first_word(text: &str) -> String {
     word.unwrap_or_default().to_owned()
 }
 
-/// The code of an error in the middle of a script, as Redis 6.2 tells it: behind where that was.
-/// Later ones begin with the code.
+/// Returns the code of an error in the middle of a script, which Redis 6.2 reports behind the position in the script.
+/// Later versions report the code first.
 fn within_script(text: &str) -> Option<&str> {
     let (_, place) = text
         .strip_prefix("Error running script")?
@@ -143,7 +143,7 @@ fn within_script(text: &str) -> Option<&str> {
     error.trim_start_matches('-').split(' ').next()
 }
 
-/// Why there is no connection.
+/// Returns the failure of an attempt to connect.
 pub(super) fn not_connected(error: RedisError) -> Failure {
     let is_denied = error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
@@ -186,28 +186,28 @@ fn elsewhere(text: &str) -> Failure {
     let mut words = text.split_whitespace();
     let (slot, node) = (words.next().unwrap_or("?"), words.next().unwrap_or("?"));
     let what = format!(
-        "it is a cluster node, and another node, {node}, owns slot {slot}, which keys of this store \
-         are in: open the store there"
+        "it is a cluster node, and slot {slot}, which has the keys of this store, belongs to another \
+         node, {node}: open the store there"
     );
     Failure::new(Effect::None, Cause::Unfit(what))
 }
 
-/// The failure of a request that was not sent, since there is no connection.
+/// The failure of a request that was not sent because there is no connection.
 pub(super) fn no_connection() -> Failure {
     Failure::new(Effect::None, Cause::Unavailable)
 }
 
-/// The failure of a request whose answer nobody will give.
+/// The failure of a request that will never be answered.
 pub(super) fn no_answer() -> Failure {
     Failure::new(Effect::Unknown, Cause::Unavailable)
 }
 
-/// An answer that is none.
+/// The failure of a request whose answer has an unexpected form.
 pub(super) fn nonsense(found: &Value) -> Failure {
     let text = format!("{found:?}");
     let shown: String = text.chars().take(100).collect();
     let error = std::io::Error::other(format!(
-        "redis answers what no script of ours does: {shown}"
+        "redis gives an answer that no script of throng returns: {shown}"
     ));
     Failure::new(Effect::Unknown, Cause::Corrupt)
         .because(error)

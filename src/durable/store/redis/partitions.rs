@@ -5,16 +5,17 @@ use std::ops::Range;
 use crate::durable::TaskId;
 use crate::durable::store::Epoch;
 
-/// The parts of a store, each with keys of its own, and nothing in common: what is in one may be on
-/// another server than the rest. Where a task is, its id says.
+/// The partitions of a store. Each has its own keys and shares nothing with the others, so they could be on different
+/// servers. The id of a task determines its partition.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Partitions(usize);
 
-/// The most there can be. A claim has the epoch of its partition, times this, plus its number.
+/// The maximum number of partitions. The epoch of a claim is its epoch within the partition, times this, plus the number
+/// of the partition.
 pub(super) const MOST: usize = 64;
 
 impl Partitions {
-    /// At least one, and not more than there can be.
+    /// Creates this number of partitions, but at least one and at most [`MOST`].
     pub(super) fn new(count: usize) -> Self {
         Self(count.clamp(1, MOST))
     }
@@ -27,7 +28,7 @@ impl Partitions {
         0..self.0
     }
 
-    /// Where a task is: the FNV-1a hash of its id says so, as it did in every version of this crate.
+    /// Returns the partition of a task: the FNV-1a hash of its id, in every version of this crate.
     pub(super) fn of_task(self, id: TaskId) -> usize {
         const OFFSET: u32 = 0x811c_9dc5;
         const PRIME: u32 = 0x0100_0193;
@@ -37,12 +38,12 @@ impl Partitions {
         hash as usize % self.0
     }
 
-    /// Where a claim is.
+    /// Returns the partition of a claim.
     pub(super) fn of_claim(self, epoch: Epoch) -> usize {
         (epoch % MOST as Epoch) as usize % self.0
     }
 
-    /// What belongs to tasks, by their partitions: those that have any.
+    /// Groups values by the partitions of their tasks, and leaves out partitions without any.
     pub(super) fn split<T>(self, all: Vec<T>, id: impl Fn(&T) -> TaskId) -> Vec<(usize, Vec<T>)> {
         self.split_by(all, |it| self.of_task(id(it)))
     }
@@ -64,12 +65,12 @@ impl Partitions {
     }
 }
 
-/// The epoch of a claim in the whole store.
+/// Returns the epoch of a claim in the whole store, given the one in its partition.
 pub(super) fn whole(epoch: Epoch, partition: usize) -> Epoch {
     epoch * MOST as Epoch + partition as Epoch
 }
 
-/// The epoch of a claim in its partition.
+/// Returns the epoch of a claim in its partition, given the one in the whole store.
 pub(super) fn own(epoch: Epoch) -> Epoch {
     epoch / MOST as Epoch
 }

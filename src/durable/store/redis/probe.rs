@@ -1,4 +1,4 @@
-//! What kind of server it is, and how durable its writes are.
+//! Finds out what kind of server it is, and how durable its writes are.
 
 use std::fmt;
 
@@ -10,30 +10,30 @@ use super::mail::Mail;
 use crate::durable::Durability;
 use crate::durable::error::{Cause, Effect, Failure};
 
-/// What a server says of itself, as far as it may be asked: made by
-/// [`RedisStore::report`](super::RedisStore::report).
+/// The properties of a server, as far as its user may read them. [`RedisStore::report`](super::RedisStore::report)
+/// returns one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RedisReport {
-    /// What a task survives that is stored.
+    /// The failures that a stored task survives.
     pub durability: Durability,
-    /// The version of Redis; of Valkey, the one of Redis that it stands for.
+    /// The version of Redis. For Valkey, the version of Redis with which it is compatible.
     pub version: Option<String>,
-    /// Whether it may be written: it is no replica.
+    /// Whether the server is a primary, which accepts writes, and not a replica.
     pub is_primary: Option<bool>,
-    /// Whether writes go to a file: `appendonly`.
+    /// Whether the server writes to a file: its setting `appendonly`.
     pub append_only: Option<bool>,
-    /// When that goes to the disk: `appendfsync`.
+    /// When this file is synchronized to the disk: the setting `appendfsync`.
     pub append_fsync: Option<String>,
-    /// What it does when it is full: `maxmemory-policy`.
+    /// What the server does when its memory is full: the setting `maxmemory-policy`.
     pub eviction: Option<String>,
-    /// Whether processes are told at once when there is something to do: they may publish and
-    /// subscribe.
+    /// Whether this process is notified at once when there is work. If not, for instance because the user may not
+    /// publish and subscribe, it polls.
     pub is_told: bool,
 }
 
 impl fmt::Display for RedisReport {
-    /// In one line.
+    /// Writes the report on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let or_unknown = |text: &Option<String>| text.as_deref().unwrap_or("unknown").to_owned();
         let yes_or_no = |is: Option<bool>| match is {
@@ -55,7 +55,7 @@ impl fmt::Display for RedisReport {
     }
 }
 
-/// Asks the server what it is.
+/// Asks the server for its properties.
 pub(super) async fn report(inner: &Inner) -> Result<RedisReport, Failure> {
     let appends = setting(inner, "appendonly").await?;
     let when = setting(inner, "appendfsync").await?;
@@ -76,20 +76,20 @@ pub(super) async fn report(inner: &Inner) -> Result<RedisReport, Failure> {
     })
 }
 
-/// How durable a write is that the server has answered.
+/// Returns how durable an acknowledged write is.
 fn durability(appends: Option<&str>, when: Option<&str>, pauses: Option<&str>) -> Durability {
     match (appends, when, pauses) {
         (Some("yes"), Some("always"), Some("no")) => Durability::Synced,
-        // It is written before the answer, but not brought to the disk while the file is rewritten.
+        // It is written before the answer, but not synchronized while the file is rewritten.
         (Some("yes"), Some("always"), Some("yes")) => Durability::Process,
-        // While the disk is busy, answers go out before what they answer is written.
+        // While the disk is busy, Redis answers before it writes.
         (Some("yes"), Some("always" | "everysec"), _) => Durability::Buffered,
         (Some("yes") | None, ..) => Durability::Unknown,
         _ => Durability::Memory,
     }
 }
 
-/// Refuses a server that would lose tasks by design, or that lacks what the scripts need.
+/// Refuses a server that would lose tasks by design, or that cannot run the scripts.
 pub(super) async fn refuse_unfit(inner: &Inner, allow_eviction: bool) -> Result<(), Failure> {
     if info(inner, "server", "redis_mode").await?.as_deref() == Some("sentinel") {
         return Err(Failure::new(Effect::None, is_sentinel()));
@@ -98,22 +98,22 @@ pub(super) async fn refuse_unfit(inner: &Inner, allow_eviction: bool) -> Result<
         && !is_at_least(&version, (6, 2))
     {
         let what =
-            format!("its version is {version}, and 6.2 is the oldest that will do: update it");
+            format!("its version is {version}, and the oldest supported one is 6.2: update it");
         return Err(unfit(what));
     }
     let policy = setting(inner, "maxmemory-policy").await?;
     let policy = policy.unwrap_or_default();
     if policy.starts_with("allkeys-") && !allow_eviction {
         let what = format!(
-            "it removes tasks when it is full: set maxmemory-policy to noeviction, not {policy}"
+            "it evicts tasks when it is full: set maxmemory-policy to noeviction instead of {policy}"
         );
         return Err(unfit(what));
     }
     Ok(())
 }
 
-/// Whether the server can be asked when something is on its disk. Refuses one that cannot, if something
-/// that it has answered may not be there.
+/// Returns whether the server can be asked if a write is on its disk. If it cannot, and acknowledged writes may not be
+/// there, it is refused.
 pub(super) async fn can_wait_for_disk(inner: &Inner) -> Result<bool, Failure> {
     if setting(inner, "appendonly").await?.as_deref() == Some("no") {
         let what = "it writes nothing to its disk: set appendonly to yes";
@@ -122,7 +122,7 @@ pub(super) async fn can_wait_for_disk(inner: &Inner) -> Result<bool, Failure> {
     let when = setting(inner, "appendfsync").await?;
     if when.as_deref() == Some("no") {
         let what =
-            "it leaves it to the system when to write: set appendfsync to always, or everysec";
+            "it lets the system decide when to write: set appendfsync to always, or everysec";
         return Err(unfit(String::from(what)));
     }
     let mut command = redis::cmd("WAITAOF");
@@ -136,7 +136,7 @@ pub(super) async fn can_wait_for_disk(inner: &Inner) -> Result<bool, Failure> {
     match durability(Some("yes"), when.as_deref(), pauses.as_deref()) {
         Durability::Synced => Ok(false),
         _ => Err(unfit(String::from(
-            "it cannot say when something is on its disk, which Redis can from 7.2: update it, or set \
+            "it cannot tell when a write is on its disk (Redis 7.2 and later can): update it, or set \
              appendfsync to always",
         ))),
     }
@@ -146,7 +146,7 @@ fn unfit(what: String) -> Failure {
     Failure::new(Effect::None, Cause::Unfit(what))
 }
 
-/// A setting of the server. Nothing if it may not be asked for.
+/// Returns a setting of the server, or `None` if the user may not read it.
 async fn setting(inner: &Inner, name: &str) -> Result<Option<String>, Failure> {
     let mut command = redis::cmd("CONFIG");
     command.arg("GET").arg(name);
@@ -156,7 +156,7 @@ async fn setting(inner: &Inner, name: &str) -> Result<Option<String>, Failure> {
     }
 }
 
-/// A line of what the server says of itself. Nothing if it may not be asked for.
+/// Returns a value of `INFO`, or `None` if the user may not read it.
 async fn info(inner: &Inner, section: &str, name: &str) -> Result<Option<String>, Failure> {
     let mut command = redis::cmd("INFO");
     command.arg(section);
@@ -167,7 +167,7 @@ async fn info(inner: &Inner, section: &str, name: &str) -> Result<Option<String>
     Ok(found.next().map(|(_, value)| value.trim().to_owned()))
 }
 
-/// The answer to a command, unless it is not allowed or not known.
+/// Returns the answer to a command, or `None` if the command is not allowed or not known.
 async fn ask(inner: &Inner, command: &redis::Cmd) -> Result<Option<Value>, Failure> {
     match inner.link.send(command).await {
         Ok(answer) => Ok(Some(answer)),

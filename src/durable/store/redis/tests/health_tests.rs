@@ -77,7 +77,11 @@ async fn a_server_on_which_scripts_fail_is_failing() {
     server.ask(&["ACL", "SETUSER", "web", "-hlen"]);
     let error = client.counts().await.unwrap_err();
     assert!(error.is_denied(), "{error}");
-    assert!(failing(&client).contains("rights"), "{}", failing(&client));
+    assert!(
+        failing(&client).contains("permissions"),
+        "{}",
+        failing(&client)
+    );
     server.ask(&["ACL", "SETUSER", "web", "+hlen"]);
     until_well(&client).await;
     // A script that stops at a key.
