@@ -77,7 +77,7 @@ fn submit_some(pool: &ComputePool, submitter: usize, ran: &Arc<AtomicUsize>) -> 
     }
 }
 
-/// Tasks that come while the pool is shut down: each runs, or is dropped, and nobody waits for ever.
+/// Submits tasks while the pool shuts down. Each task runs or is dropped, and no wait lasts forever.
 fn submit_against(shutdown: fn(&ComputePool)) {
     check_pct(
         move || {

@@ -1,4 +1,4 @@
-//! What a pool says of itself.
+//! The metrics of a pool.
 
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex};
@@ -176,7 +176,7 @@ fn who_knows_how_a_task_of_a_view_ended_finds_it_counted() {
     assert_eq!(late(&pool, |n| view.spawn_blocking(task(n))), 0);
 }
 
-/// Notes how many tasks of a view run when the end of one is told.
+/// Records how many tasks of a view are running when the waker of a finished one is called.
 struct Note {
     view: PoolView,
     running: Mutex<Vec<usize>>,
@@ -189,7 +189,7 @@ impl Wake for Note {
     }
 }
 
-/// The waker runs on the thread of the task, which has not left the view then.
+/// The waker runs on the task's thread, before that thread leaves the view.
 #[test]
 fn who_is_told_that_a_task_of_a_view_ended_finds_that_it_runs_no_more() {
     let note = Arc::new(Note {
@@ -207,7 +207,7 @@ fn who_is_told_that_a_task_of_a_view_ended_finds_that_it_runs_no_more() {
     assert_eq!(noted(), [0]);
 }
 
-/// The task is a job of a stream, which comes out of that before it has ended in the pool.
+/// The task is a job of a stream, which yields the job before the pool has finished with it.
 #[test]
 fn who_reads_how_a_job_ended_finds_it_counted() {
     let pool = of(2);

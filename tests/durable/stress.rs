@@ -111,7 +111,7 @@ async fn nothing_is_lost_while_executors_come_and_go(place: Place) {
     let (one, two, ran) = (place.client().await, place.client().await, Ran::default());
     let handles = spawn_all(&one, 5_000).await;
     let ends = tokio::spawn(all_end(handles));
-    // The last one stays: how much is done by those that go depends on the machine.
+    // The last executor stays: how much the earlier ones finish depends on the machine.
     for round in (0..100_u64).take_while(|_| !ends.is_finished()) {
         let executor = executor([&one, &two][round as usize % 2], &ran).await;
         tokio::time::sleep(Duration::from_millis(round % 7 * 3)).await;

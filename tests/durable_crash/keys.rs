@@ -1,4 +1,4 @@
-//! [`Keys`]: all that a server has of the tasks of a test.
+//! [`Keys`]: all keys of a server after a test.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use throng::durable::Counts;
 
 use super::redis_server::Server;
 
-/// All keys of a server, by their names without what all of them begin with; and how much is in them.
+/// All keys of a server, by their names without the common prefix, and their sizes.
 #[derive(Debug)]
 pub(crate) struct Keys {
     sizes: BTreeMap<String, usize>,
@@ -17,12 +17,12 @@ pub(crate) struct Keys {
     binned: usize,
 }
 
-/// What all keys begin with.
+/// The prefix of all keys.
 pub(crate) const BASE: &str = "throng:{default:0}:";
 
 /// The fields that `meta` may have: the layout, the number of partitions, the last epoch and its ceiling, the replication
-/// id of the server, store time, the number of tombstones, how far the search for old sessions has come and which sets
-/// it has found, how far the searches for damage have come, and the ledger. None of them says that damage was found.
+/// id of the server, store time, the number of tombstones, the progress of the search for old sessions and the sets that
+/// it has found, the progress of the searches for damage, and the totals. No field says that damage was found.
 const META: [&str; 22] = [
     "layout",
     "partitions",

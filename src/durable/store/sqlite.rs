@@ -1,11 +1,11 @@
 //! [`SqliteStore`]: tasks in a file.
 //!
-//! One thread writes, and one reads. The first takes all that is asked until it has to wait for the
-//! disk, and waits once for all of it. The second answers what changes nothing, also turns
-//! that find nothing to do.
+//! One thread writes, and another reads. The writer collects requests until it has to wait for the disk, and
+//! waits once for all of them. The reader answers requests that change nothing, which include turns that find
+//! nothing to do.
 //!
-//! Several processes on one machine may have the file open. Each is an [endpoint] in a
-//! folder beside it, by which they wake one another, and know who has died.
+//! Several processes on one machine may have the file open. Each is an [endpoint] in a folder beside the file.
+//! Through this folder, the processes wake one another, and detect which of them have died.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -60,46 +60,47 @@ compile_error!("the feature `sqlite` needs Unix for now");
 
 /// Tasks in a file, for the processes of one machine.
 ///
-/// The file is a SQLite database; it is made if it is not there. It may be one that a program has
-/// already: all tables have names that begin with `throng_`. Beside it there is a folder, `-throng`
-/// behind the name of the file, in which the processes that have it open find one another. Both have
-/// to be on a disk of this machine: not on one that is shared over a network.
+/// The file is a SQLite database, which is created if it does not exist. It may be a database that a program
+/// already uses: the names of all tables begin with `throng_`. Beside the file is a folder with the same name and
+/// `-throng` appended, in which the processes that have the file open find one another. Both must be on a disk of this
+/// machine, and not on one that is shared over a network.
 ///
 /// # What is promised
 ///
-/// - What was answered is on the disk: SQLite is used with a write-ahead log and `synchronous=FULL`.
+/// - An acknowledged write is on the disk: SQLite is used with a write-ahead log and `synchronous=FULL`.
 /// - When a process exits, for any reason, other processes detect that: a busy worker takes its tasks back
 ///   within milliseconds, an idle one within seconds, and so does the process itself when it is started
 ///   again. (A process that hangs loses its tasks when their lease expires.)
 /// - A worker that waits for tasks writes nothing, and does not keep other processes from writing. (While results or
 ///   dead letters are kept, each executor writes a few bytes every 15 to 45 seconds.)
 /// - If a process is frozen within a write, for instance by a signal or a debugger, no other process can
-///   write until it continues or dies. Nothing can prevent that, but a write waits for nothing except the disk, and
-///   ends after 20 ms unless one request takes longer. After ten seconds, requests of the others fail with an error
-///   that [`is_busy`](DurableError::is_busy), as does `open` if it has to write. The message names the process and
-///   says that it is stopped (on Linux). Nothing is lost, whether the process continues or dies.
+///   write until it continues or dies. Nothing can prevent that, but it rarely happens: a write waits for nothing
+///   except the disk, and ends after 20 ms unless one request takes longer. After ten seconds, requests of other
+///   processes fail with an error that [`is_busy`](DurableError::is_busy), as does `open` if it has to write. On Linux,
+///   the message names the process and says that it is stopped. Nothing is lost, whether the process continues or dies.
 /// - A page of the file, or a row, that cannot be read costs the tasks whose data it holds. They become dead
-///   letters ([`Damaged`](crate::durable::DeadReason::Damaged)), all else goes on, and
+///   letters ([`Damaged`](crate::durable::DeadReason::Damaged)), all other tasks continue, and
 ///   [`health`](crate::durable::DurableClient::health) reports the damage for an hour. A table with an unreadable
-///   page is written anew, which takes longer the more rows it has; the old one stays in the file, with a
+///   page is rewritten, which takes longer the more rows it has; the old table stays in the file, with a
 ///   name that begins with `throng_damaged_`. If the file's first pages or the row about the whole store are lost,
 ///   or after the twentieth such table, requests fail with an error that [`is_corrupt`](DurableError::is_corrupt).
 ///   To go on, end all processes that have the file open, remove the files beside it that end in `-wal` and
 ///   `-shm`, and put a copy of the file in its place.
 /// - If no room is left on the disk, requests fail at once with an error that [`is_full`](DurableError::is_full),
 ///   and have no effect. A worker keeps what its tasks have returned, and stores it once there is room. Until then,
-///   [`health`](crate::durable::DurableClient::health) says that the store fails. The same holds if a quota is used up,
-///   or if a file has reached its largest size. (If the process has a limit for the size of files, it must ignore
-///   `SIGXFSZ`, or the system ends it.)
-/// - A file that another version of this crate has laid out is left unchanged.
-/// - When the last client is [closed](crate::durable::DurableClient::close), the file holds everything and
-///   nothing is left beside it.
+///   [`health`](crate::durable::DurableClient::health) reports that the store fails. The same holds if a quota is used
+///   up, or if a file has reached its largest size. (If the process has a limit for the size of files, it must ignore
+///   `SIGXFSZ`, or the system kills it.)
+/// - A file with the layout of another version of this crate is left unchanged.
+/// - When the last client is [closed](crate::durable::DurableClient::close), the file contains all data, and
+///   no other files are left beside it.
 /// - If the file is removed or replaced while it is open, requests fail with an error that
 ///   [`is_replaced`](DurableError::is_replaced). This includes a request that is being written at that time.
 ///   Requests succeed again if the same file, or a copy of it, is put back.
 ///
-/// Delays follow the machine's wall clock: if it is set, delayed tasks start earlier or later. Nothing else follows
-/// it. Leases, and how long results and dead letters are kept, are measured by the time since the machine was started.
+/// Delays follow the machine's wall clock: if it is set, delayed tasks start earlier or later. Nothing else depends on
+/// this clock. Leases, and how long results and dead letters are kept, are measured by the time since the machine was
+/// started.
 /// For results and dead letters, this time counts only while an executor runs, and for a minute after that.
 ///
 /// # Beside other users of SQLite
@@ -121,38 +122,38 @@ compile_error!("the feature `sqlite` needs Unix for now");
 /// # let folder = tempfile::tempdir()?;
 /// # let path = folder.path().join("tasks.db");
 /// let store = SqliteStore::open(path).await?;
-/// let store = Store::from(store); // what a client is opened with
+/// let store = Store::from(store); // a client is opened with this
 /// # drop(store);
 /// # Ok(()) }
 /// ```
 pub struct SqliteStore {
     writer: Writer,
     reader: Reader,
-    /// The threads have it too: what was asked is still done while this process counts as alive.
+    /// The threads share it, so this process counts as alive until all requests are done.
     endpoint: Arc<Endpoint>,
     name: Arc<str>,
     events: Mutex<Option<mpsc::UnboundedReceiver<Event>>>,
 }
 
 impl SqliteStore {
-    /// Opens the store in the file at `path`, and makes it if it is not there.
+    /// Opens the store in the file at `path`, which is created if it does not exist.
     ///
     /// # Errors
     ///
-    /// - if the path cannot be that of a file: its folder is missing, or SQLite gives the path another meaning,
-    ///   as for `:memory:` ([`is_invalid`](DurableError::is_invalid));
+    /// - if `path` cannot be the path of a file: its folder is missing, or the path has a special meaning for SQLite,
+    ///   like `:memory:` ([`is_invalid`](DurableError::is_invalid));
     /// - if the file cannot be opened, created or written ([`is_read_only`](DurableError::is_read_only),
     ///   [`is_denied`](DurableError::is_denied), [`is_full`](DurableError::is_full));
-    /// - if it is no SQLite database ([`is_corrupt`](DurableError::is_corrupt));
-    /// - if another version of this crate has laid it out
+    /// - if it is not a SQLite database ([`is_corrupt`](DurableError::is_corrupt));
+    /// - if it has the layout of another version of this crate
     ///   ([`is_newer_layout`](DurableError::is_newer_layout),
     ///   [`is_older_layout`](DurableError::is_older_layout));
-    /// - if others have kept it locked for five seconds ([`is_busy`](DurableError::is_busy)).
+    /// - if other processes have kept it locked for five seconds ([`is_busy`](DurableError::is_busy)).
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, DurableError> {
         Self::open_with(path.as_ref(), Clock::machine()).await
     }
 
-    /// Opens it to go by `clock`.
+    /// Opens the store with a clock.
     pub(crate) async fn open_with(path: &Path, clock: Clock) -> Result<Self, DurableError> {
         let name: Arc<str> = path.to_string_lossy().into();
         let path = path.to_owned();
@@ -164,7 +165,7 @@ impl SqliteStore {
         let is_special =
             |name: &str| name.is_empty() || name == ":memory:" || name.starts_with("file:");
         if is_special(&name) {
-            let advice = format!("`{name}` is no path: name a file on a disk of this machine");
+            let advice = format!("`{name}` is not a path: name a file on a disk of this machine");
             return Err(Failure::new(Effect::None, Cause::Invalid(advice)));
         }
         let path = std::path::absolute(path).map_err(error::io_failure)?;
@@ -177,8 +178,8 @@ impl SqliteStore {
         }
         let (writer, opened) = Writer::start(path, clock.clone(), sender).await?;
         if !opened.endpoint.dead().is_empty() {
-            // Programs that end without closing their store leave files behind. First the sessions go,
-            // then the files that no session names. Nobody waits for that.
+            // Programs that exit without closing their store leave files behind. The first sweep removes their
+            // sessions, and the second the files that no session names. Nothing waits for this.
             drop([0; 2].map(|_| writer.ask(0, admin::sweep)));
         }
         let reader = Reader::start(&opened.files, Arc::clone(&opened.endpoint), clock)?;
@@ -191,13 +192,13 @@ impl SqliteStore {
         })
     }
 
-    /// Dies, for those who look: as after `kill -9`, but that it can still be asked.
+    /// Makes other processes take this one for dead, as after `kill -9`. The store still answers requests.
     #[cfg(test)]
     pub(crate) fn abandon(&self) {
         self.endpoint.abandon();
     }
 
-    /// Reads; and if what is stored cannot be read, has it repaired, and reads again.
+    /// Reads from the store. If the data cannot be read, has the store repaired, and reads again.
     fn read<'a, T: Send + 'static>(
         &'a self,
         ask: impl Fn() -> Answer<'a, T> + Send + 'a,
@@ -215,11 +216,11 @@ impl SqliteStore {
     }
 
     async fn take_turn(&self, request: Arc<Turn>) -> Result<Turned, Failure> {
-        // Who was woken is likely to find something: it need not look first.
+        // A session that was woken is likely to find something, so it need not look first.
         if request.verdicts.is_empty() && !self.endpoint.was_woken(request.session) {
             let peeked = Arc::clone(&request);
             let idle = self.reader.ask(move |desk| peek::idle(desk, &peeked));
-            // If it could not be read, the writer has the same to say, or knows better.
+            // If the reader has failed, the writer reports the same failure, or repairs the store.
             if let Ok(Some(turned)) = idle.await {
                 return Ok(turned);
             }
@@ -232,7 +233,7 @@ impl SqliteStore {
             let rest = self.reader.ask(move |desk| peek::rest(desk, &request));
             match rest.await {
                 Ok(Some(rest)) => turned.next = rest.next,
-                // Meanwhile there is something to do.
+                // There is something to do by now.
                 Ok(None) => turned.next = Some(Duration::ZERO),
                 Err(_) => turned.next = Some(peek::WHILE_UNREACHABLE),
             }
@@ -279,7 +280,7 @@ impl Backend for SqliteStore {
     fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, ()> {
         let batch = Arc::clone(&request.tasks);
         let work = move |work: &mut Work<'_>| enqueue::enqueue(work, &request);
-        // What there will be at most: which tasks it has is decided when they are written.
+        // The maximum size, since the tasks are only determined when they are written.
         self.writer.ask_and(MAX_BATCH_BYTES, work, move |answer| {
             if answer.is_ok() {
                 batch.are_stored();
@@ -356,7 +357,7 @@ impl Backend for SqliteStore {
 
     fn probe(&self) -> Answer<'_, Durability> {
         self.writer.ask(0, |work| {
-            // What the connection that writes does: `FULL` and above wait for the disk.
+            // The setting of the connection that writes: `FULL` and above wait for the disk.
             let synchronous = work.number("PRAGMA synchronous", [])?;
             Ok(match synchronous {
                 Some(2..) => Durability::Synced,
@@ -366,7 +367,7 @@ impl Backend for SqliteStore {
     }
 }
 
-/// How many bytes a turn brings.
+/// Returns how many bytes of output a turn contains.
 fn verdict_bytes(request: &Turn) -> usize {
     let verdicts = request.verdicts.iter().flat_map(|it| &it.tasks);
     let bytes = verdicts.map(|(_, verdict)| match verdict {

@@ -80,7 +80,7 @@ async fn all_are_looked_at_when_the_store_is_back() {
     assert!(waited <= Duration::from_millis(8), "{waited:?}");
 }
 
-/// An answer may be older than the wait, and out of date.
+/// The answer to a request that was sent before the wait began may be out of date.
 #[tokio::test(start_paused = true)]
 async fn whoever_waits_for_one_answer_gets_one_to_a_later_question() {
     let answers = StdArc::new(Count::new(0));

@@ -1,4 +1,4 @@
-//! From outside: looking, cancelling, dead letters.
+//! Requests the status of tasks, cancels tasks, and manages dead letters.
 
 use super::error::nonsense;
 use super::inner::{Inner, after_others};

@@ -1,21 +1,21 @@
-//! Entries: what Redis has of a task.
+//! Entries: the form in which Redis stores tasks.
 //!
 //! An entry is moved from key to key as a whole. The scripts read and change its header, at fixed
-//! places; here it is made and read. Numbers have their first byte first.
+//! offsets. This module encodes and decodes entries. Numbers are big-endian.
 //!
 //! | bytes | what |
 //! | --- | --- |
 //! | 16 | the id |
 //! | 8 | the client id of the process that has stored it |
-//! | 6 | for how many milliseconds its end is kept |
+//! | 6 | how long its end is kept, in milliseconds |
 //! | 2 | `max_crashes` |
 //! | 4 | failures |
-//! | 2, 2 | crashes, and claims that were lost |
+//! | 2, 2 | crashes, and losses |
 //! | 6 | the time at which it became ready by its producer's clock, in milliseconds since 1970 |
 //! | 8 | its kind |
-//! | 1 | flags. 1: its payload is here, and not in `payloads`; 4: `errors` may have a row of it; 2, 8 and 16 are reserved |
+//! | 1 | flags. 1: the entry holds the payload, and `payloads` does not; 4: `errors` may have a row for the task; 2, 8 and 16 are reserved |
 //! | 4 | the length of the payload |
-//! | | the payload, if it is here, and the name |
+//! | | the payload, if the entry holds it, and the name |
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! [`Inner`]: what the requests of a store share, and how each goes to the partitions.
+//! [`Inner`]: the shared state of a store, and its requests to the partitions.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

@@ -1,8 +1,8 @@
-//! [`Link`]: the connection by which requests go, and what is made of one that breaks.
+//! [`Link`]: the connection for requests, which is replaced when it breaks.
 //!
-//! The client's own idea of when a connection is lost is too narrow for us: it keeps one on which
-//! nothing is answered, and one to a server that has become a replica. Here whatever is not an answer
-//! ends a connection, and another is made: at once, and then again and again after pauses.
+//! The `redis` crate keeps a connection even if nothing is answered on it, or if its server has become a replica. Here,
+//! everything that is not an answer ends the connection. A new one is opened at once, and if that fails, again and
+//! again after pauses.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -22,13 +22,13 @@ use crate::durable::error::{Effect, Failure};
 use crate::retry::Retry;
 use crate::sync::{Mutex, Number, lock};
 
-/// The pauses between attempts to connect, and between those of a request that is to wait.
+/// The pauses between attempts to connect, and between attempts of a request that the server defers.
 pub(super) const BACKOFF: Retry = Retry::exponential()
     .attempts(u32::MAX)
     .base(Duration::from_millis(50))
     .cap(Duration::from_secs(1));
 
-/// How long what is waited for may take.
+/// The timeouts of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) connect: Duration,
@@ -37,7 +37,7 @@ pub(super) struct Times {
     pub(super) pulse: Duration,
 }
 
-/// The connection by which requests go.
+/// The connection for requests.
 pub(super) struct Link {
     client: Client,
     times: Times,
@@ -45,12 +45,12 @@ pub(super) struct Link {
 }
 
 enum State {
-    /// There is none, and why, if that is known.
+    /// There is no connection: the reason, if it is known.
     Down(Option<Failure>),
     Up(Live),
 }
 
-/// A connection, and which one it is.
+/// A connection, and its number.
 #[derive(Clone)]
 pub(super) struct Live {
     number: u64,
@@ -62,8 +62,8 @@ pub(super) struct Live {
 }
 
 impl Link {
-    /// Makes a link, and keeps it connected for as long as somebody has it. When `doubts` changes, its connection is
-    /// pinged at once.
+    /// Creates a link, and keeps it connected until it is dropped. When `doubts` changes, the connection is pinged at
+    /// once.
     pub(super) fn start(client: Client, times: Times, doubts: watch::Receiver<()>) -> Arc<Self> {
         let link = Arc::new(Self {
             client,
@@ -74,7 +74,7 @@ impl Link {
         link
     }
 
-    /// Runs a script, given its arguments. A server that is not there, or not ready, is waited for.
+    /// Runs a script with these arguments. Waits for a server that cannot be reached, or is not ready.
     pub(super) async fn run(
         &self,
         script: &Script,
@@ -113,8 +113,8 @@ impl Link {
         .map_err(Fault::into_failure)
     }
 
-    /// The same, and waits until the server's disk has what was written: by the connection that has
-    /// brought the answer, since another may be to a server that has lost it.
+    /// The same, and then waits until the server has written the changes to its disk. It waits on the connection that
+    /// has received the answer, since another one may lead to a server that has lost the changes.
     pub(super) async fn run_to_disk(
         &self,
         script: &Script,

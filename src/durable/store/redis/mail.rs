@@ -1,4 +1,4 @@
-//! What a process is told, on a connection of its own.
+//! Receives the messages for this process, on a separate connection.
 
 use std::io;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use super::link::{BACKOFF, Times};
 use super::reply;
 use crate::durable::store::Event;
 
-/// Whether events come.
+/// Whether events arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mail {
-    /// Nobody knows yet.
+    /// It is not known yet.
     Unknown,
     Comes,
     DoesNot,
 }
 
-/// Reads what comes on some channels, for as long as the store is there.
+/// Reads the messages on some channels, for as long as the store exists.
 pub(super) struct Postman {
     pub(super) client: Client,
     pub(super) times: Times,
     pub(super) channels: Vec<String>,
     pub(super) events: mpsc::UnboundedSender<Event>,
     pub(super) state: Arc<watch::Sender<Mail>>,
-    /// Is told when the connection is lost: most likely, so are the others to the same server.
+    /// Is notified when the connection is lost. Then the other connections to the same server are most likely lost, too.
     pub(super) doubts: watch::Sender<()>,
 }
 
@@ -41,7 +41,7 @@ impl Postman {
             failures += 1;
             if let Ok((connection, pushes)) = self.subscribe().await {
                 self.state.send_replace(Mail::Comes);
-                // From here on: whatever was missed, whoever is told of this looks for.
+                // From now on, events arrive. Those that were missed are looked for when this event is received.
                 self.events.send(Event::Ready).ok();
                 self.read(connection, pushes).await;
                 self.doubts.send_replace(());
@@ -52,7 +52,7 @@ impl Postman {
         }
     }
 
-    /// Connects, and has the server confirm that it will tell us.
+    /// Connects, and waits until the server has confirmed the subscription.
     async fn subscribe(&self) -> RedisResult<(MultiplexedConnection, Pushes)> {
         let (sender, pushes) = mpsc::unbounded_channel();
         let config = AsyncConnectionConfig::new()

@@ -1,4 +1,4 @@
-//! Reading what Redis answers.
+//! Decodes the answers of Redis.
 
 use redis::Value;
 

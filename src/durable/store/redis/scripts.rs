@@ -1,5 +1,4 @@
-//! The scripts, by which everything is done that changes something: each runs as a whole, with nothing
-//! between its steps.
+//! The scripts. They make all changes. The server runs each script as a whole, and nothing else between its steps.
 //!
 //! A script is put together from parts. The first part sets the time: the server's or, in tests, the test's. For the names
 //! of keys and numbers in a script, see `names.rs`.

@@ -1,4 +1,4 @@
-//! [`Time`]: what time a store goes by.
+//! [`Time`]: the source of a store's time.
 
 use tokio::sync::mpsc;
 

@@ -1,4 +1,4 @@
-//! Turns: from one partition to the next, until there is something to claim.
+//! Turns: a turn goes from one partition to the next until it can claim something.
 
 use std::collections::HashMap;
 use std::time::Duration;

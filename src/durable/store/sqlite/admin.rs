@@ -1,4 +1,4 @@
-//! From outside: cancelling, dead letters, and what is kept no longer.
+//! Cancels tasks, manages dead letters, and removes expired data.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ pub(super) fn cancel(work: &mut Work<'_>, ids: &[TaskId]) -> Result<u64, Fault> 
     Ok(found)
 }
 
-/// Has the worker told that runs it, which has the last word.
+/// Notifies the worker that runs the task. The worker decides how the task ends.
 fn cancel_running(work: &mut Work<'_>, id: TaskId, epoch: i64) -> Result<(), Fault> {
     work.execute(
         "UPDATE throng_task SET cancel = 1 WHERE id = ?1",
@@ -56,7 +56,7 @@ pub(super) fn replay(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Fa
     ids.sort_unstable();
     let mut replayed = 0;
     for &id in &ids {
-        // One whose payload is lost stays where it is.
+        // A dead letter without its payload is not replayed.
         let is_whole = work.execute(
             "UPDATE throng_task SET failures = 0, crashes = 0, lost = 0, cancel = 0,
                  reason = NULL, error = NULL
@@ -105,7 +105,7 @@ pub(super) fn dead(
     Ok(ids)
 }
 
-// ===== What is kept no longer =====
+// ===== Expired data =====
 
 pub(super) fn maintain(work: &mut Work<'_>, budget: usize) -> Result<bool, Fault> {
     if work.meta.keeps_ends() {
@@ -114,7 +114,7 @@ pub(super) fn maintain(work: &mut Work<'_>, budget: usize) -> Result<bool, Fault
     let mut left = budget as i64;
     let mut more = false;
     for find in [over, surplus] {
-        // One more than may be removed: whether there is one.
+        // Looks for one more than may be removed, to find out whether more are left.
         let ids = find(work, left + 1)?;
         more |= ids.len() as i64 > left;
         for &id in ids.iter().take(left as usize) {
@@ -130,7 +130,7 @@ pub(super) fn maintain(work: &mut Work<'_>, budget: usize) -> Result<bool, Fault
     Ok(more)
 }
 
-/// Ends that are kept no longer.
+/// Returns ends that are no longer kept.
 fn over(work: &Work<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Error> {
     let sql = "SELECT id FROM throng_task WHERE state = ?1 AND at <= ?2 LIMIT ?3";
     let time = work.store_time();
@@ -146,7 +146,7 @@ fn over(work: &Work<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Error> {
     Ok(ids)
 }
 
-/// Dead letters, but for the newest.
+/// Returns the dead letters in excess of the maximum, which are the oldest.
 fn surplus(work: &Work<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Error> {
     if work.meta.counts.dead <= MAX_DEAD {
         return Ok(Vec::new());
@@ -158,10 +158,10 @@ fn surplus(work: &Work<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Error> 
     )
 }
 
-/// How many processes are swept away at once.
+/// The maximum number of dead processes whose sessions are removed at once.
 const MAX_SWEPT: usize = 100;
 
-/// Removes the sessions of the dead that hold nothing, and the files of those that no session names.
+/// Removes the sessions of dead processes that hold no claim, and the files of dead processes without a session.
 pub(super) fn sweep(work: &mut Work<'_>) -> Result<(), Fault> {
     let mut statement = work
         .db
@@ -177,7 +177,8 @@ pub(super) fn sweep(work: &mut Work<'_>) -> Result<(), Fault> {
         )?;
     }
     for dead in work.endpoint.dead() {
-        // Those that are named go the next time: this transaction may yet be undone.
+        // The files of a process whose session was just removed are removed the next time: this transaction may yet be
+        // rolled back.
         if !others.contains(&dead) {
             work.endpoint.forget(dead);
         }

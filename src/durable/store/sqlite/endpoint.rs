@@ -1,15 +1,15 @@
 //! [`Endpoint`]: lets processes that share a database find each other.
 //!
-//! Beside the database is a folder. In it, each process (each open store) has
+//! There is a folder beside the database. In it, each process (more exactly, each open store) has
 //!
-//! - a file that it keeps locked for as long as it lives: the system unlocks it when the process
-//!   ends, however it ends;
-//! - a socket, to which the others send what concerns it;
-//! - while it is idle, markers in `idle`, one for each set of types that its sessions know: the process that
-//!   removes a marker owes this one a wake-up;
-//! - a marker in `watchers`, if it awaits tasks that others have stored.
+//! - a file that it keeps locked for as long as it lives: the system unlocks the file when the process exits, for
+//!   any reason;
+//! - a socket, to which other processes send it messages;
+//! - while it is idle, markers in `idle`, one for each set of types that its sessions know: a process that
+//!   removes a marker must wake the process that created it;
+//! - a marker in `watchers`, if it awaits tasks that other processes have stored.
 //!
-//! No wake-up is lost. A worker that finds no task first puts its marker down, and then looks again. A
+//! No wake-up is lost. A worker that finds no task first creates its marker, and then looks again. A
 //! producer first commits its task, and then looks for markers. So at least one of them sees what the other
 //! has done.
 
@@ -35,21 +35,21 @@ use crate::sync::{Mutex, lock};
 const IDLE: &str = "idle";
 const WATCHERS: &str = "watchers";
 
-/// The name of an endpoint: random, so never used twice.
+/// The id of an endpoint. It is random, so it is never used twice.
 pub(super) type EndpointId = i64;
 
-/// One process's place in the folder.
+/// The files of one process in the folder.
 pub(super) struct Endpoint {
     pub(super) id: EndpointId,
     folder: PathBuf,
     lock: File,
     post: Post,
     events: UnboundedSender<Event>,
-    /// The idle sessions, and their sets. While a set has any, its marker exists, or a process owes this
-    /// one a wake-up.
+    /// The idle sessions, and their sets. While a set has an idle session, either its marker exists, or another process
+    /// is about to wake this one.
     parked: Mutex<HashMap<SessionId, SetId>>,
     watching: Mutex<bool>,
-    /// Whether its files are to stay when it goes, as after a crash.
+    /// Whether the files stay when the endpoint is closed, as after a crash.
     abandoned: Mutex<bool>,
     /// The routes of the tasks that wait.
     pub(super) routes: RouteCache,
@@ -59,7 +59,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// A new endpoint beside the database at `path`; what is sent to it becomes `events`.
+    /// Creates an endpoint beside the database at `path`. The messages that it receives become `events`.
     pub(super) fn new(path: &Path, events: UnboundedSender<Event>) -> io::Result<Self> {
         let mut folder = OsString::from(path);
         folder.push("-throng");
@@ -81,18 +81,19 @@ impl Endpoint {
         })
     }
 
-    /// Whether others can reach it; if not, it has to look by itself.
+    /// Returns whether other processes can reach this one. If not, it must poll.
     pub(super) fn is_reachable(&self) -> bool {
         self.post.is_open()
     }
 
-    /// Whether the process of `id` has ended. Not if that cannot be found out, since somebody has tidied
-    /// up the folder for instance: then leases tell.
+    /// Returns `true` if the process of `id` has exited. Returns `false` if this is unknown, for instance because the
+    /// lock file was deleted; then its leases expire.
     pub(super) fn is_dead(&self, id: EndpointId) -> bool {
         id != self.id && File::open(self.lock_file(id)).is_ok_and(|file| is_free(&file))
     }
 
-    /// The same, of one that holds nothing: then it does no harm to be wrong.
+    /// The same, but also returns `true` if there is no lock file. Only for a process that holds no claim: then a wrong
+    /// answer does no harm.
     pub(super) fn is_gone(&self, id: EndpointId) -> bool {
         id != self.id
             && match File::open(self.lock_file(id)) {
@@ -103,7 +104,7 @@ impl Endpoint {
 
     // ===== Markers =====
 
-    /// Asks to be woken. Who calls it looks again before it rests.
+    /// Registers a session to be woken. The caller must look for tasks once more before it rests.
     pub(super) fn park(&self, session: SessionId, set: SetId) -> io::Result<()> {
         let mut parked = lock(&self.parked);
         put_marker(&self.idle_marker(self.id, set))?;
@@ -111,14 +112,14 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Whether a session rests, and somebody has woken this process since.
+    /// Returns `true` if a session rests, and another process has woken this one since.
     pub(super) fn was_woken(&self, session: SessionId) -> bool {
         let parked = lock(&self.parked);
         let set = parked.get(&session);
         set.is_some_and(|&set| !self.idle_marker(self.id, set).exists())
     }
 
-    /// A session is awake. The marker stays while other sessions of this process with the same set are idle.
+    /// Unregisters a session. The marker stays while other sessions of this process with the same set are idle.
     pub(super) fn unpark(&self, session: SessionId) {
         let mut parked = lock(&self.parked);
         if let Some(set) = parked.remove(&session)
@@ -128,7 +129,7 @@ impl Endpoint {
         }
     }
 
-    /// Asks to be told of the end of all tasks; `false` if it has done so before.
+    /// Registers for the ends of all tasks. Returns `false` if this process was registered before.
     pub(super) fn watch(&self) -> bool {
         let mut watching = lock(&self.watching);
         let is_new = !*watching && put_marker(&self.watcher_marker(self.id)).is_ok();
@@ -146,7 +147,7 @@ impl Endpoint {
         self.wake_others(left, choose);
     }
 
-    /// The same, but for this one.
+    /// The same, except for this endpoint.
     pub(super) fn wake_others(&self, most: usize, choose: impl Fn(SetId) -> bool) {
         if most == 0 {
             return;
@@ -158,7 +159,7 @@ impl Endpoint {
         let others = others.filter(|&(id, _)| !self.post.is_skipped(id));
         let mut left = most;
         for (other, set) in others {
-            // Only one of those who try removes it, and that one has to wake it.
+            // Only one process succeeds in removing the marker, and that process must wake the endpoint.
             let is_ours = fs::remove_file(self.idle_marker(other, set)).is_ok();
             if is_ours && self.send(other, &Event::Wake) {
                 left -= 1;
@@ -169,7 +170,7 @@ impl Endpoint {
         }
     }
 
-    /// Tells those who stored tasks, and those who watch all, that the tasks have ended.
+    /// Notifies the endpoints that stored these tasks, and those that watch all tasks, that the tasks have ended.
     pub(super) fn tell_ended(&self, ended: &[(EndpointId, TaskId)]) {
         if ended.is_empty() {
             return;
@@ -184,7 +185,7 @@ impl Endpoint {
         }
     }
 
-    /// Tells those who run tasks that the tasks are to be cancelled.
+    /// Notifies the endpoints that run these tasks that the tasks are to be cancelled.
     pub(super) fn tell_cancel(&self, cancel: &[(EndpointId, TaskId)]) {
         self.tell(cancel, Event::Cancel);
     }
@@ -199,8 +200,8 @@ impl Endpoint {
         }
     }
 
-    /// Sends an event; `false` if it did not arrive. If that is because its process has ended, what
-    /// that has left behind is removed.
+    /// Sends an event. Returns `false` if it did not arrive. If the receiving process has exited, removes the files that
+    /// it has left behind, except its lock file.
     fn send(&self, to: EndpointId, event: &Event) -> bool {
         if to == self.id {
             return self.events.send(event.clone()).is_ok();
@@ -220,21 +221,21 @@ impl Endpoint {
         }
     }
 
-    // ===== What the dead leave behind =====
+    // ===== Files of dead processes =====
 
-    /// Those whose files are there, and who are dead.
+    /// Returns the dead endpoints that have left a lock file.
     pub(super) fn dead(&self) -> Vec<EndpointId> {
         let known = list(&self.folder, ".lock");
         known.filter(|&id| self.is_dead(id)).collect()
     }
 
-    /// Removes everything of an endpoint that is dead, and named by no session.
+    /// Removes all files of an endpoint that is dead and has no session.
     pub(super) fn forget(&self, id: EndpointId) {
         self.forget_signs(id);
         fs::remove_file(self.lock_file(id)).ok();
     }
 
-    /// Removes the lock files of those who died before they had named them.
+    /// Removes the lock files of processes that died before they had renamed them.
     pub(super) fn forget_unborn(&self) {
         for id in list(&self.folder, ".new") {
             let path = self.folder.join(file_name(id, ".new"));
@@ -244,7 +245,7 @@ impl Endpoint {
         }
     }
 
-    /// Removes all but its lock file.
+    /// Removes all files of an endpoint except its lock file.
     fn forget_signs(&self, id: EndpointId) {
         self.forget_markers(id);
         self.post.forget(id);
@@ -257,7 +258,7 @@ impl Endpoint {
         fs::remove_file(self.watcher_marker(id)).ok();
     }
 
-    /// Has its lock file removed, as somebody does who tidies up.
+    /// Removes the lock file, as a user may who cleans up the folder.
     #[cfg(test)]
     pub(super) fn lose_lock_file(&self) {
         fs::remove_file(self.lock_file(self.id)).expect("it is there");
@@ -269,7 +270,7 @@ impl Endpoint {
         self.post.waits.get() as u64
     }
 
-    /// Lets go of the lock as the system does when a process has died.
+    /// Releases the lock, as the system does when a process has died.
     #[cfg(test)]
     pub(super) fn abandon(&self) {
         *lock(&self.abandoned) = true;
@@ -285,7 +286,7 @@ impl Endpoint {
             fs::remove_file(self.lock_file(self.id)).ok();
             leave(&self.folder);
         }
-        // By hand: a child that was forked meanwhile has the file, too.
+        // Unlocks explicitly, since a child process that was forked meanwhile also has the file open.
         self.lock.unlock().ok();
     }
 
@@ -295,7 +296,7 @@ impl Endpoint {
         sets.any(|&set| fs::remove_file(self.idle_marker(self.id, set)).is_ok())
     }
 
-    /// The endpoints that are idle, with the sets that their sessions know.
+    /// Returns the idle endpoints, with the sets that their sessions know.
     fn idle(&self) -> impl Iterator<Item = (EndpointId, SetId)> + use<> {
         let entries = fs::read_dir(self.folder.join(IDLE)).into_iter();
         entries.flatten().flatten().filter_map(|entry| {
@@ -326,19 +327,19 @@ impl Drop for Endpoint {
     }
 }
 
-/// How the files of an endpoint are called.
+/// Returns the name of a file of an endpoint.
 pub(super) fn file_name(id: EndpointId, suffix: &str) -> String {
     format!("{id:016x}{suffix}")
 }
 
-/// Makes the folder, and a lock file in it.
+/// Creates the folder, and a lock file in it.
 fn enter(folder: &Path) -> io::Result<(EndpointId, File)> {
     loop {
         let made = fs::create_dir_all(folder.join(IDLE))
             .and_then(|()| fs::create_dir_all(folder.join(WATCHERS)))
             .and_then(|()| new_lock(folder));
         match made {
-            // Meanwhile, the last one has left.
+            // The last endpoint has left meanwhile, and has removed the folder.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             made => return made,
         }
@@ -357,15 +358,15 @@ fn leave(folder: &Path) {
 
 fn put_marker(marker: &Path) -> io::Result<()> {
     let made = File::create(marker).or_else(|error| {
-        // Another has left while this one came, and has taken the empty folder along.
+        // Another endpoint has left while this one joined, and has removed the empty folder.
         fs::create_dir_all(marker.parent().ok_or(error)?)?;
         File::create(marker)
     });
     made.map(drop)
 }
 
-/// A new name, and its lock file. It is locked before it has its final name: whoever finds it free
-/// may rely on that.
+/// Returns a new id, and its lock file. The file is locked before it gets its final name, so a file with that name
+/// that is free belongs to a dead process.
 fn new_lock(folder: &Path) -> io::Result<(EndpointId, File)> {
     loop {
         let id = RandomState::new().build_hasher().finish() as EndpointId;
@@ -373,14 +374,14 @@ fn new_lock(folder: &Path) -> io::Result<(EndpointId, File)> {
         let file = File::create_new(&new)?;
         file.lock()?;
         match fs::rename(&new, folder.join(file_name(id, ".lock"))) {
-            // Somebody has swept it away before it was locked.
+            // Another process has removed it before it was locked.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             renamed => return renamed.map(|()| (id, file)),
         }
     }
 }
 
-/// Whether nobody has it locked.
+/// Returns `true` if no process has the file locked.
 fn is_free(file: &File) -> bool {
     match file.try_lock_shared() {
         Ok(()) => file.unlock().is_ok(),
@@ -388,7 +389,7 @@ fn is_free(file: &File) -> bool {
     }
 }
 
-/// The endpoints that have a file in a folder.
+/// Returns the endpoints that have a file with this suffix in a folder.
 fn list(folder: &Path, suffix: &'static str) -> impl Iterator<Item = EndpointId> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(move |entry| {

@@ -1,4 +1,4 @@
-//! Into the store.
+//! Stores tasks.
 
 use rusqlite::{CachedStatement, Connection, params};
 

@@ -1,4 +1,4 @@
-//! What SQLite's errors mean to the engine.
+//! Translates SQLite's errors for the engine.
 
 use std::ffi::c_int;
 use std::fs::{self, File};
@@ -10,9 +10,9 @@ use rusqlite::{ErrorCode, ffi};
 use super::holder;
 use crate::durable::error::{Cause, Effect, Failure};
 
-/// Why a request inside a transaction was not done.
+/// The reason for which a request inside a transaction failed.
 pub(super) enum Fault {
-    /// It was refused, and has written nothing: the transaction goes on with the next.
+    /// The request was refused and has written nothing. The transaction continues with the next.
     Refused(Cause),
     /// The transaction is lost.
     Sqlite(rusqlite::Error),
@@ -25,7 +25,7 @@ impl From<rusqlite::Error> for Fault {
 }
 
 impl Fault {
-    /// Returns the same fault with the reason that the system has given for it.
+    /// Returns the same fault with the reason that the system has reported.
     pub(super) fn explained(self) -> Self {
         match self {
             Self::Sqlite(error) => Self::Sqlite(explained(error)),
@@ -48,8 +48,8 @@ pub(super) fn failure(effect: Effect, error: rusqlite::Error) -> Failure {
         .said_by_store()
 }
 
-/// The failure of a request that has had no effect. If others have the database locked, it names the process
-/// that has it locked for writing.
+/// The failure of a request that has had no effect. If another process has locked the database for writing, the failure
+/// names it.
 pub(super) fn busy_failure(error: rusqlite::Error, path: Option<&Path>) -> Failure {
     let holder = path.filter(|_| is_busy(&error)).and_then(holder::of);
     let failure = failure(Effect::None, error);
@@ -72,7 +72,7 @@ pub(super) fn is_of_index(error: &rusqlite::Error) -> bool {
         .is_some_and(|error| error.extended_code == INDEX_SIZE)
 }
 
-/// Turns an error that SQLite reports as a broken disk into one that no room is left, if that is the reason. SQLite
+/// Turns an error that SQLite reports as a broken disk into a full one, if no room is left. SQLite
 /// recognizes only a full disk, and no other reason for which a file cannot grow. The thread that has received the error
 /// must call this at once, before its next system call.
 pub(super) fn explained(error: rusqlite::Error) -> rusqlite::Error {
@@ -97,7 +97,7 @@ fn is_no_room(error: &io::Error) -> bool {
     )
 }
 
-/// What is wrong with the files beside the database.
+/// The failure of an operation on the files beside the database.
 pub(super) fn io_failure(error: io::Error) -> Failure {
     let cause = match error.kind() {
         _ if is_no_room(&error) => Cause::Full,
@@ -109,37 +109,37 @@ pub(super) fn io_failure(error: io::Error) -> Failure {
         .said_by_store()
 }
 
-/// Finds out why SQLite cannot open or create a file at a path, since SQLite does not tell.
+/// Finds out why SQLite cannot open or create a file at a path, since SQLite does not report the reason.
 pub(super) fn cannot_open(path: &Path) -> Cause {
     let Some(folder) = path.parent().filter(|folder| folder.is_dir()) else {
         return Cause::Invalid(format!(
-            "there is no folder for {}: make it",
+            "the folder of {} does not exist: create it",
             path.display()
         ));
     };
     if path.is_dir() {
         return Cause::Invalid(format!("{} is a folder: name a file", path.display()));
     }
-    // It makes files beside the database, too.
+    // SQLite also creates files beside the database.
     match tempfile_in(folder) {
         Err(error) => io_failure(error).cause,
         Ok(()) => Cause::Denied,
     }
 }
 
-/// Makes a file in a folder, and removes it.
+/// Creates a file in a folder, and removes it.
 fn tempfile_in(folder: &Path) -> io::Result<()> {
     let path = folder.join(format!(".throng-{:016x}", fastrand::u64(..)));
     File::create_new(&path)?;
     fs::remove_file(path)
 }
 
-/// Stored values make no sense, although SQLite could read them.
+/// The fault of stored values that SQLite can read but that make no sense.
 pub(super) fn corrupt() -> Fault {
     Fault::Sqlite(rusqlite::Error::QueryReturnedNoRows)
 }
 
-/// The failure of a request whose answer nobody will give.
+/// The failure of a request that will never be answered.
 pub(super) fn no_answer() -> Failure {
     Failure::new(Effect::Unknown, Cause::Unavailable)
 }
@@ -163,7 +163,7 @@ pub(super) fn is_full(error: &rusqlite::Error) -> bool {
     matches!(cause(error), Cause::Full)
 }
 
-/// Whether the connection that says so can be used again.
+/// Returns `true` if the connection remains usable after this error.
 pub(super) fn is_sound(error: &rusqlite::Error) -> bool {
     !matches!(cause(error), Cause::Unavailable | Cause::Corrupt)
 }

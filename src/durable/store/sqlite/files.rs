@@ -1,8 +1,8 @@
 //! [`Files`]: checks that a database is still where it was opened.
 //!
-//! A file that is removed, or replaced by another, stays open in the processes that have it open. Their later
+//! A file that is removed, or replaced by another, stays open in the processes that have opened it. Their later
 //! writes are lost when they exit, although every commit succeeds. So after each commit, before its
-//! requests are answered, the identities of the file and of its log are compared with those at their
+//! requests are answered, the identities of the file and of its log are compared with those of the files at their
 //! paths.
 
 use std::ffi::OsString;
@@ -22,9 +22,9 @@ pub(super) struct Files {
     path: PathBuf,
     log_path: PathBuf,
     database: Identity,
-    /// The write-ahead log: the last commits are only there.
+    /// The write-ahead log, which alone contains the last commits.
     log: Identity,
-    /// A number that the database was given when it was made.
+    /// A number that the database was given when it was created.
     birth: i64,
 }
 
@@ -36,7 +36,7 @@ struct Identity {
 }
 
 impl Files {
-    /// Opens the database at `path`, which has no links on its way, by `connect`.
+    /// Opens the database at `path`, which must not contain links, with `connect`.
     pub(super) fn open(
         path: &Path,
         connect: impl FnOnce(&Path) -> Result<Connection, Fault>,
@@ -53,7 +53,7 @@ impl Files {
             database,
             birth,
         };
-        // The same before and after, so that is what was opened.
+        // The files are the same before and after, so these were opened.
         files.check()?;
         Ok((db, files))
     }
@@ -65,13 +65,13 @@ impl Files {
         connect: impl FnOnce(&Path) -> Result<Connection, Fault>,
     ) -> Result<(Connection, Self), Fault> {
         let is_same = identity(&self.path) == Some(self.database);
-        // Others may have the old log open, whose index SQLite would use for the new one.
+        // Other processes may have the old log open, and SQLite would use its index for the new one.
         if is_same && identity(&self.log_path) != Some(self.log) {
             return Err(replaced());
         }
         match Self::open(&self.path, connect) {
             Ok((_, files)) if files.birth != self.birth => Err(replaced()),
-            // It has none of our tables, for instance.
+            // For instance, the file has none of throng's tables.
             Err(Fault::Sqlite(error)) if !is_same && !is_busy(&error) => Err(replaced()),
             opened => opened,
         }
@@ -82,7 +82,7 @@ impl Files {
         &self.path
     }
 
-    /// Refuses unless both files are still at their paths.
+    /// Fails unless both files are still at their paths.
     pub(super) fn check(&self) -> Result<(), Fault> {
         let are_there = identity(&self.path) == Some(self.database)
             && identity(&self.log_path) == Some(self.log);
@@ -90,7 +90,7 @@ impl Files {
     }
 }
 
-/// The path of a file that SQLite has beside a database.
+/// Returns the path of a file that SQLite keeps beside a database.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut path = OsString::from(path);
     path.push(suffix);

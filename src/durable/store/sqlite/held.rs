@@ -10,27 +10,27 @@ use super::session::Session;
 use super::work::Work;
 use crate::durable::TaskId;
 
-/// The bytes of an id.
+/// The length of an id in bytes.
 const ID: usize = 16;
-/// The bytes of a task: its id, and who has stored it.
+/// The length of a task in bytes: its id, and the endpoint that has stored it.
 const ENTRY: usize = ID + 8;
 
-/// The tasks of a claim that still run, and who has stored each.
+/// The tasks of a claim that still run, and the endpoint that has stored each.
 ///
-/// A claim lists them in its own row, as bytes. A task that is claimed leaves the line, and its row
-/// stays as it is until it ends: that is half of the writing.
+/// A claim lists them in its own row, as bytes. A task that is claimed leaves the line, but its own row does not
+/// change until the task ends, which halves the number of writes.
 #[derive(Debug, Default)]
 pub(super) struct Held(BTreeMap<TaskId, EndpointId>);
 
 impl Held {
-    /// The bytes of a task in the row of its claim.
+    /// The length of a task in the row of its claim, in bytes.
     pub(super) const ENTRY: usize = ENTRY;
 
     pub(super) fn insert(&mut self, id: TaskId, owner: EndpointId) {
         self.0.insert(id, owner);
     }
 
-    /// A task runs no longer; who has stored it, if it did run.
+    /// Removes a task that no longer runs. Returns the endpoint that has stored it, if it did run.
     pub(super) fn remove(&mut self, id: TaskId) -> Option<EndpointId> {
         self.0.remove(&id)
     }
@@ -72,7 +72,7 @@ fn read(entry: &[u8; ENTRY]) -> (TaskId, EndpointId) {
 }
 
 impl Work<'_> {
-    /// What a claim still holds; nothing if there is no such claim.
+    /// Returns the tasks that a claim still holds: none if there is no such claim.
     pub(super) fn held(&self, epoch: i64) -> Result<Held, rusqlite::Error> {
         let sql = "SELECT held FROM throng_claim WHERE epoch = ?1";
         let mut statement = self.db.prepare_cached(sql)?;
@@ -80,7 +80,7 @@ impl Work<'_> {
         Ok(held.optional()?.unwrap_or_default())
     }
 
-    /// A session says that a claim holds less than before. One that holds nothing is over.
+    /// Records that a claim holds fewer tasks than before, as a session reports. A claim that holds none is removed.
     pub(super) fn keep_held(
         &self,
         session: &Session,
@@ -98,7 +98,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The claims that hold these tasks.
+    /// Returns the claims that hold these tasks.
     pub(super) fn holders(
         &self,
         ids: &BTreeSet<TaskId>,

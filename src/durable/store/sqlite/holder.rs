@@ -19,7 +19,7 @@ pub(super) struct Holder {
 /// The byte of the log's index that a writer locks.
 const WRITE_LOCK: u64 = 120;
 
-/// Returns the process that holds the write lock of the database at a path now. Only Linux tells this.
+/// Returns the process that currently holds the write lock of the database at a path. Only Linux provides this.
 pub(super) fn of(path: &Path) -> Option<Holder> {
     // The file whose locks determine which process may write.
     let inode = fs::metadata(beside(path, "-shm")).ok()?.ino();

@@ -1,4 +1,4 @@
-//! The one row about the whole store: the numbers that were issued last, store time, and the ledger.
+//! The row about the whole store: the numbers that were issued last, store time, and the totals.
 
 use rusqlite::{Connection, Row, params};
 

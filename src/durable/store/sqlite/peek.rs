@@ -1,4 +1,4 @@
-//! Whether there is anything to do: turns that find nothing write nothing, and lock nothing.
+//! Looks whether there is anything to do. A turn that finds nothing writes nothing, and takes no lock.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use crate::durable::store::routes::ListId;
 use crate::durable::store::{Turn, Turned};
 use crate::sync::{Mutex, lock};
 
-/// How soon an idle worker looks whether the others have died, after they have claimed tasks.
+/// The first pause of an idle worker after other processes have claimed tasks. Then it checks whether they have died.
 const WHILE_OTHERS_RUN: Duration = Duration::from_millis(100);
-/// And while there are others at all: one may have claimed something since, or have taken a wake-up
-/// along into its death.
+/// The longest pause while there are other processes: one may have claimed something since, or have died after it
+/// received a wake-up.
 const WHILE_OTHERS_LIVE: Duration = Duration::from_millis(2500);
-/// And if nobody can tell it anything.
+/// The pause of a worker that other processes cannot wake.
 pub(super) const WHILE_UNREACHABLE: Duration = Duration::from_millis(50);
 
-/// Answers a turn without verdicts that finds nothing to do; if nothing is answered, there may be.
+/// Answers a turn without verdicts that finds nothing to do. Returns `None` if there may be something to do.
 pub(super) fn idle(desk: &Desk, request: &Turn) -> Result<Option<Turned>, Fault> {
     desk.endpoint.unpark(request.session);
     let Some(set) = desk.snapshot(|db| is_new(db, request))? else {
@@ -45,7 +45,7 @@ pub(super) fn rest(desk: &Desk, request: &Turn) -> Result<Option<Turned>, Fault>
 
 fn rest_of(desk: &Desk, request: &Turn, set: SetId) -> Result<Option<Turned>, Fault> {
     let is_parked = desk.endpoint.park(request.session, set).is_ok();
-    // Only now: what was stored since the last look was stored by one who has seen no marker.
+    // Looks again after the marker was created: a task may have been stored before that, by a process that saw no marker.
     let mut found = peek(desk, request, set)?;
     match &mut found {
         None => desk.endpoint.unpark(request.session),

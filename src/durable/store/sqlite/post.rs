@@ -1,4 +1,4 @@
-//! [`Post`]: what endpoints send one another, over sockets in their folder.
+//! [`Post`]: sends messages between endpoints, over sockets in their folder.
 
 use std::collections::HashMap;
 use std::fs::{self, File};

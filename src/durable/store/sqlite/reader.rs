@@ -1,4 +1,4 @@
-//! The thread that reads: what it is asked needs no lock, and waits for no disk.
+//! The thread that reads. Its requests take no lock, and do not wait for a write to the disk.
 
 use std::sync::{Arc, mpsc};
 

@@ -1,4 +1,4 @@
-//! Taking back what the dead and the late have claimed.
+//! Takes back the claims of dead processes, and claims whose lease is over.
 
 use rusqlite::params;
 

@@ -1,18 +1,18 @@
-//! Repair: what is done about stored data that cannot be read.
+//! Repairs stored data that cannot be read.
 //!
-//! A request that meets such data fails and is repeated on a new connection. If it fails again, the writer repairs the
-//! store and repeats the request. A repair
+//! A request that encounters such data fails and is repeated on a new connection. If it fails again, the writer repairs
+//! the store and repeats the request. A repair
 //!
-//! 1. makes each table anew of which a page cannot be read, from the rows that can be read. The old table
-//!    stays beside it under a name that begins with `throng_damaged_`: its pages may be those of others, so
-//!    they are not freed;
-//! 2. removes rows that make no sense. A task becomes a dead letter;
-//! 3. makes the lines, the claims and the tasks agree: a task that waits nowhere is put back, and one of which
-//!    only the id is left becomes a dead letter;
-//! 4. counts anew.
+//! 1. rebuilds each table that has an unreadable page, from the rows that can be read. The old table stays beside the
+//!    new one, under a name that begins with `throng_damaged_`: its pages may belong to other tables, so they are not
+//!    freed;
+//! 2. removes rows that make no sense. If the row is that of a task, the task becomes a dead letter;
+//! 3. makes the lists, the claims and the tasks consistent: a task that is in no list and no claim is put back, and a
+//!    task of which only the id is left becomes a dead letter;
+//! 4. counts the tasks again.
 //!
 //! A repair reads the whole store and may write all of it, in one transaction. This takes some seconds for each
-//! 100,000 tasks. Maintenance looks for damage that no request has met, a bounded number of rows at a time.
+//! 100,000 tasks. Maintenance looks for damage that no request has encountered, a bounded number of rows at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The connections, and what is in the file.
+//! Opens connections, and defines the tables of the file.
 
 use std::cell::Cell;
 use std::cmp::Ordering;

@@ -1,4 +1,4 @@
-//! Sessions: who is asking, and whether it has asked before.
+//! Sessions: they identify the process that sends a request, and detect repeated requests.
 
 use rusqlite::{OptionalExtension, params};
 

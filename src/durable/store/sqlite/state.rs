@@ -1,4 +1,4 @@
-//! What has become of a task, and why, as numbers.
+//! Numbers for the states of tasks, and for the reasons of dead letters.
 
 use crate::durable::clock::millis;
 use crate::durable::store::{DEAD_RETENTION, DeadReason};

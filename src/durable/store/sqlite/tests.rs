@@ -1,4 +1,4 @@
-//! What only a store in a file can get wrong.
+//! Tests of faults that only a store in a file can have.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What a worker does with a store: verdicts, claims and leases.
+//! The requests of a worker: verdicts, claims and leases.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The thread that writes: what was asked until it has to wait for the disk is written together, with
-//! one wait.
+//! The thread that writes. It writes all requests that have arrived by the time it has to wait for the disk together,
+//! and waits once.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};

@@ -1,13 +1,13 @@
 -- The number of sessions of each set, which is the field n<set> of `routes`.
 --
--- Maintenance looks at one page of sessions in each pass, and notes the sets that it finds in the field `seen` of `meta`.
+-- Each pass of maintenance reads one page of sessions, and adds the sets that it finds to the field `seen` of `meta`.
 -- At the end of a round over all pages, a set that is not in `seen` has no session, unless the server was restarted
 -- meanwhile. Between rounds, the field is absent.
 --
 -- Needs: session.
 
--- Counts the sessions of each set. With thousands of sessions, this takes longer than a script should. So it is called
--- only if a number seems to be wrong.
+-- Counts the sessions of each set. With thousands of sessions, this takes longer than a script should take, so it is
+-- called only if a number seems to be wrong.
 local function sessions_of_sets()
   local counts, cursor = {}, '0'
   repeat
@@ -21,10 +21,12 @@ local function sessions_of_sets()
   return counts
 end
 
--- Returns whether a text of set ids contains this set. A match that spans two ids only delays the removal of a set.
+-- Returns whether a string of set ids contains this set. A false match that spans two ids only delays the removal of the
+-- set.
 local function is_among(sets, set) return string.find(sets, set, 1, true) ~= nil end
 
--- Notes that a session of a set is opened. A round that has begun may already have passed the place of the session.
+-- Records in `seen` that a session of a set is opened, since the current round may already have passed the page on which
+-- the session is stored.
 local function note_opened(set)
   local seen = call('HGET', META, 'seen')
   if seen and not is_among(seen, set) then call('HSET', META, 'seen', seen .. set) end

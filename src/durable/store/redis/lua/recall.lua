@@ -17,6 +17,6 @@ local history = type(info) == 'string' and string.match(info, 'master_replid:(%x
 if not history or history == call('HGET', META, 'history') then return 'OK' end
 local _, packed_epochs = next_epochs(0, 0, true)
 call('HSET', META, 'history', history, 'epoch', packed_epochs)
--- A cursor means nothing to another server, so the round over the sessions begins anew.
+-- A cursor is not valid on another server, so the round over the sessions starts again.
 call('HDEL', META, 'cursor')
 return 'OK'

@@ -6,8 +6,8 @@
 local function store_time()
   -- It is read once. A field of the Lua table costs no allocation in scripts that do not need it.
   if meta.time then return meta.time end
-  -- The store time that was last recorded, the server's time at that moment, and their sum. A row with another sum is
-  -- damaged: by a store time far ahead, all ends would be removed at once.
+  -- The store time that was last recorded, the server's time at that moment, and their sum. If the sum does not match, the
+  -- row is damaged: with a store time that is far ahead, all ends would be removed at once.
   local row, aged, at, sum = call('HGET', META, 'aged') or '', 0, 0, 0
   if #row == 18 then aged, at, sum = number_at('>I6I6I6', row) end
   if #row ~= 18 or aged + at ~= sum then aged, at, meta.lost_time = now, now, row end

@@ -182,7 +182,7 @@ async fn the_sessions_of_the_only_set_are_counted_anew() {
     assert_eq!(sets, Value::Int(0));
 }
 
-/// Adds so many sessions that maintenance takes several passes for a round over all of them.
+/// Adds enough sessions that a round over all of them takes several passes of maintenance.
 fn add_sessions_of_producers(scene: &Scene) {
     scene.run(
         "local _, now = struct.unpack('>I6I6', call('HGET', 'meta', 'aged'))
@@ -193,7 +193,7 @@ fn add_sessions_of_producers(scene: &Scene) {
     );
 }
 
-/// Does what is left of a round over the sessions, with a script before each pass. Returns the number of passes.
+/// Finishes the current round over the sessions, and runs a script before each pass. Returns the number of passes.
 async fn finish_round(scene: &Scene, script: &str) -> u32 {
     for passes in 1.. {
         scene.run(script);
@@ -205,7 +205,7 @@ async fn finish_round(scene: &Scene, script: &str) -> u32 {
     unreachable!("a round ends")
 }
 
-/// Returns how many sets there are, and the sum of the numbers of their sessions.
+/// Returns the number of sets, and the total of their session numbers.
 fn sets_and_sessions(scene: &Scene) -> (Value, Value) {
     let sets = scene.run("return #call('HGET', 'routes', 'sets') / 8");
     let sum = "local sum = 0
@@ -270,7 +270,7 @@ async fn the_row_of_a_session_that_cannot_be_read_is_removed() {
         let left = scene.run("return call('HLEN', 'sessions')");
         assert_eq!(left, Value::Int(1));
         let sets = scene.run("return #call('HGET', 'routes', 'sets')");
-        assert_eq!(sets, Value::Int(8), "nobody has the set");
+        assert_eq!(sets, Value::Int(8), "no session has the set");
     }
 }
 

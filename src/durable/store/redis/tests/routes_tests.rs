@@ -116,8 +116,8 @@ async fn a_damaged_field_is_written_again() {
     }
 }
 
-/// A task that comes while its type has no path goes to the type's own list. Nobody reads that list once the path is
-/// written again.
+/// A task that is stored while its type has no path goes to the type's own list. Once the path has been written again, no
+/// worker reads that list.
 #[tokio::test]
 async fn a_task_in_a_list_that_its_path_does_not_name_is_found() {
     let scene = Scene::new().await;

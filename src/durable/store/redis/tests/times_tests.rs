@@ -198,7 +198,7 @@ async fn close(scene: &mut Scene) {
     }
 }
 
-/// A producer that is killed leaves its session for a day.
+/// The session of a killed producer stays for a day.
 #[tokio::test]
 async fn many_sessions() {
     const SESSIONS: u64 = 10_000;
@@ -219,7 +219,7 @@ async fn many_sessions() {
         for pass in 0..SESSIONS / 32 {
             let maintain = scene.other.store.maintain(100);
             scene.meter.measure(maintain).await.unwrap();
-            // The round is past most of them.
+            // The round has passed most of the sessions.
             if pass == SESSIONS / 64 * 7 / 8 {
                 for name in ["a", "b", "c", "d"] {
                     opened.push(Worker::of_names(&scene.other.store, &[name]).await);

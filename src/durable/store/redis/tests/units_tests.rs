@@ -173,7 +173,7 @@ impl Drop for Scene {
 
 /// Runs a case for each command that can fail.
 async fn for_each_command(case: impl AsyncFn(&Scene, Trial) -> bool) {
-    // Otherwise each scene would start a server.
+    // Without this, each scene would start its own server.
     let _server = Server::shared();
     for is_after in [false, true] {
         for is_answer_lost in [false, true] {
