@@ -3,14 +3,14 @@
 //! | part | what it is | what people do today |
 //! | --- | --- | --- |
 //! | [`BlockingPool`] | threads for closures that block: grows before it queues, bounded, isolated, measurable | [`tokio::task::spawn_blocking`]: one pool per runtime, an unbounded queue |
-//! | [`ComputePool`] | few threads for huge numbers of tiny closures: recycled memory, batches, keys, stealing; asleep when idle | [`tokio::spawn`], `rayon::spawn`, a channel with threads |
-//! | [`SerialExecutor`] | an actor without a thread and without a mailbox: jobs on a state, one at a time; an idle one runs the job on the caller | a task with a channel, [`tokio::sync::Mutex`] |
-//! | [`CompletionStream`] | a stream of finished jobs in the order in which they finish, whoever runs them, bounded | [`tokio::task::JoinSet`], `FuturesUnordered` |
+//! | [`ComputePool`] | a few threads for huge numbers of tiny closures: recycled memory, batches, keys, stealing; asleep when idle | [`tokio::spawn`], `rayon::spawn`, a channel with threads |
+//! | [`SerialExecutor`] | an actor without a thread or a mailbox: jobs on a state, one at a time; if it is idle, it runs the job on the caller's thread | a task with a channel, [`tokio::sync::Mutex`] |
+//! | [`CompletionStream`] | a bounded stream of jobs in the order in which they finish, wherever they run | [`tokio::task::JoinSet`], `FuturesUnordered` |
 //! | `durable` (features `redis`, `sqlite`) | tasks that survive the process: stored before `spawn` returns, run at least once, awaited from anywhere | a table of jobs and a loop that polls it, a job queue on Redis |
 //!
 //! They compose with Tokio and with one another: all return the same [`JoinHandle`], which is awaited
-//! like Tokio's; a [`Slot`] brings the completion of anything into a stream; and a [`Spawn`] (a
-//! runtime's handle, or a pool) tells one part where to run its work.
+//! like Tokio's. A [`Slot`] brings the completion of anything into a stream. A [`Spawn`] (a runtime's
+//! handle, or a pool) tells a part where to run its work.
 //!
 //! ```
 //! use throng::{BlockingPool, CompletionStream, SerialExecutor};
@@ -43,11 +43,11 @@
 //! | `redis-tls` | the same, and `rediss://` URLs |
 //! | `sqlite` | `durable`, with a store in a SQLite file, whose code is compiled in |
 //! | `sqlite-unbundled` | the same, linked to the system's SQLite, or to one that another dependency compiles in |
-//! | `test-util` | `durable`, with a store in memory, a clock that tests move, and an executor that runs tasks on the caller |
-//! | `durable` | `durable` without a store: the others turn it on |
-//! | `tracing` | events and spans: each task of a [`BlockingPool`], as Tokio's console reads them, a panic of a task of [`ComputePool::execute`], each run of a durable task, and what goes wrong where nobody waits |
+//! | `test-util` | `durable`, with a store in memory, a clock that tests set, and an executor that runs tasks on the caller's thread |
+//! | `durable` | `durable` without a store: the other features enable it |
+//! | `tracing` | events and spans: each task of a [`BlockingPool`], as Tokio's console reads them, a panic of a task of [`ComputePool::execute`], each run of a durable task, and errors that no caller receives |
 //!
-//! What the crate is made of, and in which order to read it, `ARCHITECTURE.md` says.
+//! See `ARCHITECTURE.md` for the structure and a reading order.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]

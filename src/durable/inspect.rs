@@ -1,21 +1,21 @@
-//! What can be seen of a store: its tasks, its dead letters, its counts, and how durable it is.
+//! What a client can read from a store: the states of tasks, dead letters, counts, health and durability.
 
 use std::time::{Duration, SystemTime};
 
 use super::TaskId;
 use super::store::DeadReason;
 
-/// What has become of a task so far.
+/// The status of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Status {
-    /// There is no such task: it was never stored, or its end is not kept any longer.
+    /// There is no such task: it was never stored, or its end is no longer kept.
     Absent,
-    /// It runs as soon as a worker is free.
+    /// It will run as soon as a worker is free.
     Waiting,
-    /// It runs later: it was spawned with a delay, or is between two attempts.
+    /// It will run later: it was spawned with a delay, or is between two attempts.
     Delayed,
-    /// A worker has it.
+    /// A worker has claimed it.
     Running,
     /// It has succeeded, and its output is kept.
     Done,
@@ -26,17 +26,16 @@ pub enum Status {
 }
 
 impl Status {
-    /// Whether the task has ended.
+    /// Returns `true` if the task has ended.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Done | Self::Dead | Self::Cancelled)
     }
 }
 
-/// How many tasks there are in a store, and what has been done there since it was made.
+/// The numbers of tasks in a store, and the totals since the store was created.
 ///
-/// What has been done is the store's ledger: every claim of a task ends in exactly one of
-/// `done`, `retried`, `snoozed`, `died`, `released`, `crashed`, `lost`, `cancelled`, or is
-/// still `running`.
+/// The totals add up: every claim of a task either is still `running`, or has ended in exactly one of
+/// `done`, `retried`, `snoozed`, `died`, `released`, `crashed`, `lost` and `cancelled`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -44,41 +43,41 @@ pub struct Counts {
     pub waiting: u64,
     /// Of these, the tasks whose type no live worker has registered. They wait without a time limit, and start
     /// as soon as such a worker starts. A worker that is killed counts as live until the store detects its death:
-    /// with Redis, for about three minutes. While more than 4,096 waiting tasks are being sorted since workers
-    /// have begun to differ, this is an estimate.
+    /// with Redis, for about three minutes. This is an estimate while more than 4,096 waiting tasks are being moved
+    /// to other lists, because workers with other types have started or stopped.
     pub unserved: u64,
-    /// Tasks that run later.
+    /// Tasks that will run later.
     pub delayed: u64,
-    /// Tasks that a worker has.
+    /// Tasks that a worker has claimed.
     pub running: u64,
-    /// Tasks that have ended well, or were cancelled, and are kept.
+    /// Tasks that have succeeded or were cancelled, and whose end is kept.
     pub kept: u64,
     /// Dead letters.
     pub dead: u64,
-    /// Tasks that were ever stored.
+    /// All tasks that were ever stored.
     pub stored: u64,
     /// How often a worker has claimed a task.
     pub claimed: u64,
-    /// How often one has succeeded.
+    /// How often a claimed task has succeeded.
     pub done: u64,
-    /// How often one has failed, and was to run again.
+    /// How often a claimed task has failed, and was to run again.
     pub retried: u64,
-    /// How often one has asked to run later.
+    /// How often a claimed task has asked to run later.
     pub snoozed: u64,
-    /// How often a run has made one a dead letter.
+    /// How often a claimed task has become a dead letter through its run.
     pub died: u64,
-    /// How often one was given back by a worker that was shut down.
+    /// How often a claimed task was given back by a worker that shut down.
     pub released: u64,
-    /// How often one was running when its worker died.
+    /// How often a claimed task was running when its worker died.
     pub crashed: u64,
-    /// How often one was taken back from a live worker, or from a worker that died before the store knew that
+    /// How often a claimed task was taken back from a live worker, or from a worker that died before the store knew that
     /// the claim had arrived. The task may have begun to run.
     pub lost: u64,
-    /// How often one was cancelled while it ran.
+    /// How often a claimed task was cancelled while it ran.
     pub cancelled: u64,
 }
 
-/// Some of the dead letters.
+/// Selects dead letters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadFilter {
     pub(crate) name: Option<String>,
@@ -86,12 +85,12 @@ pub struct DeadFilter {
 }
 
 impl DeadFilter {
-    /// All of them.
+    /// Selects all dead letters.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Those of tasks with this [name](super::DurableTask::NAME).
+    /// Selects the dead letters of tasks with this [name](super::DurableTask::NAME).
     pub fn name(name: impl Into<String>) -> Self {
         Self {
             name: Some(name.into()),
@@ -99,7 +98,7 @@ impl DeadFilter {
         }
     }
 
-    /// Those with these ids.
+    /// Selects the dead letters with these ids.
     pub fn ids(ids: impl IntoIterator<Item = TaskId>) -> Self {
         Self {
             name: None,
@@ -116,15 +115,15 @@ pub struct DeadLetter {
     pub id: TaskId,
     /// Its [name](super::DurableTask::NAME).
     pub name: String,
-    /// Why it is dead.
+    /// The reason for which it is dead.
     pub reason: DeadReason,
     /// The last error.
     pub error: String,
     /// The errors of earlier attempts, after which the task was tried again: at most the last 8, the oldest first.
     pub errors: Vec<AttemptError>,
-    /// How many of its runs have failed.
+    /// The number of runs that have failed.
     pub failures: u32,
-    /// How many workers have died while they ran it.
+    /// The number of workers that have died while they ran it.
     pub crashes: u32,
     /// How long it has been dead. Time during which no executor ran on the store does not count.
     pub age: Duration,
@@ -154,32 +153,32 @@ pub enum Health {
     /// Requests succeed, but the store does not report when there is work: workers poll for it twice a
     /// second.
     Mute,
-    /// It does not answer, and this is what is known about that. It is asked again and again.
+    /// The store does not answer; the text says what is known about the cause. Requests are repeated.
     Unreachable(String),
-    /// The store answers, but the last request of some sort has failed. This state ends when a request of that
-    /// sort succeeds, or when none has failed for a minute.
+    /// The store answers, but the last request of some kind has failed. This state ends when a request of that
+    /// kind succeeds, or when none has failed for a minute.
     Failing {
         /// The time at which the first of these requests failed, by the clock of this process.
         since: SystemTime,
-        /// What the store says of the last.
+        /// The error of the last of them.
         error: String,
         /// The number of these failures.
         failures: u32,
     },
     /// Requests succeed, but some stored rows are missing or cannot be read.
     Damaged {
-        /// The number of such rows that were found lately.
+        /// The number of such rows that were found recently.
         found: u64,
-        /// What the store says of the last.
+        /// A description of the last of them.
         last: String,
     },
 }
 
-/// The failures that an acknowledged write survives. The levels rise: each survives one more kind of failure.
+/// The failures that an acknowledged write survives. Each level survives one more kind of failure than the one before.
 ///
 /// | level | what may fail without any loss | stores |
 /// | --- | --- | --- |
-/// | `Unknown` | the store does not tell | Redis whose settings may not be read, or with `appendfsync no` |
+/// | `Unknown` | not known | Redis with settings that may not be read, or with `appendfsync no` |
 /// | `Memory` | the clients of a server | `MemoryStore`; Redis without `appendonly` |
 /// | `Buffered` | the same; a server that is killed loses up to two seconds of writes | Redis with `appendfsync everysec` |
 /// | `Process` | every process; a power failure loses the writes that the system still buffers | Redis with `appendfsync always` and `no-appendfsync-on-rewrite yes` |
@@ -204,7 +203,7 @@ pub enum Health {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Durability {
-    /// The store does not say.
+    /// The durability is not known.
     Unknown,
     /// Writes are in the memory of one process, and are lost when it exits.
     Memory,
