@@ -73,7 +73,7 @@ fn overwrite(site: &Site, page: i64) {
 const TREES: [&str; 5] = [
     "throng_task",
     "throng_task_at",
-    "throng_line",
+    "throng_ready",
     "throng_claim",
     "throng_session",
 ];

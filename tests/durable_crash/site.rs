@@ -343,7 +343,7 @@ impl Runs {
 fn assert_sound(db: &Connection) {
     let check = db.query_row("PRAGMA integrity_check", [], |row| row.get::<_, String>(0));
     assert_eq!(check.expect("an answer"), "ok");
-    let counted = "SELECT kept, dead FROM throng_meta";
+    let counted = "SELECT results, dead FROM throng_meta";
     let there = "SELECT count(*) FILTER (WHERE state IN (3, 5)), count(*) FILTER (WHERE state = 4)
          FROM throng_task";
     let [counted, there] = [counted, there].map(|sql| {
@@ -352,7 +352,7 @@ fn assert_sound(db: &Connection) {
         row
     });
     assert_eq!(counted, there);
-    let left = "SELECT (SELECT count(*) FROM throng_line) + (SELECT count(*) FROM throng_claim)";
+    let left = "SELECT (SELECT count(*) FROM throng_ready) + (SELECT count(*) FROM throng_claim)";
     let left: i64 = db.query_row(left, [], |row| row.get(0)).expect("a row");
     assert_eq!(left, 0, "nothing waits, and nothing runs");
 }

@@ -61,7 +61,7 @@ pub(super) fn replay(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Fa
             "UPDATE throng_task SET failures = 0, crashes = 0, lost = 0, cancel = 0,
                  reason = NULL, error = NULL
              WHERE id = ?1 AND (payload IS NOT NULL
-                 OR EXISTS (SELECT 1 FROM throng_body WHERE throng_body.id = throng_task.id))",
+                 OR EXISTS (SELECT 1 FROM throng_payload WHERE throng_payload.id = throng_task.id))",
             [id.to_bytes()],
         )?;
         if is_whole != 0 {

@@ -66,14 +66,14 @@ impl Work<'_> {
 
     /// A task goes out of the line before its turn.
     pub(super) fn step_out(&self, list: Option<i64>, place: i64) -> Result<(), rusqlite::Error> {
-        let sql = "DELETE FROM throng_line WHERE list = ?1 AND place = ?2";
+        let sql = "DELETE FROM throng_ready WHERE list = ?1 AND place = ?2";
         self.execute(sql, params![list, place])?;
         Ok(())
     }
 
     /// Removes the tasks at these places, in rising order, from a list.
     pub(super) fn go(&mut self, list: ListId, places: &[i64]) -> Result<(), rusqlite::Error> {
-        let sql = "DELETE FROM throng_line WHERE list = ?1 AND place BETWEEN ?2 AND ?3";
+        let sql = "DELETE FROM throng_ready WHERE list = ?1 AND place BETWEEN ?2 AND ?3";
         for together in places.chunk_by(|&one, &next| one + 1 == next) {
             let ends = (together.first(), together.last());
             self.execute(sql, params![list.number(), ends.0, ends.1])?;
@@ -127,14 +127,14 @@ impl Work<'_> {
 }
 
 /// Has a task stand in line.
-pub(super) const STAND: &str = "INSERT INTO throng_line (list, place, id) VALUES (?1, ?2, ?3)";
+pub(super) const STAND: &str = "INSERT INTO throng_ready (list, place, id) VALUES (?1, ?2, ?3)";
 
 /// The lists in which tasks wait. This takes a seek for each list, however long it is.
 pub(super) const LISTS: &str = "
     WITH RECURSIVE lists(list) AS (
-        SELECT min(list) FROM throng_line
+        SELECT min(list) FROM throng_ready
         UNION ALL
-        SELECT (SELECT min(list) FROM throng_line WHERE list > lists.list)
+        SELECT (SELECT min(list) FROM throng_ready WHERE list > lists.list)
         FROM lists WHERE lists.list IS NOT NULL
     )
     SELECT list FROM lists WHERE list IS NOT NULL";
@@ -142,11 +142,11 @@ pub(super) const LISTS: &str = "
 /// The first and the last place of each list. This takes some seeks for each list, however long it is.
 const ENDS: &str = "
     WITH RECURSIVE lists(list) AS (
-        SELECT min(list) FROM throng_line
+        SELECT min(list) FROM throng_ready
         UNION ALL
-        SELECT (SELECT min(list) FROM throng_line WHERE list > lists.list)
+        SELECT (SELECT min(list) FROM throng_ready WHERE list > lists.list)
         FROM lists WHERE lists.list IS NOT NULL
     )
-    SELECT (SELECT min(place) FROM throng_line WHERE list = lists.list),
-        (SELECT max(place) FROM throng_line WHERE list = lists.list)
+    SELECT (SELECT min(place) FROM throng_ready WHERE list = lists.list),
+        (SELECT max(place) FROM throng_ready WHERE list = lists.list)
     FROM lists WHERE list IS NOT NULL";

@@ -36,7 +36,7 @@ impl Meta {
     /// Reads it; refuses if a newer version has laid the database out.
     pub(super) fn load(db: &Connection) -> Result<Self, Fault> {
         let mut statement = db.prepare_cached(
-            "SELECT layout, epoch, session, waiting, delayed, running, kept, dead, stored, claimed,
+            "SELECT layout, epoch, session, waiting, delayed, running, results, dead, stored, claimed,
                  done, retried, snoozed, died, released, crashed, lost, cancelled, aged, aged_at,
                  ceiling, raised, raised_boot
              FROM throng_meta",
@@ -50,7 +50,7 @@ impl Meta {
         let counts = &self.counts;
         let mut statement = db.prepare_cached(
             "UPDATE throng_meta SET epoch = ?1, session = ?2, waiting = ?3, delayed = ?4,
-                 running = ?5, kept = ?6, dead = ?7, stored = ?8, claimed = ?9, done = ?10,
+                 running = ?5, results = ?6, dead = ?7, stored = ?8, claimed = ?9, done = ?10,
                  retried = ?11, snoozed = ?12, died = ?13, released = ?14, crashed = ?15,
                  lost = ?16, cancelled = ?17, aged = ?18, aged_at = ?19,
                  ceiling = ?20, raised = ?21, raised_boot = ?22",

@@ -62,8 +62,8 @@ pub(super) fn is_any_waiting(
     risky: bool,
 ) -> Result<bool, rusqlite::Error> {
     let mut statement = db.prepare_cached(
-        "SELECT EXISTS (SELECT 1 FROM throng_line WHERE list = ?2 AND (?1 OR EXISTS (
-             SELECT 1 FROM throng_task WHERE throng_task.id = throng_line.id
+        "SELECT EXISTS (SELECT 1 FROM throng_ready WHERE list = ?2 AND (?1 OR EXISTS (
+             SELECT 1 FROM throng_task WHERE throng_task.id = throng_ready.id
              AND NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))))",
     )?;
     for list in lists {

@@ -101,10 +101,10 @@ fn end_missing(
 fn agree(db: &Connection, damage: &mut Damage) -> Result<(), Fault> {
     let held = agree_claims(db)?;
     db.execute(
-        "DELETE FROM throng_line WHERE NOT EXISTS (
+        "DELETE FROM throng_ready WHERE NOT EXISTS (
              SELECT 1 FROM throng_task AS task
-             WHERE task.id = throng_line.id AND task.state = 0
-                 AND task.list = throng_line.list AND task.place = throng_line.place)",
+             WHERE task.id = throng_ready.id AND task.state = 0
+                 AND task.list = throng_ready.list AND task.place = throng_ready.place)",
         [],
     )?;
     let mut orphans = orphans(db)?;
@@ -171,10 +171,10 @@ fn orphans(db: &Connection) -> Result<Vec<Orphan>, rusqlite::Error> {
 /// Puts tasks into the lists from which they are claimed, each at its place if that is free.
 fn put_back(db: &Connection, orphans: &[Orphan]) -> Result<(), Fault> {
     let routes = routes(db).ok_or_else(corrupt)?;
-    let tail = "SELECT coalesce(max(place), 0) FROM throng_line";
+    let tail = "SELECT coalesce(max(place), 0) FROM throng_ready";
     let mut tail: i64 = db.query_row(tail, [], |row| row.get(0))?;
     let mut stand =
-        db.prepare("INSERT OR IGNORE INTO throng_line (list, place, id) VALUES (?1, ?2, ?3)")?;
+        db.prepare("INSERT OR IGNORE INTO throng_ready (list, place, id) VALUES (?1, ?2, ?3)")?;
     let mut tell = db.prepare("UPDATE throng_task SET list = ?2, place = ?3 WHERE id = ?1")?;
     for orphan in orphans {
         let (id, list) = (orphan.id.to_bytes(), routes.leaf(orphan.kind).number());
@@ -205,9 +205,9 @@ fn routes(db: &Connection) -> Option<Routes> {
 fn count(db: &Connection) -> Result<(), rusqlite::Error> {
     db.execute(
         "UPDATE throng_meta SET
-             waiting = (SELECT count(*) FROM throng_line),
+             waiting = (SELECT count(*) FROM throng_ready),
              running = (SELECT coalesce(sum(length(held)), 0) / ?1 FROM throng_claim),
-             (delayed, dead, kept) = (
+             (delayed, dead, results) = (
                  SELECT coalesce(sum(state = 1), 0), coalesce(sum(state = 4), 0),
                      coalesce(sum(state IN (3, 5)), 0)
                  FROM throng_task)",
@@ -333,7 +333,7 @@ fn look_for_damage(work: &Work<'_>, last: Option<TaskId>) -> Result<Option<TaskI
     for (epoch, claim) in claims(work.db)? {
         held.extend(claim.ids().map(|id| (id, epoch)));
     }
-    let waiting = work.number("SELECT count(*) FROM throng_line", [])?;
+    let waiting = work.number("SELECT count(*) FROM throng_ready", [])?;
     let counts = &work.meta.counts;
     if held.len() as u64 != counts.running || waiting != Some(counts.waiting as i64) {
         return Err(corrupt());

@@ -51,7 +51,7 @@ fn read(db: &Connection) -> Result<Routes, Fault> {
 /// Returns `true` if no task waits in a list.
 fn is_empty(db: &Connection, list: ListId) -> Result<bool, rusqlite::Error> {
     let mut statement =
-        db.prepare_cached("SELECT NOT EXISTS (SELECT 1 FROM throng_line WHERE list = ?1)")?;
+        db.prepare_cached("SELECT NOT EXISTS (SELECT 1 FROM throng_ready WHERE list = ?1)")?;
     statement.query_row([list.number()], |row| row.get(0))
 }
 
@@ -117,9 +117,9 @@ impl Work<'_> {
     /// Returns the number of moved tasks.
     fn drain_one(&mut self, list: ListId, most: usize) -> Result<usize, Fault> {
         let mut statement = self.db.prepare_cached(
-            "SELECT line.place, task.id, task.kind
-             FROM throng_line AS line LEFT JOIN throng_task AS task ON task.id = line.id
-             WHERE line.list = ?1 ORDER BY line.place LIMIT ?2",
+            "SELECT ready.place, task.id, task.kind
+             FROM throng_ready AS ready LEFT JOIN throng_task AS task ON task.id = ready.id
+             WHERE ready.list = ?1 ORDER BY ready.place LIMIT ?2",
         )?;
         let rows = statement.query_map([list.number(), most as i64], |row| {
             let kind = Kind::from_number(row.get(2)?);
@@ -136,7 +136,7 @@ impl Work<'_> {
 
     fn move_on(&mut self, id: TaskId, place: i64, from: ListId, to: ListId) -> Result<(), Fault> {
         self.execute(
-            "UPDATE throng_line SET list = ?3 WHERE list = ?1 AND place = ?2",
+            "UPDATE throng_ready SET list = ?3 WHERE list = ?1 AND place = ?2",
             params![from.number(), place, to.number()],
         )?;
         self.execute(

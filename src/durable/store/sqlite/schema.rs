@@ -23,13 +23,16 @@ pub(super) const INLINE: usize = 512;
 /// How long a request waits for others to unlock the database.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A waiting task stands in the line, in its `list`, at its `place`; places rise over all lists. A running
+/// A waiting task has a row in `throng_ready`, in its `list`, at its `place`; places rise over all lists. A running
 /// task is held by a claim. Its row is not written when it is claimed, so its `state` is still 0, and its
-/// `place` is that where it stood. The view `throng_now` tells the two apart. The column `at` of a delayed
+/// `place` is that where it waited. The view `throng_now` tells the two apart. The column `at` of a delayed
 /// task is the time since 1970 at which it is due. In the row of a dead letter, it is the time of death, and in the row of
 /// any other end the time until which the end is kept, both in store time (see
 /// [`Meta::store_time`](super::meta::Meta::store_time)). The times of claims are measured from the start of the machine.
 /// All times are in milliseconds.
+///
+/// The table `throng_payload` holds the payloads that are too large for the rows of their tasks, and after a success
+/// the outputs that are. The column `results` of `throng_meta` counts the ends that are kept, except dead letters.
 ///
 /// The rows of tasks have no hidden number: ids that were made one after the other lie side by side,
 /// so a batch of them touches few pages.
@@ -50,7 +53,7 @@ CREATE TABLE IF NOT EXISTS throng_meta (
     waiting INTEGER NOT NULL DEFAULT 0,
     delayed INTEGER NOT NULL DEFAULT 0,
     running INTEGER NOT NULL DEFAULT 0,
-    kept INTEGER NOT NULL DEFAULT 0,
+    results INTEGER NOT NULL DEFAULT 0,
     dead INTEGER NOT NULL DEFAULT 0,
     stored INTEGER NOT NULL DEFAULT 0,
     claimed INTEGER NOT NULL DEFAULT 0,
@@ -81,7 +84,7 @@ CREATE TABLE IF NOT EXISTS throng_claim (
     cancels INTEGER NOT NULL DEFAULT 0,
     held BLOB NOT NULL
 );
-CREATE TABLE IF NOT EXISTS throng_line (
+CREATE TABLE IF NOT EXISTS throng_ready (
     list INTEGER NOT NULL,
     place INTEGER NOT NULL,
     id BLOB NOT NULL,
@@ -114,12 +117,12 @@ CREATE INDEX IF NOT EXISTS throng_task_at ON throng_task (state, at) WHERE at IS
 CREATE VIEW IF NOT EXISTS throng_now AS
     SELECT *, iif(
         state = 0 AND NOT EXISTS (
-            SELECT 1 FROM throng_line AS line
-            WHERE line.list = throng_task.list AND line.place = throng_task.place
-                AND line.id = throng_task.id
+            SELECT 1 FROM throng_ready AS ready
+            WHERE ready.list = throng_task.list AND ready.place = throng_task.place
+                AND ready.id = throng_task.id
         ), 2, state
     ) AS now FROM throng_task;
-CREATE TABLE IF NOT EXISTS throng_body (
+CREATE TABLE IF NOT EXISTS throng_payload (
     id BLOB PRIMARY KEY NOT NULL,
     bytes BLOB NOT NULL
 );

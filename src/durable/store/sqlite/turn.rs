@@ -225,10 +225,10 @@ struct Next {
 // removed by the repair that follows.
 const WAITING: &str = "
     SELECT task.id, name, payload, failures, crashes, lost, max_crashes,
-        line.place, endpoint
-    FROM throng_line AS line LEFT JOIN throng_task AS task ON task.id = line.id
-    WHERE line.list = ?2 AND (?1 OR NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))
-    ORDER BY line.place";
+        ready.place, endpoint
+    FROM throng_ready AS ready LEFT JOIN throng_task AS task ON task.id = ready.id
+    WHERE ready.list = ?2 AND (?1 OR NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))
+    ORDER BY ready.place";
 
 /// The tasks that are next, within these limits: of the heads of all lists, always the one that has
 /// waited for longest.
@@ -313,7 +313,7 @@ fn read(
 
 /// The payload or the output of a task, which is too large for its row.
 pub(super) fn body(db: &Connection, id: TaskId) -> Result<Vec<u8>, rusqlite::Error> {
-    let mut statement = db.prepare_cached("SELECT bytes FROM throng_body WHERE id = ?1")?;
+    let mut statement = db.prepare_cached("SELECT bytes FROM throng_payload WHERE id = ?1")?;
     statement.query_row([id.to_bytes()], |row| row.get(0))
 }
 
@@ -346,8 +346,8 @@ pub(super) fn readable(
 /// Returns `true` if the pages that lead to a payload or an output can be read.
 fn leads_to_body(db: &Connection, id: TaskId) -> Result<bool, rusqlite::Error> {
     let mut statement = db.prepare_cached(
-        "SELECT 1 FROM throng_body NOT INDEXED
-         WHERE rowid = (SELECT rowid FROM throng_body WHERE id = ?1)",
+        "SELECT 1 FROM throng_payload NOT INDEXED
+         WHERE rowid = (SELECT rowid FROM throng_payload WHERE id = ?1)",
     )?;
     match statement.exists([id.to_bytes()]) {
         Err(error) if is_damaged_page(&error) => Ok(false),

@@ -61,7 +61,7 @@ fn lists(db: &Connection) -> Result<Vec<ListId>, rusqlite::Error> {
 }
 
 fn count_all(db: &Connection, list: ListId) -> Result<u64, rusqlite::Error> {
-    let mut statement = db.prepare_cached("SELECT count(*) FROM throng_line WHERE list = ?1")?;
+    let mut statement = db.prepare_cached("SELECT count(*) FROM throng_ready WHERE list = ?1")?;
     statement.query_row([list.number()], |row| {
         row.get::<_, i64>(0).map(|count| count as u64)
     })
@@ -75,8 +75,8 @@ fn count_some(
 ) -> Result<u64, rusqlite::Error> {
     let mut statement = db.prepare_cached(
         "SELECT kind, count(*)
-         FROM (SELECT id FROM throng_line WHERE list = ?1 ORDER BY place LIMIT ?2) AS line
-         CROSS JOIN throng_task AS task ON task.id = line.id GROUP BY kind",
+         FROM (SELECT id FROM throng_ready WHERE list = ?1 ORDER BY place LIMIT ?2) AS ready
+         CROSS JOIN throng_task AS task ON task.id = ready.id GROUP BY kind",
     )?;
     let kinds = statement.query_map(params![list.number(), MAX_LOOKED_AT], |row| {
         Ok((Kind::from_number(row.get(0)?), row.get::<_, i64>(1)? as u64))

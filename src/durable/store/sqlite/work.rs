@@ -383,7 +383,7 @@ impl<'a> Work<'a> {
 
     pub(super) fn store_body(&self, id: TaskId, bytes: &[u8]) -> Result<(), Fault> {
         self.execute(
-            "INSERT OR REPLACE INTO throng_body (id, bytes) VALUES (?1, ?2)",
+            "INSERT OR REPLACE INTO throng_payload (id, bytes) VALUES (?1, ?2)",
             params![id.to_bytes(), bytes],
         )?;
         Ok(())
@@ -443,7 +443,7 @@ impl<'a> Work<'a> {
             _ => false,
         };
         if task.body && !is_lost {
-            self.execute("DELETE FROM throng_body WHERE id = ?1", [id.to_bytes()])?;
+            self.execute("DELETE FROM throng_payload WHERE id = ?1", [id.to_bytes()])?;
         }
         Ok(())
     }

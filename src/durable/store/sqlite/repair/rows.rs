@@ -49,7 +49,7 @@ const CLAIM: &[Column] = &[
     Column("cancels", FLAG, ""),
     Column("held", Values::Held, ""),
 ];
-const LINE: &[Column] = &[
+const READY: &[Column] = &[
     Column("list", ANY, ""),
     Column("place", ANY, ""),
     Column("id", Values::Id, ""),
@@ -133,7 +133,7 @@ pub(super) fn remove_senseless(db: &Connection, damage: &mut Damage) -> Result<(
     for (table, key, columns) in [
         ("throng_session", &["id"][..], SESSION),
         ("throng_claim", &["epoch"], CLAIM),
-        ("throng_line", &["list", "place"], LINE),
+        ("throng_ready", &["list", "place"], READY),
         ("throng_error", &["id", "attempt"], ERROR),
         ("throng_damaged", &["number"], DAMAGED),
     ] {
@@ -345,7 +345,7 @@ fn meta(db: &Connection) -> Result<Vec<(String, bool)>, rusqlite::Error> {
 /// All tasks wait in the lists of their types, until the workers, whose sessions end, declare their types again.
 fn reset_routes(db: &Connection, now: Now) -> Result<(), rusqlite::Error> {
     db.execute("DELETE FROM throng_session", [])?;
-    db.execute("DELETE FROM throng_line", [])?;
+    db.execute("DELETE FROM throng_ready", [])?;
     db.execute(
         "UPDATE throng_meta SET routes = NULL, routes_version = max(routes_version + 1, ?1)",
         [now.micros()],

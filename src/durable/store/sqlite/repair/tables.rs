@@ -41,7 +41,7 @@ const TABLES: [Table; 7] = [
         ],
     },
     Table {
-        name: "throng_line",
+        name: "throng_ready",
         key: &["list", "place"],
         scans: &[
             "SELECT list, place, id FROM {} ORDER BY list, place",
@@ -60,7 +60,7 @@ const TABLES: [Table; 7] = [
         ],
     },
     Table {
-        name: "throng_body",
+        name: "throng_payload",
         key: &["rowid"],
         scans: &[
             "SELECT rowid, id FROM {} NOT INDEXED ORDER BY rowid",
@@ -118,11 +118,11 @@ pub(super) fn rebuild_all(
     Ok(())
 }
 
-/// The ids of tasks that stand in the line, as far as they can be read.
+/// The ids of tasks that are in `throng_ready`, as far as they can be read.
 pub(super) fn ids_of_line(db: &Connection) -> Result<Vec<TaskId>, Fault> {
     let mut ids = Vec::new();
     for order in ["list, place", "list DESC, place DESC"] {
-        let sql = format!("SELECT id FROM throng_line ORDER BY {order}");
+        let sql = format!("SELECT id FROM throng_ready ORDER BY {order}");
         scan(db, &sql, |row| {
             ids.extend(row.get(0).map(TaskId::from_bytes));
             Ok(())

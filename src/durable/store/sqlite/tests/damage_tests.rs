@@ -273,7 +273,7 @@ async fn garble(table: &str, column: &str) {
             _ => vec![],
         };
         let rows = match table {
-            "throng_line" | "throng_body" | "throng_error" => format!(
+            "throng_ready" | "throng_payload" | "throng_error" => format!(
                 "UPDATE OR IGNORE {table} SET {column} = {garbage}
                  WHERE id = (SELECT min(id) FROM {table})"
             ),
@@ -293,7 +293,7 @@ async fn garble(table: &str, column: &str) {
             );
             assert!(is_final(end) || is_sense, "{name}: {id} {end:?}");
             let is_sound = !is_damaged(end) && *end != Seen::Absent;
-            let may_be_lost = is_garbled || table == "throng_body";
+            let may_be_lost = is_garbled || table == "throng_payload";
             assert!(is_sound || may_be_lost, "{name}: {id} {end:?}");
         }
         if ends.values().all(is_final) {
@@ -325,7 +325,7 @@ async fn garbled_tasks_are_dead_letters_and_the_others_go_on() {
 
 #[tokio::test]
 async fn garbled_entries_of_the_line_cost_nothing() {
-    garble_all("throng_line", &[]).await;
+    garble_all("throng_ready", &[]).await;
 }
 
 #[tokio::test]
@@ -336,7 +336,7 @@ async fn garbled_sessions_and_claims_cost_nothing() {
 
 #[tokio::test]
 async fn garbled_payloads_and_outputs_cost_their_own_task() {
-    garble_all("throng_body", &[]).await;
+    garble_all("throng_payload", &[]).await;
 }
 
 #[tokio::test]

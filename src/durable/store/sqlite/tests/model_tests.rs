@@ -214,7 +214,8 @@ impl Pair {
             two.look(ids).await.unwrap()
         );
         assert_eq!(one.counts().await.unwrap(), two.counts().await.unwrap());
-        let stray = "SELECT count(*) FROM throng_body WHERE id NOT IN (SELECT id FROM throng_task)";
+        let stray =
+            "SELECT count(*) FROM throng_payload WHERE id NOT IN (SELECT id FROM throng_task)";
         assert_eq!(file.number(stray), 0);
         let stray = "SELECT count(*) FROM throng_claim WHERE length(held) = 0";
         assert_eq!(file.number(stray), 0);
@@ -225,7 +226,7 @@ impl Pair {
         assert_eq!(file.number(running), counts.running as i64);
         let waiting = "SELECT count(*) FROM throng_now WHERE now = 0";
         assert_eq!(file.number(waiting), counts.waiting as i64);
-        let waiting = "SELECT count(*) FROM throng_line";
+        let waiting = "SELECT count(*) FROM throng_ready";
         assert_eq!(file.number(waiting), counts.waiting as i64);
     }
 }

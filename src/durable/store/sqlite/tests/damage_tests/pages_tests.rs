@@ -34,14 +34,14 @@ fn pages(file: &File, tree: &str) -> (i64, Vec<i64>) {
 const TREES: [(&str, bool); 12] = [
     ("throng_task", true),
     ("throng_task_at", false),
-    ("throng_line", false),
+    ("throng_ready", false),
     ("throng_claim", false),
     ("throng_claim_session", false),
     ("throng_claim_until", false),
     ("throng_session", false),
     ("throng_session_endpoint", false),
-    ("throng_body", true),
-    ("sqlite_autoindex_throng_body_1", false),
+    ("throng_payload", true),
+    ("sqlite_autoindex_throng_payload_1", false),
     ("throng_error", false),
     ("throng_damaged", false),
 ];
@@ -162,7 +162,7 @@ async fn pages_of_large_data_cost_the_task_whose_data_it_is() {
     let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
     assert_eq!(file.number(sql), 0);
     let pages = file.numbers(
-        "SELECT max(pageno) FROM dbstat WHERE name = 'throng_body' AND pagetype = 'overflow'
+        "SELECT max(pageno) FROM dbstat WHERE name = 'throng_payload' AND pagetype = 'overflow'
          GROUP BY substr(path, 1, 5) ORDER BY path",
     );
     // These pages hold the data of the second and of the third task.
@@ -187,7 +187,7 @@ async fn a_page_can_be_lost_just_after_the_data_of_a_task() {
     scene.other.enqueue([large]).await;
     scene.checkpoint().await;
     let data =
-        "SELECT max(pageno) FROM dbstat WHERE name = 'throng_body' AND pagetype = 'overflow'";
+        "SELECT max(pageno) FROM dbstat WHERE name = 'throng_payload' AND pagetype = 'overflow'";
     let data = scene.file.number(data);
     // The last page of the data leads to no other page, so its content may be anything.
     overwrite(&scene.file, data - 1, &mut random);
@@ -213,7 +213,7 @@ async fn a_page_can_be_lost_just_after_the_data_of_a_task() {
 #[tokio::test]
 async fn an_output_is_read_though_its_index_is_lost() {
     let mut random = fastrand::Rng::with_seed(7);
-    for tree in ["throng_body", "sqlite_autoindex_throng_body_1"] {
+    for tree in ["throng_payload", "sqlite_autoindex_throng_payload_1"] {
         let scene = Scene::new(180).await;
         scene.checkpoint().await;
         let (root, _) = pages(&scene.file, tree);
@@ -224,7 +224,7 @@ async fn an_output_is_read_though_its_index_is_lost() {
         let ids: Vec<_> = (1000..1180).map(id).collect();
         let seen = scene.other.store.look(ids).await.unwrap();
         let lost = seen.iter().filter(|seen| !matches!(seen, Seen::Done(_)));
-        let most = if tree == "throng_body" { 60 } else { 0 };
+        let most = if tree == "throng_payload" { 60 } else { 0 };
         assert!(lost.count() <= most, "{tree}");
         assert!(scene.other.store.damage().is_some());
     }
@@ -245,7 +245,7 @@ async fn an_output_that_is_lost_costs_its_own_task() {
     worker.turn(done(&claim, vec![1; 20_000]), 0).await;
     assert_eq!(file.number("PRAGMA wal_checkpoint(TRUNCATE)"), 0);
     let page =
-        "SELECT max(pageno) FROM dbstat WHERE name = 'throng_body' AND pagetype = 'overflow'";
+        "SELECT max(pageno) FROM dbstat WHERE name = 'throng_payload' AND pagetype = 'overflow'";
     let page = file.number(page);
     // The next reader takes it from the file.
     file.sql("UPDATE throng_meta SET layout = layout");
