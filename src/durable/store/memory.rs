@@ -77,6 +77,12 @@ impl MemoryStore {
         })
     }
 
+    /// Sends an event to all processes.
+    #[cfg(test)]
+    pub(crate) fn send_all(&self, event: &Event) {
+        lock(&self.0).send_all(event);
+    }
+
     /// How many things there are of which nothing should be left in the end.
     #[cfg(test)]
     pub(crate) fn leftovers(&self) -> u64 {

@@ -421,10 +421,12 @@ impl Model {
 
     /// Has everybody look: time has passed, or somebody has died.
     pub(super) fn wake_all(&mut self) {
-        for endpoint in self.endpoints.values() {
-            if let Some(events) = &endpoint.events {
-                events.send(Event::Wake).ok();
-            }
+        self.send_all(&Event::Wake);
+    }
+
+    pub(super) fn send_all(&self, event: &Event) {
+        for &endpoint in self.endpoints.keys() {
+            self.tell(endpoint, event.clone());
         }
     }
 
