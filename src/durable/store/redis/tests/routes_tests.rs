@@ -184,6 +184,50 @@ async fn two_lists_drain_in_the_order_of_their_tasks() {
     scene.check();
 }
 
+/// While both lists have tasks, a claim takes its share of the list whose first task has waited longest.
+#[tokio::test]
+async fn a_claim_takes_a_share_of_the_list_that_has_waited_longest() {
+    let scene = Scene::new().await;
+    let _only_a = scene.worker_of(&["a"]).await;
+    let _only_b = scene.worker_of(&["b"]).await;
+    let both = scene.worker_of(&["a", "b"]).await;
+    for (first, name) in [(0, "a"), (100, "b"), (200, "a")] {
+        both.enqueue((first..first + 100).map(|number| named(number, name)))
+            .await;
+        scene.clock.advance(SECOND);
+    }
+    // A quarter of what is wanted is more than 16.
+    let mut claims = vec![names_and_ids(&both.claim(100).await)];
+    while let Some(claim) = both.turn(Vec::new(), 40).await.claim {
+        claims.push(names_and_ids(&claim));
+    }
+    let sizes: Vec<_> = claims
+        .iter()
+        .map(|(name, ids)| (*name, ids.len()))
+        .collect();
+    let (a, b) = (("a", 16), ("b", 16));
+    let shares = [("a", 25), a, a, a, a, a, b, b, b, b, b, b, ("b", 4)];
+    let rest = [("a", 40), ("a", 40), ("a", 15)];
+    assert_eq!(sizes, [&shares[..], &rest].concat());
+    let ids_of = |name| {
+        claims
+            .iter()
+            .filter(move |it| it.0 == name)
+            .flat_map(|it| &it.1)
+    };
+    assert!(ids_of("a").eq(&(0..100).chain(200..300).map(id).collect::<Vec<_>>()));
+    assert!(ids_of("b").eq(&(100..200).map(id).collect::<Vec<_>>()));
+    scene.check();
+}
+
+/// Returns the ids of a claim's tasks, which all have the same name.
+fn names_and_ids(claim: &Claim) -> (&'static str, Vec<TaskId>) {
+    let names = ["a", "b"];
+    let all_are = |name: &&str| claim.tasks.iter().all(|task| *task.name == **name);
+    let name = names.into_iter().find(all_are).expect("one list");
+    (name, claim.tasks.iter().map(|task| task.id).collect())
+}
+
 /// Returns a kind as a string literal of Lua.
 fn kind_text(name: &str) -> String {
     let bytes = Kind::of(name).to_bytes();
