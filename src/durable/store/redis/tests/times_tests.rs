@@ -468,3 +468,41 @@ async fn many_that_are_risky_and_passed_over() {
     })
     .await;
 }
+
+/// All tasks wait but one, which is nowhere.
+#[tokio::test]
+async fn a_census_of_many() {
+    const BATCHES: u64 = 160;
+    in_short_scripts(async |scene| {
+        scene.store(BATCHES * BATCH, task).await;
+        scene.server.ask(&[
+            "EVAL",
+            "local function id(n) return string.rep('\\0', 12) .. struct.pack('>I4', n) end
+            local row = redis.call('HGET', KEYS[1], id(0))
+            return redis.call('HSET', KEYS[1], id(ARGV[1]), row)",
+            "1",
+            "throng:{default:0}:alive",
+            &(BATCHES * BATCH).to_string(),
+        ]);
+        let mut passes = 1;
+        let maintain = || scene.other.store.maintain(1_000);
+        while scene.meter.measure(maintain()).await.unwrap() {
+            passes += 1;
+        }
+        println!("{passes} passes");
+        let ids = vec![id(0), id(BATCHES * BATCH)];
+        let seen = scene.other.store.look(ids).await.unwrap();
+        let reason = match seen[1] {
+            Seen::Dead { reason, .. } => Some(reason),
+            _ => None,
+        };
+        assert_eq!(
+            (&seen[0], reason),
+            (&Seen::Waiting, Some(DeadReason::Damaged))
+        );
+        // A pass reads two pages, which are two batches each. Three steps read all tasks; for those two that read a
+        // hash, the pages of some servers are half as large.
+        assert!(passes < 3 * BATCHES / 2, "{passes}");
+    })
+    .await;
+}
