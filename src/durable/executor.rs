@@ -139,10 +139,20 @@ impl DurableExecutor {
         })
     }
 
-    /// Takes no more tasks, tells those that run to [stop](super::StopReason::Shutdown), waits for
+    /// Claims no more tasks, tells those that run to [stop](super::StopReason::Shutdown), waits for
     /// them, for `grace` at most, and gives what is left back to the store, for other workers: at
     /// once, and with nothing counted. What is left is dropped where it waits; code that computes
     /// without waiting goes on, but what it returns is ignored.
+    ///
+    /// A shutdown takes at most `grace` and two seconds, also if the store does not answer: it spends these two
+    /// seconds at most on storing how the last tasks ended, on closing the worker's session, and on the drop of
+    /// the `App`.
+    ///
+    /// The client stays open, so the program can still spawn and await tasks. Before the program exits, await
+    /// [`DurableClient::close`], for instance with `executor.client().close().await`. After the last client of a
+    /// `SqliteStore` is closed, the file holds all tasks and nothing is left beside it. If the clients are
+    /// dropped instead, the same happens in the background, and a program that exits before then may leave files beside
+    /// that file. They hold what is stored, and must not be removed; the next program that opens it tidies up.
     ///
     /// # Cancel safety
     ///

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use super::job::{Child, Folder, Job};
 use super::place::Place;
+use super::site::PATIENT;
 
 /// What a process is to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +33,9 @@ pub(crate) enum Role {
     Producer { tasks: usize },
     /// Awaits a task, and says who has run it.
     Awaiter { id: TaskId },
+    /// Runs so many tasks of its own, shuts its executor down, stores as many tasks again, and
+    /// closes its only client, or drops it. Then it lives until it is told to stop.
+    Whole { tasks: usize, closes: bool },
 }
 
 /// How a worker works. Times are in milliseconds.
@@ -82,6 +86,10 @@ fn plans_arrive_as_they_were_sent() {
         Role::Worker(work),
         Role::Producer { tasks: 3 },
         Role::Awaiter { id },
+        Role::Whole {
+            tasks: 3,
+            closes: true,
+        },
     ] {
         let folder = Folder("a folder/\"with\" a name".into());
         let place = Place::Server {
@@ -110,6 +118,9 @@ fn follow(plan: Plan) {
             Role::Worker(work) => run_tasks(&client, plan.folder, work, orders).await,
             Role::Producer { tasks } => store_tasks(&client, tasks).await,
             Role::Awaiter { id } => await_task(&client, id).await,
+            Role::Whole { tasks, closes } => {
+                run_and_end(client, plan.folder, (tasks, closes), orders).await;
+            }
         }
     });
 }
@@ -185,6 +196,30 @@ async fn await_task(client: &DurableClient, id: TaskId) {
     say("awaits");
     let outcome = handle.await.expect("it succeeds");
     say(&format!("run by {}", outcome.pid));
+}
+
+async fn run_and_end(
+    client: DurableClient,
+    folder: Folder,
+    (tasks, closes): (usize, bool),
+    mut orders: mpsc::UnboundedReceiver<Duration>,
+) {
+    let executor = executor(&client, &folder, PATIENT).await;
+    drop(client);
+    let client = executor.client();
+    let stored = client.spawn_all(vec![Job::Work(1); tasks]).await;
+    for handle in stored.expect("they are stored") {
+        handle.await.expect("it succeeds");
+    }
+    executor.shutdown(Duration::from_secs(20)).await;
+    let stored = client.spawn_all(vec![Job::Work(1); tasks]).await;
+    drop(stored.expect("they are stored"));
+    match closes {
+        true => client.close().await.expect("it ends in order"),
+        false => drop(executor),
+    }
+    say("ended");
+    orders.recv().await.expect("the thread never ends");
 }
 
 fn say(text: &str) {

@@ -98,6 +98,58 @@ async fn the_file_alone_has_everything() {
     client.close().await.expect("it ends in order");
 }
 
+/// The executor owns the last client. `shutdown` leaves it open, so more can be stored.
+#[tokio::test]
+async fn after_a_shutdown_the_file_is_left_alone_when_the_last_client_is_closed() {
+    let (site, mut program) = program_that_ends(true).await;
+    // The program lives, and has waited for this.
+    assert_eq!(names(&site.folder.0), ["ledger", "tasks.db"]);
+    assert_file_has_all(&site).await;
+    program.tell_to_stop(0);
+    assert!(program.died().await.success());
+}
+
+/// The same, but nobody waits for it.
+#[tokio::test]
+async fn after_a_shutdown_the_file_is_left_alone_soon_after_the_last_client_is_dropped() {
+    let (site, mut program) = program_that_ends(false).await;
+    until("the file is left alone", async || {
+        (names(&site.folder.0) == ["ledger", "tasks.db"]).then_some(())
+    })
+    .await;
+    assert_file_has_all(&site).await;
+    program.tell_to_stop(0);
+    assert!(program.died().await.success());
+}
+
+const TASKS: usize = 50;
+
+/// A program that has run tasks, and then stored as many.
+async fn program_that_ends(closes: bool) -> (Site, Process) {
+    let site = Site::file().await;
+    site.client.close().await.expect("it ends in order");
+    let role = Role::Whole {
+        tasks: TASKS,
+        closes,
+    };
+    let program = Process::start(&site.plan(role));
+    program.hears("ended").await;
+    (site, program)
+}
+
+/// A copy of nothing but the file has all tasks and results.
+async fn assert_file_has_all(site: &Site) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let copy = folder.path().join("copy.db");
+    fs::copy(site.folder.0.join("tasks.db"), &copy).expect("a copy");
+    let client = open(&copy).await;
+    let counts = client.counts().await.expect("an answer");
+    let counted = [counts.stored, counts.done, counts.kept, counts.waiting];
+    let tasks = TASKS as u64;
+    assert_eq!(counted, [2 * tasks, tasks, tasks, tasks], "{counts:?}");
+    client.close().await.expect("it ends in order");
+}
+
 #[tokio::test]
 async fn a_connection_of_somebody_else_delays_nobody() {
     let site = Site::file().await;
