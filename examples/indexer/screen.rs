@@ -104,6 +104,8 @@ impl Screen {
 
     /// Takes the bar away. Returns how long it was there.
     pub(crate) fn finish(&self) -> Duration {
+        // Draws the last state, however soon after the one before.
+        self.bar.abandon();
         self.bar.finish_and_clear();
         self.started.elapsed()
     }

@@ -72,7 +72,7 @@ impl Server {
             library,
             port: free_port(),
         };
-        server.run();
+        server.run_at(|_| free_port());
         server
     }
 
@@ -93,14 +93,32 @@ impl Server {
         self.library = Some(compile(self.folder.path(), &source));
     }
 
-    /// Starts the server, and waits until it answers.
+    /// Starts the server again, and waits until it answers.
     pub(crate) fn run(&mut self) {
+        self.run_at(|port| port);
+    }
+
+    /// Starts the server, and waits until it answers. If another process has taken the port meanwhile, the
+    /// server exits, and is started again at the next port.
+    fn run_at(&mut self, next: fn(u16) -> u16) {
         self.spawn();
         let end = Instant::now() + Duration::from_secs(20);
         while self.try_ask(&["PING"]).is_none() {
             assert!(Instant::now() < end, "redis-server does not answer");
             thread::sleep(Duration::from_millis(5));
+            if self.has_exited() {
+                self.port = next(self.port);
+                self.spawn();
+            }
         }
+    }
+
+    fn has_exited(&mut self) -> bool {
+        let child = self.child.as_mut().expect("it was started");
+        child
+            .try_wait()
+            .expect("a child can be waited for")
+            .is_some()
     }
 
     /// Starts the server.
