@@ -11,6 +11,7 @@ mod plain;
 mod program;
 mod redis;
 mod tasks;
+mod types;
 mod worker;
 
 use std::env;
@@ -106,6 +107,7 @@ fn workloads() -> Vec<Workload> {
             ],
         ),
         Workload::absolute("sqlite/kill", Unit::MS, kill::kill),
+        beside_another_type("sqlite/beside-another-type", ours::types),
     ];
     let timed = workloads
         .into_iter()
@@ -116,6 +118,22 @@ fn workloads() -> Vec<Workload> {
             ..workload
         });
     timed.collect()
+}
+
+/// 400 tasks of 20 ms for 4 permits, with a second worker that knows another type, and without one.
+fn beside_another_type(
+    name: &'static str,
+    run: impl Fn(&Rules, types::Other) -> Sample + Copy + 'static,
+) -> Workload {
+    Workload::new(
+        name,
+        Unit::MS,
+        vec![
+            Peer::new("throng", move |rules| run(rules, types::Other::Idle)),
+            Peer::new("alone", move |rules| run(rules, types::Other::None))
+                .note(Some("without the second worker: the bar is 1.2 times this")),
+        ],
+    )
 }
 
 const NOT_PER_CALL: &str =

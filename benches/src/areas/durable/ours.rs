@@ -12,10 +12,18 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::tasks::{Echo, Nothing, Stamp, Starts};
+use super::types::{self, Other};
 use super::worker::Worker;
 use super::{SPAWNERS, STORED, Syncs, file, latencies, longer, new_dir, read};
 use crate::areas::{on_worker, two_workers};
 use crate::measure::{Rules, Sample, Section, monotonic_ns};
+
+/// See [`types`].
+pub(super) fn types(rules: &Rules, other: Other) -> Sample {
+    let dir = new_dir(rules);
+    let runtime = two_workers().build().expect("a runtime can be built");
+    types::drain(rules, &runtime, other, || open(dir.path()))
+}
 
 /// Between two tasks where latencies are asked for.
 pub(super) const PAUSE: Duration = Duration::from_millis(5);

@@ -16,6 +16,7 @@
 //! | `start-latency` | p50 400 us, p99 3 ms; idle, 1 ms of CPU time in a second, a command in two |
 //! | `round-trip` | p50 900 us |
 //! | `memory` | 300 bytes |
+//! | `beside-another-type` | 1.2 times as long as alone |
 
 mod ceiling;
 mod latency;
@@ -28,7 +29,7 @@ use self::ours::Drain;
 pub(super) use self::ours::work;
 pub(super) use self::peers::{PEERS, needs_peers};
 use self::server::Fsync;
-use super::{Peer, Unit, Workload};
+use super::{Peer, Unit, Workload, beside_another_type};
 use crate::measure::{Rules, Sample};
 
 /// Tasks that wait to be drained.
@@ -176,6 +177,7 @@ fn others() -> Vec<Workload> {
             ],
         ),
         Workload::new("redis/memory", Unit::BYTES, memory),
+        beside_another_type("redis/beside-another-type", ours::types),
     ]
 }
 

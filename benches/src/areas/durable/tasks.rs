@@ -10,7 +10,7 @@ use throng::durable::{DurableTask, Run, TaskContext, TaskError};
 
 use crate::measure::monotonic_ns;
 
-/// How long a [`Slow`] task takes.
+/// How long a [`Slow`] task or a [`Nap`] takes.
 pub(super) const SLOW: Duration = Duration::from_millis(20);
 
 /// Does nothing.
@@ -32,6 +32,10 @@ pub(super) struct Stamp(Payload);
 /// Sleeps, and says when it begins and ends.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Slow(Payload);
+
+/// Sleeps.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Nap(Payload);
 
 /// What all of them are stored with: about a hundred bytes.
 #[derive(Serialize, Deserialize)]
@@ -88,6 +92,12 @@ impl Stamp {
     }
 }
 
+impl Nap {
+    pub(super) fn new(number: u64) -> Self {
+        Self(Payload::new(number))
+    }
+}
+
 impl Slow {
     pub(super) fn new(number: u64) -> Self {
         Self(Payload::new(number))
@@ -117,6 +127,18 @@ impl DurableTask for Stamp {
 impl DurableTask for Slow {
     const NAME: &'static str = "bench.slow";
     type Output = ();
+}
+
+impl DurableTask for Nap {
+    const NAME: &'static str = "bench.nap";
+    type Output = ();
+}
+
+impl Run<()> for Nap {
+    async fn run(self, _: TaskContext<()>) -> Result<(), TaskError> {
+        tokio::time::sleep(SLOW).await;
+        Ok(())
+    }
 }
 
 impl Run<()> for Nothing {

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use super::server::{Fsync, Server, mean, with_server};
 use super::{CHUNK, ROUND, SPAWNERS, STORED};
 use crate::areas::durable::tasks::{Echo, Nothing};
+use crate::areas::durable::types::{self, Other};
 use crate::areas::{on_worker, two_workers};
 use crate::measure::{Rules, Sample};
 
@@ -33,6 +34,15 @@ pub(super) fn begin(server: &Server) -> (Runtime, DurableClient) {
         .expect("a runtime can be built");
     let client = runtime.block_on(open(&server.url()));
     (runtime, client)
+}
+
+/// See [`types`].
+pub(super) fn types(rules: &Rules, other: Other) -> Sample {
+    with_server(rules, Fsync::EverySecond, |server| {
+        let (runtime, _) = begin(server);
+        let url = server.url();
+        types::drain(rules, &runtime, other, || open(&url))
+    })
 }
 
 /// One executor, and tasks that are there already.
