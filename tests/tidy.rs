@@ -222,6 +222,43 @@ fn the_version_is_in_the_changelog() {
     );
 }
 
+/// A name in backticks with this many underscores is that of a test.
+const UNDERSCORES_OF_TESTS: usize = 4;
+
+#[test]
+fn tests_that_documents_name_exist() {
+    let sources: Vec<String> = files()
+        .iter()
+        .filter(|path| path.ends_with(".rs"))
+        .filter_map(|path| read(path))
+        .collect();
+    let exists = |name: &str| {
+        let declared = format!("fn {name}(");
+        sources.iter().any(|text| text.contains(&declared))
+    };
+    let mut problems = Problems::default();
+    for path in files().iter().filter(|path| path.ends_with(".md")) {
+        let Some(text) = read(path) else { continue };
+        for (number, line) in numbered(text.lines()) {
+            // What is between two backticks is at the odd places.
+            let quoted = line.split('`').skip(1).step_by(2);
+            let names = quoted.filter_map(|path| path.split("::").last());
+            for name in names.filter(|name| is_test_name(name)) {
+                if !exists(name) {
+                    problems.add(path, number, &format!("there is no test `{name}`"));
+                }
+            }
+        }
+    }
+    problems.report();
+}
+
+fn is_test_name(name: &str) -> bool {
+    let is_identifier =
+        |char: char| char.is_ascii_lowercase() || char.is_ascii_digit() || char == '_';
+    name.chars().all(is_identifier) && name.matches('_').count() >= UNDERSCORES_OF_TESTS
+}
+
 #[test]
 fn no_file_names_a_machine() {
     let mut problems = Problems::default();

@@ -179,6 +179,10 @@ impl DurableError {
     /// Returns `true` if a run awaited the task and the wait could have kept the task from running: too many
     /// runs of the executor already await tasks, or the executor runs one task at a time on its caller.
     ///
+    /// A run that is quarantined, because its task has crashed a worker before, keeps its permit while it waits. It
+    /// gets this error at once if it holds the executor's only permit, and otherwise when no worker has taken the
+    /// awaited task for 30 s.
+    ///
     /// A run that returns this error, for instance by `?`, does not count as failed: its task runs again
     /// after about a second, and no attempt is counted. By then the awaited task may have ended. To find
     /// out, await a handle with the same [id](super::SpawnOptions::id).

@@ -30,8 +30,8 @@ use crate::task::Outcome;
 /// [`concurrency`](super::Builder::concurrency). It acquires a permit again, ahead of new tasks, before it
 /// resumes. At most 1,024 runs of an executor wait in this way. In a run beyond that limit, or of an
 /// `InlineExecutor`, the handle of a task that has not ended resolves with an error that
-/// [`is_would_deadlock`](DurableError::is_would_deadlock). A run keeps its permit if it awaits the handle in
-/// a Tokio task that it has spawned with [`tokio::spawn`].
+/// [`is_would_deadlock`](DurableError::is_would_deadlock). In a quarantined run it may do so, too. A run keeps its
+/// permit if it awaits the handle in a Tokio task that it has spawned with [`tokio::spawn`].
 ///
 /// # Cancel safety
 ///

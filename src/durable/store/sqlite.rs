@@ -75,9 +75,10 @@ compile_error!("the feature `sqlite` needs Unix for now");
 ///   dead letters are kept, each executor writes a few bytes every 15 to 45 seconds.)
 /// - If a process is frozen within a write, for instance by a signal or a debugger, no other process can
 ///   write until it continues or dies. Nothing can prevent that, but it rarely happens: a write waits for nothing
-///   except the disk, and ends after 20 ms unless one request takes longer. After ten seconds, requests of other
-///   processes fail with an error that [`is_busy`](DurableError::is_busy), as does `open` if it has to write. On Linux,
-///   the message names the process and says that it is stopped. Nothing is lost, whether the process continues or dies.
+///   except the disk, and ends after 20 ms unless one request takes longer. Requests of other processes fail after
+///   ten seconds with an error that [`is_busy`](DurableError::is_busy), and `open`, if it has to write, after five.
+///   On Linux, the message names the process and says that it is stopped. Nothing is lost, whether the process
+///   continues or dies.
 /// - A page of the file, or a row, that cannot be read costs the tasks whose data it holds. They become dead
 ///   letters ([`Damaged`](crate::durable::DeadReason::Damaged)), all other tasks continue, and
 ///   [`health`](crate::durable::DurableClient::health) reports the damage for an hour. A table with an unreadable
