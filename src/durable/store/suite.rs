@@ -285,7 +285,7 @@ macro_rules! store_suite {
 mod types_in_memory {
     store_suite!(types of super::memory::Memory);
 }
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "sqlite-unbundled")]
 mod types_in_sqlite {
     store_suite!(types of super::sqlite::Sqlite);
 }
