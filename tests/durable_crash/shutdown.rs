@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use throng::durable::{DurableExecutor, StopReason};
 
 use super::job::Job;
 use super::process::until;
-use super::site::{PATIENT, Site, outcomes};
+use super::redis_server::Server;
+use super::site::{EVERYSEC, PATIENT, Site, outcomes};
 
 on_both_stores! {
     what_it_does_not_finish_others_begin_at_once,
@@ -72,4 +74,33 @@ async fn one_that_has_ended_keeps_no_wake_up_from_others(site: Site) {
     let handle = site.spawn(Job::Work(1)).await;
     assert_eq!(outcomes([handle]).await[0].pid, worker.pid());
     assert!(spawned.elapsed() < site.soon(), "{:?}", spawned.elapsed());
+}
+
+/// For how long a worker may go on that is told to stop while its server is away: its grace, which is two seconds, two
+/// more for what it has to say to the server, and as much again for a machine that has much else to do.
+const STOPPED_WITHIN: Duration = Duration::from_secs(8);
+
+#[tokio::test]
+async fn a_worker_ends_in_time_when_its_server_is_killed() {
+    ends_in_time_without(Server::kill).await;
+}
+
+#[tokio::test]
+async fn a_worker_ends_in_time_when_its_server_stands_still() {
+    ends_in_time_without(|server| server.signal(Signal::STOP)).await;
+}
+
+async fn ends_in_time_without(take_away: impl FnOnce(&mut Server)) {
+    let mut site = Site::server(&EVERYSEC).await;
+    let task = site.spawn(Job::Wait).await;
+    let mut worker = site.worker(PATIENT).await;
+    site.begun(task.id(), &worker).await;
+    take_away(site.redis());
+    worker.tell_to_stop(2000);
+    let told = Instant::now();
+    worker.hears("stopped").await;
+    let needed = told.elapsed();
+    println!("it has stopped after {needed:?}");
+    assert!(needed < STOPPED_WITHIN, "{needed:?}");
+    assert!(worker.died().await.success());
 }
