@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::fallible_streaming_iterator::FallibleStreamingIterator;
+use fallible_streaming_iterator::FallibleStreamingIterator;
 use rusqlite::{Connection, Row, Rows, params};
 
 use super::error::{Fault, is_corrupt, is_damaged_page};
