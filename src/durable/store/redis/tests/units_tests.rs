@@ -5,6 +5,7 @@ use super::super::time::{Fault, Time};
 use super::routes_tests::assert_routes_are_whole;
 use super::*;
 use crate::durable::clock::Clock;
+use crate::durable::store::Answer;
 use crate::durable::{AttemptError, DeadReason};
 use crate::sync::{Mutex, lock};
 
@@ -33,6 +34,12 @@ struct Trial {
 
 /// Ids up to here are of tasks that are there before.
 const NEW: u64 = 100;
+/// This one is of a task that is nowhere.
+const ORPHAN: u64 = 99;
+/// Functions for scripts of these tests.
+const ID: &str = r"
+local function call(command, key, ...) return redis.call(command, ARGV[1] .. key, ...) end
+local function id(n) return string.rep('\0', 15) .. string.char(n) end";
 
 fn large(number: u64) -> NewTask {
     NewTask {
@@ -140,15 +147,46 @@ impl Scene {
 
     #[track_caller]
     fn check(&self, trial: Trial) {
-        let found = self.ask(INVARIANTS);
-        let none = redis::Value::Array(Vec::new());
-        assert_eq!(found, none, "{trial:?}");
+        let redis::Value::Array(mut found) = self.ask(INVARIANTS) else {
+            panic!("no list: {trial:?}");
+        };
+        // Until a census has ended, its orphan is nowhere.
+        let orphan = [b"is in one place, not 0 ", &id(ORPHAN).to_bytes()[..]].concat();
+        found.retain(|it| *it != redis::Value::BulkString(orphan.clone()));
+        assert_eq!(found, [], "{trial:?}");
+    }
+
+    /// Has maintenance begin a census, because of an orphan, and has it go on until all lists have been read. Tasks that
+    /// run, or are stored later, are still suspects: they waited when the census came to them.
+    async fn begin_census(&self) {
+        self.ask(&format!(
+            "{ID} return call('HSET', 'alive', id({ORPHAN}), call('HGET', 'alive', id(20)))"
+        ));
+        assert!(self.other.store.maintain(1).await.unwrap());
+        self.ask(&format!(
+            "{ID} local progress = cmsgpack.unpack(call('HGET', 'meta', 'progress'))
+            progress.step = 9
+            call('HSET', 'meta', 'progress', cmsgpack.pack(progress))
+            for n = {NEW}, {NEW} + 4 do call('SADD', 'suspects', id(n)) end
+            return call('SADD', 'suspects', id({ORPHAN}), unpack(call('HKEYS', 'running')))"
+        ));
+    }
+
+    /// Ends the census: the orphan is lost, and nothing else.
+    async fn end_census(&self, trial: Trial) {
+        let store = &self.other.store;
+        while store.maintain(100).await.unwrap() {}
+        let seen = store.look(vec![id(ORPHAN)]).await.unwrap();
+        let is_damaged =
+            matches!(seen[0], Seen::Dead { reason, .. } if reason == DeadReason::Damaged);
+        assert!(is_damaged, "{trial:?}: {seen:?}");
+        assert_eq!(store.damage().map(|it| it.0), Some(1), "{trial:?}");
     }
 
     /// Has everything run that is there: nothing stays behind.
     async fn finish(&self, trial: Trial) {
+        let last = Worker::of(&self.other.store).await;
         for _ in 0..40 {
-            let last = Worker::of(&self.other.store).await;
             while let Some(claim) = last.turn(Vec::new(), 9).await.claim {
                 assert_eq!(last.turn(done(&claim), 0).await.refused, [], "{trial:?}");
             }
@@ -173,10 +211,25 @@ impl Drop for Scene {
 
 /// Runs a case for each command that can fail.
 async fn for_each_command(case: impl AsyncFn(&Scene, Trial) -> bool) {
+    for_each_trial(&[false, true], case).await;
+}
+
+/// The same while a census is under way. It takes nothing but an orphan for lost.
+async fn for_each_command_in_a_census(case: impl AsyncFn(&Scene, Trial) -> bool) {
+    for_each_trial(&[false], async |scene, trial| {
+        scene.begin_census().await;
+        let has_failed = case(scene, trial).await;
+        scene.end_census(trial).await;
+        has_failed
+    })
+    .await;
+}
+
+async fn for_each_trial(are_answers_lost: &[bool], case: impl AsyncFn(&Scene, Trial) -> bool) {
     // Without this, each scene would start its own server.
     let _server = Server::shared();
     for is_after in [false, true] {
-        for is_answer_lost in [false, true] {
+        for &is_answer_lost in are_answers_lost {
             let mut at = 0;
             loop {
                 at += 1;
@@ -200,41 +253,81 @@ async fn for_each_command(case: impl AsyncFn(&Scene, Trial) -> bool) {
     }
 }
 
+/// The client does not know that a task is there already, so the script finds the lists itself.
 #[tokio::test]
 async fn a_task_is_stored_if_and_only_if_it_was_said() {
     for_each_command(async |scene, trial| {
-        let tasks = [
-            task(NEW),
-            large(NEW + 1),
-            task(20),
-            delayed(NEW + 2, SECOND),
-            NewTask {
-                delay: SECOND,
-                ..large(NEW + 3)
-            },
-        ];
-        let request = scene.other.new_enqueue(tasks.clone());
-        let store = &scene.other.store;
-        let (answer, has_failed) = scene
-            .send(trial, false, || store.enqueue(Arc::clone(&request)))
-            .await;
-        let ids: Vec<_> = (NEW..NEW + 4).map(id).collect();
-        let seen = store.look(ids.clone()).await.unwrap();
-        match answer {
-            Ok(()) => assert!(!seen.contains(&Seen::Absent), "{trial:?}: {seen:?}"),
-            Err(failure) => {
-                assert_eq!(failure.effect, Effect::None, "{trial:?}: {failure}");
-                assert!(failure.answered, "{trial:?}: {failure}");
-                assert_eq!(seen, vec![Seen::Absent; 4], "{trial:?}");
-            }
-        }
-        scene.check(trial);
-        scene.other.enqueue(tasks).await;
-        let seen = store.look(ids).await.unwrap();
-        assert!(!seen.contains(&Seen::Absent), "{trial:?}: {seen:?}");
+        let tasks = new_tasks().chain([task(20), named(NEW + 4, "mail")]);
+        let has_failed = store_tasks(scene, trial, tasks.collect()).await;
+        run_mail(scene).await;
         has_failed
     })
     .await;
+}
+
+/// The client says to which lists the tasks go.
+#[tokio::test]
+async fn a_task_is_stored_if_and_only_if_it_was_said_also_in_a_census() {
+    for_each_command_in_a_census(async |scene, trial| {
+        let tasks = new_tasks().chain([named(NEW + 4, "mail")]);
+        let has_failed = store_tasks(scene, trial, tasks.collect()).await;
+        run_mail(scene).await;
+        has_failed
+    })
+    .await;
+}
+
+/// All of them go to one list, so the client names none.
+#[tokio::test]
+async fn a_task_is_stored_in_the_main_list_if_and_only_if_it_was_said() {
+    for_each_command_in_a_census(async |scene, trial| {
+        store_tasks(scene, trial, new_tasks().collect()).await
+    })
+    .await;
+}
+
+fn new_tasks() -> impl Iterator<Item = NewTask> {
+    let later = NewTask {
+        delay: SECOND,
+        ..large(NEW + 3)
+    };
+    [task(NEW), large(NEW + 1), delayed(NEW + 2, SECOND), later].into_iter()
+}
+
+/// Runs the task whose type no other worker knows. It has waited in a list of its own.
+async fn run_mail(scene: &Scene) {
+    let worker = Worker::of_names(&scene.other.store, &["mail"]).await;
+    loop {
+        let turned = worker.turn(Vec::new(), 1).await;
+        match turned.claim {
+            Some(claim) => break drop(worker.turn(done(&claim), 0).await),
+            None => assert!(turned.more, "it is nowhere"),
+        }
+    }
+}
+
+async fn store_tasks(scene: &Scene, trial: Trial, tasks: Vec<NewTask>) -> bool {
+    let store = &scene.other.store;
+    let request = scene.other.new_enqueue(tasks.clone());
+    let (answer, has_failed) = scene
+        .send(trial, false, || store.enqueue(Arc::clone(&request)))
+        .await;
+    let ids = tasks.iter().map(|task| task.id);
+    let ids: Vec<_> = ids.filter(|new| *new >= id(NEW)).collect();
+    let seen = store.look(ids.clone()).await.unwrap();
+    match answer {
+        Ok(()) => assert!(!seen.contains(&Seen::Absent), "{trial:?}: {seen:?}"),
+        Err(failure) => {
+            assert_eq!(failure.effect, Effect::None, "{trial:?}: {failure}");
+            assert!(failure.answered, "{trial:?}: {failure}");
+            assert_eq!(seen, vec![Seen::Absent; ids.len()], "{trial:?}");
+        }
+    }
+    scene.check(trial);
+    scene.other.enqueue(tasks).await;
+    let seen = store.look(ids).await.unwrap();
+    assert!(!seen.contains(&Seen::Absent), "{trial:?}: {seen:?}");
+    has_failed
 }
 
 /// All tasks of a claim have failed. The last is to run again later than the others.
@@ -320,28 +413,34 @@ fn all_verdicts(claim: &Claim) -> Vec<Verdicts> {
 
 #[tokio::test]
 async fn a_turn_takes_each_verdict_or_says_so() {
-    for_each_command(async |scene, trial| {
-        let store = &scene.worker.store;
-        let request = scene.worker.new_turn(all_verdicts(&scene.claim), 4);
-        let (answer, has_failed) = scene
-            .send(trial, true, || store.turn(Arc::clone(&request)))
-            .await;
-        assert!(answer.is_ok(), "{trial:?}: {answer:?}");
-        let ids: Vec<_> = [10, 14, 11, 12, 16].map(id).into();
-        let seen = store.look(ids).await.unwrap();
-        assert_eq!(seen[0], Seen::Done(b"ten".to_vec()), "{trial:?}");
-        assert_eq!(seen[1], Seen::Absent, "{trial:?}");
-        let errors = |errors: Vec<AttemptError>| errors.into_iter().map(|it| it.error);
-        for (number, expected) in [(11, &["again"][..]), (17, &[]), (18, &["before", "again"])] {
-            let found: Vec<_> = errors(store.errors(id(number)).await.unwrap()).collect();
-            assert_eq!(found, expected, "{trial:?}: {number}");
-        }
-        assert_eq!(seen[2], Seen::Delayed, "{trial:?}");
-        assert_eq!(seen[3], Seen::Cancelled, "{trial:?}");
-        assert!(matches!(seen[4], Seen::Dead { .. }), "{trial:?}: {seen:?}");
-        has_failed
-    })
-    .await;
+    for_each_command(take_verdicts).await;
+}
+
+#[tokio::test]
+async fn a_turn_takes_each_verdict_or_says_so_also_in_a_census() {
+    for_each_command_in_a_census(take_verdicts).await;
+}
+
+async fn take_verdicts(scene: &Scene, trial: Trial) -> bool {
+    let store = &scene.worker.store;
+    let request = scene.worker.new_turn(all_verdicts(&scene.claim), 4);
+    let (answer, has_failed) = scene
+        .send(trial, true, || store.turn(Arc::clone(&request)))
+        .await;
+    assert!(answer.is_ok(), "{trial:?}: {answer:?}");
+    let ids: Vec<_> = [10, 14, 11, 12, 16].map(id).into();
+    let seen = store.look(ids).await.unwrap();
+    assert_eq!(seen[0], Seen::Done(b"ten".to_vec()), "{trial:?}");
+    assert_eq!(seen[1], Seen::Absent, "{trial:?}");
+    let errors = |errors: Vec<AttemptError>| errors.into_iter().map(|it| it.error);
+    for (number, expected) in [(11, &["again"][..]), (17, &[]), (18, &["before", "again"])] {
+        let found: Vec<_> = errors(store.errors(id(number)).await.unwrap()).collect();
+        assert_eq!(found, expected, "{trial:?}: {number}");
+    }
+    assert_eq!(seen[2], Seen::Delayed, "{trial:?}");
+    assert_eq!(seen[3], Seen::Cancelled, "{trial:?}");
+    assert!(matches!(seen[4], Seen::Dead { .. }), "{trial:?}: {seen:?}");
+    has_failed
 }
 
 /// A released task is already in one of the lists to which the others go.
@@ -561,6 +660,63 @@ async fn renewals_status_requests_and_maintenance_break_nothing() {
         has_failed
     })
     .await;
+}
+
+/// Returns all keys of a store, with their values.
+const ALL: &str = "
+local keys = redis.call('KEYS', ARGV[1] .. '*')
+table.sort(keys)
+local all = {}
+for i, key in ipairs(keys) do all[i] = { key, redis.call('DUMP', key) } end
+return all";
+
+/// They change nothing, so one scene is enough.
+#[tokio::test]
+async fn what_only_reads_is_right_or_fails() {
+    let scene = Scene::new().await;
+    let store = &scene.worker.store;
+    scene.worker.turn(all_verdicts(&scene.claim), 0).await;
+    // Some wait in a list that is drained, and one whose type no worker knows.
+    let set = TypeSet::of_names(["job"]);
+    store.open_session(set.ok()).await.unwrap();
+    scene.other.enqueue([named(NEW, "unknown")]).await;
+
+    let counts = is_right_or_fails(&scene, || store.counts()).await;
+    assert_eq!((counts.unserved, counts.dead), (1, 1), "{counts:?}");
+    let errors = is_right_or_fails(&scene, || store.errors(id(18))).await;
+    assert_eq!(errors.len(), 2);
+    let by_id = || store.dead(DeadFilter::ids([id(16), id(20)]), 9);
+    let letters = is_right_or_fails(&scene, by_id).await;
+    assert_eq!(letters.len(), 1);
+    let all = is_right_or_fails(&scene, || store.dead(DeadFilter::all(), 9)).await;
+    assert_eq!(all, letters);
+}
+
+/// Has each command of a request fail that only reads. Returns the right answer.
+async fn is_right_or_fails<'a, T: PartialEq + std::fmt::Debug>(
+    scene: &Scene,
+    read: impl Fn() -> Answer<'a, T>,
+) -> T {
+    let (right, before) = (read().await.unwrap(), scene.ask(ALL));
+    for is_after in [false, true] {
+        let mut at = 0;
+        loop {
+            at += 1;
+            *lock(&scene.fault) = Fault { at, is_after };
+            let answer = read().await;
+            let has_failed = scene.has_failed();
+            match answer {
+                Ok(answer) => assert_eq!(answer, right, "{at}"),
+                Err(failure) => assert!(has_failed, "{at}: {failure}"),
+            }
+            assert!(scene.ask(ALL) == before, "{at}: something has changed");
+            if !has_failed {
+                break;
+            }
+        }
+        assert!(at > 3, "{at}");
+    }
+    right
 }
 
 /// Orphans, with a tombstone and without one, waiting tasks without a row, one of which has a large payload, a due time that
