@@ -78,7 +78,7 @@ async fn a_server_that_is_gone_is_unreachable_and_then_well() {
     let mut server = crate::redis_server::Server::start();
     let mut builder =
         throng::durable::RedisStore::builder(&format!("redis://127.0.0.1:{}", server.port()));
-    builder.answer_timeout(std::time::Duration::from_millis(200));
+    builder.answer_timeout(std::time::Duration::from_secs(2));
     let client = DurableClient::open(builder.open().await.unwrap());
     is_well(&client).await;
     server.kill();

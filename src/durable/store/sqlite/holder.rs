@@ -19,14 +19,22 @@ pub(super) struct Holder {
 /// The byte of the log's index that a writer locks.
 const WRITE_LOCK: u64 = 120;
 
+/// How often the list of locks is read. The system hands it out in pieces, so a read may miss a line if other
+/// locks come and go meanwhile.
+const MAX_READS: u32 = 5;
+
 /// Returns the process that currently holds the write lock of the database at a path. Only Linux provides this.
 pub(super) fn of(path: &Path) -> Option<Holder> {
     // The file whose locks determine which process may write.
     let inode = fs::metadata(beside(path, "-shm")).ok()?.ino();
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    let process = locks.lines().find_map(|line| holds(line, inode))?;
+    let process = (0..MAX_READS).find_map(|_| writer(inode))?;
     let status = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     parse(process, &status)
+}
+
+fn writer(inode: u64) -> Option<u32> {
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| holds(line, inode))
 }
 
 /// Returns the process of a line of `/proc/locks` if it describes the write lock. Such a line is
@@ -69,7 +77,42 @@ impl Error for Holder {}
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::fs::{FlockOperation, fcntl_lock};
+
     use super::*;
+
+    /// The list of locks is long, and changes all the time.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_holder_is_found_although_other_locks_come_and_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: String| File::create(folder.path().join(name)).unwrap();
+        let held = file(String::from("db-shm"));
+        fcntl_lock(&held, FlockOperation::LockExclusive).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let files: Vec<_> = (0..150).map(|n| file(format!("{thread}-{n}"))).collect();
+                let is_over = &is_over;
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        for operation in [FlockOperation::LockExclusive, FlockOperation::Unlock] {
+                            files
+                                .iter()
+                                .for_each(|file| fcntl_lock(file, operation).unwrap());
+                        }
+                    }
+                });
+            }
+            let missed = (0..600).filter(|_| of(&folder.path().join("db")).is_none());
+            let missed = missed.count();
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(missed, 0);
+        });
+    }
 
     #[test]
     fn the_lock_for_writing_is_told_from_others() {
