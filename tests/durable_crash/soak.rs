@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::child::{Role, Work};
 use super::job::{Job, Outcome};
-use super::process::Process;
+use super::process::{Process, until};
 use super::site::{Site, outcomes};
 use super::support::rounds;
 
@@ -28,7 +28,11 @@ async fn every_task_ends_well_once(site: Site) {
     let mut processes = [(); 3].map(|()| Process::start(&plan));
     let mut random = Random(u64::from(std::process::id()));
     println!("begins with {random:?}");
-    let mut handles = Vec::new();
+    // Runs all the time, so that at least the last of the deaths interrupts a run.
+    let options = SpawnOptions::new().max_crashes(u32::MAX);
+    let held = site.spawn_with(Job::Wait, options).await;
+    let held_id = held.id();
+    let mut handles = vec![held];
     for _ in 0..rounds(30, 150) {
         handles.extend(store(&site, &mut random).await);
         // Some tasks run still, or again, and others do not.
@@ -37,6 +41,10 @@ async fn every_task_ends_well_once(site: Site) {
         victim.kill();
         *victim = Process::start(&plan);
     }
+    let runner = runner_of(&site, held_id, &mut processes).await;
+    runner.kill();
+    *runner = Process::start(&plan);
+    site.folder.open_gate();
     let stored = handles.len() as u64;
     let ids: Vec<_> = handles.iter().map(DurableHandle::id).collect();
     assert_are_of_the_ledger(&site, &ids, &outcomes(handles).await);
@@ -59,6 +67,18 @@ async fn store(site: &Site, random: &mut Random) -> Vec<DurableHandle<Outcome>> 
     let jobs = jobs.into_iter().map(|job| (job, options.clone()));
     let stored = site.client.spawn_all_with(jobs).await;
     stored.expect("they are stored")
+}
+
+/// Waits until one of the processes runs a task, and returns it.
+async fn runner_of<'a>(site: &Site, id: TaskId, processes: &'a mut [Process]) -> &'a mut Process {
+    let look = async || {
+        let last = site.lines("start", id).pop()?;
+        processes
+            .iter()
+            .position(|process| process.pid() == last.pid)
+    };
+    let runner = until("one of them runs it", look).await;
+    &mut processes[runner]
 }
 
 /// Each output is that of a run that has come to its end.
