@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use throng::durable::{DeadFilter, DeadReason, DurableHandle, SpawnOptions, Status};
 
-use super::child::Work;
+use super::child::{Role, Work};
 use super::job::{Job, Outcome};
 use super::process::{Process, until};
 use super::site::{Site, outcomes};
@@ -62,11 +62,11 @@ async fn it_costs(site: &Site, pill: Job, max_crashes: u32, others: u32, work: W
     let after = site.spawn_all_with(Job::Work(1), 20, others).await;
 
     let mut crashes = 0;
-    let mut worker = site.worker(work).await;
+    let mut worker = start_worker(site, work);
     while !ends_by(&poison, &mut worker).await {
         crashes += 1;
         assert!(crashes <= max_crashes, "{crashes}");
-        worker = site.worker(work).await;
+        worker = start_worker(site, work);
     }
     assert_eq!(crashes, max_crashes);
     assert_eq!(site.lines("start", poison.id()).len(), crashes as usize);
@@ -128,13 +128,18 @@ async fn deaths_by(
             if worker.is_over() {
                 deaths += 1;
                 worker.was_killed_by(Signal::ABORT).await;
-                *worker = site.worker(work).await;
+                *worker = start_worker(site, work);
             }
         }
         (is_dead && deaths >= site.lines("start", pill.id()).len()).then_some(())
     })
     .await;
     deaths
+}
+
+/// Starts a worker that may abort before it can say that it is ready.
+fn start_worker(site: &Site, work: Work) -> Process {
+    Process::start(&site.plan(Role::Worker(work)))
 }
 
 /// Waits until a task is a dead letter; or, and that is no, a worker has aborted.

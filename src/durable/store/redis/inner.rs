@@ -21,7 +21,7 @@ use super::scripts::{Script, Scripts};
 use super::time::Time;
 use super::turns::Sessions;
 use super::{probe, reply, request, routing};
-use crate::durable::clock::{millis, since_boot};
+use crate::durable::clock::millis;
 use crate::durable::error::{Cause, Effect, Failure};
 use crate::durable::point::point;
 use crate::durable::store::kind::{SetId, TypeSet};
@@ -220,12 +220,12 @@ impl Inner {
     /// Returns the estimated time of the server's clock, in milliseconds since 1970.
     fn server_time(&self) -> u64 {
         let ahead = *lock(&self.ahead);
-        u64::try_from(millis(since_boot()) as i64 + ahead).unwrap_or_default()
+        u64::try_from(millis(self.time.since_boot()) as i64 + ahead).unwrap_or_default()
     }
 
     fn learn_time(&self, time: Option<i64>) {
         if let Some(time) = time {
-            *lock(&self.ahead) = time - millis(since_boot()) as i64;
+            *lock(&self.ahead) = time - millis(self.time.since_boot()) as i64;
         }
     }
 

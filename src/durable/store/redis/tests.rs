@@ -52,16 +52,26 @@ mod units_tests;
 const DEADLINE: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(9);
 
-/// Answers that do not come are given up soon.
+/// The time-outs of a store whose requests fail in the test.
 const SOON: Duration = Duration::from_millis(300);
 
+/// Opens a store whose requests are answered, however slow the machine is.
 async fn open(url: &str) -> RedisStore {
+    open_within(&mut RedisStore::builder(url), DEADLINE).await
+}
+
+/// Opens a store some of whose requests are not answered.
+async fn open_hurried(url: &str) -> RedisStore {
     open_soon(&mut RedisStore::builder(url)).await
 }
 
-/// Opens a store that does not wait for long; on a machine that has much to do, not at the first try.
 async fn open_soon(builder: &mut RedisStoreBuilder) -> RedisStore {
-    builder.answer_timeout(SOON).connect_timeout(SOON);
+    open_within(builder, SOON).await
+}
+
+/// Opens a store with these time-outs; on a slow machine, not at the first attempt.
+async fn open_within(builder: &mut RedisStoreBuilder, limit: Duration) -> RedisStore {
+    builder.answer_timeout(limit).connect_timeout(limit);
     let end = Instant::now() + DEADLINE;
     loop {
         match builder.open().await {

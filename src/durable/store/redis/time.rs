@@ -1,11 +1,14 @@
 //! [`Time`]: the source of a store's time.
 
+use std::time::Duration;
+
 use tokio::sync::mpsc;
 
 use super::link::Arguments;
 use super::scripts;
 #[cfg(test)]
 use crate::durable::clock::Clock;
+use crate::durable::clock::since_boot;
 use crate::durable::store::Event;
 #[cfg(test)]
 use crate::sync::{Arc, Mutex, lock};
@@ -37,6 +40,15 @@ impl Time {
             #[cfg(test)]
             fault: None,
         }
+    }
+
+    /// Returns the time since this machine was started. A told clock replaces it, too.
+    pub(super) fn since_boot(&self) -> Duration {
+        #[cfg(test)]
+        if let Some(clock) = &self.told {
+            return clock.boot();
+        }
+        since_boot()
     }
 
     #[cfg(not(test))]

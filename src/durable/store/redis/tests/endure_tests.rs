@@ -95,7 +95,9 @@ impl Site {
             let mut builder = RedisStore::builder(&url);
             builder
                 .namespace(format!("site-{nth}"))
-                .allow_eviction(evicts);
+                .allow_eviction(evicts)
+                .connect_timeout(DEADLINE)
+                .answer_timeout(DEADLINE);
             builder.open().await.unwrap()
         };
         let (client, producer) = (

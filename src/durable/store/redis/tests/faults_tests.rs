@@ -11,7 +11,7 @@ async fn a_request_whose_answer_is_lost_takes_effect_once() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let witness = open(&server.url()).await;
-    let worker = Worker::new(open(&proxy.url()).await).await;
+    let worker = Worker::new(open_hurried(&proxy.url()).await).await;
     for round in 1..=20 {
         // The server has it, and answers; nobody hears that.
         let request = worker.new_enqueue([task(2 * round), task(2 * round + 1)]);
@@ -69,7 +69,7 @@ async fn lose<T: std::fmt::Debug, F: Future<Output = Result<T, Failure>>>(
 async fn a_connection_on_which_nothing_is_answered_is_given_up() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
-    let worker = Worker::new(open(&proxy.url()).await).await;
+    let worker = Worker::new(open_hurried(&proxy.url()).await).await;
     worker.enqueue([task(1)]).await;
     proxy.mute();
     let request = worker.new_enqueue([task(2)]);
@@ -87,7 +87,7 @@ async fn who_is_told_again_knows_that_something_may_be_missing() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let spawner = Worker::new(open(&server.url()).await).await;
-    let worker = Worker::new(open(&proxy.url()).await).await;
+    let worker = Worker::new(open_hurried(&proxy.url()).await).await;
     let mut events = worker.store.events();
     until(&mut events, &Event::Ready).await;
     for round in 0..5 {
@@ -126,7 +126,7 @@ async fn who_cannot_be_told_does_not_rest() {
 async fn a_server_that_comes_back_has_everything() {
     let mut server = Server::with(&AOF);
     let url = format!("redis://127.0.0.1:{}/", server.port());
-    let worker = Worker::new(open(&url).await).await;
+    let worker = Worker::new(open_hurried(&url).await).await;
     assert_eq!(worker.store.probe().await.unwrap(), Durability::Synced);
     let mut events = worker.store.events();
     until(&mut events, &Event::Ready).await;
@@ -165,8 +165,8 @@ async fn a_server_that_comes_back_has_everything() {
 #[tokio::test]
 async fn a_server_that_stands_still_for_longer_than_a_lease_takes_nothing() {
     let server = Server::start();
-    let worker = Worker::new(open(&server.url()).await).await;
-    let idle = Worker::new(open(&server.url()).await).await;
+    let worker = Worker::new(open_hurried(&server.url()).await).await;
+    let idle = Worker::new(open_hurried(&server.url()).await).await;
     worker.enqueue([task(1)]).await;
     let lease = Duration::from_millis(600);
     let turn = Arc::unwrap_or_clone(worker.new_turn(Vec::new(), 1));
@@ -310,7 +310,7 @@ return #channels == 2 and channels or 0";
 async fn connections_that_are_cut_all_the_time_lose_nothing() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
-    let worker = Worker::new(open(&proxy.url()).await).await;
+    let worker = Worker::new(open_hurried(&proxy.url()).await).await;
     let work = async {
         for round in 0..60 {
             worker

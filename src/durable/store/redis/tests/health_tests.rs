@@ -35,7 +35,7 @@ async fn a_store_knows_whether_its_server_is_there() {
 async fn a_server_that_has_stopped_is_noticed() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
-    let store = open(&proxy.url()).await;
+    let store = open_hurried(&proxy.url()).await;
     until_health(&store, |health| *health == Health::Well).await;
     proxy.mute();
     let answer = store.counts().await;

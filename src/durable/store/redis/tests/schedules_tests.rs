@@ -37,7 +37,7 @@ async fn warm_up(worker: &Worker) {
 async fn a_copy_of_a_turn_that_comes_late_claims_nothing() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
-    let worker = Worker::new(open(&proxy.url()).await).await;
+    let worker = Worker::new(open_hurried(&proxy.url()).await).await;
     warm_up(&worker).await;
     worker.enqueue((0..6).map(task)).await;
     let first = worker.new_turn(Vec::new(), 2);
@@ -61,7 +61,7 @@ async fn a_copy_of_a_turn_that_comes_late_claims_nothing() {
 async fn a_copy_of_the_last_turn_is_told_the_same() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
-    let worker = Worker::new(open(&proxy.url()).await).await;
+    let worker = Worker::new(open_hurried(&proxy.url()).await).await;
     warm_up(&worker).await;
     worker.enqueue((0..6).map(task)).await;
     let turn = worker.new_turn(Vec::new(), 2);
@@ -79,7 +79,7 @@ async fn a_copy_of_the_last_turn_is_told_the_same() {
 async fn a_request_that_was_given_up_stores_nothing_once_its_number_is_burned() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
-    let worker = Worker::new(open(&proxy.url()).await).await;
+    let worker = Worker::new(open_hurried(&proxy.url()).await).await;
     warm_up(&worker).await;
     let given_up = worker.new_enqueue([task(1)]);
     keep(&proxy, || worker.store.enqueue(Arc::clone(&given_up))).await;
@@ -95,7 +95,7 @@ async fn a_request_that_was_given_up_stores_nothing_once_its_number_is_burned() 
 async fn a_request_that_was_given_up_and_arrives_first_stores_its_tasks_once() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
-    let worker = Worker::new(open(&proxy.url()).await).await;
+    let worker = Worker::new(open_hurried(&proxy.url()).await).await;
     warm_up(&worker).await;
     let given_up = worker.new_enqueue([task(1)]);
     keep(&proxy, || worker.store.enqueue(Arc::clone(&given_up))).await;
@@ -107,8 +107,12 @@ async fn a_request_that_was_given_up_and_arrives_first_stores_its_tasks_once() {
 
 /// Opens a store that goes by a clock.
 async fn open_at(url: &str, clock: &Clock) -> RedisStore {
+    open_at_within(url, clock, DEADLINE).await
+}
+
+async fn open_at_within(url: &str, clock: &Clock, limit: Duration) -> RedisStore {
     let mut builder = RedisStore::builder(url);
-    builder.answer_timeout(SOON).connect_timeout(SOON);
+    builder.answer_timeout(limit).connect_timeout(limit);
     let opened = RedisStore::open_as(&builder, Time::told(clock.clone())).await;
     opened.expect("the store can be opened")
 }
@@ -120,7 +124,8 @@ async fn a_producer_that_was_frozen_for_a_day_is_refused() {
     let proxy = Proxy::to(server.port()).await;
     let clock = Clock::manual();
     let other = open_at(&server.url(), &clock).await;
-    let frozen = Worker::new(open_at(&proxy.url(), &clock).await).await;
+    let frozen = open_at_within(&proxy.url(), &clock, SOON).await;
+    let frozen = Worker::new(frozen).await;
     warm_up(&frozen).await;
     frozen.enqueue([task(1)]).await;
     let living = Worker::new(open_at(&server.url(), &clock).await).await;
@@ -220,8 +225,8 @@ async fn a_claim_that_is_lost_often_costs_no_crash() {
 async fn a_server_that_was_put_back_gives_out_no_epoch_twice() {
     let mut server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let url = format!("redis://127.0.0.1:{}/", server.port());
-    let first = Worker::new(open(&url).await).await;
-    let second = Worker::new(open(&url).await).await;
+    let first = Worker::new(open_hurried(&url).await).await;
+    let second = Worker::new(open_hurried(&url).await).await;
     first.enqueue([task(1)]).await;
     server.kill();
     let copy = tempfile::tempdir().unwrap();
@@ -260,7 +265,7 @@ fn emptied(folder: &Path) -> &Path {
 async fn a_claim_is_repeated_by_a_server_that_is_full() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
-    let worker = Worker::new(open(&proxy.url()).await).await;
+    let worker = Worker::new(open_hurried(&proxy.url()).await).await;
     warm_up(&worker).await;
     worker.enqueue([task(1)]).await;
     let turn = worker.new_turn(Vec::new(), 1);

@@ -27,7 +27,7 @@ async fn a_server_that_loads_its_data_is_waited_for() {
     let mut server = Server::start();
     let url = format!("redis://127.0.0.1:{}/", server.port());
     let patient = Worker::new(open_patient(&url).await).await;
-    let hurried = Worker::new(open(&url).await).await;
+    let hurried = Worker::new(open_hurried(&url).await).await;
     // It answers, while it loads, after each two megabytes.
     server.ask(&["CONFIG", "SET", "rdbcompression", "no"]);
     for number in 0..800 {
@@ -60,7 +60,7 @@ async fn a_server_that_loads_its_data_is_waited_for() {
 async fn a_server_that_runs_a_long_script_is_waited_for() {
     let server = Server::start();
     let patient = Worker::new(open_patient(&server.url()).await).await;
-    let hurried = Worker::new(open(&server.url()).await).await;
+    let hurried = Worker::new(open_hurried(&server.url()).await).await;
     server.ask(&["CONFIG", "SET", "lua-time-limit", "20"]);
     let mut connection = connect(&server).await;
     let endless = tokio::spawn(async move {
@@ -96,7 +96,7 @@ async fn kill_script(server: &Server) -> Result<(), redis::RedisError> {
 #[tokio::test]
 async fn a_replica_without_its_primary_is_left() {
     let server = Server::start();
-    let hurried = Worker::new(open(&server.url()).await).await;
+    let hurried = Worker::new(open_hurried(&server.url()).await).await;
     server.ask(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
     server.ask(&["REPLICAOF", "127.0.0.1", "1"]);
     let request = hurried.new_enqueue([task(1)]);
@@ -119,7 +119,7 @@ async fn a_replica_without_its_primary_is_left() {
 async fn a_server_that_cannot_write_to_its_disk_is_waited_for() {
     let server = Server::start();
     let patient = Worker::new(open_patient(&server.url()).await).await;
-    let hurried = Worker::new(open(&server.url()).await).await;
+    let hurried = Worker::new(open_hurried(&server.url()).await).await;
     let file = server.folder().join("dump.rdb");
     std::fs::create_dir_all(file.join("in-the-way")).unwrap();
     server.ask(&["CONFIG", "SET", "save", "3600 1"]);
@@ -178,7 +178,7 @@ async fn a_slot_that_moves_is_waited_for() {
     server.ask(&["CLUSTER", "MEET", "127.0.0.1", &target.port().to_string()]);
     let patient = Worker::new(open_patient(&server.url()).await).await;
     patient.enqueue([task(1)]).await;
-    let hurried = Worker::new(open(&server.url()).await).await;
+    let hurried = Worker::new(open_hurried(&server.url()).await).await;
     let redis::Value::BulkString(node) = target.ask(&["CLUSTER", "MYID"]) else {
         panic!("an id is a text");
     };
