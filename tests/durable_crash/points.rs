@@ -52,7 +52,7 @@ async fn a_worker_dies_when_it_renews_its_leases() {
     for point in BEAT {
         for nth in 1..=2 {
             let site = Site::server(&ALWAYS).await;
-            worker_dies_at(&site, &format!("{point}:{nth}"), 700).await;
+            worker_dies_at(&site, &format!("{point}:{nth}"), 1_500).await;
             site.ends(1).await;
         }
     }

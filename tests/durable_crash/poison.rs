@@ -29,7 +29,7 @@ async fn it_takes_no_neighbour_along(site: Site) {
 
 /// When its lease has been renewed.
 async fn one_that_kills_later_costs_as_many(site: Site) {
-    it_costs(&site, Job::AbortAfter(400), 3, 3, site.brief_work()).await;
+    it_costs(&site, Job::AbortAfter(600), 3, 3, site.brief_work()).await;
 }
 
 async fn with_one_permit_it_costs_as_many_whenever_it_kills(site: Site) {
@@ -44,10 +44,9 @@ async fn with_64_permits_it_costs_as_many_whenever_it_kills(site: Site) {
 async fn it_costs_three_whenever_it_kills(site: &Site, concurrency: usize) {
     let work = Work {
         concurrency,
-        lease: 500,
         ..site.brief_work()
     };
-    for pill in [0, 1, 300].map(Job::AbortAfter) {
+    for pill in [0, 1, 600].map(Job::AbortAfter) {
         it_costs(site, pill, 3, 3, work).await;
     }
 }
