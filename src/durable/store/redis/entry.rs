@@ -72,6 +72,8 @@ pub(super) struct Entry<'a> {
     lost: u32,
     /// Nothing if it is elsewhere.
     payload: Option<&'a [u8]>,
+    /// The length of the payload, wherever it is.
+    payload_len: usize,
     name: &'a str,
 }
 
@@ -80,8 +82,8 @@ impl<'a> Entry<'a> {
     pub(super) fn read(entry: &'a [u8]) -> Option<Self> {
         let (header, rest) = entry.split_at_checked(HEADER)?;
         let is_inline = header[54] & PAYLOAD_HERE != 0;
-        let len = if is_inline { number(&header[55..]) } else { 0 };
-        let (payload, name) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+        let payload_len = usize::try_from(number(&header[55..])).ok()?;
+        let (payload, name) = rest.split_at_checked(if is_inline { payload_len } else { 0 })?;
         Some(Self {
             id: TaskId::from_bytes(header[..16].try_into().ok()?),
             max_crashes: number(&header[30..32]) as u32,
@@ -89,6 +91,7 @@ impl<'a> Entry<'a> {
             crashes: number(&header[36..38]) as u32,
             lost: number(&header[38..40]) as u32,
             payload: is_inline.then_some(payload),
+            payload_len,
             name: std::str::from_utf8(name).ok()?,
         })
     }
@@ -104,12 +107,25 @@ impl<'a> Entry<'a> {
             },
             payload: match self.payload {
                 Some(payload) => Ok(payload.to_vec()),
-                None => body.ok_or_else(|| String::from("its payload is missing")),
+                None => self.whole(body),
             },
             failures: self.failures,
             crashes: self.crashes,
             lost: self.lost,
             risky: is_risky(self.crashes, self.lost, self.max_crashes),
+        }
+    }
+
+    /// Returns the payload that is elsewhere, if it has the length that the entry says.
+    fn whole(&self, payload: Option<Vec<u8>>) -> Result<Vec<u8>, String> {
+        let payload = payload.ok_or("its payload is missing")?;
+        match payload.len() == self.payload_len {
+            true => Ok(payload),
+            false => Err(format!(
+                "its payload has {} bytes instead of {}",
+                payload.len(),
+                self.payload_len
+            )),
         }
     }
 }
@@ -185,5 +201,12 @@ mod tests {
         );
         assert_eq!(large[54..59], [0, 0, 0, 2, 1]);
         assert_eq!(&large[59..], b"mail");
+
+        // A payload elsewhere has this length, or is damaged.
+        let claimed = |payload| Entry::read(&large).unwrap().claimed(payload, None).payload;
+        assert!(claimed(Some(vec![0; INLINE + 1])).is_ok());
+        for damaged in [None, Some(vec![0; INLINE]), Some(vec![0; INLINE + 2])] {
+            assert!(claimed(damaged).is_err());
+        }
     }
 }
