@@ -1,15 +1,15 @@
 //! [`BlockingPool`]: threads for closures that block, which grow before they queue.
 
 mod builder;
-mod crew;
 mod default;
 mod growth;
 mod histogram;
 mod metrics;
 mod overflow;
 mod reserve;
-mod roster;
 mod samples;
+mod shared;
+mod state;
 mod ticket;
 mod trace;
 mod view;
@@ -22,17 +22,19 @@ use std::time::{Duration, Instant};
 
 use self::builder::Options;
 pub use self::builder::{Builder, Growth};
-use self::crew::{Comes, Crew};
 pub use self::default::spawn_blocking;
 pub use self::histogram::Histogram;
 pub use self::metrics::Metrics;
 pub use self::overflow::{Overflow, OverflowHandler};
 pub use self::reserve::{OwnedPermit, Permit, PollReserve};
+use self::shared::{Comes, Shared};
 use self::ticket::{Closure, Entry, Foreign, Queued, take_back};
 pub use self::view::PoolView;
 use crate::inbox::Chain;
-use crate::join::{Home, Id, JoinHandle, Seat, Spawn, TrySpawnError, Work, sealed, wait_until};
-use crate::room::NoRoom;
+use crate::join::{
+    Id, JoinHandle, Origin, RunContext, Spawn, TrySpawnError, Work, sealed, wait_until,
+};
+use crate::semaphore::TryAcquireError;
 use crate::sync::Arc;
 use crate::task::Task;
 
@@ -107,12 +109,12 @@ use crate::task::Task;
 /// ```
 #[derive(Clone)]
 pub struct BlockingPool {
-    /// Not the crew itself: threads hold that, and must not keep the pool open.
+    /// Not the shared itself: threads hold that, and must not keep the pool open.
     handle: Arc<Handle>,
 }
 
 /// What the clones of a pool share: the last of them closes it.
-struct Handle(Arc<Crew>);
+struct Handle(Arc<Shared>);
 
 impl BlockingPool {
     /// Options for a new pool.
@@ -122,7 +124,7 @@ impl BlockingPool {
 
     fn with_options(options: Options) -> Self {
         Self {
-            handle: Arc::new(Handle(Arc::new(Crew::new(options)))),
+            handle: Arc::new(Handle(Arc::new(Shared::new(options)))),
         }
     }
 
@@ -146,13 +148,13 @@ impl BlockingPool {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        match self.crew().try_enter() {
+        match self.shared().try_acquire() {
             Ok(()) => self.spawn_entered(f).unwrap_or_else(JoinHandle::refused),
             Err(no_room) => {
-                self.crew().reject(1);
+                self.shared().reject(1);
                 match no_room {
-                    NoRoom::Full => self.overflow(f),
-                    NoRoom::Closed => JoinHandle::refused(TrySpawnError::Closed(f)),
+                    TryAcquireError::Full => self.overflow(f),
+                    TryAcquireError::Closed => JoinHandle::refused(TrySpawnError::Closed(f)),
                 }
             }
         }
@@ -171,10 +173,10 @@ impl BlockingPool {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        match self.crew().try_enter() {
+        match self.shared().try_acquire() {
             Ok(()) => self.spawn_entered(f),
             Err(no_room) => {
-                self.crew().reject(1);
+                self.shared().reject(1);
                 Err(refusal(no_room, f))
             }
         }
@@ -211,7 +213,7 @@ impl BlockingPool {
         let (mut tasks, mut handles) = (Chain::new(), Vec::with_capacity(closures.len()));
         let mut left = None;
         for f in closures.by_ref() {
-            if self.crew().try_enter().is_err() {
+            if self.shared().try_acquire().is_err() {
                 left = Some(f);
                 break;
             }
@@ -221,7 +223,7 @@ impl BlockingPool {
         }
         let count = handles.len();
         if count > 0
-            && let Err(unaccepted) = Crew::accept(self.crew(), tasks, count, Comes::Anew)
+            && let Err(unaccepted) = Shared::accept(self.shared(), tasks, count, Comes::Anew)
         {
             // SAFETY: of such jobs the tasks were made above.
             let back = |task| unsafe { take_back::<Closure<F>>(task) };
@@ -243,7 +245,7 @@ impl BlockingPool {
         R: Send + 'static,
     {
         let (task, handle) = self.joinable(f, Location::caller());
-        match Crew::accept(self.crew(), task.into(), 1, Comes::Anew) {
+        match Shared::accept(self.shared(), task.into(), 1, Comes::Anew) {
             Ok(()) => Ok(handle),
             // SAFETY: of such a job the task was made above.
             Err(unaccepted) => Err(unaccepted
@@ -252,18 +254,18 @@ impl BlockingPool {
         }
     }
 
-    fn joinable<F, R>(&self, f: F, place: &Location<'_>) -> (Task<Seat>, JoinHandle<R>)
+    fn joinable<F, R>(&self, f: F, place: &Location<'_>) -> (Task<RunContext>, JoinHandle<R>)
     where
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        let (crew, id) = (self.crew(), Id::next());
-        let body = Closure::new(f, &crew.options.name, id, place);
-        let ticket = Entry::new(crew);
-        let (task, watch) = Task::joinable(Queued { body, ticket });
+        let (shared, id) = (self.shared(), Id::next());
+        let body = Closure::new(f, &shared.options.name, id, place);
+        let ticket = Entry::new(shared);
+        let (task, join_ref) = Task::joinable(Queued { body, ticket });
         (
             task,
-            JoinHandle::hosted(id, watch, Home::pool(Crew::name(crew))),
+            JoinHandle::hosted(id, join_ref, Origin::pool(Shared::name(shared))),
         )
     }
 
@@ -276,7 +278,7 @@ impl BlockingPool {
     ///
     /// What the system says if it gives no thread. Those that were created before stay.
     pub fn prestart_core_threads(&self) -> io::Result<usize> {
-        Crew::prestart(self.crew())
+        Shared::prestart(self.shared())
     }
 
     /// Changes [how many idle threads stay](Builder::core_threads). Those that are too many end after
@@ -286,7 +288,7 @@ impl BlockingPool {
     ///
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) if those are more than the maximum of threads.
     pub fn set_core_threads(&self, threads: usize) -> io::Result<()> {
-        Crew::set(self.crew(), |limits| limits.core_threads = threads)
+        Shared::set(self.shared(), |limits| limits.core_threads = threads)
     }
 
     /// Changes the [maximum number of threads](Builder::max_threads). Threads beyond it take no more tasks, and
@@ -296,26 +298,26 @@ impl BlockingPool {
     ///
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) if it is 0, or less than the core threads.
     pub fn set_max_threads(&self, threads: usize) -> io::Result<()> {
-        Crew::set(self.crew(), |limits| limits.max_threads = threads)
+        Shared::set(self.shared(), |limits| limits.max_threads = threads)
     }
 
     /// Changes [how long an idle thread waits before it ends](Builder::keep_alive), also for those that
     /// wait now: from now on.
     pub fn set_keep_alive(&self, time: Duration) {
-        let set = Crew::set(self.crew(), |limits| limits.keep_alive = time);
+        let set = Shared::set(self.shared(), |limits| limits.keep_alive = time);
         set.expect("any time will do");
     }
 
     /// What the pool has done so far, and does now.
     pub fn metrics(&self) -> Metrics {
-        self.crew().metrics()
+        self.shared().metrics()
     }
 
     // ===== The end =====
 
     /// Refuses tasks from now on; those that were accepted still run. Does not wait.
     pub fn shutdown(&self) {
-        self.crew().close();
+        self.shared().close();
     }
 
     /// Refuses tasks from now on, and drops those that wait: their handles end with
@@ -324,7 +326,7 @@ impl BlockingPool {
     ///
     /// The tasks that wait in a [view](Self::view) are dropped, too, and not counted.
     pub fn shutdown_now(&self) -> usize {
-        self.crew().close_now()
+        self.shared().close_now()
     }
 
     /// Waits until the pool has been [shut down](Self::shutdown), its tasks have run, and its
@@ -334,7 +336,7 @@ impl BlockingPool {
     ///
     /// The future may be dropped and made again.
     pub async fn terminated(&self) {
-        self.crew().terminated().await;
+        self.shared().terminated().await;
     }
 
     /// [Shuts down](Self::shutdown), and blocks this thread until the pool has [terminated](Self::terminated),
@@ -348,7 +350,7 @@ impl BlockingPool {
         wait_until(self.terminated(), end)
     }
 
-    fn crew(&self) -> &Arc<Crew> {
+    fn shared(&self) -> &Arc<Shared> {
         &self.handle.0
     }
 }
@@ -358,15 +360,15 @@ impl sealed::Sealed for BlockingPool {}
 /// Work that yields is run to its end, on one thread.
 impl Spawn for BlockingPool {
     fn spawn(&self, work: Work) -> Result<(), Work> {
-        let crew = self.crew();
-        if crew.try_enter().is_err() {
-            crew.reject(1);
+        let shared = self.shared();
+        if shared.try_acquire().is_err() {
+            shared.reject(1);
             return Err(work);
         }
-        let ticket = Entry::new(crew);
+        let ticket = Entry::new(shared);
         let body = Foreign(work);
         let (task, _) = Task::joinable(Queued { body, ticket });
-        Crew::accept(crew, task.into(), 1, Comes::Anew).map_err(|unaccepted| {
+        Shared::accept(shared, task.into(), 1, Comes::Anew).map_err(|unaccepted| {
             // SAFETY: of such a job the task was made above.
             let back = |task| unsafe { take_back::<Foreign>(task) };
             unaccepted.one(back).into_inner().0
@@ -377,7 +379,7 @@ impl Spawn for BlockingPool {
 impl fmt::Debug for BlockingPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BlockingPool")
-            .field("name", &self.crew().options.name)
+            .field("name", &self.shared().options.name)
             .field("metrics", &self.metrics())
             .finish()
     }
@@ -389,10 +391,10 @@ impl Drop for Handle {
     }
 }
 
-fn refusal<F>(no_room: NoRoom, f: F) -> TrySpawnError<F> {
+fn refusal<F>(no_room: TryAcquireError, f: F) -> TrySpawnError<F> {
     match no_room {
-        NoRoom::Full => TrySpawnError::Full(f),
-        NoRoom::Closed => TrySpawnError::Closed(f),
+        TryAcquireError::Full => TrySpawnError::Full(f),
+        TryAcquireError::Closed => TrySpawnError::Closed(f),
     }
 }
 

@@ -3,11 +3,11 @@
 mod budget;
 mod builder;
 mod fixed;
-mod ledger;
 mod ordered;
 mod read;
 mod retry;
 mod runners;
+mod shared;
 mod start;
 mod submitter;
 mod until_idle;
@@ -20,9 +20,9 @@ use futures_core::{FusedStream, Stream};
 
 pub use self::builder::Builder;
 pub use self::fixed::JobError;
-use self::ledger::Ledger;
 pub use self::ordered::Ordered;
 pub use self::read::{DrainReady, NextOrSubmit};
+use self::shared::Shared;
 pub use self::submitter::Submitter;
 pub use self::until_idle::UntilIdle;
 use crate::inbox::Chain;
@@ -98,12 +98,12 @@ use crate::sync::{Arc, Unshared};
 /// ```
 #[must_use = "streams do nothing unless polled, and dropping this one aborts its jobs"]
 pub struct CompletionStream<T, K = ()> {
-    ledger: Arc<Ledger<T, K>>,
+    shared: Arc<Shared<T, K>>,
     /// What was taken from the outlet and not yet yielded: first what had been moved out of its cells, then
     /// the others.
     backlog: Unshared<Backlog<T, K>>,
     taken: Chain<Finished<T, K>>,
-    /// The keys of those that were read and are still known to the ledger: many at a time are settled
+    /// The keys of those that were read and are still known to the shared: many at a time are settled
     /// under one lock.
     read: Vec<usize>,
     /// How many were read that had been moved out of their cells, and are not settled.
@@ -137,10 +137,10 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         Builder::new()
     }
 
-    fn with_ledger(ledger: Ledger<T, K>) -> (Submitter<T, K>, Self) {
-        let ledger = Arc::new(ledger);
+    fn with_ledger(shared: Shared<T, K>) -> (Submitter<T, K>, Self) {
+        let shared = Arc::new(shared);
         let stream = Self {
-            ledger: Arc::clone(&ledger),
+            shared: Arc::clone(&shared),
             backlog: Unshared::new(Backlog::default()),
             taken: Chain::new(),
             read: Vec::with_capacity(READ),
@@ -148,7 +148,7 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
             paid: 0,
             ended: false,
         };
-        (Submitter::new(ledger), stream)
+        (Submitter::new(shared), stream)
     }
 
     /// The next completion that has arrived.
@@ -165,13 +165,13 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
     fn take_out(&mut self) -> Option<Moved<T, K>> {
         self.fetch();
         let moved = self.take_moved();
-        moved.or_else(|| Some(self.ledger.outlet.jobs().moved(self.taken.pop_front()?)))
+        moved.or_else(|| Some(self.shared.outlet.jobs().moved(self.taken.pop_front()?)))
     }
 
     /// Takes what has arrived, if everything that was taken before has been yielded.
     fn fetch(&mut self) {
         if self.has_yielded_all() {
-            self.taken = self.ledger.outlet.take(self.backlog.get_mut());
+            self.taken = self.shared.outlet.take(self.backlog.get_mut());
         }
     }
 
@@ -188,7 +188,7 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
     }
 
     fn yielded(&mut self, finished: Finished<T, K>) -> Completed<T, K> {
-        let attempts = self.ledger.read(&finished);
+        let attempts = self.shared.read(&finished);
         self.read.push(finished.key());
         if self.read.len() >= READ {
             self.settle();
@@ -203,7 +203,7 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
     }
 
     fn yielded_moved(&mut self, moved: Moved<T, K>) -> Completed<T, K> {
-        self.ledger.read_moved(&moved);
+        self.shared.read_moved(&moved);
         self.read_moved += 1;
         if self.read_moved >= READ {
             self.settle();
@@ -222,12 +222,12 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
     /// settled.
     fn count_turns_anew(&mut self) {
         let taken = self.backlog.get_mut();
-        self.ledger.outlet.jobs().count_turns_anew(taken);
+        self.shared.outlet.jobs().count_turns_anew(taken);
     }
 
     /// Whether there is nothing to wait for, when everything is settled.
     fn is_over(&self) -> bool {
-        self.ledger.len() == (0, true)
+        self.shared.len() == (0, true)
     }
 
     /// What `take` takes; `None` when `is_over` says so.
@@ -242,7 +242,7 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
             _ => None,
         };
         let mut item = take(self);
-        if item.is_none() && !self.ledger.outlet.park(cx.waker()) {
+        if item.is_none() && !self.shared.outlet.park(cx.waker()) {
             // What arrived before the waker was there woke nobody: look again.
             item = take(self);
         }
@@ -254,7 +254,7 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         }
         if let Some(coop) = coop {
             coop.made_progress();
-            self.paid = self.ledger.items_per_unit();
+            self.paid = self.shared.items_per_unit();
         }
         self.paid -= 1;
         Poll::Ready(item)
@@ -275,7 +275,7 @@ impl<T: Send + 'static, K: Send + 'static> Stream for CompletionStream<T, K> {
 
     /// The jobs that were accepted and not read will come; once the stream is closed, no others.
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let (unsettled, closed) = self.ledger.len();
+        let (unsettled, closed) = self.shared.len();
         let outstanding = unsettled - self.read.len() - self.read_moved;
         (outstanding, closed.then_some(outstanding))
     }
@@ -291,11 +291,11 @@ impl<T: Send + 'static, K: Send + 'static> FusedStream for CompletionStream<T, K
 impl<T, K> Unpin for CompletionStream<T, K> {}
 
 impl<T, K> CompletionStream<T, K> {
-    /// Has the ledger forget what was read.
+    /// Has the shared forget what was read.
     fn settle(&mut self) {
         if !self.read.is_empty() || self.read_moved > 0 {
             let moved = std::mem::take(&mut self.read_moved);
-            self.ledger.settle(self.read.drain(..), moved);
+            self.shared.settle(self.read.drain(..), moved);
         }
     }
 }
@@ -303,13 +303,13 @@ impl<T, K> CompletionStream<T, K> {
 impl<T, K> Drop for CompletionStream<T, K> {
     fn drop(&mut self) {
         self.settle();
-        self.ledger.abandon();
+        self.shared.abandon();
     }
 }
 
 impl<T, K> fmt::Debug for CompletionStream<T, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.ledger
+        self.shared
             .fmt_fields(&mut f.debug_struct("CompletionStream"))
     }
 }

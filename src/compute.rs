@@ -1,12 +1,12 @@
 //! [`ComputePool`]: few threads for huge numbers of tiny closures.
 
 mod builder;
-mod crew;
 mod keyed;
 mod lane;
 mod metrics;
-mod patrol;
-mod place;
+mod route;
+mod shared;
+mod watchdog;
 mod worker;
 
 use std::fmt;
@@ -16,11 +16,11 @@ use std::mem::ManuallyDrop;
 
 pub use self::builder::Builder;
 use self::builder::Options;
-use self::crew::Crew;
 pub use self::metrics::{LaneMetrics, Metrics};
+use self::shared::Shared;
 use crate::inbox::Batch;
-use crate::join::{JoinHandle, Seat, Spawn, TrySpawnError, Work, sealed};
-use crate::room::NoRoom;
+use crate::join::{JoinHandle, RunContext, Spawn, TrySpawnError, Work, sealed};
+use crate::semaphore::TryAcquireError;
 use crate::sync::Arc;
 use crate::task::{Fault, Task, Thunk};
 
@@ -75,12 +75,12 @@ use crate::task::{Fault, Task, Thunk};
 /// ```
 #[derive(Clone)]
 pub struct ComputePool {
-    /// Not the crew itself: threads hold that, and must not keep the pool open.
+    /// Not the shared itself: threads hold that, and must not keep the pool open.
     handle: Arc<Handle>,
 }
 
 /// What the clones of a pool share: the last of them closes it.
-struct Handle(Arc<Crew>);
+struct Handle(Arc<Shared>);
 
 /// How many tasks of a batch are queued at once.
 const BATCH: usize = 256;
@@ -93,11 +93,11 @@ impl ComputePool {
 
     fn with_options(options: Options) -> io::Result<Self> {
         let pool = Self {
-            handle: Arc::new(Handle(Arc::new(Crew::new(options)))),
+            handle: Arc::new(Handle(Arc::new(Shared::new(options)))),
         };
-        for lane in 0..pool.crew().lanes.len() {
+        for lane in 0..pool.shared().lanes.len() {
             // On an error the pool is dropped, and the threads that there are end.
-            worker::start(pool.crew(), lane)?;
+            worker::start(pool.shared(), lane)?;
         }
         Ok(pool)
     }
@@ -222,14 +222,14 @@ impl ComputePool {
         R: Send + 'static,
     {
         // First: the key's code may panic.
-        let inbox = self.crew().keys.find(key);
-        if self.crew().is_closed() {
-            return self.refused(NoRoom::Closed, f);
+        let inbox = self.shared().keys.find(key);
+        if self.shared().is_closed() {
+            return self.refused(TryAcquireError::Closed, f);
         }
         match self.enter() {
             Ok(()) => {
                 let (task, watch) = Task::joinable(Thunk(f));
-                keyed::push(self.crew(), inbox, task);
+                keyed::push(self.shared(), inbox, task);
                 JoinHandle::waiting(watch)
             }
             Err(no_room) => self.refused(no_room, f),
@@ -251,9 +251,9 @@ impl ComputePool {
     /// A dropped future has taken no place, and loses its turn. One that is kept without being polled
     /// may hold up others that wait.
     pub async fn reserve(&self) -> Result<Permit<'_>, TrySpawnError<()>> {
-        let entered = match &self.crew().room {
+        let entered = match &self.shared().room {
             Some(room) => room.enter().await,
-            None if self.crew().is_closed() => Err(NoRoom::Closed),
+            None if self.shared().is_closed() => Err(TryAcquireError::Closed),
             None => Ok(()),
         };
         match entered {
@@ -264,12 +264,12 @@ impl ComputePool {
 
     /// What the pool has done so far, and does now.
     pub fn metrics(&self) -> Metrics {
-        Metrics::of(self.crew())
+        Metrics::of(self.shared())
     }
 
     /// Refuses tasks from now on; those that were accepted still run. Does not wait.
     pub fn shutdown(&self) {
-        self.crew().close();
+        self.shared().close();
     }
 
     /// Refuses tasks from now on, and drops those that have not started; says how many these were. Does
@@ -278,7 +278,7 @@ impl ComputePool {
     /// What a thread is just taking from its lane is dropped by that thread, and may be missing from
     /// the number.
     pub fn shutdown_now(&self) -> usize {
-        self.crew().cancel()
+        self.shared().cancel()
     }
 
     /// Waits until the pool has been shut down, its tasks have run or been dropped, and its threads are
@@ -288,20 +288,20 @@ impl ComputePool {
     ///
     /// The future may be dropped and made again.
     pub async fn terminated(&self) {
-        self.crew().terminated().await;
+        self.shared().terminated().await;
     }
 
-    fn crew(&self) -> &Arc<Crew> {
+    fn shared(&self) -> &Arc<Shared> {
         &self.handle.0
     }
 
     /// Takes a place for a task.
     #[inline]
-    fn enter(&self) -> Result<(), NoRoom> {
-        self.crew()
+    fn enter(&self) -> Result<(), TryAcquireError> {
+        self.shared()
             .room
             .as_ref()
-            .map_or(Ok(()), |room| room.try_enter())
+            .map_or(Ok(()), |room| room.try_acquire())
     }
 
     /// Executes a closure for which there is a place.
@@ -310,15 +310,15 @@ impl ComputePool {
     where
         F: FnOnce() + Send + 'static,
     {
-        let Err(refused) = self.crew().push(Batch::of(Task::alone(f)), 1) else {
+        let Err(refused) = self.shared().push(Batch::of(Task::alone(f)), 1) else {
             return Ok(());
         };
         let task = refused.into_chain().pop_front();
-        self.crew().leave();
+        self.shared().leave();
         // SAFETY: it was made above, and has not been run.
         let f = task.map(|task| unsafe { task.take_back_alone::<F>() });
         Err(self.refuse(
-            NoRoom::Closed,
+            TryAcquireError::Closed,
             f.expect("it was refused with the task in it"),
         ))
     }
@@ -335,33 +335,33 @@ impl ComputePool {
     }
 
     /// Queues tasks for which there is a place, or ends them.
-    fn queue(&self, batch: Batch<Task<Seat>>, count: usize) {
+    fn queue(&self, batch: Batch<Task<RunContext>>, count: usize) {
         if count == 0 {
             return;
         }
-        let Err(refused) = self.crew().push(batch, count) else {
+        let Err(refused) = self.shared().push(batch, count) else {
             return;
         };
         let mut chain = refused.into_chain();
         while let Some(task) = chain.pop_front() {
-            self.crew().leave();
+            self.shared().leave();
             self.count_rejected();
             task.fail(Fault::closed());
         }
     }
 
-    fn refuse<F>(&self, no_room: NoRoom, f: F) -> TrySpawnError<F> {
+    fn refuse<F>(&self, no_room: TryAcquireError, f: F) -> TrySpawnError<F> {
         self.count_rejected();
         refusal(no_room, f)
     }
 
     /// The handle of a task that was not accepted.
-    fn refused<F, R: 'static>(&self, no_room: NoRoom, f: F) -> JoinHandle<R> {
+    fn refused<F, R: 'static>(&self, no_room: TryAcquireError, f: F) -> JoinHandle<R> {
         JoinHandle::refused(self.refuse(no_room, f))
     }
 
     fn count_rejected(&self) {
-        self.crew().rejected.add(1);
+        self.shared().rejected.add(1);
     }
 }
 
@@ -376,8 +376,8 @@ impl Spawn for ComputePool {
             self.count_rejected();
             return Err(Work::new(task));
         }
-        self.crew().push(Batch::of(task), 1).map_err(|refused| {
-            self.crew().leave();
+        self.shared().push(Batch::of(task), 1).map_err(|refused| {
+            self.shared().leave();
             self.count_rejected();
             Work::new(
                 refused
@@ -392,7 +392,7 @@ impl Spawn for ComputePool {
 impl fmt::Debug for ComputePool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ComputePool")
-            .field("name", &self.crew().options.name)
+            .field("name", &self.shared().options.name)
             .field("metrics", &self.metrics())
             .finish()
     }
@@ -407,7 +407,7 @@ impl Drop for Handle {
 /// Tasks on their way to the pool, queued when they are many, and when there are no more.
 struct Gathering<'a> {
     pool: &'a ComputePool,
-    batch: Batch<Task<Seat>>,
+    batch: Batch<Task<RunContext>>,
     count: usize,
 }
 
@@ -420,7 +420,7 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    fn add(&mut self, task: Task<Seat>) {
+    fn add(&mut self, task: Task<RunContext>) {
         self.batch.push(task);
         self.count += 1;
         if self.count == BATCH {
@@ -476,7 +476,7 @@ impl Permit<'_> {
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        self.pool.crew().leave();
+        self.pool.shared().leave();
     }
 }
 
@@ -486,10 +486,10 @@ impl fmt::Debug for Permit<'_> {
     }
 }
 
-fn refusal<F>(no_room: NoRoom, f: F) -> TrySpawnError<F> {
+fn refusal<F>(no_room: TryAcquireError, f: F) -> TrySpawnError<F> {
     match no_room {
-        NoRoom::Full => TrySpawnError::Full(f),
-        NoRoom::Closed => TrySpawnError::Closed(f),
+        TryAcquireError::Full => TrySpawnError::Full(f),
+        TryAcquireError::Closed => TrySpawnError::Closed(f),
     }
 }
 

@@ -7,11 +7,11 @@ mod backlog;
 mod error;
 mod forward;
 mod handle;
-mod host;
 mod id;
 mod jobs;
 mod nesting;
 mod outlet;
+mod pool_thread;
 mod slot;
 mod spawn;
 mod wrapped;
@@ -23,15 +23,15 @@ pub use self::error::{JoinError, TryRunError, TrySpawnError};
 #[cfg(feature = "durable")]
 pub(crate) use self::forward::forward;
 pub use self::handle::JoinHandle;
-pub(crate) use self::host::{Home, Host, is_hosted, move_in, move_out};
 pub use self::id::Id;
 pub(crate) use self::nesting::{
     Depth, Inside, MAX_DEPTH, Name, defer, is_among_others, is_inside, prepare_to_wait,
 };
 pub(crate) use self::outlet::Outlet;
+pub(crate) use self::pool_thread::{Origin, PoolThread, enter_pool, exit_pool, is_pool_thread};
 pub use self::slot::Slot;
 pub(crate) use self::slot::{Entry, Finished};
-pub(crate) use self::spawn::{PanicHandler, Seat, Tally, sealed, wait_until};
+pub(crate) use self::spawn::{PanicHandler, RunContext, Tally, sealed, wait_until};
 pub use self::spawn::{Spawn, Work};
 pub use self::wrapped::Wrapped;
 

@@ -53,7 +53,6 @@
 #![warn(missing_docs)]
 #![doc(test(attr(deny(warnings))))]
 
-mod bell;
 pub mod blocking;
 pub mod completion;
 pub mod compute;
@@ -63,12 +62,13 @@ pub mod durable;
 mod inbox;
 mod join;
 mod retry;
-mod room;
+mod semaphore;
 pub mod serial;
-mod steward;
 mod sync;
 mod task;
+mod timer;
 mod unwind;
+mod wait_queue;
 mod waker;
 
 pub use crate::blocking::{BlockingPool, spawn_blocking};

@@ -7,10 +7,10 @@
 mod blocking;
 mod builder;
 mod core;
+mod cost;
 mod drain;
 mod exclusive;
 mod metrics;
-mod pace;
 mod queue;
 mod reserve;
 mod submit;

@@ -5,19 +5,19 @@
 //! ```
 //!
 //! A cell is held through four kinds of reference, each of which counts in the [state] word:
-//! a [`Task`] (the runner's, it may run the job), a [`Watch`] (the handle's, it gets the outcome), an
+//! a [`Task`] (the runner's, it may run the job), a [`JoinRef`] (the handle's, it gets the outcome), an
 //! [`Abort`] (it may end the job), and a [`Done`] (a finished cell on its way to its destination).
 //! Where a finished cell goes is its [`Destination`]: to a waker that is kept in the cell
-//! ([`Join`](watch::Join)), or somewhere else.
+//! ([`Join`](join_ref::Join)), or somewhere else.
 
-mod alone;
 mod cell;
+mod detached;
 mod done;
 mod fault;
-mod home;
 mod job;
+mod join_ref;
+mod slab;
 mod state;
-mod watch;
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -29,10 +29,10 @@ pub(crate) use self::cell::Destination;
 use self::cell::{Cell, Header, allocate, release};
 pub(crate) use self::done::{Done, Promise};
 pub(crate) use self::fault::{Fault, Held, Kind, Outcome};
-pub(crate) use self::home::settle;
 pub(crate) use self::job::{Call, Job, Lend, Polled, Promised, Thunk};
+pub(crate) use self::join_ref::JoinRef;
+pub(crate) use self::slab::settle;
 use self::state::State;
-pub(crate) use self::watch::Watch;
 use crate::inbox::{Link, Linked};
 
 /// How a run ended.
@@ -60,28 +60,28 @@ unsafe impl<S> Sync for Task<S> {}
 
 impl<S: Lend> Task<S> {
     /// A job, and the handle that gets its outcome.
-    pub(crate) fn joinable<J: Job<S>>(job: J) -> (Self, Watch<J::Output>) {
+    pub(crate) fn joinable<J: Job<S>>(job: J) -> (Self, JoinRef<J::Output>) {
         Self::joinable_in(State::joinable(), job)
     }
 
     /// As `joinable`, with a mark of two bits for who runs the job.
-    pub(crate) fn joinable_marked<J: Job<S>>(mark: u8, job: J) -> (Self, Watch<J::Output>) {
+    pub(crate) fn joinable_marked<J: Job<S>>(mark: u8, job: J) -> (Self, JoinRef<J::Output>) {
         Self::joinable_in(State::marked(mark), job)
     }
 
     #[inline]
-    fn joinable_in<J: Job<S>>(state: State, job: J) -> (Self, Watch<J::Output>) {
-        let header = allocate::<S, J, _>(state, watch::Join::new(), job);
+    fn joinable_in<J: Job<S>>(state: State, job: J) -> (Self, JoinRef<J::Output>) {
+        let header = allocate::<S, J, _>(state, join_ref::Join::new(), job);
         // SAFETY: a joinable cell has two references, one for each; its destination is a `Join`, and
         // its output a `J::Output`.
-        (Self::from_header(header), unsafe { Watch::new(header) })
+        (Self::from_header(header), unsafe { JoinRef::new(header) })
     }
 
     /// A job that nobody waits for.
     pub(crate) fn detached<J: Job<S>>(job: J) -> Self {
         Self::from_header(allocate::<S, J, _>(
             State::detached(),
-            watch::Join::new(),
+            join_ref::Join::new(),
             job,
         ))
     }
@@ -89,7 +89,7 @@ impl<S: Lend> Task<S> {
     /// A closure that nobody waits for, and nobody can abort: the cheapest task there is.
     #[inline]
     pub(crate) fn alone<F: FnOnce() + Send + 'static>(f: F) -> Self {
-        Self::from_header(alone::allocate::<S, F>(f))
+        Self::from_header(detached::allocate::<S, F>(f))
     }
 
     /// Whether a job that is bound for a `D` has a cell that is used again, and not memory of its own.
@@ -98,7 +98,7 @@ impl<S: Lend> Task<S> {
         J: Job<S>,
         D: Destination<J::Output>,
     {
-        home::is_recycled::<Cell<J, J::Output, D, J::Signal>>()
+        slab::is_recycled::<Cell<J, J::Output, D, J::Signal>>()
     }
 
     /// A job whose finished cell goes to `destination`, and the means to abort it.
@@ -205,7 +205,7 @@ impl<S> Task<S> {
         }
         let cell = ManuallyDrop::new(self)
             .header
-            .cast::<Cell<J, J::Output, watch::Join, J::Signal>>();
+            .cast::<Cell<J, J::Output, join_ref::Join, J::Signal>>();
         // SAFETY: the cell has this type, the job is claimed, and read once; the reference is this
         // function's, to pass on.
         unsafe {
@@ -213,7 +213,7 @@ impl<S> Task<S> {
                 .as_ref()
                 .stage
                 .with_mut(|stage| ManuallyDrop::take(&mut (*stage).job));
-            Cell::<J, J::Output, watch::Join, J::Signal>::deliver(cell, Err(Fault::cancelled()));
+            Cell::<J, J::Output, join_ref::Join, J::Signal>::deliver(cell, Err(Fault::cancelled()));
             Some(job)
         }
     }
@@ -225,7 +225,7 @@ impl<S> Task<S> {
     /// The task was made by `alone`, of an `F`.
     pub(crate) unsafe fn take_back_alone<F>(self) -> F {
         // SAFETY: as the caller says; the reference is this function's.
-        unsafe { alone::take(ManuallyDrop::new(self).header) }
+        unsafe { detached::take(ManuallyDrop::new(self).header) }
     }
 
     /// Ends a claimed job that waits, as `fail` does.

@@ -11,10 +11,10 @@ use std::process::Command;
 const LAYERS: [&[&str]; 8] = [
     &["sync", "unwind"],
     &["drops", "inbox", "waker"],
-    &["bell"],
-    &["room"],
+    &["wait_queue"],
+    &["semaphore"],
     &["task"],
-    &["join", "retry", "steward"],
+    &["join", "retry", "timer"],
     &["blocking", "compute", "serial", "completion"],
     &["durable"],
 ];
@@ -39,7 +39,7 @@ const UNSAFE: [&str; 20] = [
     "src/inbox.rs",
     "src/inbox/",
     "src/join/abort_on_drop.rs",
-    "src/join/host.rs",
+    "src/join/pool_thread.rs",
     "src/join/slot.rs",
     "src/join/spawn.rs",
     "src/serial/blocking.rs",

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::roster::Limits;
+use super::state::Limits;
 use super::{BlockingPool, Overflow};
 use crate::unwind::contain;
 

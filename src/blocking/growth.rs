@@ -1,35 +1,35 @@
-//! How threads are created: by submitters, by other threads, and by the steward.
+//! How threads are created: by submitters, by other threads, and by the timer.
 
 use std::io;
 use std::time::Instant;
 
-use super::crew::Crew;
-use super::roster::Roster;
+use super::shared::Shared;
+use super::state::State;
 use super::worker;
-use crate::steward::{self, Charge};
 use crate::sync::{Arc, MutexGuard};
+use crate::timer::{self, Tick};
 
 /// How many threads one that starts creates at most, before it runs a task: so they double.
 const CREATED_BY_ONE: usize = 2;
 
 /// What is under the lock, which is given up meanwhile; and why there is no thread, if there is none.
-type Started<'a> = Result<MutexGuard<'a, Roster>, (MutexGuard<'a, Roster>, io::Error)>;
+type Started<'a> = Result<MutexGuard<'a, State>, (MutexGuard<'a, State>, io::Error)>;
 
-impl Crew {
+impl Shared {
     /// Creates a thread. The lock is given up meanwhile: creating one takes long.
     pub(super) fn start_thread<'a>(
         this: &'a Arc<Self>,
-        mut roster: MutexGuard<'a, Roster>,
+        mut state: MutexGuard<'a, State>,
     ) -> Started<'a> {
-        let number = roster.begin();
-        drop(roster);
+        let number = state.begin();
+        drop(state);
         let started = worker::start(this, number);
-        let mut roster = this.roster();
+        let mut state = this.state();
         match started {
-            Ok(()) => Ok(roster),
+            Ok(()) => Ok(state),
             Err(why) => {
-                roster.refused();
-                Err((roster, why))
+                state.refused();
+                Err((state, why))
             }
         }
     }
@@ -37,39 +37,39 @@ impl Crew {
     /// Creates threads that are needed, on behalf of one that is there.
     pub(super) fn grow<'a>(
         this: &'a Arc<Self>,
-        mut roster: MutexGuard<'a, Roster>,
-    ) -> MutexGuard<'a, Roster> {
+        mut state: MutexGuard<'a, State>,
+    ) -> MutexGuard<'a, State> {
         for _ in 0..CREATED_BY_ONE {
-            if !roster.must_start(usize::MAX, 0, &this.options) {
+            if !state.must_start(usize::MAX, 0, &this.options) {
                 break;
             }
-            roster = Self::start_or_strand(this, roster);
+            state = Self::start_or_strand(this, state);
         }
-        match roster.arm(this) {
-            None => roster,
+        match state.arm(this) {
+            None => state,
             due => {
-                drop(roster);
+                drop(state);
                 Self::arm(this, due);
-                this.roster()
+                this.state()
             }
         }
     }
 
     /// Creates core threads that are missing, and says how many.
     pub(super) fn prestart(this: &Arc<Self>) -> io::Result<usize> {
-        let mut roster = this.roster();
+        let mut state = this.state();
         // Those that end meanwhile are not made up for: a keep-alive may be shorter than all this takes.
-        let missing = roster.missing_core();
+        let missing = state.missing_core();
         for started in 0..missing {
-            if roster.missing_core() == 0 {
+            if state.missing_core() == 0 {
                 return Ok(started);
             }
-            roster = match Self::start_thread(this, roster) {
-                Ok(roster) => roster,
-                Err((roster, why)) => {
-                    this.strand_if_alone(roster, &why);
+            state = match Self::start_thread(this, state) {
+                Ok(state) => state,
+                Err((state, why)) => {
+                    this.strand_if_alone(state, &why);
                     // What was queued in the hope of that thread waits for those that are there.
-                    let due = this.roster().arm(this);
+                    let due = this.state().arm(this);
                     Self::arm(this, due);
                     return Err(why);
                 }
@@ -80,46 +80,46 @@ impl Crew {
 
     fn start_or_strand<'a>(
         this: &'a Arc<Self>,
-        roster: MutexGuard<'a, Roster>,
-    ) -> MutexGuard<'a, Roster> {
-        match Self::start_thread(this, roster) {
-            Ok(roster) => roster,
-            Err((roster, why)) => {
-                this.strand_if_alone(roster, &why);
-                this.roster()
+        state: MutexGuard<'a, State>,
+    ) -> MutexGuard<'a, State> {
+        match Self::start_thread(this, state) {
+            Ok(state) => state,
+            Err((state, why)) => {
+                this.strand_if_alone(state, &why);
+                this.state()
             }
         }
     }
 
-    fn strand_if_alone(&self, roster: MutexGuard<'_, Roster>, why: &io::Error) {
-        if !roster.is_staffed() {
-            self.strand(roster, why);
+    fn strand_if_alone(&self, state: MutexGuard<'_, State>, why: &io::Error) {
+        if !state.is_staffed() {
+            self.strand(state, why);
         }
     }
 
-    // ===== The steward =====
+    // ===== the timer =====
 
-    /// Has the steward look after this pool, whose roster says so.
+    /// Has the timer look after this pool, whose state says so.
     pub(super) fn arm(this: &Arc<Self>, due: Option<Instant>) {
         let Some(due) = due else { return };
-        if steward::arm_for(due, this).is_err() {
+        if timer::arm_for(due, this).is_err() {
             // The system gives it no thread, and would give the pool none. The next task tries again.
-            let armed = this.roster().disarm();
+            let armed = this.state().disarm();
             drop(armed);
         }
     }
 }
 
-impl Charge for Crew {
-    fn attend(&self, _: Instant) -> Option<Instant> {
-        let this = self.roster().armed()?;
-        let mut roster = this.roster();
-        for _ in 0..roster.attend(&self.options) {
-            roster = Self::start_or_strand(&this, roster);
+impl Tick for Shared {
+    fn tick(&self, _: Instant) -> Option<Instant> {
+        let this = self.state().armed()?;
+        let mut state = this.state();
+        for _ in 0..state.tick(&self.options) {
+            state = Self::start_or_strand(&this, state);
         }
-        let due = roster.due(&self.options);
-        let armed = due.is_none().then(|| roster.disarm());
-        drop(roster);
+        let due = state.due(&self.options);
+        let armed = due.is_none().then(|| state.disarm());
+        drop(state);
         drop(armed);
         due
     }

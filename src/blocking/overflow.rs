@@ -8,7 +8,7 @@ use std::sync::Arc as StdArc;
 use tokio::runtime::Handle;
 
 use super::BlockingPool;
-use crate::join::{JoinHandle, Work, is_hosted};
+use crate::join::{JoinHandle, Work, is_pool_thread};
 use crate::task::{Fault, Task, Thunk};
 use crate::unwind::contain;
 
@@ -97,7 +97,7 @@ impl BlockingPool {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        match &self.crew().options.overflow {
+        match &self.shared().options.overflow {
             Overflow::RunOnCaller if is_async_worker() => rejected(f, ON_ASYNC_WORKER),
             Overflow::RunOnCaller | Overflow::RunOnAnyCaller => hand_over(f, Work::run),
             Overflow::DropNewest => hand_over(f, drop),
@@ -113,7 +113,7 @@ impl BlockingPool {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        match self.crew().replace_oldest() {
+        match self.shared().replace_oldest() {
             true => self.spawn_entered(f).unwrap_or_else(JoinHandle::refused),
             false => rejected(f, FULL),
         }
@@ -142,5 +142,5 @@ where
 
 /// Whether this thread may be one that polls tasks.
 fn is_async_worker() -> bool {
-    Handle::try_current().is_ok() && !is_hosted()
+    Handle::try_current().is_ok() && !is_pool_thread()
 }

@@ -90,9 +90,9 @@ impl BlockingPool {
     }
 
     async fn enter(&self) -> Result<(), TrySpawnError<()>> {
-        match &self.crew().room {
+        match &self.shared().room {
             Some(room) => room.enter().await.map_err(|no_room| refusal(no_room, ())),
-            None if self.crew().roster().is_closed() => Err(TrySpawnError::Closed(())),
+            None if self.shared().state().is_closed() => Err(TrySpawnError::Closed(())),
             None => Ok(()),
         }
     }
@@ -117,7 +117,7 @@ impl Permit<'_> {
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        self.pool.crew().give_back();
+        self.pool.shared().give_back();
     }
 }
 
@@ -149,7 +149,7 @@ impl OwnedPermit {
 impl Drop for OwnedPermit {
     fn drop(&mut self) {
         if let Some(pool) = &self.pool {
-            pool.crew().give_back();
+            pool.shared().give_back();
         }
     }
 }

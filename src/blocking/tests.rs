@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 
-use super::roster::{Limits, Roster};
-use super::worker::Bed;
+use super::state::{Limits, State};
+use super::worker::Parker;
 use super::{BlockingPool, PoolView};
 use crate::join::{AbortHandle, JoinError, JoinHandle, Spawn, TrySpawnError, Work};
 use crate::sync::Arc;
@@ -58,14 +58,14 @@ fn a_thread_that_has_not_lain_down_does_not_get_up() {
         keep_alive: Duration::MAX,
         core_timeout: false,
     };
-    let mut roster = Roster::new(limits);
-    let [one, other] = [(); 2].map(|()| Arc::new(Bed::new()));
-    roster.lie_down(&one);
-    roster.lie_down(&other);
+    let mut state = State::new(limits);
+    let [one, other] = [(); 2].map(|()| Arc::new(Parker::new()));
+    state.park(&one);
+    state.park(&other);
     // The other one is woken.
-    assert!(Arc::ptr_eq(&roster.wake_all()[1], &other));
-    roster.get_up(&one);
-    roster.get_up(&one);
+    assert!(Arc::ptr_eq(&state.wake_all()[1], &other));
+    state.unpark(&one);
+    state.unpark(&one);
 }
 
 #[test]

@@ -4,9 +4,9 @@ use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::task::{Context, Poll};
 
-use super::crew::Crew;
+use super::shared::Shared;
 use super::trace::Traced;
-use crate::join::{Id, Seat, Work};
+use crate::join::{Id, RunContext, Work};
 use crate::sync::Arc;
 use crate::task::{Job, Ran, Task};
 
@@ -21,7 +21,7 @@ pub(super) struct Queued<B, T> {
 pub(super) trait Body: Send + 'static {
     type Output: Send + 'static;
 
-    fn run(self, seat: &mut Seat) -> Self::Output;
+    fn run(self, context: &mut RunContext) -> Self::Output;
 }
 
 /// What is due when a task is dropped unrun; or else, when it starts and when it has ended.
@@ -29,10 +29,10 @@ pub(super) trait Ticket: Send + 'static {
     /// Dropped when the task has ended, before its outcome can be seen.
     type Place;
 
-    fn start(self, seat: &Seat) -> Self::Place;
+    fn start(self, context: &RunContext) -> Self::Place;
 }
 
-impl<B: Body, T: Ticket> Job<Seat> for Queued<B, T> {
+impl<B: Body, T: Ticket> Job<RunContext> for Queued<B, T> {
     type Output = B::Output;
     type Signal = ();
     const BLOCKING: bool = true;
@@ -40,13 +40,13 @@ impl<B: Body, T: Ticket> Job<Seat> for Queued<B, T> {
     #[inline]
     unsafe fn poll(
         job: &mut ManuallyDrop<Self>,
-        seat: &mut Seat,
+        context: &mut RunContext,
         _: &mut Context<'_>,
     ) -> Poll<Self::Output> {
         // SAFETY: the caller says that the job has not been dropped, and takes it as dropped now.
         let Self { body, ticket } = unsafe { ManuallyDrop::take(job) };
-        let _place = ticket.start(seat);
-        Poll::Ready(body.run(seat))
+        let _place = ticket.start(context);
+        Poll::Ready(body.run(context))
     }
 }
 
@@ -73,7 +73,7 @@ where
     type Output = R;
 
     #[inline]
-    fn run(self, _: &mut Seat) -> R {
+    fn run(self, _: &mut RunContext) -> R {
         self.0.run()
     }
 }
@@ -84,24 +84,24 @@ pub(super) struct Foreign(pub(super) Work);
 impl Body for Foreign {
     type Output = ();
 
-    fn run(self, seat: &mut Seat) {
-        // In the same seat, which counts the work before anybody can see how it ended.
-        if self.0.run_in(seat) == Ran::Cancelled {
-            seat.note_cancelled();
+    fn run(self, context: &mut RunContext) {
+        // In the same context, which counts the work before anybody can see how it ended.
+        if self.0.run_in(context) == Ran::Cancelled {
+            context.note_cancelled();
         }
-        seat.stand();
+        context.stand();
     }
 }
 
 /// The ticket of a task of a pool.
-pub(super) struct Entry(Option<Arc<Crew>>);
+pub(super) struct Entry(Option<Arc<Shared>>);
 
 /// Of one that runs.
-pub(super) struct Running(Arc<Crew>);
+pub(super) struct Running(Arc<Shared>);
 
 impl Entry {
-    pub(super) fn new(crew: &Arc<Crew>) -> Self {
-        Self(Some(Arc::clone(crew)))
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        Self(Some(Arc::clone(shared)))
     }
 
     /// The task was not accepted, and whoever says so has given its place back.
@@ -114,20 +114,20 @@ impl Ticket for Entry {
     type Place = Option<Running>;
 
     #[inline]
-    fn start(mut self, seat: &Seat) -> Self::Place {
-        let crew = self.0.take()?;
-        if seat.is_beside() {
-            crew.roster().withdraw();
+    fn start(mut self, context: &RunContext) -> Self::Place {
+        let shared = self.0.take()?;
+        if context.is_beside() {
+            shared.state().withdraw();
         }
-        crew.options.before_task.call();
-        Some(Running(crew))
+        shared.options.before_task.call();
+        Some(Running(shared))
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        if let Some(crew) = self.0.take() {
-            crew.withdrawn();
+        if let Some(shared) = self.0.take() {
+            shared.withdrawn();
         }
     }
 }
@@ -145,7 +145,7 @@ impl Drop for Running {
 /// # Safety
 ///
 /// The task was made by `Task::joinable`, of a `Queued<B, Entry>`.
-pub(super) unsafe fn take_back<B: Body>(task: Task<Seat>) -> B {
+pub(super) unsafe fn take_back<B: Body>(task: Task<RunContext>) -> B {
     // SAFETY: as the caller says.
     let queued = unsafe { task.take_back::<Queued<B, Entry>>() };
     let Queued { body, ticket } = queued.expect("nobody has a handle with which to abort it yet");

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::panic::Location;
 
-use super::crew::{Comes, Crew};
-use super::roster::sweep;
+use super::shared::{Comes, Shared};
+use super::state::sweep;
 use super::ticket::{Body, Closure, Queued, Ticket};
 use super::{BlockingPool, refusal};
 use crate::inbox::Chain;
-use crate::join::{Home, Id, JoinHandle, Seat, TrySpawnError, Work};
-use crate::room::Room;
+use crate::join::{Id, JoinHandle, Origin, RunContext, TrySpawnError, Work};
+use crate::semaphore::Semaphore;
 use crate::sync::{Arc, Mutex, lock};
 use crate::task::{Fault, Ran, Task};
 
@@ -48,13 +48,13 @@ pub struct PoolView {
 struct Core {
     pool: BlockingPool,
     max_concurrency: usize,
-    room: Room,
+    room: Semaphore,
     line: Mutex<Line>,
 }
 
 /// The tasks of a view that its pool does not know yet.
 struct Line {
-    queue: Chain<Task<Seat>>,
+    queue: Chain<Task<RunContext>>,
     /// How many are in the queue, with those that need not run any more.
     linked: usize,
     /// How many need not run any more, in the queue or in what the pool has, where nobody has come across
@@ -83,7 +83,7 @@ impl BlockingPool {
             core: Arc::new(Core {
                 pool: self.clone(),
                 max_concurrency,
-                room: Room::new(max_concurrency.saturating_add(queue_capacity)),
+                room: Semaphore::new(max_concurrency.saturating_add(queue_capacity)),
                 line: Mutex::new(Line {
                     queue: Chain::new(),
                     linked: 0,
@@ -125,15 +125,15 @@ impl PoolView {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        if let Err(no_room) = self.core.room.try_enter() {
-            self.core.pool.crew().reject(1);
+        if let Err(no_room) = self.core.room.try_acquire() {
+            self.core.pool.shared().reject(1);
             return Err(refusal(no_room, f));
         }
-        let (crew, id) = (self.core.pool.crew(), Id::next());
-        let body = Closure::new(f, &crew.options.name, id, Location::caller());
+        let (shared, id) = (self.core.pool.shared(), Id::next());
+        let body = Closure::new(f, &shared.options.name, id, Location::caller());
         let ticket = InView(Some(Arc::clone(&self.core)));
-        let (task, watch) = Task::joinable(Queued { body, ticket });
-        let handle = JoinHandle::hosted(id, watch, Home::pool(Crew::name(crew)));
+        let (task, join_ref) = Task::joinable(Queued { body, ticket });
+        let handle = JoinHandle::hosted(id, join_ref, Origin::pool(Shared::name(shared)));
         match Core::submit(&self.core, task) {
             Ok(()) => Ok(handle),
             // SAFETY: of such a job the task was made above.
@@ -171,13 +171,16 @@ impl fmt::Debug for PoolView {
 
 impl Core {
     /// Gives a task to the pool, or has it wait.
-    fn submit(this: &Arc<Self>, task: Task<Seat>) -> Result<(), TrySpawnError<Task<Seat>>> {
+    fn submit(
+        this: &Arc<Self>,
+        task: Task<RunContext>,
+    ) -> Result<(), TrySpawnError<Task<RunContext>>> {
         let mut line = lock(&this.line);
-        let crew = this.pool.crew();
+        let shared = this.pool.shared();
         if line.out == this.max_concurrency {
-            if crew.roster().is_closed() {
+            if shared.state().is_closed() {
                 drop(line);
-                crew.reject(1);
+                shared.reject(1);
                 return Err(TrySpawnError::Closed(task));
             }
             line.queue.push_back(task);
@@ -186,10 +189,10 @@ impl Core {
         }
         line.out += 1;
         drop(line);
-        let sent = match crew.try_enter() {
+        let sent = match shared.try_acquire() {
             Ok(()) => Self::send(this, task, Comes::Anew),
             Err(no_room) => {
-                crew.reject(1);
+                shared.reject(1);
                 Err(refusal(no_room, task))
             }
         };
@@ -199,16 +202,16 @@ impl Core {
     /// Sends a task to the pool, where it has a place.
     fn send(
         this: &Arc<Self>,
-        task: Task<Seat>,
+        task: Task<RunContext>,
         comes: Comes,
-    ) -> Result<(), TrySpawnError<Task<Seat>>> {
-        let crew = this.pool.crew();
+    ) -> Result<(), TrySpawnError<Task<RunContext>>> {
+        let shared = this.pool.shared();
         let carrier = Queued {
             body: Carried::new(this, task),
-            ticket: Carriage(Some(Arc::clone(crew))),
+            ticket: Carriage(Some(Arc::clone(shared))),
         };
         let (carrier, _) = Task::joinable(carrier);
-        Crew::accept(crew, carrier.into(), 1, comes).map_err(|unaccepted| {
+        Shared::accept(shared, carrier.into(), 1, comes).map_err(|unaccepted| {
             // SAFETY: of such a job the carrier was made above.
             unaccepted.one(|task| unsafe { unload(task) })
         })
@@ -226,7 +229,7 @@ impl Core {
             line.linked -= 1;
             drop(line);
             // It was accepted, so it is not refused for want of room.
-            this.pool.crew().enter_unasked();
+            this.pool.shared().acquire_over_limit();
             match Self::send(this, task, Comes::After) {
                 Ok(()) => return,
                 Err(refused) => {
@@ -249,7 +252,7 @@ impl Core {
         let (swept, lost) = line.sweep();
         drop(line);
         if lost > 0 {
-            self.pool.crew().roster().totals().submitted += lost as u64;
+            self.pool.shared().state().totals().submitted += lost as u64;
         }
         drop(swept);
     }
@@ -267,7 +270,7 @@ impl Line {
 
     /// What need not run any more, and how many those are, if it is most of what is in the queue: it is
     /// memory for nothing.
-    fn sweep(&mut self) -> (Chain<Task<Seat>>, usize) {
+    fn sweep(&mut self) -> (Chain<Task<RunContext>>, usize) {
         sweep(&mut self.queue, &mut self.linked, &mut self.gone)
     }
 }
@@ -294,13 +297,13 @@ impl InView {
 impl Ticket for InView {
     type Place = Option<RunningInView>;
 
-    fn start(mut self, seat: &Seat) -> Self::Place {
+    fn start(mut self, context: &RunContext) -> Self::Place {
         let view = self.0.take()?;
-        let is_carried = !seat.is_beside();
+        let is_carried = !context.is_beside();
         if !is_carried {
             view.withdraw();
         }
-        view.pool.crew().options.before_task.call();
+        view.pool.shared().options.before_task.call();
         Some(RunningInView { view, is_carried })
     }
 }
@@ -310,7 +313,7 @@ impl Drop for InView {
     fn drop(&mut self) {
         if let Some(view) = self.0.take() {
             view.room.leave();
-            view.pool.crew().roster().cancelled();
+            view.pool.shared().state().cancelled();
             view.withdraw();
         }
     }
@@ -318,10 +321,10 @@ impl Drop for InView {
 
 impl Drop for RunningInView {
     fn drop(&mut self) {
-        let crew = self.view.pool.crew();
-        crew.options.after_task.call();
+        let shared = self.view.pool.shared();
+        shared.options.after_task.call();
         if self.is_carried {
-            crew.give_back();
+            shared.give_back();
             lock(&self.view.line).ended += 1;
         }
         self.view.room.leave();
@@ -330,14 +333,14 @@ impl Drop for RunningInView {
 
 /// A task of a view, as the pool has it.
 struct Carried {
-    task: Option<Task<Seat>>,
+    task: Option<Task<RunContext>>,
     /// Told when it is over; `None`: the pool has not accepted it.
     view: Option<Arc<Core>>,
     has_run: bool,
 }
 
 impl Carried {
-    fn new(view: &Arc<Core>, task: Task<Seat>) -> Self {
+    fn new(view: &Arc<Core>, task: Task<RunContext>) -> Self {
         Self {
             task: Some(task),
             view: Some(Arc::clone(view)),
@@ -345,7 +348,7 @@ impl Carried {
         }
     }
 
-    fn unpack(mut self) -> Task<Seat> {
+    fn unpack(mut self) -> Task<RunContext> {
         self.view = None;
         self.task
             .take()
@@ -356,19 +359,19 @@ impl Carried {
 impl Body for Carried {
     type Output = ();
 
-    fn run(mut self, seat: &mut Seat) {
+    fn run(mut self, context: &mut RunContext) {
         let (Some(task), Some(view)) = (self.task.take(), &self.view) else {
             return;
         };
-        // In the same seat, which counts the task before anybody can see how it ended.
-        if Work::new(task).run_in(seat) == Ran::Cancelled {
+        // In the same context, which counts the task before anybody can see how it ended.
+        if Work::new(task).run_in(context) == Ran::Cancelled {
             // Whoever claimed it has counted it, and could not know where it was.
             view.found_withdrawn();
-            view.pool.crew().give_back();
+            view.pool.shared().give_back();
         } else {
             self.has_run = true;
         }
-        seat.stand();
+        context.stand();
     }
 }
 
@@ -384,12 +387,12 @@ impl Drop for Carried {
 }
 
 /// The ticket of a carrier: its place in the pool, which the task takes over that it carries.
-struct Carriage(Option<Arc<Crew>>);
+struct Carriage(Option<Arc<Shared>>);
 
 impl Ticket for Carriage {
     type Place = ();
 
-    fn start(mut self, _: &Seat) {
+    fn start(mut self, _: &RunContext) {
         self.0 = None;
     }
 }
@@ -397,9 +400,9 @@ impl Ticket for Carriage {
 /// The pool has dropped it. The task in it has been counted.
 impl Drop for Carriage {
     fn drop(&mut self) {
-        if let Some(crew) = self.0.take() {
-            crew.give_back();
-            crew.roster().withdraw();
+        if let Some(shared) = self.0.take() {
+            shared.give_back();
+            shared.state().withdraw();
         }
     }
 }
@@ -409,7 +412,7 @@ impl Drop for Carriage {
 /// # Safety
 ///
 /// The carrier was made by `Task::joinable`, of a `Queued<Carried, Carriage>`.
-unsafe fn unload(carrier: Task<Seat>) -> Task<Seat> {
+unsafe fn unload(carrier: Task<RunContext>) -> Task<RunContext> {
     // SAFETY: as the caller says.
     let queued = unsafe { carrier.take_back::<Queued<Carried, Carriage>>() };
     let Queued { body, mut ticket } = queued.expect("nobody has a handle of a carrier");
@@ -422,7 +425,7 @@ unsafe fn unload(carrier: Task<Seat>) -> Task<Seat> {
 /// # Safety
 ///
 /// The task was made by `Task::joinable`, of a `Queued<Closure<F>, InView>`.
-unsafe fn take_back<F, R>(task: Task<Seat>) -> F
+unsafe fn take_back<F, R>(task: Task<RunContext>) -> F
 where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,

@@ -7,24 +7,24 @@ use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::time::Instant;
 
-use super::crew::Crew;
-use super::roster::Roster;
 use super::samples::Sample;
-use crate::join::{Host, Seat, Tally, Work, move_in, move_out};
+use super::shared::Shared;
+use super::state::State;
+use crate::join::{PoolThread, RunContext, Tally, Work, enter_pool, exit_pool};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Arc, AtomicBool, MutexGuard, Number, Ordering};
 use crate::task::{Abort, Task, settle};
 
 /// Where a thread lies when it is idle.
-pub(super) struct Bed {
+pub(super) struct Parker {
     thread: Thread,
-    /// Set by whoever has taken the bed off the roster; cleared by the thread before it lies down.
+    /// Set by whoever has taken the bed off the state; cleared by the thread before it lies down.
     woken: AtomicBool,
     /// 1 if it has lain down since it last got up. Only debug builds write it, under the lock.
     lying: Number,
 }
 
-impl Bed {
+impl Parker {
     pub(super) fn new() -> Self {
         Self {
             thread: thread::current(),
@@ -42,17 +42,17 @@ impl Bed {
 }
 
 /// Creates a thread, which was counted as starting.
-pub(super) fn start(crew: &Arc<Crew>, number: usize) -> io::Result<()> {
-    let mut builder = thread::Builder::new().name(format!("{}-{number}", crew.options.name));
-    if let Some(bytes) = crew.options.stack_size {
+pub(super) fn start(shared: &Arc<Shared>, number: usize) -> io::Result<()> {
+    let mut builder = thread::Builder::new().name(format!("{}-{number}", shared.options.name));
+    if let Some(bytes) = shared.options.stack_size {
         builder = builder.stack_size(bytes);
     }
-    let crew = Arc::clone(crew);
-    builder.spawn(move || work(&crew, number)).map(drop)
+    let shared = Arc::clone(shared);
+    builder.spawn(move || work(&shared, number)).map(drop)
 }
 
-/// Wakes threads that were taken off the roster.
-pub(super) fn wake(beds: impl IntoIterator<Item = Arc<Bed>>) {
+/// Wakes threads that were taken off the state.
+pub(super) fn wake(beds: impl IntoIterator<Item = Arc<Parker>>) {
     for bed in beds {
         // Relaxed is enough: unparking publishes it, and all else is under the lock.
         bed.woken.store(true, Ordering::Relaxed);
@@ -61,99 +61,99 @@ pub(super) fn wake(beds: impl IntoIterator<Item = Arc<Bed>>) {
 }
 
 /// The life of a thread.
-fn work(crew: &Arc<Crew>, number: usize) {
-    if let Some(runtime) = &crew.options.runtime {
+fn work(shared: &Arc<Shared>, number: usize) {
+    if let Some(runtime) = &shared.options.runtime {
         // Never left: a guard that a task leaks would make leaving panic, and the thread ends with
         // the context anyway.
         mem::forget(runtime.enter());
     }
-    let post = Rc::new(Post::new(crew, number));
-    move_in(Rc::clone(&post) as Rc<dyn Host>);
-    take_tasks(crew, &post);
-    crew.options.on_thread_stop.call();
-    move_out();
-    let mut roster = crew.roster();
-    post.unblock(&mut roster);
-    roster.gone(&post.tally);
-    crew.leave(roster);
+    let post = Rc::new(Post::new(shared, number));
+    enter_pool(Rc::clone(&post) as Rc<dyn PoolThread>);
+    take_tasks(shared, &post);
+    shared.options.on_thread_stop.call();
+    exit_pool();
+    let mut state = shared.state();
+    post.unblock(&mut state);
+    state.gone(&post.tally);
+    shared.leave(state);
 }
 
-/// Comes back when the thread is off the roster.
-fn take_tasks(crew: &Arc<Crew>, post: &Post) {
-    let bed = Arc::new(Bed::new());
-    let mut seat = post.seat();
-    let mut roster = crew.roster();
-    roster.stand_up(&post.tally);
-    roster = Crew::grow(crew, roster);
-    if crew.options.on_thread_start.is_set() {
-        drop(roster);
-        crew.options.on_thread_start.call();
-        roster = crew.roster();
-        post.unblock(&mut roster);
+/// Comes back when the thread is off the state.
+fn take_tasks(shared: &Arc<Shared>, post: &Post) {
+    let bed = Arc::new(Parker::new());
+    let mut context = post.context();
+    let mut state = shared.state();
+    state.stand_up(&post.tally);
+    state = Shared::grow(shared, state);
+    if shared.options.on_thread_start.is_set() {
+        drop(state);
+        shared.options.on_thread_start.call();
+        state = shared.state();
+        post.unblock(&mut state);
     }
-    roster.arrive();
+    state.arrive();
     // Wherever it comes from: one that is beyond the maximum takes no task.
-    while !roster.has_surplus() {
-        if let Some((task, sample)) = roster.pop() {
-            roster = run(crew, post, &mut seat, roster, task, sample);
-        } else if roster.is_closed() {
+    while !state.has_surplus() {
+        if let Some((task, sample)) = state.pop() {
+            state = run(shared, post, &mut context, state, task, sample);
+        } else if state.is_closed() {
             break;
-        } else if let Some(up) = rest(crew, roster, &bed) {
-            roster = up;
+        } else if let Some(up) = rest(shared, state, &bed) {
+            state = up;
         } else {
             return;
         }
     }
-    roster.depart();
-    let woken = roster.wake_some();
-    drop(roster);
+    state.depart();
+    let woken = state.wake_some();
+    drop(state);
     wake(woken.into_iter().flatten());
 }
 
 /// Runs a task without the lock, after waking others if there is more to do.
 fn run<'a>(
-    crew: &'a Crew,
+    shared: &'a Shared,
     post: &Post,
-    seat: &mut Seat,
-    mut roster: MutexGuard<'a, Roster>,
-    task: Task<Seat>,
+    context: &mut RunContext,
+    mut state: MutexGuard<'a, State>,
+    task: Task<RunContext>,
     sample: Option<Sample>,
-) -> MutexGuard<'a, Roster> {
-    let woken = roster.wake_some();
-    drop(roster);
+) -> MutexGuard<'a, State> {
+    let woken = state.wake_some();
+    drop(state);
     wake(woken.into_iter().flatten());
     post.tally.begin();
-    let ran = Work::new(task).run_in(seat);
+    let ran = Work::new(task).run_in(context);
     post.tally.end();
-    let mut roster = crew.ran(seat, ran, sample);
-    post.unblock(&mut roster);
-    roster
+    let mut state = shared.ran(context, ran, sample);
+    post.unblock(&mut state);
+    state
 }
 
 /// Waits to be woken, and comes back with the lock; `None`: the keep-alive has passed, nothing was
-/// queued, and the thread is off the roster.
+/// queued, and the thread is off the state.
 fn rest<'a>(
-    crew: &'a Crew,
-    mut roster: MutexGuard<'a, Roster>,
-    bed: &Arc<Bed>,
-) -> Option<MutexGuard<'a, Roster>> {
-    let mut deadline = deadline(&roster);
+    shared: &'a Shared,
+    mut state: MutexGuard<'a, State>,
+    bed: &Arc<Parker>,
+) -> Option<MutexGuard<'a, State>> {
+    let mut deadline = deadline(&state);
     bed.woken.store(false, Ordering::Relaxed);
-    roster.lie_down(bed);
-    drop(roster);
+    state.park(bed);
+    drop(state);
     // What it has freed is somebody's home: an idle thread holds nothing back.
     settle();
     loop {
         let woken = sleep(bed, deadline);
-        let mut roster = crew.roster();
-        // Whoever wakes takes the bed off the roster under the lock: look there, not at the clock.
-        if woken || !roster.is_lying(bed) || roster.has_queued() || roster.is_closed() {
-            roster.get_up(bed);
-            return Some(roster);
+        let mut state = shared.state();
+        // Whoever wakes takes the bed off the state under the lock: look there, not at the clock.
+        if woken || !state.is_parked(bed) || state.has_queued() || state.is_closed() {
+            state.unpark(bed);
+            return Some(state);
         }
-        if roster.patience().is_some() {
-            roster.get_up(bed);
-            roster.depart();
+        if state.patience().is_some() {
+            state.unpark(bed);
+            state.depart();
             return None;
         }
         deadline = None;
@@ -161,12 +161,12 @@ fn rest<'a>(
 }
 
 /// When a thread that goes idle now will end; `None`: never, it is one of those that stay.
-fn deadline(roster: &Roster) -> Option<Instant> {
-    Instant::now().checked_add(roster.patience()?)
+fn deadline(state: &State) -> Option<Instant> {
+    Instant::now().checked_add(state.patience()?)
 }
 
 /// Sleeps until woken (`true`), or until the deadline has passed.
-fn sleep(bed: &Bed, deadline: Option<Instant>) -> bool {
+fn sleep(bed: &Parker, deadline: Option<Instant>) -> bool {
     // What a task left of park tokens makes this loop turn once more, nothing else.
     while !bed.woken.load(Ordering::Relaxed) {
         match deadline {
@@ -182,19 +182,19 @@ fn sleep(bed: &Bed, deadline: Option<Instant>) -> bool {
 
 /// A thread of a pool, as its tasks see it.
 struct Post {
-    crew: Arc<Crew>,
+    shared: Arc<Shared>,
     /// The number of the thread.
     number: usize,
     tally: Arc<Tally>,
-    /// The address of the job that the running task has waited for last, if it has waited. The roster keeps
+    /// The address of the job that the running task has waited for last, if it has waited. The state keeps
     /// that job, so its address is not used again.
     awaited: Cell<Option<NonZeroUsize>>,
 }
 
 impl Post {
-    fn new(crew: &Arc<Crew>, number: usize) -> Self {
+    fn new(shared: &Arc<Shared>, number: usize) -> Self {
         Self {
-            crew: Arc::clone(crew),
+            shared: Arc::clone(shared),
             number,
             tally: Arc::default(),
             awaited: Cell::new(None),
@@ -202,20 +202,20 @@ impl Post {
     }
 
     /// The task that may have waited has ended.
-    fn unblock(&self, roster: &mut Roster) {
+    fn unblock(&self, state: &mut State) {
         if self.awaited.take().is_some() {
-            roster.unblock(self.number);
+            state.unblock(self.number);
         }
     }
 }
 
-impl Host for Post {
+impl PoolThread for Post {
     fn name(&self) -> NonZeroUsize {
-        Crew::name(&self.crew)
+        Shared::name(&self.shared)
     }
 
-    fn seat(&self) -> Seat {
-        Seat::default().counted_by(Arc::clone(&self.tally))
+    fn context(&self) -> RunContext {
+        RunContext::default().counted_by(Arc::clone(&self.tally))
     }
 
     fn waits(&self, awaited: Abort, must_compensate: bool) -> bool {
@@ -223,11 +223,11 @@ impl Host for Post {
         if self.awaited.get() == Some(address) {
             return true;
         }
-        let mut roster = self.crew.roster();
-        let may = roster.block(self.number, awaited, must_compensate);
+        let mut state = self.shared.state();
+        let may = state.block(self.number, awaited, must_compensate);
         if may {
             self.awaited.set(Some(address));
-            drop(Crew::grow(&self.crew, roster));
+            drop(Shared::grow(&self.shared, state));
         }
         may
     }

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 
 use tokio::task::coop;
 
-use super::ledger::Ledger;
+use super::shared::Shared;
 
 crate::sync::plain_thread_local! {
     // How many jobs have been submitted on this thread, to be polled in place.
@@ -16,7 +16,7 @@ crate::sync::plain_thread_local! {
 /// where they are read. A yield may cost as much as dozens of them.
 const JOBS_PER_UNIT: u32 = 4;
 
-impl<T, K> Ledger<T, K> {
+impl<T, K> Shared<T, K> {
     /// How many items are read for one unit.
     pub(super) fn items_per_unit(&self) -> u32 {
         match self.in_place {
@@ -27,7 +27,7 @@ impl<T, K> Ledger<T, K> {
 
     /// If jobs are polled in place: yields if the budget of the task is spent, and takes its share of it.
     /// While a task submits, nobody else counts on its thread.
-    pub(super) async fn charge(&self) {
+    pub(super) async fn tick(&self) {
         if !self.in_place {
             return;
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::ledger::Ledger;
+use super::shared::Shared;
 use super::{CompletionStream, Submitter};
 
 /// How many completions stay in their cells, however long nobody reads them.
@@ -94,7 +94,7 @@ impl<T: Send + 'static, K: Send + 'static> Builder<T, K> {
             .max_outstanding
             .unwrap_or_else(|| self.max_running.saturating_mul(4));
         CompletionStream::with_ledger(
-            Ledger::new(self.max_running, max_outstanding, KEPT)
+            Shared::new(self.max_running, max_outstanding, KEPT)
                 .polling_in_place(self.poll_in_place),
         )
     }

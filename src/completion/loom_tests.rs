@@ -9,9 +9,9 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
-use super::ledger::Ledger;
+use super::shared::Shared;
 use super::{CompletionStream, Submitter};
-use crate::join::{JoinHandle, Seat, Spawn, Work, sealed};
+use crate::join::{JoinHandle, RunContext, Spawn, Work, sealed};
 use crate::task::{Task, Thunk};
 
 type Ends = (Submitter<Arc<()>, u32>, CompletionStream<Arc<()>, u32>);
@@ -22,7 +22,7 @@ fn ends() -> Ends {
 
 /// With those whose completions are moved out of their cells as soon as one is unread.
 fn ends_that_move() -> Ends {
-    CompletionStream::with_ledger(Ledger::new(8, 8, 1))
+    CompletionStream::with_ledger(Shared::new(8, 8, 1))
 }
 
 /// Runs each job on a thread of its own.
@@ -227,7 +227,7 @@ fn loom_end_of_a_task_against_its_slot() {
         let output = Arc::new(());
         let value = output.clone();
         let (task, watch) = Task::joinable(Thunk(move || value));
-        let runner = thread::spawn(move || task.run(&mut Seat::default()));
+        let runner = thread::spawn(move || task.run(&mut RunContext::default()));
         JoinHandle::waiting(watch).complete(slot);
         assert!(block_on(done.next()).unwrap().outcome.is_ok());
         runner.join().unwrap();

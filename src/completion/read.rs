@@ -134,9 +134,9 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
     where
         F: Future<Output = T> + Send + 'static,
     {
-        let ledger = Arc::clone(&self.ledger);
-        ledger.charge().await;
-        let mut placed = pin!(ledger.place());
+        let shared = Arc::clone(&self.shared);
+        shared.tick().await;
+        let mut placed = pin!(shared.place());
         let first = poll_fn(|cx| {
             if let Poll::Ready(place) = placed.as_mut().poll(cx) {
                 return Poll::Ready(First::Place(place.ok()));
@@ -177,7 +177,7 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
     pub fn detach(mut self) {
         self.settle();
         // Nothing is left then for the drop of the stream to abort.
-        drop(self.ledger.forsake());
+        drop(self.shared.forsake());
     }
 
     /// Closes the stream, aborts the jobs, waits for all of them, and returns how those ended that were not
@@ -191,9 +191,9 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
     ///
     /// If the future is dropped, the stream is: nobody waits for the jobs, and no items are returned.
     pub async fn shutdown(mut self) -> Vec<Completed<T, K>> {
-        self.ledger.close();
-        self.ledger.abort_all();
-        let mut all = Vec::with_capacity(self.ledger.len().0);
+        self.shared.close();
+        self.shared.abort_all();
+        let mut all = Vec::with_capacity(self.shared.len().0);
         while let Some(completed) = self.next().await {
             all.push(completed);
         }

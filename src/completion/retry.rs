@@ -130,10 +130,10 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
         let Some(place) = self.place().await else {
             return Err(TrySpawnError::Closed((tag, make)));
         };
-        let ledger = Arc::clone(self.ledger());
+        let shared = Arc::clone(self.shared());
         let job = place
             .wrap_of(tag, (make, again), |(make, again), id, key| {
-                let counted = move |attempts| ledger.note_attempts(key, attempts);
+                let counted = move |attempts| shared.note_attempts(key, attempts);
                 try_until(retry, make, again, id, counted)
             })
             .map_err(|(tag, (make, _))| TrySpawnError::Closed((tag, make)))?;

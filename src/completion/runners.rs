@@ -14,7 +14,7 @@
 //! - It takes one job at a time, so that nothing is in the hands of one that is held up, and ends when
 //!   there is nothing left. None outlives its runtime: one that is dropped before its end cancels what is
 //!   queued, and what comes later is left to the runtime, which drops that, too.
-//! - The steward hires one more when nothing has been taken for some milliseconds: all of them may be in
+//! - the timer hires one more when nothing has been taken for some milliseconds: all of them may be in
 //!   jobs that block their threads, in place of which the runtime may have others. When these are back,
 //!   and more runners wait for a worker than there are workers, one of them ends.
 
@@ -26,12 +26,12 @@ use std::time::{Duration, Instant};
 use tokio::task::coop;
 
 use crate::inbox::{Batch, Chain, Inbox, Tags};
-use crate::join::{Seat, Spawn, Work};
-use crate::steward::{self, Ward};
+use crate::join::{RunContext, Spawn, Work};
 use crate::sync::{
     Arc, AtomicBool, AtomicUsize, MODEL, Mutex, Number, Ordering, Weak, cyclic, lock,
 };
 use crate::task::{Fault, Task};
+use crate::timer::{self, Watchdog};
 
 /// How many jobs a runner polls, at most, before it lets other tasks run.
 const JOBS_PER_TURN: usize = if MODEL { 2 } else { 64 };
@@ -47,14 +47,14 @@ const IDLE_TURNS: u32 = 2;
 const WORTH_NS: usize = if MODEL { 1 } else { 10_000 };
 /// Jobs that take less are not worth one each: who is busy with one will soon take the next.
 const FAST_NS: usize = 2_000;
-/// How many visits the steward pays while nobody is hired.
+/// How many visits the timer pays while nobody is hired.
 const QUIET_VISITS: u32 = if MODEL { 1 } else { 10 };
 
 /// The runners of one runtime.
 pub(super) struct Runners {
     this: Weak<Self>,
     runtime: Box<dyn Spawn>,
-    /// How many there are at most, but for those that the steward hires.
+    /// How many there are at most, but for those that the timer hires.
     limit: usize,
     /// How many there are.
     hired: AtomicUsize,
@@ -62,24 +62,24 @@ pub(super) struct Runners {
     busy: Number,
     /// One was dropped before its end: the runtime is gone.
     gone: AtomicBool,
-    submitted: Inbox<Task<Seat>>,
+    submitted: Inbox<Task<RunContext>>,
     queue: Mutex<Queue>,
     /// How many nanoseconds a job takes, of late.
     pace: Number,
-    /// The steward comes.
+    /// the timer comes.
     watched: AtomicBool,
     sight: Mutex<Sight>,
 }
 
 /// What was taken out of the inbox, oldest first.
 struct Queue {
-    tasks: Chain<Task<Seat>>,
+    tasks: Chain<Task<RunContext>>,
     len: usize,
     /// How many tasks have been taken out of it.
     taken: usize,
 }
 
-/// What the steward has seen.
+/// What the timer has seen.
 #[derive(Default)]
 struct Sight {
     /// How many tasks had been taken at its last visit.
@@ -115,7 +115,7 @@ impl Runners {
     }
 
     /// Queues a job that nobody has polled.
-    pub(super) fn submit(this: &Arc<Self>, mut task: Task<Seat>) {
+    pub(super) fn submit(this: &Arc<Self>, mut task: Task<RunContext>) {
         if this.gone.load(Ordering::Relaxed) {
             // Dropped alone. A runner would cancel all that is queued, and what the drop of one job submits,
             // and so on: the stack would be as deep as the queue is long.
@@ -125,7 +125,7 @@ impl Runners {
         let most = this.worth(!this.submitted.peek().empty);
         // Relaxed is enough, for a hint.
         if this.hired.load(Ordering::Relaxed) < most {
-            match Self::hire(this, most, Some(task)) {
+            match Self::start_thread(this, most, Some(task)) {
                 None => return,
                 Some(back) => task = back,
             }
@@ -134,7 +134,7 @@ impl Runners {
         debug_assert!(pushed.is_ok());
         // Relaxed is enough: it comes after the push, see `leave`.
         if this.hired.load(Ordering::Relaxed) == 0 {
-            Self::hire(this, 1, None);
+            Self::start_thread(this, 1, None);
         }
     }
 
@@ -150,7 +150,11 @@ impl Runners {
 
     /// Hires a runner for a job, or for what is queued; hands the job back if there are so many.
     #[cold]
-    fn hire(this: &Arc<Self>, limit: usize, own: Option<Task<Seat>>) -> Option<Task<Seat>> {
+    fn start_thread(
+        this: &Arc<Self>,
+        limit: usize,
+        own: Option<Task<RunContext>>,
+    ) -> Option<Task<RunContext>> {
         let more = |hired: usize| (hired < limit).then_some(hired + 1);
         // Relaxed is enough: the number says nothing of what the runners do.
         let hired = this
@@ -164,8 +168,8 @@ impl Runners {
     }
 
     /// Starts a runner that has been counted.
-    fn start(this: &Arc<Self>, own: Option<Task<Seat>>, begun: bool) {
-        Self::call_steward(this);
+    fn start(this: &Arc<Self>, own: Option<Task<RunContext>>, begun: bool) {
+        Self::arm_watchdog(this);
         let runner = Runner {
             runners: Some(Arc::clone(this)),
             own: own.map(Work::new),
@@ -181,7 +185,7 @@ impl Runners {
 /// For runners.
 impl Runners {
     /// The next job, and whether it leaves enough behind for another runner.
-    fn next(&self) -> Option<(Task<Seat>, bool)> {
+    fn next(&self) -> Option<(Task<RunContext>, bool)> {
         let mut queue = lock(&self.queue);
         if queue.tasks.is_empty() {
             (queue.tasks, queue.len) = self.submitted.detach().cut(usize::MAX);
@@ -257,11 +261,11 @@ impl Runners {
     }
 }
 
-/// The steward.
+/// the timer.
 impl Runners {
-    fn call_steward(this: &Arc<Self>) {
+    fn arm_watchdog(this: &Arc<Self>) {
         // Ordering: Release, with the hiring before it, pairs with the Acquire in `is_quiet`.
-        if !this.watched.swap(true, Ordering::AcqRel) && steward::watch(this).is_err() {
+        if !this.watched.swap(true, Ordering::AcqRel) && timer::watch(this).is_err() {
             // Without one, jobs wait behind those that block. The next to be hired tries again.
             this.watched.store(false, Ordering::Relaxed);
         }
@@ -280,7 +284,7 @@ impl Runners {
         stuck
     }
 
-    /// Whether the steward need not come again.
+    /// Whether the timer need not come again.
     fn is_quiet(&self, sight: &mut Sight) -> bool {
         let hired = || self.hired.load(Ordering::Relaxed) > 0;
         sight.quiet = if hired() { 0 } else { sight.quiet + 1 };
@@ -288,7 +292,7 @@ impl Runners {
             return false;
         }
         sight.quiet = 0;
-        // Ordering: Acquire pairs with the Release in `call_steward`: who was hired and found us here is
+        // Ordering: Acquire pairs with the Release in `arm_watchdog`: who was hired and found us here is
         // seen. Who comes after this calls us again.
         self.watched.swap(false, Ordering::AcqRel);
         // Somebody else may have called us again already.
@@ -296,15 +300,15 @@ impl Runners {
     }
 }
 
-impl Ward for Runners {
-    fn visit(&self) -> bool {
+impl Watchdog for Runners {
+    fn check(&self) -> bool {
         let mut sight = lock(&self.sight);
         let needs_help = self.needs_help(&mut sight);
         let quiet = self.is_quiet(&mut sight);
         // Where the runtime is gone, the drops of jobs come now.
         drop(sight);
         if needs_help && let Some(this) = self.this.upgrade() {
-            Self::hire(&this, usize::MAX, None);
+            Self::start_thread(&this, usize::MAX, None);
         }
         !quiet
     }
@@ -330,7 +334,7 @@ struct Runner {
     full_turns: u32,
     /// For how many turns it waits for more.
     patience: u32,
-    /// The runtime has had it, or the steward was who hired it.
+    /// The runtime has had it, or the timer was who hired it.
     begun: bool,
 }
 
@@ -373,7 +377,7 @@ impl Runner {
                 };
             };
             if left {
-                Runners::hire(runners, runners.limit, None);
+                Runners::start_thread(runners, runners.limit, None);
             }
             if let Some(pending) = Work::new(task).poll_once() {
                 // Where it is refused it is dropped, which cancels it.

@@ -5,7 +5,7 @@ use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::{check_pct, thread};
 
-use super::ledger::Ledger;
+use super::shared::Shared;
 use super::{CompletionStream, Submitter};
 use crate::blocking::BlockingPool;
 
@@ -16,7 +16,7 @@ fn ends<T: Send + 'static>(
     max_running: usize,
     max_outstanding: usize,
 ) -> (Submitter<T, usize>, CompletionStream<T, usize>) {
-    CompletionStream::with_ledger(Ledger::new(max_running, max_outstanding, 1))
+    CompletionStream::with_ledger(Shared::new(max_running, max_outstanding, 1))
 }
 
 /// Each job yields one item, and the bound on the running holds, under several submitters.

@@ -9,7 +9,7 @@ use std::pin::pin;
 
 use tokio::runtime::Handle;
 
-use super::ledger::{Ledger, Place};
+use super::shared::{Place, Shared};
 use crate::join::{Entry, Id, TrySpawnError, Work, Wrapped};
 use crate::task::Polled;
 
@@ -26,21 +26,21 @@ where
     K: Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
-    let ledger = place.ledger();
+    let shared = place.shared();
     if is_small::<T, K, F>() {
         let (id, work) = work(place, tag, future)?;
-        let pending = match ledger.in_place {
+        let pending = match shared.in_place {
             true => work.poll_in_place(),
             false => Some(work),
         };
         if let Some(work) = pending {
-            run_here(ledger, work);
+            run_here(shared, work);
         }
         return Ok(id);
     }
     let job = place.wrap(tag, future).map_err(TrySpawnError::Closed)?;
     let id = job.id();
-    match ledger.in_place {
+    match shared.in_place {
         true => begin_in_place(job),
         false => spawn_here(job),
     }
@@ -59,10 +59,10 @@ where
     K: Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
-    let ledger = place.ledger();
+    let shared = place.shared();
     if is_small::<T, K, F>() {
         let (id, work) = work(place, tag, future)?;
-        ledger.run(runtime, work);
+        shared.run(runtime, work);
         return Ok(id);
     }
     let job = place.wrap(tag, future).map_err(TrySpawnError::Closed)?;
@@ -99,9 +99,9 @@ where
 }
 
 /// Runs a future that lies in its cell on the current runtime.
-fn run_here<T, K>(ledger: &Ledger<T, K>, work: Work) {
+fn run_here<T, K>(shared: &Shared<T, K>, work: Work) {
     match Handle::try_current() {
-        Ok(runtime) => ledger.run(&runtime, work),
+        Ok(runtime) => shared.run(&runtime, work),
         Err(_) => work.reject(NO_RUNTIME),
     }
 }

@@ -5,10 +5,10 @@ use std::future::Future;
 
 use tokio::runtime::Handle;
 
-use super::ledger::{Ledger, Place};
+use super::shared::{Place, Shared};
 use super::start::{start, start_on};
 use crate::join::{Id, Slot, Spawn, TrySpawnError, Work, Wrapped};
-use crate::room::NoRoom;
+use crate::semaphore::TryAcquireError;
 use crate::sync::Arc;
 use crate::task::Thunk;
 
@@ -33,12 +33,12 @@ pub struct Submitter<T, K = ()> {
 }
 
 /// What the clones of a submitter share: the last of them closes the stream.
-struct Open<T, K>(Arc<Ledger<T, K>>);
+struct Open<T, K>(Arc<Shared<T, K>>);
 
 impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
-    pub(super) fn new(ledger: Arc<Ledger<T, K>>) -> Self {
+    pub(super) fn new(shared: Arc<Shared<T, K>>) -> Self {
         Self {
-            handle: Arc::new(Open(ledger)),
+            handle: Arc::new(Open(shared)),
         }
     }
 
@@ -76,7 +76,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     where
         F: Future<Output = T> + Send + 'static,
     {
-        self.ledger().charge().await;
+        self.shared().tick().await;
         match self.place().await {
             Some(place) => start(place, tag, future),
             None => Err(TrySpawnError::Closed((tag, future))),
@@ -95,7 +95,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     where
         F: Future<Output = T> + Send + 'static,
     {
-        match self.ledger().try_place() {
+        match self.shared().try_place() {
             Ok(place) => start(place, tag, future),
             Err(no_room) => Err(refused(no_room, (tag, future))),
         }
@@ -234,7 +234,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// [`Full`](TrySpawnError::Full) or [`Closed`](TrySpawnError::Closed), with the tag.
     pub fn try_slot(&self, tag: K) -> Result<Slot<T, K>, TrySpawnError<K>> {
-        match self.ledger().try_place() {
+        match self.shared().try_place() {
             Ok(place) => place.slot(tag).map_err(TrySpawnError::Closed),
             Err(no_room) => Err(refused(no_room, tag)),
         }
@@ -250,42 +250,42 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     /// It looks for the job among all that are outstanding, which may take a microsecond for some hundreds
     /// of them, and meanwhile holds up those who submit and who read.
     pub fn abort(&self, id: Id) -> bool {
-        self.ledger().abort(id)
+        self.shared().abort(id)
     }
 
     /// Aborts all jobs that are outstanding, and returns how many of them had not finished. Their items
     /// come; the stream stays open.
     pub fn abort_all(&self) -> usize {
-        self.ledger().abort_all()
+        self.shared().abort_all()
     }
 
     /// Accepts no job from now on, from any clone. The stream ends when everything has been read.
     ///
     /// Those who wait for room are refused. What was accepted goes on, also what will be tried again.
     pub fn close(&self) {
-        self.ledger().close();
+        self.shared().close();
     }
 
     /// Whether no job is accepted any more: the stream was closed or dropped.
     pub fn is_closed(&self) -> bool {
-        self.ledger().len().1
+        self.shared().len().1
     }
 
     /// How many jobs were accepted and not read.
     pub fn in_flight(&self) -> usize {
-        self.ledger().in_flight()
+        self.shared().in_flight()
     }
 
     /// How many jobs have finished and were not read. While others submit and complete, it is about so many.
     pub fn ready(&self) -> usize {
-        self.ledger().ready()
+        self.shared().ready()
     }
 
     pub(super) async fn place(&self) -> Option<Place<'_, T, K>> {
-        self.ledger().place().await.ok()
+        self.shared().place().await.ok()
     }
 
-    pub(super) fn ledger(&self) -> &Arc<Ledger<T, K>> {
+    pub(super) fn shared(&self) -> &Arc<Shared<T, K>> {
         &self.handle.0
     }
 }
@@ -310,10 +310,10 @@ impl<T, K> Drop for Open<T, K> {
     }
 }
 
-fn refused<R>(no_room: NoRoom, job: R) -> TrySpawnError<R> {
+fn refused<R>(no_room: TryAcquireError, job: R) -> TrySpawnError<R> {
     match no_room {
-        NoRoom::Full => TrySpawnError::Full(job),
-        NoRoom::Closed => TrySpawnError::Closed(job),
+        TryAcquireError::Full => TrySpawnError::Full(job),
+        TryAcquireError::Closed => TrySpawnError::Closed(job),
     }
 }
 

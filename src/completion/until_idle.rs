@@ -76,7 +76,7 @@ impl<T: Send + 'static, K: Send + 'static> Stream for UntilIdle<T, K> {
         if self.ended {
             return Poll::Ready(None);
         }
-        let is_idle = |stream: &CompletionStream<T, K>| stream.ledger.len().0 == 0;
+        let is_idle = |stream: &CompletionStream<T, K>| stream.shared.len().0 == 0;
         let item = ready!(self.stream.poll_take(cx, CompletionStream::take, is_idle));
         self.ended = item.is_none();
         Poll::Ready(item)

@@ -6,10 +6,10 @@
 
 use std::hash::{BuildHasher, Hash, RandomState};
 
-use super::crew::Crew;
+use super::shared::Shared;
 use super::worker;
 use crate::inbox::{Batch, Chain, Inbox, Tags};
-use crate::join::Seat;
+use crate::join::RunContext;
 use crate::sync::Arc;
 use crate::task::{Call, Ran, Task};
 
@@ -22,7 +22,7 @@ const TURN: usize = if cfg!(all(test, throng_loom)) { 1 } else { 64 };
 const OWNED: Tags = Tags::bit(0);
 
 pub(super) struct Keys {
-    inboxes: Box<[Inbox<Task<Seat>>]>,
+    inboxes: Box<[Inbox<Task<RunContext>>]>,
     hasher: RandomState,
 }
 
@@ -40,35 +40,36 @@ impl Keys {
     }
 
     /// Drops what is queued.
-    pub(super) fn cancel(&self, crew: &Crew) {
+    pub(super) fn cancel(&self, shared: &Shared) {
         self.inboxes
             .iter()
-            .for_each(|inbox| crew.drop_all(inbox.take()));
+            .for_each(|inbox| shared.drop_all(inbox.take()));
     }
 }
 
 /// Queues a task of a key.
-pub(super) fn push(crew: &Arc<Crew>, inbox: usize, task: Task<Seat>) {
-    let pushed = crew.keys.inboxes[inbox].push(Batch::of(task), |seen| Some(seen.tags.with(OWNED)));
+pub(super) fn push(shared: &Arc<Shared>, inbox: usize, task: Task<RunContext>) {
+    let pushed =
+        shared.keys.inboxes[inbox].push(Batch::of(task), |seen| Some(seen.tags.with(OWNED)));
     if pushed.is_ok_and(|seen| !seen.tags.has(OWNED)) {
-        Turn::new(crew, inbox).queue();
+        Turn::new(shared, inbox).queue();
     }
 }
 
 /// The right to run the tasks of an inbox. Dropping it drops them.
 struct Turn {
-    crew: Arc<Crew>,
+    shared: Arc<Shared>,
     inbox: usize,
     /// What was taken and has not run: older than what is in the inbox.
-    taken: Chain<Task<Seat>>,
+    taken: Chain<Task<RunContext>>,
     /// The inbox was left empty, and is nobody's.
     over: bool,
 }
 
 impl Turn {
-    fn new(crew: &Arc<Crew>, inbox: usize) -> Self {
+    fn new(shared: &Arc<Shared>, inbox: usize) -> Self {
         Self {
-            crew: Arc::clone(crew),
+            shared: Arc::clone(shared),
             inbox,
             taken: Chain::new(),
             over: false,
@@ -77,52 +78,52 @@ impl Turn {
 
     /// Has a worker take the turn.
     fn queue(self) {
-        let crew = Arc::clone(&self.crew);
-        let task = Task::detached(Call(move |seat: &mut Seat| self.take(seat)));
-        if let Some(lane) = crew.own_lane() {
-            crew.lanes[lane].requeue(task);
-        } else if let Err(refused) = crew.push(Batch::of(task), 1) {
+        let shared = Arc::clone(&self.shared);
+        let task = Task::detached(Call(move |context: &mut RunContext| self.take(context)));
+        if let Some(lane) = shared.own_lane() {
+            shared.lanes[lane].requeue(task);
+        } else if let Err(refused) = shared.push(Batch::of(task), 1) {
             // The pool is closed, and its threads may have ended. What was accepted before runs: here.
             let mut chain = refused.into_chain();
             while let Some(task) = chain.pop_front() {
-                task.run(&mut crew.seat());
+                task.run(&mut shared.context());
             }
         }
     }
 
     /// Runs tasks: for a while on a worker, where others wait, and else until there are none.
-    fn take(mut self, seat: &mut Seat) {
-        let lane = self.crew.own_lane();
+    fn take(mut self, context: &mut RunContext) {
+        let lane = self.shared.own_lane();
         if let Some(lane) = lane {
-            self.crew.lanes[lane].tally().turns.add_own(1);
+            self.shared.lanes[lane].tally().turns.add_own(1);
         }
         for _ in 0..lane.map_or(usize::MAX, |_| TURN) {
             let Some(task) = self.next() else { break };
-            self.run(lane, task, seat);
+            self.run(lane, task, context);
         }
         // It was not a task that somebody has submitted.
-        seat.stand();
+        context.stand();
         if !self.over {
             self.queue();
         }
     }
 
-    fn run(&self, lane: Option<usize>, task: Task<Seat>, seat: &mut Seat) {
+    fn run(&self, lane: Option<usize>, task: Task<RunContext>, context: &mut RunContext) {
         match lane {
             Some(lane) => {
-                let lane = &self.crew.lanes[lane];
+                let lane = &self.shared.lanes[lane];
                 lane.count_foreign();
-                worker::run(&self.crew, lane, seat, task);
+                worker::run(&self.shared, lane, context, task);
             }
             // The pool has ended, and with it all counts but that of places.
-            None if self.crew.is_cancelling() => self.crew.drop_one(task),
-            None if task.run(seat) == Ran::Cancelled => self.crew.leave(),
+            None if self.shared.is_cancelling() => self.shared.drop_one(task),
+            None if task.run(context) == Ran::Cancelled => self.shared.leave(),
             None => {}
         }
     }
 
     /// The next task; `None`: there is none, and the turn is over.
-    fn next(&mut self) -> Option<Task<Seat>> {
+    fn next(&mut self) -> Option<Task<RunContext>> {
         while !self.over {
             if self.taken.is_empty() {
                 self.taken = self.inbox().take();
@@ -135,8 +136,8 @@ impl Turn {
         None
     }
 
-    fn inbox(&self) -> &Inbox<Task<Seat>> {
-        &self.crew.keys.inboxes[self.inbox]
+    fn inbox(&self) -> &Inbox<Task<RunContext>> {
+        &self.shared.keys.inboxes[self.inbox]
     }
 }
 
@@ -146,9 +147,9 @@ impl Drop for Turn {
             return;
         }
         // Dropped as a task by a pool that was shut down, which it is not.
-        self.crew.retract();
+        self.shared.retract();
         while let Some(task) = self.next() {
-            self.crew.drop_one(task);
+            self.shared.drop_one(task);
         }
     }
 }

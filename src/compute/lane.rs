@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::inbox::{Batch, Chain, Hand, Inbox, Pile, Refused, Tags};
-use crate::join::{self, Seat};
+use crate::join::{self, RunContext};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Arc, AtomicBool, AtomicUsize, MODEL, Mutex, Number, Ordering, lock};
 use crate::task::Task;
@@ -22,19 +22,19 @@ const CHUNK: usize = if MODEL { 2 } else { 64 };
 const PARKED: Tags = Tags::bit(0);
 /// The lane accepts nothing from outside any more.
 const SEALED: Tags = Tags::bit(1);
-/// The worker was woken to search, and has the crew's right to do so.
+/// The worker was woken to search, and has the shared's right to do so.
 const CALLED: Tags = Tags::bit(2);
 
 /// Tasks of a lane that belong together, and how many they are.
-pub(super) type Chunk = (Chain<Task<Seat>>, usize);
+pub(super) type Chunk = (Chain<Task<RunContext>>, usize);
 
 /// The tasks of one worker.
 #[repr(align(128))]
 pub(super) struct Lane {
-    inbox: Inbox<Task<Seat>>,
+    inbox: Inbox<Task<RunContext>>,
     /// Tasks pushed by others. Beside the word that a push has just changed.
     pushed: Number,
-    /// The worker runs a long task. Set and cleared by the steward's visits.
+    /// The worker runs a long task. Set and cleared by the timer's visits.
     stuck: AtomicBool,
     own: Own,
 }
@@ -42,7 +42,7 @@ pub(super) struct Lane {
 /// What the worker of the lane writes, on lines of its own.
 #[repr(align(128))]
 struct Own {
-    hand: Hand<Task<Seat>>,
+    hand: Hand<Task<RunContext>>,
     /// What was drained and is not in hand: oldest first.
     surplus: Mutex<VecDeque<Chunk>>,
     /// How many chunks that is, for a look without the lock.
@@ -104,9 +104,9 @@ impl Lane {
     #[inline]
     pub(super) fn push(
         &self,
-        batch: Batch<Task<Seat>>,
+        batch: Batch<Task<RunContext>>,
         count: usize,
-    ) -> Result<usize, Batch<Task<Seat>>> {
+    ) -> Result<usize, Batch<Task<RunContext>>> {
         let mut tries = 0;
         let pushed = self.inbox.push(batch, |seen| {
             tries += 1;
@@ -116,7 +116,7 @@ impl Lane {
             Ok(seen) => {
                 self.pushed.add(count);
                 if seen.tags.has(PARKED) {
-                    self.unpark();
+                    self.unpark_thread();
                 }
                 Ok(tries)
             }
@@ -128,9 +128,9 @@ impl Lane {
     #[inline]
     pub(super) fn push_own(
         &self,
-        batch: Batch<Task<Seat>>,
+        batch: Batch<Task<RunContext>>,
         tasks: usize,
-    ) -> Result<(), Batch<Task<Seat>>> {
+    ) -> Result<(), Batch<Task<RunContext>>> {
         let pushed = self.inbox.push(batch, |seen| {
             debug_assert!(!seen.tags.has(PARKED), "who sleeps does not push");
             (!seen.tags.has(SEALED)).then_some(seen.tags)
@@ -148,7 +148,7 @@ impl Lane {
     }
 
     /// As `push_own`, sealed or not: it is awake, and so will find the task.
-    pub(super) fn requeue(&self, task: Task<Seat>) {
+    pub(super) fn requeue(&self, task: Task<RunContext>) {
         self.own.tally.pushed.add_own(1);
         let pushed = self.inbox.push(Batch::of(task), |seen| Some(seen.tags));
         debug_assert!(pushed.is_ok());
@@ -169,7 +169,7 @@ impl Lane {
 
     /// The next task in hand. For the worker.
     #[inline]
-    pub(super) fn pop(&self) -> Option<Task<Seat>> {
+    pub(super) fn pop(&self) -> Option<Task<RunContext>> {
         self.own.hand.pop()
     }
 
@@ -340,18 +340,18 @@ impl Lane {
     /// Refuses tasks from now on, and wakes the worker.
     pub(super) fn seal(&self) {
         if self.inbox.retag(SEALED, PARKED).tags.has(PARKED) {
-            self.unpark();
+            self.unpark_thread();
         }
     }
 
     /// Lies down: from now on, whoever pushes wakes the worker. `false`: there is something in the
     /// inbox.
-    pub(super) fn lie_down(&self) -> bool {
+    pub(super) fn park(&self) -> bool {
         self.exchange(Tags::NONE, PARKED)
     }
 
     /// Gets up by itself. `false`: somebody has woken the worker.
-    pub(super) fn get_up(&self) -> bool {
+    pub(super) fn unpark(&self) -> bool {
         self.exchange(PARKED, Tags::NONE)
     }
 
@@ -359,7 +359,7 @@ impl Lane {
     /// when it lies down next.
     pub(super) fn wake(&self) {
         if self.inbox.retag(Tags::NONE, PARKED).tags.has(PARKED) {
-            self.unpark();
+            self.unpark_thread();
         }
     }
 
@@ -377,7 +377,7 @@ impl Lane {
     pub(super) fn call(&self) -> bool {
         let called = self.exchange(PARKED, CALLED);
         if called {
-            self.unpark();
+            self.unpark_thread();
         }
         called
     }
@@ -415,7 +415,7 @@ impl Lane {
     }
 
     #[cold]
-    fn unpark(&self) {
+    fn unpark_thread(&self) {
         let thread = lock(&self.own.thread).clone();
         thread.expect("who sleeps has said where").unpark();
     }
@@ -424,7 +424,7 @@ impl Lane {
 /// What a worker has taken.
 pub(super) struct Refill {
     /// The task to run now.
-    pub(super) first: Task<Seat>,
+    pub(super) first: Task<RunContext>,
     /// How many more are in hand.
     pub(super) in_hand: usize,
     /// Whether there are more, which have just become surplus.
@@ -432,7 +432,7 @@ pub(super) struct Refill {
 }
 
 /// Cuts a pile into chunks, the newest first, and returns the last one, which is the oldest.
-fn cut(mut pile: Pile<Task<Seat>>, handful: usize, cuts: &mut Vec<Chunk>) -> Option<Chunk> {
+fn cut(mut pile: Pile<Task<RunContext>>, handful: usize, cuts: &mut Vec<Chunk>) -> Option<Chunk> {
     let mut last = None;
     loop {
         // Of a flood larger ones: a list of so many small ones would be large itself.

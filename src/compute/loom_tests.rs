@@ -9,10 +9,10 @@ use loom::thread;
 
 use super::ComputePool;
 use super::builder::Options;
-use super::crew::Crew;
 use super::lane::{Chunk, Lane};
+use super::shared::Shared;
 use crate::inbox::Batch;
-use crate::join::Seat;
+use crate::join::RunContext;
 use crate::sync::Plain;
 use crate::task::Task;
 
@@ -30,18 +30,18 @@ fn check(less: usize, model: impl Fn() + Send + Sync + 'static) {
 }
 
 /// A task that counts its run, and touches what is touched by one thread at a time.
-fn counting(ran: &Arc<AtomicUsize>) -> Task<Seat> {
+fn counting(ran: &Arc<AtomicUsize>) -> Task<RunContext> {
     let ran = ran.clone();
     Task::alone(move || {
         ran.fetch_add(1, Ordering::Relaxed);
     })
 }
 
-fn push(lane: &Lane, task: Task<Seat>) -> bool {
+fn push(lane: &Lane, task: Task<RunContext>) -> bool {
     lane.push(Batch::of(task), 1).is_ok()
 }
 
-/// What a worker does, without a crew: runs, lies down, sleeps, until the lane is sealed and empty.
+/// What a worker does, without a shared: runs, lies down, sleeps, until the lane is sealed and empty.
 fn man(lane: &Lane) {
     lane.man();
     let mut cuts: Vec<Chunk> = Vec::new();
@@ -49,11 +49,11 @@ fn man(lane: &Lane) {
         if let Some(refill) = lane.refill(&mut cuts) {
             let mut next = Some(refill.first);
             while let Some(task) = next {
-                task.run(&mut Seat::default());
+                task.run(&mut RunContext::default());
                 next = lane.pop();
             }
-        } else if lane.lie_down() {
-            if lane.is_sealed() && lane.get_up() {
+        } else if lane.park() {
+            if lane.is_sealed() && lane.unpark() {
                 return;
             }
             lane.sleep();
@@ -115,7 +115,7 @@ fn loom_thief_against_sentinel() {
                 lane.steal_behind(&mut loot);
                 for (mut chain, _) in loot {
                     while let Some(task) = chain.pop_front() {
-                        task.run(&mut Seat::default());
+                        task.run(&mut RunContext::default());
                     }
                 }
             })
@@ -134,36 +134,36 @@ fn loom_thief_against_sentinel() {
 #[test]
 fn loom_last_searcher_against_publish() {
     loom::model(|| {
-        let crew = Arc::new(Crew::new(Options::of_threads(2)));
+        let shared = Arc::new(Shared::new(Options::of_threads(2)));
         let ran = Arc::new(AtomicUsize::new(0));
         // The searcher has found nothing so far.
-        assert!(crew.begin_search());
+        assert!(shared.begin_search());
         let searcher = {
-            let crew = crew.clone();
+            let shared = shared.clone();
             thread::spawn(move || {
-                let own = &crew.lanes[1];
+                let own = &shared.lanes[1];
                 own.man();
-                assert!(own.lie_down());
-                let again = crew.lie_down(true);
-                if !(again && own.get_up()) {
+                assert!(own.park());
+                let again = shared.park(true);
+                if !(again && own.unpark()) {
                     assert!(own.sleep() || again, "woken without a reason");
                 }
-                crew.get_up();
+                shared.unpark();
                 let mut loot = Vec::new();
-                assert!(crew.lanes[0].steal_surplus(&mut loot));
-                crew.end_search();
+                assert!(shared.lanes[0].steal_surplus(&mut loot));
+                shared.end_search();
                 loot
             })
         };
         for _ in 0..3 {
-            assert!(push(&crew.lanes[0], counting(&ran)));
+            assert!(push(&shared.lanes[0], counting(&ran)));
         }
-        let refill = crew.lanes[0].refill(&mut Vec::new()).unwrap();
+        let refill = shared.lanes[0].refill(&mut Vec::new()).unwrap();
         assert!(refill.published);
-        crew.share(0, refill.in_hand, refill.published);
+        shared.share(0, refill.in_hand, refill.published);
         drop(searcher.join().unwrap());
         // The right to search is free again.
-        assert!(crew.begin_search());
+        assert!(shared.begin_search());
         drop(refill.first);
     });
 }
@@ -172,55 +172,55 @@ fn loom_last_searcher_against_publish() {
 #[test]
 fn loom_call_against_push() {
     loom::model(|| {
-        let crew = Arc::new(Crew::new(Options::of_threads(1)));
+        let shared = Arc::new(Shared::new(Options::of_threads(1)));
         let ran = Arc::new(AtomicUsize::new(0));
         let worker = {
-            let crew = crew.clone();
+            let shared = shared.clone();
             thread::spawn(move || {
-                let own = &crew.lanes[0];
+                let own = &shared.lanes[0];
                 own.man();
-                if own.lie_down() {
-                    crew.lie_down(false);
+                if own.park() {
+                    shared.park(false);
                     if own.sleep() {
-                        crew.end_search();
+                        shared.end_search();
                     }
-                    crew.get_up();
+                    shared.unpark();
                 }
             })
         };
         let caller = {
-            let crew = crew.clone();
-            thread::spawn(move || crew.call_searcher(0))
+            let shared = shared.clone();
+            thread::spawn(move || shared.call_searcher(0))
         };
-        assert!(push(&crew.lanes[0], counting(&ran)));
+        assert!(push(&shared.lanes[0], counting(&ran)));
         worker.join().unwrap();
         caller.join().unwrap();
-        assert!(crew.begin_search(), "nobody could ever search again");
+        assert!(shared.begin_search(), "nobody could ever search again");
     });
 }
 
-/// The steward goes while a worker gets up: it stays, or is called again.
+/// the timer goes while a worker gets up: it stays, or is called again.
 #[test]
-fn loom_steward_leaves_against_get_up() {
-    use crate::steward::Ward as _;
+fn loom_timer_leaves_against_get_up() {
+    use crate::timer::Watchdog as _;
 
     loom::model(|| {
-        let crew = Arc::new(Crew::new(Options::of_threads(1)));
-        let lane = &crew.lanes[0];
-        Crew::call_steward(&crew);
-        assert!(lane.lie_down());
+        let shared = Arc::new(Shared::new(Options::of_threads(1)));
+        let lane = &shared.lanes[0];
+        Shared::arm_watchdog(&shared);
+        assert!(lane.park());
         let worker = {
-            let crew = crew.clone();
+            let shared = shared.clone();
             thread::spawn(move || {
-                assert!(crew.lanes[0].get_up());
-                Crew::call_steward(&crew);
+                assert!(shared.lanes[0].unpark());
+                Shared::arm_watchdog(&shared);
             })
         };
         // In models one quiet visit is enough for it to go.
-        let stays = crew.visit();
+        let stays = shared.check();
         worker.join().unwrap();
         assert!(
-            stays || crew.is_watched(),
+            stays || shared.is_watched(),
             "nobody looks after a worker that is awake"
         );
     });
@@ -230,24 +230,24 @@ fn loom_steward_leaves_against_get_up() {
 #[test]
 fn loom_last_task_against_lying_down() {
     loom::model(|| {
-        let crew = Arc::new(Crew::new(Options::of_threads(2)));
+        let shared = Arc::new(Shared::new(Options::of_threads(2)));
         let ran = Arc::new(AtomicUsize::new(0));
-        assert!(push(&crew.lanes[0], counting(&ran)));
-        crew.lanes[1].man();
-        crew.close();
+        assert!(push(&shared.lanes[0], counting(&ran)));
+        shared.lanes[1].man();
+        shared.close();
         let worker = {
-            let crew = crew.clone();
+            let shared = shared.clone();
             thread::spawn(move || {
-                let refill = crew.lanes[0].refill(&mut Vec::new()).unwrap();
-                refill.first.run(&mut Seat::default());
-                assert!(crew.is_over(0));
-                crew.lanes.iter().for_each(Lane::wake);
+                let refill = shared.lanes[0].refill(&mut Vec::new()).unwrap();
+                refill.first.run(&mut RunContext::default());
+                assert!(shared.is_over(0));
+                shared.lanes.iter().for_each(Lane::wake);
             })
         };
-        assert!(crew.lanes[1].lie_down());
-        if !crew.is_over(1) {
-            crew.lanes[1].sleep();
-            assert!(crew.is_over(1));
+        assert!(shared.lanes[1].park());
+        if !shared.is_over(1) {
+            shared.lanes[1].sleep();
+            assert!(shared.is_over(1));
         }
         worker.join().unwrap();
     });
@@ -257,25 +257,25 @@ fn loom_last_task_against_lying_down() {
 #[test]
 fn loom_two_lie_down_at_the_end() {
     loom::model(|| {
-        let crew = Arc::new(Crew::new(Options::of_threads(2)));
+        let shared = Arc::new(Shared::new(Options::of_threads(2)));
         let ran = Arc::new(AtomicUsize::new(0));
-        for lane in &crew.lanes {
+        for lane in &shared.lanes {
             assert!(push(lane, counting(&ran)));
         }
-        crew.close();
-        let end = |crew: &Crew, lane: usize| {
-            let own = &crew.lanes[lane];
+        shared.close();
+        let end = |shared: &Shared, lane: usize| {
+            let own = &shared.lanes[lane];
             let refill = own.refill(&mut Vec::new()).unwrap();
-            refill.first.run(&mut Seat::default());
-            assert!(own.lie_down());
-            crew.lie_down(false);
-            crew.is_over(lane)
+            refill.first.run(&mut RunContext::default());
+            assert!(own.park());
+            shared.park(false);
+            shared.is_over(lane)
         };
         let other = {
-            let crew = crew.clone();
-            thread::spawn(move || end(&crew, 1))
+            let shared = shared.clone();
+            thread::spawn(move || end(&shared, 1))
         };
-        let over = end(&crew, 0);
+        let over = end(&shared, 0);
         assert!(other.join().unwrap() || over, "both sleep for ever");
     });
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::crew::Crew;
+use super::shared::Shared;
 
 /// What a [`ComputePool`](crate::ComputePool) has done so far, and does now.
 ///
@@ -46,12 +46,12 @@ pub struct LaneMetrics {
 }
 
 impl Metrics {
-    pub(super) fn of(crew: &Crew) -> Self {
-        let lane = |lane| LaneMetrics::of(crew, lane);
+    pub(super) fn of(shared: &Shared) -> Self {
+        let lane = |lane| LaneMetrics::of(shared, lane);
         Self {
-            lanes: (0..crew.lanes.len()).map(lane).collect(),
-            rejected: crew.rejected.get() as u64,
-            dropped: crew.dropped.get() as u64,
+            lanes: (0..shared.lanes.len()).map(lane).collect(),
+            rejected: shared.rejected.get() as u64,
+            dropped: shared.dropped.get() as u64,
         }
     }
 
@@ -73,8 +73,8 @@ impl Metrics {
 }
 
 impl LaneMetrics {
-    fn of(crew: &Crew, number: usize) -> Self {
-        let lane = &crew.lanes[number];
+    fn of(shared: &Shared, number: usize) -> Self {
+        let lane = &shared.lanes[number];
         let tally = lane.tally();
         let cancelled = tally.cancelled.get();
         let others = cancelled.wrapping_add(tally.turns.get());
@@ -90,7 +90,7 @@ impl LaneMetrics {
             woken: parked - u64::from(is_parked && parked > 0),
             backlog: lane.backlog(),
             is_parked,
-            running_for: crew.running_for(number),
+            running_for: shared.running_for(number),
         }
     }
 }

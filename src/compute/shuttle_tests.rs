@@ -6,7 +6,7 @@ use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::{check_pct, thread};
 
 use super::ComputePool;
-use crate::steward::Ward as _;
+use crate::timer::Watchdog as _;
 
 const SCHEDULES: usize = 3_000;
 
@@ -171,10 +171,10 @@ fn submit_keyed(pool: &ComputePool, running: &Arc<[AtomicUsize; 2]>) {
     }
 }
 
-/// One worker is in a task that waits for what its lane has behind it: the steward has another one
+/// One worker is in a task that waits for what its lane has behind it: the timer has another one
 /// take it.
 #[test]
-fn shuttle_the_steward_helps_who_waits_behind() {
+fn shuttle_the_timer_helps_who_waits_behind() {
     check_pct(
         || {
             let pool = pool(2);
@@ -192,7 +192,7 @@ fn shuttle_the_steward_helps_who_waits_behind() {
                 }),
             ]);
             while done.load(Ordering::Relaxed) < 2 {
-                pool.crew().visit();
+                pool.shared().check();
                 thread::yield_now();
             }
             end(&pool);

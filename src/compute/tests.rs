@@ -45,7 +45,7 @@ fn tasks_of_all_kinds_run() {
     );
     assert!(all.recv().is_err(), "the children drop it without a word");
     pool.shutdown();
-    while pool.crew().has_threads() {
+    while pool.shared().has_threads() {
         std::thread::yield_now();
     }
     assert_eq!(ran.load(Ordering::Relaxed), 20 + 19);

@@ -5,9 +5,9 @@ use std::io;
 use std::mem;
 use std::time::Instant;
 
-use super::crew::Crew;
 use super::lane::{Chunk, Lane, Refill};
-use crate::join::{Seat, Work};
+use super::shared::Shared;
+use crate::join::{RunContext, Work};
 use crate::sync::{Arc, MODEL, thread};
 use crate::task::{Ran, Task, settle};
 
@@ -19,24 +19,24 @@ const MEASURED: usize = 64;
 const MAX_LOOKS: usize = 128;
 
 /// Creates the thread of a lane.
-pub(super) fn start(crew: &Arc<Crew>, lane: usize) -> io::Result<()> {
-    let mut builder = thread::Builder::new().name(format!("{}-{lane}", crew.options.name));
-    if let Some(bytes) = crew.options.stack_size {
+pub(super) fn start(shared: &Arc<Shared>, lane: usize) -> io::Result<()> {
+    let mut builder = thread::Builder::new().name(format!("{}-{lane}", shared.options.name));
+    if let Some(bytes) = shared.options.stack_size {
         builder = builder.stack_size(bytes);
     }
-    crew.add_thread();
-    let worker = Worker::new(Arc::clone(crew), lane);
+    shared.add_thread();
+    let worker = Worker::new(Arc::clone(shared), lane);
     let started = builder.spawn(move || worker.work()).map(drop);
     if started.is_err() {
-        crew.remove_thread();
+        shared.remove_thread();
     }
     started
 }
 
 struct Worker {
-    crew: Arc<Crew>,
+    shared: Arc<Shared>,
     lane: usize,
-    seat: Seat,
+    context: RunContext,
     /// Whether it has the right to search.
     searching: bool,
     /// Tasks run since some were measured.
@@ -50,35 +50,35 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(crew: Arc<Crew>, lane: usize) -> Self {
+    fn new(shared: Arc<Shared>, lane: usize) -> Self {
         Self {
             lane,
-            seat: crew
-                .seat()
-                .panics_counted_by(Arc::clone(&crew.lanes[lane].tally().ended)),
+            context: shared
+                .context()
+                .panics_counted_by(Arc::clone(&shared.lanes[lane].tally().ended)),
             searching: false,
             unmeasured: 0,
             chunks: Vec::new(),
             begun: Vec::new(),
-            looks: crew.options.looks(MAX_LOOKS),
-            crew,
+            looks: shared.options.looks(MAX_LOOKS),
+            shared,
         }
     }
 
     /// The life of a thread.
     fn work(mut self) {
-        if let Some(runtime) = &self.crew.options.runtime {
+        if let Some(runtime) = &self.shared.options.runtime {
             // Never left: a guard that a task leaks would make leaving panic, and the thread ends with
             // the context anyway.
             mem::forget(runtime.enter());
         }
-        self.crew.enlist(self.lane);
-        Crew::call_steward(&self.crew);
+        self.shared.enlist(self.lane);
+        Shared::arm_watchdog(&self.shared);
         loop {
-            if self.crew.is_help_wanted() {
+            if self.shared.is_help_wanted() {
                 self.search();
             }
-            let lane = &self.crew.lanes[self.lane];
+            let lane = &self.shared.lanes[self.lane];
             if let Some(refill) = lane.refill(&mut self.chunks) {
                 self.work_off(refill);
             } else if !self.search() && !self.rest() {
@@ -86,21 +86,22 @@ impl Worker {
             }
         }
         // The others may sleep, in the belief that there is something left.
-        self.crew.lanes.iter().for_each(Lane::wake);
+        self.shared.lanes.iter().for_each(Lane::wake);
         settle();
-        self.crew.discharge();
-        self.crew.remove_thread();
+        self.shared.discharge();
+        self.shared.remove_thread();
     }
 
     /// Runs what is in hand.
     fn work_off(&mut self, refill: Refill) {
         self.stop_searching();
-        self.crew.share(self.lane, refill.in_hand, refill.published);
+        self.shared
+            .share(self.lane, refill.in_hand, refill.published);
         let begun = self.measures(refill.in_hand + 1).then(Instant::now);
-        let lane = &self.crew.lanes[self.lane];
+        let lane = &self.shared.lanes[self.lane];
         let (mut next, mut tasks) = (Some(refill.first), 0);
         while let Some(task) = next {
-            run(&self.crew, lane, &mut self.seat, task);
+            run(&self.shared, lane, &mut self.context, task);
             tasks += 1;
             next = lane.pop();
         }
@@ -122,7 +123,7 @@ impl Worker {
 
     /// Looks for something to steal, if nobody else does; `false`: there was nothing.
     fn search(&mut self) -> bool {
-        self.searching = self.searching || self.crew.begin_search();
+        self.searching = self.searching || self.shared.begin_search();
         if !self.searching {
             return false;
         }
@@ -156,24 +157,24 @@ impl Worker {
             return true;
         }
         settle();
-        if !self.lane().lie_down() {
+        if !self.lane().park() {
             self.stop_searching();
             return true;
         }
-        let again = self.crew.lie_down(mem::take(&mut self.searching));
+        let again = self.shared.park(mem::take(&mut self.searching));
         // After both: whoever ends wakes it from then on, and of those who lie down the last sees all.
-        let over = self.crew.is_over(self.lane);
-        self.searching = if (again || over) && self.lane().get_up() {
+        let over = self.shared.is_over(self.lane);
+        self.searching = if (again || over) && self.lane().unpark() {
             again
         } else {
             self.lane().sleep() || again
         };
-        self.crew.get_up();
+        self.shared.unpark();
         if over {
             self.stop_searching();
             return false;
         }
-        Crew::call_steward(&self.crew);
+        Shared::arm_watchdog(&self.shared);
         true
     }
 
@@ -186,45 +187,45 @@ impl Worker {
         });
         self.looks = if found { looks * 2 } else { looks / 2 };
         self.looks = self.looks.clamp(
-            self.crew.options.looks(1),
-            self.crew.options.looks(MAX_LOOKS),
+            self.shared.options.looks(1),
+            self.shared.options.looks(MAX_LOOKS),
         );
         found
     }
 
     fn stop_searching(&mut self) {
         if mem::take(&mut self.searching) {
-            self.crew.end_search();
+            self.shared.end_search();
         }
     }
 
     fn lane(&self) -> &Lane {
-        &self.crew.lanes[self.lane]
+        &self.shared.lanes[self.lane]
     }
 
     /// The lanes of the others, in an order that differs between workers.
     fn others(&self) -> impl Iterator<Item = &Lane> {
-        let (before, from) = self.crew.lanes.split_at(self.lane);
+        let (before, from) = self.shared.lanes.split_at(self.lane);
         from[1..].iter().chain(before)
     }
 }
 
 /// Runs a task, unless it was aborted, or the pool drops what has not started.
 #[inline]
-pub(super) fn run(crew: &Crew, lane: &Lane, seat: &mut Seat, task: Task<Seat>) {
-    if crew.is_cancelling() {
+pub(super) fn run(shared: &Shared, lane: &Lane, context: &mut RunContext, task: Task<RunContext>) {
+    if shared.is_cancelling() {
         lane.count_lost(1);
-        return crew.drop_one(task);
+        return shared.drop_one(task);
     }
     lane.tally().ran.add_own(1);
     let ran = if task.is_blocking() {
-        task.run(seat)
+        task.run(context)
     } else {
-        Work::new(task).run_in(seat)
+        Work::new(task).run_in(context)
     };
     if ran == Ran::Cancelled {
-        // It did not come to use its seat.
-        crew.leave();
+        // It did not come to use its context.
+        shared.leave();
         lane.tally().cancelled.add_own(1);
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// use std::time::Duration;
 /// use throng::durable::TaskError;
 ///
-/// fn charge(reply: &str) -> Result<u32, TaskError> {
+/// fn tick(reply: &str) -> Result<u32, TaskError> {
 ///     match reply {
 ///         "no such card" => Err(TaskError::fatal("the card does not exist")),
 ///         "slow down" => Err(TaskError::retry_after("told to", Duration::from_secs(60))),
@@ -24,7 +24,7 @@ use std::time::Duration;
 ///         amount => Ok(amount.parse()?),
 ///     }
 /// }
-/// # assert!(charge("7").is_ok() && charge("?").is_err());
+/// # assert!(tick("7").is_ok() && tick("?").is_err());
 /// ```
 pub struct TaskError {
     pub(crate) next: Next,

@@ -8,11 +8,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::forward::forward;
-use super::host::{Home, Wait, help};
+use super::pool_thread::{Origin, Wait, help};
 use super::spawn::Parker;
 use super::{AbortHandle, AbortOnDropHandle, Id, JoinError, Slot, TrySpawnError};
 use crate::sync::Unshared;
-use crate::task::{Fault, Outcome, Watch};
+use crate::task::{Fault, JoinRef, Outcome};
 
 /// A handle to a task, which is also the future of its output.
 ///
@@ -54,7 +54,7 @@ pub struct JoinHandle<T> {
 enum Inner<T> {
     Ready(Unshared<Outcome<T>>),
     /// With those whose threads or jobs must not wait for the task while nobody runs it.
-    Waiting(Watch<T>, Option<Home>),
+    Waiting(JoinRef<T>, Option<Origin>),
     /// The outcome has been taken.
     Taken,
 }
@@ -82,19 +82,19 @@ impl<T: 'static> JoinHandle<T> {
 
 impl<T> JoinHandle<T> {
     #[inline]
-    pub(crate) fn waiting(watch: Watch<T>) -> Self {
+    pub(crate) fn waiting(join_ref: JoinRef<T>) -> Self {
         Self {
             id: Id::next(),
-            inner: Inner::Waiting(watch, None),
+            inner: Inner::Waiting(join_ref, None),
         }
     }
 
-    /// A handle of a task for which not everybody may [wait](super::host).
+    /// A handle of a task for which not everybody may [wait](super::pool_thread).
     #[inline]
-    pub(crate) fn hosted(id: Id, watch: Watch<T>, home: Home) -> Self {
+    pub(crate) fn hosted(id: Id, join_ref: JoinRef<T>, origin: Origin) -> Self {
         Self {
             id,
-            inner: Inner::Waiting(watch, Some(home)),
+            inner: Inner::Waiting(join_ref, Some(origin)),
         }
     }
 
@@ -116,8 +116,8 @@ impl<T> JoinHandle<T> {
     ///
     /// The handle then says [`is_cancelled`](JoinError::is_cancelled), unless the task came first.
     pub fn abort(&self) {
-        if let Inner::Waiting(watch, _) = &self.inner {
-            watch.abort();
+        if let Inner::Waiting(join_ref, _) = &self.inner {
+            join_ref.abort();
         }
     }
 
@@ -128,7 +128,7 @@ impl<T> JoinHandle<T> {
     /// Panics if the task already has 16 million handles.
     pub fn abort_handle(&self) -> AbortHandle {
         let cell = match &self.inner {
-            Inner::Waiting(watch, _) => Some(watch.abort_ref()),
+            Inner::Waiting(join_ref, _) => Some(join_ref.abort_ref()),
             Inner::Ready(_) | Inner::Taken => None,
         };
         AbortHandle::new(self.id, cell)
@@ -143,7 +143,7 @@ impl<T> JoinHandle<T> {
     /// Whether the task has ended, in whatever way.
     pub fn is_finished(&self) -> bool {
         match &self.inner {
-            Inner::Waiting(watch, _) => watch.is_complete(),
+            Inner::Waiting(join_ref, _) => join_ref.is_complete(),
             Inner::Ready(_) | Inner::Taken => true,
         }
     }
@@ -168,7 +168,7 @@ impl<T> JoinHandle<T> {
         let parker = Parker::new();
         let mut cx = Context::from_waker(parker.waker());
         loop {
-            // Not through `Future::poll`: a thread has no budget to charge.
+            // Not through `Future::poll`: a thread has no budget to tick.
             match self.poll_outcome(&mut cx, Wait::Blocked) {
                 Poll::Ready(outcome) => return outcome,
                 Poll::Pending => parker.park(),
@@ -216,7 +216,7 @@ impl<T> JoinHandle<T> {
     {
         match self.inner {
             Inner::Ready(outcome) => slot.end(outcome.into_inner()),
-            Inner::Waiting(watch, _) => forward(Watched(Some(watch)), slot),
+            Inner::Waiting(join_ref, _) => forward(Watched(Some(join_ref)), slot),
             // Dropped, as a future that has been polled to its end may be.
             Inner::Taken => drop(slot),
         }
@@ -234,15 +234,15 @@ impl<T> JoinHandle<T> {
     /// Not inlined: what polls a handle that was ready at birth has no use for it.
     #[inline(never)]
     fn poll_watch(&mut self, cx: &mut Context<'_>, wait: Wait) -> Poll<Outcome<T>> {
-        if let Inner::Waiting(watch, home) = &mut self.inner {
-            if let Err(fault) = help(*home, watch, wait) {
+        if let Inner::Waiting(join_ref, origin) = &mut self.inner {
+            if let Err(fault) = help(*origin, join_ref, wait) {
                 self.inner = Inner::Taken;
                 return Poll::Ready(Err(fault));
             }
-            if home.is_some_and(Home::is_soon) {
-                watch.linger();
+            if origin.is_some_and(Origin::is_soon) {
+                join_ref.linger();
             }
-            ready!(watch.poll_complete(cx));
+            ready!(join_ref.poll_complete(cx));
         }
         Poll::Ready(self.take())
     }
@@ -252,7 +252,7 @@ impl<T> JoinHandle<T> {
     fn take(&mut self) -> Outcome<T> {
         match mem::replace(&mut self.inner, Inner::Taken) {
             Inner::Ready(outcome) => outcome.into_inner(),
-            Inner::Waiting(watch, _) => watch.into_outcome(),
+            Inner::Waiting(join_ref, _) => join_ref.into_outcome(),
             Inner::Taken => panic!("`JoinHandle` polled after it was ready"),
         }
     }
@@ -271,16 +271,16 @@ impl<T> Future for JoinHandle<T> {
 }
 
 /// The end of a task for which nobody waits: it needs no help.
-struct Watched<T>(Option<Watch<T>>);
+struct Watched<T>(Option<JoinRef<T>>);
 
 impl<T> Future for Watched<T> {
     type Output = Outcome<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome<T>> {
-        let watch = self.0.as_mut().expect("it is not polled after its end");
-        ready!(watch.poll_complete(cx));
-        let watch = self.0.take().expect("it was there above");
-        Poll::Ready(watch.into_outcome())
+        let join_ref = self.0.as_mut().expect("it is not polled after its end");
+        ready!(join_ref.poll_complete(cx));
+        let join_ref = self.0.take().expect("it was there above");
+        Poll::Ready(join_ref.into_outcome())
     }
 }
 

@@ -133,7 +133,7 @@ impl<T, K> Jobs<T, K> {
     }
 
     /// Moves completions out of their cells, behind those that were moved before.
-    pub(super) fn move_out(&mut self, len: usize, all: impl Iterator<Item = Finished<T, K>>) {
+    pub(super) fn exit_pool(&mut self, len: usize, all: impl Iterator<Item = Finished<T, K>>) {
         let mut moved = Vec::with_capacity(len);
         moved.extend(all.map(|finished| self.moved(finished)));
         self.backlog.push_back(moved);

@@ -8,9 +8,9 @@ use crate::task::{Task, Thunk};
 #[test]
 fn loom_blocking_join_against_run() {
     loom::model(|| {
-        let (task, watch) = Task::<()>::joinable(Thunk(|| 7));
+        let (task, join_ref) = Task::<()>::joinable(Thunk(|| 7));
         let runner = thread::spawn(move || task.run(&mut ()));
-        assert_eq!(JoinHandle::waiting(watch).blocking_join().unwrap(), 7);
+        assert_eq!(JoinHandle::waiting(join_ref).blocking_join().unwrap(), 7);
         runner.join().unwrap();
     });
 }
@@ -19,8 +19,8 @@ fn loom_blocking_join_against_run() {
 #[test]
 fn loom_a_late_abort() {
     loom::model(|| {
-        let (task, watch) = Task::<()>::joinable(Thunk(|| 7));
-        let handle = JoinHandle::waiting(watch);
+        let (task, join_ref) = Task::<()>::joinable(Thunk(|| 7));
+        let handle = JoinHandle::waiting(join_ref);
         let abort = handle.abort_handle();
         let runner = thread::spawn(move || task.run(&mut ()));
         let joined = thread::spawn(move || handle.blocking_join());

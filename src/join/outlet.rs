@@ -6,7 +6,7 @@ use super::backlog::Backlog;
 use super::jobs::Jobs;
 use super::slot::Finished;
 use crate::inbox::{Batch, Chain, Inbox, Tags};
-use crate::room::Room;
+use crate::semaphore::Semaphore;
 use crate::sync::{Mutex, MutexGuard, Number, lock};
 use crate::waker::WakerCell;
 
@@ -20,7 +20,7 @@ pub(crate) struct Outlet<T, K> {
     inbox: Inbox<Finished<T, K>>,
     reader: WakerCell,
     /// Counts the jobs that have not completed.
-    pub(crate) running: Room,
+    pub(crate) running: Semaphore,
     jobs: Mutex<Jobs<T, K>>,
     /// How many completions stay in their cells, at least, however long they are not read.
     kept: usize,
@@ -45,7 +45,7 @@ impl<T, K> Outlet<T, K> {
         Self {
             inbox: Inbox::new(),
             reader: WakerCell::new(),
-            running: Room::new(max_running),
+            running: Semaphore::new(max_running),
             jobs: Mutex::new(Jobs::new()),
             kept,
             late: Number::new(0),
@@ -125,6 +125,6 @@ impl<T, K> Outlet<T, K> {
         // is younger before what is moved.
         self.inbox.retag(MOVED, Tags::NONE);
         let (mut arrived, len) = self.inbox.detach().cut(usize::MAX);
-        jobs.move_out(len, std::iter::from_fn(|| arrived.pop_front()));
+        jobs.exit_pool(len, std::iter::from_fn(|| arrived.pop_front()));
     }
 }

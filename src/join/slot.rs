@@ -7,7 +7,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::ptr::NonNull;
 use std::task::{Context, Poll};
 
-use super::{Id, JoinError, Outlet, Seat};
+use super::{Id, JoinError, Outlet, RunContext};
 use crate::inbox::{Link, Linked};
 use crate::sync::{Arc, UnsafeCell};
 use crate::task::{Abort, Destination, Done, Fault, Job, Outcome, Promise, Task};
@@ -207,12 +207,12 @@ impl<T: Send + 'static, K: Send + 'static> Entry<T, K> {
     }
 
     /// Whether the cell of a job needs no memory of its own.
-    pub(crate) fn is_small<J: Job<Seat, Output = T>>() -> bool {
+    pub(crate) fn is_small<J: Job<RunContext, Output = T>>() -> bool {
         Task::is_recycled::<J, Self>()
     }
 
     /// A job whose completion arrives where this entry says, and the means to abort it.
-    pub(crate) fn job<J: Job<Seat, Output = T>>(self, job: J) -> (Task<Seat>, Abort) {
+    pub(crate) fn job<J: Job<RunContext, Output = T>>(self, job: J) -> (Task<RunContext>, Abort) {
         Task::bound_for(job, self)
     }
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use tokio::runtime::Handle;
 
-use crate::room::Room;
+use crate::semaphore::Semaphore;
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Arc, Number};
 use crate::task::{Fault, Lend, Polled, Ran, Task};
@@ -60,13 +60,13 @@ impl Spawn for Handle {
 #[must_use = "dropping work cancels it"]
 pub struct Work {
     /// `None`: the work has ended.
-    task: Option<Task<Seat>>,
+    task: Option<Task<RunContext>>,
     /// The job is claimed: nobody but this value may touch it.
     started: bool,
 }
 
 impl Work {
-    pub(crate) fn new(task: Task<Seat>) -> Self {
+    pub(crate) fn new(task: Task<RunContext>) -> Self {
         Self {
             task: Some(task),
             started: false,
@@ -85,21 +85,21 @@ impl Work {
 
     /// Runs the work to its end on this thread, which it may block.
     pub fn run(self) {
-        self.run_in(&mut Seat::default());
+        self.run_in(&mut RunContext::default());
     }
 
-    /// As `run`, in a seat; says how the work ended.
-    pub(crate) fn run_in(mut self, seat: &mut Seat) -> Ran {
+    /// As `run`, in a context; says how the work ended.
+    pub(crate) fn run_in(mut self, context: &mut RunContext) -> Ran {
         if self.is_blocking() {
             return self
                 .task
                 .take()
-                .map_or(Ran::Cancelled, |task| task.run(seat));
+                .map_or(Ran::Cancelled, |task| task.run(context));
         }
         let parker = Parker::new();
         let mut cx = Context::from_waker(parker.waker());
         loop {
-            match self.advance(seat, &mut cx) {
+            match self.advance(context, &mut cx) {
                 Poll::Ready(ran) => return ran,
                 Poll::Pending => parker.park(),
             }
@@ -107,7 +107,7 @@ impl Work {
     }
 
     /// The task of work that nobody has polled yet.
-    pub(crate) fn into_task(mut self) -> Result<Task<Seat>, Self> {
+    pub(crate) fn into_task(mut self) -> Result<Task<RunContext>, Self> {
         match self.task.take() {
             Some(task) if !self.started => Ok(task),
             task => {
@@ -133,7 +133,7 @@ impl Work {
     /// The same, wherever this is.
     pub(crate) fn poll_once(mut self) -> Option<Self> {
         let mut cx = Context::from_waker(Waker::noop());
-        match self.advance(&mut Seat::default(), &mut cx) {
+        match self.advance(&mut RunContext::default(), &mut cx) {
             Poll::Ready(_) => None,
             Poll::Pending => Some(self),
         }
@@ -151,7 +151,7 @@ impl Work {
         }
     }
 
-    fn advance(&mut self, seat: &mut Seat, cx: &mut Context<'_>) -> Poll<Ran> {
+    fn advance(&mut self, context: &mut RunContext, cx: &mut Context<'_>) -> Poll<Ran> {
         let Some(task) = self.task.take() else {
             return Poll::Ready(Ran::Cancelled);
         };
@@ -160,7 +160,7 @@ impl Work {
         }
         self.started = true;
         // SAFETY: claimed above, now or at an earlier poll.
-        match unsafe { task.poll_claimed_or_return(seat, cx) } {
+        match unsafe { task.poll_claimed_or_return(context, cx) } {
             Ok(ran) => Poll::Ready(ran),
             Err(task) => {
                 self.task = Some(task);
@@ -174,7 +174,7 @@ impl Future for Work {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.advance(&mut Seat::default(), cx).map(drop)
+        self.advance(&mut RunContext::default(), cx).map(drop)
     }
 }
 
@@ -224,8 +224,8 @@ impl Drop for InPlace {
 
 /// What work is run on: a place in the room of a pool, or nothing.
 #[derive(Default)]
-pub(crate) struct Seat {
-    room: Option<Arc<Room>>,
+pub(crate) struct RunContext {
+    room: Option<Arc<Semaphore>>,
     /// The running job was not submitted: it has no place of its own, and is not counted.
     standing: bool,
     /// Told of a panic of a job that nobody waits for.
@@ -290,10 +290,10 @@ impl Tally {
 /// What is told of panics that nobody else hears of.
 pub(crate) type PanicHandler = StdArc<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
 
-impl Seat {
+impl RunContext {
     /// A place that is given back when the job ends: before anybody can see its outcome, so that who
     /// waits for a task finds its place free.
-    pub(crate) fn in_room(room: Arc<Room>) -> Self {
+    pub(crate) fn in_room(room: Arc<Semaphore>) -> Self {
         Self {
             room: Some(room),
             ..Self::default()
@@ -352,7 +352,7 @@ impl Seat {
     }
 }
 
-impl Lend for Seat {
+impl Lend for RunContext {
     #[inline]
     fn ended(&mut self, ran: Ran) {
         if std::mem::take(&mut self.standing) {

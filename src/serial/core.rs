@@ -30,16 +30,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use super::builder::{OnPanic, Options};
+use super::cost::JobCost;
 use super::exclusive::Turn;
 use super::metrics::{Counters, Metrics};
-use super::pace::Pace;
 use super::queue::{Level, Queue};
-use crate::bell::Bell;
 use crate::inbox::{Batch, Inbox, Refused, Seen, Tags};
 use crate::join::Name;
-use crate::room::Room;
+use crate::semaphore::Semaphore;
 use crate::sync::{Arc, UnsafeCell};
 use crate::task::{Fault, Lend, Task};
+use crate::wait_queue::WaitQueue;
 
 pub(super) const OWNED: Tags = Tags::bit(0);
 pub(super) const CLOSED: Tags = Tags::bit(1);
@@ -59,14 +59,14 @@ pub(super) struct Core<S> {
     /// The owner's. `None` once it was taken out.
     pub(super) state: UnsafeCell<Option<S>>,
     /// The bound of both.
-    pub(super) room: Option<Arc<Room>>,
+    pub(super) room: Option<Arc<Semaphore>>,
     /// The job that may wait, if it is the turn of one.
     pub(super) turn: Turn<S>,
     pub(super) options: Options,
     pub(super) counters: Counters,
-    pub(super) pace: Pace,
+    pub(super) cost: JobCost,
     /// Told when a closed executor is released.
-    pub(super) released: Bell,
+    pub(super) released: WaitQueue,
 }
 
 // SAFETY: the state is accessed by the owner only, one thread at a time, and may move between threads.
@@ -80,12 +80,12 @@ impl<S> Core<S> {
             inbox: Inbox::new(),
             state: UnsafeCell::new(Some(state)),
             queue: Queue::new(),
-            room: options.capacity.map(|jobs| Arc::new(Room::new(jobs))),
+            room: options.capacity.map(|jobs| Arc::new(Semaphore::new(jobs))),
             turn: Turn::new(),
             options,
             counters: Counters::default(),
-            pace: Pace::new(),
-            released: Bell::new(),
+            cost: JobCost::new(),
+            released: WaitQueue::new(),
         }
     }
 
@@ -101,7 +101,7 @@ impl<S> Core<S> {
         if let Some(room) = &self.room {
             room.close();
         }
-        self.released.ring_all();
+        self.released.notify_all();
     }
 
     /// Whether the executor is closed, and its last job has ended.
@@ -223,9 +223,9 @@ impl<'a, S> Owner<'a, S> {
 
     /// Waits a moment for an executor that is busy with jobs which are shorter than it takes to queue one.
     pub(super) fn acquire_soon(core: &'a Arc<Core<S>>, mut seen: Seen) -> Result<Self, Seen> {
-        for rounds in Pace::BREAKS {
+        for rounds in JobCost::BREAKS {
             (0..rounds).for_each(|_| spin_loop());
-            for _ in 0..Pace::LOOKS {
+            for _ in 0..JobCost::LOOKS {
                 seen = core.inbox.peek();
                 if refusal(seen.tags).is_some() {
                     return Err(seen);
@@ -233,7 +233,7 @@ impl<'a, S> Owner<'a, S> {
                 if seen.empty && !seen.tags.has(OWNED) {
                     match Self::acquire(core) {
                         Ok(owner) => {
-                            core.pace.in_time();
+                            core.cost.in_time();
                             return Ok(owner);
                         }
                         Err(now) => seen = now,
@@ -242,7 +242,7 @@ impl<'a, S> Owner<'a, S> {
                 spin_loop();
             }
         }
-        core.pace.in_vain();
+        core.cost.in_vain();
         Err(seen)
     }
 
@@ -403,7 +403,7 @@ impl<'a, S> Owner<'a, S> {
                     // Not ours any more: what a stranger's waker does must not end this owner.
                     let core = self.put_down();
                     if seen.tags.has(CLOSED) {
-                        core.released.ring_all();
+                        core.released.notify_all();
                     }
                     return Ok(());
                 }
@@ -428,11 +428,11 @@ impl<S> Drop for Owner<'_, S> {
                 job.fail(Fault::cancelled());
             }
             // Not after it: the guard may have gone by then, and with it whoever would end the pause.
-            self.0.pace.pause();
+            self.0.cost.pause();
             if self.orphan() {
                 return;
             }
-            self.0.pace.resume();
+            self.0.cost.resume();
             match Self(self.0).release() {
                 Ok(()) => return,
                 Err(owner) => mem::forget(owner),

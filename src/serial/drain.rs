@@ -9,8 +9,8 @@ use tokio::runtime::Handle;
 
 use super::builder::DrainOn;
 use super::core::{Core, Owner, Queued};
+use super::cost::JobCost;
 use super::exclusive::By;
-use super::pace::Pace;
 use crate::join::{self, Inside, Spawn, Work};
 use crate::sync::Arc;
 
@@ -48,7 +48,7 @@ impl<S: Send + 'static> Owner<'_, S> {
             ..Budget::new(core.options.capture_time)
         };
         let drained = self.drain(&mut budget, true, &mut By::Captor);
-        budget.tell(&core.pace);
+        budget.tell(&core.cost);
         let Err(owner) = drained else { return };
         // Better to hold this thread up than to leave jobs lying.
         match Target::of(core) {
@@ -70,14 +70,14 @@ impl<S: Send + 'static> Owner<'_, S> {
     /// what is queued.
     pub(super) fn hand_over(self, target: &Target) -> Result<(), Work> {
         self.core().counters.handed_over.add(1);
-        self.core().pace.pause();
+        self.core().cost.pause();
         self.core().turn.set_refused(false);
         target.spawn(Work::future(self.into_drain()))
     }
 
     /// Leaves the queue, with one job of this thread, to the outermost job that runs here.
     pub(super) fn defer(self) {
-        self.core().pace.pause();
+        self.core().cost.pause();
         let drain = self.into_drain();
         join::defer(Work::future(async move { drain.capture(1) }));
     }
@@ -94,7 +94,7 @@ impl<S: Send + 'static> Owner<'_, S> {
         captured: bool,
         by: &mut By<'_, '_>,
     ) -> Result<(), Self> {
-        if !self.attend(by) {
+        if !self.tick(by) {
             return Err(self);
         }
         loop {
@@ -117,7 +117,7 @@ impl<S: Send + 'static> Owner<'_, S> {
                         self.run_queued(job);
                     } else {
                         self.set_turn(job);
-                        if !self.attend(by) {
+                        if !self.tick(by) {
                             return Err(self);
                         }
                     }
@@ -176,9 +176,9 @@ impl Budget {
     }
 
     /// Tells how long the jobs took.
-    fn tell(&self, pace: &Pace) {
+    fn tell(&self, cost: &JobCost) {
         if let (Some(started), 1..) = (self.started, self.spent) {
-            pace.measured(self.spent, started.elapsed());
+            cost.measured(self.spent, started.elapsed());
         }
     }
 
@@ -223,7 +223,7 @@ impl<S: Send + 'static> Drain<S> {
     fn capture(mut self, own: usize) {
         if let Some(core) = self.0.take() {
             let _inside = Inside::drain(core.name());
-            core.pace.resume();
+            core.cost.resume();
             // SAFETY: ownership was put down for this drain when it was made.
             unsafe { Owner::resume(&core) }.capture(own);
         }
@@ -240,7 +240,7 @@ impl<S: Send + 'static> Future for Drain<S> {
         let _inside = Inside::drain(core.name());
         // SAFETY: ownership was put down for this drain, when it was made or at the last poll.
         let owner = unsafe { Owner::resume(&core) };
-        core.pace.resume();
+        core.cost.resume();
         let mut budget = Budget {
             jobs: DRAIN_JOBS,
             ..Budget::new(DRAIN_TIME)
@@ -254,11 +254,11 @@ impl<S: Send + 'static> Future for Drain<S> {
             owner.put_down();
             suspended
         });
-        budget.tell(&core.pace);
+        budget.tell(&core.cost);
         let Err(suspended) = drained else {
             return Poll::Ready(());
         };
-        core.pace.pause();
+        core.cost.pause();
         self.0 = Some(core);
         if !suspended {
             cx.waker().wake_by_ref();
@@ -271,7 +271,7 @@ impl<S> Drop for Drain<S> {
     fn drop(&mut self) {
         if let Some(core) = self.0.take() {
             let _inside = Inside::drain(core.name());
-            core.pace.resume();
+            core.cost.resume();
             // SAFETY: as in `poll`.
             drop(unsafe { Owner::resume(&core) });
         }

@@ -320,7 +320,7 @@ impl<S> Owner<'_, S> {
     }
 
     /// Does for the job whose turn it is what can be done now; `true`: its turn is over.
-    pub(super) fn attend(&mut self, by: &mut By<'_, '_>) -> bool {
+    pub(super) fn tick(&mut self, by: &mut By<'_, '_>) -> bool {
         if !self.is_suspended() {
             return true;
         }
@@ -404,7 +404,7 @@ impl<S: Send + 'static> Owner<'_, S> {
     /// Gives the executor free, or leaves what is queued to whoever takes it: not to this thread, on
     /// which a value is being dropped.
     fn leave(self) {
-        self.core().pace.resume();
+        self.core().cost.resume();
         let Err(owner) = self.release() else { return };
         match Target::of(owner.core()) {
             Some(target) => drop(owner.hand_over(&target)),

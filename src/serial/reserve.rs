@@ -7,7 +7,7 @@ use super::core::Owner;
 use super::queue::Level;
 use super::submit::{Place, Plain, not_entered};
 use crate::join::{JoinHandle, TrySpawnError, prepare_to_wait};
-use crate::room::NoRoom;
+use crate::semaphore::TryAcquireError;
 
 /// A place in the queue for one job: see [`SerialExecutor::reserve`]. Dropping it gives the place back.
 #[must_use = "dropping a permit gives its place back"]
@@ -76,7 +76,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
             Some(room) => {
                 let must_not_wait = || prepare_to_wait(self.core.name()).is_err();
                 let entered = match Place::enter(room, must_not_wait) {
-                    Err(NoRoom::Full) => Place::wait(room).await,
+                    Err(TryAcquireError::Full) => Place::wait(room).await,
                     entered => entered,
                 };
                 Some(entered.map_err(|no_room| not_entered((), no_room))?)

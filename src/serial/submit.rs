@@ -10,29 +10,32 @@ use super::drain::Target;
 use super::exclusive::NOWHERE;
 use super::queue::Level;
 use crate::inbox::{Seen, Tags};
-use crate::join::{Depth, Home, Id, JoinHandle, MAX_DEPTH, TrySpawnError};
-use crate::room::{NoRoom, Room};
+use crate::join::{Depth, Id, JoinHandle, MAX_DEPTH, Origin, TrySpawnError};
+use crate::semaphore::{Semaphore, TryAcquireError};
 use crate::sync::Arc;
-use crate::task::{Fault, Job, Outcome, Task, Watch};
+use crate::task::{Fault, Job, JoinRef, Outcome, Task};
 
 /// Behind more jobs than this it does not pay to wait awake.
 const FEW: usize = 32;
 
 /// A place in the queue of an executor that has a [capacity](super::Builder::capacity).
-pub(super) struct Place(Arc<Room>);
+pub(super) struct Place(Arc<Semaphore>);
 
 impl Place {
     /// Takes a place that is there, or, if `unasked`, one that is not.
-    pub(super) fn enter(room: &Arc<Room>, unasked: impl FnOnce() -> bool) -> Result<Self, NoRoom> {
-        match room.try_enter() {
-            Err(NoRoom::Full) if unasked() => room.enter_unasked(),
+    pub(super) fn enter(
+        room: &Arc<Semaphore>,
+        unasked: impl FnOnce() -> bool,
+    ) -> Result<Self, TryAcquireError> {
+        match room.try_acquire() {
+            Err(TryAcquireError::Full) if unasked() => room.acquire_over_limit(),
             other => other?,
         }
         Ok(Self(Arc::clone(room)))
     }
 
     /// Waits for a place.
-    pub(super) async fn wait(room: &Arc<Room>) -> Result<Self, NoRoom> {
+    pub(super) async fn wait(room: &Arc<Semaphore>) -> Result<Self, TryAcquireError> {
         room.enter().await?;
         Ok(Self(Arc::clone(room)))
     }
@@ -126,7 +129,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
     /// Acquires an executor that was busy, if it is worth waiting for.
     #[cold]
     fn acquire_soon(&self, seen: Seen) -> Result<Owner<'_, S>, Seen> {
-        let pays = refusal(seen.tags).is_none() && self.core.pace.is_brief() && !self.is_current();
+        let pays = refusal(seen.tags).is_none() && self.core.cost.is_brief() && !self.is_current();
         match pays {
             true => Owner::acquire_soon(&self.core, seen),
             false => Err(seen),
@@ -136,11 +139,16 @@ impl<S: Send + 'static> SerialExecutor<S> {
     /// Whether a job that has just been queued will have run soon.
     #[cold]
     fn is_soon(&self) -> bool {
-        self.core.queued() <= FEW && self.core.pace.is_short()
+        self.core.queued() <= FEW && self.core.cost.is_short()
     }
 
     #[cold]
-    fn queue_or_drop<J>(&self, level: Level, job: J, seen: Seen) -> Result<Watch<J::Output>, Fault>
+    fn queue_or_drop<J>(
+        &self,
+        level: Level,
+        job: J,
+        seen: Seen,
+    ) -> Result<JoinRef<J::Output>, Fault>
     where
         J: Run<S>,
     {
@@ -149,7 +157,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
     }
 
     #[cold]
-    fn post_or_drop<J>(&self, level: Level, job: J) -> Result<Watch<J::Output>, Fault>
+    fn post_or_drop<J>(&self, level: Level, job: J) -> Result<JoinRef<J::Output>, Fault>
     where
         J: Run<S>,
     {
@@ -181,7 +189,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
         level: Level,
         job: J,
         seen: Seen,
-    ) -> Result<Watch<J::Output>, TrySpawnError<J>>
+    ) -> Result<JoinRef<J::Output>, TrySpawnError<J>>
     where
         J: Run<S>,
     {
@@ -201,12 +209,12 @@ impl<S: Send + 'static> SerialExecutor<S> {
         level: Level,
         job: J,
         place: P,
-    ) -> Result<Watch<J::Output>, TrySpawnError<J>>
+    ) -> Result<JoinRef<J::Output>, TrySpawnError<J>>
     where
         J: Run<S>,
         P: Send + 'static,
     {
-        let (task, watch) = package(level, job, place);
+        let (task, join_ref) = package(level, job, place);
         let run = |mut owner: Owner<'_, S>, task| match Depth::enter(self.core.name(), MAX_DEPTH) {
             Some(_depth) => owner.run_first(task),
             None => {
@@ -215,7 +223,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
             }
         };
         match Owner::push_or(&self.core, level, task, run) {
-            Ok(()) => Ok(watch),
+            Ok(()) => Ok(join_ref),
             // SAFETY: `package` has made it of this.
             Err((task, tags)) => Err(refused(unsafe { unpack::<_, J, P>(task) }, tags)),
         }
@@ -226,7 +234,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
         &self,
         level: Level,
         job: J,
-    ) -> Result<Watch<J::Output>, TrySpawnError<J>>
+    ) -> Result<JoinRef<J::Output>, TrySpawnError<J>>
     where
         J: Run<S>,
     {
@@ -243,15 +251,15 @@ impl<S: Send + 'static> SerialExecutor<S> {
         level: Level,
         job: J,
         place: P,
-    ) -> Result<Watch<J::Output>, TrySpawnError<J>>
+    ) -> Result<JoinRef<J::Output>, TrySpawnError<J>>
     where
         J: Run<S>,
         P: Send + 'static,
     {
         let target = self.target();
-        let (task, watch) = package(level, job, place);
+        let (task, join_ref) = package(level, job, place);
         match self.post_to(level, task, target) {
-            Ok(()) => Ok(watch),
+            Ok(()) => Ok(join_ref),
             // SAFETY: `package` has made it of this.
             Err((task, why)) => Err(why.into_error(unsafe { unpack::<_, J, P>(task) })),
         }
@@ -307,14 +315,14 @@ impl<S: Send + 'static> SerialExecutor<S> {
     }
 
     /// Takes a place, if there is a bound. What a job submits to its own executor always gets one.
-    pub(super) fn enter(&self) -> Option<Result<Place, NoRoom>> {
+    pub(super) fn enter(&self) -> Option<Result<Place, TryAcquireError>> {
         let room = self.core.room.as_ref()?;
         Some(Place::enter(room, || self.is_current()))
     }
 
     /// The handle of a job that was queued, or was refused.
     #[inline(always)]
-    pub(super) fn handle<R: 'static>(&self, queued: Result<Watch<R>, Fault>) -> JoinHandle<R> {
+    pub(super) fn handle<R: 'static>(&self, queued: Result<JoinRef<R>, Fault>) -> JoinHandle<R> {
         self.handle_soon(queued, false)
     }
 
@@ -322,13 +330,13 @@ impl<S: Send + 'static> SerialExecutor<S> {
     #[inline(always)]
     fn handle_soon<R: 'static>(
         &self,
-        queued: Result<Watch<R>, Fault>,
+        queued: Result<JoinRef<R>, Fault>,
         soon: bool,
     ) -> JoinHandle<R> {
         match queued {
-            Ok(watch) => {
-                let home = Home::serial(self.core.name(), soon);
-                JoinHandle::hosted(Id::next(), watch, home)
+            Ok(join_ref) => {
+                let home = Origin::serial(self.core.name(), soon);
+                JoinHandle::hosted(Id::next(), join_ref, home)
             }
             Err(fault) => JoinHandle::failed(fault),
         }
@@ -350,19 +358,19 @@ where
 /// Leaves a job of an executor that is idle to the outermost job on this thread: too many are running
 /// inside one another.
 #[cold]
-fn run_later<S, J>(mut owner: Owner<'_, S>, level: Level, job: J) -> Watch<J::Output>
+fn run_later<S, J>(mut owner: Owner<'_, S>, level: Level, job: J) -> JoinRef<J::Output>
 where
     S: Send + 'static,
     J: Run<S>,
 {
-    let (task, watch) = package(level, job, ());
+    let (task, join_ref) = package(level, job, ());
     owner.push_first(level, task);
     owner.defer();
-    watch
+    join_ref
 }
 
 /// Puts a job into a cell.
-pub(super) fn package<S, J, P>(level: Level, job: J, place: P) -> (Queued<S>, Watch<J::Output>)
+pub(super) fn package<S, J, P>(level: Level, job: J, place: P) -> (Queued<S>, JoinRef<J::Output>)
 where
     S: 'static,
     J: Run<S>,
@@ -421,9 +429,9 @@ fn refused<J>(job: J, tags: Tags) -> TrySpawnError<J> {
     }
 }
 
-pub(super) fn not_entered<J>(job: J, no_room: NoRoom) -> TrySpawnError<J> {
+pub(super) fn not_entered<J>(job: J, no_room: TryAcquireError) -> TrySpawnError<J> {
     match no_room {
-        NoRoom::Full => TrySpawnError::Full(job),
-        NoRoom::Closed => TrySpawnError::Closed(job),
+        TryAcquireError::Full => TrySpawnError::Full(job),
+        TryAcquireError::Closed => TrySpawnError::Closed(job),
     }
 }

@@ -5,8 +5,8 @@ use std::panic::{self, AssertUnwindSafe};
 use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
 
-use super::home::{self, Place};
 use super::job::Signal;
+use super::slab::{self, Place};
 use super::state::State;
 use super::{Done, Fault, Job, Lend, Outcome, Ran};
 use crate::inbox::Link;
@@ -196,7 +196,7 @@ where
         unsafe {
             let place = header.as_ref().place;
             contain(|| this.drop_in_place());
-            home::free(this, place);
+            slab::free(this, place);
         }
     }
 }
@@ -209,7 +209,7 @@ where
     D: Destination<J::Output>,
 {
     let vtable = Cell::<J, J::Output, D, J::Signal>::vtable::<S>();
-    let (cell, place) = home::allocate::<Cell<J, J::Output, D, J::Signal>>();
+    let (cell, place) = slab::allocate::<Cell<J, J::Output, D, J::Signal>>();
     let value = Cell {
         header: Header::new(vtable, state, place),
         destination,

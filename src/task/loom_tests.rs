@@ -10,28 +10,29 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use super::{
-    Abort, Call, Destination, Done, Fault, Kind, Outcome, Polled, Promise, Ran, Task, Thunk, Watch,
+    Abort, Call, Destination, Done, Fault, JoinRef, Kind, Outcome, Polled, Promise, Ran, Task,
+    Thunk,
 };
-use crate::join::Seat;
+use crate::join::RunContext;
 use crate::sync::Plain;
 
 /// A job on nothing. Loom reports the captured `Arc` if the closure is never dropped, and the cell
 /// in it if the output was not published.
-fn job() -> (Task, Watch<Arc<Plain>>, Arc<()>) {
+fn job() -> (Task, JoinRef<Arc<Plain>>, Arc<()>) {
     let captured = Arc::new(());
     let witness = captured.clone();
-    let (task, watch) = Task::joinable(Call(move |(): &mut ()| {
+    let (task, join_ref) = Task::joinable(Call(move |(): &mut ()| {
         drop(captured);
         let output = Arc::new(Plain::new(0));
         output.add(7);
         output
     }));
-    (task, watch, witness)
+    (task, join_ref, witness)
 }
 
-async fn join<T>(mut watch: Watch<T>) -> Outcome<T> {
-    poll_fn(|cx| watch.poll_complete(cx)).await;
-    watch.into_outcome()
+async fn join<T>(mut join_ref: JoinRef<T>) -> Outcome<T> {
+    poll_fn(|cx| join_ref.poll_complete(cx)).await;
+    join_ref.into_outcome()
 }
 
 fn is_cancelled<T>(outcome: &Outcome<T>) -> bool {
@@ -41,9 +42,9 @@ fn is_cancelled<T>(outcome: &Outcome<T>) -> bool {
 #[test]
 fn loom_run_against_await() {
     loom::model(|| {
-        let (task, watch, captured) = job();
+        let (task, join_ref, captured) = job();
         let runner = thread::spawn(move || task.run(&mut ()));
-        let output = block_on(join(watch)).unwrap();
+        let output = block_on(join(join_ref)).unwrap();
         assert_eq!(output.get(), 7);
         assert_eq!(runner.join().unwrap(), Ran::Returned);
         assert_eq!(Arc::strong_count(&captured), 1);
@@ -54,8 +55,8 @@ fn loom_run_against_await() {
 #[test]
 fn loom_a_job_that_has_ended_is_not_awaited() {
     loom::model(|| {
-        let (task, watch, _) = job();
-        let (asks, ended) = (watch.abort_ref(), Arc::new(AtomicUsize::new(0)));
+        let (task, join_ref, _) = job();
+        let (asks, ended) = (join_ref.abort_ref(), Arc::new(AtomicUsize::new(0)));
         let ends = Arc::clone(&ended);
         let runner = thread::spawn(move || {
             task.run(&mut ());
@@ -65,7 +66,7 @@ fn loom_a_job_that_has_ended_is_not_awaited() {
             assert!(!asks.is_awaited());
         }
         runner.join().unwrap();
-        drop(watch);
+        drop(join_ref);
     });
 }
 
@@ -97,12 +98,12 @@ fn loom_a_job_that_was_aborted_is_awaited_if_it_runs() {
                 runs: false,
                 is_told_right: Arc::clone(&is_told_right),
             };
-            let (task, watch) = Task::<()>::joinable(Thunk(move || {
+            let (task, join_ref) = Task::<()>::joinable(Thunk(move || {
                 asks.runs = true;
                 drop(asks);
             }));
-            let _ = own.set(watch.abort_ref());
-            let abort = watch.abort_ref();
+            let _ = own.set(join_ref.abort_ref());
+            let abort = join_ref.abort_ref();
             let other = thread::spawn(move || match drops_task {
                 true => drop(task),
                 false => _ = task.run(&mut ()),
@@ -118,13 +119,13 @@ fn loom_a_job_that_was_aborted_is_awaited_if_it_runs() {
 #[test]
 fn loom_run_against_a_change_of_wakers() {
     loom::model(|| {
-        let (task, mut watch, _) = job();
+        let (task, mut join_ref, _) = job();
         let runner = thread::spawn(move || task.run(&mut ()));
         let mut other = Context::from_waker(Waker::noop());
-        let _ = watch.poll_complete(&mut other);
+        let _ = join_ref.poll_complete(&mut other);
         let output = block_on(async {
-            poll_fn(|cx| watch.poll_complete(cx)).await;
-            watch.into_outcome()
+            poll_fn(|cx| join_ref.poll_complete(cx)).await;
+            join_ref.into_outcome()
         });
         assert_eq!(output.unwrap().get(), 7);
         runner.join().unwrap();
@@ -135,15 +136,15 @@ fn loom_run_against_a_change_of_wakers() {
 #[test]
 fn loom_run_against_the_same_waker_twice() {
     loom::model(|| {
-        let (task, mut watch, _) = job();
+        let (task, mut join_ref, _) = job();
         let runner = thread::spawn(move || task.run(&mut ()));
         let polls = AtomicUsize::new(0);
         block_on(poll_fn(|cx| {
             polls.fetch_add(1, Ordering::Relaxed);
-            let _ = watch.poll_complete(cx);
-            watch.poll_complete(cx)
+            let _ = join_ref.poll_complete(cx);
+            join_ref.poll_complete(cx)
         }));
-        assert_eq!(watch.into_outcome().unwrap().get(), 7);
+        assert_eq!(join_ref.into_outcome().unwrap().get(), 7);
         runner.join().unwrap();
     });
 }
@@ -151,9 +152,9 @@ fn loom_run_against_the_same_waker_twice() {
 #[test]
 fn loom_run_against_detach() {
     loom::model(|| {
-        let (task, watch, captured) = job();
+        let (task, join_ref, captured) = job();
         let runner = thread::spawn(move || task.run(&mut ()));
-        drop(watch);
+        drop(join_ref);
         runner.join().unwrap();
         assert_eq!(Arc::strong_count(&captured), 1);
     });
@@ -163,10 +164,10 @@ fn loom_run_against_detach() {
 #[test]
 fn loom_run_against_detach_after_a_poll() {
     loom::model(|| {
-        let (task, mut watch, _) = job();
+        let (task, mut join_ref, _) = job();
         let runner = thread::spawn(move || task.run(&mut ()));
-        let _ = watch.poll_complete(&mut Context::from_waker(Waker::noop()));
-        drop(watch);
+        let _ = join_ref.poll_complete(&mut Context::from_waker(Waker::noop()));
+        drop(join_ref);
         runner.join().unwrap();
     });
 }
@@ -175,14 +176,14 @@ fn loom_run_against_detach_after_a_poll() {
 #[test]
 fn loom_run_against_abort() {
     loom::model(|| {
-        let (task, watch, captured) = job();
-        let abort = watch.abort_ref();
+        let (task, join_ref, captured) = job();
+        let abort = join_ref.abort_ref();
         let runner = thread::spawn(move || task.run(&mut ()));
         abort.abort();
         let ran = runner.join().unwrap();
         assert_eq!(Arc::strong_count(&captured), 1);
-        assert!(watch.is_complete());
-        let outcome = watch.into_outcome();
+        assert!(join_ref.is_complete());
+        let outcome = join_ref.into_outcome();
         match ran {
             Ran::Returned => assert_eq!(outcome.unwrap().get(), 7),
             Ran::Cancelled => assert!(is_cancelled(&outcome)),
@@ -194,13 +195,13 @@ fn loom_run_against_abort() {
 #[test]
 fn loom_abort_against_abort_and_await() {
     loom::model(|| {
-        let (task, watch, captured) = job();
-        let (one, two) = (watch.abort_ref(), watch.abort_ref());
+        let (task, join_ref, captured) = job();
+        let (one, two) = (join_ref.abort_ref(), join_ref.abort_ref());
         let thread = thread::spawn(move || one.abort());
         two.abort();
         thread.join().unwrap();
         assert_eq!(Arc::strong_count(&captured), 1);
-        assert!(is_cancelled(&watch.into_outcome()));
+        assert!(is_cancelled(&join_ref.into_outcome()));
         assert_eq!(task.run(&mut ()), Ran::Cancelled);
     });
 }
@@ -208,10 +209,10 @@ fn loom_abort_against_abort_and_await() {
 #[test]
 fn loom_abort_against_await() {
     loom::model(|| {
-        let (task, watch, _) = job();
-        let abort = watch.abort_ref();
+        let (task, join_ref, _) = job();
+        let abort = join_ref.abort_ref();
         let aborter = thread::spawn(move || abort.abort());
-        assert!(is_cancelled(&block_on(join(watch))));
+        assert!(is_cancelled(&block_on(join(join_ref))));
         aborter.join().unwrap();
         drop(task);
     });
@@ -221,9 +222,9 @@ fn loom_abort_against_await() {
 #[test]
 fn loom_drop_against_await() {
     loom::model(|| {
-        let (task, watch, captured) = job();
+        let (task, join_ref, captured) = job();
         let dropper = thread::spawn(move || drop(task));
-        assert!(is_cancelled(&block_on(join(watch))));
+        assert!(is_cancelled(&block_on(join(join_ref))));
         dropper.join().unwrap();
         assert_eq!(Arc::strong_count(&captured), 1);
     });
@@ -233,10 +234,10 @@ fn loom_drop_against_await() {
 #[test]
 fn loom_release_against_release() {
     loom::model(|| {
-        let (task, watch, captured) = job();
-        let abort = watch.abort_ref();
+        let (task, join_ref, captured) = job();
+        let abort = join_ref.abort_ref();
         let one = thread::spawn(move || drop(abort));
-        let two = thread::spawn(move || drop(watch));
+        let two = thread::spawn(move || drop(join_ref));
         task.run(&mut ());
         one.join().unwrap();
         two.join().unwrap();
@@ -250,16 +251,16 @@ fn loom_a_waiting_future_against_abort() {
     loom::model(|| {
         let captured = Arc::new(());
         let witness = captured.clone();
-        let (task, watch) = Task::<Seat>::joinable(Polled(poll_fn(move |_| {
+        let (task, join_ref) = Task::<RunContext>::joinable(Polled(poll_fn(move |_| {
             let _captured = &captured;
             Poll::<()>::Pending
         })));
-        let abort = watch.abort_ref();
+        let abort = join_ref.abort_ref();
         let aborter = thread::spawn(move || abort.abort());
         block_on(crate::join::Work::new(task));
         aborter.join().unwrap();
         assert_eq!(Arc::strong_count(&witness), 1);
-        assert!(is_cancelled(&watch.into_outcome()));
+        assert!(is_cancelled(&join_ref.into_outcome()));
     });
 }
 
@@ -306,9 +307,9 @@ fn loom_promise_against_abort() {
 #[test]
 fn loom_fail_against_await() {
     loom::model(|| {
-        let (task, watch, _) = job();
+        let (task, join_ref, _) = job();
         let failer = thread::spawn(move || task.fail(Fault::poisoned()));
-        let fault = block_on(join(watch)).unwrap_err();
+        let fault = block_on(join(join_ref)).unwrap_err();
         assert!(matches!(fault.kind(), Kind::Poisoned));
         failer.join().unwrap();
     });

@@ -8,15 +8,15 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 
 use super::{
-    Abort, Call, Destination, Done, Fault, Kind, Lend, Outcome, Polled, Promise, Ran, Task, Thunk,
-    Watch,
+    Abort, Call, Destination, Done, Fault, JoinRef, Kind, Lend, Outcome, Polled, Promise, Ran,
+    Task, Thunk,
 };
 use crate::inbox::{Batch, Inbox};
-use crate::join::{Seat, Work};
+use crate::join::{RunContext, Work};
 use crate::sync::{AtomicUsize, Ordering};
 
-fn poll<T>(watch: &mut Watch<T>) -> Poll<()> {
-    watch.poll_complete(&mut Context::from_waker(Waker::noop()))
+fn poll<T>(join_ref: &mut JoinRef<T>) -> Poll<()> {
+    join_ref.poll_complete(&mut Context::from_waker(Waker::noop()))
 }
 
 fn kind<T>(outcome: Outcome<T>) -> Kind {
@@ -53,16 +53,16 @@ fn a_job_runs_on_the_state_that_it_is_lent() {
             self.1 = true;
         }
     }
-    let (task, mut watch) = Task::<List>::joinable(Call(|list: &mut List| {
+    let (task, mut join_ref) = Task::<List>::joinable(Call(|list: &mut List| {
         assert!(!list.1);
         list.0.push(1);
         list.0.len()
     }));
-    assert!(poll(&mut watch).is_pending());
+    assert!(poll(&mut join_ref).is_pending());
     let mut list = List(vec![0], false);
     assert_eq!(task.run(&mut list), Ran::Returned);
-    assert!(poll(&mut watch).is_ready());
-    assert_eq!(watch.into_outcome().unwrap(), 2);
+    assert!(poll(&mut join_ref).is_ready());
+    assert_eq!(join_ref.into_outcome().unwrap(), 2);
     assert!(list.0 == [0, 1] && list.1);
 }
 
@@ -74,18 +74,18 @@ fn the_runner_is_told_before_the_outcome_is_seen() {
             self.1 = Some(self.0.is_complete());
         }
     }
-    let (task, watch) = Task::<Told>::joinable(Thunk(|| 1));
-    let mut told = Told(watch.abort_ref(), None);
+    let (task, join_ref) = Task::<Told>::joinable(Thunk(|| 1));
+    let mut told = Told(join_ref.abort_ref(), None);
     assert_eq!(task.run(&mut told), Ran::Returned);
     assert_eq!(told.1, Some(false));
-    assert_eq!(watch.into_outcome().unwrap(), 1);
+    assert_eq!(join_ref.into_outcome().unwrap(), 1);
 }
 
 #[test]
 fn a_panic_is_the_outcome() {
-    let (task, watch) = Task::<()>::joinable(Thunk(|| panic_any(7_u32)));
+    let (task, join_ref) = Task::<()>::joinable(Thunk(|| panic_any(7_u32)));
     assert_eq!(task.run(&mut ()), Ran::Panicked);
-    let Kind::Panicked(payload) = kind(watch.into_outcome()) else {
+    let Kind::Panicked(payload) = kind(join_ref.into_outcome()) else {
         panic!("it panicked")
     };
     let payload: Box<dyn Any + Send> = payload.into_inner();
@@ -95,15 +95,15 @@ fn a_panic_is_the_outcome() {
 #[test]
 fn an_abort_drops_the_captures_at_once() {
     let captured = Arc::new(());
-    let (task, watch) = {
+    let (task, join_ref) = {
         let captured = captured.clone();
         Task::<()>::joinable(Thunk(move || drop(captured)))
     };
-    let abort = watch.abort_ref();
+    let abort = join_ref.abort_ref();
     abort.abort();
     assert_eq!(Arc::strong_count(&captured), 1);
     assert!(abort.is_complete());
-    assert!(matches!(kind(watch.into_outcome()), Kind::Cancelled));
+    assert!(matches!(kind(join_ref.into_outcome()), Kind::Cancelled));
     abort.abort();
     assert_eq!(task.run(&mut ()), Ran::Cancelled);
     abort.clone().abort();
@@ -111,12 +111,12 @@ fn an_abort_drops_the_captures_at_once() {
 
 #[test]
 fn a_dropped_or_failed_task_says_why() {
-    let (task, watch) = Task::<()>::joinable(Thunk(|| ()));
+    let (task, join_ref) = Task::<()>::joinable(Thunk(|| ()));
     drop(task);
-    assert!(matches!(kind(watch.into_outcome()), Kind::Cancelled));
-    let (task, watch) = Task::<()>::joinable(Thunk(|| ()));
+    assert!(matches!(kind(join_ref.into_outcome()), Kind::Cancelled));
+    let (task, join_ref) = Task::<()>::joinable(Thunk(|| ()));
     task.fail(Fault::closed());
-    assert!(matches!(kind(watch.into_outcome()), Kind::Closed));
+    assert!(matches!(kind(join_ref.into_outcome()), Kind::Closed));
 }
 
 #[test]
@@ -125,10 +125,10 @@ fn a_job_can_be_taken_back() {
         move || text
     }
     fn back<F: FnOnce() -> String + Send + 'static>(f: F) -> Option<F> {
-        let (task, watch) = Task::<()>::joinable(Thunk(f));
+        let (task, join_ref) = Task::<()>::joinable(Thunk(f));
         // SAFETY: of a `Thunk<F>` it was made.
         let job = unsafe { task.take_back::<Thunk<F>>() };
-        assert!(matches!(kind(watch.into_outcome()), Kind::Cancelled));
+        assert!(matches!(kind(join_ref.into_outcome()), Kind::Cancelled));
         job.map(|Thunk(f)| f)
     }
     assert_eq!(back(thunk("kept".into())).unwrap()(), "kept");
@@ -136,12 +136,12 @@ fn a_job_can_be_taken_back() {
 
 #[test]
 fn the_last_waker_is_woken_and_the_others_are_dropped() {
-    let (task, mut watch) = Task::<()>::joinable(Thunk(|| ()));
+    let (task, mut join_ref) = Task::<()>::joinable(Thunk(|| ()));
     let (first, second) = (Arc::new(Wakes::default()), Arc::new(Wakes::default()));
     for wakes in [&first, &first, &second] {
         let waker = Waker::from(Arc::clone(wakes));
         assert!(
-            watch
+            join_ref
                 .poll_complete(&mut Context::from_waker(&waker))
                 .is_pending()
         );
@@ -155,16 +155,16 @@ fn the_last_waker_is_woken_and_the_others_are_dropped() {
 
 #[test]
 fn a_handle_that_goes_takes_its_waker_with_it() {
-    let (task, mut watch) = Task::<()>::joinable(Thunk(|| ()));
+    let (task, mut join_ref) = Task::<()>::joinable(Thunk(|| ()));
     let wakes = Arc::new(Wakes::default());
     let waker = Waker::from(wakes.clone());
     assert!(
-        watch
+        join_ref
             .poll_complete(&mut Context::from_waker(&waker))
             .is_pending()
     );
     drop(waker);
-    drop(watch);
+    drop(join_ref);
     assert_eq!(Arc::strong_count(&wakes), 1);
     task.run(&mut ());
     assert_eq!(wakes.0.load(Ordering::SeqCst), 0);
@@ -174,16 +174,16 @@ fn a_handle_that_goes_takes_its_waker_with_it() {
 fn an_output_nobody_wants_is_dropped_once() {
     let output = Arc::new(());
     for before in [true, false] {
-        let (task, watch) = {
+        let (task, join_ref) = {
             let output = output.clone();
             Task::<()>::joinable(Thunk(move || output))
         };
         if before {
-            drop(watch);
+            drop(join_ref);
             task.run(&mut ());
         } else {
             task.run(&mut ());
-            drop(watch);
+            drop(join_ref);
         }
         assert_eq!(Arc::strong_count(&output), 1);
     }
@@ -192,24 +192,24 @@ fn an_output_nobody_wants_is_dropped_once() {
 #[test]
 fn panics_of_strangers_are_contained() {
     // In the drop of what was captured.
-    let (task, watch) = Task::<()>::joinable({
+    let (task, join_ref) = Task::<()>::joinable({
         let bomb = Bomb;
         Thunk(move || std::mem::forget(bomb))
     });
-    watch.abort_ref().abort();
-    assert!(matches!(kind(watch.into_outcome()), Kind::Cancelled));
+    join_ref.abort_ref().abort();
+    assert!(matches!(kind(join_ref.into_outcome()), Kind::Cancelled));
     drop(task);
     // In the drop of an output that nobody wants.
-    let (task, watch) = Task::<()>::joinable(Thunk(|| Bomb));
-    drop(watch);
+    let (task, join_ref) = Task::<()>::joinable(Thunk(|| Bomb));
+    drop(join_ref);
     assert_eq!(task.run(&mut ()), Ran::Returned);
-    let (task, watch) = Task::<()>::joinable(Thunk(|| Bomb));
+    let (task, join_ref) = Task::<()>::joinable(Thunk(|| Bomb));
     task.run(&mut ());
-    drop(watch);
+    drop(join_ref);
     // In the drop of a panic's payload.
-    let (task, watch) = Task::<()>::joinable(Thunk(|| panic_any(Bomb)));
+    let (task, join_ref) = Task::<()>::joinable(Thunk(|| panic_any(Bomb)));
     task.run(&mut ());
-    drop(watch);
+    drop(join_ref);
     // In a waker.
     struct Explodes;
     impl Wake for Explodes {
@@ -217,15 +217,15 @@ fn panics_of_strangers_are_contained() {
             panic!("woken");
         }
     }
-    let (task, mut watch) = Task::<()>::joinable(Thunk(|| 7));
+    let (task, mut join_ref) = Task::<()>::joinable(Thunk(|| 7));
     let waker = Waker::from(Arc::new(Explodes));
     assert!(
-        watch
+        join_ref
             .poll_complete(&mut Context::from_waker(&waker))
             .is_pending()
     );
     assert_eq!(task.run(&mut ()), Ran::Returned);
-    assert_eq!(watch.into_outcome().unwrap(), 7);
+    assert_eq!(join_ref.into_outcome().unwrap(), 7);
 }
 
 #[test]
@@ -236,8 +236,8 @@ fn the_payload_of_a_drop_that_panics_for_ever_is_leaked() {
             panic_any(Self);
         }
     }
-    let (task, watch) = Task::<()>::joinable(Thunk(|| Again));
-    drop(watch);
+    let (task, join_ref) = Task::<()>::joinable(Thunk(|| Again));
+    drop(join_ref);
     // Leaks on purpose; what matters is that it returns.
     let ran = catch_unwind(AssertUnwindSafe(|| task.run(&mut ())));
     assert_eq!(ran.ok(), Some(Ran::Returned));
@@ -245,29 +245,35 @@ fn the_payload_of_a_drop_that_panics_for_ever_is_leaked() {
 
 #[test]
 fn a_future_is_polled_in_its_place_until_it_is_ready() {
-    let (task, watch) = Task::<Seat>::joinable(Polled(async {
+    let (task, join_ref) = Task::<RunContext>::joinable(Polled(async {
         tokio::task::yield_now().await;
         7
     }));
-    assert_eq!(Work::new(task).run_in(&mut Seat::default()), Ran::Returned);
-    assert_eq!(watch.into_outcome().unwrap(), 7);
+    assert_eq!(
+        Work::new(task).run_in(&mut RunContext::default()),
+        Ran::Returned
+    );
+    assert_eq!(join_ref.into_outcome().unwrap(), 7);
 }
 
 #[test]
 fn a_future_that_panics_is_dropped() {
     let captured = Arc::new(());
-    let (task, watch) = {
+    let (task, join_ref) = {
         let captured = captured.clone();
-        Task::<Seat>::joinable(Polled(async move {
+        Task::<RunContext>::joinable(Polled(async move {
             let _captured = captured;
             ready(()).await;
             panic!("in a future");
         }))
     };
-    assert_eq!(Work::new(task).run_in(&mut Seat::default()), Ran::Panicked);
+    assert_eq!(
+        Work::new(task).run_in(&mut RunContext::default()),
+        Ran::Panicked
+    );
     assert_eq!(Arc::strong_count(&captured), 1);
     assert!(matches!(
-        kind::<()>(watch.into_outcome()),
+        kind::<()>(join_ref.into_outcome()),
         Kind::Panicked(_)
     ));
 }
@@ -277,7 +283,7 @@ fn work_that_waits_is_woken_by_an_abort_and_dropped_with_it() {
     let captured = Arc::new(());
     let waiting = || {
         let captured = captured.clone();
-        Task::<Seat>::joinable(Polled(async move {
+        Task::<RunContext>::joinable(Polled(async move {
             pending::<()>().await;
             drop(captured);
         }))
@@ -286,20 +292,20 @@ fn work_that_waits_is_woken_by_an_abort_and_dropped_with_it() {
     let waker = Waker::from(wakes.clone());
     let mut cx = Context::from_waker(&waker);
 
-    let (task, watch) = waiting();
+    let (task, join_ref) = waiting();
     let mut work = Work::new(task);
     assert!(std::pin::Pin::new(&mut work).poll(&mut cx).is_pending());
-    watch.abort_ref().abort();
+    join_ref.abort_ref().abort();
     assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
     assert!(std::pin::Pin::new(&mut work).poll(&mut cx).is_ready());
-    assert!(matches!(kind(watch.into_outcome()), Kind::Cancelled));
+    assert!(matches!(kind(join_ref.into_outcome()), Kind::Cancelled));
     assert_eq!(Arc::strong_count(&captured), 1);
 
-    let (task, watch) = waiting();
+    let (task, join_ref) = waiting();
     let mut work = Work::new(task);
     assert!(std::pin::Pin::new(&mut work).poll(&mut cx).is_pending());
     drop(work);
-    assert!(matches!(kind(watch.into_outcome()), Kind::Cancelled));
+    assert!(matches!(kind(join_ref.into_outcome()), Kind::Cancelled));
     assert_eq!(Arc::strong_count(&captured), 1);
     drop(waker);
     assert_eq!(Arc::strong_count(&wakes), 1);
@@ -342,7 +348,7 @@ fn who_waits_runs_a_job_that_nobody_has_begun() {
     struct Counts(Vec<usize>);
     impl Lend for Counts {}
     let captured = Arc::new(());
-    let (task, mut watch) = {
+    let (task, mut join_ref) = {
         let captured = captured.clone();
         Task::<Counts>::joinable(Call(move |counts: &mut Counts| {
             counts.0.push(Arc::strong_count(&captured));
@@ -353,19 +359,19 @@ fn who_waits_runs_a_job_that_nobody_has_begun() {
     let wakes = Arc::new(Wakes::default());
     let waker = Waker::from(wakes.clone());
     assert!(
-        watch
+        join_ref
             .poll_complete(&mut Context::from_waker(&waker))
             .is_pending()
     );
     let mut counts = Counts::default();
     // SAFETY: for such a state the job was made.
-    let ran = unsafe { watch.run_here(&mut counts) };
+    let ran = unsafe { join_ref.run_here(&mut counts) };
     assert_eq!(ran, Some(Ran::Returned));
     assert_eq!((counts.0[0], Arc::strong_count(&captured)), (2, 1));
     assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
     // SAFETY: as above.
-    assert_eq!(unsafe { watch.run_here(&mut counts) }, None);
-    assert_eq!(watch.into_outcome().unwrap(), 1);
+    assert_eq!(unsafe { join_ref.run_here(&mut counts) }, None);
+    assert_eq!(join_ref.into_outcome().unwrap(), 1);
     assert_eq!(task.run(&mut counts), Ran::Cancelled);
     drop(waker);
     assert_eq!(Arc::strong_count(&wakes), 1);
@@ -373,31 +379,34 @@ fn who_waits_runs_a_job_that_nobody_has_begun() {
 
 #[test]
 fn who_waits_survives_a_job_that_panics() {
-    let (task, watch) = Task::<()>::joinable(Thunk(|| panic_any(7_u32)));
+    let (task, join_ref) = Task::<()>::joinable(Thunk(|| panic_any(7_u32)));
     // The runner goes first.
     // SAFETY: for such a state the job was made.
-    let ran = unsafe { watch.run_here(&mut ()) };
+    let ran = unsafe { join_ref.run_here(&mut ()) };
     drop(task);
     assert_eq!(ran, Some(Ran::Panicked));
     assert!(matches!(
-        kind::<()>(watch.into_outcome()),
+        kind::<()>(join_ref.into_outcome()),
         Kind::Panicked(_)
     ));
 }
 
 #[test]
 fn who_waits_runs_neither_what_was_aborted_nor_what_yields() {
-    let (task, watch) = Task::<()>::joinable(Thunk(|| ()));
-    watch.abort_ref().abort();
+    let (task, join_ref) = Task::<()>::joinable(Thunk(|| ()));
+    join_ref.abort_ref().abort();
     // SAFETY: for such a state the job was made.
-    assert_eq!(unsafe { watch.run_here(&mut ()) }, None);
-    drop((task, watch));
-    let (task, watch) = Task::<Seat>::joinable(Polled(ready(7)));
-    let mut seat = Seat::default().beside();
+    assert_eq!(unsafe { join_ref.run_here(&mut ()) }, None);
+    drop((task, join_ref));
+    let (task, join_ref) = Task::<RunContext>::joinable(Polled(ready(7)));
+    let mut context = RunContext::default().beside();
     // SAFETY: as above.
-    assert_eq!(unsafe { watch.run_here(&mut seat) }, None);
-    assert_eq!(Work::new(task).run_in(&mut Seat::default()), Ran::Returned);
-    assert_eq!(watch.into_outcome().unwrap(), 7);
+    assert_eq!(unsafe { join_ref.run_here(&mut context) }, None);
+    assert_eq!(
+        Work::new(task).run_in(&mut RunContext::default()),
+        Ran::Returned
+    );
+    assert_eq!(join_ref.into_outcome().unwrap(), 7);
 }
 
 #[test]
@@ -406,16 +415,16 @@ fn one_runs_the_job_the_runner_or_who_waits() {
     let captured = Arc::new(());
     for job in 0..JOBS {
         let output = captured.clone();
-        let (task, watch) = Task::<()>::joinable(Thunk(move || output));
-        let abort = watch.abort_ref();
+        let (task, join_ref) = Task::<()>::joinable(Thunk(move || output));
+        let abort = join_ref.abort_ref();
         thread::scope(|scope| {
             let runner = scope.spawn(move || task.run(&mut ()));
             // SAFETY: for such a state the job was made.
-            let here = unsafe { watch.run_here(&mut ()) };
+            let here = unsafe { join_ref.run_here(&mut ()) };
             if job % 2 == 0 {
                 abort.abort();
             }
-            drop(watch);
+            drop(join_ref);
             let there = runner.join().unwrap();
             let ends = [here, Some(there)];
             assert!(
@@ -461,8 +470,8 @@ fn runs_aborts_and_detaches_on_many_threads() {
     let dropped = Arc::new(());
     for job in 0..JOBS {
         let captured = dropped.clone();
-        let (task, mut watch) = Task::<()>::joinable(Thunk(move || captured));
-        let abort = watch.abort_ref();
+        let (task, mut join_ref) = Task::<()>::joinable(Thunk(move || captured));
+        let abort = join_ref.abort_ref();
         thread::scope(|scope| {
             if job % 8 == 0 || cfg!(miri) {
                 scope.spawn(move || task.run(&mut ()));
@@ -471,9 +480,9 @@ fn runs_aborts_and_detaches_on_many_threads() {
                 abort.abort();
                 task.run(&mut ());
             }
-            let _ = poll(&mut watch);
+            let _ = poll(&mut join_ref);
             if job % 2 == 0 {
-                drop(watch);
+                drop(join_ref);
             }
         });
     }
@@ -486,7 +495,7 @@ fn a_future_whose_runner_cannot_be_woken_by_an_abort_ends() {
         RawWakerVTable::new(|_| panic!("cloned"), |_| {}, |_| {}, |_| {});
     let captured = Arc::new(());
     let capture = Arc::clone(&captured);
-    let (task, watch) = Task::<()>::joinable(Polled(async move {
+    let (task, join_ref) = Task::<()>::joinable(Polled(async move {
         let _capture = capture;
         pending::<()>().await;
     }));
@@ -497,6 +506,6 @@ fn a_future_whose_runner_cannot_be_woken_by_an_abort_ends() {
     // SAFETY: claimed above.
     let polled = unsafe { task.poll_claimed_or_return(&mut (), &mut cx) };
     assert!(polled.is_ok_and(|ran| ran == Ran::Cancelled));
-    assert!(matches!(kind(watch.into_outcome()), Kind::Panicked(_)));
+    assert!(matches!(kind(join_ref.into_outcome()), Kind::Panicked(_)));
     assert_eq!(Arc::strong_count(&captured), 1);
 }

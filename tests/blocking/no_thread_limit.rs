@@ -131,7 +131,7 @@ fn wait_idly(mut condition: impl FnMut() -> bool) {
 }
 
 /// Pools are looked after from now on, whether or not there may be more threads.
-fn have_steward() {
+fn have_timer() {
     let growth = Growth::After(Duration::from_millis(1));
     let pool = BlockingPool::builder()
         .name("calls")
@@ -214,7 +214,7 @@ fn a_pool_recovers_by_itself_and_is_patient_until_then() {
     in_child(
         "no_thread_limit::a_pool_recovers_by_itself_and_is_patient_until_then",
         || {
-            have_steward();
+            have_timer();
             let after = Growth::After(Duration::from_millis(1));
             for growth in [Growth::Eager, after] {
                 let pool = BlockingPool::builder().growth(growth).build().unwrap();

@@ -128,7 +128,7 @@ fn threads_that_end_at_once_are_not_created_for_ever() {
     }
 }
 
-/// The steward was to come for it in an hour.
+/// The timer was to come for it in an hour.
 #[test]
 fn a_pool_that_has_ended_is_forgotten() {
     let held = Arc::new(());

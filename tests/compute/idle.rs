@@ -1,4 +1,4 @@
-//! Threads without a task: they sleep, and so does the steward.
+//! Threads without a task: they sleep, and so does the timer.
 
 #![cfg(target_os = "linux")]
 
@@ -25,7 +25,7 @@ fn sleeps(threads: &[PathBuf]) -> Option<Vec<u64>> {
     sleeps.collect()
 }
 
-/// Returns `true` if the threads sleep through many periods of the steward. A thread that sleeps at both ends, and
+/// Returns `true` if the threads sleep through many periods of the timer. A thread that sleeps at both ends, and
 /// has gone to sleep as often, has not run in between, however long it would have waited for a processor.
 fn sleep_on(threads: &[PathBuf]) -> bool {
     let before = sleeps(threads);
@@ -61,7 +61,7 @@ fn work(pool: &ComputePool) {
     Busy::keep(pool, 4).release();
 }
 
-/// The threads and the steward are those of this pool only.
+/// The threads and the timer are those of this pool only.
 #[test]
 fn an_idle_pool_uses_no_processor_time() {
     let name = "idle::an_idle_pool_uses_no_processor_time";
@@ -75,7 +75,7 @@ fn an_idle_pool_uses_no_processor_time() {
         }
         rest(&pool);
         let mut threads = called("quiet-", 4);
-        threads.extend(called("throng-steward", 1));
+        threads.extend(called("throng-timer", 1));
         wait_for_sleep(&threads);
         let metrics = pool.metrics();
         assert_eq!(metrics.backlog(), 0);
@@ -93,8 +93,8 @@ fn wait_for_sleep(threads: &[PathBuf]) {
 }
 
 #[test]
-fn the_steward_goes_when_the_pool_is_gone() {
-    let name = "idle::the_steward_goes_when_the_pool_is_gone";
+fn the_timer_goes_when_the_pool_is_gone() {
+    let name = "idle::the_timer_goes_when_the_pool_is_gone";
     if !is_own(name, "") {
         return;
     }
@@ -107,13 +107,13 @@ fn the_steward_goes_when_the_pool_is_gone() {
         threads_called("quiet-").is_empty()
     });
     // More than once, since it may be on its last visit.
-    wait_for_sleep(&called("throng-steward", 1));
+    wait_for_sleep(&called("throng-timer", 1));
 }
 
 /// It is called again for what comes after a rest.
 #[test]
-fn the_steward_comes_back() {
-    let name = "idle::the_steward_comes_back";
+fn the_timer_comes_back() {
+    let name = "idle::the_timer_comes_back";
     if !is_own(name, "") {
         return;
     }
@@ -121,7 +121,7 @@ fn the_steward_comes_back() {
     let pool = builder.threads(2).build().unwrap();
     for _ in 0..5 {
         rest(&pool);
-        wait_for_sleep(&called("throng-steward", 1));
+        wait_for_sleep(&called("throng-timer", 1));
         let (gate, done) = (Gate::new(), Count::default());
         let (own, holds, tiny) = (pool.clone(), gate.clone(), done.clone());
         pool.execute(move || {

@@ -31,7 +31,7 @@ mod with_one_thread {
     const STACK: usize = 1 << 30;
     const LIMIT_KIB: usize = 7 * STACK / 4 / 1024;
 
-    /// The names and states of all threads but the steward: one that has just begun has no name yet.
+    /// The names and states of all threads but the timer: one that has just begun has no name yet.
     fn threads() -> Vec<String> {
         let statuses = threads_called("").into_iter();
         let lines = statuses.filter_map(|status| {
@@ -40,7 +40,7 @@ mod with_one_thread {
             let state = lines.iter().find(|line| line.starts_with("State:"))?;
             Some(format!("{} {state}", lines.first()?))
         });
-        lines.filter(|line| !line.contains("steward")).collect()
+        lines.filter(|line| !line.contains("timer")).collect()
     }
 
     /// Waits until there are no more threads than that.

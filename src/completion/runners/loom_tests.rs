@@ -11,10 +11,10 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread::{self, JoinHandle};
 
 use super::Runners;
-use crate::join::{Seat, Spawn, Work, sealed};
-use crate::steward::Ward as _;
+use crate::join::{RunContext, Spawn, Work, sealed};
 use crate::sync::Plain;
 use crate::task::{Polled, Task};
+use crate::timer::Watchdog as _;
 
 /// Runs what it gets on threads that can be waited for.
 #[derive(Clone, Default)]
@@ -100,7 +100,7 @@ impl Jobs {
         }
     }
 
-    fn job(&self) -> Task<Seat> {
+    fn job(&self) -> Task<RunContext> {
         let (ran, held) = (self.ran.clone(), self.held.clone());
         // Loom reports it if two run it.
         let mine = Plain::new(0);
@@ -306,18 +306,18 @@ fn loom_abort_against_the_first_poll() {
     });
 }
 
-/// The steward goes while somebody is hired: it stays, or is called again.
+/// the timer goes while somebody is hired: it stays, or is called again.
 #[test]
-fn loom_steward_leaves_against_a_runner_that_is_hired() {
+fn loom_timer_leaves_against_a_runner_that_is_hired() {
     loom::model(|| {
         let ending = Ending::after(1);
         let runners = Runners::new(Box::new(ending.clone()), 1);
-        Runners::call_steward(&runners);
+        Runners::arm_watchdog(&runners);
         let jobs = Jobs::new();
         let (other, job) = (runners.clone(), jobs.job());
         let submitter = thread::spawn(move || Runners::submit(&other, job));
         // In models one quiet visit is enough for it to go.
-        let stays = runners.visit();
+        let stays = runners.check();
         submitter.join().unwrap();
         assert!(
             stays || runners.watched.load(Ordering::Relaxed),

@@ -1,4 +1,4 @@
-//! Runners that are run by hand, and what the steward sees of them, without the steward.
+//! Runners that are run by hand, and what the timer sees of them, without the timer.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::task::coop;
 
 use super::{QUIET_VISITS, Runners, Sight};
-use crate::join::{Seat, Spawn, Work, sealed};
+use crate::join::{RunContext, Spawn, Work, sealed};
 use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, lock};
 use crate::task::{Polled, Task};
 
@@ -37,7 +37,7 @@ impl Kept {
     }
 }
 
-/// Runners that nobody runs, and whom the steward does not visit.
+/// Runners that nobody runs, and whom the timer does not visit.
 fn runners(limit: usize, room: usize) -> (Kept, Arc<Runners>) {
     let kept = Kept(Arc::default(), Arc::new(AtomicUsize::new(room)));
     let runners = Runners::new(Box::new(kept.clone()), limit);
@@ -46,7 +46,7 @@ fn runners(limit: usize, room: usize) -> (Kept, Arc<Runners>) {
 }
 
 /// A job that is ready, and counts that it ran.
-fn job(ran: &Arc<AtomicUsize>) -> Task<Seat> {
+fn job(ran: &Arc<AtomicUsize>) -> Task<RunContext> {
     let ran = Arc::clone(ran);
     Task::detached(Polled(async move {
         ran.fetch_add(1, Ordering::Relaxed);
@@ -118,7 +118,7 @@ fn a_runner_too_many_ends_although_there_are_jobs() {
         Runners::submit(&runners, job(&ran));
     }
     let mut first = kept.last();
-    Runners::hire(&runners, usize::MAX, None);
+    Runners::start_thread(&runners, usize::MAX, None);
     let mut second = kept.last();
     // Somebody has a job in hand: both are needed.
     runners.busy.add(1);
@@ -147,7 +147,7 @@ fn a_runner_that_stays_with_its_own_job_leaves_no_queue_behind() {
     for _ in 0..100 {
         Runners::submit(&runners, job(&ran));
     }
-    Runners::hire(&runners, usize::MAX, None);
+    Runners::start_thread(&runners, usize::MAX, None);
     assert!(poll(&mut kept.last()).is_ready(), "two are too many");
     assert!(ran.load(Ordering::Relaxed) < 100);
     assert!(poll(&mut first).is_pending());

@@ -9,11 +9,11 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::patience::PATIENCE;
-use crate::bell::Bell;
 use crate::durable::error::Failure;
 use crate::durable::store::{Batch, MAX_BATCH, MAX_BATCH_BYTES, NewTask};
 use crate::sync::{Mutex, lock};
 use crate::unwind::contain;
+use crate::wait_queue::WaitQueue;
 
 /// What is spawned, in the order in which it was.
 ///
@@ -23,7 +23,7 @@ use crate::unwind::contain;
 pub(crate) struct Line {
     state: Mutex<State>,
     /// Rings when a load is needed, and when none will be any more.
-    bell: Bell,
+    bell: WaitQueue,
 }
 
 #[derive(Default)]
@@ -68,7 +68,7 @@ impl Line {
     pub(crate) fn new() -> Self {
         Self {
             state: Mutex::default(),
-            bell: Bell::new(),
+            bell: WaitQueue::new(),
         }
     }
 
@@ -85,7 +85,7 @@ impl Line {
         let is_load_needed = is_first && state.awaited.is_none();
         drop(state);
         if is_load_needed {
-            self.bell.ring();
+            self.bell.notify_one();
         }
     }
 
@@ -95,7 +95,7 @@ impl Line {
         let load = self.bell.wait(|| self.try_load()).await;
         if load.is_none() {
             // Whoever else waits will wait in vain.
-            self.bell.ring();
+            self.bell.notify_one();
         }
         load
     }
@@ -122,7 +122,7 @@ impl Line {
     /// Nothing can be ordered any more. What was ordered is there.
     pub(crate) fn close(&self) {
         lock(&self.state).closed = true;
-        self.bell.ring_all();
+        self.bell.notify_all();
     }
 
     /// Nobody asks for loads any more: drops what was ordered.
@@ -202,7 +202,7 @@ impl Draw {
         let is_load_needed = !state.orders.is_empty();
         drop(state);
         if is_load_needed {
-            self.line.bell.ring();
+            self.line.bell.notify_one();
         }
         tasks.into_iter().flatten().collect()
     }

@@ -15,13 +15,13 @@ use crate::waker::WakerCell;
 /// A queue of waiting tasks. If the waker of one of them panics, the panic reaches neither the caller that
 /// rings nor a dropped waiter that passes its wake-up on, and the other waiters are still woken.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct WaitQueue {
     /// How many wait, or are about to.
     waiting: AtomicUsize,
     notify: Notify,
 }
 
-impl Bell {
+impl WaitQueue {
     pub(crate) fn new() -> Self {
         Self {
             waiting: AtomicUsize::new(0),
@@ -31,7 +31,7 @@ impl Bell {
 
     /// Waits until `look` finds what it looks for.
     ///
-    /// Who changes what it looks at rings then. For [`ring`](Self::ring) to be enough, the look must be a
+    /// Who changes what it looks at rings then. For [`notify_one`](Self::notify_one) to be enough, the look must be a
     /// read-modify-write of the word that is changed: of the two, one comes first.
     ///
     /// # Cancel safety
@@ -52,14 +52,14 @@ impl Bell {
     }
 
     /// Wakes one, if there is one. At the price of a load if not.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify_one(&self) {
         if self.waiting.load(Ordering::Relaxed) != 0 {
             self.notify.notify_one();
         }
     }
 
     /// Wakes all.
-    pub(crate) fn ring_all(&self) {
+    pub(crate) fn notify_all(&self) {
         self.notify.notify_waiters();
     }
 }
@@ -90,10 +90,10 @@ impl Wake for Shelter {
 }
 
 /// One who waits, for as long as it exists.
-struct Waiting<'a>(&'a Bell);
+struct Waiting<'a>(&'a WaitQueue);
 
 impl<'a> Waiting<'a> {
-    fn new(bell: &'a Bell) -> Self {
+    fn new(bell: &'a WaitQueue) -> Self {
         bell.waiting.fetch_add(1, Ordering::Relaxed);
         Self(bell)
     }

@@ -1,11 +1,11 @@
-//! When more threads are needed, and when the steward has to look.
+//! When more threads are needed, and when the timer has to look.
 
 use std::time::{Duration, Instant};
 
-use super::Roster;
+use super::State;
 use crate::blocking::Growth;
 use crate::blocking::builder::Options;
-use crate::blocking::crew::Crew;
+use crate::blocking::shared::Shared;
 use crate::join::Tally;
 use crate::sync::{Arc, MODEL};
 
@@ -23,7 +23,7 @@ pub(super) struct Pause {
     length: Duration,
 }
 
-impl Roster {
+impl State {
     /// Scale first: so many more tasks are more than the threads that will look at the queue.
     #[inline]
     fn is_short(&self, coming: usize) -> bool {
@@ -128,29 +128,29 @@ impl Roster {
         (self.is_staffed() && Instant::now() < end).then_some(end)
     }
 
-    /// When the steward should look after this pool, if it has to and does not know yet.
+    /// When the timer should look after this pool, if it has to and does not know yet.
     #[inline]
-    pub(in crate::blocking) fn arm(&mut self, crew: &Arc<Crew>) -> Option<Instant> {
+    pub(in crate::blocking) fn arm(&mut self, shared: &Arc<Shared>) -> Option<Instant> {
         if self.is_full_up() || !self.is_short(0) || self.rest.armed.is_some() || MODEL {
             return None;
         }
-        let due = self.due(&crew.options)?;
-        self.rest.armed = Some(Arc::clone(crew));
+        let due = self.due(&shared.options)?;
+        self.rest.armed = Some(Arc::clone(shared));
         (self.rest.taken_then, self.rest.burst) = (self.taken() + self.starting, 1);
         Some(due)
     }
 
-    /// The pool that the steward looks after.
-    pub(in crate::blocking) fn armed(&self) -> Option<Arc<Crew>> {
+    /// The pool that the timer looks after.
+    pub(in crate::blocking) fn armed(&self) -> Option<Arc<Shared>> {
         self.rest.armed.clone()
     }
 
-    /// The steward need not look. Whoever gets the pool drops it without the lock.
-    pub(in crate::blocking) fn disarm(&mut self) -> Option<Arc<Crew>> {
+    /// the timer need not look. Whoever gets the pool drops it without the lock.
+    pub(in crate::blocking) fn disarm(&mut self) -> Option<Arc<Shared>> {
         self.rest.armed.take()
     }
 
-    /// When the steward should look: tasks wait, and no event may come that would give them a thread.
+    /// When the timer should look: tasks wait, and no event may come that would give them a thread.
     pub(in crate::blocking) fn due(&self, options: &Options) -> Option<Instant> {
         if !self.is_short(0) || self.is_full_up() {
             return None;
@@ -162,11 +162,11 @@ impl Roster {
         }
     }
 
-    /// The steward looks: how many threads it is to create.
+    /// the timer looks: how many threads it is to create.
     ///
     /// It goes by time and by what waits. If all threads are blocked nothing is taken, and no thread
     /// comes to look.
-    pub(in crate::blocking) fn attend(&mut self, options: &Options) -> usize {
+    pub(in crate::blocking) fn tick(&mut self, options: &Options) -> usize {
         let Growth::After(_) = options.growth else {
             return usize::from(self.must_grow(0, options));
         };

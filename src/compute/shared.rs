@@ -7,13 +7,13 @@
 use super::builder::Options;
 use super::keyed::Keys;
 use super::lane::Lane;
-use super::patrol::Patrol;
-use crate::bell::Bell;
+use super::watchdog::WatchdogState;
 use crate::inbox::Chain;
-use crate::join::Seat;
-use crate::room::Room;
+use crate::join::RunContext;
+use crate::semaphore::Semaphore;
 use crate::sync::{Arc, AtomicBool, AtomicUsize, MODEL, Number, Ordering};
 use crate::task::{Fault, Task};
+use crate::wait_queue::WaitQueue;
 
 /// In `rest`: somebody searches, or has been called to.
 const SEARCHING: usize = 1;
@@ -25,12 +25,12 @@ const WAKE_NS: usize = if MODEL { 1 } else { 50_000 };
 /// How long a task is taken to run before the first has: long enough to call for help.
 const PACE_AT_FIRST: usize = 10_000;
 
-pub(super) struct Crew {
+pub(super) struct Shared {
     pub(super) lanes: Box<[Lane]>,
     pub(super) keys: Keys,
     pub(super) options: Options,
     /// Counts the tasks, in a bounded pool.
-    pub(super) room: Option<Arc<Room>>,
+    pub(super) room: Option<Arc<Semaphore>>,
     pub(super) rejected: Number,
     /// Tasks that a shutdown has dropped.
     pub(super) dropped: Number,
@@ -38,42 +38,47 @@ pub(super) struct Crew {
     rest: AtomicUsize,
     /// Where the next thread that is new here begins to push.
     pub(super) next: Number,
-    pub(super) patrol: Patrol,
+    pub(super) watchdog: WatchdogState,
     /// Queued tasks are to be dropped.
     cancelling: AtomicBool,
     /// Who may have tasks in hand: threads that have not ended, and who is in `cancel`.
     threads: AtomicUsize,
-    terminated: Bell,
+    terminated: WaitQueue,
 }
 
-impl Crew {
+impl Shared {
     pub(super) fn new(options: Options) -> Self {
         let threads = options.threads;
         Self {
             lanes: (0..threads).map(|_| Lane::new(PACE_AT_FIRST)).collect(),
             keys: Keys::new(threads),
-            room: options.capacity.map(|tasks| Arc::new(Room::new(tasks))),
+            room: options
+                .capacity
+                .map(|tasks| Arc::new(Semaphore::new(tasks))),
             options,
             rejected: Number::new(0),
             dropped: Number::new(0),
             rest: AtomicUsize::new(0),
             next: Number::new(0),
-            patrol: Patrol::new(threads),
+            watchdog: WatchdogState::new(threads),
             cancelling: AtomicBool::new(false),
             threads: AtomicUsize::new(0),
-            terminated: Bell::new(),
+            terminated: WaitQueue::new(),
         }
     }
 
     /// What tasks are run on.
-    pub(super) fn seat(&self) -> Seat {
-        let seat = self.room.clone().map_or_else(Seat::default, Seat::in_room);
-        seat.heard_by(self.options.panic_handler())
+    pub(super) fn context(&self) -> RunContext {
+        let context = self
+            .room
+            .clone()
+            .map_or_else(RunContext::default, RunContext::in_room);
+        context.heard_by(self.options.panic_handler())
     }
 }
 
 /// Who rests, and who searches.
-impl Crew {
+impl Shared {
     /// Wakes somebody to steal from `lane`, where so many `tasks` wait beside the surplus, if that is
     /// worth it and nobody is about to.
     pub(super) fn share(&self, lane: usize, tasks: usize, published: bool) {
@@ -81,7 +86,7 @@ impl Crew {
             return;
         }
         let rest = if published {
-            // Ordering: Release, with the surplus before it, pairs with the Acquire in `lie_down`; Acquire
+            // Ordering: Release, with the surplus before it, pairs with the Acquire in `park`; Acquire
             // with its Release. Whichever comes first, we see who sleeps, or he sees the surplus.
             self.rest.fetch_or(0, Ordering::AcqRel)
         } else {
@@ -119,7 +124,7 @@ impl Crew {
 
     /// Counts a worker that lies down. If it has searched in vain, it gives the right to do so back,
     /// and looks again: `true` if there is something to steal after all.
-    pub(super) fn lie_down(&self, searched: bool) -> bool {
+    pub(super) fn park(&self, searched: bool) -> bool {
         let change = if searched {
             RESTING - SEARCHING
         } else {
@@ -131,13 +136,13 @@ impl Crew {
     }
 
     /// A worker gets up.
-    pub(super) fn get_up(&self) {
+    pub(super) fn unpark(&self) {
         self.rest.fetch_sub(RESTING, Ordering::Relaxed);
     }
 }
 
 /// The end.
-impl Crew {
+impl Shared {
     /// Accepts nothing from now on. What is queued still runs.
     pub(super) fn close(&self) {
         if let Some(room) = &self.room {
@@ -180,13 +185,13 @@ impl Crew {
     }
 
     /// Drops tasks unrun.
-    pub(super) fn drop_all(&self, mut chain: Chain<Task<Seat>>) {
+    pub(super) fn drop_all(&self, mut chain: Chain<Task<RunContext>>) {
         while let Some(task) = chain.pop_front() {
             self.drop_one(task);
         }
     }
 
-    pub(super) fn drop_one(&self, task: Task<Seat>) {
+    pub(super) fn drop_one(&self, task: Task<RunContext>) {
         // First, as at the end of a task that runs: who learns of it finds its place free.
         self.leave();
         if task.fail(Fault::cancelled()) {
@@ -198,7 +203,7 @@ impl Crew {
     pub(super) fn retract(&self) {
         self.dropped.subtract(1);
         if let Some(room) = &self.room {
-            room.enter_unasked();
+            room.acquire_over_limit();
         }
     }
 
@@ -218,7 +223,7 @@ impl Crew {
     pub(super) fn remove_thread(&self) {
         // Ordering: Release, and Acquire in `terminated`: what the threads did comes before the end.
         if self.threads.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.terminated.ring_all();
+            self.terminated.notify_all();
         }
     }
 

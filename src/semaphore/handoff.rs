@@ -1,16 +1,16 @@
-//! [`Served`]: those who have lost to others too often, and to whom places are handed over.
+//! [`Handoff`]: those who have lost to others too often, and to whom places are handed over.
 
-use super::NoRoom;
-use crate::bell::Bell;
+use super::TryAcquireError;
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
+use crate::wait_queue::WaitQueue;
 
 /// Who waits to be handed a place, and the places that were and are not taken yet.
 #[derive(Debug)]
-pub(super) struct Served {
+pub(super) struct Handoff {
     /// How many there are, for those who leave: a place is handed over only if it is not zero.
     guests: AtomicUsize,
     line: Mutex<Line>,
-    bell: Bell,
+    bell: WaitQueue,
 }
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ struct Line {
     granted: usize,
 }
 
-impl Served {
+impl Handoff {
     pub(super) fn new() -> Self {
         Self {
             guests: AtomicUsize::new(0),
@@ -29,7 +29,7 @@ impl Served {
                 hungry: 0,
                 granted: 0,
             }),
-            bell: Bell::new(),
+            bell: WaitQueue::new(),
         }
     }
 
@@ -48,7 +48,7 @@ impl Served {
         line.hungry -= 1;
         line.granted += 1;
         drop(line);
-        self.bell.ring();
+        self.bell.notify_one();
         true
     }
 
@@ -64,7 +64,7 @@ impl Served {
     }
 
     /// Waits for a place, or until the room is closed.
-    pub(super) async fn wait(&self, is_closed: impl Fn() -> bool) -> Result<(), NoRoom> {
+    pub(super) async fn wait(&self, is_closed: impl Fn() -> bool) -> Result<(), TryAcquireError> {
         let look = || {
             let mut line = self.line();
             if line.granted > 0 {
@@ -72,7 +72,7 @@ impl Served {
                 return Some(Ok(()));
             }
             drop(line);
-            is_closed().then_some(Err(NoRoom::Closed))
+            is_closed().then_some(Err(TryAcquireError::Closed))
         };
         self.bell.wait(look).await
     }
@@ -97,7 +97,7 @@ impl Served {
 
     /// The room is closed.
     pub(super) fn tell_all(&self) {
-        self.bell.ring_all();
+        self.bell.notify_all();
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {

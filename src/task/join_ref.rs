@@ -52,21 +52,21 @@ where
 }
 
 /// The handle's reference to a cell that ends in a `T`. Dropping it detaches the job.
-pub(crate) struct Watch<T> {
+pub(crate) struct JoinRef<T> {
     header: NonNull<Header>,
     output: PhantomData<T>,
 }
 
-// SAFETY: a `Watch` hands a `T` over, and touches the rest as the state word says.
-unsafe impl<T: Send> Send for Watch<T> {}
-// SAFETY: a shared `Watch` looks at the state word, and may claim the job, which is Send, to run it.
-unsafe impl<T: Send> Sync for Watch<T> {}
+// SAFETY: a `JoinRef` hands a `T` over, and touches the rest as the state word says.
+unsafe impl<T: Send> Send for JoinRef<T> {}
+// SAFETY: a shared `JoinRef` looks at the state word, and may claim the job, which is Send, to run it.
+unsafe impl<T: Send> Sync for JoinRef<T> {}
 
-impl<T> Watch<T> {
+impl<T> JoinRef<T> {
     /// # Safety
     ///
     /// The cell is live, its destination is a `Join`, its output a `T`, one of its references is
-    /// the new value's, and there is no other `Watch`.
+    /// the new value's, and there is no other `JoinRef`.
     pub(super) unsafe fn new(header: NonNull<Header>) -> Self {
         Self {
             header,
@@ -214,7 +214,7 @@ impl<T> Watch<T> {
     }
 }
 
-impl<T> Drop for Watch<T> {
+impl<T> Drop for JoinRef<T> {
     fn drop(&mut self) {
         // The waker keeps whoever waited alive: drop it now, not when the job ends.
         if self.prefix().header.state.has_waker() {

@@ -1,4 +1,4 @@
-//! [`Roster`]: who is there, and what waits. Every change is one critical section; `PROTOCOL.md` beside
+//! [`State`]: who is there, and what waits. Every change is one critical section; `PROTOCOL.md` beside
 //! this file argues why no task is stranded and no wake-up lost.
 
 mod need;
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use self::need::Pause;
 use self::waits::Waits;
-use super::crew::{Comes, Crew};
 use super::metrics::Metrics;
 use super::samples::{Sample, Samples};
-use super::worker::Bed;
+use super::shared::{Comes, Shared};
+use super::worker::Parker;
 use crate::inbox::Chain;
-use crate::join::{Seat, Tally};
+use crate::join::{RunContext, Tally};
 use crate::sync::Arc;
 use crate::task::Task;
 
@@ -24,8 +24,8 @@ const MAX_WAKING: usize = 32;
 const WOKEN_AT_ONCE: usize = 4;
 
 /// Who is there, and what waits.
-pub(super) struct Roster {
-    queue: Chain<Task<Seat>>,
+pub(super) struct State {
+    queue: Chain<Task<RunContext>>,
     /// How many are in the queue, with those that need not run any more.
     linked: usize,
     /// How many of those need not run any more. Who aborts a task counts it after the fact: if a thread
@@ -34,7 +34,7 @@ pub(super) struct Roster {
     gone: isize,
     /// Idle threads, the one that has waited the longest first: the last one is woken first, so that
     /// the others reach their keep-alive.
-    idle: Vec<Arc<Bed>>,
+    idle: Vec<Arc<Parker>>,
     /// Threads that were woken and have not come back yet. They will look at the queue.
     waking: usize,
     /// How many may be. It doubles while no task ends between one thread's getting up and the next, and
@@ -69,9 +69,9 @@ struct Rest {
     /// Nothing is run any more.
     emptied: bool,
     pause: Option<Pause>,
-    /// The pool, while the steward is to look after it: it must not go before.
-    armed: Option<Arc<Crew>>,
-    /// What will have been taken from the queue when the steward looks next, if no thread comes back from a
+    /// The pool, while the timer is to look after it: it must not go before.
+    armed: Option<Arc<Shared>>,
+    /// What will have been taken from the queue when the timer looks next, if no thread comes back from a
     /// task until then; and how many threads it creates then.
     taken_then: usize,
     burst: usize,
@@ -104,9 +104,9 @@ impl Limits {
 }
 
 /// Threads to be woken, once the lock is given up.
-pub(super) type Woken = [Option<Arc<Bed>>; WOKEN_AT_ONCE];
+pub(super) type Woken = [Option<Arc<Parker>>; WOKEN_AT_ONCE];
 
-impl Roster {
+impl State {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
             queue: Chain::new(),
@@ -177,7 +177,7 @@ impl Roster {
     }
 
     #[inline]
-    pub(super) fn push(&mut self, tasks: &mut Chain<Task<Seat>>, count: usize) {
+    pub(super) fn push(&mut self, tasks: &mut Chain<Task<RunContext>>, count: usize) {
         self.queue.append(tasks);
         let first = self.submitted;
         self.linked += count;
@@ -186,7 +186,7 @@ impl Roster {
     }
 
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<(Task<Seat>, Option<Sample>)> {
+    pub(super) fn pop(&mut self) -> Option<(Task<RunContext>, Option<Sample>)> {
         let task = self.queue.pop_front()?;
         let place = self.submitted - self.linked;
         self.linked -= 1;
@@ -199,14 +199,14 @@ impl Roster {
     }
 
     /// Takes one out, or all; whoever gets them says of each that it is gone.
-    pub(super) fn pop_unrun(&mut self) -> Option<Task<Seat>> {
+    pub(super) fn pop_unrun(&mut self) -> Option<Task<RunContext>> {
         let (task, _) = self.pop()?;
         self.gone -= 1;
         self.rest.removed += 1;
         Some(task)
     }
 
-    pub(super) fn pop_all_unrun(&mut self) -> Chain<Task<Seat>> {
+    pub(super) fn pop_all_unrun(&mut self) -> Chain<Task<RunContext>> {
         let mut tasks = Chain::new();
         while let Some(task) = self.pop_unrun() {
             tasks.push_back(task);
@@ -225,7 +225,7 @@ impl Roster {
     }
 
     /// What need not run any more, if it is most of what is in the queue: it is memory for nothing.
-    pub(super) fn sweep(&mut self) -> Chain<Task<Seat>> {
+    pub(super) fn sweep(&mut self) -> Chain<Task<RunContext>> {
         let (swept, lost) = sweep(&mut self.queue, &mut self.linked, &mut self.gone);
         if lost == 0 {
             return swept;
@@ -316,7 +316,7 @@ impl Roster {
     /// woken already. That one, when it has taken a task, wakes the next: a wake-up costs more than many
     /// a task, and one thread may be enough.
     #[inline]
-    pub(super) fn wake_one(&mut self) -> Option<Arc<Bed>> {
+    pub(super) fn wake_one(&mut self) -> Option<Arc<Parker>> {
         if self.linked == 0 || self.waking > 0 {
             return None;
         }
@@ -340,31 +340,31 @@ impl Roster {
     }
 
     #[inline]
-    fn wake(&mut self) -> Option<Arc<Bed>> {
+    fn wake(&mut self) -> Option<Arc<Parker>> {
         let bed = self.idle.pop()?;
         self.waking += 1;
         Some(bed)
     }
 
-    pub(super) fn wake_all(&mut self) -> Vec<Arc<Bed>> {
+    pub(super) fn wake_all(&mut self) -> Vec<Arc<Parker>> {
         self.waking += self.idle.len();
         std::mem::take(&mut self.idle)
     }
 
-    /// Whether nobody has taken the bed off the roster, to wake its thread.
-    pub(super) fn is_lying(&self, bed: &Arc<Bed>) -> bool {
+    /// Whether nobody has taken the bed off the state, to wake its thread.
+    pub(super) fn is_parked(&self, bed: &Arc<Parker>) -> bool {
         self.idle.iter().any(|idle| Arc::ptr_eq(idle, bed))
     }
 
     #[inline]
-    pub(super) fn lie_down(&mut self, bed: &Arc<Bed>) {
+    pub(super) fn park(&mut self, bed: &Arc<Parker>) {
         debug_assert!(bed.set_lying(true), "it lies already");
         self.idle.push(Arc::clone(bed));
     }
 
     /// A thread gets up, woken or by itself. It must have lain down since it last got up: if its bed is not among
     /// the idle ones, this concludes that the thread was woken, and counted as such.
-    pub(super) fn get_up(&mut self, bed: &Arc<Bed>) {
+    pub(super) fn unpark(&mut self, bed: &Arc<Parker>) {
         debug_assert!(bed.set_lying(false), "it has not lain down");
         match self.idle.iter().position(|idle| Arc::ptr_eq(idle, bed)) {
             Some(index) => drop(self.idle.remove(index)),
@@ -382,10 +382,10 @@ impl Roster {
 
 /// Takes out of a queue what need not run any more, if it is most of what is in there. How many those are.
 pub(super) fn sweep(
-    queue: &mut Chain<Task<Seat>>,
+    queue: &mut Chain<Task<RunContext>>,
     linked: &mut usize,
     gone: &mut isize,
-) -> (Chain<Task<Seat>>, usize) {
+) -> (Chain<Task<RunContext>>, usize) {
     let (mut swept, mut lost) = (Chain::new(), 0);
     if *gone < 64 || gone.unsigned_abs() <= *linked / 2 {
         return (swept, lost);

@@ -120,16 +120,16 @@ fn loom_return_against_return() {
 fn loom_late_abort_against_recycling() {
     check(|| {
         let task = || Task::joinable(Call(|(): &mut ()| 7));
-        let (first, watch) = task();
-        let abort = watch.abort_ref();
+        let (first, join_ref) = task();
+        let abort = join_ref.abort_ref();
         let aborter = thread::spawn(move || abort.abort());
         first.run(&mut ());
-        drop(watch);
+        drop(join_ref);
         settle();
         for _ in 0..4 {
-            let (task, watch) = task();
+            let (task, join_ref) = task();
             task.run(&mut ());
-            assert_eq!(watch.into_outcome().unwrap(), 7);
+            assert_eq!(join_ref.into_outcome().unwrap(), 7);
             settle();
         }
         aborter.join().unwrap();

@@ -7,16 +7,16 @@ use std::sync::OnceLock;
 use tokio::runtime::{self, Handle};
 
 use super::runners::Runners;
-use crate::join::{Entry, Finished, Id, Moved, Outlet, Seat, Slot, Work, Wrapped};
-use crate::room::{NoRoom, Room};
+use crate::join::{Entry, Finished, Id, Moved, Outlet, RunContext, Slot, Work, Wrapped};
+use crate::semaphore::{Semaphore, TryAcquireError};
 use crate::sync::{Arc, Number};
 use crate::task::{Abort, Job, Task};
 
 /// What the two ends of a stream share.
-pub(super) struct Ledger<T, K> {
+pub(super) struct Shared<T, K> {
     pub(super) outlet: Arc<Outlet<T, K>>,
     /// Counts the jobs that have not been read, and the places of those that are being submitted.
-    outstanding: Room,
+    outstanding: Semaphore,
     /// How many jobs have been read and are not settled. Only the reader changes it.
     read: Number,
     /// How many jobs that have not been read were tried more than once.
@@ -27,11 +27,11 @@ pub(super) struct Ledger<T, K> {
     runners: OnceLock<(runtime::Id, Arc<Runners>)>,
 }
 
-impl<T, K> Ledger<T, K> {
+impl<T, K> Shared<T, K> {
     pub(super) fn new(max_running: usize, max_outstanding: usize, kept: usize) -> Self {
         Self {
             outlet: Arc::new(Outlet::new(max_running, kept)),
-            outstanding: Room::new(max_outstanding),
+            outstanding: Semaphore::new(max_outstanding),
             read: Number::new(0),
             retried: Number::new(0),
             in_place: false,
@@ -166,30 +166,30 @@ impl<T, K> Ledger<T, K> {
     }
 
     /// Takes a place within both bounds, if there is one.
-    pub(super) fn try_place(&self) -> Result<Place<'_, T, K>, NoRoom> {
-        self.outstanding.try_enter()?;
+    pub(super) fn try_place(&self) -> Result<Place<'_, T, K>, TryAcquireError> {
+        self.outstanding.try_acquire()?;
         let mut place = Place {
-            ledger: self,
+            shared: self,
             running: false,
         };
-        self.outlet.running.try_enter()?;
+        self.outlet.running.try_acquire()?;
         place.running = true;
         Ok(place)
     }
 
     /// Takes a place within both bounds, as soon as there is one.
-    pub(super) async fn place(&self) -> Result<Place<'_, T, K>, NoRoom> {
+    pub(super) async fn place(&self) -> Result<Place<'_, T, K>, TryAcquireError> {
         match self.try_place() {
             // What was there of it has been given back: who waits does so in the order of the bounds.
-            Err(NoRoom::Full) => self.wait_for_place().await,
+            Err(TryAcquireError::Full) => self.wait_for_place().await,
             other => other,
         }
     }
 
-    async fn wait_for_place(&self) -> Result<Place<'_, T, K>, NoRoom> {
+    async fn wait_for_place(&self) -> Result<Place<'_, T, K>, TryAcquireError> {
         self.outstanding.enter().await?;
         let mut place = Place {
-            ledger: self,
+            shared: self,
             running: false,
         };
         self.outlet.running.enter().await?;
@@ -208,24 +208,24 @@ fn abort_one(abort: &Abort) -> bool {
 }
 
 /// A job that was accepted, for who runs it.
-pub(super) type Accepted = (Id, Task<Seat>);
+pub(super) type Accepted = (Id, Task<RunContext>);
 
 /// A place for one job. Dropping it gives the place back.
 pub(super) struct Place<'a, T, K> {
-    ledger: &'a Ledger<T, K>,
+    shared: &'a Shared<T, K>,
     /// Whether the place among the running is taken too.
     running: bool,
 }
 
 impl<'a, T: Send + 'static, K: Send + 'static> Place<'a, T, K> {
-    pub(super) fn ledger(&self) -> &'a Ledger<T, K> {
-        self.ledger
+    pub(super) fn shared(&self) -> &'a Shared<T, K> {
+        self.shared
     }
 
     /// Puts a job into the place; hands it back if the stream was closed meanwhile.
     pub(super) fn job<J>(self, tag: K, job: J) -> Result<Accepted, (K, J)>
     where
-        J: Job<Seat, Output = T>,
+        J: Job<RunContext, Output = T>,
     {
         self.fill(tag, job, |entry, job| {
             let id = entry.id();
@@ -242,7 +242,7 @@ impl<'a, T: Send + 'static, K: Send + 'static> Place<'a, T, K> {
         self.wrap_of(tag, future, |future, _, _| future)
     }
 
-    /// The same with a future that knows its name, and the key under which the ledger knows it.
+    /// The same with a future that knows its name, and the key under which the shared knows it.
     pub(super) fn wrap_of<P, F>(
         self,
         tag: K,
@@ -270,7 +270,7 @@ impl<'a, T: Send + 'static, K: Send + 'static> Place<'a, T, K> {
         job: J,
         make: impl FnOnce(Entry<T, K>, J) -> (R, Abort),
     ) -> Result<R, (K, J)> {
-        let outlet = &self.ledger.outlet;
+        let outlet = &self.shared.outlet;
         let mut jobs = outlet.jobs();
         if jobs.is_closed() {
             return Err((tag, job));
@@ -285,8 +285,8 @@ impl<'a, T: Send + 'static, K: Send + 'static> Place<'a, T, K> {
 impl<T, K> Drop for Place<'_, T, K> {
     fn drop(&mut self) {
         if self.running {
-            self.ledger.outlet.running.leave();
+            self.shared.outlet.running.leave();
         }
-        self.ledger.outstanding.leave();
+        self.shared.outstanding.leave();
     }
 }

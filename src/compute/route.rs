@@ -2,32 +2,32 @@
 
 use std::cell::Cell;
 
-use super::crew::Crew;
 use super::lane::Lane;
+use super::shared::Shared;
 use crate::inbox::Batch;
-use crate::join::Seat;
+use crate::join::RunContext;
 use crate::sync::thread_local;
 use crate::task::Task;
 
 thread_local! {
-    /// The crew and the lane whose worker this thread is.
+    /// The shared and the lane whose worker this thread is.
     #[allow(clippy::missing_const_for_thread_local, reason = "loom knows no such form")]
     static WORKER: Cell<(usize, usize)> = Cell::new((0, 0));
 }
 thread_local! {
-    /// The crew and the lane that this thread has pushed to before.
+    /// The shared and the lane that this thread has pushed to before.
     #[allow(clippy::missing_const_for_thread_local, reason = "loom knows no such form")]
     static STICKY: Cell<(usize, usize)> = Cell::new((0, 0));
 }
 
-impl Crew {
+impl Shared {
     /// Queues tasks for which there is room. `Err`: the pool is closed.
     #[inline]
     pub(super) fn push(
         &self,
-        batch: Batch<Task<Seat>>,
+        batch: Batch<Task<RunContext>>,
         count: usize,
-    ) -> Result<(), Batch<Task<Seat>>> {
+    ) -> Result<(), Batch<Task<RunContext>>> {
         if let Some(lane) = self.own_lane() {
             self.lanes[lane].push_own(batch, count)?;
             // The worker, which would share, is in a task: this one.
@@ -44,11 +44,11 @@ impl Crew {
         Ok(())
     }
 
-    /// The lane of this thread, if it is a worker of this crew.
+    /// The lane of this thread, if it is a worker of this shared.
     #[inline]
     pub(super) fn own_lane(&self) -> Option<usize> {
-        let (crew, lane) = WORKER.try_with(Cell::get).unwrap_or_default();
-        (crew == self.address()).then_some(lane)
+        let (shared, lane) = WORKER.try_with(Cell::get).unwrap_or_default();
+        (shared == self.address()).then_some(lane)
     }
 
     /// This thread is a worker from now on.
@@ -57,7 +57,7 @@ impl Crew {
         self.lanes[lane].man();
     }
 
-    /// This thread is nobody's worker any more: there may be another crew at this address one day.
+    /// This thread is nobody's worker any more: there may be another shared at this address one day.
     pub(super) fn discharge(&self) {
         WORKER.with(Cell::take);
     }
@@ -66,9 +66,9 @@ impl Crew {
     /// worker must be woken.
     #[inline]
     fn sticky_lane(&self) -> usize {
-        let (crew, lane) = STICKY.try_with(Cell::get).unwrap_or_default();
-        // An address may have been that of another crew before, with more lanes.
-        if crew == self.address() && self.lanes.get(lane).is_some_and(is_awake) {
+        let (shared, lane) = STICKY.try_with(Cell::get).unwrap_or_default();
+        // An address may have been that of another shared before, with more lanes.
+        if shared == self.address() && self.lanes.get(lane).is_some_and(is_awake) {
             return lane;
         }
         self.new_lane()

@@ -1,32 +1,32 @@
-//! The steward's visits: help for what waits behind a long task.
+//! the timer's visits: help for what waits behind a long task.
 
 use std::time::{Duration, Instant};
 
-use super::crew::Crew;
 use super::lane::Lane;
-use crate::steward::{self, Ward};
+use super::shared::Shared;
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
+use crate::timer::{self, Watchdog};
 
-/// How many visits the steward pays to a pool that rests.
+/// How many visits the timer pays to a pool that rests.
 const QUIET_VISITS: u32 = if cfg!(all(test, throng_loom)) { 1 } else { 10 };
 
-/// What is known of the steward's visits.
-pub(super) struct Patrol {
-    /// The steward comes.
+/// What is known of the timer's visits.
+pub(super) struct WatchdogState {
+    /// the timer comes.
     called: AtomicBool,
     /// Somebody should look after what waits behind a long task, and nobody sleeps who could.
     help_wanted: AtomicBool,
     seen: Mutex<Seen>,
 }
 
-/// What the steward has seen at its last visit.
+/// What the timer has seen at its last visit.
 struct Seen {
     lanes: Vec<Sight>,
     /// For how many visits everybody has been sleeping.
     quiet: u32,
 }
 
-/// What the steward has seen of a lane: how many tasks have begun, and since when it has been so many;
+/// What the timer has seen of a lane: how many tasks have begun, and since when it has been so many;
 /// `None`: the worker sleeps.
 #[derive(Clone, Default)]
 struct Sight {
@@ -34,7 +34,7 @@ struct Sight {
     since: Option<Instant>,
 }
 
-impl Patrol {
+impl WatchdogState {
     pub(super) fn new(lanes: usize) -> Self {
         Self {
             called: AtomicBool::new(false),
@@ -75,28 +75,28 @@ impl Sight {
     }
 }
 
-impl Crew {
-    /// Has the steward visit the pool from now on.
-    pub(super) fn call_steward(this: &Arc<Self>) {
+impl Shared {
+    /// Has the timer visit the pool from now on.
+    pub(super) fn arm_watchdog(this: &Arc<Self>) {
         // Ordering: Release, with the getting up of the worker before it, pairs with the Acquire in
         // `is_quiet`.
-        if this.patrol.called.swap(true, Ordering::AcqRel) {
+        if this.watchdog.called.swap(true, Ordering::AcqRel) {
             return;
         }
-        if steward::watch(this).is_err() {
+        if timer::watch(this).is_err() {
             // Without one, tasks wait behind a long one. The next to get up tries again.
-            this.patrol.called.store(false, Ordering::Relaxed);
+            this.watchdog.called.store(false, Ordering::Relaxed);
         }
     }
 
     #[cfg(all(test, throng_loom))]
     pub(super) fn is_watched(&self) -> bool {
-        self.patrol.called.load(Ordering::Relaxed)
+        self.watchdog.called.load(Ordering::Relaxed)
     }
 
-    /// For how long the task has been running that runs in a lane, as far as the steward has seen.
+    /// For how long the task has been running that runs in a lane, as far as the timer has seen.
     pub(super) fn running_for(&self, lane: usize) -> Duration {
-        let seen = lock(&self.patrol.seen);
+        let seen = lock(&self.watchdog.seen);
         let (sight, lane) = (&seen.lanes[lane], &self.lanes[lane]);
         let still = sight.begun == lane.tally().ran.get() && !lane.is_parked();
         let since = sight.since.filter(|_| still);
@@ -106,36 +106,36 @@ impl Crew {
     /// Has somebody look after what waits: one who sleeps, or else the first who is between two tasks.
     fn call_for_help(&self) {
         if !self.call_searcher(0) {
-            self.patrol.help_wanted.store(true, Ordering::Relaxed);
+            self.watchdog.help_wanted.store(true, Ordering::Relaxed);
         }
     }
 
     /// Whether help is wanted, of the first who asks.
     #[inline]
     pub(super) fn is_help_wanted(&self) -> bool {
-        let wanted = &self.patrol.help_wanted;
+        let wanted = &self.watchdog.help_wanted;
         wanted.load(Ordering::Relaxed) && wanted.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether the pool has been at rest for some visits. Then the steward goes.
+    /// Whether the pool has been at rest for some visits. Then the timer goes.
     fn is_quiet(&self, seen: &mut Seen) -> bool {
         seen.quiet += 1;
         if seen.quiet < QUIET_VISITS {
             return false;
         }
         seen.quiet = 0;
-        // Ordering: Acquire pairs with the Release in `call_steward`: who got up and found us here is
+        // Ordering: Acquire pairs with the Release in `arm_watchdog`: who got up and found us here is
         // seen to be awake. Who comes after this calls us again.
-        self.patrol.called.swap(false, Ordering::AcqRel);
+        self.watchdog.called.swap(false, Ordering::AcqRel);
         let at_rest = self.lanes.iter().all(Lane::is_parked);
         // Somebody else may have called us again already.
-        at_rest || self.patrol.called.swap(true, Ordering::AcqRel)
+        at_rest || self.watchdog.called.swap(true, Ordering::AcqRel)
     }
 }
 
-impl Ward for Crew {
-    fn visit(&self) -> bool {
-        let mut seen = lock(&self.patrol.seen);
+impl Watchdog for Shared {
+    fn check(&self) -> bool {
+        let mut seen = lock(&self.watchdog.seen);
         let now = Instant::now();
         let (mut busy, mut waiting) = (false, false);
         for (lane, sight) in self.lanes.iter().zip(&mut seen.lanes) {

@@ -1,4 +1,4 @@
-//! [`Crew`]: the threads of a pool and the tasks that wait for them.
+//! [`Shared`]: the threads of a pool and the tasks that wait for them.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -6,30 +6,30 @@ use std::time::Instant;
 
 use super::builder::Options;
 use super::metrics::Metrics;
-use super::roster::{Limits, Roster};
 use super::samples::Sample;
+use super::state::{Limits, State};
 use super::worker;
-use crate::bell::Bell;
 use crate::inbox::Chain;
-use crate::join::{Seat, TrySpawnError};
-use crate::room::{NoRoom, Room};
+use crate::join::{RunContext, TrySpawnError};
+use crate::semaphore::{Semaphore, TryAcquireError};
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::task::{Fault, Ran, Task};
+use crate::wait_queue::WaitQueue;
 
 /// What all handles and all threads of a pool share.
-pub(super) struct Crew {
+pub(super) struct Shared {
     pub(super) options: Options,
     /// Tasks that are accepted and not finished, if there is a bound to them.
-    pub(super) room: Option<Room>,
-    roster: Mutex<Roster>,
+    pub(super) room: Option<Semaphore>,
+    state: Mutex<State>,
     /// Told when the last thread of a closed pool has ended.
-    terminated: Bell,
+    terminated: WaitQueue,
 }
 
 /// Tasks that were not accepted, and why.
 pub(super) enum Unaccepted {
-    Closed(Chain<Task<Seat>>),
-    NoThread(Chain<Task<Seat>>, io::Error),
+    Closed(Chain<Task<RunContext>>),
+    NoThread(Chain<Task<RunContext>>, io::Error),
 }
 
 /// Whether a task comes from outside, or is the next of several of which one was accepted before.
@@ -41,7 +41,7 @@ pub(super) enum Comes {
 
 impl Unaccepted {
     /// The one task that was not accepted, as what it is taken for.
-    pub(super) fn one<B>(self, back: impl FnOnce(Task<Seat>) -> B) -> TrySpawnError<B> {
+    pub(super) fn one<B>(self, back: impl FnOnce(Task<RunContext>) -> B) -> TrySpawnError<B> {
         let first = |mut tasks: Chain<_>| back(tasks.pop_front().expect("there is one"));
         match self {
             Self::Closed(tasks) => TrySpawnError::Closed(first(tasks)),
@@ -50,7 +50,7 @@ impl Unaccepted {
     }
 
     /// All of them.
-    pub(super) fn each<B>(self, back: impl Fn(Task<Seat>) -> B) -> Vec<TrySpawnError<B>> {
+    pub(super) fn each<B>(self, back: impl Fn(Task<RunContext>) -> B) -> Vec<TrySpawnError<B>> {
         let mut all = Vec::new();
         let (mut tasks, why) = match self {
             Self::Closed(tasks) => (tasks, None),
@@ -67,22 +67,22 @@ impl Unaccepted {
     }
 }
 
-impl Crew {
+impl Shared {
     pub(super) fn new(options: Options) -> Self {
         let limits = options.limits.clone();
         let capacity = options.queue_capacity;
-        let room = capacity.map(|tasks| Room::new(tasks.saturating_add(limits.max_threads)));
+        let room = capacity.map(|tasks| Semaphore::new(tasks.saturating_add(limits.max_threads)));
         Self {
             options,
             room,
-            roster: Mutex::new(Roster::new(limits)),
-            terminated: Bell::new(),
+            state: Mutex::new(State::new(limits)),
+            terminated: WaitQueue::new(),
         }
     }
 
     #[inline]
-    pub(super) fn roster(&self) -> MutexGuard<'_, Roster> {
-        lock(&self.roster)
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
     }
 
     /// Which pool this is, for as long as it has a task.
@@ -95,14 +95,14 @@ impl Crew {
 
     /// Takes a place, if there is a bound.
     #[inline]
-    pub(super) fn try_enter(&self) -> Result<(), NoRoom> {
-        self.room.as_ref().map_or(Ok(()), Room::try_enter)
+    pub(super) fn try_acquire(&self) -> Result<(), TryAcquireError> {
+        self.room.as_ref().map_or(Ok(()), Semaphore::try_acquire)
     }
 
     /// Takes a place, whether or not there is one.
-    pub(super) fn enter_unasked(&self) {
+    pub(super) fn acquire_over_limit(&self) {
         if let Some(room) = &self.room {
-            room.enter_unasked();
+            room.acquire_over_limit();
         }
     }
 
@@ -119,35 +119,35 @@ impl Crew {
     #[inline]
     pub(super) fn accept(
         this: &Arc<Self>,
-        mut tasks: Chain<Task<Seat>>,
+        mut tasks: Chain<Task<RunContext>>,
         count: usize,
         comes: Comes,
     ) -> Result<(), Unaccepted> {
-        let mut roster = this.roster();
+        let mut state = this.state();
         // Again, until it need not: by the time that the lock is back, the new thread may have taken
         // another task, or have left.
         loop {
-            if !roster.accepts(comes) {
-                drop(roster);
+            if !state.accepts(comes) {
+                drop(state);
                 this.turn_away(count, comes);
                 return Err(Unaccepted::Closed(tasks));
             }
-            if !roster.must_start(1, count, &this.options) {
+            if !state.must_start(1, count, &this.options) {
                 break;
             }
-            roster = match Self::start_thread(this, roster) {
-                Err((roster, why)) if !roster.is_staffed() => {
-                    this.strand(roster, &why);
+            state = match Self::start_thread(this, state) {
+                Err((state, why)) if !state.is_staffed() => {
+                    this.strand(state, &why);
                     this.turn_away(count, comes);
                     return Err(Unaccepted::NoThread(tasks, why));
                 }
-                Ok(roster) | Err((roster, _)) => roster,
+                Ok(state) | Err((state, _)) => state,
             };
         }
-        roster.push(&mut tasks, count);
-        let woken = roster.wake_one();
-        let due = roster.arm(this);
-        drop(roster);
+        state.push(&mut tasks, count);
+        let woken = state.wake_one();
+        let due = state.arm(this);
+        drop(state);
         worker::wake(woken);
         Self::arm(this, due);
         Ok(())
@@ -160,23 +160,23 @@ impl Crew {
         match comes {
             Comes::Anew => self.reject(count),
             // They were accepted before. Whoever drops them says so.
-            Comes::After => self.roster().totals().submitted += count as u64,
+            Comes::After => self.state().totals().submitted += count as u64,
         }
     }
 
     /// Counts tasks that were not accepted.
     pub(super) fn reject(&self, count: usize) {
-        self.roster().totals().rejected += count as u64;
+        self.state().totals().rejected += count as u64;
     }
 
     /// A task will not run any more that was accepted. Its captures are gone.
     pub(super) fn withdrawn(&self) {
         self.give_back();
-        let mut roster = self.roster();
-        roster.withdraw();
-        roster.cancelled();
-        let swept = roster.sweep();
-        drop(roster);
+        let mut state = self.state();
+        state.withdraw();
+        state.cancelled();
+        let swept = state.sweep();
+        drop(state);
         drop(swept);
     }
 
@@ -184,27 +184,27 @@ impl Crew {
     #[inline]
     pub(super) fn ran(
         &self,
-        seat: &mut Seat,
+        context: &mut RunContext,
         ran: Ran,
         sample: Option<Sample>,
-    ) -> MutexGuard<'_, Roster> {
+    ) -> MutexGuard<'_, State> {
         let end = sample.as_ref().map(|_| Instant::now());
-        let mut roster = self.roster();
+        let mut state = self.state();
         if ran == Ran::Cancelled {
             // Whoever claimed it has counted it.
-            roster.found_withdrawn();
-            return roster;
+            state.found_withdrawn();
+            return state;
         }
-        roster.ended();
-        if seat.take_cancelled() {
-            roster.cancelled();
+        state.ended();
+        if context.take_cancelled() {
+            state.cancelled();
         }
         if let (Some(sample), Some(end)) = (sample, end) {
-            let totals = roster.totals();
+            let totals = state.totals();
             totals.queue_wait.record(sample.started - sample.queued);
             totals.run_time.record(end - sample.started);
         }
-        roster
+        state
     }
 
     /// Drops the task that has waited the longest, whose handle says that it was cancelled, and takes a
@@ -214,9 +214,9 @@ impl Crew {
     /// it would have to drop the next, and so all.
     pub(super) fn replace_oldest(&self) -> bool {
         loop {
-            let oldest = self.roster().pop_unrun();
+            let oldest = self.state().pop_unrun();
             let Some(oldest) = oldest else { return false };
-            self.enter_unasked();
+            self.acquire_over_limit();
             if oldest.fail(Fault::cancelled()) {
                 return true;
             }
@@ -226,9 +226,9 @@ impl Crew {
     }
 
     /// There is no thread, and none to be had: whatever was queued in the hope of one is told.
-    pub(super) fn strand(&self, mut roster: MutexGuard<'_, Roster>, why: &io::Error) {
-        let mut queue = roster.pop_all_unrun();
-        self.leave(roster);
+    pub(super) fn strand(&self, mut state: MutexGuard<'_, State>, why: &io::Error) {
+        let mut queue = state.pop_all_unrun();
+        self.leave(state);
         while let Some(task) = queue.pop_front() {
             task.fail(Fault::rejected(again(why)));
         }
@@ -238,15 +238,15 @@ impl Crew {
 
     /// Refuses tasks from now on, and lets the threads go when what is queued has run.
     pub(super) fn close(&self) {
-        self.end(self.roster());
+        self.end(self.state());
     }
 
     /// The same, but drops what is queued. How many those were.
     pub(super) fn close_now(&self) -> usize {
-        let mut roster = self.roster();
-        roster.empty();
-        let mut queue = roster.pop_all_unrun();
-        self.end(roster);
+        let mut state = self.state();
+        state.empty();
+        let mut queue = state.pop_all_unrun();
+        self.end(state);
         let mut cancelled = 0;
         while let Some(task) = queue.pop_front() {
             cancelled += usize::from(task.fail(Fault::cancelled()));
@@ -254,10 +254,10 @@ impl Crew {
         cancelled
     }
 
-    fn end(&self, mut roster: MutexGuard<'_, Roster>) {
-        roster.close();
-        let woken = roster.wake_all();
-        self.leave(roster);
+    fn end(&self, mut state: MutexGuard<'_, State>) {
+        state.close();
+        let woken = state.wake_all();
+        self.leave(state);
         worker::wake(woken);
         if let Some(room) = &self.room {
             room.close();
@@ -265,20 +265,20 @@ impl Crew {
     }
 
     /// Gives the lock up, and tells those who wait for the end if this is it.
-    pub(super) fn leave(&self, mut roster: MutexGuard<'_, Roster>) {
-        if !roster.is_over() {
+    pub(super) fn leave(&self, mut state: MutexGuard<'_, State>) {
+        if !state.is_over() {
             return;
         }
-        // The steward may be armed for a time that is far away, and need not come any more.
-        let armed = roster.disarm();
-        drop(roster);
+        // the timer may be armed for a time that is far away, and need not come any more.
+        let armed = state.disarm();
+        drop(state);
         drop(armed);
-        self.terminated.ring_all();
+        self.terminated.notify_all();
     }
 
     pub(super) async fn terminated(&self) {
         self.terminated
-            .wait(|| self.roster().is_over().then_some(()))
+            .wait(|| self.state().is_over().then_some(()))
             .await;
     }
 
@@ -286,18 +286,18 @@ impl Crew {
 
     /// Changes the limits; idle threads look at them.
     pub(super) fn set(this: &Arc<Self>, change: impl FnOnce(&mut Limits)) -> io::Result<()> {
-        let mut roster = this.roster();
-        let mut limits = roster.limits().clone();
+        let mut state = this.state();
+        let mut limits = state.limits().clone();
         change(&mut limits);
         limits.check()?;
         let max_threads = limits.max_threads;
-        *roster.limits() = limits;
+        *state.limits() = limits;
         if let (Some(room), Some(capacity)) = (&this.room, this.options.queue_capacity) {
             room.set_limit(capacity.saturating_add(max_threads));
         }
-        roster.change_compensation();
-        let woken = roster.wake_all();
-        drop(Self::grow(this, roster));
+        state.change_compensation();
+        let woken = state.wake_all();
+        drop(Self::grow(this, state));
         worker::wake(woken);
         if let Some(room) = &this.room {
             room.tell_all();
@@ -306,7 +306,7 @@ impl Crew {
     }
 
     pub(super) fn metrics(&self) -> Metrics {
-        self.roster().metrics()
+        self.state().metrics()
     }
 }
 

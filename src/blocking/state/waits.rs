@@ -1,6 +1,6 @@
 //! Threads that wait for tasks of their own pool, and compensating threads, which run in their place.
 
-use super::Roster;
+use super::State;
 use crate::task::Abort;
 
 /// Threads whose tasks have waited for others of the pool.
@@ -61,7 +61,7 @@ impl Waits {
     }
 }
 
-impl Roster {
+impl State {
     /// A thread is about to wait for a task of this pool. Returns `false` if it must not: because
     /// `must_compensate` is set and no compensating thread is allowed, or because every thread would wait.
     pub(in crate::blocking) fn block(

@@ -169,7 +169,7 @@ impl Drop for Local {
 /// A thread's blocks of one size.
 struct Shelf {
     /// Made with the first block.
-    home: Option<Arc<Home>>,
+    home: Option<Arc<Origin>>,
     /// Blocks that have come home.
     blocks: Chain<Whole>,
     /// The block that is being carved, and where its next cell lies.
@@ -202,7 +202,9 @@ impl Shelf {
     /// A block without cells: one that came home, or a new one.
     #[cold]
     fn whole(&mut self, class: usize) -> Whole {
-        let home = self.home.get_or_insert_with(|| Arc::new(Home::new(class)));
+        let home = self
+            .home
+            .get_or_insert_with(|| Arc::new(Origin::new(class)));
         if self.blocks.is_empty() {
             self.blocks = home.blocks.take();
         }
@@ -231,14 +233,14 @@ impl Drop for Shelf {
 }
 
 /// Where the blocks of a thread come back to: it lives as long as any of them.
-struct Home {
+struct Origin {
     blocks: Inbox<Whole>,
     /// How many blocks are there, or on a shelf.
     spare: Number,
     class: usize,
 }
 
-impl Home {
+impl Origin {
     fn new(class: usize) -> Self {
         Self {
             blocks: Inbox::new(),
@@ -268,7 +270,7 @@ struct Block {
     link: Link,
     /// Cells that are not counted off: in use, or still to be carved.
     live: AtomicUsize,
-    home: Arc<Home>,
+    home: Arc<Origin>,
 }
 
 const LAYOUT: Layout = match Layout::from_size_align(BLOCK, align_of::<Block>()) {
@@ -304,7 +306,7 @@ struct Whole(NonNull<Block>);
 unsafe impl Send for Whole {}
 
 impl Whole {
-    fn new(home: Arc<Home>) -> Self {
+    fn new(home: Arc<Origin>) -> Self {
         // SAFETY: the layout is not empty.
         let memory = unsafe { alloc::alloc(LAYOUT) };
         let Some(block) = NonNull::new(memory.cast::<Block>()) else {
@@ -331,7 +333,7 @@ impl Whole {
         block
     }
 
-    fn home(&self) -> &Arc<Home> {
+    fn home(&self) -> &Arc<Origin> {
         // SAFETY: the block is owned, and its head initialised.
         unsafe { &self.0.as_ref().home }
     }

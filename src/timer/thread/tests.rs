@@ -1,4 +1,4 @@
-//! Each test has an office of its own, and a steward, which stays until the process ends.
+//! Each test has an thread of its own, and a timer, which stays until the process ends.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use super::{Agenda, Charge, Next, Office};
+use super::{Next, Tick, Timer, TimerHeap};
 
 /// How long a test waits for what must happen.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -17,13 +17,13 @@ const FAR: Duration = Duration::from_secs(3600);
 /// Somebody for whom a closure looks after it.
 struct By<F>(Mutex<F>);
 
-impl<F: FnMut(Instant) -> Option<Instant> + Send + 'static> Charge for By<F> {
-    fn attend(&self, now: Instant) -> Option<Instant> {
+impl<F: FnMut(Instant) -> Option<Instant> + Send + 'static> Tick for By<F> {
+    fn tick(&self, now: Instant) -> Option<Instant> {
         (self.0.lock().unwrap())(now)
     }
 }
 
-fn by<F>(attend: F) -> Arc<dyn Charge>
+fn by<F>(attend: F) -> Arc<dyn Tick>
 where
     F: FnMut(Instant) -> Option<Instant> + Send + 'static,
 {
@@ -31,7 +31,7 @@ where
 }
 
 /// One that sends this when it is attended to, and is not attended to again.
-fn sends<T: Clone + Send + 'static>(sender: &Sender<T>, value: T) -> Arc<dyn Charge> {
+fn sends<T: Clone + Send + 'static>(sender: &Sender<T>, value: T) -> Arc<dyn Tick> {
     let sender = sender.clone();
     by(move |_| {
         sender.send(value.clone()).unwrap();
@@ -50,13 +50,13 @@ fn assert_nothing<T: Debug>(receiver: &Receiver<T>) {
     assert!(come.is_empty(), "{come:?}");
 }
 
-impl Office {
+impl Timer {
     #[track_caller]
-    fn arm_at(&'static self, at: Instant, charge: &Arc<dyn Charge>) {
-        self.arm(at, Arc::downgrade(charge)).unwrap();
+    fn arm_at(&'static self, at: Instant, tick: &Arc<dyn Tick>) {
+        self.arm(at, Arc::downgrade(tick)).unwrap();
     }
 
-    /// Keeps the steward busy until the sender is dropped, or used.
+    /// Keeps the timer busy until the sender is dropped, or used.
     #[track_caller]
     fn hold(&'static self) -> Sender<()> {
         let (release, released) = channel::<()>();
@@ -71,7 +71,7 @@ impl Office {
         release
     }
 
-    /// Waits until the steward has done what was due before.
+    /// Waits until the timer has done what was due before.
     #[track_caller]
     fn catch_up(&'static self) {
         let (sender, receiver) = channel();
@@ -81,22 +81,22 @@ impl Office {
     }
 
     fn len(&self) -> usize {
-        self.0.lock().unwrap().agenda.len()
+        self.0.lock().unwrap().heap.len()
     }
 }
 
 #[test]
 fn those_that_are_due_are_attended_to_by_time() {
-    static OFFICE: Office = Office::new();
-    let release = OFFICE.hold();
+    static TIMER: Timer = Timer::new();
+    let release = TIMER.hold();
     let (sender, receiver) = channel();
     let base = Instant::now();
     let charges: Vec<_> = [3, 0, 4, 1, 2]
         .map(|n| (n, sends(&sender, n)))
         .into_iter()
         .collect();
-    for (n, charge) in &charges {
-        OFFICE.arm_at(base + Duration::from_millis(*n), charge);
+    for (n, tick) in &charges {
+        TIMER.arm_at(base + Duration::from_millis(*n), tick);
     }
     drop(release);
     let order = [(); 5].map(|()| receive(&receiver));
@@ -105,15 +105,15 @@ fn those_that_are_due_are_attended_to_by_time() {
 
 #[test]
 fn nobody_is_attended_to_before_its_time() {
-    static OFFICE: Office = Office::new();
+    static TIMER: Timer = Timer::new();
     let (sender, receiver) = channel();
-    let charge = by(move |now| {
+    let tick = by(move |now| {
         sender.send((now, Instant::now())).unwrap();
         None
     });
     for millis in [0, 1, 20] {
         let at = Instant::now() + Duration::from_millis(millis);
-        OFFICE.arm_at(at, &charge);
+        TIMER.arm_at(at, &tick);
         let (now, clock) = receive(&receiver);
         assert!(at <= now && now <= clock);
     }
@@ -121,131 +121,131 @@ fn nobody_is_attended_to_before_its_time() {
 
 #[test]
 fn who_asks_for_it_is_attended_to_again_at_its_time() {
-    static OFFICE: Office = Office::new();
+    static TIMER: Timer = Timer::new();
     let (sender, receiver) = channel();
     let mut left = 5;
-    let charge = by(move |now| {
+    let tick = by(move |now| {
         left -= 1;
         let again = now + Duration::from_millis(3);
         sender.send((now, again)).unwrap();
         (left > 0).then_some(again)
     });
-    OFFICE.arm_at(Instant::now(), &charge);
+    TIMER.arm_at(Instant::now(), &tick);
     let mut due = Instant::now();
     for n in 0..5 {
         let (now, again) = receive(&receiver);
         assert!(n == 0 || now >= due);
         due = again;
     }
-    OFFICE.catch_up();
-    assert_eq!(OFFICE.len(), 0);
+    TIMER.catch_up();
+    assert_eq!(TIMER.len(), 0);
     // It may be armed again, too.
     assert_nothing(&receiver);
-    OFFICE.arm_at(Instant::now(), &charge);
+    TIMER.arm_at(Instant::now(), &tick);
     receive(&receiver);
 }
 
 #[test]
 fn one_that_is_always_due_leaves_others_their_turn() {
-    static OFFICE: Office = Office::new();
+    static TIMER: Timer = Timer::new();
     let past = Instant::now();
     let greedy = by(move |_| Some(past));
-    OFFICE.arm_at(past, &greedy);
+    TIMER.arm_at(past, &greedy);
     for _ in 0..100 {
-        OFFICE.catch_up();
+        TIMER.catch_up();
     }
     drop(greedy);
-    OFFICE.catch_up();
+    TIMER.catch_up();
 }
 
 #[test]
 fn an_earlier_time_that_comes_later_is_not_slept_through() {
-    static OFFICE: Office = Office::new();
+    static TIMER: Timer = Timer::new();
     let (sender, receiver) = channel();
     let [far, near, now] = ["far", "near", "now"].map(|name| sends(&sender, name));
-    OFFICE.arm_at(Instant::now() + FAR, &far);
-    OFFICE.arm_at(Instant::now() + Duration::from_millis(5), &near);
+    TIMER.arm_at(Instant::now() + FAR, &far);
+    TIMER.arm_at(Instant::now() + Duration::from_millis(5), &near);
     assert_eq!(receive(&receiver), "near");
-    OFFICE.arm_at(Instant::now(), &now);
+    TIMER.arm_at(Instant::now(), &now);
     assert_eq!(receive(&receiver), "now");
-    assert_eq!(OFFICE.len(), 1);
+    assert_eq!(TIMER.len(), 1);
 }
 
 #[test]
 fn only_what_is_earlier_than_all_wakes_the_steward() {
-    let mut agenda = Agenda::new();
-    let charge = by(|_| None);
+    let mut heap = TimerHeap::new();
+    let tick = by(|_| None);
     let now = Instant::now();
     let wakes = [5, 7, 5, 6, 4, 4, 0].map(|n| {
         let at = now + Duration::from_secs(n);
-        agenda.add(at, Arc::downgrade(&charge))
+        heap.add(at, Arc::downgrade(&tick))
     });
     assert_eq!(wakes, [true, false, false, false, true, false, true]);
-    assert!(matches!(agenda.next(now), Next::Due(_)));
+    assert!(matches!(heap.next(now), Next::Due(_)));
     let next = now + Duration::from_secs(4);
-    assert!(matches!(agenda.next(now), Next::At(at) if at == next));
-    assert!(matches!(agenda.next(next), Next::Due(_)));
+    assert!(matches!(heap.next(now), Next::At(at) if at == next));
+    assert!(matches!(heap.next(next), Next::Due(_)));
 }
 
 #[test]
 fn a_panic_disarms_who_panics_and_nobody_else() {
-    static OFFICE: Office = Office::new();
+    static TIMER: Timer = Timer::new();
     let (sender, receiver) = channel();
-    let release = OFFICE.hold();
+    let release = TIMER.hold();
     let panics = by(|_| panic!("on purpose"));
     let other = sends(&sender, ());
     let now = Instant::now();
-    OFFICE.arm_at(now, &panics);
-    OFFICE.arm_at(now + Duration::from_millis(1), &other);
+    TIMER.arm_at(now, &panics);
+    TIMER.arm_at(now + Duration::from_millis(1), &other);
     drop(release);
     receive(&receiver);
-    OFFICE.catch_up();
-    assert_eq!(OFFICE.len(), 0);
+    TIMER.catch_up();
+    assert_eq!(TIMER.len(), 0);
     assert_eq!(Arc::weak_count(&panics), 0);
 }
 
 #[test]
 fn who_is_gone_is_forgotten() {
-    static OFFICE: Office = Office::new();
+    static TIMER: Timer = Timer::new();
     let (sender, receiver) = channel();
-    let release = OFFICE.hold();
+    let release = TIMER.hold();
     let [gone, stays] = ["gone", "stays"].map(|name| sends(&sender, name));
     let now = Instant::now();
-    OFFICE.arm_at(now, &gone);
-    OFFICE.arm_at(now + Duration::from_millis(1), &stays);
+    TIMER.arm_at(now, &gone);
+    TIMER.arm_at(now + Duration::from_millis(1), &stays);
     drop(gone);
     drop(release);
     assert_eq!(receive(&receiver), "stays");
-    OFFICE.catch_up();
+    TIMER.catch_up();
     assert_nothing(&receiver);
-    assert_eq!(OFFICE.len(), 0);
+    assert_eq!(TIMER.len(), 0);
 }
 
 #[test]
 fn who_is_gone_takes_no_room_although_its_time_is_far_away() {
-    static OFFICE: Office = Office::new();
+    static TIMER: Timer = Timer::new();
     let stay: Vec<_> = (0..10).map(|_| by(|_| None)).collect();
-    for charge in &stay {
-        OFFICE.arm_at(Instant::now() + FAR, charge);
+    for tick in &stay {
+        TIMER.arm_at(Instant::now() + FAR, tick);
     }
     for _ in 0..10_000 {
-        OFFICE.arm_at(Instant::now() + FAR, &by(|_| None));
-        assert!(OFFICE.len() <= 100);
+        TIMER.arm_at(Instant::now() + FAR, &by(|_| None));
+        assert!(TIMER.len() <= 100);
     }
-    assert!(OFFICE.len() >= stay.len());
-    assert!(stay.iter().all(|charge| Arc::weak_count(charge) == 1));
+    assert!(TIMER.len() >= stay.len());
+    assert!(stay.iter().all(|tick| Arc::weak_count(tick) == 1));
 }
 
 /// One that arms another when it is dropped, and panics then.
 struct Last {
     entered: Sender<()>,
     released: Mutex<Receiver<()>>,
-    heir: Arc<dyn Charge>,
-    office: &'static Office,
+    heir: Arc<dyn Tick>,
+    thread: &'static Timer,
 }
 
-impl Charge for Last {
-    fn attend(&self, now: Instant) -> Option<Instant> {
+impl Tick for Last {
+    fn tick(&self, now: Instant) -> Option<Instant> {
         self.entered.send(()).unwrap();
         self.released.lock().unwrap().recv_timeout(PATIENCE).ok();
         Some(now)
@@ -254,63 +254,63 @@ impl Charge for Last {
 
 impl Drop for Last {
     fn drop(&mut self) {
-        self.office.arm_at(Instant::now(), &self.heir);
+        self.thread.arm_at(Instant::now(), &self.heir);
         panic!("on purpose");
     }
 }
 
 #[test]
 fn the_last_reference_may_be_dropped_by_the_steward() {
-    static OFFICE: Office = Office::new();
+    static TIMER: Timer = Timer::new();
     let (sender, receiver) = channel();
     let heir = sends(&sender, ());
     let (entered, has_entered) = channel();
     let (release, released) = channel();
-    let last: Arc<dyn Charge> = Arc::new(Last {
+    let last: Arc<dyn Tick> = Arc::new(Last {
         entered,
         released: Mutex::new(released),
         heir: Arc::clone(&heir),
-        office: &OFFICE,
+        thread: &TIMER,
     });
-    OFFICE.arm_at(Instant::now(), &last);
+    TIMER.arm_at(Instant::now(), &last);
     receive(&has_entered);
     drop(last);
     release.send(()).unwrap();
     receive(&receiver);
-    OFFICE.catch_up();
-    assert_eq!(OFFICE.len(), 0);
+    TIMER.catch_up();
+    assert_eq!(TIMER.len(), 0);
 }
 
 #[test]
 fn who_is_attended_to_may_arm_others() {
-    static OFFICE: Office = Office::new();
+    static TIMER: Timer = Timer::new();
     let (sender, receiver) = channel();
     let second = sends(&sender, ());
     let first = by(move |now| {
-        OFFICE.arm_at(now, &second);
+        TIMER.arm_at(now, &second);
         None
     });
-    OFFICE.arm_at(Instant::now(), &first);
+    TIMER.arm_at(Instant::now(), &first);
     receive(&receiver);
 }
 
 #[test]
 fn without_a_thread_nothing_is_armed_and_the_next_call_tries_again() {
-    static OFFICE: Office = Office::new();
+    static TIMER: Timer = Timer::new();
     let (sender, receiver) = channel();
-    let charge = sends(&sender, ());
+    let tick = sends(&sender, ());
     for _ in 0..3 {
         let none = || Err(io::Error::other("out of threads"));
-        let error = OFFICE.arm_with(Instant::now(), Arc::downgrade(&charge), none);
+        let error = TIMER.arm_with(Instant::now(), Arc::downgrade(&tick), none);
         assert_eq!(error.unwrap_err().to_string(), "out of threads");
-        assert_eq!((OFFICE.len(), Arc::weak_count(&charge)), (0, 0));
+        assert_eq!((TIMER.len(), Arc::weak_count(&tick)), (0, 0));
     }
-    OFFICE.arm_at(Instant::now(), &charge);
+    TIMER.arm_at(Instant::now(), &tick);
     receive(&receiver);
     // It has been there since, and no other is asked for.
-    let another = || panic!("there is a steward");
-    let weak: Weak<dyn Charge> = Arc::downgrade(&charge);
-    OFFICE.arm_with(Instant::now(), weak, another).unwrap();
+    let another = || panic!("there is a timer");
+    let weak: Weak<dyn Tick> = Arc::downgrade(&tick);
+    TIMER.arm_with(Instant::now(), weak, another).unwrap();
     receive(&receiver);
 }
 
@@ -318,7 +318,7 @@ fn without_a_thread_nothing_is_armed_and_the_next_call_tries_again() {
 fn a_thousand_are_attended_to_by_one_thread() {
     const CHARGES: u64 = 1_000;
     const TIMES: u32 = 3;
-    static OFFICE: Office = Office::new();
+    static TIMER: Timer = Timer::new();
     let (sender, receiver) = channel();
     let charges: Vec<_> = (0..CHARGES)
         .map(|n| {
@@ -331,8 +331,8 @@ fn a_thousand_are_attended_to_by_one_thread() {
             })
         })
         .collect();
-    for (n, charge) in (0..).zip(&charges) {
-        OFFICE.arm_at(Instant::now() + Duration::from_micros(n % 11 * 300), charge);
+    for (n, tick) in (0..).zip(&charges) {
+        TIMER.arm_at(Instant::now() + Duration::from_micros(n % 11 * 300), tick);
     }
     let (mut times, mut threads) = (BTreeMap::new(), Vec::new());
     for _ in 0..CHARGES * u64::from(TIMES) {
@@ -343,9 +343,9 @@ fn a_thousand_are_attended_to_by_one_thread() {
     threads.dedup();
     assert_eq!(threads.len(), 1);
     assert!((0..CHARGES).all(|n| times[&n] == TIMES));
-    OFFICE.catch_up();
+    TIMER.catch_up();
     assert_nothing(&receiver);
-    assert_eq!(OFFICE.len(), 0);
+    assert_eq!(TIMER.len(), 0);
 }
 
 #[cfg(target_os = "linux")]
@@ -356,7 +356,7 @@ mod switches {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use super::{FAR, Office, PATIENCE, by, receive};
+    use super::{FAR, PATIENCE, Timer, by, receive};
 
     /// How often a thread was switched to.
     fn switches(thread: &Path) -> u64 {
@@ -368,15 +368,15 @@ mod switches {
             .sum()
     }
 
-    /// The steward's folder in `/proc`.
-    fn folder(office: &'static Office) -> PathBuf {
+    /// the timer's folder in `/proc`.
+    fn folder(thread: &'static Timer) -> PathBuf {
         let (sender, receiver) = channel();
         let tells = by(move |_| {
             let thread = fs::canonicalize("/proc/thread-self").unwrap();
             sender.send(thread).unwrap();
             None
         });
-        office.arm_at(Instant::now(), &tells);
+        thread.arm_at(Instant::now(), &tells);
         receive(&receiver)
     }
 
@@ -389,21 +389,21 @@ mod switches {
             if switches(thread) == before {
                 return;
             }
-            assert!(Instant::now() < deadline, "the steward does not rest");
+            assert!(Instant::now() < deadline, "the timer does not rest");
         }
     }
 
     #[test]
     fn a_steward_with_nothing_to_do_uses_no_processor_time() {
-        static OFFICE: Office = Office::new();
-        let thread = folder(&OFFICE);
+        static TIMER: Timer = Timer::new();
+        let thread = folder(&TIMER);
         let name = fs::read_to_string(thread.join("comm")).unwrap();
-        assert_eq!(name.trim(), "throng-steward");
+        assert_eq!(name.trim(), "throng-timer");
         assert_comes_to_rest(&thread);
         // Nor does it while what is armed is far away, or gone.
         let far = by(|_| None);
-        OFFICE.arm_at(Instant::now() + FAR, &far);
-        OFFICE.arm_at(Instant::now() + 2 * FAR, &by(|_| None));
+        TIMER.arm_at(Instant::now() + FAR, &far);
+        TIMER.arm_at(Instant::now() + 2 * FAR, &by(|_| None));
         assert_comes_to_rest(&thread);
     }
 }

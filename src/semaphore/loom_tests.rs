@@ -6,14 +6,14 @@ use loom::future::block_on;
 use loom::sync::Arc;
 use loom::thread;
 
-use super::{NoRoom, Room};
+use super::{Semaphore, TryAcquireError};
 use crate::sync::Plain;
 
 #[test]
 fn loom_who_leaves_wakes_who_waits() {
     loom::model(|| {
-        let room = Arc::new(Room::new(1));
-        room.try_enter().unwrap();
+        let room = Arc::new(Semaphore::new(1));
+        room.try_acquire().unwrap();
         let waiter = {
             let room = room.clone();
             thread::spawn(move || block_on(room.enter()))
@@ -27,14 +27,14 @@ fn loom_who_leaves_wakes_who_waits() {
 #[test]
 fn loom_closing_wakes_who_waits() {
     loom::model(|| {
-        let room = Arc::new(Room::new(1));
-        room.try_enter().unwrap();
+        let room = Arc::new(Semaphore::new(1));
+        room.try_acquire().unwrap();
         let waiter = {
             let room = room.clone();
             thread::spawn(move || block_on(room.enter()))
         };
         room.close();
-        assert_eq!(waiter.join().unwrap(), Err(NoRoom::Closed));
+        assert_eq!(waiter.join().unwrap(), Err(TryAcquireError::Closed));
     });
 }
 
@@ -42,10 +42,10 @@ fn loom_closing_wakes_who_waits() {
 #[test]
 fn loom_the_bound_holds() {
     loom::model(|| {
-        let room = Arc::new(Room::new(1));
+        let room = Arc::new(Semaphore::new(1));
         let place = Arc::new(Plain::new(0));
-        let use_it = |room: &Room, place: &Plain| {
-            if room.try_enter().is_ok() {
+        let use_it = |room: &Semaphore, place: &Plain| {
+            if room.try_acquire().is_ok() {
                 place.add(1);
                 room.leave();
             }
@@ -64,8 +64,8 @@ fn loom_the_bound_holds() {
 #[test]
 fn loom_a_waiter_that_gives_up_passes_its_wake_up_on() {
     loom::model(|| {
-        let room = Arc::new(Room::new(1));
-        room.try_enter().unwrap();
+        let room = Arc::new(Semaphore::new(1));
+        room.try_acquire().unwrap();
         let waiter = {
             let room = room.clone();
             thread::spawn(move || block_on(room.enter()))
@@ -89,9 +89,9 @@ fn loom_a_waiter_that_gives_up_passes_its_wake_up_on() {
 #[test]
 fn loom_two_leave_while_two_are_about_to_wait() {
     loom::model(|| {
-        let room = Arc::new(Room::new(2));
-        room.try_enter().unwrap();
-        room.try_enter().unwrap();
+        let room = Arc::new(Semaphore::new(2));
+        room.try_acquire().unwrap();
+        room.try_acquire().unwrap();
         let waiters: Vec<_> = (0..2)
             .map(|_| {
                 let room = room.clone();
@@ -108,13 +108,13 @@ fn loom_two_leave_while_two_are_about_to_wait() {
 
 // ===== Those who have lost too often =====
 
-fn one_inside() -> Arc<Room> {
-    let room = Arc::new(Room::new(1));
-    room.try_enter().unwrap();
+fn one_inside() -> Arc<Semaphore> {
+    let room = Arc::new(Semaphore::new(1));
+    room.try_acquire().unwrap();
     room
 }
 
-fn served(room: &Arc<Room>) -> thread::JoinHandle<Result<(), NoRoom>> {
+fn served(room: &Arc<Semaphore>) -> thread::JoinHandle<Result<(), TryAcquireError>> {
     let room = room.clone();
     thread::spawn(move || block_on(room.be_served()))
 }
@@ -141,7 +141,7 @@ fn loom_a_guest_and_a_newcomer() {
         let newcomer = {
             let room = room.clone();
             thread::spawn(move || {
-                if room.try_enter().is_ok() {
+                if room.try_acquire().is_ok() {
                     room.leave();
                 }
             })
@@ -206,7 +206,7 @@ fn loom_closing_tells_guests() {
         let room = one_inside();
         let guest = served(&room);
         room.close();
-        assert_eq!(guest.join().unwrap(), Err(NoRoom::Closed));
+        assert_eq!(guest.join().unwrap(), Err(TryAcquireError::Closed));
         room.leave();
         assert_eq!(room.count(), 0);
     });

@@ -1,17 +1,17 @@
-//! Room for a bounded number of things, and those who wait for it.
+//! Semaphore for a bounded number of things, and those who wait for it.
 //!
 //! Whoever leaves wakes one who waits, in the order in which they came, and grants nothing: the
 //! woken one tries again, and may lose to somebody who came in between. So a place is never lost to
 //! a future that nobody polls. A wake-up is, until that future is dropped, which passes it on, or
 //! until somebody else leaves and wakes the next: do not keep a future that waits without polling it.
 //!
-//! One who has lost twice is [served](Served): who leaves next hands its place over.
+//! One who has lost twice is [served](Handoff): who leaves next hands its place over.
 
-mod served;
+mod handoff;
 
-use self::served::Served;
-use crate::bell::Bell;
+use self::handoff::Handoff;
 use crate::sync::{AtomicUsize, Number, Ordering};
+use crate::wait_queue::WaitQueue;
 
 /// Set once nobody may enter any more. The count is what is above it.
 const CLOSED: usize = 1;
@@ -22,29 +22,29 @@ const LOSSES: usize = 2;
 
 /// Counts what is inside, refuses what does not fit, and lets it wait.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Semaphore {
     /// `[ count | CLOSED ]`. `CLOSED` is never cleared.
     state: AtomicUsize,
     limit: Number,
     /// Rung by who leaves.
-    bell: Bell,
-    served: Served,
+    bell: WaitQueue,
+    served: Handoff,
 }
 
 /// Why there was no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoRoom {
+pub(crate) enum TryAcquireError {
     Full,
     Closed,
 }
 
-impl Room {
+impl Semaphore {
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             state: AtomicUsize::new(0),
             limit: Number::new(bounded(limit)),
-            bell: Bell::new(),
-            served: Served::new(),
+            bell: WaitQueue::new(),
+            served: Handoff::new(),
         }
     }
 
@@ -55,18 +55,18 @@ impl Room {
     /// | `n < limit` | `n + 1` | `Ok` |
     /// | `limit` | unchanged | `Full` |
     /// | `CLOSED` | unchanged | `Closed` |
-    pub(crate) fn try_enter(&self) -> Result<(), NoRoom> {
-        self.enter_from(self.state.load(Ordering::Relaxed))
+    pub(crate) fn try_acquire(&self) -> Result<(), TryAcquireError> {
+        self.acquire_from(self.state.load(Ordering::Relaxed))
     }
 
     /// Takes a place, after `state` was seen.
-    fn enter_from(&self, mut state: usize) -> Result<(), NoRoom> {
+    fn acquire_from(&self, mut state: usize) -> Result<(), TryAcquireError> {
         loop {
             if state & CLOSED != 0 {
-                return Err(NoRoom::Closed);
+                return Err(TryAcquireError::Closed);
             }
             if state / ONE >= self.limit.get() {
-                return Err(NoRoom::Full);
+                return Err(TryAcquireError::Full);
             }
             // Ordering: Acquire pairs with the Release in `vacate`: what was done in a place comes
             // before what the next one does there. (What is handed over goes by a lock.)
@@ -83,7 +83,7 @@ impl Room {
     }
 
     /// Takes a place, whether or not there is one.
-    pub(crate) fn enter_unasked(&self) {
+    pub(crate) fn acquire_over_limit(&self) {
         self.state.fetch_add(ONE, Ordering::Relaxed);
     }
 
@@ -92,30 +92,30 @@ impl Room {
     /// # Cancel safety
     ///
     /// A future that is dropped has taken no place, and passes a wake-up on.
-    pub(crate) async fn enter(&self) -> Result<(), NoRoom> {
-        match self.try_enter() {
-            Err(NoRoom::Full) => {}
+    pub(crate) async fn enter(&self) -> Result<(), TryAcquireError> {
+        match self.try_acquire() {
+            Err(TryAcquireError::Full) => {}
             other => return other,
         }
         let mut woken = 0;
         let look = || match self.look() {
-            Err(NoRoom::Full) if woken < LOSSES => {
+            Err(TryAcquireError::Full) if woken < LOSSES => {
                 woken += 1;
                 None
             }
             other => Some(other),
         };
         match self.bell.wait(look).await {
-            Err(NoRoom::Full) => self.be_served().await,
+            Err(TryAcquireError::Full) => self.be_served().await,
             other => other,
         }
     }
 
     /// Waits until a place is handed over.
-    async fn be_served(&self) -> Result<(), NoRoom> {
+    async fn be_served(&self) -> Result<(), TryAcquireError> {
         let mut guest = Guest::new(self);
         let mut entered = self.look();
-        if entered == Err(NoRoom::Full) {
+        if entered == Err(TryAcquireError::Full) {
             entered = self.served.wait(|| self.is_closed()).await;
             guest.fed = entered.is_ok();
         }
@@ -123,12 +123,12 @@ impl Room {
     }
 
     /// Takes a place, if there is one, for one who will wait otherwise.
-    fn look(&self) -> Result<(), NoRoom> {
+    fn look(&self) -> Result<(), TryAcquireError> {
         // A read-modify-write that changes nothing. Who leaves changes the same word, before or after.
         // Before: we see the place. After: it sees that we wait.
         // Ordering: Release pairs with the Acquire in `vacate`, for the count of those who wait;
         // Acquire with the Release in `set_limit`.
-        self.enter_from(self.state.fetch_or(0, Ordering::AcqRel))
+        self.acquire_from(self.state.fetch_or(0, Ordering::AcqRel))
     }
 
     fn is_closed(&self) -> bool {
@@ -146,7 +146,7 @@ impl Room {
         if self.served.has_guests() {
             self.serve();
         }
-        self.bell.ring();
+        self.bell.notify_one();
     }
 
     /// Whether a place stays one when it is left: the room is open, and there are not too many inside.
@@ -156,7 +156,7 @@ impl Room {
     }
 
     fn vacate(&self) {
-        // Ordering: Release pairs with the Acquire in `enter_from`, Acquire with the Release in
+        // Ordering: Release pairs with the Acquire in `acquire_from`, Acquire with the Release in
         // `look`.
         self.state.fetch_sub(ONE, Ordering::AcqRel);
     }
@@ -164,7 +164,7 @@ impl Room {
     /// Hands free places over to those who want to be served, and who have looked before there were any.
     #[cold]
     fn serve(&self) {
-        while self.served.is_hungry() && self.try_enter().is_ok() {
+        while self.served.is_hungry() && self.try_acquire().is_ok() {
             if !self.served.hand_over() {
                 self.vacate();
             }
@@ -184,13 +184,13 @@ impl Room {
     /// Has those look again who wait.
     pub(crate) fn tell_all(&self) {
         self.serve();
-        self.bell.ring_all();
+        self.bell.notify_all();
     }
 
     /// Lets nobody in any more, and tells those who wait.
     pub(crate) fn close(&self) {
         self.state.fetch_or(CLOSED, Ordering::Relaxed);
-        self.bell.ring_all();
+        self.bell.notify_all();
         self.served.tell_all();
     }
 
@@ -201,12 +201,12 @@ impl Room {
 
 /// One who waits to be handed a place. Dropping it gives up.
 struct Guest<'a> {
-    room: &'a Room,
+    room: &'a Semaphore,
     fed: bool,
 }
 
 impl<'a> Guest<'a> {
-    fn new(room: &'a Room) -> Self {
+    fn new(room: &'a Semaphore) -> Self {
         room.served.join();
         Self { room, fed: false }
     }

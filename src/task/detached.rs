@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use super::cell::{Header, Vtable};
 use super::state::State;
-use super::{Fault, Lend, Ran, home};
+use super::{Fault, Lend, Ran, slab};
 use crate::unwind::contain;
 
 /// The cell: a header, whose state word nobody needs, and the closure.
@@ -23,7 +23,7 @@ pub(super) fn allocate<S: Lend, F>(f: F) -> NonNull<Header>
 where
     F: FnOnce() + Send + 'static,
 {
-    let (cell, place) = home::allocate::<Alone<F>>();
+    let (cell, place) = slab::allocate::<Alone<F>>();
     let value = Alone {
         header: Header::new(Alone::<F>::vtable::<S>(), State::detached(), place),
         f: ManuallyDrop::new(f),
@@ -86,7 +86,7 @@ pub(super) unsafe fn take<F>(header: NonNull<Header>) -> F {
     // SAFETY: as the caller says.
     unsafe {
         let f = (&raw const (*this.as_ptr()).f).cast::<F>().read();
-        home::free(this, header.as_ref().place);
+        slab::free(this, header.as_ref().place);
         f
     }
 }

@@ -5,39 +5,39 @@ use std::collections::BinaryHeap;
 use std::sync::Weak;
 use std::time::Instant;
 
-use super::Charge;
+use super::Tick;
 
 /// The fewest entries that there is room for, once there are any.
 const MIN_ROOM: usize = 16;
 
 /// Who is to be attended to, the earliest first.
-pub(super) struct Agenda(BinaryHeap<Entry>);
+pub(super) struct TimerHeap(BinaryHeap<Entry>);
 
 struct Entry {
     at: Instant,
-    charge: Weak<dyn Charge>,
+    tick: Weak<dyn Tick>,
 }
 
-/// What the steward does next.
+/// What the timer does next.
 pub(super) enum Next {
     /// Nobody wants it.
     Nothing,
     /// It waits until then.
     At(Instant),
-    /// It attends to this one, which is taken off the agenda.
-    Due(Weak<dyn Charge>),
+    /// It attends to this one, which is taken off the heap.
+    Due(Weak<dyn Tick>),
 }
 
-impl Agenda {
+impl TimerHeap {
     pub(super) const fn new() -> Self {
         Self(BinaryHeap::new())
     }
 
     /// Adds one; `true`: it is earlier than all others.
-    pub(super) fn add(&mut self, at: Instant, charge: Weak<dyn Charge>) -> bool {
+    pub(super) fn add(&mut self, at: Instant, tick: Weak<dyn Tick>) -> bool {
         let first = self.0.peek().is_none_or(|first| at < first.at);
         self.make_room();
-        self.0.push(Entry { at, charge });
+        self.0.push(Entry { at, tick });
         first
     }
 
@@ -46,7 +46,7 @@ impl Agenda {
             None => Next::Nothing,
             Some(first) if first.at > now => Next::At(first.at),
             Some(_) => match self.0.pop() {
-                Some(first) => Next::Due(first.charge),
+                Some(first) => Next::Due(first.tick),
                 None => Next::Nothing,
             },
         }
@@ -57,7 +57,7 @@ impl Agenda {
         if self.0.len() < self.0.capacity() {
             return;
         }
-        self.0.retain(|entry| entry.charge.strong_count() > 0);
+        self.0.retain(|entry| entry.tick.strong_count() > 0);
         // As many as there are may come before this is done again.
         self.0.reserve(self.0.len().max(MIN_ROOM));
     }

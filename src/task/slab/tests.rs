@@ -203,16 +203,16 @@ fn a_thread_without_storage_makes_and_ends_cells() {
 /// nothing to them.
 #[test]
 fn a_late_abort_ends_no_other_task() {
-    let (task, watch) = Task::joinable(Call(|(): &mut ()| 1));
-    let abort = watch.abort_ref();
+    let (task, join_ref) = Task::joinable(Call(|(): &mut ()| 1));
+    let abort = join_ref.abort_ref();
     assert_eq!(task.run(&mut ()), Ran::Returned);
-    drop(watch);
+    drop(join_ref);
     for round in 0..3 * cells::<Small>() {
-        let (task, watch) = Task::joinable(Call(move |(): &mut ()| round));
+        let (task, join_ref) = Task::joinable(Call(move |(): &mut ()| round));
         abort.abort();
         assert!(abort.is_complete());
         assert_eq!(task.run(&mut ()), Ran::Returned);
-        assert_eq!(watch.into_outcome().expect("nobody aborted it"), round);
+        assert_eq!(join_ref.into_outcome().expect("nobody aborted it"), round);
     }
 }
 

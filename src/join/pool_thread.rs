@@ -1,20 +1,20 @@
-//! [`Host`]: what a thread of a pool does, when it is about to wait for a task of that pool.
+//! [`PoolThread`]: what a thread of a pool does, when it is about to wait for a task of that pool.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 
 use super::nesting::run_what_was_left;
-use super::{Name, Seat, prepare_to_wait};
+use super::{Name, RunContext, prepare_to_wait};
 use crate::sync::thread_local;
-use crate::task::{Abort, Fault, Held, Watch};
+use crate::task::{Abort, Fault, Held, JoinRef};
 
 /// The pool whose thread this is.
-pub(crate) trait Host {
+pub(crate) trait PoolThread {
     /// Which one: as in the handles of its tasks.
     fn name(&self) -> NonZeroUsize;
-    /// The seat on which this thread runs tasks.
-    fn seat(&self) -> Seat;
+    /// The context on which this thread runs tasks.
+    fn context(&self) -> RunContext;
     /// This thread is about to wait for a task that another thread runs. Returns `false` if it must not: because
     /// `must_compensate` is set and no compensating thread is allowed, or because the wait would never end.
     fn waits(&self, awaited: Abort, must_compensate: bool) -> bool;
@@ -22,15 +22,15 @@ pub(crate) trait Host {
 
 /// Whom a task belongs to: whose threads, or whose jobs, must not wait for it in vain.
 #[derive(Clone, Copy)]
-pub(crate) struct Home(NonZeroUsize);
+pub(crate) struct Origin(NonZeroUsize);
 
-impl Home {
+impl Origin {
     /// In the name of a serial executor. Names are addresses, and the last bits of those are clear.
     const SERIAL: usize = 1;
     /// In the name of one whose jobs are short.
     const SOON: usize = 2;
 
-    /// A pool that is the host of its threads.
+    /// A pool that is the pool of its threads.
     pub(crate) fn pool(name: NonZeroUsize) -> Self {
         debug_assert_eq!(name.get() & (Self::SERIAL | Self::SOON), 0, "an address");
         Self(name)
@@ -68,7 +68,7 @@ const MAX_DEPTH: usize = 64;
 
 /// What a thread of a pool knows.
 struct Here {
-    host: Rc<dyn Host>,
+    pool: Rc<dyn PoolThread>,
     depth: Cell<usize>,
 }
 
@@ -78,51 +78,55 @@ thread_local! {
 }
 
 /// Makes this a thread of a pool.
-pub(crate) fn move_in(host: Rc<dyn Host>) {
+pub(crate) fn enter_pool(pool: Rc<dyn PoolThread>) {
     let depth = Cell::new(0);
-    HERE.with(|here| here.replace(Some(Rc::new(Here { host, depth }))));
+    HERE.with(|here| here.replace(Some(Rc::new(Here { pool, depth }))));
 }
 
 /// Makes it a thread of nobody again.
-pub(crate) fn move_out() {
+pub(crate) fn exit_pool() {
     let here = HERE.with(RefCell::take);
     drop(here);
 }
 
 /// Whether this is a thread of some pool.
-pub(crate) fn is_hosted() -> bool {
+pub(crate) fn is_pool_thread() -> bool {
     here().is_some()
 }
 
-/// The handle of a task of `home` is about to wait. On a thread of that pool, this may be the only thread
+/// The handle of a task of `origin` is about to wait. On a thread of that pool, this may be the only thread
 /// to run the task: so it does, if nobody has begun it, or another stands in for it. Inside a job of that
 /// executor it must not wait; inside a job of others, it first runs what was left to the outermost one,
 /// whatever it waits for: that may wait in its turn.
 ///
 /// For a poll, a compensating thread is better: the task may wait for a future that is polled next. If another
 /// thread has begun the task, a thread may wait even without a compensating thread.
-pub(super) fn help<T>(home: Option<Home>, watch: &Watch<T>, wait: Wait) -> Result<(), Fault> {
-    if watch.is_complete() {
+pub(super) fn help<T>(
+    origin: Option<Origin>,
+    join_ref: &JoinRef<T>,
+    wait: Wait,
+) -> Result<(), Fault> {
+    if join_ref.is_complete() {
         return Ok(());
     }
-    let Some(home) = home else {
-        // Of a task that has no home nobody is told that it must not wait.
+    let Some(origin) = origin else {
+        // Of a task that has no origin nobody is told that it must not wait.
         let _ = run_what_was_left();
         return Ok(());
     };
-    if let Some(name) = home.as_serial() {
+    if let Some(name) = origin.as_serial() {
         return prepare_to_wait(name);
     }
     run_what_was_left()?;
-    let Some(here) = here().filter(|here| here.host.name() == home.0) else {
+    let Some(here) = here().filter(|here| here.pool.name() == origin.0) else {
         return Ok(());
     };
-    let waits = |must_compensate| here.host.waits(watch.abort_ref(), must_compensate);
+    let waits = |must_compensate| here.pool.waits(join_ref.abort_ref(), must_compensate);
     let helped = match wait {
-        Wait::Blocked => here.run(watch) || waits(false),
-        Wait::Polling => waits(true) || here.run(watch) || waits(false),
+        Wait::Blocked => here.run(join_ref) || waits(false),
+        Wait::Polling => waits(true) || here.run(join_ref) || waits(false),
     };
-    match helped || watch.is_complete() {
+    match helped || join_ref.is_complete() {
         true => Ok(()),
         false => Err(Fault::would_deadlock(Held::Thread)),
     }
@@ -135,15 +139,15 @@ fn here() -> Option<Rc<Here>> {
 
 impl Here {
     /// Runs a task on this thread, if nobody has begun it.
-    fn run<T>(&self, watch: &Watch<T>) -> bool {
+    fn run<T>(&self, join_ref: &JoinRef<T>) -> bool {
         let depth = self.depth.get();
         if depth == MAX_DEPTH {
             return false;
         }
         self.depth.set(depth + 1);
-        // SAFETY: `help`, the one caller, returns early with handles that have no home, or a serial executor
-        // for one. What is left are the handles of pools, whose tasks are made for a `Seat`.
-        let ran = unsafe { watch.run_here(&mut self.host.seat().beside()) };
+        // SAFETY: `help`, the one caller, returns early with handles that have no origin, or a serial executor
+        // for one. What is left are the handles of pools, whose tasks are made for a `RunContext`.
+        let ran = unsafe { join_ref.run_here(&mut self.pool.context().beside()) };
         self.depth.set(depth);
         ran.is_some()
     }
@@ -173,13 +177,13 @@ mod tests {
         waited: Cell<usize>,
     }
 
-    impl Host for Inn {
+    impl PoolThread for Inn {
         fn name(&self) -> NonZeroUsize {
             HERE
         }
 
-        fn seat(&self) -> Seat {
-            Seat::default().counted_by(Arc::clone(&self.tally))
+        fn context(&self) -> RunContext {
+            RunContext::default().counted_by(Arc::clone(&self.tally))
         }
 
         fn waits(&self, _: Abort, _: bool) -> bool {
@@ -188,7 +192,7 @@ mod tests {
         }
     }
 
-    /// A thread that is at home in an inn, for as long as this exists.
+    /// A thread that is at origin in an inn, for as long as this exists.
     struct Stay(Rc<Inn>);
 
     impl Stay {
@@ -198,8 +202,8 @@ mod tests {
                 tally: Arc::default(),
                 waited: Cell::new(0),
             });
-            move_in(Rc::clone(&inn) as Rc<dyn Host>);
-            assert!(is_hosted());
+            enter_pool(Rc::clone(&inn) as Rc<dyn PoolThread>);
+            assert!(is_pool_thread());
             Self(inn)
         }
 
@@ -211,18 +215,18 @@ mod tests {
 
     impl Drop for Stay {
         fn drop(&mut self) {
-            move_out();
+            exit_pool();
         }
     }
 
     fn task<T: Send + 'static>(
-        home: NonZeroUsize,
+        origin: NonZeroUsize,
         f: impl FnOnce() -> T + Send + 'static,
-    ) -> (Task<Seat>, JoinHandle<T>) {
-        let (task, watch) = Task::joinable(Thunk(f));
+    ) -> (Task<RunContext>, JoinHandle<T>) {
+        let (task, join_ref) = Task::joinable(Thunk(f));
         (
             task,
-            JoinHandle::hosted(Id::next(), watch, Home::pool(home)),
+            JoinHandle::hosted(Id::next(), join_ref, Origin::pool(origin)),
         )
     }
 
@@ -232,7 +236,7 @@ mod tests {
         let (runner, handle) = task(HERE, || 7);
         assert_eq!(handle.blocking_join().unwrap(), 7);
         assert_eq!(stay.counts(), (1, 0));
-        assert_eq!(runner.run(&mut Seat::default()), Ran::Cancelled);
+        assert_eq!(runner.run(&mut RunContext::default()), Ran::Cancelled);
     }
 
     #[test]
@@ -241,7 +245,7 @@ mod tests {
         let (runner, mut handle) = task(HERE, || 7);
         assert!((&mut handle).now_or_never().is_none());
         assert_eq!(stay.counts(), (0, 1));
-        assert_eq!(runner.run(&mut Seat::default()), Ran::Returned);
+        assert_eq!(runner.run(&mut RunContext::default()), Ran::Returned);
         assert_eq!(handle.now_or_never().unwrap().unwrap(), 7);
         assert_eq!(stay.counts(), (0, 1));
         drop(stay);
@@ -258,11 +262,11 @@ mod tests {
         let (runner, mut handle) = task(ELSEWHERE, || 7);
         assert!((&mut handle).now_or_never().is_none());
         assert_eq!(stay.counts(), (0, 0));
-        assert_eq!(runner.run(&mut Seat::default()), Ran::Returned);
+        assert_eq!(runner.run(&mut RunContext::default()), Ran::Returned);
         assert_eq!(handle.blocking_join().unwrap(), 7);
         drop(stay);
 
-        assert!(!is_hosted());
+        assert!(!is_pool_thread());
         let (_runner, mut handle) = task(HERE, || 7);
         assert!((&mut handle).now_or_never().is_none());
     }
@@ -277,14 +281,14 @@ mod tests {
             tell.send(error.is_would_deadlock()).unwrap();
         });
         give.send(handle).unwrap();
-        assert_eq!(runner.run(&mut Seat::default()), Ran::Returned);
+        assert_eq!(runner.run(&mut RunContext::default()), Ran::Returned);
         assert!(told.recv().unwrap());
         assert_eq!(stay.counts(), (0, 1));
     }
 
     #[test]
     fn tasks_are_run_inside_of_one_another_so_deep_and_no_deeper() {
-        type Runners = Arc<Mutex<Vec<Task<Seat>>>>;
+        type Runners = Arc<Mutex<Vec<Task<RunContext>>>>;
 
         /// How many levels there are below.
         fn dive(runners: &Runners) -> usize {

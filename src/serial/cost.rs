@@ -1,9 +1,9 @@
-//! [`Pace`]: whether it pays to wait a moment for an executor that is busy.
+//! [`JobCost`]: whether it pays to wait a moment for an executor that is busy.
 //!
 //! To queue a job costs more than many a job takes, and to wait for it in a task much more: the task is put
 //! away, and comes back behind others. So who comes to a busy executor waits awake, if it will be short:
 //!
-//! - for the executor itself, if jobs take less than queueing one does: it [keeps away](Pace::BREAKS) for a
+//! - for the executor itself, if jobs take less than queueing one does: it [keeps away](JobCost::BREAKS) for a
 //!   while, as spin locks do, and then looks whether it can run its job at once;
 //! - for the job that it has queued, at the first poll of its handle, if jobs take a few microseconds at most.
 //!
@@ -25,7 +25,7 @@ const SHORT: Duration = Duration::from_micros(2);
 const MOST: Duration = Duration::from_micros(4);
 
 /// What submitters of an executor go by.
-pub(super) struct Pace {
+pub(super) struct JobCost {
     /// Whether to wait at all.
     awake: bool,
     /// How many nanoseconds a job took of late.
@@ -34,7 +34,7 @@ pub(super) struct Pace {
     idle: Number,
 }
 
-impl Pace {
+impl JobCost {
     /// How often a submitter turns round, with pauses of the processor, before it looks; and then again.
     /// A pause takes 10 to 70 ns.
     pub(super) const BREAKS: [u32; 2] = [32, 64];
@@ -111,70 +111,70 @@ mod tests {
     use crate::join::{Spawn, Work, sealed};
 
     /// As on a machine that has more than one processor.
-    fn pace() -> Pace {
-        Pace {
+    fn cost() -> JobCost {
+        JobCost {
             awake: true,
-            ..Pace::new()
+            ..JobCost::new()
         }
     }
 
     #[test]
     fn three_waits_in_vain_are_enough_and_one_is_not() {
         for brief in [0, 100, BRIEF.as_nanos() as usize / 2] {
-            let pace = pace();
-            pace.job.set(brief);
-            pace.in_vain();
-            assert!(pace.is_brief(), "{brief} ns");
-            (1..3).for_each(|_| pace.in_vain());
-            assert!(!pace.is_brief(), "{brief} ns");
-            assert!(pace.is_short(), "{brief} ns");
+            let cost = cost();
+            cost.job.set(brief);
+            cost.in_vain();
+            assert!(cost.is_brief(), "{brief} ns");
+            (1..3).for_each(|_| cost.in_vain());
+            assert!(!cost.is_brief(), "{brief} ns");
+            assert!(cost.is_short(), "{brief} ns");
         }
     }
 
     #[test]
     fn waits_that_were_not_in_vain_count() {
-        let pace = pace();
-        (0..100).for_each(|_| pace.in_vain());
-        assert!(!pace.is_brief());
-        (0..4).for_each(|_| pace.in_time());
-        assert!(pace.is_brief());
+        let cost = cost();
+        (0..100).for_each(|_| cost.in_vain());
+        assert!(!cost.is_brief());
+        (0..4).for_each(|_| cost.in_time());
+        assert!(cost.is_brief());
         // One in ten is in vain, for ever.
         for _ in 0..100 {
-            (0..9).for_each(|_| pace.in_time());
-            pace.in_vain();
-            assert!(pace.is_brief());
+            (0..9).for_each(|_| cost.in_time());
+            cost.in_vain();
+            assert!(cost.is_brief());
         }
     }
 
     #[test]
     fn nobody_waits_while_nobody_runs_jobs() {
-        let pace = pace();
-        assert!(pace.is_brief() && pace.is_short());
-        pace.pause();
-        assert!(!pace.is_brief() && !pace.is_short());
-        pace.resume();
-        assert!(pace.is_brief() && pace.is_short());
+        let cost = cost();
+        assert!(cost.is_brief() && cost.is_short());
+        cost.pause();
+        assert!(!cost.is_brief() && !cost.is_short());
+        cost.resume();
+        assert!(cost.is_brief() && cost.is_short());
     }
 
     #[test]
     fn one_processor_is_not_for_waiting() {
-        let alone = Pace {
+        let alone = JobCost {
             awake: false,
-            ..Pace::new()
+            ..JobCost::new()
         };
         assert!(!alone.is_brief() && !alone.is_short());
     }
 
     #[test]
     fn one_long_job_says_no_more_than_a_few_microseconds() {
-        let pace = pace();
-        pace.measured(1, Duration::from_secs(1));
-        assert!(!pace.is_brief() && pace.is_short());
-        (0..3).for_each(|_| pace.measured(1, Duration::from_secs(1)));
-        assert!(!pace.is_short());
+        let cost = cost();
+        cost.measured(1, Duration::from_secs(1));
+        assert!(!cost.is_brief() && cost.is_short());
+        (0..3).for_each(|_| cost.measured(1, Duration::from_secs(1)));
+        assert!(!cost.is_short());
         // Of which each took 10 ns.
-        (0..20).for_each(|_| pace.measured(100, Duration::from_micros(1)));
-        assert!(pace.is_brief());
+        (0..20).for_each(|_| cost.measured(100, Duration::from_micros(1)));
+        assert!(cost.is_brief());
     }
 
     /// What the word of a busy executor says.
@@ -189,8 +189,8 @@ mod tests {
         let wait = || Owner::acquire_soon(core, seen(&executor)).is_err();
         let ran = executor.try_run(|()| {
             assert!(wait());
-            assert!(core.pace.job.get() > 0, "it was in vain");
-            core.pace.job.set(0);
+            assert!(core.cost.job.get() > 0, "it was in vain");
+            core.cost.job.set(0);
             core.poison();
             assert!(wait());
             assert!(core.clear_poison());
@@ -198,18 +198,18 @@ mod tests {
             assert!(wait());
         });
         assert!(ran.is_ok());
-        assert_eq!(core.pace.job.get(), 0);
+        assert_eq!(core.cost.job.get(), 0);
     }
 
     #[test]
     fn who_waits_for_an_idle_executor_gets_it() {
         let executor = SerialExecutor::new(());
         let busy = executor.try_run(|()| seen(&executor)).ok().unwrap();
-        executor.core.pace.job.set(2 * BRIEF.as_nanos() as usize);
+        executor.core.cost.job.set(2 * BRIEF.as_nanos() as usize);
         let Ok(owner) = Owner::acquire_soon(&executor.core, busy) else {
             panic!("it is idle");
         };
-        assert!(executor.core.pace.job.get() < 2 * BRIEF.as_nanos() as usize);
+        assert!(executor.core.cost.job.get() < 2 * BRIEF.as_nanos() as usize);
         owner.finish();
         assert!(!executor.core.is_owned());
     }
@@ -233,7 +233,7 @@ mod tests {
         let executor = SerialExecutor::builder().drain_on(Polls(0)).build(());
         let posted = executor.post(|()| ());
         assert!(posted.blocking_join().unwrap_err().is_cancelled());
-        assert_eq!(executor.core.pace.idle.get(), 0);
+        assert_eq!(executor.core.cost.idle.get(), 0);
     }
 
     #[test]
@@ -242,9 +242,9 @@ mod tests {
         let (keep, kept) = channel();
         let job = executor.submit_async(|guard| async move { keep.send(guard).unwrap() });
         job.blocking_join().unwrap();
-        assert_ne!(executor.core.pace.idle.get(), 0);
+        assert_ne!(executor.core.cost.idle.get(), 0);
         drop(kept.recv().unwrap());
         assert!(!executor.core.is_owned());
-        assert_eq!(executor.core.pace.idle.get(), 0);
+        assert_eq!(executor.core.cost.idle.get(), 0);
     }
 }
