@@ -7,8 +7,9 @@ use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::cell::{Destination, Header, Prefix, release, take_outcome};
-use super::{Abort, Done, Outcome, Ran};
+use super::cell::{Destination, Header, Prefix, allocate, put_outcome, release, take_outcome};
+use super::state::State;
+use super::{Abort, Done, Outcome, Ran, Thunk};
 use crate::drops::drop_nested;
 use crate::sync::UnsafeCell;
 use crate::unwind::contain;
@@ -61,6 +62,20 @@ pub(crate) struct JoinRef<T> {
 unsafe impl<T: Send> Send for JoinRef<T> {}
 // SAFETY: a shared `JoinRef` looks at the state word, and may claim the job, which is Send, to run it.
 unsafe impl<T: Send> Sync for JoinRef<T> {}
+
+impl<T: Send + 'static> JoinRef<T> {
+    /// A cell that is complete from the start, for an output that exists already.
+    pub(crate) fn completed(output: T) -> Self {
+        // A job that needs no drop, and is never run, since the cell is claimed.
+        let job = Thunk::<fn() -> T>(|| unreachable!("the output exists already"));
+        let header = allocate::<(), _, _>(State::completed(), Join::new(), job);
+        // SAFETY: the cell is new, of this type, and has one reference, which is the new value's.
+        unsafe {
+            put_outcome(header, Ok(output));
+            Self::new(header)
+        }
+    }
+}
 
 impl<T> JoinRef<T> {
     /// # Safety

@@ -399,7 +399,7 @@ fn who_waits_runs_neither_what_was_aborted_nor_what_yields() {
     assert_eq!(unsafe { join_ref.run_here(&mut ()) }, None);
     drop((task, join_ref));
     let (task, join_ref) = Task::<RunContext>::joinable(Polled(ready(7)));
-    let mut context = RunContext::default().beside();
+    let mut context = RunContext::default().by_waiter();
     // SAFETY: as above.
     assert_eq!(unsafe { join_ref.run_here(&mut context) }, None);
     assert_eq!(
