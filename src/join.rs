@@ -5,6 +5,7 @@ mod abort_handle;
 mod abort_on_drop;
 mod backlog;
 mod block_on;
+mod closed;
 mod complete;
 mod counts;
 mod error;
@@ -15,8 +16,10 @@ mod in_place;
 mod jobs;
 mod nesting;
 mod outlet;
+mod permit;
 mod pool_thread;
 mod run_context;
+mod shutdown;
 mod slot;
 mod small_value;
 mod spawn;
@@ -28,6 +31,7 @@ pub use self::abort_handle::AbortHandle;
 pub use self::abort_on_drop::AbortOnDropHandle;
 pub(crate) use self::backlog::{Backlog, Moved};
 pub(crate) use self::block_on::block_on_until;
+pub use self::closed::Closed;
 pub(crate) use self::counts::RunCounts;
 pub use self::error::JoinError;
 #[cfg(feature = "durable")]
@@ -39,8 +43,11 @@ pub(crate) use self::nesting::{
     prepare_to_wait,
 };
 pub(crate) use self::outlet::Outlet;
+pub use self::permit::{Bounded, OwnedPermit, Permit, PollReserve};
 pub(crate) use self::pool_thread::{Origin, PoolThread, enter_pool, is_pool_thread};
 pub(crate) use self::run_context::{PanicHandler, RunContext};
+#[allow(unused_imports, reason = "the parts adopt it one after the other")]
+pub(crate) use self::shutdown::{Close, blocking_shutdown, shutdown, shutdown_now};
 pub use self::slot::Slot;
 pub(crate) use self::slot::{Entry, Finished};
 pub use self::spawn::Spawn;

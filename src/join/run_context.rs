@@ -122,7 +122,7 @@ impl Lend for RunContext {
             Counting::Panics(_) | Counting::Nothing => {}
         }
         if let Some(semaphore) = &self.semaphore {
-            semaphore.leave();
+            semaphore.release();
         }
     }
 
