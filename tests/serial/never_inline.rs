@@ -4,8 +4,8 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use throng::SerialExecutor;
 use throng::serial::Level;
+use throng::{BlockingPool, SerialExecutor};
 use tokio::runtime::Handle;
 
 use super::support::{Gate, join, multi_thread, ready, receive, thread_name};
@@ -129,4 +129,15 @@ fn a_job_that_is_refused_comes_back() {
     let full = bounded.try_submit(|_| "mine").unwrap_err();
     assert!(full.is_full());
     assert_eq!(full.into_inner()(&mut 0), "mine");
+}
+
+#[test]
+fn a_posted_job_never_runs_on_the_posting_thread() {
+    let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+    pool.shutdown();
+    let executor = SerialExecutor::builder().drain_on(pool).build(());
+    let here = thread::current().id();
+    let posted = executor.post(move |()| assert_ne!(thread::current().id(), here));
+    assert!(join(posted).unwrap_err().is_cancelled());
+    join(executor.submit(|()| ())).unwrap();
 }

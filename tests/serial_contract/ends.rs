@@ -1,5 +1,7 @@
 //! Closing, cancelling what is queued, and waiting for the end.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -164,4 +166,20 @@ fn who_waits_for_the_end_may_be_interrupted() {
         busy.release();
         within(other).await.unwrap();
     });
+}
+
+#[test]
+fn the_state_is_returned_while_its_poison_is_cleared() {
+    for _ in 0..500 {
+        let executor = SerialExecutor::new(());
+        let panics = AssertUnwindSafe(|| executor.try_run(|()| resume_unwind(Box::new(()))));
+        let panicked = catch_unwind(panics);
+        assert!(panicked.map(|ran: Result<(), _>| ran.is_ok()).is_err());
+        let other = executor.clone();
+        let clearing = thread::spawn(move || other.clear_poison());
+        // With the state, or with an error that returns it.
+        let returned = current_thread().block_on(within(executor.into_inner()));
+        drop(returned);
+        clearing.join().unwrap();
+    }
 }

@@ -1,4 +1,4 @@
-//! Wakers that call the part that they wait for: it must hold no lock then.
+//! Wakers that call the part that they wait for: it must not hold a lock while it uses them.
 
 use std::pin::pin;
 use std::sync::mpsc::channel;
@@ -10,49 +10,49 @@ use throng::CompletionStream;
 use throng::completion::Submitter;
 use throng::{BlockingPool, blocking};
 
-use crate::stranger::{Act, Stranger};
+use crate::faulty_waker::{Act, FaultyWaker};
 use crate::support::{Wakes, poll_with, ready, receive};
 
-/// A waker whose last drop asks the stream something that takes its lock.
-struct Asks(Submitter<(), ()>);
+/// A waker whose last drop calls a method of the stream that takes its lock.
+struct TakesLock(Submitter<(), ()>);
 
-impl Wake for Asks {
+impl Wake for TakesLock {
     fn wake(self: Arc<Self>) {}
 }
 
-impl Drop for Asks {
+impl Drop for TakesLock {
     fn drop(&mut self) {
         assert!(self.0.in_flight() <= 1);
     }
 }
 
 #[test]
-fn a_waker_that_was_left_with_a_slot_is_dropped_under_no_lock() {
+fn the_waker_of_a_slot_is_dropped_under_no_lock() {
     let (ended, has_ended) = channel();
-    // On a thread of its own, since the thread would hang if it took the lock twice.
+    // On a thread of its own, which would hang if it took the lock twice.
     thread::spawn(move || {
         let (jobs, mut done) = CompletionStream::<(), ()>::builder().build();
         let mut open = ready(pin!(jobs.slot(()))).unwrap();
-        let (stranger, panics) = Stranger::panicking_in(Act::Drop);
+        let (faulty, panics) = FaultyWaker::panicking_in(Act::Drop);
         assert!(poll_with(&panics, &mut pin!(open.aborted())).is_pending());
-        stranger.arm();
-        // Registered in place of one whose drop panics, and then left there.
-        let asks = Waker::from(Arc::new(Asks(jobs)));
+        faulty.arm();
+        // It replaces a waker whose drop panics, and stays registered.
+        let takes_lock = Waker::from(Arc::new(TakesLock(jobs)));
         let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            poll_with(&asks, &mut pin!(open.aborted())).is_pending()
+            poll_with(&takes_lock, &mut pin!(open.aborted())).is_pending()
         }));
         assert!(waited.unwrap_or(true));
-        drop(asks);
+        drop(takes_lock);
         open.complete(());
         assert!(ready(pin!(done.next())).unwrap().outcome.is_ok());
-        // Forgets what was read, under the lock.
+        // Removes the job that was read, under the lock.
         drop(done);
         ended.send(()).unwrap();
     });
     receive(&has_ended);
 }
 
-/// What the clone of a waker does: gives this place back.
+/// Cloning the waker releases this permit.
 static PERMIT: Mutex<Option<blocking::OwnedPermit>> = Mutex::new(None);
 
 #[test]

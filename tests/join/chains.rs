@@ -1,25 +1,18 @@
-//! Tasks that hold one another: dropping the first drops all, in little stack.
+//! Tasks that hold one another: dropping the first handle drops all, in little stack.
 
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use throng::{AbortOnDropHandle, BlockingPool, JoinHandle, SerialExecutor};
 
-use crate::busy_pool;
 use crate::support::{Drops, PanicsOnDrop, rounds, wait_until};
+use crate::{busy_pool, with_little_stack};
 
 type Output = Box<dyn Any + Send>;
 
 fn length() -> usize {
     rounds(100_000, 1_000_000)
-}
-
-/// Runs on a thread with little stack.
-fn with_little_stack(f: impl FnOnce() + Send + 'static) {
-    let thread = thread::Builder::new().stack_size(256 * 1024);
-    thread.spawn(f).unwrap().join().unwrap();
 }
 
 #[test]
@@ -39,7 +32,7 @@ fn a_chain_of_captures_is_dropped_in_little_stack() {
 }
 
 #[test]
-fn a_chain_of_captures_that_panic_is_dropped_to_its_end() {
+fn a_chain_of_captures_that_panic_is_dropped_completely() {
     const LENGTH: usize = 300;
     let (pool, busy, gate) = busy_pool();
     let captured = Drops::new();
@@ -55,7 +48,7 @@ fn a_chain_of_captures_that_panic_is_dropped_to_its_end() {
     busy.blocking_join().unwrap();
 }
 
-/// A chain of tasks that have ended, and whose outputs hold the handle of the next.
+/// A chain of tasks that have ended. The output of each holds the handle of the next.
 fn chain_of_outputs<H: Any + Send>(
     captured: &Drops,
     spawn: impl Fn(Output) -> JoinHandle<Output>,
@@ -79,7 +72,7 @@ fn a_chain_of_outputs_is_dropped_in_little_stack() {
     with_little_stack(move || drop(first));
     assert_eq!(captured.count(), length());
 
-    // Handles that detach drop what has ended, too.
+    // Handles that detach drop the outputs of tasks that have ended, too.
     let captured = Drops::new();
     let first = chain_of_outputs(&captured, spawn, |handle| handle);
     wait_until("the tasks have ended", || first.is_finished());
@@ -88,7 +81,7 @@ fn a_chain_of_outputs_is_dropped_in_little_stack() {
 }
 
 #[test]
-fn a_chain_of_outputs_that_were_there_at_once_is_dropped_in_little_stack() {
+fn a_chain_of_ready_outputs_is_dropped_in_little_stack() {
     let executor = SerialExecutor::new(());
     let captured = Drops::new();
     let submit = |output: Output| executor.submit(move |()| output);
@@ -97,7 +90,21 @@ fn a_chain_of_outputs_that_were_there_at_once_is_dropped_in_little_stack() {
     assert_eq!(captured.count(), length());
 }
 
-/// Aborts its task when it is dropped, and counts the tasks that have ended with that.
+/// The output of each job is one word, which is stored in its handle.
+struct Link(#[allow(dead_code, reason = "it is only dropped")] Option<Box<JoinHandle<Link>>>);
+
+#[test]
+fn a_chain_of_outputs_in_their_handles_is_dropped_in_little_stack() {
+    let executor = SerialExecutor::new(());
+    let mut first = None;
+    for _ in 0..length() {
+        let next = Link(first.take().map(Box::new));
+        first = Some(executor.submit(move |()| next));
+    }
+    with_little_stack(move || drop(first));
+}
+
+/// Aborts its task when it is dropped, and counts the tasks that had ended after the abort.
 struct Aborts {
     task: JoinHandle<()>,
     ended: Arc<AtomicUsize>,
@@ -112,7 +119,7 @@ impl Drop for Aborts {
 }
 
 #[test]
-fn an_abort_ends_its_task_at_once_however_deep_it_is() {
+fn an_abort_ends_its_task_at_once_at_any_depth() {
     const LENGTH: usize = 100;
     let (pool, busy, gate) = busy_pool();
     let ended = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,4 @@
-//! As many handles of one task as there may be.
+//! The maximum number of handles of one task.
 
 use std::panic::catch_unwind;
 
@@ -7,7 +7,7 @@ use throng::JoinHandle;
 use crate::busy_pool;
 use crate::support::{Drops, ready, wait_until};
 
-/// Makes handles of the task until no more are given.
+/// Creates handles of the task until that panics.
 fn use_up_handles<T>(task: &JoinHandle<T>) {
     let refused = catch_unwind(|| {
         for _ in 0..=1 << 24 {
@@ -18,7 +18,7 @@ fn use_up_handles<T>(task: &JoinHandle<T>) {
 }
 
 #[test]
-fn a_task_with_as_many_handles_as_there_may_be_is_aborted() {
+fn a_task_with_the_maximum_number_of_handles_is_aborted() {
     let (pool, busy, gate) = busy_pool();
     let captured = Drops::new();
     let capture = captured.value();
@@ -39,13 +39,13 @@ fn a_task_with_as_many_handles_as_there_may_be_is_aborted() {
 }
 
 #[test]
-fn a_task_with_as_many_handles_as_there_may_be_is_waited_for() {
+fn a_task_with_the_maximum_number_of_handles_is_awaited() {
     let pool = throng::BlockingPool::builder()
         .max_threads(1)
         .build()
         .unwrap();
     let inner = pool.clone();
-    // Run by the thread that waits for it, since there is no other.
+    // The only thread waits for the inner task, so it runs that itself.
     let outer = pool.spawn_blocking(move || {
         let task = inner.spawn_blocking(|| 7);
         use_up_handles(&task);
