@@ -252,7 +252,7 @@ impl ComputePool {
     /// may hold up others that wait.
     pub async fn reserve(&self) -> Result<Permit<'_>, TrySpawnError<()>> {
         let entered = match &self.shared().room {
-            Some(room) => room.enter().await,
+            Some(room) => room.acquire().await,
             None if self.shared().is_closed() => Err(TryAcquireError::Closed),
             None => Ok(()),
         };

@@ -27,8 +27,8 @@ pub(crate) struct Semaphore {
     state: AtomicUsize,
     limit: Number,
     /// Rung by who leaves.
-    bell: WaitQueue,
-    served: Handoff,
+    queue: WaitQueue,
+    handoff: Handoff,
 }
 
 /// Why there was no room.
@@ -43,8 +43,8 @@ impl Semaphore {
         Self {
             state: AtomicUsize::new(0),
             limit: Number::new(bounded(limit)),
-            bell: WaitQueue::new(),
-            served: Handoff::new(),
+            queue: WaitQueue::new(),
+            handoff: Handoff::new(),
         }
     }
 
@@ -92,7 +92,7 @@ impl Semaphore {
     /// # Cancel safety
     ///
     /// A future that is dropped has taken no place, and passes a wake-up on.
-    pub(crate) async fn enter(&self) -> Result<(), TryAcquireError> {
+    pub(crate) async fn acquire(&self) -> Result<(), TryAcquireError> {
         match self.try_acquire() {
             Err(TryAcquireError::Full) => {}
             other => return other,
@@ -105,21 +105,21 @@ impl Semaphore {
             }
             other => Some(other),
         };
-        match self.bell.wait(look).await {
-            Err(TryAcquireError::Full) => self.be_served().await,
+        match self.queue.wait(look).await {
+            Err(TryAcquireError::Full) => self.acquire_by_handoff().await,
             other => other,
         }
     }
 
     /// Waits until a place is handed over.
-    async fn be_served(&self) -> Result<(), TryAcquireError> {
-        let mut guest = Guest::new(self);
-        let mut entered = self.look();
-        if entered == Err(TryAcquireError::Full) {
-            entered = self.served.wait(|| self.is_closed()).await;
-            guest.fed = entered.is_ok();
+    async fn acquire_by_handoff(&self) -> Result<(), TryAcquireError> {
+        let mut waiter = Waiter::new(self);
+        let mut acquired = self.look();
+        if acquired == Err(TryAcquireError::Full) {
+            acquired = self.handoff.wait(|| self.is_closed()).await;
+            waiter.granted = acquired.is_ok();
         }
-        entered
+        acquired
     }
 
     /// Takes a place, if there is one, for one who will wait otherwise.
@@ -138,19 +138,19 @@ impl Semaphore {
     }
 
     /// Gives a place back.
-    pub(crate) fn leave(&self) {
-        if self.served.has_guests() && self.hands_over() && self.served.hand_over() {
+    pub(crate) fn release(&self) {
+        if self.handoff.has_waiters() && self.can_hand_over() && self.handoff.hand_over() {
             return;
         }
         self.vacate();
-        if self.served.has_guests() {
+        if self.handoff.has_waiters() {
             self.serve();
         }
-        self.bell.notify_one();
+        self.queue.notify_one();
     }
 
     /// Whether a place stays one when it is left: the room is open, and there are not too many inside.
-    fn hands_over(&self) -> bool {
+    fn can_hand_over(&self) -> bool {
         let state = self.state.load(Ordering::Relaxed);
         state & CLOSED == 0 && state / ONE <= self.limit.get()
     }
@@ -164,15 +164,15 @@ impl Semaphore {
     /// Hands free places over to those who want to be served, and who have looked before there were any.
     #[cold]
     fn serve(&self) {
-        while self.served.is_hungry() && self.try_acquire().is_ok() {
-            if !self.served.hand_over() {
+        while self.handoff.is_waiting() && self.try_acquire().is_ok() {
+            if !self.handoff.hand_over() {
                 self.vacate();
             }
         }
     }
 
     /// Changes how many may be inside. Who is inside stays, also if those are too many. Nobody is told:
-    /// that is for [`tell_all`](Self::tell_all), which runs code of others, and needs no lock.
+    /// that is for [`notify_all`](Self::notify_all), which runs code of others, and needs no lock.
     pub(crate) fn set_limit(&self, limit: usize) {
         self.limit.set(bounded(limit));
         // A step of the word that those look at who wait: who has not seen the new limit is in the line.
@@ -182,16 +182,16 @@ impl Semaphore {
     }
 
     /// Has those look again who wait.
-    pub(crate) fn tell_all(&self) {
+    pub(crate) fn notify_all(&self) {
         self.serve();
-        self.bell.notify_all();
+        self.queue.notify_all();
     }
 
     /// Lets nobody in any more, and tells those who wait.
     pub(crate) fn close(&self) {
         self.state.fetch_or(CLOSED, Ordering::Relaxed);
-        self.bell.notify_all();
-        self.served.tell_all();
+        self.queue.notify_all();
+        self.handoff.notify_all();
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -199,25 +199,28 @@ impl Semaphore {
     }
 }
 
-/// One who waits to be handed a place. Dropping it gives up.
-struct Guest<'a> {
-    room: &'a Semaphore,
-    fed: bool,
+/// A waiter for a handed-over permit. Dropping it gives up.
+struct Waiter<'a> {
+    semaphore: &'a Semaphore,
+    granted: bool,
 }
 
-impl<'a> Guest<'a> {
-    fn new(room: &'a Semaphore) -> Self {
-        room.served.join();
-        Self { room, fed: false }
+impl<'a> Waiter<'a> {
+    fn new(semaphore: &'a Semaphore) -> Self {
+        semaphore.handoff.join();
+        Self {
+            semaphore,
+            granted: false,
+        }
     }
 }
 
-impl Drop for Guest<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        if self.fed {
-            self.room.served.leave_fed();
-        } else if self.room.served.leave_hungry() {
-            self.room.leave();
+        if self.granted {
+            self.semaphore.handoff.leave_granted();
+        } else if self.semaphore.handoff.leave_waiting() {
+            self.semaphore.release();
         }
     }
 }

@@ -110,7 +110,7 @@ impl Shared {
     #[inline]
     pub(super) fn give_back(&self) {
         if let Some(room) = &self.room {
-            room.leave();
+            room.release();
         }
     }
 
@@ -300,7 +300,7 @@ impl Shared {
         drop(Self::grow(this, state));
         worker::wake(woken);
         if let Some(room) = &this.room {
-            room.tell_all();
+            room.notify_all();
         }
         Ok(())
     }

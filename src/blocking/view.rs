@@ -289,7 +289,7 @@ impl InView {
     /// The task was not accepted.
     fn void(mut self) {
         if let Some(view) = self.0.take() {
-            view.room.leave();
+            view.room.release();
         }
     }
 }
@@ -312,7 +312,7 @@ impl Ticket for InView {
 impl Drop for InView {
     fn drop(&mut self) {
         if let Some(view) = self.0.take() {
-            view.room.leave();
+            view.room.release();
             view.pool.shared().state().cancelled();
             view.withdraw();
         }
@@ -327,7 +327,7 @@ impl Drop for RunningInView {
             shared.give_back();
             lock(&self.view.line).ended += 1;
         }
-        self.view.room.leave();
+        self.view.room.release();
     }
 }
 

@@ -210,7 +210,7 @@ impl Shared {
     /// Gives the place of a task back that has not run.
     pub(super) fn leave(&self) {
         if let Some(room) = &self.room {
-            room.leave();
+            room.release();
         }
     }
 

@@ -97,7 +97,7 @@ impl<T, K> Outlet<T, K> {
     /// Puts a completion into the inbox. It learns by the same operation whether the reader waits: so
     /// only the first completion after the reader has parked has to wake it.
     pub(super) fn arrive(&self, finished: Finished<T, K>) {
-        self.running.leave();
+        self.running.release();
         let key = finished.key();
         let pushed = self.inbox.push(Batch::of(finished), |seen| {
             (!seen.tags.has(SEALED)).then_some(seen.tags.without(PARKED))

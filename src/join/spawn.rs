@@ -370,7 +370,7 @@ impl Lend for RunContext {
             panics.count(ran);
         }
         if let Some(room) = &self.room {
-            room.leave();
+            room.release();
         }
     }
 

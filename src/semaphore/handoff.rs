@@ -8,15 +8,15 @@ use crate::wait_queue::WaitQueue;
 #[derive(Debug)]
 pub(super) struct Handoff {
     /// How many there are, for those who leave: a place is handed over only if it is not zero.
-    guests: AtomicUsize,
+    waiters: AtomicUsize,
     line: Mutex<Line>,
-    bell: WaitQueue,
+    queue: WaitQueue,
 }
 
 #[derive(Debug)]
 struct Line {
     /// Guests for whom there is no place yet.
-    hungry: usize,
+    waiting: usize,
     /// Places for the others. Each counts in the room as taken.
     granted: usize,
 }
@@ -24,43 +24,43 @@ struct Line {
 impl Handoff {
     pub(super) fn new() -> Self {
         Self {
-            guests: AtomicUsize::new(0),
+            waiters: AtomicUsize::new(0),
             line: Mutex::new(Line {
-                hungry: 0,
+                waiting: 0,
                 granted: 0,
             }),
-            bell: WaitQueue::new(),
+            queue: WaitQueue::new(),
         }
     }
 
     /// Whether somebody may want a place.
     #[inline]
-    pub(super) fn has_guests(&self) -> bool {
-        self.guests.load(Ordering::Relaxed) != 0
+    pub(super) fn has_waiters(&self) -> bool {
+        self.waiters.load(Ordering::Relaxed) != 0
     }
 
     /// Hands a place over, which stays taken; `false`: nobody wants it.
     pub(super) fn hand_over(&self) -> bool {
         let mut line = self.line();
-        if line.hungry == 0 {
+        if line.waiting == 0 {
             return false;
         }
-        line.hungry -= 1;
+        line.waiting -= 1;
         line.granted += 1;
         drop(line);
-        self.bell.notify_one();
+        self.queue.notify_one();
         true
     }
 
     /// Whether somebody wants a place for whom there is none.
-    pub(super) fn is_hungry(&self) -> bool {
-        self.line().hungry > 0
+    pub(super) fn is_waiting(&self) -> bool {
+        self.line().waiting > 0
     }
 
     /// One more wants a place.
     pub(super) fn join(&self) {
-        self.line().hungry += 1;
-        self.guests.fetch_add(1, Ordering::Relaxed);
+        self.line().waiting += 1;
+        self.waiters.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Waits for a place, or until the room is closed.
@@ -74,21 +74,21 @@ impl Handoff {
             drop(line);
             is_closed().then_some(Err(TryAcquireError::Closed))
         };
-        self.bell.wait(look).await
+        self.queue.wait(look).await
     }
 
     /// One who has joined got a place.
-    pub(super) fn leave_fed(&self) {
-        self.guests.fetch_sub(1, Ordering::Relaxed);
+    pub(super) fn leave_granted(&self) {
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// One who has joined did not; `true`: there is a place too many, which was meant for it.
-    pub(super) fn leave_hungry(&self) -> bool {
-        self.guests.fetch_sub(1, Ordering::Relaxed);
+    pub(super) fn leave_waiting(&self) -> bool {
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
         let mut line = self.line();
-        if line.hungry > 0 {
+        if line.waiting > 0 {
             // What was granted is for the others.
-            line.hungry -= 1;
+            line.waiting -= 1;
             return false;
         }
         line.granted -= 1;
@@ -96,8 +96,8 @@ impl Handoff {
     }
 
     /// The room is closed.
-    pub(super) fn tell_all(&self) {
-        self.bell.notify_all();
+    pub(super) fn notify_all(&self) {
+        self.queue.notify_all();
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {

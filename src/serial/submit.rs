@@ -36,14 +36,14 @@ impl Place {
 
     /// Waits for a place.
     pub(super) async fn wait(room: &Arc<Semaphore>) -> Result<Self, TryAcquireError> {
-        room.enter().await?;
+        room.acquire().await?;
         Ok(Self(Arc::clone(room)))
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.leave();
+        self.0.release();
     }
 }
 
