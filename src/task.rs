@@ -29,9 +29,9 @@ pub(crate) use self::cell::Destination;
 use self::cell::{Cell, Header, allocate, release};
 pub(crate) use self::done::{Done, Promise};
 pub(crate) use self::fault::{Fault, Held, Kind, Outcome};
-pub(crate) use self::job::{Call, Job, Lend, Polled, Promised, Thunk};
+pub(crate) use self::job::{Call, Job, JobContext, Polled, Promised, Thunk};
 pub(crate) use self::join_ref::JoinRef;
-pub(crate) use self::slab::settle;
+pub(crate) use self::slab::flush;
 use self::state::State;
 use crate::inbox::{Link, Linked};
 
@@ -58,15 +58,15 @@ unsafe impl<S> Send for Task<S> {}
 // SAFETY: a shared `Task` can do nothing but compare, since `run` takes it by value.
 unsafe impl<S> Sync for Task<S> {}
 
-impl<S: Lend> Task<S> {
+impl<S: JobContext> Task<S> {
     /// A job, and the handle that gets its outcome.
     pub(crate) fn joinable<J: Job<S>>(job: J) -> (Self, JoinRef<J::Output>) {
         Self::joinable_in(State::joinable(), job)
     }
 
     /// As `joinable`, with a mark of two bits for who runs the job.
-    pub(crate) fn joinable_marked<J: Job<S>>(mark: u8, job: J) -> (Self, JoinRef<J::Output>) {
-        Self::joinable_in(State::marked(mark), job)
+    pub(crate) fn joinable_with_bits<J: Job<S>>(bits: u8, job: J) -> (Self, JoinRef<J::Output>) {
+        Self::joinable_in(State::joinable_with_bits(bits), job)
     }
 
     #[inline]
@@ -88,7 +88,7 @@ impl<S: Lend> Task<S> {
 
     /// A closure that nobody waits for, and nobody can abort: the cheapest task there is.
     #[inline]
-    pub(crate) fn alone<F: FnOnce() + Send + 'static>(f: F) -> Self {
+    pub(crate) fn detached_closure<F: FnOnce() + Send + 'static>(f: F) -> Self {
         Self::from_header(detached::allocate::<S, F>(f))
     }
 
@@ -144,8 +144,8 @@ impl<S> Task<S> {
     }
 
     /// The mark that the job was made with.
-    pub(crate) fn mark(&self) -> u8 {
-        self.header().state.mark()
+    pub(crate) fn user_bits(&self) -> u8 {
+        self.header().state.user_bits()
     }
 
     /// Whether somebody has claimed the job: it runs, has ended, or was aborted.
@@ -223,7 +223,7 @@ impl<S> Task<S> {
     /// # Safety
     ///
     /// The task was made by `alone`, of an `F`.
-    pub(crate) unsafe fn take_back_alone<F>(self) -> F {
+    pub(crate) unsafe fn take_back_closure<F>(self) -> F {
         // SAFETY: as the caller says; the reference is this function's.
         unsafe { detached::take(ManuallyDrop::new(self).header) }
     }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use super::job::Signal;
 use super::slab::{self, Place};
 use super::state::State;
-use super::{Done, Fault, Job, Lend, Outcome, Ran};
+use super::{Done, Fault, Job, JobContext, Outcome, Ran};
 use crate::inbox::Link;
 use crate::sync::UnsafeCell;
 use crate::unwind::contain;
@@ -85,7 +85,7 @@ where
     D: Destination<T>,
     N: Signal,
 {
-    const fn vtable<S: Lend>() -> &'static Vtable
+    const fn vtable<S: JobContext>() -> &'static Vtable
     where
         J: Job<S, Output = T, Signal = N>,
     {
@@ -100,7 +100,7 @@ where
         }
     }
 
-    unsafe fn poll<S: Lend>(
+    unsafe fn poll<S: JobContext>(
         header: NonNull<Header>,
         state: *mut (),
         cx: &mut Context<'_>,
@@ -203,7 +203,7 @@ where
 
 /// Makes a cell.
 #[inline]
-pub(super) fn allocate<S: Lend, J, D>(state: State, destination: D, job: J) -> NonNull<Header>
+pub(super) fn allocate<S: JobContext, J, D>(state: State, destination: D, job: J) -> NonNull<Header>
 where
     J: Job<S>,
     D: Destination<J::Output>,

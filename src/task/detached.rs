@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use super::cell::{Header, Vtable};
 use super::state::State;
-use super::{Fault, Lend, Ran, slab};
+use super::{Fault, JobContext, Ran, slab};
 use crate::unwind::contain;
 
 /// The cell: a header, whose state word nobody needs, and the closure.
@@ -19,7 +19,7 @@ struct Alone<F> {
 
 /// Makes a cell.
 #[inline]
-pub(super) fn allocate<S: Lend, F>(f: F) -> NonNull<Header>
+pub(super) fn allocate<S: JobContext, F>(f: F) -> NonNull<Header>
 where
     F: FnOnce() + Send + 'static,
 {
@@ -34,7 +34,7 @@ where
 }
 
 impl<F: FnOnce() + Send + 'static> Alone<F> {
-    const fn vtable<S: Lend>() -> &'static Vtable {
+    const fn vtable<S: JobContext>() -> &'static Vtable {
         &Vtable {
             poll: Self::run::<S>,
             cancel: Self::cancel,
@@ -47,7 +47,7 @@ impl<F: FnOnce() + Send + 'static> Alone<F> {
     }
 
     #[inline]
-    unsafe fn run<S: Lend>(
+    unsafe fn run<S: JobContext>(
         header: NonNull<Header>,
         state: *mut (),
         _: &mut Context<'_>,
@@ -63,7 +63,7 @@ impl<F: FnOnce() + Send + 'static> Alone<F> {
             }
             Err(payload) => {
                 state.ended(Ran::Panicked);
-                state.unheard(payload);
+                state.unobserved_panic(payload);
                 Poll::Ready(Ran::Panicked)
             }
         }

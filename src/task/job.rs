@@ -12,19 +12,19 @@ use crate::unwind::contain;
 use crate::waker::WakerCell;
 
 /// What a job is run on: lent by its runner for as long as it runs.
-pub(crate) trait Lend: 'static {
+pub(crate) trait JobContext: 'static {
     /// The job has ended in this way, by returning or by panicking, and its outcome is about to be seen.
     #[inline]
     fn ended(&mut self, _: Ran) {}
 
     /// The job has panicked, and nobody waits for its outcome. Must not unwind.
     #[cold]
-    fn unheard(&mut self, payload: Box<dyn Any + Send>) {
+    fn unobserved_panic(&mut self, payload: Box<dyn Any + Send>) {
         contain(|| drop(payload));
     }
 }
 
-impl Lend for () {}
+impl JobContext for () {}
 
 /// What a cell runs, on a state that its runner lends it.
 pub(crate) trait Job<S>: Send + 'static {

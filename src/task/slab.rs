@@ -27,7 +27,7 @@ use std::cell::RefCell;
 use std::mem;
 use std::ptr::NonNull;
 
-use crate::inbox::{Batch, Chain, Inbox, Link, Linked, Tags};
+use crate::inbox::{Batch, FifoList, Inbox, Link, Linked, Tags};
 use crate::sync::{Arc, AtomicUsize, Number, Ordering};
 
 /// What blocks and cells are aligned to: a cache line.
@@ -100,9 +100,9 @@ pub(super) fn is_recycled<C>() -> bool {
 }
 
 /// Counts off what this thread has gathered: a thread that goes idle should hold nothing back.
-pub(crate) fn settle() {
+pub(crate) fn flush() {
     // Without thread-local storage nothing is gathered.
-    let _ = LOCAL.try_with(|local| local.borrow_mut().settle());
+    let _ = LOCAL.try_with(|local| local.borrow_mut().flush());
 }
 
 /// The size class for a layout, if there is one.
@@ -150,7 +150,7 @@ impl Local {
         }
     }
 
-    fn settle(&mut self) {
+    fn flush(&mut self) {
         for entry in &mut self.gathered {
             if let Some((block, cells)) = entry.take() {
                 // SAFETY: so many cells of it were gathered.
@@ -162,7 +162,7 @@ impl Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        self.settle();
+        self.flush();
     }
 }
 
@@ -171,7 +171,7 @@ struct Shelf {
     /// Made with the first block.
     home: Option<Arc<Origin>>,
     /// Blocks that have come home.
-    blocks: Chain<Whole>,
+    blocks: FifoList<Whole>,
     /// The block that is being carved, and where its next cell lies.
     carved: Option<(NonNull<Block>, usize)>,
 }
@@ -180,7 +180,7 @@ impl Shelf {
     fn new() -> Self {
         Self {
             home: None,
-            blocks: Chain::new(),
+            blocks: FifoList::new(),
             carved: None,
         }
     }

@@ -29,8 +29,8 @@ const COMPLETE: u32 = 1 << 1;
 const WAKER: u32 = 1 << 2;
 const DETACHED: u32 = 1 << 3;
 const ABORTED: u32 = 1 << 4;
-const MARK: u32 = 1 << 5;
-const MARKS: u32 = 0b11;
+const USER_BIT: u32 = 1 << 5;
+const USER_BITS: u32 = 0b11;
 const REFERENCE: u32 = 1 << 7;
 
 /// The maximum number of references, apart from those of calls in progress: half of what fits.
@@ -55,10 +55,10 @@ impl State {
     }
 
     /// The same word with a mark, of two bits, which the runner can read.
-    pub(super) fn marked(mark: u8) -> Self {
-        debug_assert!(u32::from(mark) <= MARKS);
+    pub(super) fn joinable_with_bits(bits: u8) -> Self {
+        debug_assert!(u32::from(bits) <= USER_BITS);
         Self(AtomicU32::new(
-            (2 * REFERENCE) | ((u32::from(mark) & MARKS) * MARK),
+            (2 * REFERENCE) | ((u32::from(bits) & USER_BITS) * USER_BIT),
         ))
     }
 
@@ -91,8 +91,8 @@ impl State {
     }
 
     /// The mark that the job was born with.
-    pub(super) fn mark(&self) -> u8 {
-        ((self.0.load(Ordering::Relaxed) / MARK) & MARKS) as u8
+    pub(super) fn user_bits(&self) -> u8 {
+        ((self.0.load(Ordering::Relaxed) / USER_BIT) & USER_BITS) as u8
     }
 
     /// Whether the job is claimed. Only who claims it may do something about it.
@@ -279,7 +279,7 @@ impl std::fmt::Debug for State {
             .field("waker", &(word & WAKER != 0))
             .field("detached", &(word & DETACHED != 0))
             .field("aborted", &(word & ABORTED != 0))
-            .field("mark", &((word / MARK) & MARKS))
+            .field("mark", &((word / USER_BIT) & USER_BITS))
             .field("references", &(word / REFERENCE))
             .finish()
     }

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 
 use super::{
-    Abort, Call, Destination, Done, Fault, JoinRef, Kind, Lend, Outcome, Polled, Promise, Ran,
-    Task, Thunk,
+    Abort, Call, Destination, Done, Fault, JobContext, JoinRef, Kind, Outcome, Polled, Promise,
+    Ran, Task, Thunk,
 };
 use crate::inbox::{Batch, Inbox};
 use crate::join::{RunContext, Work};
@@ -48,7 +48,7 @@ impl Drop for Bomb {
 #[test]
 fn a_job_runs_on_the_state_that_it_is_lent() {
     struct List(Vec<u32>, bool);
-    impl Lend for List {
+    impl JobContext for List {
         fn ended(&mut self, _: Ran) {
             self.1 = true;
         }
@@ -69,7 +69,7 @@ fn a_job_runs_on_the_state_that_it_is_lent() {
 #[test]
 fn the_runner_is_told_before_the_outcome_is_seen() {
     struct Told(Abort, Option<bool>);
-    impl Lend for Told {
+    impl JobContext for Told {
         fn ended(&mut self, _: Ran) {
             self.1 = Some(self.0.is_complete());
         }
@@ -346,7 +346,7 @@ fn a_promise_is_completed_once() {
 fn who_waits_runs_a_job_that_nobody_has_begun() {
     #[derive(Default)]
     struct Counts(Vec<usize>);
-    impl Lend for Counts {}
+    impl JobContext for Counts {}
     let captured = Arc::new(());
     let (task, mut join_ref) = {
         let captured = captured.clone();

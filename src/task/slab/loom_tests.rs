@@ -7,7 +7,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::super::{Call, Task};
-use super::{allocate, free, settle};
+use super::{allocate, flush, free};
 use crate::sync::{Plain, RECYCLING};
 
 /// What is a cell of the larger size here.
@@ -57,7 +57,7 @@ fn loom_return_against_thread_exit() {
         });
         for _ in 0..3 {
             drop(cells.recv().unwrap());
-            settle();
+            flush();
         }
         home.join().unwrap();
     });
@@ -75,11 +75,11 @@ fn loom_a_block_comes_home_with_all_its_cells() {
             thread::spawn(move || {
                 used.add(1);
                 drop(second);
-                settle();
+                flush();
             })
         };
         drop(first);
-        settle();
+        flush();
         let again = Cell::new();
         if again.0 == block {
             assert_eq!(used.get(), 1);
@@ -105,10 +105,10 @@ fn loom_return_against_return() {
         }
         let other = thread::spawn(move || {
             drop(left);
-            settle();
+            flush();
         });
         drop(right);
-        settle();
+        flush();
         drop([Cell::new(), Cell::new(), Cell::new()]);
         other.join().unwrap();
     });
@@ -125,12 +125,12 @@ fn loom_late_abort_against_recycling() {
         let aborter = thread::spawn(move || abort.abort());
         first.run(&mut ());
         drop(join_ref);
-        settle();
+        flush();
         for _ in 0..4 {
             let (task, join_ref) = task();
             task.run(&mut ());
             assert_eq!(join_ref.into_outcome().unwrap(), 7);
-            settle();
+            flush();
         }
         aborter.join().unwrap();
     });

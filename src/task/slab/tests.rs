@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::super::{Call, Ran, Task};
-use super::{BLOCK, HEAD, SIZES, SPARE, allocate, free, settle};
+use super::{BLOCK, HEAD, SIZES, SPARE, allocate, flush, free};
 
 /// Memory that is given back when it is dropped.
 struct Cell<C>(NonNull<C>, super::Place);
@@ -102,13 +102,13 @@ fn whole_block() -> (usize, Vec<usize>, Vec<usize>) {
     let all: HashSet<usize> = block.iter().map(address).collect();
     let (first, rest) = (address(&block[0]), block[1..].iter().map(address).collect());
     block.truncate(1);
-    settle();
+    flush();
     let other: Vec<_> = (0..cells::<Small>())
         .map(|_| Cell::<Small>::new())
         .collect();
     let again = other.iter().map(address).collect();
     drop(block);
-    settle();
+    flush();
     assert!(
         all.contains(&address(&Cell::new())),
         "the block has come home"
@@ -151,7 +151,7 @@ fn a_home_keeps_some_blocks() {
             .collect();
         let addresses: HashSet<_> = flood.iter().map(|cell| cell.0.addr()).collect();
         drop(flood);
-        settle();
+        flush();
         let kept = super::LOCAL.with(|local| {
             let local = local.borrow();
             let home = local.shelves[1].home.as_ref().expect("it has made cells");
@@ -262,7 +262,7 @@ fn closures_of_all_sizes_run_alone() {
         let witness = Arc::new([0_u8; 1]);
         let task = |panics: bool| {
             let (captured, witness) = ([7_u8; N], witness.clone());
-            Task::<()>::alone(move || {
+            Task::<()>::detached_closure(move || {
                 assert!(captured.iter().all(|&byte| byte == 7));
                 assert!(!panics, "as the test wants it");
                 drop(witness);
