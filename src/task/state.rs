@@ -56,6 +56,11 @@ impl State {
         Self(AtomicU32::new((2 * REFERENCE) | DETACHED | CLAIMED))
     }
 
+    /// The word of a cell that is complete from the start: only its handle holds it.
+    pub(super) fn completed() -> Self {
+        Self(AtomicU32::new(REFERENCE | CLAIMED | COMPLETE))
+    }
+
     /// Claims the job. Returns `true` if it is now the caller's.
     ///
     /// | before | after | returns |
