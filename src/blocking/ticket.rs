@@ -87,9 +87,9 @@ impl Body for Foreign {
     fn run(self, context: &mut RunContext) {
         // In the same context, which counts the work before anybody can see how it ended.
         if self.0.run_in(context) == Ran::Cancelled {
-            context.note_cancelled();
+            context.note_found_aborted();
         }
-        context.stand();
+        context.skip_accounting();
     }
 }
 
@@ -116,7 +116,7 @@ impl Ticket for Entry {
     #[inline]
     fn start(mut self, context: &RunContext) -> Self::Place {
         let shared = self.0.take()?;
-        if context.is_beside() {
+        if context.is_by_waiter() {
             shared.state().withdraw();
         }
         shared.options.before_task.call();

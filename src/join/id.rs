@@ -1,20 +1,33 @@
-//! Names of tasks.
+//! [`Id`]: identifies a task.
 
 use std::cell::Cell;
 use std::fmt;
 
 use crate::sync::Number;
 
-/// Names a task among all that this process has spawned with this crate.
+/// Identifies a task among all tasks that this crate has spawned in this process.
 ///
-/// As with [`tokio::task::Id`], the numbers say nothing about the order in which tasks were spawned.
+/// Ids are unique and are not reused. As with [`tokio::task::Id`], their order says nothing about the order in
+/// which tasks were spawned.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main] async fn main() {
+/// let task = throng::spawn_blocking(|| panic!("on purpose"));
+/// let id = task.id();
+/// let error = task.await.unwrap_err();
+/// assert_eq!(error.id(), id);
+/// assert!(error.to_string().starts_with(&format!("task {id} panicked")));
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id(u64);
 
 impl Id {
-    /// A number that no other task has.
+    /// Returns a new id.
     ///
-    /// Each thread takes a block of numbers at a time, so that threads which spawn do not meet here.
+    /// Each thread takes a block of ids at a time, so threads that spawn do not contend.
     #[inline]
     pub(crate) fn next() -> Self {
         thread_local! {
@@ -22,7 +35,7 @@ impl Id {
         }
         NEXT.with(|next| {
             let id = match next.get() {
-                id if id % BLOCK == 0 => block(),
+                id if id % BLOCK == 0 => first_of_block(),
                 id => id,
             };
             next.set(id + 1);
@@ -50,13 +63,13 @@ impl fmt::Debug for Id {
     }
 }
 
-/// How many numbers a thread takes at a time.
+/// The number of ids that a thread takes at a time.
 const BLOCK: u64 = 1 << 12;
 
-/// The first number of a new block.
+/// Takes a block, and returns its first id.
 #[cold]
-fn block() -> u64 {
+fn first_of_block() -> u64 {
     static BLOCKS: Number = Number::new(0);
-    // The block's first number is skipped: it is the one that says that the block is used up.
+    // Multiples of the block's size are skipped: `next` takes them for the end of a block.
     BLOCKS.add(1) as u64 * BLOCK + 1
 }
