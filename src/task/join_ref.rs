@@ -68,12 +68,12 @@ unsafe impl<T: Send> Send for JoinRef<T> {}
 unsafe impl<T: Send> Sync for JoinRef<T> {}
 
 impl<T: Send + 'static> JoinRef<T> {
-    /// A cell that is complete from the start, for an output that exists already.
+    /// Makes a cell that is complete from the start, for an output that exists already.
     pub(crate) fn completed(output: T) -> Self {
         // A job that needs no drop, and is never run, since the cell is claimed.
         let job = Thunk::<fn() -> T>(|| unreachable!("the output exists already"));
         let header = allocate::<(), _, _>(State::completed(), Join::new(), job);
-        // SAFETY: the cell is new, of this type, and has one reference, which is the new value's.
+        // SAFETY: the cell is new, of this type (rule 1), and has one reference, which is the new value's.
         unsafe {
             put_outcome(header, Ok(output));
             Self::new(header)

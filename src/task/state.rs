@@ -56,7 +56,7 @@ impl State {
         Self(AtomicU32::new((2 * REFERENCE) | DETACHED | CLAIMED))
     }
 
-    /// The word of a cell that is complete from the start: only its handle holds it.
+    /// A cell that is complete from the start, and has one reference: its handle's.
     pub(super) fn completed() -> Self {
         Self(AtomicU32::new(REFERENCE | CLAIMED | COMPLETE))
     }
