@@ -55,19 +55,6 @@ pub(super) struct Vtable {
     pub(super) shared: bool,
 }
 
-/// Writes the outcome of a cell.
-///
-/// # Safety
-///
-/// The cell is live and the caller's alone. Its output is a `T`, its job needs no drop, and it has no outcome yet.
-pub(super) unsafe fn put_outcome<T>(header: NonNull<Header>, outcome: Outcome<T>) {
-    // SAFETY: as the caller says.
-    unsafe {
-        let stage = (header.as_ref().vtable.outcome)(header);
-        stage.cast::<Outcome<T>>().write(outcome);
-    }
-}
-
 /// Moves the outcome out of a cell.
 ///
 /// # Safety
