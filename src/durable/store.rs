@@ -55,6 +55,8 @@ pub(crate) mod routes;
 pub(crate) mod sqlite;
 #[cfg(test)]
 mod suite;
+#[cfg(feature = "sqlite-unbundled")]
+pub(crate) mod totals;
 
 /// Where tasks are kept: what a [`DurableClient`](super::DurableClient) is opened with.
 ///
