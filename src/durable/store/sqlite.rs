@@ -21,11 +21,11 @@ use self::shared::Shared;
 use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
-    Answer, Backend, Beaten, Enqueue, Epoch, Event, MAX_BATCH_BYTES, Seen, SessionId, Store, Turn,
-    Turned,
+    Answer, Backend, Enqueue, Epoch, Event, MAX_BATCH_BYTES, RenewAnswer, SessionId, Store,
+    TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
-use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId,
@@ -229,7 +229,7 @@ impl SqliteStore {
         })
     }
 
-    async fn take_turn(&self, request: Arc<Turn>) -> Result<Turned, Failure> {
+    async fn take_turn(&self, request: Arc<Turn>) -> Result<TurnAnswer, Failure> {
         // A session that was woken is likely to find a task, so it does not check first.
         if request.verdicts.is_empty() && !self.shared.endpoint.was_woken(request.session) {
             let turn = Arc::clone(&request);
@@ -293,25 +293,25 @@ impl Backend for SqliteStore {
     }
 
     fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, ()> {
-        let batch = Arc::clone(&request.tasks);
+        let batch = Arc::clone(&request.batch);
         let run = move |tx: &mut Transaction<'_>| enqueue::enqueue(tx, &request);
         // The size is the maximum, since the tasks are only determined when they are written.
         self.writer.run_then(MAX_BATCH_BYTES, run, move |answer| {
             if answer.is_ok() {
-                batch.are_stored();
+                batch.notify_stored();
             }
         })
     }
 
-    fn turn(&self, request: Arc<Turn>) -> Answer<'_, Turned> {
+    fn turn(&self, request: Arc<Turn>) -> Answer<'_, TurnAnswer> {
         Box::pin(self.take_turn(request))
     }
 
-    fn beat(&self, claims: Vec<Epoch>) -> Answer<'_, Beaten> {
+    fn renew(&self, claims: Vec<Epoch>) -> Answer<'_, RenewAnswer> {
         self.writer.run(0, move |tx| renew::renew(tx, &claims))
     }
 
-    fn look(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<Seen>> {
+    fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {
         let ids = Arc::new(ids);
         self.read(move || {
             let ids = Arc::clone(&ids);
@@ -323,20 +323,22 @@ impl Backend for SqliteStore {
         self.writer.run(0, move |tx| admin::cancel(tx, &ids))
     }
 
-    fn dead(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
+    fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
         self.read(move || {
             let filter = filter.clone();
             self.reader
-                .run(move |reader| queries::dead(reader, &filter, limit))
+                .run(move |reader| queries::dead_letters(reader, &filter, limit))
         })
     }
 
-    fn replay(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.writer.run(0, move |tx| admin::replay(tx, &filter))
+    fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.writer
+            .run(0, move |tx| admin::replay_dead_letters(tx, &filter))
     }
 
-    fn bury(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.writer.run(0, move |tx| admin::delete(tx, &filter))
+    fn delete_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.writer
+            .run(0, move |tx| admin::delete_dead_letters(tx, &filter))
     }
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {

@@ -8,7 +8,7 @@ use super::error::Fault;
 use super::repair;
 use super::state::{State, StoredState, dead_letter_cutoff};
 use super::transaction::Transaction;
-use crate::durable::store::MAX_DEAD;
+use crate::durable::store::MAX_DEAD_LETTERS;
 use crate::durable::{DeadFilter, TaskId};
 
 pub(super) fn cancel(tx: &mut Transaction<'_>, ids: &[TaskId]) -> Result<u64, Fault> {
@@ -52,8 +52,11 @@ fn cancel_running(tx: &mut Transaction<'_>, id: TaskId, epoch: i64) -> Result<()
     Ok(())
 }
 
-pub(super) fn replay(tx: &mut Transaction<'_>, filter: &DeadFilter) -> Result<u64, Fault> {
-    let mut ids = dead(tx.db, tx.store_time(), filter)?;
+pub(super) fn replay_dead_letters(
+    tx: &mut Transaction<'_>,
+    filter: &DeadFilter,
+) -> Result<u64, Fault> {
+    let mut ids = dead_letters(tx.db, tx.store_time(), filter)?;
     ids.sort_unstable();
     let mut replayed = 0;
     for &id in &ids {
@@ -74,8 +77,11 @@ pub(super) fn replay(tx: &mut Transaction<'_>, filter: &DeadFilter) -> Result<u6
     Ok(replayed)
 }
 
-pub(super) fn delete(tx: &mut Transaction<'_>, filter: &DeadFilter) -> Result<u64, Fault> {
-    let ids = dead(tx.db, tx.store_time(), filter)?;
+pub(super) fn delete_dead_letters(
+    tx: &mut Transaction<'_>,
+    filter: &DeadFilter,
+) -> Result<u64, Fault> {
+    let ids = dead_letters(tx.db, tx.store_time(), filter)?;
     for &id in &ids {
         if let Some(task) = tx.task(id)? {
             tx.remove(id, &task)?;
@@ -86,7 +92,7 @@ pub(super) fn delete(tx: &mut Transaction<'_>, filter: &DeadFilter) -> Result<u6
 
 /// Returns the dead letters that match and have not expired at this store time. The newest comes first. Among those of
 /// the same millisecond, the one with the largest id comes first.
-pub(super) fn dead(
+pub(super) fn dead_letters(
     db: &Connection,
     store_time: i64,
     filter: &DeadFilter,
@@ -149,13 +155,17 @@ fn expired(tx: &Transaction<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Er
 
 /// Returns the dead letters in excess of the maximum, which are the oldest.
 fn excess(tx: &Transaction<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Error> {
-    if tx.meta.counts.dead <= MAX_DEAD {
+    if tx.meta.counts.dead <= MAX_DEAD_LETTERS {
         return Ok(Vec::new());
     }
     tx.ids(
         "SELECT id FROM throng_task WHERE state = 4 AND at > ?1
          ORDER BY at DESC, id DESC LIMIT ?2 OFFSET ?3",
-        [dead_letter_cutoff(tx.store_time()), limit, MAX_DEAD as i64],
+        [
+            dead_letter_cutoff(tx.store_time()),
+            limit,
+            MAX_DEAD_LETTERS as i64,
+        ],
     )
 }
 

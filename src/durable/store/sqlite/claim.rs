@@ -15,7 +15,7 @@ use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::store::kind::SetId;
 use crate::durable::store::routes::ListId;
-use crate::durable::store::{Claim, Claimed, Epoch, Turn, is_risky};
+use crate::durable::store::{Claim, Claimed, Epoch, Turn, is_quarantined};
 
 /// Claims tasks of the types of a set, within the limits of the request.
 pub(super) fn claim(
@@ -77,10 +77,10 @@ fn next_tasks(tx: &Transaction<'_>, set: SetId, request: &Turn) -> Result<Next, 
     let statements = lists.iter().map(|_| tx.db.prepare_cached(READY_TASKS));
     let mut statements = statements.collect::<Result<Vec<_>, _>>()?;
     let rows = lists.iter().zip(&mut statements);
-    let rows = rows.map(|(list, it)| it.query(params![request.risky, list.number()]));
+    let rows = rows.map(|(list, it)| it.query(params![request.quarantined, list.number()]));
     let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
     rows.iter_mut().try_for_each(Rows::advance)?;
-    let (mut next, mut bytes, mut risky) = (Next::default(), 0, request.risky);
+    let (mut next, mut bytes, mut quarantined) = (Next::default(), 0, request.quarantined);
     while next.tasks.len() < request.want
         && let Some(first) = first_of(&rows)?
         && let Some(row) = rows[first].get()
@@ -88,14 +88,14 @@ fn next_tasks(tx: &Transaction<'_>, set: SetId, request: &Turn) -> Result<Next, 
         let task = read_row(tx, row, next.tasks.last())?;
         let (position, producer) = (row.get(7)?, row.get(8)?);
         rows[first].advance()?;
-        if task.risky && !risky {
+        if task.quarantined && !quarantined {
             continue;
         }
         bytes += task.payload.as_ref().map_or(0, Vec::len);
         if bytes > request.want_bytes && !next.tasks.is_empty() {
             break;
         }
-        risky &= !task.risky;
+        quarantined &= !task.quarantined;
         next.positions
             .entry(lists[first])
             .or_default()
@@ -153,7 +153,7 @@ fn read_row(
         payload,
         failures: row.get(3)?,
         crashes,
-        risky: is_risky(crashes, lost, row.get(6)?),
+        quarantined: is_quarantined(crashes, lost, row.get(6)?),
         lost,
     })
 }

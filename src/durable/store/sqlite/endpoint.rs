@@ -163,12 +163,12 @@ impl Endpoint {
         if ended.is_empty() {
             return;
         }
-        self.notify_each(ended, Event::Ended);
+        self.notify_each(ended, Event::MaybeEnded);
         for watcher in folder::endpoints(&self.folder.join(WATCHERS), "") {
             let others = ended.iter().filter(|(producer, _)| *producer != watcher);
             let ids: Vec<_> = others.map(|&(_, id)| id).collect();
             if !ids.is_empty() {
-                self.send(watcher, &Event::Ended(ids));
+                self.send(watcher, &Event::MaybeEnded(ids));
             }
         }
     }

@@ -10,16 +10,17 @@ use super::session;
 use super::state::State;
 use super::transaction::Transaction;
 use crate::durable::clock::millis;
-use crate::durable::error::Cause;
+use crate::durable::failure::Cause;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{Enqueue, NewTask};
 
 pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<(), Fault> {
     let session = session::find(tx, request.session)?;
-    let first = request.tasks.first().map(|task| task.id.to_bytes());
+    let tasks = request.batch.close();
+    let first = tasks.first().map(|task| task.id.to_bytes());
     if session.is_last(request.number)? {
         // The first answer was lost, and perhaps also the notices.
-        for task in request.tasks.iter() {
+        for task in tasks {
             let list = tx.routes.entrance(task.kind());
             tx.notices.add_ready(list, 0);
         }
@@ -32,11 +33,11 @@ pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<(),
     if first.is_none() {
         return Ok(());
     }
-    check_earliest(tx, &request.tasks)?;
+    check_earliest(tx, tasks)?;
     let mut inserts = Inserts::prepare(tx.db)?;
     let are_alike =
         |one: &NewTask, next: &NewTask| one.name == next.name && one.envelope == next.envelope;
-    for tasks in request.tasks.chunk_by(are_alike) {
+    for tasks in tasks.chunk_by(are_alike) {
         let kind = tasks[0].kind();
         for task in tasks {
             store(tx, &mut inserts, task, kind)?;

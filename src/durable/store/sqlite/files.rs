@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 
 use super::error::{Fault, is_busy};
-use crate::durable::error::Cause;
+use crate::durable::failure::Cause;
 
 /// The files of a database, as a connection has them open.
 #[derive(Clone, Debug)]

@@ -10,10 +10,13 @@ use super::next_check::{UNREACHABLE_CHECK_INTERVAL, earlier, is_any_ready, next_
 use super::reader::ReadConnection;
 use super::time::Now;
 use crate::durable::store::kind::SetId;
-use crate::durable::store::{Turn, Turned};
+use crate::durable::store::{Turn, TurnAnswer};
 
 /// Answers a turn without verdicts that finds nothing to do. Returns `None` if there may be something to do.
-pub(super) fn idle_turn(reader: &ReadConnection, request: &Turn) -> Result<Option<Turned>, Fault> {
+pub(super) fn idle_turn(
+    reader: &ReadConnection,
+    request: &Turn,
+) -> Result<Option<TurnAnswer>, Fault> {
     reader.shared.endpoint.unpark(request.session);
     let Some(set) = reader.snapshot(|db| set_of_new_turn(db, request))? else {
         return Ok(None);
@@ -25,7 +28,7 @@ pub(super) fn idle_turn(reader: &ReadConnection, request: &Turn) -> Result<Optio
 }
 
 /// Parks the session, to be woken when there is something to do. Returns `None` if there may be something to do now.
-pub(super) fn park(reader: &ReadConnection, request: &Turn) -> Result<Option<Turned>, Fault> {
+pub(super) fn park(reader: &ReadConnection, request: &Turn) -> Result<Option<TurnAnswer>, Fault> {
     let set = reader.snapshot(|db| set_of(db, request))?;
     match set {
         Some(set) => park_with(reader, request, set),
@@ -33,7 +36,11 @@ pub(super) fn park(reader: &ReadConnection, request: &Turn) -> Result<Option<Tur
     }
 }
 
-fn park_with(reader: &ReadConnection, request: &Turn, set: SetId) -> Result<Option<Turned>, Fault> {
+fn park_with(
+    reader: &ReadConnection,
+    request: &Turn,
+    set: SetId,
+) -> Result<Option<TurnAnswer>, Fault> {
     let endpoint = &reader.shared.endpoint;
     let is_parked = endpoint.park(request.session, set).is_ok();
     // Checks again after the marker was created: a process may have stored a task before that, and have seen no marker.
@@ -49,14 +56,14 @@ fn park_with(reader: &ReadConnection, request: &Turn, set: SetId) -> Result<Opti
 }
 
 /// Returns the answer of a turn that has nothing to do, or `None` if there may be something.
-fn check(reader: &ReadConnection, request: &Turn, set: SetId) -> Result<Option<Turned>, Fault> {
+fn check(reader: &ReadConnection, request: &Turn, set: SetId) -> Result<Option<TurnAnswer>, Fault> {
     reader.snapshot(|db| {
         let routes = reader.shared.routes.load(db)?;
         if is_any_ready(db, routes.draining(set), true)? {
             // Perhaps it is only of other types. Only the turn that drains the list finds out.
             return Ok(None);
         }
-        let more = is_any_ready(db, routes.leaves(set), request.risky)?;
+        let more = is_any_ready(db, routes.leaves(set), request.quarantined)?;
         if more && request.want != 0 {
             return Ok(None);
         }
@@ -64,10 +71,10 @@ fn check(reader: &ReadConnection, request: &Turn, set: SetId) -> Result<Option<T
         if next == Some(Duration::ZERO) || is_any_worker_dead(db, &reader.shared.endpoint)? {
             return Ok(None);
         }
-        Ok(Some(Turned {
+        Ok(Some(TurnAnswer {
             more,
             next,
-            ..Turned::default()
+            ..TurnAnswer::default()
         }))
     })
 }
@@ -80,7 +87,7 @@ fn set_of_new_turn(db: &Connection, request: &Turn) -> Result<Option<SetId>, Fau
              SELECT 1 FROM throng_claim
              WHERE session = ?1 AND (suspect = 1 OR epoch IS ?3 AND NOT delivered))",
     )?;
-    let seen = request.seen.map(|epoch| epoch as i64);
+    let seen = request.received.map(|epoch| epoch as i64);
     let params = params![request.session as i64, request.number as i64, seen];
     let set = statement.query_row(params, |row| row.get::<_, Option<_>>(0));
     Ok(set.optional()?.flatten().map(SetId::from_number))

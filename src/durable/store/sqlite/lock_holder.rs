@@ -10,7 +10,7 @@ use rusqlite::Error as SqliteError;
 
 use super::error::{failure, is_busy};
 use super::files::beside;
-use crate::durable::error::{Effect, Failure};
+use crate::durable::failure::{Effect, Failure};
 
 /// A process that holds the write lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) fn busy_failure(error: SqliteError, path: Option<&Path>) -> Failure {
     let holder = path.filter(|_| is_busy(&error)).and_then(find);
     let failure = failure(Effect::None, error);
     match holder {
-        Some(holder) => failure.because(holder),
+        Some(holder) => failure.with_source(holder),
         None => failure,
     }
 }

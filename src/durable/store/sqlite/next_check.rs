@@ -19,12 +19,12 @@ pub(super) const EARLIEST_DUE: &str =
 /// Selects the time at which the first lease expires.
 const EARLIEST_LEASE: &str = "SELECT until FROM throng_claim ORDER BY until LIMIT 1";
 
-/// Returns `true` if any task waits in these lists. `risky` determines whether [risky](crate::durable::store::is_risky)
+/// Returns `true` if any task waits in these lists. `quarantined` determines whether [quarantined](crate::durable::store::is_quarantined)
 /// tasks count.
 pub(super) fn is_any_ready(
     db: &Connection,
     lists: impl IntoIterator<Item = ListId>,
-    risky: bool,
+    quarantined: bool,
 ) -> Result<bool, rusqlite::Error> {
     let mut statement = db.prepare_cached(
         "SELECT EXISTS (SELECT 1 FROM throng_ready WHERE list = ?2 AND (?1 OR EXISTS (
@@ -32,7 +32,7 @@ pub(super) fn is_any_ready(
              AND NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))))",
     )?;
     for list in lists {
-        if statement.query_row(params![risky, list.number()], |row| row.get(0))? {
+        if statement.query_row(params![quarantined, list.number()], |row| row.get(0))? {
             return Ok(true);
         }
     }

@@ -12,11 +12,11 @@ use super::reader::ReadConnection;
 use super::state::{State, reason};
 use super::time::Now;
 use super::unserved;
-use crate::durable::store::{DeadReason, Seen};
+use crate::durable::store::{DeadReason, TaskState};
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, TaskId};
 
 /// Returns the status of tasks, in the order of the ids.
-pub(super) fn status(reader: &ReadConnection, ids: &[TaskId]) -> Result<Vec<Seen>, Fault> {
+pub(super) fn status(reader: &ReadConnection, ids: &[TaskId]) -> Result<Vec<TaskState>, Fault> {
     let (found, has_others) = status_once(reader, ids)?;
     // Only the endpoint that has stored a task is notified of its end. To be notified of the ends of other tasks, this
     // endpoint must register, and then read again: they may have ended in between.
@@ -26,7 +26,7 @@ pub(super) fn status(reader: &ReadConnection, ids: &[TaskId]) -> Result<Vec<Seen
     Ok(found)
 }
 
-pub(super) fn dead(
+pub(super) fn dead_letters(
     reader: &ReadConnection,
     filter: &DeadFilter,
     limit: usize,
@@ -34,7 +34,7 @@ pub(super) fn dead(
     let now = Now::read(&reader.clock);
     reader.snapshot(|db| {
         let store_time = read_store_time(db, now)?;
-        let ids = admin::dead(db, store_time, filter)?;
+        let ids = admin::dead_letters(db, store_time, filter)?;
         let letters = ids.iter().take(limit);
         let letters = letters.map(|&id| dead_letter(db, id, now.wall, store_time));
         Ok(letters.collect::<Result<_, _>>()?)
@@ -57,14 +57,14 @@ pub(super) fn errors(reader: &ReadConnection, id: TaskId) -> Result<Vec<AttemptE
     reader.snapshot(|db| {
         let store_time = read_store_time(db, now)?;
         match status_of(reader, db, id, store_time)?.0 {
-            Seen::Absent => Ok(Vec::new()),
+            TaskState::Absent => Ok(Vec::new()),
             _ => Ok(errors_of(db, id, now.wall)?),
         }
     })
 }
 
 /// Returns the status of tasks, and `true` if other endpoints have stored some that have not ended.
-fn status_once(reader: &ReadConnection, ids: &[TaskId]) -> Result<(Vec<Seen>, bool), Fault> {
+fn status_once(reader: &ReadConnection, ids: &[TaskId]) -> Result<(Vec<TaskState>, bool), Fault> {
     let now = Now::read(&reader.clock);
     reader.snapshot(|db| {
         let store_time = read_store_time(db, now)?;
@@ -72,7 +72,10 @@ fn status_once(reader: &ReadConnection, ids: &[TaskId]) -> Result<(Vec<Seen>, bo
         let mut found = Vec::with_capacity(ids.len());
         for &id in ids {
             let (status, producer) = status_of(reader, db, id, store_time)?;
-            let is_alive = matches!(status, Seen::Waiting | Seen::Delayed | Seen::Running);
+            let is_alive = matches!(
+                status,
+                TaskState::Waiting | TaskState::Delayed | TaskState::Running
+            );
             has_others |= is_alive && producer != reader.shared.endpoint.id;
             found.push(status);
         }
@@ -86,42 +89,42 @@ fn status_of(
     db: &Connection,
     id: TaskId,
     store_time: i64,
-) -> Result<(Seen, i64), rusqlite::Error> {
+) -> Result<(TaskState, i64), rusqlite::Error> {
     let mut statement = db.prepare_cached(
         "SELECT now, at, output, error, reason, endpoint FROM throng_now WHERE id = ?1",
     )?;
     let status = statement.query_row([id.to_bytes()], |row| {
         let state = State::of(row.get(0)?)?;
         if state.is_expired(row.get(1)?, store_time) {
-            return Ok((Seen::Absent, 0));
+            return Ok((TaskState::Absent, 0));
         }
         let status = match state {
-            State::Waiting => Seen::Waiting,
-            State::Delayed => Seen::Delayed,
-            State::Running => Seen::Running,
+            State::Waiting => TaskState::Waiting,
+            State::Delayed => TaskState::Delayed,
+            State::Running => TaskState::Running,
             State::Done => match row.get(2)? {
-                Some(output) => Seen::Done(output),
+                Some(output) => TaskState::Done(output),
                 None => done(reader, payload::read_or_lost(db, id)?),
             },
-            State::Dead => Seen::Dead {
+            State::Dead => TaskState::Dead {
                 reason: reason(row.get(4)?),
                 error: row.get(3)?,
             },
-            State::Cancelled => Seen::Cancelled,
+            State::Cancelled => TaskState::Cancelled,
         };
         Ok((status, row.get(5)?))
     });
-    Ok(status.optional()?.unwrap_or((Seen::Absent, 0)))
+    Ok(status.optional()?.unwrap_or((TaskState::Absent, 0)))
 }
 
 /// Returns the status of a task that has succeeded with a large output, which may be lost.
-fn done(reader: &ReadConnection, output: Result<Vec<u8>, String>) -> Seen {
+fn done(reader: &ReadConnection, output: Result<Vec<u8>, String>) -> TaskState {
     match output {
-        Ok(output) => Seen::Done(output),
+        Ok(output) => TaskState::Done(output),
         Err(error) => {
             reader.shared.damage.record_lost_data(&error);
             let reason = DeadReason::Damaged;
-            Seen::Dead { reason, error }
+            TaskState::Dead { reason, error }
         }
     }
 }

@@ -11,7 +11,7 @@ use super::schema;
 use super::shared::Shared;
 use super::time::Now;
 use crate::durable::clock::Clock;
-use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::Answer;
 use crate::sync::{Mutex, lock, thread};
 use crate::unwind::contain;

@@ -113,7 +113,7 @@ fn reap(tx: &mut Transaction<'_>, lease: &Lease, is_abandoned: bool) -> Result<(
         }
         task.crashes += crashes;
         task.lost += lost;
-        if !is_abandoned && task.is_poison() {
+        if !is_abandoned && task.is_dead_letter() {
             tx.mark_dead(id, &task, DeadReason::Crashes, "")?;
         } else {
             ready.push(id);

@@ -5,10 +5,10 @@ use rusqlite::params;
 use super::error::Fault;
 use super::transaction::Transaction;
 use crate::durable::TaskId;
-use crate::durable::store::{Beaten, Epoch};
+use crate::durable::store::{Epoch, RenewAnswer};
 
-pub(super) fn renew(tx: &mut Transaction<'_>, claims: &[Epoch]) -> Result<Beaten, Fault> {
-    let mut renewed = Beaten::default();
+pub(super) fn renew(tx: &mut Transaction<'_>, claims: &[Epoch]) -> Result<RenewAnswer, Fault> {
+    let mut renewed = RenewAnswer::default();
     for &epoch in claims {
         if !renew_lease(tx, epoch as i64, true)? {
             renewed.lost.push(epoch);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rusqlite::Connection;
 
 use super::error::Fault;
-use crate::durable::error::Cause;
+use crate::durable::failure::Cause;
 use crate::durable::store::routes::Routes;
 use crate::sync::{Mutex, lock};
 

@@ -1,7 +1,7 @@
 //! The states of tasks and the reasons of dead letters, as numbers in the file.
 
 use crate::durable::clock::millis;
-use crate::durable::store::{DEAD_RETENTION, DeadReason};
+use crate::durable::store::{DEAD_LETTER_RETENTION, DeadReason};
 
 /// The state of a task. The numbers are those of the column `now` of the view `throng_now`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl State {
 
 /// Returns the time of death up to which dead letters have expired at this store time.
 pub(super) fn dead_letter_cutoff(store_time: i64) -> i64 {
-    store_time - millis(DEAD_RETENTION) as i64
+    store_time - millis(DEAD_LETTER_RETENTION) as i64
 }
 
 const REASONS: [DeadReason; 6] = [

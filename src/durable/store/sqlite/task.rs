@@ -11,7 +11,7 @@ use super::transaction::Transaction;
 use crate::durable::TaskId;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::ListId;
-use crate::durable::store::{DeadReason, MAX_ERRORS, is_buried};
+use crate::durable::store::{DeadReason, MAX_ERRORS, is_dead_letter};
 
 /// The columns of a task that the steps need.
 pub(super) struct Task {
@@ -33,9 +33,9 @@ pub(super) struct Task {
 
 impl Task {
     /// Returns `true` if the task, which has just crashed or was lost, is a dead letter from now on.
-    pub(super) fn is_poison(&self) -> bool {
+    pub(super) fn is_dead_letter(&self) -> bool {
         let count = |it: i64| u32::try_from(it).unwrap_or(u32::MAX);
-        is_buried(
+        is_dead_letter(
             count(self.crashes),
             count(self.lost),
             count(self.max_crashes),

@@ -11,24 +11,24 @@ use super::session::{self, Session};
 use super::state::State;
 use super::transaction::Transaction;
 use super::verdicts;
-use crate::durable::store::{Claim, Epoch, Turn, Turned};
+use crate::durable::store::{Claim, Epoch, Turn, TurnAnswer};
 
 /// The number of delayed tasks that a turn makes due, at most.
 const MAX_DUE: i64 = 256;
 
-pub(super) fn turn(tx: &mut Transaction<'_>, request: &Turn) -> Result<Turned, Fault> {
+pub(super) fn turn(tx: &mut Transaction<'_>, request: &Turn) -> Result<TurnAnswer, Fault> {
     tx.shared.endpoint.unpark(request.session);
     let session = session::find(tx, request.session)?;
     let is_last = session.is_last(request.number)?;
-    confirm_alive(tx, &session, request.seen)?;
+    confirm_alive(tx, &session, request.received)?;
     let mut turned = match is_last {
         true => repeat(tx, &session)?,
         false => take(tx, &session, request)?,
     };
     let mut claimed = turned.claim.iter().flat_map(|claim| &claim.tasks);
-    let risky = request.risky && !claimed.any(|task| task.risky);
+    let quarantined = request.quarantined && !claimed.any(|task| task.quarantined);
     let lists = session.set.map(|set| tx.routes.reads(set));
-    turned.more = is_any_ready(tx.db, lists.into_iter().flatten(), risky)?;
+    turned.more = is_any_ready(tx.db, lists.into_iter().flatten(), quarantined)?;
     turned.next = next_check(tx.db, tx.shared, tx.now)?;
     if turned.more {
         // This wakes another worker, if one is idle. It wakes the next one in turn, as long as tasks are left.
@@ -37,7 +37,7 @@ pub(super) fn turn(tx: &mut Transaction<'_>, request: &Turn) -> Result<Turned, F
     Ok(turned)
 }
 
-fn take(tx: &mut Transaction<'_>, session: &Session, request: &Turn) -> Result<Turned, Fault> {
+fn take(tx: &mut Transaction<'_>, session: &Session, request: &Turn) -> Result<TurnAnswer, Fault> {
     let mut refused = Vec::new();
     for verdicts in &request.verdicts {
         verdicts::apply_all(tx, session, verdicts, &mut refused)?;
@@ -51,10 +51,10 @@ fn take(tx: &mut Transaction<'_>, session: &Session, request: &Turn) -> Result<T
         let epoch = claim.as_ref().map(|claim| claim.epoch as i64);
         record(tx, session, request.number, epoch)?;
     }
-    Ok(Turned {
+    Ok(TurnAnswer {
         refused,
         claim,
-        ..Turned::default()
+        ..TurnAnswer::default()
     })
 }
 
@@ -89,8 +89,8 @@ fn record(
 }
 
 /// Answers a repeated turn with the claim of the session's last turn, as far as it is still held.
-fn repeat(tx: &mut Transaction<'_>, session: &Session) -> Result<Turned, Fault> {
-    let mut turned = Turned::default();
+fn repeat(tx: &mut Transaction<'_>, session: &Session) -> Result<TurnAnswer, Fault> {
+    let mut turned = TurnAnswer::default();
     if let Some(epoch) = session.claim
         && renew_lease(tx, epoch, false)?
     {

@@ -11,7 +11,7 @@ pub(super) use self::writer_thread::Opened;
 use super::error::{Fault, corrupt, io_failure, no_answer};
 use super::transaction::Transaction;
 use crate::durable::clock::Clock;
-use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::{Answer, Event};
 use crate::sync::{Mutex, lock, thread};
 

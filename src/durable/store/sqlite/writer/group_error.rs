@@ -1,6 +1,6 @@
 //! [`GroupError`]: why a group of requests was not written.
 
-use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::sqlite::error::{explained, failure, is_corrupt, is_sound};
 
 /// Why a group of requests was not written.

@@ -11,8 +11,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::group::{Group, Recovery, Request};
 use super::group_error::GroupError;
 use crate::durable::clock::Clock;
-use crate::durable::error::{Effect, Failure};
-use crate::durable::point::point;
+use crate::durable::failpoint::failpoint;
+use crate::durable::failure::{Effect, Failure};
 use crate::durable::store::Event;
 use crate::durable::store::sqlite::damage::Damage;
 use crate::durable::store::sqlite::endpoint::Endpoint;
@@ -139,7 +139,7 @@ impl WriterThread {
                     notices.wake(&self.shared.endpoint);
                     let answered = group.take(written).into_iter();
                     answered.for_each(|request| request.reply());
-                    point("sqlite.after-answer");
+                    failpoint("sqlite.after-answer");
                     notices.notify_ended(&self.shared.endpoint);
                 }
                 // Writes the requests one by one, so that one that fails does not affect the others.
@@ -229,7 +229,7 @@ impl WriterThread {
     }
 
     fn commit(&mut self, db: Connection) -> Result<(), GroupError> {
-        point("sqlite.before-commit");
+        failpoint("sqlite.before-commit");
         if let Err(error) = execute(&db, "COMMIT") {
             let may_be_written = is_of_index(&error);
             let error = explained(error);
@@ -241,7 +241,7 @@ impl WriterThread {
             // The next connection finds out whether the transaction is in the file.
             return Err(GroupError::All(failure(Effect::Unknown, error)));
         }
-        point("sqlite.after-commit");
+        failpoint("sqlite.after-commit");
         // If the files were removed or replaced, what was written is lost when the last process closes them.
         if let Err(fault) = self.files.check() {
             let failure = fault.without_effect();
