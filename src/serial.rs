@@ -28,7 +28,7 @@ pub use self::queue::Level;
 pub use self::reserve::Permit;
 use self::submit::Plain;
 pub use self::transact::{ByClone, Checkpoint};
-use crate::inbox::Seen;
+use crate::inbox::Head;
 use crate::join::{
     ExecutorScope, JoinHandle, TryRunError, TrySpawnError, is_inside, prepare_to_wait,
 };
@@ -392,7 +392,7 @@ impl<S> fmt::Debug for IntoInnerError<S> {
 
 impl<S> std::error::Error for IntoInnerError<S> {}
 
-fn not_run<F>(job: F, seen: Seen) -> TryRunError<F> {
+fn not_run<F>(job: F, seen: Head) -> TryRunError<F> {
     if seen.tags.has(core::CLOSED) {
         TryRunError::closed(job)
     } else if seen.tags.has(core::POISONED) {

@@ -8,7 +8,7 @@ use std::sync::Arc as StdArc;
 use super::counts::RunCounts;
 use crate::semaphore::Semaphore;
 use crate::sync::Arc;
-use crate::task::{Lend, Ran};
+use crate::task::{JobContext, Ran};
 use crate::unwind::contain;
 
 /// Receives the payloads of panics that no handle reports.
@@ -104,7 +104,7 @@ impl RunContext {
     }
 }
 
-impl Lend for RunContext {
+impl JobContext for RunContext {
     #[inline]
     fn ended(&mut self, ran: Ran) {
         if mem::take(&mut self.unaccounted) {
@@ -127,7 +127,7 @@ impl Lend for RunContext {
     }
 
     #[cold]
-    fn unheard(&mut self, payload: Box<dyn Any + Send>) {
+    fn unobserved_panic(&mut self, payload: Box<dyn Any + Send>) {
         match &self.panic_handler {
             Some(handler) => contain(|| handler(payload)),
             None => contain(|| drop(payload)),

@@ -107,7 +107,7 @@ mod tests {
     use super::super::SerialExecutor;
     use super::super::core::Owner;
     use super::*;
-    use crate::inbox::Seen;
+    use crate::inbox::Head;
     use crate::join::{Spawn, Work, sealed};
 
     /// As on a machine that has more than one processor.
@@ -178,7 +178,7 @@ mod tests {
     }
 
     /// What the word of a busy executor says.
-    fn seen(executor: &SerialExecutor<()>) -> Seen {
+    fn seen(executor: &SerialExecutor<()>) -> Head {
         Owner::acquire(&executor.core).err().unwrap()
     }
 

@@ -201,7 +201,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
             future: async move { job(Exclusive::new(core)).await },
             place,
         };
-        let (task, watch) = Task::joinable_marked(Level::NORMAL.mark(), Polled(guarded));
+        let (task, watch) = Task::joinable_with_bits(Level::NORMAL.mark(), Polled(guarded));
         if let Err((task, why)) = self.post_to(Level::NORMAL, task, target) {
             task.fail(why.into_fault());
         }

@@ -9,7 +9,7 @@ use super::core::{CLOSED, Lent, Owner, POISONED, Pushed, Queued, refusal};
 use super::drain::Target;
 use super::exclusive::NOWHERE;
 use super::queue::Level;
-use crate::inbox::{Seen, Tags};
+use crate::inbox::{Head, Tags};
 use crate::join::{Id, JoinHandle, MAX_NESTED_JOBS, NestedJob, Origin, TrySpawnError};
 use crate::semaphore::{Semaphore, TryAcquireError};
 use crate::sync::Arc;
@@ -128,7 +128,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
 
     /// Acquires an executor that was busy, if it is worth waiting for.
     #[cold]
-    fn acquire_soon(&self, seen: Seen) -> Result<Owner<'_, S>, Seen> {
+    fn acquire_soon(&self, seen: Head) -> Result<Owner<'_, S>, Head> {
         let pays = refusal(seen.tags).is_none() && self.core.cost.is_brief() && !self.is_current();
         match pays {
             true => Owner::acquire_soon(&self.core, seen),
@@ -147,7 +147,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
         &self,
         level: Level,
         job: J,
-        seen: Seen,
+        seen: Head,
     ) -> Result<JoinRef<J::Output>, Fault>
     where
         J: Run<S>,
@@ -188,7 +188,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
         &self,
         level: Level,
         job: J,
-        seen: Seen,
+        seen: Head,
     ) -> Result<JoinRef<J::Output>, TrySpawnError<J>>
     where
         J: Run<S>,
@@ -379,7 +379,7 @@ where
     J: Run<S>,
     P: Send + 'static,
 {
-    Task::joinable_marked(level.mark(), Submitted { job, place })
+    Task::joinable_with_bits(level.mark(), Submitted { job, place })
 }
 
 /// Takes a job out of its cell, to which nobody has a handle yet.
