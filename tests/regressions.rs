@@ -98,7 +98,7 @@ async fn the_end_of_a_stream_waits_for_nobody_who_waits_for_room() {
 fn a_posted_job_never_runs_on_the_thread_that_posts() {
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
     pool.shutdown();
-    let executor = SerialExecutor::builder().drain_on(pool).build(());
+    let executor = SerialExecutor::builder().drain_on(pool).build(()).unwrap();
     let here = thread::current().id();
     let posted = executor.post(move |()| assert_ne!(thread::current().id(), here));
     assert!(posted.blocking_join().unwrap_err().is_cancelled());

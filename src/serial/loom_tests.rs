@@ -1,5 +1,8 @@
 //! Models of the executor: who owns it, what is queued, and how it ends.
 
+mod exclusive_tests;
+mod queue_tests;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use loom::future::block_on;
@@ -62,7 +65,8 @@ fn loom_hand_over() {
         let executor = SerialExecutor::builder()
             .capture_jobs(0)
             .drain_on(OnThread)
-            .build(Plain::new(0));
+            .build(Plain::new(0))
+            .unwrap();
         let other = {
             let executor = executor.clone();
             thread::spawn(move || add(&executor).blocking_join().unwrap())
@@ -79,7 +83,8 @@ fn loom_post_against_submit() {
     loom::model(|| {
         let executor = SerialExecutor::builder()
             .drain_on(OnThread)
-            .build(Plain::new(0));
+            .build(Plain::new(0))
+            .unwrap();
         let posted = {
             let executor = executor.clone();
             thread::spawn(move || executor.post(|number| number.add(1)).blocking_join())
@@ -136,7 +141,8 @@ fn loom_panic_against_submit() {
     loom::model(|| {
         let executor = SerialExecutor::builder()
             .on_panic(OnPanic::Poison)
-            .build(Plain::new(0));
+            .build(Plain::new(0))
+            .unwrap();
         let other = {
             let executor = executor.clone();
             thread::spawn(move || add(&executor).blocking_join())
@@ -175,7 +181,8 @@ fn loom_a_dropped_drain_against_submit() {
         let executor = SerialExecutor::builder()
             .capture_jobs(0)
             .drain_on(Gone)
-            .build(Plain::new(0));
+            .build(Plain::new(0))
+            .unwrap();
         let other = {
             let executor = executor.clone();
             thread::spawn(move || add(&executor).blocking_join())
@@ -288,7 +295,8 @@ fn loom_a_refused_hand_over_against_submit() {
         let executor = SerialExecutor::builder()
             .capture_jobs(0)
             .drain_on(Refuses)
-            .build(Plain::new(0));
+            .build(Plain::new(0))
+            .unwrap();
         let other = {
             let executor = executor.clone();
             thread::spawn(move || {

@@ -19,7 +19,8 @@ fn shuttle_each_submitter_is_in_order() {
             let executor = SerialExecutor::builder()
                 .capture_jobs(1)
                 .drain_on(pool)
-                .build(Vec::new());
+                .build(Vec::new())
+                .unwrap();
             let submitters: Vec<_> = (0..3)
                 .map(|submitter| {
                     let executor = executor.clone();
@@ -59,7 +60,8 @@ fn shuttle_every_handle_ends() {
         || {
             let executor = SerialExecutor::builder()
                 .on_panic(OnPanic::Continue)
-                .build(0_usize);
+                .build(0_usize)
+                .unwrap();
             let submitters: Vec<_> = (0..3)
                 .map(|submitter| {
                     let executor = executor.clone();
@@ -100,7 +102,8 @@ fn shuttle_jobs_that_wait_have_the_state_alone() {
             let executor = SerialExecutor::builder()
                 .capture_jobs(1)
                 .drain_on(pool)
-                .build(Vec::new());
+                .build(Vec::new())
+                .unwrap();
             let submitters: Vec<_> = (0..3)
                 .map(|submitter| {
                     let executor = executor.clone();

@@ -6,8 +6,8 @@ use std::thread;
 use throng::SerialExecutor;
 use throng::serial::Level;
 
-use super::support::{Numbers, block_on, join, multi_thread, ready, rounds};
-use super::{Busy, occupy};
+use crate::occupied::{Busy, occupy};
+use crate::support::{Numbers, block_on, join, multi_thread, ready, rounds};
 
 const LEVELS: [Level; 3] = [Level::LOW, Level::NORMAL, Level::HIGH];
 
@@ -45,12 +45,12 @@ fn a_job_of_a_lower_level_waits_for_no_more_than_so_many() {
         let busy = occupy(&list);
         queue(&list, Level::LOW, "low");
         queue(&list, Level::NORMAL, "normal");
-        for _ in 0..3 * Level::PATIENCE {
+        for _ in 0..3 * Level::MAX_OVERTAKES {
             queue(&list, Level::HIGH, "high");
         }
         let order = order(&list, busy);
-        assert_eq!(order.len(), 3 * Level::PATIENCE + 2);
-        let (first, rest) = order.split_at(Level::PATIENCE);
+        assert_eq!(order.len(), 3 * Level::MAX_OVERTAKES + 2);
+        let (first, rest) = order.split_at(Level::MAX_OVERTAKES);
         assert!(first.iter().all(|name| *name == "high"), "{order:?}");
         assert_eq!(rest[..3], ["low", "normal", "high"]);
     }
@@ -63,14 +63,14 @@ fn each_job_of_a_lower_level_waits_anew() {
     for _ in 0..2 {
         queue(&list, Level::LOW, "low");
     }
-    for _ in 0..2 * Level::PATIENCE {
+    for _ in 0..2 * Level::MAX_OVERTAKES {
         queue(&list, Level::NORMAL, "normal");
     }
     let order = order(&list, busy);
     let low = (0..order.len()).filter(|&index| order[index] == "low");
     assert_eq!(
         low.collect::<Vec<_>>(),
-        [Level::PATIENCE, 2 * Level::PATIENCE + 1]
+        [Level::MAX_OVERTAKES, 2 * Level::MAX_OVERTAKES + 1]
     );
 }
 
@@ -112,7 +112,8 @@ fn jobs_of_many_submitters_run_once_and_each_level_in_order() {
     let ran = Arc::new(Mutex::new(Vec::new()));
     let executor = SerialExecutor::builder()
         .capture_jobs(2)
-        .build(Arc::clone(&ran));
+        .build(Arc::clone(&ran))
+        .unwrap();
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let (executor, runtime) = (&executor, &runtime);

@@ -8,10 +8,10 @@ use throng::SerialExecutor;
 use throng::serial::Level;
 use tokio::runtime::Handle;
 
-use super::support::{Gate, join, multi_thread, ready, receive, thread_name};
+use crate::support::{Gate, join, multi_thread, ready, receive, thread_name};
 
 fn executor() -> SerialExecutor<usize> {
-    SerialExecutor::builder().inline(false).build(0)
+    SerialExecutor::builder().inline(false).build(0).unwrap()
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn without_a_runtime_submit_is_rejected() {
     executor.try_run(|n| *n += 1).unwrap();
     executor.blocking_run(|n| *n += 1).unwrap();
     assert_eq!(executor.try_run(|n| *n).unwrap(), 2);
-    let text = format!("{:?}", SerialExecutor::builder().inline(false));
+    let text = format!("{:?}", SerialExecutor::<()>::builder().inline(false));
     assert!(text.contains("inline: false"), "{text}");
 }
 
@@ -91,8 +91,9 @@ fn with_room_a_permit_is_used_as_well() {
     let runtime = multi_thread(1, "drain");
     let executor = SerialExecutor::builder()
         .inline(false)
-        .capacity(1)
-        .build(());
+        .queue_capacity(1)
+        .build(())
+        .unwrap();
     let _in = runtime.enter();
     for _ in 0..3 {
         let permit = runtime.block_on(executor.reserve()).unwrap();
@@ -107,7 +108,8 @@ fn a_caller_that_captures_nothing_runs_its_own_job() {
     let executor = SerialExecutor::builder()
         .capture_jobs(0)
         .drain_on(runtime.handle().clone())
-        .build(());
+        .build(())
+        .unwrap();
     let again = executor.clone();
     let here = executor.submit(move |()| (thread_name(), again.submit(|()| thread_name())));
     let (own, other) = ready(here).unwrap();
@@ -123,10 +125,18 @@ fn a_job_that_is_refused_comes_back() {
     assert_eq!(refused.into_inner()(&mut 0), "mine");
     assert!(ready(executor.submit(|_| ())).unwrap_err().is_rejected());
 
-    let bounded = SerialExecutor::builder().inline(false).capacity(0).build(0);
+    let bounded = SerialExecutor::builder()
+        .inline(false)
+        .queue_capacity(1)
+        .build(0)
+        .unwrap();
     let runtime = multi_thread(1, "drain");
     let _in = runtime.enter();
+    let release = occupy_in_runtime(&bounded);
+    let queued = bounded.submit(|_| ());
     let full = bounded.try_submit(|_| "mine").unwrap_err();
     assert!(full.is_full());
     assert_eq!(full.into_inner()(&mut 0), "mine");
+    release();
+    join(queued).unwrap();
 }

@@ -6,11 +6,12 @@ use std::thread;
 use throng::serial::IntoInnerError;
 use throng::{JoinError, SerialExecutor};
 
-use super::support::{
+use crate::capture::nest;
+use crate::occupied::occupy;
+use crate::support::{
     Drops, block_on, current_thread, join, message, multi_thread, poll, ready, receive, rounds,
     wait_until,
 };
-use super::{nest, occupy};
 
 // ===== blocking_run =====
 
@@ -80,7 +81,7 @@ fn blocking_run_ends_when_its_job_panics_elsewhere_or_is_cancelled() {
             wait_until("the job is queued", || executor.metrics().queue_length == 1);
             if cancels {
                 // It counts a moment before it is there.
-                wait_until("it is cancelled", || executor.cancel_queued() == 1);
+                wait_until("it is cancelled", || executor.shutdown_now() == 1);
                 assert!(waits.join().unwrap().is_cancelled());
                 busy.release();
             } else {
@@ -272,7 +273,7 @@ fn a_job_that_wants_its_own_state_is_told() {
     let error = error.unwrap();
     assert!(matches!(error, IntoInnerError::WouldDeadlock));
     assert_eq!(format!("{error:?}"), "WouldDeadlock");
-    assert!(error.to_string().contains("its own end"));
+    assert!(error.to_string().contains("inside a job of the same executor"));
     assert_eq!(ready(Box::pin(executor.into_inner())).unwrap(), 7);
 }
 

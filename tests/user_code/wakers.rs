@@ -170,7 +170,10 @@ fn a_reserve_of_a_compute_pool_is_not_deaf_after_a_waker_that_panics() {
 #[test]
 fn a_reserve_of_a_serial_executor_is_not_deaf_after_a_waker_that_panics() {
     survives(|act| {
-        let executor = SerialExecutor::builder().capacity(1).build(());
+        let executor = SerialExecutor::builder()
+            .queue_capacity(1)
+            .build(())
+            .unwrap();
         let permit = ready(Box::pin(executor.reserve())).unwrap();
         Place::of(|| executor.reserve(), || drop(permit)).survives(act);
     });
@@ -235,7 +238,10 @@ fn who_no_longer_waits_for_a_place_does_not_hear_the_panic_of_the_next() {
     let (pool, gate) = full_compute();
     drop_one_that_was_woken(|| pool.reserve(), || gate.open());
 
-    let executor = SerialExecutor::builder().capacity(1).build(());
+    let executor = SerialExecutor::builder()
+        .queue_capacity(1)
+        .build(())
+        .unwrap();
     let permit = ready(Box::pin(executor.reserve())).unwrap();
     drop_one_that_was_woken(|| executor.reserve(), || drop(permit));
 

@@ -8,8 +8,8 @@ use std::thread;
 
 use throng::{BlockingPool, ComputePool, JoinError, SerialExecutor};
 
-use super::support::{block_on, multi_thread, ready, receive, wait_until};
-use super::waits::nest_here;
+use crate::support::{block_on, multi_thread, ready, receive, wait_until};
+use crate::waits::nest_here;
 
 /// As deep as a job may run at once: one that is submitted there is left.
 const DEPTH: usize = 8;
@@ -82,7 +82,10 @@ fn into_inner_and_closed_run_what_was_left() {
 #[test]
 fn reserve_runs_what_was_left_if_there_is_no_room() {
     let value = deep(|| {
-        let executor = SerialExecutor::builder().capacity(1).build(0);
+        let executor = SerialExecutor::builder()
+            .queue_capacity(1)
+            .build(0)
+            .unwrap();
         // The first is left without a place: nothing was queued before it.
         drop(executor.submit(|n| *n += 1));
         drop(executor.submit(|n| *n += 1));
@@ -128,7 +131,10 @@ fn a_job_of_others_is_handed_over_at_once_if_there_is_a_target() {
     let runtime = multi_thread(1, "drain");
     let drain_on = runtime.handle().clone();
     let outer = SerialExecutor::new(1);
-    let inner = SerialExecutor::builder().drain_on(drain_on).build(0);
+    let inner = SerialExecutor::builder()
+        .drain_on(drain_on)
+        .build(0)
+        .unwrap();
     let again = (outer.clone(), inner.clone());
     let told = ready(outer.submit(move |_| queue_one_that_waits_for(&again.0, &again.1)));
     assert_eq!(inner.metrics().handed_over, 1);
@@ -141,7 +147,7 @@ fn a_job_of_others_that_a_pool_refuses_runs_here() {
     let pool = BlockingPool::builder().build().unwrap();
     pool.shutdown();
     let outer = SerialExecutor::new(1);
-    let inner = SerialExecutor::builder().drain_on(pool).build(0);
+    let inner = SerialExecutor::builder().drain_on(pool).build(0).unwrap();
     let again = (outer.clone(), inner.clone());
     let told = ready(outer.submit(move |_| queue_one_that_waits_for(&again.0, &again.1)));
     assert!(receive(&told.unwrap()).unwrap_err().is_would_deadlock());
@@ -157,7 +163,8 @@ fn of_an_executor_that_was_left_no_job_of_others_runs_inside_of_jobs() {
     let wait_inside = move || {
         let inner = SerialExecutor::builder()
             .drain_on(drain_on.clone())
-            .build(0);
+            .build(0)
+            .unwrap();
         let own = inner.submit(|n| *n += 1);
         assert_eq!(inner.metrics().queue_length, 1);
         let (outer, other, tell) = (again.clone(), inner.clone(), tell.clone());
@@ -175,7 +182,7 @@ fn of_an_executor_that_was_left_no_job_of_others_runs_inside_of_jobs() {
 }
 
 #[test]
-fn what_a_guard_cancels_knows_whose_job_it_was() {
+fn what_a_guard_aborts_is_inside_the_executor() {
     struct Asks(SerialExecutor<()>, Sender<bool>);
 
     impl Drop for Asks {

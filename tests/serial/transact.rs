@@ -1,7 +1,5 @@
 //! What the transactions of a `SerialExecutor` promise, seen from outside.
 
-mod support;
-
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,8 +9,8 @@ use std::thread;
 use throng::serial::{ByClone, Checkpoint, OnPanic};
 use throng::{JoinHandle, SerialExecutor};
 
-use self::support::{
-    Drops, Gate, Numbers, PanicsOnDrop, join, message, ready, receive, rounds, wait_until,
+use crate::support::{
+    Drops, Gate, Numbers, PanicsOnDrop, block_on, join, message, ready, receive, rounds, wait_until,
 };
 
 /// A list whose checkpoints are counted, and panic if they are told to.
@@ -93,7 +91,8 @@ fn a_panic_rolls_back_and_poisons_nothing() {
     for on_panic in [OnPanic::Poison, OnPanic::Continue] {
         let executor = SerialExecutor::builder()
             .on_panic(on_panic)
-            .build(Log::default());
+            .build(Log::default())
+            .unwrap();
         let failed: JoinHandle<Result<(), ()>> = executor.transact(|log| {
             log.entries.push(1);
             panic!("in the job");
@@ -102,7 +101,7 @@ fn a_panic_rolls_back_and_poisons_nothing() {
         assert_eq!(message(error.into_panic()), "in the job");
         assert!(!executor.is_poisoned());
         assert!(entries(&executor).is_empty());
-        assert_eq!(executor.metrics().panics, 1);
+        assert_eq!(executor.metrics().panicked, 1);
     }
 }
 
@@ -215,10 +214,13 @@ fn a_save_that_panics_runs_no_job_and_poisons_nothing() {
 #[test]
 fn a_restore_that_panics_poisons() {
     for on_panic in [OnPanic::Poison, OnPanic::Continue] {
-        let executor = SerialExecutor::builder().on_panic(on_panic).build(Log {
-            restore_panics: true,
-            ..Log::default()
-        });
+        let executor = SerialExecutor::builder()
+            .on_panic(on_panic)
+            .build(Log {
+                restore_panics: true,
+                ..Log::default()
+            })
+            .unwrap();
         let drops = Drops::new();
         let error = PanicsOnDrop(drops.value());
         let failed = executor.transact(move |_| Err::<(), _>(error));
@@ -389,7 +391,7 @@ fn transfers_of_many_threads_keep_the_total() {
             *account += change;
         }
     }
-    let accounts = support::block_on(executor.into_inner()).unwrap();
+    let accounts = block_on(executor.into_inner()).unwrap();
     assert_eq!(*accounts, expected);
     assert_eq!(expected.iter().sum::<i64>(), START * ACCOUNTS as i64);
 }

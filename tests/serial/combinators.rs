@@ -65,6 +65,7 @@ fn resilient() -> SerialExecutor<usize> {
     SerialExecutor::builder()
         .on_panic(OnPanic::Continue)
         .build(0)
+        .unwrap()
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! What the jobs of a `SerialExecutor` promise that have the state across await points, seen from
 //! outside.
 
-mod support;
-
 use std::error::Error;
 use std::future::{pending, poll_fn, ready as done};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
@@ -17,9 +15,9 @@ use throng::{BlockingPool, JoinError, JoinHandle, SerialExecutor, TryRunError};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use self::support::{
-    Drops, Gate, Numbers, PanicsOnDrop, block_on, current_thread, eventually, join, message,
-    multi_thread, panicking_waker, poll, poll_with, ready, receive, rounds, thread_name,
+use crate::support::{
+    Drops, Gate, Numbers, PATIENCE, PanicsOnDrop, block_on, current_thread, eventually, join,
+    message, multi_thread, panicking_waker, poll, poll_with, ready, receive, rounds, thread_name,
     wait_until, within,
 };
 
@@ -239,7 +237,8 @@ fn a_job_sees_the_runtime_that_polls_it_and_not_its_submitters_context() {
     let drains = multi_thread(1, "drains");
     let executor = SerialExecutor::builder()
         .drain_on(drains.handle().clone())
-        .build(());
+        .build(())
+        .unwrap();
     let seen = current_thread().block_on(NAME.scope(1, async {
         let here = Handle::current().id();
         within(executor.submit_async(move |_| async move {
@@ -377,7 +376,8 @@ fn a_captured_submitter_whom_a_pool_refuses_rejects_a_job_and_runs_the_others() 
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
     let executor = SerialExecutor::builder()
         .drain_on(pool.clone())
-        .build(vec![]);
+        .build(vec![])
+        .unwrap();
     let (first, job, last) = while_busy(&executor, None, |executor| {
         pool.shutdown();
         (
@@ -429,7 +429,7 @@ fn a_pool_lends_a_job_a_thread() {
         .name("pool")
         .build()
         .unwrap();
-    let executor = SerialExecutor::builder().drain_on(pool).build(1);
+    let executor = SerialExecutor::builder().drain_on(pool).build(1).unwrap();
     let (go_on, told) = oneshot::channel();
     let job = executor.submit_async(|mut n| async move {
         *n += told.await.unwrap();
@@ -468,7 +468,7 @@ fn a_runtime_that_shuts_down_cancels_a_suspended_job_and_what_is_behind_it() {
             let value = drops.value();
             move |_| async { drop(value) }
         });
-        runtime.shutdown_timeout(support::PATIENCE);
+        runtime.shutdown_timeout(PATIENCE);
         assert!(join(job.handle).unwrap_err().is_cancelled());
         assert!(join(behind).unwrap_err().is_cancelled());
         assert!(join(behind_it).unwrap_err().is_cancelled());
@@ -487,7 +487,7 @@ fn a_guard_outlives_the_runtime_that_polled_its_job() {
         .block_on(async { within(executor.submit_async(|state| async { state })).await })
         .unwrap();
     let behind = executor.submit(|_| ());
-    runtime.shutdown_timeout(support::PATIENCE);
+    runtime.shutdown_timeout(PATIENCE);
     assert!(join(behind).unwrap_err().is_cancelled());
 
     // Nobody is there to run it, and dropping the guard does not.
@@ -523,7 +523,10 @@ fn a_panic_of_a_job_is_its_own_and_is_treated_as_any_jobs() {
     for on_panic in [OnPanic::Poison, OnPanic::Continue] {
         current_thread().block_on(async {
             for stage in 0..3 {
-                let executor = SerialExecutor::builder().on_panic(on_panic).build(0);
+                let executor = SerialExecutor::builder()
+                    .on_panic(on_panic)
+                    .build(0)
+                    .unwrap();
                 let job = executor.submit_async(move |mut n| {
                     *n += 1;
                     assert!(stage != 0, "at stage 0");
@@ -538,7 +541,7 @@ fn a_panic_of_a_job_is_its_own_and_is_treated_as_any_jobs() {
                 let error: JoinError = within(job).await.unwrap_err();
                 assert_eq!(message(error.into_panic()), format!("at stage {stage}"));
                 check_after_panic(&executor, within(next).await, on_panic);
-                assert_eq!(executor.metrics().panics, 1);
+                assert_eq!(executor.metrics().panicked, 1);
             }
         });
     }
@@ -580,7 +583,10 @@ fn a_poisoned_executor_does_not_begin_a_job() {
 fn a_guard_that_a_panic_elsewhere_drops_follows_on_panic() {
     for on_panic in [OnPanic::Poison, OnPanic::Continue] {
         current_thread().block_on(async {
-            let executor = SerialExecutor::builder().on_panic(on_panic).build(1);
+            let executor = SerialExecutor::builder()
+                .on_panic(on_panic)
+                .build(1)
+                .unwrap();
             let job = executor.submit_async(|state| async { state });
             let state = within(job).await.unwrap();
             let next = executor.submit(|n| *n);
@@ -759,7 +765,8 @@ fn jobs_of_all_kinds_are_exclusive_and_in_order() {
         let runtime = multi_thread(workers, "drain");
         let executor = SerialExecutor::builder()
             .on_panic(OnPanic::Continue)
-            .build(Book::default());
+            .build(Book::default())
+            .unwrap();
         let submitters: Vec<_> = (0..4)
             .map(|submitter| {
                 let (executor, runtime) = (executor.clone(), runtime.handle().clone());
@@ -890,7 +897,7 @@ fn a_job_that_has_not_begun_is_cancelled_with_what_is_queued() {
         let waits = waits.await.unwrap();
         executor.close();
         assert_eq!(executor.metrics().queue_length, 1);
-        assert_eq!(executor.cancel_queued(), 1);
+        assert_eq!(executor.shutdown_now(), 1);
         assert!(within(waits).await.unwrap_err().is_cancelled());
         within(executor.closed()).await;
     });
@@ -929,7 +936,10 @@ fn a_job_runs_where_it_came_from_if_its_turn_comes_on_a_thread_without_a_runtime
 #[test]
 fn a_place_is_given_back_when_the_job_begins_and_after_what_it_has_captured() {
     current_thread().block_on(async {
-        let executor = SerialExecutor::builder().capacity(1).build(());
+        let executor = SerialExecutor::builder()
+            .queue_capacity(1)
+            .build(())
+            .unwrap();
         let suspended = suspend(&executor).await;
         // The one that runs has given its place back.
         let captured = Arc::new(());

@@ -20,7 +20,7 @@ fn total(executor: &Executor) -> usize {
 
 /// A job is run or cancelled, and nothing else; and who cancels is right about how many those were.
 #[test]
-fn loom_cancel_against_drain() {
+fn loom_abort_queued_against_drain() {
     loom::model(|| {
         let executor = Executor::new(Plain::new(0));
         let other = {
@@ -33,7 +33,7 @@ fn loom_cancel_against_drain() {
                 ended.iter().filter(|ended| ended.is_ok()).count()
             })
         };
-        let cancelled = executor.cancel_queued();
+        let cancelled = executor.core.abort_queued();
         let ran = other.join().unwrap();
         assert_eq!((ran + cancelled, total(&executor)), (2, ran));
         assert_eq!(executor.metrics().queue_length, 0);
@@ -42,7 +42,7 @@ fn loom_cancel_against_drain() {
 
 /// Two submitters, one of whom drains, and one who cancels.
 #[test]
-fn loom_cancel_against_submitters() {
+fn loom_abort_queued_against_submitters() {
     loom::model(|| {
         let executor = Executor::new(Plain::new(0));
         let other = {
@@ -51,7 +51,7 @@ fn loom_cancel_against_submitters() {
         };
         let canceller = {
             let executor = executor.clone();
-            thread::spawn(move || executor.cancel_queued())
+            thread::spawn(move || executor.core.abort_queued())
         };
         let here = usize::from(add(&executor).blocking_join().is_ok());
         let ran = here + other.join().unwrap();
@@ -62,7 +62,7 @@ fn loom_cancel_against_submitters() {
 
 /// No job slips past one who cancels on its way from the inbox to the owner, but the one that begins.
 #[test]
-fn loom_cancel_misses_nothing() {
+fn loom_abort_queued_misses_nothing() {
     loom::model(|| {
         let executor = Executor::new(Plain::new(0));
         let (give, given) = mpsc::channel();
@@ -75,7 +75,7 @@ fn loom_cancel_misses_nothing() {
         };
         // They are queued now, by a job that has yet to end.
         let queued = given.recv().unwrap();
-        executor.cancel_queued();
+        executor.core.abort_queued();
         assert!(queued.iter().any(JoinHandle::is_finished));
         other.join().unwrap();
         assert!(queued.iter().all(JoinHandle::is_finished));
@@ -84,7 +84,7 @@ fn loom_cancel_misses_nothing() {
 
 /// Captures that are cancelled are dropped once, before `cancel_queued` returns or by who runs them.
 #[test]
-fn loom_cancel_drops_captures_once() {
+fn loom_abort_queued_drops_captures_once() {
     loom::model(|| {
         let executor = Executor::new(Plain::new(0));
         let captured = Arc::new(());
@@ -95,7 +95,7 @@ fn loom_cancel_drops_captures_once() {
                 drop(executor.submit(move |_| drop(again.submit(move |_| drop(value)))));
             })
         };
-        executor.cancel_queued();
+        executor.core.abort_queued();
         other.join().unwrap();
         assert_eq!(Arc::strong_count(&captured), 1);
     });
@@ -143,7 +143,7 @@ fn loom_closed_against_close() {
 #[test]
 fn loom_try_submit_against_try_submit() {
     loom::model(|| {
-        let executor = SerialExecutor::builder().capacity(1).build(Plain::new(0));
+        let executor = SerialExecutor::builder().queue_capacity(1).build(Plain::new(0)).unwrap();
         let submit = |executor: &Executor| match executor.try_submit(|number| number.add(1)) {
             Ok(handle) => usize::from(handle.blocking_join().is_ok()),
             Err(error) => {
@@ -167,10 +167,10 @@ fn loom_try_submit_against_try_submit() {
 
 /// One waits for the place of a job that runs, or is cancelled.
 #[test]
-fn loom_reserve_against_a_place_that_is_given_back() {
+fn loom_reserve_against_a_permit_that_is_released() {
     for cancels in [false, true] {
         loom::model(move || {
-            let executor = SerialExecutor::builder().capacity(1).build(Plain::new(0));
+            let executor = SerialExecutor::builder().queue_capacity(1).build(Plain::new(0)).unwrap();
             let held = block_on(executor.reserve()).unwrap();
             let other = {
                 let executor = executor.clone();
@@ -183,7 +183,7 @@ fn loom_reserve_against_a_place_that_is_given_back() {
                 })
             };
             let here = held.submit(|number| number.add(1));
-            let cancelled = if cancels { executor.cancel_queued() } else { 0 };
+            let cancelled = if cancels { executor.core.abort_queued() } else { 0 };
             let ran =
                 usize::from(here.blocking_join().is_ok()) + usize::from(other.join().unwrap());
             assert_eq!((ran + cancelled, total(&executor)), (2, ran));

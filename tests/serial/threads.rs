@@ -6,24 +6,12 @@
 use std::thread;
 
 use throng::SerialExecutor;
+
 use throng::serial::OnPanic;
 
 use crate::occupied::occupy;
+
 use crate::support::{join, ready};
-
-#[test]
-fn a_job_is_inside_its_own_executor_and_no_other() {
-    let (one, other) = (SerialExecutor::new(()), SerialExecutor::new(()));
-    let (in_one, in_other) = (one.clone(), other.clone());
-    let seen = move |_: &mut ()| (in_one.is_current(), in_other.is_current());
-    let at_once = one.submit(seen.clone());
-    assert_eq!(ready(at_once).unwrap(), (true, false));
-
-    let busy = occupy(&one);
-    let queued = one.submit(seen);
-    busy.release();
-    assert_eq!(join(queued).unwrap(), (true, false));
-}
 
 #[test]
 fn clones_are_one_executor_and_a_thread_outside_is_inside_of_none() {
@@ -53,7 +41,8 @@ fn after_a_job_its_thread_is_what_it_was() {
     let whose = |_: &mut ()| WHOSE.try_with(|whose| *whose).unwrap_or("nobody's");
     let executor = SerialExecutor::builder()
         .on_panic(OnPanic::Continue)
-        .build(());
+        .build(())
+        .unwrap();
     let inner = SerialExecutor::new(());
     WHOSE.sync_scope("the caller's", || {
         assert_eq!(ready(executor.submit(whose)).unwrap(), "the caller's");

@@ -5,11 +5,9 @@
 //! which the jobs took effect. That order is compared with a clock, which is read before and after
 //! whatever a thread does.
 
-mod support;
-
-#[path = "serial_linear/history.rs"]
+#[path = "linear/history.rs"]
 mod history;
-#[path = "serial_linear/stress.rs"]
+#[path = "linear/stress.rs"]
 mod stress;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +21,7 @@ use throng::{JoinError, JoinHandle, SerialExecutor};
 use tokio::runtime::Runtime;
 
 use self::history::{Event, Name, check};
-use self::support::{block_on, multi_thread, rounds};
+use crate::support::{block_on, multi_thread, rounds};
 
 const THREADS: usize = 8;
 
@@ -139,7 +137,8 @@ impl World {
         let executor = SerialExecutor::builder()
             .capture_jobs(plan.capture_jobs)
             .inline(plan.inline.unwrap_or(true))
-            .build(Vec::new());
+            .build(Vec::new())
+            .unwrap();
         Arc::new(Self {
             executor,
             clock: AtomicU64::new(0),
