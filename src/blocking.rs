@@ -30,7 +30,7 @@ pub use self::reserve::{OwnedPermit, Permit, PollReserve};
 use self::shared::{Comes, Shared};
 use self::ticket::{Closure, Entry, Foreign, Queued, take_back};
 pub use self::view::PoolView;
-use crate::inbox::Chain;
+use crate::inbox::FifoList;
 use crate::join::{
     Id, JoinHandle, Origin, RunContext, Spawn, TrySpawnError, Work, sealed, wait_until,
 };
@@ -210,7 +210,7 @@ impl BlockingPool {
     {
         // All of the caller's code runs before anything is taken.
         let mut closures = closures.into_iter().collect::<Vec<_>>().into_iter();
-        let (mut tasks, mut handles) = (Chain::new(), Vec::with_capacity(closures.len()));
+        let (mut tasks, mut handles) = (FifoList::new(), Vec::with_capacity(closures.len()));
         let mut left = None;
         for f in closures.by_ref() {
             if self.shared().try_acquire().is_err() {

@@ -142,7 +142,7 @@ impl ComputePool {
         let mut batch = Gathering::new(self);
         for f in closures {
             match self.enter() {
-                Ok(()) => batch.add(Task::alone(f)),
+                Ok(()) => batch.add(Task::detached_closure(f)),
                 Err(no_room) => drop(self.refuse(no_room, f)),
             }
         }
@@ -252,7 +252,7 @@ impl ComputePool {
     /// may hold up others that wait.
     pub async fn reserve(&self) -> Result<Permit<'_>, TrySpawnError<()>> {
         let entered = match &self.shared().room {
-            Some(room) => room.enter().await,
+            Some(room) => room.acquire().await,
             None if self.shared().is_closed() => Err(TryAcquireError::Closed),
             None => Ok(()),
         };
@@ -310,13 +310,13 @@ impl ComputePool {
     where
         F: FnOnce() + Send + 'static,
     {
-        let Err(refused) = self.shared().push(Batch::of(Task::alone(f)), 1) else {
+        let Err(refused) = self.shared().push(Batch::of(Task::detached_closure(f)), 1) else {
             return Ok(());
         };
-        let task = refused.into_chain().pop_front();
+        let task = refused.into_fifo().pop_front();
         self.shared().leave();
         // SAFETY: it was made above, and has not been run.
-        let f = task.map(|task| unsafe { task.take_back_alone::<F>() });
+        let f = task.map(|task| unsafe { task.take_back_closure::<F>() });
         Err(self.refuse(
             TryAcquireError::Closed,
             f.expect("it was refused with the task in it"),
@@ -342,7 +342,7 @@ impl ComputePool {
         let Err(refused) = self.shared().push(batch, count) else {
             return;
         };
-        let mut chain = refused.into_chain();
+        let mut chain = refused.into_fifo();
         while let Some(task) = chain.pop_front() {
             self.shared().leave();
             self.count_rejected();
@@ -381,7 +381,7 @@ impl Spawn for ComputePool {
             self.count_rejected();
             Work::new(
                 refused
-                    .into_chain()
+                    .into_fifo()
                     .pop_front()
                     .expect("it was pushed above"),
             )

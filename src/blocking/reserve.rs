@@ -91,7 +91,7 @@ impl BlockingPool {
 
     async fn enter(&self) -> Result<(), TrySpawnError<()>> {
         match &self.shared().room {
-            Some(room) => room.enter().await.map_err(|no_room| refusal(no_room, ())),
+            Some(room) => room.acquire().await.map_err(|no_room| refusal(no_room, ())),
             None if self.shared().state().is_closed() => Err(TrySpawnError::Closed(())),
             None => Ok(()),
         }

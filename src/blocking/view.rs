@@ -7,7 +7,7 @@ use super::shared::{Comes, Shared};
 use super::state::sweep;
 use super::ticket::{Body, Closure, Queued, Ticket};
 use super::{BlockingPool, refusal};
-use crate::inbox::Chain;
+use crate::inbox::FifoList;
 use crate::join::{Id, JoinHandle, Origin, RunContext, TrySpawnError, Work};
 use crate::semaphore::Semaphore;
 use crate::sync::{Arc, Mutex, lock};
@@ -54,7 +54,7 @@ struct Core {
 
 /// The tasks of a view that its pool does not know yet.
 struct Line {
-    queue: Chain<Task<RunContext>>,
+    queue: FifoList<Task<RunContext>>,
     /// How many are in the queue, with those that need not run any more.
     linked: usize,
     /// How many need not run any more, in the queue or in what the pool has, where nobody has come across
@@ -85,7 +85,7 @@ impl BlockingPool {
                 max_concurrency,
                 room: Semaphore::new(max_concurrency.saturating_add(queue_capacity)),
                 line: Mutex::new(Line {
-                    queue: Chain::new(),
+                    queue: FifoList::new(),
                     linked: 0,
                     gone: 0,
                     out: 0,
@@ -270,7 +270,7 @@ impl Line {
 
     /// What need not run any more, and how many those are, if it is most of what is in the queue: it is
     /// memory for nothing.
-    fn sweep(&mut self) -> (Chain<Task<RunContext>>, usize) {
+    fn sweep(&mut self) -> (FifoList<Task<RunContext>>, usize) {
         sweep(&mut self.queue, &mut self.linked, &mut self.gone)
     }
 }
@@ -289,7 +289,7 @@ impl InView {
     /// The task was not accepted.
     fn void(mut self) {
         if let Some(view) = self.0.take() {
-            view.room.leave();
+            view.room.release();
         }
     }
 }
@@ -312,7 +312,7 @@ impl Ticket for InView {
 impl Drop for InView {
     fn drop(&mut self) {
         if let Some(view) = self.0.take() {
-            view.room.leave();
+            view.room.release();
             view.pool.shared().state().cancelled();
             view.withdraw();
         }
@@ -327,7 +327,7 @@ impl Drop for RunningInView {
             shared.give_back();
             lock(&self.view.line).ended += 1;
         }
-        self.view.room.leave();
+        self.view.room.release();
     }
 }
 

@@ -13,7 +13,7 @@ use super::state::State;
 use crate::join::{PoolThread, RunContext, Tally, Work, enter_pool, exit_pool};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Arc, AtomicBool, MutexGuard, Number, Ordering};
-use crate::task::{Abort, Task, settle};
+use crate::task::{Abort, Task, flush};
 
 /// Where a thread lies when it is idle.
 pub(super) struct Parker {
@@ -142,7 +142,7 @@ fn rest<'a>(
     state.park(bed);
     drop(state);
     // What it has freed is somebody's home: an idle thread holds nothing back.
-    settle();
+    flush();
     loop {
         let woken = sleep(bed, deadline);
         let mut state = shared.state();

@@ -9,7 +9,7 @@ use super::lane::{Chunk, Lane, Refill};
 use super::shared::Shared;
 use crate::join::{RunContext, Work};
 use crate::sync::{Arc, MODEL, thread};
-use crate::task::{Ran, Task, settle};
+use crate::task::{Ran, Task, flush};
 
 /// How many pauses of a processor there are between two looks at what others do: about 1 us.
 const PATIENCE: usize = if MODEL { 0 } else { 24 };
@@ -87,7 +87,7 @@ impl Worker {
         }
         // The others may sleep, in the belief that there is something left.
         self.shared.lanes.iter().for_each(Lane::wake);
-        settle();
+        flush();
         self.shared.discharge();
         self.shared.remove_thread();
     }
@@ -156,7 +156,7 @@ impl Worker {
         if self.look() {
             return true;
         }
-        settle();
+        flush();
         if !self.lane().park() {
             self.stop_searching();
             return true;

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use crate::semaphore::Semaphore;
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Arc, Number};
-use crate::task::{Fault, Lend, Polled, Ran, Task};
+use crate::task::{Fault, JobContext, Polled, Ran, Task};
 use crate::unwind::contain;
 
 /// Something that runs [`Work`]: a Tokio runtime, or a pool of this crate.
@@ -229,7 +229,7 @@ pub(crate) struct RunContext {
     /// The running job was not submitted: it has no place of its own, and is not counted.
     standing: bool,
     /// Told of a panic of a job that nobody waits for.
-    unheard: Option<PanicHandler>,
+    unobserved_panic: Option<PanicHandler>,
     /// Counts the jobs that end here.
     tally: Option<Arc<Tally>>,
     /// Counts those that panic, and costs others nothing.
@@ -303,7 +303,7 @@ impl RunContext {
     /// Has a handler told of panics that nobody hears of.
     pub(crate) fn heard_by(self, handler: PanicHandler) -> Self {
         Self {
-            unheard: Some(handler),
+            unobserved_panic: Some(handler),
             ..self
         }
     }
@@ -352,7 +352,7 @@ impl RunContext {
     }
 }
 
-impl Lend for RunContext {
+impl JobContext for RunContext {
     #[inline]
     fn ended(&mut self, ran: Ran) {
         if std::mem::take(&mut self.standing) {
@@ -370,13 +370,13 @@ impl Lend for RunContext {
             panics.count(ran);
         }
         if let Some(room) = &self.room {
-            room.leave();
+            room.release();
         }
     }
 
     #[cold]
-    fn unheard(&mut self, payload: Box<dyn Any + Send>) {
-        match &self.unheard {
+    fn unobserved_panic(&mut self, payload: Box<dyn Any + Send>) {
+        match &self.unobserved_panic {
             Some(handler) => contain(|| handler(payload)),
             None => contain(|| drop(payload)),
         }

@@ -48,7 +48,7 @@ use crate::inbox::{Inbox, Tags};
 use crate::join::Name;
 use crate::semaphore::Semaphore;
 use crate::sync::{Arc, UnsafeCell};
-use crate::task::{Fault, Lend, Task};
+use crate::task::{Fault, JobContext, Task};
 use crate::wait_queue::WaitQueue;
 
 pub(super) const OWNED: Tags = Tags::bit(0);
@@ -211,7 +211,7 @@ pub(super) fn refusal(tags: Tags) -> Option<Fault> {
 /// What a job runs on: the state, lent by the owner while the job runs.
 pub(super) struct Lent<S>(*const Core<S>);
 
-impl<S: 'static> Lend for Lent<S> {}
+impl<S: 'static> JobContext for Lent<S> {}
 
 impl<S> Lent<S> {
     /// # Safety

@@ -8,7 +8,7 @@ use super::job::{QueuePermit, Run, pack, unpack};
 use super::level::Level;
 use super::owner::{Owner, Pushed};
 use super::target::{NO_TARGET, Target};
-use crate::inbox::{Seen, Tags};
+use crate::inbox::{Head, Tags};
 use crate::join::{Depth, Id, JoinHandle, MAX_DEPTH, Origin, TrySpawnError};
 use crate::semaphore::TryAcquireError;
 use crate::task::{Fault, JoinRef, Outcome};
@@ -83,7 +83,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
 
     /// Acquires an executor that was busy, if it pays to spin.
     #[cold]
-    fn spin_acquire(&self, seen: Seen) -> Result<Owner<'_, S>, Seen> {
+    fn spin_acquire(&self, seen: Head) -> Result<Owner<'_, S>, Head> {
         let pays = refusal(seen.tags).is_none()
             && self.core.cost.is_below_queueing()
             && !self.is_current();
@@ -104,7 +104,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
         &self,
         level: Level,
         job: J,
-        seen: Seen,
+        seen: Head,
     ) -> Result<JoinRef<J::Output>, Fault>
     where
         J: Run<S>,
@@ -145,7 +145,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
         &self,
         level: Level,
         job: J,
-        seen: Seen,
+        seen: Head,
     ) -> Result<JoinRef<J::Output>, TrySpawnError<J>>
     where
         J: Run<S>,

@@ -57,7 +57,7 @@ impl QueuePermit {
 
 impl Drop for QueuePermit {
     fn drop(&mut self) {
-        self.0.leave();
+        self.0.release();
     }
 }
 
@@ -101,7 +101,7 @@ where
     J: Run<S>,
     P: Send + 'static,
 {
-    Task::joinable_marked(level.user_bits(), Packed { job, permit })
+    Task::joinable_with_bits(level.user_bits(), Packed { job, permit })
 }
 
 /// Takes a job out of its cell. There is no handle of it yet.

@@ -9,7 +9,7 @@ use super::core::{CLOSED, Core, JobTask, Lent, OWNED, POISONED, STATE_EXISTS, re
 use super::cost::JobCost;
 use super::level::Level;
 use super::suspended::AsyncJob;
-use crate::inbox::{Batch, Refused, Seen, Tags};
+use crate::inbox::{Batch, Head, Refused, Tags};
 use crate::sync::Arc;
 use crate::task::Fault;
 
@@ -32,13 +32,13 @@ pub(super) enum Pushed<'a, S> {
 impl<'a, S> Owner<'a, S> {
     /// Acquires an executor that is idle, open and not poisoned.
     #[inline]
-    pub(super) fn acquire(core: &'a Arc<Core<S>>) -> Result<Self, Seen> {
+    pub(super) fn acquire(core: &'a Arc<Core<S>>) -> Result<Self, Head> {
         core.inbox.exchange_empty(Tags::NONE, OWNED)?;
         Ok(Self(core))
     }
 
     /// Spins for a moment for an executor whose jobs are shorter than it takes to queue one.
-    pub(super) fn spin_acquire(core: &'a Arc<Core<S>>, mut seen: Seen) -> Result<Self, Seen> {
+    pub(super) fn spin_acquire(core: &'a Arc<Core<S>>, mut seen: Head) -> Result<Self, Head> {
         for spins in JobCost::BACKOFF {
             (0..spins).for_each(|_| spin_loop());
             for _ in 0..JobCost::CHECKS {
@@ -63,7 +63,7 @@ impl<'a, S> Owner<'a, S> {
     }
 
     /// Acquires an executor that is closed and idle.
-    pub(super) fn acquire_closed(core: &'a Arc<Core<S>>) -> Result<Self, Seen> {
+    pub(super) fn acquire_closed(core: &'a Arc<Core<S>>) -> Result<Self, Head> {
         let mut seen = core.inbox.peek();
         // With the tags that are there: `POISONED` may change at any time.
         while seen.empty && seen.tags.has(CLOSED) && !seen.tags.has(OWNED) {
@@ -76,7 +76,7 @@ impl<'a, S> Owner<'a, S> {
     }
 
     /// Acquires an executor that is poisoned, open and idle, and clears the poison.
-    pub(super) fn acquire_poisoned(core: &'a Arc<Core<S>>) -> Result<Self, Seen> {
+    pub(super) fn acquire_poisoned(core: &'a Arc<Core<S>>) -> Result<Self, Head> {
         core.inbox.exchange_empty(POISONED, OWNED)?;
         Ok(Self(core))
     }
@@ -171,8 +171,8 @@ impl<'a, S> Owner<'a, S> {
 /// The one job of a batch that was refused.
 fn take_back<S>(core: &Core<S>, refused: Refused<JobTask<S>>) -> NotPushed<S> {
     core.queue.retract();
-    let job = refused.batch.into_chain().pop_front();
-    (job.expect("it was pushed alone"), refused.seen.tags)
+    let job = refused.batch.into_fifo().pop_front();
+    (job.expect("it was pushed alone"), refused.head.tags)
 }
 
 // ===== running =====

@@ -9,7 +9,7 @@
 use std::mem;
 
 use super::level::Level;
-use crate::inbox::{Chain, Inbox};
+use crate::inbox::{FifoList, Inbox};
 use crate::sync::{Mutex, Number, lock};
 use crate::task::{Fault, Task};
 
@@ -98,7 +98,7 @@ impl<L> Queue<L> {
             (mem::replace(buckets, Buckets::new()), inbox.detach())
         });
         // Not under the lock: there may be many.
-        let (jobs, count) = newest_first.cut(usize::MAX);
+        let (jobs, count) = newest_first.take_newest(usize::MAX);
         all.extend(jobs, count, self.leveled.get() != 0);
         self.aborted.add(all.len);
         all.abort()
@@ -122,7 +122,7 @@ impl<L> Queue<L> {
 
     /// Moves the jobs of the inbox into the buckets.
     fn refill(&self, buckets: &mut Buckets<L>, inbox: &Inbox<Task<L>>) {
-        let (jobs, count) = inbox.detach().cut(usize::MAX);
+        let (jobs, count) = inbox.detach().take_newest(usize::MAX);
         if count == 0 {
             return;
         }
@@ -134,7 +134,7 @@ impl<L> Queue<L> {
 /// Jobs by level.
 struct Buckets<L> {
     /// By rank: the highest level first.
-    chains: [Chain<Task<L>>; Level::COUNT],
+    lists: [FifoList<Task<L>>; Level::COUNT],
     /// By rank: the jobs of higher levels that have overtaken the one which is next.
     overtakes: [usize; Level::COUNT],
     len: usize,
@@ -145,7 +145,7 @@ struct Buckets<L> {
 impl<L> Buckets<L> {
     fn new() -> Self {
         Self {
-            chains: std::array::from_fn(|_| Chain::new()),
+            lists: std::array::from_fn(|_| FifoList::new()),
             overtakes: [0; Level::COUNT],
             len: 0,
             leveled: false,
@@ -153,9 +153,9 @@ impl<L> Buckets<L> {
     }
 
     /// Adds jobs in their order. Unless `leveled`, all of them have the normal level.
-    fn extend(&mut self, mut jobs: Chain<Task<L>>, count: usize, leveled: bool) {
+    fn extend(&mut self, mut jobs: FifoList<Task<L>>, count: usize, leveled: bool) {
         if !leveled {
-            self.chains[Level::NORMAL_RANK].append(&mut jobs);
+            self.lists[Level::NORMAL_RANK].append(&mut jobs);
             self.len += count;
             return;
         }
@@ -165,20 +165,20 @@ impl<L> Buckets<L> {
     }
 
     fn push(&mut self, job: Task<L>) {
-        let rank = Level::rank(job.mark());
+        let rank = Level::rank(job.user_bits());
         self.leveled |= rank != Level::NORMAL_RANK;
-        self.chains[rank].push_back(job);
+        self.lists[rank].push_back(job);
         self.len += 1;
     }
 
     /// Takes the oldest job of the level that is next, if `may` accepts it.
     fn pop_if(&mut self, may: impl Fn(&Task<L>) -> bool) -> Option<Task<L>> {
         let rank = self.next_rank()?;
-        let job = self.chains[rank].pop_front()?;
+        let job = self.lists[rank].pop_front()?;
         if !may(&job) {
-            let mut rest = mem::replace(&mut self.chains[rank], Chain::new());
-            self.chains[rank].push_back(job);
-            self.chains[rank].append(&mut rest);
+            let mut rest = mem::replace(&mut self.lists[rank], FifoList::new());
+            self.lists[rank].push_back(job);
+            self.lists[rank].append(&mut rest);
             return None;
         }
         self.len -= 1;
@@ -193,7 +193,7 @@ impl<L> Buckets<L> {
         if !self.leveled {
             return (self.len > 0).then_some(Level::NORMAL_RANK);
         }
-        let has_jobs = |&rank: &usize| !self.chains[rank].is_empty();
+        let has_jobs = |&rank: &usize| !self.lists[rank].is_empty();
         let is_due = |&rank: &usize| self.overtakes[rank] >= Level::MAX_OVERTAKES;
         // The lowest one first, so that the limit holds for each.
         let due = (0..Level::COUNT).rev().filter(has_jobs).find(is_due);
@@ -204,7 +204,7 @@ impl<L> Buckets<L> {
     fn count_overtakes(&mut self, rank: usize) {
         self.overtakes[rank] = 0;
         for lower in rank + 1..Level::COUNT {
-            if !self.chains[lower].is_empty() {
+            if !self.lists[lower].is_empty() {
                 self.overtakes[lower] += 1;
             }
         }

@@ -90,7 +90,7 @@ impl<S: Send + 'static> Bounded for SerialExecutor<S> {
                 semaphore.acquire_over_limit();
                 Ok(())
             }
-            Err(TryAcquireError::Full) => semaphore.enter().await,
+            Err(TryAcquireError::Full) => semaphore.acquire().await,
             acquired => acquired,
         }
         .map_err(|_| Closed::new(()))

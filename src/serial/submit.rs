@@ -7,7 +7,7 @@ use super::executor::SerialExecutor;
 use super::job::Plain;
 use super::level::Level;
 use super::owner::Owner;
-use crate::inbox::Seen;
+use crate::inbox::Head;
 use crate::join::{Inside, JoinHandle, TryRunError, TrySpawnError};
 
 impl<S: Send + 'static> SerialExecutor<S> {
@@ -195,7 +195,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
     }
 }
 
-fn not_run<F>(job: F, seen: Seen) -> TryRunError<F> {
+fn not_run<F>(job: F, seen: Head) -> TryRunError<F> {
     if seen.tags.has(CLOSED) {
         TryRunError::Closed(job)
     } else if seen.tags.has(POISONED) {

@@ -85,7 +85,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
             future: async move { job(Exclusive::new(core)).await },
             permit,
         };
-        let (task, join_ref) = Task::joinable_marked(Level::NORMAL.user_bits(), Polled(future));
+        let (task, join_ref) = Task::joinable_with_bits(Level::NORMAL.user_bits(), Polled(future));
         if let Err((task, why)) = self.post_task(Level::NORMAL, task, target) {
             self.reject_task(task, why);
         }

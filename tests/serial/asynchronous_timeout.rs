@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use crate::occupied::occupy;
-use crate::support::{Drops, current_thread, multi_thread, ready, within};
+use crate::support::{Drops, current_thread, multi_thread, within};
 
 const TIMEOUT: Duration = Duration::from_millis(50);
 

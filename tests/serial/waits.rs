@@ -273,7 +273,11 @@ fn a_job_that_wants_its_own_state_is_told() {
     let error = error.unwrap();
     assert!(matches!(error, IntoInnerError::WouldDeadlock));
     assert_eq!(format!("{error:?}"), "WouldDeadlock");
-    assert!(error.to_string().contains("inside a job of the same executor"));
+    assert!(
+        error
+            .to_string()
+            .contains("inside a job of the same executor")
+    );
     assert_eq!(ready(Box::pin(executor.into_inner())).unwrap(), 7);
 }
 

@@ -9,9 +9,12 @@ use tokio::sync::mpsc;
 
 use self::model::Model;
 use super::kind::TypeSet;
-use super::{Answer, Backend, Beaten, Enqueue, Epoch, Event, Seen, SessionId, Store, Turn, Turned};
+use super::{
+    Answer, Backend, Enqueue, Epoch, Event, RenewAnswer, SessionId, Store, TaskState, Turn,
+    TurnAnswer,
+};
 use crate::durable::clock::Clock;
-use crate::durable::error::Failure;
+use crate::durable::failure::Failure;
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, TaskId};
 use crate::sync::{Mutex, lock};
 
@@ -179,19 +182,18 @@ impl Backend for Connection {
         })
     }
 
-    fn turn(&self, request: StdArc<Turn>) -> Answer<'_, Turned> {
+    fn turn(&self, request: StdArc<Turn>) -> Answer<'_, TurnAnswer> {
         self.ask("turn", move |model, _| model.turn(&request))
     }
 
-    fn beat(&self, claims: Vec<Epoch>) -> Answer<'_, Beaten> {
-        self.ask("beat", move |model, _| Ok(model.beat(&claims)))
+    fn renew(&self, claims: Vec<Epoch>) -> Answer<'_, RenewAnswer> {
+        self.ask("renew", move |model, _| Ok(model.renew(&claims)))
     }
 
-    fn look(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<Seen>> {
-        self.ask(
-            "look",
-            move |model, endpoint| Ok(model.look(endpoint, &ids)),
-        )
+    fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {
+        self.ask("status", move |model, endpoint| {
+            Ok(model.status(endpoint, &ids))
+        })
     }
 
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
@@ -202,16 +204,22 @@ impl Backend for Connection {
         self.ask("cancel", move |model, _| Ok(model.cancel(&ids)))
     }
 
-    fn dead(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
-        self.ask("dead", move |model, _| Ok(model.dead(&filter, limit)))
+    fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
+        self.ask("dead_letters", move |model, _| {
+            Ok(model.dead_letters(&filter, limit))
+        })
     }
 
-    fn replay(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.ask("replay", move |model, _| Ok(model.replay(&filter)))
+    fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.ask("replay_dead_letters", move |model, _| {
+            Ok(model.replay_dead_letters(&filter))
+        })
     }
 
-    fn bury(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.ask("bury", move |model, _| Ok(model.bury(&filter)))
+    fn delete_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.ask("delete_dead_letters", move |model, _| {
+            Ok(model.delete_dead_letters(&filter))
+        })
     }
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {

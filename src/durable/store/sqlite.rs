@@ -19,11 +19,11 @@ use self::reader::Reader;
 use self::work::Work;
 use self::writer::Writer;
 use super::{
-    Answer, Backend, Beaten, Enqueue, Epoch, Event, MAX_BATCH_BYTES, Seen, SessionId, Store, Turn,
-    Turned,
+    Answer, Backend, Enqueue, Epoch, Event, MAX_BATCH_BYTES, RenewAnswer, SessionId, Store,
+    TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
-use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId,
@@ -216,7 +216,7 @@ impl SqliteStore {
         })
     }
 
-    async fn take_turn(&self, request: Arc<Turn>) -> Result<Turned, Failure> {
+    async fn take_turn(&self, request: Arc<Turn>) -> Result<TurnAnswer, Failure> {
         // A session that was woken is likely to find something, so it need not look first.
         if request.verdicts.is_empty() && !self.endpoint.was_woken(request.session) {
             let peeked = Arc::clone(&request);
@@ -279,29 +279,29 @@ impl Backend for SqliteStore {
     }
 
     fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, ()> {
-        let batch = Arc::clone(&request.tasks);
+        let batch = Arc::clone(&request.batch);
         let work = move |work: &mut Work<'_>| enqueue::enqueue(work, &request);
         // The maximum size, since the tasks are only determined when they are written.
         self.writer.ask_and(MAX_BATCH_BYTES, work, move |answer| {
             if answer.is_ok() {
-                batch.are_stored();
+                batch.notify_stored();
             }
         })
     }
 
-    fn turn(&self, request: Arc<Turn>) -> Answer<'_, Turned> {
+    fn turn(&self, request: Arc<Turn>) -> Answer<'_, TurnAnswer> {
         Box::pin(self.take_turn(request))
     }
 
-    fn beat(&self, claims: Vec<Epoch>) -> Answer<'_, Beaten> {
-        self.writer.ask(0, move |work| turn::beat(work, &claims))
+    fn renew(&self, claims: Vec<Epoch>) -> Answer<'_, RenewAnswer> {
+        self.writer.ask(0, move |work| turn::renew(work, &claims))
     }
 
-    fn look(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<Seen>> {
+    fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {
         let ids = Arc::new(ids);
         self.read(move || {
             let ids = Arc::clone(&ids);
-            self.reader.ask(move |desk| reader::look(desk, &ids))
+            self.reader.ask(move |desk| reader::status(desk, &ids))
         })
     }
 
@@ -309,20 +309,22 @@ impl Backend for SqliteStore {
         self.writer.ask(0, move |work| admin::cancel(work, &ids))
     }
 
-    fn dead(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
+    fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
         self.read(move || {
             let filter = filter.clone();
             self.reader
-                .ask(move |desk| reader::dead(desk, &filter, limit))
+                .ask(move |desk| reader::dead_letters(desk, &filter, limit))
         })
     }
 
-    fn replay(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.writer.ask(0, move |work| admin::replay(work, &filter))
+    fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.writer
+            .ask(0, move |work| admin::replay_dead_letters(work, &filter))
     }
 
-    fn bury(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.writer.ask(0, move |work| admin::bury(work, &filter))
+    fn delete_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.writer
+            .ask(0, move |work| admin::delete_dead_letters(work, &filter))
     }
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {

@@ -8,9 +8,9 @@ use loom::future::block_on;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use crate::serial::{Exclusive, SerialExecutor};
 use crate::JoinHandle;
 use crate::join::{Spawn, Work, sealed};
+use crate::serial::{Exclusive, SerialExecutor};
 use crate::sync::Plain;
 
 /// Threads that a model joins at its end.
@@ -66,7 +66,8 @@ fn executor(threads: &Threads, to_its_end: bool) -> SerialExecutor<Plain> {
             threads: threads.clone(),
             to_its_end,
         })
-        .build(Plain::new(0)).unwrap()
+        .build(Plain::new(0))
+        .unwrap()
 }
 
 /// A job that has its guard dropped on another thread, while its drain looks for it.

@@ -143,7 +143,10 @@ fn loom_closed_against_close() {
 #[test]
 fn loom_try_submit_against_try_submit() {
     loom::model(|| {
-        let executor = SerialExecutor::builder().queue_capacity(1).build(Plain::new(0)).unwrap();
+        let executor = SerialExecutor::builder()
+            .queue_capacity(1)
+            .build(Plain::new(0))
+            .unwrap();
         let submit = |executor: &Executor| match executor.try_submit(|number| number.add(1)) {
             Ok(handle) => usize::from(handle.blocking_join().is_ok()),
             Err(error) => {
@@ -170,7 +173,10 @@ fn loom_try_submit_against_try_submit() {
 fn loom_reserve_against_a_permit_that_is_released() {
     for cancels in [false, true] {
         loom::model(move || {
-            let executor = SerialExecutor::builder().queue_capacity(1).build(Plain::new(0)).unwrap();
+            let executor = SerialExecutor::builder()
+                .queue_capacity(1)
+                .build(Plain::new(0))
+                .unwrap();
             let held = block_on(executor.reserve()).unwrap();
             let other = {
                 let executor = executor.clone();
@@ -183,7 +189,11 @@ fn loom_reserve_against_a_permit_that_is_released() {
                 })
             };
             let here = held.submit(|number| number.add(1));
-            let cancelled = if cancels { executor.core.abort_queued() } else { 0 };
+            let cancelled = if cancels {
+                executor.core.abort_queued()
+            } else {
+                0
+            };
             let ran =
                 usize::from(here.blocking_join().is_ok()) + usize::from(other.join().unwrap());
             assert_eq!((ran + cancelled, total(&executor)), (2, ran));

@@ -4,13 +4,13 @@ use std::pin::Pin;
 use std::sync::mpsc::channel;
 use std::task::{Context, Waker};
 
-use crate::inbox::Seen;
+use crate::inbox::Head;
 use crate::join::{Spawn, Work, sealed};
 use crate::serial::SerialExecutor;
 use crate::serial::owner::Owner;
 
 /// The word of a busy executor.
-fn seen(executor: &SerialExecutor<()>) -> Seen {
+fn seen(executor: &SerialExecutor<()>) -> Head {
     Owner::acquire(&executor.core).err().unwrap()
 }
 

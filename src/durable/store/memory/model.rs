@@ -9,10 +9,10 @@ use tokio::sync::mpsc;
 
 use self::row::{Row, State};
 use crate::durable::clock::{Clock, millis};
-use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::{Kind, TypeSet};
 use crate::durable::store::{
-    DeadReason, Enqueue, Epoch, Event, MAX_DEAD, NewTask, Seen, SessionId,
+    DeadReason, Enqueue, Epoch, Event, MAX_DEAD_LETTERS, NewTask, SessionId, TaskState,
 };
 use crate::durable::{AttemptError, Counts, DeadFilter, TaskId};
 
@@ -180,7 +180,8 @@ impl Model {
     // ===== Into the store =====
 
     pub(super) fn enqueue(&mut self, endpoint: usize, request: &Enqueue) -> Result<(), Failure> {
-        let first = request.tasks.first().map(|task| task.id);
+        let tasks = request.batch.close();
+        let first = tasks.first().map(|task| task.id);
         if self.is_replay(request.session, request.number)? {
             // The same number with other tasks: two processes believe that they are this one.
             return match self.sessions[&request.session].fingerprint == first {
@@ -192,7 +193,7 @@ impl Model {
             return Ok(());
         }
         let earliest = self.earliest_due();
-        for task in request.tasks.iter() {
+        for task in tasks {
             self.store(endpoint, task);
         }
         if let Some(session) = self.sessions.get_mut(&request.session) {
@@ -241,14 +242,14 @@ impl Model {
 
     // ===== From outside =====
 
-    pub(super) fn look(&mut self, endpoint: usize, ids: &[TaskId]) -> Vec<Seen> {
+    pub(super) fn status(&mut self, endpoint: usize, ids: &[TaskId]) -> Vec<TaskState> {
         let time = self.store_time();
         let seen = ids.iter().map(|id| match self.tasks.get_mut(id) {
             Some(row) if !row.is_over(time) => {
                 row.watchers.insert(endpoint);
                 row.seen()
             }
-            _ => Seen::Absent,
+            _ => TaskState::Absent,
         });
         seen.collect()
     }
@@ -292,8 +293,8 @@ impl Model {
         let time = self.store_time();
         let over = self.tasks.values().filter(|row| row.is_over(time));
         let mut remove: Vec<_> = over.map(|row| row.task.id).collect();
-        let letters = self.dead(&DeadFilter::all(), usize::MAX);
-        let surplus = letters.iter().skip(MAX_DEAD as usize);
+        let letters = self.dead_letters(&DeadFilter::all(), usize::MAX);
+        let surplus = letters.iter().skip(MAX_DEAD_LETTERS as usize);
         remove.extend(surplus.map(|letter| letter.id));
         let more = remove.len() > budget;
         for id in remove.into_iter().take(budget) {
@@ -376,7 +377,7 @@ impl Model {
             self.tasks.remove(&id);
         }
         for watcher in watchers {
-            self.tell(watcher, Event::Ended(vec![id]));
+            self.tell(watcher, Event::MaybeEnded(vec![id]));
         }
     }
 

@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 use super::error::Fault;
 use super::state::{State, dead_before};
 use super::work::Work;
-use crate::durable::store::MAX_DEAD;
+use crate::durable::store::MAX_DEAD_LETTERS;
 use crate::durable::{DeadFilter, TaskId};
 
 pub(super) fn cancel(work: &mut Work<'_>, ids: &[TaskId]) -> Result<u64, Fault> {
@@ -51,8 +51,8 @@ fn cancel_running(work: &mut Work<'_>, id: TaskId, epoch: i64) -> Result<(), Fau
     Ok(())
 }
 
-pub(super) fn replay(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Fault> {
-    let mut ids = dead(work.db, work.store_time(), filter)?;
+pub(super) fn replay_dead_letters(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Fault> {
+    let mut ids = dead_letters(work.db, work.store_time(), filter)?;
     ids.sort_unstable();
     let mut replayed = 0;
     for &id in &ids {
@@ -73,8 +73,8 @@ pub(super) fn replay(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Fa
     Ok(replayed)
 }
 
-pub(super) fn bury(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Fault> {
-    let ids = dead(work.db, work.store_time(), filter)?;
+pub(super) fn delete_dead_letters(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Fault> {
+    let ids = dead_letters(work.db, work.store_time(), filter)?;
     for &id in &ids {
         if let Some(task) = work.task(id)? {
             work.remove(id, &task)?;
@@ -85,7 +85,7 @@ pub(super) fn bury(work: &mut Work<'_>, filter: &DeadFilter) -> Result<u64, Faul
 
 /// Returns the dead letters that match and are still kept at this store time. The newest comes first; among those of one
 /// moment, the one with the largest id.
-pub(super) fn dead(
+pub(super) fn dead_letters(
     db: &Connection,
     time: i64,
     filter: &DeadFilter,
@@ -148,13 +148,17 @@ fn over(work: &Work<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Error> {
 
 /// Returns the dead letters in excess of the maximum, which are the oldest.
 fn surplus(work: &Work<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Error> {
-    if work.meta.counts.dead <= MAX_DEAD {
+    if work.meta.counts.dead <= MAX_DEAD_LETTERS {
         return Ok(Vec::new());
     }
     work.ids(
         "SELECT id FROM throng_task WHERE state = 4 AND at > ?1
          ORDER BY at DESC, id DESC LIMIT ?2 OFFSET ?3",
-        [dead_before(work.store_time()), limit, MAX_DEAD as i64],
+        [
+            dead_before(work.store_time()),
+            limit,
+            MAX_DEAD_LETTERS as i64,
+        ],
     )
 }
 

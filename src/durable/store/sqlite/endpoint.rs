@@ -175,12 +175,12 @@ impl Endpoint {
         if ended.is_empty() {
             return;
         }
-        self.tell(ended, Event::Ended);
+        self.tell(ended, Event::MaybeEnded);
         for watcher in list(&self.folder.join(WATCHERS), "") {
             let others = ended.iter().filter(|(owner, _)| *owner != watcher);
             let ids: Vec<_> = others.map(|&(_, id)| id).collect();
             if !ids.is_empty() {
-                self.send(watcher, &Event::Ended(ids));
+                self.send(watcher, &Event::MaybeEnded(ids));
             }
         }
     }

@@ -9,17 +9,18 @@ use super::session;
 use super::state::State;
 use super::work::Work;
 use crate::durable::clock::millis;
-use crate::durable::error::Cause;
+use crate::durable::failure::Cause;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{Enqueue, NewTask};
 
 pub(super) fn enqueue(work: &mut Work<'_>, request: &Enqueue) -> Result<(), Fault> {
     let session = session::find(work, request.session)?;
-    let first = request.tasks.first().map(|task| task.id.to_bytes());
+    let tasks = request.batch.close();
+    let first = tasks.first().map(|task| task.id.to_bytes());
     if session.is_last(request.number)? {
         // The same number with other tasks: two processes believe that they are this one.
         // Whoever was told of them the first time may not have been.
-        for task in request.tasks.iter() {
+        for task in tasks {
             let list = work.routes.entrance(task.kind());
             work.notes.come(list, 0);
         }
@@ -31,11 +32,11 @@ pub(super) fn enqueue(work: &mut Work<'_>, request: &Enqueue) -> Result<(), Faul
     if first.is_none() {
         return Ok(());
     }
-    note_earliest(work, &request.tasks)?;
+    note_earliest(work, tasks)?;
     let mut inserts = Inserts::prepare(work.db)?;
     let are_alike =
         |one: &NewTask, next: &NewTask| one.name == next.name && one.envelope == next.envelope;
-    for tasks in request.tasks.chunk_by(are_alike) {
+    for tasks in tasks.chunk_by(are_alike) {
         let kind = tasks[0].kind();
         for task in tasks {
             store(work, &mut inserts, task, kind)?;

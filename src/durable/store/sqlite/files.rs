@@ -14,7 +14,7 @@ use rusqlite::Connection;
 
 use super::error::{Fault, is_busy};
 use super::schema;
-use crate::durable::error::Cause;
+use crate::durable::failure::Cause;
 
 /// The files of a database, as a connection has them open.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use super::schema::known;
 use super::work::Now;
 use crate::durable::Counts;
 use crate::durable::clock::millis;
-use crate::durable::store::{CEILING_AHEAD, Epoch, MAX_AGED};
+use crate::durable::store::{CEILING_AHEAD, Epoch, MAX_STORE_TIME_STEP};
 
 /// How far above the last epoch and the time a ceiling is raised, in microseconds.
 const CEILING: i64 = CEILING_AHEAD.as_micros() as i64 / 2 * 3;
@@ -150,7 +150,7 @@ pub(super) fn read_store_time(db: &Connection, now: Now) -> Result<i64, rusqlite
 }
 
 fn store_time(aged: i64, aged_at: i64, now: Now) -> i64 {
-    aged + (now.boot - aged_at).clamp(0, millis(MAX_AGED) as i64)
+    aged + (now.boot - aged_at).clamp(0, millis(MAX_STORE_TIME_STEP) as i64)
 }
 
 fn read(row: &Row<'_>) -> Result<(i64, Meta), rusqlite::Error> {

@@ -11,7 +11,7 @@ use super::reader::Desk;
 use super::work::Now;
 use crate::durable::store::kind::SetId;
 use crate::durable::store::routes::ListId;
-use crate::durable::store::{Turn, Turned};
+use crate::durable::store::{Turn, TurnAnswer};
 use crate::sync::{Mutex, lock};
 
 /// The first pause of an idle worker after other processes have claimed tasks. Then it checks whether they have died.
@@ -23,7 +23,7 @@ const WHILE_OTHERS_LIVE: Duration = Duration::from_millis(2500);
 pub(super) const WHILE_UNREACHABLE: Duration = Duration::from_millis(50);
 
 /// Answers a turn without verdicts that finds nothing to do. Returns `None` if there may be something to do.
-pub(super) fn idle(desk: &Desk, request: &Turn) -> Result<Option<Turned>, Fault> {
+pub(super) fn idle(desk: &Desk, request: &Turn) -> Result<Option<TurnAnswer>, Fault> {
     desk.endpoint.unpark(request.session);
     let Some(set) = desk.snapshot(|db| is_new(db, request))? else {
         return Ok(None);
@@ -35,7 +35,7 @@ pub(super) fn idle(desk: &Desk, request: &Turn) -> Result<Option<Turned>, Fault>
 }
 
 /// Parks this endpoint, unless there is something to do now.
-pub(super) fn rest(desk: &Desk, request: &Turn) -> Result<Option<Turned>, Fault> {
+pub(super) fn rest(desk: &Desk, request: &Turn) -> Result<Option<TurnAnswer>, Fault> {
     let set = desk.snapshot(|db| set_of(db, request))?;
     match set {
         Some(set) => rest_of(desk, request, set),
@@ -43,7 +43,7 @@ pub(super) fn rest(desk: &Desk, request: &Turn) -> Result<Option<Turned>, Fault>
     }
 }
 
-fn rest_of(desk: &Desk, request: &Turn, set: SetId) -> Result<Option<Turned>, Fault> {
+fn rest_of(desk: &Desk, request: &Turn, set: SetId) -> Result<Option<TurnAnswer>, Fault> {
     let is_parked = desk.endpoint.park(request.session, set).is_ok();
     // Looks again after the marker was created: a task may have been stored before that, by a process that saw no marker.
     let mut found = peek(desk, request, set)?;
@@ -55,11 +55,11 @@ fn rest_of(desk: &Desk, request: &Turn, set: SetId) -> Result<Option<Turned>, Fa
     Ok(found)
 }
 
-/// Returns `true` if any task waits in these lists; `risky` says whether quarantined tasks count.
+/// Returns `true` if any task waits in these lists; `quarantined` says whether quarantined tasks count.
 pub(super) fn is_any_waiting(
     db: &Connection,
     lists: impl IntoIterator<Item = ListId>,
-    risky: bool,
+    quarantined: bool,
 ) -> Result<bool, rusqlite::Error> {
     let mut statement = db.prepare_cached(
         "SELECT EXISTS (SELECT 1 FROM throng_ready WHERE list = ?2 AND (?1 OR EXISTS (
@@ -67,7 +67,7 @@ pub(super) fn is_any_waiting(
              AND NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))))",
     )?;
     for list in lists {
-        if statement.query_row(params![risky, list.number()], |row| row.get(0))? {
+        if statement.query_row(params![quarantined, list.number()], |row| row.get(0))? {
             return Ok(true);
         }
     }
@@ -164,7 +164,7 @@ fn is_new(db: &Connection, request: &Turn) -> Result<Option<SetId>, Fault> {
              SELECT 1 FROM throng_claim
              WHERE session = ?1 AND (suspect = 1 OR epoch IS ?3 AND NOT delivered))",
     )?;
-    let seen = request.seen.map(|epoch| epoch as i64);
+    let seen = request.received.map(|epoch| epoch as i64);
     let params = params![request.session as i64, request.number as i64, seen];
     let set = statement.query_row(params, |row| row.get::<_, Option<_>>(0));
     Ok(set.optional()?.flatten().map(SetId::from_number))
@@ -178,14 +178,14 @@ fn set_of(db: &Connection, request: &Turn) -> Result<Option<SetId>, Fault> {
 }
 
 /// What a turn finds that has nothing to do; nothing if there may be something.
-fn peek(desk: &Desk, request: &Turn, set: SetId) -> Result<Option<Turned>, Fault> {
+fn peek(desk: &Desk, request: &Turn, set: SetId) -> Result<Option<TurnAnswer>, Fault> {
     desk.snapshot(|db| {
         let routes = desk.endpoint.routes.load(db)?;
         if is_any_waiting(db, routes.draining(set), true)? {
             // It may be of other types only: that is known when it is drained.
             return Ok(None);
         }
-        let more = is_any_waiting(db, routes.leaves(set), request.risky)?;
+        let more = is_any_waiting(db, routes.leaves(set), request.quarantined)?;
         if more && request.want != 0 {
             return Ok(None);
         }
@@ -193,10 +193,10 @@ fn peek(desk: &Desk, request: &Turn, set: SetId) -> Result<Option<Turned>, Fault
         if next == Some(Duration::ZERO) || has_dead_holder(db, &desk.endpoint)? {
             return Ok(None);
         }
-        Ok(Some(Turned {
+        Ok(Some(TurnAnswer {
             more,
             next,
-            ..Turned::default()
+            ..TurnAnswer::default()
         }))
     })
 }

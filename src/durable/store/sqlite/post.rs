@@ -99,9 +99,9 @@ impl Post {
     pub(super) fn send(&self, to: EndpointId, event: &Event) -> io::Result<()> {
         match event {
             // They go to nobody else.
-            Event::Ready | Event::Seen(_) => Ok(()),
+            Event::Ready | Event::Ended(_) => Ok(()),
             Event::Wake => self.send_bytes(to, &[WAKE]),
-            Event::Ended(ids) => self.send_ids(to, ENDED, ids),
+            Event::MaybeEnded(ids) => self.send_ids(to, ENDED, ids),
             Event::Cancel(ids) => self.send_ids(to, CANCEL, ids),
         }
     }
@@ -225,7 +225,7 @@ fn read(bytes: &[u8]) -> Option<Event> {
     };
     match kind {
         WAKE => Some(Event::Wake),
-        ENDED => Some(Event::Ended(ids())),
+        ENDED => Some(Event::MaybeEnded(ids())),
         CANCEL => Some(Event::Cancel(ids())),
         _ => None,
     }

@@ -16,8 +16,8 @@ use super::turn::readable_body;
 use super::unserved;
 use super::work::Now;
 use crate::durable::clock::Clock;
-use crate::durable::error::{Cause, Effect, Failure};
-use crate::durable::store::{Answer, DeadReason, Seen};
+use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::store::{Answer, DeadReason, TaskState};
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, TaskId};
 use crate::sync::{Mutex, lock, thread};
 use crate::unwind::contain;
@@ -139,7 +139,7 @@ impl Desk {
 
 // ===== What it is asked =====
 
-pub(super) fn look(desk: &Desk, ids: &[TaskId]) -> Result<Vec<Seen>, Fault> {
+pub(super) fn status(desk: &Desk, ids: &[TaskId]) -> Result<Vec<TaskState>, Fault> {
     let (seen, others) = look_once(desk, ids)?;
     // The end of a task is told to who has stored it; for those of others, this endpoint has to ask,
     // and to look again then: in between they may have ended.
@@ -149,7 +149,7 @@ pub(super) fn look(desk: &Desk, ids: &[TaskId]) -> Result<Vec<Seen>, Fault> {
     Ok(seen)
 }
 
-pub(super) fn dead(
+pub(super) fn dead_letters(
     desk: &Desk,
     filter: &DeadFilter,
     limit: usize,
@@ -157,7 +157,7 @@ pub(super) fn dead(
     let now = Now::read(&desk.clock);
     desk.snapshot(|db| {
         let time = read_store_time(db, now)?;
-        let ids = admin::dead(db, time, filter)?;
+        let ids = admin::dead_letters(db, time, filter)?;
         let letters = ids.iter().take(limit);
         let letters = letters.map(|&id| letter(db, id, now.wall, time));
         Ok(letters.collect::<Result<_, _>>()?)
@@ -174,7 +174,7 @@ pub(super) fn counts(desk: &Desk) -> Result<Counts, Fault> {
 }
 
 /// What has become of tasks; whether others have stored some that are alive.
-fn look_once(desk: &Desk, ids: &[TaskId]) -> Result<(Vec<Seen>, bool), Fault> {
+fn look_once(desk: &Desk, ids: &[TaskId]) -> Result<(Vec<TaskState>, bool), Fault> {
     let now = Now::read(&desk.clock);
     desk.snapshot(|db| {
         let time = read_store_time(db, now)?;
@@ -182,7 +182,10 @@ fn look_once(desk: &Desk, ids: &[TaskId]) -> Result<(Vec<Seen>, bool), Fault> {
         let mut all = Vec::with_capacity(ids.len());
         for &id in ids {
             let (seen, owner) = see(desk, db, id, time)?;
-            let is_alive = matches!(seen, Seen::Waiting | Seen::Delayed | Seen::Running);
+            let is_alive = matches!(
+                seen,
+                TaskState::Waiting | TaskState::Delayed | TaskState::Running
+            );
             others |= is_alive && owner != desk.endpoint.id;
             all.push(seen);
         }
@@ -196,32 +199,32 @@ fn see(
     db: &Connection,
     id: TaskId,
     time: i64,
-) -> Result<(Seen, i64), rusqlite::Error> {
+) -> Result<(TaskState, i64), rusqlite::Error> {
     let mut statement = db.prepare_cached(
         "SELECT now, at, output, error, reason, endpoint FROM throng_now WHERE id = ?1",
     )?;
     let seen = statement.query_row([id.to_bytes()], |row| {
         let state = State::of(row.get(0)?)?;
         if state.is_over(row.get(1)?, time) {
-            return Ok((Seen::Absent, 0));
+            return Ok((TaskState::Absent, 0));
         }
         let seen = match state {
-            State::Waiting => Seen::Waiting,
-            State::Delayed => Seen::Delayed,
-            State::Running => Seen::Running,
+            State::Waiting => TaskState::Waiting,
+            State::Delayed => TaskState::Delayed,
+            State::Running => TaskState::Running,
             State::Done => match row.get(2)? {
-                Some(output) => Seen::Done(output),
+                Some(output) => TaskState::Done(output),
                 None => done(desk, readable_body(db, id)?),
             },
-            State::Dead => Seen::Dead {
+            State::Dead => TaskState::Dead {
                 reason: reason(row.get(4)?),
                 error: row.get(3)?,
             },
-            State::Cancelled => Seen::Cancelled,
+            State::Cancelled => TaskState::Cancelled,
         };
         Ok((seen, row.get(5)?))
     });
-    Ok(seen.optional()?.unwrap_or((Seen::Absent, 0)))
+    Ok(seen.optional()?.unwrap_or((TaskState::Absent, 0)))
 }
 
 pub(super) fn errors(desk: &Desk, id: TaskId) -> Result<Vec<AttemptError>, Fault> {
@@ -229,7 +232,7 @@ pub(super) fn errors(desk: &Desk, id: TaskId) -> Result<Vec<AttemptError>, Fault
     desk.snapshot(|db| {
         let time = read_store_time(db, now)?;
         match see(desk, db, id, time)?.0 {
-            Seen::Absent => Ok(Vec::new()),
+            TaskState::Absent => Ok(Vec::new()),
             _ => Ok(errors_of(db, id, now.wall)?),
         }
     })
@@ -251,13 +254,13 @@ fn errors_of(db: &Connection, id: TaskId, now: i64) -> Result<Vec<AttemptError>,
 }
 
 /// How a task has ended whose output cannot be in its row.
-fn done(desk: &Desk, output: Result<Vec<u8>, String>) -> Seen {
+fn done(desk: &Desk, output: Result<Vec<u8>, String>) -> TaskState {
     match output {
-        Ok(output) => Seen::Done(output),
+        Ok(output) => TaskState::Done(output),
         Err(error) => {
             desk.endpoint.damage.met(&error);
             let reason = DeadReason::Damaged;
-            Seen::Dead { reason, error }
+            TaskState::Dead { reason, error }
         }
     }
 }

@@ -112,7 +112,7 @@ fn reap(work: &mut Work<'_>, lease: &Lease, is_abandoned: bool) -> Result<(), Fa
         }
         task.crashes += crashes;
         task.lost += lost;
-        if !is_abandoned && task.is_buried() {
+        if !is_abandoned && task.is_dead_letter() {
             work.die(id, &task, DeadReason::Crashes, "")?;
         } else {
             back.push(id);

@@ -11,7 +11,7 @@ use rusqlite::{Connection, params};
 use super::error::Fault;
 use super::work::Work;
 use crate::durable::TaskId;
-use crate::durable::error::Cause;
+use crate::durable::failure::Cause;
 use crate::durable::store::kind::{Kind, SetId};
 use crate::durable::store::routes::{ListId, Routes};
 use crate::sync::{Mutex, lock};

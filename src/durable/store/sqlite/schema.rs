@@ -10,8 +10,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 use super::error::{Fault, cannot_open, io_failure, is_busy};
 use super::files::Files;
 use super::work::Now;
-use crate::durable::error::Cause;
-use crate::durable::point::point;
+use crate::durable::failpoint::failpoint;
+use crate::durable::failure::Cause;
 use crate::sync::{thread, thread_local};
 
 /// The layout that this version of the crate knows.
@@ -226,7 +226,7 @@ fn for_writing(db: &mut Connection) -> Result<(), rusqlite::Error> {
     db.pragma_update(None, "journal_size_limit", 64 << 20)?;
     // Old versions of rusqlite return nothing.
     _ = db.commit_hook(Some(|| {
-        point("sqlite.in-commit");
+        failpoint("sqlite.in-commit");
         false
     }));
     Ok(())

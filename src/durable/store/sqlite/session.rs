@@ -5,7 +5,7 @@ use rusqlite::{OptionalExtension, params};
 use super::error::Fault;
 use super::work::Work;
 use super::{admin, reap};
-use crate::durable::error::Cause;
+use crate::durable::failure::Cause;
 use crate::durable::store::SessionId;
 use crate::durable::store::kind::{SetId, TypeSet};
 

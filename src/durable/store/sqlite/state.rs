@@ -1,7 +1,7 @@
 //! Numbers for the states of tasks, and for the reasons of dead letters.
 
 use crate::durable::clock::millis;
-use crate::durable::store::{DEAD_RETENTION, DeadReason};
+use crate::durable::store::{DEAD_LETTER_RETENTION, DeadReason};
 
 /// What has become of a task, as a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl State {
 
 /// Dead letters that are one since then, or earlier, are kept no longer.
 pub(super) fn dead_before(time: i64) -> i64 {
-    time - millis(DEAD_RETENTION) as i64
+    time - millis(DEAD_LETTER_RETENTION) as i64
 }
 
 const REASONS: [DeadReason; 6] = [

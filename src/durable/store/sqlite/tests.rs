@@ -13,12 +13,12 @@ use tokio::time::timeout;
 use super::SqliteStore;
 use super::schema::LAYOUT;
 use crate::durable::clock::Clock;
-use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::memory::MemoryStore;
 use crate::durable::store::{
-    Backend, Claim, DeadReason, Enqueue, Epoch, Event, NewTask, Seen, SessionId, Store, Turn,
-    Turned, Verdict, Verdicts,
+    Backend, Claim, DeadReason, Enqueue, Epoch, Event, NewTask, SessionId, Store, TaskState, Turn,
+    TurnAnswer, Verdict, Verdicts,
 };
 use crate::durable::{DeadFilter, Durability, TaskId};
 
@@ -93,7 +93,7 @@ async fn a_file_that_becomes_one_of_a_newer_layout_is_not_touched() {
     };
     assert_fails(worker.try_enqueue([task(2).0]).await, &newer);
     assert_fails(worker.try_turn(vec![], 1, false).await, &newer);
-    assert_fails(worker.store.look(vec![id(1)]).await, &newer);
+    assert_fails(worker.store.status(vec![id(1)]).await, &newer);
     file.sql(&format!("UPDATE throng_meta SET layout = {LAYOUT}"));
     assert_eq!(worker.claim(9).await.tasks.len(), 1);
 }
@@ -158,8 +158,8 @@ async fn a_file_that_cannot_be_written_can_be_read() {
     worker.pragma("query_only = 1").await;
 
     assert_fails(worker.try_enqueue([task(2).0]).await, &Cause::ReadOnly);
-    let seen = worker.store.look(vec![id(1), id(2)]).await;
-    assert_eq!(seen.unwrap(), [Seen::Waiting, Seen::Absent]);
+    let seen = worker.store.status(vec![id(1), id(2)]).await;
+    assert_eq!(seen.unwrap(), [TaskState::Waiting, TaskState::Absent]);
 }
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn a_file_that_others_keep_locked_is_busy() {
         assert!(failure.to_string().contains(&holder), "{failure}");
     }
     // What writes nothing waits for nobody.
-    assert_eq!(worker.turn(vec![], 1).await, Turned::default());
+    assert_eq!(worker.turn(vec![], 1).await, TurnAnswer::default());
     other.execute_batch("COMMIT").unwrap();
     worker.enqueue([task(1).0]).await;
 }
@@ -313,7 +313,7 @@ impl Worker {
         Arc::new(Enqueue {
             session: self.session,
             number: self.next(),
-            tasks: Arc::new(tasks.into_iter().collect::<Vec<_>>().into()),
+            batch: Arc::new(tasks.into_iter().collect::<Vec<_>>().into()),
         })
     }
 
@@ -330,12 +330,12 @@ impl Worker {
             session: self.session,
             number: self.next(),
             verdicts,
-            seen: self.seen.take(),
+            received: self.seen.take(),
             floor: 0,
             want,
             want_bytes: 1 << 20,
             lease: LEASE,
-            risky: true,
+            quarantined: true,
             park,
         }
     }
@@ -345,7 +345,7 @@ impl Worker {
         verdicts: Vec<Verdicts>,
         want: usize,
         park: bool,
-    ) -> Result<Turned, Failure> {
+    ) -> Result<TurnAnswer, Failure> {
         let turn = self.request_turn(verdicts, want, park);
         let turned = self.store.turn(Arc::new(turn)).await?;
         let claim = turned.claim.as_ref();
@@ -353,7 +353,7 @@ impl Worker {
         Ok(turned)
     }
 
-    async fn turn(&self, verdicts: Vec<Verdicts>, want: usize) -> Turned {
+    async fn turn(&self, verdicts: Vec<Verdicts>, want: usize) -> TurnAnswer {
         self.try_turn(verdicts, want, false).await.unwrap()
     }
 

@@ -19,25 +19,25 @@ use crate::durable::clock::millis;
 use crate::durable::store::kind::SetId;
 use crate::durable::store::routes::ListId;
 use crate::durable::store::{
-    Beaten, Claim, Claimed, Epoch, Turn, Turned, Verdict, Verdicts, is_risky,
+    Claim, Claimed, Epoch, RenewAnswer, Turn, TurnAnswer, Verdict, Verdicts, is_quarantined,
 };
 
 /// How many delayed tasks a turn makes due.
 const MAX_DUE: i64 = 256;
 
-pub(super) fn turn(work: &mut Work<'_>, request: &Turn) -> Result<Turned, Fault> {
+pub(super) fn turn(work: &mut Work<'_>, request: &Turn) -> Result<TurnAnswer, Fault> {
     work.endpoint.unpark(request.session);
     let session = session::find(work, request.session)?;
     let is_last = session.is_last(request.number)?;
-    hear(work, &session, request.seen)?;
+    hear(work, &session, request.received)?;
     let mut turned = match is_last {
         true => repeat(work, &session)?,
         false => take(work, &session, request)?,
     };
     let mut claimed = turned.claim.iter().flat_map(|claim| &claim.tasks);
-    let risky = request.risky && !claimed.any(|task| task.risky);
+    let quarantined = request.quarantined && !claimed.any(|task| task.quarantined);
     let lists = session.set.map(|set| work.routes.reads(set));
-    turned.more = peek::is_any_waiting(work.db, lists.into_iter().flatten(), risky)?;
+    turned.more = peek::is_any_waiting(work.db, lists.into_iter().flatten(), quarantined)?;
     turned.next = peek::next_look(work.db, work.endpoint, work.now)?;
     if turned.more {
         // It wakes another, if there is one, and that another, for as long as some are left.
@@ -46,7 +46,7 @@ pub(super) fn turn(work: &mut Work<'_>, request: &Turn) -> Result<Turned, Fault>
     Ok(turned)
 }
 
-fn take(work: &mut Work<'_>, session: &Session, request: &Turn) -> Result<Turned, Fault> {
+fn take(work: &mut Work<'_>, session: &Session, request: &Turn) -> Result<TurnAnswer, Fault> {
     let mut refused = Vec::new();
     for verdicts in &request.verdicts {
         settle(work, session, verdicts, &mut refused)?;
@@ -60,10 +60,10 @@ fn take(work: &mut Work<'_>, session: &Session, request: &Turn) -> Result<Turned
         let epoch = claim.as_ref().map(|claim| claim.epoch as i64);
         record(work, session, request.number, epoch)?;
     }
-    Ok(Turned {
+    Ok(TurnAnswer {
         refused,
         claim,
-        ..Turned::default()
+        ..TurnAnswer::default()
     })
 }
 
@@ -93,10 +93,10 @@ fn record(
 }
 
 /// The claim of the session's last turn, as far as it is still held.
-fn repeat(work: &mut Work<'_>, session: &Session) -> Result<Turned, Fault> {
-    let mut turned = Turned::default();
+fn repeat(work: &mut Work<'_>, session: &Session) -> Result<TurnAnswer, Fault> {
+    let mut turned = TurnAnswer::default();
     if let Some(epoch) = session.claim
-        && renew(work, epoch, false)?
+        && renew_claim(work, epoch, false)?
     {
         let mut tasks = Vec::new();
         for id in work.held(epoch)?.ids() {
@@ -237,10 +237,10 @@ fn next_tasks(work: &Work<'_>, set: SetId, request: &Turn) -> Result<Next, rusql
     let statements = lists.iter().map(|_| work.db.prepare_cached(WAITING));
     let mut statements = statements.collect::<Result<Vec<_>, _>>()?;
     let rows = lists.iter().zip(&mut statements);
-    let rows = rows.map(|(list, it)| it.query(params![request.risky, list.number()]));
+    let rows = rows.map(|(list, it)| it.query(params![request.quarantined, list.number()]));
     let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
     rows.iter_mut().try_for_each(Rows::advance)?;
-    let (mut next, mut bytes, mut risky) = (Next::default(), 0, request.risky);
+    let (mut next, mut bytes, mut quarantined) = (Next::default(), 0, request.quarantined);
     while next.tasks.len() < request.want
         && let Some(first) = first_of(&rows)?
         && let Some(row) = rows[first].get()
@@ -248,14 +248,14 @@ fn next_tasks(work: &Work<'_>, set: SetId, request: &Turn) -> Result<Next, rusql
         let task = read(work, row, next.tasks.last())?;
         let (place, endpoint) = (row.get(7)?, row.get(8)?);
         rows[first].advance()?;
-        if task.risky && !risky {
+        if task.quarantined && !quarantined {
             continue;
         }
         bytes += task.payload.as_ref().map_or(0, Vec::len);
         if bytes > request.want_bytes && !next.tasks.is_empty() {
             break;
         }
-        risky &= !task.risky;
+        quarantined &= !task.quarantined;
         next.places.entry(lists[first]).or_default().push(place);
         next.held.insert(task.id, endpoint);
         next.tasks.push(task);
@@ -306,7 +306,7 @@ fn read(
         payload,
         failures: row.get(3)?,
         crashes,
-        risky: is_risky(crashes, lost, row.get(6)?),
+        quarantined: is_quarantined(crashes, lost, row.get(6)?),
         lost,
     })
 }
@@ -357,10 +357,10 @@ fn leads_to_body(db: &Connection, id: TaskId) -> Result<bool, rusqlite::Error> {
 
 // ===== Leases =====
 
-pub(super) fn beat(work: &mut Work<'_>, claims: &[Epoch]) -> Result<Beaten, Fault> {
-    let mut beaten = Beaten::default();
+pub(super) fn renew(work: &mut Work<'_>, claims: &[Epoch]) -> Result<RenewAnswer, Fault> {
+    let mut beaten = RenewAnswer::default();
     for &epoch in claims {
-        if !renew(work, epoch as i64, true)? {
+        if !renew_claim(work, epoch as i64, true)? {
             beaten.lost.push(epoch);
             continue;
         }
@@ -381,7 +381,7 @@ fn hear_holder(work: &Work<'_>, epoch: i64) -> Result<(), rusqlite::Error> {
 }
 
 /// Renews the lease of a claim; `false` if there is none any more.
-fn renew(work: &Work<'_>, epoch: i64, is_seen: bool) -> Result<bool, rusqlite::Error> {
+fn renew_claim(work: &Work<'_>, epoch: i64, is_seen: bool) -> Result<bool, rusqlite::Error> {
     let renewed = work.execute(
         "UPDATE throng_claim
          SET until = ?2 + lease, suspect = 0, delivered = max(delivered, ?3) WHERE epoch = ?1",

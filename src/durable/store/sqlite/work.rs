@@ -16,7 +16,7 @@ use crate::durable::TaskId;
 use crate::durable::clock::{Clock, millis};
 use crate::durable::store::kind::SetId;
 use crate::durable::store::routes::{ListId, Routes};
-use crate::durable::store::{DeadReason, Epoch, MAX_ERRORS, SessionId, is_buried};
+use crate::durable::store::{DeadReason, Epoch, MAX_ERRORS, SessionId, is_dead_letter};
 
 /// What time it is, in milliseconds.
 #[derive(Clone, Copy, Debug)]
@@ -128,9 +128,9 @@ pub(super) struct Task {
 
 impl Task {
     /// Returns whether it is a dead letter, if it has just crashed or was lost.
-    pub(super) fn is_buried(&self) -> bool {
+    pub(super) fn is_dead_letter(&self) -> bool {
         let count = |it: i64| u32::try_from(it).unwrap_or(u32::MAX);
-        is_buried(
+        is_dead_letter(
             count(self.crashes),
             count(self.lost),
             count(self.max_crashes),

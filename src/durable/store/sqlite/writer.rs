@@ -20,8 +20,8 @@ use super::repair::{self, Damage};
 use super::schema;
 use super::work::{Notes, Now, Work};
 use crate::durable::clock::Clock;
-use crate::durable::error::{Cause, Effect, Failure};
-use crate::durable::point::point;
+use crate::durable::failpoint::failpoint;
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::{Answer, Event};
 use crate::sync::{Mutex, lock, thread};
 use crate::unwind::contain;
@@ -266,7 +266,7 @@ impl Desk {
                     notes.wake(&self.endpoint);
                     let answered = group.take(written).into_iter();
                     answered.for_each(|request| request.reply());
-                    point("sqlite.after-answer");
+                    failpoint("sqlite.after-answer");
                     notes.tell_ended(&self.endpoint);
                 }
                 // Each for itself: one that cannot be done does not take the others along.
@@ -416,7 +416,7 @@ impl Desk {
     }
 
     fn commit(&mut self, db: Connection) -> Result<(), Broken> {
-        point("sqlite.before-commit");
+        failpoint("sqlite.before-commit");
         if let Err(error) = execute(&db, "COMMIT") {
             let may_be_written = is_of_index(&error);
             let error = explained(error);
@@ -428,7 +428,7 @@ impl Desk {
             // What is in the file now, the next connection will find out.
             return Err(Broken::All(failure(Effect::Unknown, error)));
         }
-        point("sqlite.after-commit");
+        failpoint("sqlite.after-commit");
         // If they are not, what was written ends with the last that has the file open.
         if let Err(fault) = self.files.check() {
             let failure = fault.without_effect();

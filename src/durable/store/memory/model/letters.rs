@@ -5,7 +5,11 @@ use super::row::{Row, State};
 use crate::durable::{DeadFilter, DeadLetter};
 
 impl Model {
-    pub(in super::super) fn dead(&self, filter: &DeadFilter, limit: usize) -> Vec<DeadLetter> {
+    pub(in super::super) fn dead_letters(
+        &self,
+        filter: &DeadFilter,
+        limit: usize,
+    ) -> Vec<DeadLetter> {
         let (now, time) = (self.wall(), self.store_time());
         let mut letters: Vec<_> = self
             .dead_rows(filter)
@@ -16,7 +20,7 @@ impl Model {
         letters
     }
 
-    pub(in super::super) fn replay(&mut self, filter: &DeadFilter) -> u64 {
+    pub(in super::super) fn replay_dead_letters(&mut self, filter: &DeadFilter) -> u64 {
         let mut ids: Vec<_> = self.dead_rows(filter).map(|row| row.task.id).collect();
         ids.sort();
         for id in &ids {
@@ -33,7 +37,7 @@ impl Model {
         ids.len() as u64
     }
 
-    pub(in super::super) fn bury(&mut self, filter: &DeadFilter) -> u64 {
+    pub(in super::super) fn delete_dead_letters(&mut self, filter: &DeadFilter) -> u64 {
         let ids: Vec<_> = self.dead_rows(filter).map(|row| row.task.id).collect();
         ids.iter().for_each(|id| drop(self.tasks.remove(id)));
         ids.len() as u64

@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::durable::clock::millis;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{
-    Claimed, DEAD_RETENTION, DeadReason, Epoch, MAX_ERRORS, NewTask, Seen, is_risky,
+    Claimed, DEAD_LETTER_RETENTION, DeadReason, Epoch, MAX_ERRORS, NewTask, TaskState,
+    is_quarantined,
 };
 use crate::durable::{AttemptError, DeadLetter};
 
@@ -54,15 +55,15 @@ impl Row {
         self.state == State::Running { epoch }
     }
 
-    pub(super) fn is_risky(&self) -> bool {
-        is_risky(self.crashes, self.lost, self.task.max_crashes)
+    pub(super) fn is_quarantined(&self) -> bool {
+        is_quarantined(self.crashes, self.lost, self.task.max_crashes)
     }
 
     /// Whether its end is kept no longer.
     pub(super) fn is_over(&self, time: u64) -> bool {
         match self.state {
             State::Done { until, .. } | State::Cancelled { until } => until <= time,
-            State::Dead { since, .. } => since + millis(DEAD_RETENTION) <= time,
+            State::Dead { since, .. } => since + millis(DEAD_LETTER_RETENTION) <= time,
             State::Waiting | State::Delayed { .. } | State::Running { .. } => false,
         }
     }
@@ -75,18 +76,18 @@ impl Row {
             failures: self.failures,
             crashes: self.crashes,
             lost: self.lost,
-            risky: self.is_risky(),
+            quarantined: self.is_quarantined(),
         }
     }
 
-    pub(super) fn seen(&self) -> Seen {
+    pub(super) fn seen(&self) -> TaskState {
         match &self.state {
-            State::Waiting => Seen::Waiting,
-            State::Delayed { .. } => Seen::Delayed,
-            State::Running { .. } => Seen::Running,
-            State::Done { output, .. } => Seen::Done(output.clone()),
-            State::Cancelled { .. } => Seen::Cancelled,
-            State::Dead { reason, error, .. } => Seen::Dead {
+            State::Waiting => TaskState::Waiting,
+            State::Delayed { .. } => TaskState::Delayed,
+            State::Running { .. } => TaskState::Running,
+            State::Done { output, .. } => TaskState::Done(output.clone()),
+            State::Cancelled { .. } => TaskState::Cancelled,
+            State::Dead { reason, error, .. } => TaskState::Dead {
                 reason: *reason,
                 error: error.clone(),
             },

@@ -7,27 +7,28 @@ use super::row::{Row, State};
 use super::{Heard, Lease, MAX_DUE, Model};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
-use crate::durable::error::Failure;
+use crate::durable::failure::Failure;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{
-    Beaten, Claim, DeadReason, Epoch, SessionId, Turn, Turned, Verdict, Verdicts, is_buried,
+    Claim, DeadReason, Epoch, RenewAnswer, SessionId, Turn, TurnAnswer, Verdict, Verdicts,
+    is_dead_letter,
 };
 
 impl Model {
-    pub(in super::super) fn turn(&mut self, request: &Turn) -> Result<Turned, Failure> {
+    pub(in super::super) fn turn(&mut self, request: &Turn) -> Result<TurnAnswer, Failure> {
         if let Some(session) = self.sessions.get_mut(&request.session) {
             session.idle = false;
         }
         let is_replay = self.is_replay(request.session, request.number)?;
         self.hear(request.session);
-        self.deliver(request.session, request.seen);
+        self.deliver(request.session, request.received);
         let mut turned = match is_replay {
             true => self.repeat(request.session),
             false => self.take_turn(request),
         };
         let claimed = turned.claim.iter().flat_map(|claim| &claim.tasks);
-        let risky = request.risky && !claimed.clone().any(|task| task.risky);
-        let left = self.first_left(request.session, risky);
+        let quarantined = request.quarantined && !claimed.clone().any(|task| task.quarantined);
+        let left = self.first_left(request.session, quarantined);
         turned.more = left.is_some();
         turned.next = self.next_look();
         self.wake(1, |session| left.is_some_and(|kind| session.knows(kind)));
@@ -38,7 +39,7 @@ impl Model {
         Ok(turned)
     }
 
-    fn take_turn(&mut self, request: &Turn) -> Turned {
+    fn take_turn(&mut self, request: &Turn) -> TurnAnswer {
         let mut refused = Vec::new();
         for verdicts in &request.verdicts {
             self.deliver(request.session, Some(verdicts.epoch));
@@ -50,18 +51,19 @@ impl Model {
         if changed || claim.is_some() || !request.verdicts.is_empty() {
             self.record(request, claim.as_ref().map(|claim| claim.epoch));
         }
-        Turned {
+        TurnAnswer {
             refused,
             claim,
-            ..Turned::default()
+            ..TurnAnswer::default()
         }
     }
 
     /// The kind of the first waiting task that a session may claim.
-    fn first_left(&self, session: SessionId, risky: bool) -> Option<Kind> {
+    fn first_left(&self, session: SessionId, quarantined: bool) -> Option<Kind> {
         let session = &self.sessions[&session];
         let mut waiting = self.line.iter().map(|id| &self.tasks[id]);
-        let left = waiting.find(|row| session.knows(row.kind) && (risky || !row.is_risky()));
+        let left =
+            waiting.find(|row| session.knows(row.kind) && (quarantined || !row.is_quarantined()));
         left.map(|row| row.kind)
     }
 
@@ -92,7 +94,7 @@ impl Model {
     }
 
     /// The claim of the session's last turn, as far as it is still held, in the order of ids.
-    fn repeat(&mut self, session: SessionId) -> Turned {
+    fn repeat(&mut self, session: SessionId) -> TurnAnswer {
         let now = self.boot();
         let epoch = self.sessions[&session].claim.unwrap_or_default();
         let lease = self.claims.get_mut(&epoch);
@@ -103,9 +105,9 @@ impl Model {
             let tasks = held.map(Row::claimed).collect();
             Claim { epoch, tasks }
         });
-        Turned {
+        TurnAnswer {
             claim,
-            ..Turned::default()
+            ..TurnAnswer::default()
         }
     }
 
@@ -166,12 +168,12 @@ impl Model {
 
     fn claim(&mut self, request: &Turn) -> Option<Claim> {
         let epoch = self.last_epoch.max(request.floor) + 1;
-        let (mut tasks, mut bytes, mut risky) = (Vec::new(), 0, request.risky);
+        let (mut tasks, mut bytes, mut quarantined) = (Vec::new(), 0, request.quarantined);
         let (mut looked_at, mut passed) = (0, Vec::new());
         let session = &self.sessions[&request.session];
         for id in &self.line {
             let row = &self.tasks[id];
-            if !session.knows(row.kind) || row.is_risky() && !risky {
+            if !session.knows(row.kind) || row.is_quarantined() && !quarantined {
                 passed.push(*id);
                 looked_at += 1;
                 continue;
@@ -181,7 +183,7 @@ impl Model {
             if tasks.len() == request.want || is_full {
                 break;
             }
-            risky &= !row.is_risky();
+            quarantined &= !row.is_quarantined();
             tasks.push(row.claimed());
             looked_at += 1;
         }
@@ -211,9 +213,9 @@ impl Model {
         Some(Claim { epoch, tasks })
     }
 
-    pub(in super::super) fn beat(&mut self, claims: &[Epoch]) -> Beaten {
+    pub(in super::super) fn renew(&mut self, claims: &[Epoch]) -> RenewAnswer {
         let now = self.boot();
-        let mut beaten = Beaten::default();
+        let mut beaten = RenewAnswer::default();
         for &epoch in claims {
             let Some(lease) = self.claims.get_mut(&epoch) else {
                 beaten.lost.push(epoch);
@@ -290,7 +292,7 @@ impl Model {
                 row.lost += u32::from(!is_abandoned);
                 self.ledger.lost += 1;
             }
-            match !is_abandoned && is_buried(row.crashes, row.lost, row.task.max_crashes) {
+            match !is_abandoned && is_dead_letter(row.crashes, row.lost, row.task.max_crashes) {
                 true => self.die(id, DeadReason::Crashes, String::new()),
                 false => back.push(id),
             }

@@ -44,7 +44,7 @@ async fn ten_that_store_and_ten_that_await_and_have_stopped_are_waited_for_once(
             other.store(n).await;
         } else {
             let ids = (0..STOPPED * TASKS).map(id).collect();
-            other.worker.store.look(ids).await.unwrap();
+            other.worker.store.status(ids).await.unwrap();
         }
         stopped.push(other);
     }

@@ -10,7 +10,7 @@ async fn the_tasks_of_a_dead_process_come_back_at_once() {
     dead.enqueue([task(1).0, task(2).0]).await;
     let lost = dead.claim(1).await;
     let known = dead.claim(1).await;
-    dead.store.beat(vec![known.epoch]).await.unwrap();
+    dead.store.renew(vec![known.epoch]).await.unwrap();
 
     let turned = alive.turn(vec![], 9).await;
     assert_eq!((turned.claim, turned.more), (None, false));
@@ -97,8 +97,8 @@ async fn what_was_asked_before_the_drop_is_done() {
     drop(pending);
     drop(worker);
     let worker = Worker::new(&file.open().await).await;
-    let seen = || async { worker.store.look(vec![id(1)]).await.unwrap() };
-    while seen().await != [Seen::Waiting] {
+    let seen = || async { worker.store.status(vec![id(1)]).await.unwrap() };
+    while seen().await != [TaskState::Waiting] {
         tokio::task::yield_now().await;
     }
 }
@@ -185,7 +185,7 @@ async fn an_end_is_told_to_who_stored_the_task_and_to_who_looked() {
     let runner = Worker::new(&file.open().await).await;
     owner.enqueue((0..100).map(|n| task(n).0)).await;
     let ids: Vec<_> = (0..100).map(id).collect();
-    other.store.look(ids.clone()).await.unwrap();
+    other.store.status(ids.clone()).await.unwrap();
 
     let claim = runner.claim(100).await;
     runner.turn(done(&claim, vec![]), 0).await;
@@ -193,7 +193,7 @@ async fn an_end_is_told_to_who_stored_the_task_and_to_who_looked() {
         let mut ended = Vec::new();
         while ended.len() < ids.len() {
             match worker.event().await {
-                Event::Ended(ids) => ended.extend(ids),
+                Event::MaybeEnded(ids) => ended.extend(ids),
                 Event::Ready | Event::Wake => {}
                 event => panic!("{event:?}"),
             }
@@ -221,7 +221,7 @@ async fn a_worker_is_told_what_it_is_to_cancel() {
     runner
         .expect(|event| event == Event::Cancel(vec![id(1)]))
         .await;
-    let beaten = runner.store.beat(vec![claim.epoch]).await.unwrap();
+    let beaten = runner.store.renew(vec![claim.epoch]).await.unwrap();
     assert_eq!(beaten.cancelled, [id(1)]);
     let verdicts = verdicts(&claim, |_| Verdict::Release);
     runner.turn(verdicts, 0).await;

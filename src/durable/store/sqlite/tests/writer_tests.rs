@@ -1,6 +1,7 @@
 //! The thread that writes: groups of requests, and who is told what when.
 
 use std::sync::{Arc, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -8,10 +9,37 @@ use rusqlite::Connection;
 use super::super::error::{Fault, corrupt};
 use super::super::{SqliteStore, turn};
 use super::{File, Worker, assert_fails, task};
-use crate::durable::error::{Cause, Effect};
-use crate::durable::store::{Answer, Backend, Batch, Enqueue, Event, Turned};
+use crate::durable::failure::{Cause, Effect};
+use crate::durable::spawn_queue::{SpawnQueue, WriteBatch};
+use crate::durable::store::{Answer, Backend, Enqueue, Event, NewTask, TurnAnswer};
 
 const STORED: &str = "SELECT stored FROM throng_meta";
+
+/// A batch of one task, which calls `stored` on the thread that resolves the caller of `spawn`.
+async fn batch(task: NewTask, stored: impl Fn() + Send + Sync + 'static) -> Arc<WriteBatch> {
+    let queue = Arc::new(SpawnQueue::new());
+    let reply = queue.push(vec![task]);
+    let mut reply = Box::pin(reply);
+    let waker = Waker::from(Arc::new(OnWake(stored)));
+    assert!(
+        reply
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    // The channel keeps the waker for as long as there is a receiver.
+    std::mem::forget(reply);
+    queue.next_batch().await.unwrap()
+}
+
+/// A waker that calls a function.
+struct OnWake<F>(F);
+
+impl<F: Fn() + Send + Sync + 'static> Wake for OnWake<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
 
 #[tokio::test]
 async fn a_request_that_cannot_be_done_does_not_take_its_group_along() {
@@ -38,17 +66,18 @@ async fn what_an_enqueue_stores_is_decided_when_it_is_written() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     let (hold, busy) = hold(&worker.store);
-    let (spawn, spawned) = mpsc::channel();
+    let queue = Arc::new(SpawnQueue::new());
+    let _stored = queue.push(vec![task(1).0]);
     let late = worker.store.enqueue(Arc::new(Enqueue {
         session: worker.session,
         number: worker.next(),
-        tasks: Arc::new(Batch::drawn_by(move || spawned.try_iter().collect())),
+        batch: queue.next_batch().await.unwrap(),
     }));
-    spawn.send(task(1).0).unwrap();
+    let _stored_too = queue.push(vec![task(2).0]);
     drop(hold);
     busy.await.unwrap();
     late.await.unwrap();
-    assert_eq!(worker.claim(9).await.tasks.len(), 1);
+    assert_eq!(worker.claim(9).await.tasks.len(), 2);
 }
 
 #[tokio::test]
@@ -58,15 +87,15 @@ async fn who_waits_for_a_task_is_told_when_it_is_written_and_only_then() {
     let (tell, told) = mpsc::channel();
     let path = file.path.clone();
     let large = task(1).payload(vec![1; 100_000]).0;
-    let batch = Batch::drawn_by(|| vec![large]).telling(move || {
+    let stored = move || {
         let others = Connection::open(&path).unwrap();
         let stored = others.query_row(STORED, [], |row| row.get::<_, i64>(0));
         tell.send(stored.unwrap()).unwrap();
-    });
+    };
     let request = Arc::new(Enqueue {
         session: worker.session,
         number: worker.next(),
-        tasks: Arc::new(batch),
+        batch: batch(large, stored).await,
     });
     worker.pragma("max_page_count = 1").await;
     let refused = worker.store.enqueue(Arc::clone(&request)).await;
@@ -87,13 +116,11 @@ async fn who_rests_is_woken_before_the_answer() {
     let markers = file.path.with_file_name("tasks.db-throng").join("idle");
     let parked = move || std::fs::read_dir(&markers).unwrap().count();
     assert_eq!(parked(), 1);
-    let batch = Batch::drawn_by(|| vec![task(1).0]).telling(move || {
-        tell.send(parked()).unwrap();
-    });
+    let stored = move || tell.send(parked()).unwrap();
     let request = Enqueue {
         session: producer.session,
         number: producer.next(),
-        tasks: Arc::new(batch),
+        batch: batch(task(1).0, stored).await,
     };
     producer.store.enqueue(Arc::new(request)).await.unwrap();
     // Whoever has removed the marker has sent the wake-up, or has died before the answer.
@@ -243,7 +270,7 @@ async fn what_is_asked_together_is_written_one_by_one_if_the_store_is_repaired()
 }
 
 /// Asks for a task to be stored whose payload is not in its row, and at the same time for that task.
-fn store_and_claim(worker: &Worker) -> (Answer<'_, ()>, Answer<'static, Turned>) {
+fn store_and_claim(worker: &Worker) -> (Answer<'_, ()>, Answer<'static, TurnAnswer>) {
     let large = task(1).payload(vec![1; 700]).0;
     let stored = worker.store.enqueue(worker.request([large]));
     let turn = worker.request_turn(vec![], 1, false);
@@ -254,7 +281,7 @@ fn store_and_claim(worker: &Worker) -> (Answer<'_, ()>, Answer<'static, Turned>)
     (stored, claimed)
 }
 
-async fn assert_claims_whole((stored, claimed): (Answer<'_, ()>, Answer<'_, Turned>)) {
+async fn assert_claims_whole((stored, claimed): (Answer<'_, ()>, Answer<'_, TurnAnswer>)) {
     stored.await.unwrap();
     let claim = claimed.await.unwrap().claim.expect("a task waits");
     let payload = claim.tasks[0].payload.as_ref();

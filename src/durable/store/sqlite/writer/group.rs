@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use tokio::sync::oneshot;
 
-use crate::durable::error::Failure;
+use crate::durable::failure::Failure;
 use crate::durable::store::sqlite::error::Fault;
 use crate::durable::store::sqlite::work::Work;
 use crate::unwind::contain;

@@ -1,49 +1,48 @@
-//! Points at which tests end the process, to see what the next one makes of it.
+//! Fail points: places at which a test ends or stops the process.
 
-/// Passes the point `name`.
+/// Passes the fail point `name`.
 ///
-/// With the feature `test-util`, and `THRONG_KILL_AT=name:count` in the environment, the process is
-/// killed the `count`th time that it passes here; with `THRONG_STOP_AT`, it is stopped until it
-/// receives a signal to continue.
+/// With the feature `test-util`, and `THRONG_KILL_AT=name:count` in the environment, the process is killed the `count`th
+/// time that it passes this point. With `THRONG_STOP_AT`, it is stopped until it receives a signal to continue.
 #[cfg(not(feature = "test-util"))]
 #[inline]
-pub(crate) fn point(_name: &str) {}
+pub(crate) fn failpoint(_name: &str) {}
 
 /// As above.
 #[cfg(feature = "test-util")]
-pub(crate) fn point(name: &str) {
-    for ordered in ordered() {
-        if ordered.name == name && ordered.passed.add(1) + 1 == ordered.count {
-            (ordered.act)();
+pub(crate) fn failpoint(name: &str) {
+    for armed in armed() {
+        if armed.name == name && armed.passed.add(1) + 1 == armed.count {
+            (armed.act)();
         }
     }
 }
 
 #[cfg(feature = "test-util")]
-struct Ordered {
+struct Armed {
     name: String,
     count: usize,
     passed: crate::sync::Number,
     act: fn(),
 }
 
-/// What the environment says: read once.
+/// Returns the fail points that the environment arms. It is read once.
 #[cfg(feature = "test-util")]
-fn ordered() -> &'static [Ordered] {
-    static ORDERED: std::sync::OnceLock<Vec<Ordered>> = std::sync::OnceLock::new();
-    ORDERED.get_or_init(|| {
+fn armed() -> &'static [Armed] {
+    static ARMED: std::sync::OnceLock<Vec<Armed>> = std::sync::OnceLock::new();
+    ARMED.get_or_init(|| {
         let acts: [(_, fn()); 2] = [("THRONG_KILL_AT", kill), ("THRONG_STOP_AT", stop)];
-        let ordered = acts.into_iter().filter_map(|(variable, act)| {
+        let armed = acts.into_iter().filter_map(|(variable, act)| {
             let text = std::env::var(variable).ok()?;
             let (name, count) = text.rsplit_once(':')?;
-            Some(Ordered {
+            Some(Armed {
                 name: name.to_owned(),
                 count: count.parse().ok()?,
                 passed: crate::sync::Number::new(0),
                 act,
             })
         });
-        ordered.collect()
+        armed.collect()
     })
 }
 

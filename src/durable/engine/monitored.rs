@@ -1,4 +1,4 @@
-//! [`Watched`]: a store that records which sorts of requests fail.
+//! [`MonitoredStore`]: a store that records which kinds of requests fail.
 
 use std::collections::BTreeMap;
 use std::sync::Arc as StdArc;
@@ -8,27 +8,27 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant};
 
-use crate::durable::error::{Cause, Failure};
+use crate::durable::failure::{Cause, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, Beaten, Enqueue, Epoch, Event, Seen, SessionId, Turn, Turned,
+    Answer, Backend, Enqueue, Epoch, Event, RenewAnswer, SessionId, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 use crate::sync::{Mutex, lock};
 
 const STORING: &str = "storing tasks";
 
-/// How long a failure counts. The engine repeats what it has to do within this time, except that it renews a lease of
-/// more than six minutes less often. A request that only a user makes may never be made again.
-const MEMORY: Duration = Duration::from_secs(60);
+/// The time for which a failure counts. The engine repeats its own requests within this time, except that it renews a lease
+/// of more than six minutes less often. A request that only a user makes may never be made again.
+const FAILURE_RETENTION: Duration = Duration::from_secs(60);
 
-/// A store that records which sorts of requests fail.
-pub(super) struct Watched {
+/// A store that records which kinds of requests fail.
+pub(super) struct MonitoredStore {
     store: StdArc<dyn Backend>,
     failing: Mutex<BTreeMap<&'static str, Failing>>,
 }
 
-/// A sort of requests whose last request has failed.
+/// A kind of requests whose last request has failed.
 #[derive(Clone)]
 struct Failing {
     since: SystemTime,
@@ -39,11 +39,11 @@ struct Failing {
 
 impl Failing {
     fn counts(&self) -> bool {
-        self.last.elapsed() < MEMORY
+        self.last.elapsed() < FAILURE_RETENTION
     }
 }
 
-impl Watched {
+impl MonitoredStore {
     pub(super) fn new(store: StdArc<dyn Backend>) -> Self {
         Self {
             store,
@@ -51,37 +51,37 @@ impl Watched {
         }
     }
 
-    /// Waits for the answer to a request of some sort, and remembers whether it is a failure.
-    fn watch<'a, T: 'a>(&'a self, sort: &'static str, answer: Answer<'a, T>) -> Answer<'a, T> {
+    /// Waits for the answer to a request of this kind, and records whether it is a failure.
+    fn record<'a, T: 'a>(&'a self, kind: &'static str, answer: Answer<'a, T>) -> Answer<'a, T> {
         Box::pin(async move {
             let answer = answer.await;
             match &answer {
-                Ok(_) => drop(lock(&self.failing).remove(sort)),
-                Err(failure) => self.failed(sort, failure),
+                Ok(_) => drop(lock(&self.failing).remove(kind)),
+                Err(failure) => self.failed(kind, failure),
             }
             answer
         })
     }
 
-    fn failed(&self, sort: &'static str, failure: &Failure) {
+    fn failed(&self, kind: &'static str, failure: &Failure) {
         // A store that does not answer is unreachable, not failing; and a session may end.
         if !failure.by_store || failure.cause == Cause::NoSession {
             return;
         }
         let mut failing = lock(&self.failing);
         failing.retain(|_, it| it.counts());
-        let entry = failing.entry(sort).or_insert_with(|| Failing {
+        let entry = failing.entry(kind).or_insert_with(|| Failing {
             since: SystemTime::now(),
             last: Instant::now(),
             error: String::new(),
             failures: 0,
         });
         entry.last = Instant::now();
-        entry.error = format!("{sort}: {failure}");
+        entry.error = format!("{kind}: {failure}");
         entry.failures = entry.failures.saturating_add(1);
     }
 
-    /// Returns the sort that has been failing for longest.
+    /// Returns the kind that has been failing for the longest time.
     fn failing(&self) -> Option<Failing> {
         let failing = lock(&self.failing);
         let counting = failing.values().filter(|it| it.counts());
@@ -103,7 +103,7 @@ fn worst(health: Health, failing: Option<Failing>, damage: Option<(u64, String)>
     }
 }
 
-impl Backend for Watched {
+impl Backend for MonitoredStore {
     fn name(&self) -> &str {
         self.store.name()
     }
@@ -118,7 +118,7 @@ impl Backend for Watched {
 
     fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
         if set.is_some() {
-            return self.watch("opening a session", self.store.open_session(set));
+            return self.record("opening a session", self.store.open_session(set));
         }
         // Without a set, it is a step of storing tasks, which succeeds when they are stored.
         Box::pin(async move {
@@ -128,55 +128,64 @@ impl Backend for Watched {
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {
-        self.watch("closing a session", self.store.close_session(session))
+        self.record("closing a session", self.store.close_session(session))
     }
 
     fn enqueue(&self, request: StdArc<Enqueue>) -> Answer<'_, ()> {
-        self.watch(STORING, self.store.enqueue(request))
+        self.record(STORING, self.store.enqueue(request))
     }
 
-    fn turn(&self, request: StdArc<Turn>) -> Answer<'_, Turned> {
-        self.watch("a worker's turn", self.store.turn(request))
+    fn turn(&self, request: StdArc<Turn>) -> Answer<'_, TurnAnswer> {
+        self.record("a worker's turn", self.store.turn(request))
     }
 
-    fn beat(&self, claims: Vec<Epoch>) -> Answer<'_, Beaten> {
-        self.watch("renewing leases", self.store.beat(claims))
+    fn renew(&self, claims: Vec<Epoch>) -> Answer<'_, RenewAnswer> {
+        self.record("renewing leases", self.store.renew(claims))
     }
 
-    fn look(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<Seen>> {
-        self.watch("the status of tasks", self.store.look(ids))
+    fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {
+        self.record("the status of tasks", self.store.status(ids))
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
-        self.watch("cancelling", self.store.cancel(ids))
+        self.record("cancelling", self.store.cancel(ids))
     }
 
-    fn dead(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
-        self.watch("listing dead letters", self.store.dead(filter, limit))
+    fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
+        self.record(
+            "listing dead letters",
+            self.store.dead_letters(filter, limit),
+        )
     }
 
-    fn replay(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.watch("replaying dead letters", self.store.replay(filter))
+    fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.record(
+            "replaying dead letters",
+            self.store.replay_dead_letters(filter),
+        )
     }
 
-    fn bury(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.watch("removing dead letters", self.store.bury(filter))
+    fn delete_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.record(
+            "removing dead letters",
+            self.store.delete_dead_letters(filter),
+        )
     }
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
-        self.watch("maintenance", self.store.maintain(budget))
+        self.record("maintenance", self.store.maintain(budget))
     }
 
     fn close(&self) -> Answer<'_, ()> {
-        self.watch("closing the store", self.store.close())
+        self.record("closing the store", self.store.close())
     }
 
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
-        self.watch("the errors of a task", self.store.errors(id))
+        self.record("the errors of a task", self.store.errors(id))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {
-        self.watch("counting", self.store.counts())
+        self.record("counting", self.store.counts())
     }
 
     fn health(&self) -> Health {
@@ -188,66 +197,66 @@ impl Backend for Watched {
     }
 
     fn probe(&self) -> Answer<'_, Durability> {
-        self.watch("asking how durable it is", self.store.probe())
+        self.record("asking how durable it is", self.store.probe())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::durable::error::Effect;
+    use crate::durable::failure::Effect;
     use crate::durable::store::Store;
     use crate::durable::store::memory::MemoryStore;
 
-    fn watched() -> Watched {
-        Watched::new(Store::from(MemoryStore::new()).0)
+    fn monitored() -> MonitoredStore {
+        MonitoredStore::new(Store::from(MemoryStore::new()).0)
     }
 
-    async fn answer(watched: &Watched, sort: &'static str, answer: Result<(), Failure>) {
-        let answer = watched.watch(sort, Box::pin(async { answer }));
+    async fn answer(monitored: &MonitoredStore, kind: &'static str, answer: Result<(), Failure>) {
+        let answer = monitored.record(kind, Box::pin(async { answer }));
         answer.await.ok();
     }
 
     fn full() -> Failure {
-        Failure::new(Effect::None, Cause::Full).said_by_store()
+        Failure::new(Effect::None, Cause::Full).reported_by_store()
     }
 
     #[tokio::test]
-    async fn a_sort_fails_until_one_of_it_succeeds() {
-        let watched = watched();
-        assert_eq!(watched.health(), Health::Well);
-        answer(&watched, "one", Err(full())).await;
-        answer(&watched, "other", Err(full())).await;
-        answer(&watched, "other", Ok(())).await;
-        answer(&watched, "one", Err(full())).await;
+    async fn a_kind_of_request_fails_until_one_of_it_succeeds() {
+        let monitored = monitored();
+        assert_eq!(monitored.health(), Health::Well);
+        answer(&monitored, "one", Err(full())).await;
+        answer(&monitored, "other", Err(full())).await;
+        answer(&monitored, "other", Ok(())).await;
+        answer(&monitored, "one", Err(full())).await;
         let Health::Failing {
             error, failures, ..
-        } = watched.health()
+        } = monitored.health()
         else {
-            panic!("{:?}", watched.health());
+            panic!("{:?}", monitored.health());
         };
         assert!(error.starts_with("one: there is no room left"), "{error}");
         assert_eq!(failures, 2);
-        answer(&watched, "one", Ok(())).await;
-        assert_eq!(watched.health(), Health::Well);
+        answer(&monitored, "one", Ok(())).await;
+        assert_eq!(monitored.health(), Health::Well);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failure_that_is_not_repeated_counts_for_a_minute() {
-        let watched = watched();
-        answer(&watched, "one", Err(full())).await;
-        tokio::time::advance(MEMORY / 2).await;
-        answer(&watched, "one", Err(full())).await;
-        tokio::time::advance(MEMORY - Duration::from_millis(1)).await;
+        let monitored = monitored();
+        answer(&monitored, "one", Err(full())).await;
+        tokio::time::advance(FAILURE_RETENTION / 2).await;
+        answer(&monitored, "one", Err(full())).await;
+        tokio::time::advance(FAILURE_RETENTION - Duration::from_millis(1)).await;
         assert!(matches!(
-            watched.health(),
+            monitored.health(),
             Health::Failing { failures: 2, .. }
         ));
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert_eq!(watched.health(), Health::Well);
-        answer(&watched, "one", Err(full())).await;
+        assert_eq!(monitored.health(), Health::Well);
+        answer(&monitored, "one", Err(full())).await;
         assert!(matches!(
-            watched.health(),
+            monitored.health(),
             Health::Failing { failures: 1, .. }
         ));
     }
@@ -262,32 +271,32 @@ mod tests {
             Box::pin(async { answer })
         };
         let store = MemoryStore::new().within(&Handle::current(), before);
-        let watched = Watched::new(store.0);
+        let monitored = MonitoredStore::new(store.0);
         let fails_once = || {
-            let health = watched.health();
+            let health = monitored.health();
             matches!(health, Health::Failing { failures: 1, error, .. } if error.starts_with(STORING))
         };
-        watched.open_session(None).await.unwrap_err();
+        monitored.open_session(None).await.unwrap_err();
         assert!(fails_once());
-        let session = watched.open_session(None).await.unwrap();
+        let session = monitored.open_session(None).await.unwrap();
         assert!(fails_once());
         let request = StdArc::new(Enqueue {
             session,
             number: 1,
-            tasks: StdArc::new(Vec::new().into()),
+            batch: StdArc::new(Vec::new().into()),
         });
-        watched.enqueue(request).await.unwrap();
-        assert_eq!(watched.health(), Health::Well);
+        monitored.enqueue(request).await.unwrap();
+        assert_eq!(monitored.health(), Health::Well);
     }
 
     #[tokio::test]
     async fn no_answer_and_the_end_of_a_session_are_no_failures() {
-        let watched = watched();
+        let monitored = monitored();
         let lost = Failure::new(Effect::Unknown, Cause::Unavailable);
-        answer(&watched, "one", Err(lost)).await;
-        let ended = Failure::new(Effect::None, Cause::NoSession).said_by_store();
-        answer(&watched, "one", Err(ended)).await;
-        assert_eq!(watched.health(), Health::Well);
+        answer(&monitored, "one", Err(lost)).await;
+        let ended = Failure::new(Effect::None, Cause::NoSession).reported_by_store();
+        answer(&monitored, "one", Err(ended)).await;
+        assert_eq!(monitored.health(), Health::Well);
     }
 
     #[test]

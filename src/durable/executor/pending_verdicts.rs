@@ -1,15 +1,15 @@
-//! [`Outbox`]: the verdicts that the store does not know yet.
+//! [`PendingVerdicts`]: the verdicts that the store does not know yet.
 
 use std::collections::VecDeque;
 
 use crate::durable::TaskId;
-use crate::durable::store::{Epoch, MAX_BATCH, MAX_BATCH_BYTES, Verdict, Verdicts};
+use crate::durable::store::{Epoch, MAX_BATCH_BYTES, MAX_BATCH_TASKS, Verdict, Verdicts};
 
 /// The verdicts that the store does not know yet, in the order in which they came.
 #[derive(Default)]
-pub(crate) struct Outbox(VecDeque<(Epoch, TaskId, Verdict)>);
+pub(crate) struct PendingVerdicts(VecDeque<(Epoch, TaskId, Verdict)>);
 
-impl Outbox {
+impl PendingVerdicts {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -28,7 +28,7 @@ impl Outbox {
         let fits = self.0.iter().take_while(|(_, _, verdict)| {
             count += 1;
             bytes += size(verdict);
-            count == 1 || count <= MAX_BATCH && bytes <= MAX_BATCH_BYTES
+            count == 1 || count <= MAX_BATCH_TASKS && bytes <= MAX_BATCH_BYTES
         });
         let fits = fits.count();
         let mut groups: Vec<Verdicts> = Vec::new();
