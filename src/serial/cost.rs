@@ -26,7 +26,7 @@ const MAX_SAMPLE: Duration = Duration::from_micros(4);
 
 /// A moving average of how long a job takes.
 pub(super) struct JobCost {
-    /// Whether to spin at all.
+    /// `false`: threads never spin.
     may_spin: bool,
     mean_ns: Number,
     /// 1 while jobs are queued and no thread runs them.

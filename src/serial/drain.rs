@@ -87,7 +87,7 @@ impl<S: Send + 'static> Owner<'_, S> {
     }
 }
 
-/// How many jobs of others may run on this thread now.
+/// The number of jobs of others that may run on this thread now.
 ///
 /// None inside a job of another executor, if there is a target: one of them may wait for that executor, and only
 /// here it would wait in vain.

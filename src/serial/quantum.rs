@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::cost::JobCost;
 
-/// How many queued jobs a drain runs in one poll.
+/// The queued jobs that a drain runs in one poll.
 const DRAIN_JOBS: usize = 64;
-/// How long a drain runs queued jobs in one poll.
+/// The time for which a drain runs queued jobs in one poll.
 const DRAIN_TIME: Duration = Duration::from_micros(100);
 
 /// Reading the clock costs as much as a short job, so it is read once for this many jobs.

@@ -1,4 +1,4 @@
-//! The whole executor on many random schedules, draining on a pool.
+//! The whole executor on random schedules, with drains on a pool.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -53,7 +53,7 @@ fn shuttle_each_submitter_is_in_order() {
     );
 }
 
-/// Panics, closes and aborts: every handle ends, and what is told as done is in the state.
+/// Panics, closes and aborts: every handle ends, and the state has the effects of the jobs that succeeded.
 #[test]
 fn shuttle_every_handle_ends() {
     check_pct(
@@ -93,9 +93,9 @@ fn shuttle_every_handle_ends() {
     );
 }
 
-/// Jobs that wait among others: some keep their guard, some give it away, some are aborted.
+/// Asynchronous jobs among others: some keep their guard, some give it away, some are aborted.
 #[test]
-fn shuttle_jobs_that_wait_have_the_state_alone() {
+fn shuttle_asynchronous_jobs_have_the_state_alone() {
     check_pct(
         || {
             let pool = BlockingPool::builder().max_threads(1).build().unwrap();
@@ -126,7 +126,7 @@ fn shuttle_jobs_that_wait_have_the_state_alone() {
     );
 }
 
-/// Submits jobs of three kinds, and says which of them ran.
+/// Submits jobs of three kinds, and returns those that ran.
 fn wait_in(executor: &SerialExecutor<Vec<(i32, u8)>>, submitter: i32) -> Vec<(i32, u8)> {
     let keeps = executor.submit_async(move |mut list: Exclusive<Vec<_>>| async move {
         let before = list.len();

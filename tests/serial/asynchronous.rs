@@ -1,5 +1,4 @@
-//! What the jobs of a `SerialExecutor` promise that have the state across await points, seen from
-//! outside.
+//! Asynchronous jobs, which have the state across await points.
 
 use std::error::Error;
 use std::future::{pending, poll_fn, ready as done};
@@ -21,13 +20,13 @@ use crate::support::{
     wait_until, within,
 };
 
-/// A job that has begun and waits to be told to go on.
+/// A job that has started and waits for a message.
 struct Suspended<T> {
     handle: JoinHandle<T>,
     go_on: oneshot::Sender<()>,
 }
 
-/// Has a job wait in the executor, inside a runtime.
+/// Starts a job that waits. Called inside a runtime.
 async fn suspend<S: Send + 'static>(executor: &SerialExecutor<S>) -> Suspended<()> {
     suspend_with(executor, |state, told| async move {
         let _ = told.await;
@@ -130,11 +129,11 @@ fn a_job_goes_on_when_its_handle_is_dropped() {
     });
 }
 
-/// The program of "futurelock": somebody waits for a lock in a `select!`, stops polling that when
-/// another branch is ready, and there waits for the same lock. With a fair lock that is held by the
-/// future which nobody polls, this hangs.
+/// The program known as "futurelock": a task waits for a lock in a `select!`, another branch becomes ready, and that
+/// branch waits for the same lock. If the lock is fair and was granted to the first future, which is not polled any
+/// more, the program hangs.
 #[test]
-fn a_caller_that_stops_polling_holds_nobody_up() {
+fn a_caller_that_stops_polling_blocks_no_other_caller() {
     on_runtimes(|| async {
         let executor = SerialExecutor::new(0);
         let holder = suspend(&executor).await;
@@ -147,7 +146,7 @@ fn a_caller_that_stops_polling_holds_nobody_up() {
             _ = &mut first => unreachable!("the holder holds the state"),
             () = done(()) => {
                 holder.go_on.send(()).unwrap();
-                // `first` is not polled, nor dropped, while this waits for what comes behind it.
+                // `first` is neither polled nor dropped while this waits for the job behind it.
                 let second = executor.submit_async(|mut n| async move {
                     tokio::task::yield_now().await;
                     *n += 1;
@@ -161,7 +160,7 @@ fn a_caller_that_stops_polling_holds_nobody_up() {
 }
 
 #[test]
-fn a_job_that_drops_its_guard_early_has_its_turn_until_it_ends() {
+fn a_job_that_drops_its_guard_early_still_runs_alone() {
     on_runtimes(|| async {
         let executor = SerialExecutor::new(0);
         let job = suspend_with(&executor, |state, told| async move {
@@ -204,7 +203,7 @@ fn a_suspended_job_costs_nothing() {
             let polls = Arc::clone(&polls);
             move |state| async move {
                 let mut woken = woken;
-                // Polled whenever the drain is.
+                // Counts the polls of the drain.
                 poll_fn(|cx| {
                     polls.fetch_add(1, Ordering::SeqCst);
                     std::pin::Pin::new(&mut woken).poll(cx)
@@ -281,7 +280,7 @@ fn a_guard_that_is_moved_out_holds_the_executor() {
 }
 
 #[test]
-fn a_guard_is_dropped_while_the_drain_looks_for_it() {
+fn a_guard_is_dropped_while_the_drain_starts_to_wait() {
     multi_thread(2, "drain").block_on(async {
         let executor = SerialExecutor::new(0);
         for round in 0..rounds(500, 20_000) {
@@ -296,7 +295,7 @@ fn a_guard_is_dropped_while_the_drain_looks_for_it() {
 }
 
 #[test]
-fn a_leaked_guard_holds_the_executor_for_ever() {
+fn a_leaked_guard_holds_the_executor_forever() {
     current_thread().block_on(async {
         let executor = SerialExecutor::new(());
         let job = executor.submit_async(|state| async { std::mem::forget(state) });
@@ -337,7 +336,7 @@ fn a_job_without_a_runtime_is_rejected() {
 }
 
 #[test]
-fn a_captured_submitter_without_a_runtime_rejects_a_job_and_runs_the_others() {
+fn a_submitter_without_a_runtime_rejects_an_asynchronous_job_and_captures_the_others() {
     let executor = SerialExecutor::new(vec![]);
     let (first, job, last) = while_busy(&executor, None, |executor| {
         (
@@ -353,7 +352,7 @@ fn a_captured_submitter_without_a_runtime_rejects_a_job_and_runs_the_others() {
 }
 
 #[test]
-fn a_captured_submitter_hands_over_when_it_comes_to_a_job() {
+fn a_submitter_hands_over_when_it_reaches_an_asynchronous_job() {
     let runtime = multi_thread(1, "drain");
     let executor = SerialExecutor::new(());
     let (first, job, last) = while_busy(&executor, Some(runtime.handle()), |executor| {
@@ -372,7 +371,7 @@ fn a_captured_submitter_hands_over_when_it_comes_to_a_job() {
 }
 
 #[test]
-fn a_captured_submitter_whom_a_pool_refuses_rejects_a_job_and_runs_the_others() {
+fn a_submitter_that_a_pool_refuses_rejects_an_asynchronous_job_and_captures_the_others() {
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
     let executor = SerialExecutor::builder()
         .drain_on(pool.clone())
@@ -392,8 +391,7 @@ fn a_captured_submitter_whom_a_pool_refuses_rejects_a_job_and_runs_the_others() 
     assert_eq!(block_on(executor.into_inner()).unwrap(), [1, 3]);
 }
 
-/// Has a job run on another thread, in a runtime perhaps, while `f` runs; returns when that thread
-/// has done what is its to do.
+/// Calls `f` while a job runs on another thread, which is inside `runtime`. Returns when that thread has ended.
 fn while_busy<S, R>(
     executor: &SerialExecutor<S>,
     runtime: Option<&Handle>,
@@ -447,7 +445,7 @@ fn a_pool_lends_a_job_a_thread() {
 // ===== the end of a runtime =====
 
 #[test]
-fn a_runtime_that_shuts_down_cancels_a_suspended_job_and_what_is_behind_it() {
+fn a_runtime_that_shuts_down_cancels_a_suspended_job_and_the_jobs_behind_it() {
     for workers in [0, 2] {
         let runtime = match workers {
             0 => current_thread(),
@@ -490,7 +488,7 @@ fn a_guard_outlives_the_runtime_that_polled_its_job() {
     runtime.shutdown_timeout(PATIENCE);
     assert!(join(behind).unwrap_err().is_cancelled());
 
-    // Nobody is there to run it, and dropping the guard does not.
+    // There is no runtime to run it, and the drop of the guard does not.
     let unrun = executor.submit(|_| ());
     assert!(!unrun.is_finished());
     *state += 1;
@@ -519,7 +517,7 @@ fn a_guard_that_outlived_its_runtime_hands_over_to_another() {
 // ===== panics =====
 
 #[test]
-fn a_panic_of_a_job_is_its_own_and_is_treated_as_any_jobs() {
+fn a_panic_of_an_asynchronous_job_is_handled_as_that_of_a_closure() {
     for on_panic in [OnPanic::Poison, OnPanic::Continue] {
         current_thread().block_on(async {
             for stage in 0..3 {
@@ -561,7 +559,7 @@ fn check_after_panic(
 }
 
 #[test]
-fn a_poisoned_executor_does_not_begin_a_job() {
+fn a_poisoned_executor_does_not_start_a_job() {
     current_thread().block_on(async {
         let executor = SerialExecutor::new(());
         let panics = executor.submit_async(|_| async { panic_any(()) });
@@ -580,7 +578,7 @@ fn a_poisoned_executor_does_not_begin_a_job() {
 }
 
 #[test]
-fn a_guard_that_a_panic_elsewhere_drops_follows_on_panic() {
+fn on_panic_applies_to_a_guard_that_a_panic_drops_elsewhere() {
     for on_panic in [OnPanic::Poison, OnPanic::Continue] {
         current_thread().block_on(async {
             let executor = SerialExecutor::builder()
@@ -601,7 +599,7 @@ fn a_guard_that_a_panic_elsewhere_drops_follows_on_panic() {
 }
 
 #[test]
-fn panics_of_what_a_job_leaves_are_contained() {
+fn panics_in_the_output_the_future_and_the_waker_of_a_job_are_contained() {
     current_thread().block_on(async {
         let executor = SerialExecutor::new(0);
         let drops = Drops::new();
@@ -621,7 +619,7 @@ fn panics_of_what_a_job_leaves_are_contained() {
         assert!(within(job.handle).await.unwrap_err().is_cancelled());
         assert_eq!(drops.count(), 2);
         assert_eq!(within(executor.submit(|n| *n)).await.unwrap(), 0);
-        // The waker of who waits for it.
+        // The waker of its handle.
         let mut handle = executor.submit_async(|_| async {});
         assert!(poll_with(&panicking_waker(), &mut handle).is_pending());
         assert_eq!(within(executor.submit(|n| *n)).await.unwrap(), 0);
@@ -654,7 +652,7 @@ fn an_aborted_job_ends_at_its_await_point() {
 }
 
 #[test]
-fn a_job_that_is_aborted_before_its_turn_is_dropped_at_once() {
+fn a_job_that_is_aborted_before_it_starts_is_dropped_at_once() {
     on_runtimes(|| async {
         let executor = SerialExecutor::new(());
         let first = suspend(&executor).await;
@@ -741,7 +739,7 @@ fn into_inner_waits_for_a_job_and_its_guard() {
 }
 
 #[test]
-fn a_job_and_what_is_behind_it_run_after_the_last_handle_was_dropped() {
+fn a_job_and_those_behind_it_run_after_the_last_handle_is_dropped() {
     on_runtimes(|| async {
         let drops = Drops::new();
         let executor = SerialExecutor::new(drops.value());
@@ -757,7 +755,7 @@ fn a_job_and_what_is_behind_it_run_after_the_last_handle_was_dropped() {
 
 // ===== many at once =====
 
-/// Jobs of all kinds, from several threads: no two have the state at the same time, each submitter's
+/// Several threads submit jobs of all kinds: no two jobs have the state at the same time, the jobs of each submitter
 /// run in order, and each handle ends.
 #[test]
 fn jobs_of_all_kinds_are_exclusive_and_in_order() {
@@ -790,7 +788,7 @@ fn jobs_of_all_kinds_are_exclusive_and_in_order() {
 
 #[derive(Default)]
 struct Book {
-    /// A job has the book, and has not finished with it.
+    /// A job has the book.
     open: bool,
     entries: Vec<(usize, usize)>,
 }
@@ -799,7 +797,7 @@ impl Book {
     fn open(&mut self, entry: (usize, usize)) {
         assert!(
             !std::mem::replace(&mut self.open, true),
-            "two have the book"
+            "two jobs have the book"
         );
         self.entries.push(entry);
     }
@@ -846,9 +844,9 @@ fn submit_at_random(executor: &SerialExecutor<Book>, submitter: usize) {
     }
 }
 
-/// Programs like that of "futurelock", at random: callers that wait, that stop polling, and that go.
+/// Random programs like "futurelock": callers that wait, that stop polling, and that drop their handles.
 #[test]
-fn callers_that_poll_or_not_all_get_their_turn() {
+fn the_jobs_of_all_callers_run_whether_they_poll_or_not() {
     let runtime = multi_thread(2, "drain");
     let executor = SerialExecutor::new(0_usize);
     let unpolled = Arc::new(Mutex::new(Vec::new()));
@@ -887,11 +885,11 @@ fn callers_that_poll_or_not_all_get_their_turn() {
 }
 
 #[test]
-fn a_job_that_has_not_begun_is_cancelled_with_what_is_queued() {
+fn a_job_that_has_not_started_is_aborted_with_the_queue() {
     current_thread().block_on(async {
         let executor = SerialExecutor::new(());
         let again = executor.clone();
-        // The submitter comes to the one that may wait, and leaves it to a drain that has not begun yet.
+        // The submitter reaches the asynchronous job, and hands it over to a drain that was not polled yet.
         let waits =
             executor.submit(move |()| again.submit_async(|state| async move { drop(state) }));
         let waits = waits.await.unwrap();
@@ -904,7 +902,7 @@ fn a_job_that_has_not_begun_is_cancelled_with_what_is_queued() {
 }
 
 #[test]
-fn a_job_runs_where_it_came_from_if_its_turn_comes_on_a_thread_without_a_runtime() {
+fn a_job_runs_on_its_submitters_runtime_if_the_thread_that_reaches_it_has_none() {
     let runtime = multi_thread(1, "drain");
     let executor = SerialExecutor::new(());
     let gate = Gate::new();
@@ -934,14 +932,14 @@ fn a_job_runs_where_it_came_from_if_its_turn_comes_on_a_thread_without_a_runtime
 }
 
 #[test]
-fn a_place_is_given_back_when_the_job_begins_and_after_what_it_has_captured() {
+fn a_permit_is_released_when_the_job_starts_or_after_the_drop_of_its_captures() {
     current_thread().block_on(async {
         let executor = SerialExecutor::builder()
             .queue_capacity(1)
             .build(())
             .unwrap();
         let suspended = suspend(&executor).await;
-        // The one that runs has given its place back.
+        // The job that runs has released its permit.
         let captured = Arc::new(());
         let seen = Arc::downgrade(&captured);
         let queued = executor.submit_async(move |state| async move { drop((state, captured)) });

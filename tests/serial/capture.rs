@@ -1,4 +1,4 @@
-//! How many jobs of others a submitter runs.
+//! The capture limit: how many jobs of others a submitter runs.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -46,14 +46,14 @@ fn a_caller_runs_jobs_of_others_for_no_longer_than_the_limit() {
     }
 }
 
-/// Whether a job inside of so many others has none of them around it when it has ended: that of the caller,
-/// and those that are left to the outermost job, which runs the first seven behind each anew.
+/// Returns `true` if a job that is nested `depth` deep has no other job around it when it ends. That is so for the
+/// job of the caller, and for every eighth job below it, which is deferred until the outermost job has ended.
 fn captures_at(depth: usize) -> bool {
     depth.is_multiple_of(8)
 }
 
-/// How many jobs run on a caller whose job is the first of an endless row, before it returns. It
-/// submits from within jobs of other executors, of as many as `depth`.
+/// Counts the jobs that run on a caller before it returns. Its job is the first of an endless sequence, and is nested
+/// in the jobs of `depth` other executors.
 fn captured_by(executor: SerialExecutor<()>, depth: usize) -> usize {
     let endless = Arc::new(Endless::new());
     let (returned, has_returned) = channel();
@@ -77,7 +77,7 @@ fn captured_by(executor: SerialExecutor<()>, depth: usize) -> usize {
     jobs
 }
 
-/// Calls `f` in a job of an executor, in a job of another, and so on.
+/// Calls `f` inside the jobs of `depth` executors.
 pub(crate) fn nest(depth: usize, f: Box<dyn FnOnce() + Send>) {
     match depth.checked_sub(1) {
         Some(depth) => drop(SerialExecutor::new(()).submit(move |()| nest(depth, f))),
@@ -85,10 +85,10 @@ pub(crate) fn nest(depth: usize, f: Box<dyn FnOnce() + Send>) {
     }
 }
 
-/// A job that submits itself again, so that the queue is never empty, until it is stopped.
+/// A job that submits itself again until it is stopped, so that the queue is never empty.
 pub(crate) struct Endless {
     stopped: AtomicBool,
-    /// When it stops by itself: so that a test fails, and does not hang.
+    /// It stops itself then, so that a test fails instead of hanging.
     pub(crate) deadline: Instant,
 }
 

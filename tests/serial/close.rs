@@ -58,7 +58,7 @@ fn a_job_closes_its_own_executor() {
 }
 
 #[test]
-fn what_is_accepted_while_somebody_closes_is_run() {
+fn jobs_that_are_accepted_during_a_close_run() {
     const THREADS: usize = 4;
     let runtime = multi_thread(1, "drain");
     for round in 0..rounds(300, 30_000) {
@@ -74,7 +74,7 @@ fn what_is_accepted_while_somebody_closes_is_run() {
                     let _in = runtime.enter();
                     barrier.wait();
                     let deadline = Instant::now() + PATIENCE;
-                    // Until one is refused.
+                    // Until a job is refused.
                     while join(executor.submit(|n| *n += 1)).is_ok() {
                         accepted.fetch_add(1, Ordering::SeqCst);
                         assert!(Instant::now() < deadline, "never closed");
@@ -91,7 +91,7 @@ fn what_is_accepted_while_somebody_closes_is_run() {
 }
 
 #[test]
-fn after_the_close_what_was_accepted_runs_and_then_it_ends() {
+fn closed_waits_for_what_was_accepted() {
     let executor = SerialExecutor::new(0);
     let busy = occupy(&executor);
     let accepted: Vec<_> = (0..3).map(|_| executor.submit(|n| *n += 1)).collect();
@@ -108,7 +108,7 @@ fn after_the_close_what_was_accepted_runs_and_then_it_ends() {
 }
 
 #[test]
-fn a_closed_executor_refuses_jobs_in_whatever_way_they_come() {
+fn a_closed_executor_refuses_jobs_of_every_method() {
     for capacity in [None, Some(1)] {
         let mut builder = SerialExecutor::builder();
         if let Some(jobs) = capacity {
@@ -136,11 +136,11 @@ fn a_closed_executor_refuses_jobs_in_whatever_way_they_come() {
 
 #[test]
 fn an_idle_executor_ends_as_soon_as_it_is_closed() {
-    for cancels in [false, true] {
+    for shuts_down in [false, true] {
         let executor = SerialExecutor::new(());
         ready(executor.submit(|()| ())).unwrap();
         executor.close();
-        if cancels {
+        if shuts_down {
             assert_eq!(executor.shutdown_now(), 0);
         }
         ready(executor.closed().boxed());
@@ -148,7 +148,7 @@ fn an_idle_executor_ends_as_soon_as_it_is_closed() {
 }
 
 #[test]
-fn who_waits_for_the_end_may_give_up_and_wait_again() {
+fn closed_can_time_out_and_be_called_again() {
     current_thread().block_on(async {
         tokio::time::pause();
         let executor = SerialExecutor::new(());
@@ -161,9 +161,8 @@ fn who_waits_for_the_end_may_give_up_and_wait_again() {
     });
 }
 
-/// To interrupt one who waits is to abort the task that awaits.
 #[test]
-fn who_waits_for_the_end_may_be_interrupted() {
+fn a_task_that_awaits_closed_can_be_aborted() {
     current_thread().block_on(async {
         let executor = SerialExecutor::new(());
         let busy = occupy(&executor);
@@ -172,7 +171,7 @@ fn who_waits_for_the_end_may_be_interrupted() {
             let executor = executor.clone();
             tokio::spawn(async move { executor.closed().await })
         });
-        // Both wait, behind this.
+        // Both wait when this has yielded.
         tokio::task::yield_now().await;
         interrupted.abort();
         assert!(within(interrupted).await.unwrap_err().is_cancelled());
@@ -183,7 +182,7 @@ fn who_waits_for_the_end_may_be_interrupted() {
 }
 
 #[test]
-fn closed_is_about_closed_executors() {
+fn closed_does_not_close() {
     let executor = SerialExecutor::new(());
     let mut closed = Box::pin(executor.closed());
     assert!(poll(&mut closed).is_pending());
@@ -195,7 +194,7 @@ fn closed_is_about_closed_executors() {
 }
 
 #[test]
-fn all_who_wait_for_the_end_are_told_whatever_their_wakers_do() {
+fn a_panic_in_a_waker_does_not_keep_the_other_waiters_of_closed_asleep() {
     let executor = SerialExecutor::new(());
     let busy = occupy(&executor);
     let (wakes, waker) = Wakes::new();

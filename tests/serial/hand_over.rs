@@ -48,7 +48,7 @@ fn the_rest_is_handed_over_to_a_pool() {
 }
 
 #[test]
-fn a_caller_runs_what_a_pool_refuses() {
+fn a_caller_runs_a_queue_that_a_pool_refuses() {
     let pool = BlockingPool::builder().build().unwrap();
     pool.shutdown();
     let executor = SerialExecutor::builder()
@@ -60,7 +60,7 @@ fn a_caller_runs_what_a_pool_refuses() {
     assert_eq!(nested_names(&executor), [here.as_str(); 3]);
 }
 
-/// The names of the threads that run three jobs which another submits from within.
+/// Submits three jobs inside another job, and returns the names of the threads that run them.
 fn nested_names(executor: &SerialExecutor<()>) -> Vec<String> {
     let again = executor.clone();
     let outer = executor.submit(move |()| {
@@ -87,7 +87,7 @@ fn a_drain_lets_other_tasks_of_its_thread_run() {
 }
 
 #[test]
-fn a_runtime_that_shuts_down_cancels_what_was_handed_over() {
+fn a_runtime_that_shuts_down_cancels_the_queue_that_it_was_handed() {
     let runtime = current_thread();
     let executor = SerialExecutor::new(0);
     let captured = Drops::new();
@@ -114,7 +114,7 @@ fn a_runtime_that_shuts_down_cancels_what_was_handed_over() {
 }
 
 #[test]
-fn a_runtime_that_is_shut_down_cancels_what_is_handed_over() {
+fn a_runtime_that_has_shut_down_cancels_a_queue_that_it_is_handed() {
     let runtime = current_thread();
     let dead = runtime.handle().clone();
     drop(runtime);

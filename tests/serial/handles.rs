@@ -8,10 +8,10 @@ use throng::{JoinHandle, SerialExecutor};
 use crate::occupied::occupy;
 use crate::support::{Drops, Gate, block_on, join, ready, receive, rounds};
 
-// ===== the end of a job's handle =====
+// ===== dropping =====
 
 #[test]
-fn an_output_is_dropped_once_whenever_the_handle_goes() {
+fn an_output_is_dropped_once_whenever_the_handle_is_dropped() {
     let executor = SerialExecutor::new(());
     let drops = Drops::new();
 
@@ -59,7 +59,7 @@ fn an_output_is_dropped_once_whenever_the_handle_goes() {
 }
 
 #[test]
-fn an_output_is_dropped_once_when_the_handle_goes_at_the_same_time() {
+fn an_output_is_dropped_once_if_the_handle_is_dropped_at_the_same_time() {
     let executor = SerialExecutor::new(());
     let drops = Drops::new();
     let jobs = rounds(5_000, 500_000);
@@ -139,7 +139,7 @@ fn a_job_that_runs_or_has_run_is_not_aborted() {
 }
 
 #[test]
-fn many_aborted_jobs_are_no_burden() {
+fn many_jobs_can_be_aborted_in_the_queue() {
     let executor = SerialExecutor::new(0);
     let captured = Drops::new();
     let jobs = rounds(10_000, 1_000_000);
@@ -191,9 +191,8 @@ fn an_abort_races_with_the_run() {
     assert_eq!(block_on(executor.into_inner()).unwrap(), ran);
 }
 
-/// Handles carry no mark of the submitter's; but each carries the name of its job, to tell by.
 #[test]
-fn the_name_of_a_job_stays_with_its_handles_and_its_error() {
+fn the_id_of_a_job_is_that_of_its_handles_and_its_error() {
     let executor = SerialExecutor::new(());
     let busy = occupy(&executor);
     let first = executor.submit(|()| ());

@@ -57,16 +57,15 @@ fn a_loop_over_ready_handles_lets_others_run() {
     });
 }
 
-/// There is nothing to refuse: what is no job, or none for this state, does not compile.
 #[test]
-fn whatever_can_be_called_once_with_the_state_is_a_job() {
+fn a_job_is_anything_that_can_be_called_once_with_the_state() {
     fn named(n: &mut u32) -> u32 {
         *n
     }
     let executor = SerialExecutor::new(1);
     let pointer: fn(&mut u32) -> u32 = named;
     let boxed: Box<dyn FnOnce(&mut u32) -> u32 + Send> = Box::new(|n| *n);
-    // Neither can be shared by threads, nor called twice.
+    // Neither `Sync` nor callable twice.
     let (cell, list) = (Cell::new(0), vec![1]);
     let owns = move |n: &mut u32| {
         cell.set(*n);

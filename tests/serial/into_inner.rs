@@ -58,7 +58,7 @@ fn into_inner_gives_a_poisoned_state_with_the_error() {
 }
 
 #[test]
-fn into_inner_gives_the_state_to_one() {
+fn only_the_first_call_returns_the_state() {
     let executor = SerialExecutor::new(1);
     let second = executor.clone();
     assert_eq!(ready(Box::pin(executor.into_inner())).unwrap(), 1);
@@ -73,7 +73,7 @@ fn into_inner_gives_the_state_to_one() {
 }
 
 #[test]
-fn into_inner_gives_the_state_to_one_of_many_who_race() {
+fn of_many_concurrent_calls_one_returns_the_state() {
     const THREADS: usize = 4;
     for _ in 0..rounds(500, 50_000) {
         let dropped = Drops::new();
@@ -102,7 +102,7 @@ fn into_inner_gives_the_state_to_one_of_many_who_race() {
 }
 
 #[test]
-fn into_inner_loses_nothing_when_it_is_dropped() {
+fn a_dropped_into_inner_loses_nothing() {
     let executor = SerialExecutor::new(5);
     let busy = occupy(&executor);
     {
@@ -118,7 +118,7 @@ fn into_inner_loses_nothing_when_it_is_dropped() {
 // ===== the last handle =====
 
 #[test]
-fn what_is_queued_runs_after_the_last_handle_was_dropped() {
+fn queued_jobs_run_after_the_last_handle_is_dropped() {
     let runtime = current_thread();
     let dropped = Drops::new();
     let executor = SerialExecutor::new((0, dropped.value()));
@@ -151,7 +151,7 @@ fn what_is_queued_runs_after_the_last_handle_was_dropped() {
 }
 
 #[test]
-fn the_last_handle_may_go_with_a_job() {
+fn a_job_may_drop_the_last_handle() {
     let dropped = Drops::new();
     let executor = SerialExecutor::new(dropped.value());
     let busy = occupy(&executor);

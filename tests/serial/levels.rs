@@ -1,4 +1,4 @@
-//! Levels: which job goes first.
+//! Levels: which queued job runs first.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -23,7 +23,7 @@ fn order(list: &List, busy: Busy) -> Vec<&'static str> {
 }
 
 #[test]
-fn higher_levels_go_first_and_each_in_its_order() {
+fn higher_levels_run_first_and_each_level_runs_in_order() {
     let list = List::new(Vec::new());
     let busy = occupy(&list);
     queue(&list, Level::LOW, "low 1");
@@ -39,7 +39,7 @@ fn higher_levels_go_first_and_each_in_its_order() {
 }
 
 #[test]
-fn a_job_of_a_lower_level_waits_for_no_more_than_so_many() {
+fn a_job_is_overtaken_by_a_bounded_number_of_jobs() {
     let list = List::new(Vec::new());
     for _ in 0..2 {
         let busy = occupy(&list);
@@ -57,7 +57,7 @@ fn a_job_of_a_lower_level_waits_for_no_more_than_so_many() {
 }
 
 #[test]
-fn each_job_of_a_lower_level_waits_anew() {
+fn the_overtakes_of_each_job_are_counted_anew() {
     let list = List::new(Vec::new());
     let busy = occupy(&list);
     for _ in 0..2 {
@@ -75,7 +75,7 @@ fn each_job_of_a_lower_level_waits_anew() {
 }
 
 #[test]
-fn a_job_of_a_higher_level_that_comes_during_a_drain_is_next() {
+fn a_job_of_a_higher_level_that_is_submitted_during_a_drain_is_next() {
     let list = List::new(Vec::new());
     let busy = occupy(&list);
     let again = list.clone();
@@ -99,7 +99,7 @@ fn an_idle_executor_runs_a_job_at_once_whatever_its_level() {
 }
 
 #[test]
-fn levels_compare_as_one_would_think() {
+fn levels_are_ordered() {
     assert!(LEVELS.is_sorted() && Level::LOW < Level::HIGH);
     assert_eq!(Level::default(), Level::NORMAL);
 }

@@ -168,7 +168,7 @@ fn reset_waits_until_the_executor_is_released() {
 }
 
 #[test]
-fn a_waiting_reset_ends_when_it_can_or_need_not_happen() {
+fn a_waiting_reset_ends_when_the_executor_is_released_sound_or_closed() {
     for end in ["released", "cleared", "closed"] {
         let executor = SerialExecutor::new(1);
         let busy = occupy(&executor);
@@ -181,7 +181,7 @@ fn a_waiting_reset_ends_when_it_can_or_need_not_happen() {
             entered.send(()).unwrap();
             passed.pass();
         })));
-        // It is refused, and its captures hold the owner up.
+        // It is refused, and the drop of its captures delays the owner.
         let refused = executor.submit(move |_| drop(captured));
         let released = thread::spawn(move || busy.release());
         receive(&has_entered);

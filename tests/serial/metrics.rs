@@ -128,7 +128,7 @@ fn metrics_count_jobs_that_were_not_accepted() {
     drop(executor.try_submit(|()| ()));
     drop(executor.submit_async(|state| async move { drop(state) }));
     assert_eq!(rejected(), 4);
-    // Its submitter runs it some other way.
+    // `try_run` is not counted.
     assert!(executor.try_run(|()| ()).is_err());
     assert_eq!(rejected(), 4);
     busy.release();

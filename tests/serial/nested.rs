@@ -34,7 +34,7 @@ fn a_job_submitted_from_a_job_runs_after_those_that_wait() {
 
 #[test]
 fn a_job_submits_to_another_executor_inline() {
-    // In a runtime, which would be handed over to if it came to that.
+    // In a runtime, so that handing over would be possible.
     let runtime = current_thread();
     let _in = runtime.enter();
     let (outer, inner) = (SerialExecutor::new(()), SerialExecutor::new(()));
@@ -54,7 +54,7 @@ fn two_executors_submit_to_each_other() {
 }
 
 #[test]
-fn jobs_of_many_executors_do_not_pile_up_on_one_stack() {
+fn the_nesting_of_jobs_is_bounded() {
     const EXECUTORS: usize = 100_000;
     let runtime = multi_thread(2, "drain");
     let chain: Arc<[_]> = (0..EXECUTORS)
@@ -85,7 +85,7 @@ fn without_a_runtime_nested_jobs_have_run_when_the_outermost_submit_returns() {
     }
 }
 
-/// Has the job of each executor submit to the next one, and counts how many are on one stack.
+/// Lets the job of each executor submit to the next one, and records the deepest nesting on one stack.
 fn descend(
     chain: &Arc<[SerialExecutor<usize>]>,
     index: usize,

@@ -33,7 +33,7 @@ fn submit_does_what_post_does() {
     assert_eq!(join(name).unwrap(), "drain");
 }
 
-/// Has a job run on another thread, inside the runtime of this one, until what is returned is called.
+/// Runs a job on another thread, inside the runtime of this one, until the returned closure is called.
 fn occupy_in_runtime(executor: &SerialExecutor<usize>) -> impl FnOnce() {
     let gate = Gate::new();
     let (entered, has_entered) = channel();
@@ -78,7 +78,7 @@ fn submit_may_be_called_under_a_lock_that_jobs_take() {
 fn without_a_runtime_submit_is_rejected() {
     let executor = executor();
     assert!(ready(executor.submit(|_| ())).unwrap_err().is_rejected());
-    // These run here, as they say.
+    // These methods run the job on this thread.
     executor.try_run(|n| *n += 1).unwrap();
     executor.blocking_run(|n| *n += 1).unwrap();
     assert_eq!(executor.try_run(|n| *n).unwrap(), 2);
@@ -87,7 +87,7 @@ fn without_a_runtime_submit_is_rejected() {
 }
 
 #[test]
-fn with_room_a_permit_is_used_as_well() {
+fn a_permit_posts_the_job() {
     let runtime = multi_thread(1, "drain");
     let executor = SerialExecutor::builder()
         .inline(false)
@@ -103,7 +103,7 @@ fn with_room_a_permit_is_used_as_well() {
 }
 
 #[test]
-fn a_caller_that_captures_nothing_runs_its_own_job() {
+fn a_caller_with_a_capture_limit_of_zero_runs_its_own_job() {
     let runtime = multi_thread(1, "drain");
     let executor = SerialExecutor::builder()
         .capture_jobs(0)
@@ -117,8 +117,8 @@ fn a_caller_that_captures_nothing_runs_its_own_job() {
 }
 
 #[test]
-fn a_job_that_is_refused_comes_back() {
-    // No runtime, so nobody to run it.
+fn a_rejected_job_is_returned() {
+    // There is no runtime to run it.
     let executor = executor();
     let refused = executor.try_submit(|_| "mine").unwrap_err();
     assert!(!refused.is_full() && !refused.is_closed());

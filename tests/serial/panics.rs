@@ -1,4 +1,4 @@
-//! Panics of jobs and of other code of the user.
+//! Panics in jobs, drops and wakers.
 
 use std::panic::{catch_unwind, panic_any};
 use std::sync::mpsc::channel;
@@ -27,7 +27,7 @@ fn the_panic_of_an_inline_job_is_an_error() {
 }
 
 #[test]
-fn the_panic_of_a_queued_job_does_not_reach_who_runs_it() {
+fn the_panic_of_a_queued_job_does_not_reach_the_thread_that_runs_it() {
     let executor = SerialExecutor::new(());
     let busy = occupy(&executor);
     let handle = executor.submit(|()| panic!("on purpose"));
@@ -39,7 +39,7 @@ fn the_panic_of_a_queued_job_does_not_reach_who_runs_it() {
 }
 
 #[test]
-fn a_panic_poisons_until_that_is_cleared() {
+fn a_panic_poisons_until_the_poison_is_cleared() {
     let executor = SerialExecutor::new(0);
     let busy = occupy(&executor);
     let before = executor.submit(|n| *n += 1);
@@ -73,14 +73,14 @@ fn a_panic_poisons_until_that_is_cleared() {
 }
 
 #[test]
-fn who_is_told_of_a_panic_finds_the_state_poisoned() {
+fn a_caller_that_learns_of_a_panic_finds_the_state_poisoned() {
     for _ in 0..rounds(200, 20_000) {
         let executor = SerialExecutor::new(());
         let busy = occupy(&executor);
         let handle = executor.submit(|()| panic_any(()));
         thread::scope(|scope| {
             scope.spawn(|| busy.release());
-            // Not `wait_until`: at once.
+            // Without the sleeps of `wait_until`.
             let deadline = Instant::now() + PATIENCE;
             while !handle.is_finished() && Instant::now() < deadline {
                 std::hint::spin_loop();
@@ -113,7 +113,7 @@ fn with_continue_later_jobs_run_on_what_the_panic_left() {
 }
 
 #[test]
-fn a_panic_in_the_drop_of_captures_is_the_jobs() {
+fn a_panic_in_the_drop_of_captures_is_that_of_the_job() {
     let executor = SerialExecutor::new(0);
     let dropped = Drops::new();
     let bomb = PanicsOnDrop(dropped.value());
@@ -194,7 +194,7 @@ fn a_panic_that_panics_when_it_is_dropped_is_contained() {
 }
 
 #[test]
-fn a_panic_that_goes_on_runs_what_was_left_to_its_job() {
+fn deferred_jobs_run_although_the_outermost_job_panics() {
     for panics in [false, true] {
         let executor = SerialExecutor::new(());
         let (ran, has_run) = channel();
@@ -241,14 +241,14 @@ fn a_panic_in_the_waker_of_a_handle_is_contained() {
 }
 
 #[test]
-fn a_panic_in_the_waker_of_one_who_wants_the_state_is_contained() {
+fn a_panic_in_the_waker_of_into_inner_is_contained() {
     let executor = SerialExecutor::new(7);
     let busy = occupy(&executor);
     let waker = panicking_waker();
     let mut wanted = Box::pin(executor.clone().into_inner());
     assert!(poll_with(&waker, &mut wanted).is_pending());
 
-    // The holder's `submit` returns as if nothing had been.
+    // The `submit` of the holder returns normally.
     busy.release();
     assert_eq!(ready(wanted).unwrap(), 7);
 

@@ -14,7 +14,7 @@ use crate::support::{
     Numbers, block_on, current_thread, join, multi_thread, poll, ready, rounds, within,
 };
 
-// ===== busy: queued =====
+// ===== order =====
 
 #[test]
 fn a_busy_executor_queues_and_the_submitter_goes_on() {
@@ -55,16 +55,16 @@ fn jobs_run_in_the_order_of_submission() {
         let runtime = multi_thread(2, "drain");
         let executor = SerialExecutor::builder()
             .capture_jobs(limit)
-            .build(Tickets::default())
+            .build(Sequence::default())
             .unwrap();
         check_order(&executor, Some(runtime.handle()));
     }
-    check_order(&SerialExecutor::new(Tickets::default()), None);
+    check_order(&SerialExecutor::new(Sequence::default()), None);
 }
 
-/// A job that was submitted after another's `submit` had returned runs after it, whoever submitted
-/// the two; and none runs while another does.
-fn check_order(executor: &SerialExecutor<Tickets>, runtime: Option<&Handle>) {
+/// Checks that a job runs after each job whose `submit` had returned before, on any thread, and that no two jobs
+/// overlap.
+fn check_order(executor: &SerialExecutor<Sequence>, runtime: Option<&Handle>) {
     const THREADS: usize = 8;
     let jobs = rounds(500, 50_000);
     let clock = AtomicUsize::new(0);
@@ -75,7 +75,7 @@ fn check_order(executor: &SerialExecutor<Tickets>, runtime: Option<&Handle>) {
             barrier.wait();
             let submit = |_| {
                 let before = clock.fetch_add(1, Ordering::SeqCst);
-                let handle = executor.submit(Tickets::take);
+                let handle = executor.submit(Sequence::next);
                 let after = clock.fetch_add(1, Ordering::SeqCst);
                 (before, after, handle)
             };
@@ -97,23 +97,23 @@ fn check_order(executor: &SerialExecutor<Tickets>, runtime: Option<&Handle>) {
     }
 }
 
-/// Numbers those who come, and notices if two come at once.
+/// Hands out numbers, and panics if two callers overlap.
 #[derive(Default)]
-struct Tickets {
-    next: usize,
-    taking: AtomicBool,
+struct Sequence {
+    value: usize,
+    busy: AtomicBool,
 }
 
-impl Tickets {
-    fn take(&mut self) -> usize {
-        assert!(!self.taking.swap(true, Ordering::SeqCst), "not exclusive");
-        let ticket = self.next;
-        self.next += 1;
-        // Now and then, let the others queue.
+impl Sequence {
+    fn next(&mut self) -> usize {
+        assert!(!self.busy.swap(true, Ordering::SeqCst), "not exclusive");
+        let ticket = self.value;
+        self.value += 1;
+        // Lets other threads queue now and then.
         if ticket.is_multiple_of(16) {
             thread::yield_now();
         }
-        self.taking.store(false, Ordering::SeqCst);
+        self.busy.store(false, Ordering::SeqCst);
         ticket
     }
 }
@@ -157,7 +157,7 @@ fn without_a_runtime_the_submitters_run_everything() {
     assert_eq!(executor.metrics().handed_over, 0);
 }
 
-// ===== all at once =====
+// ===== many at once =====
 
 #[test]
 fn results_are_those_of_one_thread_in_some_order() {
@@ -227,7 +227,7 @@ enum Operation {
     Remove(u64),
 }
 
-/// An operation, when it was called and when it returned, and what it returned.
+/// An operation, the times of its call and its return, and its result.
 #[derive(Debug)]
 struct Event {
     operation: Operation,

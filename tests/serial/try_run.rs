@@ -1,4 +1,4 @@
-//! `try_run`: now or not at all.
+//! `try_run`: a job runs now or not at all.
 
 use std::panic::catch_unwind;
 
@@ -20,7 +20,7 @@ fn try_run_borrows_from_its_surroundings() {
 }
 
 #[test]
-fn try_run_gives_the_job_back_to_one_who_comes_too_early_or_too_late() {
+fn try_run_returns_the_job_if_the_executor_is_busy_poisoned_or_closed() {
     let executor = SerialExecutor::new(0);
     let busy = occupy(&executor);
     let error = executor.try_run(|n| *n).unwrap_err();
@@ -54,7 +54,7 @@ fn try_run_within_a_job_of_the_same_executor_is_refused() {
 }
 
 #[test]
-fn try_run_lets_a_panic_go_on_and_poisons() {
+fn try_run_propagates_a_panic_and_poisons() {
     let executor = SerialExecutor::new(0);
     let job = |n: &mut i32| {
         *n = 1;
@@ -70,7 +70,7 @@ fn try_run_lets_a_panic_go_on_and_poisons() {
 }
 
 #[test]
-fn try_run_runs_what_came_meanwhile() {
+fn try_run_runs_what_was_queued_meanwhile() {
     let executor = SerialExecutor::new(0);
     let inner = executor.try_run(|n| {
         *n = 1;

@@ -1,4 +1,4 @@
-//! Models of a job that waits: its guard, its drain, and who ends it.
+//! Models of an asynchronous job: its guard, its drain, and its end.
 
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
@@ -37,7 +37,7 @@ impl Threads {
     }
 }
 
-/// Runs each drain on a thread of its own: to its end, or for one poll, after which it is dropped.
+/// Runs each drain on a thread of its own: to its end, or for one poll before it is dropped.
 struct OnThread {
     threads: Threads,
     to_its_end: bool,
@@ -102,7 +102,7 @@ fn loom_a_guard_elsewhere_against_into_inner() {
     });
 }
 
-/// Of the drain that is dropped and the guard that is elsewhere, the last gives the executor free.
+/// A drain is dropped, and a guard is dropped on another thread: the last of the two releases the executor.
 #[test]
 fn loom_a_guard_elsewhere_against_a_dropped_drain() {
     loom::model(|| {
@@ -115,7 +115,7 @@ fn loom_a_guard_elsewhere_against_a_dropped_drain() {
     });
 }
 
-/// And whoever submits meanwhile is told how that ends.
+/// The same, with a submitter whose handle ends.
 #[test]
 fn loom_submit_against_a_guard_and_a_dropped_drain() {
     loom::model(|| {
@@ -129,7 +129,7 @@ fn loom_submit_against_a_guard_and_a_dropped_drain() {
     });
 }
 
-/// A drain is dropped with a job that waits in it.
+/// A drain is dropped while its job is suspended.
 #[test]
 fn loom_a_dropped_drain_of_a_suspended_job_against_submit() {
     loom::model(|| {
@@ -166,9 +166,9 @@ fn loom_abort_against_the_drain() {
     });
 }
 
-/// The last handle goes while a job waits.
+/// The last handle is dropped while a job is suspended.
 #[test]
-fn loom_the_last_handle_goes_before_a_suspended_job_ends() {
+fn loom_the_last_handle_is_dropped_before_a_suspended_job_ends() {
     loom::model(|| {
         let threads = Threads::new();
         let executor = executor(&threads, true);
@@ -191,9 +191,9 @@ fn loom_the_last_handle_goes_before_a_suspended_job_ends() {
     });
 }
 
-/// A submitter that can hand over to nobody comes to a job that may wait.
+/// A submitter that cannot hand over reaches an asynchronous job.
 #[test]
-fn loom_a_job_that_may_wait_comes_to_nobody() {
+fn loom_an_asynchronous_job_without_a_target() {
     loom::model(|| {
         let executor = SerialExecutor::new(Plain::new(0));
         let other = {

@@ -1,4 +1,4 @@
-//! Jobs that wait, without a runtime: for Miri.
+//! Asynchronous jobs without a runtime.
 
 use std::future::pending;
 use std::sync::mpsc::channel;
