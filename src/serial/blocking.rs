@@ -7,7 +7,7 @@ use super::executor::SerialExecutor;
 use super::job::{Plain, pack};
 use super::level::Level;
 use super::owner::Owner;
-use crate::join::{Id, Inside, JoinError, JoinHandle, prepare_to_wait};
+use crate::join::{ExecutorScope, Id, JoinError, JoinHandle, prepare_to_wait};
 use crate::task::Fault;
 
 impl<S: Send + 'static> SerialExecutor<S> {
@@ -43,11 +43,11 @@ impl<S: Send + 'static> SerialExecutor<S> {
         R: Send,
     {
         let error = |fault| JoinError::new(Id::next(), fault);
-        prepare_to_wait(self.core.name()).map_err(error)?;
+        prepare_to_wait(self.core.id()).map_err(error)?;
         let Ok(mut owner) = Owner::acquire(&self.core) else {
             return self.queue_and_block(job);
         };
-        let _inside = Inside::job(self.core.name());
+        let _inside = ExecutorScope::job(self.core.id());
         let result = owner.run_direct(|lent| lent.run(job));
         owner.finish();
         result.map_err(|payload| error(Fault::panicked(payload)))
@@ -74,7 +74,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
         let job = Plain(move |state: &mut S| unsafe { pointer.run(state) });
         let (task, join_ref) = pack(Level::NORMAL, job, ());
         let run = |owner: Owner<'_, S>, task| {
-            let _inside = Inside::job(self.core.name());
+            let _inside = ExecutorScope::job(self.core.id());
             owner.run_packed_inline(task);
         };
         if let Err((task, tags)) = Owner::push_or_run(&self.core, Level::NORMAL, task, run) {

@@ -90,7 +90,7 @@ impl<S> Builder<S> {
     /// default is 16.
     ///
     /// Without a Tokio runtime on that thread, and without [`drain_on`](Self::drain_on), nothing can take the rest,
-    /// so the thread runs all of them. Inside a job of another executor the thread hands the queue over at once if
+    /// so the thread runs all of them. ExecutorScope a job of another executor the thread hands the queue over at once if
     /// it can, because a captured job may wait for that other executor.
     pub fn capture_jobs(&mut self, jobs: usize) -> &mut Self {
         self.options.capture_jobs = jobs;

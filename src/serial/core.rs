@@ -45,7 +45,7 @@ use super::options::{OnPanic, Options};
 use super::queue::Queue;
 use super::suspended::Suspended;
 use crate::inbox::{Inbox, Tags};
-use crate::join::Name;
+use crate::join::ExecutorId;
 use crate::semaphore::Semaphore;
 use crate::sync::{Arc, UnsafeCell};
 use crate::task::{Fault, JobContext, Task};
@@ -104,7 +104,7 @@ impl<S> Core<S> {
 
     /// Identifies the executor while it exists.
     #[inline]
-    pub(super) fn name(&self) -> Name {
+    pub(super) fn id(&self) -> ExecutorId {
         NonNull::from(self).addr()
     }
 

@@ -10,7 +10,7 @@ use super::owner::Owner;
 use super::quantum::Quantum;
 use super::suspended::AsyncJob;
 use super::target::{NO_TARGET, Target};
-use crate::join::{self, Inside, Work};
+use crate::join::{self, ExecutorScope, Work};
 use crate::sync::Arc;
 use crate::task::Fault;
 
@@ -72,7 +72,7 @@ impl<S: Send + 'static> Owner<'_, S> {
         self.core().counters.handed_over.add(1);
         self.core().cost.pause();
         self.core().suspended.set_drain_refused(false);
-        target.spawn(Work::future(self.into_drain()))
+        target.spawn_work(Work::future(self.into_drain()))
     }
 
     /// Leaves the queue, with one job of this thread in it, to the outermost job on this thread.
@@ -92,7 +92,7 @@ impl<S: Send + 'static> Owner<'_, S> {
 /// None inside a job of another executor, if there is a target: one of them may wait for that executor, and only
 /// here it would wait in vain.
 fn capture_limit<S>(core: &Core<S>) -> usize {
-    match join::is_among_others(core.name()) && Target::of(core).is_some() {
+    match join::is_inside_other(core.id()) && Target::of(core).is_some() {
         true => 0,
         false => core.options.capture_jobs,
     }
@@ -213,7 +213,7 @@ impl<S: Send + 'static> Drain<S> {
     /// Captures on the thread that calls this: see [`Owner::capture`].
     fn capture(mut self, own: usize) {
         if let Some(core) = self.0.take() {
-            let _inside = Inside::drain(core.name());
+            let _inside = ExecutorScope::drain(core.id());
             core.cost.resume();
             // SAFETY: the ownership was put down for this drain when it was created.
             unsafe { Owner::resume(&core) }.capture(own);
@@ -228,7 +228,7 @@ impl<S: Send + 'static> Future for Drain<S> {
         let Some(core) = self.0.take() else {
             return Poll::Ready(());
         };
-        let _inside = Inside::drain(core.name());
+        let _inside = ExecutorScope::drain(core.id());
         // SAFETY: the ownership was put down for this drain, when it was created or at the last poll.
         let owner = unsafe { Owner::resume(&core) };
         core.cost.resume();
@@ -260,7 +260,7 @@ impl<S: Send + 'static> Future for Drain<S> {
 impl<S> Drop for Drain<S> {
     fn drop(&mut self) {
         if let Some(core) = self.0.take() {
-            let _inside = Inside::drain(core.name());
+            let _inside = ExecutorScope::drain(core.id());
             core.cost.resume();
             // SAFETY: as in `poll`.
             drop(unsafe { Owner::resume(&core) });

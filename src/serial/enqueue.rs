@@ -9,7 +9,7 @@ use super::level::Level;
 use super::owner::{Owner, Pushed};
 use super::target::{NO_TARGET, Target};
 use crate::inbox::{Head, Tags};
-use crate::join::{Depth, Id, JoinHandle, MAX_DEPTH, Origin, TrySpawnError};
+use crate::join::{Id, JoinHandle, MAX_NESTED_JOBS, NestedJob, Origin, TrySpawnError};
 use crate::semaphore::TryAcquireError;
 use crate::task::{Fault, JoinRef, Outcome};
 
@@ -37,10 +37,10 @@ impl Rejection {
 
     fn with_job<J>(self, job: J) -> TrySpawnError<J> {
         match self {
-            Self::Full => TrySpawnError::Full(job),
-            Self::Closed => TrySpawnError::Closed(job),
-            Self::Poisoned => TrySpawnError::Poisoned(job),
-            Self::NoTarget => TrySpawnError::NoThread(job, io::Error::other(NO_TARGET)),
+            Self::Full => TrySpawnError::full(job),
+            Self::Closed => TrySpawnError::closed(job),
+            Self::Poisoned => TrySpawnError::poisoned(job),
+            Self::NoTarget => TrySpawnError::no_thread(job, io::Error::other(NO_TARGET)),
         }
     }
 }
@@ -132,11 +132,11 @@ impl<S: Send + 'static> SerialExecutor<S> {
     where
         J: Run<S>,
     {
-        let outcome = match Depth::enter(self.core.name(), MAX_DEPTH) {
+        let outcome = match NestedJob::enter(self.core.id(), MAX_NESTED_JOBS) {
             Some(_depth) => run_inline(owner, job),
             None => return self.handle(Ok(run_deferred(owner, level, job))),
         };
-        // After the drop of `Depth`: otherwise the handle would have to be kept in memory meanwhile.
+        // After the drop of `NestedJob`: otherwise the handle would have to be kept in memory meanwhile.
         JoinHandle::ready(outcome)
     }
 
@@ -172,13 +172,15 @@ impl<S: Send + 'static> SerialExecutor<S> {
         P: Send + 'static,
     {
         let (task, join_ref) = pack(level, job, permit);
-        let run = |mut owner: Owner<'_, S>, task| match Depth::enter(self.core.name(), MAX_DEPTH) {
-            Some(_depth) => owner.run_packed_inline(task),
-            None => {
-                owner.push_first(level, task);
-                owner.defer();
-            }
-        };
+        let run =
+            |mut owner: Owner<'_, S>, task| match NestedJob::enter(self.core.id(), MAX_NESTED_JOBS)
+            {
+                Some(_depth) => owner.run_packed_inline(task),
+                None => {
+                    owner.push_first(level, task);
+                    owner.defer();
+                }
+            };
         match Owner::push_or_run(&self.core, level, task, run) {
             Ok(()) => Ok(join_ref),
             Err((task, tags)) => {
@@ -344,8 +346,8 @@ impl<S: Send + 'static> SerialExecutor<S> {
     ) -> JoinHandle<R> {
         match queued {
             Ok(join_ref) => {
-                let origin = Origin::serial(self.core.name(), spins);
-                JoinHandle::hosted(Id::next(), join_ref, origin)
+                let origin = Origin::serial(self.core.id(), spins);
+                JoinHandle::with_origin(Id::next(), join_ref, origin)
             }
             Err(fault) => JoinHandle::failed(fault),
         }

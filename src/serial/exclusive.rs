@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use super::core::{Core, STATE_EXISTS};
 use super::owner::Owner;
 use super::target::Target;
-use crate::join::Inside;
+use crate::join::ExecutorScope;
 use crate::sync::Arc;
 use crate::sync::thread::panicking;
 
@@ -110,7 +110,7 @@ impl<S: Send + 'static> Owner<'_, S> {
             Some(target) => drop(owner.hand_over(&target)),
             None => {
                 // What is aborted must not wait for the executor.
-                let _inside = Inside::drain(owner.core().name());
+                let _inside = ExecutorScope::drain(owner.core().id());
                 drop(owner);
             }
         }

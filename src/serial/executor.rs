@@ -8,7 +8,7 @@ use super::core::Core;
 use super::metrics::Metrics;
 use super::options::Options;
 use super::owner::Owner;
-use crate::join::{self, Close, Inside, is_inside, prepare_to_wait};
+use crate::join::{self, Close, ExecutorScope, is_inside, prepare_to_wait};
 use crate::sync::Arc;
 
 /// An actor without a thread and without a mailbox: it owns a state and runs jobs on it one at a time, in the order
@@ -126,7 +126,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
     /// # Ok(()) }
     /// ```
     pub async fn into_inner(self) -> Result<S, IntoInnerError<S>> {
-        if prepare_to_wait(self.core.name()).is_err() {
+        if prepare_to_wait(self.core.id()).is_err() {
             return Err(IntoInnerError::WouldDeadlock);
         }
         self.close();
@@ -188,7 +188,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
             return new.take().map(Err);
         }
         let mut owner = Owner::acquire_poisoned(&self.core).ok()?;
-        let _inside = Inside::job(self.core.name());
+        let _inside = ExecutorScope::job(self.core.id());
         let old = new.take().map(|new| owner.replace_state(new));
         owner.finish();
         old.map(Ok)
@@ -198,7 +198,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
     /// not started. Returns the number of jobs aborted.
     ///
     /// Their handles end with [`is_cancelled`](crate::JoinError::is_cancelled). A job that has started is not
-    /// aborted: it runs to its end, for which [`closed`](Self::closed) waits. Inside a job of the same executor,
+    /// aborted: it runs to its end, for which [`closed`](Self::closed) waits. ExecutorScope a job of the same executor,
     /// which cannot end meanwhile, the whole timeout passes.
     ///
     /// # Panics
@@ -260,7 +260,7 @@ impl<S> SerialExecutor<S> {
 
     /// Waits until the executor is closed and its last job has ended.
     ///
-    /// It does not close the executor. Inside a job of the same executor it never returns.
+    /// It does not close the executor. ExecutorScope a job of the same executor it never returns.
     ///
     /// # Cancel safety
     ///
@@ -277,8 +277,8 @@ impl<S> SerialExecutor<S> {
     /// # }
     /// ```
     pub async fn closed(&self) {
-        // Inside its own job it waits nevertheless, as documented.
-        let _ = prepare_to_wait(self.core.name());
+        // ExecutorScope its own job it waits nevertheless, as documented.
+        let _ = prepare_to_wait(self.core.id());
         let has_ended = || self.core.has_ended().then_some(());
         self.core.released.wait(has_ended).await;
     }
@@ -292,7 +292,7 @@ impl<S> SerialExecutor<S> {
     ///
     /// There, waiting for another job of this executor is an error.
     pub fn is_current(&self) -> bool {
-        is_inside(self.core.name())
+        is_inside(self.core.id())
     }
 
     /// Returns `true` if a job has panicked and left the state poisoned.

@@ -86,7 +86,7 @@ impl<S: Send + 'static> Bounded for SerialExecutor<S> {
             };
         };
         match semaphore.try_acquire() {
-            Err(TryAcquireError::Full) if prepare_to_wait(self.core.name()).is_err() => {
+            Err(TryAcquireError::Full) if prepare_to_wait(self.core.id()).is_err() => {
                 semaphore.acquire_over_limit();
                 Ok(())
             }

@@ -8,7 +8,7 @@ use super::job::Plain;
 use super::level::Level;
 use super::owner::Owner;
 use crate::inbox::Head;
-use crate::join::{Inside, JoinHandle, TryRunError, TrySpawnError};
+use crate::join::{ExecutorScope, JoinHandle, TryRunError, TrySpawnError};
 
 impl<S: Send + 'static> SerialExecutor<S> {
     /// Runs a job on the state: at once on this thread if the executor is idle, otherwise after the jobs before it.
@@ -130,9 +130,9 @@ impl<S: Send + 'static> SerialExecutor<S> {
     ///
     /// # Errors
     ///
-    /// [`Full`](TrySpawnError::Full) if the executor is busy and its queue is
-    /// [full](super::Builder::queue_capacity); [`Closed`](TrySpawnError::Closed) or
-    /// [`Poisoned`](TrySpawnError::Poisoned) if it is; [`NoThread`](TrySpawnError::NoThread) if the builder was told
+    /// [`is_full`](TrySpawnError::is_full) if the executor is busy and its queue is
+    /// [full](super::Builder::queue_capacity); [`is_closed`](TrySpawnError::is_closed) or
+    /// [`is_poisoned`](TrySpawnError::is_poisoned) if it is; [`NoThread`](TrySpawnError::NoThread) if the builder was told
     /// [`inline(false)`](super::Builder::inline) and there is nothing to run the job on.
     ///
     /// # Examples
@@ -188,7 +188,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
             Ok(owner) => owner,
             Err(seen) => return Err(not_run(job, seen)),
         };
-        let _inside = Inside::job(self.core.name());
+        let _inside = ExecutorScope::job(self.core.id());
         let result = owner.run_direct(|lent| lent.run(job));
         owner.finish();
         result.or_else(|payload| resume_unwind(payload))
@@ -197,10 +197,10 @@ impl<S: Send + 'static> SerialExecutor<S> {
 
 fn not_run<F>(job: F, seen: Head) -> TryRunError<F> {
     if seen.tags.has(CLOSED) {
-        TryRunError::Closed(job)
+        TryRunError::closed(job)
     } else if seen.tags.has(POISONED) {
-        TryRunError::Poisoned(job)
+        TryRunError::poisoned(job)
     } else {
-        TryRunError::Busy(job)
+        TryRunError::busy(job)
     }
 }

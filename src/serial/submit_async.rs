@@ -19,7 +19,7 @@ use crate::task::{Polled, Task};
 
 impl<S: Send + 'static> SerialExecutor<S> {
     /// Queues an asynchronous job, which has the state across its await points. Under a timeout, or wherever else the
-    /// caller may stop waiting, add [`abort_on_drop`](JoinHandle::cancel_on_drop): otherwise the job goes on, and
+    /// caller may stop waiting, add [`abort_on_drop`](JoinHandle::abort_on_drop): otherwise the job goes on, and
     /// holds the state for as long as the server that it waits for does not answer.
     ///
     /// The closure receives the state as a guard and returns a future. The future is polled where the queue is handed
@@ -64,7 +64,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
     ///     connection.read_exact(&mut answer).await?;
     ///     std::io::Result::Ok(answer)
     /// });
-    /// let answer = timeout(Duration::from_secs(5), answer.cancel_on_drop()).await?;
+    /// let answer = timeout(Duration::from_secs(5), answer.abort_on_drop()).await?;
     /// assert_eq!(&answer??, b"pong");
     /// # Ok(()) }
     /// ```

@@ -27,10 +27,10 @@ impl Target {
         here.or_else(|| core.suspended.runtime()).map(Self::Runtime)
     }
 
-    pub(super) fn spawn(&self, drain: Work) -> Result<(), Work> {
+    pub(super) fn spawn_work(&self, drain: Work) -> Result<(), Work> {
         match self {
-            Self::Given(target) => target.spawn(drain),
-            Self::Runtime(handle) => Spawn::spawn(handle, drain),
+            Self::Given(target) => target.spawn_work(drain),
+            Self::Runtime(handle) => handle.spawn_work(drain),
         }
     }
 }

@@ -40,7 +40,7 @@ fn a_timeout_of_an_abort_on_drop_handle_frees_the_state_from_a_server_that_never
             let connection = SerialExecutor::new(TcpStream::connect(address).await.unwrap());
             let (mut accepted, _) = server.accept().await.unwrap();
 
-            let answer = ask(&connection).cancel_on_drop();
+            let answer = ask(&connection).abort_on_drop();
             timeout(TIMEOUT, answer).await.unwrap_err();
             // The request was written, so the job had the state and waited for the answer.
             assert_eq!(within(accepted.read_u8()).await.unwrap(), b'?');
@@ -87,7 +87,7 @@ fn a_timeout_before_the_job_has_started_drops_it() {
         let busy = occupy(&executor);
         let value = drops.value();
         let job = executor.submit_async(|_| async { drop(value) });
-        timeout(TIMEOUT, job.cancel_on_drop()).await.unwrap_err();
+        timeout(TIMEOUT, job.abort_on_drop()).await.unwrap_err();
         assert_eq!(drops.count(), 1);
         busy.release();
         within(executor.submit(|()| ())).await.unwrap();

@@ -21,7 +21,7 @@ type Outcome = Result<&'static str, String>;
 
 /// The success of a job, or its failure as text.
 async fn success(handle: JoinHandle<Outcome>) -> Outcome {
-    match handle.cancel_on_drop().await {
+    match handle.abort_on_drop().await {
         Ok(outcome) => outcome,
         Err(error) => Err(describe(error)),
     }
@@ -208,7 +208,7 @@ fn a_job_that_awaits_several_jobs_of_its_own_executor_gets_an_error() {
         assert!(outcome.unwrap_err().is_would_deadlock());
     }
     for failure in [any.unwrap_err(), any_in_time.unwrap_err()] {
-        assert!(failure.contains("would never begin"), "{failure}");
+        assert!(failure.contains("would never start"), "{failure}");
     }
     for outcome in ready(join_all(outside)) {
         assert_eq!(outcome.unwrap().unwrap(), "ran");

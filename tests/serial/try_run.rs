@@ -2,7 +2,7 @@
 
 use std::panic::catch_unwind;
 
-use throng::{SerialExecutor, TryRunError};
+use throng::SerialExecutor;
 
 use crate::occupied::occupy;
 use crate::support::{message, ready};
@@ -24,7 +24,7 @@ fn try_run_returns_the_job_if_the_executor_is_busy_poisoned_or_closed() {
     let executor = SerialExecutor::new(0);
     let busy = occupy(&executor);
     let error = executor.try_run(|n| *n).unwrap_err();
-    assert!(matches!(error, TryRunError::Busy(_)));
+    assert!(error.is_busy());
     assert_eq!(format!("{error:?}"), "Busy(..)");
     assert!(error.to_string().contains("busy"));
     assert_eq!(error.into_inner()(&mut 7), 7);
@@ -32,14 +32,14 @@ fn try_run_returns_the_job_if_the_executor_is_busy_poisoned_or_closed() {
 
     drop(executor.submit(|_| panic!("on purpose")));
     let error = executor.try_run(|n| *n).unwrap_err();
-    assert!(matches!(error, TryRunError::Poisoned(_)));
+    assert!(error.is_poisoned());
     assert_eq!(format!("{error:?}"), "Poisoned(..)");
     assert!(error.to_string().contains("poisoned"));
     assert_eq!(error.into_inner()(&mut 8), 8);
 
     executor.close();
     let error = executor.try_run(|n| *n).unwrap_err();
-    assert!(matches!(error, TryRunError::Closed(_)));
+    assert!(error.is_closed());
     assert_eq!(format!("{error:?}"), "Closed(..)");
     assert!(error.to_string().contains("closed"));
     assert_eq!(error.into_inner()(&mut 9), 9);
