@@ -1,7 +1,4 @@
-//! Several jobs as one: all of them, or the first that succeeds.
-//!
-//! There are no functions for it: handles are futures, and what `futures` and Tokio do with these
-//! goes for them. To cancel those that have not begun is to drop them, `abort_on_drop`.
+//! All of several jobs, or the first that succeeds: handles work with the combinators of `futures` and Tokio.
 
 use std::future::Future;
 use std::time::Duration;
@@ -17,12 +14,12 @@ use tokio::time::{error::Elapsed, timeout};
 use crate::occupied::occupy;
 use crate::support::{Drops, current_thread, message, ready, within};
 
-/// Longer than a test takes; the clock is stopped, and jumps when nothing else is left to do.
+/// Longer than a test takes. The clock is paused, and advances when the runtime is idle.
 const LONG: Duration = Duration::from_secs(3_600);
 
 type Outcome = Result<&'static str, String>;
 
-/// A job's success; or its failure, if only in its words.
+/// The success of a job, or its failure as text.
 async fn success(handle: JoinHandle<Outcome>) -> Outcome {
     match handle.abort_on_drop().await {
         Ok(outcome) => outcome,
@@ -44,7 +41,7 @@ async fn any_of(handles: Vec<JoinHandle<Outcome>>) -> Outcome {
     select_ok(successes).await.map(|(first, _)| first)
 }
 
-/// Some jobs for a busy executor that must not run; each holds a value.
+/// Queues some jobs that must not run. Each holds a value.
 fn queue(executor: &SerialExecutor<usize>, captured: &Drops) -> Vec<JoinHandle<Outcome>> {
     let submit = |_| {
         let value = captured.value();
@@ -65,10 +62,11 @@ fn resilient() -> SerialExecutor<usize> {
     SerialExecutor::builder()
         .on_panic(OnPanic::Continue)
         .build(0)
+        .unwrap()
 }
 
 #[test]
-fn all_end_although_one_fails_and_keep_their_order() {
+fn join_all_keeps_the_order_although_one_job_fails() {
     current_thread().block_on(async {
         let executor = resilient();
         let handles = vec![
@@ -86,7 +84,7 @@ fn all_end_although_one_fails_and_keep_their_order() {
 }
 
 #[test]
-fn when_time_is_up_for_all_those_that_have_not_begun_are_cancelled() {
+fn a_timeout_of_join_all_aborts_the_jobs_that_have_not_started() {
     current_thread().block_on(async {
         tokio::time::pause();
         let executor = SerialExecutor::new(0);
@@ -108,7 +106,7 @@ fn when_time_is_up_for_all_those_that_have_not_begun_are_cancelled() {
 }
 
 #[test]
-fn the_first_success_after_failures_is_any() {
+fn select_ok_returns_the_first_success() {
     current_thread().block_on(async {
         let executor = resilient();
         let handles = vec![
@@ -122,7 +120,7 @@ fn the_first_success_after_failures_is_any() {
 }
 
 #[test]
-fn without_a_success_any_is_an_error() {
+fn select_ok_without_a_success_returns_the_last_failure() {
     current_thread().block_on(async {
         let executor = resilient();
         let handles = vec![
@@ -138,7 +136,7 @@ fn without_a_success_any_is_an_error() {
 }
 
 #[test]
-fn when_time_is_up_for_any_all_are_cancelled() {
+fn a_timeout_of_select_ok_aborts_all_jobs() {
     current_thread().block_on(async {
         tokio::time::pause();
         let executor = SerialExecutor::new(0);
@@ -152,9 +150,9 @@ fn when_time_is_up_for_any_all_are_cancelled() {
     });
 }
 
-/// The first of none is `None`, whoever asks, and in no time: `select_ok` takes one at least.
+/// `select_ok` needs at least one future; a stream without items ends at once.
 #[test]
-fn all_of_no_jobs_is_nothing_and_so_is_any() {
+fn all_and_any_of_no_jobs_end_at_once() {
     current_thread().block_on(async {
         let executor = SerialExecutor::new(());
         let submitted = || (0..0).map(|_| executor.submit(|()| ()));
@@ -172,7 +170,7 @@ fn all_of_no_jobs_is_nothing_and_so_is_any() {
 }
 
 #[test]
-fn no_time_at_all_cancels_all_that_wait() {
+fn a_timeout_of_zero_aborts_all_queued_jobs() {
     current_thread().block_on(async {
         let executor = SerialExecutor::new(0);
         let captured = Drops::new();
@@ -190,9 +188,9 @@ fn no_time_at_all_cancels_all_that_wait() {
     });
 }
 
-/// Jobs are not run out of their turn: a job hands the handles out instead, and they are awaited there.
+/// The job returns the handles instead, and they are awaited outside.
 #[test]
-fn a_job_that_waits_for_all_or_any_of_its_own_executor_is_told() {
+fn a_job_that_awaits_several_jobs_of_its_own_executor_gets_an_error() {
     let executor = SerialExecutor::new(0);
     let again = executor.clone();
     let waits = executor.submit(move |_| {
@@ -218,7 +216,7 @@ fn a_job_that_waits_for_all_or_any_of_its_own_executor_is_told() {
 }
 
 #[test]
-fn who_waits_for_all_or_any_may_be_interrupted() {
+fn a_task_that_awaits_several_jobs_can_be_aborted() {
     current_thread().block_on(async {
         tokio::time::pause();
         let executor = SerialExecutor::new(0);
@@ -233,7 +231,7 @@ fn who_waits_for_all_or_any_may_be_interrupted() {
     });
 }
 
-/// Aborts a task when it waits for this.
+/// Aborts a task that awaits `future`.
 async fn interrupt<F>(future: F)
 where
     F: Future<Output: Send> + Send + 'static,

@@ -1,6 +1,4 @@
-//! What the transactions of a `SerialExecutor` promise, seen from outside.
-
-mod support;
+//! Transactions, which are rolled back if they fail.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::sync::Arc;
@@ -11,11 +9,11 @@ use std::thread;
 use throng::serial::{ByClone, Checkpoint, OnPanic};
 use throng::{JoinHandle, SerialExecutor};
 
-use self::support::{
-    Drops, Gate, Numbers, PanicsOnDrop, join, message, ready, receive, rounds, wait_until,
+use crate::support::{
+    Drops, Gate, Numbers, PanicsOnDrop, block_on, join, message, ready, receive, rounds, wait_until,
 };
 
-/// A list whose checkpoints are counted, and panic if they are told to.
+/// A list whose checkpoints are counted, and panic on request.
 #[derive(Default)]
 struct Log {
     entries: Vec<u32>,
@@ -36,7 +34,7 @@ impl Log {
 }
 
 impl Checkpoint for Log {
-    /// How long the list was: what is pushed is undone by cutting it off.
+    /// The length of the list: a push is undone by truncating it.
     type Saved = usize;
 
     fn save(&mut self) -> usize {
@@ -93,7 +91,8 @@ fn a_panic_rolls_back_and_poisons_nothing() {
     for on_panic in [OnPanic::Poison, OnPanic::Continue] {
         let executor = SerialExecutor::builder()
             .on_panic(on_panic)
-            .build(Log::default());
+            .build(Log::default())
+            .unwrap();
         let failed: JoinHandle<Result<(), ()>> = executor.transact(|log| {
             log.entries.push(1);
             panic!("in the job");
@@ -102,12 +101,12 @@ fn a_panic_rolls_back_and_poisons_nothing() {
         assert_eq!(message(error.into_panic()), "in the job");
         assert!(!executor.is_poisoned());
         assert!(entries(&executor).is_empty());
-        assert_eq!(executor.metrics().panics, 1);
+        assert_eq!(executor.metrics().panicked, 1);
     }
 }
 
 #[test]
-fn a_queued_transaction_rolls_back_as_one_that_runs_at_once() {
+fn a_queued_transaction_rolls_back_as_an_inline_one() {
     let executor = SerialExecutor::new(Log::default());
     let (error, panic, good) = while_busy(&executor, |executor| {
         let error = executor.transact(|log| {
@@ -126,7 +125,7 @@ fn a_queued_transaction_rolls_back_as_one_that_runs_at_once() {
     assert_eq!(entries(&executor), [3]);
 }
 
-/// Runs `f` while a job is under way, and returns when all jobs have ended.
+/// Calls `f` while a job runs, and returns when all jobs have ended.
 fn while_busy<S, R>(executor: &SerialExecutor<S>, f: impl FnOnce(&SerialExecutor<S>) -> R) -> R
 where
     S: Send + 'static,
@@ -175,7 +174,7 @@ fn a_poisoned_or_closed_executor_refuses_transactions() {
 }
 
 #[test]
-fn what_a_transaction_submits_runs_although_it_fails() {
+fn a_job_that_a_failed_transaction_has_submitted_runs() {
     let executor = SerialExecutor::new(Log::default());
     let inner = executor.clone();
     let failed = executor.transact(move |log| {
@@ -215,10 +214,13 @@ fn a_save_that_panics_runs_no_job_and_poisons_nothing() {
 #[test]
 fn a_restore_that_panics_poisons() {
     for on_panic in [OnPanic::Poison, OnPanic::Continue] {
-        let executor = SerialExecutor::builder().on_panic(on_panic).build(Log {
-            restore_panics: true,
-            ..Log::default()
-        });
+        let executor = SerialExecutor::builder()
+            .on_panic(on_panic)
+            .build(Log {
+                restore_panics: true,
+                ..Log::default()
+            })
+            .unwrap();
         let drops = Drops::new();
         let error = PanicsOnDrop(drops.value());
         let failed = executor.transact(move |_| Err::<(), _>(error));
@@ -333,7 +335,7 @@ fn the_first_failure_undoes_the_batch_and_ends_it() {
 }
 
 #[test]
-fn panics_in_the_drops_of_what_a_failed_batch_leaves_are_contained() {
+fn panics_in_the_drops_of_a_failed_batch_are_contained() {
     let executor = SerialExecutor::new(Log::default());
     let drops = Drops::new();
     let job = |number: u32| {
@@ -349,7 +351,7 @@ fn panics_in_the_drops_of_what_a_failed_batch_leaves_are_contained() {
     let failed = executor.transact_all((0..5).map(job));
     let error = ready(failed).map(drop).unwrap_err();
     assert_eq!(message(error.into_panic()), "in the job");
-    // Two outputs, and two jobs that did not run.
+    // Two outputs and two jobs that did not run.
     assert_eq!(drops.count(), 4);
     assert_eq!(ready(executor.transact(push(1))).unwrap(), Ok(1));
 }
@@ -370,8 +372,8 @@ fn a_panic_in_the_iterator_is_the_callers() {
 
 // ===== many at once =====
 
-/// Transfers between accounts, some of which fail half-way: no money is made or lost, and those
-/// that were told to have failed have left no trace.
+/// Transfers between accounts, some of which fail half-way: no money appears or is lost, and failed transfers have no
+/// effect.
 #[test]
 fn transfers_of_many_threads_keep_the_total() {
     const ACCOUNTS: u64 = 4;
@@ -389,12 +391,12 @@ fn transfers_of_many_threads_keep_the_total() {
             *account += change;
         }
     }
-    let accounts = support::block_on(executor.into_inner()).unwrap();
+    let accounts = block_on(executor.into_inner()).unwrap();
     assert_eq!(*accounts, expected);
     assert_eq!(expected.iter().sum::<i64>(), START * ACCOUNTS as i64);
 }
 
-/// Returns what the transfers that succeeded have changed.
+/// Returns the changes of the transfers that succeeded.
 fn transfer_at_random(
     executor: &SerialExecutor<ByClone<[i64; 4]>>,
     mut numbers: Numbers,

@@ -1,15 +1,15 @@
-//! What was done and when, and whether there is an order in which it can have been done.
+//! A history of jobs, and the check that it has an order.
 
 use std::collections::HashMap;
 
 use throng::serial::Level;
 
-/// Whose job it is, and which.
+/// The submitter of a job, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Name {
     thread: usize,
     pub(crate) number: usize,
-    /// Whether that job submitted it.
+    /// Submitted by the job of the same number.
     nested: bool,
 }
 
@@ -31,7 +31,7 @@ impl Name {
     }
 }
 
-/// A job, when it was submitted and awaited, and what came of it.
+/// A job with the times at which it was submitted and awaited, and its result.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) name: Name,
@@ -39,9 +39,9 @@ pub(crate) struct Event {
     pub(crate) begun: u64,
     /// When the call that submitted it had returned.
     pub(crate) submitted: u64,
-    /// When its outcome was known.
+    /// When a thread had received its outcome.
     pub(crate) ended: u64,
-    /// How long the list was then; `None`: it did not run.
+    /// The length of the list after it. `None` if it did not run.
     pub(crate) length: Option<usize>,
 }
 
@@ -58,10 +58,10 @@ impl Event {
     }
 }
 
-/// Whether the jobs that ran, by name and in their order, are those whose handles say so, and each ran
+/// Checks that the jobs that ran are those whose handles say so, and that each ran
 ///
-/// - before those that were submitted when it was known to have ended;
-/// - before those of its level that were submitted after it: those of its own thread, too.
+/// - before the jobs whose submission began after it had ended;
+/// - before the jobs of its level whose submission began after its own submission.
 pub(crate) fn check(events: &mut [Event], ran: &[Name]) -> Result<(), String> {
     events.sort_unstable_by_key(|event| event.length);
     let events = &events[events.partition_point(|event| event.length.is_none())..];
@@ -84,10 +84,10 @@ pub(crate) fn check(events: &mut [Event], ran: &[Name]) -> Result<(), String> {
     Ok(())
 }
 
-/// Of which level a job is; and when it began to be submitted, was submitted, and had ended.
+/// The level of a job, and when its submission began, when it was submitted, and when it had ended.
 type Times = (Level, [u64; 3]);
 
-/// Jobs of a thread each, in the order in which they ran.
+/// Jobs of different threads, in the order in which they ran.
 fn history(times: &[Times]) -> (Vec<Event>, Vec<Name>) {
     let event = |(index, &(level, [begun, submitted, ended])): (usize, &Times)| Event {
         name: Name::new(index, 0),

@@ -1,15 +1,12 @@
-//! Whatever eight threads do at once, a `SerialExecutor` did it one by one, in an order that each of
-//! them can believe.
+//! Linearizability: the jobs of eight threads took effect one by one, in an order that agrees with what each thread
+//! observed.
 //!
-//! Each job adds its name to a list and tells how long the list then is: so the list is the order in
-//! which the jobs took effect. That order is compared with a clock, which is read before and after
-//! whatever a thread does.
+//! Each job adds its name to a list and returns the length of the list. So the list is the order in which the jobs
+//! took effect. It is compared with a clock that each thread reads before and after each operation.
 
-mod support;
-
-#[path = "serial_linear/history.rs"]
+#[path = "linear/history.rs"]
 mod history;
-#[path = "serial_linear/stress.rs"]
+#[path = "linear/stress.rs"]
 mod stress;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +20,7 @@ use throng::{JoinError, JoinHandle, SerialExecutor};
 use tokio::runtime::Runtime;
 
 use self::history::{Event, Name, check};
-use self::support::{block_on, multi_thread, rounds};
+use crate::support::{block_on, multi_thread, rounds};
 
 const THREADS: usize = 8;
 
@@ -31,12 +28,12 @@ const THREADS: usize = 8;
 #[derive(Clone, Copy, Debug)]
 struct Step {
     way: Way,
-    /// Whether the job submits another one.
+    /// The job submits another one.
     nests: bool,
     then: Then,
 }
 
-/// How a job is submitted.
+/// The method that submits a job.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Submit,
@@ -51,7 +48,7 @@ enum Way {
 #[derive(Clone, Copy, Debug)]
 enum Then {
     GoOn,
-    /// Waits for one of those that it has not yet waited for.
+    /// Waits for one of the jobs that it has not waited for.
     Await(prop::sample::Index),
     /// Aborts one of them.
     Abort(prop::sample::Index),
@@ -61,9 +58,9 @@ enum Then {
 #[derive(Clone, Debug)]
 struct Plan {
     capture_jobs: usize,
-    /// Whether there is a runtime to hand over to, and if so, whether jobs run on their submitters.
+    /// `None`: there is no runtime to hand over to. Otherwise the option `inline`.
     inline: Option<bool>,
-    /// That of [`Way::SubmitAt`].
+    /// The level of [`Way::SubmitAt`].
     level: Level,
     threads: Vec<Vec<Step>>,
 }
@@ -100,7 +97,7 @@ fn plan() -> impl Strategy<Value = Plan> {
 }
 
 #[test]
-fn what_eight_threads_see_is_one_order() {
+fn the_operations_of_eight_threads_have_one_order() {
     let runtime = multi_thread(2, "drain");
     let config = Config {
         cases: rounds(100, 20_000) as u32,
@@ -118,17 +115,17 @@ fn what_eight_threads_see_is_one_order() {
     outcome.unwrap();
 }
 
-/// What the jobs of all threads have to do with.
+/// What all threads share.
 struct World {
     executor: SerialExecutor<Vec<Name>>,
     clock: AtomicU64,
-    /// What the state should be. Nobody waits for this lock: there is one job at a time.
+    /// A copy of the state. The lock is never contended, because one job runs at a time.
     model: Mutex<Vec<Name>>,
     level: Level,
     has_runtime: bool,
 }
 
-/// What a job tells.
+/// The output of a job.
 struct Output {
     length: usize,
     nested: Option<Box<Submitted>>,
@@ -139,7 +136,8 @@ impl World {
         let executor = SerialExecutor::builder()
             .capture_jobs(plan.capture_jobs)
             .inline(plan.inline.unwrap_or(true))
-            .build(Vec::new());
+            .build(Vec::new())
+            .unwrap();
         Arc::new(Self {
             executor,
             clock: AtomicU64::new(0),
@@ -153,7 +151,7 @@ impl World {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// The job of this name.
+    /// Creates the job of this name.
     fn job(
         self: &Arc<Self>,
         name: Name,
@@ -165,7 +163,7 @@ impl World {
             model.push(name);
             names.push(name);
             assert_eq!(model.len(), names.len());
-            // Now and then, let the others queue.
+            // Lets other threads queue now and then.
             if name.number.is_multiple_of(4) {
                 thread::yield_now();
             }
@@ -177,7 +175,7 @@ impl World {
     }
 }
 
-/// What all threads did.
+/// Runs the plan, and returns the events of all threads.
 fn run(world: &Arc<World>, plan: &Plan, runtime: Option<&Runtime>) -> Vec<Event> {
     let barrier = Barrier::new(THREADS);
     thread::scope(|scope| {
@@ -202,7 +200,7 @@ struct Client {
     world: Arc<World>,
     thread: usize,
     number: usize,
-    /// Those that it has not waited for.
+    /// The jobs that it has not waited for.
     open: Vec<Submitted>,
     events: Vec<Event>,
 }
@@ -270,7 +268,7 @@ impl Client {
         self.ended(submitted.event, outcome);
     }
 
-    /// Notes how a job ended, now.
+    /// Records the end of a job.
     fn ended(&mut self, mut event: Event, outcome: Result<Output, JoinError>) {
         event.ended = self.world.now();
         event.submitted = event.submitted.min(event.ended);
@@ -281,7 +279,7 @@ impl Client {
         self.events.push(event);
     }
 
-    /// Waits for all that it has not waited for.
+    /// Waits for the remaining jobs.
     fn finish(mut self) -> Vec<Event> {
         while let Some(submitted) = self.open.pop() {
             self.wait_for(submitted);
@@ -290,7 +288,7 @@ impl Client {
     }
 }
 
-/// A job whose end is still to come.
+/// A job that has not been waited for.
 struct Submitted {
     event: Event,
     handle: JoinHandle<Output>,

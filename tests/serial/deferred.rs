@@ -1,4 +1,5 @@
-//! What is left to the outermost job on a thread: who waits inside of that job runs it first.
+//! Jobs that are nested too deep are deferred to the outermost job on the thread. A job that waits there runs the
+//! deferred jobs first.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -8,21 +9,21 @@ use std::thread;
 
 use throng::{BlockingPool, ComputePool, JoinError, SerialExecutor};
 
-use super::support::{block_on, multi_thread, ready, receive, wait_until};
-use super::waits::nest_here;
+use crate::support::{block_on, multi_thread, ready, receive, wait_until};
+use crate::waits::nest_here;
 
-/// As deep as a job may run at once: one that is submitted there is left.
+/// The depth at which jobs are deferred.
 const DEPTH: usize = 8;
 
-/// Runs `f` on a thread of its own, inside of jobs of so many executors that a job is left to the outermost.
+/// Runs `f` on a new thread, nested so deep that the jobs it submits are deferred.
 fn deep<T: Send + 'static>(f: impl Fn() -> T + Send + 'static) -> T {
     let (tell, told) = channel();
     thread::spawn(move || nest_here(DEPTH, &|| tell.send(f()).unwrap()));
     receive(&told)
 }
 
-/// An executor with a job that is left to the outermost job of this thread.
-fn left() -> SerialExecutor<usize> {
+/// An executor with a job that is deferred.
+fn deferred() -> SerialExecutor<usize> {
     let executor = SerialExecutor::new(0);
     drop(executor.submit(|n| *n += 1));
     assert_eq!(executor.metrics().queue_length, 1);
@@ -30,9 +31,9 @@ fn left() -> SerialExecutor<usize> {
 }
 
 #[test]
-fn who_waits_runs_first_what_others_wait_for_on_other_threads() {
+fn a_job_that_waits_first_runs_deferred_jobs_that_other_threads_wait_for() {
     let value = deep(|| {
-        let (x, z) = (left(), SerialExecutor::new(7));
+        let (x, z) = (deferred(), SerialExecutor::new(7));
         let other = thread::spawn({
             let (x, z) = (x.clone(), z.clone());
             move || {
@@ -40,7 +41,7 @@ fn who_waits_runs_first_what_others_wait_for_on_other_threads() {
                 ready(z.submit(job)).unwrap()
             }
         });
-        // It owns `z`, and waits for `x`, whose drain lies here.
+        // It owns `z` and waits for `x`, whose drain is deferred on this thread.
         wait_until("the other waits", || x.metrics().queue_length == 2);
         let value = z.blocking_run(|n| *n).unwrap();
         assert_eq!(other.join().unwrap(), 1);
@@ -50,10 +51,10 @@ fn who_waits_runs_first_what_others_wait_for_on_other_threads() {
 }
 
 #[test]
-fn who_waits_for_a_task_of_a_pool_runs_first_what_that_waits_for() {
+fn a_job_that_waits_for_a_pool_task_first_runs_what_the_task_waits_for() {
     let blocking = BlockingPool::builder().build().unwrap();
     let value = deep(move || {
-        let x = left();
+        let x = deferred();
         let task = blocking.spawn_blocking(move || x.blocking_run(|n| *n).unwrap());
         task.blocking_join()
     });
@@ -61,7 +62,7 @@ fn who_waits_for_a_task_of_a_pool_runs_first_what_that_waits_for() {
 
     let compute = ComputePool::builder().threads(1).build().unwrap();
     let value = deep(move || {
-        let x = left();
+        let x = deferred();
         let task = compute.spawn(move || x.blocking_run(|n| *n).unwrap());
         task.blocking_join()
     });
@@ -69,10 +70,10 @@ fn who_waits_for_a_task_of_a_pool_runs_first_what_that_waits_for() {
 }
 
 #[test]
-fn into_inner_and_closed_run_what_was_left() {
-    assert_eq!(deep(|| block_on(left().into_inner()).unwrap()), 1);
+fn into_inner_and_closed_run_deferred_jobs() {
+    assert_eq!(deep(|| block_on(deferred().into_inner()).unwrap()), 1);
     deep(|| {
-        let executor = left();
+        let executor = deferred();
         executor.close();
         block_on(executor.closed());
         assert_eq!(executor.metrics().queued, 1);
@@ -80,10 +81,13 @@ fn into_inner_and_closed_run_what_was_left() {
 }
 
 #[test]
-fn reserve_runs_what_was_left_if_there_is_no_room() {
+fn reserve_runs_deferred_jobs_if_the_queue_is_full() {
     let value = deep(|| {
-        let executor = SerialExecutor::builder().capacity(1).build(0);
-        // The first is left without a place: nothing was queued before it.
+        let executor = SerialExecutor::builder()
+            .queue_capacity(1)
+            .build(0)
+            .unwrap();
+        // The first one is deferred without a permit: the executor was idle.
         drop(executor.submit(|n| *n += 1));
         drop(executor.submit(|n| *n += 1));
         assert!(executor.try_submit(|n| *n += 100).unwrap_err().is_full());
@@ -95,9 +99,9 @@ fn reserve_runs_what_was_left_if_there_is_no_room() {
 
 // ===== jobs of others =====
 
-/// Inside a job of `outer`: has `inner` run a job, during which another thread queues one for `inner` that
-/// waits for `outer`, and tells what became of that.
-fn queue_one_that_waits_for(outer: &SerialExecutor<usize>, inner: &SerialExecutor<usize>) -> Told {
+/// Called inside a job of `outer`. Runs a job of `inner`, during which another thread queues a job for `inner` that
+/// waits for `outer`. Returns a channel that receives the result of that wait.
+fn queue_a_wait_for(outer: &SerialExecutor<usize>, inner: &SerialExecutor<usize>) -> Waited {
     let (tell, told) = channel();
     let (outer, other) = (outer.clone(), inner.clone());
     let job = move |_: &mut usize| {
@@ -112,43 +116,46 @@ fn queue_one_that_waits_for(outer: &SerialExecutor<usize>, inner: &SerialExecuto
     told
 }
 
-type Told = Receiver<Result<usize, JoinError>>;
+type Waited = Receiver<Result<usize, JoinError>>;
 
 #[test]
-fn a_job_of_others_that_nobody_else_can_run_is_told_what_it_must_not_wait_for() {
+fn a_captured_job_gets_an_error_if_it_waits_for_an_executor_of_this_thread() {
     let (outer, inner) = (SerialExecutor::new(1), SerialExecutor::new(0));
     let again = (outer.clone(), inner.clone());
-    let told = ready(outer.submit(move |_| queue_one_that_waits_for(&again.0, &again.1)));
+    let told = ready(outer.submit(move |_| queue_a_wait_for(&again.0, &again.1)));
     assert!(receive(&told.unwrap()).unwrap_err().is_would_deadlock());
     assert_eq!(inner.metrics().captured, 1);
 }
 
 #[test]
-fn a_job_of_others_is_handed_over_at_once_if_there_is_a_target() {
+fn inside_a_job_of_another_executor_the_queue_is_handed_over_at_once() {
     let runtime = multi_thread(1, "drain");
     let drain_on = runtime.handle().clone();
     let outer = SerialExecutor::new(1);
-    let inner = SerialExecutor::builder().drain_on(drain_on).build(0);
+    let inner = SerialExecutor::builder()
+        .drain_on(drain_on)
+        .build(0)
+        .unwrap();
     let again = (outer.clone(), inner.clone());
-    let told = ready(outer.submit(move |_| queue_one_that_waits_for(&again.0, &again.1)));
+    let told = ready(outer.submit(move |_| queue_a_wait_for(&again.0, &again.1)));
     assert_eq!(inner.metrics().handed_over, 1);
     assert_eq!(receive(&told.unwrap()).unwrap(), 1);
     assert_eq!(inner.metrics().captured, 0);
 }
 
 #[test]
-fn a_job_of_others_that_a_pool_refuses_runs_here() {
+fn inside_a_job_of_another_executor_a_queue_that_a_pool_refuses_is_captured() {
     let pool = BlockingPool::builder().build().unwrap();
     pool.shutdown();
     let outer = SerialExecutor::new(1);
-    let inner = SerialExecutor::builder().drain_on(pool).build(0);
+    let inner = SerialExecutor::builder().drain_on(pool).build(0).unwrap();
     let again = (outer.clone(), inner.clone());
-    let told = ready(outer.submit(move |_| queue_one_that_waits_for(&again.0, &again.1)));
+    let told = ready(outer.submit(move |_| queue_a_wait_for(&again.0, &again.1)));
     assert!(receive(&told.unwrap()).unwrap_err().is_would_deadlock());
 }
 
 #[test]
-fn of_an_executor_that_was_left_no_job_of_others_runs_inside_of_jobs() {
+fn a_deferred_drain_that_runs_inside_a_job_hands_the_jobs_of_others_over() {
     let runtime = multi_thread(1, "drain");
     let drain_on = runtime.handle().clone();
     let (tell, told) = channel();
@@ -157,14 +164,15 @@ fn of_an_executor_that_was_left_no_job_of_others_runs_inside_of_jobs() {
     let wait_inside = move || {
         let inner = SerialExecutor::builder()
             .drain_on(drain_on.clone())
-            .build(0);
+            .build(0)
+            .unwrap();
         let own = inner.submit(|n| *n += 1);
         assert_eq!(inner.metrics().queue_length, 1);
         let (outer, other, tell) = (again.clone(), inner.clone(), tell.clone());
         let job = move |_: &mut usize| tell.send(outer.blocking_run(|n| *n)).unwrap();
         let queue = thread::spawn(move || drop(other.submit(job)));
         queue.join().unwrap();
-        // It runs first what was left.
+        // It runs the deferred job first.
         own.blocking_join().unwrap();
         assert_eq!(inner.metrics().captured, 1);
         assert_eq!(inner.metrics().handed_over, 1);
@@ -175,7 +183,7 @@ fn of_an_executor_that_was_left_no_job_of_others_runs_inside_of_jobs() {
 }
 
 #[test]
-fn what_a_guard_cancels_knows_whose_job_it_was() {
+fn what_a_guard_aborts_is_inside_the_executor() {
     struct Asks(SerialExecutor<()>, Sender<bool>);
 
     impl Drop for Asks {
@@ -195,7 +203,7 @@ fn what_a_guard_cancels_knows_whose_job_it_was() {
         }));
     };
     {
-        // The runtime is that of who hands over: that of the job would be a target for ever.
+        // The submitting thread has no runtime, so the executor does not remember one.
         let _in = runtime.enter();
         let busy = executor.submit(move |()| thread::spawn(keep).join().unwrap());
         ready(busy).unwrap();
@@ -206,7 +214,7 @@ fn what_a_guard_cancels_knows_whose_job_it_was() {
     let (tell, told) = channel();
     let asks = Asks(executor.clone(), tell);
     let queued = executor.submit(move |()| drop(asks));
-    // It has the executor, and no target to hand it over to.
+    // It owns the executor, and there is no target to hand over to.
     drop(guard);
     assert!(receive(&told));
     assert!(ready(queued).unwrap_err().is_cancelled());
@@ -215,10 +223,10 @@ fn what_a_guard_cancels_knows_whose_job_it_was() {
 // ===== how deep =====
 
 #[test]
-fn so_many_wait_inside_of_one_another_and_no_more() {
+fn the_number_of_nested_waits_is_bounded() {
     const WAITS: usize = 64;
 
-    /// How many waited inside of this one: until one is told, and not again when its job runs after all.
+    /// Counts the nested waits up to the one that fails. Its job still runs later, and then waits no more.
     fn wait_in_a_job(over: &Arc<AtomicBool>) -> usize {
         if over.load(Ordering::SeqCst) {
             return 0;
@@ -236,7 +244,7 @@ fn so_many_wait_inside_of_one_another_and_no_more() {
         }
     }
 
-    // Twice on one thread: those that have ended are not counted any more.
+    // Twice on one thread: waits that have ended do not count.
     let waits = deep(|| [(); 2].map(|()| wait_in_a_job(&Arc::default())));
     assert_eq!(waits, [WAITS; 2]);
 }

@@ -1,32 +1,17 @@
-//! Whose jobs a thread is inside of, and what it is left with after them.
-//!
-//! Executors have no names, so two of the same name are not taken for one another; and nothing of a
-//! thread is exchanged while it runs a job: what is its own, a job sees and leaves as it was.
+//! What a job sees of the thread that runs it, and what it leaves behind.
 
 use std::thread;
 
 use throng::SerialExecutor;
+
 use throng::serial::OnPanic;
 
 use crate::occupied::occupy;
+
 use crate::support::{join, ready};
 
 #[test]
-fn a_job_is_inside_its_own_executor_and_no_other() {
-    let (one, other) = (SerialExecutor::new(()), SerialExecutor::new(()));
-    let (in_one, in_other) = (one.clone(), other.clone());
-    let seen = move |_: &mut ()| (in_one.is_current(), in_other.is_current());
-    let at_once = one.submit(seen.clone());
-    assert_eq!(ready(at_once).unwrap(), (true, false));
-
-    let busy = occupy(&one);
-    let queued = one.submit(seen);
-    busy.release();
-    assert_eq!(join(queued).unwrap(), (true, false));
-}
-
-#[test]
-fn clones_are_one_executor_and_a_thread_outside_is_inside_of_none() {
+fn is_current_is_the_same_for_all_clones_and_false_on_other_threads() {
     let executor = SerialExecutor::new(());
     let clones = [executor.clone(), executor.clone()];
     assert!(clones.iter().all(|clone| !clone.is_current()));
@@ -46,14 +31,15 @@ fn clones_are_one_executor_and_a_thread_outside_is_inside_of_none() {
 }
 
 #[test]
-fn after_a_job_its_thread_is_what_it_was() {
+fn a_job_sees_the_task_locals_of_its_thread_and_leaves_them_unchanged() {
     tokio::task_local! {
         static WHOSE: &'static str;
     }
-    let whose = |_: &mut ()| WHOSE.try_with(|whose| *whose).unwrap_or("nobody's");
+    let whose = |_: &mut ()| WHOSE.try_with(|whose| *whose).unwrap_or("none");
     let executor = SerialExecutor::builder()
         .on_panic(OnPanic::Continue)
-        .build(());
+        .build(())
+        .unwrap();
     let inner = SerialExecutor::new(());
     WHOSE.sync_scope("the caller's", || {
         assert_eq!(ready(executor.submit(whose)).unwrap(), "the caller's");
@@ -62,7 +48,7 @@ fn after_a_job_its_thread_is_what_it_was() {
             let told = other.submit(move |state| WHOSE.sync_scope("a job's", || whose(state)));
             (ready(told).unwrap(), again.is_current(), other.is_current())
         });
-        // Inside the outer one still, and not inside the inner one any more.
+        // The inner job has ended, and the outer one has not.
         assert_eq!(ready(nested).unwrap(), ("a job's", true, false));
         let panics = executor.submit(|()| -> () { WHOSE.sync_scope("a job's", || panic!()) });
         assert!(ready(panics).unwrap_err().is_panic());
@@ -70,9 +56,9 @@ fn after_a_job_its_thread_is_what_it_was() {
         assert!(!executor.is_current() && !inner.is_current());
     });
 
-    // On another thread, that thread's: the submitter's do not go with a job that is queued.
+    // On another thread it sees those of that thread, not those of its submitter.
     let busy = occupy(&executor);
     let queued = WHOSE.sync_scope("the caller's", || executor.submit(whose));
     busy.release();
-    assert_eq!(join(queued).unwrap(), "nobody's");
+    assert_eq!(join(queued).unwrap(), "none");
 }

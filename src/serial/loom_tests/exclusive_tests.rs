@@ -1,4 +1,4 @@
-//! Models of a job that waits: its guard, its drain, and who ends it.
+//! Models of an asynchronous job: its guard, its drain, and its end.
 
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
@@ -8,9 +8,9 @@ use loom::future::block_on;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::{Exclusive, SerialExecutor};
 use crate::JoinHandle;
 use crate::join::{Spawn, Work, sealed};
+use crate::serial::{Exclusive, SerialExecutor};
 use crate::sync::Plain;
 
 /// Threads that a model joins at its end.
@@ -37,7 +37,7 @@ impl Threads {
     }
 }
 
-/// Runs each drain on a thread of its own: to its end, or for one poll, after which it is dropped.
+/// Runs each drain on a thread of its own: to its end, or for one poll before it is dropped.
 struct OnThread {
     threads: Threads,
     to_its_end: bool,
@@ -45,7 +45,7 @@ struct OnThread {
 
 impl sealed::Sealed for OnThread {}
 impl Spawn for OnThread {
-    fn spawn(&self, mut work: Work) -> Result<(), Work> {
+    fn spawn_work(&self, mut work: Work) -> Result<(), Work> {
         let to_its_end = self.to_its_end;
         self.threads.spawn(move || {
             if to_its_end {
@@ -67,6 +67,7 @@ fn executor(threads: &Threads, to_its_end: bool) -> SerialExecutor<Plain> {
             to_its_end,
         })
         .build(Plain::new(0))
+        .unwrap()
 }
 
 /// A job that has its guard dropped on another thread, while its drain looks for it.
@@ -101,7 +102,7 @@ fn loom_a_guard_elsewhere_against_into_inner() {
     });
 }
 
-/// Of the drain that is dropped and the guard that is elsewhere, the last gives the executor free.
+/// A drain is dropped, and a guard is dropped on another thread: the last of the two releases the executor.
 #[test]
 fn loom_a_guard_elsewhere_against_a_dropped_drain() {
     loom::model(|| {
@@ -114,7 +115,7 @@ fn loom_a_guard_elsewhere_against_a_dropped_drain() {
     });
 }
 
-/// And whoever submits meanwhile is told how that ends.
+/// The same, with a submitter whose handle ends.
 #[test]
 fn loom_submit_against_a_guard_and_a_dropped_drain() {
     loom::model(|| {
@@ -128,7 +129,7 @@ fn loom_submit_against_a_guard_and_a_dropped_drain() {
     });
 }
 
-/// A drain is dropped with a job that waits in it.
+/// A drain is dropped while its job is suspended.
 #[test]
 fn loom_a_dropped_drain_of_a_suspended_job_against_submit() {
     loom::model(|| {
@@ -165,9 +166,9 @@ fn loom_abort_against_the_drain() {
     });
 }
 
-/// The last handle goes while a job waits.
+/// The last handle is dropped while a job is suspended.
 #[test]
-fn loom_the_last_handle_goes_before_a_suspended_job_ends() {
+fn loom_the_last_handle_is_dropped_before_a_suspended_job_ends() {
     loom::model(|| {
         let threads = Threads::new();
         let executor = executor(&threads, true);
@@ -190,9 +191,9 @@ fn loom_the_last_handle_goes_before_a_suspended_job_ends() {
     });
 }
 
-/// A submitter that can hand over to nobody comes to a job that may wait.
+/// A submitter that cannot hand over reaches an asynchronous job.
 #[test]
-fn loom_a_job_that_may_wait_comes_to_nobody() {
+fn loom_an_asynchronous_job_without_a_target() {
     loom::model(|| {
         let executor = SerialExecutor::new(Plain::new(0));
         let other = {

@@ -1,4 +1,4 @@
-//! Eight threads that submit at once, and somebody who ends it.
+//! Eight threads submit at once, and one closes the executor.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,17 +14,17 @@ const THREADS: usize = 8;
 
 type Counting = SerialExecutor<usize>;
 
-/// How many jobs a thread submits, or how many run before the end.
+/// The number of jobs that a thread submits, or that run before the end.
 fn jobs() -> usize {
     rounds(250, 25_000)
 }
 
-/// Without a runtime the submitters run everything; with one, its tasks run what is handed over.
+/// Without a runtime the submitters run all jobs. With one, its tasks run the queue that is handed over.
 fn runtimes() -> [Option<Runtime>; 2] {
     [None, Some(multi_thread(2, "drain"))]
 }
 
-/// Has each thread do this, all from the same moment on, and `meanwhile` on this thread.
+/// Calls `each` on all threads from the same moment on, and `meanwhile` on this thread.
 fn on_all<T, M>(
     runtime: Option<&Runtime>,
     each: impl Fn() -> T + Sync,
@@ -68,8 +68,10 @@ fn each_job_of_eight_threads_runs_once() {
         executor.close();
         block_on(executor.closed());
         let metrics = executor.metrics();
-        // That of the busy one ran at once, too.
-        assert_eq!(metrics.inline + metrics.queued, THREADS * jobs() + 1);
+        // The job that kept the executor busy ran at once, too.
+        let jobs_run = (THREADS * jobs() + 1) as u64;
+        assert_eq!(metrics.inline + metrics.queued, jobs_run);
+        assert_eq!(metrics.completed, jobs_run);
         assert_eq!(metrics.queue_length, 0);
         assert!(metrics.max_queue_length >= 1);
         assert_eq!(block_on(executor.into_inner()).unwrap(), THREADS * jobs());
@@ -91,11 +93,11 @@ fn submit_until_closed(executor: &Counting, ran: &'static AtomicUsize) -> Vec<Jo
     }
 }
 
-/// How jobs ended.
+/// The numbers of jobs by outcome.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Ends {
     ran: usize,
-    cancelled: usize,
+    aborted: usize,
     refused: usize,
 }
 
@@ -113,7 +115,7 @@ impl Ends {
 
     fn failed(&mut self, error: &JoinError) -> &mut usize {
         match error.is_cancelled() {
-            true => &mut self.cancelled,
+            true => &mut self.aborted,
             false => {
                 assert!(error.is_closed(), "{error}");
                 &mut self.refused
@@ -122,15 +124,15 @@ impl Ends {
     }
 }
 
-/// Eight threads submit until it is closed, which is soon; then this is done. How the jobs ended,
-/// how many ran, and how many this says.
+/// Eight threads submit until the executor is closed; then `then` is called. Returns how the jobs ended, and the result
+/// of `then`.
 fn race_to_the_end(
     runtime: Option<&Runtime>,
     then: impl FnOnce(&Counting) -> usize,
 ) -> (Ends, usize) {
     let ran: &'static AtomicUsize = Box::leak(Box::default());
     let executor = SerialExecutor::new(0);
-    let (handles, said) = on_all(
+    let (handles, result) = on_all(
         runtime,
         || submit_until_closed(&executor, ran),
         || {
@@ -144,25 +146,25 @@ fn race_to_the_end(
     let ends = Ends::of(handles.into_iter().flatten());
     assert_eq!(executor.metrics().queue_length, 0);
     assert_eq!(block_on(executor.into_inner()).unwrap(), ends.ran);
-    (ends, said)
+    (ends, result)
 }
 
 #[test]
-fn what_was_accepted_before_a_close_that_races_with_it_runs() {
+fn jobs_that_are_accepted_before_a_concurrent_close_run() {
     for runtime in runtimes() {
         let (ends, _) = race_to_the_end(runtime.as_ref(), |_| 0);
         assert!(ends.ran >= jobs());
-        assert_eq!(ends.cancelled, 0);
+        assert_eq!(ends.aborted, 0);
         assert!(ends.refused >= THREADS, "{ends:?}");
     }
 }
 
 #[test]
-fn what_was_accepted_before_a_close_has_run_or_was_cancelled() {
+fn jobs_that_are_accepted_before_a_shutdown_run_or_are_aborted() {
     for runtime in runtimes() {
-        let (ends, cancelled) = race_to_the_end(runtime.as_ref(), SerialExecutor::cancel_queued);
+        let (ends, aborted) = race_to_the_end(runtime.as_ref(), SerialExecutor::shutdown_now);
         assert!(ends.ran >= jobs());
-        assert_eq!(ends.cancelled, cancelled);
+        assert_eq!(ends.aborted, aborted);
         assert!(ends.refused >= THREADS, "{ends:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Closing, cancelling, and submitting without an end.
+//! Shutting down, and submitting without an end.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use throng::serial::Level;
 use throng::{JoinError, JoinHandle, SerialExecutor};
 use tokio::runtime::Runtime;
 
-use crate::THREADS;
+use super::THREADS;
 use crate::support::{Numbers, PATIENCE, block_on, multi_thread, receive, rounds, wait_until};
 
-// ===== close and cancel =====
+// ===== shutdown =====
 
 /// How jobs ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Ends {
     ran: usize,
-    cancelled: usize,
+    aborted: usize,
     refused: usize,
 }
 
@@ -28,7 +28,7 @@ impl Ends {
     fn count(&mut self, outcome: Result<(), JoinError>) {
         match outcome {
             Ok(()) => self.ran += 1,
-            Err(error) if error.is_cancelled() => self.cancelled += 1,
+            Err(error) if error.is_cancelled() => self.aborted += 1,
             Err(error) => {
                 assert!(error.is_closed() || error.is_rejected(), "{error}");
                 self.refused += 1;
@@ -39,13 +39,13 @@ impl Ends {
     fn add(self, other: Self) -> Self {
         Self {
             ran: self.ran + other.ran,
-            cancelled: self.cancelled + other.cancelled,
+            aborted: self.aborted + other.aborted,
             refused: self.refused + other.refused,
         }
     }
 }
 
-/// Submits jobs in all ways there are, and waits for some.
+/// Submits jobs in all ways, and waits for some.
 fn submit_all(executor: &SerialExecutor<usize>, seed: usize, jobs: usize) -> Ends {
     let mut numbers = Numbers::new(seed as u64);
     let mut ends = Ends::default();
@@ -72,36 +72,34 @@ fn submit_all(executor: &SerialExecutor<usize>, seed: usize, jobs: usize) -> End
     ends
 }
 
-/// Cancels what is queued, again and again, and closes it when half of the jobs have run or were
-/// cancelled; says how many it cancelled.
-fn cancel_and_close(
+/// Shuts the executor down, again and again, once half of the jobs have run. Returns the number of jobs aborted.
+fn shut_down_half_way(
     executor: &SerialExecutor<usize>,
     jobs: usize,
     is_over: impl Fn() -> bool,
 ) -> usize {
-    let mut cancelled = 0;
+    let mut aborted = 0;
     while !is_over() {
-        cancelled += executor.cancel_queued();
         let metrics = executor.metrics();
-        if metrics.inline + metrics.queued + cancelled > jobs / 2 {
-            executor.close();
+        if metrics.inline + metrics.queued > jobs as u64 / 2 {
+            aborted += executor.shutdown_now();
         }
         thread::yield_now();
     }
-    cancelled
+    aborted
 }
 
 #[test]
-fn each_job_ran_or_was_cancelled_or_was_refused() {
+fn each_job_ran_or_was_aborted_or_was_refused() {
     let runtime = multi_thread(2, "drain");
     let jobs = rounds(200, 2_000);
     for round in 0..rounds(20, 500) {
         let mut builder = SerialExecutor::builder();
         if round.is_multiple_of(2) {
-            builder.capacity(20);
+            builder.queue_capacity(20);
         }
-        let executor = builder.capture_jobs(round % 5).build(0);
-        let (ends, cancelled) = thread::scope(|scope| {
+        let executor = builder.capture_jobs(round % 5).build(0).unwrap();
+        let (ends, aborted) = thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS)
                 .map(|thread| {
                     let (executor, runtime) = (&executor, &runtime);
@@ -112,11 +110,11 @@ fn each_job_ran_or_was_cancelled_or_was_refused() {
                 })
                 .collect();
             let is_over = || threads.iter().all(thread::ScopedJoinHandle::is_finished);
-            let cancelled = cancel_and_close(&executor, THREADS * jobs, is_over);
+            let aborted = shut_down_half_way(&executor, THREADS * jobs, is_over);
             let ends = threads.into_iter().map(|thread| thread.join().unwrap());
-            (ends.fold(Ends::default(), Ends::add), cancelled)
+            (ends.fold(Ends::default(), Ends::add), aborted)
         });
-        assert_eq!(ends.cancelled, cancelled, "{ends:?}");
+        assert_eq!(ends.aborted, aborted, "{ends:?}");
         assert_eq!(executor.metrics().queue_length, 0);
         assert_eq!(
             block_on(executor.into_inner()).unwrap(),
@@ -132,8 +130,8 @@ thread_local! {
     static RAN_HERE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// How many jobs run on a caller while eight others never stop to submit: its own, which does not end
-/// before so many of theirs are queued, and those that it is captured for.
+/// Counts the jobs that run on a caller while eight threads submit without end: its own, which ends when `queued`
+/// others are queued, and those that it captures.
 fn held_for(executor: &SerialExecutor<()>, runtime: &Runtime, queued: usize, job: fn()) -> usize {
     let stop = Arc::new(AtomicBool::new(false));
     let ran = thread::scope(|scope| {
@@ -143,7 +141,7 @@ fn held_for(executor: &SerialExecutor<()>, runtime: &Runtime, queued: usize, job
             let _in = runtime.enter();
             let own = executor.submit(move |()| {
                 entered.send(()).unwrap();
-                let enough = || again.metrics().queue_length >= queued;
+                let enough = || again.metrics().queue_length >= queued as u64;
                 wait_until("the others have queued enough", enough);
                 RAN_HERE.set(RAN_HERE.get() + 1);
             });
@@ -167,30 +165,30 @@ fn held_for(executor: &SerialExecutor<()>, runtime: &Runtime, queued: usize, job
         stop.store(true, Ordering::Relaxed);
         ran.unwrap()
     });
-    executor.close();
-    executor.cancel_queued();
+    executor.shutdown_now();
     block_on(executor.closed());
     ran
 }
 
 #[test]
-fn a_captured_caller_runs_as_many_jobs_of_others_as_it_may() {
+fn a_caller_captures_as_many_jobs_as_it_may() {
     let runtime = multi_thread(1, "drain");
     for round in 0..rounds(2, 50) {
         for limit in [0, 1, 4, 16, 17, 100] {
             let executor = SerialExecutor::builder()
                 .capture_jobs(limit)
                 .capture_time(PATIENCE)
-                .build(());
+                .build(())
+                .unwrap();
             let ran = held_for(&executor, &runtime, limit + 4, || ());
             assert_eq!(ran, 1 + limit, "round {round}");
-            assert!(executor.metrics().captured >= limit);
+            assert!(executor.metrics().captured >= limit as u64);
         }
     }
 }
 
 #[test]
-fn a_captured_caller_runs_four_jobs_of_others_at_most_when_time_is_over() {
+fn a_caller_captures_four_jobs_at_most_when_its_time_is_over() {
     const TIME: Duration = Duration::from_micros(20);
     fn long() {
         let start = Instant::now();
@@ -204,7 +202,8 @@ fn a_captured_caller_runs_four_jobs_of_others_at_most_when_time_is_over() {
             let executor = SerialExecutor::builder()
                 .capture_jobs(usize::MAX)
                 .capture_time(time)
-                .build(());
+                .build(())
+                .unwrap();
             let ran = held_for(&executor, &runtime, 10, job);
             assert_eq!(ran, 1 + 4, "round {round}");
         }

@@ -1,4 +1,4 @@
-//! Models of the queue: its levels, its bound, those who cancel and those who wait for its end.
+//! Models of the queue: its levels, its bound, its end, and aborts of all queued jobs.
 
 use loom::future::block_on;
 use loom::sync::{Arc, mpsc};
@@ -18,9 +18,9 @@ fn total(executor: &Executor) -> usize {
     executor.try_run(|number| number.get()).unwrap() as usize
 }
 
-/// A job is run or cancelled, and nothing else; and who cancels is right about how many those were.
+/// Each job is run or aborted, and `abort_queued` returns the number of aborted ones.
 #[test]
-fn loom_cancel_against_drain() {
+fn loom_abort_queued_against_drain() {
     loom::model(|| {
         let executor = Executor::new(Plain::new(0));
         let other = {
@@ -33,16 +33,16 @@ fn loom_cancel_against_drain() {
                 ended.iter().filter(|ended| ended.is_ok()).count()
             })
         };
-        let cancelled = executor.cancel_queued();
+        let aborted = executor.core.abort_queued();
         let ran = other.join().unwrap();
-        assert_eq!((ran + cancelled, total(&executor)), (2, ran));
+        assert_eq!((ran + aborted, total(&executor)), (2, ran));
         assert_eq!(executor.metrics().queue_length, 0);
     });
 }
 
-/// Two submitters, one of whom drains, and one who cancels.
+/// Two submitters, one of which drains, and a thread that aborts.
 #[test]
-fn loom_cancel_against_submitters() {
+fn loom_abort_queued_against_submitters() {
     loom::model(|| {
         let executor = Executor::new(Plain::new(0));
         let other = {
@@ -51,7 +51,7 @@ fn loom_cancel_against_submitters() {
         };
         let canceller = {
             let executor = executor.clone();
-            thread::spawn(move || executor.cancel_queued())
+            thread::spawn(move || executor.core.abort_queued())
         };
         let here = usize::from(add(&executor).blocking_join().is_ok());
         let ran = here + other.join().unwrap();
@@ -60,9 +60,9 @@ fn loom_cancel_against_submitters() {
     });
 }
 
-/// No job slips past one who cancels on its way from the inbox to the owner, but the one that begins.
+/// No job escapes the abort on its way from the inbox to the owner, except for the one that starts.
 #[test]
-fn loom_cancel_misses_nothing() {
+fn loom_abort_queued_misses_nothing() {
     loom::model(|| {
         let executor = Executor::new(Plain::new(0));
         let (give, given) = mpsc::channel();
@@ -73,18 +73,18 @@ fn loom_cancel_misses_nothing() {
                 drop(executor.submit(move |_| give.send([(); 2].map(|()| add(&again))).unwrap()));
             })
         };
-        // They are queued now, by a job that has yet to end.
+        // They are queued now, by a job that has not ended.
         let queued = given.recv().unwrap();
-        executor.cancel_queued();
+        executor.core.abort_queued();
         assert!(queued.iter().any(JoinHandle::is_finished));
         other.join().unwrap();
         assert!(queued.iter().all(JoinHandle::is_finished));
     });
 }
 
-/// Captures that are cancelled are dropped once, before `cancel_queued` returns or by who runs them.
+/// Captures of an aborted job are dropped once: before `abort_queued` returns, or by the thread that runs the job.
 #[test]
-fn loom_cancel_drops_captures_once() {
+fn loom_abort_queued_drops_captures_once() {
     loom::model(|| {
         let executor = Executor::new(Plain::new(0));
         let captured = Arc::new(());
@@ -95,13 +95,13 @@ fn loom_cancel_drops_captures_once() {
                 drop(executor.submit(move |_| drop(again.submit(move |_| drop(value)))));
             })
         };
-        executor.cancel_queued();
+        executor.core.abort_queued();
         other.join().unwrap();
         assert_eq!(Arc::strong_count(&captured), 1);
     });
 }
 
-/// Who is told that the executor is closed and done finds all jobs done that were accepted.
+/// When `closed` returns, all accepted jobs have ended.
 #[test]
 fn loom_closed_against_submit() {
     loom::model(|| {
@@ -121,7 +121,7 @@ fn loom_closed_against_submit() {
     });
 }
 
-/// Two wait for the end, which another thread brings about.
+/// Two callers wait for the end, and another thread closes.
 #[test]
 fn loom_closed_against_close() {
     loom::model(|| {
@@ -139,11 +139,14 @@ fn loom_closed_against_close() {
     });
 }
 
-/// A bound of one: what is refused was refused by what is queued, and all places come back.
+/// A queue of one: a job is rejected only while another one is queued, and all permits are released.
 #[test]
 fn loom_try_submit_against_try_submit() {
     loom::model(|| {
-        let executor = SerialExecutor::builder().capacity(1).build(Plain::new(0));
+        let executor = SerialExecutor::builder()
+            .queue_capacity(1)
+            .build(Plain::new(0))
+            .unwrap();
         let submit = |executor: &Executor| match executor.try_submit(|number| number.add(1)) {
             Ok(handle) => usize::from(handle.blocking_join().is_ok()),
             Err(error) => {
@@ -165,12 +168,15 @@ fn loom_try_submit_against_try_submit() {
     });
 }
 
-/// One waits for the place of a job that runs, or is cancelled.
+/// A caller waits for the permit of a job that runs or is aborted.
 #[test]
-fn loom_reserve_against_a_place_that_is_given_back() {
-    for cancels in [false, true] {
+fn loom_reserve_against_a_permit_that_is_released() {
+    for aborts in [false, true] {
         loom::model(move || {
-            let executor = SerialExecutor::builder().capacity(1).build(Plain::new(0));
+            let executor = SerialExecutor::builder()
+                .queue_capacity(1)
+                .build(Plain::new(0))
+                .unwrap();
             let held = block_on(executor.reserve()).unwrap();
             let other = {
                 let executor = executor.clone();
@@ -183,10 +189,14 @@ fn loom_reserve_against_a_place_that_is_given_back() {
                 })
             };
             let here = held.submit(|number| number.add(1));
-            let cancelled = if cancels { executor.cancel_queued() } else { 0 };
+            let aborted = if aborts {
+                executor.core.abort_queued()
+            } else {
+                0
+            };
             let ran =
                 usize::from(here.blocking_join().is_ok()) + usize::from(other.join().unwrap());
-            assert_eq!((ran + cancelled, total(&executor)), (2, ran));
+            assert_eq!((ran + aborted, total(&executor)), (2, ran));
         });
     }
 }
@@ -215,7 +225,7 @@ fn loom_levels() {
     });
 }
 
-/// What is borrowed from the stack of one who waits is used before it goes on.
+/// A job that borrows from the stack of its submitter ends before the submitter goes on.
 #[test]
 fn loom_blocking_run_against_submit() {
     loom::model(|| {

@@ -1,7 +1,4 @@
-//! What the jobs of a `SerialExecutor` promise that have the state across await points, seen from
-//! outside.
-
-mod support;
+//! Asynchronous jobs, which have the state across await points.
 
 use std::error::Error;
 use std::future::{pending, poll_fn, ready as done};
@@ -17,19 +14,19 @@ use throng::{BlockingPool, JoinError, JoinHandle, SerialExecutor};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use self::support::{
-    Drops, Gate, Numbers, PanicsOnDrop, block_on, current_thread, eventually, join, message,
-    multi_thread, panicking_waker, poll, poll_with, ready, receive, rounds, thread_name,
+use crate::support::{
+    Drops, Gate, Numbers, PATIENCE, PanicsOnDrop, block_on, current_thread, eventually, join,
+    message, multi_thread, panicking_waker, poll, poll_with, ready, receive, rounds, thread_name,
     wait_until, within,
 };
 
-/// A job that has begun and waits to be told to go on.
+/// A job that has started and waits for a message.
 struct Suspended<T> {
     handle: JoinHandle<T>,
     go_on: oneshot::Sender<()>,
 }
 
-/// Has a job wait in the executor, inside a runtime.
+/// Starts a job that waits. Called inside a runtime.
 async fn suspend<S: Send + 'static>(executor: &SerialExecutor<S>) -> Suspended<()> {
     suspend_with(executor, |state, told| async move {
         let _ = told.await;
@@ -129,11 +126,11 @@ fn a_job_goes_on_when_its_handle_is_dropped() {
     });
 }
 
-/// The program of "futurelock": somebody waits for a lock in a `select!`, stops polling that when
-/// another branch is ready, and there waits for the same lock. With a fair lock that is held by the
-/// future which nobody polls, this hangs.
+/// The program known as "futurelock": a task waits for a lock in a `select!`, another branch becomes ready, and that
+/// branch waits for the same lock. If the lock is fair and was granted to the first future, which is not polled any
+/// more, the program hangs.
 #[test]
-fn a_caller_that_stops_polling_holds_nobody_up() {
+fn a_caller_that_stops_polling_blocks_no_other_caller() {
     on_runtimes(|| async {
         let executor = SerialExecutor::new(0);
         let holder = suspend(&executor).await;
@@ -146,7 +143,7 @@ fn a_caller_that_stops_polling_holds_nobody_up() {
             _ = &mut first => unreachable!("the holder holds the state"),
             () = done(()) => {
                 holder.go_on.send(()).unwrap();
-                // `first` is not polled, nor dropped, while this waits for what comes behind it.
+                // `first` is neither polled nor dropped while this waits for the job behind it.
                 let second = executor.submit_async(|mut n| async move {
                     tokio::task::yield_now().await;
                     *n += 1;
@@ -160,7 +157,7 @@ fn a_caller_that_stops_polling_holds_nobody_up() {
 }
 
 #[test]
-fn a_job_that_drops_its_guard_early_has_its_turn_until_it_ends() {
+fn a_job_that_drops_its_guard_early_still_runs_alone() {
     on_runtimes(|| async {
         let executor = SerialExecutor::new(0);
         let job = suspend_with(&executor, |state, told| async move {
@@ -203,7 +200,7 @@ fn a_suspended_job_costs_nothing() {
             let polls = Arc::clone(&polls);
             move |state| async move {
                 let mut woken = woken;
-                // Polled whenever the drain is.
+                // Counts the polls of the drain.
                 poll_fn(|cx| {
                     polls.fetch_add(1, Ordering::SeqCst);
                     std::pin::Pin::new(&mut woken).poll(cx)
@@ -236,7 +233,8 @@ fn a_job_sees_the_runtime_that_polls_it_and_not_its_submitters_context() {
     let drains = multi_thread(1, "drains");
     let executor = SerialExecutor::builder()
         .drain_on(drains.handle().clone())
-        .build(());
+        .build(())
+        .unwrap();
     let seen = current_thread().block_on(NAME.scope(1, async {
         let here = Handle::current().id();
         within(executor.submit_async(move |_| async move {
@@ -279,7 +277,7 @@ fn a_guard_that_is_moved_out_holds_the_executor() {
 }
 
 #[test]
-fn a_guard_is_dropped_while_the_drain_looks_for_it() {
+fn a_guard_is_dropped_while_the_drain_starts_to_wait() {
     multi_thread(2, "drain").block_on(async {
         let executor = SerialExecutor::new(0);
         for round in 0..rounds(500, 20_000) {
@@ -294,7 +292,7 @@ fn a_guard_is_dropped_while_the_drain_looks_for_it() {
 }
 
 #[test]
-fn a_leaked_guard_holds_the_executor_for_ever() {
+fn a_leaked_guard_holds_the_executor_forever() {
     current_thread().block_on(async {
         let executor = SerialExecutor::new(());
         let job = executor.submit_async(|state| async { std::mem::forget(state) });
@@ -333,7 +331,7 @@ fn a_job_without_a_runtime_is_rejected() {
 }
 
 #[test]
-fn a_captured_submitter_without_a_runtime_rejects_a_job_and_runs_the_others() {
+fn a_submitter_without_a_runtime_rejects_an_asynchronous_job_and_captures_the_others() {
     let executor = SerialExecutor::new(vec![]);
     let (first, job, last) = while_busy(&executor, None, |executor| {
         (
@@ -349,7 +347,7 @@ fn a_captured_submitter_without_a_runtime_rejects_a_job_and_runs_the_others() {
 }
 
 #[test]
-fn a_captured_submitter_hands_over_when_it_comes_to_a_job() {
+fn a_submitter_hands_over_when_it_reaches_an_asynchronous_job() {
     let runtime = multi_thread(1, "drain");
     let executor = SerialExecutor::new(());
     let (first, job, last) = while_busy(&executor, Some(runtime.handle()), |executor| {
@@ -368,11 +366,12 @@ fn a_captured_submitter_hands_over_when_it_comes_to_a_job() {
 }
 
 #[test]
-fn a_captured_submitter_whom_a_pool_refuses_rejects_a_job_and_runs_the_others() {
+fn a_submitter_that_a_pool_refuses_rejects_an_asynchronous_job_and_captures_the_others() {
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
     let executor = SerialExecutor::builder()
         .drain_on(pool.clone())
-        .build(vec![]);
+        .build(vec![])
+        .unwrap();
     let (first, job, last) = while_busy(&executor, None, |executor| {
         pool.shutdown();
         (
@@ -387,8 +386,7 @@ fn a_captured_submitter_whom_a_pool_refuses_rejects_a_job_and_runs_the_others() 
     assert_eq!(block_on(executor.into_inner()).unwrap(), [1, 3]);
 }
 
-/// Has a job run on another thread, in a runtime perhaps, while `f` runs; returns when that thread
-/// has done what is its to do.
+/// Calls `f` while a job runs on another thread, which is inside `runtime`. Returns when that thread has ended.
 fn while_busy<S, R>(
     executor: &SerialExecutor<S>,
     runtime: Option<&Handle>,
@@ -424,7 +422,7 @@ fn a_pool_lends_a_job_a_thread() {
         .name("pool")
         .build()
         .unwrap();
-    let executor = SerialExecutor::builder().drain_on(pool).build(1);
+    let executor = SerialExecutor::builder().drain_on(pool).build(1).unwrap();
     let (go_on, told) = oneshot::channel();
     let job = executor.submit_async(|mut n| async move {
         *n += told.await.unwrap();
@@ -442,7 +440,7 @@ fn a_pool_lends_a_job_a_thread() {
 // ===== the end of a runtime =====
 
 #[test]
-fn a_runtime_that_shuts_down_cancels_a_suspended_job_and_what_is_behind_it() {
+fn a_runtime_that_shuts_down_cancels_a_suspended_job_and_the_jobs_behind_it() {
     for workers in [0, 2] {
         let runtime = match workers {
             0 => current_thread(),
@@ -463,7 +461,7 @@ fn a_runtime_that_shuts_down_cancels_a_suspended_job_and_what_is_behind_it() {
             let value = drops.value();
             move |_| async { drop(value) }
         });
-        runtime.shutdown_timeout(support::PATIENCE);
+        runtime.shutdown_timeout(PATIENCE);
         assert!(join(job.handle).unwrap_err().is_cancelled());
         assert!(join(behind).unwrap_err().is_cancelled());
         assert!(join(behind_it).unwrap_err().is_cancelled());
@@ -482,10 +480,10 @@ fn a_guard_outlives_the_runtime_that_polled_its_job() {
         .block_on(async { within(executor.submit_async(|state| async { state })).await })
         .unwrap();
     let behind = executor.submit(|_| ());
-    runtime.shutdown_timeout(support::PATIENCE);
+    runtime.shutdown_timeout(PATIENCE);
     assert!(join(behind).unwrap_err().is_cancelled());
 
-    // Nobody is there to run it, and dropping the guard does not.
+    // There is no runtime to run it, and the drop of the guard does not.
     let unrun = executor.submit(|_| ());
     assert!(!unrun.is_finished());
     *state += 1;
@@ -514,11 +512,14 @@ fn a_guard_that_outlived_its_runtime_hands_over_to_another() {
 // ===== panics =====
 
 #[test]
-fn a_panic_of_a_job_is_its_own_and_is_treated_as_any_jobs() {
+fn a_panic_of_an_asynchronous_job_is_handled_as_that_of_a_closure() {
     for on_panic in [OnPanic::Poison, OnPanic::Continue] {
         current_thread().block_on(async {
             for stage in 0..3 {
-                let executor = SerialExecutor::builder().on_panic(on_panic).build(0);
+                let executor = SerialExecutor::builder()
+                    .on_panic(on_panic)
+                    .build(0)
+                    .unwrap();
                 let job = executor.submit_async(move |mut n| {
                     *n += 1;
                     assert!(stage != 0, "at stage 0");
@@ -533,7 +534,7 @@ fn a_panic_of_a_job_is_its_own_and_is_treated_as_any_jobs() {
                 let error: JoinError = within(job).await.unwrap_err();
                 assert_eq!(message(error.into_panic()), format!("at stage {stage}"));
                 check_after_panic(&executor, within(next).await, on_panic);
-                assert_eq!(executor.metrics().panics, 1);
+                assert_eq!(executor.metrics().panicked, 1);
             }
         });
     }
@@ -553,7 +554,7 @@ fn check_after_panic(
 }
 
 #[test]
-fn a_poisoned_executor_does_not_begin_a_job() {
+fn a_poisoned_executor_does_not_start_a_job() {
     current_thread().block_on(async {
         let executor = SerialExecutor::new(());
         let panics = executor.submit_async(|_| async { panic_any(()) });
@@ -572,10 +573,13 @@ fn a_poisoned_executor_does_not_begin_a_job() {
 }
 
 #[test]
-fn a_guard_that_a_panic_elsewhere_drops_follows_on_panic() {
+fn on_panic_applies_to_a_guard_that_a_panic_drops_elsewhere() {
     for on_panic in [OnPanic::Poison, OnPanic::Continue] {
         current_thread().block_on(async {
-            let executor = SerialExecutor::builder().on_panic(on_panic).build(1);
+            let executor = SerialExecutor::builder()
+                .on_panic(on_panic)
+                .build(1)
+                .unwrap();
             let job = executor.submit_async(|state| async { state });
             let state = within(job).await.unwrap();
             let next = executor.submit(|n| *n);
@@ -590,7 +594,7 @@ fn a_guard_that_a_panic_elsewhere_drops_follows_on_panic() {
 }
 
 #[test]
-fn panics_of_what_a_job_leaves_are_contained() {
+fn panics_in_the_output_the_future_and_the_waker_of_a_job_are_contained() {
     current_thread().block_on(async {
         let executor = SerialExecutor::new(0);
         let drops = Drops::new();
@@ -610,7 +614,7 @@ fn panics_of_what_a_job_leaves_are_contained() {
         assert!(within(job.handle).await.unwrap_err().is_cancelled());
         assert_eq!(drops.count(), 2);
         assert_eq!(within(executor.submit(|n| *n)).await.unwrap(), 0);
-        // The waker of who waits for it.
+        // The waker of its handle.
         let mut handle = executor.submit_async(|_| async {});
         assert!(poll_with(&panicking_waker(), &mut handle).is_pending());
         assert_eq!(within(executor.submit(|n| *n)).await.unwrap(), 0);
@@ -643,7 +647,7 @@ fn an_aborted_job_ends_at_its_await_point() {
 }
 
 #[test]
-fn a_job_that_is_aborted_before_its_turn_is_dropped_at_once() {
+fn a_job_that_is_aborted_before_it_starts_is_dropped_at_once() {
     on_runtimes(|| async {
         let executor = SerialExecutor::new(());
         let first = suspend(&executor).await;
@@ -730,7 +734,7 @@ fn into_inner_waits_for_a_job_and_its_guard() {
 }
 
 #[test]
-fn a_job_and_what_is_behind_it_run_after_the_last_handle_was_dropped() {
+fn a_job_and_those_behind_it_run_after_the_last_handle_is_dropped() {
     on_runtimes(|| async {
         let drops = Drops::new();
         let executor = SerialExecutor::new(drops.value());
@@ -746,7 +750,7 @@ fn a_job_and_what_is_behind_it_run_after_the_last_handle_was_dropped() {
 
 // ===== many at once =====
 
-/// Jobs of all kinds, from several threads: no two have the state at the same time, each submitter's
+/// Several threads submit jobs of all kinds: no two jobs have the state at the same time, the jobs of each submitter
 /// run in order, and each handle ends.
 #[test]
 fn jobs_of_all_kinds_are_exclusive_and_in_order() {
@@ -754,7 +758,8 @@ fn jobs_of_all_kinds_are_exclusive_and_in_order() {
         let runtime = multi_thread(workers, "drain");
         let executor = SerialExecutor::builder()
             .on_panic(OnPanic::Continue)
-            .build(Book::default());
+            .build(Book::default())
+            .unwrap();
         let submitters: Vec<_> = (0..4)
             .map(|submitter| {
                 let (executor, runtime) = (executor.clone(), runtime.handle().clone());
@@ -778,7 +783,7 @@ fn jobs_of_all_kinds_are_exclusive_and_in_order() {
 
 #[derive(Default)]
 struct Book {
-    /// A job has the book, and has not finished with it.
+    /// A job has the book.
     open: bool,
     entries: Vec<(usize, usize)>,
 }
@@ -787,7 +792,7 @@ impl Book {
     fn open(&mut self, entry: (usize, usize)) {
         assert!(
             !std::mem::replace(&mut self.open, true),
-            "two have the book"
+            "two jobs have the book"
         );
         self.entries.push(entry);
     }
@@ -834,9 +839,9 @@ fn submit_at_random(executor: &SerialExecutor<Book>, submitter: usize) {
     }
 }
 
-/// Programs like that of "futurelock", at random: callers that wait, that stop polling, and that go.
+/// Random programs like "futurelock": callers that wait, that stop polling, and that drop their handles.
 #[test]
-fn callers_that_poll_or_not_all_get_their_turn() {
+fn the_jobs_of_all_callers_run_whether_they_poll_or_not() {
     let runtime = multi_thread(2, "drain");
     let executor = SerialExecutor::new(0_usize);
     let unpolled = Arc::new(Mutex::new(Vec::new()));
@@ -875,24 +880,24 @@ fn callers_that_poll_or_not_all_get_their_turn() {
 }
 
 #[test]
-fn a_job_that_has_not_begun_is_cancelled_with_what_is_queued() {
+fn a_job_that_has_not_started_is_aborted_with_the_queue() {
     current_thread().block_on(async {
         let executor = SerialExecutor::new(());
         let again = executor.clone();
-        // The submitter comes to the one that may wait, and leaves it to a drain that has not begun yet.
+        // The submitter reaches the asynchronous job, and hands it over to a drain that was not polled yet.
         let waits =
             executor.submit(move |()| again.submit_async(|state| async move { drop(state) }));
         let waits = waits.await.unwrap();
         executor.close();
         assert_eq!(executor.metrics().queue_length, 1);
-        assert_eq!(executor.cancel_queued(), 1);
+        assert_eq!(executor.shutdown_now(), 1);
         assert!(within(waits).await.unwrap_err().is_cancelled());
         within(executor.closed()).await;
     });
 }
 
 #[test]
-fn a_job_runs_where_it_came_from_if_its_turn_comes_on_a_thread_without_a_runtime() {
+fn a_job_runs_on_its_submitters_runtime_if_the_thread_that_reaches_it_has_none() {
     let runtime = multi_thread(1, "drain");
     let executor = SerialExecutor::new(());
     let gate = Gate::new();
@@ -922,11 +927,14 @@ fn a_job_runs_where_it_came_from_if_its_turn_comes_on_a_thread_without_a_runtime
 }
 
 #[test]
-fn a_place_is_given_back_when_the_job_begins_and_after_what_it_has_captured() {
+fn a_permit_is_released_when_the_job_starts_or_after_the_drop_of_its_captures() {
     current_thread().block_on(async {
-        let executor = SerialExecutor::builder().capacity(1).build(());
+        let executor = SerialExecutor::builder()
+            .queue_capacity(1)
+            .build(())
+            .unwrap();
         let suspended = suspend(&executor).await;
-        // The one that runs has given its place back.
+        // The job that runs has released its permit.
         let captured = Arc::new(());
         let seen = Arc::downgrade(&captured);
         let queued = executor.submit_async(move |state| async move { drop((state, captured)) });

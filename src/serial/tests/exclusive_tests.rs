@@ -1,15 +1,18 @@
-//! Jobs that wait, without a runtime: for Miri.
+//! Asynchronous jobs without a runtime.
 
 use std::future::pending;
 use std::sync::mpsc::channel;
 
-use super::SerialExecutor;
 use crate::blocking::BlockingPool;
+use crate::serial::SerialExecutor;
 use crate::sync::thread;
 
 fn on_a_pool<S: Send + 'static>(state: S) -> SerialExecutor<S> {
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
-    SerialExecutor::builder().drain_on(pool).build(state)
+    SerialExecutor::builder()
+        .drain_on(pool)
+        .build(state)
+        .unwrap()
 }
 
 fn spawn(f: impl FnOnce() + Send + 'static) {
