@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use self::batch_sender::BatchSender;
 use self::monitored::MonitoredStore;
 use self::waiters::Waiters;
-use super::executor::worker::Message;
+use super::executor::message::Message;
 use super::failure::Failure;
 use super::resend::STORE_TIMEOUT;
 use super::spawn_queue::SpawnQueue;

@@ -10,9 +10,10 @@ use tokio::time::{Instant, sleep};
 
 use self::app_guard::AppGuard;
 use self::builder::Builder;
+use self::message::Message;
 use self::metrics::{Metrics, Tally};
 use self::registry::Runs;
-use self::worker::{Message, Settings, Worker};
+use self::worker::{Settings, Worker};
 use super::store::Backend;
 use super::{DurableClient, DurableError};
 
@@ -21,6 +22,7 @@ pub(crate) mod builder;
 pub(crate) mod claims;
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) mod inline;
+pub(crate) mod message;
 pub(crate) mod metrics;
 mod pending_verdicts;
 pub(crate) mod registry;
