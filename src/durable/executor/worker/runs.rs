@@ -11,6 +11,8 @@ use crate::durable::clock::since_boot;
 use crate::durable::context::Stop;
 use crate::durable::executor::claims::{Holder, Phase, StartToken, TaskRun};
 use crate::durable::executor::message::Message;
+use crate::durable::executor::metrics::Tally;
+use crate::durable::executor::registry::RunOutcome;
 use crate::durable::executor::scope::{Rule, RunScope};
 use crate::durable::failure::Failure;
 use crate::durable::store::{Claim, Claimed, Epoch, Verdict};
@@ -60,17 +62,18 @@ impl Worker {
             worker: self.sender.clone(),
             epoch,
             id,
+            tally: StdArc::clone(&self.tally),
             verdict: None,
         };
         if self.early_cancels.contains(&id) {
             stop.set(StopReason::Cancelled);
         }
         let start = StartToken::default();
-        let (runs, run_stop, run_start) =
-            (StdArc::clone(self.app.runs()), stop.clone(), start.clone());
+        let (run_stop, run_start) = (stop.clone(), start.clone());
+        let runner = StdArc::clone(self.app.runner());
         let run = async move {
             match run_start.take() {
-                true => Some(runs.begin(task, epoch, run_stop).await),
+                true => Some(runner.run(task, epoch, run_stop).await),
                 false => None,
             }
         };
@@ -173,13 +176,17 @@ struct Report {
     worker: mpsc::UnboundedSender<Message>,
     epoch: Epoch,
     id: TaskId,
+    tally: StdArc<Tally>,
     verdict: Option<Verdict>,
 }
 
 impl Report {
     /// Sends the verdict, or `None` if the run was released before it started.
-    fn send(mut self, verdict: Option<Verdict>) {
-        self.verdict = verdict;
+    fn send(mut self, outcome: Option<RunOutcome>) {
+        if outcome.as_ref().is_some_and(|outcome| outcome.panicked) {
+            self.tally.panicked.add(1);
+        }
+        self.verdict = outcome.map(|outcome| outcome.verdict);
     }
 }
 

@@ -93,7 +93,7 @@ impl Worker {
     /// Opens a session, since the store has ended the last one.
     fn open_session(&mut self) {
         let store = StdArc::clone(&self.engine.store);
-        let set = self.app.runs().set().clone();
+        let set = self.app.runner().set().clone();
         self.opening = Some(InFlight::new(
             async move { store.open_session(Some(set)).await },
         ));
