@@ -204,8 +204,11 @@ async fn a_long_path_has_sockets_too() {
     let path = long.join("tasks.db");
     let [one, two] = [0; 2].map(|_| SqliteStore::open(path.clone()));
     let (one, two) = (Arc::new(one.await.unwrap()), Arc::new(two.await.unwrap()));
-    assert_eq!(one.endpoint.is_reachable(), cfg!(target_os = "linux"));
-    if one.endpoint.is_reachable() {
+    assert_eq!(
+        one.shared.endpoint.is_reachable(),
+        cfg!(target_os = "linux")
+    );
+    if one.shared.endpoint.is_reachable() {
         assert_wakes(&one, &two).await;
     }
 }
@@ -379,10 +382,7 @@ impl Worker {
     /// What a pragma says; zero if nothing.
     async fn pragma(&self, pragma: &str) -> i64 {
         let sql = format!("PRAGMA {pragma}");
-        let said = self
-            .store
-            .writer
-            .ask(0, move |work| Ok(work.number(&sql, [])?));
+        let said = self.store.writer.run(0, move |tx| Ok(tx.number(&sql, [])?));
         said.await.unwrap().unwrap_or_default()
     }
 

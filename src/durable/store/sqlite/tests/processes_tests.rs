@@ -15,7 +15,7 @@ async fn the_tasks_of_a_dead_process_come_back_at_once() {
     let turned = alive.turn(vec![], 9).await;
     assert_eq!((turned.claim, turned.more), (None, false));
     assert!(turned.next.unwrap() <= Duration::from_millis(100));
-    dead.store.abandon();
+    dead.store.simulate_crash();
     let claim = alive.claim(9).await;
     let counted = claim
         .tasks
@@ -36,7 +36,7 @@ async fn a_lock_file_that_is_gone_is_no_death() {
     let (held, other) = (Worker::new(&held).await, Worker::new(&other).await);
     held.enqueue([task(1).0]).await;
     let claim = held.claim(1).await;
-    held.store.endpoint.lose_lock_file();
+    held.store.shared.endpoint.remove_lock_file();
 
     assert_eq!(other.turn(vec![], 9).await.claim, None);
     let told = held.turn(done(&claim, vec![]), 0).await;
@@ -52,10 +52,10 @@ async fn sessions_of_a_process_rest_each_for_itself() {
     resting.park().await;
     busy.park().await;
     // The marker is that of both: one that gets up leaves it to the other.
-    store.endpoint.unpark(busy.session);
+    store.shared.endpoint.unpark(busy.session);
     let producer = Worker::new(&file.open().await).await;
     resting.park().await;
-    store.endpoint.unpark(busy.session);
+    store.shared.endpoint.unpark(busy.session);
     producer.enqueue([task(1).0]).await;
     resting.expect(|event| event == Event::Wake).await;
 }
@@ -66,8 +66,8 @@ async fn what_the_dead_leave_behind_is_swept() {
     let alive = Worker::new(&file.open().await).await;
     let dead = Worker::new(&file.open().await).await;
     dead.park().await;
-    let name = super::super::endpoint::file_name(dead.store.endpoint.id, "");
-    dead.store.abandon();
+    let name = super::super::endpoint::file_name(dead.store.shared.endpoint.id, "");
+    dead.store.simulate_crash();
     drop(dead);
 
     for _ in 0..2 {
@@ -124,7 +124,7 @@ async fn the_dead_do_not_take_a_wake_up_along() {
     }
     let mut alive = workers.pop().unwrap();
     for dead in workers {
-        dead.store.abandon();
+        dead.store.simulate_crash();
         drop(dead);
     }
     // The sockets close when the threads end that read them.

@@ -47,8 +47,8 @@ async fn a_request_that_cannot_be_done_does_not_take_its_group_along() {
     let worker = Worker::new(&file.open().await).await;
     let (hold, busy) = hold(&worker.store);
     let first = worker.store.enqueue(worker.request([task(1).0]));
-    let bad = worker.store.writer.ask(0, |work| {
-        work.execute("INSERT INTO throng_task (id) VALUES (1)", [])?;
+    let bad = worker.store.writer.run(0, |tx| {
+        tx.execute("INSERT INTO throng_task (id) VALUES (1)", [])?;
         Ok(())
     });
     let second = worker.store.enqueue(worker.request([task(2).0]));
@@ -134,15 +134,15 @@ async fn what_is_asked_before_the_disk_is_waited_for_is_written_along() {
     let worker = Worker::new(&file.open().await).await;
     let (begin, begun) = tokio::sync::oneshot::channel();
     let (mut begin, (hold, held)) = (Some(begin), mpsc::channel::<()>());
-    let first = worker.store.writer.ask(0, move |work| {
-        work.meta.counts.stored += 1;
+    let first = worker.store.writer.run(0, move |tx| {
+        tx.meta.counts.stored += 1;
         begin.take().map(|begin| begin.send(()));
         held.recv().ok();
         Ok(())
     });
     begun.await.unwrap();
     let path = file.path.clone();
-    let second = worker.store.writer.ask(0, move |_| {
+    let second = worker.store.writer.run(0, move |_| {
         let others = Connection::open(&path)?;
         Ok(others.query_row(STORED, [], |row| row.get::<_, i64>(0))?)
     });
@@ -161,8 +161,8 @@ async fn what_takes_long_is_written_in_several_transactions() {
     let (hold, busy) = hold(&worker.store);
     let slow = (0..4).map(|_| {
         let path = file.path.clone();
-        worker.store.writer.ask(0, move |work| {
-            work.meta.counts.stored += 1;
+        worker.store.writer.run(0, move |tx| {
+            tx.meta.counts.stored += 1;
             std::thread::sleep(Duration::from_millis(15));
             let others = Connection::open(&path)?;
             Ok(others.query_row(STORED, [], |row| row.get::<_, i64>(0))?)
@@ -194,7 +194,7 @@ async fn a_panic_fails_its_request_and_no_other() {
     let panics = worker
         .store
         .writer
-        .ask(0, |_| -> Result<(), Fault> { panic!("as intended") });
+        .run(0, |_| -> Result<(), Fault> { panic!("as intended") });
     assert_eq!(panics.await.unwrap_err().effect, Effect::Unknown);
     worker.enqueue([task(1).0]).await;
     assert_eq!(worker.claim(9).await.tasks.len(), 1);
@@ -214,9 +214,9 @@ async fn a_claim_takes_no_wake_up_from_what_is_stored_with_it() {
 
     let (hold, held) = mpsc::channel::<()>();
     let turn = worker.request_turn(vec![], 1, false);
-    let claimed = store.writer.ask(0, move |work| {
+    let claimed = store.writer.run(0, move |tx| {
         held.recv().ok();
-        turn::turn(work, &turn)
+        turn::turn(tx, &turn)
     });
     let stored = store.enqueue(producer.request([task(2).0]));
     drop(hold);
@@ -232,7 +232,7 @@ async fn what_is_asked_while_a_request_is_repeated_is_written_for_itself() {
     let worker = Worker::new(&file.open().await).await;
     let (begin, begun) = tokio::sync::oneshot::channel();
     let (mut begin, (hold, held)) = (Some(begin), mpsc::channel::<()>());
-    let repeated = worker.store.writer.ask(0, move |_| match begin.take() {
+    let repeated = worker.store.writer.run(0, move |_| match begin.take() {
         Some(begin) => {
             begin.send(()).ok();
             held.recv().ok();
@@ -253,7 +253,7 @@ async fn what_is_asked_together_is_written_one_by_one_if_the_store_is_repaired()
     let worker = Worker::new(&file.open().await).await;
     let (hold, held) = mpsc::channel::<()>();
     let (begin, begun) = tokio::sync::oneshot::channel();
-    let busy = worker.store.writer.ask_and(
+    let busy = worker.store.writer.run_then(
         0,
         |_| Ok(()),
         move |_| {
@@ -274,10 +274,7 @@ fn store_and_claim(worker: &Worker) -> (Answer<'_, ()>, Answer<'static, TurnAnsw
     let large = task(1).payload(vec![1; 700]).0;
     let stored = worker.store.enqueue(worker.request([large]));
     let turn = worker.request_turn(vec![], 1, false);
-    let claimed = worker
-        .store
-        .writer
-        .ask(0, move |work| turn::turn(work, &turn));
+    let claimed = worker.store.writer.run(0, move |tx| turn::turn(tx, &turn));
     (stored, claimed)
 }
 
@@ -291,7 +288,7 @@ async fn assert_claims_whole((stored, claimed): (Answer<'_, ()>, Answer<'_, Turn
 /// Keeps the thread busy until the sender is dropped: what is asked meanwhile is one group.
 fn hold(store: &SqliteStore) -> (mpsc::Sender<()>, Answer<'static, ()>) {
     let (hold, held) = mpsc::channel();
-    let busy = store.writer.ask(0, move |_| {
+    let busy = store.writer.run(0, move |_| {
         held.recv().ok();
         Ok(())
     });

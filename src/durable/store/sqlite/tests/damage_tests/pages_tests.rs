@@ -110,8 +110,8 @@ impl Scene {
         for worker in [&self.holder, &self.other] {
             worker.pragma("cache_size = 1").await;
             worker.pragma("shrink_memory").await;
-            let ask = worker.store.reader.ask(|desk| {
-                desk.snapshot(|db| {
+            let ask = worker.store.reader.run(|reader| {
+                reader.snapshot(|db| {
                     Ok(db.execute_batch("PRAGMA cache_size = 1; PRAGMA shrink_memory")?)
                 })
             });
@@ -266,7 +266,7 @@ async fn an_output_that_is_lost_costs_its_own_task() {
         assert_eq!(damaged, [false, false, true], "{seen:?}");
     }
     assert!(worker.store.damage().is_some());
-    assert_eq!(worker.store.endpoint.damage.repairs(), 0);
+    assert_eq!(worker.store.shared.damage.repairs(), 0);
 }
 
 /// The first page holds the names of the tables, and says that the file is a database.

@@ -1,4 +1,4 @@
-//! [`Holder`]: the process that holds the write lock.
+//! [`LockHolder`]: the process that holds the write lock of the database.
 
 use std::error::Error;
 use std::fmt;
@@ -6,40 +6,55 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::files::beside;
+use rusqlite::Error as SqliteError;
 
-/// A process that holds the lock for writing.
+use super::error::{failure, is_busy};
+use super::files::beside;
+use crate::durable::failure::{Effect, Failure};
+
+/// A process that holds the write lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Holder {
+pub(super) struct LockHolder {
     process: u32,
     name: String,
     is_stopped: bool,
 }
 
-/// The byte of the log's index that a writer locks.
-const WRITE_LOCK: u64 = 120;
+/// The offset of the byte that a writer locks, in the index of the log.
+const WRITE_LOCK_BYTE: u64 = 120;
 
-/// How often the list of locks is read. The system hands it out in pieces, so a read may miss a line if other
-/// locks come and go meanwhile.
+/// How often the list of locks is read, at most. The system returns it in pieces, so a read may miss a line if other
+/// locks are taken and released meanwhile.
 const MAX_READS: u32 = 5;
 
-/// Returns the process that currently holds the write lock of the database at a path. Only Linux provides this.
-pub(super) fn of(path: &Path) -> Option<Holder> {
+/// Returns the failure of a request that has had no effect. If another process has locked the database for writing, the
+/// failure names it.
+pub(super) fn busy_failure(error: SqliteError, path: Option<&Path>) -> Failure {
+    let holder = path.filter(|_| is_busy(&error)).and_then(find);
+    let failure = failure(Effect::None, error);
+    match holder {
+        Some(holder) => failure.with_source(holder),
+        None => failure,
+    }
+}
+
+/// Returns the process that currently holds the write lock of the database at a path. Only Linux reports it.
+fn find(path: &Path) -> Option<LockHolder> {
     // The file whose locks determine which process may write.
     let inode = fs::metadata(beside(path, "-shm")).ok()?.ino();
-    let process = (0..MAX_READS).find_map(|_| writer(inode))?;
+    let process = (0..MAX_READS).find_map(|_| writer_of(inode))?;
     let status = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     parse(process, &status)
 }
 
-fn writer(inode: u64) -> Option<u32> {
+fn writer_of(inode: u64) -> Option<u32> {
     let locks = fs::read_to_string("/proc/locks").ok()?;
-    locks.lines().find_map(|line| holds(line, inode))
+    locks.lines().find_map(|line| holder_in(line, inode))
 }
 
-/// Returns the process of a line of `/proc/locks` if it describes the write lock. Such a line is
+/// Returns the process in a line of `/proc/locks` that describes the write lock. Such a line is
 /// `1: POSIX  ADVISORY  WRITE 4711 fd:01:1234567 120 120`.
-fn holds(line: &str, inode: u64) -> Option<u32> {
+fn holder_in(line: &str, inode: u64) -> Option<u32> {
     let mut fields = line.split_whitespace().skip(3);
     if fields.next()? != "WRITE" {
         return None;
@@ -48,21 +63,21 @@ fn holds(line: &str, inode: u64) -> Option<u32> {
     let file: u64 = fields.next()?.rsplit(':').next()?.parse().ok()?;
     let first: u64 = fields.next()?.parse().ok()?;
     let last = fields.next()?.parse().unwrap_or(u64::MAX);
-    (file == inode && (first..=last).contains(&WRITE_LOCK)).then_some(process)
+    (file == inode && (first..=last).contains(&WRITE_LOCK_BYTE)).then_some(process)
 }
 
-/// Reads `/proc/4711/stat`, which begins with `4711 (name) S`.
-fn parse(process: u32, status: &str) -> Option<Holder> {
+/// Parses `/proc/4711/stat`, which begins with `4711 (name) S`.
+fn parse(process: u32, status: &str) -> Option<LockHolder> {
     let (start, rest) = status.rsplit_once(") ")?;
     let (_, name) = start.split_once('(')?;
-    Some(Holder {
+    Some(LockHolder {
         process,
         name: name.to_owned(),
         is_stopped: rest.starts_with(['T', 't']),
     })
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for LockHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { process, name, .. } = self;
         write!(f, "process {process} ({name}) holds the lock")?;
@@ -73,7 +88,7 @@ impl fmt::Display for Holder {
     }
 }
 
-impl Error for Holder {}
+impl Error for LockHolder {}
 
 #[cfg(test)]
 mod tests {
@@ -84,10 +99,10 @@ mod tests {
 
     use super::*;
 
-    /// The list of locks is long, and changes all the time.
+    /// The list of locks is long, and changes while it is read.
     #[test]
     #[cfg(target_os = "linux")]
-    fn the_holder_is_found_although_other_locks_come_and_go() {
+    fn the_lock_holder_is_found_while_other_locks_are_taken_and_released() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: String| File::create(folder.path().join(name)).unwrap();
         let held = file(String::from("db-shm"));
@@ -107,7 +122,7 @@ mod tests {
                     }
                 });
             }
-            let missed = (0..600).filter(|_| of(&folder.path().join("db")).is_none());
+            let missed = (0..600).filter(|_| find(&folder.path().join("db")).is_none());
             let missed = missed.count();
             is_over.store(true, Ordering::Relaxed);
             assert_eq!(missed, 0);
@@ -115,12 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_for_writing_is_told_from_others() {
+    fn the_write_lock_is_distinguished_from_other_locks() {
         let line = "12: POSIX  ADVISORY  WRITE 4711 fd:01:99 120 120";
-        assert_eq!(holds(line, 99), Some(4711));
-        assert_eq!(holds(line, 9), None);
+        assert_eq!(holder_in(line, 99), Some(4711));
+        assert_eq!(holder_in(line, 9), None);
         assert_eq!(
-            holds("1: POSIX ADVISORY WRITE 5 00:2a:99 0 EOF", 99),
+            holder_in("1: POSIX ADVISORY WRITE 5 00:2a:99 0 EOF", 99),
             Some(5)
         );
         for other in [
@@ -129,12 +144,12 @@ mod tests {
             "1: -> POSIX  ADVISORY  WRITE 5 fd:01:99 120 120",
             "garbage",
         ] {
-            assert_eq!(holds(other, 99), None, "{other}");
+            assert_eq!(holder_in(other, 99), None, "{other}");
         }
     }
 
     #[test]
-    fn a_name_may_be_anything() {
+    fn a_process_name_may_contain_spaces_and_parentheses() {
         let holder = parse(7, "7 (a) b (c) T 1 7 7").unwrap();
         assert_eq!(
             holder.to_string(),

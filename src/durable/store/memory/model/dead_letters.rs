@@ -1,7 +1,7 @@
 //! Dead letters.
 
-use super::Model;
 use super::row::{Row, State};
+use super::state::Model;
 use crate::durable::{DeadFilter, DeadLetter};
 
 impl Model {
@@ -13,7 +13,7 @@ impl Model {
         let (now, time) = (self.wall(), self.store_time());
         let mut letters: Vec<_> = self
             .dead_rows(filter)
-            .filter_map(|row| row.letter(now, time))
+            .filter_map(|row| row.dead_letter(now, time))
             .collect();
         letters.sort_by_key(|letter| (letter.age, std::cmp::Reverse(letter.id)));
         letters.truncate(limit);
@@ -28,12 +28,10 @@ impl Model {
                 (row.failures, row.crashes, row.lost) = (0, 0, 0);
                 row.cancel = false;
                 row.errors.clear();
-                row.state = State::Waiting;
-                self.pushed.push(row.kind);
-                self.line.push_back(*id);
             }
+            self.push_back(*id);
         }
-        self.wake_for_pushed();
+        self.wake_for_new_ready();
         ids.len() as u64
     }
 
@@ -43,14 +41,14 @@ impl Model {
         ids.len() as u64
     }
 
-    /// The dead letters that match, and are kept.
+    /// Returns the dead letters that match and have not expired.
     fn dead_rows(&self, filter: &DeadFilter) -> impl Iterator<Item = &Row> {
         let time = self.store_time();
         self.tasks.values().filter(move |row| {
             let name = filter.name.as_ref();
             let ids = filter.ids.as_ref();
             matches!(row.state, State::Dead { .. })
-                && !row.is_over(time)
+                && !row.is_expired(time)
                 && name.is_none_or(|name| **name == *row.task.name)
                 && ids.is_none_or(|ids| ids.contains(&row.task.id))
         })
