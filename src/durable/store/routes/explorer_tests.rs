@@ -207,12 +207,12 @@ impl State {
         let mut next = vec![done.clone()];
         if self.releases < bounds.releases {
             done.releases += 1;
-            next.extend(done.put_first(task, bounds, rule));
+            next.extend(done.push_front(task, bounds, rule));
         }
         next
     }
 
-    fn put_first(&self, task: Task, bounds: &Bounds, rule: Rule) -> Vec<Self> {
+    fn push_front(&self, task: Task, bounds: &Bounds, rule: Rule) -> Vec<Self> {
         let mut state = self.clone();
         let list = state.routes.leaf(task.kind);
         state.lists.entry(list).or_default().push_front(task);
@@ -232,7 +232,7 @@ impl State {
         match was {
             Worker::Absent | Worker::Gone => Vec::new(),
             Worker::Idle | Worker::Awake => state.wake(read, bounds, rule),
-            Worker::Busy(task) => state.put_first(task, bounds, rule),
+            Worker::Busy(task) => state.push_front(task, bounds, rule),
         }
     }
 
@@ -353,7 +353,7 @@ fn bounds(sets: &[&str]) -> Bounds {
 
 /// A worker comes that knows a part of what another knows.
 #[test]
-fn a_part_of_a_list() {
+fn a_subset_of_the_types() {
     println!("{} states", explore(&bounds(&["ab", "a"]), Rule::Right));
 }
 
@@ -389,19 +389,19 @@ fn equal_sets() {
 
 #[test]
 #[should_panic(expected = "idle")]
-fn a_drain_has_to_wake() {
+fn a_drain_must_wake_a_worker() {
     explore(&bounds(&["ab", "a"]), Rule::DrainWakesNobody);
 }
 
 #[test]
 #[should_panic(expected = "idle")]
-fn a_turn_that_leaves_something_has_to_wake() {
+fn a_turn_that_leaves_tasks_must_wake_a_worker() {
     explore(&bounds(&["ab", "ab", "a"]), Rule::LeavingWakesNobody);
 }
 
 #[test]
 #[should_panic(expected = "idle")]
-fn a_wake_has_to_reach_a_reader() {
+fn a_wake_up_must_reach_a_reader() {
     explore(&bounds(&["ab", "a"]), Rule::WakesAnyone);
 }
 

@@ -35,7 +35,7 @@ fn workers_that_know_the_same_share_the_main_list() {
 }
 
 #[test]
-fn a_type_that_nobody_knows_has_a_list_of_its_own() {
+fn an_unknown_type_has_its_own_list() {
     let routes = declared(&[&set(&["a"])]);
     let unknown = kind("b");
     assert_eq!(routes.entrance(unknown), ListId::own(unknown));
@@ -83,7 +83,7 @@ fn a_set_that_adds_a_type_leaves_the_main_list_alone() {
 }
 
 #[test]
-fn a_list_whose_kinds_part_drains_into_two() {
+fn a_split_list_drains_into_two() {
     let (both, one) = (set(&["a", "b"]), set(&["a"]));
     let mut routes = declared(&[&both]);
     routes.declare(&one);
@@ -103,7 +103,7 @@ fn a_list_whose_kinds_part_drains_into_two() {
 }
 
 #[test]
-fn what_parted_comes_back_to_the_main_list() {
+fn split_kinds_return_to_the_main_list() {
     let (both, one) = (set(&["a", "b"]), set(&["a"]));
     let mut routes = declared(&[&both, &one]);
     routes.remove(one.id());
@@ -112,7 +112,7 @@ fn what_parted_comes_back_to_the_main_list() {
 }
 
 #[test]
-fn a_type_that_nobody_knows_any_more_keeps_its_list_while_something_waits() {
+fn a_forgotten_type_keeps_its_list_while_tasks_wait() {
     let (one, other) = (set(&["a"]), set(&["b"]));
     let mut routes = declared(&[&one, &other]);
     let leaf = routes.leaf(kind("b"));

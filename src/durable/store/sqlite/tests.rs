@@ -29,7 +29,7 @@ const LEASE: Duration = Duration::from_secs(9);
 mod clock_tests;
 mod damage_tests;
 mod files_tests;
-mod looks_tests;
+mod idle_checks_tests;
 mod model_tests;
 mod peers_tests;
 mod processes_tests;
@@ -39,7 +39,7 @@ mod writer_tests;
 // ===== Files =====
 
 #[tokio::test]
-async fn what_was_stored_is_there_after_a_restart() {
+async fn tasks_survive_a_restart() {
     let file = File::new();
     let (small, large) = (task(1).payload(vec![1; 5]), task(2).payload(vec![2; 5000]));
     let worker = Worker::new(&file.open().await).await;
@@ -99,7 +99,7 @@ async fn a_file_that_becomes_one_of_a_newer_layout_is_not_touched() {
 }
 
 #[tokio::test]
-async fn what_is_no_database_is_refused() {
+async fn a_file_that_is_not_a_database_is_rejected() {
     let file = File::new();
     std::fs::write(&file.path, vec![7; 10_000]).unwrap();
     let error = SqliteStore::open(&file.path).await.unwrap_err();
@@ -107,7 +107,7 @@ async fn what_is_no_database_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_no_path_is_refused() {
+async fn a_special_path_is_rejected() {
     let file = File::new();
     let folder = file.path.parent().unwrap();
     let missing = folder.join("missing").join("tasks.db");
@@ -163,7 +163,7 @@ async fn a_file_that_cannot_be_written_can_be_read() {
 }
 
 #[tokio::test]
-async fn a_file_that_others_keep_locked_is_busy() {
+async fn a_locked_file_is_busy() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     let other = file.connect();
@@ -184,7 +184,7 @@ async fn a_file_that_others_keep_locked_is_busy() {
 }
 
 #[tokio::test]
-async fn many_can_make_the_file_at_once() {
+async fn many_processes_can_create_the_file_at_once() {
     let file = File::new();
     let opening = (0..8).map(|_| tokio::spawn(SqliteStore::open(file.path.clone())));
     let opening: Vec<_> = opening.collect();

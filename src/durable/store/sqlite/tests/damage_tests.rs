@@ -322,12 +322,12 @@ async fn garble_all(table: &str, but: &[&str]) {
 }
 
 #[tokio::test]
-async fn garbled_tasks_are_dead_letters_and_the_others_go_on() {
+async fn garbled_tasks_become_dead_letters_and_others_continue() {
     garble_all("throng_task", &[]).await;
 }
 
 #[tokio::test]
-async fn garbled_entries_of_the_line_cost_nothing() {
+async fn garbled_ready_queue_entries_cost_nothing() {
     garble_all("throng_ready", &[]).await;
 }
 
@@ -377,7 +377,7 @@ async fn a_task_that_runs_nowhere_becomes_a_dead_letter() {
 }
 
 #[tokio::test]
-async fn a_garbled_row_about_the_store_costs_nothing() {
+async fn a_garbled_meta_row_costs_nothing() {
     // Without these two, nobody knows what the rest means.
     garble_all("throng_meta", &["layout", "birth"]).await;
 }

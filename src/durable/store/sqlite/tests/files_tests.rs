@@ -39,7 +39,7 @@ async fn nothing_is_stored_in_a_file_that_was_moved_until_it_is_back() {
 }
 
 #[tokio::test]
-async fn the_file_in_its_place_is_not_touched() {
+async fn a_replacement_file_is_left_unchanged() {
     let file = File::new();
     let old = Worker::new(&file.open().await).await;
     old.enqueue([task(1).0]).await;
@@ -64,7 +64,7 @@ async fn the_file_in_its_place_is_not_touched() {
 }
 
 #[tokio::test]
-async fn a_copy_in_its_place_goes_on() {
+async fn a_copy_in_its_place_is_used() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     worker.enqueue([task(1).0]).await;
@@ -108,7 +108,7 @@ async fn nothing_is_stored_without_the_log_and_nothing_is_lost_with_it() {
 }
 
 #[test]
-fn many_come_and_go_at_once_and_the_last_leaves_nothing() {
+fn the_last_of_many_processes_leaves_no_files() {
     let file = File::new();
     let come_and_go = &async |n: u64| {
         for round in 0..12 {
@@ -132,7 +132,7 @@ fn many_come_and_go_at_once_and_the_last_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_store_is_closed_once_and_asked_no_more() {
+async fn a_closed_store_rejects_requests() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     worker.enqueue([task(1).0]).await;

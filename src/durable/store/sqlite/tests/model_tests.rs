@@ -6,7 +6,7 @@ use crate::durable::store::kind::TypeSet;
 
 /// Does the same to a store in a file and to the one in memory.
 #[tokio::test]
-async fn it_does_what_the_model_does() {
+async fn it_behaves_like_the_model() {
     for seed in 0..4 {
         let mut random = fastrand::Rng::with_seed(seed);
         let file = File::new();

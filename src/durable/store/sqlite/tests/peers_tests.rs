@@ -34,7 +34,7 @@ impl Stopped {
 
 /// Otherwise, each stopped process would cost a wait for each batch of tasks that ends.
 #[tokio::test]
-async fn ten_that_store_and_ten_that_await_and_have_stopped_are_waited_for_once() {
+async fn stopped_processes_delay_their_peers_once() {
     let file = File::new();
     let busy = Worker::new(&file.open().await).await;
     let mut stopped = Vec::new();

@@ -42,7 +42,7 @@ impl<F: Fn() + Send + Sync + 'static> Wake for OnWake<F> {
 }
 
 #[tokio::test]
-async fn a_request_that_cannot_be_done_does_not_take_its_group_along() {
+async fn a_failed_request_does_not_fail_its_group() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     let (hold, busy) = hold(&worker.store);
@@ -62,7 +62,7 @@ async fn a_request_that_cannot_be_done_does_not_take_its_group_along() {
 }
 
 #[tokio::test]
-async fn what_an_enqueue_stores_is_decided_when_it_is_written() {
+async fn an_enqueue_stores_what_is_spawned_until_it_is_written() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     let (hold, busy) = hold(&worker.store);
@@ -81,7 +81,7 @@ async fn what_an_enqueue_stores_is_decided_when_it_is_written() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_task_is_told_when_it_is_written_and_only_then() {
+async fn a_spawn_is_confirmed_when_it_is_written_and_not_before() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     let (tell, told) = mpsc::channel();
@@ -107,7 +107,7 @@ async fn who_waits_for_a_task_is_told_when_it_is_written_and_only_then() {
 }
 
 #[tokio::test]
-async fn who_rests_is_woken_before_the_answer() {
+async fn an_idle_worker_is_woken_before_the_answer() {
     let file = File::new();
     let producer = Worker::new(&file.open().await).await;
     let mut resting = Worker::new(&file.open().await).await;
@@ -129,7 +129,7 @@ async fn who_rests_is_woken_before_the_answer() {
 }
 
 #[tokio::test]
-async fn what_is_asked_before_the_disk_is_waited_for_is_written_along() {
+async fn requests_that_arrive_before_the_commit_join_the_group() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     let (begin, begun) = tokio::sync::oneshot::channel();
@@ -155,7 +155,7 @@ async fn what_is_asked_before_the_disk_is_waited_for_is_written_along() {
 
 /// The others cannot write meanwhile.
 #[tokio::test]
-async fn what_takes_long_is_written_in_several_transactions() {
+async fn slow_requests_are_written_in_several_transactions() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     let (hold, busy) = hold(&worker.store);
@@ -179,7 +179,7 @@ async fn what_takes_long_is_written_in_several_transactions() {
 }
 
 #[tokio::test]
-async fn an_enqueue_of_nothing_writes_nothing() {
+async fn an_empty_enqueue_writes_nothing() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     let before = file.log();
@@ -201,7 +201,7 @@ async fn a_panic_fails_its_request_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_claim_takes_no_wake_up_from_what_is_stored_with_it() {
+async fn a_claim_consumes_no_wake_up_of_a_task_stored_with_it() {
     let file = File::new();
     let store = file.open().await;
     let (worker, producer) = (Worker::new(&store).await, Worker::new(&store).await);
@@ -227,7 +227,7 @@ async fn a_claim_takes_no_wake_up_from_what_is_stored_with_it() {
 
 /// A request that is repeated may read with a second connection. That one does not see what is written meanwhile.
 #[tokio::test]
-async fn what_is_asked_while_a_request_is_repeated_is_written_for_itself() {
+async fn requests_that_arrive_while_one_is_repeated_are_written_separately() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     let (begin, begun) = tokio::sync::oneshot::channel();
@@ -248,7 +248,7 @@ async fn what_is_asked_while_a_request_is_repeated_is_written_for_itself() {
 }
 
 #[tokio::test]
-async fn what_is_asked_together_is_written_one_by_one_if_the_store_is_repaired() {
+async fn a_group_is_written_one_by_one_after_a_repair() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     let (hold, held) = mpsc::channel::<()>();

@@ -147,7 +147,7 @@ async fn the_root_of_each_table_can_be_lost_while_the_file_is_closed() {
 
 /// SQLite cannot remove data that it cannot read. The tasks end all the same.
 #[tokio::test]
-async fn pages_of_large_data_cost_the_task_whose_data_it_is() {
+async fn pages_of_large_data_cost_their_own_task() {
     let mut random = fastrand::Rng::with_seed(7);
     let file = File::new();
     let mut worker = Worker::new(&file.open().await).await;
@@ -271,7 +271,7 @@ async fn an_output_that_is_lost_costs_its_own_task() {
 
 /// The first page holds the names of the tables, and says that the file is a database.
 #[tokio::test]
-async fn without_its_first_page_a_store_says_what_to_do_and_goes_on_when_it_is_back() {
+async fn a_store_without_its_first_page_fails_until_it_is_restored() {
     let mut random = fastrand::Rng::with_seed(7);
     let mut scene = Scene::new(20).await;
     scene.checkpoint().await;

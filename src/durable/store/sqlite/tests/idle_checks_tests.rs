@@ -21,7 +21,7 @@ async fn next_look(idle: &Worker) -> Duration {
 }
 
 #[tokio::test]
-async fn an_idle_worker_looks_less_often_the_longer_the_tasks_of_others_run() {
+async fn an_idle_worker_checks_less_often_the_longer_other_tasks_run() {
     let (file, clock) = (File::new(), Clock::manual());
     let (busy, idle) = (worker(&file, &clock).await, worker(&file, &clock).await);
     busy.enqueue([task(1).0]).await;
