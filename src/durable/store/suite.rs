@@ -77,6 +77,16 @@ fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime can be built")
 }
 
+/// Creates a folder for a database. It is in memory if the system allows it, since the tests would spend most of their
+/// time waiting for the disk.
+#[cfg(feature = "sqlite-unbundled")]
+pub(super) fn temp_folder() -> tempfile::TempDir {
+    let in_memory = tempfile::tempdir_in("/dev/shm");
+    in_memory
+        .or_else(|_| tempfile::tempdir())
+        .expect("a folder can be created")
+}
+
 /// One test for each case, on one kind of store.
 macro_rules! store_suite {
     ($store:ident, $harness:ty, $sequences:expr) => {

@@ -16,6 +16,7 @@ use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::memory::MemoryStore;
+use crate::durable::store::suite::temp_folder;
 use crate::durable::store::{
     Backend, Claim, DeadReason, Enqueue, Epoch, Event, NewTask, SessionId, Store, TaskState, Turn,
     TurnAnswer, Verdict, Verdicts,
@@ -232,7 +233,7 @@ struct File {
 
 impl File {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_folder();
         let path = folder.path().join("tasks.db");
         Self {
             _folder: folder,

@@ -20,7 +20,7 @@ pub(super) struct Sqlite {
 
 impl Harness for Sqlite {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder can be made");
+        let folder = super::temp_folder();
         Self {
             clock: Clock::manual(),
             path: folder.path().join("tasks.db"),
