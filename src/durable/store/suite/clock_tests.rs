@@ -23,14 +23,14 @@ pub(super) async fn a_clock_that_runs_ahead_for_a_while_removes_nothing(it: &dyn
         two.maintain(100).await;
     }
     end_three(&one, &mut session, 7).await;
-    assert_kept(&one, 1..10).await;
+    assert_retained(&one, 1..10).await;
     // The ids are still occupied, so none of these tasks runs a second time.
     session.enqueue((1..10).map(task)).await;
     assert_eq!(session.turn(wanting(9)).await.claim, None);
     it.clock().set_wall(it.clock().wall() - STEP);
     for process in [&one, &two] {
         process.maintain(100).await;
-        assert_kept(process, 1..10).await;
+        assert_retained(process, 1..10).await;
     }
     it.age(DEAD_LETTER_RETENTION);
     while one.maintain(100).await {}
@@ -47,10 +47,10 @@ pub(super) async fn a_clock_that_was_behind_removes_nothing(it: &dyn Harness) {
     process.maintain(100).await;
     end_three(&process, &mut session, 4).await;
     it.clock().set_wall(right);
-    assert_kept(&process, 1..7).await;
+    assert_retained(&process, 1..7).await;
     process.maintain(100).await;
     process.maintain(100).await;
-    assert_kept(&process, 1..7).await;
+    assert_retained(&process, 1..7).await;
 }
 
 pub(super) async fn a_store_that_is_made_in_1970_removes_nothing(it: &dyn Harness) {
@@ -62,7 +62,7 @@ pub(super) async fn a_store_that_is_made_in_1970_removes_nothing(it: &dyn Harnes
     it.clock().set_wall(right);
     process.maintain(100).await;
     end_three(&process, &mut session, 4).await;
-    assert_kept(&process, 1..7).await;
+    assert_retained(&process, 1..7).await;
     // Now store time advances as in any other store.
     it.age(HOUR);
     assert_eq!(process.status([4, 5, 6]).await[0], TaskState::Absent);
@@ -93,7 +93,7 @@ pub(super) async fn maintenance_removes_expired_tasks(it: &dyn Harness) {
     it.clock().advance(DAY);
     process.maintain(9).await;
     it.clock().advance(SECOND);
-    session.run(kept(1, 100 * SECOND), done()).await;
+    session.run(retained(1, 100 * SECOND), done()).await;
     for _ in 0..3 {
         it.clock().advance(30 * SECOND);
         process.maintain(9).await;
@@ -109,7 +109,7 @@ pub(super) async fn maintenance_removes_expired_tasks(it: &dyn Harness) {
 pub(super) async fn a_clock_that_is_set_back_keeps_nothing_for_longer(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
-    session.run(kept(1, 600 * SECOND), done()).await;
+    session.run(retained(1, 600 * SECOND), done()).await;
     it.clock().set_wall(it.clock().wall() - STEP);
     process.maintain(9).await;
     it.age(599 * SECOND);
@@ -123,7 +123,7 @@ pub(super) async fn a_clock_that_is_set_back_keeps_nothing_for_longer(it: &dyn H
 pub(super) async fn maintenance_advances_store_time_by_a_minute_at_most(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
-    session.run(kept(1, 600 * SECOND), done()).await;
+    session.run(retained(1, 600 * SECOND), done()).await;
     it.clock().advance(HOUR);
     assert_eq!(process.status_of(1).await, state_done());
     process.maintain(9).await;
@@ -133,7 +133,7 @@ pub(super) async fn maintenance_advances_store_time_by_a_minute_at_most(it: &dyn
     assert_eq!(process.status_of(1).await, TaskState::Absent);
 }
 
-fn kept(number: u64, retention: Duration) -> NewTask {
+fn retained(number: u64, retention: Duration) -> NewTask {
     NewTask {
         retention,
         ..task(number)
@@ -148,7 +148,7 @@ async fn end_three(process: &Process, session: &mut Session<'_>, first: u64) {
     process.cancel([first + 2]).await;
 }
 
-async fn assert_kept(process: &Process, numbers: std::ops::Range<u64>) {
+async fn assert_retained(process: &Process, numbers: std::ops::Range<u64>) {
     let expected = [state_done(), state_dead(), TaskState::Cancelled];
     let expected: Vec<_> = expected
         .into_iter()

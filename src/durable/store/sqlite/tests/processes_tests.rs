@@ -1,4 +1,4 @@
-//! Processes on one file: they come and go, wake one another, and hear of ends.
+//! Processes that share a file: they start and stop, wake one another, and are notified of ends.
 
 use super::*;
 
@@ -22,9 +22,9 @@ async fn the_tasks_of_a_dead_process_come_back_at_once() {
         .iter()
         .map(|task| (task.id, task.lost, task.crashes));
     let counted: Vec<_> = counted.collect();
-    // The claims in their order, each before those that wait.
+    // The tasks of the claims are in their order, before the waiting tasks.
     assert_eq!(counted, [(id(2), 0, 1), (id(1), 0, 1)]);
-    // What it says now comes too late.
+    // Its verdicts now come too late.
     let late = dead.turn(done(&lost, vec![]), 0).await;
     assert_eq!(late.refused, [id(1)]);
 }
@@ -51,7 +51,7 @@ async fn sessions_of_a_process_park_independently() {
     let busy = Worker::new(&store).await;
     resting.park().await;
     busy.park().await;
-    // The marker is that of both: one that gets up leaves it to the other.
+    // Both share the marker: when one session is unparked, the marker stays for the other.
     store.shared.endpoint.unpark(busy.session);
     let producer = Worker::new(&file.open().await).await;
     resting.park().await;
@@ -127,7 +127,7 @@ async fn a_dead_process_does_not_consume_a_wake_up() {
         dead.store.simulate_crash();
         drop(dead);
     }
-    // The sockets close when the threads end that read them.
+    // A socket closes when the thread that reads it exits.
     until(|| {
         file.files()
             .iter()
@@ -148,7 +148,7 @@ async fn an_idle_worker_is_notified_of_new_processes() {
     let newcomer = Worker::new(&file.open().await).await;
     resting.expect(|event| event == Event::Wake).await;
 
-    // From here on, it looks often enough to see it die.
+    // Now it checks often enough to detect the death.
     newcomer.enqueue([task(1).0]).await;
     newcomer.claim(1).await;
     let next = resting.try_turn(vec![], 1, true).await.unwrap().next;
@@ -172,7 +172,7 @@ async fn a_worker_that_parks_while_a_task_is_stored_misses_nothing() {
         if turned.claim.is_none() {
             turned = worker.turn(vec![], 1).await;
         }
-        let claim = turned.claim.expect("there is something to claim");
+        let claim = turned.claim.expect("a task can be claimed");
         worker.turn(done(&claim, vec![]), 0).await;
     }
 }

@@ -130,7 +130,7 @@ async fn a_copy_that_is_put_back_twice_has_other_epochs_each_time() {
     }
 }
 
-/// Has a worker come and claim by each of these clocks. Then an old copy is restored while the clock is right. Asserts that
+/// Has a worker start and claim with each of these clocks. Then an old copy is restored while the clock is right. Asserts that
 /// the epoch rises.
 async fn assert_keeps_to_the_clock(clocks: impl Iterator<Item = Clock>) {
     let file = File::new();
