@@ -118,8 +118,8 @@ impl ComputePool {
     ///
     /// # Errors
     ///
-    /// [`Full`](TrySpawnError::Full) if the pool has a [`capacity`](Builder::capacity), and no room;
-    /// [`Closed`](TrySpawnError::Closed) after a shutdown.
+    /// [`is_full`](TrySpawnError::is_full) if the pool has a [`capacity`](Builder::capacity), and no room;
+    /// [`is_closed`](TrySpawnError::is_closed) after a shutdown.
     #[inline]
     pub fn try_execute<F>(&self, f: F) -> Result<(), TrySpawnError<F>>
     where
@@ -244,7 +244,7 @@ impl ComputePool {
     ///
     /// # Errors
     ///
-    /// [`Closed`](TrySpawnError::Closed) if the pool is or becomes closed.
+    /// [`is_closed`](TrySpawnError::is_closed) if the pool is or becomes closed.
     ///
     /// # Cancel safety
     ///
@@ -370,7 +370,7 @@ impl sealed::Sealed for ComputePool {}
 /// Work that yields is run to its end, on one thread, which it keeps from tasks meanwhile. Work that has
 /// been polled is not accepted.
 impl Spawn for ComputePool {
-    fn spawn(&self, work: Work) -> Result<(), Work> {
+    fn spawn_work(&self, work: Work) -> Result<(), Work> {
         let task = work.into_task()?;
         if self.enter().is_err() {
             self.count_rejected();
@@ -452,7 +452,7 @@ impl Permit<'_> {
     ///
     /// # Errors
     ///
-    /// [`Closed`](TrySpawnError::Closed), with the closure, after a shutdown.
+    /// [`is_closed`](TrySpawnError::is_closed), with the closure, after a shutdown.
     pub fn execute<F>(self, f: F) -> Result<(), TrySpawnError<F>>
     where
         F: FnOnce() + Send + 'static,
@@ -488,8 +488,8 @@ impl fmt::Debug for Permit<'_> {
 
 fn refusal<F>(no_room: TryAcquireError, f: F) -> TrySpawnError<F> {
     match no_room {
-        TryAcquireError::Full => TrySpawnError::Full(f),
-        TryAcquireError::Closed => TrySpawnError::Closed(f),
+        TryAcquireError::Full => TrySpawnError::full(f),
+        TryAcquireError::Closed => TrySpawnError::closed(f),
     }
 }
 

@@ -44,8 +44,8 @@ impl Unaccepted {
     pub(super) fn one<B>(self, back: impl FnOnce(Task<RunContext>) -> B) -> TrySpawnError<B> {
         let first = |mut tasks: FifoList<_>| back(tasks.pop_front().expect("there is one"));
         match self {
-            Self::Closed(tasks) => TrySpawnError::Closed(first(tasks)),
-            Self::NoThread(tasks, why) => TrySpawnError::NoThread(first(tasks), why),
+            Self::Closed(tasks) => TrySpawnError::closed(first(tasks)),
+            Self::NoThread(tasks, why) => TrySpawnError::no_thread(first(tasks), why),
         }
     }
 
@@ -59,8 +59,8 @@ impl Unaccepted {
         while let Some(task) = tasks.pop_front() {
             let task = back(task);
             all.push(match &why {
-                None => TrySpawnError::Closed(task),
-                Some(why) => TrySpawnError::NoThread(task, again(why)),
+                None => TrySpawnError::closed(task),
+                Some(why) => TrySpawnError::no_thread(task, again(why)),
             });
         }
         all
@@ -196,7 +196,7 @@ impl Shared {
             return state;
         }
         state.ended();
-        if context.take_cancelled() {
+        if context.take_found_aborted() {
             state.cancelled();
         }
         if let (Some(sample), Some(end)) = (sample, end) {

@@ -14,7 +14,7 @@ use super::samples::{Sample, Samples};
 use super::shared::{Comes, Shared};
 use super::worker::Parker;
 use crate::inbox::FifoList;
-use crate::join::{RunContext, Tally};
+use crate::join::{RunContext, RunCounts};
 use crate::sync::Arc;
 use crate::task::Task;
 
@@ -59,7 +59,7 @@ struct Rest {
     limits: Limits,
     waits: Waits,
     /// The outcomes of the tasks of each thread.
-    tallies: Vec<Arc<Tally>>,
+    tallies: Vec<Arc<RunCounts>>,
     /// How many of those that start are there, and run a hook.
     standing: usize,
     /// Threads that are not counted any more and not yet done: they run a hook.
@@ -304,7 +304,7 @@ impl State {
     }
 
     /// It has. What it counted is kept.
-    pub(super) fn gone(&mut self, tally: &Arc<Tally>) {
+    pub(super) fn gone(&mut self, tally: &Arc<RunCounts>) {
         self.rest.leaving -= 1;
         self.rest.totals.add(tally);
         self.rest.tallies.retain(|other| !Arc::ptr_eq(other, tally));

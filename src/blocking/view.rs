@@ -117,7 +117,7 @@ impl PoolView {
     ///
     /// # Errors
     ///
-    /// As [`BlockingPool::try_spawn_blocking`]; [`Full`](TrySpawnError::Full) if the view is full, or the
+    /// As [`BlockingPool::try_spawn_blocking`]; [`is_full`](TrySpawnError::is_full) if the view is full, or the
     /// pool is.
     #[track_caller]
     pub fn try_spawn_blocking<F, R>(&self, f: F) -> Result<JoinHandle<R>, TrySpawnError<F>>
@@ -133,7 +133,7 @@ impl PoolView {
         let body = Closure::new(f, &shared.options.name, id, Location::caller());
         let ticket = InView(Some(Arc::clone(&self.core)));
         let (task, join_ref) = Task::joinable(Queued { body, ticket });
-        let handle = JoinHandle::hosted(id, join_ref, Origin::pool(Shared::name(shared)));
+        let handle = JoinHandle::with_origin(id, join_ref, Origin::pool(Shared::name(shared)));
         match Core::submit(&self.core, task) {
             Ok(()) => Ok(handle),
             // SAFETY: of such a job the task was made above.
@@ -181,7 +181,7 @@ impl Core {
             if shared.state().is_closed() {
                 drop(line);
                 shared.reject(1);
-                return Err(TrySpawnError::Closed(task));
+                return Err(TrySpawnError::closed(task));
             }
             line.queue.push_back(task);
             line.linked += 1;
@@ -235,7 +235,9 @@ impl Core {
                 Err(refused) => {
                     let (task, fault) = match refused {
                         // It was accepted, and the pool has dropped since all that waits.
-                        TrySpawnError::Closed(task) => (task, Fault::cancelled()),
+                        refused if refused.is_closed() => {
+                            (refused.into_inner(), Fault::cancelled())
+                        }
                         refused => refused.into_fault(),
                     };
                     task.fail(fault);
@@ -299,7 +301,7 @@ impl Ticket for InView {
 
     fn start(mut self, context: &RunContext) -> Self::Place {
         let view = self.0.take()?;
-        let is_carried = !context.is_beside();
+        let is_carried = !context.is_by_waiter();
         if !is_carried {
             view.withdraw();
         }
@@ -371,7 +373,7 @@ impl Body for Carried {
         } else {
             self.has_run = true;
         }
-        context.stand();
+        context.skip_accounting();
     }
 }
 

@@ -119,7 +119,7 @@ impl Runners {
         if this.gone.load(Ordering::Relaxed) {
             // Dropped alone. A runner would cancel all that is queued, and what the drop of one job submits,
             // and so on: the stack would be as deep as the queue is long.
-            drop(this.runtime.spawn(Work::new(task)));
+            drop(this.runtime.spawn_work(Work::new(task)));
             return;
         }
         let most = this.worth(!this.submitted.peek().empty);
@@ -178,7 +178,7 @@ impl Runners {
             begun,
         };
         // Where it is refused it is dropped.
-        drop(this.runtime.spawn(Work::future(runner)));
+        drop(this.runtime.spawn_work(Work::future(runner)));
     }
 }
 
@@ -381,7 +381,7 @@ impl Runner {
             }
             if let Some(pending) = Work::new(task).poll_once() {
                 // Where it is refused it is dropped, which cancels it.
-                drop(runners.runtime.spawn(pending));
+                drop(runners.runtime.spawn_work(pending));
             }
             *jobs += 1;
             if jobs.is_multiple_of(LOOK) && begun.elapsed() > TURN {

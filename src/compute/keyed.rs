@@ -102,7 +102,7 @@ impl Turn {
             self.run(lane, task, context);
         }
         // It was not a task that somebody has submitted.
-        context.stand();
+        context.skip_accounting();
         if !self.over {
             self.queue();
         }

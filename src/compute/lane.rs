@@ -57,7 +57,7 @@ pub(super) struct Tally {
     /// Tasks begun.
     pub(super) ran: Number,
     /// The outcomes of its tasks.
-    pub(super) ended: Arc<join::Tally>,
+    pub(super) ended: Arc<join::RunCounts>,
     /// Tasks aborted before they started.
     pub(super) cancelled: Number,
     /// Tasks that the worker has taken from other lanes.

@@ -72,8 +72,8 @@ impl Shared {
         let context = self
             .room
             .clone()
-            .map_or_else(RunContext::default, RunContext::in_room);
-        context.heard_by(self.options.panic_handler())
+            .map_or_else(RunContext::default, RunContext::releasing);
+        context.on_panic(self.options.panic_handler())
     }
 }
 

@@ -55,7 +55,7 @@ impl Worker {
             lane,
             context: shared
                 .context()
-                .panics_counted_by(Arc::clone(&shared.lanes[lane].tally().ended)),
+                .counting_panics(Arc::clone(&shared.lanes[lane].tally().ended)),
             searching: false,
             unmeasured: 0,
             chunks: Vec::new(),

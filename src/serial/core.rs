@@ -35,7 +35,7 @@ use super::exclusive::Turn;
 use super::metrics::{Counters, Metrics};
 use super::queue::{Level, Queue};
 use crate::inbox::{Batch, Head, Inbox, Refused, Tags};
-use crate::join::Name;
+use crate::join::ExecutorId;
 use crate::semaphore::Semaphore;
 use crate::sync::{Arc, UnsafeCell};
 use crate::task::{Fault, JobContext, Task};
@@ -91,7 +91,7 @@ impl<S> Core<S> {
 
     /// Which executor it is.
     #[inline]
-    pub(super) fn name(&self) -> Name {
+    pub(super) fn name(&self) -> ExecutorId {
         NonNull::from(self).addr()
     }
 

@@ -219,7 +219,7 @@ mod tests {
 
     impl sealed::Sealed for Polls {}
     impl Spawn for Polls {
-        fn spawn(&self, mut work: Work) -> Result<(), Work> {
+        fn spawn_work(&self, mut work: Work) -> Result<(), Work> {
             let mut cx = Context::from_waker(Waker::noop());
             for _ in 0..self.0 {
                 let _ = Pin::new(&mut work).poll(&mut cx);

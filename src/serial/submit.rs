@@ -10,7 +10,7 @@ use super::drain::Target;
 use super::exclusive::NOWHERE;
 use super::queue::Level;
 use crate::inbox::{Head, Tags};
-use crate::join::{Depth, Id, JoinHandle, MAX_DEPTH, Origin, TrySpawnError};
+use crate::join::{Id, JoinHandle, MAX_NESTED_JOBS, NestedJob, Origin, TrySpawnError};
 use crate::semaphore::{Semaphore, TryAcquireError};
 use crate::sync::Arc;
 use crate::task::{Fault, Job, JoinRef, Outcome, Task};
@@ -175,11 +175,11 @@ impl<S: Send + 'static> SerialExecutor<S> {
     where
         J: Run<S>,
     {
-        let outcome = match Depth::enter(self.core.name(), MAX_DEPTH) {
+        let outcome = match NestedJob::enter(self.core.name(), MAX_NESTED_JOBS) {
             Some(_depth) => run_inline(owner, job),
             None => return self.handle(Ok(run_later(owner, level, job))),
         };
-        // Not before what `Depth` does in the end: the handle would wait for that in memory.
+        // Not before what `NestedJob` does in the end: the handle would wait for that in memory.
         JoinHandle::ready(outcome)
     }
 
@@ -215,7 +215,10 @@ impl<S: Send + 'static> SerialExecutor<S> {
         P: Send + 'static,
     {
         let (task, join_ref) = package(level, job, place);
-        let run = |mut owner: Owner<'_, S>, task| match Depth::enter(self.core.name(), MAX_DEPTH) {
+        let run = |mut owner: Owner<'_, S>, task| match NestedJob::enter(
+            self.core.name(),
+            MAX_NESTED_JOBS,
+        ) {
             Some(_depth) => owner.run_first(task),
             None => {
                 owner.push_first(level, task);
@@ -336,7 +339,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
         match queued {
             Ok(join_ref) => {
                 let home = Origin::serial(self.core.name(), soon);
-                JoinHandle::hosted(Id::next(), join_ref, home)
+                JoinHandle::with_origin(Id::next(), join_ref, home)
             }
             Err(fault) => JoinHandle::failed(fault),
         }
@@ -407,7 +410,7 @@ impl NotPosted {
     fn into_error<J>(self, job: J) -> TrySpawnError<J> {
         match self {
             Self::Refused(tags) => refused(job, tags),
-            Self::Nowhere => TrySpawnError::NoThread(job, io::Error::other(NOWHERE)),
+            Self::Nowhere => TrySpawnError::no_thread(job, io::Error::other(NOWHERE)),
         }
     }
 
@@ -423,15 +426,15 @@ pub(super) fn fail<S>(task: Queued<S>, tags: Tags) {
 
 fn refused<J>(job: J, tags: Tags) -> TrySpawnError<J> {
     if !tags.has(CLOSED) && tags.has(POISONED) {
-        TrySpawnError::Poisoned(job)
+        TrySpawnError::poisoned(job)
     } else {
-        TrySpawnError::Closed(job)
+        TrySpawnError::closed(job)
     }
 }
 
 pub(super) fn not_entered<J>(job: J, no_room: TryAcquireError) -> TrySpawnError<J> {
     match no_room {
-        TryAcquireError::Full => TrySpawnError::Full(job),
-        TryAcquireError::Closed => TrySpawnError::Closed(job),
+        TryAcquireError::Full => TrySpawnError::full(job),
+        TryAcquireError::Closed => TrySpawnError::closed(job),
     }
 }

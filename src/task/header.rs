@@ -68,6 +68,19 @@ pub(super) unsafe fn take_outcome<T>(header: NonNull<Header>) -> Outcome<T> {
     }
 }
 
+/// Writes the outcome of a cell.
+///
+/// # Safety
+///
+/// The cell is live and the caller's alone. Its output is a `T`, its job needs no drop, and it has no outcome yet.
+pub(super) unsafe fn put_outcome<T>(header: NonNull<Header>, outcome: Outcome<T>) {
+    // SAFETY: as the caller says (rule 5).
+    unsafe {
+        let target = (header.as_ref().vtable.outcome)(header);
+        target.cast::<Outcome<T>>().write(outcome);
+    }
+}
+
 /// Gives a reference back, and frees the cell if it was the last one.
 ///
 /// # Safety

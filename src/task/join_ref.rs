@@ -8,10 +8,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::abort::Abort;
+use super::cell::allocate;
 use super::done::{Destination, Done};
 use super::fault::Outcome;
-use super::header::{Header, Prefix, release, take_outcome};
-use super::job::Ran;
+use super::header::{Header, Prefix, put_outcome, release, take_outcome};
+use super::job::{Ran, Thunk};
+use super::state::State;
 use crate::drops::drop_nested;
 use crate::sync::UnsafeCell;
 use crate::unwind::contain;
@@ -64,6 +66,20 @@ pub(crate) struct JoinRef<T> {
 unsafe impl<T: Send> Send for JoinRef<T> {}
 // SAFETY: a shared `JoinRef` reads the state word, and may claim the job, which is Send, to run it (rule 3).
 unsafe impl<T: Send> Sync for JoinRef<T> {}
+
+impl<T: Send + 'static> JoinRef<T> {
+    /// Makes a cell that is complete from the start, for an output that exists already.
+    pub(crate) fn completed(output: T) -> Self {
+        // A job that needs no drop, and is never run, since the cell is claimed.
+        let job = Thunk::<fn() -> T>(|| unreachable!("the output exists already"));
+        let header = allocate::<(), _, _>(State::completed(), Join::new(), job);
+        // SAFETY: the cell is new, of this type (rule 1), and has one reference, which is the new value's.
+        unsafe {
+            put_outcome(header, Ok(output));
+            Self::new(header)
+        }
+    }
+}
 
 impl<T> JoinRef<T> {
     /// # Safety

@@ -56,6 +56,11 @@ impl State {
         Self(AtomicU32::new((2 * REFERENCE) | DETACHED | CLAIMED))
     }
 
+    /// A cell that is complete from the start, and has one reference: its handle's.
+    pub(super) fn completed() -> Self {
+        Self(AtomicU32::new(REFERENCE | CLAIMED | COMPLETE))
+    }
+
     /// Claims the job. Returns `true` if it is now the caller's.
     ///
     /// | before | after | returns |

@@ -399,7 +399,7 @@ fn a_handle_runs_neither_aborted_jobs_nor_futures() {
     assert_eq!(unsafe { join_ref.run_here(&mut ()) }, None);
     drop((task, join_ref));
     let (task, join_ref) = Task::<RunContext>::joinable(Polled(ready(7)));
-    let mut context = RunContext::default().beside();
+    let mut context = RunContext::default().by_waiter();
     // SAFETY: as above.
     assert_eq!(unsafe { join_ref.run_here(&mut context) }, None);
     assert_eq!(

@@ -1,39 +1,39 @@
-//! Each test has an thread of its own, and a timer, which stays until the process ends.
+//! Each test has a timer of its own, whose thread stays until the process exits.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use super::{Next, Tick, Timer, TimerHeap};
 
-/// How long a test waits for what must happen.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The time that a test waits for an event.
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longer than any test.
 const FAR: Duration = Duration::from_secs(3600);
 
-/// Somebody for whom a closure looks after it.
-struct By<F>(Mutex<F>);
+/// A tick that calls a closure.
+struct OnTick<F>(Mutex<F>);
 
-impl<F: FnMut(Instant) -> Option<Instant> + Send + 'static> Tick for By<F> {
+impl<F: FnMut(Instant) -> Option<Instant> + Send + 'static> Tick for OnTick<F> {
     fn tick(&self, now: Instant) -> Option<Instant> {
         (self.0.lock().unwrap())(now)
     }
 }
 
-fn by<F>(attend: F) -> Arc<dyn Tick>
+fn on_tick<F>(call: F) -> Arc<dyn Tick>
 where
     F: FnMut(Instant) -> Option<Instant> + Send + 'static,
 {
-    Arc::new(By(Mutex::new(attend)))
+    Arc::new(OnTick(Mutex::new(call)))
 }
 
-/// One that sends this when it is attended to, and is not attended to again.
+/// A tick that sends a value when it is called, and is not called again.
 fn sends<T: Clone + Send + 'static>(sender: &Sender<T>, value: T) -> Arc<dyn Tick> {
     let sender = sender.clone();
-    by(move |_| {
+    on_tick(move |_| {
         sender.send(value.clone()).unwrap();
         None
     })
@@ -41,7 +41,9 @@ fn sends<T: Clone + Send + 'static>(sender: &Sender<T>, value: T) -> Arc<dyn Tic
 
 #[track_caller]
 fn receive<T>(receiver: &Receiver<T>) -> T {
-    receiver.recv_timeout(PATIENCE).expect("a message comes")
+    receiver
+        .recv_timeout(TEST_TIMEOUT)
+        .expect("a message comes")
 }
 
 #[track_caller]
@@ -56,14 +58,14 @@ impl Timer {
         self.arm(at, Arc::downgrade(tick)).unwrap();
     }
 
-    /// Keeps the timer busy until the sender is dropped, or used.
+    /// Keeps the timer busy until the sender is used or dropped.
     #[track_caller]
     fn hold(&'static self) -> Sender<()> {
         let (release, released) = channel::<()>();
         let (entered, has_entered) = channel();
-        let holds = by(move |_| {
+        let holds = on_tick(move |_| {
             entered.send(()).unwrap();
-            released.recv_timeout(PATIENCE).ok();
+            released.recv_timeout(TEST_TIMEOUT).ok();
             None
         });
         self.arm_at(Instant::now(), &holds);
@@ -71,7 +73,7 @@ impl Timer {
         release
     }
 
-    /// Waits until the timer has done what was due before.
+    /// Waits until the timer has called all ticks that were due before.
     #[track_caller]
     fn catch_up(&'static self) {
         let (sender, receiver) = channel();
@@ -86,16 +88,16 @@ impl Timer {
 }
 
 #[test]
-fn those_that_are_due_are_attended_to_by_time() {
-    static TIMER: Timer = Timer::new();
+fn ticks_that_are_due_are_called_by_time() {
+    static TIMER: LazyLock<Timer> = LazyLock::new(Timer::new);
     let release = TIMER.hold();
     let (sender, receiver) = channel();
     let base = Instant::now();
-    let charges: Vec<_> = [3, 0, 4, 1, 2]
+    let ticks: Vec<_> = [3, 0, 4, 1, 2]
         .map(|n| (n, sends(&sender, n)))
         .into_iter()
         .collect();
-    for (n, tick) in &charges {
+    for (n, tick) in &ticks {
         TIMER.arm_at(base + Duration::from_millis(*n), tick);
     }
     drop(release);
@@ -104,10 +106,10 @@ fn those_that_are_due_are_attended_to_by_time() {
 }
 
 #[test]
-fn nobody_is_attended_to_before_its_time() {
-    static TIMER: Timer = Timer::new();
+fn no_tick_is_called_before_its_time() {
+    static TIMER: LazyLock<Timer> = LazyLock::new(Timer::new);
     let (sender, receiver) = channel();
-    let tick = by(move |now| {
+    let tick = on_tick(move |now| {
         sender.send((now, Instant::now())).unwrap();
         None
     });
@@ -120,11 +122,11 @@ fn nobody_is_attended_to_before_its_time() {
 }
 
 #[test]
-fn who_asks_for_it_is_attended_to_again_at_its_time() {
-    static TIMER: Timer = Timer::new();
+fn a_tick_is_called_again_at_the_time_it_returns() {
+    static TIMER: LazyLock<Timer> = LazyLock::new(Timer::new);
     let (sender, receiver) = channel();
     let mut left = 5;
-    let tick = by(move |now| {
+    let tick = on_tick(move |now| {
         left -= 1;
         let again = now + Duration::from_millis(3);
         sender.send((now, again)).unwrap();
@@ -139,17 +141,17 @@ fn who_asks_for_it_is_attended_to_again_at_its_time() {
     }
     TIMER.catch_up();
     assert_eq!(TIMER.len(), 0);
-    // It may be armed again, too.
+    // It can be armed again.
     assert_nothing(&receiver);
     TIMER.arm_at(Instant::now(), &tick);
     receive(&receiver);
 }
 
 #[test]
-fn one_that_is_always_due_leaves_others_their_turn() {
-    static TIMER: Timer = Timer::new();
+fn a_tick_that_is_always_due_does_not_starve_others() {
+    static TIMER: LazyLock<Timer> = LazyLock::new(Timer::new);
     let past = Instant::now();
-    let greedy = by(move |_| Some(past));
+    let greedy = on_tick(move |_| Some(past));
     TIMER.arm_at(past, &greedy);
     for _ in 0..100 {
         TIMER.catch_up();
@@ -159,8 +161,8 @@ fn one_that_is_always_due_leaves_others_their_turn() {
 }
 
 #[test]
-fn an_earlier_time_that_comes_later_is_not_slept_through() {
-    static TIMER: Timer = Timer::new();
+fn an_earlier_tick_that_is_added_later_wakes_the_timer() {
+    static TIMER: LazyLock<Timer> = LazyLock::new(Timer::new);
     let (sender, receiver) = channel();
     let [far, near, now] = ["far", "near", "now"].map(|name| sends(&sender, name));
     TIMER.arm_at(Instant::now() + FAR, &far);
@@ -172,9 +174,9 @@ fn an_earlier_time_that_comes_later_is_not_slept_through() {
 }
 
 #[test]
-fn only_what_is_earlier_than_all_wakes_the_steward() {
+fn only_the_earliest_tick_wakes_the_timer() {
     let mut heap = TimerHeap::new();
-    let tick = by(|_| None);
+    let tick = on_tick(|_| None);
     let now = Instant::now();
     let wakes = [5, 7, 5, 6, 4, 4, 0].map(|n| {
         let at = now + Duration::from_secs(n);
@@ -188,11 +190,11 @@ fn only_what_is_earlier_than_all_wakes_the_steward() {
 }
 
 #[test]
-fn a_panic_disarms_who_panics_and_nobody_else() {
-    static TIMER: Timer = Timer::new();
+fn a_panic_disarms_only_the_tick_that_panics() {
+    static TIMER: LazyLock<Timer> = LazyLock::new(Timer::new);
     let (sender, receiver) = channel();
     let release = TIMER.hold();
-    let panics = by(|_| panic!("on purpose"));
+    let panics = on_tick(|_| panic!("on purpose"));
     let other = sends(&sender, ());
     let now = Instant::now();
     TIMER.arm_at(now, &panics);
@@ -205,8 +207,8 @@ fn a_panic_disarms_who_panics_and_nobody_else() {
 }
 
 #[test]
-fn who_is_gone_is_forgotten() {
-    static TIMER: Timer = Timer::new();
+fn a_dropped_tick_is_not_called() {
+    static TIMER: LazyLock<Timer> = LazyLock::new(Timer::new);
     let (sender, receiver) = channel();
     let release = TIMER.hold();
     let [gone, stays] = ["gone", "stays"].map(|name| sends(&sender, name));
@@ -222,55 +224,59 @@ fn who_is_gone_is_forgotten() {
 }
 
 #[test]
-fn who_is_gone_takes_no_room_although_its_time_is_far_away() {
-    static TIMER: Timer = Timer::new();
-    let stay: Vec<_> = (0..10).map(|_| by(|_| None)).collect();
+fn dropped_ticks_take_no_memory_although_tsuccessor_time_is_far_away() {
+    static TIMER: LazyLock<Timer> = LazyLock::new(Timer::new);
+    let stay: Vec<_> = (0..10).map(|_| on_tick(|_| None)).collect();
     for tick in &stay {
         TIMER.arm_at(Instant::now() + FAR, tick);
     }
     for _ in 0..10_000 {
-        TIMER.arm_at(Instant::now() + FAR, &by(|_| None));
+        TIMER.arm_at(Instant::now() + FAR, &on_tick(|_| None));
         assert!(TIMER.len() <= 100);
     }
     assert!(TIMER.len() >= stay.len());
     assert!(stay.iter().all(|tick| Arc::weak_count(tick) == 1));
 }
 
-/// One that arms another when it is dropped, and panics then.
+/// A tick that arms another when it is dropped, and panics then.
 struct Last {
     entered: Sender<()>,
     released: Mutex<Receiver<()>>,
-    heir: Arc<dyn Tick>,
-    thread: &'static Timer,
+    successor: Arc<dyn Tick>,
+    timer: &'static Timer,
 }
 
 impl Tick for Last {
     fn tick(&self, now: Instant) -> Option<Instant> {
         self.entered.send(()).unwrap();
-        self.released.lock().unwrap().recv_timeout(PATIENCE).ok();
+        self.released
+            .lock()
+            .unwrap()
+            .recv_timeout(TEST_TIMEOUT)
+            .ok();
         Some(now)
     }
 }
 
 impl Drop for Last {
     fn drop(&mut self) {
-        self.thread.arm_at(Instant::now(), &self.heir);
+        self.timer.arm_at(Instant::now(), &self.successor);
         panic!("on purpose");
     }
 }
 
 #[test]
-fn the_last_reference_may_be_dropped_by_the_steward() {
-    static TIMER: Timer = Timer::new();
+fn the_timer_may_drop_the_last_reference() {
+    static TIMER: LazyLock<Timer> = LazyLock::new(Timer::new);
     let (sender, receiver) = channel();
-    let heir = sends(&sender, ());
+    let successor = sends(&sender, ());
     let (entered, has_entered) = channel();
     let (release, released) = channel();
     let last: Arc<dyn Tick> = Arc::new(Last {
         entered,
         released: Mutex::new(released),
-        heir: Arc::clone(&heir),
-        thread: &TIMER,
+        successor: Arc::clone(&successor),
+        timer: &TIMER,
     });
     TIMER.arm_at(Instant::now(), &last);
     receive(&has_entered);
@@ -282,11 +288,11 @@ fn the_last_reference_may_be_dropped_by_the_steward() {
 }
 
 #[test]
-fn who_is_attended_to_may_arm_others() {
-    static TIMER: Timer = Timer::new();
+fn a_tick_may_arm_others() {
+    static TIMER: LazyLock<Timer> = LazyLock::new(Timer::new);
     let (sender, receiver) = channel();
     let second = sends(&sender, ());
-    let first = by(move |now| {
+    let first = on_tick(move |now| {
         TIMER.arm_at(now, &second);
         None
     });
@@ -296,7 +302,7 @@ fn who_is_attended_to_may_arm_others() {
 
 #[test]
 fn without_a_thread_nothing_is_armed_and_the_next_call_tries_again() {
-    static TIMER: Timer = Timer::new();
+    static TIMER: LazyLock<Timer> = LazyLock::new(Timer::new);
     let (sender, receiver) = channel();
     let tick = sends(&sender, ());
     for _ in 0..3 {
@@ -307,42 +313,42 @@ fn without_a_thread_nothing_is_armed_and_the_next_call_tries_again() {
     }
     TIMER.arm_at(Instant::now(), &tick);
     receive(&receiver);
-    // It has been there since, and no other is asked for.
-    let another = || panic!("there is a timer");
+    // The thread has been there since, and no other is started.
+    let another = || panic!("there is a thread");
     let weak: Weak<dyn Tick> = Arc::downgrade(&tick);
     TIMER.arm_with(Instant::now(), weak, another).unwrap();
     receive(&receiver);
 }
 
 #[test]
-fn a_thousand_are_attended_to_by_one_thread() {
-    const CHARGES: u64 = 1_000;
+fn one_thread_calls_a_thousand_ticks() {
+    const TICKS: u64 = 1_000;
     const TIMES: u32 = 3;
-    static TIMER: Timer = Timer::new();
+    static TIMER: LazyLock<Timer> = LazyLock::new(Timer::new);
     let (sender, receiver) = channel();
-    let charges: Vec<_> = (0..CHARGES)
+    let ticks: Vec<_> = (0..TICKS)
         .map(|n| {
             let sender = sender.clone();
             let mut left = TIMES;
-            by(move |now| {
+            on_tick(move |now| {
                 left -= 1;
                 sender.send((n, std::thread::current().id())).unwrap();
                 (left > 0).then(|| now + Duration::from_micros(n % 7 * 100))
             })
         })
         .collect();
-    for (n, tick) in (0..).zip(&charges) {
+    for (n, tick) in (0..).zip(&ticks) {
         TIMER.arm_at(Instant::now() + Duration::from_micros(n % 11 * 300), tick);
     }
     let (mut times, mut threads) = (BTreeMap::new(), Vec::new());
-    for _ in 0..CHARGES * u64::from(TIMES) {
+    for _ in 0..TICKS * u64::from(TIMES) {
         let (n, thread) = receive(&receiver);
         *times.entry(n).or_insert(0) += 1;
         threads.push(thread);
     }
     threads.dedup();
     assert_eq!(threads.len(), 1);
-    assert!((0..CHARGES).all(|n| times[&n] == TIMES));
+    assert!((0..TICKS).all(|n| times[&n] == TIMES));
     TIMER.catch_up();
     assert_nothing(&receiver);
     assert_eq!(TIMER.len(), 0);
@@ -352,13 +358,14 @@ fn a_thousand_are_attended_to_by_one_thread() {
 mod switches {
     use std::fs;
     use std::path::{Path, PathBuf};
+    use std::sync::LazyLock;
     use std::sync::mpsc::channel;
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use super::{FAR, PATIENCE, Timer, by, receive};
+    use super::{FAR, TEST_TIMEOUT, Timer, on_tick, receive};
 
-    /// How often a thread was switched to.
+    /// Returns the number of context switches of a thread.
     fn switches(thread: &Path) -> u64 {
         let status = fs::read_to_string(thread.join("status")).unwrap();
         let counts = status.lines().filter_map(|line| line.split_once(':'));
@@ -368,21 +375,21 @@ mod switches {
             .sum()
     }
 
-    /// the timer's folder in `/proc`.
-    fn folder(thread: &'static Timer) -> PathBuf {
+    /// The folder of the timer's thread in `/proc`.
+    fn folder(timer: &'static Timer) -> PathBuf {
         let (sender, receiver) = channel();
-        let tells = by(move |_| {
+        let tells = on_tick(move |_| {
             let thread = fs::canonicalize("/proc/thread-self").unwrap();
             sender.send(thread).unwrap();
             None
         });
-        thread.arm_at(Instant::now(), &tells);
+        timer.arm_at(Instant::now(), &tells);
         receive(&receiver)
     }
 
     #[track_caller]
     fn assert_comes_to_rest(thread: &Path) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
             let before = switches(thread);
             thread::sleep(Duration::from_millis(300));
@@ -394,16 +401,16 @@ mod switches {
     }
 
     #[test]
-    fn a_steward_with_nothing_to_do_uses_no_processor_time() {
-        static TIMER: Timer = Timer::new();
+    fn an_idle_timer_uses_no_processor_time() {
+        static TIMER: LazyLock<Timer> = LazyLock::new(Timer::new);
         let thread = folder(&TIMER);
         let name = fs::read_to_string(thread.join("comm")).unwrap();
         assert_eq!(name.trim(), "throng-timer");
         assert_comes_to_rest(&thread);
-        // Nor does it while what is armed is far away, or gone.
-        let far = by(|_| None);
+        // Nor does it while armed ticks are far away, or dropped.
+        let far = on_tick(|_| None);
         TIMER.arm_at(Instant::now() + FAR, &far);
-        TIMER.arm_at(Instant::now() + 2 * FAR, &by(|_| None));
+        TIMER.arm_at(Instant::now() + 2 * FAR, &on_tick(|_| None));
         assert_comes_to_rest(&thread);
     }
 }
