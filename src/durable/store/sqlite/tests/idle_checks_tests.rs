@@ -1,4 +1,4 @@
-//! How often an idle worker looks whether others have died.
+//! How often an idle worker checks whether other workers have died.
 
 use std::sync::Arc;
 
@@ -13,30 +13,30 @@ async fn worker(file: &File, clock: &Clock) -> Worker {
     Worker::new(&Arc::new(store.unwrap())).await
 }
 
-/// Returns how soon an idle worker looks again.
+/// Returns the time until an idle worker checks again.
 async fn next_look(idle: &Worker) -> Duration {
     let turned = idle.try_turn(vec![], 1, true).await.unwrap();
     assert_eq!((turned.claim, turned.more), (None, false));
-    turned.next.expect("it looks again")
+    turned.next.expect("there is a next check")
 }
 
 #[tokio::test]
-async fn an_idle_worker_looks_less_often_the_longer_the_tasks_of_others_run() {
+async fn an_idle_worker_checks_less_often_the_longer_other_tasks_run() {
     let (file, clock) = (File::new(), Clock::manual());
     let (busy, idle) = (worker(&file, &clock).await, worker(&file, &clock).await);
     busy.enqueue([task(1).0]).await;
     let mut claims = vec![busy.claim(1).await.epoch];
-    let (mut looks, mut ran) = (0, Duration::ZERO);
+    let (mut checks, mut ran) = (0, Duration::ZERO);
     while ran < LONG {
         busy.store.renew(claims.clone()).await.unwrap();
         let next = next_look(&idle).await;
-        // If the busy worker dies, its task waits for no longer than it has run.
+        // If the busy worker dies, its task waits no longer than it has run.
         assert!(next >= FIRST && next <= ran.clamp(FIRST, LAST), "{next:?}");
         clock.advance(next);
         ran += next;
-        looks += 1;
+        checks += 1;
     }
-    assert!(looks <= 30, "{looks} looks in a minute");
+    assert!(checks <= 30, "{checks} checks in a minute");
 
     busy.enqueue([task(2).0]).await;
     claims.push(busy.claim(1).await.epoch);

@@ -1,4 +1,4 @@
-//! What those see who wait for the end of a task.
+//! The status of tasks.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::Harness;
 use super::process::*;
 use crate::durable::store::TaskState;
 
-pub(super) async fn a_look_sees_every_state(it: &dyn Harness) {
+pub(super) async fn status_reports_every_state(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(4), done()).await;
@@ -20,20 +20,20 @@ pub(super) async fn a_look_sees_every_state(it: &dyn Harness) {
         TaskState::Waiting,
         TaskState::Delayed,
         TaskState::Running,
-        seen_done(),
-        seen_dead(),
+        state_done(),
+        state_dead(),
         TaskState::Cancelled,
         TaskState::Absent,
     ];
     assert_eq!(process.status(1..=7).await, expected);
-    // What is due stays delayed until a turn makes it wait.
+    // A due task stays delayed until a turn makes it wait.
     it.clock().advance(SECOND);
-    assert_eq!(process.look_at(2).await, TaskState::Delayed);
-    session.turn(ask(0)).await;
-    assert_eq!(process.look_at(2).await, TaskState::Waiting);
+    assert_eq!(process.status_of(2).await, TaskState::Delayed);
+    session.turn(wanting(0)).await;
+    assert_eq!(process.status_of(2).await, TaskState::Waiting);
 }
 
-pub(super) async fn a_look_answers_in_the_order_of_the_ids(it: &dyn Harness) {
+pub(super) async fn status_is_in_the_order_of_the_ids(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([delayed(1, SECOND), task(3)]).await;
@@ -48,7 +48,7 @@ pub(super) async fn a_look_answers_in_the_order_of_the_ids(it: &dyn Harness) {
     assert_eq!(process.status([]).await, []);
 }
 
-pub(super) async fn a_look_writes_nothing(it: &dyn Harness) {
+pub(super) async fn status_writes_nothing(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut session = one.session().await;
     session.run(task(1), done()).await;
@@ -69,7 +69,7 @@ pub(super) async fn a_look_writes_nothing(it: &dyn Harness) {
     assert_eq!((two.counts().await, it.leftovers()), (counts, held));
 }
 
-pub(super) async fn an_end_is_kept_to_the_millisecond(it: &dyn Harness) {
+pub(super) async fn a_result_is_retained_to_the_millisecond(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), done()).await;
@@ -79,7 +79,7 @@ pub(super) async fn an_end_is_kept_to_the_millisecond(it: &dyn Harness) {
     it.age(HOUR - millisecond);
     assert_eq!(
         process.status([1, 2]).await,
-        [seen_done(), TaskState::Cancelled]
+        [state_done(), TaskState::Cancelled]
     );
     it.clock().advance(millisecond);
     assert_eq!(
