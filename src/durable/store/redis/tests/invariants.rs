@@ -16,11 +16,11 @@ local function scores(key)
 end
 local function expect(what, is, id) if not is then wrong[#wrong + 1] = what .. ' ' .. id end end
 local alive, running, delayed, due = hash('alive'), hash('running'), hash('delayed'), scores('due')
-local tombtombstone_count, results, dead, died = hash('tombtombstone_count'), hash('results'), hash('dead'), scores('died')
+local tombstones, results, dead, died = hash('tombstones'), hash('results'), hash('dead'), scores('died')
 local claims, lease, payloads, cancel = hash('claims'), scores('lease'), hash('payloads'), hash('cancel')
 local left, waiting, tombstone_count = {}, {}, 0
-for id, n in pairs(tombtombstone_count) do left[id], tombstone_count = tonumber(n), tombstone_count + tonumber(n) end
-expect('tombtombstone_count are counted', tombstone_count == tonumber(call('HGET', 'meta', 'tombtombstone_count') or '0'), tombstone_count)
+for id, n in pairs(tombstones) do left[id], tombstone_count = tonumber(n), tombstone_count + tonumber(n) end
+expect('tombstones are counted', tombstone_count == tonumber(call('HGET', 'meta', 'tombstones') or '0'), tombstone_count)
 local quarantined = {}
 local function check(entry)
   local id = string.sub(entry, 1, 16)
