@@ -75,8 +75,8 @@ pub use crate::blocking::{BlockingPool, spawn_blocking};
 pub use crate::completion::CompletionStream;
 pub use crate::compute::ComputePool;
 pub use crate::join::{
-    AbortHandle, AbortOnDropHandle, Id, JoinError, JoinHandle, Slot, Spawn, TryRunError,
-    TrySpawnError, Work, Wrapped,
+    AbortHandle, AbortOnDropHandle, Bounded, Closed, Id, JoinError, JoinHandle, OwnedPermit,
+    Permit, PollReserve, Slot, Spawn, TryRunError, TrySpawnError, Work, Wrapped, try_id,
 };
 pub use crate::retry::Retry;
 pub use crate::serial::SerialExecutor;

@@ -83,7 +83,7 @@ impl<T, K> Shared<T, K> {
     fn free_place(&self) {
         // First, so that whoever gets the place does not see more jobs in flight than there are places.
         self.read.add_own(1);
-        self.outstanding.leave();
+        self.outstanding.release();
     }
 
     /// Forgets the jobs that were read.
@@ -187,12 +187,12 @@ impl<T, K> Shared<T, K> {
     }
 
     async fn wait_for_place(&self) -> Result<Place<'_, T, K>, TryAcquireError> {
-        self.outstanding.enter().await?;
+        self.outstanding.acquire().await?;
         let mut place = Place {
             shared: self,
             running: false,
         };
-        self.outlet.running.enter().await?;
+        self.outlet.running.acquire().await?;
         place.running = true;
         Ok(place)
     }
@@ -285,8 +285,8 @@ impl<'a, T: Send + 'static, K: Send + 'static> Place<'a, T, K> {
 impl<T, K> Drop for Place<'_, T, K> {
     fn drop(&mut self) {
         if self.running {
-            self.shared.outlet.running.leave();
+            self.shared.outlet.running.release();
         }
-        self.shared.outstanding.leave();
+        self.shared.outstanding.release();
     }
 }

@@ -1,4 +1,4 @@
-//! Models of the room: who waits is woken, and the bound holds.
+//! Models: waiters are woken, and the limit holds.
 
 use std::future::Future;
 
@@ -10,216 +10,235 @@ use super::{Semaphore, TryAcquireError};
 use crate::sync::Plain;
 
 #[test]
-fn loom_who_leaves_wakes_who_waits() {
+fn loom_a_release_wakes_a_waiter() {
     loom::model(|| {
-        let room = Arc::new(Semaphore::new(1));
-        room.try_acquire().unwrap();
+        let semaphore = Arc::new(Semaphore::new(1));
+        semaphore.try_acquire().unwrap();
         let waiter = {
-            let room = room.clone();
-            thread::spawn(move || block_on(room.enter()))
+            let semaphore = semaphore.clone();
+            thread::spawn(move || block_on(semaphore.acquire()))
         };
-        room.leave();
+        semaphore.release();
         assert_eq!(waiter.join().unwrap(), Ok(()));
-        assert_eq!(room.count(), 1);
+        assert_eq!(semaphore.count(), 1);
     });
 }
 
 #[test]
-fn loom_closing_wakes_who_waits() {
+fn loom_close_wakes_a_waiter() {
     loom::model(|| {
-        let room = Arc::new(Semaphore::new(1));
-        room.try_acquire().unwrap();
+        let semaphore = Arc::new(Semaphore::new(1));
+        semaphore.try_acquire().unwrap();
         let waiter = {
-            let room = room.clone();
-            thread::spawn(move || block_on(room.enter()))
+            let semaphore = semaphore.clone();
+            thread::spawn(move || block_on(semaphore.acquire()))
         };
-        room.close();
+        semaphore.close();
         assert_eq!(waiter.join().unwrap(), Err(TryAcquireError::Closed));
     });
 }
 
-/// A place is exclusive, and who has it sees what the one before did there.
+/// A permit is exclusive, and its holder sees what the one before did.
 #[test]
-fn loom_the_bound_holds() {
+fn loom_the_limit_holds() {
     loom::model(|| {
-        let room = Arc::new(Semaphore::new(1));
-        let place = Arc::new(Plain::new(0));
-        let use_it = |room: &Semaphore, place: &Plain| {
-            if room.try_acquire().is_ok() {
-                place.add(1);
-                room.leave();
+        let semaphore = Arc::new(Semaphore::new(1));
+        let number = Arc::new(Plain::new(0));
+        let add_one = |semaphore: &Semaphore, number: &Plain| {
+            if semaphore.try_acquire().is_ok() {
+                number.add(1);
+                semaphore.release();
             }
         };
         let other = {
-            let (room, place) = (room.clone(), place.clone());
-            thread::spawn(move || use_it(&room, &place))
+            let (semaphore, number) = (semaphore.clone(), number.clone());
+            thread::spawn(move || add_one(&semaphore, &number))
         };
-        use_it(&room, &place);
+        add_one(&semaphore, &number);
         other.join().unwrap();
-        assert_eq!(room.count(), 0);
+        assert_eq!(semaphore.count(), 0);
     });
 }
 
-/// Two wait, and one of them gives up, perhaps just when it has been woken: the other gets the place.
+/// Of two waiters one is dropped, perhaps when it has just been woken: the other gets the permit.
 #[test]
-fn loom_a_waiter_that_gives_up_passes_its_wake_up_on() {
+fn loom_a_dropped_waiter_passes_its_wake_up_on() {
     loom::model(|| {
-        let room = Arc::new(Semaphore::new(1));
-        room.try_acquire().unwrap();
+        let semaphore = Arc::new(Semaphore::new(1));
+        semaphore.try_acquire().unwrap();
         let waiter = {
-            let room = room.clone();
-            thread::spawn(move || block_on(room.enter()))
+            let semaphore = semaphore.clone();
+            thread::spawn(move || block_on(semaphore.acquire()))
         };
-        let leaver = {
-            let room = room.clone();
-            thread::spawn(move || room.leave())
+        let releaser = {
+            let semaphore = semaphore.clone();
+            thread::spawn(move || semaphore.release())
         };
-        let mut gives_up = Box::pin(room.enter());
+        let mut dropped = Box::pin(semaphore.acquire());
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-        if gives_up.as_mut().poll(&mut cx).is_ready() {
-            room.leave();
+        if dropped.as_mut().poll(&mut cx).is_ready() {
+            semaphore.release();
         }
-        drop(gives_up);
+        drop(dropped);
         assert_eq!(waiter.join().unwrap(), Ok(()));
-        leaver.join().unwrap();
+        releaser.join().unwrap();
     });
 }
 
-/// Two places become free while two are about to wait: each is woken, or sees its place.
+/// Two permits are released while two waiters are about to sleep: each is woken, or sees its permit.
 #[test]
-fn loom_two_leave_while_two_are_about_to_wait() {
+fn loom_two_releases_wake_two_waiters() {
     loom::model(|| {
-        let room = Arc::new(Semaphore::new(2));
-        room.try_acquire().unwrap();
-        room.try_acquire().unwrap();
+        let semaphore = Arc::new(Semaphore::new(2));
+        semaphore.try_acquire().unwrap();
+        semaphore.try_acquire().unwrap();
         let waiters: Vec<_> = (0..2)
             .map(|_| {
-                let room = room.clone();
-                thread::spawn(move || block_on(room.enter()))
+                let semaphore = semaphore.clone();
+                thread::spawn(move || block_on(semaphore.acquire()))
             })
             .collect();
-        room.leave();
-        room.leave();
+        semaphore.release();
+        semaphore.release();
         for waiter in waiters {
             assert_eq!(waiter.join().unwrap(), Ok(()));
         }
     });
 }
 
-// ===== Those who have lost too often =====
+// ===== Starving waiters =====
 
-fn one_inside() -> Arc<Semaphore> {
-    let room = Arc::new(Semaphore::new(1));
-    room.try_acquire().unwrap();
-    room
+fn one_in_use() -> Arc<Semaphore> {
+    let semaphore = Arc::new(Semaphore::new(1));
+    semaphore.try_acquire().unwrap();
+    semaphore
 }
 
-fn served(room: &Arc<Semaphore>) -> thread::JoinHandle<Result<(), TryAcquireError>> {
-    let room = room.clone();
-    thread::spawn(move || block_on(room.be_served()))
+fn spawn_starving(semaphore: &Arc<Semaphore>) -> thread::JoinHandle<Result<(), TryAcquireError>> {
+    let semaphore = semaphore.clone();
+    thread::spawn(move || block_on(semaphore.starve()))
 }
 
 #[test]
-fn loom_who_leaves_serves() {
+fn loom_a_release_reaches_a_starving_waiter() {
     loom::model(|| {
-        let room = one_inside();
-        let guest = served(&room);
-        room.leave();
-        assert_eq!(guest.join().unwrap(), Ok(()));
-        assert_eq!(room.count(), 1);
-        room.leave();
-        assert_eq!(room.count(), 0);
+        let semaphore = one_in_use();
+        let waiter = spawn_starving(&semaphore);
+        semaphore.release();
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+        assert_eq!(semaphore.count(), 1);
+        semaphore.release();
+        assert_eq!(semaphore.count(), 0);
     });
 }
 
-/// A newcomer may be faster than a guest who has only just come; both get through.
+/// A newcomer may be faster than a waiter that is about to starve; both get a permit.
 #[test]
-fn loom_a_guest_and_a_newcomer() {
+fn loom_a_starving_waiter_and_a_newcomer() {
     loom::model(|| {
-        let room = one_inside();
-        let guest = served(&room);
+        let semaphore = one_in_use();
+        let waiter = spawn_starving(&semaphore);
         let newcomer = {
-            let room = room.clone();
+            let semaphore = semaphore.clone();
             thread::spawn(move || {
-                if room.try_acquire().is_ok() {
-                    room.leave();
+                if semaphore.try_acquire().is_ok() {
+                    semaphore.release();
                 }
             })
         };
-        room.leave();
-        assert_eq!(guest.join().unwrap(), Ok(()));
+        semaphore.release();
+        assert_eq!(waiter.join().unwrap(), Ok(()));
         newcomer.join().unwrap();
-        assert_eq!(room.count(), 1);
+        assert_eq!(semaphore.count(), 1);
     });
 }
 
-/// A place goes from hand to hand: one has it at a time, who sees what was done there before.
+/// A permit goes from one starving waiter to the next. It is exclusive, and each holder sees what was done before.
 #[test]
-fn loom_a_place_that_is_handed_over_is_exclusive() {
+fn loom_the_permit_of_starving_waiters_is_exclusive() {
     loom::model(|| {
-        let room = one_inside();
-        let place = Arc::new(Plain::new(0));
-        let guests: Vec<_> = (0..2)
+        let semaphore = one_in_use();
+        let number = Arc::new(Plain::new(0));
+        let waiters: Vec<_> = (0..2)
             .map(|_| {
-                let (room, place) = (room.clone(), place.clone());
+                let (semaphore, number) = (semaphore.clone(), number.clone());
                 thread::spawn(move || {
-                    block_on(room.be_served()).unwrap();
-                    place.add(1);
-                    room.leave();
+                    block_on(semaphore.starve()).unwrap();
+                    number.add(1);
+                    semaphore.release();
                 })
             })
             .collect();
-        place.add(1);
-        room.leave();
-        for guest in guests {
-            guest.join().unwrap();
+        number.add(1);
+        semaphore.release();
+        for waiter in waiters {
+            waiter.join().unwrap();
         }
-        assert_eq!((place.get(), room.count()), (3, 0));
+        assert_eq!((number.get(), semaphore.count()), (3, 0));
     });
 }
 
-/// What was handed to a guest who gives up is for the other.
+/// Of two starving waiters one is dropped, perhaps when it has just been woken: the other gets the permit.
 #[test]
-fn loom_a_guest_that_gives_up() {
+fn loom_a_dropped_starving_waiter_passes_its_permit_on() {
     loom::model(|| {
-        let room = one_inside();
-        let guest = served(&room);
-        let leaver = {
-            let room = room.clone();
-            thread::spawn(move || room.leave())
+        let semaphore = one_in_use();
+        let waiter = spawn_starving(&semaphore);
+        let releaser = {
+            let semaphore = semaphore.clone();
+            thread::spawn(move || semaphore.release())
         };
-        let mut gives_up = Box::pin(room.be_served());
+        let mut dropped = Box::pin(semaphore.starve());
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-        if gives_up.as_mut().poll(&mut cx).is_ready() {
-            room.leave();
+        if dropped.as_mut().poll(&mut cx).is_ready() {
+            semaphore.release();
         }
-        drop(gives_up);
-        assert_eq!(guest.join().unwrap(), Ok(()));
-        leaver.join().unwrap();
-        assert_eq!(room.count(), 1);
+        drop(dropped);
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+        releaser.join().unwrap();
+        assert_eq!(semaphore.count(), 1);
+    });
+}
+
+/// The permit that was left to a starving waiter wakes a normal one when the former is dropped.
+#[test]
+fn loom_a_dropped_claim_wakes_a_normal_waiter() {
+    loom::model(|| {
+        let semaphore = one_in_use();
+        let mut starving = Box::pin(semaphore.starve());
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(starving.as_mut().poll(&mut cx).is_pending());
+        let waiter = {
+            let semaphore = semaphore.clone();
+            thread::spawn(move || block_on(semaphore.acquire()))
+        };
+        semaphore.release();
+        drop(starving);
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+        assert_eq!(semaphore.count(), 1);
     });
 }
 
 #[test]
-fn loom_closing_tells_guests() {
+fn loom_close_wakes_a_starving_waiter() {
     loom::model(|| {
-        let room = one_inside();
-        let guest = served(&room);
-        room.close();
-        assert_eq!(guest.join().unwrap(), Err(TryAcquireError::Closed));
-        room.leave();
-        assert_eq!(room.count(), 0);
+        let semaphore = one_in_use();
+        let waiter = spawn_starving(&semaphore);
+        semaphore.close();
+        assert_eq!(waiter.join().unwrap(), Err(TryAcquireError::Closed));
+        semaphore.release();
+        assert_eq!(semaphore.count(), 0);
     });
 }
 
 #[test]
-fn loom_more_room_serves() {
+fn loom_a_raised_limit_wakes_a_starving_waiter() {
     loom::model(|| {
-        let room = one_inside();
-        let guest = served(&room);
-        room.set_limit(2);
-        room.tell_all();
-        assert_eq!(guest.join().unwrap(), Ok(()));
-        assert_eq!(room.count(), 2);
+        let semaphore = one_in_use();
+        let waiter = spawn_starving(&semaphore);
+        semaphore.set_limit(2);
+        semaphore.notify_all();
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+        assert_eq!(semaphore.count(), 2);
     });
 }

@@ -20,8 +20,11 @@ use self::error::{no_connection, not_connected};
 use self::inner::Inner;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
-use super::{Answer, Backend, Beaten, Enqueue, Epoch, Event, Seen, SessionId, Store, Turn, Turned};
-use crate::durable::error::{Cause, Effect, Failure};
+use super::{
+    Answer, Backend, Enqueue, Epoch, Event, RenewAnswer, SessionId, Store, TaskState, Turn,
+    TurnAnswer,
+};
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, TaskId,
@@ -340,15 +343,15 @@ impl Backend for RedisStore {
         self.request(move |inner| async move { enqueue::enqueue(&inner, &request).await })
     }
 
-    fn turn(&self, request: Arc<Turn>) -> Answer<'_, Turned> {
+    fn turn(&self, request: Arc<Turn>) -> Answer<'_, TurnAnswer> {
         self.request(move |inner| async move { turns::turn(&inner, &request).await })
     }
 
-    fn beat(&self, claims: Vec<Epoch>) -> Answer<'_, Beaten> {
+    fn renew(&self, claims: Vec<Epoch>) -> Answer<'_, RenewAnswer> {
         self.request(move |inner| async move { leases::renew(&inner, claims).await })
     }
 
-    fn look(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<Seen>> {
+    fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {
         self.request(move |inner| async move { admin::status(&inner, &ids).await })
     }
 
@@ -356,15 +359,15 @@ impl Backend for RedisStore {
         self.request(move |inner| async move { admin::cancel(&inner, &ids).await })
     }
 
-    fn dead(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
+    fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
         self.request(move |inner| async move { admin::dead_letters(&inner, &filter, limit).await })
     }
 
-    fn replay(&self, filter: DeadFilter) -> Answer<'_, u64> {
+    fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
         self.request(move |inner| async move { admin::replay(&inner, &filter).await })
     }
 
-    fn bury(&self, filter: DeadFilter) -> Answer<'_, u64> {
+    fn delete_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
         self.request(move |inner| async move { admin::delete(&inner, &filter).await })
     }
 
@@ -415,7 +418,7 @@ fn start_thread(stop: CancellationToken) -> Result<Handle, Failure> {
         sender.send(runtime.handle().clone()).ok();
         runtime.block_on(stop.cancelled());
     });
-    let failure = |error| Failure::new(Effect::None, Cause::Unavailable).because(error);
+    let failure = |error| Failure::new(Effect::None, Cause::Unavailable).with_source(error);
     started.map_err(failure)?;
     receiver.recv().map_err(|_| no_connection())
 }

@@ -5,8 +5,8 @@ use super::error::unexpected_answer;
 use super::inner::{Inner, after_others};
 use super::reply;
 use super::scripts::Script;
-use crate::durable::error::Failure;
-use crate::durable::store::{MAX_BATCH, MAX_BATCH_BYTES, Seen};
+use crate::durable::failure::Failure;
+use crate::durable::store::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, TaskState};
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, TaskId};
 
 /// The number of dead letters that one request reads: their errors may be long.
@@ -16,8 +16,8 @@ const DEAD_LETTERS_PER_READ: usize = 100;
 pub(super) const TASKS_PER_CHANGE: usize = 128;
 
 /// Returns the states of tasks, in the order of their ids.
-pub(super) async fn status(inner: &Inner, ids: &[TaskId]) -> Result<Vec<Seen>, Failure> {
-    let mut states = vec![Seen::Absent; ids.len()];
+pub(super) async fn status(inner: &Inner, ids: &[TaskId]) -> Result<Vec<TaskState>, Failure> {
+    let mut states = vec![TaskState::Absent; ids.len()];
     let indexes: Vec<_> = (0..ids.len()).collect();
     for (partition, indexes) in inner.partitions.split(indexes, |&index| ids[index]) {
         let requested: Vec<_> = indexes.iter().map(|&index| ids[index]).collect();
@@ -30,7 +30,11 @@ pub(super) async fn status(inner: &Inner, ids: &[TaskId]) -> Result<Vec<Seen>, F
 }
 
 /// Returns the states of tasks of a partition. Large outputs may need several requests.
-async fn status_in(inner: &Inner, partition: usize, ids: &[TaskId]) -> Result<Vec<Seen>, Failure> {
+async fn status_in(
+    inner: &Inner,
+    partition: usize,
+    ids: &[TaskId],
+) -> Result<Vec<TaskState>, Failure> {
     let mut states = Vec::with_capacity(ids.len());
     while states.len() < ids.len() {
         let rest = &ids[states.len()..];
@@ -38,7 +42,7 @@ async fn status_in(inner: &Inner, partition: usize, ids: &[TaskId]) -> Result<Ve
         arguments.push(&*inner.client_id);
         arguments.push_number(u8::from(inner.is_subscribed()));
         arguments.push_number(MAX_BATCH_BYTES);
-        arguments.push_ids(&rest[..rest.len().min(MAX_BATCH)]);
+        arguments.push_ids(&rest[..rest.len().min(MAX_BATCH_TASKS)]);
         let answer = inner.run(&inner.scripts.status, partition, arguments);
         let more = reply::states(answer.await?)?;
         if more.is_empty() {

@@ -8,13 +8,13 @@ use super::inner::{Inner, after_others};
 use super::request;
 use super::routes_cache::KnownRoutes;
 use super::routing;
-use crate::durable::error::Failure;
-use crate::durable::point::point;
+use crate::durable::failpoint::failpoint;
+use crate::durable::failure::Failure;
 use crate::durable::store::Enqueue;
 
 /// Stores a batch of tasks. Each partition stores its own tasks, all under the same number.
 pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<(), Failure> {
-    let batch: Vec<_> = request.tasks.iter().collect();
+    let batch: Vec<_> = request.batch.close().iter().collect();
     let mut batches = inner.partitions.split(batch, |task| task.id);
     if batches.is_empty() {
         // An empty batch must still fail if the session has ended.
@@ -24,13 +24,13 @@ pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<(), Fail
         let routes = known_routes(inner, partition).await;
         let now = inner.server_time();
         let arguments = request::enqueue(request, &batch, &inner.client_id, &routes, now);
-        point("redis.before-enqueue");
+        failpoint("redis.before-enqueue");
         let stored = inner.run_enqueue(partition, arguments).await;
         let answer = stored.map_err(|failure| after_others(failure, nth))?;
         if matches!(answer, Value::BulkString(answer) if answer == b"ROUTES") {
             inner.routes.remove(partition);
         }
-        point("redis.after-enqueue");
+        failpoint("redis.after-enqueue");
     }
     Ok(())
 }

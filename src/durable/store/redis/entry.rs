@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::store::kind::Kind;
-use crate::durable::store::{Claimed, NewTask, is_risky};
+use crate::durable::store::{Claimed, NewTask, is_quarantined};
 
 /// The byte positions of the fields of an entry, counted from zero. The scripts have the same ones, counted from one: see
 /// `lua/layout.lua`.
@@ -135,7 +135,7 @@ impl<'a> Entry<'a> {
             failures: self.failures,
             crashes: self.crashes,
             lost: self.lost,
-            risky: is_risky(self.crashes, self.lost, self.max_crashes),
+            quarantined: is_quarantined(self.crashes, self.lost, self.max_crashes),
         }
     }
 
@@ -168,7 +168,7 @@ pub(super) fn damaged(entry: &[u8]) -> Option<Claimed> {
         failures: 0,
         crashes: 0,
         lost: 0,
-        risky: false,
+        quarantined: false,
     })
 }
 

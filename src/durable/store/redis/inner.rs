@@ -21,7 +21,7 @@ use super::subscriber::{Subscriber, Subscription};
 use super::time::Time;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
-use crate::durable::error::{Effect, Failure};
+use crate::durable::failure::{Effect, Failure};
 use crate::durable::store::Event;
 use crate::sync::{Mutex, lock};
 

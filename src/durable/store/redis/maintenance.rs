@@ -4,7 +4,7 @@ use super::arguments::Arguments;
 use super::inner::Inner;
 use super::reply::Reader;
 use super::routing;
-use crate::durable::error::Failure;
+use crate::durable::failure::Failure;
 use crate::sync::lock;
 
 /// Removes about `budget` expired rows, and repairs damage. Returns `true` if there is more to do.

@@ -7,7 +7,7 @@ use redis::Value;
 use super::error::{Fault, is_sentinel};
 use super::inner::Inner;
 use crate::durable::Durability;
-use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
 
 /// The properties of a server, as far as its user may read them. [`RedisStore::report`](crate::durable::RedisStore::report)
 /// returns one.

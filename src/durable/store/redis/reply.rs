@@ -7,8 +7,8 @@ use super::error::unexpected_answer;
 use super::partitions;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
-use crate::durable::error::Failure;
-use crate::durable::store::{Claim, Claimed, DeadReason, Epoch, Seen, Turned};
+use crate::durable::failure::Failure;
+use crate::durable::store::{Claim, Claimed, DeadReason, Epoch, TaskState, TurnAnswer};
 use crate::durable::{AttemptError, Counts, DeadLetter};
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ fn epoch_in_partition(text: &[u8]) -> Option<Epoch> {
 
 /// The answer of a partition to a turn.
 pub(super) struct PartitionAnswer {
-    pub(super) turned: Turned,
+    pub(super) turned: TurnAnswer,
     /// The refused verdicts, by their positions.
     pub(super) refused: Vec<usize>,
     /// `true` if a draining list is empty.
@@ -139,7 +139,7 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
     if let Some(claim) = claim.as_mut().filter(|_| is_repeated) {
         claim.tasks.sort_unstable_by_key(|task| task.id);
     }
-    let turned = Turned {
+    let turned = TurnAnswer {
         refused: Vec::new(),
         claim,
         more,
@@ -187,25 +187,25 @@ pub(super) fn renewed(answer: Value) -> Result<(Vec<Epoch>, Vec<TaskId>), Failur
 // ===== States of tasks =====
 
 /// Reads the states of tasks: fewer than requested if the others did not fit into the answer.
-pub(super) fn states(answer: Value) -> Result<Vec<Seen>, Failure> {
+pub(super) fn states(answer: Value) -> Result<Vec<TaskState>, Failure> {
     Reader::new(answer)?.rest(|part| {
         let row = part.bytes()?;
         state(&row).ok_or_else(|| unexpected_answer(&Value::BulkString(row)))
     })
 }
 
-fn state(row: &[u8]) -> Option<Seen> {
+fn state(row: &[u8]) -> Option<TaskState> {
     let (what, rest) = row.split_first()?;
     Some(match what {
-        b'a' => Seen::Absent,
-        b'w' => Seen::Waiting,
-        b'l' => Seen::Delayed,
-        b'r' => Seen::Running,
-        b'c' => Seen::Cancelled,
-        b'd' => Seen::Done(rest.to_vec()),
+        b'a' => TaskState::Absent,
+        b'w' => TaskState::Waiting,
+        b'l' => TaskState::Delayed,
+        b'r' => TaskState::Running,
+        b'c' => TaskState::Cancelled,
+        b'd' => TaskState::Done(rest.to_vec()),
         b'x' => {
             let (reason, error) = rest.split_first()?;
-            Seen::Dead {
+            TaskState::Dead {
                 reason: reason_of(*reason)?,
                 error: String::from_utf8_lossy(error).into_owned(),
             }
@@ -215,7 +215,7 @@ fn state(row: &[u8]) -> Option<Seen> {
 }
 
 /// Reads a message about ended tasks: those whose states it contains, and those whose states must be requested.
-pub(super) fn ends(mut rest: &[u8]) -> (Vec<(TaskId, Seen)>, Vec<TaskId>) {
+pub(super) fn ends(mut rest: &[u8]) -> (Vec<(TaskId, TaskState)>, Vec<TaskId>) {
     let (mut states, mut others) = (Vec::new(), Vec::new());
     while let Some((id, row, next)) = end(rest) {
         match state(row) {

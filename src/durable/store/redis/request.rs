@@ -126,7 +126,7 @@ impl<'a> SentVerdicts<'a> {
 pub(super) struct PartitionTurn<'a> {
     pub(super) verdicts: Vec<&'a Verdicts>,
     /// The claim that answered the last turn, if it belongs to this partition.
-    pub(super) seen: Option<Epoch>,
+    pub(super) received: Option<Epoch>,
     pub(super) want: usize,
     pub(super) go_idle: GoIdle,
 }
@@ -148,8 +148,8 @@ impl<'a> PartitionTurn<'a> {
             verdicts: verdicts
                 .filter(|it| partitions.of_claim(it.epoch) == partition)
                 .collect(),
-            seen: request
-                .seen
+            received: request
+                .received
                 .filter(|&epoch| partitions.of_claim(epoch) == partition),
             want: request.want,
             go_idle: match (request.park, partitions.count()) {
@@ -173,11 +173,11 @@ pub(super) fn turn(
     arguments.push(client_id);
     arguments.push_number(part.want);
     arguments.push_number(request.want_bytes.min(1 << 40));
-    arguments.push_number(u8::from(request.risky));
+    arguments.push_number(u8::from(request.quarantined));
     arguments.push(millis_text(request.lease));
     arguments.push_number(part.go_idle as u8);
     arguments.push_number(part.verdicts.len());
-    arguments.push(part.seen.map_or_else(String::new, epoch_text));
+    arguments.push(part.received.map_or_else(String::new, epoch_text));
     arguments.push(epoch_text(request.floor));
     let mut positions = Vec::new();
     for verdicts in &part.verdicts {

@@ -13,7 +13,7 @@ use super::error::unexpected_answer;
 use super::inner::Inner;
 use super::reply::{self, Reader};
 use super::routes_cache::KnownRoutes;
-use crate::durable::error::Failure;
+use crate::durable::failure::Failure;
 use crate::durable::store::kind::{SetId, TypeSet};
 use crate::durable::store::routes::{ListId, Routes};
 

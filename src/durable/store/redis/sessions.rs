@@ -7,7 +7,7 @@ use super::routing::{self, Write};
 use super::subscriber::Subscription;
 use super::{probe, reply};
 use crate::durable::TaskId;
-use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::SessionId;
 use crate::durable::store::kind::TypeSet;
 

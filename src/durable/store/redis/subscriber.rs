@@ -151,8 +151,8 @@ fn events(message: &[u8]) -> [Option<Event>; 2] {
         b'c' => [Some(Event::Cancel(reply::ids(rest))), None],
         b'e' => {
             let (states, ids) = reply::ends(rest);
-            let states = (!states.is_empty()).then_some(Event::Seen(states));
-            let ids = (!ids.is_empty()).then_some(Event::Ended(ids));
+            let states = (!states.is_empty()).then_some(Event::Ended(states));
+            let ids = (!ids.is_empty()).then_some(Event::MaybeEnded(ids));
             [states, ids]
         }
         _ => [None, None],

@@ -6,26 +6,26 @@ use super::inner::{Inner, after_others};
 use super::reply::PartitionAnswer;
 use super::request::{GoIdle, PartitionTurn};
 use super::{reply, request, routing};
-use crate::durable::error::{Cause, Failure};
-use crate::durable::point::point;
-use crate::durable::store::{Claim, Turn, Turned, Verdict, Verdicts};
+use crate::durable::failpoint::failpoint;
+use crate::durable::failure::{Cause, Failure};
+use crate::durable::store::{Claim, Turn, TurnAnswer, Verdict, Verdicts};
 
 /// How often a worker that receives no messages polls for tasks.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Sends each partition the verdicts of its tasks, and claims from the first one that has tasks.
-pub(super) async fn turn(inner: &Inner, request: &Turn) -> Result<Turned, Failure> {
+pub(super) async fn turn(inner: &Inner, request: &Turn) -> Result<TurnAnswer, Failure> {
     let count = inner.partitions.count();
     let mut state = inner.sessions.get(request.session);
     let by_number = (request.number % count as u64) as usize;
     let first = state.resume_at.take().unwrap_or(by_number);
     let is_subscribed = inner.is_subscribed();
-    let (mut whole, mut claimed) = (Turned::default(), None::<usize>);
+    let (mut whole, mut claimed) = (TurnAnswer::default(), None::<usize>);
     for nth in 0..count {
         let partition = (first + nth) % count;
         let mut part = PartitionTurn::of(request, inner.partitions, partition);
         if claimed.is_some() {
-            if part.verdicts.is_empty() && part.seen.is_none() {
+            if part.verdicts.is_empty() && part.received.is_none() {
                 // This partition is not visited, so it may have tasks.
                 whole.more = true;
                 continue;
@@ -67,11 +67,11 @@ async fn turn_in(
     request: &Turn,
     partition: usize,
     part: &PartitionTurn<'_>,
-) -> Result<Turned, Failure> {
+) -> Result<TurnAnswer, Failure> {
     let (arguments, positions) = request::turn(request, part, &inner.client_id);
-    point("redis.before-turn");
+    failpoint("redis.before-turn");
     let answer = inner.run_turn(partition, arguments).await?;
-    point("redis.after-turn");
+    failpoint("redis.after-turn");
     let PartitionAnswer {
         mut turned,
         mut refused,
@@ -117,7 +117,7 @@ async fn release(inner: &Inner, request: &Turn, claim: Claim) {
 }
 
 /// Adds the answer of a partition to that of the whole store.
-fn add(whole: &mut Turned, part: Turned) {
+fn add(whole: &mut TurnAnswer, part: TurnAnswer) {
     whole.refused.extend(part.refused);
     whole.claim = whole.claim.take().or(part.claim);
     whole.more |= part.more;

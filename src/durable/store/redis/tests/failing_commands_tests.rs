@@ -90,7 +90,7 @@ impl Scene {
         // Of the late ones, one is cancelled, one dies of it, and one is quarantined then.
         other.enqueue((1..=4).map(mortal).chain([large(5)])).await;
         let late = other.claim(5).await;
-        other.store.beat(vec![late.epoch]).await.unwrap();
+        other.store.renew(vec![late.epoch]).await.unwrap();
         other.store.cancel(vec![id(1)]).await.unwrap();
         clock.advance(LEASE);
         let short = NewTask {
@@ -181,9 +181,9 @@ impl Scene {
     async fn end_census(&self, trial: Trial) {
         let store = &self.other.store;
         while store.maintain(100).await.unwrap() {}
-        let seen = store.look(vec![id(ORPHAN)]).await.unwrap();
+        let seen = store.status(vec![id(ORPHAN)]).await.unwrap();
         let is_damaged =
-            matches!(seen[0], Seen::Dead { reason, .. } if reason == DeadReason::Damaged);
+            matches!(seen[0], TaskState::Dead { reason, .. } if reason == DeadReason::Damaged);
         assert!(is_damaged, "{trial:?}: {seen:?}");
         assert_eq!(store.damage().map(|it| it.0), Some(1), "{trial:?}");
     }

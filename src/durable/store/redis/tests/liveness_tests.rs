@@ -72,7 +72,7 @@ async fn a_worker_without_messages_is_alive_while_it_sends_requests() {
     let claim = worker.claim(1).await;
     for _ in 0..100 {
         clock.advance(LEASE / 2);
-        let beaten = mute.beat(vec![claim.epoch]).await.unwrap();
+        let beaten = mute.renew(vec![claim.epoch]).await.unwrap();
         assert!(beaten.lost.is_empty(), "{beaten:?}");
         while other.maintain(100).await.unwrap() {}
     }

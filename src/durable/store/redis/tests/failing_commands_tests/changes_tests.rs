@@ -8,10 +8,13 @@ async fn tasks_are_cancelled_as_a_whole() {
         let store = &scene.worker.store;
         let ids: Vec<_> = [10, 19, 20, 22, 24, 30, 77].map(id).into();
         let (answer, has_failed) = scene.send(trial, false, || store.cancel(ids.clone())).await;
-        let seen = store.look(ids.clone()).await.unwrap();
+        let seen = store.status(ids.clone()).await.unwrap();
         let errors = store.errors(id(19)).await.unwrap().len();
         assert_eq!(errors, usize::from(answer.is_err()), "{trial:?}");
-        let cancelled = seen.iter().filter(|it| **it == Seen::Cancelled).count();
+        let cancelled = seen
+            .iter()
+            .filter(|it| **it == TaskState::Cancelled)
+            .count();
         match answer {
             Ok(_) => assert_eq!(cancelled, 5, "{trial:?}: {seen:?}"),
             Err(failure) => {
@@ -32,14 +35,25 @@ async fn dead_letters_are_replayed_and_deleted_as_a_whole() {
             scene.worker.turn(all_verdicts(&scene.claim), 0).await;
             let all = || DeadFilter::ids([id(16)]);
             let (answer, has_failed) = match is_replay {
-                true => scene.send(trial, false, || store.replay(all())).await,
-                false => scene.send(trial, false, || store.bury(all())).await,
+                true => {
+                    scene
+                        .send(trial, false, || store.replay_dead_letters(all()))
+                        .await
+                }
+                false => {
+                    scene
+                        .send(trial, false, || store.delete_dead_letters(all()))
+                        .await
+                }
             };
-            let seen = store.look(vec![id(16)]).await.unwrap();
+            let seen = store.status(vec![id(16)]).await.unwrap();
             match (answer, is_replay) {
-                (Ok(_), true) => assert_eq!(seen, [Seen::Waiting], "{trial:?}"),
-                (Ok(_), false) => assert_eq!(seen, [Seen::Absent], "{trial:?}"),
-                (Err(_), _) => assert!(matches!(seen[0], Seen::Dead { .. }), "{trial:?}: {seen:?}"),
+                (Ok(_), true) => assert_eq!(seen, [TaskState::Waiting], "{trial:?}"),
+                (Ok(_), false) => assert_eq!(seen, [TaskState::Absent], "{trial:?}"),
+                (Err(_), _) => assert!(
+                    matches!(seen[0], TaskState::Dead { .. }),
+                    "{trial:?}: {seen:?}"
+                ),
             }
             has_failed
         })

@@ -63,19 +63,19 @@ async fn store_tasks(scene: &Scene, trial: Trial, tasks: Vec<NewTask>) -> bool {
         .await;
     let ids = tasks.iter().map(|task| task.id);
     let ids: Vec<_> = ids.filter(|new| *new >= id(NEW)).collect();
-    let seen = store.look(ids.clone()).await.unwrap();
+    let seen = store.status(ids.clone()).await.unwrap();
     match answer {
-        Ok(()) => assert!(!seen.contains(&Seen::Absent), "{trial:?}: {seen:?}"),
+        Ok(()) => assert!(!seen.contains(&TaskState::Absent), "{trial:?}: {seen:?}"),
         Err(failure) => {
             assert_eq!(failure.effect, Effect::None, "{trial:?}: {failure}");
             assert!(failure.answered, "{trial:?}: {failure}");
-            assert_eq!(seen, vec![Seen::Absent; ids.len()], "{trial:?}");
+            assert_eq!(seen, vec![TaskState::Absent; ids.len()], "{trial:?}");
         }
     }
     scene.check(trial);
     scene.other.enqueue(tasks).await;
-    let seen = store.look(ids).await.unwrap();
-    assert!(!seen.contains(&Seen::Absent), "{trial:?}: {seen:?}");
+    let seen = store.status(ids).await.unwrap();
+    assert!(!seen.contains(&TaskState::Absent), "{trial:?}: {seen:?}");
     has_failed
 }
 

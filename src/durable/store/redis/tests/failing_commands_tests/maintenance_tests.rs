@@ -7,7 +7,7 @@ async fn renewals_status_requests_and_maintenance_break_nothing() {
     for_each_command(async |scene, trial| {
         let store = &scene.worker.store;
         let epoch = scene.claim.epoch;
-        let (beaten, has_failed) = scene.send(trial, true, || store.beat(vec![epoch])).await;
+        let (beaten, has_failed) = scene.send(trial, true, || store.renew(vec![epoch])).await;
         assert!(beaten.is_ok(), "{trial:?}: {beaten:?}");
         has_failed
     })
@@ -15,7 +15,7 @@ async fn renewals_status_requests_and_maintenance_break_nothing() {
     for_each_command(async |scene, trial| {
         let store = &scene.worker.store;
         let ids: Vec<_> = [2, 10, 20, 21, 30].map(id).into();
-        let (seen, has_failed) = scene.send(trial, true, || store.look(ids.clone())).await;
+        let (seen, has_failed) = scene.send(trial, true, || store.status(ids.clone())).await;
         assert!(seen.is_ok(), "{trial:?}: {seen:?}");
         has_failed
     })
@@ -60,8 +60,8 @@ async fn a_failed_census_is_repeated() {
         for _ in 0..2 {
             while store.maintain(100).await.unwrap() {}
         }
-        let seen = store.look([10, 90, 91].map(id).into()).await.unwrap();
-        let is_damaged = |seen: &Seen| matches!(seen, Seen::Dead { reason, .. } if *reason == DeadReason::Damaged);
+        let seen = store.status([10, 90, 91].map(id).into()).await.unwrap();
+        let is_damaged = |seen: &TaskState| matches!(seen, TaskState::Dead { reason, .. } if *reason == DeadReason::Damaged);
         assert!(seen.iter().all(is_damaged), "{trial:?}: {seen:?}");
         assert!(store.damage().is_some(), "{trial:?}");
         has_failed

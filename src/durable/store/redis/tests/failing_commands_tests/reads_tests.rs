@@ -26,10 +26,10 @@ async fn a_read_is_correct_or_fails() {
     assert_eq!((counts.unserved, counts.dead), (1, 1), "{counts:?}");
     let errors = is_right_or_fails(&scene, || store.errors(id(18))).await;
     assert_eq!(errors.len(), 2);
-    let by_id = || store.dead(DeadFilter::ids([id(16), id(20)]), 9);
+    let by_id = || store.dead_letters(DeadFilter::ids([id(16), id(20)]), 9);
     let letters = is_right_or_fails(&scene, by_id).await;
     assert_eq!(letters.len(), 1);
-    let all = is_right_or_fails(&scene, || store.dead(DeadFilter::all(), 9)).await;
+    let all = is_right_or_fails(&scene, || store.dead_letters(DeadFilter::all(), 9)).await;
     assert_eq!(all, letters);
 }
 

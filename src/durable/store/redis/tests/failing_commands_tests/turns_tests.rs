@@ -21,17 +21,20 @@ async fn take_verdicts(scene: &Scene, trial: Trial) -> bool {
         .await;
     assert!(answer.is_ok(), "{trial:?}: {answer:?}");
     let ids: Vec<_> = [10, 14, 11, 12, 16].map(id).into();
-    let seen = store.look(ids).await.unwrap();
-    assert_eq!(seen[0], Seen::Done(b"ten".to_vec()), "{trial:?}");
-    assert_eq!(seen[1], Seen::Absent, "{trial:?}");
+    let seen = store.status(ids).await.unwrap();
+    assert_eq!(seen[0], TaskState::Done(b"ten".to_vec()), "{trial:?}");
+    assert_eq!(seen[1], TaskState::Absent, "{trial:?}");
     let errors = |errors: Vec<AttemptError>| errors.into_iter().map(|it| it.error);
     for (number, expected) in [(11, &["again"][..]), (17, &[]), (18, &["before", "again"])] {
         let found: Vec<_> = errors(store.errors(id(number)).await.unwrap()).collect();
         assert_eq!(found, expected, "{trial:?}: {number}");
     }
-    assert_eq!(seen[2], Seen::Delayed, "{trial:?}");
-    assert_eq!(seen[3], Seen::Cancelled, "{trial:?}");
-    assert!(matches!(seen[4], Seen::Dead { .. }), "{trial:?}: {seen:?}");
+    assert_eq!(seen[2], TaskState::Delayed, "{trial:?}");
+    assert_eq!(seen[3], TaskState::Cancelled, "{trial:?}");
+    assert!(
+        matches!(seen[4], TaskState::Dead { .. }),
+        "{trial:?}: {seen:?}"
+    );
     has_failed
 }
 
@@ -61,7 +64,7 @@ async fn a_turn_that_reaps_and_claims_loses_no_task() {
         scene
             .worker
             .store
-            .beat(vec![scene.claim.epoch])
+            .renew(vec![scene.claim.epoch])
             .await
             .unwrap();
         scene.worker.turn(Vec::new(), 0).await;
@@ -69,7 +72,7 @@ async fn a_turn_that_reaps_and_claims_loses_no_task() {
         scene
             .worker
             .store
-            .beat(vec![scene.claim.epoch])
+            .renew(vec![scene.claim.epoch])
             .await
             .unwrap();
         let store = &scene.worker.store;
@@ -78,7 +81,7 @@ async fn a_turn_that_reaps_and_claims_loses_no_task() {
             .send(trial, true, || store.turn(Arc::clone(&request)))
             .await;
         let turned = answer.unwrap_or_else(|failure| panic!("{trial:?}: {failure}"));
-        let held = scene.worker.store.beat(vec![scene.late.epoch]).await;
+        let held = scene.worker.store.renew(vec![scene.late.epoch]).await;
         let claim = turned.claim.map(|claim| claim.tasks.len());
         assert!(
             claim.is_some_and(|tasks| tasks <= 3),
@@ -95,7 +98,7 @@ async fn a_turn_that_passes_over_cancelled_and_quarantined_tasks_loses_none() {
     for_each_command(async |scene, trial| {
         // They come back as those that were crashed.
         let (store, epoch) = (&scene.other.store, scene.late.epoch);
-        store.beat(vec![epoch]).await.unwrap();
+        store.renew(vec![epoch]).await.unwrap();
         store.close_session(scene.other.session).await.unwrap();
         store.cancel(vec![id(3), id(20)]).await.unwrap();
         let request = scene.worker.new_turn(Vec::new(), 4);
