@@ -31,7 +31,7 @@ async fn a_task_runs_also_when_its_handle_is_dropped(place: Place) {
     let client = place.client().await;
     let executor = start(&client, |number, _| async move { Ok(number) }).await;
     drop(spawn(&client, 1).await);
-    until("it has run", || executor.metrics().done == 1).await;
+    until("it has run", || executor.metrics().completed == 1).await;
 }
 
 async fn a_task_can_have_two_handles(place: Place) {

@@ -74,7 +74,7 @@ async fn futures_can_be_sent() {
     is_send(&builder(&client).start_inline(app()));
     let executor = builder(&client).start(app()).await.unwrap();
     is_send(&executor.shutdown(std::time::Duration::ZERO));
-    is_send(&executor.terminated());
+    is_send(&executor.closed());
     let mut inline = builder(&client).start_inline(app()).await.unwrap();
     is_send(&inline.run_due());
 }
@@ -180,7 +180,8 @@ async fn what_is_shown_says_what_it_is(place: Place) {
     let client = place.client().await;
     let text = format!("{client:?}");
     assert!(text.starts_with("DurableClient"), "{text}");
-    let builder = builder(&client).concurrency(17);
+    let mut builder = builder(&client);
+    builder.max_running(17);
     let text = format!("{builder:?}");
     assert!(text.contains("\"number\"") && text.contains("17"), "{text}");
     let executor = start(&client, |_, cx| async move {

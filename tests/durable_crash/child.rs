@@ -163,12 +163,13 @@ async fn run_tasks(
 
 async fn executor(client: &DurableClient, folder: &Folder, work: Work) -> DurableExecutor {
     let retry = Retry::exponential().base(Duration::from_millis(20));
-    let mut builder = DurableExecutor::builder(client.clone()).register::<Job>();
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder.register::<Job>();
     if work.children {
-        builder = builder.register::<Child>();
+        builder.register::<Child>();
     }
     let executor = builder
-        .concurrency(work.concurrency)
+        .max_running(work.concurrency)
         .lease(Duration::from_millis(work.lease))
         .stall_limit(Duration::from_millis(work.stall_limit))
         .retry(retry.attempts(1000).cap(Duration::from_millis(50)))

@@ -110,7 +110,7 @@ impl Site {
             nth,
             _executor: DurableExecutor::builder(client.clone())
                 .register::<Job>()
-                .concurrency(8)
+                .max_running(8)
                 .lease(SHORT)
                 .start(App(is_open))
                 .await

@@ -94,7 +94,8 @@ async fn an_idle_worker_sends_few_commands() {
     let client = DurableClient::open(builder.open().await.unwrap());
     // It looks for tasks four times in that time.
     let lease = pulse / 3;
-    let executor = DurableExecutor::builder(client.clone()).register::<Job>();
+    let mut executor = DurableExecutor::builder(client.clone());
+    executor.register::<Job>();
     let _executor = executor.lease(lease).start(()).await.unwrap();
     let sent = |commands: &[&str]| sent(&server, commands);
     let scripts_are = async |count| {

@@ -234,7 +234,11 @@ const FORGET: &str = "UPDATE throng_meta SET epoch = 0, ceiling = 0, raised = 0"
 async fn a_token_is_above_those_that_the_client_has_received() {
     let file = File::new();
     let client = DurableClient::open(SqliteStore::open(&file.path).await.unwrap());
-    let builder = || DurableExecutor::builder(client.clone()).register::<Token>();
+    let builder = || {
+        let mut builder = DurableExecutor::builder(client.clone());
+        builder.register::<Token>();
+        builder
+    };
     let executor = builder().start(()).await.unwrap();
     // No clock shows a time as late as this epoch.
     file.sql("UPDATE throng_meta SET epoch = 1 << 60");
