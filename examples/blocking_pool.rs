@@ -80,9 +80,9 @@ async fn run() -> Result<()> {
 
     shutdown.cancel();
     server.await??;
-    // What was accepted runs to its end; here, nothing is left of it.
-    service.pool().shutdown();
-    service.pool().terminated().await;
+    // Accepted queries run to their end. Here, none is left.
+    service.pool().close();
+    service.pool().closed().await;
     check_totals(&service, &reports)
 }
 

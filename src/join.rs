@@ -38,7 +38,7 @@ pub(crate) use self::pool_thread::{Origin, PoolThread, enter_pool, exit_pool, is
 pub(crate) use self::shutdown::{Close, blocking_shutdown, shutdown, shutdown_now};
 pub use self::slot::Slot;
 pub(crate) use self::slot::{Entry, Finished};
-pub(crate) use self::spawn::{PanicHandler, RunContext, Tally, sealed, wait_until};
+pub(crate) use self::spawn::{PanicHandler, RunContext, Tally, sealed};
 pub use self::spawn::{Spawn, Work};
 pub use self::wrapped::Wrapped;
 

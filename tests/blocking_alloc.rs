@@ -47,16 +47,16 @@ const LEFT: isize = 512 << 10;
 #[test]
 fn what_was_aborted_takes_up_no_memory_behind_a_task_that_runs() {
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
-    let view = pool.view(1, 2 * TASKS);
+    let bulkhead = pool.bulkhead(1, 2 * TASKS).unwrap();
     let (finish, finished) = mpsc::channel::<()>();
-    let running = view.spawn_blocking(move || finished.recv().is_err());
+    let running = bulkhead.spawn_blocking(move || finished.recv().is_err());
     aborted_leave_little(|| pool.spawn_blocking(|| ()));
-    aborted_leave_little(|| view.spawn_blocking(|| ()));
-    assert_eq!((pool.metrics().queued, view.queued()), (0, 0));
+    aborted_leave_little(|| bulkhead.spawn_blocking(|| ()));
+    assert_eq!((pool.metrics().queued, bulkhead.metrics().queued), (0, 0));
     drop(finish);
     assert!(running.blocking_join().unwrap());
     assert!(pool.spawn_blocking(|| true).blocking_join().unwrap());
-    assert!(view.spawn_blocking(|| true).blocking_join().unwrap());
+    assert!(bulkhead.spawn_blocking(|| true).blocking_join().unwrap());
 }
 
 fn aborted_leave_little(spawn: impl Fn() -> JoinHandle<()>) {

@@ -96,7 +96,7 @@ fn a_task_runs_in_a_span_that_says_what_it_is() {
         .queue_capacity(0)
         .build()
         .expect("the options are right");
-    let view = pool.view(1, 1);
+    let bulkhead = pool.bulkhead(1, 1).unwrap();
     let permit = || {
         pool.reserve()
             .now_or_never()
@@ -104,7 +104,7 @@ fn a_task_runs_in_a_span_that_says_what_it_is() {
             .expect("it is open")
     };
 
-    for (number, place) in [(1, "pool"), (2, "view"), (3, "batch"), (4, "permit")] {
+    for (number, place) in [(1, "pool"), (2, "bulkhead"), (3, "batch"), (4, "permit")] {
         let ran = send.clone();
         let captured = [0_u8; 500];
         let task = move || {
@@ -113,7 +113,7 @@ fn a_task_runs_in_a_span_that_says_what_it_is() {
         };
         let (line, handle) = match number {
             1 => (line!(), pool.spawn_blocking(task)),
-            2 => (line!(), view.spawn_blocking(task)),
+            2 => (line!(), bulkhead.spawn_blocking(task)),
             3 => (line!(), pool.spawn_batch([task]).remove(0)),
             _ => (line!(), permit().spawn_blocking(task)),
         };

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use futures::future::{FutureExt, TryFutureExt, join_all, select_all, try_join_all};
 use futures::stream::{FuturesUnordered, StreamExt};
-use throng::blocking::{self, Growth, Overflow, Permit};
+use throng::blocking::{self, Growth, Overflow};
 use throng::completion::{self, Completed, Submitter};
 use throng::serial::{self, IntoInnerError, OnPanic};
 use throng::{
@@ -962,7 +962,7 @@ assert_type!(Completed<Neither, Both>: !Send & !Sync & Unpin);
 assert_type!(completion::Builder<Neither, Neither>: Send & Sync & Unpin & UnwindSafe);
 
 assert_type!(BlockingPool: Send & Sync & Unpin & Clone);
-assert_type!(Permit<'static>: Send & Sync & Unpin);
+assert_type!(throng::Permit<'static, BlockingPool>: Send & Sync & Unpin);
 assert_type!(blocking::Histogram: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Clone & Eq);
 assert_type!(blocking::Builder: Send & Sync & Unpin & Clone);
 assert_type!(blocking::Metrics: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Clone & Eq);
@@ -984,5 +984,5 @@ fn futures_can_be_sent(
     sent(jobs.submit_blocking(pool, Cell::new(0), || Cell::new(0)));
     sent(done.next());
     sent(pool.reserve());
-    sent(pool.terminated());
+    sent(pool.closed());
 }

@@ -59,10 +59,10 @@ async fn a_waker_that_panics_costs_the_pool_no_thread() {
         let permit = pool.reserve().await.unwrap();
         let mut waiting = pin!(pool.reserve());
         wait_with_a_waker_that_panics(waiting.as_mut());
-        pool.shutdown();
+        pool.close();
         drop(permit);
     }
-    pool.terminated().await;
+    pool.closed().await;
     assert_eq!(pool.metrics().threads, 0);
 }
 
@@ -97,7 +97,7 @@ async fn the_end_of_a_stream_waits_for_nobody_who_waits_for_room() {
 #[test]
 fn a_posted_job_never_runs_on_the_thread_that_posts() {
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
-    pool.shutdown();
+    pool.close();
     let executor = SerialExecutor::builder().drain_on(pool).build(());
     let here = thread::current().id();
     let posted = executor.post(move |()| assert_ne!(thread::current().id(), here));

@@ -379,7 +379,7 @@ fn a_captured_submitter_whom_a_pool_refuses_rejects_a_job_and_runs_the_others() 
         .drain_on(pool.clone())
         .build(vec![]);
     let (first, job, last) = while_busy(&executor, None, |executor| {
-        pool.shutdown();
+        pool.close();
         (
             executor.submit(|list| list.push(1)),
             executor.submit_async(|mut list| async move { list.push(2) }),

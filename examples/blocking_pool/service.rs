@@ -94,7 +94,7 @@ impl Service {
 
     /// Says why there is no answer, and how long it takes until those that wait now have theirs.
     fn unavailable(&self, why: impl fmt::Display) -> Response {
-        let before = self.pool.metrics().queued / CONNECTIONS + 1;
+        let before = self.pool.metrics().queued / CONNECTIONS as u64 + 1;
         let seconds = (before as f64 * QUERY.as_secs_f64()).ceil();
         let retry_after = [(header::RETRY_AFTER, seconds.to_string())];
         (

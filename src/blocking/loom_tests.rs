@@ -18,8 +18,8 @@ fn pool(core: usize, max: usize) -> BlockingPool {
 
 /// Waits for the end of a pool: then nobody is there any more, and each task counts once.
 fn end(pool: &BlockingPool) -> Metrics {
-    pool.shutdown();
-    block_on(pool.terminated());
+    pool.close();
+    block_on(pool.closed());
     let metrics = pool.metrics();
     let left = (metrics.threads, metrics.blocked, metrics.queued);
     assert_eq!(left, (0, 0, 0), "{metrics:?}");
@@ -99,8 +99,8 @@ fn loom_submit_against_shutdown() {
                 Err(error) => assert!(error.is_closed()),
             })
         };
-        pool.shutdown();
-        block_on(pool.terminated());
+        pool.close();
+        block_on(pool.closed());
         let submitted = pool.metrics().submitted;
         submitter.join().unwrap();
         // After the end nothing was accepted.
@@ -114,8 +114,8 @@ fn loom_shutdown_against_going_idle() {
     loom::model(|| {
         let pool = pool(1, 1);
         drop(pool.spawn_blocking(|| ()));
-        pool.shutdown();
-        block_on(pool.terminated());
+        pool.close();
+        block_on(pool.closed());
         assert_eq!(pool.metrics().threads, 0);
     });
 }
@@ -231,15 +231,18 @@ fn loom_wait_inside_has_a_thread_stand_in() {
     });
 }
 
-/// A task of a view ends when the next comes, which joins the pool or waits for it.
+/// A task of a bulkhead ends when the next comes, which joins the pool or waits for it.
 #[test]
-fn loom_submit_to_a_view_against_its_task() {
+fn loom_submit_to_a_bulkhead_against_its_task() {
     loom::model(|| {
         let pool = pool(1, 1);
-        let view = pool.view(1, 1);
-        let handles = [1, 2].map(|n| view.spawn_blocking(move || n));
+        let bulkhead = pool.bulkhead(1, 1).unwrap();
+        let handles = [1, 2].map(|n| bulkhead.spawn_blocking(move || n));
         assert_eq!(end(&pool).completed, 2);
-        assert_eq!((view.running(), view.queued()), (0, 0));
+        assert_eq!(
+            (bulkhead.metrics().running, bulkhead.metrics().queued),
+            (0, 0)
+        );
         assert_eq!(
             handles.map(|handle| handle.blocking_join().unwrap()),
             [1, 2]
@@ -247,13 +250,13 @@ fn loom_submit_to_a_view_against_its_task() {
     });
 }
 
-/// A task of a view is aborted when the pool is about to run it.
+/// A task of a bulkhead is aborted when the pool is about to run it.
 #[test]
-fn loom_abort_in_a_view_against_run() {
+fn loom_abort_in_a_bulkhead_against_run() {
     loom::model(|| {
         let pool = pool(1, 1);
-        let view = pool.view(1, 1);
-        let handle = view.spawn_blocking(|| 1);
+        let bulkhead = pool.bulkhead(1, 1).unwrap();
+        let handle = bulkhead.spawn_blocking(|| 1);
         handle.abort();
         let ran = has_run(handle.blocking_join());
         assert_eq!(end(&pool).completed, ran);

@@ -9,7 +9,7 @@ use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::{check_pct, thread};
 
-use super::{BlockingPool, Metrics, Overflow, PoolView};
+use super::{BlockingPool, Bulkhead, Metrics, Overflow};
 use crate::join::{JoinError, JoinHandle};
 
 const SCHEDULES: usize = 3_000;
@@ -41,8 +41,8 @@ fn shuttle_every_accepted_task_ends_once() {
                 .map(|submitter| submitter.join().unwrap())
                 .sum();
             assert_eq!(returned, ran.load(Ordering::Relaxed));
-            pool.shutdown();
-            block_on(pool.terminated());
+            pool.close();
+            block_on(pool.closed());
             assert_eq!(pool.metrics().threads, 0);
         },
         SCHEDULES,
@@ -107,7 +107,7 @@ fn shuttle_reservations() {
                 let pool = pool.clone();
                 thread::spawn(move || block_on(pool.reserve()).is_err())
             };
-            pool.shutdown();
+            pool.close();
             drop(held);
             // It was told of the end, or came before it and went.
             late.join().unwrap();
@@ -237,12 +237,12 @@ fn shuttle_threads_beyond_the_maximum_take_no_task() {
     );
 }
 
-/// A pool and its view, used in all ways at once.
+/// A pool and its bulkhead, used in all ways at once.
 #[derive(Clone)]
 struct Everything {
     pool: BlockingPool,
-    view: PoolView,
-    /// Of tasks of the view: how many run.
+    bulkhead: Bulkhead,
+    /// Of tasks of the bulkhead: how many run.
     running: Arc<AtomicUsize>,
     /// How many tasks returned, and how many panicked.
     ended: Arc<[AtomicUsize; 2]>,
@@ -251,7 +251,7 @@ struct Everything {
 /// The most threads that there may be, without those that stand in for others.
 const MOST: usize = 2;
 
-/// Batches, views, tasks that wait for tasks, panics, aborts and setters; tasks that are dropped for
+/// Batches, bulkheads, tasks that wait for tasks, panics, aborts and setters; tasks that are dropped for
 /// others, and one shutdown or the other: every handle resolves, every task counts once, and nobody is
 /// left.
 #[test]
@@ -285,7 +285,7 @@ impl Everything {
             .overflow(Overflow::DropOldest)
             .build_outside();
         Self {
-            view: pool.view(1, 2),
+            bulkhead: pool.bulkhead(1, 2).unwrap(),
             pool,
             running: Arc::new(AtomicUsize::new(0)),
             ended: Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]),
@@ -298,7 +298,7 @@ impl Everything {
             match thread_rng().gen_range(0..8) {
                 0 => handles.push(self.pool.spawn_blocking(self.task())),
                 1 => handles.extend(self.pool.spawn_batch([self.task(), self.task()])),
-                2 => handles.push(self.view.spawn_blocking(self.viewed())),
+                2 => handles.push(self.bulkhead.spawn_blocking(self.viewed())),
                 3 => handles.push(self.pool.spawn_blocking(self.panicking())),
                 4 => handles.push(self.pool.spawn_blocking(self.waiting(false))),
                 5 => handles.push(self.pool.spawn_blocking(self.waiting(true))),
@@ -339,24 +339,24 @@ impl Everything {
         }
     }
 
-    /// Of those of the view, one runs at a time; who waits for one does not run it, but another does.
+    /// Of those of the bulkhead, one runs at a time; who waits for one does not run it, but another does.
     fn viewed(&self) -> impl FnOnce() + Send + use<> {
         let (running, task) = (self.running.clone(), self.task());
         move || {
             let others = running.fetch_add(1, Ordering::Relaxed);
-            assert_eq!(others, 0, "more than the view may run");
+            assert_eq!(others, 0, "more than the bulkhead may run");
             task();
             running.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Waits for another task of the pool or of the view.
+    /// Waits for another task of the pool or of the bulkhead.
     fn waiting(&self, polls: bool) -> impl FnOnce() + Send + use<> {
         let (all, task) = (self.clone(), self.task());
         move || {
             let inner = match thread_rng().gen_bool(0.5) {
                 true => all.pool.spawn_blocking(all.task()),
-                false => all.view.spawn_blocking(all.task()),
+                false => all.bulkhead.spawn_blocking(all.task()),
             };
             resolve(match polls {
                 true => block_on(inner),
@@ -367,12 +367,18 @@ impl Everything {
     }
 
     fn end(&self) {
-        self.pool.shutdown();
-        block_on(self.pool.terminated());
+        self.pool.close();
+        block_on(self.pool.closed());
         let metrics = self.pool.metrics();
         let left = [metrics.threads, metrics.blocked, metrics.queued];
         assert_eq!(left, [0; 3], "{metrics:?}");
-        assert_eq!([self.view.running(), self.view.queued()], [0; 2]);
+        assert_eq!(
+            [
+                self.bulkhead.metrics().running,
+                self.bulkhead.metrics().queued
+            ],
+            [0; 2]
+        );
         let ended = [metrics.completed, metrics.panicked];
         let counted = [0, 1].map(|way: usize| self.ended[way].load(Ordering::Relaxed) as u64);
         assert_eq!(ended, counted, "{metrics:?}");

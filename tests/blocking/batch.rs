@@ -61,7 +61,7 @@ fn a_batch_wakes_all_the_threads_that_it_needs() {
             output(handle);
         }
     }
-    assert_eq!(pool.metrics().largest, THREADS);
+    assert_eq!(pool.metrics().largest, THREADS as u64);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_closed_pool_takes_none() {
         .queue_capacity(1)
         .build()
         .unwrap();
-    pool.shutdown();
+    pool.close();
     let drops = Drops::new();
     let tasks = (0..3).map(|_| {
         let value = drops.value();
@@ -110,7 +110,7 @@ fn a_closed_pool_takes_none() {
     }
     assert_eq!((drops.made(), drops.count()), (3, 3));
     assert_eq!(pool.metrics().rejected, 3);
-    run(pool.terminated());
+    run(pool.closed());
 }
 
 #[cfg(target_pointer_width = "64")]
@@ -226,9 +226,9 @@ fn batches_race_with_a_shutdown() {
                 });
             }
             jitter(&mut Numbers::new(round as u64 + 1), 500);
-            pool.shutdown();
+            pool.close();
         });
-        run(pool.terminated());
+        run(pool.closed());
         let metrics = pool.metrics();
         // Handles behind the first that was refused were dropped, and their tasks ran.
         assert!(returned.into_inner() <= ran.load(Ordering::Relaxed));

@@ -76,7 +76,7 @@ fn tasks_submitted_at_once_have_a_thread_each() {
             submitters.map(|submitter| submitter.join().unwrap())
         });
         handles.into_iter().for_each(|handle| _ = output(handle));
-        assert!(pool.metrics().largest <= SUBMITTERS);
+        assert!(pool.metrics().largest <= SUBMITTERS as u64);
     }
 }
 
@@ -162,13 +162,14 @@ fn there_are_never_more_threads_than_the_maximum() {
                     if n % 8 == 0 {
                         output(handle);
                     }
-                    assert!(pool.metrics().threads <= MAX);
+                    assert!(pool.metrics().threads <= MAX as u64);
                 }
             });
         }
     });
     let metrics = rest(&pool);
-    assert_eq!((metrics.largest, most.load(Ordering::Relaxed)), (MAX, MAX));
+    assert_eq!(metrics.largest, MAX as u64);
+    assert_eq!(most.load(Ordering::Relaxed), MAX);
     assert_eq!(metrics.completed, metrics.submitted);
 }
 
@@ -198,8 +199,8 @@ fn exactly_as_many_are_accepted_as_fit() {
             }
         });
         assert_eq!(accepted.into_inner(), MAX + CAPACITY);
-        let metrics = settle(&pool, |metrics| metrics.busy == MAX);
-        assert_eq!(metrics.queued, CAPACITY);
+        let metrics = settle(&pool, |metrics| metrics.busy == MAX as u64);
+        assert_eq!(metrics.queued, CAPACITY as u64);
         gate.open();
         let metrics = rest(&pool);
         assert_eq!(metrics.completed, (MAX + CAPACITY) as u64);
@@ -236,7 +237,7 @@ fn the_bound_holds_while_tasks_come_and_go() {
                         }
                         Err(_) => _ = refused.fetch_add(1, Ordering::Relaxed),
                     }
-                    assert!(pool.metrics().queued <= MAX + CAPACITY);
+                    assert!(pool.metrics().queued <= (MAX + CAPACITY) as u64);
                 }
             });
         }

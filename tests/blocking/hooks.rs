@@ -64,8 +64,8 @@ fn hooks_of_a_thread_are_called_once_on_it_and_before_the_end() {
     let sorted = |of| calls.threads(of).into_iter().collect::<BTreeSet<_>>();
     assert!(sorted("start").iter().eq(names));
     assert!(calls.threads("stop").is_empty());
-    pool.shutdown();
-    run(pool.terminated());
+    pool.close();
+    run(pool.closed());
     assert!(sorted("stop").iter().eq(names));
     for of in ["start", "stop", "before", "after"] {
         assert_eq!(calls.threads(of).len(), 3, "{of}");
@@ -133,15 +133,15 @@ fn hooks_of_a_task_are_not_called_for_one_that_does_not_run() {
     assert_eq!(calls.threads("after").len(), 2);
 }
 
-/// The task of a view is a task as any other, and is one task.
+/// The task of a bulkhead is a task as any other, and is one task.
 #[test]
-fn hooks_of_a_task_are_called_for_those_of_views() {
+fn hooks_of_a_task_are_called_for_those_of_bulkheads() {
     let calls = Calls::default();
     let pool = hooked(&calls).max_threads(2).build().unwrap();
-    let view = pool.view(1, 10);
+    let bulkhead = pool.bulkhead(1, 10).unwrap();
     for n in hunt(0.3) {
         let inside = calls.of("task");
-        output(view.spawn_blocking(inside));
+        output(bulkhead.spawn_blocking(inside));
         assert_eq!(calls.threads("after").len(), n + 1);
     }
     let tasks = calls.threads("task").len();
@@ -156,12 +156,12 @@ fn hooks_of_a_task_are_called_where_it_is_run_by_who_waits_for_it() {
     for in_view in [false, true] {
         let calls = Calls::default();
         let pool = hooked(&calls).max_threads(1).build().unwrap();
-        let (own, view) = (pool.clone(), pool.view(1, 10));
+        let (own, bulkhead) = (pool.clone(), pool.bulkhead(1, 10).unwrap());
         let (outer, inner) = (calls.of("outer"), calls.of("inner"));
         let joins = pool.spawn_blocking(move || {
             outer();
             let inner = match in_view {
-                true => view.spawn_blocking(inner),
+                true => bulkhead.spawn_blocking(inner),
                 false => own.spawn_blocking(inner),
             };
             inner.blocking_join().unwrap();
@@ -171,7 +171,7 @@ fn hooks_of_a_task_are_called_where_it_is_run_by_who_waits_for_it() {
         let expected = [
             "start", "before", "outer", "before", "inner", "after", "after",
         ];
-        assert_eq!(calls.names(), expected, "in a view: {in_view}");
+        assert_eq!(calls.names(), expected, "in a bulkhead: {in_view}");
     }
 }
 
@@ -192,10 +192,13 @@ fn hooks_that_panic_change_nothing() {
     let panicked: Result<(), _> = join(pool.spawn_blocking(|| panic!("of its own")));
     let error = panicked.unwrap_err();
     assert_eq!(message(error.into_panic()), "of its own");
-    let view = pool.view(1, 1);
-    assert_eq!(output(view.spawn_blocking(|| "of a view")), "of a view");
-    pool.shutdown();
-    run(pool.terminated());
+    let bulkhead = pool.bulkhead(1, 1).unwrap();
+    assert_eq!(
+        output(bulkhead.spawn_blocking(|| "of a bulkhead")),
+        "of a bulkhead"
+    );
+    pool.close();
+    run(pool.closed());
     let metrics = pool.metrics();
     assert_eq!((metrics.completed, metrics.panicked), (11, 1));
 }
@@ -240,7 +243,7 @@ fn hooks_may_use_the_pool() {
         .unwrap();
     *own.lock().unwrap() = Some(pool.clone());
     assert_eq!(output(pool.spawn_blocking(|| "ran")), "ran");
-    pool.shutdown();
-    run(pool.terminated());
+    pool.close();
+    run(pool.closed());
     own.lock().unwrap().take();
 }

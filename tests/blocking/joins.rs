@@ -36,6 +36,7 @@ fn on<R: Send + 'static>(
 /// Waits until no task waits any more, and the threads are idle that stay.
 #[track_caller]
 fn assert_back_to(pool: &BlockingPool, threads: usize) {
+    let threads = threads as u64;
     let metrics = settle(pool, |metrics| {
         metrics.threads <= threads && metrics.idle == metrics.threads
     });
@@ -164,7 +165,7 @@ fn row(
     (1..=tasks).fold(first, |last, n| {
         let waited = waited.clone();
         let next = pool.spawn_blocking(move || waited.send(way(last)).unwrap());
-        settle(pool, |metrics| metrics.blocked == before + n);
+        settle(pool, |metrics| metrics.blocked == before + n as u64);
         next
     })
 }
@@ -184,15 +185,15 @@ fn many_may_wait_for_what_has_begun() {
         // There is no thread for it.
         let late = pool.spawn_blocking(move || last.blocking_join());
         let metrics = pool.metrics();
-        let counts = (metrics.blocked, metrics.threads, metrics.queued);
-        assert_eq!(counts, (2 * MAX - 1, 2 * MAX, 1));
+        let counts = [metrics.blocked, metrics.threads, metrics.queued];
+        assert_eq!(counts, [2 * MAX - 1, 2 * MAX, 1].map(|n| n as u64));
         gate.open();
         for _ in 0..2 * MAX - 2 {
             receive(&waits).unwrap();
         }
         output(late).unwrap();
         assert_back_to(&pool, MAX);
-        assert_eq!(pool.metrics().largest, 2 * MAX);
+        assert_eq!(pool.metrics().largest, 2 * MAX as u64);
     }
 }
 
@@ -263,7 +264,7 @@ fn too_many_that_wait_are_an_error_and_do_not_hang() {
         }
         assert_eq!(output(pool.spawn_blocking(|| "runs")), "runs");
         assert_back_to(&pool, MAX);
-        assert_eq!(pool.metrics().largest, 2 * MAX);
+        assert_eq!(pool.metrics().largest, 2 * MAX as u64);
     }
 }
 
@@ -470,11 +471,11 @@ fn a_task_that_was_run_by_who_waits_has_given_its_place_back() {
 }
 
 #[test]
-fn the_task_of_a_view_is_run_by_who_waits_for_it() {
+fn the_task_of_a_bulkhead_is_run_by_who_waits_for_it() {
     let pool = of(1);
-    let view = pool.view(1, 10);
-    let own = view.clone();
-    let names = output(view.spawn_blocking(move || {
+    let bulkhead = pool.bulkhead(1, 10).unwrap();
+    let own = bulkhead.clone();
+    let names = output(bulkhead.spawn_blocking(move || {
         let inner = [(); 3].map(|()| own.spawn_blocking(thread_name));
         inner.map(|inner| inner.blocking_join().unwrap())
     }));
@@ -482,7 +483,10 @@ fn the_task_of_a_view_is_run_by_who_waits_for_it() {
     assert_back_to(&pool, 1);
     let metrics = pool.metrics();
     assert_eq!((metrics.completed, metrics.largest), (4, 1));
-    assert_eq!((view.running(), view.queued()), (0, 0));
+    assert_eq!(
+        (bulkhead.metrics().running, bulkhead.metrics().queued),
+        (0, 0)
+    );
 }
 
 /// A task is begun by a thread of the pool, by who waits for it, or by nobody, since it is aborted.
@@ -567,7 +571,7 @@ fn grow_trees(join: Join) {
             assert_eq!(output(root), 1 << 6);
         }
         assert_back_to(&pool, threads);
-        assert!(pool.metrics().largest <= 2 * threads);
+        assert!(pool.metrics().largest <= 2 * threads as u64);
     }
 }
 

@@ -8,8 +8,7 @@ use std::sync::mpsc;
 use futures::FutureExt;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
-use throng::blocking::Permit;
-use throng::{BlockingPool, JoinError, JoinHandle, TrySpawnError};
+use throng::{BlockingPool, JoinError, JoinHandle, Permit, TrySpawnError};
 
 use crate::plain_model::{Ending, Fate, Model, Policy, Verdict};
 use crate::pools::{run, settle};
@@ -99,7 +98,7 @@ proptest! {
 struct Both<'a> {
     model: Model,
     pool: &'a BlockingPool,
-    permits: Vec<Permit<'a>>,
+    permits: Vec<Permit<'a, BlockingPool>>,
     /// The tasks that were accepted, by their number.
     tasks: Vec<Submitted>,
     started: mpsc::Sender<usize>,
@@ -152,8 +151,8 @@ impl<'a> Both<'a> {
                 }
             }
             Step::Shutdown => {
-                self.pool.shutdown();
-                self.model.shutdown();
+                self.pool.close();
+                self.model.close();
             }
         }
     }
@@ -239,10 +238,7 @@ impl<'a> Both<'a> {
                 self.permits.push(permit);
                 Verdict::Accepted
             }
-            Some(Err(error)) => {
-                assert!(error.is_closed());
-                Verdict::Closed
-            }
+            Some(Err(_)) => Verdict::Closed,
             None => Verdict::Full,
         };
         assert_eq!(verdict, self.model.enter());
@@ -300,17 +296,17 @@ impl<'a> Both<'a> {
         }
         let metrics = settle(self.pool, |metrics| {
             metrics.completed + metrics.panicked + metrics.cancelled == ended + model.cancelled
-                && metrics.busy == model.running.len()
+                && metrics.busy == model.running.len() as u64
                 // A thread that comes from a task, and is neither busy nor idle, would not be counted on.
                 && metrics.busy + metrics.idle == metrics.threads
-                && metrics.queued == model.queue.len()
-                && (!model.closed || metrics.threads == model.threads)
+                && metrics.queued == model.queue.len() as u64
+                && (!model.closed || metrics.threads == model.threads as u64)
         });
         let ended = (metrics.completed, metrics.panicked, metrics.cancelled);
         assert_eq!(ended, (model.returned, model.panicked, model.cancelled));
         let asked = (metrics.submitted, metrics.rejected);
         assert_eq!(asked, (model.accepted, model.rejected));
-        assert_eq!(metrics.threads, model.threads);
+        assert_eq!(metrics.threads, model.threads as u64);
         assert!(
             self.starts.try_recv().is_err(),
             "a task started that should wait"
@@ -319,14 +315,14 @@ impl<'a> Both<'a> {
 
     /// Ends everything, and looks at how it ended.
     fn finish(mut self) {
-        self.pool.shutdown();
-        self.model.shutdown();
+        self.pool.close();
+        self.model.close();
         self.permits.clear();
         while let Some(number) = self.model.running.first() {
             self.end(*number, Ending::Return);
             self.compare();
         }
-        run(self.pool.terminated());
+        run(self.pool.closed());
         for task in self.tasks {
             let ended = match join(task.handle) {
                 Ok(number) => Ended::Returned(number),

@@ -50,8 +50,8 @@ fn without_any_thread_the_closure_is_handed_back() {
     assert_eq!((metrics.spawn_failures, metrics.rejected), (5, 5));
     assert_eq!((metrics.submitted, metrics.queued), (0, 0));
     assert_eq!((metrics.threads, metrics.largest), (0, 0));
-    pool.shutdown();
-    run(pool.terminated());
+    pool.close();
+    run(pool.closed());
 }
 
 #[test]
@@ -87,8 +87,8 @@ fn no_task_waits_for_a_thread_that_never_comes() {
             .collect();
         assert!(pool.reserve().now_or_never().is_none());
         drop(permits);
-        pool.shutdown();
-        run(pool.terminated());
+        pool.close();
+        run(pool.closed());
     }
 }
 

@@ -141,7 +141,7 @@ fn have_timer() {
     let busy = Busy::keep(&pool, 1);
     output(pool.spawn_blocking(|| ()));
     busy.release();
-    pool.shutdown();
+    pool.close();
     wait_idly(|| threads_called("calls").is_empty());
 }
 

@@ -85,7 +85,7 @@ fn a_closed_pool_refuses_whatever_the_policy() {
     for policy in every_policy(&handled) {
         let (pool, busy) = busy(policy, 1);
         let queued = pool.spawn_blocking(|| "runs");
-        pool.shutdown();
+        pool.close();
         let ran = Ran::default();
         assert!(
             join(pool.spawn_blocking(ran.task(1)))
@@ -97,7 +97,7 @@ fn a_closed_pool_refuses_whatever_the_policy() {
         }
         busy.release();
         assert_eq!(output(queued), "runs");
-        run(pool.terminated());
+        run(pool.closed());
         assert!(ran.order().is_empty());
         assert_eq!((pool.metrics().rejected, pool.metrics().completed), (3, 2));
     }

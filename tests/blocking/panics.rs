@@ -205,16 +205,16 @@ fn the_waker_of_who_waits_for_room_may_panic() {
 fn the_waker_of_who_waits_for_the_end_may_panic() {
     for waker in PanicsInWake::both() {
         let pool = OneThread::new().pool;
-        let mut waiting = pin!(pool.terminated());
+        let mut waiting = pin!(pool.closed());
         poll_with(waker, &mut waiting);
-        pool.shutdown();
+        pool.close();
         settle(&pool, |metrics| metrics.threads == 0);
     }
     for waker in PanicsInWake::both() {
         let pool = BlockingPool::builder().build().unwrap();
-        let mut waiting = pin!(pool.terminated());
+        let mut waiting = pin!(pool.closed());
         poll_with(waker, &mut waiting);
         // There is no thread, so it is this one that tells.
-        pool.shutdown();
+        pool.close();
     }
 }

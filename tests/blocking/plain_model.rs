@@ -148,7 +148,7 @@ impl Model {
         self.run_queued();
     }
 
-    pub(crate) fn shutdown(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.closed = true;
         self.run_queued();
     }

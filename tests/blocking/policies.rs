@@ -146,10 +146,10 @@ fn a_pool_that_is_to_grow_terminates() {
     let pool = with(NEVER).build().unwrap();
     let busy = Busy::keep(&pool, 1);
     let queued = pool.spawn_blocking(|| "runs");
-    pool.shutdown();
+    pool.close();
     busy.release();
     assert_eq!(output(queued), "runs");
-    run(pool.terminated());
+    run(pool.closed());
 }
 
 #[test]

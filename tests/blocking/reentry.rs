@@ -24,7 +24,7 @@ impl<F: FnMut()> Drop for Finally<F> {
 /// Wakes nobody, and looks at a pool.
 struct Looks {
     pool: BlockingPool,
-    told: mpsc::Sender<usize>,
+    told: mpsc::Sender<u64>,
 }
 
 impl Wake for Looks {
@@ -85,7 +85,7 @@ fn a_pool_that_is_closed_while_it_drops_the_oldest_drops_no_other() {
     let pool = builder.queue_capacity(3).build().unwrap();
     let busy = Busy::keep(&pool, 1);
     let closes = pool.clone();
-    let finally = Finally(move || closes.shutdown());
+    let finally = Finally(move || closes.close());
     let oldest = pool.spawn_blocking(move || drop(finally));
     let others = [1, 2].map(|n| pool.spawn_blocking(move || n));
     let late = pool.spawn_blocking(|| 3);

@@ -32,8 +32,8 @@ fn core_threads_can_be_there_before_the_first_task() {
         with(0, 4).build().unwrap().prestart_core_threads().unwrap(),
         0
     );
-    pool.shutdown();
-    run(pool.terminated());
+    pool.close();
+    run(pool.closed());
     assert_eq!(pool.prestart_core_threads().unwrap(), 0);
 }
 
@@ -44,8 +44,8 @@ fn the_system_may_refuse_core_threads() {
     assert!(pool.prestart_core_threads().is_err());
     let metrics = pool.metrics();
     assert_eq!((metrics.threads, metrics.spawn_failures), (0, 1));
-    pool.shutdown();
-    run(pool.terminated());
+    pool.close();
+    run(pool.closed());
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn a_woken_thread_beyond_the_maximum_takes_no_task() {
             assert_eq!(rest(&pool).threads, 8);
             pool.set_max_threads(most).unwrap();
             assert!(most_at_once(&pool, 24) <= most);
-            settle(&pool, |metrics| metrics.threads <= most);
+            settle(&pool, |metrics| metrics.threads <= most as u64);
         }
     }
 }
@@ -253,11 +253,11 @@ fn a_closed_pool_can_be_set_too() {
         let meeting = Arc::clone(&meeting);
         pool.spawn_blocking(move || meeting.wait())
     });
-    pool.shutdown();
+    pool.close();
     pool.set_max_threads(3).unwrap();
     queued.into_iter().for_each(|handle| _ = output(handle));
     busy.release();
-    run(pool.terminated());
+    run(pool.closed());
     pool.set_max_threads(1).unwrap();
     assert_eq!(pool.metrics().threads, 0);
 }

@@ -24,8 +24,8 @@ fn a_shutdown_runs_what_was_accepted_and_refuses_what_comes() {
     let pool = of(1);
     let busy = Busy::keep(&pool, 1);
     let queued = [1, 2, 3].map(|n| pool.spawn_blocking(move || n));
-    pool.shutdown();
-    assert!(pool.terminated().now_or_never().is_none());
+    pool.close();
+    assert!(pool.closed().now_or_never().is_none());
 
     let error = join(pool.spawn_blocking(|| ())).unwrap_err();
     assert!(error.is_closed() && !error.is_rejected() && !error.is_cancelled());
@@ -33,9 +33,9 @@ fn a_shutdown_runs_what_was_accepted_and_refuses_what_comes() {
     assert!(matches!(refused, TrySpawnError::Closed(_)));
     assert_eq!(refused.into_inner()(), "handed back");
 
-    pool.shutdown();
+    pool.close();
     busy.release();
-    run(pool.terminated());
+    run(pool.closed());
     assert!(queued.iter().all(throng::JoinHandle::is_finished));
     assert_eq!(queued.map(output), [1, 2, 3]);
     let metrics = pool.metrics();
@@ -46,17 +46,17 @@ fn a_shutdown_runs_what_was_accepted_and_refuses_what_comes() {
 #[test]
 fn a_pool_without_threads_terminates_at_once() {
     let pool = of(1);
-    assert!(pool.terminated().now_or_never().is_none());
-    pool.shutdown();
-    assert!(pool.terminated().now_or_never().is_some());
+    assert!(pool.closed().now_or_never().is_none());
+    pool.close();
+    assert!(pool.closed().now_or_never().is_some());
 }
 
 #[test]
 fn idle_threads_do_not_hold_termination_up() {
     let pool = BlockingPool::builder().core_threads(4).build().unwrap();
     Busy::keep(&pool, 4).release();
-    pool.shutdown();
-    run(pool.terminated());
+    pool.close();
+    run(pool.closed());
     assert_eq!(pool.metrics().threads, 0);
 }
 
@@ -68,11 +68,11 @@ fn all_who_wait_learn_of_the_termination() {
         let waiting: Vec<_> = (0..10)
             .map(|_| {
                 let pool = pool.clone();
-                tokio::spawn(async move { pool.terminated().await })
+                tokio::spawn(async move { pool.closed().await })
             })
             .collect();
         tokio::task::yield_now().await;
-        pool.shutdown();
+        pool.close();
         tokio::task::yield_now().await;
         assert!(waiting.iter().all(|waiting| !waiting.is_finished()));
         busy.release();
@@ -212,9 +212,9 @@ fn every_handle_resolves_when_submissions_race_with_a_shutdown() {
                 });
             }
             jitter(&mut numbers, 500);
-            pool.shutdown();
+            pool.close();
         });
-        run(pool.terminated());
+        run(pool.closed());
         let metrics = pool.metrics();
         let accepted = accepted.into_inner();
         assert_eq!(ran.load(Ordering::Relaxed), accepted);
@@ -239,10 +239,10 @@ fn termination_is_told_also_when_it_races_with_a_time_out() {
         drop(pool.spawn_blocking(|| ()));
         let waiting = {
             let pool = pool.clone();
-            thread::spawn(move || run(pool.terminated()))
+            thread::spawn(move || run(pool.closed()))
         };
         jitter(&mut numbers, 300);
-        pool.shutdown();
+        pool.close();
         settle(&pool, |metrics| metrics.threads == 0);
         waiting.join().unwrap();
     }
@@ -252,13 +252,13 @@ fn termination_is_told_also_when_it_races_with_a_time_out() {
 fn a_pool_outlives_the_future_that_waits_for_its_termination() {
     let pool = of(1);
     let busy = Busy::keep(&pool, 1);
-    pool.shutdown();
+    pool.close();
     run(async {
         for _ in 0..3 {
-            let impatient = tokio::time::timeout(Duration::from_millis(1), pool.terminated());
+            let impatient = tokio::time::timeout(Duration::from_millis(1), pool.closed());
             assert!(impatient.await.is_err());
         }
         busy.release();
-        within(pool.terminated()).await;
+        within(pool.closed()).await;
     });
 }

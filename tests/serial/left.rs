@@ -139,7 +139,7 @@ fn a_job_of_others_is_handed_over_at_once_if_there_is_a_target() {
 #[test]
 fn a_job_of_others_that_a_pool_refuses_runs_here() {
     let pool = BlockingPool::builder().build().unwrap();
-    pool.shutdown();
+    pool.close();
     let outer = SerialExecutor::new(1);
     let inner = SerialExecutor::builder().drain_on(pool).build(0);
     let again = (outer.clone(), inner.clone());

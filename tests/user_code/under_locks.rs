@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 
+use throng::BlockingPool;
 use throng::CompletionStream;
 use throng::completion::Submitter;
-use throng::{BlockingPool, blocking};
 
 use crate::stranger::{Act, Stranger};
 use crate::support::{Wakes, poll_with, ready, receive};
@@ -53,7 +53,7 @@ fn a_waker_that_was_left_with_a_slot_is_dropped_under_no_lock() {
 }
 
 /// What the clone of a waker does: gives this place back.
-static PERMIT: Mutex<Option<blocking::OwnedPermit>> = Mutex::new(None);
+static PERMIT: Mutex<Option<throng::OwnedPermit<BlockingPool>>> = Mutex::new(None);
 
 #[test]
 fn a_waker_is_cloned_under_no_lock() {

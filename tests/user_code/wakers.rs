@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use futures::stream::Stream;
-use throng::blocking::PollReserve;
+use throng::PollReserve;
 use throng::{BlockingPool, CompletionStream, ComputePool, SerialExecutor};
 
 use crate::stranger::{Act, Stranger};
@@ -154,8 +154,8 @@ fn a_service_is_not_deaf_after_a_waker_that_panics() {
 fn the_end_of_a_blocking_pool_is_heard_after_a_waker_that_panics() {
     survives(|act| {
         let (pool, gate) = full();
-        pool.shutdown();
-        Place::of(|| pool.terminated(), || gate.open()).survives(act);
+        pool.close();
+        Place::of(|| pool.closed(), || gate.open()).survives(act);
     });
 }
 

@@ -43,7 +43,7 @@ fn a_serial_executor_drains_on_it() {
 #[test]
 fn a_serial_executor_survives_a_pool_that_refuses_its_drain() {
     let pool = called("closed");
-    pool.shutdown();
+    pool.close();
     let serial = SerialExecutor::builder().drain_on(pool.clone()).build(0);
     let error = join(serial.post(|state| *state += 1)).unwrap_err();
     assert!(error.is_cancelled());
@@ -103,7 +103,7 @@ fn a_full_or_closed_pool_rejects_the_jobs_of_a_stream() {
         let full = done.next().await.unwrap();
         assert_eq!(full.tag, "full");
         assert!(full.outcome.unwrap_err().is_rejected());
-        pool.shutdown();
+        pool.close();
         jobs.submit_blocking(&pool, "closed", || ()).await.unwrap();
         let closed = done.next().await.unwrap();
         assert_eq!(closed.tag, "closed");
