@@ -25,7 +25,7 @@ pub use self::read::{DrainReady, NextOrSubmit};
 use self::shared::Shared;
 pub use self::submitter::Submitter;
 pub use self::until_idle::UntilIdle;
-use crate::inbox::Chain;
+use crate::inbox::FifoList;
 use crate::join::{Backlog, Finished, Id, JoinError, Moved};
 pub use crate::join::{Slot, Wrapped};
 use crate::sync::{Arc, Unshared};
@@ -102,7 +102,7 @@ pub struct CompletionStream<T, K = ()> {
     /// What was taken from the outlet and not yet yielded: first what had been moved out of its cells, then
     /// the others.
     backlog: Unshared<Backlog<T, K>>,
-    taken: Chain<Finished<T, K>>,
+    taken: FifoList<Finished<T, K>>,
     /// The keys of those that were read and are still known to the shared: many at a time are settled
     /// under one lock.
     read: Vec<usize>,
@@ -142,7 +142,7 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         let stream = Self {
             shared: Arc::clone(&shared),
             backlog: Unshared::new(Backlog::default()),
-            taken: Chain::new(),
+            taken: FifoList::new(),
             read: Vec::with_capacity(READ),
             read_moved: 0,
             paid: 0,

@@ -76,7 +76,7 @@ pub use crate::completion::CompletionStream;
 pub use crate::compute::ComputePool;
 pub use crate::join::{
     AbortHandle, AbortOnDropHandle, Bounded, Closed, Id, JoinError, JoinHandle, OwnedPermit,
-    Permit, PollReserve, Slot, Spawn, TryRunError, TrySpawnError, Work, Wrapped,
+    Permit, PollReserve, Slot, Spawn, TryRunError, TrySpawnError, Work, Wrapped, try_id,
 };
 pub use crate::retry::Retry;
 pub use crate::serial::SerialExecutor;

@@ -149,7 +149,7 @@ impl Bulkhead {
     ///
     /// # Errors
     ///
-    /// Fails as [`BlockingPool::try_spawn_blocking`], and with [`Full`](TrySpawnError::Full) if the bulkhead is full, or
+    /// Fails as [`BlockingPool::try_spawn_blocking`], and with [`is_full`](TrySpawnError::is_full) if the bulkhead is full, or
     /// the pool is.
     #[track_caller]
     pub fn try_spawn_blocking<F, R>(&self, f: F) -> Result<JoinHandle<R>, TrySpawnError<F>>
@@ -331,7 +331,7 @@ impl sealed::Sealed for Bulkhead {}
 
 /// Work that yields is run to its end, on one thread.
 impl Spawn for Bulkhead {
-    fn spawn(&self, work: Work) -> Result<(), Work> {
+    fn spawn_work(&self, work: Work) -> Result<(), Work> {
         if self.core.semaphore.try_acquire().is_err() {
             self.core.reject();
             return Err(work);
@@ -460,7 +460,7 @@ impl Core {
             drop(state);
             permit.release(shared);
             shared.reject(1);
-            return Err(TrySpawnError::Closed(task));
+            return Err(TrySpawnError::closed(task));
         }
         state.queue.push_back(task);
         drop(state);
@@ -503,7 +503,9 @@ impl Core {
                 Err(refused) => {
                     let (task, fault) = match refused {
                         // The pool has aborted all tasks that waited.
-                        TrySpawnError::Closed(task) => (task, Fault::cancelled()),
+                        refused if refused.is_closed() => {
+                            (refused.into_inner(), Fault::cancelled())
+                        }
                         refused => refused.into_fault(),
                     };
                     task.fail(fault);
@@ -564,7 +566,7 @@ impl Guard for BulkheadGuard {
 
     fn start(mut self, context: &RunContext) -> Self::Running {
         let core = self.0.take()?;
-        let is_carried = !context.is_beside();
+        let is_carried = !context.is_by_waiter();
         if !is_carried {
             core.add_cancelled();
         }
@@ -670,7 +672,7 @@ impl Body for Carrier {
         } else {
             self.has_run = true;
         }
-        context.stand();
+        context.skip_accounting();
         ((), ran)
     }
 }

@@ -1,7 +1,7 @@
 //! [`Metrics`]: what a pool does and has done.
 
 use super::histogram::Histogram;
-use crate::join::Tally;
+use crate::join::RunCounts;
 
 /// What a [`BlockingPool`](crate::BlockingPool) does and has done, at one moment.
 ///
@@ -46,9 +46,9 @@ pub struct Metrics {
 
 impl Metrics {
     /// Adds the outcomes of the tasks of a thread.
-    pub(super) fn add(&mut self, tally: &Tally) {
-        self.busy += u64::from(tally.is_busy());
-        self.completed += tally.returned();
-        self.panicked += tally.panicked();
+    pub(super) fn add(&mut self, counts: &RunCounts) {
+        self.busy += u64::from(counts.is_busy());
+        self.completed += counts.completed();
+        self.panicked += counts.panicked();
     }
 }

@@ -1,6 +1,6 @@
 //! [`TaskQueue`]: tasks in the order in which they were accepted.
 
-use crate::inbox::Chain;
+use crate::inbox::FifoList;
 use crate::join::RunContext;
 use crate::task::Task;
 
@@ -11,7 +11,7 @@ const SWEEP_FROM: isize = 64;
 ///
 /// Aborting a task drops its captures at once, but leaves its cell in the queue.
 pub(super) struct TaskQueue {
-    tasks: Chain<Task<RunContext>>,
+    tasks: FifoList<Task<RunContext>>,
     /// Tasks in `tasks`, including cancelled ones.
     len: usize,
     /// Cancelled tasks that no thread has come across yet. The canceller updates this afterwards: if a thread finds
@@ -22,7 +22,7 @@ pub(super) struct TaskQueue {
 impl TaskQueue {
     pub(super) fn new() -> Self {
         Self {
-            tasks: Chain::new(),
+            tasks: FifoList::new(),
             len: 0,
             cancelled: 0,
         }
@@ -47,7 +47,7 @@ impl TaskQueue {
     }
 
     #[inline]
-    pub(super) fn append(&mut self, tasks: &mut Chain<Task<RunContext>>, count: usize) {
+    pub(super) fn append(&mut self, tasks: &mut FifoList<Task<RunContext>>, count: usize) {
         self.tasks.append(tasks);
         self.len += count;
     }
@@ -71,12 +71,15 @@ impl TaskQueue {
 
     /// Takes out the cancelled tasks, if they are most of the queue: they only occupy memory. Calls `kept` for each
     /// task of the queue, in order.
-    pub(super) fn sweep(&mut self, mut kept: impl FnMut(bool)) -> (Chain<Task<RunContext>>, usize) {
-        let (mut swept, mut count) = (Chain::new(), 0);
+    pub(super) fn sweep(
+        &mut self,
+        mut kept: impl FnMut(bool),
+    ) -> (FifoList<Task<RunContext>>, usize) {
+        let (mut swept, mut count) = (FifoList::new(), 0);
         if self.cancelled < SWEEP_FROM || self.cancelled.unsigned_abs() <= self.len / 2 {
             return (swept, count);
         }
-        let mut all = std::mem::replace(&mut self.tasks, Chain::new());
+        let mut all = std::mem::replace(&mut self.tasks, FifoList::new());
         while let Some(task) = all.pop_front() {
             let is_cancelled = task.is_claimed();
             kept(!is_cancelled);

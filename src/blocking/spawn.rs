@@ -55,7 +55,7 @@ impl BlockingPool {
                 self.shared().reject(1);
                 match error {
                     TryAcquireError::Full => self.overflow(f, Location::caller()),
-                    TryAcquireError::Closed => JoinHandle::refused(TrySpawnError::Closed(f)),
+                    TryAcquireError::Closed => JoinHandle::refused(TrySpawnError::closed(f)),
                 }
             }
         }
@@ -65,8 +65,8 @@ impl BlockingPool {
     ///
     /// # Errors
     ///
-    /// Fails with [`Full`](TrySpawnError::Full) if the queue is bounded and full, with
-    /// [`Closed`](TrySpawnError::Closed) if the pool is closed, and with [`NoThread`](TrySpawnError::NoThread) if there
+    /// Fails with [`is_full`](TrySpawnError::is_full) if the queue is bounded and full, with
+    /// [`is_closed`](TrySpawnError::is_closed) if the pool is closed, and with [`is_no_thread`](TrySpawnError::is_no_thread) if there
     /// is no thread and the system refuses to create one.
     ///
     /// # Examples
@@ -320,7 +320,7 @@ impl sealed::Sealed for BlockingPool {}
 
 /// Work that yields is run to its end, on one thread.
 impl Spawn for BlockingPool {
-    fn spawn(&self, work: Work) -> Result<(), Work> {
+    fn spawn_work(&self, work: Work) -> Result<(), Work> {
         if self.shared().try_acquire().is_err() {
             self.shared().reject(1);
             return Err(work);

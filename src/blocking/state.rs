@@ -14,8 +14,8 @@ use super::pause::Pause;
 use super::queue::TaskQueue;
 use super::samples::{Sample, Samples};
 use super::waits::{Wait, Waits};
-use crate::inbox::Chain;
-use crate::join::{RunContext, Tally};
+use crate::inbox::FifoList;
+use crate::join::{RunContext, RunCounts};
 use crate::sync::Arc;
 use crate::task::Task;
 
@@ -54,7 +54,7 @@ struct Rest {
     limits: Limits,
     waits: Waits,
     /// The outcomes of the tasks of each thread.
-    tallies: Vec<Arc<Tally>>,
+    counts: Vec<Arc<RunCounts>>,
     /// Threads counted in `starting` that exist already, and may run a hook.
     hooking: usize,
     /// Threads that are no longer counted in `threads` but have not exited yet: they run a hook.
@@ -107,7 +107,7 @@ impl State {
             rest: Box::new(Rest {
                 limits,
                 waits: Waits::default(),
-                tallies: Vec::new(),
+                counts: Vec::new(),
                 hooking: 0,
                 leaving: 0,
                 created: 0,
@@ -147,8 +147,8 @@ impl State {
             run_time: self.samples.run_time.clone(),
             ..self.rest.totals.clone()
         };
-        for tally in &self.rest.tallies {
-            metrics.add(tally);
+        for counts in &self.rest.counts {
+            metrics.add(counts);
         }
         metrics
     }
@@ -161,7 +161,12 @@ impl State {
     }
 
     #[inline]
-    pub(super) fn push(&mut self, tasks: &mut Chain<Task<RunContext>>, count: usize, now: Instant) {
+    pub(super) fn push(
+        &mut self,
+        tasks: &mut FifoList<Task<RunContext>>,
+        count: usize,
+        now: Instant,
+    ) {
         self.queue.append(tasks, count);
         let first = self.submitted;
         self.submitted += count;
@@ -190,8 +195,8 @@ impl State {
         Some(task)
     }
 
-    pub(super) fn pop_all_to_cancel(&mut self) -> Chain<Task<RunContext>> {
-        let mut tasks = Chain::new();
+    pub(super) fn pop_all_to_cancel(&mut self) -> FifoList<Task<RunContext>> {
+        let mut tasks = FifoList::new();
         while let Some(task) = self.pop_to_cancel() {
             tasks.push_back(task);
         }
@@ -209,7 +214,7 @@ impl State {
     }
 
     /// Takes out the cancelled tasks, if they are most of the queue. The caller drops them without the lock.
-    pub(super) fn sweep(&mut self) -> Chain<Task<RunContext>> {
+    pub(super) fn sweep(&mut self) -> FifoList<Task<RunContext>> {
         let mut kept = Vec::new();
         let (swept, count) = self.queue.sweep(|is_kept| kept.push(is_kept));
         if count > 0 {
@@ -310,10 +315,10 @@ impl State {
     }
 
     /// It has run its hook. Its counts are kept.
-    pub(super) fn end_exit(&mut self, tally: &Arc<Tally>) {
+    pub(super) fn end_exit(&mut self, counts: &Arc<RunCounts>) {
         self.rest.leaving -= 1;
-        self.rest.totals.add(tally);
-        self.rest.tallies.retain(|other| !Arc::ptr_eq(other, tally));
+        self.rest.totals.add(counts);
+        self.rest.counts.retain(|other| !Arc::ptr_eq(other, counts));
     }
 
     /// A thread is about to wait for a task of this pool. Returns `false` if it must not.

@@ -9,7 +9,7 @@ use super::shared::Shared;
 use super::state::Source;
 use super::task::{Body, Closure, Foreign, Guard, InRuntime, PoolTask};
 use super::worker::again;
-use crate::inbox::Chain;
+use crate::inbox::FifoList;
 use crate::join::{Id, JoinHandle, Origin, RunContext, TrySpawnError, Work};
 use crate::semaphore::TryAcquireError;
 use crate::sync::Arc;
@@ -66,20 +66,20 @@ pub(super) trait Submit {
 
 /// The handle of a task of a pool.
 pub(super) fn join_handle<R>(shared: &Arc<Shared>, id: Id, join_ref: JoinRef<R>) -> JoinHandle<R> {
-    JoinHandle::hosted(id, join_ref, Origin::pool(Shared::id(shared)))
+    JoinHandle::with_origin(id, join_ref, Origin::pool(Shared::id(shared)))
 }
 
 /// Why a task was not accepted that found no permit.
 pub(super) fn not_acquired<F>(error: TryAcquireError, f: F) -> TrySpawnError<F> {
     match error {
-        TryAcquireError::Full => TrySpawnError::Full(f),
-        TryAcquireError::Closed => TrySpawnError::Closed(f),
+        TryAcquireError::Full => TrySpawnError::full(f),
+        TryAcquireError::Closed => TrySpawnError::closed(f),
     }
 }
 
 /// Tasks that were not accepted, and the reason.
 struct Refused {
-    tasks: Chain<Task<RunContext>>,
+    tasks: FifoList<Task<RunContext>>,
     /// The system's error if it has refused a thread; `None` if the pool is closed.
     error: Option<io::Error>,
 }
@@ -105,7 +105,7 @@ pub(super) fn submit_batch<B: Body, G: Guard>(
     shared: &Arc<Shared>,
     batch: impl Iterator<Item = PoolTask<B, G>>,
 ) -> Result<Vec<JoinRef<B::Output>>, Vec<TrySpawnError<B>>> {
-    let (mut tasks, mut join_refs) = (Chain::new(), Vec::with_capacity(batch.size_hint().0));
+    let (mut tasks, mut join_refs) = (FifoList::new(), Vec::with_capacity(batch.size_hint().0));
     for task in batch {
         let (task, join_ref) = Task::joinable(task);
         tasks.push_back(task);
@@ -125,7 +125,7 @@ pub(super) fn submit_batch<B: Body, G: Guard>(
 #[inline]
 fn accept(
     this: &Arc<Shared>,
-    mut tasks: Chain<Task<RunContext>>,
+    mut tasks: FifoList<Task<RunContext>>,
     count: usize,
     source: Source,
 ) -> Result<(), Refused> {
@@ -162,7 +162,7 @@ fn accept(
 #[cold]
 fn refuse(
     this: &Shared,
-    tasks: Chain<Task<RunContext>>,
+    tasks: FifoList<Task<RunContext>>,
     count: usize,
     source: Source,
     error: Option<io::Error>,
@@ -190,8 +190,8 @@ unsafe fn take_back<B: Body, G: Guard>(refused: Refused) -> Vec<TrySpawnError<B>
         // SAFETY: as the caller promises.
         let body = unsafe { take_back_one::<B, G>(task) };
         all.push(match &error {
-            None => TrySpawnError::Closed(body),
-            Some(error) => TrySpawnError::NoThread(body, again(error)),
+            None => TrySpawnError::closed(body),
+            Some(error) => TrySpawnError::no_thread(body, again(error)),
         });
     }
     all

@@ -65,7 +65,7 @@ impl<B: Body, G: Guard> Job<RunContext> for PoolTask<B, G> {
     ) -> Poll<Self::Output> {
         // SAFETY: the caller promises that the job has not been dropped, and regards it as dropped now.
         let Self { mut body, guard } = unsafe { ManuallyDrop::take(job) };
-        let _entered = runtime::enter(body.runtime(), context.is_beside());
+        let _entered = runtime::enter(body.runtime(), context.is_by_waiter());
         let mut running = guard.start(context);
         let (output, ran) = body.run(context);
         running.ended(ran);
@@ -78,6 +78,7 @@ impl<B: Body, G: Guard> Job<RunContext> for PoolTask<B, G> {
 /// A closure of the user.
 pub(super) struct Closure<F> {
     f: F,
+    id: Id,
     span: TaskSpan,
 }
 
@@ -87,6 +88,7 @@ impl<F> Closure<F> {
     pub(super) fn new(f: F, pool: &Shared, id: Id, location: &Location<'_>) -> Self {
         Self {
             f,
+            id,
             span: TaskSpan::new::<F>(&pool.options.name, id, location),
         }
     }
@@ -110,6 +112,7 @@ where
 
     #[inline]
     fn run(self, _: &mut RunContext) -> (R, Ran) {
+        let _running = self.id.enter();
         let _entered = self.span.enter();
         ((self.f)(), Ran::Returned)
     }
@@ -129,9 +132,9 @@ impl Body for Foreign {
         // In the same context, which counts the work before its outcome is visible.
         let ran = self.0.run_in(context);
         if ran == Ran::Cancelled {
-            context.note_cancelled();
+            context.note_found_aborted();
         }
-        context.stand();
+        context.skip_accounting();
         ((), ran)
     }
 }
@@ -191,7 +194,7 @@ impl Guard for TaskGuard {
     fn start(mut self, context: &RunContext) -> RunningGuard {
         let shared = self.0.take();
         if let Some(shared) = &shared {
-            if context.is_beside() {
+            if context.is_by_waiter() {
                 // The cell is still in the queue.
                 shared.state().add_cancelled();
             }

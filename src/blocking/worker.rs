@@ -13,9 +13,9 @@ use super::samples::Sample;
 use super::shared::Shared;
 use super::state::State;
 use super::waits::Wait;
-use crate::join::{PoolThread, RunContext, Tally, Work, enter_pool, exit_pool};
+use crate::join::{PoolThread, RunContext, RunCounts, Work, enter_pool};
 use crate::sync::{Arc, MutexGuard, thread};
-use crate::task::{Abort, Fault, Ran, Task, settle};
+use crate::task::{Abort, Fault, Ran, Task, flush};
 use crate::timer::{self, Tick};
 
 /// The number of threads that a starting thread creates before it runs a task, so that they double.
@@ -108,7 +108,7 @@ impl Shared {
     /// Arms the timer for this pool, whose state requires it.
     pub(super) fn arm(this: &Arc<Self>, due: Option<Instant>) {
         let Some(due) = due else { return };
-        if timer::arm_for(due, this).is_err() {
+        if timer::arm(due, this).is_err() {
             // The system refuses the timer its thread, and would refuse the pool one. The next task tries again.
             this.state().disarm();
         }
@@ -173,24 +173,24 @@ pub(super) fn again(error: &io::Error) -> io::Error {
 fn run_thread(shared: &Arc<Shared>, number: usize) {
     runtime::start_thread(shared.options.runtime.clone());
     let host = Rc::new(WorkerHost::new(shared, number));
-    enter_pool(Rc::clone(&host) as Rc<dyn PoolThread>);
+    let in_pool = enter_pool(Rc::clone(&host) as Rc<dyn PoolThread>);
     take_tasks(shared, &host);
     runtime::enter(runtime::TaskRuntime::Pool, false);
     shared.options.on_thread_stop.call();
-    exit_pool();
+    drop(in_pool);
     runtime::end_thread();
     let mut state = shared.state();
     host.unblock(&mut state);
-    state.end_exit(&host.tally);
+    state.end_exit(&host.counts);
     shared.unlock(state);
 }
 
 /// Takes tasks until the thread is no longer counted among those of the pool.
 fn take_tasks(shared: &Arc<Shared>, host: &WorkerHost) {
     let parker = Arc::new(Parker::new());
-    let mut context = host.context();
+    let mut context = host.run_context();
     let mut state = shared.state();
-    state.begin_hook(&host.tally);
+    state.begin_hook(&host.counts);
     state = Shared::grow(shared, state);
     if shared.options.on_thread_start.is_set() {
         drop(state);
@@ -233,9 +233,9 @@ fn run<'a>(
     let woken = state.wake_some();
     drop(state);
     wake(woken.into_iter().flatten());
-    host.tally.begin();
+    host.counts.begin();
     let ran = Work::new(task).run_in(context);
-    host.tally.end();
+    host.counts.end();
     let started = std::mem::replace(now, Instant::now());
     let mut state = shared.state();
     host.unblock(&mut state);
@@ -245,7 +245,7 @@ fn run<'a>(
         return state;
     }
     state.task_ended(sample.map(|sample| (sample, started, *now)));
-    if context.take_cancelled() {
+    if context.take_found_aborted() {
         state.count_cancelled();
     }
     state
@@ -264,7 +264,7 @@ fn wait<'a>(
     state.park(parker);
     shared.unlock(state);
     // An idle thread holds back no memory that other threads have allocated.
-    settle();
+    flush();
     loop {
         let woken = parker.park(deadline);
         let mut state = shared.state();
@@ -291,7 +291,7 @@ struct WorkerHost {
     shared: Arc<Shared>,
     /// The number of the thread.
     number: usize,
-    tally: Arc<Tally>,
+    counts: Arc<RunCounts>,
     /// The address of the task that the running task has waited for last, if any. The state keeps that task, so the
     /// address is not used again.
     awaited: Cell<Option<NonZeroUsize>>,
@@ -302,7 +302,7 @@ impl WorkerHost {
         Self {
             shared: Arc::clone(shared),
             number,
-            tally: Arc::default(),
+            counts: Arc::default(),
             awaited: Cell::new(None),
         }
     }
@@ -316,15 +316,15 @@ impl WorkerHost {
 }
 
 impl PoolThread for WorkerHost {
-    fn name(&self) -> NonZeroUsize {
+    fn pool_id(&self) -> NonZeroUsize {
         Shared::id(&self.shared)
     }
 
-    fn context(&self) -> RunContext {
-        RunContext::default().counted_by(Arc::clone(&self.tally))
+    fn run_context(&self) -> RunContext {
+        RunContext::default().counting(Arc::clone(&self.counts))
     }
 
-    fn waits(&self, awaited: Abort, must_compensate: bool) -> bool {
+    fn prepare_to_wait(&self, awaited: Abort, must_compensate: bool) -> bool {
         let address = awaited.address();
         if self.awaited.get() == Some(address) {
             return true;

@@ -95,7 +95,7 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
     ///
     /// # Errors
     ///
-    /// [`Closed`](TrySpawnError::Closed) with tag and future, if the stream is or becomes closed: it ends
+    /// [`is_closed`](TrySpawnError::is_closed) with tag and future, if the stream is or becomes closed: it ends
     /// when the last [`Submitter`](super::Submitter) is dropped, whether or not this is used.
     ///
     /// # Cancel safety
@@ -147,7 +147,7 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
             First::Place(Some(place)) => start(place, tag, future).map(NextOrSubmit::Submitted),
             First::Completed(Some(next)) => Ok(NextOrSubmit::Next(next, tag, future)),
             First::Place(None) | First::Completed(None) => {
-                Err(TrySpawnError::Closed((tag, future)))
+                Err(TrySpawnError::closed((tag, future)))
             }
         }
     }

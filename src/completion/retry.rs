@@ -42,7 +42,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`Closed`](TrySpawnError::Closed) with tag and `make`, if the stream is or becomes closed.
+    /// [`is_closed`](TrySpawnError::is_closed) with tag and `make`, if the stream is or becomes closed.
     ///
     /// # Cancel safety
     ///
@@ -92,7 +92,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// # Errors
     ///
-    /// [`Closed`](TrySpawnError::Closed) with tag and `make`, if the stream is or becomes closed.
+    /// [`is_closed`](TrySpawnError::is_closed) with tag and `make`, if the stream is or becomes closed.
     ///
     /// # Cancel safety
     ///
@@ -128,7 +128,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
         P: FnMut(Result<&T, &JoinError>) -> bool + Send + 'static,
     {
         let Some(place) = self.place().await else {
-            return Err(TrySpawnError::Closed((tag, make)));
+            return Err(TrySpawnError::closed((tag, make)));
         };
         let shared = Arc::clone(self.shared());
         let job = place
@@ -136,7 +136,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
                 let counted = move |attempts| shared.note_attempts(key, attempts);
                 try_until(retry, make, again, id, counted)
             })
-            .map_err(|(tag, (make, _))| TrySpawnError::Closed((tag, make)))?;
+            .map_err(|(tag, (make, _))| TrySpawnError::closed((tag, make)))?;
         let id = job.id();
         spawn_here(job);
         Ok(id)

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::coop;
 
-use crate::inbox::{Batch, Chain, Inbox, Tags};
+use crate::inbox::{Batch, FifoList, Inbox, Tags};
 use crate::join::{RunContext, Spawn, Work};
 use crate::sync::{
     Arc, AtomicBool, AtomicUsize, MODEL, Mutex, Number, Ordering, Weak, cyclic, lock,
@@ -73,7 +73,7 @@ pub(super) struct Runners {
 
 /// What was taken out of the inbox, oldest first.
 struct Queue {
-    tasks: Chain<Task<RunContext>>,
+    tasks: FifoList<Task<RunContext>>,
     len: usize,
     /// How many tasks have been taken out of it.
     taken: usize,
@@ -94,7 +94,7 @@ struct Sight {
 impl Runners {
     pub(super) fn new(runtime: Box<dyn Spawn>, limit: usize) -> Arc<Self> {
         let queue = Queue {
-            tasks: Chain::new(),
+            tasks: FifoList::new(),
             len: 0,
             taken: 0,
         };
@@ -119,7 +119,7 @@ impl Runners {
         if this.gone.load(Ordering::Relaxed) {
             // Dropped alone. A runner would cancel all that is queued, and what the drop of one job submits,
             // and so on: the stack would be as deep as the queue is long.
-            drop(this.runtime.spawn(Work::new(task)));
+            drop(this.runtime.spawn_work(Work::new(task)));
             return;
         }
         let most = this.worth(!this.submitted.peek().empty);
@@ -178,7 +178,7 @@ impl Runners {
             begun,
         };
         // Where it is refused it is dropped.
-        drop(this.runtime.spawn(Work::future(runner)));
+        drop(this.runtime.spawn_work(Work::future(runner)));
     }
 }
 
@@ -188,7 +188,7 @@ impl Runners {
     fn next(&self) -> Option<(Task<RunContext>, bool)> {
         let mut queue = lock(&self.queue);
         if queue.tasks.is_empty() {
-            (queue.tasks, queue.len) = self.submitted.detach().cut(usize::MAX);
+            (queue.tasks, queue.len) = self.submitted.detach().take_newest(usize::MAX);
         }
         let task = queue.tasks.pop_front()?;
         queue.len -= 1;
@@ -381,7 +381,7 @@ impl Runner {
             }
             if let Some(pending) = Work::new(task).poll_once() {
                 // Where it is refused it is dropped, which cancels it.
-                drop(runners.runtime.spawn(pending));
+                drop(runners.runtime.spawn_work(pending));
             }
             *jobs += 1;
             if jobs.is_multiple_of(LOOK) && begun.elapsed() > TURN {

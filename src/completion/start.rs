@@ -38,7 +38,7 @@ where
         }
         return Ok(id);
     }
-    let job = place.wrap(tag, future).map_err(TrySpawnError::Closed)?;
+    let job = place.wrap(tag, future).map_err(TrySpawnError::closed)?;
     let id = job.id();
     match shared.in_place {
         true => begin_in_place(job),
@@ -65,7 +65,7 @@ where
         shared.run(runtime, work);
         return Ok(id);
     }
-    let job = place.wrap(tag, future).map_err(TrySpawnError::Closed)?;
+    let job = place.wrap(tag, future).map_err(TrySpawnError::closed)?;
     let id = job.id();
     drop(runtime.spawn(job));
     Ok(id)
@@ -129,6 +129,6 @@ where
 {
     match place.job(tag, Polled(future)) {
         Ok((id, task)) => Ok((id, Work::new(task))),
-        Err((tag, Polled(future))) => Err(TrySpawnError::Closed((tag, future))),
+        Err((tag, Polled(future))) => Err(TrySpawnError::closed((tag, future))),
     }
 }

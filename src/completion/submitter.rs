@@ -66,7 +66,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// # Errors
     ///
-    /// [`Closed`](TrySpawnError::Closed) with tag and future, if the stream is or becomes closed.
+    /// [`is_closed`](TrySpawnError::is_closed) with tag and future, if the stream is or becomes closed.
     ///
     /// # Cancel safety
     ///
@@ -79,7 +79,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
         self.shared().tick().await;
         match self.place().await {
             Some(place) => start(place, tag, future),
-            None => Err(TrySpawnError::Closed((tag, future))),
+            None => Err(TrySpawnError::closed((tag, future))),
         }
     }
 
@@ -90,7 +90,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// # Errors
     ///
-    /// [`Full`](TrySpawnError::Full) or [`Closed`](TrySpawnError::Closed), with tag and future.
+    /// [`is_full`](TrySpawnError::is_full) or [`is_closed`](TrySpawnError::is_closed), with tag and future.
     pub fn try_submit<F>(&self, tag: K, future: F) -> Result<Id, TrySpawnError<(K, F)>>
     where
         F: Future<Output = T> + Send + 'static,
@@ -108,7 +108,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// # Errors
     ///
-    /// [`Closed`](TrySpawnError::Closed) with tag and future, if the stream is or becomes closed.
+    /// [`is_closed`](TrySpawnError::is_closed) with tag and future, if the stream is or becomes closed.
     ///
     /// # Cancel safety
     ///
@@ -124,7 +124,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     {
         match self.place().await {
             Some(place) => start_on(place, runtime, tag, future),
-            None => Err(TrySpawnError::Closed((tag, future))),
+            None => Err(TrySpawnError::closed((tag, future))),
         }
     }
 
@@ -138,7 +138,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// # Errors
     ///
-    /// [`Closed`](TrySpawnError::Closed) with tag and future, if the stream is or becomes closed.
+    /// [`is_closed`](TrySpawnError::is_closed) with tag and future, if the stream is or becomes closed.
     ///
     /// # Cancel safety
     ///
@@ -173,8 +173,8 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
         F: Future<Output = T>,
     {
         match self.place().await {
-            Some(place) => place.wrap(tag, future).map_err(TrySpawnError::Closed),
-            None => Err(TrySpawnError::Closed((tag, future))),
+            Some(place) => place.wrap(tag, future).map_err(TrySpawnError::closed),
+            None => Err(TrySpawnError::closed((tag, future))),
         }
     }
 
@@ -186,7 +186,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// # Errors
     ///
-    /// [`Closed`](TrySpawnError::Closed) with tag and closure, if the stream is or becomes closed.
+    /// [`is_closed`](TrySpawnError::is_closed) with tag and closure, if the stream is or becomes closed.
     ///
     /// # Cancel safety
     ///
@@ -202,11 +202,11 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
         F: FnOnce() -> T + Send + 'static,
     {
         let Some(place) = self.place().await else {
-            return Err(TrySpawnError::Closed((tag, f)));
+            return Err(TrySpawnError::closed((tag, f)));
         };
         let (id, task) = place
             .job(tag, Thunk(f))
-            .map_err(|(tag, Thunk(f))| TrySpawnError::Closed((tag, f)))?;
+            .map_err(|(tag, Thunk(f))| TrySpawnError::closed((tag, f)))?;
         run_on(pool, Work::new(task));
         Ok(id)
     }
@@ -215,7 +215,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// # Errors
     ///
-    /// [`Closed`](TrySpawnError::Closed) with the tag, if the stream is or becomes closed.
+    /// [`is_closed`](TrySpawnError::is_closed) with the tag, if the stream is or becomes closed.
     ///
     /// # Cancel safety
     ///
@@ -223,8 +223,8 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     /// being polled may hold up others that wait for room.
     pub async fn slot(&self, tag: K) -> Result<Slot<T, K>, TrySpawnError<K>> {
         match self.place().await {
-            Some(place) => place.slot(tag).map_err(TrySpawnError::Closed),
-            None => Err(TrySpawnError::Closed(tag)),
+            Some(place) => place.slot(tag).map_err(TrySpawnError::closed),
+            None => Err(TrySpawnError::closed(tag)),
         }
     }
 
@@ -232,10 +232,10 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// # Errors
     ///
-    /// [`Full`](TrySpawnError::Full) or [`Closed`](TrySpawnError::Closed), with the tag.
+    /// [`is_full`](TrySpawnError::is_full) or [`is_closed`](TrySpawnError::is_closed), with the tag.
     pub fn try_slot(&self, tag: K) -> Result<Slot<T, K>, TrySpawnError<K>> {
         match self.shared().try_place() {
-            Ok(place) => place.slot(tag).map_err(TrySpawnError::Closed),
+            Ok(place) => place.slot(tag).map_err(TrySpawnError::closed),
             Err(no_room) => Err(refused(no_room, tag)),
         }
     }
@@ -312,13 +312,13 @@ impl<T, K> Drop for Open<T, K> {
 
 fn refused<R>(no_room: TryAcquireError, job: R) -> TrySpawnError<R> {
     match no_room {
-        TryAcquireError::Full => TrySpawnError::Full(job),
-        TryAcquireError::Closed => TrySpawnError::Closed(job),
+        TryAcquireError::Full => TrySpawnError::full(job),
+        TryAcquireError::Closed => TrySpawnError::closed(job),
     }
 }
 
 fn run_on(spawn: &impl Spawn, work: Work) {
-    if let Err(work) = spawn.spawn(work) {
+    if let Err(work) = spawn.spawn_work(work) {
         work.reject("the pool did not accept the job: it is full, closed, or has no thread");
     }
 }

@@ -5,7 +5,7 @@ use std::task::Waker;
 use super::backlog::Backlog;
 use super::jobs::Jobs;
 use super::slot::Finished;
-use crate::inbox::{Batch, Chain, Inbox, Tags};
+use crate::inbox::{Batch, FifoList, Inbox, Tags};
 use crate::semaphore::Semaphore;
 use crate::sync::{Mutex, MutexGuard, Number, lock};
 use crate::waker::WakerCell;
@@ -59,7 +59,7 @@ impl<T, K> Outlet<T, K> {
     /// Everything that has arrived, in the order in which it did. If some of it was moved out of its cells,
     /// that is older, and is put into `backlog`, in which there is nothing.
     #[inline]
-    pub(crate) fn take(&self, backlog: &mut Backlog<T, K>) -> Chain<Finished<T, K>> {
+    pub(crate) fn take(&self, backlog: &mut Backlog<T, K>) -> FifoList<Finished<T, K>> {
         match self.inbox.take_unless(MOVED) {
             Some(arrived) => arrived,
             None => self.take_moved(backlog),
@@ -68,7 +68,7 @@ impl<T, K> Outlet<T, K> {
 
     /// Under the lock nothing is moved: what is in the inbox then is younger than what is in the backlog.
     #[cold]
-    fn take_moved(&self, backlog: &mut Backlog<T, K>) -> Chain<Finished<T, K>> {
+    fn take_moved(&self, backlog: &mut Backlog<T, K>) -> FifoList<Finished<T, K>> {
         let mut jobs = self.jobs();
         self.inbox.retag(Tags::NONE, MOVED);
         *backlog = jobs.take_backlog();
@@ -124,7 +124,7 @@ impl<T, K> Outlet<T, K> {
         // Before anything is moved: from here on the reader comes for the lock first, and so cannot take what
         // is younger before what is moved.
         self.inbox.retag(MOVED, Tags::NONE);
-        let (mut arrived, len) = self.inbox.detach().cut(usize::MAX);
+        let (mut arrived, len) = self.inbox.detach().take_newest(usize::MAX);
         jobs.exit_pool(len, std::iter::from_fn(|| arrived.pop_front()));
     }
 }

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 
+use super::in_place::InPlaceGuard;
 use super::slot::Entry;
-use super::spawn::InPlace;
 use super::{Id, Slot};
 use crate::task::{Abort, Fault, Outcome};
 use crate::unwind::contain;
@@ -70,7 +70,7 @@ where
     /// Polls it for the first time, on this thread; hands it back if it is pending, as
     /// [`Work::poll_in_place`](super::Work::poll_in_place) does.
     pub(crate) fn poll_in_place(mut self: Pin<Box<Self>>) -> Option<Pin<Box<Self>>> {
-        let Some(_polling) = InPlace::enter() else {
+        let Some(_polling) = InPlaceGuard::enter() else {
             return Some(self);
         };
         let mut cx = Context::from_waker(std::task::Waker::noop());

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::super::options::{Growth, Options};
 use super::super::pause::Pause;
 use super::State;
-use crate::join::Tally;
+use crate::join::RunCounts;
 use crate::sync::{Arc, MODEL};
 
 /// The number of threads that may be about to start. Creating one keeps a processor busy, and each one that starts
@@ -92,9 +92,9 @@ impl State {
     }
 
     /// A created thread runs, and may call a hook: it still counts as starting.
-    pub(in super::super) fn begin_hook(&mut self, tally: &Arc<Tally>) {
+    pub(in super::super) fn begin_hook(&mut self, counts: &Arc<RunCounts>) {
         self.rest.hooking += 1;
-        self.rest.tallies.push(Arc::clone(tally));
+        self.rest.counts.push(Arc::clone(counts));
         self.rest.pause = None;
     }
 
