@@ -1,6 +1,6 @@
-//! `BlockingPool` by its behaviour, through the public interface.
+//! The behaviour of `BlockingPool`, through the public interface.
 //!
-//! `THRONG_LONG=1` makes the tests that hunt for races go on for longer.
+//! With `THRONG_LONG=1`, the tests that look for races run longer.
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
@@ -60,8 +60,13 @@ mod settings;
 mod shutdown;
 #[path = "blocking/shutdown_now.rs"]
 mod shutdown_now;
+#[cfg(feature = "tracing")]
+#[path = "blocking/spans.rs"]
+mod spans;
 #[path = "blocking/tasks.rs"]
 mod tasks;
+#[path = "blocking/until_idle.rs"]
+mod until_idle;
 
 const fn is_thread_safe<T: Send + Sync + Unpin>() {}
 const fn is_unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
@@ -99,7 +104,7 @@ fn futures_can_be_sent() {
 }
 
 #[test]
-fn debug_output_says_which_pool_it_is_and_what_it_does() {
+fn debug_output_has_the_name_and_the_metrics() {
     let pool = BlockingPool::builder().name("disk").build().unwrap();
     let text = format!("{pool:?}");
     assert!(

@@ -34,7 +34,7 @@ const ONLY_IN_SYNC: [&str; 6] = [
 
 /// Where `unsafe` may stand. A slash at the end means a folder.
 const UNSAFE: [&str; 22] = [
-    "src/blocking/bulkhead.rs",
+    "src/blocking/bulkhead/tasks.rs",
     "src/blocking/runtime.rs",
     "src/blocking/submit.rs",
     "src/blocking/task.rs",

@@ -28,7 +28,7 @@ pub(super) struct Samples {
 /// The times of a task that was taken from the queue.
 pub(super) struct Sample {
     queued: Instant,
-    /// Whether it is in the sample.
+    /// The task is in the sample.
     is_chosen: bool,
 }
 

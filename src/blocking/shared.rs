@@ -132,7 +132,7 @@ impl Shared {
             if oldest.fail(Fault::cancelled()) {
                 return true;
             }
-            // The task was aborted meanwhile, which released its permit to whoever came first.
+            // The task was aborted meanwhile, which released its permit to any other task.
             self.release();
         }
     }

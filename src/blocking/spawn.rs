@@ -9,7 +9,7 @@ use super::overflow::Overflow;
 use super::pool::BlockingPool;
 use super::shared::Shared;
 use super::state::Source;
-use super::submit::{Submit, join_handle, not_acquired, submit, submit_batch};
+use super::submit::{Submit, not_acquired, submit, submit_batch};
 use super::task::{Body, Closure, InRuntime, PoolTask, TaskGuard};
 use crate::join::{
     Bounded, Closed, Id, JoinHandle, OwnedPermit, Permit, Spawn, TrySpawnError, Work,
@@ -130,10 +130,10 @@ impl BlockingPool {
             (id, Closure::new(f, shared, id, location))
         });
         let mut handles = match shared.options.runtime_of_submitter() {
-            None => self.spawn_all(closures),
+            None => submit_batch(shared, closures),
             Some(runtime) => {
                 let within = |(id, closure)| (id, InRuntime::new(closure, runtime.clone()));
-                self.spawn_all(closures.map(within))
+                submit_batch(shared, closures.map(within))
             }
         };
         // Not in a closure, in which the location of the caller is lost.
@@ -141,28 +141,6 @@ impl BlockingPool {
             handles.push(self.spawn_blocking(f));
         }
         handles
-    }
-
-    /// Submits tasks that hold permits.
-    fn spawn_all<B: Body>(
-        &self,
-        bodies: impl Iterator<Item = (Id, B)>,
-    ) -> Vec<JoinHandle<B::Output>> {
-        let shared = self.shared();
-        let (ids, bodies): (Vec<_>, Vec<_>) = bodies.unzip();
-        let tasks = bodies.into_iter().map(|body| PoolTask {
-            body,
-            guard: TaskGuard::new(shared),
-        });
-        match submit_batch(shared, tasks) {
-            Ok(join_refs) => {
-                let joined = ids.into_iter().zip(join_refs);
-                joined
-                    .map(|(id, join_ref)| join_handle(shared, id, join_ref))
-                    .collect()
-            }
-            Err(refused) => refused.into_iter().map(JoinHandle::refused).collect(),
-        }
     }
 }
 

@@ -289,11 +289,11 @@ impl State {
         self.rest.aborted = true;
     }
 
-    /// Returns `true` if the calling thread is surplus: the maximum was lowered, or a compensating thread is no longer
-    /// needed. The last thread that does not wait is never surplus, since the others may wait for tasks that only it
+    /// Returns `true` if the calling thread is one too many: the maximum was lowered, or a compensating thread is no
+    /// longer needed. The last thread that does not wait never is, since the others may wait for tasks that only it
     /// can run.
     #[inline]
-    pub(super) fn has_surplus(&self) -> bool {
+    pub(super) fn has_excess_thread(&self) -> bool {
         self.threads > self.most() && self.threads > self.rest.waits.blocked() + 1
     }
 

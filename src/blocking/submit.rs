@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::parker::wake;
 use super::shared::Shared;
 use super::state::Source;
-use super::task::{Body, Closure, Foreign, Guard, InRuntime, PoolTask};
+use super::task::{Body, Closure, Foreign, Guard, InRuntime, PoolTask, TaskGuard};
 use super::worker::again;
 use crate::inbox::FifoList;
 use crate::join::{Id, JoinHandle, Origin, RunContext, TrySpawnError, Work};
@@ -99,25 +99,29 @@ pub(super) fn submit<B: Body, G: Guard>(
     }
 }
 
-/// Submits tasks that hold permits of the pool, with one synchronisation for all of them. If they are refused, their
-/// permits are released.
-pub(super) fn submit_batch<B: Body, G: Guard>(
+/// Submits the bodies of tasks that hold permits of the pool, with one synchronisation for all of them. Returns their
+/// handles.
+pub(super) fn submit_batch<B: Body>(
     shared: &Arc<Shared>,
-    batch: impl Iterator<Item = PoolTask<B, G>>,
-) -> Result<Vec<JoinRef<B::Output>>, Vec<TrySpawnError<B>>> {
-    let (mut tasks, mut join_refs) = (FifoList::new(), Vec::with_capacity(batch.size_hint().0));
-    for task in batch {
-        let (task, join_ref) = Task::joinable(task);
+    bodies: impl ExactSizeIterator<Item = (Id, B)>,
+) -> Vec<JoinHandle<B::Output>> {
+    let (mut tasks, mut handles) = (FifoList::new(), Vec::with_capacity(bodies.len()));
+    for (id, body) in bodies {
+        let guard = TaskGuard::new(shared);
+        let (task, join_ref) = Task::joinable(PoolTask { body, guard });
         tasks.push_back(task);
-        join_refs.push(join_ref);
+        handles.push(join_handle(shared, id, join_ref));
     }
-    if join_refs.is_empty() {
-        return Ok(join_refs);
+    if handles.is_empty() {
+        return handles;
     }
-    match accept(shared, tasks, join_refs.len(), Source::Caller) {
-        Ok(()) => Ok(join_refs),
-        // SAFETY: the tasks were made above.
-        Err(refused) => Err(unsafe { take_back::<B, G>(refused) }),
+    match accept(shared, tasks, handles.len(), Source::Caller) {
+        Ok(()) => handles,
+        Err(refused) => {
+            // SAFETY: the tasks were made above.
+            let refused = unsafe { take_back::<B, TaskGuard>(refused) };
+            refused.into_iter().map(JoinHandle::refused).collect()
+        }
     }
 }
 

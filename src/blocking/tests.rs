@@ -1,4 +1,4 @@
-//! Small pools, for Miri too: the behaviour of large ones is tested through the public interface.
+//! Small pools, which Miri can run. Large ones are tested through the public interface.
 
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn end(pool: &BlockingPool) -> (u64, u64, u64) {
     (metrics.completed, metrics.panicked, metrics.cancelled)
 }
 
-/// A task that has begun, and ends when the sender goes.
+/// Starts a task that ends when the sender is dropped.
 fn gated(spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> JoinHandle<()>) -> Sender<()> {
     let (gate, closed) = mpsc::channel::<()>();
     let (tell, begun) = mpsc::channel();
@@ -81,7 +81,7 @@ fn tasks_return_and_panic() {
     for handle in pool.spawn_batch([share(), share()]) {
         drop(handle.blocking_join().expect("it returns"));
     }
-    // Nobody waits for these.
+    // These are detached.
     drop(pool.spawn_blocking(share()));
     drop(bulkhead.spawn_blocking(share()));
     let panics = [
@@ -96,9 +96,9 @@ fn tasks_return_and_panic() {
     assert_eq!(Arc::strong_count(&witness), 1);
 }
 
-/// What was in a cell, and in a cell in that, comes back whole.
+/// A closure is moved out of its cell, even if that is inside the cell of a carrier.
 #[test]
-fn what_a_closed_pool_refuses_comes_back() {
+fn a_closed_pool_returns_the_closure() {
     let pool = pool(1);
     let bulkhead = pool.bulkhead(1, 1).unwrap();
     pool.close();
@@ -145,7 +145,7 @@ fn all_waiting(witness: &Arc<()>) -> (BlockingPool, Bulkhead, Sender<()>, Vec<Jo
 }
 
 #[test]
-fn an_abort_drops_what_waits_wherever_it_does() {
+fn an_abort_drops_a_task_wherever_it_waits() {
     let witness = Arc::new(());
     let (pool, bulkhead, gate, waiting) = all_waiting(&witness);
     for handle in waiting {
@@ -162,10 +162,10 @@ fn an_abort_drops_what_waits_wherever_it_does() {
 }
 
 #[test]
-fn a_shutdown_now_drops_what_waits_wherever_it_does() {
+fn a_shutdown_now_aborts_tasks_wherever_they_wait() {
     let witness = Arc::new(());
     let (pool, bulkhead, gate, waiting) = all_waiting(&witness);
-    // Those of the bulkhead are not counted.
+    // Tasks that wait in the bulkhead are not counted.
     assert_eq!(pool.shutdown_now(), 2);
     assert!(
         waiting
@@ -183,7 +183,7 @@ fn a_shutdown_now_drops_what_waits_wherever_it_does() {
 
 /// Tasks of a pool of one thread that wait for others, of the pool and of a bulkhead.
 #[test]
-fn a_task_that_waits_runs_the_other_or_has_another_thread_do_it() {
+fn a_task_that_waits_runs_the_other_or_a_compensating_thread_does() {
     let pool = pool(1);
     let bulkhead = pool.bulkhead(1, 1).unwrap();
     let waits: [fn(JoinHandle<u32>) -> u32; 2] = [
@@ -204,7 +204,7 @@ fn a_task_that_waits_runs_the_other_or_has_another_thread_do_it() {
     );
 }
 
-/// A thread is about to take what is aborted by one and waited for by another.
+/// A thread takes a task while another thread aborts it and a third one waits for it.
 #[test]
 fn runs_and_aborts_meet() {
     const ROUNDS: u64 = if cfg!(miri) { 5 } else { 500 };

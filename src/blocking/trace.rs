@@ -16,12 +16,12 @@ mod with_tracing {
 
     /// The span that a task runs in, as Tokio's console reads it: a child of the caller's span, named `runtime.spawn`.
     /// If nobody listens to that, the caller's span itself.
-    pub(in super::super) struct TaskSpan(Span);
+    pub(in crate::blocking) struct TaskSpan(Span);
 
     impl TaskSpan {
         /// The span of the closure `F`, which was submitted at `location`.
         #[inline]
-        pub(in super::super) fn new<F>(pool: &str, id: Id, location: &Location<'_>) -> Self {
+        pub(in crate::blocking) fn new<F>(pool: &str, id: Id, location: &Location<'_>) -> Self {
             let span = tracing::trace_span!(
                 target: "tokio::task::blocking",
                 "runtime.spawn",
@@ -42,7 +42,7 @@ mod with_tracing {
         }
 
         #[inline]
-        pub(in super::super) fn enter(self) -> EnteredSpan {
+        pub(in crate::blocking) fn enter(self) -> EnteredSpan {
             self.0.entered()
         }
     }
@@ -55,15 +55,15 @@ mod without_tracing {
     use crate::join::Id;
 
     /// Without the feature `tracing`, a task has no span.
-    pub(in super::super) struct TaskSpan;
+    pub(in crate::blocking) struct TaskSpan;
 
     impl TaskSpan {
         #[inline]
-        pub(in super::super) fn new<F>(_: &str, _: Id, _: &Location<'_>) -> Self {
+        pub(in crate::blocking) fn new<F>(_: &str, _: Id, _: &Location<'_>) -> Self {
             Self
         }
 
         #[inline]
-        pub(in super::super) fn enter(self) {}
+        pub(in crate::blocking) fn enter(self) {}
     }
 }

@@ -201,8 +201,8 @@ fn take_tasks(shared: &Arc<Shared>, host: &WorkerHost) {
     state.end_start();
     // The end of one task is the start of the next: reading the clock costs as much as a short task.
     let mut now = Instant::now();
-    // Checked before each task: a surplus thread takes none, even if it was just created or woken.
-    while !state.has_surplus() {
+    // Checked before each task: a thread beyond the maximum takes none, even if it was just created or woken.
+    while !state.has_excess_thread() {
         if let Some((task, sample)) = state.pop() {
             state = run(shared, host, &mut context, state, task, sample, &mut now);
         } else if state.is_closed() {

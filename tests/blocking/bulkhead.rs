@@ -1,13 +1,14 @@
-//! Bulkheads: parts of a pool, with limits of their own.
+//! Bulkheads: parts of a pool, with bounds of their own.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
+use futures::FutureExt;
 use throng::blocking::{Bulkhead, Overflow};
-use throng::{BlockingPool, JoinHandle};
+use throng::{BlockingPool, CompletionStream, JoinHandle, SerialExecutor};
 
-use crate::pools::{Busy, hunt, jitter, output, rest, run};
+use crate::pools::{Busy, jitter, output, rounds_for, run, when_idle};
 use crate::support::{
     Drops, Gate, Numbers, PanicsOnDrop, join, message, receive, thread_name, wait_until,
 };
@@ -36,13 +37,13 @@ fn held_by(gate: &Gate, bulkhead: &Bulkhead) -> JoinHandle<()> {
 fn assert_empty(bulkhead: &Bulkhead) {
     wait_until("the bulkhead is empty", || bulkhead.metrics().running == 0);
     assert_eq!(bulkhead.metrics().queued, 0);
-    let metrics = rest(bulkhead.pool());
+    let metrics = when_idle(bulkhead.pool());
     let ended = metrics.completed + metrics.panicked + metrics.cancelled;
     assert_eq!(ended, metrics.submitted, "{metrics:?}");
 }
 
 #[test]
-fn a_bulkhead_runs_so_many_at_a_time_and_lets_so_many_wait() {
+fn a_bulkhead_bounds_running_and_waiting_tasks() {
     let pool = of(8);
     let bulkhead = pool.bulkhead(2, 3).unwrap();
     let gate = Gate::new();
@@ -62,7 +63,7 @@ fn a_bulkhead_runs_so_many_at_a_time_and_lets_so_many_wait() {
     );
     assert_eq!(pool.metrics().rejected, 2);
 
-    // The pool has threads left, and other bulkheads have places.
+    // The pool has threads left, and other bulkheads have permits.
     assert_eq!(output(pool.spawn_blocking(|| "pool")), "pool");
     assert_eq!(
         output(pool.bulkhead(1, 0).unwrap().spawn_blocking(|| "bulkhead")),
@@ -89,7 +90,7 @@ fn the_limit_holds_while_tasks_come_and_go() {
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                for n in hunt(0.7) {
+                for n in rounds_for(0.7) {
                     let (running, most) = (Arc::clone(&running), Arc::clone(&most));
                     let task = move || {
                         let now = running.fetch_add(1, Ordering::Relaxed) + 1;
@@ -131,7 +132,7 @@ fn tasks_of_a_bulkhead_start_in_the_order_in_which_they_were_accepted() {
 }
 
 #[test]
-fn an_aborted_task_gives_its_place_back_at_once_and_waits_no_more() {
+fn aborting_a_task_releases_its_permit_of_the_bulkhead() {
     let pool = of(1);
     let bulkhead = pool.bulkhead(1, 1).unwrap();
     let gate = Gate::new();
@@ -153,28 +154,28 @@ fn an_aborted_task_gives_its_place_back_at_once_and_waits_no_more() {
     assert_empty(&bulkhead);
 }
 
-/// Who knows how a task ended finds its place free: that of the bulkhead, and that of the pool.
+/// The permits of the bulkhead and of the pool are released before the handle is ready.
 #[test]
-fn a_task_of_a_bulkhead_that_has_ended_takes_up_no_place() {
+fn a_task_of_a_bulkhead_that_has_ended_holds_no_permit() {
     let pool = BlockingPool::builder()
         .max_threads(1)
         .queue_capacity(0)
         .build()
         .unwrap();
     let bulkhead = pool.bulkhead(1, 0).unwrap();
-    for n in hunt(0.5) {
+    for n in rounds_for(0.5) {
         let task = move || assert!(n % 3 != 2, "as it should");
         let handle = match n % 2 {
             0 => bulkhead.try_spawn_blocking(task),
             _ => pool.try_spawn_blocking(task),
         };
-        let outcome = handle.expect("there is room").blocking_join();
+        let outcome = handle.expect("a permit is free").blocking_join();
         assert_eq!(outcome.is_err(), n % 3 == 2);
     }
 }
 
 #[test]
-fn a_full_pool_has_no_room_for_a_bulkhead() {
+fn a_full_pool_rejects_a_task_of_a_bulkhead() {
     let pool = BlockingPool::builder()
         .max_threads(1)
         .queue_capacity(0)
@@ -219,7 +220,7 @@ fn a_closed_pool_is_closed_for_its_bulkheads() {
 
 #[cfg(target_pointer_width = "64")]
 #[test]
-fn without_a_thread_the_closure_is_handed_back() {
+fn without_a_thread_the_closure_is_returned() {
     let pool = BlockingPool::builder()
         .thread_stack_size(1 << 47)
         .build()
@@ -234,7 +235,7 @@ fn without_a_thread_the_closure_is_handed_back() {
 }
 
 #[test]
-fn a_shutdown_runs_what_a_bulkhead_has_accepted() {
+fn closing_the_pool_runs_the_tasks_that_wait_in_a_bulkhead() {
     let pool = of(2);
     let bulkhead = pool.bulkhead(1, 10).unwrap();
     let gate = Gate::new();
@@ -259,7 +260,7 @@ fn a_shutdown_now_aborts_what_waits_in_a_bulkhead() {
     let in_pool = [(); 2].map(|()| pool.spawn_blocking(|| ()));
     let other_view = pool.bulkhead(1, 1).unwrap();
     let in_other_view = [(); 2].map(|()| other_view.spawn_blocking(|| ()));
-    // What the other bulkhead has given to the pool waits there.
+    // One task of the other bulkhead waits in the pool.
     assert_eq!(pool.shutdown_now(), 2 + 1);
     gate.open();
     output(running);
@@ -297,9 +298,9 @@ fn a_bulkhead_keeps_its_pool_open_and_its_tasks_do_not() {
     receive(&ends);
 }
 
-/// Each task that the pool drops makes place for the one that it was dropped for.
+/// The dropped task makes room for the new one.
 #[test]
-fn a_pool_that_drops_the_oldest_drops_one_of_a_bulkhead() {
+fn drop_oldest_drops_a_task_of_a_bulkhead() {
     let pool = BlockingPool::builder()
         .max_threads(1)
         .queue_capacity(1)
@@ -327,7 +328,7 @@ fn a_pool_that_drops_the_oldest_drops_one_of_a_bulkhead() {
 }
 
 #[test]
-fn a_panic_is_the_task_s_and_the_bulkhead_goes_on() {
+fn a_bulkhead_survives_a_panic() {
     let pool = of(1);
     let bulkhead = pool.bulkhead(1, 10).unwrap();
     let drops = Drops::new();
@@ -344,11 +345,11 @@ fn a_panic_is_the_task_s_and_the_bulkhead_goes_on() {
     assert_eq!(pool.metrics().panicked, 2);
 }
 
-/// Bulkheads with all that can happen to tasks: each comes to its end, and is counted once.
+/// Tasks that return, panic, wait and are aborted: each ends, and is counted once.
 #[test]
-fn many_bulkheads_of_a_pool_lose_nothing() {
+fn many_bulkheads_lose_no_task() {
     const BULKHEADS: usize = 4;
-    for round in hunt(1.5) {
+    for round in rounds_for(1.5) {
         let pool = of(3);
         let bulkheads: Vec<_> = (1..=BULKHEADS)
             .map(|n| pool.bulkhead(n, 2 * n).unwrap())
@@ -367,7 +368,7 @@ fn many_bulkheads_of_a_pool_lose_nothing() {
             wait_until("the bulkhead is empty", || bulkhead.metrics().running == 0);
             assert_eq!(bulkhead.metrics().queued, 0);
         }
-        let metrics = rest(&pool);
+        let metrics = when_idle(&pool);
         let ended = metrics.completed + metrics.panicked + metrics.cancelled;
         assert_eq!(ended, metrics.submitted, "{metrics:?}");
         let ran = ran.into_inner() as u64;
@@ -375,7 +376,8 @@ fn many_bulkheads_of_a_pool_lose_nothing() {
     }
 }
 
-/// How many of the tasks ran. Some are aborted, some panic, and some wait for another of their bulkhead.
+/// Submits tasks, and returns how many ran. Some are aborted, some panic, and some wait for another task of their
+/// bulkhead.
 fn use_at_random(bulkheads: &[Bulkhead], mut numbers: Numbers) -> usize {
     let mut handles = Vec::new();
     for _ in 0..60 {
@@ -398,4 +400,138 @@ fn use_at_random(bulkheads: &[Bulkhead], mut numbers: Numbers) -> usize {
         Err(error) => usize::from(error.is_panic()),
     });
     ran.sum()
+}
+
+#[test]
+fn a_bulkhead_counts_how_its_tasks_end() {
+    let pool = of(1);
+    let bulkhead = pool.bulkhead(1, 1).unwrap();
+    output(bulkhead.spawn_blocking(|| ()));
+    let panics: JoinHandle<()> = bulkhead.spawn_blocking(|| panic!("as it should"));
+    assert!(join(panics).unwrap_err().is_panic());
+    let gate = Gate::new();
+    let running = held_by(&gate, &bulkhead);
+    let aborted = bulkhead.spawn_blocking(|| ());
+    assert!(bulkhead.try_spawn_blocking(|| ()).unwrap_err().is_full());
+    let metrics = bulkhead.metrics();
+    assert_eq!((metrics.running, metrics.queued), (1, 1));
+    aborted.abort();
+    gate.open();
+    output(running);
+    assert_empty(&bulkhead);
+    let metrics = bulkhead.metrics();
+    assert_eq!((metrics.completed, metrics.panicked), (2, 1));
+    assert_eq!((metrics.cancelled, metrics.rejected), (1, 1));
+    let metrics = pool.metrics();
+    assert_eq!((metrics.completed, metrics.panicked), (2, 1));
+    assert_eq!((metrics.cancelled, metrics.rejected), (1, 1));
+}
+
+#[test]
+fn a_permit_of_a_bulkhead_is_one_of_the_pool_too() {
+    let pool = BlockingPool::builder()
+        .max_threads(1)
+        .queue_capacity(1)
+        .build()
+        .unwrap();
+    let bulkhead = pool.bulkhead(1, 0).unwrap();
+    for _ in 0..3 {
+        let permit = bulkhead.reserve().now_or_never().expect("at once").unwrap();
+        assert!(bulkhead.reserve().now_or_never().is_none());
+        let other = pool.reserve().now_or_never().expect("at once").unwrap();
+        assert!(pool.reserve().now_or_never().is_none());
+        drop(other);
+        assert_eq!(output(permit.spawn_blocking(|| 7)), 7);
+        drop(bulkhead.reserve().now_or_never().expect("at once").unwrap());
+        let owned = bulkhead.clone().reserve_owned();
+        let owned = owned.now_or_never().expect("at once").unwrap();
+        assert_eq!(output(owned.spawn_blocking(|| 8)), 8);
+    }
+    // The pool is full, so the bulkhead has no permit either, and keeps none of its own.
+    let permits = [(); 2].map(|()| pool.reserve().now_or_never().expect("at once").unwrap());
+    assert!(bulkhead.reserve().now_or_never().is_none());
+    drop(permits);
+    drop(bulkhead.reserve().now_or_never().expect("at once").unwrap());
+}
+
+/// The permit of the pool is released while the task waits in the bulkhead.
+#[test]
+fn a_reserved_task_may_wait_in_the_bulkhead() {
+    let pool = BlockingPool::builder()
+        .max_threads(1)
+        .queue_capacity(1)
+        .build()
+        .unwrap();
+    let bulkhead = pool.bulkhead(1, 1).unwrap();
+    let gate = Gate::new();
+    let running = held_by(&gate, &bulkhead);
+    let permit = bulkhead.reserve().now_or_never().expect("at once").unwrap();
+    let waiting = permit.spawn_blocking(|| "waits");
+    assert_eq!(bulkhead.metrics().queued, 1);
+    let other = pool
+        .try_spawn_blocking(|| "pool")
+        .expect("a permit is free");
+    gate.open();
+    output(running);
+    assert_eq!((output(waiting), output(other)), ("waits", "pool"));
+    assert_empty(&bulkhead);
+}
+
+#[test]
+fn closing_the_pool_ends_the_waits_for_permits_of_its_bulkheads() {
+    let pool = of(1);
+    let bulkhead = pool.bulkhead(1, 0).unwrap();
+    let permit = bulkhead.reserve().now_or_never().expect("at once").unwrap();
+    let waiting = thread::spawn({
+        let bulkhead = bulkhead.clone();
+        move || run(bulkhead.reserve()).is_err()
+    });
+    thread::sleep(std::time::Duration::from_millis(5));
+    pool.close();
+    assert!(waiting.join().unwrap());
+    assert!(join(permit.spawn_blocking(|| ())).unwrap_err().is_closed());
+    assert!(run(bulkhead.reserve()).is_err());
+    run(pool.closed());
+}
+
+#[test]
+fn other_parts_run_their_work_in_a_bulkhead() {
+    let pool = of(4);
+    let bulkhead = pool.bulkhead(1, 100).unwrap();
+    let serial = SerialExecutor::builder()
+        .capture_jobs(0)
+        .drain_on(bulkhead.clone())
+        .build(0);
+    for _ in 0..10 {
+        drop(serial.post(|state| *state += 1));
+    }
+    assert_eq!(run(serial.into_inner()).unwrap(), 10);
+    let (jobs, mut done) = CompletionStream::builder().build();
+    run(async {
+        for n in 0..10 {
+            let job = move || assert!(n % 5 != 4, "as it should");
+            jobs.submit_blocking(&bulkhead, n, job).await.unwrap();
+        }
+        jobs.close();
+        while done.next().await.is_some() {}
+    });
+    assert_empty(&bulkhead);
+    let metrics = bulkhead.metrics();
+    assert_eq!(metrics.panicked, 2);
+    assert_eq!(metrics.completed, pool.metrics().completed);
+}
+
+#[test]
+fn the_handles_of_a_batch_are_in_order() {
+    let pool = of(2);
+    let bulkhead = pool.bulkhead(1, 1).unwrap();
+    let gate = Gate::new();
+    let running = held_by(&gate, &bulkhead);
+    let [first, second] =
+        <[_; 2]>::try_from(bulkhead.spawn_batch([1, 2].map(|n| move || n))).unwrap();
+    assert!(join(second).unwrap_err().is_rejected());
+    gate.open();
+    output(running);
+    assert_eq!(output(first), 1);
+    assert_empty(&bulkhead);
 }

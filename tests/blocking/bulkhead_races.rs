@@ -1,5 +1,5 @@
-//! Bulkheads of a pool that is full, drops tasks for others, and is shut down: nothing is lost, and all is
-//! counted once.
+//! Bulkheads of a pool that is full, drops tasks for others, and is shut down: no task is lost, and each is counted
+//! once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,10 +8,10 @@ use std::thread;
 use throng::BlockingPool;
 use throng::blocking::{Bulkhead, Overflow};
 
-use crate::pools::{hunt, jitter, rest, run};
+use crate::pools::{jitter, rounds_for, run, when_idle};
 use crate::support::{Drops, Numbers, join, wait_until};
 
-/// What a task needs to be counted.
+/// Counts tasks and their captures.
 #[derive(Clone)]
 struct Watched {
     ran: Arc<AtomicUsize>,
@@ -33,7 +33,7 @@ fn assert_accounted_for(pool: &BlockingPool, bulkheads: &[Bulkhead], watched: &W
         wait_until("the bulkhead is empty", || bulkhead.metrics().running == 0);
         assert_eq!(bulkhead.metrics().queued, 0);
     }
-    let metrics = rest(pool);
+    let metrics = when_idle(pool);
     let ended = metrics.completed + metrics.panicked + metrics.cancelled;
     assert_eq!(ended, metrics.submitted, "{metrics:?}");
     let ran = watched.ran.load(Ordering::Relaxed) as u64;
@@ -60,7 +60,7 @@ fn submit_at_random(pool: &BlockingPool, bulkheads: &[Bulkhead], watched: &Watch
                 let inner = bulkhead.spawn_blocking(move || {
                     inner.ran.fetch_add(1, Ordering::Relaxed);
                 });
-                // It may be refused, dropped, or be more than may wait.
+                // It may be refused or dropped, or exceed the bound.
                 inner.blocking_join().ok();
             }
         };
@@ -79,8 +79,8 @@ fn submit_at_random(pool: &BlockingPool, bulkheads: &[Bulkhead], watched: &Watch
 }
 
 #[test]
-fn views_of_a_pool_that_drops_the_oldest() {
-    for round in hunt(1.5) {
+fn bulkheads_of_a_pool_that_drops_the_oldest() {
+    for round in rounds_for(1.5) {
         let pool = BlockingPool::builder()
             .max_threads(2)
             .queue_capacity(3)
@@ -98,13 +98,13 @@ fn views_of_a_pool_that_drops_the_oldest() {
             }
         });
         assert_accounted_for(&pool, &bulkheads, &watched);
-        // No place was lost or won.
-        assert_eq!(places(&pool), 2 + 3);
+        // No permit was lost or released twice.
+        assert_eq!(free_permits(&pool), 2 + 3);
     }
 }
 
-/// How many places are free.
-fn places(pool: &BlockingPool) -> usize {
+/// Returns the number of free permits.
+fn free_permits(pool: &BlockingPool) -> usize {
     use futures::FutureExt;
     let mut permits = Vec::new();
     while let Some(Ok(permit)) = pool.reserve().now_or_never() {
@@ -114,8 +114,8 @@ fn places(pool: &BlockingPool) -> usize {
 }
 
 #[test]
-fn views_of_a_pool_that_is_shut_down() {
-    for round in hunt(1.5) {
+fn bulkheads_of_a_pool_that_is_shut_down() {
+    for round in rounds_for(1.5) {
         let pool = BlockingPool::builder()
             .max_threads(2)
             .queue_capacity(6)

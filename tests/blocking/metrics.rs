@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use throng::blocking::{Bulkhead, Metrics, Overflow};
 use throng::{BlockingPool, CompletionStream, JoinHandle};
 
-use crate::pools::{Busy, hunt, jitter, output, rest};
+use crate::pools::{Busy, jitter, output, rounds_for, when_idle};
 use crate::support::{Gate, Numbers, block_on, join, poll_with, wait_until};
 
 fn of(threads: usize) -> BlockingPool {
@@ -39,10 +39,10 @@ fn one_task_in_sixteen_is_in_the_histograms() {
     for _ in 0..3_200 {
         output(pool.spawn_blocking(|| ()));
     }
-    assert_sampled(&rest(&pool), 3_200);
+    assert_sampled(&when_idle(&pool), 3_200);
     let handles = pool.spawn_batch(vec![|| (); 32_000]);
     handles.into_iter().for_each(output);
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert_sampled(&metrics, 35_200);
     let buckets = metrics.run_time.buckets().map(|(_, count)| count);
     assert_eq!(buckets.sum::<u64>(), metrics.run_time.count());
@@ -64,7 +64,7 @@ fn a_periodic_load_is_sampled_in_both_halves() {
             }
         }));
         handles.into_iter().for_each(output);
-        let run_time = rest(&pool).run_time;
+        let run_time = when_idle(&pool).run_time;
         let long = run_time.buckets().filter(|(bound, _)| *bound > LONG);
         let share = long.map(|(_, count)| count).sum::<u64>() as f64 / run_time.count() as f64;
         // About one in `period`: of 1,000 samples, six standard deviations are 0.1 or less. A busy machine makes
@@ -82,7 +82,7 @@ fn the_maximum_is_exact_even_if_the_task_is_not_in_the_sample() {
     const RUN: Duration = Duration::from_millis(20);
     let pool = of(1);
     let began = Instant::now();
-    // One of these long tasks is in the sample with a probability of 1 in 16.
+    // The long task is in the sample with a probability of 1 in 16.
     for n in 0..300 {
         output(pool.spawn_blocking(move || {
             if n == 150 {
@@ -91,7 +91,7 @@ fn the_maximum_is_exact_even_if_the_task_is_not_in_the_sample() {
         }));
     }
     let total = began.elapsed();
-    let run_time = rest(&pool).run_time;
+    let run_time = when_idle(&pool).run_time;
     assert!((RUN..=total).contains(&run_time.max()), "{run_time:?}");
 }
 
@@ -102,7 +102,7 @@ fn a_task_that_does_not_run_has_no_times() {
     let aborted: Vec<_> = (0..1_000).map(|_| pool.spawn_blocking(|| ())).collect();
     aborted.iter().for_each(JoinHandle::abort);
     busy.release();
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert!(metrics.run_time.count() <= 1);
     assert_eq!(metrics.cancelled, 1_000);
 }
@@ -121,7 +121,7 @@ fn waits_and_runs_are_about_as_long_as_they_were() {
         queued
     };
     handles.into_iter().for_each(output);
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     let total = began.elapsed();
     // The last task has waited for fifteen others.
     let waited = metrics.queue_wait.max();
@@ -142,21 +142,21 @@ fn waits_are_exact_after_many_tasks_were_aborted() {
     before.iter().for_each(JoinHandle::abort);
     busy.release();
     output(kept);
-    assert!(rest(&pool).queue_wait.max() >= WAIT);
+    assert!(when_idle(&pool).queue_wait.max() >= WAIT);
 }
 
 #[test]
 fn histograms_belong_to_their_pool() {
     let (pool, other) = (of(1), of(1));
     output(pool.spawn_blocking(|| ()));
-    assert!(rest(&pool).run_time.max() > Duration::ZERO);
+    assert!(when_idle(&pool).run_time.max() > Duration::ZERO);
     assert_eq!(other.metrics(), Metrics::default());
 }
 
 /// Everything that can happen to a task, on several threads at a time: each is counted once.
 #[test]
 fn all_tasks_are_accounted_for_once_the_pool_is_idle() {
-    for round in hunt(1.5) {
+    for round in rounds_for(1.5) {
         let overflow = [Overflow::Reject, Overflow::DropOldest, Overflow::DropNewest];
         let pool = BlockingPool::builder()
             .max_threads(2)
@@ -173,7 +173,7 @@ fn all_tasks_are_accounted_for_once_the_pool_is_idle() {
             submitters.map(|submitter| submitter.join().unwrap())
         });
         let sum = |of: fn(&Ends) -> u64| submitters.iter().map(of).sum::<u64>();
-        let metrics = rest(&pool);
+        let metrics = when_idle(&pool);
         assert_eq!(metrics.completed, sum(|ends| ends.returned), "{metrics:?}");
         assert_eq!(metrics.panicked, sum(|ends| ends.panicked), "{metrics:?}");
         let ended = metrics.completed + metrics.panicked + metrics.cancelled;
@@ -183,9 +183,9 @@ fn all_tasks_are_accounted_for_once_the_pool_is_idle() {
                 assert_eq!(metrics.rejected, sum(|ends| ends.rejected));
                 assert_eq!(metrics.cancelled, sum(|ends| ends.cancelled));
             }
-            // Each that was refused had another dropped, but for those that found none.
+            // Each rejected task has replaced another one, unless none was queued.
             1 => assert!(metrics.rejected >= sum(|ends| ends.rejected)),
-            // What was dropped had not been accepted.
+            // The dropped tasks had not been accepted.
             _ => {
                 let cancelled = metrics.cancelled + metrics.rejected;
                 assert_eq!(cancelled, sum(|ends| ends.cancelled));
@@ -260,7 +260,7 @@ fn a_task_of_a_bulkhead_is_not_running_when_its_waker_is_called() {
     assert!(poll_with(&Arc::clone(&note).into(), &mut handle).is_pending());
     wait_until("the task runs", || note.bulkhead.metrics().running == 1);
     gate.open();
-    wait_until("its end is told", || !noted().is_empty());
+    wait_until("the waker is called", || !noted().is_empty());
     assert_eq!(noted(), [0]);
 }
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use futures::FutureExt;
 use throng::{BlockingPool, Closed, PollReserve};
 
-use crate::pools::{Busy, output, rest, run};
+use crate::pools::{Busy, output, run, when_idle};
 use crate::support::{Wakes, join, multi_thread, wait_until, within};
 
 /// A pool with one thread and a queue of this capacity.
@@ -71,7 +71,7 @@ fn polling_again_returns_the_same_permit() {
     drop(other);
     assert_eq!(output(reservation.take_permit().spawn_blocking(|| 1)), 1);
     // The next one is another permit.
-    rest(&pool);
+    when_idle(&pool);
     assert!(matches!(poll(&mut reservation), Poll::Ready(Ok(()))));
     assert_eq!(output(reservation.take_permit().spawn_blocking(|| 2)), 2);
 }
@@ -200,7 +200,7 @@ fn taking_a_permit_while_waiting_for_it_panics() {
     drop(reservation.take_permit().spawn_blocking(|| ()));
 }
 
-/// In shape that of `tower`.
+/// The shape of `tower::Service`.
 trait Service<Request> {
     type Response;
     type Error;
@@ -256,7 +256,7 @@ fn a_service_is_ready_when_the_pool_has_a_permit() {
             .unwrap();
     });
     assert_eq!(service.1.load(Ordering::Relaxed), 10 * CLIENTS);
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert_eq!(
         (metrics.completed, metrics.rejected),
         (10 * CLIENTS as u64, 0)

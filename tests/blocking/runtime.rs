@@ -8,7 +8,7 @@ use std::time::Duration;
 use throng::BlockingPool;
 use tokio::runtime::{Handle, Id, Runtime};
 
-use crate::pools::{output, rest, run};
+use crate::pools::{output, run, when_idle};
 use crate::support::{Gate, join, multi_thread, within};
 
 fn runtime() -> Runtime {
@@ -187,7 +187,7 @@ fn a_leaked_guard_does_no_harm() {
             output(pool.spawn_blocking(|| thread::current().id())),
             thread
         );
-        let metrics = rest(&pool);
+        let metrics = when_idle(&pool);
         assert_eq!((metrics.largest, metrics.panicked), (1, 0));
         // And the thread exits as it should.
         pool.close();

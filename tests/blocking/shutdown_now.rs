@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use throng::{BlockingPool, JoinHandle};
 
-use crate::pools::{Busy, hunt, jitter, output, run};
+use crate::pools::{Busy, jitter, output, rounds_for, run};
 use crate::support::{Drops, Gate, Numbers, PATIENCE, PanicsOnDrop, join, ready};
 
 fn of(threads: usize) -> BlockingPool {
@@ -113,7 +113,7 @@ fn a_bounded_shutdown_waits_and_then_aborts_what_has_not_started() {
         busy.release();
         assert_eq!(shutdown(&pool, PATIENCE), 0);
         assert_eq!(pool.metrics().threads, 0);
-        // A time that ends after the clock does.
+        // A time beyond the range of the clock.
         assert_eq!(shutdown(&pool, Duration::MAX), 0);
     }
 }
@@ -148,7 +148,7 @@ fn a_pool_without_tasks_is_shut_down_at_once() {
 #[test]
 fn every_handle_resolves_when_submissions_race_with_shutdown_now() {
     let (mut all_ran, mut all_dropped) = (0, 0);
-    for round in hunt(1.5) {
+    for round in rounds_for(1.5) {
         let pool = of(2);
         let ran = Arc::new(AtomicUsize::new(0));
         let drops = Drops::new();

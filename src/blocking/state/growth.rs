@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use super::super::options::{Growth, Options};
-use super::super::pause::Pause;
 use super::State;
+use crate::blocking::options::{Growth, Options};
+use crate::blocking::pause::Pause;
 use crate::join::RunCounts;
 use crate::sync::{Arc, MODEL};
 
@@ -15,7 +15,7 @@ const MAX_STARTING: usize = 4;
 impl State {
     /// Returns `true` if one more thread is needed for the queue and for `coming` tasks that are not queued yet.
     #[inline]
-    pub(in super::super) fn must_grow(&self, coming: usize, options: &Options) -> bool {
+    pub(in crate::blocking) fn must_grow(&self, coming: usize, options: &Options) -> bool {
         !self.is_at_most()
             && self.is_short(coming)
             && self.pause_end().is_none()
@@ -25,7 +25,7 @@ impl State {
     /// Returns `true` if a thread is needed and the caller has to create it: if `starting` threads, or the maximum of
     /// those, are about to start, these create it.
     #[inline]
-    pub(in super::super) fn must_start(
+    pub(in crate::blocking) fn must_start(
         &self,
         starting: usize,
         coming: usize,
@@ -76,7 +76,7 @@ impl State {
     }
 
     /// The number of core threads that do not exist.
-    pub(in super::super) fn missing_core(&self) -> usize {
+    pub(in crate::blocking) fn missing_core(&self) -> usize {
         if self.closed {
             return 0;
         }
@@ -85,21 +85,21 @@ impl State {
     }
 
     /// A thread is being created. Returns its number.
-    pub(in super::super) fn begin_start(&mut self) -> usize {
+    pub(in crate::blocking) fn begin_start(&mut self) -> usize {
         self.starting += 1;
         self.rest.created += 1;
         self.rest.created - 1
     }
 
     /// A created thread runs, and may call a hook: it still counts as starting.
-    pub(in super::super) fn begin_hook(&mut self, counts: &Arc<RunCounts>) {
+    pub(in crate::blocking) fn begin_hook(&mut self, counts: &Arc<RunCounts>) {
         self.rest.hooking += 1;
         self.rest.counts.push(Arc::clone(counts));
         self.rest.pause = None;
     }
 
     /// A created thread has run its hook, and looks at the queue.
-    pub(in super::super) fn end_start(&mut self) {
+    pub(in crate::blocking) fn end_start(&mut self) {
         self.rest.hooking -= 1;
         self.starting -= 1;
         self.threads += 1;
@@ -108,7 +108,7 @@ impl State {
     }
 
     /// The system has refused a thread.
-    pub(in super::super) fn refused(&mut self) {
+    pub(in crate::blocking) fn refused(&mut self) {
         self.starting -= 1;
         self.rest.totals.spawn_failures += 1;
         self.rest.pause = Some(Pause::after(self.rest.pause.as_ref()));
@@ -124,7 +124,7 @@ impl State {
 
     /// When the timer must fire for this pool, if it must and is not armed yet. Counts it as armed.
     #[inline]
-    pub(in super::super) fn arm(&mut self, options: &Options) -> Option<Instant> {
+    pub(in crate::blocking) fn arm(&mut self, options: &Options) -> Option<Instant> {
         if self.is_at_most() || !self.is_short(0) || self.rest.armed || MODEL {
             return None;
         }
@@ -134,12 +134,12 @@ impl State {
         Some(due)
     }
 
-    pub(in super::super) fn disarm(&mut self) {
+    pub(in crate::blocking) fn disarm(&mut self) {
         self.rest.armed = false;
     }
 
     /// When the timer must fire: tasks wait, and there may be no event that would give them a thread.
-    pub(in super::super) fn due(&self, options: &Options) -> Option<Instant> {
+    pub(in crate::blocking) fn due(&self, options: &Options) -> Option<Instant> {
         if !self.is_short(0) || self.is_at_most() {
             return None;
         }
@@ -153,7 +153,7 @@ impl State {
     /// The timer has fired. Returns the number of threads to create.
     ///
     /// It goes by time and by what waits, and not by tasks that are taken: if all threads block, none is.
-    pub(in super::super) fn tick(&mut self, options: &Options) -> usize {
+    pub(in crate::blocking) fn tick(&mut self, options: &Options) -> usize {
         let Growth::After(_) = options.growth else {
             return usize::from(self.must_grow(0, options));
         };
