@@ -177,7 +177,7 @@ fn reserve_of_a_compute_pool_is_woken_after_a_panic_of_a_waker() {
 #[test]
 fn reserve_of_a_serial_executor_is_woken_after_a_panic_of_a_waker() {
     survives(|act| {
-        let executor = SerialExecutor::builder().capacity(1).build(());
+        let executor = bounded_executor();
         let permit = ready(Box::pin(executor.reserve())).unwrap();
         Registration::of(|| executor.reserve(), || drop(permit)).survives(act);
     });
@@ -190,6 +190,11 @@ fn a_submitter_is_woken_after_a_panic_of_a_waker() {
         let open = ready(Box::pin(jobs.slot(()))).unwrap();
         Registration::of(|| jobs.slot(()), || open.complete(())).survives(act);
     });
+}
+
+fn bounded_executor() -> SerialExecutor<()> {
+    let mut builder = SerialExecutor::builder();
+    builder.queue_capacity(1).build(()).unwrap()
 }
 
 fn full_compute() -> (ComputePool, Gate) {
@@ -233,7 +238,7 @@ fn a_dropped_waiter_passes_its_turn_on_and_contains_the_panic_of_the_next() {
     let (pool, gate) = full_compute();
     drop_one_that_was_woken(|| pool.reserve(), || gate.open());
 
-    let executor = SerialExecutor::builder().capacity(1).build(());
+    let executor = bounded_executor();
     let permit = ready(Box::pin(executor.reserve())).unwrap();
     drop_one_that_was_woken(|| executor.reserve(), || drop(permit));
 
