@@ -3,6 +3,8 @@
 //! The checks read lines, not syntax: test modules are out of line, or last in their file, and a
 //! string that holds two slashes hides the rest of its line.
 
+#[path = "tidy/circles.rs"]
+mod circles;
 #[path = "tidy/words.rs"]
 mod words;
 

@@ -299,7 +299,7 @@ impl fmt::Display for DurableError {
             ),
             Kind::TooLarge { len, max } => write!(
                 f,
-                "it has {len} bytes, and a store takes at most {max}: keep the data elsewhere and put a reference to it in the task"
+                "it has {len} bytes, and a store accepts at most {max}: keep the data elsewhere and put a reference to it in the task"
             ),
             Kind::Encode(_) => f.write_str("it cannot be encoded"),
             Kind::Decode(_) => f.write_str("its output cannot be decoded as that of this type of task"),

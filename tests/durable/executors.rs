@@ -14,7 +14,7 @@ on_all_stores! {
     one_with_room_takes_what_comes_while_it_runs_another,
     no_more_tasks_run_at_once_than_were_allowed,
     one_at_a_time_they_run_in_their_order,
-    zero_at_once_is_one,
+    invalid_options_are_errors_that_name_the_remedy,
     two_executors_of_one_client_share,
     two_processes_share,
     tasks_run_on_the_runtime_that_the_executor_was_started_on,
@@ -75,12 +75,12 @@ async fn no_more_tasks_run_at_once_than_were_allowed(place: Place) {
     assert_balanced(&client.counts().await.unwrap());
 }
 
-async fn runs_in_order(client: &DurableClient, concurrency: usize) {
+async fn runs_in_order(client: &DurableClient, max_running: usize) {
     let order = Arc::new(Mutex::new(Vec::new()));
     let ran = Arc::clone(&order);
     let handles = client.spawn_all((0..300).map(Number)).await.unwrap();
     let mut builder = builder(client);
-    builder.max_running(concurrency);
+    builder.max_running(max_running);
     let _executor = start_as(builder, move |number, _| {
         ran.lock().unwrap().push(number);
         async move { Ok(number) }
@@ -96,8 +96,31 @@ async fn one_at_a_time_they_run_in_their_order(place: Place) {
     runs_in_order(&place.client().await, 1).await;
 }
 
-async fn zero_at_once_is_one(place: Place) {
-    runs_in_order(&place.client().await, 0).await;
+async fn invalid_options_are_errors_that_name_the_remedy(place: Place) {
+    let client = place.client().await;
+    let app = App::new(|number, _| async move { Ok(number) });
+    let mut builder = builder(&client);
+    let error = builder.max_running(0).start(app).await.unwrap_err();
+    let text = error.to_string();
+    assert!(
+        error.is_invalid() && text.contains("`max_running` is 0"),
+        "{text}"
+    );
+    assert!(text.contains("at least 1"), "{text}");
+    builder.max_running(1).lease(Duration::from_millis(99));
+    let app = App::new(|number, _| async move { Ok(number) });
+    let text = builder.start(app).await.unwrap_err().to_string();
+    assert!(
+        text.contains("`lease` is 99ms: set it to at least 100ms"),
+        "{text}"
+    );
+    builder
+        .lease(Duration::from_millis(100))
+        .stall_limit(Duration::ZERO);
+    let app = App::new(|number, _| async move { Ok(number) });
+    let error = builder.start(app).await.unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+    assert!(error.to_string().contains("`stall_limit` is 0"), "{error}");
 }
 
 /// Two executors, each of which must run one of two tasks, since the other is busy with the other.

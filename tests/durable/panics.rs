@@ -66,7 +66,8 @@ async fn a_panic_is_an_attempt(place: Place) {
     })
     .await;
     assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 1);
-    assert_eq!(executor.metrics().retried, 2);
+    let metrics = executor.metrics();
+    assert_eq!((metrics.retried, metrics.panicked), (2, 2));
     goes_on(&executor).await;
 }
 

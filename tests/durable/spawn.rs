@@ -250,7 +250,7 @@ async fn the_largest_task_and_the_largest_output_fit(place: Place) {
 
 /// What is said of a task or an output that is larger by one byte.
 const TOO_LARGE: &str =
-    "it has 1048577 bytes, and a store takes at most 1048576: keep the data elsewhere and";
+    "it has 1048577 bytes, and a store accepts at most 1048576: keep the data elsewhere and";
 
 async fn a_task_that_is_too_large_is_not_stored(place: Place) {
     let client = place.client().await;
