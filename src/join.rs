@@ -31,7 +31,6 @@ mod wrapped;
 pub use self::abort_handle::AbortHandle;
 pub use self::abort_on_drop::AbortOnDropHandle;
 pub(crate) use self::backlog::{Backlog, Moved};
-pub(crate) use self::block_on::block_on_until;
 pub use self::closed::Closed;
 pub(crate) use self::counts::RunCounts;
 pub use self::error::JoinError;
