@@ -42,7 +42,7 @@ impl Part {
     /// Accepts no more tasks.
     pub(crate) fn close(&self) {
         match self {
-            Self::Blocking(pool) => pool.shutdown(),
+            Self::Blocking(pool) => pool.close(),
             Self::Compute(pool) => pool.shutdown(),
             Self::Serial(executor) => executor.close(),
         }

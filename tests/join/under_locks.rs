@@ -7,7 +7,7 @@ use std::task::{RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 
 use throng::completion::Submitter;
-use throng::{BlockingPool, blocking};
+use throng::{BlockingPool, OwnedPermit};
 
 use crate::faulty_waker::{Act, FaultyWaker};
 use crate::parts::stream;
@@ -53,7 +53,7 @@ fn the_waker_of_a_slot_is_dropped_under_no_lock() {
 }
 
 /// Cloning the waker releases this permit.
-static PERMIT: Mutex<Option<blocking::OwnedPermit>> = Mutex::new(None);
+static PERMIT: Mutex<Option<OwnedPermit<BlockingPool>>> = Mutex::new(None);
 
 #[test]
 fn a_waker_is_cloned_under_no_lock() {

@@ -9,8 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::stream::Stream;
-use throng::blocking::PollReserve;
-use throng::{BlockingPool, ComputePool};
+use throng::{BlockingPool, ComputePool, PollReserve};
 
 use crate::faulty_waker::{Act, FaultyWaker};
 use crate::parts::{Part, bounded_compute_pool, bounded_executor, stream, stream_of_one};
@@ -161,8 +160,8 @@ fn poll_reserve_is_woken_after_a_panic_of_a_waker() {
 fn the_end_of_a_blocking_pool_wakes_after_a_panic_of_a_waker() {
     survives(|act| {
         let (pool, gate) = busy_and_full();
-        pool.shutdown();
-        Registration::of(|| pool.terminated(), || gate.open()).survives(act);
+        pool.close();
+        Registration::of(|| pool.closed(), || gate.open()).survives(act);
     });
 }
 
@@ -285,10 +284,10 @@ async fn a_panic_of_a_waker_costs_the_pool_no_thread() {
         let permit = pool.reserve().await.unwrap();
         let mut waiting = pin!(pool.reserve());
         assert!(poll_with(&panicking_waker(), &mut waiting).is_pending());
-        pool.shutdown();
+        pool.close();
         drop(permit);
     }
-    pool.terminated().await;
+    pool.closed().await;
     assert_eq!(pool.metrics().threads, 0);
 }
 
