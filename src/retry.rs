@@ -1,5 +1,7 @@
 //! [`Retry`]: how often a thing that failed is tried again, and how long to wait before.
 
+mod run;
+
 use std::time::Duration;
 
 /// How often a thing that failed is tried again, and how long to wait before each attempt.

@@ -73,7 +73,8 @@ async fn allocations(in_place: bool) -> f64 {
         .max_running(WINDOW)
         .max_outstanding(WINDOW)
         .poll_in_place(in_place)
-        .build();
+        .build()
+        .unwrap();
     submit_and_read(&jobs, &mut done).await;
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     submit_and_read(&jobs, &mut done).await;
@@ -100,7 +101,8 @@ async fn what_a_future_held_is_given_back_when_it_ends() {
         let (jobs, done) = CompletionStream::builder()
             .max_running(UNREAD)
             .poll_in_place(in_place)
-            .build();
+            .build()
+            .unwrap();
         let before = LIVE.load(Ordering::Relaxed);
         for job in 0..UNREAD {
             let captured = [1_u8; FUTURE];

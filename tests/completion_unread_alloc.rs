@@ -79,7 +79,8 @@ fn a_million_unread_items_take_little() {
     let (jobs, mut done) = CompletionStream::<u64, u32>::builder()
         .max_running(1_000)
         .max_outstanding(JOBS)
-        .build();
+        .build()
+        .unwrap();
     current_thread().block_on(async {
         for tag in 0..JOBS {
             let n = tag as u64;
@@ -115,7 +116,8 @@ fn so_do_those_that_finish_by_a_pattern() {
     let before = live();
     let (jobs, done) = CompletionStream::<u64, u32>::builder()
         .max_running(JOBS)
-        .build();
+        .build()
+        .unwrap();
     let slots = (0..JOBS).map(|tag| jobs.try_slot(tag as u32).expect("there is room"));
     let (first, rest): (Vec<_>, Vec<_>) = slots.enumerate().partition(|(n, _)| n % 4 == 0);
     for (n, slot) in first.into_iter().chain(rest) {
@@ -131,7 +133,7 @@ fn so_do_those_that_finish_by_a_pattern() {
 fn what_a_future_owns_goes_when_it_ends() {
     current_thread().block_on(async {
         let before = live();
-        let (jobs, mut done) = CompletionStream::builder().build();
+        let (jobs, mut done) = CompletionStream::builder().build().unwrap();
         for tag in 0..OWNERS {
             let owned = vec![1_u8; OWNED];
             let future = async move {
@@ -156,7 +158,7 @@ fn a_waker_that_a_stranger_keeps_holds_no_future() {
     current_thread().block_on(async {
         let before = live();
         let kept = Arc::new(Mutex::new(Vec::new()));
-        let (jobs, mut done) = CompletionStream::builder().build();
+        let (jobs, mut done) = CompletionStream::builder().build().unwrap();
         for tag in 0..OWNERS {
             let (owned, kept) = (vec![1_u8; OWNED], Arc::clone(&kept));
             let future = async move {
@@ -189,7 +191,7 @@ fn a_waker_that_a_stranger_keeps_holds_no_future() {
 fn dropping_the_stream_gives_all_back() {
     current_thread().block_on(async {
         let before = live();
-        let (jobs, done) = CompletionStream::builder().build();
+        let (jobs, done) = CompletionStream::builder().build().unwrap();
         for tag in 0..OWNERS {
             let owned = vec![1_u8; OWNED];
             let future = async move {

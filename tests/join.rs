@@ -105,7 +105,7 @@ fn poisoned() -> JoinError {
 }
 
 fn lost() -> JoinError {
-    let (jobs, mut done) = CompletionStream::<(), ()>::builder().build();
+    let (jobs, mut done) = CompletionStream::<(), ()>::builder().build().unwrap();
     drop(ready(pin!(jobs.slot(()))).unwrap());
     let completed = ready(pin!(done.next())).unwrap();
     completed.outcome.unwrap_err()
@@ -214,7 +214,7 @@ fn what_is_no_panic_has_no_payload() {
 
 #[test]
 fn errors_that_hand_something_back_tell_why() {
-    let (jobs, _done) = CompletionStream::<(), &str>::builder().build();
+    let (jobs, _done) = CompletionStream::<(), &str>::builder().build().unwrap();
     jobs.close();
     let error = ready(pin!(jobs.slot("tag"))).unwrap_err();
     assert!(error.is_closed() && !error.is_full());

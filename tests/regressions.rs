@@ -70,7 +70,8 @@ async fn a_waker_that_panics_costs_the_pool_no_thread() {
 async fn a_waker_that_panics_costs_the_stream_no_item() {
     let (jobs, mut done) = CompletionStream::<u32, u32>::builder()
         .max_running(1)
-        .build();
+        .build()
+        .unwrap();
     let slot = jobs.slot(1).await.unwrap();
     let mut waiting = pin!(jobs.slot(2));
     wait_with_a_waker_that_panics(waiting.as_mut());
@@ -82,7 +83,8 @@ async fn a_waker_that_panics_costs_the_stream_no_item() {
 async fn the_end_of_a_stream_waits_for_nobody_who_waits_for_room() {
     let (jobs, mut done) = CompletionStream::<u32, u32>::builder()
         .max_running(1)
-        .build();
+        .build()
+        .unwrap();
     let slot = jobs.slot(1).await.unwrap();
     let mut waiting = pin!(jobs.slot(2));
     wait_with_a_waker_that_panics(waiting.as_mut());

@@ -40,7 +40,7 @@ impl Crawl {
         let (jobs, done) = CompletionStream::builder()
             .max_running(at_once)
             .max_outstanding(at_once)
-            .build();
+            .build()?;
         let root = Path::from("/0");
         Self {
             address,

@@ -18,7 +18,7 @@ pub struct AbortHandle {
 }
 
 impl AbortHandle {
-    pub(super) fn new(id: Id, cell: Option<Abort>) -> Self {
+    pub(crate) fn new(id: Id, cell: Option<Abort>) -> Self {
         Self { id, cell }
     }
 

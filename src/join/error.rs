@@ -22,7 +22,7 @@ impl JoinError {
         Self { id, fault }
     }
 
-    pub(super) fn into_fault(self) -> Fault {
+    pub(crate) fn into_fault(self) -> Fault {
         self.fault
     }
 

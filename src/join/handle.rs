@@ -7,10 +7,9 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::forward::forward;
 use super::pool_thread::{Origin, Wait, help};
 use super::spawn::Parker;
-use super::{AbortHandle, AbortOnDropHandle, Id, JoinError, Slot, TrySpawnError};
+use super::{AbortHandle, AbortOnDropHandle, Id, JoinError, TrySpawnError};
 use crate::sync::Unshared;
 use crate::task::{Fault, JoinRef, Outcome};
 
@@ -176,49 +175,13 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// Has the task complete a slot: how it ends is what its stream yields for the slot, under the slot's
-    /// name.
-    ///
-    /// Nothing awaits the task meanwhile: who ends it completes the slot. So a job on a
-    /// [`SerialExecutor`](crate::SerialExecutor), or a task with a key, or of a view, gets into a stream. For
-    /// a closure on a pool, [`submit_blocking`](crate::completion::Submitter::submit_blocking) is shorter,
-    /// and has the stream abort it; here, aborting the slot does not abort the task.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use throng::{CompletionStream, SerialExecutor};
-    ///
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let total = SerialExecutor::new(0);
-    /// let (jobs, mut done) = CompletionStream::builder().build();
-    /// for n in 1..=3 {
-    ///     let slot = jobs.slot(n).await?;
-    ///     let added = total.submit(move |total| {
-    ///         *total += n;
-    ///         *total
-    ///     });
-    ///     added.complete(slot);
-    /// }
-    /// drop(jobs);
-    ///
-    /// let mut last = 0;
-    /// while let Some(completed) = done.next().await {
-    ///     last = completed.outcome?;
-    /// }
-    /// assert_eq!(last, 6);
-    /// # Ok(()) }
-    /// ```
-    pub fn complete<K>(self, slot: Slot<T, K>)
-    where
-        T: Send + 'static,
-        K: Send + 'static,
-    {
+    /// Takes the handle apart, to await the task without it. `Err` if the task was complete at birth; `None` if its
+    /// outcome has been taken.
+    pub(crate) fn into_join_ref(self) -> Result<JoinRef<T>, Option<Outcome<T>>> {
         match self.inner {
-            Inner::Ready(outcome) => slot.end(outcome.into_inner()),
-            Inner::Waiting(join_ref, _) => forward(Watched(Some(join_ref)), slot),
-            // Dropped, as a future that has been polled to its end may be.
-            Inner::Taken => drop(slot),
+            Inner::Waiting(join_ref, _) => Ok(join_ref),
+            Inner::Ready(outcome) => Err(Some(outcome.into_inner())),
+            Inner::Taken => Err(None),
         }
     }
 
@@ -269,23 +232,6 @@ impl<T> Future for JoinHandle<T> {
         Poll::Ready(outcome)
     }
 }
-
-/// The end of a task for which nobody waits: it needs no help.
-struct Watched<T>(Option<JoinRef<T>>);
-
-impl<T> Future for Watched<T> {
-    type Output = Outcome<T>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome<T>> {
-        let join_ref = self.0.as_mut().expect("it is not polled after its end");
-        ready!(join_ref.poll_complete(cx));
-        let join_ref = self.0.take().expect("it was there above");
-        Poll::Ready(join_ref.into_outcome())
-    }
-}
-
-// The outcome is moved, never pinned.
-impl<T> Unpin for Watched<T> {}
 
 // The outcome is moved, never pinned.
 impl<T> Unpin for JoinHandle<T> {}

@@ -1,7 +1,6 @@
 //! How one part runs its work on another.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -117,20 +116,7 @@ impl Work {
         }
     }
 
-    /// Polls a future for the first time, on this thread; hands it back if it is pending, for somebody
-    /// to run it.
-    ///
-    /// It gets a waker that wakes nobody, and none of the task that is running here. That loses no
-    /// wake-up: whoever runs it polls it again as the first thing, as every executor polls what is
-    /// new, and from then on the waker of that poll is the one to be woken.
-    pub(crate) fn poll_in_place(self) -> Option<Self> {
-        match InPlace::enter() {
-            Some(_polling) => self.poll_once(),
-            None => Some(self),
-        }
-    }
-
-    /// The same, wherever this is.
+    /// Polls a future for the first time, on this thread, with a waker that does nothing. Returns it if it is pending.
     pub(crate) fn poll_once(mut self) -> Option<Self> {
         let mut cx = Context::from_waker(Waker::noop());
         match self.advance(&mut RunContext::default(), &mut cx) {
@@ -194,31 +180,6 @@ impl fmt::Debug for Work {
             .field("started", &self.started)
             .field("ended", &self.task.is_none())
             .finish()
-    }
-}
-
-crate::sync::plain_thread_local! {
-    // Whether this thread polls a job in place.
-    static IN_PLACE: Cell<bool> = Cell::new(false);
-}
-
-/// This thread polls a job in place. A job that submits another does not poll that in place, too: a chain
-/// of them would take the stack of a thread for all.
-pub(super) struct InPlace;
-
-impl InPlace {
-    /// `None`: it does already.
-    pub(super) fn enter() -> Option<Self> {
-        if IN_PLACE.with(|in_place| in_place.replace(true)) {
-            return None;
-        }
-        Some(Self)
-    }
-}
-
-impl Drop for InPlace {
-    fn drop(&mut self) {
-        IN_PLACE.with(|in_place| in_place.set(false));
     }
 }
 

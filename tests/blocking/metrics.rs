@@ -211,7 +211,7 @@ fn who_is_told_that_a_task_of_a_view_ended_finds_that_it_runs_no_more() {
 #[test]
 fn who_reads_how_a_job_ended_finds_it_counted() {
     let pool = of(2);
-    let (jobs, mut done) = CompletionStream::<()>::builder().build();
+    let (jobs, mut done) = CompletionStream::<()>::builder().build().unwrap();
     let late = (1..=2_000).filter(|&n| {
         block_on(jobs.submit_blocking(&pool, (), || ())).unwrap();
         block_on(done.next()).unwrap().outcome.unwrap();

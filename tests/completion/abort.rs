@@ -43,7 +43,7 @@ async fn a_future_is_aborted_polled_or_not() {
 }
 
 #[test]
-fn a_closure_that_runs_reports_its_own_result() {
+fn a_running_closure_is_not_aborted() {
     let (jobs, mut done) = unbounded();
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
     let (gate, captured) = (Gate::new(), Drops::new());
@@ -78,7 +78,7 @@ fn a_closure_that_runs_reports_its_own_result() {
 }
 
 #[test]
-fn what_has_finished_is_not_aborted() {
+fn a_finished_job_is_not_aborted() {
     let (jobs, mut done) = unbounded();
     let promised = slot(&jobs, 0);
     let id = promised.id();
@@ -96,7 +96,7 @@ fn what_has_finished_is_not_aborted() {
 }
 
 #[test]
-fn who_holds_an_open_slot_is_told() {
+fn an_aborted_slot_can_be_completed_but_runs_nothing() {
     let (jobs, mut done) = unbounded();
     let promised = slot(&jobs, 0);
     assert!(jobs.abort(promised.id()));
@@ -119,7 +119,7 @@ fn who_holds_an_open_slot_is_told() {
 }
 
 #[tokio::test]
-async fn all_are_aborted_and_the_stream_stays_open() {
+async fn abort_all_leaves_the_stream_open() {
     let (jobs, mut done) = bounded(8, 8);
     for tag in 0..4 {
         jobs.submit(tag, pending()).await.unwrap();

@@ -13,7 +13,7 @@ use super::support::{Drops, eventually, message, multi_thread, within};
 use super::{completed, output};
 
 #[tokio::test]
-async fn all_come_in_the_order_of_the_iterator() {
+async fn all_returns_outcomes_in_the_order_of_the_iterator() {
     let futures = (0..100_usize).map(|n| async move {
         for _ in 0..(100 - n) % 7 {
             tokio::task::yield_now().await;
@@ -135,7 +135,7 @@ async fn the_first_success_aborts_the_others() {
 }
 
 #[tokio::test]
-async fn who_gives_up_takes_the_futures_along() {
+async fn dropping_the_future_aborts_the_jobs() {
     let captured = Drops::new();
     let futures = [never(&captured), never(&captured)];
     let mut all = Box::pin(CompletionStream::all(futures));

@@ -23,6 +23,7 @@ fn in_place<T: Send + 'static>() -> Ends<T> {
         .max_running(1 << 20)
         .poll_in_place(true)
         .build()
+        .unwrap()
 }
 
 /// Submits a job, for which there must be room.
@@ -51,7 +52,7 @@ fn a_job_that_is_ready_runs_where_it_is_submitted() {
 fn by_default_a_job_is_not_polled_where_it_is_submitted() {
     let runtime = current_thread();
     let _context = runtime.enter();
-    let (jobs, mut done) = CompletionStream::builder().build();
+    let (jobs, mut done) = CompletionStream::builder().build().unwrap();
     submit(&jobs, 1, async { 7 });
     assert!(poll(&mut pin!(done.next())).is_pending());
     assert_eq!(runtime.block_on(done.next()).unwrap().outcome.unwrap(), 7);
@@ -285,12 +286,13 @@ fn a_job_may_end_its_own_stream() {
 }
 
 #[test]
-fn the_bound_on_what_is_not_read_holds() {
+fn max_outstanding_holds() {
     let (jobs, mut done) = CompletionStream::builder()
         .max_running(1)
         .max_outstanding(2)
         .poll_in_place(true)
-        .build();
+        .build()
+        .unwrap();
     let polled = Arc::new(AtomicUsize::new(0));
     let job = || {
         let polled = polled.clone();

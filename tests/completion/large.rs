@@ -21,7 +21,7 @@ async fn large<O>(value: impl Sized, future: impl Future<Output = O>) -> O {
 }
 
 #[tokio::test]
-async fn each_yields_what_it_returns() {
+async fn large_futures_yield_their_outputs() {
     let (jobs, mut done) = unbounded();
     let captured = Drops::new();
     for n in 0..10 {
@@ -44,7 +44,7 @@ async fn each_yields_what_it_returns() {
 }
 
 #[tokio::test]
-async fn panics_are_items() {
+async fn panics_of_large_futures_are_items() {
     let (jobs, mut done) = unbounded();
     let captured = Drops::new();
     let panics = || -> usize { panic!("on purpose") };
@@ -76,7 +76,7 @@ async fn panics_are_items() {
 }
 
 #[tokio::test]
-async fn an_abort_ends_one_that_waits_and_one_that_was_not_polled() {
+async fn an_abort_ends_a_large_future_polled_or_not() {
     let (jobs, mut done) = unbounded::<()>();
     let captured = Drops::new();
     for polled in [true, false] {
@@ -110,7 +110,7 @@ async fn an_abort_ends_one_that_waits_and_one_that_was_not_polled() {
 
 /// It is aborted after it was found not to be, and before it has left its waker.
 #[tokio::test]
-async fn an_abort_during_a_poll_ends_one() {
+async fn an_abort_during_a_poll_ends_a_large_future() {
     let (jobs, mut done) = unbounded::<()>();
     let captured = Drops::new();
     let aborts = jobs.clone();
@@ -127,7 +127,7 @@ async fn an_abort_during_a_poll_ends_one() {
 }
 
 #[test]
-fn a_runtime_that_goes_cancels_them() {
+fn a_runtime_that_shuts_down_cancels_large_futures() {
     let (jobs, mut done) = unbounded::<()>();
     let captured = Drops::new();
     let runtime = multi_thread(1, "goes");
@@ -150,11 +150,12 @@ fn a_runtime_that_goes_cancels_them() {
 }
 
 #[test]
-fn without_a_runtime_they_are_rejected() {
+fn without_a_runtime_large_futures_are_rejected() {
     for in_place in [false, true] {
         let (jobs, mut done) = throng::CompletionStream::<(), usize>::builder()
             .poll_in_place(in_place)
-            .build();
+            .build()
+            .unwrap();
         let captured = Drops::new();
         let value: Dropped = captured.value();
         jobs.try_submit(0, large(value, pending())).unwrap();

@@ -41,7 +41,7 @@ fn items_come_in_the_order_of_submission() {
 }
 
 #[test]
-fn behind_a_slow_one_the_bound_holds() {
+fn max_outstanding_holds_behind_a_slow_job() {
     let (jobs, done) = bounded(8, 5);
     let mut done = done.ordered();
     let slow = slot(&jobs, 0);
@@ -67,7 +67,7 @@ fn behind_a_slow_one_the_bound_holds() {
 }
 
 #[test]
-fn what_was_read_before_is_not_waited_for() {
+fn jobs_that_were_read_before_are_not_waited_for() {
     let (jobs, mut done) = unbounded();
     let mut open: Vec<_> = (0..6).map(|tag| Some(slot(&jobs, tag))).collect();
     let mut complete = |tag: usize| open[tag].take().unwrap().complete(());
@@ -91,7 +91,7 @@ fn what_was_read_before_is_not_waited_for() {
 }
 
 #[test]
-fn a_reader_that_gives_up_loses_nothing() {
+fn a_dropped_next_loses_nothing() {
     let (jobs, done) = unbounded();
     let mut done = done.ordered();
     let promised = [slot(&jobs, 0), slot(&jobs, 1)];
@@ -113,7 +113,7 @@ fn a_reader_that_gives_up_loses_nothing() {
 }
 
 #[test]
-fn what_waits_for_its_turn_is_dropped_with_the_stream() {
+fn completions_that_wait_for_earlier_jobs_are_dropped_with_the_stream() {
     let (jobs, done) = unbounded();
     let outputs = Drops::new();
     let mut done = done.ordered();
@@ -130,7 +130,7 @@ fn what_waits_for_its_turn_is_dropped_with_the_stream() {
 }
 
 #[test]
-fn many_in_order() {
+fn many_jobs_in_order() {
     let items = rounds(20_000, 1_000_000);
     multi_thread(2, "worker").block_on(async {
         let (jobs, done) = bounded(64, 256);

@@ -14,7 +14,7 @@ use super::support::{PATIENCE, Wakes, block_on, current_thread, poll, poll_with,
 use super::{completed, output, poll_next, slot, take, unbounded};
 
 #[test]
-fn try_next_takes_what_is_there() {
+fn try_next_takes_what_has_arrived() {
     let (jobs, mut done) = unbounded();
     assert!(done.try_next().is_none());
     slot(&jobs, 0).complete(10);
@@ -33,7 +33,7 @@ fn try_next_takes_what_is_there() {
 type Read = fn(&mut CompletionStream<(), usize>) -> usize;
 
 #[test]
-fn reading_at_once_loses_no_waker() {
+fn try_next_keeps_the_readers_waker() {
     let (jobs, mut done) = unbounded();
     let read: [Read; 2] = [
         |done| done.try_next().into_iter().count(),
@@ -59,7 +59,7 @@ fn reading_at_once_loses_no_waker() {
 }
 
 #[test]
-fn try_next_and_drain_ready_know_no_budget() {
+fn try_next_and_drain_ready_ignore_the_budget() {
     current_thread().block_on(async {
         let mut done = completed(0..5_000);
         for tag in 0..1_000 {
@@ -94,7 +94,7 @@ fn drain_ready_ends_although_others_complete() {
 }
 
 #[test]
-fn a_batch_has_what_is_there() {
+fn a_batch_contains_what_has_arrived() {
     let (jobs, mut done) = unbounded();
     let (wakes, waker) = Wakes::new();
     let mut batch = Box::pin(done.next_batch(3));
@@ -112,7 +112,7 @@ fn a_batch_has_what_is_there() {
 }
 
 #[test]
-fn a_batch_that_nobody_waits_for_loses_nothing() {
+fn a_dropped_next_batch_loses_nothing() {
     let (jobs, mut done) = unbounded();
     let promised = slot(&jobs, 0);
     let mut batch = Box::pin(done.next_batch(2));
@@ -125,13 +125,13 @@ fn a_batch_that_nobody_waits_for_loses_nothing() {
 
 #[test]
 #[should_panic(expected = "a batch has room for one at least")]
-fn a_batch_of_none_is_refused() {
+fn a_batch_of_zero_panics() {
     let (_jobs, mut done) = unbounded::<()>();
     drop(poll(&mut pin!(done.next_batch(0))));
 }
 
 #[test]
-fn batches_let_others_run() {
+fn batches_yield_to_other_tasks() {
     current_thread().block_on(async {
         let (jobs, mut done) = unbounded();
         let ran = Arc::new(AtomicBool::new(false));
@@ -150,7 +150,7 @@ fn batches_let_others_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_some_time_loses_nothing() {
+async fn next_timeout_loses_nothing() {
     let (jobs, mut done) = unbounded();
     let promised = slot(&jobs, 0);
     let second = Duration::from_secs(1);
@@ -183,9 +183,9 @@ async fn who_waits_for_some_time_loses_nothing() {
 
 /// Jobs that end on another thread.
 #[test]
-fn who_reads_how_a_job_ended_finds_it_counted() {
+fn a_job_that_was_read_is_counted_in_the_metrics() {
     let pool = ComputePool::builder().threads(1).build().unwrap();
-    let (jobs, mut done) = CompletionStream::<()>::builder().build();
+    let (jobs, mut done) = CompletionStream::<()>::builder().build().unwrap();
     let late = (0..2_000).filter(|_| {
         block_on(jobs.submit_blocking(&pool, (), || ())).unwrap();
         block_on(done.next()).unwrap().outcome.unwrap();

@@ -15,7 +15,7 @@ fn is_pending<T: Send + 'static>(stream: &mut UntilIdle<T, usize>) -> bool {
 }
 
 #[test]
-fn it_ends_at_the_first_idle_moment_and_the_stream_goes_on() {
+fn it_ends_when_idle_and_the_stream_remains_usable() {
     let (jobs, done) = unbounded();
     let promised = [slot(&jobs, 0), slot(&jobs, 1)];
     let mut phase = done.until_idle();
@@ -45,7 +45,7 @@ fn it_ends_at_the_first_idle_moment_and_the_stream_goes_on() {
 }
 
 #[test]
-fn turned_back_before_its_end_nothing_is_lost() {
+fn into_inner_before_the_end_loses_nothing() {
     let (jobs, done) = unbounded();
     for tag in 0..4 {
         slot(&jobs, tag).complete(());

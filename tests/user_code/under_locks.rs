@@ -31,7 +31,7 @@ fn a_waker_that_was_left_with_a_slot_is_dropped_under_no_lock() {
     let (ended, has_ended) = channel();
     // On a thread of its own, since the thread would hang if it took the lock twice.
     thread::spawn(move || {
-        let (jobs, mut done) = CompletionStream::<(), ()>::builder().build();
+        let (jobs, mut done) = CompletionStream::<(), ()>::builder().build().unwrap();
         let mut open = ready(pin!(jobs.slot(()))).unwrap();
         let (stranger, panics) = Stranger::panicking_in(Act::Drop);
         assert!(poll_with(&panics, &mut pin!(open.aborted())).is_pending());

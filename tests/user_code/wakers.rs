@@ -71,7 +71,7 @@ fn survives(check: impl Fn(Act)) {
 #[test]
 fn a_stream_is_not_deaf_after_a_waker_that_panics() {
     survives(|act| {
-        let (jobs, mut done) = CompletionStream::<u8>::builder().build();
+        let (jobs, mut done) = CompletionStream::<u8>::builder().build().unwrap();
         let open = ready(Box::pin(jobs.slot(()))).unwrap();
         let poll = move |waker: &Waker| {
             let polled = Pin::new(&mut done).poll_next(&mut Context::from_waker(waker));
@@ -88,7 +88,7 @@ fn a_stream_is_not_deaf_after_a_waker_that_panics() {
 #[test]
 fn a_slot_that_is_watched_is_not_deaf_after_a_waker_that_panics() {
     survives(|act| {
-        let (jobs, _done) = CompletionStream::<()>::builder().build();
+        let (jobs, _done) = CompletionStream::<()>::builder().build().unwrap();
         let mut open = ready(Box::pin(jobs.slot(()))).unwrap();
         let id = open.id();
         let place = Place {
@@ -102,7 +102,7 @@ fn a_slot_that_is_watched_is_not_deaf_after_a_waker_that_panics() {
 #[test]
 fn a_wrapped_future_is_not_deaf_after_a_waker_that_panics() {
     survives(|act| {
-        let (jobs, _done) = CompletionStream::<()>::builder().build();
+        let (jobs, _done) = CompletionStream::<()>::builder().build().unwrap();
         let mut job = ready(Box::pin(jobs.wrap((), std::future::pending()))).unwrap();
         let id = job.id();
         let place = Place {
@@ -179,7 +179,10 @@ fn a_reserve_of_a_serial_executor_is_not_deaf_after_a_waker_that_panics() {
 #[test]
 fn a_submitter_is_not_deaf_after_a_waker_that_panics() {
     survives(|act| {
-        let (jobs, _done) = CompletionStream::<()>::builder().max_running(1).build();
+        let (jobs, _done) = CompletionStream::<()>::builder()
+            .max_running(1)
+            .build()
+            .unwrap();
         let open = ready(Box::pin(jobs.slot(()))).unwrap();
         Place::of(|| jobs.slot(()), || open.complete(())).survives(act);
     });
@@ -239,7 +242,10 @@ fn who_no_longer_waits_for_a_place_does_not_hear_the_panic_of_the_next() {
     let permit = ready(Box::pin(executor.reserve())).unwrap();
     drop_one_that_was_woken(|| executor.reserve(), || drop(permit));
 
-    let (jobs, _done) = CompletionStream::<()>::builder().max_running(1).build();
+    let (jobs, _done) = CompletionStream::<()>::builder()
+        .max_running(1)
+        .build()
+        .unwrap();
     let open = ready(Box::pin(jobs.slot(()))).unwrap();
     drop_one_that_was_woken(|| jobs.slot(()), || open.complete(()));
 }

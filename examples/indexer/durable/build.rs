@@ -325,6 +325,6 @@ impl<F: FnMut(Event<'_>), P: FnMut(Progress<'_>)> Work<'_, F, P> {
     ) {
         CompletionStream::builder()
             .max_outstanding(4 * self.options.threads)
-            .build()
+            .build()?
     }
 }

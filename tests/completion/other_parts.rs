@@ -53,7 +53,7 @@ fn no_runtime_is_needed() {
 }
 
 #[test]
-fn a_serial_job_completes_its_slot_run_at_once_or_queued() {
+fn a_serial_job_completes_its_slot_inline_or_queued() {
     let (jobs, mut done) = unbounded();
     let executor = SerialExecutor::new(0);
     let add = |n: usize| {
@@ -93,7 +93,7 @@ fn a_serial_job_completes_its_slot_run_at_once_or_queued() {
 }
 
 #[test]
-fn how_a_task_ends_is_how_its_slot_ends() {
+fn a_slot_ends_as_its_task_ends() {
     let (jobs, mut done) = unbounded::<()>();
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
     let executor = SerialExecutor::new(());
@@ -148,7 +148,7 @@ fn how_a_task_ends_is_how_its_slot_ends() {
 }
 
 #[test]
-fn a_closure_that_panics_in_its_slot_goes_no_further() {
+fn a_panic_of_a_closure_in_its_slot_does_not_propagate() {
     let (jobs, mut done) = unbounded::<()>();
     slot(&jobs, 0).run(|| panic!("on purpose"));
     let error = take(&mut done).outcome.unwrap_err();
@@ -166,7 +166,7 @@ fn a_closure_that_panics_in_its_slot_goes_no_further() {
 }
 
 #[test]
-fn tasks_end_while_they_are_bound_for_their_slots() {
+fn tasks_end_while_their_handles_are_bound_to_slots() {
     let pool = ComputePool::builder().threads(1).build().unwrap();
     let executor = SerialExecutor::new(0_usize);
     let (jobs, mut done) = unbounded();

@@ -1,22 +1,219 @@
-//! One item for each job, whatever happens to it, and to no other.
+//! One item for each job, however it ends.
 
 use std::collections::BTreeMap;
 use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::stream::StreamExt;
+use futures::{FutureExt, StreamExt};
 use throng::{BlockingPool, CompletionStream, ComputePool, Retry, SerialExecutor};
+use tokio::runtime::Handle;
 use tokio::task::{LocalSet, yield_now};
 
 use super::support::{
-    Drops, Gate, block_on, current_thread, eventually, multi_thread, receive, rounds, wait_until,
-    within,
+    Drops, Gate, block_on, current_thread, eventually, message, multi_thread, poll, ready, receive,
+    rounds, wait_until, within,
 };
-use super::{bounded, slot, unbounded};
+use super::{bounded, completed, output, poll_next, slot, take, unbounded};
+
+#[tokio::test]
+async fn a_job_yields_its_output_with_its_id_and_tag() {
+    let (jobs, mut done) = unbounded();
+    let pool = BlockingPool::builder().build().unwrap();
+    let slot = jobs.slot(3).await.unwrap();
+    let ids = BTreeMap::from([
+        (0, jobs.submit(0, async { "future" }).await.unwrap()),
+        (1, jobs.submit_blocking(&pool, 1, || "pool").await.unwrap()),
+        (
+            2,
+            jobs.submit_blocking(&Handle::current(), 2, || "runtime")
+                .await
+                .unwrap(),
+        ),
+        (3, slot.id()),
+    ]);
+    assert_eq!(jobs.in_flight(), 4);
+    slot.complete("slot");
+    jobs.close();
+
+    let mut outputs = BTreeMap::new();
+    while let Some(completed) = within(done.next()).await {
+        assert_eq!(completed.id, ids[&completed.tag]);
+        outputs.insert(completed.tag, completed.outcome.unwrap());
+    }
+    assert!(
+        outputs
+            .into_values()
+            .eq(["future", "pool", "runtime", "slot"])
+    );
+    assert_eq!(jobs.in_flight(), 0);
+}
+
+#[tokio::test]
+async fn a_panic_is_an_item() {
+    let (jobs, mut done) = unbounded::<()>();
+    let pool = BlockingPool::builder().build().unwrap();
+    let panics = || panic!("on purpose");
+    let ids = [
+        jobs.submit(0, async move { panics() }).await.unwrap(),
+        jobs.submit_blocking(&pool, 1, panics).await.unwrap(),
+        jobs.submit_blocking(&Handle::current(), 2, panics)
+            .await
+            .unwrap(),
+    ];
+    for _ in ids {
+        let completed = within(done.next()).await.unwrap();
+        let error = completed.outcome.unwrap_err();
+        assert!(error.is_panic());
+        assert_eq!(error.id(), ids[completed.tag]);
+        assert_eq!(message(error.into_panic()), "on purpose");
+    }
+    assert!(poll(&mut pin!(done.next())).is_pending());
+}
+
+#[test]
+fn a_dropped_slot_is_lost() {
+    let (jobs, mut done) = unbounded::<()>();
+    drop(slot(&jobs, 5));
+    let completed = take(&mut done);
+    assert_eq!(completed.tag, 5);
+    assert!(completed.outcome.unwrap_err().is_lost());
+
+    // Also by a thread that unwinds.
+    let slot = slot(&jobs, 6);
+    let thread = thread::spawn(move || {
+        let _slot = slot;
+        panic!("on purpose");
+    });
+    thread.join().unwrap_err();
+    assert!(take(&mut done).outcome.unwrap_err().is_lost());
+}
+
+#[test]
+fn without_a_runtime_a_future_is_rejected() {
+    let (jobs, mut done) = unbounded();
+    let captured = Drops::new();
+    let value = captured.value();
+    let future = async move { drop(value) };
+    let id = ready(pin!(jobs.submit(0, future))).unwrap();
+    assert_eq!(captured.count(), 1);
+    let error = take(&mut done).outcome.unwrap_err();
+    assert!(error.is_rejected());
+    assert_eq!(error.id(), id);
+    assert!(error.to_string().contains("no Tokio runtime"), "{error}");
+}
+
+#[test]
+fn a_runtime_that_shuts_down_cancels_its_jobs() {
+    let (jobs, mut done) = unbounded::<()>();
+    let runtime = current_thread();
+    let captured = Drops::new();
+    runtime.block_on(async {
+        for tag in 0..2 {
+            let value = captured.value();
+            let future = async move {
+                let _value = value;
+                pending().await
+            };
+            jobs.submit(tag, future).await.unwrap();
+            // The first is polled once, the second is not.
+            if tag == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    assert!(poll_next(Waker::noop(), &mut done).is_pending());
+
+    let dead = runtime.handle().clone();
+    drop(runtime);
+    assert_eq!(captured.count(), 2);
+    for _ in 0..2 {
+        assert!(take(&mut done).outcome.unwrap_err().is_cancelled());
+    }
+
+    // What comes later, too.
+    let _in = dead.enter();
+    let value = captured.value();
+    let future = async move { drop(value) };
+    ready(pin!(jobs.submit(2, future))).unwrap();
+    assert!(take(&mut done).outcome.unwrap_err().is_cancelled());
+    let value = captured.value();
+    let closure = move || drop(value);
+    ready(pin!(jobs.submit_blocking(&dead, 3, closure))).unwrap();
+    assert!(take(&mut done).outcome.unwrap_err().is_cancelled());
+    assert_eq!(captured.count(), 4);
+}
+
+#[test]
+fn a_pool_that_is_full_or_closed_rejects_the_job() {
+    let (jobs, mut done) = unbounded();
+    let pool = BlockingPool::builder()
+        .max_threads(1)
+        .queue_capacity(0)
+        .build()
+        .unwrap();
+    let gate = Gate::new();
+    let passed = gate.clone();
+    ready(pin!(jobs.submit_blocking(&pool, 0, move || passed.pass()))).unwrap();
+
+    let captured = Drops::new();
+    let value = captured.value();
+    let closure = move || drop(value);
+    ready(pin!(jobs.submit_blocking(&pool, 1, closure))).unwrap();
+    let completed = take(&mut done);
+    assert_eq!(completed.tag, 1);
+    assert!(completed.outcome.unwrap_err().is_rejected());
+    assert_eq!(captured.count(), 1);
+
+    gate.open();
+    block_on(done.next()).unwrap().outcome.unwrap();
+    pool.shutdown();
+    ready(pin!(jobs.submit_blocking(&pool, 2, || ()))).unwrap();
+    assert!(take(&mut done).outcome.unwrap_err().is_rejected());
+}
+
+#[tokio::test]
+async fn tags_need_not_differ_and_need_not_be_copied() {
+    #[derive(Debug, PartialEq)]
+    struct Tag(Box<str>);
+
+    let (jobs, mut done) = CompletionStream::builder().build().unwrap();
+    for n in 0..2 {
+        let tag = Tag("same".into());
+        jobs.submit(tag, async move { n }).await.unwrap();
+    }
+    jobs.close();
+    let mut sum = 0;
+    while let Some(completed) = within(done.next()).await {
+        assert_eq!(completed.tag, Tag("same".into()));
+        sum += completed.outcome.unwrap();
+    }
+    assert_eq!(sum, 1);
+}
+
+#[tokio::test]
+async fn a_future_is_dropped_before_its_completion_is_read() {
+    let (jobs, mut done) = unbounded();
+    let (captured, outputs) = (Drops::new(), Drops::new());
+    let (value, output) = (captured.value(), outputs.value());
+    let future = async move {
+        tokio::task::yield_now().await;
+        drop(value);
+        output
+    };
+    jobs.submit(0, future).await.unwrap();
+    eventually("the future is dropped", || captured.count() == 1).await;
+    let completed = within(done.next()).await.unwrap();
+    assert_eq!(outputs.count(), 0);
+    drop(completed);
+    assert_eq!(outputs.count(), 1);
+}
 
 /// How a job ended, in a word.
 fn how<T>(outcome: Result<T, throng::JoinError>) -> &'static str {
@@ -32,7 +229,7 @@ fn how<T>(outcome: Result<T, throng::JoinError>) -> &'static str {
 }
 
 #[tokio::test]
-async fn every_way_to_end_is_one_item() {
+async fn every_way_to_end_yields_one_item() {
     let (jobs, mut done) = unbounded::<()>();
     let mut expected = BTreeMap::new();
     let mut expect = |id, end| assert!(expected.insert(id, end).is_none());
@@ -74,9 +271,8 @@ async fn every_way_to_end_is_one_item() {
         assert!(jobs.abort(id));
         expect(id, "cancelled");
     }
-    let make = move |_| async move { panics() };
-    let id = jobs.submit_retry_if(0, Retry::never(), make, |_| true);
-    expect(id.await.unwrap(), "panicked");
+    let job = Retry::never().run_if(move |_| async move { panics() }, |_| true);
+    expect(jobs.submit(0, job).await.ok().unwrap(), "panicked");
 
     // futures that are dropped by who was to run them,
     let runtime = current_thread();
@@ -181,7 +377,7 @@ fn a_closure_runs_or_is_cancelled_and_never_both() {
 }
 
 #[test]
-fn a_late_abort_hits_no_other_job() {
+fn a_late_abort_ends_no_other_job() {
     let runtime = multi_thread(2, "worker");
     let (jobs, mut done) = bounded(4, 4);
     let (late, ids) = channel();
@@ -218,7 +414,7 @@ fn a_late_abort_hits_no_other_job() {
 }
 
 #[test]
-fn a_runtime_that_goes_while_jobs_are_submitted_loses_none() {
+fn a_runtime_that_shuts_down_during_submissions_loses_no_job() {
     for _ in 0..rounds(50, 2_000) {
         let runtime = multi_thread(1, "worker");
         let handle = runtime.handle().clone();
@@ -324,7 +520,9 @@ fn submitters_on_threads_of_all_kinds_share_a_stream() {
 async fn dropping_the_stream_drops_futures_wherever_they_are() {
     const EACH: usize = 100;
     let runtime = multi_thread(2, "worker");
-    let (jobs, done) = CompletionStream::<Result<(), ()>>::builder().build();
+    let (jobs, done) = CompletionStream::<Result<(), ()>>::builder()
+        .build()
+        .unwrap();
     let (captured, polled) = (Drops::new(), Arc::new(AtomicUsize::new(0)));
     let asleep = || {
         let (value, polled) = (captured.value(), Arc::clone(&polled));
@@ -347,7 +545,7 @@ async fn dropping_the_stream_drops_futures_wherever_they_are() {
             async { Err(()) }
         };
         let hours = Retry::exponential().base(Duration::from_secs(3600));
-        jobs.submit_retry((), hours, fails).await.unwrap();
+        jobs.submit((), hours.run(fails)).await.ok().unwrap();
     }
     eventually("all were polled", || {
         polled.load(Ordering::SeqCst) == 2 * EACH
@@ -362,4 +560,37 @@ async fn dropping_the_stream_drops_futures_wherever_they_are() {
     eventually("all are dropped", || captured.count() == 3 * EACH).await;
     assert_eq!(polled.load(Ordering::SeqCst), 2 * EACH);
     runtime.shutdown_background();
+}
+
+#[test]
+fn as_many_items_as_jobs() {
+    const SUBMITTERS: usize = 4;
+    let runtime = multi_thread(2, "worker");
+    let pool = BlockingPool::builder().max_threads(2).build().unwrap();
+    let (jobs, mut done) = bounded(64, 256);
+    let each = rounds(100_000, 1_000_000) / SUBMITTERS;
+    runtime.block_on(async {
+        for submitter in 0..SUBMITTERS {
+            let (jobs, pool) = (jobs.clone(), pool.clone());
+            tokio::spawn(async move {
+                for n in submitter * each..(submitter + 1) * each {
+                    match n % 3 {
+                        0 => drop(jobs.submit(n, async move { n }).await.unwrap()),
+                        1 => drop(jobs.submit_blocking(&pool, n, move || n).await.unwrap()),
+                        _ => jobs.slot(n).await.unwrap().complete(n),
+                    }
+                }
+            });
+        }
+        drop(jobs);
+        let (mut items, mut sum) = (0, 0);
+        while let Some(completed) = within(done.next()).await {
+            let n = completed.outcome.unwrap();
+            assert_eq!(completed.tag, n);
+            items += 1;
+            sum += n;
+        }
+        let expected = SUBMITTERS * each;
+        assert_eq!((items, sum), (expected, expected * (expected - 1) / 2));
+    });
 }
