@@ -30,9 +30,9 @@ pub use self::reserve::{OwnedPermit, Permit, PollReserve};
 use self::shared::{Comes, Shared};
 use self::ticket::{Closure, Entry, Foreign, Queued, take_back};
 pub use self::view::PoolView;
-use crate::inbox::Chain;
+use crate::inbox::FifoList;
 use crate::join::{
-    Id, JoinHandle, Origin, RunContext, Spawn, TrySpawnError, Work, sealed, wait_until,
+    Id, JoinHandle, Origin, RunContext, Spawn, TrySpawnError, Work, block_on_until, sealed,
 };
 use crate::semaphore::TryAcquireError;
 use crate::sync::Arc;
@@ -154,7 +154,7 @@ impl BlockingPool {
                 self.shared().reject(1);
                 match no_room {
                     TryAcquireError::Full => self.overflow(f),
-                    TryAcquireError::Closed => JoinHandle::refused(TrySpawnError::Closed(f)),
+                    TryAcquireError::Closed => JoinHandle::refused(TrySpawnError::closed(f)),
                 }
             }
         }
@@ -164,9 +164,9 @@ impl BlockingPool {
     ///
     /// # Errors
     ///
-    /// [`Full`](TrySpawnError::Full) if the queue is bounded and full,
-    /// [`Closed`](TrySpawnError::Closed) after a shutdown, and
-    /// [`NoThread`](TrySpawnError::NoThread) if there is no thread and the system gives none.
+    /// [`is_full`](TrySpawnError::is_full) if the queue is bounded and full,
+    /// [`is_closed`](TrySpawnError::is_closed) after a shutdown, and
+    /// [`is_no_thread`](TrySpawnError::is_no_thread) if there is no thread and the system gives none.
     #[track_caller]
     pub fn try_spawn_blocking<F, R>(&self, f: F) -> Result<JoinHandle<R>, TrySpawnError<F>>
     where
@@ -210,7 +210,7 @@ impl BlockingPool {
     {
         // All of the caller's code runs before anything is taken.
         let mut closures = closures.into_iter().collect::<Vec<_>>().into_iter();
-        let (mut tasks, mut handles) = (Chain::new(), Vec::with_capacity(closures.len()));
+        let (mut tasks, mut handles) = (FifoList::new(), Vec::with_capacity(closures.len()));
         let mut left = None;
         for f in closures.by_ref() {
             if self.shared().try_acquire().is_err() {
@@ -265,7 +265,7 @@ impl BlockingPool {
         let (task, join_ref) = Task::joinable(Queued { body, ticket });
         (
             task,
-            JoinHandle::hosted(id, join_ref, Origin::pool(Shared::name(shared))),
+            JoinHandle::with_origin(id, join_ref, Origin::pool(Shared::name(shared))),
         )
     }
 
@@ -347,7 +347,7 @@ impl BlockingPool {
     pub fn shutdown_timeout(&self, time: Duration) -> bool {
         self.shutdown();
         let end = Instant::now().checked_add(time);
-        wait_until(self.terminated(), end)
+        block_on_until(self.terminated(), end)
     }
 
     fn shared(&self) -> &Arc<Shared> {
@@ -359,7 +359,7 @@ impl sealed::Sealed for BlockingPool {}
 
 /// Work that yields is run to its end, on one thread.
 impl Spawn for BlockingPool {
-    fn spawn(&self, work: Work) -> Result<(), Work> {
+    fn spawn_work(&self, work: Work) -> Result<(), Work> {
         let shared = self.shared();
         if shared.try_acquire().is_err() {
             shared.reject(1);
@@ -393,8 +393,8 @@ impl Drop for Handle {
 
 fn refusal<F>(no_room: TryAcquireError, f: F) -> TrySpawnError<F> {
     match no_room {
-        TryAcquireError::Full => TrySpawnError::Full(f),
-        TryAcquireError::Closed => TrySpawnError::Closed(f),
+        TryAcquireError::Full => TrySpawnError::full(f),
+        TryAcquireError::Closed => TrySpawnError::closed(f),
     }
 }
 

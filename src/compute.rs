@@ -118,8 +118,8 @@ impl ComputePool {
     ///
     /// # Errors
     ///
-    /// [`Full`](TrySpawnError::Full) if the pool has a [`capacity`](Builder::capacity), and no room;
-    /// [`Closed`](TrySpawnError::Closed) after a shutdown.
+    /// [`is_full`](TrySpawnError::is_full) if the pool has a [`capacity`](Builder::capacity), and no room;
+    /// [`is_closed`](TrySpawnError::is_closed) after a shutdown.
     #[inline]
     pub fn try_execute<F>(&self, f: F) -> Result<(), TrySpawnError<F>>
     where
@@ -142,7 +142,7 @@ impl ComputePool {
         let mut batch = Gathering::new(self);
         for f in closures {
             match self.enter() {
-                Ok(()) => batch.add(Task::alone(f)),
+                Ok(()) => batch.add(Task::detached_closure(f)),
                 Err(no_room) => drop(self.refuse(no_room, f)),
             }
         }
@@ -244,7 +244,7 @@ impl ComputePool {
     ///
     /// # Errors
     ///
-    /// [`Closed`](TrySpawnError::Closed) if the pool is or becomes closed.
+    /// [`is_closed`](TrySpawnError::is_closed) if the pool is or becomes closed.
     ///
     /// # Cancel safety
     ///
@@ -310,13 +310,13 @@ impl ComputePool {
     where
         F: FnOnce() + Send + 'static,
     {
-        let Err(refused) = self.shared().push(Batch::of(Task::alone(f)), 1) else {
+        let Err(refused) = self.shared().push(Batch::of(Task::detached_closure(f)), 1) else {
             return Ok(());
         };
-        let task = refused.into_chain().pop_front();
+        let task = refused.into_fifo().pop_front();
         self.shared().leave();
         // SAFETY: it was made above, and has not been run.
-        let f = task.map(|task| unsafe { task.take_back_alone::<F>() });
+        let f = task.map(|task| unsafe { task.take_back_closure::<F>() });
         Err(self.refuse(
             TryAcquireError::Closed,
             f.expect("it was refused with the task in it"),
@@ -342,7 +342,7 @@ impl ComputePool {
         let Err(refused) = self.shared().push(batch, count) else {
             return;
         };
-        let mut chain = refused.into_chain();
+        let mut chain = refused.into_fifo();
         while let Some(task) = chain.pop_front() {
             self.shared().leave();
             self.count_rejected();
@@ -370,7 +370,7 @@ impl sealed::Sealed for ComputePool {}
 /// Work that yields is run to its end, on one thread, which it keeps from tasks meanwhile. Work that has
 /// been polled is not accepted.
 impl Spawn for ComputePool {
-    fn spawn(&self, work: Work) -> Result<(), Work> {
+    fn spawn_work(&self, work: Work) -> Result<(), Work> {
         let task = work.into_task()?;
         if self.enter().is_err() {
             self.count_rejected();
@@ -381,7 +381,7 @@ impl Spawn for ComputePool {
             self.count_rejected();
             Work::new(
                 refused
-                    .into_chain()
+                    .into_fifo()
                     .pop_front()
                     .expect("it was pushed above"),
             )
@@ -452,7 +452,7 @@ impl Permit<'_> {
     ///
     /// # Errors
     ///
-    /// [`Closed`](TrySpawnError::Closed), with the closure, after a shutdown.
+    /// [`is_closed`](TrySpawnError::is_closed), with the closure, after a shutdown.
     pub fn execute<F>(self, f: F) -> Result<(), TrySpawnError<F>>
     where
         F: FnOnce() + Send + 'static,
@@ -488,8 +488,8 @@ impl fmt::Debug for Permit<'_> {
 
 fn refusal<F>(no_room: TryAcquireError, f: F) -> TrySpawnError<F> {
     match no_room {
-        TryAcquireError::Full => TrySpawnError::Full(f),
-        TryAcquireError::Closed => TrySpawnError::Closed(f),
+        TryAcquireError::Full => TrySpawnError::full(f),
+        TryAcquireError::Closed => TrySpawnError::closed(f),
     }
 }
 

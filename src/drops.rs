@@ -1,9 +1,9 @@
 //! Drops nested values with bounded stack depth.
 //!
-//! A task may capture, or return, the handle of another task. The drop of that handle drops what the other task
-//! captured or returned, which may be a handle again. Each such drop is *nested* in the one before, and a long
-//! chain would overflow the stack. So a drop that is nested too deep is *put off*: the outermost drop on
-//! the thread runs it after the drop of its own value and before it returns.
+//! A task may capture, or return, the handle of another task. The drop of that handle drops what the other task captured
+//! or returned, which may be a handle again. Each such drop is *nested* in the one before, and a long chain would overflow
+//! the stack. So a drop that is nested too deep is *deferred*: the outermost drop on the thread runs it after the drop of
+//! its own value and before it returns.
 
 use std::cell::{Cell, RefCell};
 
@@ -14,47 +14,45 @@ use crate::unwind::contain;
 const MAX_NESTED: u32 = 16;
 
 plain_thread_local! {
-    // How many drops are nested on this thread.
+    // The number of nested drops on this thread.
     static NESTED: Cell<u32> = Cell::new(0);
 }
 
-type PutOff = Box<dyn FnOnce()>;
+type Deferred = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// The last one is run first, so that a tree of values has few entries here at a time.
-    #[allow(clippy::missing_const_for_thread_local, reason = "loom knows no such form")]
-    static PUT_OFF: RefCell<Vec<PutOff>> = RefCell::new(Vec::new());
+    /// The last one runs first, so that a tree of values has few entries here at a time.
+    #[allow(clippy::missing_const_for_thread_local, reason = "loom has no such form")]
+    static DEFERRED: RefCell<Vec<Deferred>> = RefCell::new(Vec::new());
 }
 
-/// Drops a value, which may hold other values that are dropped by this function. If the call is nested too
-/// deep, the value is dropped later, before the outermost call on this thread returns. The panic of a drop
-/// that was put off is contained.
+/// Drops a value, which may hold other values that this function drops. If the call is nested too deep, the value is
+/// dropped later, before the outermost call on this thread returns. The panic of a deferred drop is contained.
 ///
 /// # Safety
 ///
-/// The value owns all that it refers to, even if its type has a lifetime: it may be dropped after that
-/// lifetime has ended.
+/// The value owns everything that it refers to, even if its type has a lifetime: it may be dropped after that lifetime has
+/// ended.
 pub(crate) unsafe fn drop_nested<'a>(drop_value: impl FnOnce() + 'a) {
     if let Some(_level) = Level::enter() {
         return drop_value();
     }
     let drop_value: Box<dyn FnOnce() + 'a> = Box::new(drop_value);
-    // SAFETY: only the lifetime changes, which the caller says does not matter.
-    put_off(unsafe { std::mem::transmute::<Box<dyn FnOnce() + 'a>, PutOff>(drop_value) });
+    // SAFETY: only the lifetime changes, and the caller says that the value does not depend on it.
+    defer(unsafe { std::mem::transmute::<Box<dyn FnOnce() + 'a>, Deferred>(drop_value) });
 }
 
 #[cold]
-fn put_off(drop_value: PutOff) {
+fn defer(drop_value: Deferred) {
     let mut drop_value = Some(drop_value);
-    // In the destructors of a thread's locals it may be too late.
-    let _ = PUT_OFF.try_with(|put_off| put_off.borrow_mut().extend(drop_value.take()));
+    // This fails in the destructors of a thread's locals, if this local is gone.
+    let _ = DEFERRED.try_with(|deferred| deferred.borrow_mut().extend(drop_value.take()));
     if let Some(drop_value) = drop_value {
         drop_value();
     }
 }
 
-/// One level of nested drops. The end of the outermost level runs the drops that were put off, also when it
-/// unwinds.
+/// One level of nested drops. The end of the outermost level runs the deferred drops, also when it unwinds.
 struct Level(());
 
 impl Level {
@@ -74,7 +72,7 @@ impl Drop for Level {
     fn drop(&mut self) {
         let level = NESTED.with(Cell::get);
         if level == 1 {
-            while let Some(drop_value) = next_put_off() {
+            while let Some(drop_value) = next_deferred() {
                 contain(drop_value);
             }
         }
@@ -82,9 +80,9 @@ impl Drop for Level {
     }
 }
 
-fn next_put_off() -> Option<PutOff> {
-    PUT_OFF
-        .try_with(|put_off| put_off.borrow_mut().pop())
+fn next_deferred() -> Option<Deferred> {
+    DEFERRED
+        .try_with(|deferred| deferred.borrow_mut().pop())
         .ok()
         .flatten()
 }

@@ -98,13 +98,17 @@ mod dead;
 mod engine;
 mod error;
 mod executor;
+#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+mod failpoint;
+mod failure;
 mod handle;
 mod id;
 mod inspect;
+mod new_task;
 mod options;
-#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
-mod point;
 mod report;
+mod resend;
+mod spawn_queue;
 pub(crate) mod store;
 mod task;
 mod task_error;
@@ -122,14 +126,16 @@ pub use self::executor::inline::InlineExecutor;
 pub use self::executor::metrics::Metrics;
 pub use self::handle::DurableHandle;
 pub use self::id::{ParseTaskIdError, TaskId};
-pub use self::inspect::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Status};
+pub use self::inspect::{
+    AttemptError, Counts, DeadFilter, DeadLetter, DeadReason, Durability, Health, Status,
+};
 pub use self::options::SpawnOptions;
+pub use self::store::Store;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::store::memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use self::store::redis::{RedisReport, RedisStore, RedisStoreBuilder};
 #[cfg(feature = "sqlite-unbundled")]
 pub use self::store::sqlite::SqliteStore;
-pub use self::store::{DeadReason, Store};
 pub use self::task::{DurableTask, Run};
 pub use self::task_error::TaskError;

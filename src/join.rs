@@ -1,33 +1,45 @@
-//! What all executors of this crate have in common: the handle of a task, its errors, and the one
-//! small trait by which one part runs its work on another.
+//! What all executors of this crate share: the handle of a task, its errors, and the trait through which one part
+//! runs its tasks on another.
 
-mod abort;
+mod abort_handle;
 mod abort_on_drop;
+mod block_on;
 mod closed;
+mod counts;
 mod error;
 mod handle;
 mod id;
 mod nesting;
 mod permit;
 mod pool_thread;
+mod run_context;
 mod shutdown;
+mod small_value;
 mod spawn;
+mod spawn_error;
+mod work;
 
-pub use self::abort::AbortHandle;
+pub use self::abort_handle::AbortHandle;
 pub use self::abort_on_drop::AbortOnDropHandle;
+pub(crate) use self::block_on::block_on_until;
 pub use self::closed::Closed;
-pub use self::error::{JoinError, TryRunError, TrySpawnError};
+pub(crate) use self::counts::RunCounts;
+pub use self::error::JoinError;
 pub use self::handle::JoinHandle;
-pub use self::id::Id;
+pub use self::id::{Id, try_id};
 pub(crate) use self::nesting::{
-    Depth, Inside, MAX_DEPTH, Name, defer, is_among_others, is_inside, prepare_to_wait,
+    ExecutorId, ExecutorScope, MAX_NESTED_JOBS, NestedJob, defer, is_inside, is_inside_other,
+    prepare_to_wait,
 };
 pub use self::permit::{Bounded, OwnedPermit, Permit, PollReserve};
-pub(crate) use self::pool_thread::{Origin, PoolThread, enter_pool, exit_pool, is_pool_thread};
+pub(crate) use self::pool_thread::{Origin, PoolThread, enter_pool, is_pool_thread};
+pub(crate) use self::run_context::{PanicHandler, RunContext};
 #[allow(unused_imports, reason = "the parts adopt it one after the other")]
 pub(crate) use self::shutdown::{Close, blocking_shutdown, shutdown, shutdown_now};
-pub(crate) use self::spawn::{PanicHandler, RunContext, Tally, sealed, wait_until};
-pub use self::spawn::{Spawn, Work};
+pub use self::spawn::Spawn;
+pub(crate) use self::spawn::sealed;
+pub use self::spawn_error::{TryRunError, TrySpawnError};
+pub use self::work::Work;
 
 #[cfg(all(test, throng_loom))]
 mod loom_tests;

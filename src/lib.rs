@@ -76,7 +76,7 @@ pub use crate::completion::{CompletionStream, Slot, Wrapped};
 pub use crate::compute::ComputePool;
 pub use crate::join::{
     AbortHandle, AbortOnDropHandle, Bounded, Closed, Id, JoinError, JoinHandle, OwnedPermit,
-    Permit, PollReserve, Spawn, TryRunError, TrySpawnError, Work,
+    Permit, PollReserve, Spawn, TryRunError, TrySpawnError, Work, try_id,
 };
 pub use crate::retry::Retry;
 pub use crate::serial::SerialExecutor;

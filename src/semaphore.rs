@@ -1,37 +1,42 @@
-//! Semaphore for a bounded number of things, and those who wait for it.
+//! A counting semaphore: the bound of a pool, and both bounds of a stream.
 //!
-//! Whoever leaves wakes one who waits, in the order in which they came, and grants nothing: the
-//! woken one tries again, and may lose to somebody who came in between. So a place is never lost to
-//! a future that nobody polls. A wake-up is, until that future is dropped, which passes it on, or
-//! until somebody else leaves and wakes the next: do not keep a future that waits without polling it.
+//! There is one way to get a permit: to take it out of the state word, by compare-and-swap. A *waiter*, which found
+//! no permit, sleeps in a wait queue. [`release`](Semaphore::release) wakes one waiter, in the order of arrival, and
+//! grants it nothing: the waiter tries again when it is polled, and *loses* if a newcomer was faster. So no permit is
+//! lost to a future that is never polled, and a permit does not lie idle while a waiter is on its way to a processor.
 //!
-//! One who has lost twice is [served](Handoff): who leaves next hands its place over.
+//! Fairness is bounded: a waiter that has lost [`MAX_LOSSES`] times is *starving*. The state word counts the starving
+//! waiters, and everybody else leaves one free permit to each of them.
+//!
+//! A wake-up, and the claim of a starving waiter, last until its future is polled or dropped. So a caller should not
+//! keep a waiting future without polling it.
 
-mod handoff;
-
-use self::handoff::Handoff;
 use crate::sync::{AtomicUsize, Number, Ordering};
 use crate::wait_queue::WaitQueue;
 
-/// Set once nobody may enter any more. The count is what is above it.
+/// `acquire` fails from now on. Never cleared.
 const CLOSED: usize = 1;
-const ONE: usize = 2;
+/// One starving waiter.
+const STARVING: usize = 1 << 1;
+/// The most waiters that can starve at a time: 32,767, or 127 on a 32-bit system. Others wait in the normal way.
+const MAX_STARVING: usize = (1 << (usize::BITS / 4 - 1)) - 1;
+/// One permit in use.
+const PERMIT: usize = STARVING * (MAX_STARVING + 1);
 
-/// How often one who waits may be woken in vain.
-const LOSSES: usize = 2;
+/// How often a waiter may be woken in vain before it starves.
+const MAX_LOSSES: usize = 2;
 
-/// Counts what is inside, refuses what does not fit, and lets it wait.
+/// Hands out a bounded number of permits, and lets tasks wait for one.
 #[derive(Debug)]
 pub(crate) struct Semaphore {
-    /// `[ count | CLOSED ]`. `CLOSED` is never cleared.
+    /// `[ permits in use | starving waiters | CLOSED ]`
     state: AtomicUsize,
     limit: Number,
-    /// Rung by who leaves.
-    queue: WaitQueue,
-    handoff: Handoff,
+    waiters: WaitQueue,
+    starving: WaitQueue,
 }
 
-/// Why there was no room.
+/// The reason why no permit was acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TryAcquireError {
     Full,
@@ -42,193 +47,229 @@ impl Semaphore {
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             state: AtomicUsize::new(0),
-            limit: Number::new(bounded(limit)),
-            queue: WaitQueue::new(),
-            handoff: Handoff::new(),
+            limit: Number::new(representable(limit)),
+            waiters: WaitQueue::new(),
+            starving: WaitQueue::new(),
         }
     }
 
-    /// Takes a place, if there is one.
+    /// Acquires a permit that no starving waiter has a claim to.
     ///
     /// | before | after | returns |
     /// |---|---|---|
-    /// | `n < limit` | `n + 1` | `Ok` |
-    /// | `limit` | unchanged | `Full` |
+    /// | `n + starving < limit` | `n + 1` | `Ok` |
+    /// | `n + starving >= limit` | unchanged | `Full` |
     /// | `CLOSED` | unchanged | `Closed` |
     pub(crate) fn try_acquire(&self) -> Result<(), TryAcquireError> {
         self.acquire_from(self.state.load(Ordering::Relaxed))
     }
 
-    /// Takes a place, after `state` was seen.
-    fn acquire_from(&self, mut state: usize) -> Result<(), TryAcquireError> {
+    fn acquire_from(&self, state: usize) -> Result<(), TryAcquireError> {
+        self.update(state, |state| {
+            let has_permit = self.free(state) > starving(state);
+            has_permit.then_some(state + PERMIT)
+        })
+    }
+
+    /// Acquires a permit even if that exceeds the limit.
+    pub(crate) fn acquire_over_limit(&self) {
+        self.state.fetch_add(PERMIT, Ordering::Relaxed);
+    }
+
+    /// Waits for a permit. Fails when the semaphore is closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future has acquired no permit, and passes its wake-up on.
+    pub(crate) async fn acquire(&self) -> Result<(), TryAcquireError> {
+        let mut acquired = self.try_acquire();
+        while acquired == Err(TryAcquireError::Full) {
+            acquired = self.wait().await;
+            if acquired == Err(TryAcquireError::Full) {
+                acquired = self.starve().await;
+            }
+        }
+        acquired
+    }
+
+    /// Waits until there is a permit, or until the waiter has lost too often, which returns `Full`.
+    async fn wait(&self) -> Result<(), TryAcquireError> {
+        let mut failures = 0;
+        let attempt = || match self.acquire_from(self.latest()) {
+            // The first failure is no loss: nobody had woken this waiter.
+            Err(TryAcquireError::Full) if failures < MAX_LOSSES => {
+                failures += 1;
+                None
+            }
+            other => Some(other),
+        };
+        self.waiters.wait(attempt).await
+    }
+
+    /// Waits with a claim to the next free permit. Returns `Full` if too many waiters starve already.
+    async fn starve(&self) -> Result<(), TryAcquireError> {
+        let mut claim = Claim {
+            semaphore: self,
+            is_counted: false,
+        };
+        // The first attempt counts the waiter: by then it is in the queue, so a release that sees the count wakes it.
+        self.starving.wait(|| claim.attempt()).await
+    }
+
+    /// The latest state, and not an old one, as a load may return.
+    ///
+    /// A waiter enters a wait queue, and then does this; a release changes the same word, and then looks for waiters.
+    /// Of the two changes one comes first: the waiter sees the permit, or the release sees the waiter.
+    fn latest(&self) -> usize {
+        // Ordering: Release pairs with the Acquire in `release`, for the number of waiters in the queue; Acquire with
+        // the Release in `set_limit`.
+        self.state.fetch_or(0, Ordering::AcqRel)
+    }
+
+    /// Changes the state, unless the semaphore is closed or `change` returns `None`: there is no permit.
+    fn update(
+        &self,
+        mut state: usize,
+        mut change: impl FnMut(usize) -> Option<usize>,
+    ) -> Result<(), TryAcquireError> {
         loop {
             if state & CLOSED != 0 {
                 return Err(TryAcquireError::Closed);
             }
-            if state / ONE >= self.limit.get() {
-                return Err(TryAcquireError::Full);
-            }
-            // Ordering: Acquire pairs with the Release in `vacate`: what was done in a place comes
-            // before what the next one does there. (What is handed over goes by a lock.)
-            match self.state.compare_exchange_weak(
-                state,
-                state + ONE,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
+            let new = change(state).ok_or(TryAcquireError::Full)?;
+            // Ordering: Acquire pairs with the Release in `release`: what was done with a permit comes before what its
+            // next holder does.
+            match self
+                .state
+                .compare_exchange_weak(state, new, Ordering::Acquire, Ordering::Relaxed)
+            {
                 Ok(_) => return Ok(()),
                 Err(actual) => state = actual,
             }
         }
     }
 
-    /// Takes a place, whether or not there is one.
-    pub(crate) fn acquire_over_limit(&self) {
-        self.state.fetch_add(ONE, Ordering::Relaxed);
-    }
-
-    /// Waits for a place, and takes it; an error when the room is closed.
-    ///
-    /// # Cancel safety
-    ///
-    /// A future that is dropped has taken no place, and passes a wake-up on.
-    pub(crate) async fn acquire(&self) -> Result<(), TryAcquireError> {
-        match self.try_acquire() {
-            Err(TryAcquireError::Full) => {}
-            other => return other,
-        }
-        let mut woken = 0;
-        let look = || match self.look() {
-            Err(TryAcquireError::Full) if woken < LOSSES => {
-                woken += 1;
-                None
-            }
-            other => Some(other),
-        };
-        match self.queue.wait(look).await {
-            Err(TryAcquireError::Full) => self.acquire_by_handoff().await,
-            other => other,
-        }
-    }
-
-    /// Waits until a place is handed over.
-    async fn acquire_by_handoff(&self) -> Result<(), TryAcquireError> {
-        let mut waiter = Waiter::new(self);
-        let mut acquired = self.look();
-        if acquired == Err(TryAcquireError::Full) {
-            acquired = self.handoff.wait(|| self.is_closed()).await;
-            waiter.granted = acquired.is_ok();
-        }
-        acquired
-    }
-
-    /// Takes a place, if there is one, for one who will wait otherwise.
-    fn look(&self) -> Result<(), TryAcquireError> {
-        // A read-modify-write that changes nothing. Who leaves changes the same word, before or after.
-        // Before: we see the place. After: it sees that we wait.
-        // Ordering: Release pairs with the Acquire in `vacate`, for the count of those who wait;
-        // Acquire with the Release in `set_limit`.
-        self.acquire_from(self.state.fetch_or(0, Ordering::AcqRel))
-    }
-
-    fn is_closed(&self) -> bool {
-        // Relaxed is enough: who closes tells all, by a lock that a guest has had before it looks. If it
-        // had that first it is told; if not it sees what was done before.
-        self.state.load(Ordering::Relaxed) & CLOSED != 0
-    }
-
-    /// Gives a place back.
+    /// Returns a permit, and wakes a waiter that can have it.
     pub(crate) fn release(&self) {
-        if self.handoff.has_waiters() && self.can_hand_over() && self.handoff.hand_over() {
-            return;
-        }
-        self.vacate();
-        if self.handoff.has_waiters() {
-            self.serve();
-        }
-        self.queue.notify_one();
+        // Ordering: Release pairs with the Acquire in `update`, Acquire with the Release in `latest`.
+        let before = self.state.fetch_sub(PERMIT, Ordering::AcqRel);
+        self.wake_for(before - PERMIT);
     }
 
-    /// Whether a place stays one when it is left: the room is open, and there are not too many inside.
-    fn can_hand_over(&self) -> bool {
-        let state = self.state.load(Ordering::Relaxed);
-        state & CLOSED == 0 && state / ONE <= self.limit.get()
-    }
-
-    fn vacate(&self) {
-        // Ordering: Release pairs with the Acquire in `acquire_from`, Acquire with the Release in
-        // `look`.
-        self.state.fetch_sub(ONE, Ordering::AcqRel);
-    }
-
-    /// Hands free places over to those who want to be served, and who have looked before there were any.
-    #[cold]
-    fn serve(&self) {
-        while self.handoff.is_waiting() && self.try_acquire().is_ok() {
-            if !self.handoff.hand_over() {
-                self.vacate();
-            }
+    /// Wakes the waiter for whom the newest free permit is.
+    fn wake_for(&self, state: usize) {
+        let free = self.free(state);
+        if free > starving(state) {
+            self.waiters.notify_one();
+        } else if free > 0 {
+            self.starving.notify_one();
         }
     }
 
-    /// Changes how many may be inside. Who is inside stays, also if those are too many. Nobody is told:
-    /// that is for [`notify_all`](Self::notify_all), which runs code of others, and needs no lock.
+    /// Changes the limit. Permits in use stay valid even if they exceed it. This wakes nobody, so that the caller may
+    /// hold a lock: [`notify_all`](Self::notify_all), which runs wakers, must follow.
     pub(crate) fn set_limit(&self, limit: usize) {
-        self.limit.set(bounded(limit));
-        // A step of the word that those look at who wait: who has not seen the new limit is in the line.
-        // Ordering: Release pairs with the Acquire in `look`, for the limit, Acquire with the Release there,
-        // for the line.
+        self.limit.set(representable(limit));
+        // A change of the word that waiters read: a waiter that has not seen the new limit is in its queue by now.
+        // Ordering: Release pairs with the Acquire in `latest`, for the limit; Acquire with the Release there, for the
+        // queue.
         self.state.fetch_or(0, Ordering::AcqRel);
     }
 
-    /// Has those look again who wait.
+    /// Wakes all waiters, which try again.
     pub(crate) fn notify_all(&self) {
-        self.serve();
-        self.queue.notify_all();
+        self.starving.notify_all();
+        self.waiters.notify_all();
     }
 
-    /// Lets nobody in any more, and tells those who wait.
+    /// Refuses all attempts from now on, also those of waiters.
     pub(crate) fn close(&self) {
+        // Relaxed is enough: `notify_all` takes a lock that a waiter takes before its attempt. If the waiter is first,
+        // it is woken; if not, it sees what was done before.
         self.state.fetch_or(CLOSED, Ordering::Relaxed);
-        self.queue.notify_all();
-        self.handoff.notify_all();
+        self.notify_all();
     }
 
+    /// The number of permits in use.
     pub(crate) fn count(&self) -> usize {
-        self.state.load(Ordering::Relaxed) / ONE
+        in_use(self.state.load(Ordering::Relaxed))
+    }
+
+    /// The number of free permits, with those that starving waiters have a claim to.
+    fn free(&self, state: usize) -> usize {
+        self.limit.get().saturating_sub(in_use(state))
     }
 }
 
-/// A waiter for a handed-over permit. Dropping it gives up.
-struct Waiter<'a> {
+/// The claim of a starving waiter to the next free permit. Dropping it gives the claim up.
+struct Claim<'a> {
     semaphore: &'a Semaphore,
-    granted: bool,
+    /// Whether the state counts the waiter.
+    is_counted: bool,
 }
 
-impl<'a> Waiter<'a> {
-    fn new(semaphore: &'a Semaphore) -> Self {
-        semaphore.handoff.join();
-        Self {
-            semaphore,
-            granted: false,
+impl Claim<'_> {
+    /// Returns `None` if the waiter has to wait.
+    fn attempt(&mut self) -> Option<Result<(), TryAcquireError>> {
+        if self.is_counted {
+            self.redeem()
+        } else {
+            self.acquire_or_count()
         }
+    }
+
+    /// Acquires a permit like a newcomer, or else counts the waiter as starving. Both are one step: a permit that was
+    /// free before is for the waiter that it has woken.
+    fn acquire_or_count(&mut self) -> Option<Result<(), TryAcquireError>> {
+        let semaphore = self.semaphore;
+        let mut counts = false;
+        let changed = semaphore.update(semaphore.latest(), |state| {
+            counts = semaphore.free(state) <= starving(state);
+            match counts {
+                false => Some(state + PERMIT),
+                true => (starving(state) < MAX_STARVING).then_some(state + STARVING),
+            }
+        });
+        self.is_counted = counts && changed.is_ok();
+        (!self.is_counted).then_some(changed)
+    }
+
+    /// Exchanges the claim for a permit, if one is free.
+    fn redeem(&mut self) -> Option<Result<(), TryAcquireError>> {
+        let semaphore = self.semaphore;
+        let acquired = semaphore.update(semaphore.latest(), |state| {
+            (semaphore.free(state) > 0).then_some(state + PERMIT - STARVING)
+        });
+        self.is_counted = acquired.is_err();
+        (acquired != Err(TryAcquireError::Full)).then_some(acquired)
     }
 }
 
-impl Drop for Waiter<'_> {
+impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        if self.granted {
-            self.semaphore.handoff.leave_granted();
-        } else if self.semaphore.handoff.leave_waiting() {
-            self.semaphore.release();
+        if self.is_counted {
+            // The permit that was left to this waiter is for another.
+            // Ordering: AcqRel, as `release`.
+            let before = self.semaphore.state.fetch_sub(STARVING, Ordering::AcqRel);
+            self.semaphore.wake_for(before - STARVING);
         }
     }
 }
 
-/// What fits into the word.
-fn bounded(limit: usize) -> usize {
-    limit.min(usize::MAX / ONE - 1)
+fn in_use(state: usize) -> usize {
+    state / PERMIT
+}
+
+fn starving(state: usize) -> usize {
+    state / STARVING % (MAX_STARVING + 1)
+}
+
+/// The limit, or the largest one that the state can count to, with room for permits beyond the limit.
+fn representable(limit: usize) -> usize {
+    limit.min(usize::MAX / PERMIT / 2)
 }
 
 #[cfg(all(test, throng_loom))]
 mod loom_tests;
+#[cfg(all(test, not(any(throng_loom, throng_shuttle))))]
+mod tests;

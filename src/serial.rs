@@ -28,8 +28,10 @@ pub use self::queue::Level;
 pub use self::reserve::Permit;
 use self::submit::Plain;
 pub use self::transact::{ByClone, Checkpoint};
-use crate::inbox::Seen;
-use crate::join::{Inside, JoinHandle, TryRunError, TrySpawnError, is_inside, prepare_to_wait};
+use crate::inbox::Head;
+use crate::join::{
+    ExecutorScope, JoinHandle, TryRunError, TrySpawnError, is_inside, prepare_to_wait,
+};
 use crate::sync::Arc;
 
 /// An actor without a thread and without a mailbox: it owns a state, and runs jobs on it, one at a
@@ -208,7 +210,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
             Ok(owner) => owner,
             Err(seen) => return Err(not_run(job, seen)),
         };
-        let _inside = Inside::job(self.core.name());
+        let _inside = ExecutorScope::job(self.core.name());
         let result = owner.run(|lent| lent.run(job));
         owner.core().counters.inline.add(1);
         owner.finish();
@@ -390,13 +392,13 @@ impl<S> fmt::Debug for IntoInnerError<S> {
 
 impl<S> std::error::Error for IntoInnerError<S> {}
 
-fn not_run<F>(job: F, seen: Seen) -> TryRunError<F> {
+fn not_run<F>(job: F, seen: Head) -> TryRunError<F> {
     if seen.tags.has(core::CLOSED) {
-        TryRunError::Closed(job)
+        TryRunError::closed(job)
     } else if seen.tags.has(core::POISONED) {
-        TryRunError::Poisoned(job)
+        TryRunError::poisoned(job)
     } else {
-        TryRunError::Busy(job)
+        TryRunError::busy(job)
     }
 }
 

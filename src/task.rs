@@ -1,50 +1,35 @@
-//! The task cell: one piece of memory for a job, its outcome and whoever waits for it.
-//!
-//! ```text
-//! Cell    [ Header: link | vtable | state ][ destination ][ signal ][ job, later its outcome ]
-//! ```
-//!
-//! A cell is held through four kinds of reference, each of which counts in the [state] word:
-//! a [`Task`] (the runner's, it may run the job), a [`JoinRef`] (the handle's, it gets the outcome), an
-//! [`Abort`] (it may end the job), and a [`Done`] (a finished cell on its way to its destination).
-//! Where a finished cell goes is its [`Destination`]: to a waker that is kept in the cell
-//! ([`Join`](join_ref::Join)), or somewhere else.
+#![doc = include_str!("task/README.md")]
 
+mod abort;
 mod cell;
 mod detached;
 mod done;
 mod fault;
+mod header;
 mod job;
 mod join_ref;
+mod promise;
 mod slab;
 mod state;
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
 
-pub(crate) use self::cell::Destination;
-use self::cell::{Cell, Header, allocate, release};
-pub(crate) use self::done::{Done, Promise};
+pub(crate) use self::abort::Abort;
+use self::cell::{Cell, allocate};
+pub(crate) use self::done::{Destination, Done};
 pub(crate) use self::fault::{Fault, Held, Kind, Outcome};
-pub(crate) use self::job::{Call, Job, Lend, Polled, Promised, Thunk};
+use self::header::{Header, release};
+pub(crate) use self::job::{Call, Job, JobContext, Polled, Ran, Thunk};
 pub(crate) use self::join_ref::JoinRef;
-pub(crate) use self::slab::settle;
+pub(crate) use self::promise::Promise;
+pub(crate) use self::slab::flush;
 use self::state::State;
 use crate::inbox::{Link, Linked};
 
-/// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ran {
-    Returned,
-    Panicked,
-    /// It had been aborted before, or while it waited.
-    Cancelled,
-}
-
-/// The runner's reference: the right to run a job on an `S`, if nobody aborted it before.
+/// The runner's reference: it can run the job on an `S`, unless the job was aborted before.
 ///
 /// Dropping it cancels the job.
 pub(crate) struct Task<S = ()> {
@@ -52,32 +37,31 @@ pub(crate) struct Task<S = ()> {
     state: PhantomData<fn(&mut S)>,
 }
 
-// SAFETY: jobs, outcomes, destinations and signals are all Send, and what of a cell is shared
-// between threads is accessed as the state word says.
+// SAFETY: a `Task` passes a job on, which is Send, and accesses the rest by rules 2 to 5.
 unsafe impl<S> Send for Task<S> {}
-// SAFETY: a shared `Task` can do nothing but compare, since `run` takes it by value.
+// SAFETY: a shared `Task` reads the header, and can claim the job, but accesses nothing else (rules 2 and 3).
 unsafe impl<S> Sync for Task<S> {}
 
-impl<S: Lend> Task<S> {
-    /// A job, and the handle that gets its outcome.
+impl<S: JobContext> Task<S> {
+    /// Makes a job, and the handle that gets its outcome.
     pub(crate) fn joinable<J: Job<S>>(job: J) -> (Self, JoinRef<J::Output>) {
         Self::joinable_in(State::joinable(), job)
     }
 
-    /// As `joinable`, with a mark of two bits for who runs the job.
-    pub(crate) fn joinable_marked<J: Job<S>>(mark: u8, job: J) -> (Self, JoinRef<J::Output>) {
-        Self::joinable_in(State::marked(mark), job)
+    /// As `joinable`, with two user bits, which the runner can read.
+    pub(crate) fn joinable_with_bits<J: Job<S>>(bits: u8, job: J) -> (Self, JoinRef<J::Output>) {
+        Self::joinable_in(State::joinable_with_bits(bits), job)
     }
 
     #[inline]
     fn joinable_in<J: Job<S>>(state: State, job: J) -> (Self, JoinRef<J::Output>) {
         let header = allocate::<S, J, _>(state, join_ref::Join::new(), job);
-        // SAFETY: a joinable cell has two references, one for each; its destination is a `Join`, and
-        // its output a `J::Output`.
+        // SAFETY: a joinable cell has two references, one for each; its destination is a `Join`, and its output a
+        // `J::Output` (rule 1).
         (Self::from_header(header), unsafe { JoinRef::new(header) })
     }
 
-    /// A job that nobody waits for.
+    /// Makes a job that no handle waits for.
     pub(crate) fn detached<J: Job<S>>(job: J) -> Self {
         Self::from_header(allocate::<S, J, _>(
             State::detached(),
@@ -86,13 +70,13 @@ impl<S: Lend> Task<S> {
         ))
     }
 
-    /// A closure that nobody waits for, and nobody can abort: the cheapest task there is.
+    /// Makes a closure that no handle waits for or can abort: the cheapest task.
     #[inline]
-    pub(crate) fn alone<F: FnOnce() + Send + 'static>(f: F) -> Self {
+    pub(crate) fn detached_closure<F: FnOnce() + Send + 'static>(f: F) -> Self {
         Self::from_header(detached::allocate::<S, F>(f))
     }
 
-    /// Whether a job that is bound for a `D` has a cell that is used again, and not memory of its own.
+    /// Returns `true` if a job that is bound for a `D` has a cell in a slab, and not memory of its own.
     pub(crate) fn is_recycled<J, D>() -> bool
     where
         J: Job<S>,
@@ -101,7 +85,7 @@ impl<S: Lend> Task<S> {
         slab::is_recycled::<Cell<J, J::Output, D, J::Signal>>()
     }
 
-    /// A job whose finished cell goes to `destination`, and the means to abort it.
+    /// Makes a job whose finished cell goes to `destination`, and a reference that can abort it.
     pub(crate) fn bound_for<J, D>(job: J, destination: D) -> (Self, Abort)
     where
         J: Job<S>,
@@ -109,7 +93,7 @@ impl<S: Lend> Task<S> {
     {
         // The cell has two references, one for each.
         let header = allocate::<S, J, D>(State::destined(), destination, job);
-        (Self::from_header(header), Abort(header))
+        (Self::from_header(header), Abort::from_header(header))
     }
 }
 
@@ -129,31 +113,31 @@ impl<S> Task<S> {
             return Ran::Cancelled;
         }
         let mut cx = Context::from_waker(Waker::noop());
-        // SAFETY: claimed above.
+        // SAFETY: claimed above (rule 3).
         match unsafe { self.poll_claimed(state, &mut cx) } {
             Poll::Ready(ran) => ran,
-            Poll::Pending => unreachable!("a job that blocks does not yield"),
+            Poll::Pending => unreachable!("a blocking job does not yield"),
         }
     }
 
-    /// Claims the job, which then only `poll_claimed` may touch.
+    /// Claims the job. Returns `false` if another party has claimed it.
     #[inline]
     pub(crate) fn claim(&self) -> bool {
         let header = self.header();
         !header.vtable.shared || header.state.claim()
     }
 
-    /// The mark that the job was made with.
-    pub(crate) fn mark(&self) -> u8 {
-        self.header().state.mark()
+    /// Returns the user bits that the job was made with.
+    pub(crate) fn user_bits(&self) -> u8 {
+        self.header().state.user_bits()
     }
 
-    /// Whether somebody has claimed the job: it runs, has ended, or was aborted.
+    /// Returns `true` if the job is claimed: it runs, has ended, or was aborted.
     pub(crate) fn is_claimed(&self) -> bool {
         self.header().state.is_claimed()
     }
 
-    /// Runs a claimed job as far as it goes; hands the reference back if it is not done.
+    /// Runs a claimed job until it ends or yields. Returns the reference if it yields.
     ///
     /// # Safety
     ///
@@ -171,18 +155,19 @@ impl<S> Task<S> {
         }
     }
 
-    /// As above; when it is `Pending` the reference is leaked, for the caller to keep.
+    /// As above. If this returns `Pending`, the reference is leaked, for the caller to keep.
     #[inline]
     unsafe fn poll_claimed(self, state: &mut S, cx: &mut Context<'_>) -> Poll<Ran> {
         let header = ManuallyDrop::new(self).header;
-        // SAFETY: the cell is live, its job claimed by the caller, and made for an `S`.
+        // SAFETY: the caller has claimed the job (rule 3), which was made for an `S` (rule 8); the reference is given away.
         unsafe { (header.as_ref().vtable.poll)(header, (&raw mut *state).cast(), cx) }
     }
 
-    /// Ends the job without running it, if nobody did before (`true`): its captures are dropped now.
+    /// Ends the job without running it, and drops its captures. Returns `false` if it was claimed before.
     pub(crate) fn fail(self, fault: Fault) -> bool {
         let header = ManuallyDrop::new(self).header;
-        // SAFETY: the reference is this function's, to pass on or to release.
+        // SAFETY: the reference is this function's to give away; `cancel` needs the claim, or a detached closure (rules
+        // 2, 3 and 10).
         unsafe {
             let claimed = !header.as_ref().vtable.shared || header.as_ref().state.claim_to_drop();
             if claimed {
@@ -194,11 +179,11 @@ impl<S> Task<S> {
         }
     }
 
-    /// Takes the job back out of its cell; `None`: it was aborted.
+    /// Takes the job out of its cell. Returns `None` if it was aborted.
     ///
     /// # Safety
     ///
-    /// The task was made by `joinable`, of a `J`.
+    /// The task was made by `joinable` of a `J`.
     pub(crate) unsafe fn take_back<J: Job<S>>(self) -> Option<J> {
         if !self.claim() {
             return None;
@@ -206,8 +191,8 @@ impl<S> Task<S> {
         let cell = ManuallyDrop::new(self)
             .header
             .cast::<Cell<J, J::Output, join_ref::Join, J::Signal>>();
-        // SAFETY: the cell has this type, the job is claimed, and read once; the reference is this
-        // function's, to pass on.
+        // SAFETY: the cell has this type; the job is claimed, and moved out once (rules 3 and 4); the reference is this
+        // function's to give away.
         unsafe {
             let job = cell
                 .as_ref()
@@ -218,34 +203,34 @@ impl<S> Task<S> {
         }
     }
 
-    /// Takes the closure back out of a cell that was made by `alone`.
+    /// Takes the closure out of a cell that was made by `detached_closure`.
     ///
     /// # Safety
     ///
-    /// The task was made by `alone`, of an `F`.
-    pub(crate) unsafe fn take_back_alone<F>(self) -> F {
-        // SAFETY: as the caller says; the reference is this function's.
+    /// The task was made by `detached_closure` of an `F`.
+    pub(crate) unsafe fn take_back_closure<F>(self) -> F {
+        // SAFETY: as the caller says; the reference is this function's to give away (rule 10).
         unsafe { detached::take(ManuallyDrop::new(self).header) }
     }
 
-    /// Ends a claimed job that waits, as `fail` does.
+    /// Ends a claimed job that has yielded, as `fail` does.
     ///
     /// # Safety
     ///
     /// `claim` of this task returned `true`.
     pub(crate) unsafe fn fail_claimed(self, fault: Fault) {
         let header = ManuallyDrop::new(self).header;
-        // SAFETY: the job is the caller's, and the reference this function's to pass on.
+        // SAFETY: the caller has claimed the job (rule 3), and the reference is this function's to give away.
         unsafe { (header.as_ref().vtable.cancel)(header, fault) };
     }
 
-    /// Whether the job may block its thread, and never yields.
+    /// Returns `true` if the job may block its thread, and never yields.
     pub(crate) fn is_blocking(&self) -> bool {
         self.header().vtable.blocking
     }
 
     fn header(&self) -> &Header {
-        // SAFETY: this reference keeps the cell alive.
+        // SAFETY: this reference keeps the cell alive (rule 2).
         unsafe { self.header.as_ref() }
     }
 }
@@ -256,8 +241,8 @@ impl<S> Drop for Task<S> {
     }
 }
 
-// SAFETY: the link is the first field of the cell; a `Task` is its one runner's reference, which
-// keeps the cell at its address.
+// SAFETY: the link is the first field of the cell (rule 1); a `Task` is the one reference of its kind, and keeps the cell
+// at its address (rule 2).
 unsafe impl<S> Linked for Task<S> {
     fn into_link(self) -> NonNull<Link> {
         ManuallyDrop::new(self).header.cast()
@@ -268,80 +253,6 @@ unsafe impl<S> Linked for Task<S> {
     }
 }
 
-/// A reference that can end a job, and nothing else.
-pub(crate) struct Abort(NonNull<Header>);
-
-// SAFETY: aborting is an operation on the state word, which says who may touch the rest.
-unsafe impl Send for Abort {}
-// SAFETY: as above.
-unsafe impl Sync for Abort {}
-
-impl Abort {
-    /// Drops the job if it has not started; else tells it, which ends a future and not a closure.
-    pub(crate) fn abort(&self) {
-        // SAFETY: this reference keeps the cell alive.
-        unsafe { Self::briefly(self.0) }.end();
-    }
-
-    /// Returns a reference for the duration of a call. This never fails, even at the maximum of handles.
-    ///
-    /// # Safety
-    ///
-    /// The cell is live.
-    unsafe fn briefly(header: NonNull<Header>) -> Self {
-        // SAFETY: as the caller says.
-        unsafe { header.as_ref() }.state.retain_briefly();
-        Self(header)
-    }
-
-    /// Aborts the job. If the job has not started, this reference is passed on to end it: a claimed job can
-    /// always be ended.
-    fn end(self) {
-        let header = self.header();
-        if header.state.claim_to_drop() {
-            let header = ManuallyDrop::new(self).0;
-            // SAFETY: the job is claimed, and the reference this function's, to pass on.
-            unsafe { (header.as_ref().vtable.cancel)(header, Fault::cancelled()) };
-        } else if !header.vtable.blocking && header.state.tell_abort() {
-            // SAFETY: this reference keeps the cell alive.
-            unsafe { (header.vtable.notify)(self.0) };
-        }
-    }
-
-    pub(crate) fn is_complete(&self) -> bool {
-        self.header().state.is_complete()
-    }
-
-    /// Returns `true` if a handle waits for a closure that has not ended, and that nobody drops instead of
-    /// running it.
-    pub(crate) fn is_awaited(&self) -> bool {
-        self.header().state.is_awaited()
-    }
-
-    /// Returns the address of the job's cell, which identifies the job while this value exists.
-    pub(crate) fn address(&self) -> NonZeroUsize {
-        self.0.addr()
-    }
-
-    fn header(&self) -> &Header {
-        // SAFETY: this reference keeps the cell alive.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl Clone for Abort {
-    fn clone(&self) -> Self {
-        self.header().state.retain();
-        Self(self.0)
-    }
-}
-
-impl Drop for Abort {
-    fn drop(&mut self) {
-        // SAFETY: the reference is this value's.
-        unsafe { release(self.0) };
-    }
-}
 #[cfg(all(test, throng_loom))]
 mod loom_tests;
 #[cfg(all(test, not(any(throng_loom, throng_shuttle))))]

@@ -1,11 +1,9 @@
-//! Panics in code that is not ours: drops of captures and outputs, wakers.
+//! Contains the panics of user code that has no caller to report to: drops of captures and outputs, and wakers.
 
 use std::any::Any;
 use std::panic::{self, AssertUnwindSafe};
 
-/// Runs what must not unwind into its caller.
-///
-/// The panic hook has reported the panic; there is nobody else to tell.
+/// Runs code that must not unwind into its caller. The panic hook has reported the panic.
 pub(crate) fn contain(f: impl FnOnce()) {
     if cfg!(all(test, throng_loom)) {
         // Loom reports a race by a panic, which must not be contained.
@@ -16,7 +14,7 @@ pub(crate) fn contain(f: impl FnOnce()) {
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic, if its payload is a string.
 pub(crate) fn message(payload: &(dyn Any + Send)) -> Option<&str> {
     match payload.downcast_ref::<&'static str>() {
         Some(message) => Some(*message),
@@ -24,10 +22,10 @@ pub(crate) fn message(payload: &(dyn Any + Send)) -> Option<&str> {
     }
 }
 
-/// Drops a panic's payload, whose drop may itself panic.
+/// Drops the payload of a panic. This drop may panic, too.
 fn discard(payload: Box<dyn Any + Send>) {
     if let Err(second) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        // Whoever panics in the drop of a payload twice would do so for ever: leak it.
+        // A payload whose drop panics twice may do so for ever: leak it.
         std::mem::forget(second);
     }
 }

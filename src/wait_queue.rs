@@ -1,22 +1,22 @@
-//! A bell: wakes those who wait for something, in the order in which they came.
+//! A queue of tasks that wait for something, woken in the order of arrival.
 //!
-//! It wakes, and grants nothing: the woken one looks again. A wake-up of one is held by its future until
-//! that is polled, or dropped, which passes it on: do not keep a future that waits without polling it.
+//! A wake-up grants nothing: the woken task checks its condition again. Its future holds the wake-up until it is
+//! polled, or dropped, which passes the wake-up on. So a caller should not keep a waiting future without polling it.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-// Wakers are made of the standard library's, also where `sync` has another.
+// Wakers are made of the standard library's `Arc`, also where `sync` has another.
 use std::sync::Arc as StdArc;
 use std::task::{Context, Wake, Waker};
 
 use crate::sync::{AtomicUsize, Notify, Ordering};
 use crate::waker::WakerCell;
 
-/// A queue of waiting tasks. If the waker of one of them panics, the panic reaches neither the caller that
-/// rings nor a dropped waiter that passes its wake-up on, and the other waiters are still woken.
+/// A queue of waiting tasks. A panic of one task's waker reaches neither the caller that notifies nor a dropped waiter
+/// that passes its wake-up on, and the other tasks are still woken.
 #[derive(Debug)]
 pub(crate) struct WaitQueue {
-    /// How many wait, or are about to.
+    /// The number of tasks that wait, or are about to.
     waiting: AtomicUsize,
     notify: Notify,
 }
@@ -29,42 +29,42 @@ impl WaitQueue {
         }
     }
 
-    /// Waits until `look` finds what it looks for.
+    /// Waits until `check` returns a value.
     ///
-    /// Who changes what it looks at rings then. For [`notify_one`](Self::notify_one) to be enough, the look must be a
-    /// read-modify-write of the word that is changed: of the two, one comes first.
+    /// A caller that changes what `check` reads notifies afterwards. For [`notify_one`](Self::notify_one) to be
+    /// enough, `check` must be a read-modify-write of the word that the caller changes: one of the two comes first.
     ///
     /// # Cancel safety
     ///
-    /// A future that is dropped passes a wake-up on.
-    pub(crate) async fn wait<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
+    /// A dropped future passes its wake-up on.
+    pub(crate) async fn wait<T>(&self, mut check: impl FnMut() -> Option<T>) -> T {
         let _waiting = Waiting::new(self);
         let shelter = StdArc::new(Shelter(WakerCell::new()));
         loop {
             let mut notified = pin!(self.notify.notified());
-            // In the line before the look: of two wake-ups that find nobody in it, one is lost.
+            // Enters the queue before the check: of two wake-ups that find the queue empty, one is lost.
             notified.as_mut().enable();
-            if let Some(found) = look() {
+            if let Some(found) = check() {
                 return found;
             }
             sheltered(&shelter, notified).await;
         }
     }
 
-    /// Wakes one, if there is one. At the price of a load if not.
+    /// Wakes one task, if one waits. If not, this costs a load.
     pub(crate) fn notify_one(&self) {
         if self.waiting.load(Ordering::Relaxed) != 0 {
             self.notify.notify_one();
         }
     }
 
-    /// Wakes all.
+    /// Wakes all tasks.
     pub(crate) fn notify_all(&self) {
         self.notify.notify_waiters();
     }
 }
 
-/// Awaits a future that clones wakers under its own lock. It gets a waker of ours, so that no code of a user
+/// Awaits a future that clones wakers under its own lock. It gets a waker of this crate, so that no code of a user
 /// runs under that lock.
 async fn sheltered(shelter: &StdArc<Shelter>, mut future: Pin<&mut impl Future<Output = ()>>) {
     let waker = Waker::from(StdArc::clone(shelter));
@@ -89,13 +89,13 @@ impl Wake for Shelter {
     }
 }
 
-/// One who waits, for as long as it exists.
+/// Counts a waiting task for as long as it exists.
 struct Waiting<'a>(&'a WaitQueue);
 
 impl<'a> Waiting<'a> {
-    fn new(bell: &'a WaitQueue) -> Self {
-        bell.waiting.fetch_add(1, Ordering::Relaxed);
-        Self(bell)
+    fn new(queue: &'a WaitQueue) -> Self {
+        queue.waiting.fetch_add(1, Ordering::Relaxed);
+        Self(queue)
     }
 }
 

@@ -59,7 +59,7 @@ mod wakes;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use futures::stream::{Stream, StreamExt};
+use futures::stream::Stream;
 use throng::completion::{Completed, Submitter};
 use throng::{CompletionStream, Slot};
 

@@ -77,8 +77,8 @@ fn panicked(payload: impl Any + Send) -> JoinError {
     join(spawn_blocking(move || panic_any(payload))).unwrap_err()
 }
 
-/// Refused by a pool whose one thread is busy.
-fn rejected() -> JoinError {
+/// A pool without a queue, whose only thread is busy until the gate is opened.
+fn busy_and_full() -> (BlockingPool, Gate) {
     let pool = BlockingPool::builder()
         .max_threads(1)
         .queue_capacity(0)
@@ -87,6 +87,11 @@ fn rejected() -> JoinError {
     let gate = Gate::new();
     let passed = gate.clone();
     drop(pool.spawn_blocking(move || passed.pass()));
+    (pool, gate)
+}
+
+fn rejected() -> JoinError {
+    let (pool, gate) = busy_and_full();
     let handle = pool.spawn_blocking(|| ());
     gate.open();
     ready(handle).unwrap_err()
@@ -116,7 +121,7 @@ fn lost() -> JoinError {
 fn errors() -> [(JoinError, &'static str, io::ErrorKind); 8] {
     use io::ErrorKind::{Other, WouldBlock};
 
-    let poisoned_text = "was not run: an earlier one panicked and left the state poisoned";
+    let poisoned_text = "did not run: an earlier job panicked and left the state poisoned";
     [
         (cancelled(), "was cancelled", Other),
         (panicked("a"), "panicked with message \"a\"", Other),
@@ -127,9 +132,9 @@ fn errors() -> [(JoinError, &'static str, io::ErrorKind); 8] {
         ),
         (panicked(7), "panicked", Other),
         (rejected(), "was rejected: the queue is full", WouldBlock),
-        (closed(), "came after its executor was closed", Other),
+        (closed(), "was submitted to a closed executor", Other),
         (poisoned(), poisoned_text, Other),
-        (lost(), "was lost: its slot was dropped unfulfilled", Other),
+        (lost(), "was lost: its slot was dropped", Other),
     ]
 }
 
@@ -216,29 +221,20 @@ fn what_is_no_panic_has_no_payload() {
 fn errors_that_hand_something_back_tell_why() {
     let (jobs, _done) = CompletionStream::<(), &str>::builder().build().unwrap();
     jobs.close();
-    let error = ready(pin!(jobs.slot("tag"))).unwrap_err();
+    let error = jobs.try_slot("tag").unwrap_err();
     assert!(error.is_closed() && !error.is_full());
-    assert_eq!(error.to_string(), "the executor has been closed");
-    assert_eq!(format!("{error:?}"), "Closed(..)");
+    assert_eq!(error.to_string(), "the executor is closed");
+    assert_eq!(format!("{error:?}"), "TrySpawnError(Closed)");
     assert!(error.source().is_none());
     assert_eq!(error.into_inner(), "tag");
 
-    let full = TrySpawnError::Full(1);
-    assert!(full.is_full() && !full.is_closed());
-    assert_eq!(format!("{full:?}"), "Full(..)");
-    assert!(full.source().is_none());
-
-    let none = TrySpawnError::NoThread(2, io::Error::other("out of threads"));
-    assert!(!none.is_full() && !none.is_closed());
-    assert!(none.to_string().contains("out of threads"), "{none}");
-    assert!(format!("{none:?}").starts_with("NoThread(.., "));
-    assert!(
-        none.source()
-            .unwrap()
-            .to_string()
-            .contains("out of threads")
-    );
-    assert_eq!(none.into_inner(), 2);
+    let (full, gate) = busy_and_full();
+    let error = full.try_spawn_blocking(|| 1).unwrap_err();
+    gate.open();
+    assert!(error.is_full() && !error.is_closed());
+    assert_eq!(format!("{error:?}"), "TrySpawnError(Full)");
+    assert!(error.source().is_none());
+    assert_eq!(error.into_inner()(), 1);
 }
 
 // ===== names =====
@@ -559,7 +555,7 @@ fn waiting(pool: &BlockingPool) -> (AbortOnDropHandle<u32>, Drops) {
         drop(value);
         8
     });
-    (handle.cancel_on_drop(), captured)
+    (handle.abort_on_drop(), captured)
 }
 
 #[test]
@@ -580,18 +576,18 @@ fn a_dropped_handle_takes_its_task_with_it() {
 fn a_dropped_handle_leaves_what_runs_alone() {
     let (handle, gate) = held(());
     let abort = handle.abort_handle();
-    drop(handle.cancel_on_drop());
+    drop(handle.abort_on_drop());
     assert!(!abort.is_finished());
     gate.open();
     wait_until("the task has ended", || abort.is_finished());
     // What has ended is not harmed, either.
-    drop(inline(1).cancel_on_drop());
-    drop(ended(1).cancel_on_drop());
+    drop(inline(1).abort_on_drop());
+    drop(ended(1).abort_on_drop());
 }
 
 #[test]
 fn a_handle_that_aborts_on_drop_gives_the_output_before() {
-    for mut handle in [inline(1), ended(1)].map(JoinHandle::cancel_on_drop) {
+    for mut handle in [inline(1), ended(1)].map(JoinHandle::abort_on_drop) {
         assert_eq!(ready(&mut handle).unwrap(), 1);
         assert!(handle.is_finished());
     }
@@ -601,7 +597,7 @@ fn a_handle_that_aborts_on_drop_gives_the_output_before() {
     gate.open();
     assert_eq!(block_on(awaited).unwrap(), 8);
     assert_eq!(joined.blocking_join().unwrap(), 8);
-    let panics = spawn_blocking(|| panic!("on purpose")).cancel_on_drop();
+    let panics = spawn_blocking(|| panic!("on purpose")).abort_on_drop();
     let error = panics.blocking_join().unwrap_err();
     assert_eq!(message(error.into_panic()), "on purpose");
 }
@@ -641,7 +637,7 @@ fn a_panic_in_what_a_dropped_task_captured_harms_nobody() {
     let (pool, gate) = busy();
     let captured = Drops::new();
     let value = PanicsOnDrop(captured.value());
-    drop(pool.spawn_blocking(move || drop(value)).cancel_on_drop());
+    drop(pool.spawn_blocking(move || drop(value)).abort_on_drop());
     assert_eq!(captured.count(), 1);
     gate.open();
     join(pool.spawn_blocking(|| ())).unwrap();
@@ -927,11 +923,11 @@ assert_type!(JoinError: Send & Sync & Unpin & Error);
 assert_type!(Id: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Copy);
 
 assert_type!(TrySpawnError<Both>: Send & Sync & Unpin & Error);
-assert_type!(TrySpawnError<Sent>: Send & !Sync & Unpin & Error);
-assert_type!(TrySpawnError<Neither>: !Send & !Sync & Unpin & Error);
+assert_type!(TrySpawnError<Sent>: Send & Sync & Unpin & Error);
+assert_type!(TrySpawnError<Neither>: !Send & Sync & Unpin & Error);
 assert_type!(TryRunError<Both>: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Error);
-assert_type!(TryRunError<Sent>: Send & !Sync & Unpin & Error);
-assert_type!(TryRunError<Neither>: !Send & !Sync & Unpin & Error);
+assert_type!(TryRunError<Sent>: Send & Sync & Unpin & Error);
+assert_type!(TryRunError<Neither>: !Send & Sync & Unpin & Error);
 
 assert_type!(Slot<Both, Both>: Send & Sync & Unpin);
 assert_type!(Slot<Sent, Sent>: Send & Sync & Unpin);

@@ -34,7 +34,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use throng::serial::{IntoInnerError, OnPanic};
-use throng::{BlockingPool, JoinHandle, SerialExecutor, TryRunError};
+use throng::{BlockingPool, JoinHandle, SerialExecutor};
 use tokio::runtime::Handle;
 
 use self::occupied::{Busy, occupy};
@@ -588,7 +588,7 @@ fn try_run_gives_the_job_back_to_one_who_comes_too_early_or_too_late() {
     let executor = SerialExecutor::new(0);
     let busy = occupy(&executor);
     let error = executor.try_run(|n| *n).unwrap_err();
-    assert!(matches!(error, TryRunError::Busy(_)));
+    assert!(error.is_busy());
     assert_eq!(format!("{error:?}"), "Busy(..)");
     assert!(error.to_string().contains("busy"));
     assert_eq!(error.into_inner()(&mut 7), 7);
@@ -596,14 +596,14 @@ fn try_run_gives_the_job_back_to_one_who_comes_too_early_or_too_late() {
 
     drop(executor.submit(|_| panic!("on purpose")));
     let error = executor.try_run(|n| *n).unwrap_err();
-    assert!(matches!(error, TryRunError::Poisoned(_)));
+    assert!(error.is_poisoned());
     assert_eq!(format!("{error:?}"), "Poisoned(..)");
     assert!(error.to_string().contains("poisoned"));
     assert_eq!(error.into_inner()(&mut 8), 8);
 
     executor.close();
     let error = executor.try_run(|n| *n).unwrap_err();
-    assert!(matches!(error, TryRunError::Closed(_)));
+    assert!(error.is_closed());
     assert_eq!(format!("{error:?}"), "Closed(..)");
     assert!(error.to_string().contains("closed"));
     assert_eq!(error.into_inner()(&mut 9), 9);

@@ -59,6 +59,7 @@ fn allocations(f: impl FnOnce()) -> usize {
 fn allocations_are_as_promised() {
     an_allocation_is_counted();
     an_idle_executor_allocates_nothing();
+    a_large_output_of_an_idle_executor_goes_into_a_cell();
     an_idle_executor_allocates_nothing_in_a_runtime();
     a_busy_executor_allocates_a_block_for_some_dozens_of_jobs();
     running_what_is_queued_allocates_nothing();
@@ -80,7 +81,8 @@ fn an_idle_executor_allocates_nothing() {
         let large = [1_u64; 64];
         let handle = executor.submit(move |n| {
             *n += large[0];
-            [*n; 64]
+            // An output of two words is stored in the handle.
+            [*n; 2]
         });
         assert!(handle.is_finished());
         assert!(handle.abort_handle().is_finished());
@@ -91,6 +93,17 @@ fn an_idle_executor_allocates_nothing() {
     assert_eq!(allocations(submit), 0);
     assert_eq!(allocations(abandon), 0);
     assert_eq!(allocations(run), 0);
+}
+
+/// The handle does not grow with its output, so a larger one needs memory of its own: a recycled cell, or, beyond
+/// its size, one allocation.
+fn a_large_output_of_an_idle_executor_goes_into_a_cell() {
+    let executor = SerialExecutor::new(0_u64);
+    let in_cell = || assert_eq!(ready(executor.submit(|n| [*n; 8])).unwrap(), [0; 8]);
+    (0..1_000).for_each(|_| in_cell());
+    assert_eq!(allocations(|| (0..100).for_each(|_| in_cell())), 0);
+    let large = || assert_eq!(ready(executor.submit(|n| [*n; 64])).unwrap()[63], 0);
+    assert_eq!(allocations(large), 1);
 }
 
 fn an_idle_executor_allocates_nothing_in_a_runtime() {

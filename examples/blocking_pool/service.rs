@@ -140,7 +140,7 @@ async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
 async fn answer(rows: JoinHandle<Result<&'static str, TooMany>>) -> Response {
     let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
     // If the client goes, this future is dropped; then its query should not be made, either.
-    match rows.cancel_on_drop().await {
+    match rows.abort_on_drop().await {
         Ok(Ok(rows)) => rows.into_response(),
         Ok(Err(error)) => failed(error.to_string()),
         Err(error) => failed(error.to_string()),

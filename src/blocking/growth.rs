@@ -102,7 +102,7 @@ impl Shared {
     /// Has the timer look after this pool, whose state says so.
     pub(super) fn arm(this: &Arc<Self>, due: Option<Instant>) {
         let Some(due) = due else { return };
-        if timer::arm_for(due, this).is_err() {
+        if timer::arm(due, this).is_err() {
             // The system gives it no thread, and would give the pool none. The next task tries again.
             let armed = this.state().disarm();
             drop(armed);

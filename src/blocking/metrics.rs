@@ -1,7 +1,7 @@
 //! What a pool has done so far.
 
 use super::Histogram;
-use crate::join::Tally;
+use crate::join::RunCounts;
 
 /// What a [`BlockingPool`](crate::BlockingPool) has done so far, and does now, at one moment.
 ///
@@ -44,9 +44,9 @@ pub struct Metrics {
 
 impl Metrics {
     /// Adds the outcomes of the tasks of a thread.
-    pub(super) fn add(&mut self, tally: &Tally) {
+    pub(super) fn add(&mut self, tally: &RunCounts) {
         self.busy += usize::from(tally.is_busy());
-        self.completed += tally.returned();
+        self.completed += tally.completed();
         self.panicked += tally.panicked();
     }
 }

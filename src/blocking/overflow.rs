@@ -59,7 +59,7 @@ impl Overflow {
     /// let pool = BlockingPool::builder()
     ///     .max_threads(1)
     ///     .queue_capacity(0)
-    ///     .overflow(Overflow::custom(move |work| drop(spare.spawn(work))))
+    ///     .overflow(Overflow::custom(move |work| drop(spare.spawn_work(work))))
     ///     .build()?;
     /// let slow = pool.spawn_blocking(|| std::thread::sleep(std::time::Duration::from_millis(50)));
     /// assert_eq!(pool.spawn_blocking(|| "done elsewhere").await?, "done elsewhere");

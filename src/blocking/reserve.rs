@@ -64,7 +64,7 @@ impl BlockingPool {
     ///
     /// # Errors
     ///
-    /// [`Closed`](TrySpawnError::Closed) if the pool is or becomes closed.
+    /// [`is_closed`](TrySpawnError::is_closed) if the pool is or becomes closed.
     ///
     /// # Cancel safety
     ///
@@ -92,7 +92,7 @@ impl BlockingPool {
     async fn enter(&self) -> Result<(), TrySpawnError<()>> {
         match &self.shared().room {
             Some(room) => room.acquire().await.map_err(|no_room| refusal(no_room, ())),
-            None if self.shared().state().is_closed() => Err(TrySpawnError::Closed(())),
+            None if self.shared().state().is_closed() => Err(TrySpawnError::closed(())),
             None => Ok(()),
         }
     }
@@ -174,7 +174,7 @@ impl PollReserve {
     ///
     /// # Errors
     ///
-    /// [`Closed`](TrySpawnError::Closed) if the pool is or becomes closed.
+    /// [`is_closed`](TrySpawnError::is_closed) if the pool is or becomes closed.
     ///
     /// # Cancel safety
     ///

@@ -9,7 +9,7 @@ use super::metrics::Metrics;
 use super::samples::Sample;
 use super::state::{Limits, State};
 use super::worker;
-use crate::inbox::Chain;
+use crate::inbox::FifoList;
 use crate::join::{RunContext, TrySpawnError};
 use crate::semaphore::{Semaphore, TryAcquireError};
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
@@ -28,8 +28,8 @@ pub(super) struct Shared {
 
 /// Tasks that were not accepted, and why.
 pub(super) enum Unaccepted {
-    Closed(Chain<Task<RunContext>>),
-    NoThread(Chain<Task<RunContext>>, io::Error),
+    Closed(FifoList<Task<RunContext>>),
+    NoThread(FifoList<Task<RunContext>>, io::Error),
 }
 
 /// Whether a task comes from outside, or is the next of several of which one was accepted before.
@@ -42,10 +42,10 @@ pub(super) enum Comes {
 impl Unaccepted {
     /// The one task that was not accepted, as what it is taken for.
     pub(super) fn one<B>(self, back: impl FnOnce(Task<RunContext>) -> B) -> TrySpawnError<B> {
-        let first = |mut tasks: Chain<_>| back(tasks.pop_front().expect("there is one"));
+        let first = |mut tasks: FifoList<_>| back(tasks.pop_front().expect("there is one"));
         match self {
-            Self::Closed(tasks) => TrySpawnError::Closed(first(tasks)),
-            Self::NoThread(tasks, why) => TrySpawnError::NoThread(first(tasks), why),
+            Self::Closed(tasks) => TrySpawnError::closed(first(tasks)),
+            Self::NoThread(tasks, why) => TrySpawnError::no_thread(first(tasks), why),
         }
     }
 
@@ -59,8 +59,8 @@ impl Unaccepted {
         while let Some(task) = tasks.pop_front() {
             let task = back(task);
             all.push(match &why {
-                None => TrySpawnError::Closed(task),
-                Some(why) => TrySpawnError::NoThread(task, again(why)),
+                None => TrySpawnError::closed(task),
+                Some(why) => TrySpawnError::no_thread(task, again(why)),
             });
         }
         all
@@ -119,7 +119,7 @@ impl Shared {
     #[inline]
     pub(super) fn accept(
         this: &Arc<Self>,
-        mut tasks: Chain<Task<RunContext>>,
+        mut tasks: FifoList<Task<RunContext>>,
         count: usize,
         comes: Comes,
     ) -> Result<(), Unaccepted> {
@@ -196,7 +196,7 @@ impl Shared {
             return state;
         }
         state.ended();
-        if context.take_cancelled() {
+        if context.take_found_aborted() {
             state.cancelled();
         }
         if let (Some(sample), Some(end)) = (sample, end) {

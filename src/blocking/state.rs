@@ -13,8 +13,8 @@ use super::metrics::Metrics;
 use super::samples::{Sample, Samples};
 use super::shared::{Comes, Shared};
 use super::worker::Parker;
-use crate::inbox::Chain;
-use crate::join::{RunContext, Tally};
+use crate::inbox::FifoList;
+use crate::join::{RunContext, RunCounts};
 use crate::sync::Arc;
 use crate::task::Task;
 
@@ -25,7 +25,7 @@ const WOKEN_AT_ONCE: usize = 4;
 
 /// Who is there, and what waits.
 pub(super) struct State {
-    queue: Chain<Task<RunContext>>,
+    queue: FifoList<Task<RunContext>>,
     /// How many are in the queue, with those that need not run any more.
     linked: usize,
     /// How many of those need not run any more. Who aborts a task counts it after the fact: if a thread
@@ -59,7 +59,7 @@ struct Rest {
     limits: Limits,
     waits: Waits,
     /// The outcomes of the tasks of each thread.
-    tallies: Vec<Arc<Tally>>,
+    tallies: Vec<Arc<RunCounts>>,
     /// How many of those that start are there, and run a hook.
     standing: usize,
     /// Threads that are not counted any more and not yet done: they run a hook.
@@ -109,7 +109,7 @@ pub(super) type Woken = [Option<Arc<Parker>>; WOKEN_AT_ONCE];
 impl State {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
-            queue: Chain::new(),
+            queue: FifoList::new(),
             linked: 0,
             gone: 0,
             idle: Vec::new(),
@@ -177,7 +177,7 @@ impl State {
     }
 
     #[inline]
-    pub(super) fn push(&mut self, tasks: &mut Chain<Task<RunContext>>, count: usize) {
+    pub(super) fn push(&mut self, tasks: &mut FifoList<Task<RunContext>>, count: usize) {
         self.queue.append(tasks);
         let first = self.submitted;
         self.linked += count;
@@ -206,8 +206,8 @@ impl State {
         Some(task)
     }
 
-    pub(super) fn pop_all_unrun(&mut self) -> Chain<Task<RunContext>> {
-        let mut tasks = Chain::new();
+    pub(super) fn pop_all_unrun(&mut self) -> FifoList<Task<RunContext>> {
+        let mut tasks = FifoList::new();
         while let Some(task) = self.pop_unrun() {
             tasks.push_back(task);
         }
@@ -225,7 +225,7 @@ impl State {
     }
 
     /// What need not run any more, if it is most of what is in the queue: it is memory for nothing.
-    pub(super) fn sweep(&mut self) -> Chain<Task<RunContext>> {
+    pub(super) fn sweep(&mut self) -> FifoList<Task<RunContext>> {
         let (swept, lost) = sweep(&mut self.queue, &mut self.linked, &mut self.gone);
         if lost == 0 {
             return swept;
@@ -304,7 +304,7 @@ impl State {
     }
 
     /// It has. What it counted is kept.
-    pub(super) fn gone(&mut self, tally: &Arc<Tally>) {
+    pub(super) fn gone(&mut self, tally: &Arc<RunCounts>) {
         self.rest.leaving -= 1;
         self.rest.totals.add(tally);
         self.rest.tallies.retain(|other| !Arc::ptr_eq(other, tally));
@@ -382,15 +382,15 @@ impl State {
 
 /// Takes out of a queue what need not run any more, if it is most of what is in there. How many those are.
 pub(super) fn sweep(
-    queue: &mut Chain<Task<RunContext>>,
+    queue: &mut FifoList<Task<RunContext>>,
     linked: &mut usize,
     gone: &mut isize,
-) -> (Chain<Task<RunContext>>, usize) {
-    let (mut swept, mut lost) = (Chain::new(), 0);
+) -> (FifoList<Task<RunContext>>, usize) {
+    let (mut swept, mut lost) = (FifoList::new(), 0);
     if *gone < 64 || gone.unsigned_abs() <= *linked / 2 {
         return (swept, lost);
     }
-    let mut all = std::mem::replace(queue, Chain::new());
+    let mut all = std::mem::replace(queue, FifoList::new());
     while let Some(task) = all.pop_front() {
         if task.is_claimed() {
             lost += 1;

@@ -42,7 +42,7 @@ fn is_cancelled<T>(outcome: Result<T, JoinError>) -> bool {
 
 fn closed<F>(refused: Result<JoinHandle<()>, TrySpawnError<F>>) -> F {
     match refused {
-        Err(TrySpawnError::Closed(f)) => f,
+        Err(error) if error.is_closed() => error.into_inner(),
         other => panic!("the pool is closed: {:?}", other.map_err(drop)),
     }
 }
@@ -113,7 +113,7 @@ fn what_a_closed_pool_refuses_comes_back() {
     }
     let inner = share();
     let work = Work::future(async move { inner() });
-    Spawn::spawn(&pool, work).expect_err("it is closed").run();
+    pool.spawn_work(work).expect_err("it is closed").run();
     assert_eq!(Arc::strong_count(&witness), 1);
     assert_eq!((view.running(), view.queued()), (0, 0));
     assert_eq!((end(&pool), pool.metrics().rejected), ((0, 0, 0), 5));

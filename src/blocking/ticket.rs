@@ -51,17 +51,23 @@ impl<B: Body, T: Ticket> Job<RunContext> for Queued<B, T> {
 }
 
 /// A user's closure.
-pub(super) struct Closure<F>(Traced<F>);
+pub(super) struct Closure<F> {
+    f: Traced<F>,
+    id: Id,
+}
 
 impl<F> Closure<F> {
     /// It is run as a task of this name, and was submitted in this place.
     #[inline]
     pub(super) fn new(f: F, pool: &str, id: Id, place: &Location<'_>) -> Self {
-        Self(Traced::new(f, pool, id, place))
+        Self {
+            f: Traced::new(f, pool, id, place),
+            id,
+        }
     }
 
     pub(super) fn into_inner(self) -> F {
-        self.0.into_inner()
+        self.f.into_inner()
     }
 }
 
@@ -74,7 +80,8 @@ where
 
     #[inline]
     fn run(self, _: &mut RunContext) -> R {
-        self.0.run()
+        let _running = self.id.enter();
+        self.f.run()
     }
 }
 
@@ -87,9 +94,9 @@ impl Body for Foreign {
     fn run(self, context: &mut RunContext) {
         // In the same context, which counts the work before anybody can see how it ended.
         if self.0.run_in(context) == Ran::Cancelled {
-            context.note_cancelled();
+            context.note_found_aborted();
         }
-        context.stand();
+        context.skip_accounting();
     }
 }
 
@@ -116,7 +123,7 @@ impl Ticket for Entry {
     #[inline]
     fn start(mut self, context: &RunContext) -> Self::Place {
         let shared = self.0.take()?;
-        if context.is_beside() {
+        if context.is_by_waiter() {
             shared.state().withdraw();
         }
         shared.options.before_task.call();

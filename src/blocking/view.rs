@@ -7,7 +7,7 @@ use super::shared::{Comes, Shared};
 use super::state::sweep;
 use super::ticket::{Body, Closure, Queued, Ticket};
 use super::{BlockingPool, refusal};
-use crate::inbox::Chain;
+use crate::inbox::FifoList;
 use crate::join::{Id, JoinHandle, Origin, RunContext, TrySpawnError, Work};
 use crate::semaphore::Semaphore;
 use crate::sync::{Arc, Mutex, lock};
@@ -54,7 +54,7 @@ struct Core {
 
 /// The tasks of a view that its pool does not know yet.
 struct Line {
-    queue: Chain<Task<RunContext>>,
+    queue: FifoList<Task<RunContext>>,
     /// How many are in the queue, with those that need not run any more.
     linked: usize,
     /// How many need not run any more, in the queue or in what the pool has, where nobody has come across
@@ -85,7 +85,7 @@ impl BlockingPool {
                 max_concurrency,
                 room: Semaphore::new(max_concurrency.saturating_add(queue_capacity)),
                 line: Mutex::new(Line {
-                    queue: Chain::new(),
+                    queue: FifoList::new(),
                     linked: 0,
                     gone: 0,
                     out: 0,
@@ -117,7 +117,7 @@ impl PoolView {
     ///
     /// # Errors
     ///
-    /// As [`BlockingPool::try_spawn_blocking`]; [`Full`](TrySpawnError::Full) if the view is full, or the
+    /// As [`BlockingPool::try_spawn_blocking`]; [`is_full`](TrySpawnError::is_full) if the view is full, or the
     /// pool is.
     #[track_caller]
     pub fn try_spawn_blocking<F, R>(&self, f: F) -> Result<JoinHandle<R>, TrySpawnError<F>>
@@ -133,7 +133,7 @@ impl PoolView {
         let body = Closure::new(f, &shared.options.name, id, Location::caller());
         let ticket = InView(Some(Arc::clone(&self.core)));
         let (task, join_ref) = Task::joinable(Queued { body, ticket });
-        let handle = JoinHandle::hosted(id, join_ref, Origin::pool(Shared::name(shared)));
+        let handle = JoinHandle::with_origin(id, join_ref, Origin::pool(Shared::name(shared)));
         match Core::submit(&self.core, task) {
             Ok(()) => Ok(handle),
             // SAFETY: of such a job the task was made above.
@@ -181,7 +181,7 @@ impl Core {
             if shared.state().is_closed() {
                 drop(line);
                 shared.reject(1);
-                return Err(TrySpawnError::Closed(task));
+                return Err(TrySpawnError::closed(task));
             }
             line.queue.push_back(task);
             line.linked += 1;
@@ -235,7 +235,9 @@ impl Core {
                 Err(refused) => {
                     let (task, fault) = match refused {
                         // It was accepted, and the pool has dropped since all that waits.
-                        TrySpawnError::Closed(task) => (task, Fault::cancelled()),
+                        refused if refused.is_closed() => {
+                            (refused.into_inner(), Fault::cancelled())
+                        }
                         refused => refused.into_fault(),
                     };
                     task.fail(fault);
@@ -270,7 +272,7 @@ impl Line {
 
     /// What need not run any more, and how many those are, if it is most of what is in the queue: it is
     /// memory for nothing.
-    fn sweep(&mut self) -> (Chain<Task<RunContext>>, usize) {
+    fn sweep(&mut self) -> (FifoList<Task<RunContext>>, usize) {
         sweep(&mut self.queue, &mut self.linked, &mut self.gone)
     }
 }
@@ -299,7 +301,7 @@ impl Ticket for InView {
 
     fn start(mut self, context: &RunContext) -> Self::Place {
         let view = self.0.take()?;
-        let is_carried = !context.is_beside();
+        let is_carried = !context.is_by_waiter();
         if !is_carried {
             view.withdraw();
         }
@@ -371,7 +373,7 @@ impl Body for Carried {
         } else {
             self.has_run = true;
         }
-        context.stand();
+        context.skip_accounting();
     }
 }
 

@@ -10,10 +10,10 @@ use std::time::Instant;
 use super::samples::Sample;
 use super::shared::Shared;
 use super::state::State;
-use crate::join::{PoolThread, RunContext, Tally, Work, enter_pool, exit_pool};
+use crate::join::{PoolThread, RunContext, RunCounts, Work, enter_pool};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Arc, AtomicBool, MutexGuard, Number, Ordering};
-use crate::task::{Abort, Task, settle};
+use crate::task::{Abort, Task, flush};
 
 /// Where a thread lies when it is idle.
 pub(super) struct Parker {
@@ -68,10 +68,10 @@ fn work(shared: &Arc<Shared>, number: usize) {
         mem::forget(runtime.enter());
     }
     let post = Rc::new(Post::new(shared, number));
-    enter_pool(Rc::clone(&post) as Rc<dyn PoolThread>);
+    let in_pool = enter_pool(Rc::clone(&post) as Rc<dyn PoolThread>);
     take_tasks(shared, &post);
     shared.options.on_thread_stop.call();
-    exit_pool();
+    drop(in_pool);
     let mut state = shared.state();
     post.unblock(&mut state);
     state.gone(&post.tally);
@@ -81,7 +81,7 @@ fn work(shared: &Arc<Shared>, number: usize) {
 /// Comes back when the thread is off the state.
 fn take_tasks(shared: &Arc<Shared>, post: &Post) {
     let bed = Arc::new(Parker::new());
-    let mut context = post.context();
+    let mut context = post.run_context();
     let mut state = shared.state();
     state.stand_up(&post.tally);
     state = Shared::grow(shared, state);
@@ -142,7 +142,7 @@ fn rest<'a>(
     state.park(bed);
     drop(state);
     // What it has freed is somebody's home: an idle thread holds nothing back.
-    settle();
+    flush();
     loop {
         let woken = sleep(bed, deadline);
         let mut state = shared.state();
@@ -185,7 +185,7 @@ struct Post {
     shared: Arc<Shared>,
     /// The number of the thread.
     number: usize,
-    tally: Arc<Tally>,
+    tally: Arc<RunCounts>,
     /// The address of the job that the running task has waited for last, if it has waited. The state keeps
     /// that job, so its address is not used again.
     awaited: Cell<Option<NonZeroUsize>>,
@@ -210,15 +210,15 @@ impl Post {
 }
 
 impl PoolThread for Post {
-    fn name(&self) -> NonZeroUsize {
+    fn pool_id(&self) -> NonZeroUsize {
         Shared::name(&self.shared)
     }
 
-    fn context(&self) -> RunContext {
-        RunContext::default().counted_by(Arc::clone(&self.tally))
+    fn run_context(&self) -> RunContext {
+        RunContext::default().counting(Arc::clone(&self.tally))
     }
 
-    fn waits(&self, awaited: Abort, must_compensate: bool) -> bool {
+    fn prepare_to_wait(&self, awaited: Abort, must_compensate: bool) -> bool {
         let address = awaited.address();
         if self.awaited.get() == Some(address) {
             return true;

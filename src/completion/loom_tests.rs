@@ -30,7 +30,7 @@ struct OnThread;
 
 impl sealed::Sealed for OnThread {}
 impl Spawn for OnThread {
-    fn spawn(&self, work: Work) -> Result<(), Work> {
+    fn spawn_work(&self, work: Work) -> Result<(), Work> {
         thread::spawn(move || work.run());
         Ok(())
     }

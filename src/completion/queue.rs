@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use super::jobs::Jobs;
 use super::spill::{Spill, Spilled};
-use crate::inbox::{Batch, Chain, Inbox, Link, Linked, Tags};
+use crate::inbox::{Batch, FifoList, Inbox, Link, Linked, Tags};
 use crate::join::{Id, RunContext};
 use crate::semaphore::Semaphore;
 use crate::sync::{Arc, Mutex, MutexGuard, Number, UnsafeCell, lock};
@@ -63,7 +63,7 @@ impl<T, K> CompletionQueue<T, K> {
     /// Takes everything that has arrived, in order. Completions that were spilled are older than the others and are
     /// put into `spill`, which must be empty.
     #[inline]
-    pub(super) fn take(&self, spill: &mut Spill<T, K>) -> Chain<Finished<T, K>> {
+    pub(super) fn take(&self, spill: &mut Spill<T, K>) -> FifoList<Finished<T, K>> {
         match self.inbox.take_unless(SPILLED) {
             Some(arrived) => arrived,
             None => self.take_with_spill(spill),
@@ -72,7 +72,7 @@ impl<T, K> CompletionQueue<T, K> {
 
     /// Nothing is spilled while the lock is held, so everything in the inbox is younger than the spill.
     #[cold]
-    fn take_with_spill(&self, spill: &mut Spill<T, K>) -> Chain<Finished<T, K>> {
+    fn take_with_spill(&self, spill: &mut Spill<T, K>) -> FifoList<Finished<T, K>> {
         let mut jobs = self.jobs();
         self.inbox.retag(Tags::NONE, SPILLED);
         *spill = jobs.take_spill();
@@ -147,7 +147,7 @@ impl<T, K> CompletionQueue<T, K> {
     }
 
     fn spill_arrived(&self, jobs: &mut Jobs<T, K>) {
-        let (mut arrived, len) = self.inbox.detach().cut(usize::MAX);
+        let (mut arrived, len) = self.inbox.detach().take_newest(usize::MAX);
         let mut batch = Vec::with_capacity(len);
         while let Some(finished) = arrived.pop_front() {
             batch.push(Self::spill(finished, jobs));

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::coop;
 
-use crate::inbox::{Batch, Chain, Inbox, Tags};
+use crate::inbox::{Batch, FifoList, Inbox, Tags};
 use crate::join::{RunContext, Spawn, Work};
 use crate::sync::{
     Arc, AtomicBool, AtomicUsize, MODEL, Mutex, Number, Ordering, Weak, cyclic, lock,
@@ -72,7 +72,7 @@ pub(super) struct Runners {
 
 /// The tasks that were taken out of the inbox, oldest first.
 struct Queue {
-    tasks: Chain<Task<RunContext>>,
+    tasks: FifoList<Task<RunContext>>,
     len: usize,
     /// The number of tasks that have been taken out of this queue.
     taken: usize,
@@ -93,7 +93,7 @@ struct WatchState {
 impl Runners {
     pub(super) fn new(runtime: Box<dyn Spawn>, limit: usize) -> Arc<Self> {
         let queue = Queue {
-            tasks: Chain::new(),
+            tasks: FifoList::new(),
             len: 0,
             taken: 0,
         };
@@ -118,7 +118,7 @@ impl Runners {
         if this.runtime_gone.load(Ordering::Relaxed) {
             // Dropped by itself. A runner would cancel everything that is queued, whose drops may submit other jobs,
             // and so on: the stack would be as deep as the queue is long.
-            drop(this.runtime.spawn(Work::new(task)));
+            drop(this.runtime.spawn_work(Work::new(task)));
             return;
         }
         let limit = this.limit_for_submit(!this.submitted.peek().empty);
@@ -177,7 +177,7 @@ impl Runners {
             started,
         };
         // A runtime that refuses it drops it.
-        drop(this.runtime.spawn(Work::future(runner)));
+        drop(this.runtime.spawn_work(Work::future(runner)));
     }
 }
 
@@ -187,7 +187,7 @@ impl Runners {
     fn next(&self) -> Option<(Task<RunContext>, bool)> {
         let mut queue = lock(&self.queue);
         if queue.tasks.is_empty() {
-            (queue.tasks, queue.len) = self.submitted.detach().cut(usize::MAX);
+            (queue.tasks, queue.len) = self.submitted.detach().take_newest(usize::MAX);
         }
         let task = queue.tasks.pop_front()?;
         queue.len -= 1;
@@ -389,7 +389,7 @@ impl Runner {
             }
             if let Some(pending) = Work::new(task).poll_once() {
                 // If it is refused, it is dropped, which cancels it.
-                drop(runners.runtime.spawn(pending));
+                drop(runners.runtime.spawn_work(pending));
             }
             *jobs += 1;
             if jobs.is_multiple_of(JOBS_PER_CLOCK_READ) && begin.elapsed() > QUANTUM_TIME {

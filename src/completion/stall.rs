@@ -61,7 +61,7 @@ impl<T: Send + 'static, K: Send + 'static> StallWatch<T, K> {
         let mut waits = lock(&this.waits);
         waits.waiting += 1;
         if !waits.armed {
-            waits.armed = timer::arm_for(Instant::now() + STALL_TIMEOUT, this).is_ok();
+            waits.armed = timer::arm(Instant::now() + STALL_TIMEOUT, this).is_ok();
             // The tick that was armed comes when this wait is old enough.
             waits.since_last_tick = true;
             this.polled.set(0);

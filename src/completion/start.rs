@@ -90,7 +90,7 @@ where
     let (receipt, task) = reservation
         .job(tag, Thunk(f))
         .map_err(|(tag, Thunk(f))| Closed::new((tag, f)))?;
-    if let Err(work) = pool.spawn(Work::new(task)) {
+    if let Err(work) = pool.spawn_work(Work::new(task)) {
         work.reject("the pool did not accept the job: it is full, closed, or has no thread");
     }
     Ok(receipt)

@@ -10,7 +10,7 @@ use super::queue::{CompletionQueue, Finished};
 use super::shared::Shared;
 use super::spill::{Spill, Spilled};
 use super::submitter::Submitter;
-use crate::inbox::Chain;
+use crate::inbox::FifoList;
 use crate::join::{Id, JoinError};
 use crate::sync::{Arc, Unshared};
 use crate::task::Outcome;
@@ -87,7 +87,7 @@ pub struct CompletionStream<T, K = ()> {
     pub(super) shared: Arc<Shared<T, K>>,
     /// Completions that were taken from the queue and not yielded. The spilled ones come first.
     spill: Unshared<Spill<T, K>>,
-    taken: Chain<Finished<T, K>>,
+    taken: FifoList<Finished<T, K>>,
     /// The keys of jobs that were read and not released. Many are released at a time, under one lock.
     read: Vec<usize>,
     /// The number of jobs that were read, whose completions had been spilled, and that are not released.
@@ -119,7 +119,7 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         let stream = Self {
             shared: Arc::clone(&shared),
             spill: Unshared::new(Spill::default()),
-            taken: Chain::new(),
+            taken: FifoList::new(),
             read: Vec::with_capacity(RELEASE_BATCH),
             read_spilled: 0,
             paid: 0,

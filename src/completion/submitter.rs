@@ -108,7 +108,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// # Errors
     ///
-    /// [`Full`](TrySpawnError::Full) or [`Closed`](TrySpawnError::Closed), with tag and future.
+    /// [`is_full`](TrySpawnError::is_full) or [`is_closed`](TrySpawnError::is_closed), with tag and future.
     ///
     /// # Examples
     ///
@@ -281,10 +281,10 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// # Errors
     ///
-    /// [`Full`](TrySpawnError::Full) or [`Closed`](TrySpawnError::Closed), with the tag.
+    /// [`is_full`](TrySpawnError::is_full) or [`is_closed`](TrySpawnError::is_closed), with the tag.
     pub fn try_slot(&self, tag: K) -> Result<Slot<T, K>, TrySpawnError<K>> {
         match self.shared().try_reserve() {
-            Ok(reservation) => reservation.slot(tag).map_err(TrySpawnError::Closed),
+            Ok(reservation) => reservation.slot(tag).map_err(TrySpawnError::closed),
             Err(no_room) => Err(refused(no_room, tag)),
         }
     }
@@ -377,11 +377,11 @@ impl<T, K> Drop for Open<T, K> {
 
 fn refused<R>(no_room: TryAcquireError, job: R) -> TrySpawnError<R> {
     match no_room {
-        TryAcquireError::Full => TrySpawnError::Full(job),
-        TryAcquireError::Closed => TrySpawnError::Closed(job),
+        TryAcquireError::Full => TrySpawnError::full(job),
+        TryAcquireError::Closed => TrySpawnError::closed(job),
     }
 }
 
 fn closed<R>(error: Closed<R>) -> TrySpawnError<R> {
-    TrySpawnError::Closed(error.into_inner())
+    TrySpawnError::closed(error.into_inner())
 }

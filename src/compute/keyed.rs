@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 
 use super::shared::Shared;
 use super::worker;
-use crate::inbox::{Batch, Chain, Inbox, Tags};
+use crate::inbox::{Batch, FifoList, Inbox, Tags};
 use crate::join::RunContext;
 use crate::sync::Arc;
 use crate::task::{Call, Ran, Task};
@@ -61,7 +61,7 @@ struct Turn {
     shared: Arc<Shared>,
     inbox: usize,
     /// What was taken and has not run: older than what is in the inbox.
-    taken: Chain<Task<RunContext>>,
+    taken: FifoList<Task<RunContext>>,
     /// The inbox was left empty, and is nobody's.
     over: bool,
 }
@@ -71,7 +71,7 @@ impl Turn {
         Self {
             shared: Arc::clone(shared),
             inbox,
-            taken: Chain::new(),
+            taken: FifoList::new(),
             over: false,
         }
     }
@@ -84,7 +84,7 @@ impl Turn {
             shared.lanes[lane].requeue(task);
         } else if let Err(refused) = shared.push(Batch::of(task), 1) {
             // The pool is closed, and its threads may have ended. What was accepted before runs: here.
-            let mut chain = refused.into_chain();
+            let mut chain = refused.into_fifo();
             while let Some(task) = chain.pop_front() {
                 task.run(&mut shared.context());
             }
@@ -102,7 +102,7 @@ impl Turn {
             self.run(lane, task, context);
         }
         // It was not a task that somebody has submitted.
-        context.stand();
+        context.skip_accounting();
         if !self.over {
             self.queue();
         }

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::inbox::{Batch, Chain, Hand, Inbox, Pile, Refused, Tags};
+use crate::inbox::{Batch, FifoList, Inbox, LifoList, LocalQueue, Refused, Tags};
 use crate::join::{self, RunContext};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Arc, AtomicBool, AtomicUsize, MODEL, Mutex, Number, Ordering, lock};
@@ -26,7 +26,7 @@ const SEALED: Tags = Tags::bit(1);
 const CALLED: Tags = Tags::bit(2);
 
 /// Tasks of a lane that belong together, and how many they are.
-pub(super) type Chunk = (Chain<Task<RunContext>>, usize);
+pub(super) type Chunk = (FifoList<Task<RunContext>>, usize);
 
 /// The tasks of one worker.
 #[repr(align(128))]
@@ -42,7 +42,7 @@ pub(super) struct Lane {
 /// What the worker of the lane writes, on lines of its own.
 #[repr(align(128))]
 struct Own {
-    hand: Hand<Task<RunContext>>,
+    hand: LocalQueue<Task<RunContext>>,
     /// What was drained and is not in hand: oldest first.
     surplus: Mutex<VecDeque<Chunk>>,
     /// How many chunks that is, for a look without the lock.
@@ -57,7 +57,7 @@ pub(super) struct Tally {
     /// Tasks begun.
     pub(super) ran: Number,
     /// The outcomes of its tasks.
-    pub(super) ended: Arc<join::Tally>,
+    pub(super) ended: Arc<join::RunCounts>,
     /// Tasks aborted before they started.
     pub(super) cancelled: Number,
     /// Tasks that the worker has taken from other lanes.
@@ -87,7 +87,7 @@ impl Lane {
             pushed: Number::new(0),
             stuck: AtomicBool::new(false),
             own: Own {
-                hand: Hand::new(),
+                hand: LocalQueue::new(),
                 surplus: Mutex::new(VecDeque::new()),
                 chunks: AtomicUsize::new(0),
                 thread: Mutex::new(None),
@@ -228,7 +228,7 @@ impl Lane {
         let oldest = cut(self.inbox.detach(), self.handful(), loot);
         loot.extend(oldest);
         // What is in hand is older still.
-        let hand = self.own.hand.seize();
+        let hand = self.own.hand.steal_all();
         if hand.1 > 0 {
             loot.push(hand);
         }
@@ -239,12 +239,12 @@ impl Lane {
 
     /// Takes all that is queued.
     pub(super) fn clear(&self) -> Vec<Chunk> {
-        let mut all = vec![self.own.hand.seize()];
+        let mut all = vec![self.own.hand.steal_all()];
         let mut surplus = lock(&self.own.surplus);
         all.extend(surplus.drain(..));
         self.own.chunks.store(0, Ordering::Relaxed);
         drop(surplus);
-        all.push(self.inbox.detach().cut(usize::MAX));
+        all.push(self.inbox.detach().take_newest(usize::MAX));
         self.count_lost(tasks(&all));
         all
     }
@@ -432,12 +432,16 @@ pub(super) struct Refill {
 }
 
 /// Cuts a pile into chunks, the newest first, and returns the last one, which is the oldest.
-fn cut(mut pile: Pile<Task<RunContext>>, handful: usize, cuts: &mut Vec<Chunk>) -> Option<Chunk> {
+fn cut(
+    mut pile: LifoList<Task<RunContext>>,
+    handful: usize,
+    cuts: &mut Vec<Chunk>,
+) -> Option<Chunk> {
     let mut last = None;
     loop {
         // Of a flood larger ones: a list of so many small ones would be large itself.
         let limit = if cuts.len() < ROOMY { handful } else { CHUNK };
-        let chunk = pile.cut(limit);
+        let chunk = pile.take_newest(limit);
         if chunk.1 == 0 {
             return last;
         }

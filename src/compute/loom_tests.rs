@@ -32,7 +32,7 @@ fn check(less: usize, model: impl Fn() + Send + Sync + 'static) {
 /// A task that counts its run, and touches what is touched by one thread at a time.
 fn counting(ran: &Arc<AtomicUsize>) -> Task<RunContext> {
     let ran = ran.clone();
-    Task::alone(move || {
+    Task::detached_closure(move || {
         ran.fetch_add(1, Ordering::Relaxed);
     })
 }

@@ -8,7 +8,7 @@ use super::builder::Options;
 use super::keyed::Keys;
 use super::lane::Lane;
 use super::watchdog::WatchdogState;
-use crate::inbox::Chain;
+use crate::inbox::FifoList;
 use crate::join::RunContext;
 use crate::semaphore::Semaphore;
 use crate::sync::{Arc, AtomicBool, AtomicUsize, MODEL, Number, Ordering};
@@ -72,8 +72,8 @@ impl Shared {
         let context = self
             .room
             .clone()
-            .map_or_else(RunContext::default, RunContext::in_room);
-        context.heard_by(self.options.panic_handler())
+            .map_or_else(RunContext::default, RunContext::releasing);
+        context.on_panic(self.options.panic_handler())
     }
 }
 
@@ -185,7 +185,7 @@ impl Shared {
     }
 
     /// Drops tasks unrun.
-    pub(super) fn drop_all(&self, mut chain: Chain<Task<RunContext>>) {
+    pub(super) fn drop_all(&self, mut chain: FifoList<Task<RunContext>>) {
         while let Some(task) = chain.pop_front() {
             self.drop_one(task);
         }

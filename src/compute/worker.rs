@@ -9,7 +9,7 @@ use super::lane::{Chunk, Lane, Refill};
 use super::shared::Shared;
 use crate::join::{RunContext, Work};
 use crate::sync::{Arc, MODEL, thread};
-use crate::task::{Ran, Task, settle};
+use crate::task::{Ran, Task, flush};
 
 /// How many pauses of a processor there are between two looks at what others do: about 1 us.
 const PATIENCE: usize = if MODEL { 0 } else { 24 };
@@ -55,7 +55,7 @@ impl Worker {
             lane,
             context: shared
                 .context()
-                .panics_counted_by(Arc::clone(&shared.lanes[lane].tally().ended)),
+                .counting_panics(Arc::clone(&shared.lanes[lane].tally().ended)),
             searching: false,
             unmeasured: 0,
             chunks: Vec::new(),
@@ -87,7 +87,7 @@ impl Worker {
         }
         // The others may sleep, in the belief that there is something left.
         self.shared.lanes.iter().for_each(Lane::wake);
-        settle();
+        flush();
         self.shared.discharge();
         self.shared.remove_thread();
     }
@@ -156,7 +156,7 @@ impl Worker {
         if self.look() {
             return true;
         }
-        settle();
+        flush();
         if !self.lane().park() {
             self.stop_searching();
             return true;

@@ -1,4 +1,4 @@
-//! Drops that are nested, put off, and panic; Miri runs them too.
+//! Drops that are nested, deferred, and panic; Miri runs them too.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn chain(length: usize, panics: usize) -> (Box<Holder>, Arc<AtomicUsize>, Arc<At
 }
 
 #[test]
-fn a_chain_is_dropped_when_the_drop_of_the_first_returns() {
+fn a_long_chain_is_dropped_before_the_drop_of_the_first_returns() {
     let length = if cfg!(miri) { 100 } else { 1_000_000 };
     let (first, dropped, deepest) = chain(length, usize::MAX);
     drop(first);
@@ -56,9 +56,9 @@ fn a_chain_is_dropped_when_the_drop_of_the_first_returns() {
 }
 
 #[test]
-fn what_was_put_off_is_dropped_although_others_panic() {
+fn deferred_drops_run_although_others_panic() {
     const LENGTH: usize = 100;
-    // The first panics, too: that panic is for who drops it.
+    // The first one panics too, and that panic reaches its owner.
     let (first, dropped, _) = chain(LENGTH, 20);
     catch_unwind(AssertUnwindSafe(|| drop(first))).unwrap_err();
     assert_eq!(dropped.load(Ordering::SeqCst), LENGTH);
@@ -66,7 +66,7 @@ fn what_was_put_off_is_dropped_although_others_panic() {
 }
 
 #[test]
-fn a_drop_that_unwinds_leaves_the_others_to_nobody() {
+fn a_drop_while_unwinding_drops_all() {
     let (first, dropped, _) = chain(3 * MAX_NESTED as usize, usize::MAX);
     let held = first;
     let unwound = catch_unwind(AssertUnwindSafe(|| {

@@ -4,14 +4,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc as StdArc;
 
-use tokio::sync::oneshot;
-use tokio::time::Instant;
-
 use super::engine::Engine;
-use super::engine::line::{Order, bytes_of};
-use super::engine::patience::settle;
-use super::error::Failure;
-use super::store::{Answer, Backend, MAX_BATCH, MAX_BATCH_BYTES, NewTask, Seen, Store};
+use super::new_task::bytes_of;
+use super::resend::resend;
+use super::spawn_queue::Stored;
+use super::store::{Answer, Backend, MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask, Store, TaskState};
 use super::task::{ENVELOPE, seal};
 use super::{
     AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
@@ -156,8 +153,8 @@ impl DurableClient {
     ///
     /// Nothing is lost if the future is dropped.
     pub async fn status(&self, id: TaskId) -> Result<Status, DurableError> {
-        let seen = self.ask(Some(id), |store| store.look(vec![id])).await?;
-        Ok(seen.first().map_or(Status::Absent, status))
+        let states = self.ask(Some(id), |store| store.status(vec![id])).await?;
+        Ok(states.first().map_or(Status::Absent, status))
     }
 
     /// The errors of the attempts after which a task was tried again: at most the last 8, the oldest first. They are
@@ -188,7 +185,7 @@ impl DurableClient {
     /// If the future is dropped, the tasks may be cancelled or not.
     pub async fn cancel(&self, ids: &[TaskId]) -> Result<u64, DurableError> {
         let mut alive = 0;
-        for ids in ids.chunks(MAX_BATCH) {
+        for ids in ids.chunks(MAX_BATCH_TASKS) {
             alive += self.ask(None, |store| store.cancel(ids.to_vec())).await?;
         }
         Ok(alive)
@@ -287,7 +284,7 @@ impl DurableClient {
             return Err(DurableError::closed(self.queue(), task));
         };
         let store = &*self.engine.store;
-        let answer = settle(runtime, || question(store)).await;
+        let answer = resend(runtime, || question(store)).await;
         answer.map_err(|failure| DurableError::store(self.queue(), task, failure))
     }
 
@@ -318,17 +315,17 @@ impl DurableClient {
         tasks: Vec<NewTask>,
     ) -> Result<Vec<DurableHandle<T>>, DurableError> {
         let ids: Vec<_> = tasks.iter().map(|task| task.id).collect();
-        let mut under_way = VecDeque::new();
-        for batch in batches(tasks) {
-            if under_way.len() == AHEAD
-                && let Some(first) = under_way.pop_front()
+        let mut pending = VecDeque::new();
+        for tasks in split(tasks) {
+            if pending.len() == MAX_PENDING_REQUESTS
+                && let Some(first) = pending.pop_front()
             {
                 self.stored(first).await?;
             }
-            under_way.push_back(self.order(batch));
+            pending.push_back(self.push(tasks));
         }
-        for batch in under_way {
-            self.stored(batch).await?;
+        for request in pending {
+            self.stored(request).await?;
         }
         let handles = ids.into_iter();
         Ok(handles
@@ -336,24 +333,20 @@ impl DurableClient {
             .collect())
     }
 
-    /// Stores tasks that fit into one request.
+    /// Stores tasks that fit into one batch.
     async fn store(&self, tasks: Vec<NewTask>) -> Result<(), DurableError> {
-        self.stored(self.order(tasks)).await
+        self.stored(self.push(tasks)).await
     }
 
-    /// Orders that tasks are stored that fit into one request.
-    fn order(&self, tasks: Vec<NewTask>) -> Ordered {
-        let first = tasks.first().map(|task| task.id);
-        let (reply, stored) = oneshot::channel();
-        self.engine.line.order(Order {
-            tasks,
-            since: Instant::now(),
-            reply,
-        });
-        Ordered { first, stored }
+    /// Adds tasks that fit into one batch to the queue.
+    fn push(&self, tasks: Vec<NewTask>) -> Pushed {
+        Pushed {
+            first: tasks.first().map(|task| task.id),
+            stored: self.engine.spawn_queue.push(tasks),
+        }
     }
 
-    async fn stored(&self, Ordered { first, stored }: Ordered) -> Result<(), DurableError> {
+    async fn stored(&self, Pushed { first, stored }: Pushed) -> Result<(), DurableError> {
         let stored = stored.await;
         let stored = stored.map_err(|_| DurableError::closed(self.queue(), first))?;
         stored.map_err(|failure| DurableError::store(self.queue(), first, failure))
@@ -368,41 +361,41 @@ impl fmt::Debug for DurableClient {
     }
 }
 
-/// How many batches of one call are ordered before the first is stored: two that are sent, and one that
-/// is not waited for when they are.
-const AHEAD: usize = 3;
+/// The maximum number of spawn requests of one call that are not stored yet: two that are being sent, and one that is ready
+/// when one of them is answered.
+const MAX_PENDING_REQUESTS: usize = 3;
 
-/// Tasks that are to be stored: the first of them, and what becomes of them.
-struct Ordered {
+/// Tasks in the queue, and the first of them, which an error names.
+struct Pushed {
     first: Option<TaskId>,
-    stored: oneshot::Receiver<Result<(), Failure>>,
+    stored: Stored,
 }
 
-/// The tasks in requests that are not too large.
-fn batches(tasks: Vec<NewTask>) -> Vec<Vec<NewTask>> {
-    let mut batches: Vec<Vec<NewTask>> = Vec::new();
+/// Splits tasks into groups that fit into one batch.
+fn split(tasks: Vec<NewTask>) -> Vec<Vec<NewTask>> {
+    let mut groups: Vec<Vec<NewTask>> = Vec::new();
     for task in tasks {
-        match batches.last_mut() {
-            Some(batch)
-                if batch.len() < MAX_BATCH
-                    && bytes_of(batch) + task.payload.len() <= MAX_BATCH_BYTES =>
+        match groups.last_mut() {
+            Some(group)
+                if group.len() < MAX_BATCH_TASKS
+                    && bytes_of(group) + task.payload.len() <= MAX_BATCH_BYTES =>
             {
-                batch.push(task);
+                group.push(task);
             }
-            _ => batches.push(vec![task]),
+            _ => groups.push(vec![task]),
         }
     }
-    batches
+    groups
 }
 
-fn status(seen: &Seen) -> Status {
-    match seen {
-        Seen::Absent => Status::Absent,
-        Seen::Waiting => Status::Waiting,
-        Seen::Delayed => Status::Delayed,
-        Seen::Running => Status::Running,
-        Seen::Done(_) => Status::Done,
-        Seen::Dead { .. } => Status::Dead,
-        Seen::Cancelled => Status::Cancelled,
+fn status(state: &TaskState) -> Status {
+    match state {
+        TaskState::Absent => Status::Absent,
+        TaskState::Waiting => Status::Waiting,
+        TaskState::Delayed => Status::Delayed,
+        TaskState::Running => Status::Running,
+        TaskState::Done(_) => Status::Done,
+        TaskState::Dead { .. } => Status::Dead,
+        TaskState::Cancelled => Status::Cancelled,
     }
 }

@@ -44,7 +44,7 @@ impl<'a> DeadLetters<'a> {
         filter: DeadFilter,
         limit: usize,
     ) -> Result<Vec<DeadLetter>, DurableError> {
-        let list = |store: &'a dyn super::store::Backend| store.dead(filter.clone(), limit);
+        let list = |store: &'a dyn super::store::Backend| store.dead_letters(filter.clone(), limit);
         self.client.ask(None, list).await
     }
 
@@ -60,7 +60,8 @@ impl<'a> DeadLetters<'a> {
     ///
     /// If the future is dropped, they may be replayed or not.
     pub async fn replay(&self, filter: DeadFilter) -> Result<u64, DurableError> {
-        let replay = |store: &'a dyn super::store::Backend| store.replay(filter.clone());
+        let replay =
+            |store: &'a dyn super::store::Backend| store.replay_dead_letters(filter.clone());
         self.client.ask(None, replay).await
     }
 
@@ -73,8 +74,9 @@ impl<'a> DeadLetters<'a> {
     /// # Cancel safety
     ///
     /// If the future is dropped, they may be removed or not.
-    pub async fn bury(&self, filter: DeadFilter) -> Result<u64, DurableError> {
-        let bury = |store: &'a dyn super::store::Backend| store.bury(filter.clone());
-        self.client.ask(None, bury).await
+    pub async fn delete(&self, filter: DeadFilter) -> Result<u64, DurableError> {
+        let delete =
+            |store: &'a dyn super::store::Backend| store.delete_dead_letters(filter.clone());
+        self.client.ask(None, delete).await
     }
 }

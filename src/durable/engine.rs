@@ -1,8 +1,8 @@
-//! [`Engine`]: what a client has running, on a thread of its own, or on that of the store.
+//! [`Engine`]: the background work of a client, on a thread of its own or on the thread of the store.
 //!
-//! The thread sends what is spawned ([`line`](mod@line), [`lane`]), looks after those that are awaited ([`waiters`]), and
-//! runs the workers of the process ([`Worker`](super::executor::worker::Worker)). No user code runs there, so none can
-//! keep a lease from being renewed; and it serves every runtime of the process, and ends with none.
+//! On that thread, the engine sends spawned tasks to the store ([`batch_sender`]), finds out when awaited tasks have ended
+//! ([`waiters`]), and runs the workers of the process. No user code runs there, so none can delay the renewal of a lease.
+//! The engine does not depend on any runtime of the user.
 
 use std::sync::{Arc as StdArc, Weak};
 use std::time::Duration;
@@ -12,37 +12,35 @@ use tokio::sync::{OnceCell, mpsc};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use self::lane::Lanes;
-use self::line::Line;
-use self::patience::PATIENCE;
+use self::batch_sender::BatchSender;
+use self::monitored::MonitoredStore;
 use self::waiters::Waiters;
-use self::watched::Watched;
-use super::error::Failure;
 use super::executor::worker::Message;
+use super::failure::Failure;
+use super::resend::STORE_TIMEOUT;
+use super::spawn_queue::SpawnQueue;
 use super::store::{Backend, Epoch, Event, Store};
 use crate::sync::thread;
 use crate::sync::{Mutex, lock};
 
+mod batch_sender;
 pub(crate) mod decoder;
-mod lane;
-pub(crate) mod line;
-pub(crate) mod patience;
+mod monitored;
 pub(crate) mod waiters;
-mod watched;
 
-/// What a client has running.
+/// The background work of a client.
 pub(crate) struct Engine {
     pub(crate) store: StdArc<dyn Backend>,
-    /// What messages call the store.
+    /// The name of the store for messages.
     pub(crate) queue: StdArc<str>,
     pub(crate) waiters: StdArc<Waiters>,
-    pub(crate) line: StdArc<Line>,
+    pub(crate) spawn_queue: StdArc<SpawnQueue>,
     workers: Mutex<Vec<mpsc::UnboundedSender<Message>>>,
     /// The highest epoch that this client has received.
     floor: Mutex<Epoch>,
-    /// The thread; nothing if the system refused one.
+    /// The runtime that drives the background work, or `None` if the system refused a thread.
     runtime: Option<Handle>,
-    /// Ends the duties.
+    /// Ends the background tasks.
     stop: CancellationToken,
     /// Cancelled when all spawned tasks are stored and no more are accepted.
     stored: CancellationToken,
@@ -53,19 +51,19 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn start(store: Store) -> StdArc<Self> {
-        let store: StdArc<dyn Backend> = StdArc::new(Watched::new(store.0));
+        let store: StdArc<dyn Backend> = StdArc::new(MonitoredStore::new(store.0));
         let [stop, stored, gone] = [0; 3].map(|_| CancellationToken::new());
         let runtime = match store.runtime() {
             Some(runtime) => Some(runtime.clone()),
             None => start_thread(gone.clone(), stored.clone()),
         };
-        let line = StdArc::new(Line::new());
+        let spawn_queue = StdArc::new(SpawnQueue::new());
         let waiters = StdArc::new(Waiters::default());
         let engine = StdArc::new(Self {
             queue: store.name().into(),
             store: StdArc::clone(&store),
             waiters: StdArc::clone(&waiters),
-            line: StdArc::clone(&line),
+            spawn_queue: StdArc::clone(&spawn_queue),
             workers: Mutex::default(),
             floor: Mutex::default(),
             runtime,
@@ -74,13 +72,13 @@ impl Engine {
             gone,
             closed: OnceCell::new(),
         });
-        let lanes = Lanes::new(StdArc::clone(&store), line);
-        // It is told also if there is no thread.
+        let sender = BatchSender::new(StdArc::clone(&store), spawn_queue);
+        // Dropped in any case, even if there is no thread.
         let stored = stored.drop_guard();
         engine.run_to_end(async move {
             tokio::select! {
-                () = lanes.run() => {}
-                () = after(stop) => {}
+                () = sender.run() => {}
+                () = timeout_after(stop) => {}
             }
             drop(stored);
         });
@@ -92,20 +90,20 @@ impl Engine {
         engine
     }
 
-    /// Runs a duty on the thread, until the engine is dropped. Without a thread, it is dropped.
-    pub(crate) fn run(&self, duty: impl Future<Output = ()> + Send + 'static) {
+    /// Runs a background task until the engine is closed or dropped. Without a thread, it drops the task.
+    pub(crate) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
-        self.run_to_end(async move { _ = stop.run_until_cancelled(duty).await });
+        self.run_to_end(async move { _ = stop.run_until_cancelled(task).await });
     }
 
-    /// The same, also if the engine is dropped.
-    pub(crate) fn run_to_end(&self, duty: impl Future<Output = ()> + Send + 'static) {
+    /// As [`run`](Self::run), but the task continues after the engine is closed or dropped.
+    pub(crate) fn run_to_end(&self, task: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.runtime {
-            runtime.spawn(duty);
+            runtime.spawn(task);
         }
     }
 
-    /// Returns the runtime that drives the duties and their timers, unless they have ended.
+    /// Returns the runtime that drives the background tasks and their timers, unless they have ended.
     pub(crate) fn runtime(&self) -> Option<&Handle> {
         let runtime = self.runtime.as_ref();
         runtime.filter(|_| !self.stop.is_cancelled())
@@ -122,10 +120,10 @@ impl Engine {
         *floor = epoch.max(*floor);
     }
 
-    /// Ends all duties in order, and then the store. It does so once, however often it is called.
+    /// Ends all background tasks in order, and then closes the store. Later calls return the same result.
     pub(crate) async fn close(&self) -> Result<(), Failure> {
         let closed = self.closed.get_or_init(|| async {
-            self.line.close();
+            self.spawn_queue.close();
             self.end_workers().await;
             self.stored.cancelled().await;
             self.stop.cancel();
@@ -136,21 +134,21 @@ impl Engine {
     }
 
     async fn end_workers(&self) {
-        self.tell_workers(|| Message::Shutdown(Duration::ZERO));
+        self.send_to_workers(|| Message::Shutdown(Duration::ZERO));
         let workers = lock(&self.workers).clone();
         for worker in workers {
             worker.closed().await;
         }
     }
 
-    /// Has a worker told what concerns it, until it is gone.
+    /// Sends events to a worker until it has ended.
     pub(crate) fn add_worker(&self, worker: mpsc::UnboundedSender<Message>) {
         let mut workers = lock(&self.workers);
         workers.retain(|worker| !worker.is_closed());
         workers.push(worker);
     }
 
-    fn tell_workers(&self, message: impl Fn() -> Message) {
+    fn send_to_workers(&self, message: impl Fn() -> Message) {
         for worker in &*lock(&self.workers) {
             worker.send(message()).ok();
         }
@@ -160,27 +158,27 @@ impl Engine {
         match event {
             Event::Ready => {
                 self.waiters.recovered();
-                self.tell_workers(|| Message::Wake);
+                self.send_to_workers(|| Message::Wake);
             }
-            Event::Wake => self.tell_workers(|| Message::Wake),
-            Event::Ended(ids) => self.waiters.look_at(ids),
-            Event::Seen(ends) => ends
+            Event::Wake => self.send_to_workers(|| Message::Wake),
+            Event::MaybeEnded(ids) => self.waiters.check(ids),
+            Event::Ended(ends) => ends
                 .into_iter()
-                .for_each(|(id, seen)| self.waiters.heard(id, seen)),
-            Event::Cancel(ids) => self.tell_workers(|| Message::Cancel(ids.clone())),
+                .for_each(|(id, state)| self.waiters.ended(id, state)),
+            Event::Cancel(ids) => self.send_to_workers(|| Message::Cancel(ids.clone())),
         }
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.line.close();
+        self.spawn_queue.close();
         self.stop.cancel();
         self.gone.cancel();
     }
 }
 
-/// Passes on what happens in the store. It holds no engine while it waits: that would never end.
+/// Handles the events of the store. It holds no engine while it waits, since the engine would never be dropped.
 async fn dispatch(engine: Weak<Engine>, mut events: mpsc::UnboundedReceiver<Event>) {
     while let Some(event) = events.recv().await {
         let Some(engine) = engine.upgrade() else {
@@ -190,18 +188,18 @@ async fn dispatch(engine: Weak<Engine>, mut events: mpsc::UnboundedReceiver<Even
     }
 }
 
-/// Some time after everything else has been stopped: for as long as it is worth while to wait for a store.
-async fn after(stopped: CancellationToken) {
+/// Waits until everything else has been stopped and a last request to the store has timed out.
+async fn timeout_after(stopped: CancellationToken) {
     stopped.cancelled().await;
-    sleep(PATIENCE).await;
+    sleep(STORE_TIMEOUT).await;
 }
 
-/// Starts a thread that drives a runtime until the engine is `gone`, and the lanes have `stored` everything and
-/// closed their sessions.
+/// Starts a thread that drives a runtime until the engine is `gone`, and the sender has `stored` everything and closed
+/// its sessions.
 fn start_thread(gone: CancellationToken, stored: CancellationToken) -> Option<Handle> {
     let (sender, receiver) = std::sync::mpsc::channel();
     let thread = thread::Builder::new().name("throng-durable".into());
-    // Made there: a runtime must not be dropped where the caller may be, in another.
+    // The runtime is created on the thread: it must not be dropped within another runtime, where the caller may be.
     let started = thread.spawn(move || {
         let Ok(runtime) = runtime::Builder::new_current_thread().enable_time().build() else {
             return;

@@ -22,7 +22,7 @@ pub(crate) mod claims;
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) mod inline;
 pub(crate) mod metrics;
-mod outbox;
+mod pending_verdicts;
 pub(crate) mod registry;
 pub(crate) mod scope;
 pub(crate) mod worker;

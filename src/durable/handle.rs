@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::engine::decoder::decode;
 use super::engine::waiters::End;
 use super::executor::scope::Wait;
-use super::store::Seen;
+use super::store::TaskState;
 use super::{AttemptError, DurableClient, DurableError, Status, TaskId};
 use crate::completion::{Slot, forward};
 use crate::task::Outcome;
@@ -53,7 +53,7 @@ struct Waiting {
 impl Waiting {
     fn begin(client: &DurableClient, id: TaskId) -> Self {
         let wait = Wait::begin();
-        let end = client.engine().waiters.wait(id, wait.patience());
+        let end = client.engine().waiters.wait(id, wait.limit());
         Self { end, wait }
     }
 }
@@ -123,12 +123,14 @@ impl<T: DeserializeOwned> DurableHandle<T> {
             return Err(DurableError::closed(queue, Some(id)));
         };
         match end {
-            Ok(Seen::Done(output)) => serde_json::from_slice(&output)
+            Ok(TaskState::Done(output)) => serde_json::from_slice(&output)
                 .map_err(|error| DurableError::decode(queue, id, error)),
-            Ok(Seen::Dead { reason, error }) => Err(DurableError::dead(queue, id, reason, error)),
-            Ok(Seen::Cancelled) => Err(DurableError::cancelled(queue, id)),
-            Ok(Seen::Absent) => Err(DurableError::expired(queue, id)),
-            Ok(Seen::Waiting | Seen::Delayed | Seen::Running) => {
+            Ok(TaskState::Dead { reason, error }) => {
+                Err(DurableError::dead(queue, id, reason, error))
+            }
+            Ok(TaskState::Cancelled) => Err(DurableError::cancelled(queue, id)),
+            Ok(TaskState::Absent) => Err(DurableError::expired(queue, id)),
+            Ok(TaskState::Waiting | TaskState::Delayed | TaskState::Running) => {
                 Err(DurableError::would_deadlock(queue, id))
             }
             Err(failure) => Err(DurableError::store(queue, Some(id), failure)),
@@ -182,7 +184,7 @@ impl<T: DeserializeOwned + Send + 'static> DurableHandle<T> {
     {
         let wait = Wait::begin();
         let (engine, id) = (StdArc::clone(self.client.engine()), self.id);
-        engine.waiters.call(id, wait.patience(), move |end| {
+        engine.waiters.call(id, wait.limit(), move |end| {
             decode(move || {
                 forward(Ended { handle: self, end }, slot);
                 drop(wait);

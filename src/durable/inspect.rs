@@ -1,9 +1,9 @@
 //! What a client can read from a store: the states of tasks, dead letters, counts, health and durability.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use super::TaskId;
-use super::store::DeadReason;
 
 /// The status of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,6 +127,45 @@ pub struct DeadLetter {
     pub crashes: u32,
     /// How long it has been dead. Time during which no executor ran on the store does not count.
     pub age: Duration,
+}
+
+/// The reason for which a task has failed for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeadReason {
+    /// A run has reported that another attempt is of no use.
+    Fatal,
+    /// The task has failed as often as the executor's [`Retry`](crate::Retry) allows.
+    Attempts,
+    /// As many workers have died with the task as `max_crashes` allows.
+    Crashes,
+    /// The program that claimed the task cannot decode it.
+    Unreadable,
+    /// The output is larger than a store accepts.
+    OutputTooLarge,
+    /// The store has lost a part of the task, or cannot read it. A task whose type no worker has registered does not
+    /// become a dead letter: it waits.
+    Damaged,
+}
+
+impl DeadReason {
+    /// Returns `true` if a run has failed, and not the worker or the store.
+    pub(crate) fn is_failure(self) -> bool {
+        matches!(self, Self::Fatal | Self::Attempts | Self::OutputTooLarge)
+    }
+}
+
+impl fmt::Display for DeadReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fatal => "it reported that another attempt is of no use",
+            Self::Attempts => "its attempts are used up",
+            Self::Crashes => "it has crashed as many workers as `max_crashes` allows",
+            Self::Unreadable => "its worker cannot read it",
+            Self::OutputTooLarge => "its output is too large",
+            Self::Damaged => "its store has lost a part of it, or cannot read it",
+        })
+    }
 }
 
 /// The error of an attempt after which the task was tried again.

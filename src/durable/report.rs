@@ -6,7 +6,7 @@ mod imp {
     use tracing::Instrument;
 
     use crate::durable::TaskId;
-    use crate::durable::error::Failure;
+    use crate::durable::failure::Failure;
     use crate::durable::store::{Claimed, Epoch};
 
     /// Runs `run` in the span of a task.
@@ -68,7 +68,7 @@ mod imp {
 #[cfg(not(feature = "tracing"))]
 mod imp {
     use crate::durable::TaskId;
-    use crate::durable::error::Failure;
+    use crate::durable::failure::Failure;
     use crate::durable::store::{Claimed, Epoch};
 
     pub(crate) fn in_span<F: Future>(_: &Claimed, _: Epoch, run: F) -> F {

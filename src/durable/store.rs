@@ -1,20 +1,20 @@
-//! The interface between the engine and a store: the requests, and what the engine may rely on.
+//! The interface between the engine and a store: the requests, and the guarantees that the engine relies on.
 //!
-//! Requests come in batches, and each takes effect as a whole or not at all. A request that fails
-//! says whether it can have taken effect ([`Failure::effect`]); the two that change tasks on behalf
-//! of one engine, [`enqueue`](Backend::enqueue) and [`turn`](Backend::turn), are numbered within a
-//! *session*, so that one whose answer was lost is sent again, and takes effect once.
+//! Each request takes effect as a whole or not at all. If it fails, the failure says whether it may have taken effect
+//! ([`Failure::effect`]). The two requests that change tasks on behalf of one engine, [`enqueue`](Backend::enqueue) and
+//! [`turn`](Backend::turn), are numbered within a *session*, so a request whose answer was lost can be sent again and
+//! still takes effect once.
 //!
-//! A session is issued by the store, which knows when its process is dead. Numbers rise. A number
-//! that is the session's last is answered as the first time; a smaller one is refused.
+//! The store issues the sessions, and detects that the process of a session is dead. The numbers of a session rise. The
+//! last number is answered again as it was the first time; a smaller one is refused.
 //!
-//! A turn without verdicts that finds nothing to do writes nothing, not even its number. Nor does an
-//! enqueue without tasks.
+//! A turn that has no verdicts and finds nothing to do writes nothing, not even its number. Neither does an enqueue
+//! without tasks.
 //!
-//! Times are durations, never instants: what the time is, only the store knows. A *claim* is what one
-//! turn took: some tasks, under one epoch and one lease. No two claims of a store have the
-//! same epoch, and those of a task rise, so an epoch is a fencing token: a verdict counts only if the
-//! task is still held under its epoch.
+//! Times are durations, never instants: only the store has a clock. A *claim* is what one turn has taken: some tasks,
+//! under one *epoch* and one *lease*. No two claims of a store have the same epoch, and the epochs of a task rise, so an
+//! epoch is a fencing token: a verdict counts only if the task is still held under its epoch. A task that is one crash
+//! short of becoming a dead letter is *quarantined*: a worker holds one such task at a time.
 //!
 //! ```text
 //!                 enqueue                       claim                  verdict
@@ -25,20 +25,22 @@
 //!              delayed ---------+ <------------------------- delayed               absent
 //! ```
 
-use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
-use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use self::kind::{Kind, TypeSet};
-use super::error::Failure;
+use self::kind::TypeSet;
+use super::failure::Failure;
+use super::spawn_queue::WriteBatch;
 use super::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
+
+pub(crate) use super::DeadReason;
+pub(crate) use super::new_task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask};
 
 #[cfg_attr(
     not(all(feature = "redis", feature = "sqlite")),
@@ -55,10 +57,12 @@ pub(crate) mod routes;
 pub(crate) mod sqlite;
 #[cfg(test)]
 mod suite;
+#[cfg(feature = "sqlite-unbundled")]
+pub(crate) mod totals;
 
-/// Where tasks are kept: what a [`DurableClient`](super::DurableClient) is opened with.
+/// The place where tasks are stored, which a [`DurableClient`](super::DurableClient) is opened with.
 ///
-/// It is made from one of the stores of this crate.
+/// Each store of this crate converts into it.
 pub struct Store(pub(crate) Arc<dyn Backend>);
 
 impl Store {
@@ -73,93 +77,92 @@ impl fmt::Debug for Store {
     }
 }
 
-/// The answer to a request, some time.
+/// A future of the answer to a request.
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
 /// A store, as the engine of one process sees it.
 pub(crate) trait Backend: Send + Sync + 'static {
-    /// What messages call it.
+    /// Returns the name of the store for messages.
     fn name(&self) -> &str;
 
-    /// What drives the store, if that is a runtime on a thread of its own, for as long as the store is
-    /// there: the engine then works on that thread, too, and nobody waits for one to wake the other.
+    /// Returns the runtime that drives the store, if it has one on a thread of its own for as long as the store exists.
+    /// The engine then uses that thread, too, so neither has to wake the other.
     fn runtime(&self) -> Option<&Handle> {
         None
     }
 
-    /// What happens in the store that concerns this process. Asked for once.
+    /// Returns the events that concern this process. This is called once.
     fn events(&self) -> mpsc::UnboundedReceiver<Event>;
 
-    /// Begins a session of this process. Its turns claim only tasks of these types. Without a set, they claim
-    /// none.
+    /// Opens a session of this process. Its turns claim only tasks of these types. Without a set, they claim nothing.
     fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId>;
 
-    /// Ends a session. What it has claimed and not given back is treated as after a crash.
+    /// Closes a session. Tasks that it still holds are treated as after a crash.
     fn close_session(&self, session: SessionId) -> Answer<'_, ()>;
 
-    /// Stores tasks. One whose id is that of a task that is not absent changes nothing.
+    /// Stores tasks. A task with the id of an existing task changes nothing.
     ///
-    /// The store looks at the [batch](Batch) as late as it can: what is spawned until then is in it.
+    /// The store [closes the batch](WriteBatch::close) as late as it can: everything that is spawned until then is in it.
     fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, ()>;
 
-    /// Takes verdicts, reaps, makes due what is due, and claims, in this order.
-    fn turn(&self, request: Arc<Turn>) -> Answer<'_, Turned>;
+    /// Accepts verdicts, takes back the tasks of expired claims, makes delayed tasks due, and claims tasks, in this order.
+    fn turn(&self, request: Arc<Turn>) -> Answer<'_, TurnAnswer>;
 
     /// Renews the leases of claims, and confirms that their tasks have arrived.
-    fn beat(&self, claims: Vec<Epoch>) -> Answer<'_, Beaten>;
+    fn renew(&self, claims: Vec<Epoch>) -> Answer<'_, RenewAnswer>;
 
-    /// Returns the states of tasks: one answer for each id, in their order. It writes only which clients are
-    /// to be told of their ends.
-    fn look(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<Seen>>;
+    /// Returns the states of tasks, in the order of the ids. The only thing that this may write is that the client is to
+    /// be notified of their ends.
+    fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>>;
 
-    /// Returns the errors of the attempts of a task that were to run again, the oldest first: at most
-    /// [`MAX_ERRORS`]. There are none of a task that has succeeded or was cancelled.
+    /// Returns the errors of those attempts of a task after which it was tried again, the oldest first: at most
+    /// [`MAX_ERRORS`]. A task that has succeeded or was cancelled has none.
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>>;
 
-    /// Cancels tasks: those that wait or are delayed at once, those that run when their worker says.
-    /// How many were found alive.
+    /// Cancels tasks: waiting and delayed ones at once, running ones when their worker reports that they have stopped.
+    /// Returns the number of tasks that had not ended.
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64>;
 
-    /// The dead letters, the newest first.
-    fn dead(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>>;
+    /// Returns dead letters, the newest first.
+    fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>>;
 
-    /// Gives dead letters a new life, with nothing counted against them; they keep their ids. How
-    /// many.
-    fn replay(&self, filter: DeadFilter) -> Answer<'_, u64>;
+    /// Makes dead letters wait for a worker again, under their ids and with nothing counted against them. Returns their
+    /// number.
+    fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64>;
 
-    /// Removes dead letters. How many.
-    fn bury(&self, filter: DeadFilter) -> Answer<'_, u64>;
+    /// Deletes dead letters. Returns their number.
+    fn delete_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64>;
 
-    /// Removes what is kept no longer, at most `budget` things. Whether there is more.
+    /// Removes at most `budget` things that need not be kept any longer. Returns `true` if there are more.
     fn maintain(&self, budget: usize) -> Answer<'_, bool>;
 
-    /// Closes the store, and leaves behind only what the next process needs. After this, no request but this
-    /// one is made.
+    /// Closes the store, and leaves behind only what the next process needs. Afterwards, this is the only request that may
+    /// be made.
     fn close(&self) -> Answer<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
-    /// What there is, and what there has been.
+    /// Returns the numbers of tasks by their states, and the totals.
     fn counts(&self) -> Answer<'_, Counts>;
 
-    /// Whether it can be reached.
+    /// Returns whether the store can be reached.
     fn health(&self) -> Health {
         Health::Well
     }
 
-    /// Returns the number of unreadable rows that were found lately, and the error of the last one.
+    /// Returns the number of unreadable rows that were found recently, and the error of the last one.
     fn damage(&self) -> Option<(u64, String)> {
         None
     }
 
-    /// How durable a write is that the store has answered.
+    /// Returns how durable a write is when the store has answered it.
     fn probe(&self) -> Answer<'_, Durability>;
 }
 
-/// A session: issued by the store, never twice.
+/// The id of a session. The store issues each one once.
 pub(crate) type SessionId = u64;
 
-/// The epoch of a claim: above zero, and above those of all earlier claims of its tasks.
+/// The epoch of a claim: above zero, and above the epochs of all earlier claims of its tasks.
 pub(crate) type Epoch = u64;
 
 /// A store that can be restored from a copy records a *ceiling*: a number that the epochs of the next minutes do not
@@ -173,204 +176,93 @@ pub(crate) type Epoch = u64;
 )]
 pub(crate) const CEILING_AHEAD: Duration = Duration::from_secs(600);
 
-/// The limits of one request; the engine keeps them, and the stores rely on it.
-pub(crate) const MAX_BATCH: usize = 256;
-/// The bytes that one request may bring, and one answer: above it, a batch has one task.
-pub(crate) const MAX_BATCH_BYTES: usize = 1 << 20;
-
-/// How many errors of its attempts are kept of a task: the last ones.
+/// The maximum number of errors of attempts that a store keeps of a task: the last ones.
 pub(crate) const MAX_ERRORS: usize = 8;
+/// The maximum size in bytes of the last error of a task, and of the error of an attempt after which the task is tried
+/// again. A task has several of the latter.
+pub(crate) const MAX_ERROR_BYTES: usize = 2048;
+pub(crate) const MAX_ATTEMPT_ERROR_BYTES: usize = 1024;
 
-/// How long a dead letter is kept.
-pub(crate) const DEAD_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
-/// How far one pass of maintenance advances store time, at most. How long ends are kept is measured in store time, since
-/// the clock can be set: see `PROTOCOL.md`.
+/// The time for which a dead letter is kept.
+pub(crate) const DEAD_LETTER_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
+/// The maximum number of dead letters that are kept: the newest ones.
+pub(crate) const MAX_DEAD_LETTERS: u64 = 10_000;
+/// The maximum by which one pass of maintenance advances store time. The time for which ends are kept is measured in store
+/// time, since the clock can be set: see `PROTOCOL.md`.
 #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
-pub(crate) const MAX_AGED: Duration = Duration::from_secs(60);
-/// How many dead letters are kept: the newest.
-pub(crate) const MAX_DEAD: u64 = 10_000;
+pub(crate) const MAX_STORE_TIME_STEP: Duration = Duration::from_secs(60);
 
-/// Tasks to be stored.
+/// A request to store tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct Enqueue {
     pub(crate) session: SessionId,
     pub(crate) number: u64,
-    pub(crate) tasks: Arc<Batch>,
+    pub(crate) batch: Arc<WriteBatch>,
 }
 
-/// The tasks of one request: at most [`MAX_BATCH`], perhaps none.
-///
-/// Which they are is decided when somebody looks for the first time. From then on they are the same,
-/// so that a request can be sent again.
-pub(crate) struct Batch {
-    tasks: LazyLock<Vec<NewTask>, Box<dyn FnOnce() -> Vec<NewTask> + Send>>,
-    #[cfg_attr(
-        not(feature = "sqlite-unbundled"),
-        allow(dead_code, reason = "other stores tell by their answer")
-    )]
-    stored: Box<dyn Fn() + Send + Sync>,
-}
-
-impl Batch {
-    /// What `draw` returns when it is looked at. It runs under whatever lock the store has then.
-    pub(crate) fn drawn_by(draw: impl FnOnce() -> Vec<NewTask> + Send + 'static) -> Self {
-        Self {
-            tasks: LazyLock::new(Box::new(draw)),
-            stored: Box::new(|| ()),
-        }
-    }
-
-    /// Has `stored` called when a store says so.
-    pub(crate) fn telling(self, stored: impl Fn() + Send + Sync + 'static) -> Self {
-        Self {
-            stored: Box::new(stored),
-            ..self
-        }
-    }
-
-    /// They are stored. A store may say so before it answers, from the thread that has written them:
-    /// so those who wait need not wait for yet another thread. It holds no lock then.
-    #[cfg_attr(
-        not(feature = "sqlite-unbundled"),
-        allow(dead_code, reason = "other stores tell by their answer")
-    )]
-    pub(crate) fn are_stored(&self) {
-        (self.stored)();
-    }
-}
-
-impl Deref for Batch {
-    type Target = [NewTask];
-
-    fn deref(&self) -> &[NewTask] {
-        &self.tasks
-    }
-}
-
-impl fmt::Debug for Batch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch").finish_non_exhaustive()
-    }
-}
-
-impl From<Vec<NewTask>> for Batch {
-    fn from(tasks: Vec<NewTask>) -> Self {
-        Self::drawn_by(|| tasks)
-    }
-}
-
-/// A task to be stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NewTask {
-    pub(crate) id: TaskId,
-    pub(crate) name: Cow<'static, str>,
-    /// The version of the envelope around the payload.
-    pub(crate) envelope: u8,
-    pub(crate) payload: Vec<u8>,
-    /// Zero: it waits for a worker at once.
-    pub(crate) delay: Duration,
-    /// How long its end is kept; zero: not at all. (Dead letters are kept for [`DEAD_RETENTION`].)
-    pub(crate) retention: Duration,
-    /// How many deaths of workers make it a dead letter: see [`is_buried`].
-    pub(crate) max_crashes: u32,
-}
-
-impl NewTask {
-    pub(crate) fn kind(&self) -> Kind {
-        Kind::in_envelope(&self.name, self.envelope)
-    }
-}
-
-/// What a worker's session says and wants.
+/// A request of a worker: it reports how tasks ended, and claims others.
 #[derive(Clone, Debug)]
 pub(crate) struct Turn {
     pub(crate) session: SessionId,
     pub(crate) number: u64,
-    /// Grouped by claim. Together at most [`MAX_BATCH`].
+    /// The verdicts, grouped by claim: at most [`MAX_BATCH_TASKS`] in total.
     pub(crate) verdicts: Vec<Verdicts>,
-    /// The claim with which the last turn of this session was answered: it has arrived.
-    pub(crate) seen: Option<Epoch>,
+    /// The claim in the answer to the last turn of this session. This turn confirms that it has arrived.
+    pub(crate) received: Option<Epoch>,
     /// The highest epoch that this client has received, or zero. A new claim gets a higher one, even in a store
     /// that was restored from an older copy.
     pub(crate) floor: Epoch,
-    /// How many tasks to claim, of the types of the session's set: at most [`MAX_BATCH`], and at most
-    /// so many bytes of payloads (but at least one task).
+    /// The number of tasks to claim: at most [`MAX_BATCH_TASKS`].
     pub(crate) want: usize,
+    /// The maximum size of their payloads in bytes. A claim may have one larger payload.
     pub(crate) want_bytes: usize,
-    /// Whether one task may be among them that is [risky](is_risky). Else those are passed over.
-    pub(crate) risky: bool,
-    /// The lease of the claim. One that is over is renewed once, by a third, and its tasks are taken
-    /// back at the end of that.
+    /// Whether the claim may have one [quarantined](is_quarantined) task. Otherwise, the turn passes over those.
+    pub(crate) quarantined: bool,
+    /// The lease of the claim. When it is over, the store extends it once, by a third, and takes the tasks back at the
+    /// end of the extension.
     pub(crate) lease: Duration,
-    /// If nothing could be claimed, have [`Event::Wake`] sent when there is something, to some of
-    /// those that asked for it. Forgotten at the next turn. A store may do so also if less was claimed
-    /// than wanted, and then [says so](Turned::parked).
+    /// If nothing could be claimed: have [`Event::Wake`] sent to some of the sessions that asked for it as soon as there
+    /// is a task. This holds until the next turn. A store may also do so if it has claimed less than was wanted, and then
+    /// [says so](TurnAnswer::parked).
     pub(crate) park: bool,
 }
 
-/// What has become of tasks of one claim.
+/// The verdicts on tasks of one claim.
 #[derive(Clone, Debug)]
 pub(crate) struct Verdicts {
     pub(crate) epoch: Epoch,
     pub(crate) tasks: Vec<(TaskId, Verdict)>,
 }
 
-/// What has become of one run of a task. If the task was to be cancelled, all but `Done` say that it
-/// is cancelled now.
+/// How a run of a task ended. If the task was to be cancelled, any verdict but `Done` makes it cancelled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It has succeeded, with this output.
+    /// The task has succeeded, with this output.
     Done(Vec<u8>),
-    /// It has failed, which counts, and is to run again after a while.
+    /// The attempt has failed, and another one follows after a while.
     Retry { after: Duration, error: String },
-    /// It is to run again after a while; nothing is counted.
+    /// The task runs again after a while. No attempt is counted.
     Snooze { after: Duration },
-    /// It has failed for good.
+    /// The task has failed for good.
     Dead { reason: DeadReason, error: String },
-    /// It was given back; it comes before those that wait. (Those of one claim that do so together
-    /// are in the order of their ids.)
+    /// The task is given back, and goes ahead of the waiting tasks. (Tasks of one claim that are given back together are
+    /// in the order of their ids.)
     Release,
-}
-
-/// Why a task is dead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DeadReason {
-    /// It said that another attempt is of no use.
-    Fatal,
-    /// It has failed as often as its [`Retry`](crate::Retry) allows.
-    Attempts,
-    /// As many workers have died with it as `max_crashes` allows.
-    Crashes,
-    /// It cannot be read by the program that claimed it.
-    Unreadable,
-    /// Its output is larger than a store takes.
-    OutputTooLarge,
-    /// A part of what the store has of the task is lost, or cannot be read. A task whose type no worker has
-    /// registered does not become a dead letter: it waits.
-    Damaged,
-}
-
-impl DeadReason {
-    /// Whether it is the failure of a run.
-    pub(crate) fn is_failure(self) -> bool {
-        matches!(self, Self::Fatal | Self::Attempts | Self::OutputTooLarge)
-    }
 }
 
 /// The answer to a [`Turn`].
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Turned {
-    /// The tasks whose verdicts came too late: they were not held under that epoch any more. A turn
-    /// that is repeated does not say so again.
+pub(crate) struct TurnAnswer {
+    /// The tasks whose verdicts came too late: they were no longer held under that epoch. The answer to a repeated turn
+    /// does not contain them again.
     pub(crate) refused: Vec<TaskId>,
-    /// What was claimed.
+    /// The claimed tasks.
     pub(crate) claim: Option<Claim>,
     /// Whether more tasks wait that this session may claim.
     pub(crate) more: bool,
-    /// When to look again at the latest, if nobody wakes this worker earlier.
+    /// The time after which to send another turn, unless an event wakes the worker earlier.
     pub(crate) next: Option<Duration>,
-    /// Although something was claimed, this worker is woken when there is more.
+    /// Although tasks were claimed, this worker is woken when there are more.
     pub(crate) parked: bool,
 }
 
@@ -378,7 +270,7 @@ pub(crate) struct Turned {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) epoch: Epoch,
-    /// In the order in which they waited; if the turn is repeated, in that of their ids.
+    /// The tasks in the order in which they waited, or, if the turn was repeated, in the order of their ids.
     pub(crate) tasks: Vec<Claimed>,
 }
 
@@ -387,63 +279,62 @@ pub(crate) struct Claim {
 pub(crate) struct Claimed {
     pub(crate) id: TaskId,
     pub(crate) name: Arc<str>,
-    /// If the store has lost it, or cannot read what it has of the task: what is wrong.
+    /// The payload, or a description of the damage if the store has lost a part of the task or cannot read it.
     pub(crate) payload: Result<Vec<u8>, String>,
-    /// How many of its runs have failed.
+    /// The number of runs that have failed.
     pub(crate) failures: u32,
-    /// How many workers have died while they ran it.
+    /// The number of workers that have died while they ran the task.
     pub(crate) crashes: u32,
-    /// How many of its claims were lost although nothing shows that their workers live: nobody knows
-    /// whether it ran. If there are any, the claim is confirmed, by a beat, before it starts: if it kills
-    /// its worker at once, that is then a crash.
+    /// The number of claims that were lost although nothing shows that their workers live, so the task may have run. If it
+    /// is not zero, the worker renews the claim before it runs the task: if the task then kills the worker at once, that
+    /// counts as a crash.
     pub(crate) lost: u32,
-    /// Whether it is [risky](is_risky).
-    pub(crate) risky: bool,
+    /// Whether the task is [quarantined](is_quarantined).
+    pub(crate) quarantined: bool,
 }
 
-/// The deaths of workers that count against a task. Of the claims that were lost, one counts: later ones
-/// were confirmed before the task began, so if it killed its worker then, that was a crash.
+/// Returns the deaths of workers that count against a task. All its lost claims count as one: later claims are confirmed
+/// before the task runs, so if it killed its worker then, that was a crash.
 fn deaths(crashes: u32, lost: u32) -> u32 {
     crashes.saturating_add(lost.min(1))
 }
 
-/// Returns whether a task that has crashed, or was lost, is a dead letter from now on. One that was only
-/// lost never is.
+/// Returns `true` if a task with these crashes and losses becomes a dead letter. A task that was only lost never does.
 #[cfg_attr(
     not(any(test, feature = "sqlite-unbundled", feature = "test-util")),
     allow(dead_code, reason = "with Redis, a script decides")
 )]
-pub(crate) fn is_buried(crashes: u32, lost: u32, max_crashes: u32) -> bool {
+pub(crate) fn is_dead_letter(crashes: u32, lost: u32, max_crashes: u32) -> bool {
     crashes > 0 && deaths(crashes, lost) >= max_crashes
 }
 
-/// Returns whether the next crash of a task that has cost a worker already will make it a dead letter. A
-/// worker runs one such task at a time. Tasks that ran together with one that kills its workers have
-/// crashed as often: so they part, and only that one goes on to crash.
-pub(crate) fn is_risky(crashes: u32, lost: u32, max_crashes: u32) -> bool {
+/// Returns `true` if the next crash makes the task a dead letter, and a worker has died with it before. A worker runs one
+/// such task at a time. Tasks that ran beside the one that kills its workers have crashed as often, so this separates
+/// them, and only the task to blame goes on to crash.
+pub(crate) fn is_quarantined(crashes: u32, lost: u32, max_crashes: u32) -> bool {
     let deaths = deaths(crashes, lost);
     deaths > 0 && deaths.saturating_add(1) >= max_crashes
 }
 
-/// The answer to a beat.
+/// The answer to a renewal of leases.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Beaten {
-    /// Claims of which nothing is held any more.
+pub(crate) struct RenewAnswer {
+    /// Claims that hold no tasks any more.
     pub(crate) lost: Vec<Epoch>,
-    /// Running tasks of the others that are to be cancelled.
+    /// Running tasks of the other claims that are to be cancelled.
     pub(crate) cancelled: Vec<TaskId>,
 }
 
-/// What has become of a task.
+/// The state of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
-    /// There is no such task: it was never stored, or its end is not kept any longer.
+pub(crate) enum TaskState {
+    /// There is no such task: it was never stored, or its end is no longer kept.
     Absent,
-    /// It is to run as soon as a worker is free.
+    /// It runs as soon as a worker is free.
     Waiting,
-    /// It is to run later.
+    /// It runs later.
     Delayed,
-    /// A worker has it.
+    /// A worker has claimed it.
     Running,
     /// It has succeeded, with this output.
     Done(Vec<u8>),
@@ -453,22 +344,22 @@ pub(crate) enum Seen {
     Cancelled,
 }
 
-/// What happens in a store.
+/// An event in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// From here on, events come: what happened before may have been missed.
+    /// Events arrive from now on. Earlier ones may have been missed.
     Ready,
-    /// There is something to claim.
+    /// There may be a task to claim.
     Wake,
-    /// Tasks that this process looked at while they were alive may have ended: other than by a verdict of
-    /// its own. It may be told of others, too, such as those that it has only stored.
-    Ended(Vec<TaskId>),
-    /// The same, and how they have ended: what a look would say.
+    /// Tasks whose status this process has requested may have ended, other than by a verdict of its own. The list may
+    /// contain other tasks, such as those that this process has only stored.
+    MaybeEnded(Vec<TaskId>),
+    /// Such tasks have ended, in these states.
     #[cfg_attr(
         not(feature = "redis"),
-        allow(dead_code, reason = "only Redis says so")
+        allow(dead_code, reason = "only Redis sends it")
     )]
-    Seen(Vec<(TaskId, Seen)>),
+    Ended(Vec<(TaskId, TaskState)>),
     /// Tasks that this process runs are to be cancelled.
     Cancel(Vec<TaskId>),
 }

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use loom::sync::Arc;
 use loom::thread;
 
-use super::{Batch, Hand, Inbox, Link, Linked, Tags};
+use super::{Batch, Inbox, Link, Linked, LocalQueue, Tags};
 use crate::sync::Plain;
 
 const OWNED: Tags = Tags::bit(0);
@@ -60,13 +60,13 @@ unsafe impl Linked for Node {
 }
 
 fn push(inbox: &Inbox<Node>, value: u32) {
-    let accepted = inbox.push(Batch::of(Node::new(value)), |seen| Some(seen.tags));
+    let accepted = inbox.push(Batch::of(Node::new(value)), |head| Some(head.tags));
     assert!(accepted.is_ok());
 }
 
 fn take(inbox: &Inbox<Node>) -> Vec<u32> {
-    let mut chain = inbox.take();
-    std::iter::from_fn(|| chain.pop_front().map(|node| node.value())).collect()
+    let mut list = inbox.take();
+    std::iter::from_fn(|| list.pop_front().map(|node| node.value())).collect()
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn loom_a_batch_stays_together() {
             thread::spawn(move || {
                 let mut batch = Batch::of(Node::new(1));
                 batch.push(Node::new(2));
-                assert!(inbox.push(batch, |seen| Some(seen.tags)).is_ok());
+                assert!(inbox.push(batch, |head| Some(head.tags)).is_ok());
             })
         };
         push(&inbox, 10);
@@ -134,7 +134,7 @@ fn loom_a_batch_stays_together() {
     });
 }
 
-/// What the owner does is exclusive, and each owner sees what the one before did.
+/// Ownership is exclusive, and each owner sees what the one before did.
 #[test]
 fn loom_ownership_is_exclusive() {
     loom::model(|| {
@@ -148,11 +148,11 @@ fn loom_ownership_is_exclusive() {
             }
             let pushed = shared
                 .0
-                .push(Batch::of(Node::new(0)), |seen| Some(seen.tags.with(OWNED)));
-            let Ok(seen) = pushed else {
+                .push(Batch::of(Node::new(0)), |head| Some(head.tags.with(OWNED)));
+            let Ok(head) = pushed else {
                 unreachable!("nobody refuses")
             };
-            if !seen.tags.has(OWNED) {
+            if !head.tags.has(OWNED) {
                 release(shared);
             }
         }
@@ -185,7 +185,7 @@ fn loom_ownership_is_exclusive() {
     });
 }
 
-/// A node is refused after the seal, or taken by whoever sealed: never left behind.
+/// A node is refused after the seal, or taken by the thread that sealed: never left behind.
 #[test]
 fn loom_push_against_seal() {
     loom::model(|| {
@@ -194,8 +194,8 @@ fn loom_push_against_seal() {
             let inbox = inbox.clone();
             thread::spawn(move || {
                 inbox
-                    .push(Batch::of(Node::new(1)), |seen| {
-                        (!seen.tags.has(SEALED)).then_some(seen.tags)
+                    .push(Batch::of(Node::new(1)), |head| {
+                        (!head.tags.has(SEALED)).then_some(head.tags)
                     })
                     .is_ok()
             })
@@ -208,8 +208,7 @@ fn loom_push_against_seal() {
     });
 }
 
-/// A consumer parks only on an empty inbox, and the push that finds it parked knows so: exactly one
-/// of several pushers owes the wake-up.
+/// A consumer parks only on an empty inbox, and exactly one of several pushes learns that it was parked.
 #[test]
 fn loom_push_against_park() {
     loom::model(|| {
@@ -218,10 +217,10 @@ fn loom_push_against_park() {
             .map(|value| {
                 let inbox = inbox.clone();
                 thread::spawn(move || {
-                    let pushed = inbox.push(Batch::of(Node::new(value)), |seen| {
-                        Some(seen.tags.without(PARKED))
+                    let pushed = inbox.push(Batch::of(Node::new(value)), |head| {
+                        Some(head.tags.without(PARKED))
                     });
-                    pushed.is_ok_and(|seen| seen.tags.has(PARKED))
+                    pushed.is_ok_and(|head| head.tags.has(PARKED))
                 })
             })
             .collect();
@@ -236,29 +235,29 @@ fn loom_push_against_park() {
     });
 }
 
-/// The owner works a hand off while two others seize it: each node comes out once, and published.
+/// The owner pops while two others steal: each node comes out once, and published.
 #[test]
-fn loom_pop_against_seize() {
+fn loom_pop_against_steal() {
     loom::model(|| {
-        let hand = Arc::new(Hand::<Node>::new());
+        let queue = Arc::new(LocalQueue::<Node>::new());
         let thieves: Vec<_> = (0..2)
             .map(|_| {
-                let hand = hand.clone();
+                let queue = queue.clone();
                 thread::spawn(move || {
-                    let (mut chain, count) = hand.seize();
-                    let loot: Vec<u32> =
-                        std::iter::from_fn(|| chain.pop_front().map(|node| node.value())).collect();
-                    assert_eq!(loot.len(), count);
-                    assert!(loot.is_sorted());
-                    loot
+                    let (mut list, count) = queue.steal_all();
+                    let stolen: Vec<u32> =
+                        std::iter::from_fn(|| list.pop_front().map(|node| node.value())).collect();
+                    assert_eq!(stolen.len(), count);
+                    assert!(stolen.is_sorted());
+                    stolen
                 })
             })
             .collect();
         let inbox = Inbox::new();
         (1..=3).for_each(|value| push(&inbox, value));
-        hand.fill(inbox.take());
+        queue.fill(inbox.take());
         let mut all = Vec::new();
-        while let Some(node) = hand.pop() {
+        while let Some(node) = queue.pop() {
             all.push(node.value());
         }
         for thief in thieves {

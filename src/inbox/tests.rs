@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread;
 
-use super::{Batch, Chain, Inbox, Link, Linked, Tags};
+use super::{Batch, FifoList, Inbox, Link, Linked, Tags};
 
 const CLOSED: Tags = Tags::bit(1);
 
@@ -58,16 +58,16 @@ impl Nodes {
     }
 }
 
-fn values(mut chain: Chain<Node>) -> Vec<usize> {
-    std::iter::from_fn(|| chain.pop_front().map(|node| node.0.value)).collect()
+fn values(mut list: FifoList<Node>) -> Vec<usize> {
+    std::iter::from_fn(|| list.pop_front().map(|node| node.0.value)).collect()
 }
 
 fn push(inbox: &Inbox<Node>, batch: Batch<Node>) {
-    assert!(inbox.push(batch, |seen| Some(seen.tags)).is_ok());
+    assert!(inbox.push(batch, |head| Some(head.tags)).is_ok());
 }
 
 #[test]
-fn what_is_pushed_is_taken_in_order() {
+fn nodes_are_taken_in_the_order_of_pushes() {
     let (nodes, inbox) = (Nodes::default(), Inbox::new());
     for value in 0..5 {
         push(&inbox, nodes.batch([value]));
@@ -81,18 +81,18 @@ fn what_is_pushed_is_taken_in_order() {
 #[test]
 fn an_empty_batch_changes_nothing() {
     let inbox = Inbox::<Node>::new();
-    let seen = inbox.push(Batch::new(), |_| Some(CLOSED));
-    assert!(seen.is_ok_and(|seen| seen.empty));
+    let head = inbox.push(Batch::new(), |_| Some(CLOSED));
+    assert!(head.is_ok_and(|head| head.empty));
     assert_eq!(inbox.peek().tags, Tags::NONE);
 }
 
 #[test]
-fn a_push_learns_what_it_replaced() {
+fn a_push_returns_the_head_that_it_replaced() {
     let (nodes, inbox) = (Nodes::default(), Inbox::new());
     let first = inbox.push(nodes.batch([1]), |_| Some(CLOSED)).ok().unwrap();
     assert!(first.empty && first.tags == Tags::NONE);
     let second = inbox
-        .push(nodes.batch([2]), |seen| Some(seen.tags))
+        .push(nodes.batch([2]), |head| Some(head.tags))
         .ok()
         .unwrap();
     assert!(!second.empty && second.tags == CLOSED);
@@ -103,14 +103,14 @@ fn a_refused_batch_comes_back_whole() {
     let (nodes, inbox) = (Nodes::default(), Inbox::new());
     push(&inbox, nodes.batch([0]));
     inbox.retag(CLOSED, Tags::NONE);
-    let refused = inbox.push(nodes.batch(1..4), |seen| {
-        (!seen.tags.has(CLOSED)).then_some(seen.tags)
+    let refused = inbox.push(nodes.batch(1..4), |head| {
+        (!head.tags.has(CLOSED)).then_some(head.tags)
     });
     let Err(refused) = refused else {
         panic!("it is closed")
     };
-    assert!(refused.seen.tags.has(CLOSED));
-    assert_eq!(values(refused.batch.into_chain()), [1, 2, 3]);
+    assert!(refused.head.tags.has(CLOSED));
+    assert_eq!(values(refused.batch.into_fifo()), [1, 2, 3]);
     assert_eq!(values(inbox.take()), [0]);
 }
 
@@ -132,29 +132,29 @@ fn tags_survive_a_take_and_change_only_an_empty_inbox() {
 }
 
 #[test]
-fn lists_drop_what_is_left_in_them() {
+fn lists_drop_their_nodes() {
     let (nodes, inbox) = (Nodes::default(), Inbox::new());
     push(&inbox, nodes.batch(0..3));
-    let mut chain = inbox.take();
-    chain.pop_front();
-    chain.push_back(nodes.node(7));
+    let mut list = inbox.take();
+    list.pop_front();
+    list.push_back(nodes.node(7));
     push(&inbox, nodes.batch(0..3));
     let batch = nodes.batch(0..3);
     assert_eq!(nodes.alive(), 9);
-    drop((chain, inbox, batch));
+    drop((list, inbox, batch));
     assert_eq!(nodes.alive(), 0);
 }
 
 #[test]
-fn a_chain_is_a_queue() {
+fn a_fifo_list_is_a_queue() {
     let nodes = Nodes::default();
-    let mut chain = Chain::new();
-    chain.push_back(nodes.node(1));
-    assert_eq!(chain.pop_front().map(|node| node.0.value), Some(1));
-    assert!(chain.is_empty());
-    chain.push_back(nodes.node(2));
-    chain.push_back(nodes.node(3));
-    assert_eq!(values(chain), [2, 3]);
+    let mut list = FifoList::new();
+    list.push_back(nodes.node(1));
+    assert_eq!(list.pop_front().map(|node| node.0.value), Some(1));
+    assert!(list.is_empty());
+    list.push_back(nodes.node(2));
+    list.push_back(nodes.node(3));
+    assert_eq!(values(list), [2, 3]);
 }
 
 #[test]
@@ -184,20 +184,20 @@ fn many_pushers_lose_nothing_and_keep_their_order() {
     assert_eq!(nodes.alive(), 0);
 }
 
-/// A push that has seen a node which is then taken and freed, and whose address another node gets,
-/// links to that other node. Miri tells the two apart.
+/// A push reads a head node, which is then taken and freed, and another node gets its address: the push links to that
+/// other node. Miri tells the two apart.
 #[test]
-fn a_push_links_to_the_node_that_is_there() {
+fn a_push_links_to_the_node_that_is_the_head() {
     let (nodes, inbox) = (Nodes::default(), Inbox::new());
     push(&inbox, nodes.batch([1]));
     let mut tries = 0;
-    let pushed = inbox.push(nodes.batch([3]), |seen| {
+    let pushed = inbox.push(nodes.batch([3]), |head| {
         if tries == 0 {
             drop(inbox.take());
             push(&inbox, nodes.batch([2]));
         }
         tries += 1;
-        Some(seen.tags)
+        Some(head.tags)
     });
     assert!(pushed.is_ok());
     assert_eq!(values(inbox.take()), [2, 3]);

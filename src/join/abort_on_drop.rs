@@ -1,110 +1,126 @@
-//! A handle that takes its task with it.
+//! [`AbortOnDropHandle`]: a handle that aborts its task when it is dropped.
 
 use std::fmt;
 use std::future::Future;
-use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::{AbortHandle, Id, JoinError, JoinHandle};
+use super::abort_handle::AbortHandle;
+use super::error::JoinError;
+use super::handle::JoinHandle;
+use super::id::Id;
 use crate::drops::drop_nested;
 
-/// A handle that aborts its task when it is dropped: see [`JoinHandle::cancel_on_drop`].
+impl<T> JoinHandle<T> {
+    /// Returns a handle that [aborts](Self::abort) the task when it is dropped, instead of detaching it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throng::BlockingPool;
+    /// use tokio::time::timeout;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = BlockingPool::builder().max_threads(1).build()?;
+    /// let (release, released) = std::sync::mpsc::channel::<()>();
+    /// // Keep the only thread busy, so that the next task is queued.
+    /// let busy = pool.spawn_blocking(move || released.recv());
+    /// let query = pool.spawn_blocking(|| "rows").abort_on_drop();
+    /// let abort = query.abort_handle();
+    ///
+    /// // The timeout drops the handle, so the task leaves the queue.
+    /// assert!(timeout(Duration::from_millis(1), query).await.is_err());
+    /// assert!(abort.is_finished());
+    /// # drop(release);
+    /// # assert!(busy.await?.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn abort_on_drop(self) -> AbortOnDropHandle<T> {
+        AbortOnDropHandle::new(self)
+    }
+}
+
+/// A handle that aborts its task when it is dropped: see [`JoinHandle::abort_on_drop`].
 ///
-/// The counterpart of `AbortOnDropHandle` in `tokio_util::task`, with the same contract: it is the
-/// future of the task's output, and when it is dropped, the task is [aborted](JoinHandle::abort). A
-/// task that has not started never does, and what it captured is dropped at once; a closure that is
-/// running runs to its end, and its output is dropped.
+/// It is the counterpart of `AbortOnDropHandle` in `tokio_util::task`, with the same contract: it is the future of
+/// the task's output, and dropping it [aborts](JoinHandle::abort) the task. A task that has not started never does,
+/// and its captures are dropped at once. A closure that is running is not interrupted, and its output is dropped.
 ///
-/// Tasks may hold each other's handles in their captures and outputs. Dropping the first handle of such a
-/// chain aborts all its tasks before the drop returns. Its stack depth is bounded, however long the chain is:
-/// deep in the chain, a task is aborted some time after the drop of its handle, instead of at once.
+/// So the task ends with whatever drops the future: a timeout, a branch of `select!` that lost, or a
+/// `CancellationToken` of `tokio_util`, whose `run_until_cancelled` takes the handle. To end a closure that is
+/// already running, let it check a clone of the token from time to time.
 ///
-/// So whatever drops the future ends the task, too: a time-out, the branch of a `select!` that lost,
-/// or a `CancellationToken` of `tokio_util`, whose `run_until_cancelled` takes the handle. A closure
-/// that should end early when it is running already gets a clone of the token, and looks at
-/// `is_cancelled` now and then.
+/// Tasks may hold each other's handles in their captures and outputs. Dropping the first handle of such a chain
+/// aborts all its tasks before the drop returns. The stack depth is bounded, however long the chain is: deep in the
+/// chain, a task is aborted some time after the drop of its handle, instead of at once.
 ///
 /// # Cancel safety
 ///
-/// Dropping it aborts the task: that is what it is for. In `select!`, poll it by `&mut` to keep the
-/// task.
+/// Dropping the handle aborts the task. To keep the task in a `select!`, poll the handle by `&mut`.
 ///
 /// # Examples
 ///
 /// ```
-/// use std::sync::mpsc::channel;
-///
-/// use throng::BlockingPool;
 /// use tokio_util::sync::CancellationToken;
 ///
-/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let pool = BlockingPool::builder().max_threads(1).build()?;
-/// let (finish, finished) = channel::<()>();
-/// // The only thread is busy, so that the next task has to wait.
-/// let busy = pool.spawn_blocking(move || finished.recv());
-/// let query = pool.spawn_blocking(|| "rows").cancel_on_drop();
-/// let task = query.abort_handle();
-///
+/// # #[tokio::main] async fn main() -> Result<(), throng::JoinError> {
 /// let shutdown = CancellationToken::new();
-/// let canceller = shutdown.clone();
-/// tokio::spawn(async move { canceller.cancel() });
-///
-/// let rows = shutdown.run_until_cancelled(query).await;
-/// assert!(rows.is_none());
-/// // It left the queue, although nobody aborted it.
-/// assert!(task.is_finished());
-/// # drop(finish);
-/// # assert!(busy.await?.is_err());
+/// let query = throng::spawn_blocking(|| "rows").abort_on_drop();
+/// match shutdown.run_until_cancelled(query).await {
+///     Some(rows) => assert_eq!(rows?, "rows"),
+///     None => println!("aborted"),
+/// }
 /// # Ok(()) }
 /// ```
 #[must_use = "dropping the handle aborts its task at once"]
 pub struct AbortOnDropHandle<T>(JoinHandle<T>);
 
 impl<T> AbortOnDropHandle<T> {
-    /// A handle that aborts the task when it is dropped: the same as [`JoinHandle::cancel_on_drop`].
+    /// Makes a handle abort its task when it is dropped: the same as [`JoinHandle::abort_on_drop`].
     pub fn new(handle: JoinHandle<T>) -> Self {
         Self(handle)
     }
 
-    /// The task's name.
+    /// Returns the id of the task.
     pub fn id(&self) -> Id {
         self.0.id()
     }
 
-    /// Ends the task, as [`JoinHandle::abort`] does.
+    /// Aborts the task, as [`JoinHandle::abort`] does.
     pub fn abort(&self) {
         self.0.abort();
     }
 
-    /// A handle that can only abort, and that can be cloned and kept after this one is gone.
+    /// Returns a handle that can only abort the task, and that can outlive this one.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the task already has 16 million handles.
     pub fn abort_handle(&self) -> AbortHandle {
         self.0.abort_handle()
     }
 
-    /// Whether the task has ended, in whatever way.
+    /// Returns `true` if the task has ended, whether with an output or with an error.
     pub fn is_finished(&self) -> bool {
         self.0.is_finished()
     }
 
-    /// The handle of a task that goes on when it is dropped.
+    /// Returns a handle that detaches the task when it is dropped, instead of aborting it.
     pub fn detach(mut self) -> JoinHandle<T> {
-        // What is left has nothing to abort.
-        let taken = JoinHandle::taken(self.id());
-        mem::replace(&mut self.0, taken)
+        // There is nothing left to abort.
+        self.0.take()
     }
 
-    /// Blocks this thread until the task has ended.
-    ///
-    /// As [`JoinHandle::blocking_join`], which says on which threads.
+    /// Blocks this thread until the task has ended, as [`JoinHandle::blocking_join`] does.
     ///
     /// # Errors
     ///
-    /// As awaiting the handle.
+    /// The same errors as when the handle is awaited.
     ///
     /// # Panics
     ///
-    /// Panics if the handle has been polled to its end before.
+    /// Panics if the handle has already returned its output to a poll.
     pub fn blocking_join(self) -> Result<T, JoinError> {
         self.detach().blocking_join()
     }
@@ -112,14 +128,13 @@ impl<T> AbortOnDropHandle<T> {
 
 impl<T> Drop for AbortOnDropHandle<T> {
     fn drop(&mut self) {
-        let taken = JoinHandle::taken(self.id());
-        let handle = mem::replace(&mut self.0, taken);
+        let handle = self.0.take();
         let abort = move || {
             handle.abort();
             drop(handle);
         };
-        // SAFETY: a handle owns what it refers to, and the output of a task is `'static`, whatever lifetime
-        // `T` has by now.
+        // SAFETY: a handle owns what it refers to, and the output of a task is `'static`, whatever lifetime `T` has
+        // by now.
         unsafe { drop_nested(abort) };
     }
 }

@@ -1,17 +1,39 @@
-//! What can go wrong with a task.
+//! [`JoinError`]: why a task has no output.
 
 use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::io;
 
-use super::Id;
+use super::id::Id;
 use crate::task::{Fault, Held, Kind};
-use crate::unwind::contain;
 
-/// Why a task has no output.
+/// A task has no output.
 ///
-/// The counterpart of [`tokio::task::JoinError`], which cannot be made outside of Tokio.
+/// It is the counterpart of [`tokio::task::JoinError`], which other crates cannot create, and it tells more:
+/// besides cancelled tasks and panics, there are tasks that were not accepted or could not run.
+///
+/// | method | the task |
+/// | --- | --- |
+/// | [`is_cancelled`](Self::is_cancelled) | was aborted, or dropped by its executor |
+/// | [`is_panic`](Self::is_panic) | panicked |
+/// | [`is_rejected`](Self::is_rejected) | was not accepted: a full queue, no thread, no runtime |
+/// | [`is_closed`](Self::is_closed) | was submitted to a closed executor |
+/// | [`is_poisoned`](Self::is_poisoned) | would have run on a poisoned state |
+/// | [`is_lost`](Self::is_lost) | was a [`Slot`](crate::Slot) that was dropped |
+/// | [`is_would_deadlock`](Self::is_would_deadlock) | would never have started while its handle was awaited |
+///
+/// It converts into an [`io::Error`], as Tokio's does, and Tokio's error converts into it.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main] async fn main() {
+/// let error = throng::spawn_blocking(|| panic!("on purpose")).await.unwrap_err();
+/// assert!(error.is_panic());
+/// assert_eq!(error.into_panic().downcast_ref(), Some(&"on purpose"));
+/// # }
+/// ```
 pub struct JoinError {
     id: Id,
     fault: Fault,
@@ -26,61 +48,73 @@ impl JoinError {
         self.fault
     }
 
-    /// The task's name.
+    /// Returns the id of the task.
     pub fn id(&self) -> Id {
         self.id
     }
 
-    /// Whether the task was aborted, or dropped by whoever should have run it (a runtime that was
-    /// shut down, for instance).
+    /// Returns `true` if the task was aborted, or was dropped by its executor before it ended, such as by a runtime
+    /// that shut down.
     pub fn is_cancelled(&self) -> bool {
         matches!(self.fault.kind(), Kind::Cancelled)
     }
 
-    /// Whether the task panicked.
+    /// Returns `true` if the task panicked.
     pub fn is_panic(&self) -> bool {
         matches!(self.fault.kind(), Kind::Panicked(_))
     }
 
-    /// Whether the task was not accepted (a full queue), or there was nobody to run it (no runtime,
-    /// or no thread; then [`source`](Error::source) is the system's error).
+    /// Returns `true` if the task was not accepted because a queue was full, or if there was no thread or no
+    /// runtime to run it. The [`source`](Error::source) is an [`io::Error`] with the reason.
     pub fn is_rejected(&self) -> bool {
         matches!(self.fault.kind(), Kind::Rejected(_))
     }
 
-    /// Whether the executor had been closed before the task came.
+    /// Returns `true` if the task was submitted after its executor had been closed.
     pub fn is_closed(&self) -> bool {
         matches!(self.fault.kind(), Kind::Closed)
     }
 
-    /// Whether the state that the task should have run on is poisoned by the panic of another.
+    /// Returns `true` if the task did not run because a job before it panicked and left the state of its
+    /// [`SerialExecutor`](crate::SerialExecutor) poisoned.
     pub fn is_poisoned(&self) -> bool {
         matches!(self.fault.kind(), Kind::Poisoned)
     }
 
-    /// Whether the task was the promise of a [`Slot`](crate::Slot) that was dropped, and had not been aborted.
+    /// Returns `true` if the task was a [`Slot`](crate::Slot) that was dropped without being completed or aborted.
     pub fn is_lost(&self) -> bool {
         matches!(self.fault.kind(), Kind::Lost)
     }
 
-    /// Whether it was given up to wait for the task, since it would not have begun. Whoever waited is
-    /// itself
+    /// Returns `true` if the wait for the task would never have ended, because the task could not start while its
+    /// handle was awaited. The code that awaited the handle was itself one of these:
     ///
-    /// - a task of the same pool, all of whose threads wait likewise, and there may be no more: give the
-    ///   pool more threads (`max_threads`), or do not wait inside of it;
-    /// - a job of the same [`SerialExecutor`](crate::SerialExecutor), which runs no other before this
-    ///   one has ended: do not wait inside of it.
+    /// - A task of the same pool, whose other threads all wait as well, and which may not create more. Raise
+    ///   `max_threads`, or do not wait inside the pool.
+    /// - A job of the same [`SerialExecutor`](crate::SerialExecutor), which runs one job at a time. Return the
+    ///   handle from the job, and await it outside.
     ///
-    /// Return the handle, and await it outside. The task itself, if it was accepted, runs when it can.
+    /// The task itself, if it was accepted, runs later.
     pub fn is_would_deadlock(&self) -> bool {
         matches!(self.fault.kind(), Kind::WouldDeadlock(_))
     }
 
-    /// What the task panicked with.
+    /// Returns the payload of the task's panic.
     ///
     /// # Panics
     ///
     /// Panics if the task did not panic: see [`is_panic`](Self::is_panic).
+    ///
+    /// # Examples
+    ///
+    /// ```should_panic
+    /// # #[tokio::main] async fn main() {
+    /// if let Err(error) = throng::spawn_blocking(|| panic!("on purpose")).await {
+    ///     // Resume the panic on this thread.
+    ///     std::panic::resume_unwind(error.into_panic());
+    /// }
+    /// # }
+    /// ```
     #[track_caller]
     pub fn into_panic(self) -> Box<dyn Any + Send + 'static> {
         match self.try_into_panic() {
@@ -89,11 +123,11 @@ impl JoinError {
         }
     }
 
-    /// What the task panicked with.
+    /// Returns the payload of the task's panic.
     ///
     /// # Errors
     ///
-    /// Gives the error back if the task did not panic.
+    /// Returns the error itself if the task did not panic.
     pub fn try_into_panic(self) -> Result<Box<dyn Any + Send + 'static>, Self> {
         if !self.is_panic() {
             return Err(self);
@@ -115,21 +149,21 @@ impl fmt::Display for JoinError {
                 None => write!(f, "task {id} panicked"),
             },
             Kind::Rejected(why) => write!(f, "task {id} was rejected: {why}"),
-            Kind::Closed => write!(f, "task {id} came after its executor was closed"),
+            Kind::Closed => write!(f, "task {id} was submitted to a closed executor"),
             Kind::Poisoned => write!(
                 f,
-                "task {id} was not run: an earlier one panicked and left the state poisoned"
+                "task {id} did not run: an earlier job panicked and left the state poisoned"
             ),
-            Kind::Lost => write!(f, "task {id} was lost: its slot was dropped unfulfilled"),
+            Kind::Lost => write!(f, "task {id} was lost: its slot was dropped"),
             Kind::WouldDeadlock(Held::Thread) => write!(
                 f,
-                "task {id} would never begin: a task of its own pool waits for it, all threads wait likewise, \
-                 and no more may be created; raise `max_threads`, or do not wait inside the pool"
+                "task {id} would never start: a task of the same pool waits for it, as do all other threads, \
+                 and the pool may not create more; raise `max_threads`, or do not wait inside the pool"
             ),
             Kind::WouldDeadlock(Held::State) => write!(
                 f,
-                "task {id} would never begin: a job of its own executor waits for it, which runs one at a time; \
-                 await the handle outside of the job"
+                "task {id} would never start: a job of the same executor waits for it, and the executor runs \
+                 one job at a time; await the handle outside of the job"
             ),
         }
     }
@@ -150,6 +184,8 @@ impl Error for JoinError {
     }
 }
 
+/// The kind is that of the source for a task that was rejected, `Deadlock` for a wait that would never have ended,
+/// and otherwise `Other`.
 impl From<JoinError> for io::Error {
     fn from(error: JoinError) -> Self {
         let kind = match error.fault.kind() {
@@ -161,157 +197,38 @@ impl From<JoinError> for io::Error {
     }
 }
 
-// ===== impl TrySpawnError =====
-
-/// Why a task was not accepted, with the task.
-#[non_exhaustive]
-pub enum TrySpawnError<F> {
-    /// There is no room: wait for it (`reserve`), or shed load.
-    Full(F),
-    /// The executor has been closed.
-    Closed(F),
-    /// There is no thread to run it, and the system refused a new one.
-    NoThread(F, io::Error),
-    /// The state that it should run on is poisoned by the panic of another.
-    Poisoned(F),
-}
-
-impl<F> TrySpawnError<F> {
-    /// The task.
-    pub fn into_inner(self) -> F {
-        match self {
-            Self::Full(f) | Self::Closed(f) | Self::NoThread(f, _) | Self::Poisoned(f) => f,
-        }
-    }
-
-    /// The same reason, with something else instead of the task.
-    pub(crate) fn map<G>(self, f: impl FnOnce(F) -> G) -> TrySpawnError<G> {
-        match self {
-            Self::Full(task) => TrySpawnError::Full(f(task)),
-            Self::Closed(task) => TrySpawnError::Closed(f(task)),
-            Self::NoThread(task, why) => TrySpawnError::NoThread(f(task), why),
-            Self::Poisoned(task) => TrySpawnError::Poisoned(f(task)),
-        }
-    }
-
-    /// Whether there was no room.
-    pub fn is_full(&self) -> bool {
-        matches!(self, Self::Full(_))
-    }
-
-    /// Whether the executor has been closed.
-    pub fn is_closed(&self) -> bool {
-        matches!(self, Self::Closed(_))
-    }
-
-    /// The task, and what its handle will say of it.
-    pub(crate) fn into_fault(self) -> (F, Fault) {
-        match self {
-            Self::Full(f) => (
-                f,
-                Fault::rejected(io::Error::new(
-                    io::ErrorKind::WouldBlock,
-                    "the queue is full",
-                )),
-            ),
-            Self::Closed(f) => (f, Fault::closed()),
-            Self::NoThread(f, why) => (f, Fault::rejected(why)),
-            Self::Poisoned(f) => (f, Fault::poisoned()),
-        }
-    }
-
-    /// What the handle of the task will say of it, which is dropped.
-    pub(crate) fn drop_task(self) -> Fault {
-        let (f, fault) = self.into_fault();
-        contain(|| drop(f));
-        fault
+/// So that `?` works on handles of both crates in one function.
+///
+/// The error gets an id of this crate, because the number in Tokio's id is not public. There is no conversion in the
+/// other direction: only Tokio can create its error.
+///
+/// # Examples
+///
+/// ```
+/// use throng::JoinError;
+///
+/// async fn sum() -> Result<u32, JoinError> {
+///     Ok(tokio::spawn(async { 1 }).await? + throng::spawn_blocking(|| 2).await?)
+/// }
+/// # #[tokio::main] async fn main() { assert_eq!(sum().await.unwrap(), 3) }
+/// ```
+impl From<tokio::task::JoinError> for JoinError {
+    fn from(error: tokio::task::JoinError) -> Self {
+        let fault = match error.try_into_panic() {
+            Ok(payload) => Fault::panicked(payload),
+            Err(_cancelled) => Fault::cancelled(),
+        };
+        Self::new(Id::next(), fault)
     }
 }
-
-impl<F> fmt::Display for TrySpawnError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full(_) => f.write_str("no room for another task; wait for it with `reserve`"),
-            Self::Closed(_) => f.write_str("the executor has been closed"),
-            Self::NoThread(_, why) => write!(f, "no thread to run the task: {why}"),
-            Self::Poisoned(_) => {
-                f.write_str("a job panicked and left the state poisoned; see `clear_poison`")
-            }
-        }
-    }
-}
-
-impl<F> fmt::Debug for TrySpawnError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full(_) => f.write_str("Full(..)"),
-            Self::Closed(_) => f.write_str("Closed(..)"),
-            Self::NoThread(_, why) => write!(f, "NoThread(.., {why:?})"),
-            Self::Poisoned(_) => f.write_str("Poisoned(..)"),
-        }
-    }
-}
-
-impl<F> Error for TrySpawnError<F> {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::NoThread(_, why) => Some(why),
-            _ => None,
-        }
-    }
-}
-
-// ===== impl TryRunError =====
-
-/// Why a job was not run at once, with the job.
-#[non_exhaustive]
-pub enum TryRunError<F> {
-    /// Another job is running, or waits to.
-    Busy(F),
-    /// The executor has been closed.
-    Closed(F),
-    /// A job panicked and left the state poisoned.
-    Poisoned(F),
-}
-
-impl<F> TryRunError<F> {
-    /// The job.
-    pub fn into_inner(self) -> F {
-        match self {
-            Self::Busy(f) | Self::Closed(f) | Self::Poisoned(f) => f,
-        }
-    }
-}
-
-impl<F> fmt::Display for TryRunError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Busy(_) => "the executor is busy; `submit` queues the job",
-            Self::Closed(_) => "the executor has been closed",
-            Self::Poisoned(_) => "a job panicked and left the state poisoned; see `clear_poison`",
-        })
-    }
-}
-
-impl<F> fmt::Debug for TryRunError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Busy(_) => "Busy(..)",
-            Self::Closed(_) => "Closed(..)",
-            Self::Poisoned(_) => "Poisoned(..)",
-        })
-    }
-}
-
-impl<F> Error for TryRunError<F> {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Every predicate, and whether it holds.
-    fn kinds(error: &JoinError) -> [(&'static str, bool); 7] {
-        [
+    /// Returns the names of the predicates that hold.
+    fn kinds(error: &JoinError) -> Vec<&'static str> {
+        let kinds = [
             ("cancelled", error.is_cancelled()),
             ("panic", error.is_panic()),
             ("rejected", error.is_rejected()),
@@ -319,25 +236,30 @@ mod tests {
             ("poisoned", error.is_poisoned()),
             ("lost", error.is_lost()),
             ("would deadlock", error.is_would_deadlock()),
-        ]
+        ];
+        let holds = kinds.into_iter().filter(|(_, holds)| *holds);
+        holds.map(|(name, _)| name).collect()
     }
 
     #[test]
-    fn one_who_would_deadlock_is_told_what_to_do() {
-        let error = JoinError::new(Id::next(), Fault::would_deadlock(Held::Thread));
-        let holds = kinds(&error).into_iter().filter(|(_, holds)| *holds);
-        assert_eq!(
-            holds.collect::<Vec<_>>(),
-            [("would deadlock", true)],
-            "{error}"
-        );
-        let text = error.to_string();
-        assert!(text.starts_with(&format!("task {} would never begin", error.id())));
-        assert!(text.ends_with("raise `max_threads`, or do not wait inside the pool"));
-        assert!(!text.contains("  "), "{text}");
-        assert!(error.source().is_none());
+    fn an_error_for_a_wait_that_would_deadlock_says_what_to_do() {
+        for (held, advice) in [
+            (
+                Held::Thread,
+                "raise `max_threads`, or do not wait inside the pool",
+            ),
+            (Held::State, "await the handle outside of the job"),
+        ] {
+            let error = JoinError::new(Id::next(), Fault::would_deadlock(held));
+            assert_eq!(kinds(&error), ["would deadlock"], "{error}");
+            let text = error.to_string();
+            assert!(text.starts_with(&format!("task {} would never start", error.id())));
+            assert!(text.ends_with(advice), "{text}");
+            assert!(!text.contains("  "), "{text}");
+            assert!(error.source().is_none());
 
-        let error = error.try_into_panic().unwrap_err();
-        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::Deadlock);
+            let error = error.try_into_panic().unwrap_err();
+            assert_eq!(io::Error::from(error).kind(), io::ErrorKind::Deadlock);
+        }
     }
 }

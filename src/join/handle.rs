@@ -1,4 +1,4 @@
-//! The handle of a task.
+//! [`JoinHandle`]: awaits a task.
 
 use std::fmt;
 use std::future::Future;
@@ -7,35 +7,37 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::pool_thread::{Origin, Wait, help};
-use super::spawn::Parker;
-use super::{AbortHandle, AbortOnDropHandle, Id, JoinError, TrySpawnError};
-use crate::sync::Unshared;
+use super::abort_handle::AbortHandle;
+use super::block_on::block_on;
+use super::error::JoinError;
+use super::id::Id;
+use super::pool_thread::{Origin, Wait, prepare_to_join};
+use super::small_value::SmallValue;
+use super::spawn_error::TrySpawnError;
 use crate::task::{Fault, JoinRef, Outcome};
 
-/// A handle to a task, which is also the future of its output.
+/// A handle to a task, and the future of its output.
 ///
-/// It keeps the contract of [`tokio::task::JoinHandle`]: the task runs whether or not the handle is
-/// polled, dropping the handle detaches the task, and a panic of the task is an error here. In
-/// addition, it can be [waited for](Self::blocking_join) by a thread that is not async.
+/// It keeps the contract of [`tokio::task::JoinHandle`]: the task runs whether or not the handle is polled,
+/// dropping the handle detaches the task, and a panic of the task is an error of the handle. In addition, a thread
+/// that is not async can [wait](Self::blocking_join) for it.
 ///
-/// A handle may be complete at birth (a job that ran inline, a task that was refused). Then it costs
-/// no allocation, and is ready at its first poll, unless the polling task has used up its
-/// [cooperative budget](tokio::task::coop): polling charges the budget also when it is ready, so that
-/// a loop over ready handles still yields to other tasks.
+/// A handle may be ready from the start, if its job ran inline or its task was not accepted. Polling such a handle
+/// also charges the [cooperative budget](tokio::task::coop) of the polling task, so a loop over ready handles still
+/// yields to other tasks. A ready output of at most two words is stored in the handle, so that it costs no
+/// allocation. The size of the handle does not depend on `T`, which may contain another handle of its own type.
 ///
 /// # Chains of handles
 ///
-/// Dropping the handle of a task that has ended drops the task's output, which may hold the handle of
-/// another task, and so on. Such drops are nested, and a long chain of them would overflow the stack. So a
-/// drop that is nested more than 16 deep is deferred: the `drop` of that handle returns first, and its output
-/// is dropped later on the same thread, before the outermost drop of the chain returns. The order of deferred
-/// drops is unspecified, and a panic in one of them is not propagated.
+/// Dropping the handle of a task that has ended drops the task's output, which may hold the handle of another
+/// task, and so on. Such drops are nested, and a long chain of them would overflow the stack. So a drop that is
+/// nested more than 16 deep is deferred: the `drop` of that handle returns first, and the output is dropped later
+/// on the same thread, before the outermost drop of the chain returns. The order of deferred drops is unspecified.
 ///
 /// # Cancel safety
 ///
-/// The handle may be polled in `select!`, and dropped, at any time. Nothing is lost: the task goes
-/// on, and only its output is dropped.
+/// The handle can be polled in `select!` and dropped at any time. The task continues to run, and only its output
+/// is dropped.
 ///
 /// # Examples
 ///
@@ -47,176 +49,198 @@ use crate::task::{Fault, JoinRef, Outcome};
 /// ```
 pub struct JoinHandle<T> {
     id: Id,
-    inner: Inner<T>,
+    state: State<T>,
 }
 
-enum Inner<T> {
-    Ready(Unshared<Outcome<T>>),
-    /// With those whose threads or jobs must not wait for the task while nobody runs it.
+/// Its layout does not depend on `T`, so that a `T` may contain a handle of itself.
+enum State<T> {
+    /// The output existed when the handle was created.
+    Ready(SmallValue<T>),
+    /// The task was not accepted, or its job panicked before the handle was created.
+    Failed(Fault),
+    /// The origin, if there is one, determines how a thread must prepare to wait.
     Waiting(JoinRef<T>, Option<Origin>),
-    /// The outcome has been taken.
+    /// The outcome was returned by an earlier poll.
     Taken,
 }
 
-/// The output of a task owns all that it refers to (`'static`), since its handle may defer the drop.
-impl<T: 'static> JoinHandle<T> {
+impl<T: Send + 'static> JoinHandle<T> {
+    /// A handle whose outcome exists already. A large output goes into a cell.
     #[inline]
     pub(crate) fn ready(outcome: Outcome<T>) -> Self {
-        Self {
-            id: Id::next(),
-            inner: Inner::Ready(Unshared::new(outcome)),
-        }
+        let state = match outcome.map(SmallValue::new) {
+            Ok(Ok(small)) => State::Ready(small),
+            Ok(Err(large)) => State::Waiting(JoinRef::completed(large), None),
+            Err(fault) => State::Failed(fault),
+        };
+        Self::new(Id::next(), state)
+    }
+}
+
+impl<T> JoinHandle<T> {
+    #[inline]
+    fn new(id: Id, state: State<T>) -> Self {
+        Self { id, state }
     }
 
     #[inline]
     pub(crate) fn failed(fault: Fault) -> Self {
-        Self::ready(Err(fault))
+        Self::new(Id::next(), State::Failed(fault))
     }
 
     /// The handle of a task that was not accepted.
     pub(crate) fn refused<F>(error: TrySpawnError<F>) -> Self {
         Self::failed(error.drop_task())
     }
-}
 
-impl<T> JoinHandle<T> {
     #[inline]
     pub(crate) fn waiting(join_ref: JoinRef<T>) -> Self {
-        Self {
-            id: Id::next(),
-            inner: Inner::Waiting(join_ref, None),
-        }
+        Self::new(Id::next(), State::Waiting(join_ref, None))
     }
 
-    /// A handle of a task for which not everybody may [wait](super::pool_thread).
+    /// The handle of a task that some threads must [prepare](super::pool_thread) to wait for.
     #[inline]
-    pub(crate) fn hosted(id: Id, join_ref: JoinRef<T>, origin: Origin) -> Self {
-        Self {
-            id,
-            inner: Inner::Waiting(join_ref, Some(origin)),
-        }
+    pub(crate) fn with_origin(id: Id, join_ref: JoinRef<T>, origin: Origin) -> Self {
+        Self::new(id, State::Waiting(join_ref, Some(origin)))
     }
 
-    /// The handle of a task whose outcome has been taken.
-    pub(super) fn taken(id: Id) -> Self {
-        Self {
-            id,
-            inner: Inner::Taken,
-        }
+    /// Takes the task out. What is left keeps the id.
+    pub(super) fn take(&mut self) -> Self {
+        let state = mem::replace(&mut self.state, State::Taken);
+        Self::new(self.id, state)
     }
 
-    /// The task's name.
+    /// Returns the id of the task.
     pub fn id(&self) -> Id {
         self.id
     }
 
-    /// Ends the task, if it has not started: its closure, and what it captured, are dropped at once,
-    /// on this thread. A closure that is running runs to its end.
+    /// Aborts the task if it has not started. Its closure and its captures are dropped at once, on this thread, and
+    /// the handle reports [`is_cancelled`](JoinError::is_cancelled). A closure that is running is not interrupted.
     ///
-    /// The handle then says [`is_cancelled`](JoinError::is_cancelled), unless the task came first.
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::BlockingPool;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = BlockingPool::builder().max_threads(1).build()?;
+    /// let (release, released) = std::sync::mpsc::channel::<()>();
+    /// // Keep the only thread busy, so that the next task is queued.
+    /// let busy = pool.spawn_blocking(move || released.recv());
+    /// let queued = pool.spawn_blocking(|| unreachable!("it is aborted first"));
+    /// queued.abort();
+    /// assert!(queued.await.unwrap_err().is_cancelled());
+    /// # drop(release);
+    /// # assert!(busy.await?.is_err());
+    /// # Ok(()) }
+    /// ```
     pub fn abort(&self) {
-        if let Inner::Waiting(join_ref, _) = &self.inner {
+        if let State::Waiting(join_ref, _) = &self.state {
             join_ref.abort();
         }
     }
 
-    /// A handle that can only abort, and that can be cloned and kept after this one is gone.
+    /// Returns a handle that can only abort the task, and that can outlive this one.
     ///
     /// # Panics
     ///
     /// Panics if the task already has 16 million handles.
     pub fn abort_handle(&self) -> AbortHandle {
-        let cell = match &self.inner {
-            Inner::Waiting(join_ref, _) => Some(join_ref.abort_ref()),
-            Inner::Ready(_) | Inner::Taken => None,
+        let cell = match &self.state {
+            State::Waiting(join_ref, _) => Some(join_ref.abort_ref()),
+            State::Ready(_) | State::Failed(_) | State::Taken => None,
         };
         AbortHandle::new(self.id, cell)
     }
 
-    /// A handle that [aborts](Self::abort) the task when it is dropped, instead of detaching it: for
-    /// tasks that nobody needs any more when nobody waits.
-    pub fn cancel_on_drop(self) -> AbortOnDropHandle<T> {
-        AbortOnDropHandle::new(self)
-    }
-
-    /// Whether the task has ended, in whatever way.
+    /// Returns `true` if the task has ended, whether with an output or with an error.
     pub fn is_finished(&self) -> bool {
-        match &self.inner {
-            Inner::Waiting(join_ref, _) => join_ref.is_complete(),
-            Inner::Ready(_) | Inner::Taken => true,
+        match &self.state {
+            State::Waiting(join_ref, _) => join_ref.is_complete(),
+            State::Ready(_) | State::Failed(_) | State::Taken => true,
         }
     }
 
-    /// Blocks this thread until the task has ended.
+    /// Blocks this thread until the task has ended, and returns its output.
     ///
-    /// For threads that are not async. On a thread that polls tasks it holds up all of them, and may
-    /// wait for ever for one that only this thread could run: `.await` the handle there.
+    /// Call this from threads that are not async. On a thread of an async runtime, it blocks all tasks of that
+    /// thread, and never returns if the task needs one of them: `.await` the handle there.
     ///
-    /// On a thread of the [`BlockingPool`](crate::BlockingPool) that has the task, it runs the task itself
-    /// if nobody has begun it.
+    /// On a thread of the [`BlockingPool`](crate::BlockingPool) that the task belongs to, it runs the task itself
+    /// if no other thread has started it.
     ///
     /// # Errors
     ///
-    /// As awaiting the handle: also [`is_would_deadlock`](JoinError::is_would_deadlock), where the wait would
-    /// never end.
+    /// The same errors as when the handle is awaited. [`is_would_deadlock`](JoinError::is_would_deadlock) tells a
+    /// wait that would never end.
     ///
     /// # Panics
     ///
-    /// Panics if the handle has been polled to its end before.
+    /// Panics if the handle has already returned its output to a poll.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::builder().max_threads(2).build()?;
+    /// let halves = [1..=50, 51..=100].map(|half| pool.spawn_blocking(move || half.sum::<u32>()));
+    /// let mut sum = 0;
+    /// for half in halves {
+    ///     sum += half.blocking_join()?;
+    /// }
+    /// assert_eq!(sum, 5050);
+    /// # Ok(()) }
+    /// ```
     pub fn blocking_join(mut self) -> Result<T, JoinError> {
-        let parker = Parker::new();
-        let mut cx = Context::from_waker(parker.waker());
-        loop {
-            // Not through `Future::poll`: a thread has no budget to tick.
-            match self.poll_outcome(&mut cx, Wait::Blocked) {
-                Poll::Ready(outcome) => return outcome,
-                Poll::Pending => parker.park(),
-            }
-        }
+        // Not through `Future::poll`, which charges a budget that only async tasks have.
+        block_on(|cx| self.poll_outcome(cx, Wait::Block))
     }
 
-    /// Takes the handle apart, to await the task without it. `Err` if the task was complete at birth; `None` if its
-    /// outcome has been taken.
-    pub(crate) fn into_join_ref(self) -> Result<JoinRef<T>, Option<Outcome<T>>> {
-        match self.inner {
-            Inner::Waiting(join_ref, _) => Ok(join_ref),
-            Inner::Ready(outcome) => Err(Some(outcome.into_inner())),
-            Inner::Taken => Err(None),
+    /// Returns the outcome if it exists already, and otherwise the reference to the task. Returns `None` if the
+    /// outcome was returned by an earlier poll.
+    pub(crate) fn into_outcome(self) -> Option<Result<Outcome<T>, JoinRef<T>>> {
+        match self.state {
+            State::Ready(output) => Some(Ok(Ok(output.into_inner()))),
+            State::Failed(fault) => Some(Ok(Err(fault))),
+            State::Waiting(join_ref, _) => Some(Err(join_ref)),
+            State::Taken => None,
         }
     }
 
     #[inline]
     fn poll_outcome(&mut self, cx: &mut Context<'_>, wait: Wait) -> Poll<Result<T, JoinError>> {
-        let outcome = match self.inner {
-            Inner::Waiting(..) => ready!(self.poll_watch(cx, wait)),
-            Inner::Ready(_) | Inner::Taken => self.take(),
+        let outcome = match self.state {
+            State::Waiting(..) => ready!(self.poll_waiting(cx, wait)),
+            State::Ready(_) | State::Failed(_) | State::Taken => self.take_outcome(),
         };
         Poll::Ready(outcome.map_err(|fault| JoinError::new(self.id, fault)))
     }
 
-    /// Not inlined: what polls a handle that was ready at birth has no use for it.
+    /// Not inlined, to keep the code small where handles are ready from the start.
     #[inline(never)]
-    fn poll_watch(&mut self, cx: &mut Context<'_>, wait: Wait) -> Poll<Outcome<T>> {
-        if let Inner::Waiting(join_ref, origin) = &mut self.inner {
-            if let Err(fault) = help(*origin, join_ref, wait) {
-                self.inner = Inner::Taken;
+    fn poll_waiting(&mut self, cx: &mut Context<'_>, wait: Wait) -> Poll<Outcome<T>> {
+        if let State::Waiting(join_ref, origin) = &mut self.state {
+            if let Err(fault) = prepare_to_join(*origin, join_ref, wait) {
+                self.state = State::Taken;
                 return Poll::Ready(Err(fault));
             }
-            if origin.is_some_and(Origin::is_soon) {
+            if origin.is_some_and(Origin::ends_soon) {
                 join_ref.linger();
             }
             ready!(join_ref.poll_complete(cx));
         }
-        Poll::Ready(self.take())
+        Poll::Ready(self.take_outcome())
     }
 
-    /// The outcome of a task that has ended.
+    /// Returns the outcome of a task that has ended.
     #[inline]
-    fn take(&mut self) -> Outcome<T> {
-        match mem::replace(&mut self.inner, Inner::Taken) {
-            Inner::Ready(outcome) => outcome.into_inner(),
-            Inner::Waiting(join_ref, _) => join_ref.into_outcome(),
-            Inner::Taken => panic!("`JoinHandle` polled after it was ready"),
+    fn take_outcome(&mut self) -> Outcome<T> {
+        match mem::replace(&mut self.state, State::Taken) {
+            State::Ready(output) => Ok(output.into_inner()),
+            State::Failed(fault) => Err(fault),
+            State::Waiting(join_ref, _) => join_ref.into_outcome(),
+            State::Taken => panic!("`JoinHandle` polled after it was ready"),
         }
     }
 }
@@ -227,16 +251,16 @@ impl<T> Future for JoinHandle<T> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let coop = ready!(tokio::task::coop::poll_proceed(cx));
-        let outcome = ready!(self.poll_outcome(cx, Wait::Polling));
+        let outcome = ready!(self.poll_outcome(cx, Wait::Poll));
         coop.made_progress();
         Poll::Ready(outcome)
     }
 }
 
-// The outcome is moved, never pinned.
+// The output is moved, never pinned.
 impl<T> Unpin for JoinHandle<T> {}
 
-// As Tokio's: a panic cannot leave the handle half changed, and the task's state is the task's.
+// As Tokio's: a panic cannot leave the handle half changed, and the state of the task is not the handle's.
 impl<T> UnwindSafe for JoinHandle<T> {}
 impl<T> RefUnwindSafe for JoinHandle<T> {}
 

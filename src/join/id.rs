@@ -1,20 +1,62 @@
-//! Names of tasks.
+//! [`Id`]: identifies a task, and [`try_id`]: which task runs.
 
 use std::cell::Cell;
 use std::fmt;
 
 use crate::sync::Number;
 
-/// Names a task among all that this process has spawned with this crate.
+crate::sync::plain_thread_local! {
+    // The id of the task that runs on this thread, or zero, which is no id.
+    static RUNNING: Cell<u64> = Cell::new(0);
+}
+
+/// Returns the id of the task that runs on this thread, if it is a closure of a
+/// [`BlockingPool`](crate::BlockingPool).
 ///
-/// As with [`tokio::task::Id`], the numbers say nothing about the order in which tasks were spawned.
+/// It is the counterpart of [`tokio::task::try_id`]. In tasks of the other parts, and outside of tasks, it returns
+/// `None`: closures of a [`ComputePool`](crate::ComputePool) and jobs of a
+/// [`SerialExecutor`](crate::SerialExecutor) are so short that recording the id would cost too much.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), throng::JoinError> {
+/// let task = throng::spawn_blocking(throng::try_id);
+/// let id = task.id();
+/// assert_eq!(task.await?, Some(id));
+/// assert_eq!(throng::try_id(), None);
+/// # Ok(()) }
+/// ```
+pub fn try_id() -> Option<Id> {
+    match RUNNING.with(Cell::get) {
+        0 => None,
+        id => Some(Id(id)),
+    }
+}
+
+/// Identifies a task among all tasks that this crate has spawned in this process.
+///
+/// Ids are unique and are not reused. As with [`tokio::task::Id`], their order says nothing about the order in
+/// which tasks were spawned.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main] async fn main() {
+/// let task = throng::spawn_blocking(|| panic!("on purpose"));
+/// let id = task.id();
+/// let error = task.await.unwrap_err();
+/// assert_eq!(error.id(), id);
+/// assert!(error.to_string().starts_with(&format!("task {id} panicked")));
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id(u64);
 
 impl Id {
-    /// A number that no other task has.
+    /// Returns a new id.
     ///
-    /// Each thread takes a block of numbers at a time, so that threads which spawn do not meet here.
+    /// Each thread takes a block of ids at a time, so threads that spawn do not contend.
     #[inline]
     pub(crate) fn next() -> Self {
         thread_local! {
@@ -22,12 +64,30 @@ impl Id {
         }
         NEXT.with(|next| {
             let id = match next.get() {
-                id if id % BLOCK == 0 => block(),
+                id if id % BLOCK == 0 => first_of_block(),
                 id => id,
             };
             next.set(id + 1);
             Self(id)
         })
+    }
+}
+
+impl Id {
+    /// Makes this the id of the task that runs on this thread, until the guard is dropped.
+    #[inline]
+    pub(crate) fn enter(self) -> RunningId {
+        RunningId(RUNNING.with(|running| running.replace(self.0)))
+    }
+}
+
+/// The scope in which a task runs. It holds the id of the task that this one is nested in, or zero.
+pub(crate) struct RunningId(u64);
+
+impl Drop for RunningId {
+    #[inline]
+    fn drop(&mut self) {
+        RUNNING.with(|running| running.set(self.0));
     }
 }
 
@@ -50,13 +110,13 @@ impl fmt::Debug for Id {
     }
 }
 
-/// How many numbers a thread takes at a time.
+/// The number of ids that a thread takes at a time.
 const BLOCK: u64 = 1 << 12;
 
-/// The first number of a new block.
+/// Takes a block, and returns its first id.
 #[cold]
-fn block() -> u64 {
+fn first_of_block() -> u64 {
     static BLOCKS: Number = Number::new(0);
-    // The block's first number is skipped: it is the one that says that the block is used up.
+    // Multiples of the block's size are skipped: `next` takes them for the end of a block.
     BLOCKS.add(1) as u64 * BLOCK + 1
 }

@@ -1,107 +1,127 @@
-//! [`PoolThread`]: what a thread of a pool does, when it is about to wait for a task of that pool.
+//! [`PoolThread`]: how a thread of a pool waits for a task of that pool.
+//!
+//! If all threads of a pool wait for tasks of the pool, no thread is left to run those tasks. So before a thread
+//! waits for a task of its own pool, one of three things happens: it runs the task itself, the pool creates a
+//! *compensating thread* that replaces it while it waits, or the wait fails because it would never end.
 
 use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 
-use super::nesting::run_what_was_left;
-use super::{Name, RunContext, prepare_to_wait};
+use super::nesting::{ExecutorId, prepare_to_wait, run_deferred_drains};
+use super::run_context::RunContext;
 use crate::sync::thread_local;
 use crate::task::{Abort, Fault, Held, JoinRef};
 
-/// The pool whose thread this is.
+/// The current thread as its pool sees it.
 pub(crate) trait PoolThread {
-    /// Which one: as in the handles of its tasks.
-    fn name(&self) -> NonZeroUsize;
-    /// The context on which this thread runs tasks.
-    fn context(&self) -> RunContext;
-    /// This thread is about to wait for a task that another thread runs. Returns `false` if it must not: because
-    /// `must_compensate` is set and no compensating thread is allowed, or because the wait would never end.
-    fn waits(&self, awaited: Abort, must_compensate: bool) -> bool;
+    /// Identifies the pool. The handles of its tasks hold the same id.
+    fn pool_id(&self) -> NonZeroUsize;
+    /// Returns the context for a task that this thread runs.
+    fn run_context(&self) -> RunContext;
+    /// Prepares the thread to wait for a task that another thread runs. Returns `false` if it must not wait:
+    /// because `must_compensate` is set and no compensating thread is allowed, or because the wait would never
+    /// end.
+    fn prepare_to_wait(&self, awaited: Abort, must_compensate: bool) -> bool;
 }
 
-/// Whom a task belongs to: whose threads, or whose jobs, must not wait for it in vain.
+/// Where a task runs: in a pool, or as a job of a serial executor.
 #[derive(Clone, Copy)]
 pub(crate) struct Origin(NonZeroUsize);
 
 impl Origin {
-    /// In the name of a serial executor. Names are addresses, and the last bits of those are clear.
+    // Ids are addresses, whose last two bits are zero. Here they are flags.
+
+    /// The id is that of a serial executor.
     const SERIAL: usize = 1;
-    /// In the name of one whose jobs are short.
-    const SOON: usize = 2;
+    /// The task is expected to end soon.
+    const ENDS_SOON: usize = 2;
 
-    /// A pool that is the pool of its threads.
-    pub(crate) fn pool(name: NonZeroUsize) -> Self {
-        debug_assert_eq!(name.get() & (Self::SERIAL | Self::SOON), 0, "an address");
-        Self(name)
+    /// A pool that is the [`PoolThread`] of its threads.
+    pub(crate) fn pool(id: NonZeroUsize) -> Self {
+        debug_assert_eq!(id.get() & (Self::SERIAL | Self::ENDS_SOON), 0, "an address");
+        Self(id)
     }
 
-    /// A serial executor; `soon`: the task will have ended before long.
+    /// A serial executor.
     #[inline]
-    pub(crate) fn serial(name: Name, soon: bool) -> Self {
-        let soon = if soon { Self::SOON } else { 0 };
-        Self(name | Self::SERIAL | soon)
+    pub(crate) fn serial(executor: ExecutorId, ends_soon: bool) -> Self {
+        let ends_soon = if ends_soon { Self::ENDS_SOON } else { 0 };
+        Self(executor | Self::SERIAL | ends_soon)
     }
 
-    fn as_serial(self) -> Option<Name> {
-        let name = NonZeroUsize::new(self.0.get() & !(Self::SERIAL | Self::SOON))?;
-        (self.0.get() & Self::SERIAL != 0).then_some(name)
+    fn as_serial(self) -> Option<ExecutorId> {
+        let executor = NonZeroUsize::new(self.0.get() & !(Self::SERIAL | Self::ENDS_SOON))?;
+        (self.0.get() & Self::SERIAL != 0).then_some(executor)
     }
 
-    /// Whether it pays to wait awake.
-    pub(super) fn is_soon(self) -> bool {
-        self.0.get() & Self::SOON != 0
+    /// Returns `true` if spinning for a moment is likely cheaper than going to sleep.
+    pub(super) fn ends_soon(self) -> bool {
+        self.0.get() & Self::ENDS_SOON != 0
     }
 }
 
-/// How a thread waits.
+/// How a thread waits for a task.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// For this task and nothing else.
-    Blocked,
-    /// It polls this task, and others perhaps, one of which may be what this one waits for.
-    Polling,
+    /// It blocks until the task has ended.
+    Block,
+    /// It polls the task. It may poll other futures next, and the task may depend on one of those.
+    Poll,
 }
 
-/// How many tasks a thread runs inside of one another at most: each takes of its stack.
-const MAX_DEPTH: usize = 64;
+/// The maximum number of tasks that a thread runs nested in one another. Each takes some of the stack.
+const MAX_NESTED_TASKS: usize = 64;
 
-/// What a thread of a pool knows.
-struct Here {
-    pool: Rc<dyn PoolThread>,
+/// The current thread, if a pool owns it.
+struct Current {
+    thread: Rc<dyn PoolThread>,
+    /// The number of nested tasks.
     depth: Cell<usize>,
 }
 
 thread_local! {
     #[allow(clippy::missing_const_for_thread_local, reason = "loom knows no such form")]
-    static HERE: RefCell<Option<Rc<Here>>> = RefCell::new(None);
+    static CURRENT: RefCell<Option<Rc<Current>>> = RefCell::new(None);
 }
 
-/// Makes this a thread of a pool.
-pub(crate) fn enter_pool(pool: Rc<dyn PoolThread>) {
+/// The scope in which a thread belongs to a pool: see [`enter_pool`].
+#[must_use]
+pub(crate) struct PoolGuard(NotSend);
+
+/// The guard belongs to the thread that it was created on.
+type NotSend = PhantomData<Rc<()>>;
+
+/// Makes the current thread a thread of a pool until the guard is dropped.
+pub(crate) fn enter_pool(thread: Rc<dyn PoolThread>) -> PoolGuard {
     let depth = Cell::new(0);
-    HERE.with(|here| here.replace(Some(Rc::new(Here { pool, depth }))));
+    CURRENT.with(|current| current.replace(Some(Rc::new(Current { thread, depth }))));
+    PoolGuard(PhantomData)
 }
 
-/// Makes it a thread of nobody again.
-pub(crate) fn exit_pool() {
-    let here = HERE.with(RefCell::take);
-    drop(here);
+impl Drop for PoolGuard {
+    fn drop(&mut self) {
+        // In the destructors of thread-locals there is nothing left to clear.
+        let left = CURRENT.try_with(RefCell::take);
+        drop(left);
+    }
 }
 
-/// Whether this is a thread of some pool.
+/// Returns `true` on the threads of pools.
 pub(crate) fn is_pool_thread() -> bool {
-    here().is_some()
+    current().is_some()
 }
 
-/// The handle of a task of `origin` is about to wait. On a thread of that pool, this may be the only thread
-/// to run the task: so it does, if nobody has begun it, or another stands in for it. Inside a job of that
-/// executor it must not wait; inside a job of others, it first runs what was left to the outermost one,
-/// whatever it waits for: that may wait in its turn.
+/// Prepares this thread to wait for a task, unless that has ended. An error means that the wait would never end.
 ///
-/// For a poll, a compensating thread is better: the task may wait for a future that is polled next. If another
-/// thread has begun the task, a thread may wait even without a compensating thread.
-pub(super) fn help<T>(
+/// - The task is a job of a serial executor: the thread must not be inside another job of that executor.
+/// - The task belongs to the pool that owns this thread: this may be the only thread that can run it. A thread
+///   that blocks runs the task itself if no other thread has started it. A thread that polls first asks for a
+///   compensating thread, since the task may depend on a future that this thread polls next.
+///
+/// In all cases the thread first runs the drains that are deferred on it, because the task may depend on them.
+pub(super) fn prepare_to_join<T>(
     origin: Option<Origin>,
     join_ref: &JoinRef<T>,
     wait: Wait,
@@ -110,208 +130,55 @@ pub(super) fn help<T>(
         return Ok(());
     }
     let Some(origin) = origin else {
-        // Of a task that has no origin nobody is told that it must not wait.
-        let _ = run_what_was_left();
+        // Without an origin, the task is not known to depend on the drains, so the wait is no error.
+        let _ = run_deferred_drains();
         return Ok(());
     };
-    if let Some(name) = origin.as_serial() {
-        return prepare_to_wait(name);
+    if let Some(executor) = origin.as_serial() {
+        return prepare_to_wait(executor);
     }
-    run_what_was_left()?;
-    let Some(here) = here().filter(|here| here.pool.name() == origin.0) else {
+    run_deferred_drains()?;
+    let Some(current) = current().filter(|current| current.thread.pool_id() == origin.0) else {
         return Ok(());
     };
-    let waits = |must_compensate| here.pool.waits(join_ref.abort_ref(), must_compensate);
-    let helped = match wait {
-        Wait::Blocked => here.run(join_ref) || waits(false),
-        Wait::Polling => waits(true) || here.run(join_ref) || waits(false),
+    let may_wait = |must_compensate| {
+        let awaited = join_ref.abort_ref();
+        current.thread.prepare_to_wait(awaited, must_compensate)
     };
-    match helped || join_ref.is_complete() {
+    let prepared = match wait {
+        Wait::Block => current.run(join_ref) || may_wait(false),
+        Wait::Poll => may_wait(true) || current.run(join_ref) || may_wait(false),
+    };
+    match prepared || join_ref.is_complete() {
         true => Ok(()),
         false => Err(Fault::would_deadlock(Held::Thread)),
     }
 }
 
-fn here() -> Option<Rc<Here>> {
-    // Not while thread-locals are dropped: there the thread belongs to nobody.
-    HERE.try_with(|here| here.borrow().clone()).ok().flatten()
+fn current() -> Option<Rc<Current>> {
+    // In the destructors of thread-locals, no pool owns the thread any more.
+    CURRENT
+        .try_with(|current| current.borrow().clone())
+        .ok()
+        .flatten()
 }
 
-impl Here {
-    /// Runs a task on this thread, if nobody has begun it.
+impl Current {
+    /// Runs a task on this thread if no other thread has started it.
     fn run<T>(&self, join_ref: &JoinRef<T>) -> bool {
         let depth = self.depth.get();
-        if depth == MAX_DEPTH {
+        if depth == MAX_NESTED_TASKS {
             return false;
         }
         self.depth.set(depth + 1);
-        // SAFETY: `help`, the one caller, returns early with handles that have no origin, or a serial executor
-        // for one. What is left are the handles of pools, whose tasks are made for a `RunContext`.
-        let ran = unsafe { join_ref.run_here(&mut self.pool.context().beside()) };
+        let mut context = self.thread.run_context().by_waiter();
+        // SAFETY: the only caller, `prepare_to_join`, passes the reference of a task whose origin is a pool, and
+        // the tasks of pools are made for a `RunContext`.
+        let ran = unsafe { join_ref.run_here(&mut context) };
         self.depth.set(depth);
         ran.is_some()
     }
 }
 
 #[cfg(all(test, not(any(throng_loom, throng_shuttle))))]
-mod tests {
-    //! One thread, whose pool is a pretence. Miri runs these, too.
-
-    use std::sync::mpsc;
-
-    use futures::FutureExt;
-
-    use super::*;
-    use crate::join::{Id, JoinHandle, Tally};
-    use crate::sync::{Arc, Mutex, lock};
-    use crate::task::{Ran, Task, Thunk};
-
-    // As addresses are.
-    const HERE: NonZeroUsize = NonZeroUsize::new(0x10).unwrap();
-    const ELSEWHERE: NonZeroUsize = NonZeroUsize::new(0x20).unwrap();
-
-    /// Counts what it is told and what it is asked.
-    struct Inn {
-        may_wait: bool,
-        tally: Arc<Tally>,
-        waited: Cell<usize>,
-    }
-
-    impl PoolThread for Inn {
-        fn name(&self) -> NonZeroUsize {
-            HERE
-        }
-
-        fn context(&self) -> RunContext {
-            RunContext::default().counted_by(Arc::clone(&self.tally))
-        }
-
-        fn waits(&self, _: Abort, _: bool) -> bool {
-            self.waited.set(self.waited.get() + 1);
-            self.may_wait
-        }
-    }
-
-    /// A thread that is at origin in an inn, for as long as this exists.
-    struct Stay(Rc<Inn>);
-
-    impl Stay {
-        fn new(may_wait: bool) -> Self {
-            let inn = Rc::new(Inn {
-                may_wait,
-                tally: Arc::default(),
-                waited: Cell::new(0),
-            });
-            enter_pool(Rc::clone(&inn) as Rc<dyn PoolThread>);
-            assert!(is_pool_thread());
-            Self(inn)
-        }
-
-        /// How many tasks it has run, and how often it was asked whether it may wait.
-        fn counts(&self) -> (u64, usize) {
-            (self.0.tally.returned(), self.0.waited.get())
-        }
-    }
-
-    impl Drop for Stay {
-        fn drop(&mut self) {
-            exit_pool();
-        }
-    }
-
-    fn task<T: Send + 'static>(
-        origin: NonZeroUsize,
-        f: impl FnOnce() -> T + Send + 'static,
-    ) -> (Task<RunContext>, JoinHandle<T>) {
-        let (task, join_ref) = Task::joinable(Thunk(f));
-        (
-            task,
-            JoinHandle::hosted(Id::next(), join_ref, Origin::pool(origin)),
-        )
-    }
-
-    #[test]
-    fn who_blocks_runs_the_task_first() {
-        let stay = Stay::new(true);
-        let (runner, handle) = task(HERE, || 7);
-        assert_eq!(handle.blocking_join().unwrap(), 7);
-        assert_eq!(stay.counts(), (1, 0));
-        assert_eq!(runner.run(&mut RunContext::default()), Ran::Cancelled);
-    }
-
-    #[test]
-    fn who_polls_would_rather_wait() {
-        let stay = Stay::new(true);
-        let (runner, mut handle) = task(HERE, || 7);
-        assert!((&mut handle).now_or_never().is_none());
-        assert_eq!(stay.counts(), (0, 1));
-        assert_eq!(runner.run(&mut RunContext::default()), Ran::Returned);
-        assert_eq!(handle.now_or_never().unwrap().unwrap(), 7);
-        assert_eq!(stay.counts(), (0, 1));
-        drop(stay);
-
-        let stay = Stay::new(false);
-        let (_runner, handle) = task(HERE, || 7);
-        assert_eq!(handle.now_or_never().unwrap().unwrap(), 7);
-        assert_eq!(stay.counts(), (1, 1));
-    }
-
-    #[test]
-    fn a_task_of_another_pool_is_not_run_here() {
-        let stay = Stay::new(false);
-        let (runner, mut handle) = task(ELSEWHERE, || 7);
-        assert!((&mut handle).now_or_never().is_none());
-        assert_eq!(stay.counts(), (0, 0));
-        assert_eq!(runner.run(&mut RunContext::default()), Ran::Returned);
-        assert_eq!(handle.blocking_join().unwrap(), 7);
-        drop(stay);
-
-        assert!(!is_pool_thread());
-        let (_runner, mut handle) = task(HERE, || 7);
-        assert!((&mut handle).now_or_never().is_none());
-    }
-
-    #[test]
-    fn a_task_that_waits_for_itself_is_told() {
-        let stay = Stay::new(false);
-        let (give, own) = mpsc::channel::<JoinHandle<()>>();
-        let (tell, told) = mpsc::channel();
-        let (runner, handle) = task(HERE, move || {
-            let error = own.recv().unwrap().blocking_join().unwrap_err();
-            tell.send(error.is_would_deadlock()).unwrap();
-        });
-        give.send(handle).unwrap();
-        assert_eq!(runner.run(&mut RunContext::default()), Ran::Returned);
-        assert!(told.recv().unwrap());
-        assert_eq!(stay.counts(), (0, 1));
-    }
-
-    #[test]
-    fn tasks_are_run_inside_of_one_another_so_deep_and_no_deeper() {
-        type Runners = Arc<Mutex<Vec<Task<RunContext>>>>;
-
-        /// How many levels there are below.
-        fn dive(runners: &Runners) -> usize {
-            let below = Arc::clone(runners);
-            let (runner, handle) = task(HERE, move || dive(&below));
-            lock(runners).push(runner);
-            match handle.blocking_join() {
-                Ok(levels) => levels + 1,
-                Err(error) => {
-                    assert!(error.is_would_deadlock());
-                    0
-                }
-            }
-        }
-
-        let stay = Stay::new(false);
-        let runners = Runners::default();
-        for _ in 0..2 {
-            assert_eq!(dive(&runners), MAX_DEPTH);
-        }
-        assert_eq!(stay.counts(), (2 * MAX_DEPTH as u64, 2));
-        // Those that were not run hold the list, and it them.
-        let left = std::mem::take(&mut *lock(&runners));
-        assert_eq!(left.len(), 2 * (MAX_DEPTH + 1));
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::spawn::wait_until;
+use super::block_on::block_on_until;
 
 /// An executor that can be closed.
 pub(crate) trait Close {
@@ -39,7 +39,7 @@ pub(crate) fn blocking_shutdown(executor: &impl Close, timeout: Duration) -> usi
     executor.close();
     // A timeout that no clock can express has no end.
     let end = Instant::now().checked_add(timeout);
-    match wait_until(executor.closed(), end) {
+    match block_on_until(executor.closed(), end) {
         true => 0,
         false => executor.abort_queued(),
     }

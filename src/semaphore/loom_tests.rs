@@ -1,4 +1,4 @@
-//! Models of the semaphore: who waits is woken, and the bound holds.
+//! Models: waiters are woken, and the limit holds.
 
 use std::future::Future;
 
@@ -38,29 +38,29 @@ fn loom_close_wakes_a_waiter() {
     });
 }
 
-/// A place is exclusive, and who has it sees what the one before did there.
+/// A permit is exclusive, and its holder sees what the one before did.
 #[test]
 fn loom_the_limit_holds() {
     loom::model(|| {
         let semaphore = Arc::new(Semaphore::new(1));
-        let place = Arc::new(Plain::new(0));
-        let use_it = |semaphore: &Semaphore, place: &Plain| {
+        let number = Arc::new(Plain::new(0));
+        let add_one = |semaphore: &Semaphore, number: &Plain| {
             if semaphore.try_acquire().is_ok() {
-                place.add(1);
+                number.add(1);
                 semaphore.release();
             }
         };
         let other = {
-            let (semaphore, place) = (semaphore.clone(), place.clone());
-            thread::spawn(move || use_it(&semaphore, &place))
+            let (semaphore, number) = (semaphore.clone(), number.clone());
+            thread::spawn(move || add_one(&semaphore, &number))
         };
-        use_it(&semaphore, &place);
+        add_one(&semaphore, &number);
         other.join().unwrap();
         assert_eq!(semaphore.count(), 0);
     });
 }
 
-/// Two wait, and one of them gives up, perhaps just when it has been woken: the other gets the place.
+/// Of two waiters one is dropped, perhaps when it has just been woken: the other gets the permit.
 #[test]
 fn loom_a_dropped_waiter_passes_its_wake_up_on() {
     loom::model(|| {
@@ -70,7 +70,7 @@ fn loom_a_dropped_waiter_passes_its_wake_up_on() {
             let semaphore = semaphore.clone();
             thread::spawn(move || block_on(semaphore.acquire()))
         };
-        let leaver = {
+        let releaser = {
             let semaphore = semaphore.clone();
             thread::spawn(move || semaphore.release())
         };
@@ -81,11 +81,11 @@ fn loom_a_dropped_waiter_passes_its_wake_up_on() {
         }
         drop(dropped);
         assert_eq!(waiter.join().unwrap(), Ok(()));
-        leaver.join().unwrap();
+        releaser.join().unwrap();
     });
 }
 
-/// Two places become free while two are about to wait: each is woken, or sees its place.
+/// Two permits are released while two waiters are about to sleep: each is woken, or sees its permit.
 #[test]
 fn loom_two_releases_wake_two_waiters() {
     loom::model(|| {
@@ -106,26 +106,24 @@ fn loom_two_releases_wake_two_waiters() {
     });
 }
 
-// ===== Those who have lost too often =====
+// ===== Starving waiters =====
 
-fn one_inside() -> Arc<Semaphore> {
+fn one_in_use() -> Arc<Semaphore> {
     let semaphore = Arc::new(Semaphore::new(1));
     semaphore.try_acquire().unwrap();
     semaphore
 }
 
-fn waits_for_handoff(
-    semaphore: &Arc<Semaphore>,
-) -> thread::JoinHandle<Result<(), TryAcquireError>> {
+fn spawn_starving(semaphore: &Arc<Semaphore>) -> thread::JoinHandle<Result<(), TryAcquireError>> {
     let semaphore = semaphore.clone();
-    thread::spawn(move || block_on(semaphore.acquire_by_handoff()))
+    thread::spawn(move || block_on(semaphore.starve()))
 }
 
 #[test]
 fn loom_a_release_reaches_a_starving_waiter() {
     loom::model(|| {
-        let semaphore = one_inside();
-        let waiter = waits_for_handoff(&semaphore);
+        let semaphore = one_in_use();
+        let waiter = spawn_starving(&semaphore);
         semaphore.release();
         assert_eq!(waiter.join().unwrap(), Ok(()));
         assert_eq!(semaphore.count(), 1);
@@ -134,12 +132,12 @@ fn loom_a_release_reaches_a_starving_waiter() {
     });
 }
 
-/// A newcomer may be faster than a waiter who has only just come; both get through.
+/// A newcomer may be faster than a waiter that is about to starve; both get a permit.
 #[test]
 fn loom_a_starving_waiter_and_a_newcomer() {
     loom::model(|| {
-        let semaphore = one_inside();
-        let waiter = waits_for_handoff(&semaphore);
+        let semaphore = one_in_use();
+        let waiter = spawn_starving(&semaphore);
         let newcomer = {
             let semaphore = semaphore.clone();
             thread::spawn(move || {
@@ -155,49 +153,68 @@ fn loom_a_starving_waiter_and_a_newcomer() {
     });
 }
 
-/// A place goes from hand to hand: one has it at a time, who sees what was done there before.
+/// A permit goes from one starving waiter to the next. It is exclusive, and each holder sees what was done before.
 #[test]
-fn loom_a_permit_that_is_handed_over_is_exclusive() {
+fn loom_the_permit_of_starving_waiters_is_exclusive() {
     loom::model(|| {
-        let semaphore = one_inside();
-        let place = Arc::new(Plain::new(0));
+        let semaphore = one_in_use();
+        let number = Arc::new(Plain::new(0));
         let waiters: Vec<_> = (0..2)
             .map(|_| {
-                let (semaphore, place) = (semaphore.clone(), place.clone());
+                let (semaphore, number) = (semaphore.clone(), number.clone());
                 thread::spawn(move || {
-                    block_on(semaphore.acquire_by_handoff()).unwrap();
-                    place.add(1);
+                    block_on(semaphore.starve()).unwrap();
+                    number.add(1);
                     semaphore.release();
                 })
             })
             .collect();
-        place.add(1);
+        number.add(1);
         semaphore.release();
         for waiter in waiters {
             waiter.join().unwrap();
         }
-        assert_eq!((place.get(), semaphore.count()), (3, 0));
+        assert_eq!((number.get(), semaphore.count()), (3, 0));
     });
 }
 
-/// What was handed to a waiter who gives up is for the other.
+/// Of two starving waiters one is dropped, perhaps when it has just been woken: the other gets the permit.
 #[test]
 fn loom_a_dropped_starving_waiter_passes_its_permit_on() {
     loom::model(|| {
-        let semaphore = one_inside();
-        let waiter = waits_for_handoff(&semaphore);
-        let leaver = {
+        let semaphore = one_in_use();
+        let waiter = spawn_starving(&semaphore);
+        let releaser = {
             let semaphore = semaphore.clone();
             thread::spawn(move || semaphore.release())
         };
-        let mut dropped = Box::pin(semaphore.acquire_by_handoff());
+        let mut dropped = Box::pin(semaphore.starve());
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         if dropped.as_mut().poll(&mut cx).is_ready() {
             semaphore.release();
         }
         drop(dropped);
         assert_eq!(waiter.join().unwrap(), Ok(()));
-        leaver.join().unwrap();
+        releaser.join().unwrap();
+        assert_eq!(semaphore.count(), 1);
+    });
+}
+
+/// The permit that was left to a starving waiter wakes a normal one when the former is dropped.
+#[test]
+fn loom_a_dropped_claim_wakes_a_normal_waiter() {
+    loom::model(|| {
+        let semaphore = one_in_use();
+        let mut starving = Box::pin(semaphore.starve());
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(starving.as_mut().poll(&mut cx).is_pending());
+        let waiter = {
+            let semaphore = semaphore.clone();
+            thread::spawn(move || block_on(semaphore.acquire()))
+        };
+        semaphore.release();
+        drop(starving);
+        assert_eq!(waiter.join().unwrap(), Ok(()));
         assert_eq!(semaphore.count(), 1);
     });
 }
@@ -205,8 +222,8 @@ fn loom_a_dropped_starving_waiter_passes_its_permit_on() {
 #[test]
 fn loom_close_wakes_a_starving_waiter() {
     loom::model(|| {
-        let semaphore = one_inside();
-        let waiter = waits_for_handoff(&semaphore);
+        let semaphore = one_in_use();
+        let waiter = spawn_starving(&semaphore);
         semaphore.close();
         assert_eq!(waiter.join().unwrap(), Err(TryAcquireError::Closed));
         semaphore.release();
@@ -217,8 +234,8 @@ fn loom_close_wakes_a_starving_waiter() {
 #[test]
 fn loom_a_raised_limit_wakes_a_starving_waiter() {
     loom::model(|| {
-        let semaphore = one_inside();
-        let waiter = waits_for_handoff(&semaphore);
+        let semaphore = one_in_use();
+        let waiter = spawn_starving(&semaphore);
         semaphore.set_limit(2);
         semaphore.notify_all();
         assert_eq!(waiter.join().unwrap(), Ok(()));

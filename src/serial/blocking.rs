@@ -6,7 +6,7 @@ use super::SerialExecutor;
 use super::core::Owner;
 use super::queue::Level;
 use super::submit::{Plain, fail, package};
-use crate::join::{Id, Inside, JoinError, JoinHandle, prepare_to_wait};
+use crate::join::{ExecutorScope, Id, JoinError, JoinHandle, prepare_to_wait};
 use crate::task::Fault;
 
 impl<S: Send + 'static> SerialExecutor<S> {
@@ -46,7 +46,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
         let Ok(mut owner) = Owner::acquire(&self.core) else {
             return self.queue_and_park(job);
         };
-        let _inside = Inside::job(self.core.name());
+        let _inside = ExecutorScope::job(self.core.name());
         let result = owner.run(|lent| lent.run(job));
         owner.core().counters.inline.add(1);
         owner.finish();
@@ -75,7 +75,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
         let job = Plain(move |state: &mut S| unsafe { errand.run(state) });
         let (task, watch) = package(Level::NORMAL, job, ());
         let run = |owner: Owner<'_, S>, task| {
-            let _inside = Inside::job(self.core.name());
+            let _inside = ExecutorScope::job(self.core.name());
             owner.run_first(task);
         };
         if let Err((task, tags)) = Owner::push_or(&self.core, Level::NORMAL, task, run) {

@@ -34,11 +34,11 @@ use super::cost::JobCost;
 use super::exclusive::Turn;
 use super::metrics::{Counters, Metrics};
 use super::queue::{Level, Queue};
-use crate::inbox::{Batch, Inbox, Refused, Seen, Tags};
-use crate::join::Name;
+use crate::inbox::{Batch, Head, Inbox, Refused, Tags};
+use crate::join::ExecutorId;
 use crate::semaphore::Semaphore;
 use crate::sync::{Arc, UnsafeCell};
-use crate::task::{Fault, Lend, Task};
+use crate::task::{Fault, JobContext, Task};
 use crate::wait_queue::WaitQueue;
 
 pub(super) const OWNED: Tags = Tags::bit(0);
@@ -91,7 +91,7 @@ impl<S> Core<S> {
 
     /// Which executor it is.
     #[inline]
-    pub(super) fn name(&self) -> Name {
+    pub(super) fn name(&self) -> ExecutorId {
         NonNull::from(self).addr()
     }
 
@@ -166,8 +166,8 @@ impl<S> Core<S> {
     /// The one job of a batch that was refused, and what the word said.
     fn take_back(&self, refused: Refused<Queued<S>>) -> (Queued<S>, Tags) {
         self.queue.does_not_come();
-        let job = refused.batch.into_chain().pop_front();
-        (job.expect("it was pushed alone"), refused.seen.tags)
+        let job = refused.batch.into_fifo().pop_front();
+        (job.expect("it was pushed alone"), refused.head.tags)
     }
 
     fn panicked(&self) {
@@ -216,13 +216,13 @@ pub(super) enum Pushed<'a, S> {
 impl<'a, S> Owner<'a, S> {
     /// Acquires an executor that is idle, open and not poisoned.
     #[inline]
-    pub(super) fn acquire(core: &'a Arc<Core<S>>) -> Result<Self, Seen> {
+    pub(super) fn acquire(core: &'a Arc<Core<S>>) -> Result<Self, Head> {
         core.inbox.exchange_empty(Tags::NONE, OWNED)?;
         Ok(Self(core))
     }
 
     /// Waits a moment for an executor that is busy with jobs which are shorter than it takes to queue one.
-    pub(super) fn acquire_soon(core: &'a Arc<Core<S>>, mut seen: Seen) -> Result<Self, Seen> {
+    pub(super) fn acquire_soon(core: &'a Arc<Core<S>>, mut seen: Head) -> Result<Self, Head> {
         for rounds in JobCost::BREAKS {
             (0..rounds).for_each(|_| spin_loop());
             for _ in 0..JobCost::LOOKS {
@@ -247,7 +247,7 @@ impl<'a, S> Owner<'a, S> {
     }
 
     /// Acquires an executor that is closed and idle.
-    pub(super) fn acquire_closed(core: &'a Arc<Core<S>>) -> Result<Self, Seen> {
+    pub(super) fn acquire_closed(core: &'a Arc<Core<S>>) -> Result<Self, Head> {
         let mut seen = core.inbox.peek();
         // On the word that is there: whether it is poisoned may change at any time.
         while seen.empty && seen.tags.has(CLOSED) && !seen.tags.has(OWNED) {
@@ -444,7 +444,7 @@ impl<S> Drop for Owner<'_, S> {
 /// What a job is run on: the state, lent by the owner for as long as the job runs.
 pub(super) struct Lent<S>(*const Core<S>);
 
-impl<S: 'static> Lend for Lent<S> {}
+impl<S: 'static> JobContext for Lent<S> {}
 
 impl<S> Lent<S> {
     pub(super) fn core(&self) -> &Core<S> {

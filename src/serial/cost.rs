@@ -107,7 +107,7 @@ mod tests {
     use super::super::SerialExecutor;
     use super::super::core::Owner;
     use super::*;
-    use crate::inbox::Seen;
+    use crate::inbox::Head;
     use crate::join::{Spawn, Work, sealed};
 
     /// As on a machine that has more than one processor.
@@ -178,7 +178,7 @@ mod tests {
     }
 
     /// What the word of a busy executor says.
-    fn seen(executor: &SerialExecutor<()>) -> Seen {
+    fn seen(executor: &SerialExecutor<()>) -> Head {
         Owner::acquire(&executor.core).err().unwrap()
     }
 
@@ -219,7 +219,7 @@ mod tests {
 
     impl sealed::Sealed for Polls {}
     impl Spawn for Polls {
-        fn spawn(&self, mut work: Work) -> Result<(), Work> {
+        fn spawn_work(&self, mut work: Work) -> Result<(), Work> {
             let mut cx = Context::from_waker(Waker::noop());
             for _ in 0..self.0 {
                 let _ = Pin::new(&mut work).poll(&mut cx);

@@ -11,7 +11,7 @@ use super::builder::DrainOn;
 use super::core::{Core, Owner, Queued};
 use super::cost::JobCost;
 use super::exclusive::By;
-use crate::join::{self, Inside, Spawn, Work};
+use crate::join::{self, ExecutorScope, Spawn, Work};
 use crate::sync::Arc;
 
 /// How many queued jobs a drain runs, and for how long, before it lets others use its thread.
@@ -72,7 +72,7 @@ impl<S: Send + 'static> Owner<'_, S> {
         self.core().counters.handed_over.add(1);
         self.core().cost.pause();
         self.core().turn.set_refused(false);
-        target.spawn(Work::future(self.into_drain()))
+        target.spawn_work(Work::future(self.into_drain()))
     }
 
     /// Leaves the queue, with one job of this thread, to the outermost job that runs here.
@@ -140,7 +140,7 @@ impl<S: Send + 'static> Owner<'_, S> {
 /// How many jobs of others may run on this thread now. None inside jobs of other executors, if there is somebody
 /// to take them: one of them might wait for such an executor, and nowhere else would that be in vain.
 fn capture_limit<S>(core: &Core<S>) -> usize {
-    match join::is_among_others(core.name()) && Target::of(core).is_some() {
+    match join::is_inside_other(core.name()) && Target::of(core).is_some() {
         true => 0,
         false => core.options.capture_jobs,
     }
@@ -205,10 +205,10 @@ impl Target {
         }
     }
 
-    fn spawn(&self, work: Work) -> Result<(), Work> {
+    fn spawn_work(&self, work: Work) -> Result<(), Work> {
         match self {
-            Self::Given(target) => target.spawn(work),
-            Self::Current(handle) => Spawn::spawn(handle, work),
+            Self::Given(target) => target.spawn_work(work),
+            Self::Current(handle) => handle.spawn_work(work),
         }
     }
 }
@@ -222,7 +222,7 @@ impl<S: Send + 'static> Drain<S> {
     /// As [`Owner::capture`], on the thread that calls it.
     fn capture(mut self, own: usize) {
         if let Some(core) = self.0.take() {
-            let _inside = Inside::drain(core.name());
+            let _inside = ExecutorScope::drain(core.name());
             core.cost.resume();
             // SAFETY: ownership was put down for this drain when it was made.
             unsafe { Owner::resume(&core) }.capture(own);
@@ -237,7 +237,7 @@ impl<S: Send + 'static> Future for Drain<S> {
         let Some(core) = self.0.take() else {
             return Poll::Ready(());
         };
-        let _inside = Inside::drain(core.name());
+        let _inside = ExecutorScope::drain(core.name());
         // SAFETY: ownership was put down for this drain, when it was made or at the last poll.
         let owner = unsafe { Owner::resume(&core) };
         core.cost.resume();
@@ -270,7 +270,7 @@ impl<S: Send + 'static> Future for Drain<S> {
 impl<S> Drop for Drain<S> {
     fn drop(&mut self) {
         if let Some(core) = self.0.take() {
-            let _inside = Inside::drain(core.name());
+            let _inside = ExecutorScope::drain(core.name());
             core.cost.resume();
             // SAFETY: as in `poll`.
             drop(unsafe { Owner::resume(&core) });

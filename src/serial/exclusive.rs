@@ -29,7 +29,7 @@ use super::core::{Core, Owner, Queued, THERE};
 use super::drain::Target;
 use super::queue::Level;
 use super::submit::{Place, not_entered};
-use crate::join::{Inside, JoinHandle};
+use crate::join::{ExecutorScope, JoinHandle};
 use crate::sync::thread::panicking;
 use crate::sync::{Arc, AtomicBool, AtomicU32, Mutex, Ordering, UnsafeCell, lock};
 use crate::task::{Fault, Polled, Task};
@@ -201,7 +201,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
             future: async move { job(Exclusive::new(core)).await },
             place,
         };
-        let (task, watch) = Task::joinable_marked(Level::NORMAL.mark(), Polled(guarded));
+        let (task, watch) = Task::joinable_with_bits(Level::NORMAL.mark(), Polled(guarded));
         if let Err((task, why)) = self.post_to(Level::NORMAL, task, target) {
             task.fail(why.into_fault());
         }
@@ -410,7 +410,7 @@ impl<S: Send + 'static> Owner<'_, S> {
             Some(target) => drop(owner.hand_over(&target)),
             None => {
                 // What is cancelled must not wait for the executor.
-                let _inside = Inside::drain(owner.core().name());
+                let _inside = ExecutorScope::drain(owner.core().name());
                 drop(owner);
             }
         }

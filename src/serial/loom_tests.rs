@@ -15,7 +15,7 @@ struct OnThread;
 
 impl sealed::Sealed for OnThread {}
 impl Spawn for OnThread {
-    fn spawn(&self, work: Work) -> Result<(), Work> {
+    fn spawn_work(&self, work: Work) -> Result<(), Work> {
         thread::spawn(move || work.run());
         Ok(())
     }
@@ -26,7 +26,7 @@ struct Gone;
 
 impl sealed::Sealed for Gone {}
 impl Spawn for Gone {
-    fn spawn(&self, work: Work) -> Result<(), Work> {
+    fn spawn_work(&self, work: Work) -> Result<(), Work> {
         drop(work);
         Ok(())
     }
@@ -280,7 +280,7 @@ fn loom_a_refused_hand_over_against_submit() {
     struct Refuses;
     impl sealed::Sealed for Refuses {}
     impl Spawn for Refuses {
-        fn spawn(&self, work: Work) -> Result<(), Work> {
+        fn spawn_work(&self, work: Work) -> Result<(), Work> {
             Err(work)
         }
     }

@@ -7,7 +7,7 @@
 use std::mem;
 
 use super::core::Queued;
-use crate::inbox::{Chain, Inbox};
+use crate::inbox::{FifoList, Inbox};
 use crate::sync::{Mutex, Number, lock};
 use crate::task::Fault;
 
@@ -129,7 +129,7 @@ impl<S> Queue<S> {
             (mem::replace(buckets, Buckets::new()), inbox.detach())
         });
         // Not under the lock: they may be many.
-        let (jobs, count) = pile.cut(usize::MAX);
+        let (jobs, count) = pile.take_newest(usize::MAX);
         all.sort(jobs, count, self.leveled.get() != 0);
         self.cancelled.add(all.left);
         all.cancel()
@@ -153,7 +153,7 @@ impl<S> Queue<S> {
 
     /// Takes what is in the inbox.
     fn take(&self, buckets: &mut Buckets<S>, inbox: &Inbox<Queued<S>>) {
-        let (jobs, count) = inbox.detach().cut(usize::MAX);
+        let (jobs, count) = inbox.detach().take_newest(usize::MAX);
         if count == 0 {
             return;
         }
@@ -165,7 +165,7 @@ impl<S> Queue<S> {
 /// Jobs by level.
 struct Buckets<S> {
     /// The highest level first.
-    chains: [Chain<Queued<S>>; LEVELS],
+    chains: [FifoList<Queued<S>>; LEVELS],
     /// How many jobs of higher levels have gone while one of this level waited to be next.
     passed: [usize; LEVELS],
     left: usize,
@@ -176,7 +176,7 @@ struct Buckets<S> {
 impl<S> Buckets<S> {
     fn new() -> Self {
         Self {
-            chains: std::array::from_fn(|_| Chain::new()),
+            chains: std::array::from_fn(|_| FifoList::new()),
             passed: [0; LEVELS],
             left: 0,
             leveled: false,
@@ -184,7 +184,7 @@ impl<S> Buckets<S> {
     }
 
     /// Adds jobs, in their order; those of a queue that is not `leveled` are normal.
-    fn sort(&mut self, mut jobs: Chain<Queued<S>>, count: usize, leveled: bool) {
+    fn sort(&mut self, mut jobs: FifoList<Queued<S>>, count: usize, leveled: bool) {
         if !leveled {
             self.chains[NORMAL].append(&mut jobs);
             self.left += count;
@@ -196,7 +196,7 @@ impl<S> Buckets<S> {
     }
 
     fn add(&mut self, job: Queued<S>) {
-        let level = match job.mark() {
+        let level = match job.user_bits() {
             1 => 0,
             2 => 2,
             _ => NORMAL,
@@ -212,7 +212,7 @@ impl<S> Buckets<S> {
         let level = self.next_level()?;
         let job = self.chains[level].pop_front()?;
         if !may(&job) {
-            let mut rest = mem::replace(&mut self.chains[level], Chain::new());
+            let mut rest = mem::replace(&mut self.chains[level], FifoList::new());
             self.chains[level].push_back(job);
             self.chains[level].append(&mut rest);
             return None;

@@ -22,8 +22,8 @@ impl<S: Send + 'static> SerialExecutor<S> {
     ///
     /// # Errors
     ///
-    /// [`Full`](TrySpawnError::Full) if the executor has a [`capacity`](super::Builder::capacity), is busy,
-    /// and has no room; [`Closed`](TrySpawnError::Closed) or [`Poisoned`](TrySpawnError::Poisoned) if it is.
+    /// [`is_full`](TrySpawnError::is_full) if the executor has a [`capacity`](super::Builder::capacity), is busy,
+    /// and has no room; [`is_closed`](TrySpawnError::is_closed) or [`is_poisoned`](TrySpawnError::is_poisoned) if it is.
     pub fn try_submit<F, R>(&self, job: F) -> Result<JoinHandle<R>, TrySpawnError<F>>
     where
         F: FnOnce(&mut S) -> R + Send + 'static,
@@ -48,7 +48,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
     ///
     /// # Errors
     ///
-    /// [`Closed`](TrySpawnError::Closed) if the executor is or becomes closed.
+    /// [`is_closed`](TrySpawnError::is_closed) if the executor is or becomes closed.
     ///
     /// # Cancel safety
     ///
@@ -71,7 +71,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
     /// ```
     pub async fn reserve(&self) -> Result<Permit<'_, S>, TrySpawnError<()>> {
         let place = match &self.core.room {
-            None if self.is_closed() => return Err(TrySpawnError::Closed(())),
+            None if self.is_closed() => return Err(TrySpawnError::closed(())),
             None => None,
             Some(room) => {
                 let must_not_wait = || prepare_to_wait(self.core.name()).is_err();

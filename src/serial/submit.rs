@@ -9,8 +9,8 @@ use super::core::{CLOSED, Lent, Owner, POISONED, Pushed, Queued, refusal};
 use super::drain::Target;
 use super::exclusive::NOWHERE;
 use super::queue::Level;
-use crate::inbox::{Seen, Tags};
-use crate::join::{Depth, Id, JoinHandle, MAX_DEPTH, Origin, TrySpawnError};
+use crate::inbox::{Head, Tags};
+use crate::join::{Id, JoinHandle, MAX_NESTED_JOBS, NestedJob, Origin, TrySpawnError};
 use crate::semaphore::{Semaphore, TryAcquireError};
 use crate::sync::Arc;
 use crate::task::{Fault, Job, JoinRef, Outcome, Task};
@@ -128,7 +128,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
 
     /// Acquires an executor that was busy, if it is worth waiting for.
     #[cold]
-    fn acquire_soon(&self, seen: Seen) -> Result<Owner<'_, S>, Seen> {
+    fn acquire_soon(&self, seen: Head) -> Result<Owner<'_, S>, Head> {
         let pays = refusal(seen.tags).is_none() && self.core.cost.is_brief() && !self.is_current();
         match pays {
             true => Owner::acquire_soon(&self.core, seen),
@@ -147,7 +147,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
         &self,
         level: Level,
         job: J,
-        seen: Seen,
+        seen: Head,
     ) -> Result<JoinRef<J::Output>, Fault>
     where
         J: Run<S>,
@@ -175,11 +175,11 @@ impl<S: Send + 'static> SerialExecutor<S> {
     where
         J: Run<S>,
     {
-        let outcome = match Depth::enter(self.core.name(), MAX_DEPTH) {
+        let outcome = match NestedJob::enter(self.core.name(), MAX_NESTED_JOBS) {
             Some(_depth) => run_inline(owner, job),
             None => return self.handle(Ok(run_later(owner, level, job))),
         };
-        // Not before what `Depth` does in the end: the handle would wait for that in memory.
+        // Not before what `NestedJob` does in the end: the handle would wait for that in memory.
         JoinHandle::ready(outcome)
     }
 
@@ -188,7 +188,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
         &self,
         level: Level,
         job: J,
-        seen: Seen,
+        seen: Head,
     ) -> Result<JoinRef<J::Output>, TrySpawnError<J>>
     where
         J: Run<S>,
@@ -215,7 +215,10 @@ impl<S: Send + 'static> SerialExecutor<S> {
         P: Send + 'static,
     {
         let (task, join_ref) = package(level, job, place);
-        let run = |mut owner: Owner<'_, S>, task| match Depth::enter(self.core.name(), MAX_DEPTH) {
+        let run = |mut owner: Owner<'_, S>, task| match NestedJob::enter(
+            self.core.name(),
+            MAX_NESTED_JOBS,
+        ) {
             Some(_depth) => owner.run_first(task),
             None => {
                 owner.push_first(level, task);
@@ -336,7 +339,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
         match queued {
             Ok(join_ref) => {
                 let home = Origin::serial(self.core.name(), soon);
-                JoinHandle::hosted(Id::next(), join_ref, home)
+                JoinHandle::with_origin(Id::next(), join_ref, home)
             }
             Err(fault) => JoinHandle::failed(fault),
         }
@@ -376,7 +379,7 @@ where
     J: Run<S>,
     P: Send + 'static,
 {
-    Task::joinable_marked(level.mark(), Submitted { job, place })
+    Task::joinable_with_bits(level.mark(), Submitted { job, place })
 }
 
 /// Takes a job out of its cell, to which nobody has a handle yet.
@@ -407,7 +410,7 @@ impl NotPosted {
     fn into_error<J>(self, job: J) -> TrySpawnError<J> {
         match self {
             Self::Refused(tags) => refused(job, tags),
-            Self::Nowhere => TrySpawnError::NoThread(job, io::Error::other(NOWHERE)),
+            Self::Nowhere => TrySpawnError::no_thread(job, io::Error::other(NOWHERE)),
         }
     }
 
@@ -423,15 +426,15 @@ pub(super) fn fail<S>(task: Queued<S>, tags: Tags) {
 
 fn refused<J>(job: J, tags: Tags) -> TrySpawnError<J> {
     if !tags.has(CLOSED) && tags.has(POISONED) {
-        TrySpawnError::Poisoned(job)
+        TrySpawnError::poisoned(job)
     } else {
-        TrySpawnError::Closed(job)
+        TrySpawnError::closed(job)
     }
 }
 
 pub(super) fn not_entered<J>(job: J, no_room: TryAcquireError) -> TrySpawnError<J> {
     match no_room {
-        TryAcquireError::Full => TrySpawnError::Full(job),
-        TryAcquireError::Closed => TrySpawnError::Closed(job),
+        TryAcquireError::Full => TrySpawnError::full(job),
+        TryAcquireError::Closed => TrySpawnError::closed(job),
     }
 }

@@ -1,4 +1,4 @@
-//! Why a task has no output.
+//! [`Fault`]: the reason why a task has no output.
 
 use std::any::Any;
 use std::io;
@@ -6,35 +6,35 @@ use std::io;
 use crate::sync::Unshared;
 use crate::unwind::message;
 
-/// What a finished cell holds.
+/// The contents of a finished cell.
 pub(crate) type Outcome<T> = Result<T, Fault>;
 
-/// Why a task has no output. One pointer wide, so that cells stay small.
+/// The reason why a task has no output. It is one pointer wide, so that cells stay small.
 #[derive(Debug)]
 pub(crate) struct Fault(Box<Kind>);
 
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// Aborted, or dropped by whoever should have run it.
+    /// It was aborted, or dropped by the party that should have run it.
     Cancelled,
     /// Its code panicked.
     Panicked(Payload),
-    /// It was not accepted, or there was nobody to run it.
+    /// It was not accepted, or there was no thread to run it.
     Rejected(io::Error),
-    /// Its executor was closed before.
+    /// Its executor had been closed.
     Closed,
-    /// The state that it should have run on was poisoned by a panic.
+    /// A panic had poisoned the state that it needed.
     Poisoned,
-    /// The slot that promised it was dropped.
+    /// The slot that promised the outcome was dropped.
     Lost,
-    /// Whoever waited for it held what it needed.
+    /// The party that waited for it held what it needed.
     WouldDeadlock(Held),
 }
 
-/// What a task needs, and whoever waits for it holds.
+/// What a task needs and the party that waits for it holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Held {
-    /// A thread of its pool, as all others there do.
+    /// A thread of its pool, whose other threads are held too.
     Thread,
     /// The state of its executor.
     State,
@@ -78,10 +78,10 @@ impl Fault {
     }
 }
 
-/// What a panic carried.
+/// The payload of a panic.
 pub(crate) struct Payload {
     payload: Unshared<Box<dyn Any + Send>>,
-    /// Copied from the payload, which is not Sync and so cannot be looked at later.
+    /// Copied from the payload, which is not `Sync` and so cannot be read later.
     pub(crate) message: Option<Box<str>>,
 }
 

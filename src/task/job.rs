@@ -1,4 +1,4 @@
-//! What a cell can run: a closure, a future, or nothing.
+//! [`Job`]: a closure, a future, or nothing.
 
 use std::any::Any;
 use std::future::Future;
@@ -7,40 +7,47 @@ use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use super::Ran;
 use crate::unwind::contain;
 use crate::waker::WakerCell;
 
-/// What a job is run on: lent by its runner for as long as it runs.
-pub(crate) trait Lend: 'static {
-    /// The job has ended in this way, by returning or by panicking, and its outcome is about to be seen.
+/// The way in which a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ran {
+    Returned,
+    Panicked,
+    /// The job had been aborted before, or was while it waited.
+    Cancelled,
+}
+
+/// The state that a runner lends to a job for as long as the job runs.
+pub(crate) trait JobContext: 'static {
+    /// Called when the job has returned or panicked, just before its outcome becomes visible.
     #[inline]
     fn ended(&mut self, _: Ran) {}
 
-    /// The job has panicked, and nobody waits for its outcome. Must not unwind.
+    /// Called when a job has panicked whose outcome no handle waits for. Must not unwind.
     #[cold]
-    fn unheard(&mut self, payload: Box<dyn Any + Send>) {
+    fn unobserved_panic(&mut self, payload: Box<dyn Any + Send>) {
         contain(|| drop(payload));
     }
 }
 
-impl Lend for () {}
+impl JobContext for () {}
 
-/// What a cell runs, on a state that its runner lends it.
+/// A job that runs on an `S`, which its runner lends.
 pub(crate) trait Job<S>: Send + 'static {
-    /// What it returns.
     type Output: Send + 'static;
-    /// How a runner that waits for the job is told that it was aborted.
+    /// Tells a runner that waits for the job that the job was aborted.
     type Signal: Signal;
-    /// Whether it runs to its end without yielding, and may block.
+    /// Whether the job runs to its end without yielding, and may block.
     const BLOCKING: bool;
 
-    /// Runs the job as far as it goes. Unless it returns `Pending`, the job has been dropped, also
-    /// when it panics.
+    /// Runs the job until it ends or yields. Unless this returns `Pending`, the job has been dropped, also when it
+    /// panics.
     ///
     /// # Safety
     ///
-    /// The job has not been dropped, and stays where it is from the first call on.
+    /// The job has not been dropped, and stays where it is from the first call on (rule 4).
     unsafe fn poll(
         job: &mut ManuallyDrop<Self>,
         state: &mut S,
@@ -48,13 +55,13 @@ pub(crate) trait Job<S>: Send + 'static {
     ) -> Poll<Self::Output>;
 }
 
-/// How a job that has been started is told that it was aborted.
+/// Tells a job that has started that it was aborted.
 pub(crate) trait Signal: Default + Send + Sync + 'static {
-    /// The runner waits, and wants this waker to be told.
+    /// Registers the waker of a runner that waits.
     fn register(&self, waker: &Waker);
-    /// The job was aborted.
+    /// Wakes the runner: the job was aborted.
     fn notify(&self);
-    /// The job has ended: nobody waits.
+    /// Drops the waker: the job has ended.
     fn clear(&self);
 }
 
@@ -76,7 +83,7 @@ where
         state: &mut S,
         _: &mut Context<'_>,
     ) -> Poll<Self::Output> {
-        // SAFETY: the caller says that the job has not been dropped, and takes it as dropped now.
+        // SAFETY: the job has not been dropped, and counts as dropped from now on (rule 4).
         let Self(f) = unsafe { ManuallyDrop::take(job) };
         Poll::Ready(f(state))
     }
@@ -100,13 +107,13 @@ where
         _: &mut S,
         _: &mut Context<'_>,
     ) -> Poll<Self::Output> {
-        // SAFETY: the caller says that the job has not been dropped, and takes it as dropped now.
+        // SAFETY: the job has not been dropped, and counts as dropped from now on (rule 4).
         let Self(f) = unsafe { ManuallyDrop::take(job) };
         Poll::Ready(f())
     }
 }
 
-/// A future that is polled in its place.
+/// A future that is polled in place.
 pub(crate) struct Polled<F>(pub(crate) F);
 
 impl<S, F> Job<S> for Polled<F>
@@ -128,7 +135,7 @@ where
         impl<F> Drop for Ended<'_, F> {
             fn drop(&mut self) {
                 if let Some(job) = self.0.take() {
-                    // SAFETY: this is the one place where a future that has ended is dropped.
+                    // SAFETY: a future that has ended is dropped only here (rule 4).
                     unsafe { ManuallyDrop::drop(job) };
                 }
             }
@@ -136,9 +143,9 @@ where
 
         let mut ended = Ended(Some(job));
         let Some(job) = ended.0.as_mut() else {
-            unreachable!("it was put there above");
+            unreachable!("it was just set");
         };
-        // SAFETY: the caller says that the job stays where it is until it is dropped there.
+        // SAFETY: the job stays where it is until it is dropped there (rule 4).
         let future = unsafe { Pin::new_unchecked(&mut job.0) };
         let output = future.poll(cx);
         if output.is_pending() {
@@ -148,7 +155,7 @@ where
     }
 }
 
-/// No job: its cell is completed from outside, by somebody who may wait to be told that it was aborted.
+/// No job: the cell is completed from outside, by a party that may wait for an abort.
 pub(crate) struct Promised<T>(PhantomData<fn() -> T>);
 
 impl<T> Promised<T> {
@@ -163,7 +170,7 @@ impl<S, T: Send + 'static> Job<S> for Promised<T> {
     const BLOCKING: bool = false;
 
     unsafe fn poll(_: &mut ManuallyDrop<Self>, _: &mut S, _: &mut Context<'_>) -> Poll<T> {
-        unreachable!("a promise is claimed at birth, so nobody runs it")
+        unreachable!("a promise is claimed from the start, so it never runs")
     }
 }
 

@@ -51,7 +51,7 @@ fn loom_run_against_await() {
     });
 }
 
-/// The question whether a job is awaited does not miss its end, although nothing else orders the two.
+/// `is_awaited` sees the end of a job, although nothing else orders the two.
 #[test]
 fn loom_a_job_that_has_ended_is_not_awaited() {
     loom::model(|| {
@@ -70,33 +70,33 @@ fn loom_a_job_that_has_ended_is_not_awaited() {
     });
 }
 
-/// Asks whether its own job is awaited, when it is dropped: in the run, or instead of the run.
+/// Asks on drop whether its own job is awaited: in the run, or instead of the run.
 struct Asks {
     own: StdArc<OnceLock<Abort>>,
     runs: bool,
-    is_told_right: Arc<AtomicUsize>,
+    is_right_answer: Arc<AtomicUsize>,
 }
 
 impl Drop for Asks {
     fn drop(&mut self) {
         let is_awaited = self.own.get().is_some_and(Abort::is_awaited);
         let is_right = usize::from(is_awaited == self.runs);
-        self.is_told_right.store(is_right, Ordering::Relaxed);
+        self.is_right_answer.store(is_right, Ordering::Relaxed);
     }
 }
 
-/// A job that is aborted is awaited while it runs, and not while its captures are dropped instead: by the
-/// abort, or with the task.
+/// An aborted job is awaited while it runs, and not while its captures are dropped instead: by the abort, or with the
+/// task.
 #[test]
 fn loom_a_job_that_was_aborted_is_awaited_if_it_runs() {
     for drops_task in [false, true] {
         loom::model(move || {
-            let (own, is_told_right) =
+            let (own, is_right_answer) =
                 (StdArc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));
             let mut asks = Asks {
                 own: StdArc::clone(&own),
                 runs: false,
-                is_told_right: Arc::clone(&is_told_right),
+                is_right_answer: Arc::clone(&is_right_answer),
             };
             let (task, join_ref) = Task::<()>::joinable(Thunk(move || {
                 asks.runs = true;
@@ -110,7 +110,7 @@ fn loom_a_job_that_was_aborted_is_awaited_if_it_runs() {
             });
             abort.abort();
             other.join().unwrap();
-            assert_eq!(is_told_right.load(Ordering::Relaxed), 1);
+            assert_eq!(is_right_answer.load(Ordering::Relaxed), 1);
         });
     }
 }
@@ -160,7 +160,7 @@ fn loom_run_against_detach() {
     });
 }
 
-/// The handle goes after it has left a waker.
+/// The handle is dropped after it has stored a waker.
 #[test]
 fn loom_run_against_detach_after_a_poll() {
     loom::model(|| {
@@ -172,7 +172,7 @@ fn loom_run_against_detach_after_a_poll() {
     });
 }
 
-/// Exactly one of the two gets the closure, and the captures are gone when both have returned.
+/// One of the two gets the closure, and the captures are gone when both have returned.
 #[test]
 fn loom_run_against_abort() {
     loom::model(|| {
@@ -218,7 +218,7 @@ fn loom_abort_against_await() {
     });
 }
 
-/// A task that is dropped tells whoever waits.
+/// A dropped task wakes its handle.
 #[test]
 fn loom_drop_against_await() {
     loom::model(|| {
@@ -245,7 +245,7 @@ fn loom_release_against_release() {
     });
 }
 
-/// A job that waits is woken by an abort, whether it has left its waker yet or not.
+/// An abort wakes a job that waits, whether or not it has registered its waker yet.
 #[test]
 fn loom_a_waiting_future_against_abort() {
     loom::model(|| {
@@ -264,7 +264,7 @@ fn loom_a_waiting_future_against_abort() {
     });
 }
 
-/// What was done before an abort is seen by the job that is told.
+/// An aborted job sees what happened before the abort.
 #[test]
 fn loom_an_abort_publishes() {
     loom::model(|| {
@@ -292,7 +292,7 @@ impl<T: Send + 'static> Destination<T> for Nowhere {
     }
 }
 
-/// A promise that is dropped is completed, once, also while it is told that nobody wants it.
+/// A promise is completed once, also while it is aborted.
 #[test]
 fn loom_promise_against_abort() {
     loom::model(|| {
@@ -315,8 +315,8 @@ fn loom_fail_against_await() {
     });
 }
 
-/// Whoever frees a cell does so after the others are done with it: its destination is read by one
-/// that lets go, and written when it is dropped.
+/// A cell is freed after the others are done with it: one party reads the destination and releases the cell, and the
+/// drop of the destination writes to it.
 #[test]
 fn loom_free_against_release() {
     struct Checked(Plain);

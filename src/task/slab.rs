@@ -1,160 +1,160 @@
-//! Where cells come from, and how they come home.
+//! Slabs: where the memory of cells comes from, and how it is recycled.
 //!
-//! Memory that one thread allocates and another frees is the largest single cost of a tiny task: with
-//! the system's allocator several times that of everything else. So cells of two sizes are carved out
-//! of *blocks*, and it is blocks, not cells, that travel:
+//! Memory that one thread allocates and another frees is the largest single cost of a tiny task: with the system's
+//! allocator several times that of everything else. So cells of two sizes are allocated from *pages*, and it is pages, not
+//! cells, that return to their thread:
 //!
 //! ```text
-//! Block   [ link | live | home | .. ][ cell ][ cell ] .. [ cell ]
+//! Page   [ link | live | returns | .. ][ cell ][ cell ] .. [ cell ]
 //! ```
 //!
-//! A thread carves a block from front to back, and forgets it. Each cell that ends is counted off the
-//! block, wherever it ends; whoever counts off the last one owns the block, and hands it back to the
-//! thread that carved it, its *home*, by one compare-and-swap for all of its cells. A thread that
-//! frees cells gathers the counts of a few blocks, so that cells of one block cost one subtraction
-//! together.
+//! A thread has a *slab* for each size. A slab allocates the cells of a page from front to back, and then forgets the page.
+//! Each cell that is freed, on any thread, is *counted off* its page. The thread that counts off the last one owns the page,
+//! which is *free* now, and pushes it to the list of returns of its slab: one compare-and-swap for all of its cells. A
+//! thread that frees cells gathers the counts of a few pages, so that the cells of one page cost one subtraction together.
 //!
-//! - A home keeps a limited number of blocks: who brings more frees them, so that a burst of millions
-//!   of tasks does not keep their memory, also when the home thread does nothing more.
-//! - A thread that ends seals its home; blocks that come back later are freed by who brings them.
-//! - A thread whose thread-local storage is gone carves one cell out of a block of its own.
-//! - What is larger than the larger size, or aligned to more than a cache line, is boxed.
+//! - A slab keeps a limited number of free pages. The thread that returns one too many frees it, so a burst of millions of
+//!   tasks does not keep their memory, even if the slab's thread does nothing more.
+//! - A thread that exits seals its lists of returns. A page that returns later is freed by the thread that returns it.
+//! - A thread whose thread-local storage is gone allocates one cell from a page of its own.
+//! - Cells that are larger than the larger size, or aligned to more than a cache line, are boxed.
 //!
-//! The price: a cell that lives long keeps its block.
+//! The price: a cell that lives long keeps its page.
 
 use std::alloc::{self, Layout, handle_alloc_error};
 use std::cell::RefCell;
 use std::mem;
 use std::ptr::NonNull;
 
-use crate::inbox::{Batch, Chain, Inbox, Link, Linked, Tags};
+use crate::inbox::{Batch, FifoList, Inbox, Link, Linked, Tags};
 use crate::sync::{Arc, AtomicUsize, Number, Ordering};
 
-/// What blocks and cells are aligned to: a cache line.
-const LINE: usize = 64;
-/// The size of a block. Small, since a block lives as long as any of its cells.
-const BLOCK: usize = if cfg!(all(test, throng_loom)) {
-    HEAD + 2 * SIZES[1]
+/// The alignment of pages and cells.
+const CACHE_LINE: usize = 64;
+/// The size of a page in bytes. It is small, since a page lives as long as any of its cells.
+const PAGE_SIZE: usize = if cfg!(all(test, throng_loom)) {
+    HEADER_SIZE + 2 * CELL_SIZES[1]
 } else {
     4096
 };
-/// The sizes of cells. Those of the models are larger than real ones.
-const SIZES: [usize; 2] = if cfg!(all(test, throng_loom)) {
+/// The sizes of cells in bytes. Atomics and cells of models are larger than real ones.
+const CELL_SIZES: [usize; 2] = if cfg!(all(test, throng_loom)) {
     [512, 1024]
 } else {
-    [LINE, 2 * LINE]
+    [CACHE_LINE, 2 * CACHE_LINE]
 };
-/// Where the first cell of a block lies.
-const HEAD: usize = size_of::<Block>().next_multiple_of(LINE);
-/// How many blocks of one size a home keeps: 128 KiB.
-const SPARE: usize = if cfg!(all(test, throng_loom)) { 1 } else { 32 };
-/// For how many blocks a thread gathers what it frees.
-const GATHERED: usize = 4;
+/// The offset of the first cell of a page.
+const HEADER_SIZE: usize = size_of::<Page>().next_multiple_of(CACHE_LINE);
+/// The most free pages that a slab keeps: 128 KiB.
+const MAX_FREE_PAGES: usize = if cfg!(all(test, throng_loom)) { 1 } else { 32 };
+/// The number of pages for which a thread gathers counts.
+const GATHERED_PAGES: usize = 4;
 
-/// In the head of a home's inbox: the thread has ended.
+/// The thread of a slab has exited.
 const SEALED: Tags = Tags::bit(0);
 
 crate::sync::thread_local! {
     static LOCAL: RefCell<Local> = RefCell::new(Local::new());
 }
 
-/// Where a cell lies in its block, in bytes; 0: it is boxed.
-pub(super) type Place = u32;
+/// The offset of a cell in its page, in bytes, or 0 if the cell is boxed.
+pub(super) type Offset = u32;
 
-/// Memory for a `C`, and where it lies: what [`free`] is to be told.
+/// Allocates memory for a `C`. Returns it with its offset, which [`free`] needs.
 #[inline]
-pub(super) fn allocate<C>() -> (NonNull<C>, Place) {
+pub(super) fn allocate<C>() -> (NonNull<C>, Offset) {
     let Some(class) = class(Layout::new::<C>()) else {
         return (NonNull::from(Box::leak(Box::<C>::new_uninit())).cast(), 0);
     };
-    let (cell, place) = LOCAL
-        .try_with(|local| local.borrow_mut().shelves[class].carve(class))
-        .unwrap_or_else(|_| Shelf::new().carve(class));
-    (cell.cast(), place)
+    let (cell, offset) = LOCAL
+        .try_with(|local| local.borrow_mut().slabs[class].allocate(class))
+        .unwrap_or_else(|_| Slab::new().allocate(class));
+    (cell.cast(), offset)
 }
 
-/// Gives memory back. What was in it has been dropped.
+/// Frees a cell. Its contents have been dropped.
 ///
 /// # Safety
 ///
-/// The memory and the place came from [`allocate`] of the same type, and are used for this once.
+/// The memory and the offset came from [`allocate`] of the same type, and are used for this once.
 #[inline]
-pub(super) unsafe fn free<C>(cell: NonNull<C>, place: Place) {
-    if place == 0 {
-        // SAFETY: it came from a box, as its place says.
+pub(super) unsafe fn free<C>(cell: NonNull<C>, offset: Offset) {
+    if offset == 0 {
+        // SAFETY: an offset of 0 means that the memory came from a box (rule 9).
         drop(unsafe { Box::from_raw(cell.cast::<mem::MaybeUninit<C>>().as_ptr()) });
         return;
     }
-    // SAFETY: a cell lies so far into its block, which lives as long as the cell is counted.
-    let block = unsafe { cell.byte_sub(place as usize) }.cast::<Block>();
-    let gathered = LOCAL.try_with(|local| local.borrow_mut().gather(block));
+    // SAFETY: the cell lies at this offset in its page, which lives until the cell is counted off (rule 9).
+    let page = unsafe { cell.byte_sub(offset as usize) }.cast::<Page>();
+    let gathered = LOCAL.try_with(|local| local.borrow_mut().gather(page));
     if gathered.is_err() {
-        // SAFETY: the cell is the caller's, who gives it up.
-        unsafe { count_off(block, 1) };
+        // SAFETY: the cell is the caller's to give up.
+        unsafe { count_off(page, 1) };
     }
 }
 
-/// Whether a `C` lies in a block, and not in a box.
+/// Returns `true` if a `C` lies in a page, and not in a box.
 pub(super) fn is_recycled<C>() -> bool {
     class(Layout::new::<C>()).is_some()
 }
 
-/// Counts off what this thread has gathered: a thread that goes idle should hold nothing back.
-pub(crate) fn settle() {
+/// Counts off the cells that this thread has gathered. A thread calls this before it goes idle, so that it holds no page
+/// back.
+pub(crate) fn flush() {
     // Without thread-local storage nothing is gathered.
-    let _ = LOCAL.try_with(|local| local.borrow_mut().settle());
+    let _ = LOCAL.try_with(|local| local.borrow_mut().flush());
 }
 
-/// The size class for a layout, if there is one.
+/// Returns the size class of a layout, or `None` if such a value is boxed.
 #[inline]
 fn class(layout: Layout) -> Option<usize> {
-    if layout.align() > LINE || !recycles() {
+    if layout.align() > CACHE_LINE || !recycles() {
         return None;
     }
     match layout.size() {
-        size if size <= SIZES[0] => Some(0),
-        size if size <= SIZES[1] => Some(1),
+        size if size <= CELL_SIZES[0] => Some(0),
+        size if size <= CELL_SIZES[1] => Some(1),
         _ => None,
     }
 }
 
-/// What a thread has of blocks.
+/// The slabs and the gathered counts of a thread.
 struct Local {
-    shelves: [Shelf; SIZES.len()],
-    /// Cells freed and not counted off yet, with their blocks.
-    gathered: [Option<(NonNull<Block>, usize)>; GATHERED],
+    slabs: [Slab; CELL_SIZES.len()],
+    /// Pages, each with the number of cells that were freed and not counted off yet.
+    gathered: [Option<(NonNull<Page>, usize)>; GATHERED_PAGES],
 }
 
 impl Local {
     fn new() -> Self {
         Self {
-            shelves: [Shelf::new(), Shelf::new()],
-            gathered: [None; GATHERED],
+            slabs: [Slab::new(), Slab::new()],
+            gathered: [None; GATHERED_PAGES],
         }
     }
 
-    /// Counts off a cell, later, or now with those gathered before.
+    /// Gathers a freed cell. If the cells of another page are in the way, they are counted off now.
     #[inline]
-    fn gather(&mut self, block: NonNull<Block>) {
-        let entry = &mut self.gathered[block.addr().get() / BLOCK % GATHERED];
+    fn gather(&mut self, page: NonNull<Page>) {
+        let entry = &mut self.gathered[page.addr().get() / PAGE_SIZE % GATHERED_PAGES];
         let before = match entry {
-            Some((gathered, cells)) if *gathered == block => {
+            Some((gathered, cells)) if *gathered == page => {
                 *cells += 1;
                 return;
             }
-            other => other.replace((block, 1)),
+            other => other.replace((page, 1)),
         };
-        if let Some((block, cells)) = before {
-            // SAFETY: so many cells of it were gathered.
-            unsafe { count_off(block, cells) };
+        if let Some((page, cells)) = before {
+            // SAFETY: this number of cells was gathered.
+            unsafe { count_off(page, cells) };
         }
     }
 
-    fn settle(&mut self) {
+    fn flush(&mut self) {
         for entry in &mut self.gathered {
-            if let Some((block, cells)) = entry.take() {
-                // SAFETY: so many cells of it were gathered.
-                unsafe { count_off(block, cells) };
+            if let Some((page, cells)) = entry.take() {
+                // SAFETY: this number of cells was gathered.
+                unsafe { count_off(page, cells) };
             }
         }
     }
@@ -162,186 +162,182 @@ impl Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        self.settle();
+        self.flush();
     }
 }
 
-/// A thread's blocks of one size.
-struct Shelf {
-    /// Made with the first block.
-    home: Option<Arc<Origin>>,
-    /// Blocks that have come home.
-    blocks: Chain<Whole>,
-    /// The block that is being carved, and where its next cell lies.
-    carved: Option<(NonNull<Block>, usize)>,
+/// A thread's pages of one size.
+struct Slab {
+    /// `None` before the first page.
+    returns: Option<Arc<Returns>>,
+    /// Pages that have returned.
+    free_pages: FifoList<FreePage>,
+    /// The page from which cells are allocated, and the offset of the next one.
+    current: Option<(NonNull<Page>, usize)>,
 }
 
-impl Shelf {
+impl Slab {
     fn new() -> Self {
         Self {
-            home: None,
-            blocks: Chain::new(),
-            carved: None,
+            returns: None,
+            free_pages: FifoList::new(),
+            current: None,
         }
     }
 
-    /// The next cell.
+    /// Returns the next cell of the current page.
     #[inline]
-    fn carve(&mut self, class: usize) -> (NonNull<u8>, Place) {
-        let (block, place) = match self.carved {
-            Some(carved) => carved,
-            None => (self.whole(class).start(), HEAD),
+    fn allocate(&mut self, class: usize) -> (NonNull<u8>, Offset) {
+        let (page, offset) = match self.current {
+            Some(current) => current,
+            None => (self.next_page(class).start(), HEADER_SIZE),
         };
-        let next = place + SIZES[class];
-        self.carved = (next + SIZES[class] <= BLOCK).then_some((block, next));
-        // SAFETY: the block is so long.
-        let cell = unsafe { block.cast::<u8>().byte_add(place) };
-        (cell, place as Place)
+        let next = offset + CELL_SIZES[class];
+        self.current = (next + CELL_SIZES[class] <= PAGE_SIZE).then_some((page, next));
+        // SAFETY: the offset lies in the page.
+        let cell = unsafe { page.cast::<u8>().byte_add(offset) };
+        (cell, offset as Offset)
     }
 
-    /// A block without cells: one that came home, or a new one.
+    /// Returns a page that has returned, or a new one.
     #[cold]
-    fn whole(&mut self, class: usize) -> Whole {
-        let home = self
-            .home
-            .get_or_insert_with(|| Arc::new(Origin::new(class)));
-        if self.blocks.is_empty() {
-            self.blocks = home.blocks.take();
+    fn next_page(&mut self, class: usize) -> FreePage {
+        let returns = self
+            .returns
+            .get_or_insert_with(|| Arc::new(Returns::new(class)));
+        if self.free_pages.is_empty() {
+            self.free_pages = returns.pages.take();
         }
-        match self.blocks.pop_front() {
-            Some(block) => {
-                home.spare.subtract(1);
-                block
+        match self.free_pages.pop_front() {
+            Some(page) => {
+                returns.kept.subtract(1);
+                page
             }
-            None => Whole::new(Arc::clone(home)),
+            None => FreePage::new(Arc::clone(returns)),
         }
     }
 }
 
-impl Drop for Shelf {
+impl Drop for Slab {
     fn drop(&mut self) {
-        let Some(home) = &self.home else { return };
-        // First, so that what comes back from here on is freed.
-        home.blocks.retag(SEALED, Tags::NONE);
-        drop(home.blocks.take());
-        if let Some((block, place)) = self.carved.take() {
-            let rest = (BLOCK - place) / SIZES[home.class];
-            // SAFETY: these cells were never given out.
-            unsafe { count_off(block, rest) };
+        let Some(returns) = &self.returns else { return };
+        // First, so that pages that return from now on are freed.
+        returns.pages.retag(SEALED, Tags::NONE);
+        drop(returns.pages.take());
+        if let Some((page, offset)) = self.current.take() {
+            let unused = (PAGE_SIZE - offset) / CELL_SIZES[returns.class];
+            // SAFETY: these cells were never allocated.
+            unsafe { count_off(page, unused) };
         }
     }
 }
 
-/// Where the blocks of a thread come back to: it lives as long as any of them.
-struct Origin {
-    blocks: Inbox<Whole>,
-    /// How many blocks are there, or on a shelf.
-    spare: Number,
+/// The list of the pages that have returned to a slab. Each page keeps it alive.
+struct Returns {
+    pages: Inbox<FreePage>,
+    /// The number of pages here and in the slab's list of free pages.
+    kept: Number,
     class: usize,
 }
 
-impl Origin {
+impl Returns {
     fn new(class: usize) -> Self {
         Self {
-            blocks: Inbox::new(),
-            spare: Number::new(0),
+            pages: Inbox::new(),
+            kept: Number::new(0),
             class,
         }
     }
 
-    /// Takes a block back, or frees it: there are enough, or the thread has ended.
-    fn come_back(&self, block: Whole) {
-        if self.spare.add(1) < SPARE {
+    /// Keeps a page, or frees it if there are enough, or if the thread has exited.
+    fn recycle(&self, page: FreePage) {
+        if self.kept.add(1) < MAX_FREE_PAGES {
             let unsealed = |tags: Tags| (!tags.has(SEALED)).then_some(tags);
-            // A refused one is dropped: the count is nobody's any more.
-            drop(
-                self.blocks
-                    .push(Batch::of(block), |seen| unsealed(seen.tags)),
-            );
+            // A refused page is freed. The count stays too high, but nobody reads it any more.
+            drop(self.pages.push(Batch::of(page), |head| unsealed(head.tags)));
         } else {
-            self.spare.subtract(1);
+            self.kept.subtract(1);
         }
     }
 }
 
-/// The head of a block.
+/// The header of a page.
 #[repr(C, align(64))]
-struct Block {
+struct Page {
     link: Link,
-    /// Cells that are not counted off: in use, or still to be carved.
+    /// The number of cells that are not counted off: in use, or not allocated yet.
     live: AtomicUsize,
-    home: Arc<Origin>,
+    returns: Arc<Returns>,
 }
 
-const LAYOUT: Layout = match Layout::from_size_align(BLOCK, align_of::<Block>()) {
+const LAYOUT: Layout = match Layout::from_size_align(PAGE_SIZE, align_of::<Page>()) {
     Ok(layout) => layout,
-    Err(_) => panic!("a block is not that large"),
+    Err(_) => panic!("the layout of a page is valid"),
 };
 
-/// Counts cells off their block, which goes home with the last one.
+/// Counts cells off their page. With the last one, the page returns to its slab.
 ///
 /// # Safety
 ///
-/// So many live cells of the block are the caller's, who gives them up.
-unsafe fn count_off(block: NonNull<Block>, cells: usize) {
-    // SAFETY: the caller's cells keep the block alive.
-    let live = unsafe { &block.as_ref().live };
-    // Ordering: Release, paired with the Acquire below: what was done with the cells comes before
-    // their memory is used again.
+/// This number of live cells of the page is the caller's to give up.
+unsafe fn count_off(page: NonNull<Page>, cells: usize) {
+    // SAFETY: the caller's cells keep the page alive.
+    let live = unsafe { &page.as_ref().live };
+    // Ordering: Release pairs with the Acquire below: each use of the cells comes before their memory is used again.
     if live.fetch_sub(cells, Ordering::Release) != cells {
         return;
     }
     // Ordering: Acquire pairs with the Release of all other subtractions.
     live.load(Ordering::Acquire);
-    let whole = Whole(block);
-    // A clone, which outlives the block: its thread may end, and free it, as soon as it is there.
-    let home = Arc::clone(whole.home());
-    home.come_back(whole);
+    let page = FreePage(page);
+    // A clone, which outlives the page: the slab's thread may exit, and free the page, as soon as it has returned.
+    let returns = Arc::clone(page.returns());
+    returns.recycle(page);
 }
 
-/// A block without cells, and owned.
-struct Whole(NonNull<Block>);
+/// A page without cells, and its ownership.
+struct FreePage(NonNull<Page>);
 
-// SAFETY: an owned block is memory and an `Arc` that is Send.
-unsafe impl Send for Whole {}
+// SAFETY: an owned page is memory and an `Arc` that is Send.
+unsafe impl Send for FreePage {}
 
-impl Whole {
-    fn new(home: Arc<Origin>) -> Self {
+impl FreePage {
+    fn new(returns: Arc<Returns>) -> Self {
         // SAFETY: the layout is not empty.
         let memory = unsafe { alloc::alloc(LAYOUT) };
-        let Some(block) = NonNull::new(memory.cast::<Block>()) else {
+        let Some(page) = NonNull::new(memory.cast::<Page>()) else {
             handle_alloc_error(LAYOUT);
         };
-        let head = Block {
+        let header = Page {
             link: Link::new(),
             live: AtomicUsize::new(0),
-            home,
+            returns,
         };
         // SAFETY: the memory is new, and large enough.
-        unsafe { block.write(head) };
-        Self(block)
+        unsafe { page.write(header) };
+        Self(page)
     }
 
-    /// Begins to carve it: all cells count as live from now on.
-    fn start(self) -> NonNull<Block> {
-        let block = mem::ManuallyDrop::new(self).0;
-        // SAFETY: the block is owned, and its head initialised.
-        let block_ref = unsafe { block.as_ref() };
-        let cells = (BLOCK - HEAD) / SIZES[block_ref.home.class];
-        // Relaxed: nobody else has the block. Its cells are published by whoever sends them away.
-        block_ref.live.store(cells, Ordering::Relaxed);
-        block
+    /// Begins to allocate from the page: all of its cells count as live from now on.
+    fn start(self) -> NonNull<Page> {
+        let page = mem::ManuallyDrop::new(self).0;
+        // SAFETY: the page is owned, and its header initialised.
+        let page_ref = unsafe { page.as_ref() };
+        let cells = (PAGE_SIZE - HEADER_SIZE) / CELL_SIZES[page_ref.returns.class];
+        // Relaxed is enough: nobody else has the page. A thread that passes a cell on publishes it.
+        page_ref.live.store(cells, Ordering::Relaxed);
+        page
     }
 
-    fn home(&self) -> &Arc<Origin> {
-        // SAFETY: the block is owned, and its head initialised.
-        unsafe { &self.0.as_ref().home }
+    fn returns(&self) -> &Arc<Returns> {
+        // SAFETY: the page is owned, and its header initialised.
+        unsafe { &self.0.as_ref().returns }
     }
 }
 
-impl Drop for Whole {
+impl Drop for FreePage {
     fn drop(&mut self) {
-        // SAFETY: the block is owned, has no cells, and came from `new`.
+        // SAFETY: the page is owned, has no cells, and was allocated by `new`.
         unsafe {
             self.0.drop_in_place();
             alloc::dealloc(self.0.cast().as_ptr(), LAYOUT);
@@ -349,8 +345,8 @@ impl Drop for Whole {
     }
 }
 
-// SAFETY: the link is the first field of the block, which stays where it is.
-unsafe impl Linked for Whole {
+// SAFETY: the link is the first field of the page, which stays where it is.
+unsafe impl Linked for FreePage {
     fn into_link(self) -> NonNull<Link> {
         mem::ManuallyDrop::new(self).0.cast()
     }
@@ -360,7 +356,7 @@ unsafe impl Linked for Whole {
     }
 }
 
-/// A model says whether it is about this: the others need not explore it.
+/// Returns `true`, except in models that are not about recycling and need not explore it.
 #[inline]
 fn recycles() -> bool {
     #[cfg(all(test, throng_loom))]

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 
 use super::{
-    Abort, Call, Destination, Done, Fault, JoinRef, Kind, Lend, Outcome, Polled, Promise, Ran,
-    Task, Thunk,
+    Abort, Call, Destination, Done, Fault, JobContext, JoinRef, Kind, Outcome, Polled, Promise,
+    Ran, Task, Thunk,
 };
 use crate::inbox::{Batch, Inbox};
 use crate::join::{RunContext, Work};
@@ -26,7 +26,7 @@ fn kind<T>(outcome: Outcome<T>) -> Kind {
     }
 }
 
-/// Counts how often it was woken, and whether it was dropped.
+/// Counts wake-ups.
 #[derive(Default)]
 struct Wakes(AtomicUsize);
 
@@ -48,7 +48,7 @@ impl Drop for Bomb {
 #[test]
 fn a_job_runs_on_the_state_that_it_is_lent() {
     struct List(Vec<u32>, bool);
-    impl Lend for List {
+    impl JobContext for List {
         fn ended(&mut self, _: Ran) {
             self.1 = true;
         }
@@ -67,9 +67,9 @@ fn a_job_runs_on_the_state_that_it_is_lent() {
 }
 
 #[test]
-fn the_runner_is_told_before_the_outcome_is_seen() {
+fn the_context_is_told_before_the_outcome_is_visible() {
     struct Told(Abort, Option<bool>);
-    impl Lend for Told {
+    impl JobContext for Told {
         fn ended(&mut self, _: Ran) {
             self.1 = Some(self.0.is_complete());
         }
@@ -110,7 +110,7 @@ fn an_abort_drops_the_captures_at_once() {
 }
 
 #[test]
-fn a_dropped_or_failed_task_says_why() {
+fn the_fault_of_a_dropped_task_differs_from_that_of_a_failed_one() {
     let (task, join_ref) = Task::<()>::joinable(Thunk(|| ()));
     drop(task);
     assert!(matches!(kind(join_ref.into_outcome()), Kind::Cancelled));
@@ -120,13 +120,13 @@ fn a_dropped_or_failed_task_says_why() {
 }
 
 #[test]
-fn a_job_can_be_taken_back() {
+fn a_job_can_be_taken_out_of_its_cell() {
     fn thunk(text: String) -> impl FnOnce() -> String + Send {
         move || text
     }
     fn back<F: FnOnce() -> String + Send + 'static>(f: F) -> Option<F> {
         let (task, join_ref) = Task::<()>::joinable(Thunk(f));
-        // SAFETY: of a `Thunk<F>` it was made.
+        // SAFETY: it was made of a `Thunk<F>`.
         let job = unsafe { task.take_back::<Thunk<F>>() };
         assert!(matches!(kind(join_ref.into_outcome()), Kind::Cancelled));
         job.map(|Thunk(f)| f)
@@ -154,7 +154,7 @@ fn the_last_waker_is_woken_and_the_others_are_dropped() {
 }
 
 #[test]
-fn a_handle_that_goes_takes_its_waker_with_it() {
+fn a_dropped_handle_drops_its_waker() {
     let (task, mut join_ref) = Task::<()>::joinable(Thunk(|| ()));
     let wakes = Arc::new(Wakes::default());
     let waker = Waker::from(wakes.clone());
@@ -171,7 +171,7 @@ fn a_handle_that_goes_takes_its_waker_with_it() {
 }
 
 #[test]
-fn an_output_nobody_wants_is_dropped_once() {
+fn the_output_of_a_detached_task_is_dropped_once() {
     let output = Arc::new(());
     for before in [true, false] {
         let (task, join_ref) = {
@@ -190,7 +190,7 @@ fn an_output_nobody_wants_is_dropped_once() {
 }
 
 #[test]
-fn panics_of_strangers_are_contained() {
+fn panics_of_drops_and_wakers_are_contained() {
     // In the drop of what was captured.
     let (task, join_ref) = Task::<()>::joinable({
         let bomb = Bomb;
@@ -229,7 +229,7 @@ fn panics_of_strangers_are_contained() {
 }
 
 #[test]
-fn the_payload_of_a_drop_that_panics_for_ever_is_leaked() {
+fn a_payload_whose_drop_always_panics_is_leaked() {
     struct Again;
     impl Drop for Again {
         fn drop(&mut self) {
@@ -238,13 +238,13 @@ fn the_payload_of_a_drop_that_panics_for_ever_is_leaked() {
     }
     let (task, join_ref) = Task::<()>::joinable(Thunk(|| Again));
     drop(join_ref);
-    // Leaks on purpose; what matters is that it returns.
+    // The leak is expected; the test is that this returns.
     let ran = catch_unwind(AssertUnwindSafe(|| task.run(&mut ())));
     assert_eq!(ran.ok(), Some(Ran::Returned));
 }
 
 #[test]
-fn a_future_is_polled_in_its_place_until_it_is_ready() {
+fn a_future_is_polled_in_place_until_it_is_ready() {
     let (task, join_ref) = Task::<RunContext>::joinable(Polled(async {
         tokio::task::yield_now().await;
         7
@@ -279,7 +279,7 @@ fn a_future_that_panics_is_dropped() {
 }
 
 #[test]
-fn work_that_waits_is_woken_by_an_abort_and_dropped_with_it() {
+fn an_abort_wakes_work_that_waits_and_a_drop_cancels_it() {
     let captured = Arc::new(());
     let waiting = || {
         let captured = captured.clone();
@@ -343,10 +343,10 @@ fn a_promise_is_completed_once() {
 }
 
 #[test]
-fn who_waits_runs_a_job_that_nobody_has_begun() {
+fn a_handle_runs_a_job_that_has_not_started() {
     #[derive(Default)]
     struct Counts(Vec<usize>);
-    impl Lend for Counts {}
+    impl JobContext for Counts {}
     let captured = Arc::new(());
     let (task, mut join_ref) = {
         let captured = captured.clone();
@@ -355,7 +355,7 @@ fn who_waits_runs_a_job_that_nobody_has_begun() {
             counts.0.len()
         }))
     };
-    // What it has left for a runner, it wakes itself.
+    // The handle has stored a waker for the runner, and wakes it itself.
     let wakes = Arc::new(Wakes::default());
     let waker = Waker::from(wakes.clone());
     assert!(
@@ -364,7 +364,7 @@ fn who_waits_runs_a_job_that_nobody_has_begun() {
             .is_pending()
     );
     let mut counts = Counts::default();
-    // SAFETY: for such a state the job was made.
+    // SAFETY: the job was made for this state.
     let ran = unsafe { join_ref.run_here(&mut counts) };
     assert_eq!(ran, Some(Ran::Returned));
     assert_eq!((counts.0[0], Arc::strong_count(&captured)), (2, 1));
@@ -378,10 +378,10 @@ fn who_waits_runs_a_job_that_nobody_has_begun() {
 }
 
 #[test]
-fn who_waits_survives_a_job_that_panics() {
+fn a_handle_that_runs_a_job_contains_its_panic() {
     let (task, join_ref) = Task::<()>::joinable(Thunk(|| panic_any(7_u32)));
     // The runner goes first.
-    // SAFETY: for such a state the job was made.
+    // SAFETY: the job was made for this state.
     let ran = unsafe { join_ref.run_here(&mut ()) };
     drop(task);
     assert_eq!(ran, Some(Ran::Panicked));
@@ -392,14 +392,14 @@ fn who_waits_survives_a_job_that_panics() {
 }
 
 #[test]
-fn who_waits_runs_neither_what_was_aborted_nor_what_yields() {
+fn a_handle_runs_neither_aborted_jobs_nor_futures() {
     let (task, join_ref) = Task::<()>::joinable(Thunk(|| ()));
     join_ref.abort_ref().abort();
-    // SAFETY: for such a state the job was made.
+    // SAFETY: the job was made for this state.
     assert_eq!(unsafe { join_ref.run_here(&mut ()) }, None);
     drop((task, join_ref));
     let (task, join_ref) = Task::<RunContext>::joinable(Polled(ready(7)));
-    let mut context = RunContext::default().beside();
+    let mut context = RunContext::default().by_waiter();
     // SAFETY: as above.
     assert_eq!(unsafe { join_ref.run_here(&mut context) }, None);
     assert_eq!(
@@ -410,7 +410,7 @@ fn who_waits_runs_neither_what_was_aborted_nor_what_yields() {
 }
 
 #[test]
-fn one_runs_the_job_the_runner_or_who_waits() {
+fn either_the_runner_or_the_handle_runs_a_job() {
     const JOBS: usize = if cfg!(miri) { 20 } else { 2_000 };
     let captured = Arc::new(());
     for job in 0..JOBS {
@@ -419,7 +419,7 @@ fn one_runs_the_job_the_runner_or_who_waits() {
         let abort = join_ref.abort_ref();
         thread::scope(|scope| {
             let runner = scope.spawn(move || task.run(&mut ()));
-            // SAFETY: for such a state the job was made.
+            // SAFETY: the job was made for this state.
             let here = unsafe { join_ref.run_here(&mut ()) };
             if job % 2 == 0 {
                 abort.abort();
@@ -444,28 +444,28 @@ fn tasks_of_all_sizes_and_alignments_go_through_an_inbox() {
     let inbox = Inbox::<Task>::new();
     let aligned = Aligned(3);
     let large = [7_u64; 100];
-    let (small, small_watch) = Task::joinable(Thunk(|| 1_u8));
-    let (over, over_watch) = Task::joinable(Thunk(move || {
+    let (small, small_handle) = Task::joinable(Thunk(|| 1_u8));
+    let (over, over_handle) = Task::joinable(Thunk(move || {
         let whole = aligned;
         whole.0
     }));
-    let (big, big_watch) = Task::joinable(Thunk(move || large.iter().sum::<u64>()));
+    let (big, big_handle) = Task::joinable(Thunk(move || large.iter().sum::<u64>()));
     let mut batch = Batch::of(small);
     batch.push(over);
     batch.push(big);
     batch.push(Task::detached(Thunk(|| ())));
-    assert!(inbox.push(batch, |seen| Some(seen.tags)).is_ok());
-    let mut chain = inbox.take();
-    while let Some(task) = chain.pop_front() {
+    assert!(inbox.push(batch, |head| Some(head.tags)).is_ok());
+    let mut list = inbox.take();
+    while let Some(task) = list.pop_front() {
         assert_eq!(task.run(&mut ()), Ran::Returned);
     }
-    assert_eq!(small_watch.into_outcome().unwrap(), 1);
-    assert_eq!(over_watch.into_outcome().unwrap(), 3);
-    assert_eq!(big_watch.into_outcome().unwrap(), 700);
+    assert_eq!(small_handle.into_outcome().unwrap(), 1);
+    assert_eq!(over_handle.into_outcome().unwrap(), 3);
+    assert_eq!(big_handle.into_outcome().unwrap(), 700);
 }
 
 #[test]
-fn runs_aborts_and_detaches_on_many_threads() {
+fn runs_aborts_and_detaches_race() {
     const JOBS: usize = if cfg!(miri) { 40 } else { 10_000 };
     let dropped = Arc::new(());
     for job in 0..JOBS {
@@ -490,7 +490,7 @@ fn runs_aborts_and_detaches_on_many_threads() {
 }
 
 #[test]
-fn a_future_whose_runner_cannot_be_woken_by_an_abort_ends() {
+fn a_future_ends_if_its_waker_panics_when_cloned() {
     static TABLE: RawWakerVTable =
         RawWakerVTable::new(|_| panic!("cloned"), |_| {}, |_| {}, |_| {});
     let captured = Arc::new(());

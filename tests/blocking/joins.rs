@@ -349,7 +349,7 @@ const WAYS: [Way; 4] = [
     JoinHandle::blocking_join,
     |handle| Handle::current().block_on(handle),
     |handle| futures::executor::block_on(handle),
-    |handle| handle.cancel_on_drop().blocking_join(),
+    |handle| handle.abort_on_drop().blocking_join(),
 ];
 
 #[test]

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use throng::blocking::Permit;
-use throng::{BlockingPool, JoinError, JoinHandle, TrySpawnError};
+use throng::{BlockingPool, JoinError, JoinHandle};
 
 use crate::plain_model::{Ending, Fate, Model, Policy, Verdict};
 use crate::pools::{run, settle};
@@ -190,8 +190,8 @@ impl<'a> Both<'a> {
         let (end, task) = self.task();
         let (verdict, handle) = match self.pool.try_spawn_blocking(task) {
             Ok(handle) => (Verdict::Accepted, Some(handle)),
-            Err(TrySpawnError::Full(_)) => (Verdict::Full, None),
-            Err(TrySpawnError::Closed(_)) => (Verdict::Closed, None),
+            Err(error) if error.is_full() => (Verdict::Full, None),
+            Err(error) if error.is_closed() => (Verdict::Closed, None),
             Err(error) => panic!("{error}"),
         };
         assert_eq!(verdict, self.model.submit(self.tasks.len()));

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use throng::BlockingPool;
 use throng::blocking::Growth;
-use throng::{BlockingPool, TrySpawnError};
 
 use crate::pools::{Busy, output, rest, settle};
 use crate::support::{Gate, PATIENCE, join, threads_called};
@@ -154,7 +154,7 @@ fn with_no_thread_at_all_closures_come_back() {
             let pool = BlockingPool::builder().build().unwrap();
             for _ in 0..3 {
                 let refused = pool.try_spawn_blocking(|| "handed back").unwrap_err();
-                assert!(matches!(refused, TrySpawnError::NoThread(..)));
+                assert!(refused.is_no_thread());
                 assert_eq!(refused.into_inner()(), "handed back");
             }
             assert!(join(pool.spawn_blocking(|| ())).unwrap_err().is_rejected());

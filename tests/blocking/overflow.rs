@@ -279,7 +279,7 @@ fn a_handler_may_run_pass_on_or_drop_a_task() {
     let next = AtomicUsize::new(0);
     let handler = Overflow::custom(move |work| match next.fetch_add(1, Ordering::Relaxed) {
         0 => work.run(),
-        1 => spare.spawn(work).unwrap(),
+        1 => spare.spawn_work(work).unwrap(),
         2 => drop(work),
         _ => _ = thread::spawn(move || work.run()),
     });
@@ -317,7 +317,7 @@ fn a_handler_may_use_the_pool() {
         Overflow::custom(move |work| {
             let pool = pool.lock().unwrap().clone().expect("it is there");
             assert_eq!(pool.metrics().busy, 1);
-            let refused = pool.spawn(work).unwrap_err();
+            let refused = pool.spawn_work(work).unwrap_err();
             refused.run();
         }),
         0,

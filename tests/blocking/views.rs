@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use throng::blocking::{Overflow, PoolView};
-use throng::{BlockingPool, JoinHandle, TrySpawnError};
+use throng::{BlockingPool, JoinHandle};
 
 use crate::pools::{Busy, hunt, jitter, output, rest, run};
 use crate::support::{
@@ -50,7 +50,7 @@ fn a_view_runs_so_many_at_a_time_and_lets_so_many_wait() {
     let waiting = [1, 2, 3].map(|n| view.try_spawn_blocking(move || n).unwrap());
     assert_eq!((view.running(), view.queued()), (2, 3));
     let refused = view.try_spawn_blocking(|| "handed back").unwrap_err();
-    assert!(matches!(refused, TrySpawnError::Full(_)));
+    assert!(refused.is_full());
     assert_eq!(refused.into_inner()(), "handed back");
     assert!(join(view.spawn_blocking(|| ())).unwrap_err().is_rejected());
     assert_eq!(pool.metrics().rejected, 2);
@@ -207,7 +207,7 @@ fn without_a_thread_the_closure_is_handed_back() {
     let view = pool.view(1, 1);
     for _ in 0..3 {
         let refused = view.try_spawn_blocking(|| "handed back").unwrap_err();
-        assert!(matches!(refused, TrySpawnError::NoThread(..)));
+        assert!(refused.is_no_thread());
         assert_eq!(refused.into_inner()(), "handed back");
         assert_empty(&view);
     }

@@ -7,12 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use futures::FutureExt;
-use futures::stream::StreamExt;
 use throng::{BlockingPool, CompletionStream};
 
 use super::support::{Drops, Gate, block_on, eventually, ready, receive, rounds, wait_until};
-use super::{completed, output, slot, unbounded};
+use super::unbounded;
 
 #[tokio::test]
 async fn dropping_the_stream_drops_its_futures() {

@@ -6,13 +6,13 @@ use std::task::Waker;
 use std::thread;
 use std::time::Instant;
 
-use futures::stream::{FusedStream, StreamExt};
+use futures::stream::FusedStream;
 use throng::BlockingPool;
 
 use super::support::{
     PATIENCE, Wakes, block_on, multi_thread, poll, poll_with, ready, rounds, wait_until,
 };
-use super::{bounded, completed, poll_next, slot, take, unbounded};
+use super::{bounded, poll_next, slot, take, unbounded};
 
 #[test]
 fn an_open_stream_with_nothing_to_yield_is_pending() {

@@ -9,7 +9,7 @@ use futures::future::{BoxFuture, FutureExt};
 use throng::CompletionStream;
 use throng::completion::JobError;
 
-use super::support::{Drops, eventually, message, multi_thread, within};
+use super::support::{Drops, eventually, message, multi_thread, poll, within};
 use super::{completed, output};
 
 #[tokio::test]
@@ -139,7 +139,7 @@ async fn dropping_the_future_aborts_the_jobs() {
     let captured = Drops::new();
     let futures = [never(&captured), never(&captured)];
     let mut all = Box::pin(CompletionStream::all(futures));
-    assert!(super::poll(&mut all).is_pending());
+    assert!(poll(&mut all).is_pending());
     tokio::task::yield_now().await;
     drop(all);
     eventually("they are dropped", || captured.count() == 2).await;

@@ -14,7 +14,7 @@ use throng::completion::Submitter;
 
 use super::support::{
     Drops, PanicsOnDrop, Wakes, current_thread, eventually, multi_thread, poll, poll_with, ready,
-    within,
+    rounds, wait_until, within,
 };
 use super::{Ends, take};
 
@@ -82,7 +82,7 @@ fn a_job_that_waits_is_woken_by_its_own_task() {
     assert!(poll_with(&waker, &mut submitted).is_ready());
     // Of the task that submitted, nobody has kept anything.
     assert_eq!(Arc::strong_count(&submitter), 2);
-    super::wait_until("the job waits as a task", || {
+    wait_until("the job waits as a task", || {
         kept.lock().unwrap().len() == 2
     });
     open.store(true, Ordering::SeqCst);
@@ -128,10 +128,9 @@ fn a_wake_up_during_the_first_poll_is_not_missed() {
 #[test]
 fn a_job_that_is_woken_at_any_time_ends() {
     let runtime = multi_thread(2, "worker");
-    let rounds = super::rounds(2_000, 50_000);
     runtime.block_on(async {
         let (jobs, mut done) = in_place();
-        for round in 0..rounds {
+        for round in 0..rounds(2_000, 50_000) {
             let (open, gate) = tokio::sync::oneshot::channel();
             let opener = tokio::spawn(async move { open.send(round).unwrap() });
             jobs.submit(round, async { gate.await.unwrap() })

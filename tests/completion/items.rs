@@ -11,7 +11,6 @@ use std::thread;
 use std::time::Duration;
 
 use futures::stream::StreamExt;
-use futures::{FutureExt, StreamExt};
 use throng::{BlockingPool, CompletionStream, ComputePool, Retry, SerialExecutor};
 use tokio::runtime::Handle;
 use tokio::task::{LocalSet, yield_now};
@@ -20,7 +19,7 @@ use super::support::{
     Drops, Gate, block_on, current_thread, eventually, message, multi_thread, poll, ready, receive,
     rounds, wait_until, within,
 };
-use super::{bounded, completed, output, poll_next, slot, take, unbounded};
+use super::{bounded, poll_next, slot, take, unbounded};
 
 #[tokio::test]
 async fn a_job_yields_its_output_with_its_id_and_tag() {
@@ -124,7 +123,7 @@ fn a_runtime_that_shuts_down_cancels_its_jobs() {
             jobs.submit(tag, future).await.unwrap();
             // The first is polled once, the second is not.
             if tag == 0 {
-                tokio::task::yield_now().await;
+                yield_now().await;
             }
         }
     });
@@ -203,7 +202,7 @@ async fn a_future_is_dropped_before_its_completion_is_read() {
     let (captured, outputs) = (Drops::new(), Drops::new());
     let (value, output) = (captured.value(), outputs.value());
     let future = async move {
-        tokio::task::yield_now().await;
+        yield_now().await;
         drop(value);
         output
     };

@@ -3,14 +3,12 @@
 use std::future::pending;
 use std::pin::pin;
 
-use futures::FutureExt;
-use futures::stream::StreamExt;
 use throng::{BlockingPool, CompletionStream};
 
 use super::support::{
     Drops, PanicsOnDrop, current_thread, panicking_waker, poll_with, ready, within,
 };
-use super::{bounded, completed, poll_next, slot, take, unbounded};
+use super::{bounded, poll_next, slot, take, unbounded};
 
 #[test]
 fn a_panic_in_the_readers_waker_loses_no_completion() {

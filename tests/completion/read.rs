@@ -124,7 +124,7 @@ fn a_dropped_next_batch_loses_nothing() {
 }
 
 #[test]
-#[should_panic(expected = "a batch has room for one at least")]
+#[should_panic(expected = "let `max` be 1 or more")]
 fn a_batch_of_zero_panics() {
     let (_jobs, mut done) = unbounded::<()>();
     drop(poll(&mut pin!(done.next_batch(0))));

@@ -111,7 +111,7 @@ async fn waits_are_of_tokios_time_and_hold_no_future_and_no_outcome() {
     eventually("it waits", || outputs.count() == 1).await;
     assert_eq!(futures.count(), 1);
     // Time passes by itself, if nothing else is to do.
-    drop(done.next().await.unwrap());
+    let _completed = done.next().await.unwrap();
     assert_eq!(calls(&tried), 3);
     // Up to one hour, and then up to two: at random, but not nothing.
     let waited = start.elapsed();

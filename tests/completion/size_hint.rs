@@ -3,8 +3,7 @@
 use std::pin::pin;
 use std::thread;
 
-use futures::FutureExt;
-use futures::stream::{Stream, StreamExt};
+use futures::stream::Stream;
 
 use super::support::{block_on, multi_thread, poll, ready, rounds};
 use super::{bounded, slot, take, unbounded};

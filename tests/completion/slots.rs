@@ -5,12 +5,10 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::thread;
 
-use futures::FutureExt;
-use futures::stream::StreamExt;
 use throng::{BlockingPool, SerialExecutor};
 
-use super::support::{Wakes, block_on, multi_thread, poll_with, ready, within};
-use super::{completed, slot, take, unbounded};
+use super::support::{Wakes, block_on, poll_with, ready, within};
+use super::{slot, take, unbounded};
 
 #[tokio::test]
 async fn a_slot_is_completed_from_anywhere() {

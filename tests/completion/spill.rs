@@ -11,9 +11,7 @@ use futures::stream::StreamExt;
 use throng::completion::Submitter;
 use throng::{CompletionStream, Slot};
 
-use super::support::{
-    Drops, Numbers, PanicsOnDrop, block_on, eventually, poll, rounds, wait_until, within,
-};
+use super::support::{Drops, Numbers, PanicsOnDrop, block_on, poll, rounds, wait_until};
 use super::{Ends, bounded, take, unbounded};
 
 /// Several times what stays; with Miri, which is slow, more than that at least.
@@ -168,7 +166,7 @@ fn spilled_completions_are_dropped_by_detach() {
 fn shutdown_returns_spilled_completions() {
     let (jobs, done) = filled(0..MANY, MANY);
     let open = slots(&jobs, 3);
-    let shutdown = thread::spawn(move || block_on(done.shutdown()));
+    let shutdown = thread::spawn(move || block_on(done.shutdown(Duration::ZERO)));
     for mut slot in open {
         block_on(slot.aborted());
     }

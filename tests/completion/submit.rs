@@ -10,8 +10,8 @@ use throng::{CompletionStream, Wrapped};
 use tokio::task::LocalSet;
 
 use super::support::{
-    Drops, PanicsOnDrop, block_on, eventually, message, multi_thread, poll, ready, thread_name,
-    within,
+    Drops, PanicsOnDrop, block_on, current_thread, eventually, message, multi_thread, poll, ready,
+    thread_name, within,
 };
 use super::{bounded, slot, take, unbounded};
 
@@ -108,7 +108,7 @@ fn a_future_runs_on_the_given_runtime() {
 #[test]
 fn a_future_that_cannot_be_sent_runs_where_it_was_made() {
     let (jobs, mut done) = unbounded();
-    let runtime = super::current_thread();
+    let runtime = current_thread();
     let local = LocalSet::new();
     let shared = Rc::new(Cell::new(0));
     runtime.block_on(local.run_until(async {

@@ -1,7 +1,7 @@
 //! The order of completion, and the wake-ups of the reader.
 
 use std::cell::RefCell;
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -11,14 +11,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::future::FusedFuture;
-use futures::stream::{FusedStream, Stream, StreamExt};
-use futures::{FutureExt, StreamExt};
+use futures::stream::{Stream, StreamExt};
 use throng::Slot;
 use tokio::sync::oneshot;
 
 use super::support::{
-    Numbers, PATIENCE, Wakes, block_on, current_thread, multi_thread, poll, poll_with, ready,
-    rounds, within,
+    Numbers, PATIENCE, Wakes, block_on, current_thread, multi_thread, poll_with, rounds, within,
 };
 use super::{bounded, completed, poll_next, slot, take, unbounded};
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures::FutureExt;
-use throng::{ComputePool, TrySpawnError};
+use throng::ComputePool;
 
 use crate::pools::{Busy, Count, bounded, hunt, jitter, of, output, run, within};
 use crate::support::{Gate, Numbers, join, multi_thread, receive};
@@ -16,7 +16,7 @@ use crate::support::{Gate, Numbers, join, multi_thread, receive};
 fn assert_closed(pool: &ComputePool) -> u64 {
     let ran = Count::default();
     let refused = pool.try_execute(ran.adder()).unwrap_err();
-    assert!(matches!(refused, TrySpawnError::Closed(_)));
+    assert!(refused.is_closed());
     refused.into_inner()();
     pool.execute(ran.adder());
     pool.execute_batch((0..3).map(|_| ran.adder()));
@@ -28,7 +28,7 @@ fn assert_closed(pool: &ComputePool) -> u64 {
         assert!(error.is_closed() && !error.is_rejected() && !error.is_cancelled());
     }
     let reserved = pool.reserve().now_or_never().expect("at once");
-    assert!(matches!(reserved, Err(TrySpawnError::Closed(()))));
+    assert!(reserved.is_err_and(|error| error.is_closed()));
     // The one that was handed back, which was called here.
     assert_eq!(ran.get(), 1);
     10

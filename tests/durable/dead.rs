@@ -1,4 +1,4 @@
-//! Dead letters: listed, replayed, buried.
+//! Dead letters: listed, replayed, deleted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,9 +73,12 @@ async fn dead_letters_are_found_by_name_and_by_id(place: Place) {
         assert_eq!(letters.len(), found, "{filter:?}");
     }
     let dead = client.dead_letters();
-    assert_eq!(dead.bury(DeadFilter::ids([])).await.unwrap(), 0);
+    assert_eq!(dead.delete(DeadFilter::ids([])).await.unwrap(), 0);
     assert_eq!(dead.replay(DeadFilter::name("other")).await.unwrap(), 0);
-    assert_eq!(dead.bury(DeadFilter::ids([two, unknown])).await.unwrap(), 1);
+    assert_eq!(
+        dead.delete(DeadFilter::ids([two, unknown])).await.unwrap(),
+        1
+    );
     assert_eq!(client.counts().await.unwrap().dead, 1);
 }
 
@@ -98,8 +101,8 @@ async fn what_is_buried_is_gone(place: Place) {
     let _executor = mortal(&client).await;
     let mut handle = spawn(&client, 1).await;
     within(&mut handle).await.unwrap_err();
-    let buried = client.dead_letters().bury(DeadFilter::all()).await;
-    assert_eq!(buried.unwrap(), 1);
+    let deleted = client.dead_letters().delete(DeadFilter::all()).await;
+    assert_eq!(deleted.unwrap(), 1);
     assert_eq!(handle.status().await.unwrap(), Status::Absent);
     assert!(within(handle).await.unwrap_err().is_expired());
 }
@@ -113,7 +116,11 @@ async fn a_dead_letter_keeps_its_id(place: Place) {
     healed.store(true, Ordering::SeqCst);
     let same = spawn_as(&client, 1, options.clone()).await;
     assert!(within(same).await.unwrap_err().is_dead());
-    client.dead_letters().bury(DeadFilter::all()).await.unwrap();
+    client
+        .dead_letters()
+        .delete(DeadFilter::all())
+        .await
+        .unwrap();
     let new = spawn_as(&client, 1, options).await;
     assert_eq!(within(new).await.unwrap(), 1);
 }

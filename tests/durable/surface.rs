@@ -65,7 +65,7 @@ async fn futures_can_be_sent() {
     is_send(&client.require(Durability::Synced));
     is_send(&client.dead_letters().list(DeadFilter::all(), 1));
     is_send(&client.dead_letters().replay(DeadFilter::all()));
-    is_send(&client.dead_letters().bury(DeadFilter::all()));
+    is_send(&client.dead_letters().delete(DeadFilter::all()));
     let handle = client.attach::<Number>(id(1));
     is_send(&handle.status());
     is_send(&handle.cancel());

@@ -1,7 +1,7 @@
 //! Several jobs as one: all of them, or the first that succeeds.
 //!
 //! There are no functions for it: handles are futures, and what `futures` and Tokio do with these
-//! goes for them. To cancel those that have not begun is to drop them, `cancel_on_drop`.
+//! goes for them. To cancel those that have not begun is to drop them, `abort_on_drop`.
 
 use std::future::Future;
 use std::time::Duration;
@@ -24,7 +24,7 @@ type Outcome = Result<&'static str, String>;
 
 /// A job's success; or its failure, if only in its words.
 async fn success(handle: JoinHandle<Outcome>) -> Outcome {
-    match handle.cancel_on_drop().await {
+    match handle.abort_on_drop().await {
         Ok(outcome) => outcome,
         Err(error) => Err(describe(error)),
     }
@@ -210,7 +210,7 @@ fn a_job_that_waits_for_all_or_any_of_its_own_executor_is_told() {
         assert!(outcome.unwrap_err().is_would_deadlock());
     }
     for failure in [any.unwrap_err(), any_in_time.unwrap_err()] {
-        assert!(failure.contains("would never begin"), "{failure}");
+        assert!(failure.contains("would never start"), "{failure}");
     }
     for outcome in ready(join_all(outside)) {
         assert_eq!(outcome.unwrap().unwrap(), "ran");

@@ -30,7 +30,7 @@ fn a_chain_of_captures_is_dropped_in_little_stack() {
     for _ in 0..length() {
         let (next, value) = (first.take(), captured.value());
         let task = move || drop((next, value));
-        first = Some(pool.spawn_blocking(task).cancel_on_drop());
+        first = Some(pool.spawn_blocking(task).abort_on_drop());
     }
     with_little_stack(move || drop(first));
     assert_eq!(captured.count(), length());
@@ -47,7 +47,7 @@ fn a_chain_of_captures_that_panic_is_dropped_to_its_end() {
     for _ in 0..LENGTH {
         let (next, value) = (first.take(), PanicsOnDrop(captured.value()));
         let task = move || drop((value, next));
-        first = Some(pool.spawn_blocking(task).cancel_on_drop());
+        first = Some(pool.spawn_blocking(task).abort_on_drop());
     }
     with_little_stack(move || drop(first));
     assert_eq!(captured.count(), LENGTH);
@@ -73,7 +73,7 @@ fn a_chain_of_outputs_is_dropped_in_little_stack() {
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
     let spawn = |output: Output| pool.spawn_blocking(move || output);
     let captured = Drops::new();
-    let keep = JoinHandle::cancel_on_drop;
+    let keep = JoinHandle::abort_on_drop;
     let first = chain_of_outputs(&captured, spawn, keep);
     wait_until("the tasks have ended", || first.is_finished());
     with_little_stack(move || drop(first));
@@ -92,7 +92,7 @@ fn a_chain_of_outputs_that_were_there_at_once_is_dropped_in_little_stack() {
     let executor = SerialExecutor::new(());
     let captured = Drops::new();
     let submit = |output: Output| executor.submit(move |()| output);
-    let first = chain_of_outputs(&captured, submit, JoinHandle::cancel_on_drop);
+    let first = chain_of_outputs(&captured, submit, JoinHandle::abort_on_drop);
     with_little_stack(move || drop(first));
     assert_eq!(captured.count(), length());
 }

@@ -6,7 +6,7 @@ use super::State;
 use crate::blocking::Growth;
 use crate::blocking::builder::Options;
 use crate::blocking::shared::Shared;
-use crate::join::Tally;
+use crate::join::RunCounts;
 use crate::sync::{Arc, MODEL};
 
 /// How many threads may be about to start. Creating one keeps a processor busy, and those that start
@@ -94,7 +94,7 @@ impl State {
     }
 
     /// A created thread is there, and runs a hook perhaps: it still counts as starting.
-    pub(in crate::blocking) fn stand_up(&mut self, tally: &Arc<Tally>) {
+    pub(in crate::blocking) fn stand_up(&mut self, tally: &Arc<RunCounts>) {
         self.rest.standing += 1;
         self.rest.tallies.push(Arc::clone(tally));
         self.rest.pause = None;

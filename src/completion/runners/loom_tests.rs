@@ -22,7 +22,7 @@ struct Threads(StdArc<StdMutex<Vec<JoinHandle<()>>>>);
 
 impl sealed::Sealed for Threads {}
 impl Spawn for Threads {
-    fn spawn(&self, work: Work) -> Result<(), Work> {
+    fn spawn_work(&self, work: Work) -> Result<(), Work> {
         let thread = thread::spawn(move || work.run());
         self.0.lock().unwrap().push(thread);
         Ok(())
@@ -50,7 +50,7 @@ struct Kept {
 
 impl sealed::Sealed for Ending {}
 impl Spawn for Ending {
-    fn spawn(&self, work: Work) -> Result<(), Work> {
+    fn spawn_work(&self, work: Work) -> Result<(), Work> {
         let mut kept = self.0.lock().unwrap();
         if let Some(room) = kept.room.checked_sub(1) {
             kept.room = room;
@@ -81,7 +81,7 @@ struct Refusing;
 
 impl sealed::Sealed for Refusing {}
 impl Spawn for Refusing {
-    fn spawn(&self, work: Work) -> Result<(), Work> {
+    fn spawn_work(&self, work: Work) -> Result<(), Work> {
         Err(work)
     }
 }

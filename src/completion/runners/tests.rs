@@ -17,7 +17,7 @@ struct Kept(Arc<Mutex<Vec<Work>>>, Arc<AtomicUsize>);
 
 impl sealed::Sealed for Kept {}
 impl Spawn for Kept {
-    fn spawn(&self, work: Work) -> Result<(), Work> {
+    fn spawn_work(&self, work: Work) -> Result<(), Work> {
         let one = |room: usize| room.checked_sub(1);
         let room = &self.1;
         if room

@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use super::patience::{PATIENCE, settle};
-use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::resend::{STORE_TIMEOUT, resend};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, Beaten, Enqueue, Epoch, Event, Seen, SessionId, Store, Turn, Turned,
+    Answer, Backend, Enqueue, Epoch, Event, RenewAnswer, SessionId, Store, TaskState, Turn,
+    TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableClient, DurableExecutor,
@@ -21,7 +22,7 @@ use crate::durable::{
 use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
 
-mod line_tests;
+mod spawn_queue_tests;
 mod waiters_tests;
 
 /// A store that loses requests and answers, and gets some of them twice.
@@ -194,7 +195,7 @@ impl Backend for Faulty {
         Box::pin(self.send(Some(session), Some(copy), || self.store.enqueue(request)))
     }
 
-    fn turn(&self, request: StdArc<Turn>) -> Answer<'_, Turned> {
+    fn turn(&self, request: StdArc<Turn>) -> Answer<'_, TurnAnswer> {
         let copy = Again::Turn(StdArc::clone(&request));
         let session = request.session;
         let turn = self.send(Some(session), Some(copy), || self.store.turn(request));
@@ -204,32 +205,32 @@ impl Backend for Faulty {
             // Nobody is woken here: so look again soon.
             let soon = Duration::from_millis(20);
             let next = Some(turned.next.unwrap_or(soon).min(soon));
-            Ok(Turned { next, ..turned })
+            Ok(TurnAnswer { next, ..turned })
         })
     }
 
-    fn beat(&self, claims: Vec<Epoch>) -> Answer<'_, Beaten> {
-        Box::pin(self.send(None, None, || self.store.beat(claims)))
+    fn renew(&self, claims: Vec<Epoch>) -> Answer<'_, RenewAnswer> {
+        Box::pin(self.send(None, None, || self.store.renew(claims)))
     }
 
-    fn look(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<Seen>> {
-        Box::pin(self.send(None, None, || self.store.look(ids)))
+    fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {
+        Box::pin(self.send(None, None, || self.store.status(ids)))
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
         Box::pin(self.send(None, None, || self.store.cancel(ids)))
     }
 
-    fn dead(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
-        self.store.dead(filter, limit)
+    fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
+        self.store.dead_letters(filter, limit)
     }
 
-    fn replay(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.store.replay(filter)
+    fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.store.replay_dead_letters(filter)
     }
 
-    fn bury(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.store.bury(filter)
+    fn delete_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.store.delete_dead_letters(filter)
     }
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
@@ -382,7 +383,7 @@ async fn a_busy_store_is_asked_again() {
         Err(Cause::Unavailable),
         Err(Cause::Busy),
     ];
-    let settled = settle(&timers, || {
+    let settled = resend(&timers, || {
         let answer = answers.pop().expect("it is not asked after an answer");
         async { answer.map_err(|cause| Failure::new(Effect::None, cause)) }
     });
@@ -400,7 +401,7 @@ async fn a_full_store_is_not_asked_again_and_what_is_unknown_stays_so() {
             Failure::new(Effect::None, Cause::Full),
             Failure::new(first, Cause::Unavailable),
         ];
-        let settled: Result<(), _> = settle(&timers, || {
+        let settled: Result<(), _> = resend(&timers, || {
             let failure = failures.pop().expect("it is not asked after `Full`");
             async { Err(failure) }
         })
@@ -413,9 +414,13 @@ async fn a_full_store_is_not_asked_again_and_what_is_unknown_stays_so() {
 #[tokio::test(start_paused = true)]
 async fn patience_ends() {
     let start = tokio::time::Instant::now();
-    let settled: Result<(), _> = settle(&Handle::current(), || async { Err(lost()) }).await;
+    let settled: Result<(), _> = resend(&Handle::current(), || async { Err(lost()) }).await;
     let failure = settled.expect_err("it never answers");
     assert_eq!(failure.effect, Effect::Unknown);
-    assert!(start.elapsed() <= PATIENCE, "{:?}", start.elapsed());
-    assert!(start.elapsed() >= PATIENCE / 2, "{:?}", start.elapsed());
+    assert!(start.elapsed() <= STORE_TIMEOUT, "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() >= STORE_TIMEOUT / 2,
+        "{:?}",
+        start.elapsed()
+    );
 }

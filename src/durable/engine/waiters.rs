@@ -1,4 +1,4 @@
-//! [`Waiters`]: who awaits which task.
+//! [`Waiters`]: the handles that await tasks.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc as StdArc;
@@ -7,32 +7,33 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::patience::BACKOFF;
 use crate::durable::TaskId;
-use crate::durable::error::{Cause, Failure};
-use crate::durable::store::{Backend, MAX_BATCH, Seen};
+use crate::durable::failure::{Cause, Failure};
+use crate::durable::resend::BACKOFF;
+use crate::durable::store::{Backend, MAX_BATCH_TASKS, TaskState};
 use crate::sync::{Mutex, lock};
 use crate::unwind::contain;
 
-/// Who awaits which task.
+/// The handles that await tasks.
 ///
-/// Each is looked at when somebody begins to wait, and when an event says that it may have ended;
-/// and, since events can be lost, all of them every second or so.
+/// The status of a task is requested when a handle begins to await it, and when an event says that it may have ended.
+/// Since events can be lost, the status of all awaited tasks is also requested every second or so.
 #[derive(Default)]
 pub(crate) struct Waiters {
     state: Mutex<State>,
-    bell: Notify,
-    /// Rung when the store can be reached again.
-    ready: Notify,
+    /// Notified when there are tasks to check.
+    wake: Notify,
+    /// Notified when the store can be reached again.
+    recovered: Notify,
 }
 
 #[derive(Default)]
 struct State {
     waiting: HashMap<TaskId, Awaited>,
-    /// Those to be looked at next.
-    look: HashSet<TaskId>,
-    /// The number of requests to the store so far.
-    asked: u64,
+    /// The tasks whose status will be requested next.
+    to_check: HashSet<TaskId>,
+    /// The number of status requests so far.
+    requests: u64,
     /// No more requests will be made.
     closed: bool,
 }
@@ -46,103 +47,109 @@ struct Awaited {
 }
 
 struct Waiter {
-    to: To,
-    patience: Patience,
-    /// The number of requests to the store before it began to wait.
-    asked: u64,
+    receiver: Receiver,
+    limit: WaitLimit,
+    /// The number of status requests before it began to wait.
+    requests: u64,
 }
 
-/// The receiver of the end.
-enum To {
+/// The receiver of the end of a task.
+enum Receiver {
     Handle(oneshot::Sender<End>),
-    /// A function to call, with `None` if the end will never be known.
-    Call(Box<dyn FnOnce(Option<End>) + Send>),
+    /// A function that is called with the end, or with `None` if the client was closed.
+    Callback(Box<dyn FnOnce(Option<End>) + Send>),
 }
 
-/// How long a waiter waits for the end of a task. At the end of its patience it gets the task's current
-/// status.
+/// How long a waiter waits for the end of a task. At its limit, it gets the task's current state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum WaitLimit {
     /// Until the task has ended.
-    Endless,
-    /// Until no worker has taken the task for [some time](QUEUED_LIMIT).
+    Unlimited,
+    /// Until no worker has claimed the task for [`MAX_QUEUED`].
     WhileServed,
     /// Until the store has answered once.
-    Once,
+    OneAnswer,
 }
 
-/// How long a quarantined run waits for a task that no worker takes. If that task is quarantined, too, this
-/// worker never takes it: at most one such task is with a worker.
-pub(crate) const QUEUED_LIMIT: Duration = Duration::from_secs(30);
+/// How long a quarantined run waits for a task that no worker claims. If that task is quarantined, too, this worker never
+/// claims it, since a worker holds at most one such task.
+pub(crate) const MAX_QUEUED: Duration = Duration::from_secs(30);
 
-/// How a task has ended, or why that will never be known.
-pub(crate) type End = Result<Seen, Failure>;
+/// The final state of a task, or the failure because of which it will never be known.
+pub(crate) type End = Result<TaskState, Failure>;
 
-/// The pause after each status request for all tasks, at least and at most; and the ratio of that pause to the
-/// time of the request.
-const INTERVAL: Duration = Duration::from_secs(1);
-const MAX_INTERVAL: Duration = Duration::from_secs(5);
-const SHARE: u32 = 20;
+/// The minimum and maximum pause between two status requests for all tasks, and the ratio of the pause to the time that
+/// the store took for the last answer.
+const MIN_POLL_PAUSE: Duration = Duration::from_secs(1);
+const MAX_POLL_PAUSE: Duration = Duration::from_secs(5);
+const PAUSE_PER_ANSWER_TIME: u32 = 20;
 
 impl Waiters {
     /// Begins to wait for the end of a task.
-    pub(crate) fn wait(&self, id: TaskId, patience: Patience) -> oneshot::Receiver<End> {
+    pub(crate) fn wait(&self, id: TaskId, limit: WaitLimit) -> oneshot::Receiver<End> {
         let (sender, end) = oneshot::channel();
-        self.enter(id, patience, To::Handle(sender));
+        self.add(id, limit, Receiver::Handle(sender));
         end
     }
 
-    /// Calls `call` with the end of a task, on the engine's thread.
+    /// Calls `callback` with the end of a task, on the engine's thread.
     pub(crate) fn call(
         &self,
         id: TaskId,
-        patience: Patience,
-        call: impl FnOnce(Option<End>) + Send + 'static,
+        limit: WaitLimit,
+        callback: impl FnOnce(Option<End>) + Send + 'static,
     ) {
-        self.enter(id, patience, To::Call(Box::new(call)));
+        self.add(id, limit, Receiver::Callback(Box::new(callback)));
     }
 
-    fn enter(&self, id: TaskId, patience: Patience, to: To) {
+    fn add(&self, id: TaskId, limit: WaitLimit, receiver: Receiver) {
         let mut state = lock(&self.state);
         if state.closed {
             drop(state);
-            return to.tell(None);
+            return receiver.send(None);
         }
         let waiter = Waiter {
-            to,
-            patience,
-            asked: state.asked,
+            receiver,
+            limit,
+            requests: state.requests,
         };
         state.waiting.entry(id).or_default().waiters.push(waiter);
-        state.look.insert(id);
+        state.to_check.insert(id);
         drop(state);
-        self.bell.notify_one();
+        self.wake.notify_one();
     }
 
-    /// Has tasks looked at, those that somebody waits for.
-    pub(crate) fn look_at(&self, ids: impl IntoIterator<Item = TaskId>) {
+    /// Requests the status of those of these tasks that are awaited.
+    pub(crate) fn check(&self, ids: impl IntoIterator<Item = TaskId>) {
         let mut state = lock(&self.state);
-        let State { waiting, look, .. } = &mut *state;
-        look.extend(ids.into_iter().filter(|id| waiting.contains_key(id)));
-        let any = !look.is_empty();
+        let State {
+            waiting, to_check, ..
+        } = &mut *state;
+        to_check.extend(ids.into_iter().filter(|id| waiting.contains_key(id)));
+        let any = !to_check.is_empty();
         drop(state);
         if any {
-            self.bell.notify_one();
+            self.wake.notify_one();
         }
     }
 
-    /// Has all tasks looked at that somebody waits for.
-    pub(crate) fn look_at_all(&self) {
+    /// Requests the status of all awaited tasks.
+    pub(crate) fn check_all(&self) {
         let ids: Vec<_> = lock(&self.state).waiting.keys().copied().collect();
-        self.look_at(ids);
+        self.check(ids);
     }
 
-    /// A task has ended: tells those who wait for it.
+    /// Resolves the waiters of a task that has ended.
     pub(crate) fn resolve(&self, id: TaskId, end: impl FnOnce() -> End) {
         let Some(awaited) = lock(&self.state).waiting.remove(&id) else {
             return;
         };
-        tell(awaited.waiters, Some(&end()));
+        send(awaited.waiters, Some(&end()));
+    }
+
+    /// Resolves the waiters of a task whose end an event has reported.
+    pub(crate) fn ended(&self, id: TaskId, state: TaskState) {
+        self.update(id, state, 0);
     }
 
     /// Returns `true` if an awaited task waits for a worker.
@@ -151,7 +158,7 @@ impl Waiters {
         state.waiting.values().any(|task| task.queued.is_some())
     }
 
-    /// Tells those who wait, and those who will, that nobody looks.
+    /// Resolves all present and future waiters with an error, since no more requests will be made.
     pub(crate) fn close(&self) {
         let closed = State {
             closed: true,
@@ -159,61 +166,61 @@ impl Waiters {
         };
         let state = std::mem::replace(&mut *lock(&self.state), closed);
         for awaited in state.waiting.into_values() {
-            tell(awaited.waiters, None);
+            send(awaited.waiters, None);
         }
     }
 
-    /// The store can be reached again: looks at all at once.
+    /// Ends the pause after a failure, since the store can be reached again, and checks all tasks.
     pub(crate) fn recovered(&self) {
-        self.ready.notify_one();
-        self.look_at_all();
+        self.recovered.notify_one();
+        self.check_all();
     }
 
-    /// Looks at what is to be looked at, as long as the engine runs.
+    /// Requests the status of tasks for as long as the engine runs.
     pub(crate) async fn run(self: StdArc<Self>, store: StdArc<dyn Backend>) {
-        let mut next_sweep = Instant::now() + INTERVAL;
+        let mut next_poll = Instant::now() + MIN_POLL_PAUSE;
         let mut failures = 0;
         loop {
             if self.is_idle() {
-                self.bell.notified().await;
+                self.wake.notified().await;
             } else {
-                timeout_at(next_sweep, self.bell.notified()).await.ok();
+                timeout_at(next_poll, self.wake.notified()).await.ok();
             }
-            // Also if the bell never stops ringing: it may be for others.
-            let is_sweep = Instant::now() >= next_sweep;
-            if is_sweep {
-                self.sweep();
-                self.look_at_all();
+            // Polling must not depend on the timeout: notifications for other tasks may never pause.
+            let is_poll = Instant::now() >= next_poll;
+            if is_poll {
+                self.remove_dropped();
+                self.check_all();
             }
-            match self.look(&*store).await {
-                Ok(asking) => {
+            match self.request_status(&*store).await {
+                Ok(answer_time) => {
                     failures = 0;
-                    if is_sweep {
-                        let pause = (asking * SHARE).clamp(INTERVAL, MAX_INTERVAL);
-                        next_sweep = Instant::now() + pause;
+                    if is_poll {
+                        let pause = answer_time * PAUSE_PER_ANSWER_TIME;
+                        next_poll = Instant::now() + pause.clamp(MIN_POLL_PAUSE, MAX_POLL_PAUSE);
                     }
                 }
-                // All are asked about again, at the latest when the store can be reached.
+                // All tasks are checked again after the pause, or as soon as the store can be reached.
                 Err(_) => {
                     failures += 1;
                     let pause = BACKOFF.delay(failures).unwrap_or_default();
-                    timeout(pause, self.ready.notified()).await.ok();
-                    self.look_at_all();
+                    timeout(pause, self.recovered.notified()).await.ok();
+                    self.check_all();
                 }
             }
         }
     }
 
-    /// Asks for what is to be looked at. Returns how long the store took to answer.
-    async fn look(&self, store: &dyn Backend) -> Result<Duration, Failure> {
-        let (look, asked) = self.begin_to_ask();
-        let ids: Vec<_> = look.into_iter().collect();
-        let mut asking = Duration::ZERO;
-        for ids in ids.chunks(MAX_BATCH) {
+    /// Requests the status of the tasks that are to be checked. Returns the time that the store took to answer.
+    async fn request_status(&self, store: &dyn Backend) -> Result<Duration, Failure> {
+        let (to_check, request) = self.begin_request();
+        let ids: Vec<_> = to_check.into_iter().collect();
+        let mut answer_time = Duration::ZERO;
+        for ids in ids.chunks(MAX_BATCH_TASKS) {
             let start = Instant::now();
-            match store.look(ids.to_vec()).await {
-                Ok(seen) => ids.iter().zip(seen).for_each(|(&id, seen)| {
-                    self.saw(id, seen, asked);
+            match store.status(ids.to_vec()).await {
+                Ok(states) => ids.iter().zip(states).for_each(|(&id, state)| {
+                    self.update(id, state, request);
                 }),
                 Err(failure) if is_final(&failure) => {
                     for &id in ids {
@@ -222,40 +229,35 @@ impl Waiters {
                 }
                 Err(failure) => return Err(failure),
             }
-            asking += start.elapsed();
+            answer_time += start.elapsed();
         }
-        Ok(asking)
+        Ok(answer_time)
     }
 
-    /// Returns what is to be looked at, and the number of this request.
-    fn begin_to_ask(&self) -> (HashSet<TaskId>, u64) {
+    /// Returns the tasks that are to be checked, and the number of this request.
+    fn begin_request(&self) -> (HashSet<TaskId>, u64) {
         let mut state = lock(&self.state);
-        state.asked += 1;
-        (std::mem::take(&mut state.look), state.asked)
+        state.requests += 1;
+        (std::mem::take(&mut state.to_check), state.requests)
     }
 
-    /// Takes the end of a task, as an event reports it.
-    pub(crate) fn heard(&self, id: TaskId, seen: Seen) {
-        self.saw(id, seen, 0);
-    }
-
-    /// Takes the store's answer for a task: tells the task's waiters if it has ended, and those whose patience
-    /// has ended.
-    fn saw(&self, id: TaskId, seen: Seen, asked: u64) {
-        match seen {
-            Seen::Waiting | Seen::Delayed | Seen::Running => {
-                let impatient = lock(&self.state).goes_on(id, &seen, asked);
-                tell(impatient, Some(&Ok(seen)));
+    /// Handles the state of a task, as the answer to a request reports it: resolves all its waiters if the task has ended,
+    /// and otherwise those that have reached their limit.
+    fn update(&self, id: TaskId, task: TaskState, request: u64) {
+        match task {
+            TaskState::Waiting | TaskState::Delayed | TaskState::Running => {
+                let at_limit = lock(&self.state).take_at_limit(id, &task, request);
+                send(at_limit, Some(&Ok(task)));
             }
             end => self.resolve(id, || Ok(end)),
         }
     }
 
-    /// Forgets those who wait no longer.
-    fn sweep(&self) {
+    /// Removes waiters whose handles were dropped.
+    fn remove_dropped(&self) {
         lock(&self.state).waiting.retain(|_, awaited| {
             let waiters = &mut awaited.waiters;
-            waiters.retain(|waiter| !waiter.to.is_gone());
+            waiters.retain(|waiter| !waiter.receiver.is_dropped());
             !waiters.is_empty()
         });
     }
@@ -266,54 +268,54 @@ impl Waiters {
 }
 
 impl State {
-    /// A task has not ended. Returns the waiters whose patience has ended.
-    fn goes_on(&mut self, id: TaskId, seen: &Seen, asked: u64) -> Vec<Waiter> {
+    /// Removes and returns the waiters of a task that has not ended, but for which they wait no longer.
+    fn take_at_limit(&mut self, id: TaskId, task: &TaskState, request: u64) -> Vec<Waiter> {
         let Some(awaited) = self.waiting.get_mut(&id) else {
             return Vec::new();
         };
         let now = Instant::now();
         let queued = awaited.queued.take().unwrap_or(now);
-        awaited.queued = (*seen == Seen::Waiting).then_some(queued);
-        let is_over = awaited.queued.is_some() && now - queued >= QUEUED_LIMIT;
-        let impatient = awaited.waiters.extract_if(.., |waiter| {
+        awaited.queued = (*task == TaskState::Waiting).then_some(queued);
+        let is_unserved = awaited.queued.is_some() && now - queued >= MAX_QUEUED;
+        let at_limit = awaited.waiters.extract_if(.., |waiter| {
             // The answer to a request from before the wait may be out of date.
-            waiter.asked < asked
-                && match waiter.patience {
-                    Patience::Endless => false,
-                    Patience::WhileServed => is_over,
-                    Patience::Once => true,
+            waiter.requests < request
+                && match waiter.limit {
+                    WaitLimit::Unlimited => false,
+                    WaitLimit::WhileServed => is_unserved,
+                    WaitLimit::OneAnswer => true,
                 }
         });
-        let impatient = impatient.collect();
+        let at_limit = at_limit.collect();
         if awaited.waiters.is_empty() {
             self.waiting.remove(&id);
         }
-        impatient
+        at_limit
     }
 }
 
-impl To {
-    /// Tells of an end. The waker of a handle is not ours, and may panic.
-    fn tell(self, end: Option<End>) {
+impl Receiver {
+    /// Sends the end of the task. The waker of a handle may panic.
+    fn send(self, end: Option<End>) {
         match (self, end) {
             (Self::Handle(handle), Some(end)) => contain(|| drop(handle.send(end))),
             (Self::Handle(handle), None) => contain(|| drop(handle)),
-            (Self::Call(call), end) => call(end),
+            (Self::Callback(callback), end) => callback(end),
         }
     }
 
-    fn is_gone(&self) -> bool {
+    fn is_dropped(&self) -> bool {
         matches!(self, Self::Handle(handle) if handle.is_closed())
     }
 }
 
-fn tell(waiters: Vec<Waiter>, end: Option<&End>) {
+fn send(waiters: Vec<Waiter>, end: Option<&End>) {
     for waiter in waiters {
-        waiter.to.tell(end.cloned());
+        waiter.receiver.send(end.cloned());
     }
 }
 
-/// Whether a store that says this will never say anything else.
+/// Returns `true` if the store will answer every later request with this failure, too.
 fn is_final(failure: &Failure) -> bool {
     matches!(
         failure.cause,

@@ -69,7 +69,7 @@ struct Holding {
 pub(crate) struct Run {
     pub(crate) stop: Stop,
     pub(crate) start: Start,
-    pub(crate) risky: bool,
+    pub(crate) quarantined: bool,
     pub(crate) abort: AbortHandle,
     pub(crate) phase: Phase,
 }
@@ -162,10 +162,10 @@ impl Claims {
         true
     }
 
-    /// Whether a risky task runs.
-    pub(crate) fn is_any_risky(&self) -> bool {
+    /// Whether a quarantined task runs.
+    pub(crate) fn has_quarantined(&self) -> bool {
         let mut runs = self.claims.values().flat_map(|it| it.tasks.values());
-        runs.any(|run| run.risky)
+        runs.any(|run| run.quarantined)
     }
 
     /// A run has ended. Nothing, if it was given up before.
@@ -337,7 +337,7 @@ mod tests {
             let run = Run {
                 stop: Stop::default(),
                 start: Start::default(),
-                risky: false,
+                quarantined: false,
                 abort: tokio::spawn(async {}).abort_handle(),
                 phase: Phase::Running,
             };

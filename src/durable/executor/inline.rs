@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::registry::Runs;
 use super::scope::{Rule, RunScope};
 use crate::durable::context::Stop;
-use crate::durable::engine::patience::PATIENCE;
+use crate::durable::resend::STORE_TIMEOUT;
 use crate::durable::store::{MAX_BATCH_BYTES, SessionId, Turn, Verdicts};
 use crate::durable::{DurableClient, DurableError};
 
@@ -98,7 +98,7 @@ impl InlineExecutor {
                 .await?;
             let told = std::mem::take(&mut self.verdicts);
             let ended = told.iter().flat_map(|it| &it.tasks).map(|task| task.0);
-            self.client.engine().waiters.look_at(ended);
+            self.client.engine().waiters.check(ended);
             let Some(claim) = turned.claim else {
                 return Ok(runs);
             };
@@ -126,11 +126,11 @@ impl InlineExecutor {
             number: self.number,
             verdicts: self.verdicts.clone(),
             // The verdicts say so.
-            seen: None,
+            received: None,
             floor: self.client.engine().floor(),
             want: 1,
             want_bytes: MAX_BATCH_BYTES,
-            risky: true,
+            quarantined: true,
             lease: LEASE,
             park: false,
         })
@@ -143,7 +143,7 @@ impl Drop for InlineExecutor {
         let (store, session) = (StdArc::clone(&self.client.engine().store), self.session);
         self.client.engine().run_to_end(async move {
             let closed = store.close_session(session);
-            timeout(PATIENCE, closed).await.ok();
+            timeout(STORE_TIMEOUT, closed).await.ok();
         });
     }
 }

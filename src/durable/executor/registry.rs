@@ -12,7 +12,9 @@ use std::time::Duration;
 use crate::durable::client::MAX_BYTES;
 use crate::durable::context::Stop;
 use crate::durable::store::kind::TypeSet;
-use crate::durable::store::{Claimed, DeadReason, Epoch, Verdict};
+use crate::durable::store::{
+    Claimed, DeadReason, Epoch, MAX_ATTEMPT_ERROR_BYTES, MAX_ERROR_BYTES, Verdict,
+};
 use crate::durable::task::unseal;
 use crate::durable::task_error::Next;
 use crate::durable::{
@@ -55,11 +57,6 @@ pub(crate) struct Runnable<App> {
 
 /// The pause, give or take a half, before a run that must not wait for another is repeated.
 const DEADLOCK_SNOOZE: Duration = Duration::from_secs(1);
-
-/// How much of the last error of a task is stored, and of one after which it is tried again: of those there are
-/// several.
-pub(crate) const MAX_ERROR: usize = 2048;
-const MAX_RETRIED_ERROR: usize = 1024;
 
 impl<App> Registry<App> {
     pub(crate) fn new() -> Self {
@@ -213,7 +210,7 @@ fn again(after: Option<Duration>, error: String) -> Verdict {
     match after {
         Some(after) => Verdict::Retry {
             after,
-            error: shortened(error, MAX_RETRIED_ERROR),
+            error: shortened(error, MAX_ATTEMPT_ERROR_BYTES),
         },
         None => dead(DeadReason::Attempts, error),
     }
@@ -227,7 +224,7 @@ fn damaged(error: String) -> Begun {
 fn dead(reason: DeadReason, error: String) -> Verdict {
     Verdict::Dead {
         reason,
-        error: shortened(error, MAX_ERROR),
+        error: shortened(error, MAX_ERROR_BYTES),
     }
 }
 

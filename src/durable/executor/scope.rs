@@ -6,7 +6,7 @@
 
 use std::sync::Arc as StdArc;
 
-use crate::durable::engine::waiters::Patience;
+use crate::durable::engine::waiters::WaitLimit;
 use crate::sync::Number;
 
 tokio::task_local! {
@@ -92,11 +92,11 @@ impl Wait {
     }
 
     /// Returns how long the handle may wait.
-    pub(crate) fn patience(&self) -> Patience {
+    pub(crate) fn limit(&self) -> WaitLimit {
         match (&self.scope, &self.pending) {
-            (Some(_), None) => Patience::Once,
-            (Some(scope), _) if scope.rule == Rule::Keep => Patience::WhileServed,
-            _ => Patience::Endless,
+            (Some(_), None) => WaitLimit::OneAnswer,
+            (Some(scope), _) if scope.rule == Rule::Keep => WaitLimit::WhileServed,
+            _ => WaitLimit::Unlimited,
         }
     }
 }

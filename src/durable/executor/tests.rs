@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
-use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{Answer, SessionId, Store, Turn};
 use crate::durable::{
@@ -120,11 +120,11 @@ fn claim_all(session: SessionId) -> Turn {
         session,
         number: 1,
         verdicts: Vec::new(),
-        seen: None,
+        received: None,
         floor: 0,
         want: 256,
         want_bytes: 1 << 20,
-        risky: true,
+        quarantined: true,
         lease: Duration::from_secs(10),
         park: false,
     }

@@ -18,11 +18,11 @@ use self::runs::Confirmed;
 use super::app_guard::AppGuard;
 use super::claims::Claims;
 use super::metrics::Tally;
-use super::outbox::Outbox;
+use super::pending_verdicts::PendingVerdicts;
 use crate::durable::clock::since_boot;
 use crate::durable::engine::Engine;
-use crate::durable::error::Failure;
-use crate::durable::store::{Beaten, Epoch, SessionId, Turn, Turned, Verdict};
+use crate::durable::failure::Failure;
+use crate::durable::store::{Epoch, RenewAnswer, SessionId, Turn, TurnAnswer, Verdict};
 use crate::durable::{StopReason, TaskId, report};
 use crate::sync::Number;
 
@@ -44,14 +44,14 @@ pub(crate) struct Worker {
     sender: mpsc::UnboundedSender<Message>,
     messages: mpsc::UnboundedReceiver<Message>,
     claims: Claims,
-    outbox: Outbox,
+    pending_verdicts: PendingVerdicts,
     /// There may be something to claim.
     look: bool,
     /// When to look at the latest.
     next_look: Option<Instant>,
-    turn: Option<InFlight<Turned>>,
+    turn: Option<InFlight<TurnAnswer>>,
     /// The claim with which the last turn was answered. The next turn names it.
-    seen: Option<Epoch>,
+    received: Option<Epoch>,
     opening: Option<InFlight<SessionId>>,
     /// A claim that has tasks which were lost, until it is confirmed.
     confirming: Option<InFlight<Confirmed>>,
@@ -62,7 +62,7 @@ pub(crate) struct Worker {
     failures: u32,
     /// Not before then is a turn sent again.
     pause: Option<Instant>,
-    beat: Option<InFlight<Beaten>>,
+    beat: Option<InFlight<RenewAnswer>>,
     next_beat: Option<Instant>,
     /// When the runtime was asked for a sign of life that it has not given yet.
     asked: Option<Duration>,
@@ -164,11 +164,11 @@ impl Worker {
             sender,
             messages,
             claims: Claims::default(),
-            outbox: Outbox::default(),
+            pending_verdicts: PendingVerdicts::default(),
             look: true,
             next_look: None,
             turn: None,
-            seen: None,
+            received: None,
             opening: None,
             confirming: None,
             unanswered: None,
@@ -219,7 +219,8 @@ impl Worker {
             self.next_look
                 .max(self.pause)
                 .filter(|_| can_look && self.next_look.is_some()),
-            self.pause.filter(|_| must_send || !self.outbox.is_empty()),
+            self.pause
+                .filter(|_| must_send || !self.pending_verdicts.is_empty()),
             self.next_beat.filter(|_| self.beat.is_none()),
             self.end_of_lease(),
             self.full.map(|since| since + STALL_WARNING),
@@ -288,7 +289,7 @@ impl Worker {
     /// Gives up all runs, and gives their tasks back.
     fn release_all(&mut self) {
         for (epoch, id) in self.claims.give_up_all() {
-            self.outbox.push(epoch, id, Verdict::Release);
+            self.pending_verdicts.push(epoch, id, Verdict::Release);
         }
     }
 
@@ -298,7 +299,9 @@ impl Worker {
     }
 
     fn is_over(&self) -> bool {
-        let told = self.outbox.is_empty() && self.unanswered.is_none() && self.confirming.is_none();
+        let told = self.pending_verdicts.is_empty()
+            && self.unanswered.is_none()
+            && self.confirming.is_none();
         let is_late = self.deadline().is_some_and(|end| end <= Instant::now());
         self.stopping.is_some() && self.claims.held() == 0 && (told || is_late)
     }

@@ -19,8 +19,11 @@ use self::inner::Inner;
 use self::mail::Mail;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
-use super::{Answer, Backend, Beaten, Enqueue, Epoch, Event, Seen, SessionId, Store, Turn, Turned};
-use crate::durable::error::{Cause, Effect, Failure};
+use super::{
+    Answer, Backend, Enqueue, Epoch, Event, RenewAnswer, SessionId, Store, TaskState, Turn,
+    TurnAnswer,
+};
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, TaskId,
@@ -281,31 +284,31 @@ impl Backend for RedisStore {
         self.ask(move |inner| async move { inner.enqueue(&request).await })
     }
 
-    fn turn(&self, request: Arc<Turn>) -> Answer<'_, Turned> {
+    fn turn(&self, request: Arc<Turn>) -> Answer<'_, TurnAnswer> {
         self.ask(move |inner| async move { turns::turn(&inner, &request).await })
     }
 
-    fn beat(&self, claims: Vec<Epoch>) -> Answer<'_, Beaten> {
-        self.ask(move |inner| async move { inner.beat(claims).await })
+    fn renew(&self, claims: Vec<Epoch>) -> Answer<'_, RenewAnswer> {
+        self.ask(move |inner| async move { inner.renew(claims).await })
     }
 
-    fn look(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<Seen>> {
-        self.ask(move |inner| async move { admin::look(&inner, &ids).await })
+    fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {
+        self.ask(move |inner| async move { admin::status(&inner, &ids).await })
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
         self.ask(move |inner| async move { admin::cancel(&inner, &ids).await })
     }
 
-    fn dead(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
-        self.ask(move |inner| async move { admin::dead(&inner, &filter, limit).await })
+    fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
+        self.ask(move |inner| async move { admin::dead_letters(&inner, &filter, limit).await })
     }
 
-    fn replay(&self, filter: DeadFilter) -> Answer<'_, u64> {
+    fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
         self.ask(move |inner| async move { admin::revive(&inner, "replay", &filter).await })
     }
 
-    fn bury(&self, filter: DeadFilter) -> Answer<'_, u64> {
+    fn delete_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
         self.ask(move |inner| async move { admin::revive(&inner, "delete", &filter).await })
     }
 
@@ -356,7 +359,7 @@ fn start_thread(stop: CancellationToken) -> Result<Handle, Failure> {
         sender.send(runtime.handle().clone()).ok();
         runtime.block_on(stop.cancelled());
     });
-    let failure = |error| Failure::new(Effect::None, Cause::Unavailable).because(error);
+    let failure = |error| Failure::new(Effect::None, Cause::Unavailable).with_source(error);
     started.map_err(failure)?;
     receiver.recv().map_err(|_| no_connection())
 }

@@ -14,16 +14,18 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use self::endpoint::Endpoint;
+use self::endpoint::file_name;
+use self::next_check::UNREACHABLE_CHECK_INTERVAL;
 use self::reader::Reader;
-use self::work::Work;
+use self::shared::Shared;
+use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
-    Answer, Backend, Beaten, Enqueue, Epoch, Event, MAX_BATCH_BYTES, Seen, SessionId, Store, Turn,
-    Turned,
+    Answer, Backend, Enqueue, Epoch, Event, MAX_BATCH_BYTES, RenewAnswer, SessionId, Store,
+    TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
-use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId,
@@ -31,28 +33,40 @@ use crate::durable::{
 use crate::sync::{Mutex, lock};
 
 mod admin;
+mod claim;
+mod claimed_tasks;
+mod damage;
 mod endpoint;
 mod enqueue;
 mod error;
 mod files;
-mod held;
-mod holder;
-mod line;
+mod idle;
+mod lock_holder;
 mod meta;
-mod peek;
-mod post;
+mod next_check;
+mod notices;
+mod other_claims;
+mod payload;
+mod queries;
 mod reader;
+mod ready_queue;
 mod reap;
+mod renew;
 mod repair;
+mod route_cache;
 mod routing;
 mod schema;
 mod session;
+mod shared;
 mod state;
+mod task;
 #[cfg(test)]
 mod tests;
+mod time;
+mod transaction;
 mod turn;
 mod unserved;
-mod work;
+mod verdicts;
 mod writer;
 
 #[cfg(not(unix))]
@@ -130,8 +144,7 @@ compile_error!("the feature `sqlite` needs Unix for now");
 pub struct SqliteStore {
     writer: Writer,
     reader: Reader,
-    /// The threads share it, so this process counts as alive until all requests are done.
-    endpoint: Arc<Endpoint>,
+    shared: Arc<Shared>,
     name: Arc<str>,
     events: Mutex<Option<mpsc::UnboundedReceiver<Event>>>,
 }
@@ -178,16 +191,16 @@ impl SqliteStore {
             clock.watch(move || sender.send(Event::Wake).is_ok());
         }
         let (writer, opened) = Writer::start(path, clock.clone(), sender).await?;
-        if !opened.endpoint.dead().is_empty() {
+        if !opened.shared.endpoint.dead().is_empty() {
             // Programs that exit without closing their store leave files behind. The first sweep removes their
-            // sessions, and the second the files that no session names. Nothing waits for this.
-            drop([0; 2].map(|_| writer.ask(0, admin::sweep)));
+            // sessions, and the second the files that no session refers to. Nothing waits for this.
+            drop([0; 2].map(|_| writer.run(0, admin::sweep)));
         }
-        let reader = Reader::start(&opened.files, Arc::clone(&opened.endpoint), clock)?;
+        let reader = Reader::start(&opened.files, Arc::clone(&opened.shared), clock)?;
         Ok(Self {
             writer,
             reader,
-            endpoint: opened.endpoint,
+            shared: opened.shared,
             name,
             events: Mutex::new(Some(events)),
         })
@@ -195,48 +208,50 @@ impl SqliteStore {
 
     /// Makes other processes take this one for dead, as after `kill -9`. The store still answers requests.
     #[cfg(test)]
-    pub(crate) fn abandon(&self) {
-        self.endpoint.abandon();
+    pub(crate) fn simulate_crash(&self) {
+        self.shared.endpoint.simulate_crash();
     }
 
-    /// Reads from the store. If the data cannot be read, has the store repaired, and reads again.
+    /// Runs a query. If the data cannot be read, repairs the store and runs the query again.
     fn read<'a, T: Send + 'static>(
         &'a self,
-        ask: impl Fn() -> Answer<'a, T> + Send + 'a,
+        query: impl Fn() -> Answer<'a, T> + Send + 'a,
     ) -> Answer<'a, T> {
         Box::pin(async move {
-            let repairs = self.endpoint.damage.repairs();
-            match ask().await {
+            let repairs = self.shared.damage.repairs();
+            match query().await {
                 Err(failure) if failure.cause == Cause::Corrupt => {
                     self.writer.repair(repairs).await?;
-                    ask().await
+                    query().await
                 }
                 answer => answer,
             }
         })
     }
 
-    async fn take_turn(&self, request: Arc<Turn>) -> Result<Turned, Failure> {
-        // A session that was woken is likely to find something, so it need not look first.
-        if request.verdicts.is_empty() && !self.endpoint.was_woken(request.session) {
-            let peeked = Arc::clone(&request);
-            let idle = self.reader.ask(move |desk| peek::idle(desk, &peeked));
+    async fn take_turn(&self, request: Arc<Turn>) -> Result<TurnAnswer, Failure> {
+        // A session that was woken is likely to find a task, so it does not check first.
+        if request.verdicts.is_empty() && !self.shared.endpoint.was_woken(request.session) {
+            let turn = Arc::clone(&request);
+            let idle = self
+                .reader
+                .run(move |reader| idle::idle_turn(reader, &turn));
             // If the reader has failed, the writer reports the same failure, or repairs the store.
             if let Ok(Some(turned)) = idle.await {
                 return Ok(turned);
             }
         }
-        let asked = Arc::clone(&request);
-        let bytes = verdict_bytes(&request);
-        let turned = self.writer.ask(bytes, move |work| turn::turn(work, &asked));
+        let turn = Arc::clone(&request);
+        let bytes = output_bytes(&request);
+        let turned = self.writer.run(bytes, move |tx| turn::turn(tx, &turn));
         let mut turned = turned.await?;
         if request.park && turned.claim.is_none() && !turned.more {
-            let rest = self.reader.ask(move |desk| peek::rest(desk, &request));
-            match rest.await {
-                Ok(Some(rest)) => turned.next = rest.next,
-                // There is something to do by now.
+            let parked = self.reader.run(move |reader| idle::park(reader, &request));
+            match parked.await {
+                Ok(Some(parked)) => turned.next = parked.next,
+                // Meanwhile, there is something to do.
                 Ok(None) => turned.next = Some(Duration::ZERO),
-                Err(_) => turned.next = Some(peek::WHILE_UNREACHABLE),
+                Err(_) => turned.next = Some(UNREACHABLE_CHECK_INTERVAL),
             }
         }
         Ok(turned)
@@ -253,7 +268,7 @@ impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteStore")
             .field("path", &self.name)
-            .field("endpoint", &endpoint::file_name(self.endpoint.id, ""))
+            .field("endpoint", &file_name(self.shared.endpoint.id, ""))
             .finish_non_exhaustive()
     }
 }
@@ -270,96 +285,96 @@ impl Backend for SqliteStore {
 
     fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
         self.writer
-            .ask(0, move |work| session::open(work, set.as_ref()))
+            .run(0, move |tx| session::open(tx, set.as_ref()))
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {
-        self.writer
-            .ask(0, move |work| session::close(work, session))
+        self.writer.run(0, move |tx| session::close(tx, session))
     }
 
     fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, ()> {
-        let batch = Arc::clone(&request.tasks);
-        let work = move |work: &mut Work<'_>| enqueue::enqueue(work, &request);
-        // The maximum size, since the tasks are only determined when they are written.
-        self.writer.ask_and(MAX_BATCH_BYTES, work, move |answer| {
+        let batch = Arc::clone(&request.batch);
+        let run = move |tx: &mut Transaction<'_>| enqueue::enqueue(tx, &request);
+        // The size is the maximum, since the tasks are only determined when they are written.
+        self.writer.run_then(MAX_BATCH_BYTES, run, move |answer| {
             if answer.is_ok() {
-                batch.are_stored();
+                batch.notify_stored();
             }
         })
     }
 
-    fn turn(&self, request: Arc<Turn>) -> Answer<'_, Turned> {
+    fn turn(&self, request: Arc<Turn>) -> Answer<'_, TurnAnswer> {
         Box::pin(self.take_turn(request))
     }
 
-    fn beat(&self, claims: Vec<Epoch>) -> Answer<'_, Beaten> {
-        self.writer.ask(0, move |work| turn::beat(work, &claims))
+    fn renew(&self, claims: Vec<Epoch>) -> Answer<'_, RenewAnswer> {
+        self.writer.run(0, move |tx| renew::renew(tx, &claims))
     }
 
-    fn look(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<Seen>> {
+    fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {
         let ids = Arc::new(ids);
         self.read(move || {
             let ids = Arc::clone(&ids);
-            self.reader.ask(move |desk| reader::look(desk, &ids))
+            self.reader.run(move |reader| queries::status(reader, &ids))
         })
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
-        self.writer.ask(0, move |work| admin::cancel(work, &ids))
+        self.writer.run(0, move |tx| admin::cancel(tx, &ids))
     }
 
-    fn dead(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
+    fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
         self.read(move || {
             let filter = filter.clone();
             self.reader
-                .ask(move |desk| reader::dead(desk, &filter, limit))
+                .run(move |reader| queries::dead_letters(reader, &filter, limit))
         })
     }
 
-    fn replay(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.writer.ask(0, move |work| admin::replay(work, &filter))
+    fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.writer
+            .run(0, move |tx| admin::replay_dead_letters(tx, &filter))
     }
 
-    fn bury(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.writer.ask(0, move |work| admin::bury(work, &filter))
+    fn delete_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.writer
+            .run(0, move |tx| admin::delete_dead_letters(tx, &filter))
     }
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
-        self.writer
-            .ask(0, move |work| admin::maintain(work, budget))
+        self.writer.run(0, move |tx| admin::maintain(tx, budget))
     }
 
     fn close(&self) -> Answer<'_, ()> {
         Box::pin(async {
             for _ in 0..2 {
-                // If this fails, the next process does it.
-                self.writer.ask(0, session::leave).await.ok();
+                // If this fails, the next process removes the sessions.
+                self.writer.run(0, session::close_all).await.ok();
             }
             self.reader.close().await;
             let closed = self.writer.close().await;
-            self.endpoint.close();
+            self.shared.endpoint.close();
             closed
         })
     }
 
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
-        self.read(move || self.reader.ask(move |desk| reader::errors(desk, id)))
+        self.read(move || self.reader.run(move |reader| queries::errors(reader, id)))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {
-        self.read(|| self.reader.ask(reader::counts))
+        self.read(|| self.reader.run(queries::counts))
     }
 
     fn damage(&self) -> Option<(u64, String)> {
-        let damage = self.endpoint.damage.recent()?;
-        Some((damage.found, damage.last))
+        let damage = self.shared.damage.recent()?;
+        Some((damage.rows, damage.last))
     }
 
     fn probe(&self) -> Answer<'_, Durability> {
-        self.writer.ask(0, |work| {
-            // The setting of the connection that writes: `FULL` and above wait for the disk.
-            let synchronous = work.number("PRAGMA synchronous", [])?;
+        self.writer.run(0, |tx| {
+            // With `FULL` (2) and above, a commit of this connection waits for the disk.
+            let synchronous = tx.number("PRAGMA synchronous", [])?;
             Ok(match synchronous {
                 Some(2..) => Durability::Synced,
                 _ => Durability::Process,
@@ -368,8 +383,8 @@ impl Backend for SqliteStore {
     }
 }
 
-/// Returns how many bytes of output a turn contains.
-fn verdict_bytes(request: &Turn) -> usize {
+/// Returns the number of bytes of output in a turn.
+fn output_bytes(request: &Turn) -> usize {
     let verdicts = request.verdicts.iter().flat_map(|it| &it.tasks);
     let bytes = verdicts.map(|(_, verdict)| match verdict {
         super::Verdict::Done(output) => output.len(),

@@ -1,4 +1,4 @@
-//! Models of blocks that come home. A block has two cells here, and a home keeps one block.
+//! Models of pages that return. A page has two cells here, and a slab keeps one free page.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -7,29 +7,29 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::super::{Call, Task};
-use super::{allocate, free, settle};
+use super::{Offset, allocate, flush, free};
 use crate::sync::{Plain, RECYCLING};
 
-/// What is a cell of the larger size here.
+/// A cell of the larger size here.
 type Large = MaybeUninit<[u8; 600]>;
 
-/// A cell that is given back when it is dropped.
-struct Cell(NonNull<Large>, super::Place);
+/// A cell that is freed when the value is dropped.
+struct Cell(NonNull<Large>, Offset);
 
 // SAFETY: memory that nobody else has.
 unsafe impl Send for Cell {}
 
 impl Cell {
     fn new() -> Self {
-        let (cell, place) = allocate::<Large>();
-        assert_ne!(place, 0, "boxed");
-        Self(cell, place)
+        let (cell, offset) = allocate::<Large>();
+        assert_ne!(offset, 0, "boxed");
+        Self(cell, offset)
     }
 }
 
 impl Drop for Cell {
     fn drop(&mut self) {
-        // SAFETY: it came from `allocate`, and is given back once.
+        // SAFETY: it came from `allocate`, and is freed once.
         unsafe { free(self.0, self.1) };
     }
 }
@@ -43,53 +43,52 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     RECYCLING.set(false);
 }
 
-/// Cells end elsewhere while their home thread ends. Loom reports the home as leaked if the block is
-/// freed by nobody, and the block is freed twice if by both.
+/// Cells are freed elsewhere while their thread exits. Loom reports a leak if nobody frees the page, and the page is
+/// freed twice if both do.
 #[test]
 fn loom_return_against_thread_exit() {
     check(|| {
         let (send, cells) = loom::sync::mpsc::channel();
-        let home = thread::spawn(move || {
-            // The block is carved to its end, and a second one begun.
+        let owner = thread::spawn(move || {
+            // The first page is used up, and a second one begun.
             for _ in 0..3 {
                 send.send(Cell::new()).unwrap();
             }
         });
         for _ in 0..3 {
             drop(cells.recv().unwrap());
-            settle();
+            flush();
         }
-        home.join().unwrap();
+        owner.join().unwrap();
     });
 }
 
-/// Who gets a block again sees all that was done with its cells before.
+/// A thread that gets a page again sees everything that was done with its cells before.
 #[test]
-fn loom_a_block_comes_home_with_all_its_cells() {
+fn loom_a_page_returns_with_all_its_cells() {
     check(|| {
         let used = Arc::new(Plain::new(0));
         let (first, second) = (Cell::new(), Cell::new());
-        let block = first.0;
+        let page = first.0;
         let other = {
             let used = used.clone();
             thread::spawn(move || {
                 used.add(1);
                 drop(second);
-                settle();
+                flush();
             })
         };
         drop(first);
-        settle();
+        flush();
         let again = Cell::new();
-        if again.0 == block {
+        if again.0 == page {
             assert_eq!(used.get(), 1);
         }
         other.join().unwrap();
     });
 }
 
-/// More blocks come home than it keeps, by two threads at once, while it takes one: the surplus is
-/// freed by who brings it.
+/// Two threads return more pages than the slab keeps, while it takes one: the thread that returns one too many frees it.
 #[test]
 fn loom_return_against_return() {
     check(|| {
@@ -105,17 +104,17 @@ fn loom_return_against_return() {
         }
         let other = thread::spawn(move || {
             drop(left);
-            settle();
+            flush();
         });
         drop(right);
-        settle();
+        flush();
         drop([Cell::new(), Cell::new(), Cell::new()]);
         other.join().unwrap();
     });
 }
 
-/// An abort that comes late, when other tasks have been made and maybe in the same memory, ends none of
-/// them: whoever may abort keeps the cell from being used again.
+/// A late abort, when other tasks were made, maybe in the same memory, aborts none of them: a reference that can abort
+/// keeps the cell from being recycled.
 #[test]
 fn loom_late_abort_against_recycling() {
     check(|| {
@@ -125,12 +124,12 @@ fn loom_late_abort_against_recycling() {
         let aborter = thread::spawn(move || abort.abort());
         first.run(&mut ());
         drop(join_ref);
-        settle();
+        flush();
         for _ in 0..4 {
             let (task, join_ref) = task();
             task.run(&mut ());
             assert_eq!(join_ref.into_outcome().unwrap(), 7);
-            settle();
+            flush();
         }
         aborter.join().unwrap();
     });

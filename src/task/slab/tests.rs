@@ -1,4 +1,4 @@
-//! Cells by where they come from and where they go. Miri runs these, too.
+//! Cells that are allocated and freed on one thread and on many; Miri runs these, too.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -9,21 +9,21 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::super::{Call, Ran, Task};
-use super::{BLOCK, HEAD, SIZES, SPARE, allocate, free, settle};
+use super::{CELL_SIZES, HEADER_SIZE, MAX_FREE_PAGES, Offset, PAGE_SIZE, allocate, flush, free};
 
-/// Memory that is given back when it is dropped.
-struct Cell<C>(NonNull<C>, super::Place);
+/// Memory that is freed when the value is dropped.
+struct Cell<C>(NonNull<C>, Offset);
 
 // SAFETY: memory that nobody else has.
 unsafe impl<C> Send for Cell<C> {}
 
 impl<C> Cell<C> {
     fn new() -> Self {
-        let (cell, place) = allocate::<C>();
+        let (cell, offset) = allocate::<C>();
         assert!(cell.is_aligned());
         // SAFETY: the memory is this cell's.
         unsafe { cell.cast::<MaybeUninit<C>>().write(MaybeUninit::zeroed()) };
-        Self(cell, place)
+        Self(cell, offset)
     }
 
     fn is_boxed(&self) -> bool {
@@ -33,31 +33,31 @@ impl<C> Cell<C> {
 
 impl<C> Drop for Cell<C> {
     fn drop(&mut self) {
-        // SAFETY: it came from `allocate`, and is given back once.
+        // SAFETY: it came from `allocate`, and is freed once.
         unsafe { free(self.0, self.1) };
     }
 }
 
-type Small = [u64; SIZES[0] / 8];
-type Large = [u64; SIZES[1] / 8];
+type Small = [u64; CELL_SIZES[0] / 8];
+type Large = [u64; CELL_SIZES[1] / 8];
 
-/// How many cells a block has.
+/// The number of cells of a page.
 fn cells<C>() -> usize {
-    (BLOCK - HEAD) / size_of::<C>()
+    (PAGE_SIZE - HEADER_SIZE) / size_of::<C>()
 }
 
 #[test]
-fn what_is_too_large_or_too_aligned_is_boxed() {
+fn large_and_aligned_cells_are_boxed() {
     #[repr(align(128))]
     struct Aligned(#[allow(dead_code, reason = "only its layout matters")] u8);
     #[repr(align(64))]
-    struct Line(#[allow(dead_code, reason = "only its layout matters")] u8);
+    struct CacheLine(#[allow(dead_code, reason = "only its layout matters")] u8);
 
     assert!(!Cell::<Small>::new().is_boxed());
-    assert!(!Cell::<[u8; SIZES[0] + 1]>::new().is_boxed());
+    assert!(!Cell::<[u8; CELL_SIZES[0] + 1]>::new().is_boxed());
     assert!(!Cell::<Large>::new().is_boxed());
-    assert!(Cell::<[u8; SIZES[1] + 1]>::new().is_boxed());
-    assert!(!Cell::<Line>::new().is_boxed());
+    assert!(Cell::<[u8; CELL_SIZES[1] + 1]>::new().is_boxed());
+    assert!(!Cell::<CacheLine>::new().is_boxed());
     assert!(Cell::<Aligned>::new().is_boxed());
 }
 
@@ -72,18 +72,22 @@ fn live_cells_do_not_overlap() {
     let span = |cell: usize, size: usize| (cell, cell + size);
     let mut spans: Vec<_> = small
         .iter()
-        .map(|cell| span(cell.0.addr().get(), SIZES[0]))
-        .chain(large.iter().map(|cell| span(cell.0.addr().get(), SIZES[1])))
+        .map(|cell| span(cell.0.addr().get(), CELL_SIZES[0]))
+        .chain(
+            large
+                .iter()
+                .map(|cell| span(cell.0.addr().get(), CELL_SIZES[1])),
+        )
         .collect();
     spans.sort_unstable();
     assert!(spans.windows(2).all(|pair| pair[0].1 <= pair[1].0));
 }
 
-/// A block is used again once all of its cells have ended, and not before.
+/// A page is used again once all of its cells are free, and not before.
 #[test]
-fn a_block_comes_home_with_its_last_cell() {
+fn a_page_returns_with_its_last_cell() {
     let fresh = || {
-        thread::spawn(whole_block)
+        thread::spawn(fill_a_page_twice)
             .join()
             .expect("it does not panic")
     };
@@ -92,33 +96,33 @@ fn a_block_comes_home_with_its_last_cell() {
     assert!(rest.iter().all(|cell| !again.contains(cell)));
 }
 
-/// Carves a block, frees all but its first cell, and carves a block again; then frees that cell, too, and
-/// finds it again.
-fn whole_block() -> (usize, Vec<usize>, Vec<usize>) {
-    let mut block: Vec<_> = (0..cells::<Small>())
+/// Fills a page, frees all but its first cell, and fills a page again; then frees that cell, too, and gets the first
+/// page again.
+fn fill_a_page_twice() -> (usize, Vec<usize>, Vec<usize>) {
+    let mut page: Vec<_> = (0..cells::<Small>())
         .map(|_| Cell::<Small>::new())
         .collect();
     let address = |cell: &Cell<Small>| cell.0.addr().get();
-    let all: HashSet<usize> = block.iter().map(address).collect();
-    let (first, rest) = (address(&block[0]), block[1..].iter().map(address).collect());
-    block.truncate(1);
-    settle();
+    let all: HashSet<usize> = page.iter().map(address).collect();
+    let (first, rest) = (address(&page[0]), page[1..].iter().map(address).collect());
+    page.truncate(1);
+    flush();
     let other: Vec<_> = (0..cells::<Small>())
         .map(|_| Cell::<Small>::new())
         .collect();
     let again = other.iter().map(address).collect();
-    drop(block);
-    settle();
+    drop(page);
+    flush();
     assert!(
         all.contains(&address(&Cell::new())),
-        "the block has come home"
+        "the page has returned"
     );
     (first, rest, again)
 }
 
-/// Cells that end on another thread bring their block home, also while nobody there counts them off.
+/// Cells that are freed on another thread return their page, also while nobody there flushes.
 #[test]
-fn cells_that_end_elsewhere_come_home() {
+fn cells_that_are_freed_elsewhere_return() {
     let (send, cells_of_ours) = mpsc::channel::<Cell<Small>>();
     let other = thread::spawn(move || cells_of_ours.into_iter().count());
     let mine: Vec<_> = (0..cells::<Small>())
@@ -128,12 +132,12 @@ fn cells_that_end_elsewhere_come_home() {
     mine.into_iter()
         .for_each(|cell| send.send(cell).expect("it counts"));
     drop(send);
-    // It has ended, so it has counted off what it had gathered.
+    // The thread has exited, so it has counted off what it had gathered.
     assert_eq!(other.join().expect("it does not panic"), addresses.len());
     assert!(addresses.contains(&Cell::<Small>::new().0.addr()));
 }
 
-/// Cells may outlive their thread: whoever ends the last one frees the block (Miri reports it if not).
+/// Cells may outlive their thread: the thread that frees the last one frees the page (Miri reports it if not).
 #[test]
 fn cells_outlive_their_thread() {
     let cells: Vec<Cell<Large>> = thread::spawn(|| (0..40).map(|_| Cell::new()).collect())
@@ -142,36 +146,36 @@ fn cells_outlive_their_thread() {
     drop(cells);
 }
 
-/// A home keeps so many blocks. Those that it does not keep are freed, and it goes on.
+/// A slab keeps a limited number of free pages. The others are freed, and the slab stays usable.
 #[test]
-fn a_home_keeps_some_blocks() {
+fn a_slab_keeps_some_pages() {
     thread::spawn(|| {
-        let flood: Vec<_> = (0..(SPARE + 8) * cells::<Large>())
+        let flood: Vec<_> = (0..(MAX_FREE_PAGES + 8) * cells::<Large>())
             .map(|_| Cell::<Large>::new())
             .collect();
         let addresses: HashSet<_> = flood.iter().map(|cell| cell.0.addr()).collect();
         drop(flood);
-        settle();
+        flush();
         let kept = super::LOCAL.with(|local| {
             let local = local.borrow();
-            let home = local.shelves[1].home.as_ref().expect("it has made cells");
-            home.spare.get()
+            let returns = local.slabs[1].returns.as_ref().expect("it has made cells");
+            returns.kept.get()
         });
-        assert_eq!(kept, SPARE);
+        assert_eq!(kept, MAX_FREE_PAGES);
         assert!(addresses.contains(&Cell::<Large>::new().0.addr()));
     })
     .join()
     .expect("it does not panic");
 }
 
-/// When a thread's storage is gone, cells can still be made and ended.
+/// When a thread's storage is gone, cells can still be allocated and freed.
 #[test]
-fn a_thread_without_storage_makes_and_ends_cells() {
+fn a_thread_without_storage_allocates_and_frees_cells() {
     struct Late(RefCell<Vec<Cell<Small>>>, mpsc::Sender<Cell<Small>>);
     impl Drop for Late {
         fn drop(&mut self) {
             let gone = super::LOCAL.try_with(|_| ()).is_err();
-            assert!(gone, "the test is about what comes after");
+            assert!(gone, "the test is about what follows");
             self.0.get_mut().clear();
             drop(Cell::<Small>::new());
             self.1.send(Cell::new()).expect("the test waits for it");
@@ -199,10 +203,9 @@ fn a_thread_without_storage_makes_and_ends_cells() {
     drop(last.recv().expect("one was made"));
 }
 
-/// An abort that comes when the task has ended, and others were made, maybe in the same memory, does
-/// nothing to them.
+/// An abort that comes after the task has ended, when others were made, maybe in the same memory, aborts none of them.
 #[test]
-fn a_late_abort_ends_no_other_task() {
+fn a_late_abort_aborts_no_other_task() {
     let (task, join_ref) = Task::joinable(Call(|(): &mut ()| 1));
     let abort = join_ref.abort_ref();
     assert_eq!(task.run(&mut ()), Ran::Returned);
@@ -216,11 +219,11 @@ fn a_late_abort_ends_no_other_task() {
     }
 }
 
-/// Cells that one thread makes and another ends, against boxes of the same size: run it with
+/// Cells that one thread allocates and another frees, against boxes of the same size: run it with
 /// `cargo test --release --lib -- --ignored --nocapture cells_against_boxes`.
 #[test]
 #[ignore = "it measures, on a quiet machine: `scripts/test --long` runs it"]
-fn cells_against_boxes_that_end_elsewhere() {
+fn cells_against_boxes_that_are_freed_elsewhere() {
     let cells = measure(Cell::<Small>::new);
     let boxes = measure(|| Box::new(Small::default()));
     println!(
@@ -230,7 +233,7 @@ fn cells_against_boxes_that_end_elsewhere() {
     assert!(cells < boxes);
 }
 
-/// Nanoseconds for each of many values that this thread makes and another drops, a thousand at a time.
+/// Returns the nanoseconds for each value that this thread makes and another drops, a thousand at a time.
 fn measure<T: Send + 'static>(make: impl Fn() -> T) -> f64 {
     const WINDOWS: usize = 5_000;
     let (send, windows) = mpsc::channel::<Vec<T>>();
@@ -238,7 +241,7 @@ fn measure<T: Send + 'static>(make: impl Fn() -> T) -> f64 {
     let other = thread::spawn(move || {
         for mut window in windows {
             window.clear();
-            // The maker may have all that it needs.
+            // The maker may have enough of them.
             let _ = empty.send(window);
         }
     });
@@ -255,14 +258,14 @@ fn measure<T: Send + 'static>(make: impl Fn() -> T) -> f64 {
     begun.elapsed().as_nanos() as f64 / (WINDOWS * 1_000) as f64
 }
 
-/// Closures of every size around the sizes of cells, that run, are dropped, or panic.
+/// Closures of sizes around those of cells run, are dropped, or panic.
 #[test]
-fn closures_of_all_sizes_run_alone() {
+fn detached_closures_of_all_sizes_run() {
     fn check<const N: usize>() {
         let witness = Arc::new([0_u8; 1]);
         let task = |panics: bool| {
             let (captured, witness) = ([7_u8; N], witness.clone());
-            Task::<()>::alone(move || {
+            Task::<()>::detached_closure(move || {
                 assert!(captured.iter().all(|&byte| byte == 7));
                 assert!(!panics, "as the test wants it");
                 drop(witness);

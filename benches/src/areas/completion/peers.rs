@@ -70,7 +70,7 @@ impl Throng {
     }
 
     fn build(builder: &completion::Builder<u64>) -> Self {
-        let (jobs, done) = builder.build();
+        let (jobs, done) = builder.build().expect("the limits are valid");
         Self { jobs, done }
     }
 }

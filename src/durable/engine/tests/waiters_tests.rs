@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::super::waiters::Patience;
+use super::super::waiters::WaitLimit;
 use super::*;
 use crate::sync::Number as Count;
 
@@ -26,7 +26,7 @@ fn client_of(
     let times = Times::default();
     let looks = StdArc::clone(&times);
     let store = store.within(&Handle::current(), move |request| {
-        if request != "look" {
+        if request != "status" {
             return Box::pin(async { Ok(()) });
         }
         let mut looks = lock(&looks);
@@ -108,12 +108,12 @@ async fn whoever_waits_for_one_answer_gets_one_to_a_later_question() {
     });
     let id = await_in_vain(&client).await;
     until_there_are(&times, 1).await;
-    let mut end = pin!(client.engine().waiters.wait(id, Patience::Once));
+    let mut end = pin!(client.engine().waiters.wait(id, WaitLimit::OneAnswer));
     assert!(timeout(Duration::ZERO, &mut end).await.is_err());
     answers.set(1);
     until_there_are(&times, 2).await;
     let early = timeout(Duration::from_millis(10), &mut end).await;
     assert!(early.is_err(), "the first look had begun before: {early:?}");
     answers.set(2);
-    assert_eq!(end.await.unwrap().unwrap(), Seen::Delayed);
+    assert_eq!(end.await.unwrap().unwrap(), TaskState::Delayed);
 }

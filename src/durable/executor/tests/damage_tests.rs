@@ -26,7 +26,7 @@ async fn verdict(name: &str, payload: &[u8]) -> Verdict {
         failures: 0,
         crashes: 0,
         lost: 0,
-        risky: false,
+        quarantined: false,
     };
     runnable().begin(claimed, 1, Stop::default()).await
 }

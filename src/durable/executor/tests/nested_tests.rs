@@ -82,7 +82,7 @@ async fn quarantine(store: &MemoryStore, numbers: &[u64]) {
     let session = backend.open_session(Some(set())).await.unwrap();
     let turned = backend.turn(StdArc::new(claim_all(session))).await.unwrap();
     let epoch = turned.claim.unwrap().epoch;
-    assert!(backend.beat(vec![epoch]).await.unwrap().lost.is_empty());
+    assert!(backend.renew(vec![epoch]).await.unwrap().lost.is_empty());
     backend.close_session(session).await.unwrap();
 }
 

@@ -82,7 +82,7 @@ async fn a_shutdown_does_not_wait_for_the_confirmation_of_a_claim() {
     let client = client_with(&store, |request| {
         Box::pin(async move {
             match request {
-                "beat" => pending().await,
+                "renew" => pending().await,
                 _ => Ok(()),
             }
         })

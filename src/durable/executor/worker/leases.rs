@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::{InFlight, Message, Worker};
 use crate::durable::clock::since_boot;
-use crate::durable::error::Failure;
-use crate::durable::store::{Beaten, Epoch, Verdict};
+use crate::durable::failure::Failure;
+use crate::durable::store::{Epoch, RenewAnswer, Verdict};
 use crate::durable::{StopReason, report};
 
 impl Worker {
@@ -25,7 +25,7 @@ impl Worker {
             self.release_unbegun();
         } else if !claims.is_empty() {
             let store = StdArc::clone(&self.engine.store);
-            self.beat = Some(InFlight::new(async move { store.beat(claims).await }));
+            self.beat = Some(InFlight::new(async move { store.renew(claims).await }));
         }
     }
 
@@ -59,11 +59,11 @@ impl Worker {
     /// Gives back what the runtime has not begun.
     fn release_unbegun(&mut self) {
         for (epoch, id) in self.claims.give_up_unbegun() {
-            self.outbox.push(epoch, id, Verdict::Release);
+            self.pending_verdicts.push(epoch, id, Verdict::Release);
         }
     }
 
-    pub(super) fn beaten(&mut self, answer: Result<Beaten, Failure>) {
+    pub(super) fn beaten(&mut self, answer: Result<RenewAnswer, Failure>) {
         let sent = self.beat.take().map_or(Duration::ZERO, |beat| beat.sent);
         let Ok(beaten) = answer else {
             self.tally.failures.add(1);

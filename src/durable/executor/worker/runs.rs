@@ -9,9 +9,9 @@ use super::permit::{Permit, Permitted};
 use super::{InFlight, Message, Worker};
 use crate::durable::clock::since_boot;
 use crate::durable::context::Stop;
-use crate::durable::error::Failure;
 use crate::durable::executor::claims::{Holder, Phase, Run, Start};
 use crate::durable::executor::scope::{Rule, RunScope};
+use crate::durable::failure::Failure;
 use crate::durable::store::{Claim, Claimed, Epoch, Verdict};
 use crate::durable::{StopReason, TaskId};
 
@@ -32,7 +32,7 @@ impl Worker {
         }
         let store = StdArc::clone(&self.engine.store);
         self.confirming = Some(InFlight::new(async move {
-            let beaten = store.beat(vec![claim.epoch]).await;
+            let beaten = store.renew(vec![claim.epoch]).await;
             Ok(Confirmed {
                 confirmed: beaten.is_ok_and(|beaten| beaten.lost.is_empty()),
                 claim,
@@ -53,14 +53,16 @@ impl Worker {
         for task in claim.tasks {
             match in_time && (confirmed || task.lost == 0) {
                 true => self.begin_one(claim.epoch, sent, task),
-                false => self.outbox.push(claim.epoch, task.id, Verdict::Release),
+                false => self
+                    .pending_verdicts
+                    .push(claim.epoch, task.id, Verdict::Release),
             }
         }
         self.early_cancels.clear();
     }
 
     fn begin_one(&mut self, epoch: Epoch, sent: Duration, task: Claimed) {
-        let (id, risky, stop) = (task.id, task.risky, Stop::default());
+        let (id, quarantined, stop) = (task.id, task.quarantined, Stop::default());
         let report = Report {
             worker: self.sender.clone(),
             epoch,
@@ -89,7 +91,7 @@ impl Worker {
         };
         let run = Permitted {
             run: Box::pin(run),
-            scope: RunScope::new(self.rule(risky), StdArc::clone(&self.waiting)),
+            scope: RunScope::new(self.rule(quarantined), StdArc::clone(&self.waiting)),
             permit,
             worker: self.sender.clone(),
             epoch,
@@ -100,7 +102,7 @@ impl Worker {
         let run = Run {
             stop,
             start,
-            risky,
+            quarantined,
             abort,
             phase,
         };
@@ -109,8 +111,8 @@ impl Worker {
 
     /// Returns the rule for the permit of a run that awaits durable handles. A quarantined run keeps it. If
     /// that is the only permit, the awaited task could not run here, so the run must not wait.
-    fn rule(&self, risky: bool) -> Rule {
-        match risky {
+    fn rule(&self, quarantined: bool) -> Rule {
+        match quarantined {
             false => Rule::GiveBack,
             true if self.settings.concurrency > 1 => Rule::Keep,
             true => Rule::Refuse,
@@ -159,8 +161,8 @@ impl Worker {
         }
         let verdict = verdict.unwrap_or(Verdict::Release);
         match holder {
-            Holder::Us => self.outbox.push(epoch, id, verdict),
-            Holder::UsPerhaps => self.outbox.push(epoch, id, late(verdict)),
+            Holder::Us => self.pending_verdicts.push(epoch, id, verdict),
+            Holder::UsPerhaps => self.pending_verdicts.push(epoch, id, late(verdict)),
             Holder::Another => drop(self.tally.refused.add(1)),
         }
     }

@@ -8,9 +8,11 @@ use tokio::time::Instant;
 
 use super::{InFlight, REST, Worker};
 use crate::durable::clock::since_boot;
-use crate::durable::engine::patience::BACKOFF;
-use crate::durable::error::{Cause, Failure};
-use crate::durable::store::{MAX_BATCH, MAX_BATCH_BYTES, Seen, SessionId, Turn, Turned, Verdict};
+use crate::durable::failure::{Cause, Failure};
+use crate::durable::resend::BACKOFF;
+use crate::durable::store::{
+    MAX_BATCH_BYTES, MAX_BATCH_TASKS, SessionId, TaskState, Turn, TurnAnswer, Verdict,
+};
 use crate::durable::{TaskId, report};
 
 impl Worker {
@@ -32,7 +34,7 @@ impl Worker {
 
     /// Returns `true` if there is a reason to send a turn.
     fn has_reason(&self, now: Instant) -> bool {
-        self.unanswered.is_some() || !self.outbox.is_empty() || self.looks(now)
+        self.unanswered.is_some() || !self.pending_verdicts.is_empty() || self.looks(now)
     }
 
     fn next_request(&mut self, session: SessionId) -> StdArc<Turn> {
@@ -55,8 +57,8 @@ impl Worker {
     }
 
     fn new_turn(&mut self, session: SessionId) -> Turn {
-        let verdicts = self.outbox.take();
-        let want = self.free().min(MAX_BATCH);
+        let verdicts = self.pending_verdicts.take();
+        let want = self.free().min(MAX_BATCH_TASKS);
         if want > 0 {
             self.look = false;
             self.next_look = None;
@@ -66,11 +68,11 @@ impl Worker {
             session,
             number: self.number,
             verdicts,
-            seen: self.seen.take(),
+            received: self.received.take(),
             floor: self.engine.floor(),
             want,
             want_bytes: MAX_BATCH_BYTES,
-            risky: !self.claims.is_any_risky(),
+            quarantined: !self.claims.has_quarantined(),
             lease: self.store_lease(),
             park: want > 0,
         }
@@ -102,7 +104,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn turned(&mut self, answer: Result<Turned, Failure>) {
+    pub(super) fn turned(&mut self, answer: Result<TurnAnswer, Failure>) {
         let sent = self.turn.take().map_or_else(since_boot, |turn| turn.sent);
         match answer {
             Ok(turned) => {
@@ -117,7 +119,7 @@ impl Worker {
                 }
                 let next = turned.next.map_or(REST, |next| next.min(REST));
                 self.next_look = Some(Instant::now() + next.min(self.store_lease()));
-                self.seen = turned.claim.as_ref().map(|claim| claim.epoch);
+                self.received = turned.claim.as_ref().map(|claim| claim.epoch);
                 match turned.claim {
                     Some(claim) => {
                         self.engine.received(claim.epoch);
@@ -156,10 +158,10 @@ impl Worker {
             }
             self.tally.count(verdict);
             match verdict {
-                Verdict::Done(_) if self.resent => self.engine.waiters.look_at([*id]),
+                Verdict::Done(_) if self.resent => self.engine.waiters.check([*id]),
                 // Those who wait in this process need not ask the store.
                 Verdict::Done(output) => {
-                    let end = || Ok(Seen::Done(output.clone()));
+                    let end = || Ok(TaskState::Done(output.clone()));
                     self.engine.waiters.resolve(*id, end);
                 }
                 Verdict::Retry { error, .. } => report::retried(&self.engine.queue, *id, error),
@@ -176,7 +178,7 @@ impl Worker {
             self.tally.refused.add(1);
             report::refused(&self.engine.queue, id);
         }
-        self.engine.waiters.look_at([id]);
+        self.engine.waiters.check([id]);
     }
 
     /// Returns `true` if the worker is to ask for tasks even if it has nothing to report.
@@ -190,7 +192,7 @@ impl Worker {
     fn untold(&self) -> usize {
         let unanswered = self.unanswered.iter().flat_map(|turn| &turn.verdicts);
         let unanswered: usize = unanswered.map(|verdicts| verdicts.tasks.len()).sum();
-        self.outbox.len() + unanswered
+        self.pending_verdicts.len() + unanswered
     }
 
     /// Returns how many more tasks can run.

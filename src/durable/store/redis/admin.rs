@@ -7,8 +7,8 @@ use super::mail::Mail;
 use super::reply;
 use super::request::push_ids;
 use super::scripts::Script;
-use crate::durable::error::Failure;
-use crate::durable::store::{MAX_BATCH, MAX_BATCH_BYTES, Seen};
+use crate::durable::failure::Failure;
+use crate::durable::store::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, TaskState};
 use crate::durable::{AttemptError, DeadFilter, DeadLetter, TaskId};
 
 /// How many letters are read at once: their errors may be long.
@@ -18,8 +18,8 @@ const PAGE: usize = 100;
 pub(super) const AT_ONCE: usize = 128;
 
 /// What has become of tasks.
-pub(super) async fn look(inner: &Inner, ids: &[TaskId]) -> Result<Vec<Seen>, Failure> {
-    let mut seen = vec![Seen::Absent; ids.len()];
+pub(super) async fn status(inner: &Inner, ids: &[TaskId]) -> Result<Vec<TaskState>, Failure> {
+    let mut seen = vec![TaskState::Absent; ids.len()];
     let places: Vec<_> = (0..ids.len()).collect();
     for (partition, places) in inner.partitions.split(places, |&place| ids[place]) {
         let asked: Vec<_> = places.iter().map(|&place| ids[place]).collect();
@@ -32,7 +32,11 @@ pub(super) async fn look(inner: &Inner, ids: &[TaskId]) -> Result<Vec<Seen>, Fai
 }
 
 /// The same, of one partition. What does not fit into one answer comes with the next.
-async fn look_in(inner: &Inner, partition: usize, ids: &[TaskId]) -> Result<Vec<Seen>, Failure> {
+async fn look_in(
+    inner: &Inner,
+    partition: usize,
+    ids: &[TaskId],
+) -> Result<Vec<TaskState>, Failure> {
     let mut seen = Vec::with_capacity(ids.len());
     while seen.len() < ids.len() {
         let rest = &ids[seen.len()..];
@@ -40,7 +44,7 @@ async fn look_in(inner: &Inner, partition: usize, ids: &[TaskId]) -> Result<Vec<
         arguments.push(&*inner.client_id);
         arguments.number(u8::from(inner.mail() == Mail::Comes));
         arguments.number(MAX_BATCH_BYTES);
-        push_ids(&mut arguments, &rest[..rest.len().min(MAX_BATCH)]);
+        push_ids(&mut arguments, &rest[..rest.len().min(MAX_BATCH_TASKS)]);
         let more = inner
             .run(&inner.scripts.status, partition, arguments)
             .await?;
@@ -72,7 +76,7 @@ pub(super) async fn cancel(inner: &Inner, ids: &[TaskId]) -> Result<u64, Failure
 }
 
 /// The dead letters that match, the newest first.
-pub(super) async fn dead(
+pub(super) async fn dead_letters(
     inner: &Inner,
     filter: &DeadFilter,
     limit: usize,
@@ -142,7 +146,7 @@ fn matches(filter: &DeadFilter, letter: &DeadLetter) -> bool {
 
 /// Gives the letters that match another life, or removes them.
 pub(super) async fn revive(inner: &Inner, what: &str, filter: &DeadFilter) -> Result<u64, Failure> {
-    let letters = dead(inner, filter, usize::MAX).await?;
+    let letters = dead_letters(inner, filter, usize::MAX).await?;
     let mut ids: Vec<_> = letters.iter().map(|letter| letter.id).collect();
     ids.sort_unstable();
     in_batches(inner, &inner.scripts.revive, Some(what), &ids).await

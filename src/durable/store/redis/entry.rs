@@ -23,7 +23,7 @@ use std::time::Duration;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::store::kind::Kind;
-use crate::durable::store::{Claimed, NewTask, is_risky};
+use crate::durable::store::{Claimed, NewTask, is_quarantined};
 
 /// Payloads up to here are in the entry; larger ones are not moved about.
 pub(super) const INLINE: usize = 512;
@@ -112,7 +112,7 @@ impl<'a> Entry<'a> {
             failures: self.failures,
             crashes: self.crashes,
             lost: self.lost,
-            risky: is_risky(self.crashes, self.lost, self.max_crashes),
+            quarantined: is_quarantined(self.crashes, self.lost, self.max_crashes),
         }
     }
 
@@ -144,7 +144,7 @@ pub(super) fn damaged(entry: &[u8]) -> Option<Claimed> {
         failures: 0,
         crashes: 0,
         lost: 0,
-        risky: false,
+        quarantined: false,
     })
 }
 

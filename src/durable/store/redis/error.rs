@@ -3,7 +3,7 @@
 use redis::{ErrorKind, RedisError, Value};
 
 use super::keys::LAYOUT;
-use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
 
 /// An error, by what is to be done about it.
 #[derive(Debug)]
@@ -19,12 +19,12 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    fn said_by_store(self) -> Self {
+    fn reported_by_store(self) -> Self {
         match self {
             Self::NoScript => Self::NoScript,
-            Self::Wait(failure) => Self::Wait(failure.said_by_store()),
-            Self::Broken(failure) => Self::Broken(failure.said_by_store()),
-            Self::Final(failure) => Self::Final(failure.said_by_store()),
+            Self::Wait(failure) => Self::Wait(failure.reported_by_store()),
+            Self::Broken(failure) => Self::Broken(failure.reported_by_store()),
+            Self::Final(failure) => Self::Final(failure.reported_by_store()),
         }
     }
 
@@ -49,7 +49,7 @@ impl Fault {
 /// Returns the meaning of an error that came instead of an answer, or as an answer.
 pub(super) fn fault(error: RedisError) -> Fault {
     match error.code().map(str::to_owned) {
-        Some(code) => meaning(code, error).said_by_store(),
+        Some(code) => meaning(code, error).reported_by_store(),
         None => broken(error),
     }
 }
@@ -99,7 +99,7 @@ fn refused(code: &str, effect: Effect, is_answer: bool, error: RedisError) -> Fa
         "OOM" => return Fault::Final(none(Cause::Full, error)),
         _ => {}
     }
-    let failure = Failure::new(effect, cause_of(code, text)).because(error);
+    let failure = Failure::new(effect, cause_of(code, text)).with_source(error);
     Fault::Final(match is_answer {
         true => failure.answered(),
         false => failure,
@@ -109,7 +109,7 @@ fn refused(code: &str, effect: Effect, is_answer: bool, error: RedisError) -> Fa
 /// Returns the meaning of an error after which a part of a request has taken effect.
 fn half(code: &str, error: RedisError) -> Fault {
     let cause = cause_of(code, error.detail().unwrap_or_default());
-    let failure = Failure::new(Effect::Unknown, cause).because(error);
+    let failure = Failure::new(Effect::Unknown, cause).with_source(error);
     Fault::Final(failure.answered())
 }
 
@@ -210,16 +210,16 @@ pub(super) fn nonsense(found: &Value) -> Failure {
         "redis gives an answer that no script of throng returns: {shown}"
     ));
     Failure::new(Effect::Unknown, Cause::Corrupt)
-        .because(error)
-        .said_by_store()
+        .with_source(error)
+        .reported_by_store()
 }
 
 fn broken(error: RedisError) -> Fault {
-    Fault::Broken(no_answer().because(error))
+    Fault::Broken(no_answer().with_source(error))
 }
 
 fn none(cause: Cause, error: RedisError) -> Failure {
-    Failure::new(Effect::None, cause).because(error)
+    Failure::new(Effect::None, cause).with_source(error)
 }
 
 /// The failure of opening a store whose layout or number of partitions cannot be read.
@@ -230,7 +230,7 @@ fn garbled(text: &str) -> Failure {
         _ => String::from("the number of partitions that the store was made with"),
     };
     let what = format!("the field `{field}` of {key} is not a number: set it to {value}");
-    Failure::new(Effect::None, Cause::Corrupt).because(std::io::Error::other(what))
+    Failure::new(Effect::None, Cause::Corrupt).with_source(std::io::Error::other(what))
 }
 
 fn other_layout(found: &str) -> Failure {

@@ -22,10 +22,10 @@ use super::time::Time;
 use super::turns::Sessions;
 use super::{probe, reply, request, routing};
 use crate::durable::clock::millis;
-use crate::durable::error::{Cause, Effect, Failure};
-use crate::durable::point::point;
+use crate::durable::failpoint::failpoint;
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::{SetId, TypeSet};
-use crate::durable::store::{Beaten, Enqueue, Epoch, Event, SessionId};
+use crate::durable::store::{Enqueue, Epoch, Event, RenewAnswer, SessionId};
 use crate::durable::{Counts, TaskId};
 use crate::sync::{Mutex, lock};
 
@@ -261,7 +261,7 @@ impl Inner {
 
     /// Stores tasks: each partition its own, all under the same number.
     pub(super) async fn enqueue(&self, request: &Enqueue) -> Result<(), Failure> {
-        let tasks: Vec<_> = request.tasks.iter().collect();
+        let tasks: Vec<_> = request.batch.close().iter().collect();
         let mut parts = self.partitions.split(tasks, |task| task.id);
         if parts.is_empty() {
             // The session may have ended all the same.
@@ -271,11 +271,11 @@ impl Inner {
             let routes = self.routes.get(self, partition).await;
             let now = self.server_time();
             let arguments = request::enqueue(request, &tasks, &self.client_id, &routes, now);
-            point("redis.before-enqueue");
+            failpoint("redis.before-enqueue");
             self.store(partition, arguments)
                 .await
                 .map_err(|failure| after_others(failure, nth))?;
-            point("redis.after-enqueue");
+            failpoint("redis.after-enqueue");
         }
         Ok(())
     }
@@ -293,8 +293,8 @@ impl Inner {
         Ok(())
     }
 
-    pub(super) async fn beat(&self, claims: Vec<Epoch>) -> Result<Beaten, Failure> {
-        let mut beaten = Beaten::default();
+    pub(super) async fn renew(&self, claims: Vec<Epoch>) -> Result<RenewAnswer, Failure> {
+        let mut beaten = RenewAnswer::default();
         for (partition, claims) in self.partitions.split_claims(claims) {
             for claims in claims.chunks(MAX_BEATS) {
                 let (lost, cancelled) = self.beat_in(partition, claims).await?;
@@ -315,9 +315,9 @@ impl Inner {
         for &epoch in claims {
             arguments.push(reply::epoch_text(epoch));
         }
-        point("redis.before-beat");
+        failpoint("redis.before-beat");
         let answer = self.run(&self.scripts.renew, partition, arguments).await?;
-        point("redis.after-beat");
+        failpoint("redis.after-beat");
         let (lost, cancelled) = reply::beaten(answer)?;
         let is_lost = |epoch: &Epoch| lost.contains(&partitions::own(*epoch));
         Ok((claims.iter().copied().filter(is_lost).collect(), cancelled))

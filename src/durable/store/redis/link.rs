@@ -18,7 +18,7 @@ use super::error::{Fault, fault, no_answer, no_connection, not_connected};
 use super::keys::Keys;
 use super::recall::Recall;
 use super::scripts::Script;
-use crate::durable::error::{Effect, Failure};
+use crate::durable::failure::{Effect, Failure};
 use crate::retry::Retry;
 use crate::sync::{Mutex, Number, lock};
 

@@ -145,8 +145,8 @@ fn events(message: &[u8]) -> [Option<Event>; 2] {
         b'c' => [Some(Event::Cancel(reply::ids(rest))), None],
         b'e' => {
             let (seen, others) = reply::told(rest);
-            let seen = (!seen.is_empty()).then_some(Event::Seen(seen));
-            let others = (!others.is_empty()).then_some(Event::Ended(others));
+            let seen = (!seen.is_empty()).then_some(Event::Ended(seen));
+            let others = (!others.is_empty()).then_some(Event::MaybeEnded(others));
             [seen, others]
         }
         _ => [None, None],

@@ -8,7 +8,8 @@ use super::keys::{self, LAYOUT};
 use super::reply::reason_number;
 use crate::durable::clock::millis;
 use crate::durable::store::{
-    CEILING_AHEAD, DEAD_RETENTION, DeadReason, MAX_AGED, MAX_BATCH, MAX_DEAD, MAX_ERRORS,
+    CEILING_AHEAD, DEAD_LETTER_RETENTION, DeadReason, MAX_BATCH_TASKS, MAX_DEAD_LETTERS,
+    MAX_ERRORS, MAX_STORE_TIME_STEP,
 };
 
 /// The numbers and words that scripts use, by their names.
@@ -23,10 +24,10 @@ fn constants() -> [(&'static str, String); 19] {
         ("LENGTH", "56".to_owned()),
         ("PAYLOAD", "60".to_owned()),
         ("LAYOUT", LAYOUT.to_string()),
-        ("MAX_BATCH", MAX_BATCH.to_string()),
-        ("MAX_DEAD", MAX_DEAD.to_string()),
-        ("DEAD_RETENTION", millis(DEAD_RETENTION).to_string()),
-        ("MAX_AGED", millis(MAX_AGED).to_string()),
+        ("MAX_BATCH", MAX_BATCH_TASKS.to_string()),
+        ("MAX_DEAD", MAX_DEAD_LETTERS.to_string()),
+        ("DEAD_RETENTION", millis(DEAD_LETTER_RETENTION).to_string()),
+        ("MAX_AGED", millis(MAX_STORE_TIME_STEP).to_string()),
         ("CRASHES", reason_number(DeadReason::Crashes).to_string()),
         ("DAMAGED", reason_number(DeadReason::Damaged).to_string()),
         ("MAX_ERRORS", MAX_ERRORS.to_string()),

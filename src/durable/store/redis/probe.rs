@@ -8,7 +8,7 @@ use super::error::{Fault, is_sentinel};
 use super::inner::Inner;
 use super::mail::Mail;
 use crate::durable::Durability;
-use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
 
 /// The properties of a server, as far as its user may read them. [`RedisStore::report`](super::RedisStore::report)
 /// returns one.

@@ -7,8 +7,8 @@ use super::error::nonsense;
 use super::partitions;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
-use crate::durable::error::Failure;
-use crate::durable::store::{Claim, Claimed, DeadReason, Epoch, Seen, Turned};
+use crate::durable::failure::Failure;
+use crate::durable::store::{Claim, Claimed, DeadReason, Epoch, TaskState, TurnAnswer};
 use crate::durable::{AttemptError, Counts, DeadLetter};
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ fn own_epoch(text: &[u8]) -> Option<Epoch> {
 
 /// The answer of a partition to a turn.
 pub(super) struct Answered {
-    pub(super) turned: Turned,
+    pub(super) turned: TurnAnswer,
     /// The refused verdicts, by their positions.
     pub(super) refused: Vec<usize>,
     /// Whether a draining list has become empty.
@@ -139,7 +139,7 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<Answered, Failur
     if let Some(claim) = claim.as_mut().filter(|_| is_repeated) {
         claim.tasks.sort_unstable_by_key(|task| task.id);
     }
-    let turned = Turned {
+    let turned = TurnAnswer {
         refused: Vec::new(),
         claim,
         more,
@@ -187,25 +187,25 @@ pub(super) fn beaten(answer: Value) -> Result<(Vec<Epoch>, Vec<TaskId>), Failure
 // ===== Looks =====
 
 /// What a look has seen: fewer than asked for, if the rest did not fit.
-pub(super) fn seen(answer: Value) -> Result<Vec<Seen>, Failure> {
+pub(super) fn seen(answer: Value) -> Result<Vec<TaskState>, Failure> {
     Reader::new(answer)?.rest(|part| {
         let row = part.bytes()?;
         one_seen(&row).ok_or_else(|| nonsense(&Value::BulkString(row)))
     })
 }
 
-fn one_seen(row: &[u8]) -> Option<Seen> {
+fn one_seen(row: &[u8]) -> Option<TaskState> {
     let (what, rest) = row.split_first()?;
     Some(match what {
-        b'a' => Seen::Absent,
-        b'w' => Seen::Waiting,
-        b'l' => Seen::Delayed,
-        b'r' => Seen::Running,
-        b'c' => Seen::Cancelled,
-        b'd' => Seen::Done(rest.to_vec()),
+        b'a' => TaskState::Absent,
+        b'w' => TaskState::Waiting,
+        b'l' => TaskState::Delayed,
+        b'r' => TaskState::Running,
+        b'c' => TaskState::Cancelled,
+        b'd' => TaskState::Done(rest.to_vec()),
         b'x' => {
             let (reason, error) = rest.split_first()?;
-            Seen::Dead {
+            TaskState::Dead {
                 reason: reason_of(*reason)?,
                 error: String::from_utf8_lossy(error).into_owned(),
             }
@@ -215,7 +215,7 @@ fn one_seen(row: &[u8]) -> Option<Seen> {
 }
 
 /// The ends that a process is told of: those that are said, and those that it is to look at.
-pub(super) fn told(mut rest: &[u8]) -> (Vec<(TaskId, Seen)>, Vec<TaskId>) {
+pub(super) fn told(mut rest: &[u8]) -> (Vec<(TaskId, TaskState)>, Vec<TaskId>) {
     let (mut seen, mut others) = (Vec::new(), Vec::new());
     while let Some((id, row, next)) = one_told(rest) {
         match one_seen(row) {

@@ -148,7 +148,7 @@ impl<'a> Part<'a> {
                 .filter(|it| partitions.of_claim(it.epoch) == partition)
                 .collect(),
             seen: request
-                .seen
+                .received
                 .filter(|&epoch| partitions.of_claim(epoch) == partition),
             want: request.want,
             park: match (request.park, partitions.count()) {
@@ -168,7 +168,7 @@ pub(super) fn turn(request: &Turn, part: &Part<'_>, client_id: &str) -> (Argumen
     arguments.push(client_id);
     arguments.number(part.want);
     arguments.number(request.want_bytes.min(1 << 40));
-    arguments.number(u8::from(request.risky));
+    arguments.number(u8::from(request.quarantined));
     arguments.push(millis_text(request.lease));
     arguments.number(part.park as u8);
     arguments.number(part.verdicts.len());

@@ -13,7 +13,7 @@ use super::error::nonsense;
 use super::inner::Inner;
 use super::link::Arguments;
 use super::reply::{self, Reader};
-use crate::durable::error::Failure;
+use crate::durable::failure::Failure;
 use crate::durable::store::kind::{SetId, TypeSet};
 use crate::durable::store::routes::{ListId, Routes};
 use crate::sync::{Mutex, lock};

@@ -10,11 +10,11 @@ use self::proxy::Proxy;
 use self::server::Server;
 use super::{RedisStore, RedisStoreBuilder};
 use crate::durable::clock::Clock;
-use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Backend, Batch, Claim, Enqueue, Epoch, Event, MAX_BATCH, NewTask, Seen, SessionId, Turn,
-    Turned, Verdict, Verdicts,
+    Backend, Claim, Enqueue, Epoch, Event, MAX_BATCH_TASKS, NewTask, SessionId, TaskState, Turn,
+    TurnAnswer, Verdict, Verdicts,
 };
 use crate::durable::{DeadFilter, DeadReason, Durability, TaskId};
 use crate::sync::{Mutex, Number, lock};
@@ -122,7 +122,7 @@ impl Worker {
         Arc::new(Enqueue {
             session: self.session,
             number: self.next_number(),
-            tasks: Arc::new(Batch::from(tasks.into_iter().collect::<Vec<_>>())),
+            batch: Arc::new(tasks.into_iter().collect::<Vec<_>>().into()),
         })
     }
 
@@ -131,11 +131,11 @@ impl Worker {
             session: self.session,
             number: self.next_number(),
             verdicts,
-            seen: lock(&self.seen).take(),
+            received: lock(&self.seen).take(),
             floor: 0,
             want,
             want_bytes: 1 << 20,
-            risky: true,
+            quarantined: true,
             lease: LEASE,
             park: want > 0,
         })
@@ -148,7 +148,7 @@ impl Worker {
             .unwrap();
     }
 
-    async fn turn(&self, verdicts: Vec<Verdicts>, want: usize) -> Turned {
+    async fn turn(&self, verdicts: Vec<Verdicts>, want: usize) -> TurnAnswer {
         let request = self.new_turn(verdicts, want);
         let turned = settled(|| self.store.turn(Arc::clone(&request))).await;
         let turned = turned.unwrap();

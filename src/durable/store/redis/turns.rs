@@ -8,9 +8,9 @@ use super::mail::Mail;
 use super::reply::Answered;
 use super::request::{Park, Part};
 use super::{reply, request, routing};
-use crate::durable::error::{Cause, Failure};
-use crate::durable::point::point;
-use crate::durable::store::{Claim, SessionId, Turn, Turned, Verdict, Verdicts};
+use crate::durable::failpoint::failpoint;
+use crate::durable::failure::{Cause, Failure};
+use crate::durable::store::{Claim, SessionId, Turn, TurnAnswer, Verdict, Verdicts};
 use crate::sync::{Mutex, lock};
 
 /// How soon a worker looks again to whom nobody can tell that there is something to do.
@@ -44,13 +44,13 @@ impl Sessions {
 }
 
 /// Tells each partition the verdicts of its tasks, and claims from the first that has something.
-pub(super) async fn turn(inner: &Inner, request: &Turn) -> Result<Turned, Failure> {
+pub(super) async fn turn(inner: &Inner, request: &Turn) -> Result<TurnAnswer, Failure> {
     let count = inner.partitions.count();
     let mut known = inner.sessions.known(request.session);
     let by_number = (request.number % count as u64) as usize;
     let first = known.again.take().unwrap_or(by_number);
     let hears = inner.mail() == Mail::Comes;
-    let (mut whole, mut claimed) = (Turned::default(), None::<usize>);
+    let (mut whole, mut claimed) = (TurnAnswer::default(), None::<usize>);
     for nth in 0..count {
         let partition = (first + nth) % count;
         let mut part = Part::of(request, inner.partitions, partition);
@@ -96,11 +96,11 @@ async fn turn_in(
     request: &Turn,
     partition: usize,
     part: &Part<'_>,
-) -> Result<Turned, Failure> {
+) -> Result<TurnAnswer, Failure> {
     let (arguments, places) = request::turn(request, part, &inner.client_id);
-    point("redis.before-turn");
+    failpoint("redis.before-turn");
     let answer = inner.run_turn(partition, arguments).await?;
-    point("redis.after-turn");
+    failpoint("redis.after-turn");
     let Answered {
         mut turned,
         mut refused,
@@ -143,7 +143,7 @@ async fn give_back(inner: &Inner, request: &Turn, claim: Claim) {
     turn.await.ok();
 }
 
-fn add(whole: &mut Turned, part: Turned) {
+fn add(whole: &mut TurnAnswer, part: TurnAnswer) {
     whole.refused.extend(part.refused);
     whole.claim = whole.claim.take().or(part.claim);
     whole.more |= part.more;

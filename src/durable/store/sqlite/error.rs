@@ -7,8 +7,7 @@ use std::path::Path;
 
 use rusqlite::{ErrorCode, ffi};
 
-use super::holder;
-use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
 
 /// The reason for which a request inside a transaction failed.
 pub(super) enum Fault {
@@ -36,7 +35,7 @@ impl Fault {
     /// The failure of a request that has had no effect.
     pub(super) fn without_effect(self) -> Failure {
         match self {
-            Self::Refused(cause) => Failure::new(Effect::None, cause).said_by_store(),
+            Self::Refused(cause) => Failure::new(Effect::None, cause).reported_by_store(),
             Self::Sqlite(error) => failure(Effect::None, error),
         }
     }
@@ -44,19 +43,8 @@ impl Fault {
 
 pub(super) fn failure(effect: Effect, error: rusqlite::Error) -> Failure {
     Failure::new(effect, cause(&error))
-        .because(error)
-        .said_by_store()
-}
-
-/// The failure of a request that has had no effect. If another process has locked the database for writing, the failure
-/// names it.
-pub(super) fn busy_failure(error: rusqlite::Error, path: Option<&Path>) -> Failure {
-    let holder = path.filter(|_| is_busy(&error)).and_then(holder::of);
-    let failure = failure(Effect::None, error);
-    match holder {
-        Some(holder) => failure.because(holder),
-        None => failure,
-    }
+        .with_source(error)
+        .reported_by_store()
 }
 
 /// SQLite's code for a failed write to a file.
@@ -105,8 +93,8 @@ pub(super) fn io_failure(error: io::Error) -> Failure {
         _ => Cause::Unavailable,
     };
     Failure::new(Effect::None, cause)
-        .because(error)
-        .said_by_store()
+        .with_source(error)
+        .reported_by_store()
 }
 
 /// Finds out why SQLite cannot open or create a file at a path, since SQLite does not report the reason.

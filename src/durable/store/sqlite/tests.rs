@@ -13,12 +13,12 @@ use tokio::time::timeout;
 use super::SqliteStore;
 use super::schema::LAYOUT;
 use crate::durable::clock::Clock;
-use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::memory::MemoryStore;
 use crate::durable::store::{
-    Backend, Claim, DeadReason, Enqueue, Epoch, Event, NewTask, Seen, SessionId, Store, Turn,
-    Turned, Verdict, Verdicts,
+    Backend, Claim, DeadReason, Enqueue, Epoch, Event, NewTask, SessionId, Store, TaskState, Turn,
+    TurnAnswer, Verdict, Verdicts,
 };
 use crate::durable::{DeadFilter, Durability, TaskId};
 
@@ -93,7 +93,7 @@ async fn a_file_that_becomes_one_of_a_newer_layout_is_not_touched() {
     };
     assert_fails(worker.try_enqueue([task(2).0]).await, &newer);
     assert_fails(worker.try_turn(vec![], 1, false).await, &newer);
-    assert_fails(worker.store.look(vec![id(1)]).await, &newer);
+    assert_fails(worker.store.status(vec![id(1)]).await, &newer);
     file.sql(&format!("UPDATE throng_meta SET layout = {LAYOUT}"));
     assert_eq!(worker.claim(9).await.tasks.len(), 1);
 }
@@ -158,8 +158,8 @@ async fn a_file_that_cannot_be_written_can_be_read() {
     worker.pragma("query_only = 1").await;
 
     assert_fails(worker.try_enqueue([task(2).0]).await, &Cause::ReadOnly);
-    let seen = worker.store.look(vec![id(1), id(2)]).await;
-    assert_eq!(seen.unwrap(), [Seen::Waiting, Seen::Absent]);
+    let seen = worker.store.status(vec![id(1), id(2)]).await;
+    assert_eq!(seen.unwrap(), [TaskState::Waiting, TaskState::Absent]);
 }
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn a_file_that_others_keep_locked_is_busy() {
         assert!(failure.to_string().contains(&holder), "{failure}");
     }
     // What writes nothing waits for nobody.
-    assert_eq!(worker.turn(vec![], 1).await, Turned::default());
+    assert_eq!(worker.turn(vec![], 1).await, TurnAnswer::default());
     other.execute_batch("COMMIT").unwrap();
     worker.enqueue([task(1).0]).await;
 }
@@ -204,8 +204,11 @@ async fn a_long_path_has_sockets_too() {
     let path = long.join("tasks.db");
     let [one, two] = [0; 2].map(|_| SqliteStore::open(path.clone()));
     let (one, two) = (Arc::new(one.await.unwrap()), Arc::new(two.await.unwrap()));
-    assert_eq!(one.endpoint.is_reachable(), cfg!(target_os = "linux"));
-    if one.endpoint.is_reachable() {
+    assert_eq!(
+        one.shared.endpoint.is_reachable(),
+        cfg!(target_os = "linux")
+    );
+    if one.shared.endpoint.is_reachable() {
         assert_wakes(&one, &two).await;
     }
 }
@@ -313,7 +316,7 @@ impl Worker {
         Arc::new(Enqueue {
             session: self.session,
             number: self.next(),
-            tasks: Arc::new(tasks.into_iter().collect::<Vec<_>>().into()),
+            batch: Arc::new(tasks.into_iter().collect::<Vec<_>>().into()),
         })
     }
 
@@ -330,12 +333,12 @@ impl Worker {
             session: self.session,
             number: self.next(),
             verdicts,
-            seen: self.seen.take(),
+            received: self.seen.take(),
             floor: 0,
             want,
             want_bytes: 1 << 20,
             lease: LEASE,
-            risky: true,
+            quarantined: true,
             park,
         }
     }
@@ -345,7 +348,7 @@ impl Worker {
         verdicts: Vec<Verdicts>,
         want: usize,
         park: bool,
-    ) -> Result<Turned, Failure> {
+    ) -> Result<TurnAnswer, Failure> {
         let turn = self.request_turn(verdicts, want, park);
         let turned = self.store.turn(Arc::new(turn)).await?;
         let claim = turned.claim.as_ref();
@@ -353,7 +356,7 @@ impl Worker {
         Ok(turned)
     }
 
-    async fn turn(&self, verdicts: Vec<Verdicts>, want: usize) -> Turned {
+    async fn turn(&self, verdicts: Vec<Verdicts>, want: usize) -> TurnAnswer {
         self.try_turn(verdicts, want, false).await.unwrap()
     }
 
@@ -379,10 +382,7 @@ impl Worker {
     /// What a pragma says; zero if nothing.
     async fn pragma(&self, pragma: &str) -> i64 {
         let sql = format!("PRAGMA {pragma}");
-        let said = self
-            .store
-            .writer
-            .ask(0, move |work| Ok(work.number(&sql, [])?));
+        let said = self.store.writer.run(0, move |tx| Ok(tx.number(&sql, [])?));
         said.await.unwrap().unwrap_or_default()
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Harness;
 use super::process::*;
-use crate::durable::store::Seen;
+use crate::durable::store::TaskState;
 
 pub(super) async fn a_look_sees_every_state(it: &dyn Harness) {
     let process = Process::of(it);
@@ -17,30 +17,35 @@ pub(super) async fn a_look_sees_every_state(it: &dyn Harness) {
     session.claim(1).await;
     session.enqueue([task(1), delayed(2, SECOND)]).await;
     let expected = [
-        Seen::Waiting,
-        Seen::Delayed,
-        Seen::Running,
+        TaskState::Waiting,
+        TaskState::Delayed,
+        TaskState::Running,
         seen_done(),
         seen_dead(),
-        Seen::Cancelled,
-        Seen::Absent,
+        TaskState::Cancelled,
+        TaskState::Absent,
     ];
-    assert_eq!(process.look(1..=7).await, expected);
+    assert_eq!(process.status(1..=7).await, expected);
     // What is due stays delayed until a turn makes it wait.
     it.clock().advance(SECOND);
-    assert_eq!(process.look_at(2).await, Seen::Delayed);
+    assert_eq!(process.look_at(2).await, TaskState::Delayed);
     session.turn(ask(0)).await;
-    assert_eq!(process.look_at(2).await, Seen::Waiting);
+    assert_eq!(process.look_at(2).await, TaskState::Waiting);
 }
 
 pub(super) async fn a_look_answers_in_the_order_of_the_ids(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([delayed(1, SECOND), task(3)]).await;
-    let seen = process.look([3, 2, 1, 3]).await;
-    let expected = [Seen::Waiting, Seen::Absent, Seen::Delayed, Seen::Waiting];
+    let seen = process.status([3, 2, 1, 3]).await;
+    let expected = [
+        TaskState::Waiting,
+        TaskState::Absent,
+        TaskState::Delayed,
+        TaskState::Waiting,
+    ];
     assert_eq!(seen, expected);
-    assert_eq!(process.look([]).await, []);
+    assert_eq!(process.status([]).await, []);
 }
 
 pub(super) async fn a_look_writes_nothing(it: &dyn Harness) {
@@ -51,10 +56,15 @@ pub(super) async fn a_look_writes_nothing(it: &dyn Harness) {
     session.claim(1).await;
     it.age(HOUR);
     let (counts, held) = (two.counts().await, it.leftovers());
-    let seen = two.look([1, 2, 3, 4]).await;
+    let seen = two.status([1, 2, 3, 4]).await;
     assert_eq!(
         seen,
-        [Seen::Absent, Seen::Running, Seen::Delayed, Seen::Absent]
+        [
+            TaskState::Absent,
+            TaskState::Running,
+            TaskState::Delayed,
+            TaskState::Absent
+        ]
     );
     assert_eq!((two.counts().await, it.leftovers()), (counts, held));
 }
@@ -67,7 +77,13 @@ pub(super) async fn an_end_is_kept_to_the_millisecond(it: &dyn Harness) {
     process.cancel([2]).await;
     let millisecond = Duration::from_millis(1);
     it.age(HOUR - millisecond);
-    assert_eq!(process.look([1, 2]).await, [seen_done(), Seen::Cancelled]);
+    assert_eq!(
+        process.status([1, 2]).await,
+        [seen_done(), TaskState::Cancelled]
+    );
     it.clock().advance(millisecond);
-    assert_eq!(process.look([1, 2]).await, [Seen::Absent, Seen::Absent]);
+    assert_eq!(
+        process.status([1, 2]).await,
+        [TaskState::Absent, TaskState::Absent]
+    );
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Harness;
 use super::process::*;
-use crate::durable::store::{DEAD_RETENTION, NewTask, Verdict};
+use crate::durable::store::{DEAD_LETTER_RETENTION, NewTask, Verdict};
 use crate::durable::{Counts, DeadFilter};
 
 /// Every claim of a task has come to one end, or has not come to it yet.
@@ -63,9 +63,9 @@ pub(super) async fn nothing_is_left(it: &dyn Harness) {
     }
     let counts = two.counts().await;
     assert_eq!((counts.waiting, counts.delayed, counts.running), (0, 0, 0));
-    two.bury(DeadFilter::ids([id(1)])).await;
+    two.delete_dead_letters(DeadFilter::ids([id(1)])).await;
     other.close().await;
-    it.age(DEAD_RETENTION);
+    it.age(DEAD_LETTER_RETENTION);
     two.die(it);
     // The last process finds what the others have left.
     let last = Process::of(it);
@@ -97,7 +97,7 @@ async fn everything(
     session.enqueue((1..=9).map(task).chain([unkept])).await;
     // The first two are confirmed, the third is not, and all three are taken back.
     let confirmed = session.claim(2).await.epoch;
-    process.beat([confirmed]).await;
+    process.renew([confirmed]).await;
     session.claim(1).await;
     it.clock().advance(LEASE);
     other.turn(ask(0)).await;

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::Harness;
 use super::process::*;
-use crate::durable::store::{Beaten, NewTask, Seen, Verdict};
+use crate::durable::store::{NewTask, RenewAnswer, TaskState, Verdict};
 
 pub(super) async fn a_waiting_task_is_cancelled_at_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([1, 2, 3].map(task)).await;
     assert_eq!(process.cancel([2, 77]).await, 1);
-    assert_eq!(process.look_at(2).await, Seen::Cancelled);
+    assert_eq!(process.look_at(2).await, TaskState::Cancelled);
     assert_eq!(ids(&session.claim(9).await), [id(1), id(3)]);
     // It was not running, so the ledger does not have it.
     let counts = process.counts().await;
@@ -25,8 +25,8 @@ pub(super) async fn a_delayed_task_is_cancelled_at_once(it: &dyn Harness) {
     session.run(task(2), retry(SECOND)).await;
     assert_eq!(process.cancel([1, 2]).await, 2);
     assert_eq!(
-        process.look([1, 2]).await,
-        [Seen::Cancelled, Seen::Cancelled]
+        process.status([1, 2]).await,
+        [TaskState::Cancelled, TaskState::Cancelled]
     );
     it.clock().advance(SECOND);
     let turned = session.turn(ask(9)).await;
@@ -41,8 +41,13 @@ pub(super) async fn what_has_ended_is_not_cancelled(it: &dyn Harness) {
     session.enqueue([task(3)]).await;
     assert_eq!(process.cancel([3]).await, 1);
     assert_eq!(process.cancel([1, 2, 3, 4]).await, 0);
-    let expected = [seen_done(), seen_dead(), Seen::Cancelled, Seen::Absent];
-    assert_eq!(process.look(1..=4).await, expected);
+    let expected = [
+        seen_done(),
+        seen_dead(),
+        TaskState::Cancelled,
+        TaskState::Absent,
+    ];
+    assert_eq!(process.status(1..=4).await, expected);
 }
 
 pub(super) async fn a_cancelled_task_without_retention_is_gone(it: &dyn Harness) {
@@ -55,9 +60,15 @@ pub(super) async fn a_cancelled_task_without_retention_is_gone(it: &dyn Harness)
     session.enqueue([unkept(1), unkept(2)]).await;
     let epoch = session.claim(1).await.epoch;
     assert_eq!(process.cancel([1, 2]).await, 2);
-    assert_eq!(process.look([1, 2]).await, [Seen::Running, Seen::Absent]);
+    assert_eq!(
+        process.status([1, 2]).await,
+        [TaskState::Running, TaskState::Absent]
+    );
     session.settle(epoch, 1, Verdict::Release).await;
-    assert_eq!(process.look([1, 2]).await, [Seen::Absent, Seen::Absent]);
+    assert_eq!(
+        process.status([1, 2]).await,
+        [TaskState::Absent, TaskState::Absent]
+    );
     assert_eq!(process.counts().await.kept, 0);
 }
 
@@ -67,7 +78,10 @@ pub(super) async fn a_running_task_is_cancelled_when_its_worker_says(it: &dyn Ha
     session.enqueue((1..=4).map(task)).await;
     let epoch = session.claim(4).await.epoch;
     assert_eq!(process.cancel([1, 2, 3]).await, 3);
-    assert_eq!(process.look([1, 2]).await, [Seen::Running, Seen::Running]);
+    assert_eq!(
+        process.status([1, 2]).await,
+        [TaskState::Running, TaskState::Running]
+    );
     let snooze = Verdict::Snooze { after: SECOND };
     let turn = ask(9)
         .verdict(epoch, 1, retry(SECOND))
@@ -76,9 +90,9 @@ pub(super) async fn a_running_task_is_cancelled_when_its_worker_says(it: &dyn Ha
         .verdict(epoch, 4, retry(SECOND));
     let turned = session.turn(turn).await;
     assert_eq!((turned.refused, turned.claim), (vec![], None));
-    let mut expected = vec![Seen::Cancelled; 3];
-    expected.push(Seen::Delayed);
-    assert_eq!(process.look(1..=4).await, expected);
+    let mut expected = vec![TaskState::Cancelled; 3];
+    expected.push(TaskState::Delayed);
+    assert_eq!(process.status(1..=4).await, expected);
     let counts = process.counts().await;
     assert_eq!((counts.cancelled, counts.kept), (3, 3));
     assert_eq!((counts.retried, counts.snoozed, counts.released), (1, 0, 0));
@@ -89,11 +103,11 @@ pub(super) async fn a_cancelled_run_that_is_done_is_done(it: &dyn Harness) {
 }
 
 pub(super) async fn a_cancelled_run_that_is_dead_is_cancelled(it: &dyn Harness) {
-    ends_as(it, dead(), Seen::Cancelled, 1).await;
+    ends_as(it, dead(), TaskState::Cancelled, 1).await;
 }
 
 /// A task that was to be cancelled comes to an end.
-async fn ends_as(it: &dyn Harness, verdict: Verdict, seen: Seen, cancelled: u64) {
+async fn ends_as(it: &dyn Harness, verdict: Verdict, seen: TaskState, cancelled: u64) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -118,10 +132,16 @@ pub(super) async fn a_cancelled_task_does_not_survive_its_worker(it: &dyn Harnes
     other.turn(ask(0)).await;
     it.clock().advance(SECOND);
     other.turn(ask(0)).await;
-    assert_eq!(two.look([1, 2]).await, [Seen::Cancelled, Seen::Running]);
+    assert_eq!(
+        two.status([1, 2]).await,
+        [TaskState::Cancelled, TaskState::Running]
+    );
     one.die(it);
     assert_eq!(ids(&other.claim(9).await), [id(3)]);
-    assert_eq!(two.look([1, 2]).await, [Seen::Cancelled, Seen::Cancelled]);
+    assert_eq!(
+        two.status([1, 2]).await,
+        [TaskState::Cancelled, TaskState::Cancelled]
+    );
     let counts = two.counts().await;
     assert_eq!((counts.cancelled, counts.lost, counts.crashed), (2, 0, 0));
 }
@@ -132,15 +152,15 @@ pub(super) async fn a_beat_tells_what_is_to_be_cancelled(it: &dyn Harness) {
     session.enqueue((1..=4).map(task)).await;
     let first = session.claim(2).await.epoch;
     let second = session.claim(2).await.epoch;
-    assert_eq!(process.beat([first, second]).await, Beaten::default());
+    assert_eq!(process.renew([first, second]).await, RenewAnswer::default());
     process.cancel([2, 3]).await;
     // Again and again, as long as they run.
     for _ in 0..2 {
-        assert_eq!(process.beat([first]).await.cancelled, [id(2)]);
-        assert_eq!(process.beat([second]).await.cancelled, [id(3)]);
+        assert_eq!(process.renew([first]).await.cancelled, [id(2)]);
+        assert_eq!(process.renew([second]).await.cancelled, [id(3)]);
     }
     session.settle(first, 2, Verdict::Release).await;
-    assert_eq!(process.beat([first]).await, Beaten::default());
+    assert_eq!(process.renew([first]).await, RenewAnswer::default());
 }
 
 pub(super) async fn a_flag_ends_with_its_task(it: &dyn Harness) {
@@ -156,8 +176,11 @@ pub(super) async fn a_flag_ends_with_its_task(it: &dyn Harness) {
     session.enqueue([task(1), task(2)]).await;
     let claim = session.claim(2).await;
     assert_eq!(ids(&claim), [id(1), id(2)]);
-    assert_eq!(process.beat([claim.epoch]).await, Beaten::default());
+    assert_eq!(process.renew([claim.epoch]).await, RenewAnswer::default());
     session.settle(claim.epoch, 1, retry(SECOND)).await;
     session.settle(claim.epoch, 2, Verdict::Release).await;
-    assert_eq!(process.look([1, 2]).await, [Seen::Delayed, Seen::Waiting]);
+    assert_eq!(
+        process.status([1, 2]).await,
+        [TaskState::Delayed, TaskState::Waiting]
+    );
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Harness;
 use super::process::*;
-use crate::durable::store::{NewTask, Seen, Turned};
+use crate::durable::store::{NewTask, TaskState, TurnAnswer};
 
 pub(super) async fn first_in_first_out_over_sessions(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
@@ -22,12 +22,12 @@ pub(super) async fn a_delayed_task_waits_for_its_time(it: &dyn Harness) {
     let mut session = process.session().await;
     session.enqueue([delayed(1, SECOND)]).await;
     it.clock().advance(SECOND - Duration::from_millis(1));
-    let expected = Turned {
+    let expected = TurnAnswer {
         next: Some(Duration::from_millis(1)),
-        ..Turned::default()
+        ..TurnAnswer::default()
     };
     assert_eq!(session.turn(ask(9)).await, expected);
-    assert_eq!(process.look_at(1).await, Seen::Delayed);
+    assert_eq!(process.look_at(1).await, TaskState::Delayed);
     it.clock().advance(Duration::from_millis(1));
     assert_eq!(ids(&session.claim(9).await), [id(1)]);
 }
@@ -91,9 +91,9 @@ pub(super) async fn want_nothing_get_nothing(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
-    let expected = Turned {
+    let expected = TurnAnswer {
         more: true,
-        ..Turned::default()
+        ..TurnAnswer::default()
     };
     assert_eq!(session.turn(ask(0)).await, expected);
     assert_eq!(process.counts().await.claimed, 0);
@@ -102,7 +102,7 @@ pub(super) async fn want_nothing_get_nothing(it: &dyn Harness) {
 pub(super) async fn next_is_the_earliest_due(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
-    assert_eq!(session.turn(ask(1)).await, Turned::default());
+    assert_eq!(session.turn(ask(1)).await, TurnAnswer::default());
     session
         .enqueue([delayed(1, HOUR), delayed(2, 2 * SECOND)])
         .await;
@@ -204,20 +204,20 @@ pub(super) async fn a_repeated_turn_only_says_what_is_to_be_done(it: &dyn Harnes
     other.enqueue([task(2)]).await;
     other.claim(1).await;
     it.clock().advance(LEASE);
-    let expected = Turned {
+    let expected = TurnAnswer {
         next: Some(Duration::ZERO),
-        ..Turned::default()
+        ..TurnAnswer::default()
     };
     for turn in [ask(1), ask(1).park()] {
         assert_eq!(session.turn_again(turn).await.unwrap(), expected);
     }
-    assert_eq!(process.look_at(2).await, Seen::Running);
+    assert_eq!(process.look_at(2).await, TaskState::Running);
 }
 
 pub(super) async fn an_idle_turn_does_not_burn_its_number(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
-    assert_eq!(session.turn(ask(1)).await, Turned::default());
+    assert_eq!(session.turn(ask(1)).await, TurnAnswer::default());
     let mut other = process.session().await;
     other.enqueue([task(1)]).await;
     // The number was not used: this turn is no repetition, and claims.
@@ -236,7 +236,7 @@ pub(super) async fn a_turn_with_verdicts_burns_its_number(it: &dyn Harness) {
     assert_eq!(session.turn_again(turn).await.unwrap().claim, None);
     // Even one that wants more, now: a number is answered as the first time.
     assert_eq!(session.turn_again(ask(1)).await.unwrap().claim, None);
-    assert_eq!(process.look_at(2).await, Seen::Waiting);
+    assert_eq!(process.look_at(2).await, TaskState::Waiting);
 }
 
 pub(super) async fn an_enqueue_ends_the_memory_of_a_claim(it: &dyn Harness) {
@@ -275,7 +275,10 @@ pub(super) async fn an_older_turn_is_refused(it: &dyn Harness) {
     assert_refused(session.turn_again(ask(1)).await);
     let turn = ask(1).verdict(claim.epoch, 1, done());
     assert_refused(session.turn_again(turn).await);
-    assert_eq!(process.look([1, 3]).await, [Seen::Running, Seen::Waiting]);
+    assert_eq!(
+        process.status([1, 3]).await,
+        [TaskState::Running, TaskState::Waiting]
+    );
     // What came late has taken nothing from the session, either.
     session.number += 1;
     let again = session.turn_again(ask(1)).await.unwrap().claim.unwrap();
@@ -292,5 +295,5 @@ pub(super) async fn a_turn_of_no_session_is_refused(it: &dyn Harness) {
     assert_refused(session.turn_again(ask(1)).await);
     let turn = ask(1).verdict(claim.epoch, 1, done());
     assert_refused(session.turn_again(turn).await);
-    assert_eq!(process.look_at(1).await, Seen::Running);
+    assert_eq!(process.look_at(1).await, TaskState::Running);
 }

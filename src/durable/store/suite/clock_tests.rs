@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Harness;
 use super::process::*;
 use crate::durable::DeadFilter;
-use crate::durable::store::{DEAD_RETENTION, NewTask, Seen};
+use crate::durable::store::{DEAD_LETTER_RETENTION, NewTask, TaskState};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// A time that is longer than any end is kept.
@@ -32,7 +32,7 @@ pub(super) async fn a_clock_that_runs_ahead_for_a_while_removes_nothing(it: &dyn
         process.maintain(100).await;
         assert_kept(process, 1..10).await;
     }
-    it.age(DEAD_RETENTION);
+    it.age(DEAD_LETTER_RETENTION);
     while one.maintain(100).await {}
     let counts = one.counts().await;
     assert_eq!((counts.kept, counts.dead), (0, 0));
@@ -65,7 +65,7 @@ pub(super) async fn a_store_that_is_made_in_1970_removes_nothing(it: &dyn Harnes
     assert_kept(&process, 1..7).await;
     // From here on, store time advances as in any other store.
     it.age(HOUR);
-    assert_eq!(process.look([4, 5, 6]).await[0], Seen::Absent);
+    assert_eq!(process.status([4, 5, 6]).await[0], TaskState::Absent);
     while process.maintain(100).await {}
     let counts = process.counts().await;
     assert_eq!((counts.kept, counts.dead), (0, 2));
@@ -101,7 +101,7 @@ pub(super) async fn passes_of_maintenance_remove_what_is_over(it: &dyn Harness) 
     it.clock().advance(10 * SECOND - Duration::from_millis(1));
     assert_eq!(process.look_at(1).await, seen_done());
     it.clock().advance(Duration::from_millis(1));
-    assert_eq!(process.look_at(1).await, Seen::Absent);
+    assert_eq!(process.look_at(1).await, TaskState::Absent);
     process.maintain(9).await;
     assert_eq!(process.counts().await.kept, 0);
 }
@@ -115,7 +115,7 @@ pub(super) async fn a_clock_that_is_set_back_keeps_nothing_for_longer(it: &dyn H
     it.age(599 * SECOND);
     assert_eq!(process.look_at(1).await, seen_done());
     it.clock().advance(SECOND);
-    assert_eq!(process.look_at(1).await, Seen::Absent);
+    assert_eq!(process.look_at(1).await, TaskState::Absent);
 }
 
 /// This holds for stores that count their own time.
@@ -130,7 +130,7 @@ pub(super) async fn a_pass_moves_store_time_by_a_minute_at_most(it: &dyn Harness
     it.age(539 * SECOND);
     assert_eq!(process.look_at(1).await, seen_done());
     it.clock().advance(SECOND);
-    assert_eq!(process.look_at(1).await, Seen::Absent);
+    assert_eq!(process.look_at(1).await, TaskState::Absent);
 }
 
 fn kept(number: u64, retention: Duration) -> NewTask {
@@ -149,13 +149,13 @@ async fn end_three(process: &Process, session: &mut Session<'_>, first: u64) {
 }
 
 async fn assert_kept(process: &Process, numbers: std::ops::Range<u64>) {
-    let expected = [seen_done(), seen_dead(), Seen::Cancelled];
+    let expected = [seen_done(), seen_dead(), TaskState::Cancelled];
     let expected: Vec<_> = expected
         .into_iter()
         .cycle()
         .take(numbers.clone().count())
         .collect();
-    assert_eq!(process.look(numbers.clone()).await, expected);
+    assert_eq!(process.status(numbers.clone()).await, expected);
     let mut letters = process.dead_ids(DeadFilter::all(), 100).await;
     letters.reverse();
     let dead: Vec<_> = numbers.skip(1).step_by(3).map(id).collect();

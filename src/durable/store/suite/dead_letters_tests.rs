@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::Harness;
 use super::process::*;
 use crate::durable::DeadFilter;
-use crate::durable::store::{DEAD_RETENTION, MAX_BATCH, MAX_DEAD, NewTask, Seen, Verdict};
+use crate::durable::store::{
+    DEAD_LETTER_RETENTION, MAX_BATCH_TASKS, MAX_DEAD_LETTERS, NewTask, TaskState, Verdict,
+};
 
 pub(super) async fn the_newest_is_first(it: &dyn Harness) {
     let process = Process::of(it);
@@ -19,7 +21,7 @@ pub(super) async fn the_newest_is_first(it: &dyn Harness) {
     it.clock().advance(SECOND);
     session.run(task(3), dead()).await;
     it.clock().advance(SECOND);
-    let letters = process.dead(DeadFilter::all(), 9).await;
+    let letters = process.dead_letters(DeadFilter::all(), 9).await;
     let listed: Vec<_> = letters
         .iter()
         .map(|it| (it.id, it.age, it.failures))
@@ -36,14 +38,20 @@ pub(super) async fn the_newest_is_first(it: &dyn Harness) {
 pub(super) async fn a_list_has_at_most_its_limit(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
-    assert_eq!(process.dead(DeadFilter::all(), 9).await, []);
+    assert_eq!(process.dead_letters(DeadFilter::all(), 9).await, []);
     for number in 1..=3 {
         session.run(task(number), dead()).await;
         it.clock().advance(SECOND);
     }
     assert_eq!(process.dead_ids(DeadFilter::all(), 2).await, [id(3), id(2)]);
-    assert_eq!(process.dead(DeadFilter::all(), 0).await, []);
-    assert_eq!(process.dead(DeadFilter::all(), usize::MAX).await.len(), 3);
+    assert_eq!(process.dead_letters(DeadFilter::all(), 0).await, []);
+    assert_eq!(
+        process
+            .dead_letters(DeadFilter::all(), usize::MAX)
+            .await
+            .len(),
+        3
+    );
 }
 
 pub(super) async fn filters_choose(it: &dyn Harness) {
@@ -69,10 +77,10 @@ pub(super) async fn filters_choose(it: &dyn Harness) {
     assert_eq!(process.dead_ids(both.clone(), 9).await, [id(4)]);
     assert_eq!(process.dead_ids(DeadFilter::ids([]), 9).await, []);
     // The same filters choose what is replayed and buried.
-    assert_eq!(process.replay(both.clone()).await, 1);
-    assert_eq!(process.replay(both).await, 0);
-    assert_eq!(process.bury(even).await, 2);
-    assert_eq!(process.bury(DeadFilter::ids([])).await, 0);
+    assert_eq!(process.replay_dead_letters(both.clone()).await, 1);
+    assert_eq!(process.replay_dead_letters(both).await, 0);
+    assert_eq!(process.delete_dead_letters(even).await, 2);
+    assert_eq!(process.delete_dead_letters(DeadFilter::ids([])).await, 0);
     assert_eq!(
         process.dead_ids(DeadFilter::all(), 9).await,
         [5, 3, 1].map(id)
@@ -86,9 +94,9 @@ pub(super) async fn a_replayed_letter_has_a_new_life(it: &dyn Harness) {
     let epoch = session.claim(1).await.epoch;
     session.settle(epoch, 1, dead()).await;
     it.clock().advance(SECOND);
-    assert_eq!(process.replay(DeadFilter::all()).await, 1);
-    assert_eq!(process.look_at(1).await, Seen::Waiting);
-    assert_eq!(process.dead(DeadFilter::all(), 9).await, []);
+    assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 1);
+    assert_eq!(process.look_at(1).await, TaskState::Waiting);
+    assert_eq!(process.dead_letters(DeadFilter::all(), 9).await, []);
     let expected = fresh(1);
     let claim = session.claim(9).await;
     assert_eq!(claim.tasks, [expected]);
@@ -105,7 +113,7 @@ pub(super) async fn replayed_letters_wait_in_the_order_of_their_ids(it: &dyn Har
         it.clock().advance(SECOND);
     }
     session.enqueue([task(9)]).await;
-    assert_eq!(process.replay(DeadFilter::all()).await, 3);
+    assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 3);
     assert_eq!(ids(&session.claim(9).await), [9, 1, 2, 3].map(id));
 }
 
@@ -114,9 +122,12 @@ pub(super) async fn a_buried_letter_is_gone(it: &dyn Harness) {
     let mut session = process.session().await;
     session.run(task(1), dead()).await;
     session.run(task(2), done()).await;
-    assert_eq!(process.bury(DeadFilter::all()).await, 1);
-    assert_eq!(process.look([1, 2]).await, [Seen::Absent, seen_done()]);
-    assert_eq!(process.replay(DeadFilter::all()).await, 0);
+    assert_eq!(process.delete_dead_letters(DeadFilter::all()).await, 1);
+    assert_eq!(
+        process.status([1, 2]).await,
+        [TaskState::Absent, seen_done()]
+    );
+    assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 0);
     // Its id is free.
     session.run(task(1), done()).await;
     assert_eq!(process.counts().await.stored, 3);
@@ -127,15 +138,15 @@ pub(super) async fn a_letter_is_kept_for_its_time(it: &dyn Harness) {
     let mut session = process.session().await;
     session.run(task(1), dead()).await;
     let millisecond = Duration::from_millis(1);
-    it.age(DEAD_RETENTION - millisecond);
+    it.age(DEAD_LETTER_RETENTION - millisecond);
     assert_eq!(process.dead_ids(DeadFilter::all(), 9).await, [id(1)]);
     assert!(!process.maintain(9).await);
     it.clock().advance(millisecond);
     // Whether or not it was removed yet.
-    assert_eq!(process.look_at(1).await, Seen::Absent);
-    assert_eq!(process.dead(DeadFilter::all(), 9).await, []);
-    assert_eq!(process.replay(DeadFilter::all()).await, 0);
-    assert_eq!(process.bury(DeadFilter::all()).await, 0);
+    assert_eq!(process.look_at(1).await, TaskState::Absent);
+    assert_eq!(process.dead_letters(DeadFilter::all(), 9).await, []);
+    assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 0);
+    assert_eq!(process.delete_dead_letters(DeadFilter::all()).await, 0);
     process.maintain(9).await;
     assert_eq!(process.counts().await.dead, 0);
 }
@@ -161,18 +172,18 @@ pub(super) async fn maintenance_keeps_to_its_budget(it: &dyn Harness) {
     }
     while process.maintain(2).await {}
     assert_eq!((left().await, process.counts().await.dead), (1, 1));
-    assert_eq!(process.look([5, 6]).await, [seen_done(), seen_dead()]);
+    assert_eq!(process.status([5, 6]).await, [seen_done(), seen_dead()]);
 }
 
 pub(super) async fn maintenance_keeps_the_newest_letters(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
-    let batch = MAX_BATCH as u64;
-    let batches = MAX_DEAD / batch + 1;
+    let batch = MAX_BATCH_TASKS as u64;
+    let batches = MAX_DEAD_LETTERS / batch + 1;
     for first in (0..batches).map(|number| number * batch) {
         let numbers = first..first + batch;
         session.enqueue(numbers.clone().map(task)).await;
-        let epoch = session.claim(MAX_BATCH).await.epoch;
+        let epoch = session.claim(MAX_BATCH_TASKS).await.epoch;
         let verdicts = numbers.map(|number| (id(number), dead())).collect();
         session.turn(ask(0).verdicts(epoch, verdicts)).await;
         it.clock().advance(SECOND);
@@ -182,13 +193,18 @@ pub(super) async fn maintenance_keeps_the_newest_letters(it: &dyn Harness) {
     assert!(process.maintain(100).await);
     assert_eq!(process.counts().await.dead, stored - 100);
     while process.maintain(100).await {}
-    assert_eq!(process.counts().await.dead, MAX_DEAD);
-    let surplus = stored - MAX_DEAD;
-    let seen = process.look([0, surplus - 1, surplus, stored - 1]).await;
-    let expected = [Seen::Absent, Seen::Absent, seen_dead(), seen_dead()];
+    assert_eq!(process.counts().await.dead, MAX_DEAD_LETTERS);
+    let surplus = stored - MAX_DEAD_LETTERS;
+    let seen = process.status([0, surplus - 1, surplus, stored - 1]).await;
+    let expected = [
+        TaskState::Absent,
+        TaskState::Absent,
+        seen_dead(),
+        seen_dead(),
+    ];
     assert_eq!(seen, expected);
     // Nothing but surplus letters was removed.
     session.run(task(stored), Verdict::Release).await;
     assert!(!process.maintain(100).await);
-    assert_eq!(process.look_at(stored).await, Seen::Waiting);
+    assert_eq!(process.look_at(stored).await, TaskState::Waiting);
 }

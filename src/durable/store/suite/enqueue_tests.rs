@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Harness;
 use super::process::*;
-use crate::durable::store::{MAX_BATCH, NewTask, Seen, Verdict};
+use crate::durable::store::{MAX_BATCH_TASKS, NewTask, TaskState, Verdict};
 
 pub(super) async fn what_was_stored_is_claimed_as_it_was(it: &dyn Harness) {
     let process = Process::of(it);
@@ -29,7 +29,10 @@ pub(super) async fn a_repeated_enqueue_stores_once(it: &dyn Harness) {
     session.enqueue_again([task(1), task(2)]).await.unwrap();
     let counts = process.counts().await;
     assert_eq!((counts.stored, counts.waiting), (2, 1));
-    assert_eq!(process.look([1, 2]).await, [Seen::Absent, Seen::Waiting]);
+    assert_eq!(
+        process.status([1, 2]).await,
+        [TaskState::Absent, TaskState::Waiting]
+    );
 }
 
 pub(super) async fn a_number_with_other_tasks_is_refused(it: &dyn Harness) {
@@ -37,9 +40,12 @@ pub(super) async fn a_number_with_other_tasks_is_refused(it: &dyn Harness) {
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
     assert_refused(session.enqueue_again([task(2)]).await);
-    assert_eq!(process.look([1, 2]).await, [Seen::Waiting, Seen::Absent]);
+    assert_eq!(
+        process.status([1, 2]).await,
+        [TaskState::Waiting, TaskState::Absent]
+    );
     session.enqueue([task(2)]).await;
-    assert_eq!(process.look_at(2).await, Seen::Waiting);
+    assert_eq!(process.look_at(2).await, TaskState::Waiting);
 }
 
 pub(super) async fn an_older_number_is_refused(it: &dyn Harness) {
@@ -50,7 +56,7 @@ pub(super) async fn an_older_number_is_refused(it: &dyn Harness) {
     session.number -= 1;
     assert_refused(session.enqueue_again([task(1)]).await);
     assert_refused(session.enqueue_again([task(3)]).await);
-    assert_eq!(process.look_at(3).await, Seen::Absent);
+    assert_eq!(process.look_at(3).await, TaskState::Absent);
 }
 
 pub(super) async fn an_enqueue_of_nothing_does_not_burn_its_number(it: &dyn Harness) {
@@ -58,7 +64,7 @@ pub(super) async fn an_enqueue_of_nothing_does_not_burn_its_number(it: &dyn Harn
     let mut session = process.session().await;
     session.enqueue([]).await;
     session.enqueue_again([task(1)]).await.unwrap();
-    assert_eq!(process.look_at(1).await, Seen::Waiting);
+    assert_eq!(process.look_at(1).await, TaskState::Waiting);
     // Nor does it end the memory of a claim.
     let claim = session.claim(1).await;
     session.enqueue([]).await;
@@ -79,7 +85,7 @@ pub(super) async fn an_unknown_session_is_refused(it: &dyn Harness) {
     session.id += 1;
     session.number = 1;
     assert_refused(session.enqueue_again([task(1)]).await);
-    assert_eq!(process.look_at(1).await, Seen::Absent);
+    assert_eq!(process.look_at(1).await, TaskState::Absent);
 }
 
 pub(super) async fn an_id_twice_in_one_batch_is_stored_once(it: &dyn Harness) {
@@ -105,7 +111,7 @@ pub(super) async fn a_stored_id_changes_nothing_while_it_is_delayed(it: &dyn Har
     let mut session = process.session().await;
     session.enqueue([delayed(1, SECOND)]).await;
     session.enqueue([other(1)]).await;
-    assert_eq!(process.look_at(1).await, Seen::Delayed);
+    assert_eq!(process.look_at(1).await, TaskState::Delayed);
     it.clock().advance(SECOND);
     let expected = fresh(1);
     assert_eq!(session.claim(9).await.tasks, [expected]);
@@ -131,7 +137,7 @@ pub(super) async fn a_stored_id_changes_nothing_when_it_is_dead(it: &dyn Harness
 }
 
 /// A task that has ended is not stored again.
-async fn ended(it: &dyn Harness, verdict: Verdict, seen: Seen) {
+async fn ended(it: &dyn Harness, verdict: Verdict, seen: TaskState) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), verdict).await;
@@ -148,7 +154,7 @@ pub(super) async fn a_stored_id_changes_nothing_when_it_is_cancelled(it: &dyn Ha
     assert_eq!(process.cancel([1]).await, 1);
     session.enqueue([other(1)]).await;
     assert_eq!(session.turn(ask(9)).await.claim, None);
-    assert_eq!(process.look_at(1).await, Seen::Cancelled);
+    assert_eq!(process.look_at(1).await, TaskState::Cancelled);
 }
 
 pub(super) async fn an_id_is_free_when_its_end_is_kept_no_longer(it: &dyn Harness) {
@@ -157,7 +163,7 @@ pub(super) async fn an_id_is_free_when_its_end_is_kept_no_longer(it: &dyn Harnes
     session.run(task(1), done()).await;
     it.age(HOUR);
     session.enqueue([task(1)]).await;
-    assert_eq!(process.look_at(1).await, Seen::Waiting);
+    assert_eq!(process.look_at(1).await, TaskState::Waiting);
     let counts = process.counts().await;
     assert_eq!((counts.stored, counts.waiting, counts.kept), (2, 1, 0));
     assert_eq!(session.claim(1).await.tasks, [fresh(1)]);
@@ -167,9 +173,11 @@ pub(super) async fn a_full_batch_is_stored_in_its_order(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     // Not the order of the ids.
-    let numbers: Vec<u64> = (0..MAX_BATCH as u64).map(|n| (n * 101) % 256).collect();
+    let numbers: Vec<u64> = (0..MAX_BATCH_TASKS as u64)
+        .map(|n| (n * 101) % 256)
+        .collect();
     session.enqueue(numbers.iter().map(|&n| task(n))).await;
-    let claim = session.claim(MAX_BATCH).await;
+    let claim = session.claim(MAX_BATCH_TASKS).await;
     let expected: Vec<_> = numbers.iter().map(|&n| id(n)).collect();
     assert_eq!(ids(&claim), expected);
 }
@@ -206,8 +214,8 @@ pub(super) async fn names_and_payloads_may_be_anything(it: &dyn Harness) {
     session
         .settle(claim.epoch, 1, Verdict::Done(Vec::new()))
         .await;
-    let expected = [Seen::Done(Vec::new()), Seen::Done(every_byte)];
-    assert_eq!(process.look([1, 2]).await, expected);
+    let expected = [TaskState::Done(Vec::new()), TaskState::Done(every_byte)];
+    assert_eq!(process.status([1, 2]).await, expected);
 }
 
 pub(super) async fn big_payloads_and_outputs_come_back(it: &dyn Harness) {
@@ -231,7 +239,7 @@ pub(super) async fn big_payloads_and_outputs_come_back(it: &dyn Harness) {
             .settle(claim.epoch, number, Verdict::Done(output.clone()))
             .await;
         let seen = process.look_at(number).await;
-        assert!(seen == Seen::Done(output), "an output of {len} bytes");
+        assert!(seen == TaskState::Done(output), "an output of {len} bytes");
     }
 }
 

@@ -75,18 +75,18 @@ pub(super) async fn a_dead_letter_has_the_errors_before(it: &dyn Harness) {
     fail(it, &mut session, 1, 2).await;
     let claim = session.claim(1).await;
     session.settle(claim.epoch, 1, dead()).await;
-    let letter = process.dead(DeadFilter::all(), 9).await.remove(0);
+    let letter = process.dead_letters(DeadFilter::all(), 9).await.remove(0);
     assert_eq!((&*letter.error, letter.failures), ("fatal", 3));
     assert_eq!(letter.errors, expected(1..=2, SECOND));
     assert_eq!(errors(&process, 1).await, expected(1..=2, SECOND));
     // Its new life has none.
-    process.replay(DeadFilter::all()).await;
+    process.replay_dead_letters(DeadFilter::all()).await;
     assert_eq!(errors(&process, 1).await, []);
     fail(it, &mut session, 1, 1).await;
     assert_eq!(errors(&process, 1).await, expected(1..=1, SECOND));
     let claim = session.claim(1).await;
     session.settle(claim.epoch, 1, dead()).await;
-    process.bury(DeadFilter::all()).await;
+    process.delete_dead_letters(DeadFilter::all()).await;
     assert_eq!(errors(&process, 1).await, []);
     session.enqueue([task(1)]).await;
     assert_eq!(errors(&process, 1).await, []);
@@ -98,7 +98,7 @@ pub(super) async fn a_crash_keeps_errors(it: &dyn Harness) {
     session.enqueue([task(1)]).await;
     fail(it, &mut session, 1, 1).await;
     let claim = session.claim(1).await;
-    one.beat([claim.epoch]).await;
+    one.renew([claim.epoch]).await;
     one.die(it);
     let mut session = two.session().await;
     let claim = session.claim(1).await;

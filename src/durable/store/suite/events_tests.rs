@@ -17,7 +17,7 @@ pub(super) async fn the_end_is_told_to_who_stored_and_looked(it: &dyn Harness) {
     let mut spawner = one.session().await;
     let mut worker = two.session().await;
     spawner.enqueue([task(1), task(2)]).await;
-    one.look([1, 2]).await;
+    one.status([1, 2]).await;
     let epoch = worker.claim(2).await.epoch;
     for number in [1, 2] {
         worker.settle(epoch, number, done()).await;
@@ -32,10 +32,10 @@ pub(super) async fn the_end_is_told_to_who_looked(it: &dyn Harness) {
     let mut worker = two.session().await;
     worker.enqueue([task(1), task(2)]).await;
     // While it waits, and while it runs.
-    one.look([1]).await;
+    one.status([1]).await;
     let epoch = worker.claim(2).await.epoch;
-    one.look([2]).await;
-    three.look([1, 2]).await;
+    one.status([2]).await;
+    three.status([1, 2]).await;
     for number in [1, 2] {
         worker.settle(epoch, number, done()).await;
         first.ended(number).await;
@@ -50,7 +50,7 @@ pub(super) async fn every_kind_of_end_is_told(it: &dyn Harness) {
     let mut worker = two.session().await;
     spawner.enqueue((1..=4).map(task)).await;
     spawner.enqueue([delayed(5, SECOND), task(6)]).await;
-    one.look([1, 2, 3, 4, 5, 6]).await;
+    one.status([1, 2, 3, 4, 5, 6]).await;
     let epoch = worker.claim(4).await.epoch;
     worker.settle(epoch, 1, dead()).await;
     events.ended(1).await;
@@ -125,7 +125,7 @@ pub(super) async fn a_replayed_letter_wakes(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     one.session().await.run(task(1), dead()).await;
     let (mut worker, mut events) = parked(&two).await;
-    assert_eq!(one.replay(DeadFilter::all()).await, 1);
+    assert_eq!(one.replay_dead_letters(DeadFilter::all()).await, 1);
     events.woken().await;
     assert_eq!(ids(&worker.claim(1).await), [id(1)]);
 }

@@ -2,7 +2,7 @@
 
 use super::Harness;
 use super::process::*;
-use crate::durable::store::{Seen, Verdict};
+use crate::durable::store::{TaskState, Verdict};
 
 pub(super) async fn a_verdict_after_reap_and_claim_is_refused(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
@@ -17,13 +17,13 @@ pub(super) async fn a_verdict_after_reap_and_claim_is_refused(it: &dyn Harness) 
     other.turn(ask(0)).await;
     let turned = frozen.turn(ask(0).verdict(old, 1, done())).await;
     assert_eq!(turned.refused, [id(1)]);
-    assert_eq!(one.look_at(1).await, Seen::Waiting);
+    assert_eq!(one.look_at(1).await, TaskState::Waiting);
     // It is claimed again.
     let new = other.claim(1).await.epoch;
     for verdict in [done(), dead(), retry(SECOND), Verdict::Release] {
         let turned = frozen.turn(ask(0).verdict(old, 1, verdict)).await;
         assert_eq!(turned.refused, [id(1)]);
-        assert_eq!(one.look_at(1).await, Seen::Running);
+        assert_eq!(one.look_at(1).await, TaskState::Running);
     }
     other.settle(new, 1, done()).await;
     let counts = one.counts().await;
@@ -62,7 +62,7 @@ pub(super) async fn a_verdict_for_an_earlier_life_is_refused(it: &dyn Harness) {
     let late = Verdict::Done(b"late".to_vec());
     let turned = frozen.turn(ask(0).verdict(old, 1, late)).await;
     assert_eq!(turned.refused, [id(1)]);
-    assert_eq!(one.look_at(1).await, Seen::Running);
+    assert_eq!(one.look_at(1).await, TaskState::Running);
     other.settle(new, 1, done()).await;
     assert_eq!(one.look_at(1).await, seen_done());
 }
@@ -75,7 +75,10 @@ pub(super) async fn a_verdict_for_the_task_of_another_claim_is_refused(it: &dyn 
     let second = session.claim(1).await.epoch;
     let turn = ask(0).verdict(first, 2, done()).verdict(second, 1, done());
     assert_eq!(session.turn(turn).await.refused, [id(2), id(1)]);
-    assert_eq!(process.look([1, 2]).await, [Seen::Running, Seen::Running]);
+    assert_eq!(
+        process.status([1, 2]).await,
+        [TaskState::Running, TaskState::Running]
+    );
 }
 
 pub(super) async fn a_verdict_for_what_never_was_is_refused(it: &dyn Harness) {
@@ -87,7 +90,10 @@ pub(super) async fn a_verdict_for_what_never_was_is_refused(it: &dyn Harness) {
         .verdict(77, 2, done())
         .verdict(77, 3, done());
     assert_eq!(session.turn(turn).await.refused, [1, 2, 3].map(id));
-    assert_eq!(process.look([1, 2]).await, [Seen::Waiting, Seen::Delayed]);
+    assert_eq!(
+        process.status([1, 2]).await,
+        [TaskState::Waiting, TaskState::Delayed]
+    );
     // Nor does the epoch zero, which no claim has, mean those that are not held.
     let turn = ask(0).verdict(0, 1, done()).verdict(0, 2, done());
     assert_eq!(session.turn(turn).await.refused, [1, 2].map(id));
@@ -131,9 +137,9 @@ pub(super) async fn good_and_stale_verdicts_are_told_apart(it: &dyn Harness) {
         seen_done(),
         seen_done(),
         seen_dead(),
-        Seen::Delayed,
-        Seen::Running,
-        Seen::Running,
+        TaskState::Delayed,
+        TaskState::Running,
+        TaskState::Running,
     ];
-    assert_eq!(process.look(1..=6).await, expected);
+    assert_eq!(process.status(1..=6).await, expected);
 }

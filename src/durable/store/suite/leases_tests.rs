@@ -3,7 +3,7 @@
 use super::Harness;
 use super::process::*;
 use crate::durable::DeadFilter;
-use crate::durable::store::{Beaten, DeadReason, NewTask, Seen, Verdict};
+use crate::durable::store::{DeadReason, NewTask, RenewAnswer, TaskState, Verdict};
 
 /// The second chance of a claim whose lease is over.
 fn third() -> std::time::Duration {
@@ -39,7 +39,7 @@ pub(super) async fn a_beat_clears_suspicion(it: &dyn Harness) {
     for _ in 0..3 {
         it.clock().advance(LEASE);
         assert_eq!(other.turn(ask(1)).await.claim, None);
-        assert_eq!(one.beat([epoch]).await, Beaten::default());
+        assert_eq!(one.renew([epoch]).await, RenewAnswer::default());
     }
     // A whole lease again, then suspicion again.
     it.clock().advance(LEASE);
@@ -56,7 +56,7 @@ pub(super) async fn a_beat_renews_a_lease(it: &dyn Harness) {
     let epoch = slow.claim(1).await.epoch;
     for _ in 0..5 {
         it.clock().advance(LEASE - SECOND);
-        one.beat([epoch]).await;
+        one.renew([epoch]).await;
         assert_eq!(other.turn(ask(1)).await.claim, None);
     }
     slow.settle(epoch, 1, done()).await;
@@ -97,7 +97,7 @@ pub(super) async fn a_claim_confirmed_by_a_beat_has_crashed(it: &dyn Harness) {
     let mut other = two.session().await;
     silent.enqueue([task(1)]).await;
     let epoch = silent.claim(1).await.epoch;
-    one.beat([epoch]).await;
+    one.renew([epoch]).await;
     reap(it, &mut other).await;
     let claim = other.claim(1).await;
     assert_eq!((claim.tasks[0].lost, claim.tasks[0].crashes), (0, 1));
@@ -136,15 +136,15 @@ pub(super) async fn too_many_crashes_bury(it: &dyn Harness) {
         let claim = session.claim(1).await;
         let found = &claim.tasks[0];
         assert_eq!((found.id, found.crashes), (id(1), crashes));
-        assert_eq!(found.risky, crashes == 2, "one death before");
-        process.beat([claim.epoch]).await;
+        assert_eq!(found.quarantined, crashes == 2, "one death before");
+        process.renew([claim.epoch]).await;
         reap(it, &mut other).await;
     }
     let reason = DeadReason::Crashes;
     assert!(
-        matches!(process.look_at(1).await, Seen::Dead { reason: found, .. } if found == reason)
+        matches!(process.look_at(1).await, TaskState::Dead { reason: found, .. } if found == reason)
     );
-    let letters = process.dead(DeadFilter::all(), 9).await;
+    let letters = process.dead_letters(DeadFilter::all(), 9).await;
     assert_eq!((letters[0].reason, letters[0].crashes), (reason, 3));
     let counts = process.counts().await;
     assert_eq!((counts.crashed, counts.died, counts.dead), (3, 0, 1));
@@ -169,11 +169,11 @@ pub(super) async fn a_loss_counts_as_one_death(it: &dyn Harness) {
         let claim = session.claim(1).await;
         let found = &claim.tasks[0];
         assert_eq!((found.lost, found.crashes), (2, crashes));
-        assert_eq!(found.risky, crashes == 1, "one death before");
-        process.beat([claim.epoch]).await;
+        assert_eq!(found.quarantined, crashes == 1, "one death before");
+        process.renew([claim.epoch]).await;
         reap(it, &mut other).await;
     }
-    assert!(matches!(process.look_at(1).await, Seen::Dead { .. }));
+    assert!(matches!(process.look_at(1).await, TaskState::Dead { .. }));
 }
 
 pub(super) async fn a_loss_after_a_crash_can_be_the_last_death(it: &dyn Harness) {
@@ -184,12 +184,12 @@ pub(super) async fn a_loss_after_a_crash_can_be_the_last_death(it: &dyn Harness)
     for crashes in 0..2 {
         let claim = session.claim(1).await;
         assert_eq!(claim.tasks[0].crashes, crashes);
-        process.beat([claim.epoch]).await;
+        process.renew([claim.epoch]).await;
         reap(it, &mut other).await;
     }
     session.claim(1).await;
     reap(it, &mut other).await;
-    assert!(matches!(process.look_at(1).await, Seen::Dead { .. }));
+    assert!(matches!(process.look_at(1).await, TaskState::Dead { .. }));
     let counts = process.counts().await;
     assert_eq!((counts.crashed, counts.lost), (2, 1));
 }
@@ -223,13 +223,13 @@ pub(super) async fn what_a_living_worker_does_not_renew_has_not_crashed(it: &dyn
     let kept = worker.claim(1).await.epoch;
     for (by_beat, number) in [(true, 2), (false, 3)] {
         let abandoned = worker.claim(1).await;
-        one.beat([abandoned.epoch, kept]).await;
+        one.renew([abandoned.epoch, kept]).await;
         it.clock().advance(LEASE - SECOND);
-        one.beat([kept]).await;
+        one.renew([kept]).await;
         it.clock().advance(SECOND);
         other.turn(ask(0)).await;
         match by_beat {
-            true => drop(one.beat([kept]).await),
+            true => drop(one.renew([kept]).await),
             false => drop(worker.turn(ask(0)).await),
         }
         it.clock().advance(third());
@@ -247,7 +247,7 @@ pub(super) async fn a_worker_that_suspects_itself_has_not_crashed(it: &dyn Harne
     let mut worker = process.session().await;
     worker.enqueue([task(1)]).await;
     let epoch = worker.claim(1).await.epoch;
-    process.beat([epoch]).await;
+    process.renew([epoch]).await;
     it.clock().advance(LEASE);
     worker.turn(ask(0)).await;
     it.clock().advance(third());
@@ -289,9 +289,9 @@ pub(super) async fn lost_claims_never_bury(it: &dyn Harness) {
     }
     // One crash does.
     let claim = session.claim(1).await;
-    process.beat([claim.epoch]).await;
+    process.renew([claim.epoch]).await;
     reap(it, &mut other).await;
-    assert!(matches!(process.look_at(1).await, Seen::Dead { .. }));
+    assert!(matches!(process.look_at(1).await, TaskState::Dead { .. }));
 }
 
 pub(super) async fn a_beat_tells_of_lost_claims(it: &dyn Harness) {
@@ -307,12 +307,15 @@ pub(super) async fn a_beat_tells_of_lost_claims(it: &dyn Harness) {
     slow.settle(ended, 3, done()).await;
     it.clock().advance(third());
     other.turn(ask(0)).await;
-    let expected = Beaten {
+    let expected = RenewAnswer {
         lost: vec![reaped, ended, 999],
         cancelled: vec![],
     };
-    assert_eq!(one.beat([reaped, held, ended, 999]).await, expected);
-    assert_eq!(one.look([1, 2]).await, [Seen::Waiting, Seen::Running]);
+    assert_eq!(one.renew([reaped, held, ended, 999]).await, expected);
+    assert_eq!(
+        one.status([1, 2]).await,
+        [TaskState::Waiting, TaskState::Running]
+    );
 }
 
 pub(super) async fn reaped_tasks_come_before_those_that_wait(it: &dyn Harness) {
@@ -343,7 +346,7 @@ pub(super) async fn of_risky_tasks_a_worker_has_one(it: &dyn Harness) {
     for _ in 1..task(1).max_crashes {
         let mut victim = process.session().await;
         let epoch = victim.claim(2).await.epoch;
-        process.beat([epoch]).await;
+        process.renew([epoch]).await;
         process.0.0.close_session(victim.id).await.unwrap();
     }
     worker.enqueue([task(5)]).await;
@@ -354,10 +357,10 @@ pub(super) async fn of_risky_tasks_a_worker_has_one(it: &dyn Harness) {
     worker.settle(claim.epoch, 3, Verdict::Release).await;
     // One, and those that are not.
     let turned = worker.turn(ask(9)).await;
-    assert!(!turned.more, "it has a risky one now");
-    let claim = turned.claim.expect("one is risky");
+    assert!(!turned.more, "it has a quarantined one now");
+    let claim = turned.claim.expect("one is quarantined");
     assert_eq!(ids(&claim), [id(3), id(1)]);
-    assert!(!claim.tasks[0].risky && claim.tasks[1].risky);
+    assert!(!claim.tasks[0].quarantined && claim.tasks[1].quarantined);
     let claim = worker.claim(9).await;
     assert_eq!(ids(&claim), [id(2)]);
 }

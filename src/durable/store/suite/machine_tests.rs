@@ -98,7 +98,7 @@ pub(super) struct TurnStep {
     want: usize,
     want_bytes: usize,
     lease: Duration,
-    risky: bool,
+    quarantined: bool,
     park: bool,
     /// Under the number of the last request, if that was a turn.
     same_number: bool,
@@ -176,7 +176,7 @@ fn turn() -> impl Strategy<Value = TurnStep> {
             (verdicts, seen, floor),
             (want, want_bytes),
             lease,
-            (risky, park, same_number),
+            (quarantined, park, same_number),
         )| {
             TurnStep {
                 session,
@@ -186,7 +186,7 @@ fn turn() -> impl Strategy<Value = TurnStep> {
                 want,
                 want_bytes,
                 lease,
-                risky,
+                quarantined,
                 park,
                 same_number,
             }

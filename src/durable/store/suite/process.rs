@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::Harness;
-use crate::durable::error::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Beaten, Claim, Claimed, DeadReason, Enqueue, Epoch, Event, NewTask, Seen, SessionId, Store,
-    Turn, Turned, Verdict, Verdicts,
+    Claim, Claimed, DeadReason, Enqueue, Epoch, Event, NewTask, RenewAnswer, SessionId, Store,
+    TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
 use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
 
@@ -75,7 +75,7 @@ pub(super) fn fresh(number: u64) -> Claimed {
         failures: 0,
         crashes: 0,
         lost: 0,
-        risky: false,
+        quarantined: false,
     }
 }
 
@@ -96,16 +96,16 @@ pub(super) fn dead() -> Verdict {
 }
 
 /// How a look sees what ended by [`dead`].
-pub(super) fn seen_dead() -> Seen {
-    Seen::Dead {
+pub(super) fn seen_dead() -> TaskState {
+    TaskState::Dead {
         reason: DeadReason::Fatal,
         error: "fatal".to_owned(),
     }
 }
 
 /// How a look sees what ended by [`done`].
-pub(super) fn seen_done() -> Seen {
-    Seen::Done(b"output".to_vec())
+pub(super) fn seen_done() -> TaskState {
+    TaskState::Done(b"output".to_vec())
 }
 
 /// The ids of claimed tasks, in their order.
@@ -163,16 +163,16 @@ impl Process {
         Events(self.0.0.events())
     }
 
-    pub(super) async fn look(&self, numbers: impl IntoIterator<Item = u64>) -> Vec<Seen> {
+    pub(super) async fn status(&self, numbers: impl IntoIterator<Item = u64>) -> Vec<TaskState> {
         let ids: Vec<_> = numbers.into_iter().map(id).collect();
         let len = ids.len();
-        let seen = self.0.0.look(ids).await.unwrap();
+        let seen = self.0.0.status(ids).await.unwrap();
         assert_eq!(seen.len(), len);
         seen
     }
 
-    pub(super) async fn look_at(&self, number: u64) -> Seen {
-        self.look([number]).await.remove(0)
+    pub(super) async fn look_at(&self, number: u64) -> TaskState {
+        self.status([number]).await.remove(0)
     }
 
     pub(super) async fn cancel(&self, numbers: impl IntoIterator<Item = u64>) -> u64 {
@@ -180,27 +180,27 @@ impl Process {
         self.0.0.cancel(ids).await.unwrap()
     }
 
-    pub(super) async fn beat(&self, claims: impl IntoIterator<Item = Epoch>) -> Beaten {
+    pub(super) async fn renew(&self, claims: impl IntoIterator<Item = Epoch>) -> RenewAnswer {
         let claims = claims.into_iter().collect();
-        self.0.0.beat(claims).await.unwrap()
+        self.0.0.renew(claims).await.unwrap()
     }
 
-    pub(super) async fn dead(&self, filter: DeadFilter, limit: usize) -> Vec<DeadLetter> {
-        self.0.0.dead(filter, limit).await.unwrap()
+    pub(super) async fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Vec<DeadLetter> {
+        self.0.0.dead_letters(filter, limit).await.unwrap()
     }
 
     /// The ids of the dead letters.
     pub(super) async fn dead_ids(&self, filter: DeadFilter, limit: usize) -> Vec<TaskId> {
-        let letters = self.dead(filter, limit).await;
+        let letters = self.dead_letters(filter, limit).await;
         letters.iter().map(|letter| letter.id).collect()
     }
 
-    pub(super) async fn replay(&self, filter: DeadFilter) -> u64 {
-        self.0.0.replay(filter).await.unwrap()
+    pub(super) async fn replay_dead_letters(&self, filter: DeadFilter) -> u64 {
+        self.0.0.replay_dead_letters(filter).await.unwrap()
     }
 
-    pub(super) async fn bury(&self, filter: DeadFilter) -> u64 {
-        self.0.0.bury(filter).await.unwrap()
+    pub(super) async fn delete_dead_letters(&self, filter: DeadFilter) -> u64 {
+        self.0.0.delete_dead_letters(filter).await.unwrap()
     }
 
     pub(super) async fn maintain(&self, budget: usize) -> bool {
@@ -237,30 +237,30 @@ impl Session<'_> {
         let request = Enqueue {
             session: self.id,
             number: self.number,
-            tasks: Arc::new(tasks.into_iter().collect::<Vec<_>>().into()),
+            batch: Arc::new(tasks.into_iter().collect::<Vec<_>>().into()),
         };
         self.store.0.enqueue(Arc::new(request)).await
     }
 
     /// A turn under the next number.
-    pub(super) async fn turn(&mut self, ask: Ask) -> Turned {
+    pub(super) async fn turn(&mut self, ask: Ask) -> TurnAnswer {
         self.number += 1;
         self.seen = self.answered.take();
         self.turn_again(ask).await.unwrap()
     }
 
     /// A turn under the number of the last request.
-    pub(super) async fn turn_again(&self, ask: Ask) -> Result<Turned, Failure> {
+    pub(super) async fn turn_again(&self, ask: Ask) -> Result<TurnAnswer, Failure> {
         let request = Turn {
             session: self.id,
             number: self.number,
             verdicts: ask.verdicts,
-            seen: self.seen,
+            received: self.seen,
             floor: ask.floor,
             want: ask.want,
             want_bytes: ask.want_bytes,
             lease: ask.lease,
-            risky: ask.risky,
+            quarantined: ask.quarantined,
             park: ask.park,
         };
         let turned = self.store.0.turn(Arc::new(request)).await?;
@@ -270,7 +270,7 @@ impl Session<'_> {
     }
 
     /// A late copy of the last request, of whose answer nobody hears.
-    pub(super) async fn turn_again_in_vain(&self, ask: Ask) -> Turned {
+    pub(super) async fn turn_again_in_vain(&self, ask: Ask) -> TurnAnswer {
         let turned = self.turn_again(ask).await.unwrap();
         self.answered.set(None);
         turned
@@ -313,7 +313,7 @@ pub(super) struct Ask {
     want: usize,
     want_bytes: usize,
     lease: Duration,
-    risky: bool,
+    quarantined: bool,
     park: bool,
 }
 
@@ -325,7 +325,7 @@ pub(super) fn ask(want: usize) -> Ask {
         want,
         want_bytes: usize::MAX >> 1,
         lease: LEASE,
-        risky: true,
+        quarantined: true,
         park: false,
     }
 }
@@ -359,10 +359,10 @@ impl Ask {
         Self { lease, ..self }
     }
 
-    /// With no room for a risky task.
+    /// With no room for a quarantined task.
     pub(super) fn not_risky(self) -> Self {
         Self {
-            risky: false,
+            quarantined: false,
             ..self
         }
     }
@@ -393,8 +393,8 @@ impl Events {
     /// Waits for the news that a task may have ended.
     pub(super) async fn ended(&mut self, number: u64) {
         let of = |event: &Event| match event {
-            Event::Ended(ids) => ids.contains(&id(number)),
-            Event::Seen(ends) => ends.iter().any(|end| end.0 == id(number)),
+            Event::MaybeEnded(ids) => ids.contains(&id(number)),
+            Event::Ended(ends) => ends.iter().any(|end| end.0 == id(number)),
             _ => false,
         };
         self.until("the end of a task", of).await;

@@ -2,7 +2,7 @@
 
 use super::Harness;
 use super::process::*;
-use crate::durable::store::{Beaten, Seen};
+use crate::durable::store::{RenewAnswer, TaskState};
 
 pub(super) async fn the_dead_give_back_at_once(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
@@ -11,7 +11,7 @@ pub(super) async fn the_dead_give_back_at_once(it: &dyn Harness) {
     first.enqueue([task(1), task(2), task(3)]).await;
     first.claim(1).await;
     let claim = second.claim(1).await;
-    one.beat([claim.epoch]).await;
+    one.renew([claim.epoch]).await;
     let mut other = two.session().await;
     one.die(it);
     // No time has passed.
@@ -36,9 +36,9 @@ pub(super) async fn the_living_keep_what_they_have(it: &dyn Harness) {
     let mut third = three.session().await;
     one.die(it);
     assert_eq!(ids(&third.claim(9).await), [id(1)]);
-    assert_eq!(two.beat([held]).await, Beaten::default());
+    assert_eq!(two.renew([held]).await, RenewAnswer::default());
     second.settle(held, 2, done()).await;
-    assert_eq!(two.look([1, 2]).await, [Seen::Running, seen_done()]);
+    assert_eq!(two.status([1, 2]).await, [TaskState::Running, seen_done()]);
 }
 
 pub(super) async fn a_closed_session_gives_back(it: &dyn Harness) {
@@ -65,7 +65,10 @@ pub(super) async fn a_closed_session_is_unknown(it: &dyn Harness) {
     session.number += 1;
     assert_refused(session.turn_again(ask(1)).await);
     assert_refused(session.enqueue_again([task(2)]).await);
-    assert_eq!(process.look([1, 2]).await, [Seen::Waiting, Seen::Absent]);
+    assert_eq!(
+        process.status([1, 2]).await,
+        [TaskState::Waiting, TaskState::Absent]
+    );
 }
 
 pub(super) async fn a_session_is_issued_once(it: &dyn Harness) {

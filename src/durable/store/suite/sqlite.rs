@@ -46,7 +46,9 @@ impl Harness for Sqlite {
         let stores = self.stores.borrow();
         let dying = stores.iter().find(|it| it.as_ptr().cast::<()>() == dies);
         let dying = dying.and_then(Weak::upgrade);
-        dying.expect("a process of this store dies").abandon();
+        dying
+            .expect("a process of this store dies")
+            .simulate_crash();
     }
 
     fn age(&self, time: Duration) {

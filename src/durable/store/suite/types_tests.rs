@@ -4,7 +4,7 @@ use super::Harness;
 use super::process::*;
 use crate::durable::TaskId;
 use crate::durable::store::kind::{Kind, TypeSet};
-use crate::durable::store::{Event, NewTask, Seen, Verdict};
+use crate::durable::store::{Event, NewTask, TaskState, Verdict};
 
 /// Even tasks are of one type, odd ones of another.
 fn typed(number: u64) -> NewTask {
@@ -51,7 +51,7 @@ pub(super) async fn a_type_that_nobody_knows_waits_for_a_worker(it: &dyn Harness
     it.clock().advance(1_000 * HOUR);
     let turned = even.turn(ask(9)).await;
     assert_eq!((turned.claim, turned.more), (None, false));
-    assert_eq!(process.look_at(3).await, Seen::Waiting);
+    assert_eq!(process.look_at(3).await, TaskState::Waiting);
     let mut odd = process.session_of(&["odd"]).await;
     assert_eq!(claim_all(&mut odd).await.0, [1, 3, 5, 7].map(id));
 }
@@ -82,7 +82,10 @@ pub(super) async fn a_task_in_a_newer_envelope_waits_for_a_newer_worker(it: &dyn
     new.close().await;
     it.clock().advance(1_000 * HOUR);
     assert_eq!(claim_all(&mut old).await.0, []);
-    assert_eq!(process.look([1, 3, 4]).await, [const { Seen::Waiting }; 3]);
+    assert_eq!(
+        process.status([1, 3, 4]).await,
+        [const { TaskState::Waiting }; 3]
+    );
     let mut new = process.session_with(set).await;
     assert_eq!(claim_all(&mut new).await.0, [3, 1, 4].map(id));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Harness;
 use super::process::*;
 use crate::durable::DeadFilter;
-use crate::durable::store::{DeadReason, MAX_BATCH, NewTask, Seen, Verdict};
+use crate::durable::store::{DeadReason, MAX_BATCH_TASKS, NewTask, TaskState, Verdict};
 
 pub(super) async fn done_keeps_its_output(it: &dyn Harness) {
     let process = Process::of(it);
@@ -25,7 +25,7 @@ pub(super) async fn done_without_retention_is_gone(it: &dyn Harness) {
         ..task(1)
     };
     session.run(new.clone(), done()).await;
-    assert_eq!(process.look_at(1).await, Seen::Absent);
+    assert_eq!(process.look_at(1).await, TaskState::Absent);
     let counts = process.counts().await;
     assert_eq!((counts.done, counts.kept), (1, 0));
     // Its id is free.
@@ -38,7 +38,7 @@ pub(super) async fn retry_counts_and_waits(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), retry(SECOND)).await;
-    assert_eq!(process.look_at(1).await, Seen::Delayed);
+    assert_eq!(process.look_at(1).await, TaskState::Delayed);
     assert_eq!(session.turn(ask(1)).await.next, Some(SECOND));
     it.clock().advance(SECOND);
     let claim = session.claim(1).await;
@@ -57,7 +57,7 @@ pub(super) async fn snooze_waits_and_counts_nothing(it: &dyn Harness) {
     session
         .run(task(1), Verdict::Snooze { after: SECOND })
         .await;
-    assert_eq!(process.look_at(1).await, Seen::Delayed);
+    assert_eq!(process.look_at(1).await, TaskState::Delayed);
     it.clock().advance(SECOND);
     let expected = fresh(1);
     assert_eq!(session.claim(1).await.tasks, [expected]);
@@ -115,12 +115,12 @@ pub(super) async fn dead_is_kept_with_its_reason(it: &dyn Harness) {
         session.run(task(number), verdict).await;
         assert_eq!(
             process.look_at(number).await,
-            Seen::Dead {
+            TaskState::Dead {
                 reason,
                 error: error.clone()
             }
         );
-        let letters = process.dead(DeadFilter::ids([id(number)]), 9).await;
+        let letters = process.dead_letters(DeadFilter::ids([id(number)]), 9).await;
         assert_eq!(letters.len(), 1);
         let letter = &letters[0];
         assert_eq!((letter.id, &*letter.name), (id(number), "job"));
@@ -157,9 +157,9 @@ pub(super) async fn another_session_may_bring_a_verdict(it: &dyn Harness) {
 pub(super) async fn a_full_batch_of_verdicts_is_taken(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
-    let count = MAX_BATCH as u64;
+    let count = MAX_BATCH_TASKS as u64;
     session.enqueue((0..count).map(task)).await;
-    let claim = session.claim(MAX_BATCH).await;
+    let claim = session.claim(MAX_BATCH_TASKS).await;
     let verdicts = (0..count).map(|number| (id(number), done())).collect();
     let turned = session.turn(ask(1).verdicts(claim.epoch, verdicts)).await;
     assert_eq!((turned.refused, turned.claim), (vec![], None));

@@ -84,13 +84,13 @@ impl Scene {
         while self.worker.store.maintain(1_000).await.unwrap() {}
     }
 
-    pub(super) async fn seen(&self, number: u64) -> Seen {
-        let seen = self.worker.store.look(vec![id(number)]).await;
+    pub(super) async fn seen(&self, number: u64) -> TaskState {
+        let seen = self.worker.store.status(vec![id(number)]).await;
         seen.unwrap().remove(0)
     }
 
     pub(super) async fn is_damaged(&self, number: u64) -> bool {
-        matches!(self.seen(number).await, Seen::Dead { reason, .. } if reason == DeadReason::Damaged)
+        matches!(self.seen(number).await, TaskState::Dead { reason, .. } if reason == DeadReason::Damaged)
     }
 
     #[track_caller]
@@ -103,7 +103,7 @@ impl Scene {
     pub(super) async fn run_all(&self, worker: &Worker) -> Vec<TaskId> {
         let mut all = Vec::new();
         loop {
-            let turned = worker.turn(Vec::new(), MAX_BATCH).await;
+            let turned = worker.turn(Vec::new(), MAX_BATCH_TASKS).await;
             match turned.claim {
                 Some(claim) => {
                     all.extend(claim.tasks.iter().map(|task| task.id));
@@ -154,13 +154,18 @@ async fn an_orphan_ends_and_no_other_task_does() {
         assert!(scene.is_damaged(number).await, "{number}");
     }
     assert_eq!(
-        worker.store.dead(DeadFilter::all(), 9).await.unwrap().len(),
+        worker
+            .store
+            .dead_letters(DeadFilter::all(), 9)
+            .await
+            .unwrap()
+            .len(),
         3
     );
     scene.check();
     worker.turn(done(&claim), 0).await;
     assert_eq!(scene.run_all(worker).await, [id(2), id(4)]);
-    assert_eq!(scene.seen(5).await, Seen::Delayed);
+    assert_eq!(scene.seen(5).await, TaskState::Delayed);
     let left = scene.ask(&["EXISTS", &scene.key("suspects")]);
     assert_eq!(left, redis::Value::Int(0));
 }
@@ -260,7 +265,7 @@ async fn a_live_worker_keeps_a_claim_that_is_lost() {
     scene.maintain().await;
     for _ in 0..20 {
         scene.clock.advance(2 * SECOND);
-        let beaten = worker.store.beat(vec![claim.epoch]).await.unwrap();
+        let beaten = worker.store.renew(vec![claim.epoch]).await.unwrap();
         assert!(beaten.lost.is_empty());
         scene.maintain().await;
     }
@@ -312,7 +317,7 @@ async fn a_delayed_task_is_due_again_when_it_was() {
     scene.run("redis.call('DEL', ARGV[1] .. 'due')");
     scene.maintain().await;
     scene.check();
-    assert_eq!(scene.seen(1).await, Seen::Delayed);
+    assert_eq!(scene.seen(1).await, TaskState::Delayed);
     scene.clock.advance(HOUR + SECOND);
     assert_eq!(scene.run_all(worker).await, [id(1)]);
     scene.clock.advance(HOUR + SECOND);
@@ -338,10 +343,10 @@ async fn tasks_whose_rows_are_lost_are_alive_again() {
         scene.orphan(9..10);
         scene.maintain().await;
         scene.check();
-        assert_eq!(scene.seen(1).await, Seen::Running);
-        assert_eq!(scene.seen(2).await, Seen::Waiting);
-        assert_eq!(scene.seen(3).await, Seen::Cancelled);
-        assert_eq!(scene.seen(4).await, Seen::Delayed);
+        assert_eq!(scene.seen(1).await, TaskState::Running);
+        assert_eq!(scene.seen(2).await, TaskState::Waiting);
+        assert_eq!(scene.seen(3).await, TaskState::Cancelled);
+        assert_eq!(scene.seen(4).await, TaskState::Delayed);
         assert!(scene.is_damaged(9).await);
     }
 }
@@ -434,8 +439,8 @@ async fn an_orphan_among_many_is_found_while_workers_claim() {
     let long = std::env::var_os("THRONG_LONG").is_some_and(|value| value == "1");
     let tasks: u64 = if long { 100_000 } else { 4_096 };
     let scene = Scene::new().await;
-    for first in (0..tasks).step_by(MAX_BATCH) {
-        let last = tasks.min(first + MAX_BATCH as u64);
+    for first in (0..tasks).step_by(MAX_BATCH_TASKS) {
+        let last = tasks.min(first + MAX_BATCH_TASKS as u64);
         scene.worker.enqueue((first..last).map(task)).await;
     }
     scene.orphan(200_000..200_001);
@@ -501,7 +506,7 @@ async fn run_program(seed: u64) {
             }
             7 => drop(worker.store.cancel(vec![id(random.u64(..TASKS))]).await),
             8 => scene.clock.advance(random.u32(1..4) * SECOND),
-            _ => drop(worker.store.replay(DeadFilter::all()).await),
+            _ => drop(worker.store.replay_dead_letters(DeadFilter::all()).await),
         }
         let page = random.usize(1..4);
         worker.store.maintain(page).await.unwrap();

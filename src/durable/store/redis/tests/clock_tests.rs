@@ -44,9 +44,9 @@ async fn a_store_time_that_is_lost_begins_anew() {
     scene.maintain().await;
     scene.clock.advance(SECOND);
     scene.maintain().await;
-    assert_eq!(seen(&scene, 1).await, Seen::Done(b"output".to_vec()));
+    assert_eq!(seen(&scene, 1).await, TaskState::Done(b"output".to_vec()));
     age(&scene.server, &scene.namespace, &scene.clock, HOUR);
-    assert_eq!(seen(&scene, 1).await, Seen::Absent);
+    assert_eq!(seen(&scene, 1).await, TaskState::Absent);
 }
 
 /// Such a row has the right length, and its times are possible.
@@ -65,9 +65,9 @@ async fn a_store_time_that_was_changed_removes_no_end() {
             let (_, last) = scene.worker.store.damage().expect("it is reported");
             assert!(last.contains("store time"), "{last}");
             let found = seen(&scene, 1).await;
-            assert_eq!(found, Seen::Done(b"output".to_vec()), "{from} {byte}");
+            assert_eq!(found, TaskState::Done(b"output".to_vec()), "{from} {byte}");
             age(&scene.server, &scene.namespace, &scene.clock, HOUR);
-            assert_eq!(seen(&scene, 1).await, Seen::Absent, "{from} {byte}");
+            assert_eq!(seen(&scene, 1).await, TaskState::Absent, "{from} {byte}");
         }
     }
 }
@@ -78,8 +78,8 @@ async fn end(scene: &Scene, number: u64) {
     scene.worker.turn(done(&claim), 0).await;
 }
 
-async fn seen(scene: &Scene, number: u64) -> Seen {
-    let seen = scene.worker.store.look(vec![id(number)]).await;
+async fn seen(scene: &Scene, number: u64) -> TaskState {
+    let seen = scene.worker.store.status(vec![id(number)]).await;
     seen.unwrap().remove(0)
 }
 

@@ -201,12 +201,12 @@ async fn assert_all_wait(worker: &Worker, claim: &Claim) {
     is_refused(async || store.enqueue(worker.new_enqueue([task(7)])).await).await;
     is_refused(async || store.turn(worker.new_turn(Vec::new(), 9)).await).await;
     is_refused(async || store.turn(worker.new_turn(done(claim), 9)).await).await;
-    is_refused(async || store.beat(vec![claim.epoch]).await).await;
-    is_refused(async || store.look(vec![id(1)]).await).await;
+    is_refused(async || store.renew(vec![claim.epoch]).await).await;
+    is_refused(async || store.status(vec![id(1)]).await).await;
     is_refused(async || store.cancel(vec![id(1), id(2)]).await).await;
-    is_refused(async || store.dead(DeadFilter::all(), 9).await).await;
-    is_refused(async || store.replay(DeadFilter::ids([id(1)])).await).await;
-    is_refused(async || store.bury(DeadFilter::ids([id(1)])).await).await;
+    is_refused(async || store.dead_letters(DeadFilter::all(), 9).await).await;
+    is_refused(async || store.replay_dead_letters(DeadFilter::ids([id(1)])).await).await;
+    is_refused(async || store.delete_dead_letters(DeadFilter::ids([id(1)])).await).await;
     is_refused(async || store.maintain(10).await).await;
     is_refused(async || store.counts().await).await;
     is_refused(async || store.open_session(None).await).await;

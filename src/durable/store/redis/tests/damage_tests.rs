@@ -21,12 +21,12 @@ fn run(server: &Server, script: &str, number: u64) {
     server.ask(&["EVAL", &script, "0"]);
 }
 
-async fn seen(store: &RedisStore, number: u64) -> Seen {
-    store.look(vec![id(number)]).await.unwrap().remove(0)
+async fn seen(store: &RedisStore, number: u64) -> TaskState {
+    store.status(vec![id(number)]).await.unwrap().remove(0)
 }
 
-fn is_damaged(seen: &Seen) -> bool {
-    matches!(seen, Seen::Dead { reason, .. } if *reason == DeadReason::Damaged)
+fn is_damaged(seen: &TaskState) -> bool {
+    matches!(seen, TaskState::Dead { reason, .. } if *reason == DeadReason::Damaged)
 }
 
 #[tokio::test]
@@ -119,14 +119,32 @@ async fn a_letter_that_is_missing_is_listed_and_can_be_removed() {
             1,
         );
         assert!(is_damaged(&seen(&worker.store, 1).await), "{what}");
-        let letters = worker.store.dead(DeadFilter::all(), 9).await.unwrap();
+        let letters = worker
+            .store
+            .dead_letters(DeadFilter::all(), 9)
+            .await
+            .unwrap();
         assert_eq!(letters.len(), 2, "{what}: {letters:?}");
     }
     // What is damaged cannot run.
-    assert_eq!(worker.store.replay(DeadFilter::all()).await.unwrap(), 1);
-    assert_eq!(seen(&worker.store, 2).await, Seen::Waiting);
-    assert_eq!(worker.store.bury(DeadFilter::all()).await.unwrap(), 1);
-    assert_eq!(seen(&worker.store, 1).await, Seen::Absent);
+    assert_eq!(
+        worker
+            .store
+            .replay_dead_letters(DeadFilter::all())
+            .await
+            .unwrap(),
+        1
+    );
+    assert_eq!(seen(&worker.store, 2).await, TaskState::Waiting);
+    assert_eq!(
+        worker
+            .store
+            .delete_dead_letters(DeadFilter::all())
+            .await
+            .unwrap(),
+        1
+    );
+    assert_eq!(seen(&worker.store, 1).await, TaskState::Absent);
 }
 
 #[tokio::test]
@@ -155,7 +173,7 @@ async fn a_lease_that_is_missing_is_written_again() {
     assert!(
         worker
             .store
-            .beat(vec![claim.epoch])
+            .renew(vec![claim.epoch])
             .await
             .unwrap()
             .lost
@@ -171,7 +189,7 @@ async fn nothing_is_left_of_a_task_that_is_done() {
     let worker = Worker::new(open(&server.url()).await).await;
     let other = open(&server.url()).await;
     worker.enqueue([large(1)]).await;
-    assert_eq!(seen(&other, 1).await, Seen::Waiting);
+    assert_eq!(seen(&other, 1).await, TaskState::Waiting);
     let watched = server.ask(&["HLEN", &key("watchers")]);
     assert_eq!(watched, redis::Value::Int(1));
     worker.turn(done(&worker.claim(1).await), 0).await;

@@ -131,11 +131,11 @@ impl Site {
             session,
             number: 1,
             verdicts: Vec::new(),
-            seen: None,
+            received: None,
             floor: 0,
             want: 4,
             want_bytes: 1 << 20,
-            risky: true,
+            quarantined: true,
             lease: SHORT,
             park: false,
         };

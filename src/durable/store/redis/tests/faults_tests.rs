@@ -118,8 +118,8 @@ async fn who_cannot_be_told_does_not_rest() {
     worker.enqueue([task(1), task(2)]).await;
     let claim = worker.claim(2).await;
     assert_eq!(worker.turn(done(&claim), 0).await.refused, []);
-    let seen = worker.store.look(vec![id(1), id(2)]).await.unwrap();
-    assert_eq!(seen, [(); 2].map(|()| Seen::Done(b"output".to_vec())));
+    let seen = worker.store.status(vec![id(1), id(2)]).await.unwrap();
+    assert_eq!(seen, [(); 2].map(|()| TaskState::Done(b"output".to_vec())));
 }
 
 #[tokio::test]
@@ -177,13 +177,13 @@ async fn a_server_that_stands_still_for_longer_than_a_lease_takes_nothing() {
         .unwrap();
     let epoch = turned.claim.unwrap().epoch;
     server.signal(Signal::STOP);
-    let answer = worker.store.beat(vec![epoch]).await;
+    let answer = worker.store.renew(vec![epoch]).await;
     assert!(answer.is_err(), "{answer:?}");
     sleep(lease).await;
     server.signal(Signal::CONT);
     // Others look first; who has it renews it in time.
     assert_eq!(idle.turn(Vec::new(), 1).await.claim, None);
-    let beaten = settled(|| worker.store.beat(vec![epoch])).await.unwrap();
+    let beaten = settled(|| worker.store.renew(vec![epoch])).await.unwrap();
     assert_eq!((beaten.lost, beaten.cancelled), (vec![], vec![]));
     sleep(lease / 2).await;
     assert_eq!(idle.turn(Vec::new(), 1).await.claim, None);
@@ -232,15 +232,15 @@ async fn a_full_server_stores_nothing_and_does_all_else() {
     assert!(
         worker
             .store
-            .beat(vec![claim.epoch])
+            .renew(vec![claim.epoch])
             .await
             .unwrap()
             .lost
             .is_empty()
     );
     assert_eq!(
-        other.store.look(vec![id(0), id(9)]).await.unwrap(),
-        [Seen::Running, Seen::Absent]
+        other.store.status(vec![id(0), id(9)]).await.unwrap(),
+        [TaskState::Running, TaskState::Absent]
     );
     assert_eq!(worker.store.cancel(vec![id(1), id(7)]).await.unwrap(), 2);
     let verdicts = vec![Verdicts {
@@ -265,8 +265,22 @@ async fn a_full_server_stores_nothing_and_does_all_else() {
         other.turn(Vec::new(), 9).await.claim.unwrap().tasks.len(),
         1
     );
-    assert_eq!(other.store.replay(DeadFilter::all()).await.unwrap(), 1);
-    assert_eq!(other.store.bury(DeadFilter::all()).await.unwrap(), 0);
+    assert_eq!(
+        other
+            .store
+            .replay_dead_letters(DeadFilter::all())
+            .await
+            .unwrap(),
+        1
+    );
+    assert_eq!(
+        other
+            .store
+            .delete_dead_letters(DeadFilter::all())
+            .await
+            .unwrap(),
+        0
+    );
     assert!(!other.store.maintain(10).await.unwrap());
     other.store.close_session(other.session).await.unwrap();
     let late = Worker::of(&other.store).await;

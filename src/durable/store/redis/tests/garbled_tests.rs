@@ -355,16 +355,24 @@ async fn ends_that_cannot_be_read_are_damaged() {
         scene.run(&format!(
             "call('HSET', 'results', id(1), '{row}') call('HSET', 'dead', id(5), '{row}')"
         ));
-        let seen = worker.store.look((0..8).map(id).collect()).await.unwrap();
-        let is_damaged = |seen: &Seen| matches!(seen, Seen::Dead { reason, .. } if *reason == DeadReason::Damaged);
+        let seen = worker.store.status((0..8).map(id).collect()).await.unwrap();
+        let is_damaged = |seen: &TaskState| matches!(seen, TaskState::Dead { reason, .. } if *reason == DeadReason::Damaged);
         let damaged: Vec<_> = (0..8).filter(|&at| is_damaged(&seen[at])).collect();
         assert_eq!(damaged, [1, 5], "{row}: {seen:?}");
-        assert_eq!(seen[0], Seen::Done(b"output".to_vec()));
-        let letters = worker.store.dead(DeadFilter::all(), 9).await.unwrap();
+        assert_eq!(seen[0], TaskState::Done(b"output".to_vec()));
+        let letters = worker
+            .store
+            .dead_letters(DeadFilter::all(), 9)
+            .await
+            .unwrap();
         assert_eq!(letters.len(), 4, "{row}: {letters:?}");
         // The damaged task cannot run, so it is not replayed.
         let damaged = DeadFilter::ids([id(5)]);
-        assert_eq!(worker.store.replay(damaged).await.unwrap(), 0, "{row}");
+        assert_eq!(
+            worker.store.replay_dead_letters(damaged).await.unwrap(),
+            0,
+            "{row}"
+        );
     }
 }
 
@@ -407,10 +415,14 @@ async fn rows_without_a_partner_are_removed_or_found_again() {
         call('SADD', 'quarantined', id(99)) call('HSET', 'dead', id(3), 'x')");
     scene.maintain().await;
     // The letter and the result exist, and are kept for as long as before.
-    let letters = worker.store.dead(DeadFilter::all(), 9).await.unwrap();
+    let letters = worker
+        .store
+        .dead_letters(DeadFilter::all(), 9)
+        .await
+        .unwrap();
     assert_eq!(letters.len(), 1);
     assert_eq!(letters[0].error, "error");
-    assert_eq!(scene.seen(2).await, Seen::Done(b"output".to_vec()));
+    assert_eq!(scene.seen(2).await, TaskState::Done(b"output".to_vec()));
     assert!(worker.store.damage().is_some());
     let sizes = scene.run(
         "return { call('HLEN', 'payloads'), call('HLEN', 'results'), call('HLEN', 'expiry_bins') }",
@@ -425,7 +437,7 @@ async fn rows_without_a_partner_are_removed_or_found_again() {
     assert_eq!(damage(&scene), "a result is missing");
     age(&scene.server, &scene.namespace, &scene.clock, 2 * HOUR);
     scene.maintain().await;
-    assert_eq!(scene.seen(2).await, Seen::Absent);
+    assert_eq!(scene.seen(2).await, TaskState::Absent);
     assert_eq!(scene.run_all(worker).await, [id(3)]);
     scene.check();
     let left = scene.server.ask(&["EXISTS", &scene.key("expiry_bins")]);
@@ -485,7 +497,7 @@ async fn store_at_once(
     let inner = &worker.store.inner;
     let known = routing::read(inner, 0).await?.known;
     let request = worker.new_enqueue(tasks);
-    let tasks: Vec<_> = request.tasks.iter().collect();
+    let tasks: Vec<_> = request.batch.close().iter().collect();
     let arguments = request::enqueue(&request, &tasks, &inner.client_id, &known, 1);
     inner.run(&inner.scripts.enqueue, 0, arguments).await
 }
@@ -517,8 +529,13 @@ async fn a_key_of_another_type_is_removed_and_all_that_can_run_runs() {
         scene.maintain().await;
         scene.clock.advance(HOUR);
         finish(&scene, &["job", "mail"]).await;
-        let seen = mail.store.look((0..6).map(id).collect()).await.unwrap();
-        let is_open = |seen: &Seen| matches!(seen, Seen::Waiting | Seen::Delayed | Seen::Running);
+        let seen = mail.store.status((0..6).map(id).collect()).await.unwrap();
+        let is_open = |seen: &TaskState| {
+            matches!(
+                seen,
+                TaskState::Waiting | TaskState::Delayed | TaskState::Running
+            )
+        };
         assert!(!seen.iter().any(is_open), "{name}: {seen:?}");
         let worker = scene.worker_of(&["job", "mail"]).await;
         worker.enqueue([task(9)]).await;

@@ -149,13 +149,13 @@ async fn who_awaits_nothing_is_told_of_no_end() {
         sent(&server, &["publish"])
     };
     assert_eq!(end(1).await, 0);
-    producer.store.look(vec![id(2)]).await.unwrap();
+    producer.store.status(vec![id(2)]).await.unwrap();
     assert_eq!(end(2).await, 1);
-    let seen = Event::Seen(vec![(id(2), Seen::Done(b"output".to_vec()))]);
+    let seen = Event::Ended(vec![(id(2), TaskState::Done(b"output".to_vec()))]);
     until(&mut events, &seen).await;
     // Those who await something look now and then.
     clock.advance(Duration::from_secs(45));
-    producer.store.look(vec![id(3)]).await.unwrap();
+    producer.store.status(vec![id(3)]).await.unwrap();
     clock.advance(Duration::from_secs(45));
     assert_eq!(end(3).await, 1);
     clock.advance(Duration::from_secs(45));

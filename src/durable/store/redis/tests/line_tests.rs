@@ -7,14 +7,14 @@ use super::*;
 async fn who_wants_too_much_gets_a_batch() {
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
-    let batch = MAX_BATCH as u64;
+    let batch = MAX_BATCH_TASKS as u64;
     for first in 0..20 {
         worker
             .enqueue((first * batch..(first + 1) * batch).map(task))
             .await;
     }
     let turned = worker.turn(Vec::new(), 4_500).await;
-    assert_eq!(turned.claim.unwrap().tasks.len(), MAX_BATCH);
+    assert_eq!(turned.claim.unwrap().tasks.len(), MAX_BATCH_TASKS);
     assert!(turned.more);
     let counts = worker.store.counts().await.unwrap();
     assert_eq!((counts.waiting, counts.running), (19 * batch, batch));
@@ -31,8 +31,8 @@ async fn one_behind_many_that_were_cancelled_is_reached_without_rest() {
     const CANCELLED: u64 = 10_240;
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
-    let batch = MAX_BATCH as u64;
-    for first in (0..CANCELLED).step_by(MAX_BATCH) {
+    let batch = MAX_BATCH_TASKS as u64;
+    for first in (0..CANCELLED).step_by(MAX_BATCH_TASKS) {
         worker.enqueue((first..first + batch).map(task)).await;
         let ids = (first..first + batch).map(id).collect();
         assert_eq!(worker.store.cancel(ids).await.unwrap(), batch);

@@ -72,7 +72,7 @@ async fn a_worker_that_is_told_nothing_lives_as_long_as_it_asks() {
     let claim = worker.claim(1).await;
     for _ in 0..100 {
         clock.advance(LEASE / 2);
-        let beaten = mute.beat(vec![claim.epoch]).await.unwrap();
+        let beaten = mute.renew(vec![claim.epoch]).await.unwrap();
         assert!(beaten.lost.is_empty(), "{beaten:?}");
         while other.maintain(100).await.unwrap() {}
     }

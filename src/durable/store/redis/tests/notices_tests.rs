@@ -50,8 +50,8 @@ async fn the_output_of_a_task_that_is_kept_for_less_than_a_minute_is_asked_for()
     let mut events = producer.store.events();
     until(&mut events, &Event::Ready).await;
     let minute = Duration::from_secs(60);
-    let told = Event::Seen(vec![(id(1), Seen::Done(b"output".to_vec()))]);
-    let asks = Event::Ended(vec![id(2)]);
+    let told = Event::Ended(vec![(id(1), TaskState::Done(b"output".to_vec()))]);
+    let asks = Event::MaybeEnded(vec![id(2)]);
     let brief = minute - Duration::from_millis(1);
     for (number, retention, event) in [(1, minute, told), (2, brief, asks)] {
         let task = NewTask {
@@ -59,7 +59,7 @@ async fn the_output_of_a_task_that_is_kept_for_less_than_a_minute_is_asked_for()
             ..task(number)
         };
         producer.enqueue([task]).await;
-        producer.store.look(vec![id(number)]).await.unwrap();
+        producer.store.status(vec![id(number)]).await.unwrap();
         worker.turn(done(&worker.claim(1).await), 0).await;
         until(&mut events, &event).await;
     }
@@ -73,7 +73,7 @@ async fn nobody_is_told_of_an_end_that_is_not_stored() {
     let mut events = producer.store.events();
     until(&mut events, &Event::Ready).await;
     producer.enqueue([task(1)]).await;
-    producer.store.look(vec![id(1)]).await.unwrap();
+    producer.store.status(vec![id(1)]).await.unwrap();
     let claim = worker.claim(1).await;
     server.ask(&["SET", "throng:{default:0}:cancel", "text"]);
     let failed = worker.store.turn(worker.new_turn(done(&claim), 0)).await;
@@ -83,13 +83,13 @@ async fn nobody_is_told_of_an_end_that_is_not_stored() {
     worker.turn(done(&worker.claim(1).await), 0).await;
     loop {
         let event = timeout(DEADLINE, events.recv()).await.unwrap();
-        if let Some(Event::Seen(seen)) = event {
-            assert_eq!(seen, [(id(2), Seen::Done(b"output".to_vec()))]);
+        if let Some(Event::Ended(seen)) = event {
+            assert_eq!(seen, [(id(2), TaskState::Done(b"output".to_vec()))]);
             break;
         }
     }
     assert_eq!(
-        producer.store.look(vec![id(1)]).await.unwrap(),
-        [Seen::Running]
+        producer.store.status(vec![id(1)]).await.unwrap(),
+        [TaskState::Running]
     );
 }

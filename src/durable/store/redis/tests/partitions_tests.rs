@@ -20,7 +20,7 @@ fn key(partition: usize, name: &str) -> String {
 /// Claims until there is nothing left; each claim is of one partition.
 async fn claim_all(worker: &Worker) -> Vec<Claim> {
     let mut claims = Vec::new();
-    while let Some(claim) = worker.turn(Vec::new(), MAX_BATCH).await.claim {
+    while let Some(claim) = worker.turn(Vec::new(), MAX_BATCH_TASKS).await.claim {
         claims.push(claim);
     }
     claims
@@ -47,13 +47,13 @@ async fn tasks_of_all_partitions_run_and_end() {
     let epochs: HashSet<_> = claims.iter().map(|claim| claim.epoch).collect();
     assert_eq!(epochs.len(), PARTITIONS, "an epoch is that of one claim");
 
-    let beaten = worker.store.beat(epochs.into_iter().collect()).await;
+    let beaten = worker.store.renew(epochs.into_iter().collect()).await;
     assert!(beaten.unwrap().lost.is_empty());
     let turned = worker.turn(claims.iter().flat_map(done).collect(), 1).await;
     assert_eq!((turned.refused, turned.claim), (Vec::new(), None));
-    let seen = worker.store.look((0..=TASKS).map(id).collect()).await;
-    let mut expected = vec![Seen::Done(b"output".to_vec()); TASKS as usize];
-    expected.push(Seen::Absent);
+    let seen = worker.store.status((0..=TASKS).map(id).collect()).await;
+    let mut expected = vec![TaskState::Done(b"output".to_vec()); TASKS as usize];
+    expected.push(TaskState::Absent);
     assert_eq!(seen.unwrap(), expected);
     let counts = worker.store.counts().await.unwrap();
     assert_eq!(
@@ -70,7 +70,7 @@ async fn verdicts_of_another_partition_go_with_a_claim() {
     worker.enqueue((0..20).map(task)).await;
     let (mut verdicts, mut claimed) = (Vec::new(), HashSet::new());
     for _ in 0..PARTITIONS {
-        let turned = worker.turn(verdicts, MAX_BATCH).await;
+        let turned = worker.turn(verdicts, MAX_BATCH_TASKS).await;
         assert!(turned.refused.is_empty());
         let claim = turned.claim.expect("there is a partition left");
         claimed.extend(claim.tasks.iter().map(|task| task.id));
@@ -150,7 +150,7 @@ async fn a_claim_is_repeated_that_came_before_an_answer_was_lost() {
         other
             .enqueue((0..40).map(|number| task(100 * round + number)))
             .await;
-        let request = worker.new_turn(verdicts, MAX_BATCH);
+        let request = worker.new_turn(verdicts, MAX_BATCH_TASKS);
         // All four are told something, and the first that is asked has something to claim.
         proxy.play_after(1 + round as usize % 3, Trick::Lose);
         let failure = worker.store.turn(Arc::clone(&request)).await;
@@ -181,7 +181,7 @@ async fn verdicts_that_were_taken_in_part_are_told_and_counted_once() {
         let mut events = other.store.events();
         until(&mut events, &Event::Ready).await;
         other.enqueue((0..40).map(task)).await;
-        other.store.look((0..40).map(id).collect()).await.unwrap();
+        other.store.status((0..40).map(id).collect()).await.unwrap();
         // Each partition has one of four in a row.
         let is_done = |id: TaskId| id.to_bytes()[15] & 4 == 0;
         let verdict = |id| match is_done(id) {
@@ -218,13 +218,13 @@ async fn verdicts_that_were_taken_in_part_are_told_and_counted_once() {
         );
 
         other.enqueue([task(100)]).await;
-        other.store.look(vec![id(100)]).await.unwrap();
+        other.store.status(vec![id(100)]).await.unwrap();
         worker.turn(done(&worker.claim(1).await), 0).await;
         let mut told = Vec::new();
         while !told.contains(&id(100)) {
             match timeout(DEADLINE, events.recv()).await.unwrap() {
-                Some(Event::Seen(seen)) => told.extend(seen.into_iter().map(|it| it.0)),
-                Some(Event::Ended(ids)) => told.extend(ids),
+                Some(Event::Ended(seen)) => told.extend(seen.into_iter().map(|it| it.0)),
+                Some(Event::MaybeEnded(ids)) => told.extend(ids),
                 _ => {}
             }
         }
@@ -243,7 +243,7 @@ async fn a_claim_of_a_session_that_has_ended_elsewhere_is_given_back() {
     other.enqueue((0..40).map(task)).await;
     let verdicts: Vec<_> = claim_all(&worker).await.iter().flat_map(done).collect();
     other.enqueue((100..140).map(task)).await;
-    let request = worker.new_turn(verdicts.clone(), MAX_BATCH);
+    let request = worker.new_turn(verdicts.clone(), MAX_BATCH_TASKS);
     let ended = (request.number as usize + 2) % PARTITIONS;
     let session = worker.session.to_string();
     server.ask(&["HDEL", &key(ended, "sessions"), &session]);
@@ -270,15 +270,30 @@ async fn dead_letters_of_all_partitions_are_one_list() {
     for claim in claim_all(&worker).await {
         worker.turn(dead(&claim, DeadReason::Fatal, ""), 0).await;
     }
-    let letters = worker.store.dead(DeadFilter::all(), 100).await.unwrap();
+    let letters = worker
+        .store
+        .dead_letters(DeadFilter::all(), 100)
+        .await
+        .unwrap();
     let found: HashSet<_> = letters.iter().map(|letter| letter.id).collect();
     assert_eq!(found, (4..12).map(id).collect());
     assert!(letters.is_sorted_by_key(|letter| letter.age), "{letters:?}");
-    let newest = worker.store.dead(DeadFilter::all(), 3).await.unwrap();
+    let newest = worker
+        .store
+        .dead_letters(DeadFilter::all(), 3)
+        .await
+        .unwrap();
     assert_eq!(newest.len(), 3);
     let some = DeadFilter::ids([id(5), id(6)]);
-    assert_eq!(worker.store.replay(some).await.unwrap(), 2);
-    assert_eq!(worker.store.bury(DeadFilter::all()).await.unwrap(), 6);
+    assert_eq!(worker.store.replay_dead_letters(some).await.unwrap(), 2);
+    assert_eq!(
+        worker
+            .store
+            .delete_dead_letters(DeadFilter::all())
+            .await
+            .unwrap(),
+        6
+    );
     assert_eq!(ids_of(&claim_all(&worker).await), [id(5), id(6)].into());
 }
 
@@ -304,7 +319,7 @@ async fn partitions_with_different_routes_run_all_tasks() {
         for (worker, names) in &mut workers {
             match worker
                 .store
-                .turn(worker.new_turn(Vec::new(), MAX_BATCH))
+                .turn(worker.new_turn(Vec::new(), MAX_BATCH_TASKS))
                 .await
             {
                 Ok(turned) => {

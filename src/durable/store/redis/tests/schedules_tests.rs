@@ -86,8 +86,8 @@ async fn a_request_that_was_given_up_stores_nothing_once_its_number_is_burned() 
     worker.enqueue([task(2)]).await;
     let answer = deliver(&proxy).await;
     assert!(answer.starts_with("-NOSESSION"), "{answer}");
-    let seen = worker.store.look(vec![id(1), id(2)]).await.unwrap();
-    assert_eq!(seen, [Seen::Absent, Seen::Waiting]);
+    let seen = worker.store.status(vec![id(1), id(2)]).await.unwrap();
+    assert_eq!(seen, [TaskState::Absent, TaskState::Waiting]);
 }
 
 /// It was given up too early: its effect is unknown, and the id tells.
@@ -138,7 +138,10 @@ async fn a_producer_that_was_frozen_for_a_day_is_refused() {
     while other.maintain(100).await.unwrap() {}
     let answer = deliver(&proxy).await;
     assert!(answer.starts_with("-NOSESSION"), "{answer}");
-    assert_eq!(other.look(vec![id(2)]).await.unwrap(), [Seen::Absent]);
+    assert_eq!(
+        other.status(vec![id(2)]).await.unwrap(),
+        [TaskState::Absent]
+    );
     // So is the one that wakes up, and opens a session of its own.
     let request = Enqueue {
         session,
@@ -240,7 +243,7 @@ async fn a_server_that_was_put_back_gives_out_no_epoch_twice() {
     assert_eq!(claim.tasks[0].id, id(1));
     assert!(claim.epoch > forgotten.epoch);
     assert_eq!(first.turn(done(&forgotten), 0).await.refused, [id(1)]);
-    let beaten = first.store.beat(vec![forgotten.epoch]).await.unwrap();
+    let beaten = first.store.renew(vec![forgotten.epoch]).await.unwrap();
     assert_eq!(beaten.lost, [forgotten.epoch]);
     assert_eq!(second.turn(done(&claim), 0).await.refused, []);
 }

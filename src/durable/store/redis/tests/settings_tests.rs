@@ -124,13 +124,34 @@ async fn the_rights_that_are_documented_are_enough() {
     assert_eq!(worker.store.probe().await.unwrap(), Durability::Memory);
     worker.enqueue((0..4).map(task)).await;
     let claim = worker.claim(3).await;
-    worker.store.beat(vec![claim.epoch]).await.unwrap();
+    worker.store.renew(vec![claim.epoch]).await.unwrap();
     assert_eq!(worker.store.cancel(vec![id(0), id(3)]).await.unwrap(), 2);
     assert_eq!(worker.turn(done(&claim), 0).await.refused, []);
-    worker.store.look(vec![id(0), id(9)]).await.unwrap();
-    assert_eq!(worker.store.dead(DeadFilter::all(), 9).await.unwrap(), []);
-    assert_eq!(worker.store.replay(DeadFilter::all()).await.unwrap(), 0);
-    assert_eq!(worker.store.bury(DeadFilter::all()).await.unwrap(), 0);
+    worker.store.status(vec![id(0), id(9)]).await.unwrap();
+    assert_eq!(
+        worker
+            .store
+            .dead_letters(DeadFilter::all(), 9)
+            .await
+            .unwrap(),
+        []
+    );
+    assert_eq!(
+        worker
+            .store
+            .replay_dead_letters(DeadFilter::all())
+            .await
+            .unwrap(),
+        0
+    );
+    assert_eq!(
+        worker
+            .store
+            .delete_dead_letters(DeadFilter::all())
+            .await
+            .unwrap(),
+        0
+    );
     worker.store.maintain(10).await.unwrap();
     assert_eq!(worker.store.counts().await.unwrap().running, 0);
     worker.store.close_session(worker.session).await.unwrap();
@@ -195,13 +216,13 @@ async fn assert_all_refused(worker: &Worker, cause: &Cause) {
     assert_fails(store.enqueue(request).await, cause, none);
     let request = worker.new_turn(Vec::new(), 1);
     assert_fails(store.turn(request).await, cause, none);
-    assert_fails(store.beat(vec![1]).await, cause, none);
-    assert_fails(store.look(vec![id(1)]).await, cause, none);
+    assert_fails(store.renew(vec![1]).await, cause, none);
+    assert_fails(store.status(vec![id(1)]).await, cause, none);
     assert_fails(store.cancel(vec![id(1)]).await, cause, none);
     assert_fails(store.open_session(None).await, cause, none);
     assert_fails(store.close_session(worker.session).await, cause, none);
-    assert_fails(store.dead(DeadFilter::all(), 1).await, cause, none);
-    let replayed = store.replay(DeadFilter::ids([id(1)])).await;
+    assert_fails(store.dead_letters(DeadFilter::all(), 1).await, cause, none);
+    let replayed = store.replay_dead_letters(DeadFilter::ids([id(1)])).await;
     assert_fails(replayed, cause, none);
     assert_fails(store.maintain(1).await, cause, none);
     assert_fails(store.counts().await, cause, none);
@@ -259,7 +280,10 @@ async fn namespaces_do_not_see_one_another() {
     worker.enqueue([task(1)]).await;
     let mut builder = RedisStore::builder(&server.url());
     let other = builder.namespace("other").open().await.unwrap();
-    assert_eq!(other.look(vec![id(1)]).await.unwrap(), [Seen::Absent]);
+    assert_eq!(
+        other.status(vec![id(1)]).await.unwrap(),
+        [TaskState::Absent]
+    );
 }
 
 #[tokio::test]
@@ -276,12 +300,16 @@ async fn a_look_at_much_is_answered_in_parts() {
         }];
         worker.turn(verdicts, 0).await;
     }
-    let seen = worker.store.look((0..11).map(id).collect()).await.unwrap();
-    let expected: Vec<_> = [Seen::Absent].into_iter().cycle().take(1).collect();
+    let seen = worker
+        .store
+        .status((0..11).map(id).collect())
+        .await
+        .unwrap();
+    let expected: Vec<_> = [TaskState::Absent].into_iter().cycle().take(1).collect();
     assert!(
         seen[..10]
             .iter()
-            .all(|seen| *seen == Seen::Done(output.clone()))
+            .all(|seen| *seen == TaskState::Done(output.clone()))
     );
     assert_eq!(seen[10..], expected);
 }
@@ -297,7 +325,7 @@ async fn what_is_late_or_due_is_taken_in_parts() {
     };
     let worker = Worker::new(open().await).await;
     let other = Worker::new(open().await).await;
-    let batch = MAX_BATCH as u64;
+    let batch = MAX_BATCH_TASKS as u64;
     let new = |number| NewTask {
         max_crashes: 1_000,
         ..task(number)
@@ -309,7 +337,7 @@ async fn what_is_late_or_due_is_taken_in_parts() {
     for first in (0..BATCHES).map(|number| number * batch) {
         worker.enqueue((first..first + batch).map(new)).await;
         worker.enqueue((first..first + batch).map(later)).await;
-        let turn = Arc::unwrap_or_clone(worker.new_turn(Vec::new(), MAX_BATCH));
+        let turn = Arc::unwrap_or_clone(worker.new_turn(Vec::new(), MAX_BATCH_TASKS));
         let lease = Duration::from_millis(3);
         worker
             .store
@@ -319,7 +347,7 @@ async fn what_is_late_or_due_is_taken_in_parts() {
     }
     let mut claimed = 0;
     while claimed < 2 * BATCHES * batch {
-        let turn = Arc::unwrap_or_clone(other.new_turn(Vec::new(), MAX_BATCH));
+        let turn = Arc::unwrap_or_clone(other.new_turn(Vec::new(), MAX_BATCH_TASKS));
         let lease = 10 * LEASE;
         let turned = other
             .store

@@ -4,15 +4,15 @@ use super::meter::{LIMIT, Meter};
 use super::*;
 use crate::durable::DeadReason;
 use crate::durable::clock::Clock;
-use crate::durable::executor::registry::MAX_ERROR;
 use crate::durable::store::MAX_BATCH_BYTES;
+use crate::durable::store::MAX_ERROR_BYTES;
 use crate::durable::store::redis::admin::AT_ONCE;
 use crate::durable::store::redis::inner::MAX_BEATS;
 use crate::durable::store::redis::link::Arguments;
 use crate::durable::store::redis::request::push_ids;
 use crate::durable::store::redis::{Time, reply};
 
-const BATCH: u64 = MAX_BATCH as u64;
+const BATCH: u64 = MAX_BATCH_TASKS as u64;
 const LARGE: usize = 64 << 10;
 
 /// A server, whose time stands still, and two workers of it.
@@ -64,7 +64,7 @@ impl Scene {
 
     /// Stores tasks, in batches.
     async fn store(&mut self, tasks: u64, new: impl Fn(u64) -> NewTask) {
-        for first in (0..tasks).step_by(MAX_BATCH) {
+        for first in (0..tasks).step_by(MAX_BATCH_TASKS) {
             let last = tasks.min(first + BATCH);
             let stored = self.worker.enqueue((first..last).map(&new));
             self.meter.measure(stored).await;
@@ -83,7 +83,7 @@ impl Scene {
         }
     }
 
-    async fn turn(&mut self, verdicts: Vec<Verdicts>, want: usize) -> Turned {
+    async fn turn(&mut self, verdicts: Vec<Verdicts>, want: usize) -> TurnAnswer {
         let turn = self.other.turn(verdicts, want);
         self.meter.measure(turn).await
     }
@@ -121,7 +121,7 @@ async fn many_that_are_due_at_once() {
         scene.clock.advance(delay);
         let mut turns = 0;
         while scene.counts().await.running < TASKS {
-            scene.turn(Vec::new(), MAX_BATCH).await;
+            scene.turn(Vec::new(), MAX_BATCH_TASKS).await;
             turns += 1;
             assert!(turns <= TASKS / BATCH + 1);
         }
@@ -134,11 +134,11 @@ async fn many_leases_that_are_over_at_once() {
     const TASKS: u64 = 400 * BATCH;
     in_short_scripts(async |scene| {
         scene.store(TASKS, task).await;
-        let claims = scene.claim_all(MAX_BATCH).await;
+        let claims = scene.claim_all(MAX_BATCH_TASKS).await;
         scene
             .worker
             .store
-            .beat(claims.iter().map(|it| it.epoch).collect())
+            .renew(claims.iter().map(|it| it.epoch).collect())
             .await
             .unwrap();
         scene.clock.advance(2 * LEASE);
@@ -241,19 +241,19 @@ async fn a_turn_that_brings_much_and_takes_much() {
                 ..task(number)
             })
             .await;
-        for first in (0..16 * BATCH).step_by(MAX_BATCH) {
+        for first in (0..16 * BATCH).step_by(MAX_BATCH_TASKS) {
             let ids = (first..first + BATCH).map(id).collect();
-            let look = scene.other.store.look(ids);
+            let look = scene.other.store.status(ids);
             scene.meter.measure(look).await.unwrap();
         }
         for round in 0..6 {
-            let claim = scene.turn(Vec::new(), MAX_BATCH).await.claim.unwrap();
+            let claim = scene.turn(Vec::new(), MAX_BATCH_TASKS).await.claim.unwrap();
             let said = match round % 3 {
                 0 => verdicts(&claim, retry),
                 1 => verdicts(&claim, || Verdict::Release),
                 _ => verdicts(&claim, dead(200)),
             };
-            let turned = scene.turn(said, MAX_BATCH).await;
+            let turned = scene.turn(said, MAX_BATCH_TASKS).await;
             assert_eq!(turned.refused, []);
             let said = verdicts(&turned.claim.unwrap(), || Verdict::Done(vec![7; 4 << 10]));
             assert_eq!(scene.turn(said, 0).await.refused, []);
@@ -272,11 +272,11 @@ async fn a_turn_that_has_everything_to_do() {
             ..task(number)
         };
         scene.store(4 * BATCH, |number| batch(number, 0)).await;
-        let late = scene.claim_all(MAX_BATCH - 1).await;
+        let late = scene.claim_all(MAX_BATCH_TASKS - 1).await;
         scene
             .worker
             .store
-            .beat(late.iter().map(|it| it.epoch).collect())
+            .renew(late.iter().map(|it| it.epoch).collect())
             .await
             .unwrap();
         scene.clock.advance(LEASE);
@@ -286,10 +286,10 @@ async fn a_turn_that_has_everything_to_do() {
                 batch(10_000 + number, 60 * (number % 2))
             })
             .await;
-        let claim = scene.turn(Vec::new(), MAX_BATCH).await.claim.unwrap();
+        let claim = scene.turn(Vec::new(), MAX_BATCH_TASKS).await.claim.unwrap();
         scene.clock.advance(Duration::from_secs(60));
-        let turned = scene.turn(verdicts(&claim, retry), MAX_BATCH).await;
-        assert_eq!(turned.claim.unwrap().tasks.len(), MAX_BATCH);
+        let turned = scene.turn(verdicts(&claim, retry), MAX_BATCH_TASKS).await;
+        assert_eq!(turned.claim.unwrap().tasks.len(), MAX_BATCH_TASKS);
     })
     .await;
 }
@@ -305,8 +305,9 @@ async fn large_results_that_are_kept_and_looked_at() {
             assert_eq!(turned.refused, []);
         }
         let ids: Vec<_> = (0..BATCH).map(id).collect();
-        let seen = scene.other.store.look(ids.clone()).await.unwrap();
-        let whole = |seen: &Seen| matches!(seen, Seen::Done(output) if output.len() == LARGE);
+        let seen = scene.other.store.status(ids.clone()).await.unwrap();
+        let whole =
+            |seen: &TaskState| matches!(seen, TaskState::Done(output) if output.len() == LARGE);
         assert!(seen.iter().all(whole));
         look_at_all(scene, &ids).await;
         remove_all(scene).await;
@@ -360,7 +361,7 @@ async fn large_payloads() {
             scene.meter.measure(stored).await;
         }
         let mut claimed = 0;
-        while let Some(claim) = scene.turn(Vec::new(), MAX_BATCH).await.claim {
+        while let Some(claim) = scene.turn(Vec::new(), MAX_BATCH_TASKS).await.claim {
             claimed += claim.tasks.len();
             scene.turn(done(&claim), 0).await;
         }
@@ -373,15 +374,18 @@ async fn large_payloads() {
 async fn many_dead_letters_with_long_errors() {
     in_short_scripts(async |scene| {
         scene.store(4 * BATCH, task).await;
-        for claim in scene.claim_all(MAX_BATCH).await {
-            scene.turn(verdicts(&claim, dead(MAX_ERROR)), 0).await;
+        for claim in scene.claim_all(MAX_BATCH_TASKS).await {
+            scene.turn(verdicts(&claim, dead(MAX_ERROR_BYTES)), 0).await;
         }
         let store = &scene.other.store;
-        let letters = store.dead(DeadFilter::all(), usize::MAX).await.unwrap();
+        let letters = store
+            .dead_letters(DeadFilter::all(), usize::MAX)
+            .await
+            .unwrap();
         assert_eq!(letters.len() as u64, 4 * BATCH);
         let mut ids: Vec<_> = letters.iter().map(|letter| letter.id).collect();
         for ids in ids.chunks(100) {
-            let letters = store.dead(DeadFilter::ids(ids.to_vec()), usize::MAX);
+            let letters = store.dead_letters(DeadFilter::ids(ids.to_vec()), usize::MAX);
             assert_eq!(scene.meter.measure(letters).await.unwrap().len(), ids.len());
         }
         ids.sort_unstable();
@@ -410,14 +414,14 @@ async fn beats_of_many_claims_of_which_most_tasks_are_cancelled() {
 /// Of many tasks that run, cancels one of so many: each beat says so.
 async fn beat_with(scene: &mut Scene, one_of: usize) {
     scene.store(64 * BATCH, task).await;
-    let claims = scene.claim_all(MAX_BATCH).await;
+    let claims = scene.claim_all(MAX_BATCH_TASKS).await;
     let cancelled: Vec<_> = (0..64 * BATCH).step_by(one_of).map(id).collect();
     let found = scene.other.store.cancel(cancelled.clone()).await.unwrap();
     assert_eq!(found, cancelled.len() as u64);
     let mut told = Vec::new();
     for claims in claims.chunks(MAX_BEATS) {
         let epochs = claims.iter().map(|it| it.epoch).collect();
-        let beaten = scene.meter.measure(scene.worker.store.beat(epochs)).await;
+        let beaten = scene.meter.measure(scene.worker.store.renew(epochs)).await;
         let beaten = beaten.unwrap();
         assert!(beaten.lost.is_empty());
         told.extend(beaten.cancelled);
@@ -435,7 +439,7 @@ async fn many_that_are_cancelled_and_removed() {
             let cancel = scene.other.store.cancel(ids.to_vec());
             assert_eq!(scene.meter.measure(cancel).await.unwrap(), AT_ONCE as u64);
         }
-        while scene.turn(Vec::new(), MAX_BATCH).await.more {}
+        while scene.turn(Vec::new(), MAX_BATCH_TASKS).await.more {}
         remove_all(scene).await;
     })
     .await;
@@ -451,17 +455,17 @@ async fn many_that_are_risky_and_passed_over() {
                 ..task(number)
             })
             .await;
-        let claims = scene.claim_all(MAX_BATCH).await;
+        let claims = scene.claim_all(MAX_BATCH_TASKS).await;
         scene
             .worker
             .store
-            .beat(claims.iter().map(|it| it.epoch).collect())
+            .renew(claims.iter().map(|it| it.epoch).collect())
             .await
             .unwrap();
         scene.clock.advance(2 * LEASE);
         take_all_back(scene, claims.len() as u64).await;
         for _ in 0..5 {
-            let claim = scene.turn(Vec::new(), MAX_BATCH).await.claim.unwrap();
+            let claim = scene.turn(Vec::new(), MAX_BATCH_TASKS).await.claim.unwrap();
             assert_eq!(claim.tasks.len(), 1);
             scene.turn(done(&claim), 0).await;
         }
@@ -491,14 +495,14 @@ async fn a_census_of_many() {
         }
         println!("{passes} passes");
         let ids = vec![id(0), id(BATCHES * BATCH)];
-        let seen = scene.other.store.look(ids).await.unwrap();
+        let seen = scene.other.store.status(ids).await.unwrap();
         let reason = match seen[1] {
-            Seen::Dead { reason, .. } => Some(reason),
+            TaskState::Dead { reason, .. } => Some(reason),
             _ => None,
         };
         assert_eq!(
             (&seen[0], reason),
-            (&Seen::Waiting, Some(DeadReason::Damaged))
+            (&TaskState::Waiting, Some(DeadReason::Damaged))
         );
         // A pass reads two pages, which are two batches each. Three steps read all tasks; for those two that read a
         // hash, the pages of some servers are half as large.

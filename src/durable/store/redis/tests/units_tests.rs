@@ -85,7 +85,7 @@ impl Scene {
         // Of the late ones, one is cancelled, one dies of it, and one is quarantined then.
         other.enqueue((1..=4).map(mortal).chain([large(5)])).await;
         let late = other.claim(5).await;
-        other.store.beat(vec![late.epoch]).await.unwrap();
+        other.store.renew(vec![late.epoch]).await.unwrap();
         other.store.cancel(vec![id(1)]).await.unwrap();
         clock.advance(LEASE);
         let short = NewTask {
@@ -176,9 +176,9 @@ impl Scene {
     async fn end_census(&self, trial: Trial) {
         let store = &self.other.store;
         while store.maintain(100).await.unwrap() {}
-        let seen = store.look(vec![id(ORPHAN)]).await.unwrap();
+        let seen = store.status(vec![id(ORPHAN)]).await.unwrap();
         let is_damaged =
-            matches!(seen[0], Seen::Dead { reason, .. } if reason == DeadReason::Damaged);
+            matches!(seen[0], TaskState::Dead { reason, .. } if reason == DeadReason::Damaged);
         assert!(is_damaged, "{trial:?}: {seen:?}");
         assert_eq!(store.damage().map(|it| it.0), Some(1), "{trial:?}");
     }
@@ -314,19 +314,19 @@ async fn store_tasks(scene: &Scene, trial: Trial, tasks: Vec<NewTask>) -> bool {
         .await;
     let ids = tasks.iter().map(|task| task.id);
     let ids: Vec<_> = ids.filter(|new| *new >= id(NEW)).collect();
-    let seen = store.look(ids.clone()).await.unwrap();
+    let seen = store.status(ids.clone()).await.unwrap();
     match answer {
-        Ok(()) => assert!(!seen.contains(&Seen::Absent), "{trial:?}: {seen:?}"),
+        Ok(()) => assert!(!seen.contains(&TaskState::Absent), "{trial:?}: {seen:?}"),
         Err(failure) => {
             assert_eq!(failure.effect, Effect::None, "{trial:?}: {failure}");
             assert!(failure.answered, "{trial:?}: {failure}");
-            assert_eq!(seen, vec![Seen::Absent; ids.len()], "{trial:?}");
+            assert_eq!(seen, vec![TaskState::Absent; ids.len()], "{trial:?}");
         }
     }
     scene.check(trial);
     scene.other.enqueue(tasks).await;
-    let seen = store.look(ids).await.unwrap();
-    assert!(!seen.contains(&Seen::Absent), "{trial:?}: {seen:?}");
+    let seen = store.status(ids).await.unwrap();
+    assert!(!seen.contains(&TaskState::Absent), "{trial:?}: {seen:?}");
     has_failed
 }
 
@@ -429,17 +429,20 @@ async fn take_verdicts(scene: &Scene, trial: Trial) -> bool {
         .await;
     assert!(answer.is_ok(), "{trial:?}: {answer:?}");
     let ids: Vec<_> = [10, 14, 11, 12, 16].map(id).into();
-    let seen = store.look(ids).await.unwrap();
-    assert_eq!(seen[0], Seen::Done(b"ten".to_vec()), "{trial:?}");
-    assert_eq!(seen[1], Seen::Absent, "{trial:?}");
+    let seen = store.status(ids).await.unwrap();
+    assert_eq!(seen[0], TaskState::Done(b"ten".to_vec()), "{trial:?}");
+    assert_eq!(seen[1], TaskState::Absent, "{trial:?}");
     let errors = |errors: Vec<AttemptError>| errors.into_iter().map(|it| it.error);
     for (number, expected) in [(11, &["again"][..]), (17, &[]), (18, &["before", "again"])] {
         let found: Vec<_> = errors(store.errors(id(number)).await.unwrap()).collect();
         assert_eq!(found, expected, "{trial:?}: {number}");
     }
-    assert_eq!(seen[2], Seen::Delayed, "{trial:?}");
-    assert_eq!(seen[3], Seen::Cancelled, "{trial:?}");
-    assert!(matches!(seen[4], Seen::Dead { .. }), "{trial:?}: {seen:?}");
+    assert_eq!(seen[2], TaskState::Delayed, "{trial:?}");
+    assert_eq!(seen[3], TaskState::Cancelled, "{trial:?}");
+    assert!(
+        matches!(seen[4], TaskState::Dead { .. }),
+        "{trial:?}: {seen:?}"
+    );
     has_failed
 }
 
@@ -469,7 +472,7 @@ async fn a_turn_that_reaps_and_claims_loses_nothing() {
         scene
             .worker
             .store
-            .beat(vec![scene.claim.epoch])
+            .renew(vec![scene.claim.epoch])
             .await
             .unwrap();
         scene.worker.turn(Vec::new(), 0).await;
@@ -477,7 +480,7 @@ async fn a_turn_that_reaps_and_claims_loses_nothing() {
         scene
             .worker
             .store
-            .beat(vec![scene.claim.epoch])
+            .renew(vec![scene.claim.epoch])
             .await
             .unwrap();
         let store = &scene.worker.store;
@@ -486,7 +489,7 @@ async fn a_turn_that_reaps_and_claims_loses_nothing() {
             .send(trial, true, || store.turn(Arc::clone(&request)))
             .await;
         let turned = answer.unwrap_or_else(|failure| panic!("{trial:?}: {failure}"));
-        let held = scene.worker.store.beat(vec![scene.late.epoch]).await;
+        let held = scene.worker.store.renew(vec![scene.late.epoch]).await;
         let claim = turned.claim.map(|claim| claim.tasks.len());
         assert!(
             claim.is_some_and(|tasks| tasks <= 3),
@@ -503,7 +506,7 @@ async fn a_turn_that_passes_over_what_is_cancelled_and_quarantined_loses_nothing
     for_each_command(async |scene, trial| {
         // They come back as those that were crashed.
         let (store, epoch) = (&scene.other.store, scene.late.epoch);
-        store.beat(vec![epoch]).await.unwrap();
+        store.renew(vec![epoch]).await.unwrap();
         store.close_session(scene.other.session).await.unwrap();
         store.cancel(vec![id(3), id(20)]).await.unwrap();
         let request = scene.worker.new_turn(Vec::new(), 4);
@@ -549,10 +552,13 @@ async fn what_was_cancelled_is_cancelled_as_a_whole() {
         let store = &scene.worker.store;
         let ids: Vec<_> = [10, 19, 20, 22, 24, 30, 77].map(id).into();
         let (answer, has_failed) = scene.send(trial, false, || store.cancel(ids.clone())).await;
-        let seen = store.look(ids.clone()).await.unwrap();
+        let seen = store.status(ids.clone()).await.unwrap();
         let errors = store.errors(id(19)).await.unwrap().len();
         assert_eq!(errors, usize::from(answer.is_err()), "{trial:?}");
-        let cancelled = seen.iter().filter(|it| **it == Seen::Cancelled).count();
+        let cancelled = seen
+            .iter()
+            .filter(|it| **it == TaskState::Cancelled)
+            .count();
         match answer {
             Ok(_) => assert_eq!(cancelled, 5, "{trial:?}: {seen:?}"),
             Err(failure) => {
@@ -573,14 +579,25 @@ async fn letters_are_replayed_and_removed_as_a_whole() {
             scene.worker.turn(all_verdicts(&scene.claim), 0).await;
             let all = || DeadFilter::ids([id(16)]);
             let (answer, has_failed) = match is_replay {
-                true => scene.send(trial, false, || store.replay(all())).await,
-                false => scene.send(trial, false, || store.bury(all())).await,
+                true => {
+                    scene
+                        .send(trial, false, || store.replay_dead_letters(all()))
+                        .await
+                }
+                false => {
+                    scene
+                        .send(trial, false, || store.delete_dead_letters(all()))
+                        .await
+                }
             };
-            let seen = store.look(vec![id(16)]).await.unwrap();
+            let seen = store.status(vec![id(16)]).await.unwrap();
             match (answer, is_replay) {
-                (Ok(_), true) => assert_eq!(seen, [Seen::Waiting], "{trial:?}"),
-                (Ok(_), false) => assert_eq!(seen, [Seen::Absent], "{trial:?}"),
-                (Err(_), _) => assert!(matches!(seen[0], Seen::Dead { .. }), "{trial:?}: {seen:?}"),
+                (Ok(_), true) => assert_eq!(seen, [TaskState::Waiting], "{trial:?}"),
+                (Ok(_), false) => assert_eq!(seen, [TaskState::Absent], "{trial:?}"),
+                (Err(_), _) => assert!(
+                    matches!(seen[0], TaskState::Dead { .. }),
+                    "{trial:?}: {seen:?}"
+                ),
             }
             has_failed
         })
@@ -633,7 +650,7 @@ async fn renewals_status_requests_and_maintenance_break_nothing() {
     for_each_command(async |scene, trial| {
         let store = &scene.worker.store;
         let epoch = scene.claim.epoch;
-        let (beaten, has_failed) = scene.send(trial, true, || store.beat(vec![epoch])).await;
+        let (beaten, has_failed) = scene.send(trial, true, || store.renew(vec![epoch])).await;
         assert!(beaten.is_ok(), "{trial:?}: {beaten:?}");
         has_failed
     })
@@ -641,7 +658,7 @@ async fn renewals_status_requests_and_maintenance_break_nothing() {
     for_each_command(async |scene, trial| {
         let store = &scene.worker.store;
         let ids: Vec<_> = [2, 10, 20, 21, 30].map(id).into();
-        let (seen, has_failed) = scene.send(trial, true, || store.look(ids.clone())).await;
+        let (seen, has_failed) = scene.send(trial, true, || store.status(ids.clone())).await;
         assert!(seen.is_ok(), "{trial:?}: {seen:?}");
         has_failed
     })
@@ -685,10 +702,10 @@ async fn what_only_reads_is_right_or_fails() {
     assert_eq!((counts.unserved, counts.dead), (1, 1), "{counts:?}");
     let errors = is_right_or_fails(&scene, || store.errors(id(18))).await;
     assert_eq!(errors.len(), 2);
-    let by_id = || store.dead(DeadFilter::ids([id(16), id(20)]), 9);
+    let by_id = || store.dead_letters(DeadFilter::ids([id(16), id(20)]), 9);
     let letters = is_right_or_fails(&scene, by_id).await;
     assert_eq!(letters.len(), 1);
-    let all = is_right_or_fails(&scene, || store.dead(DeadFilter::all(), 9)).await;
+    let all = is_right_or_fails(&scene, || store.dead_letters(DeadFilter::all(), 9)).await;
     assert_eq!(all, letters);
 }
 
@@ -743,8 +760,8 @@ async fn a_census_that_fails_is_taken_again() {
         for _ in 0..2 {
             while store.maintain(100).await.unwrap() {}
         }
-        let seen = store.look([10, 90, 91].map(id).into()).await.unwrap();
-        let is_damaged = |seen: &Seen| matches!(seen, Seen::Dead { reason, .. } if *reason == DeadReason::Damaged);
+        let seen = store.status([10, 90, 91].map(id).into()).await.unwrap();
+        let is_damaged = |seen: &TaskState| matches!(seen, TaskState::Dead { reason, .. } if *reason == DeadReason::Damaged);
         assert!(seen.iter().all(is_damaged), "{trial:?}: {seen:?}");
         assert!(store.damage().is_some(), "{trial:?}");
         has_failed

@@ -41,7 +41,7 @@ async fn a_restart_of_the_machine_removes_nothing_and_stops_nothing() {
         assert_kept(&worker, 1..3).await;
         after.advance(60 * SECOND);
     }
-    assert_eq!(worker.seen(1).await, Seen::Absent);
+    assert_eq!(worker.seen(1).await, TaskState::Absent);
 }
 
 #[tokio::test]
@@ -88,8 +88,8 @@ impl File {
 }
 
 impl Worker {
-    async fn seen(&self, number: u64) -> Seen {
-        self.store.look(vec![id(number)]).await.unwrap().remove(0)
+    async fn seen(&self, number: u64) -> TaskState {
+        self.store.status(vec![id(number)]).await.unwrap().remove(0)
     }
 }
 
@@ -118,8 +118,8 @@ async fn assert_kept(worker: &Worker, numbers: std::ops::Range<u64>) {
     for number in numbers {
         let seen = worker.seen(number).await;
         match number % 2 {
-            1 => assert_eq!(seen, Seen::Done(b"output".to_vec())),
-            _ => assert!(matches!(seen, Seen::Dead { .. }), "{seen:?}"),
+            1 => assert_eq!(seen, TaskState::Done(b"output".to_vec())),
+            _ => assert!(matches!(seen, TaskState::Dead { .. }), "{seen:?}"),
         }
     }
 }

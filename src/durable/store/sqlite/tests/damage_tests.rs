@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{
-    Backend, Clock, DeadFilter, DeadReason, Duration, File, NewTask, Seen, SqliteStore, TaskId,
-    TypeSet, Verdict, Verdicts, Worker, done, id, task,
+    Backend, Clock, DeadFilter, DeadReason, Duration, File, NewTask, SqliteStore, TaskId,
+    TaskState, TypeSet, Verdict, Verdicts, Worker, done, id, task,
 };
-use crate::durable::error::Cause;
+use crate::durable::failure::Cause;
 use crate::durable::store::Turn;
 
 mod pages_tests;
@@ -103,7 +103,7 @@ impl Scene {
     }
 
     /// Runs all tasks, and returns how each of them has ended.
-    async fn work_to_the_end(&mut self) -> BTreeMap<TaskId, Seen> {
+    async fn work_to_the_end(&mut self) -> BTreeMap<TaskId, TaskState> {
         for _ in 0..3 {
             for worker in [&self.holder, &self.other] {
                 worker.store.maintain(1000).await.unwrap();
@@ -122,7 +122,7 @@ impl Scene {
         self.other.claim_all().await;
         let mut ends = BTreeMap::new();
         for ids in self.all.chunks(200) {
-            let seen = self.other.store.look(ids.to_vec()).await.unwrap();
+            let seen = self.other.store.status(ids.to_vec()).await.unwrap();
             ends.extend(ids.iter().copied().zip(seen));
         }
         ends
@@ -142,7 +142,7 @@ impl Scene {
             self.other.sound_enqueue(new).await;
         }
         assert_eq!(self.other.claim_all().await, 2);
-        store.dead(DeadFilter::all(), 10_000).await.unwrap();
+        store.dead_letters(DeadFilter::all(), 10_000).await.unwrap();
         store.maintain(1000).await.unwrap();
         assert_eq!(store.damage(), found, "nothing more is found");
         let counts = store.counts().await.unwrap();
@@ -235,18 +235,21 @@ fn dead(reason: DeadReason) -> Verdict {
     Verdict::Dead { reason, error }
 }
 
-fn is_damaged(seen: &Seen) -> bool {
+fn is_damaged(seen: &TaskState) -> bool {
     matches!(
         seen,
-        Seen::Dead {
+        TaskState::Dead {
             reason: DeadReason::Damaged,
             ..
         }
     )
 }
 
-fn is_final(seen: &Seen) -> bool {
-    matches!(seen, Seen::Done(_) | Seen::Dead { .. } | Seen::Absent)
+fn is_final(seen: &TaskState) -> bool {
+    matches!(
+        seen,
+        TaskState::Done(_) | TaskState::Dead { .. } | TaskState::Absent
+    )
 }
 
 // ===== Rows =====
@@ -289,10 +292,10 @@ async fn garble(table: &str, column: &str) {
             // A time far away and a type that nobody knows make sense.
             let is_sense = matches!(
                 (column, end),
-                ("at", Seen::Delayed) | ("name" | "kind", Seen::Waiting)
+                ("at", TaskState::Delayed) | ("name" | "kind", TaskState::Waiting)
             );
             assert!(is_final(end) || is_sense, "{name}: {id} {end:?}");
-            let is_sound = !is_damaged(end) && *end != Seen::Absent;
+            let is_sound = !is_damaged(end) && *end != TaskState::Absent;
             let may_be_lost = is_garbled || table == "throng_payload";
             assert!(is_sound || may_be_lost, "{name}: {id} {end:?}");
         }

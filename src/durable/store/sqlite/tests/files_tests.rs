@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::{File, Worker, assert_fails, id, task};
-use crate::durable::error::{Cause, Effect};
-use crate::durable::store::{Backend, Seen};
+use crate::durable::failure::{Cause, Effect};
+use crate::durable::store::{Backend, TaskState};
 
 #[tokio::test]
 async fn nothing_is_stored_in_a_file_that_was_removed() {
@@ -30,9 +30,12 @@ async fn nothing_is_stored_in_a_file_that_was_moved_until_it_is_back() {
 
     fs::rename(&away, &file.path).unwrap();
     worker.enqueue([task(4).0]).await;
-    let seen = worker.store.look(vec![id(1), id(3), id(4)]).await;
+    let seen = worker.store.status(vec![id(1), id(3), id(4)]).await;
     // What was refused after the first error was never written.
-    assert_eq!(seen.unwrap(), [Seen::Waiting, Seen::Absent, Seen::Waiting]);
+    assert_eq!(
+        seen.unwrap(),
+        [TaskState::Waiting, TaskState::Absent, TaskState::Waiting]
+    );
 }
 
 #[tokio::test]
@@ -50,8 +53,13 @@ async fn the_file_in_its_place_is_not_touched() {
     drop(old);
     // The old one is closed, and its log with it, which has the same name.
     new.enqueue([task(10).0]).await;
-    let seen = new.store.look(vec![id(1), id(2), id(9), id(10)]).await;
-    let expected = [Seen::Absent, Seen::Absent, Seen::Waiting, Seen::Waiting];
+    let seen = new.store.status(vec![id(1), id(2), id(9), id(10)]).await;
+    let expected = [
+        TaskState::Absent,
+        TaskState::Absent,
+        TaskState::Waiting,
+        TaskState::Waiting,
+    ];
     assert_eq!(seen.unwrap(), expected);
 }
 
@@ -71,8 +79,13 @@ async fn a_copy_in_its_place_goes_on() {
     assert_eq!(failure.cause, Cause::Replaced);
     worker.enqueue([task(4).0]).await;
     assert_eq!(worker.session, session);
-    let seen = worker.store.look((1..=4).map(id).collect()).await;
-    let expected = [Seen::Waiting, Seen::Absent, Seen::Absent, Seen::Waiting];
+    let seen = worker.store.status((1..=4).map(id).collect()).await;
+    let expected = [
+        TaskState::Waiting,
+        TaskState::Absent,
+        TaskState::Absent,
+        TaskState::Waiting,
+    ];
     assert_eq!(seen.unwrap(), expected);
 }
 
@@ -89,8 +102,8 @@ async fn nothing_is_stored_without_the_log_and_nothing_is_lost_with_it() {
     super::until(|| file.files().is_empty()).await;
     let worker = Worker::new(&file.open().await).await;
     assert_eq!(
-        worker.store.look(vec![id(1)]).await.unwrap(),
-        [Seen::Waiting]
+        worker.store.status(vec![id(1)]).await.unwrap(),
+        [TaskState::Waiting]
     );
 }
 
@@ -130,7 +143,7 @@ async fn a_store_is_closed_once_and_asked_no_more() {
     worker.store.close().await.unwrap();
     late.await.unwrap();
     assert_fails(worker.try_enqueue([task(3).0]).await, &Cause::Unavailable);
-    assert_fails(worker.store.look(vec![id(1)]).await, &Cause::Unavailable);
+    assert_fails(worker.store.status(vec![id(1)]).await, &Cause::Unavailable);
     assert_eq!(file.number("SELECT waiting FROM throng_meta"), 2);
 }
 
@@ -142,7 +155,7 @@ async fn assert_is_replaced(worker: &Worker) {
     for _ in 0..2 {
         assert_fails(worker.try_enqueue([task(3).0]).await, &Cause::Replaced);
         assert_fails(worker.try_turn(vec![], 1, true).await, &Cause::Replaced);
-        assert_fails(worker.store.look(vec![id(1)]).await, &Cause::Replaced);
+        assert_fails(worker.store.status(vec![id(1)]).await, &Cause::Replaced);
     }
 }
 

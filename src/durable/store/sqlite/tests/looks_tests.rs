@@ -28,7 +28,7 @@ async fn an_idle_worker_looks_less_often_the_longer_the_tasks_of_others_run() {
     let mut claims = vec![busy.claim(1).await.epoch];
     let (mut looks, mut ran) = (0, Duration::ZERO);
     while ran < LONG {
-        busy.store.beat(claims.clone()).await.unwrap();
+        busy.store.renew(claims.clone()).await.unwrap();
         let next = next_look(&idle).await;
         // If the busy worker dies, its task waits for no longer than it has run.
         assert!(next >= FIRST && next <= ran.clamp(FIRST, LAST), "{next:?}");
@@ -40,6 +40,6 @@ async fn an_idle_worker_looks_less_often_the_longer_the_tasks_of_others_run() {
 
     busy.enqueue([task(2).0]).await;
     claims.push(busy.claim(1).await.epoch);
-    busy.store.beat(claims).await.unwrap();
+    busy.store.renew(claims).await.unwrap();
     assert_eq!(next_look(&idle).await, FIRST);
 }

@@ -58,7 +58,7 @@ impl Pair {
         match random.u32(..20) {
             0..6 => self.enqueue(random).await,
             6..14 => self.turn(random).await,
-            14 => self.beat(random).await,
+            14 => self.renew(random).await,
             15 => self.cancel(random).await,
             16 => self.letters(random).await,
             17 => {
@@ -82,7 +82,7 @@ impl Pair {
             Arc::new(Enqueue {
                 session,
                 number: self.number,
-                tasks: Arc::new(tasks.clone().into()),
+                batch: Arc::new(tasks.clone().into()),
             })
         });
         let one = self.stores[0].enqueue(one).await.map_err(|it| it.cause);
@@ -108,12 +108,12 @@ impl Pair {
                 session,
                 number: self.number,
                 verdicts,
-                seen: None,
+                received: None,
                 floor: 0,
                 want,
                 want_bytes: 2000,
                 lease: LEASE,
-                risky: true,
+                quarantined: true,
                 park: true,
             })
         };
@@ -153,13 +153,13 @@ impl Pair {
         all
     }
 
-    async fn beat(&mut self, random: &mut fastrand::Rng) {
+    async fn renew(&mut self, random: &mut fastrand::Rng) {
         let mut epochs: Vec<_> = self.epochs.keys().copied().collect();
         random.shuffle(&mut epochs);
         epochs.truncate(5);
         let theirs = epochs.iter().map(|epoch| self.epochs[epoch]).collect();
-        let one = self.stores[0].beat(epochs.clone()).await.unwrap();
-        let two = self.stores[1].beat(theirs).await.unwrap();
+        let one = self.stores[0].renew(epochs.clone()).await.unwrap();
+        let two = self.stores[1].renew(theirs).await.unwrap();
         assert_eq!(one.cancelled, two.cancelled);
         let lost: Vec<_> = one.lost.iter().map(|epoch| self.epochs[epoch]).collect();
         assert_eq!(lost, two.lost);
@@ -181,12 +181,18 @@ impl Pair {
         let [one, two] = &self.stores;
         let limit = random.usize(..10);
         assert_eq!(
-            one.dead(filter.clone(), limit).await.unwrap(),
-            two.dead(filter.clone(), limit).await.unwrap()
+            one.dead_letters(filter.clone(), limit).await.unwrap(),
+            two.dead_letters(filter.clone(), limit).await.unwrap()
         );
         let (one, two) = match random.bool() {
-            true => (one.replay(filter.clone()), two.replay(filter)),
-            false => (one.bury(filter.clone()), two.bury(filter)),
+            true => (
+                one.replay_dead_letters(filter.clone()),
+                two.replay_dead_letters(filter),
+            ),
+            false => (
+                one.delete_dead_letters(filter.clone()),
+                two.delete_dead_letters(filter),
+            ),
         };
         assert_eq!(one.await.unwrap(), two.await.unwrap());
     }
@@ -210,8 +216,8 @@ impl Pair {
         let [one, two] = &self.stores;
         let ids: Vec<_> = (0..60).map(id).collect();
         assert_eq!(
-            one.look(ids.clone()).await.unwrap(),
-            two.look(ids).await.unwrap()
+            one.status(ids.clone()).await.unwrap(),
+            two.status(ids).await.unwrap()
         );
         assert_eq!(one.counts().await.unwrap(), two.counts().await.unwrap());
         let stray =

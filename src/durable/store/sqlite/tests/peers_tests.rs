@@ -19,7 +19,7 @@ struct Stopped {
 impl Stopped {
     async fn new(file: &File) -> Self {
         let worker = Worker::new(&file.open().await).await;
-        let name = file_name(worker.store.endpoint.id, ".sock");
+        let name = file_name(worker.store.shared.endpoint.id, ".sock");
         let path = file.path.with_file_name("tasks.db-throng").join(name);
         std::fs::remove_file(&path).unwrap();
         let _inbox = UnixDatagram::bind(path).unwrap();
@@ -44,11 +44,11 @@ async fn ten_that_store_and_ten_that_await_and_have_stopped_are_waited_for_once(
             other.store(n).await;
         } else {
             let ids = (0..STOPPED * TASKS).map(id).collect();
-            other.worker.store.look(ids).await.unwrap();
+            other.worker.store.status(ids).await.unwrap();
         }
         stopped.push(other);
     }
-    let waits = || busy.store.endpoint.waits();
+    let waits = || busy.store.shared.endpoint.send_pauses();
     let mut verdicts = vec![];
     let mut ended = 0;
     while let Some(claim) = busy.turn(verdicts, BATCH).await.claim {

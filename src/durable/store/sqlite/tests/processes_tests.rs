@@ -10,12 +10,12 @@ async fn the_tasks_of_a_dead_process_come_back_at_once() {
     dead.enqueue([task(1).0, task(2).0]).await;
     let lost = dead.claim(1).await;
     let known = dead.claim(1).await;
-    dead.store.beat(vec![known.epoch]).await.unwrap();
+    dead.store.renew(vec![known.epoch]).await.unwrap();
 
     let turned = alive.turn(vec![], 9).await;
     assert_eq!((turned.claim, turned.more), (None, false));
     assert!(turned.next.unwrap() <= Duration::from_millis(100));
-    dead.store.abandon();
+    dead.store.simulate_crash();
     let claim = alive.claim(9).await;
     let counted = claim
         .tasks
@@ -36,7 +36,7 @@ async fn a_lock_file_that_is_gone_is_no_death() {
     let (held, other) = (Worker::new(&held).await, Worker::new(&other).await);
     held.enqueue([task(1).0]).await;
     let claim = held.claim(1).await;
-    held.store.endpoint.lose_lock_file();
+    held.store.shared.endpoint.remove_lock_file();
 
     assert_eq!(other.turn(vec![], 9).await.claim, None);
     let told = held.turn(done(&claim, vec![]), 0).await;
@@ -52,10 +52,10 @@ async fn sessions_of_a_process_rest_each_for_itself() {
     resting.park().await;
     busy.park().await;
     // The marker is that of both: one that gets up leaves it to the other.
-    store.endpoint.unpark(busy.session);
+    store.shared.endpoint.unpark(busy.session);
     let producer = Worker::new(&file.open().await).await;
     resting.park().await;
-    store.endpoint.unpark(busy.session);
+    store.shared.endpoint.unpark(busy.session);
     producer.enqueue([task(1).0]).await;
     resting.expect(|event| event == Event::Wake).await;
 }
@@ -66,8 +66,8 @@ async fn what_the_dead_leave_behind_is_swept() {
     let alive = Worker::new(&file.open().await).await;
     let dead = Worker::new(&file.open().await).await;
     dead.park().await;
-    let name = super::super::endpoint::file_name(dead.store.endpoint.id, "");
-    dead.store.abandon();
+    let name = super::super::endpoint::file_name(dead.store.shared.endpoint.id, "");
+    dead.store.simulate_crash();
     drop(dead);
 
     for _ in 0..2 {
@@ -97,8 +97,8 @@ async fn what_was_asked_before_the_drop_is_done() {
     drop(pending);
     drop(worker);
     let worker = Worker::new(&file.open().await).await;
-    let seen = || async { worker.store.look(vec![id(1)]).await.unwrap() };
-    while seen().await != [Seen::Waiting] {
+    let seen = || async { worker.store.status(vec![id(1)]).await.unwrap() };
+    while seen().await != [TaskState::Waiting] {
         tokio::task::yield_now().await;
     }
 }
@@ -124,7 +124,7 @@ async fn the_dead_do_not_take_a_wake_up_along() {
     }
     let mut alive = workers.pop().unwrap();
     for dead in workers {
-        dead.store.abandon();
+        dead.store.simulate_crash();
         drop(dead);
     }
     // The sockets close when the threads end that read them.
@@ -185,7 +185,7 @@ async fn an_end_is_told_to_who_stored_the_task_and_to_who_looked() {
     let runner = Worker::new(&file.open().await).await;
     owner.enqueue((0..100).map(|n| task(n).0)).await;
     let ids: Vec<_> = (0..100).map(id).collect();
-    other.store.look(ids.clone()).await.unwrap();
+    other.store.status(ids.clone()).await.unwrap();
 
     let claim = runner.claim(100).await;
     runner.turn(done(&claim, vec![]), 0).await;
@@ -193,7 +193,7 @@ async fn an_end_is_told_to_who_stored_the_task_and_to_who_looked() {
         let mut ended = Vec::new();
         while ended.len() < ids.len() {
             match worker.event().await {
-                Event::Ended(ids) => ended.extend(ids),
+                Event::MaybeEnded(ids) => ended.extend(ids),
                 Event::Ready | Event::Wake => {}
                 event => panic!("{event:?}"),
             }
@@ -221,7 +221,7 @@ async fn a_worker_is_told_what_it_is_to_cancel() {
     runner
         .expect(|event| event == Event::Cancel(vec![id(1)]))
         .await;
-    let beaten = runner.store.beat(vec![claim.epoch]).await.unwrap();
+    let beaten = runner.store.renew(vec![claim.epoch]).await.unwrap();
     assert_eq!(beaten.cancelled, [id(1)]);
     let verdicts = verdicts(&claim, |_| Verdict::Release);
     runner.turn(verdicts, 0).await;

@@ -1,6 +1,7 @@
 //! The thread that writes: groups of requests, and who is told what when.
 
 use std::sync::{Arc, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -8,10 +9,37 @@ use rusqlite::Connection;
 use super::super::error::{Fault, corrupt};
 use super::super::{SqliteStore, turn};
 use super::{File, Worker, assert_fails, task};
-use crate::durable::error::{Cause, Effect};
-use crate::durable::store::{Answer, Backend, Batch, Enqueue, Event, Turned};
+use crate::durable::failure::{Cause, Effect};
+use crate::durable::spawn_queue::{SpawnQueue, WriteBatch};
+use crate::durable::store::{Answer, Backend, Enqueue, Event, NewTask, TurnAnswer};
 
 const STORED: &str = "SELECT stored FROM throng_meta";
+
+/// A batch of one task, which calls `stored` on the thread that resolves the caller of `spawn`.
+async fn batch(task: NewTask, stored: impl Fn() + Send + Sync + 'static) -> Arc<WriteBatch> {
+    let queue = Arc::new(SpawnQueue::new());
+    let reply = queue.push(vec![task]);
+    let mut reply = Box::pin(reply);
+    let waker = Waker::from(Arc::new(OnWake(stored)));
+    assert!(
+        reply
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    // The channel keeps the waker for as long as there is a receiver.
+    std::mem::forget(reply);
+    queue.next_batch().await.unwrap()
+}
+
+/// A waker that calls a function.
+struct OnWake<F>(F);
+
+impl<F: Fn() + Send + Sync + 'static> Wake for OnWake<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
 
 #[tokio::test]
 async fn a_request_that_cannot_be_done_does_not_take_its_group_along() {
@@ -19,8 +47,8 @@ async fn a_request_that_cannot_be_done_does_not_take_its_group_along() {
     let worker = Worker::new(&file.open().await).await;
     let (hold, busy) = hold(&worker.store);
     let first = worker.store.enqueue(worker.request([task(1).0]));
-    let bad = worker.store.writer.ask(0, |work| {
-        work.execute("INSERT INTO throng_task (id) VALUES (1)", [])?;
+    let bad = worker.store.writer.run(0, |tx| {
+        tx.execute("INSERT INTO throng_task (id) VALUES (1)", [])?;
         Ok(())
     });
     let second = worker.store.enqueue(worker.request([task(2).0]));
@@ -38,17 +66,18 @@ async fn what_an_enqueue_stores_is_decided_when_it_is_written() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     let (hold, busy) = hold(&worker.store);
-    let (spawn, spawned) = mpsc::channel();
+    let queue = Arc::new(SpawnQueue::new());
+    let _stored = queue.push(vec![task(1).0]);
     let late = worker.store.enqueue(Arc::new(Enqueue {
         session: worker.session,
         number: worker.next(),
-        tasks: Arc::new(Batch::drawn_by(move || spawned.try_iter().collect())),
+        batch: queue.next_batch().await.unwrap(),
     }));
-    spawn.send(task(1).0).unwrap();
+    let _stored_too = queue.push(vec![task(2).0]);
     drop(hold);
     busy.await.unwrap();
     late.await.unwrap();
-    assert_eq!(worker.claim(9).await.tasks.len(), 1);
+    assert_eq!(worker.claim(9).await.tasks.len(), 2);
 }
 
 #[tokio::test]
@@ -58,15 +87,15 @@ async fn who_waits_for_a_task_is_told_when_it_is_written_and_only_then() {
     let (tell, told) = mpsc::channel();
     let path = file.path.clone();
     let large = task(1).payload(vec![1; 100_000]).0;
-    let batch = Batch::drawn_by(|| vec![large]).telling(move || {
+    let stored = move || {
         let others = Connection::open(&path).unwrap();
         let stored = others.query_row(STORED, [], |row| row.get::<_, i64>(0));
         tell.send(stored.unwrap()).unwrap();
-    });
+    };
     let request = Arc::new(Enqueue {
         session: worker.session,
         number: worker.next(),
-        tasks: Arc::new(batch),
+        batch: batch(large, stored).await,
     });
     worker.pragma("max_page_count = 1").await;
     let refused = worker.store.enqueue(Arc::clone(&request)).await;
@@ -87,13 +116,11 @@ async fn who_rests_is_woken_before_the_answer() {
     let markers = file.path.with_file_name("tasks.db-throng").join("idle");
     let parked = move || std::fs::read_dir(&markers).unwrap().count();
     assert_eq!(parked(), 1);
-    let batch = Batch::drawn_by(|| vec![task(1).0]).telling(move || {
-        tell.send(parked()).unwrap();
-    });
+    let stored = move || tell.send(parked()).unwrap();
     let request = Enqueue {
         session: producer.session,
         number: producer.next(),
-        tasks: Arc::new(batch),
+        batch: batch(task(1).0, stored).await,
     };
     producer.store.enqueue(Arc::new(request)).await.unwrap();
     // Whoever has removed the marker has sent the wake-up, or has died before the answer.
@@ -107,15 +134,15 @@ async fn what_is_asked_before_the_disk_is_waited_for_is_written_along() {
     let worker = Worker::new(&file.open().await).await;
     let (begin, begun) = tokio::sync::oneshot::channel();
     let (mut begin, (hold, held)) = (Some(begin), mpsc::channel::<()>());
-    let first = worker.store.writer.ask(0, move |work| {
-        work.meta.counts.stored += 1;
+    let first = worker.store.writer.run(0, move |tx| {
+        tx.meta.counts.stored += 1;
         begin.take().map(|begin| begin.send(()));
         held.recv().ok();
         Ok(())
     });
     begun.await.unwrap();
     let path = file.path.clone();
-    let second = worker.store.writer.ask(0, move |_| {
+    let second = worker.store.writer.run(0, move |_| {
         let others = Connection::open(&path)?;
         Ok(others.query_row(STORED, [], |row| row.get::<_, i64>(0))?)
     });
@@ -134,8 +161,8 @@ async fn what_takes_long_is_written_in_several_transactions() {
     let (hold, busy) = hold(&worker.store);
     let slow = (0..4).map(|_| {
         let path = file.path.clone();
-        worker.store.writer.ask(0, move |work| {
-            work.meta.counts.stored += 1;
+        worker.store.writer.run(0, move |tx| {
+            tx.meta.counts.stored += 1;
             std::thread::sleep(Duration::from_millis(15));
             let others = Connection::open(&path)?;
             Ok(others.query_row(STORED, [], |row| row.get::<_, i64>(0))?)
@@ -167,7 +194,7 @@ async fn a_panic_fails_its_request_and_no_other() {
     let panics = worker
         .store
         .writer
-        .ask(0, |_| -> Result<(), Fault> { panic!("as intended") });
+        .run(0, |_| -> Result<(), Fault> { panic!("as intended") });
     assert_eq!(panics.await.unwrap_err().effect, Effect::Unknown);
     worker.enqueue([task(1).0]).await;
     assert_eq!(worker.claim(9).await.tasks.len(), 1);
@@ -187,9 +214,9 @@ async fn a_claim_takes_no_wake_up_from_what_is_stored_with_it() {
 
     let (hold, held) = mpsc::channel::<()>();
     let turn = worker.request_turn(vec![], 1, false);
-    let claimed = store.writer.ask(0, move |work| {
+    let claimed = store.writer.run(0, move |tx| {
         held.recv().ok();
-        turn::turn(work, &turn)
+        turn::turn(tx, &turn)
     });
     let stored = store.enqueue(producer.request([task(2).0]));
     drop(hold);
@@ -205,7 +232,7 @@ async fn what_is_asked_while_a_request_is_repeated_is_written_for_itself() {
     let worker = Worker::new(&file.open().await).await;
     let (begin, begun) = tokio::sync::oneshot::channel();
     let (mut begin, (hold, held)) = (Some(begin), mpsc::channel::<()>());
-    let repeated = worker.store.writer.ask(0, move |_| match begin.take() {
+    let repeated = worker.store.writer.run(0, move |_| match begin.take() {
         Some(begin) => {
             begin.send(()).ok();
             held.recv().ok();
@@ -226,7 +253,7 @@ async fn what_is_asked_together_is_written_one_by_one_if_the_store_is_repaired()
     let worker = Worker::new(&file.open().await).await;
     let (hold, held) = mpsc::channel::<()>();
     let (begin, begun) = tokio::sync::oneshot::channel();
-    let busy = worker.store.writer.ask_and(
+    let busy = worker.store.writer.run_then(
         0,
         |_| Ok(()),
         move |_| {
@@ -243,18 +270,15 @@ async fn what_is_asked_together_is_written_one_by_one_if_the_store_is_repaired()
 }
 
 /// Asks for a task to be stored whose payload is not in its row, and at the same time for that task.
-fn store_and_claim(worker: &Worker) -> (Answer<'_, ()>, Answer<'static, Turned>) {
+fn store_and_claim(worker: &Worker) -> (Answer<'_, ()>, Answer<'static, TurnAnswer>) {
     let large = task(1).payload(vec![1; 700]).0;
     let stored = worker.store.enqueue(worker.request([large]));
     let turn = worker.request_turn(vec![], 1, false);
-    let claimed = worker
-        .store
-        .writer
-        .ask(0, move |work| turn::turn(work, &turn));
+    let claimed = worker.store.writer.run(0, move |tx| turn::turn(tx, &turn));
     (stored, claimed)
 }
 
-async fn assert_claims_whole((stored, claimed): (Answer<'_, ()>, Answer<'_, Turned>)) {
+async fn assert_claims_whole((stored, claimed): (Answer<'_, ()>, Answer<'_, TurnAnswer>)) {
     stored.await.unwrap();
     let claim = claimed.await.unwrap().claim.expect("a task waits");
     let payload = claim.tasks[0].payload.as_ref();
@@ -264,7 +288,7 @@ async fn assert_claims_whole((stored, claimed): (Answer<'_, ()>, Answer<'_, Turn
 /// Keeps the thread busy until the sender is dropped: what is asked meanwhile is one group.
 fn hold(store: &SqliteStore) -> (mpsc::Sender<()>, Answer<'static, ()>) {
     let (hold, held) = mpsc::channel();
-    let busy = store.writer.ask(0, move |_| {
+    let busy = store.writer.run(0, move |_| {
         held.recv().ok();
         Ok(())
     });

@@ -8,12 +8,12 @@ use tokio::sync::mpsc;
 
 use super::requests::{self, Request, TurnRequest};
 use super::{Choice, Memory, Step, Types};
-use crate::durable::error::Failure;
+use crate::durable::failure::Failure;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::suite::Harness;
 use crate::durable::store::suite::baseline_tests::adds_up;
 use crate::durable::store::suite::process::id;
-use crate::durable::store::{Beaten, Epoch, Event, MAX_AGED, SessionId, Store};
+use crate::durable::store::{Epoch, Event, MAX_STORE_TIME_STEP, RenewAnswer, SessionId, Store};
 use crate::durable::{Counts, TaskId};
 
 mod numbered;
@@ -100,7 +100,7 @@ impl<H: Harness> Pair<H> {
             Step::Turn(turn) => self.turn(turn).await,
             Step::Again { session } => self.again(*session, 0).await,
             Step::Late { session, back } => self.again(*session, usize::from(*back)).await,
-            Step::Beat { claims } => self.beat(claims).await,
+            Step::Beat { claims } => self.renew(claims).await,
             Step::Cancel { tasks } => {
                 let [model, tested] = self.stores(0);
                 let ids = requests::ids(tasks);
@@ -110,7 +110,7 @@ impl<H: Harness> Pair<H> {
                 );
                 same(asked)
             }
-            Step::Look { process, tasks } => self.look(*process, requests::ids(tasks)).await,
+            Step::Look { process, tasks } => self.status(*process, requests::ids(tasks)).await,
             Step::Pass(time) => self.pass(*time).await,
             Step::Age(time) => {
                 self.age(*time);
@@ -131,18 +131,18 @@ impl<H: Harness> Pair<H> {
             Step::Close { session } => self.close(*session).await,
             Step::Counts { process } => self.counts(*process).await,
             Step::Maintain { budget } => self.maintain(*budget).await,
-            Step::Dead { choice, limit } => self.dead(choice, *limit).await,
+            Step::Dead { choice, limit } => self.dead_letters(choice, *limit).await,
             Step::Replay { choice } => {
                 let [model, tested] = self.stores(0);
                 let filter = choice.filter();
-                let asked = model.0.replay(filter.clone()).await;
-                same((asked, tested.0.replay(filter).await))
+                let asked = model.0.replay_dead_letters(filter.clone()).await;
+                same((asked, tested.0.replay_dead_letters(filter).await))
             }
             Step::Bury { choice } => {
                 let [model, tested] = self.stores(0);
                 let filter = choice.filter();
-                let asked = model.0.bury(filter.clone()).await;
-                same((asked, tested.0.bury(filter).await))
+                let asked = model.0.delete_dead_letters(filter.clone()).await;
+                same((asked, tested.0.delete_dead_letters(filter).await))
             }
         }
     }
@@ -151,8 +151,8 @@ impl<H: Harness> Pair<H> {
     pub(super) async fn finish(&mut self) -> Outcome {
         let ids: Vec<_> = (0..12).map(id).collect();
         self.counts(0).await?;
-        self.look(0, ids.clone()).await?;
-        self.dead(&Choice::All, 100).await?;
+        self.status(0, ids.clone()).await?;
+        self.dead_letters(&Choice::All, 100).await?;
         // In which order what is left comes, when all leases are over and all delays.
         let session = self.open(0, Types::All).await;
         for _ in 0..3 {
@@ -160,7 +160,7 @@ impl<H: Harness> Pair<H> {
             self.sessions[session].number += 1;
             self.send(session, Request::Turn(all())).await?;
         }
-        self.look(0, ids).await?;
+        self.status(0, ids).await?;
         self.maintain(5).await?;
         self.counts(0).await
     }
@@ -171,7 +171,7 @@ impl<H: Harness> Pair<H> {
     /// would then fall behind.
     async fn pass(&mut self, time: Duration) -> Outcome {
         self.unmaintained += time;
-        if self.unmaintained > MAX_AGED {
+        if self.unmaintained > MAX_STORE_TIME_STEP {
             for store in self.stores(0) {
                 let aged = store.0.maintain(0).await;
                 aged.map_err(|failure| failure.to_string())?;
@@ -276,7 +276,7 @@ impl<H: Harness> Pair<H> {
 
     // ===== Other requests =====
 
-    async fn beat(&mut self, claims: &[u8]) -> Outcome {
+    async fn renew(&mut self, claims: &[u8]) -> Outcome {
         let mut claims: Vec<_> = claims.iter().map(|&pick| usize::from(pick)).collect();
         claims.sort_unstable();
         claims.dedup();
@@ -294,15 +294,15 @@ impl<H: Harness> Pair<H> {
         });
         let [for_model, for_tested]: [Vec<Epoch>; 2] = epochs;
         let [model, tested] = self.stores(0);
-        let expected = model.0.beat(for_model).await;
-        let answered = tested.0.beat(for_tested).await;
+        let expected = model.0.renew(for_model).await;
+        let answered = tested.0.renew(for_tested).await;
         let expected = expected.map(|beaten| self.beaten(0, beaten));
         let answered = answered.map(|beaten| self.beaten(1, beaten));
         same((expected, answered))
     }
 
     /// A reply, with claims numbered by the test, in an order.
-    fn beaten(&self, side: usize, beaten: Beaten) -> (Vec<Option<usize>>, Vec<TaskId>) {
+    fn beaten(&self, side: usize, beaten: RenewAnswer) -> (Vec<Option<usize>>, Vec<TaskId>) {
         let of = |epoch| self.epochs[side].iter().position(|&it| it == epoch);
         let mut lost: Vec<_> = beaten.lost.into_iter().map(of).collect();
         let mut cancelled = beaten.cancelled;
@@ -311,19 +311,19 @@ impl<H: Harness> Pair<H> {
         (lost, cancelled)
     }
 
-    async fn look(&mut self, process: u8, ids: Vec<TaskId>) -> Outcome {
+    async fn status(&mut self, process: u8, ids: Vec<TaskId>) -> Outcome {
         let [model, tested] = self.stores(process);
         for &id in &ids {
             same((model.0.errors(id).await, tested.0.errors(id).await))?;
         }
-        let seen = model.0.look(ids.clone()).await;
-        same((seen, tested.0.look(ids).await))
+        let seen = model.0.status(ids.clone()).await;
+        same((seen, tested.0.status(ids).await))
     }
 
-    async fn dead(&mut self, choice: &Choice, limit: usize) -> Outcome {
+    async fn dead_letters(&mut self, choice: &Choice, limit: usize) -> Outcome {
         let [model, tested] = self.stores(0);
-        let letters = model.0.dead(choice.filter(), limit).await;
-        same((letters, tested.0.dead(choice.filter(), limit).await))
+        let letters = model.0.dead_letters(choice.filter(), limit).await;
+        same((letters, tested.0.dead_letters(choice.filter(), limit).await))
     }
 
     async fn counts(&mut self, process: u8) -> Outcome {
@@ -368,7 +368,7 @@ fn all() -> TurnRequest {
         want: 100,
         want_bytes: 10_000,
         lease: Duration::from_secs(30),
-        risky: true,
+        quarantined: true,
         park: false,
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct TurnRequest {
     pub(super) want: usize,
     pub(super) want_bytes: usize,
     pub(super) lease: Duration,
-    pub(super) risky: bool,
+    pub(super) quarantined: bool,
     pub(super) park: bool,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn enqueue(session: SessionId, number: u64, tasks: &[NewTask]) -> Arc
     Arc::new(Enqueue {
         session,
         number,
-        tasks: Arc::new(tasks.to_vec().into()),
+        batch: Arc::new(tasks.to_vec().into()),
     })
 }
 
@@ -52,12 +52,12 @@ impl TurnRequest {
             session,
             number,
             verdicts: verdicts.collect(),
-            seen: self.seen.map(|claim| epochs[claim]),
+            received: self.seen.map(|claim| epochs[claim]),
             floor: self.floor(epochs),
             want: self.want,
             want_bytes: self.want_bytes,
             lease: self.lease,
-            risky: self.risky,
+            quarantined: self.quarantined,
             park: self.park,
         })
     }

@@ -4,9 +4,9 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use super::super::{Backend, File, NewTask, Seen, SqliteStore, Worker, done, id, task};
+use super::super::{Backend, File, NewTask, SqliteStore, TaskState, Worker, done, id, task};
 use super::{KEPT, Scene, is_damaged, is_final};
-use crate::durable::error::{Cause, Effect};
+use crate::durable::failure::{Cause, Effect};
 
 /// Overwrites a page of the file.
 fn overwrite(file: &File, page: i64, random: &mut fastrand::Rng) {
@@ -65,7 +65,7 @@ async fn overwrite_each(is_open: bool, which: impl Fn(i64, &[i64]) -> i64) {
         let ends = scene.work_to_the_end().await;
         let lost = ends
             .values()
-            .filter(|end| is_damaged(end) || **end == Seen::Absent);
+            .filter(|end| is_damaged(end) || **end == TaskState::Absent);
         let lost = lost.count();
         for (id, end) in &ends {
             assert!(is_final(end), "{tree}: {id} {end:?}");
@@ -110,8 +110,8 @@ impl Scene {
         for worker in [&self.holder, &self.other] {
             worker.pragma("cache_size = 1").await;
             worker.pragma("shrink_memory").await;
-            let ask = worker.store.reader.ask(|desk| {
-                desk.snapshot(|db| {
+            let ask = worker.store.reader.run(|reader| {
+                reader.snapshot(|db| {
                     Ok(db.execute_batch("PRAGMA cache_size = 1; PRAGMA shrink_memory")?)
                 })
             });
@@ -171,7 +171,11 @@ async fn pages_of_large_data_cost_the_task_whose_data_it_is() {
     }
     worker.sound_turn(done(&held, vec![1]), 0).await;
     assert_eq!(worker.claim_all().await, 2);
-    let seen = worker.store.look((1..=4).map(id).collect()).await.unwrap();
+    let seen = worker
+        .store
+        .status((1..=4).map(id).collect())
+        .await
+        .unwrap();
     assert!(seen.iter().all(is_final), "{seen:?}");
     let damaged: Vec<_> = seen.iter().map(is_damaged).collect();
     assert_eq!(damaged, [false, false, true, false]);
@@ -193,7 +197,7 @@ async fn a_page_can_be_lost_just_after_the_data_of_a_task() {
     overwrite(&scene.file, data - 1, &mut random);
     scene.forget_pages().await;
     assert_eq!(scene.other.claim_all().await, 61);
-    let seen = scene.other.store.look(vec![id(9000)]).await.unwrap();
+    let seen = scene.other.store.status(vec![id(9000)]).await.unwrap();
     assert!(is_damaged(&seen[0]), "{seen:?}");
 
     for tree in ["throng_task", "throng_claim_until", "throng_session"] {
@@ -222,8 +226,10 @@ async fn an_output_is_read_though_its_index_is_lost() {
         overwrite(&scene.file, root, &mut random);
         // The outputs of these tasks are kept, every third one outside of its task's row.
         let ids: Vec<_> = (1000..1180).map(id).collect();
-        let seen = scene.other.store.look(ids).await.unwrap();
-        let lost = seen.iter().filter(|seen| !matches!(seen, Seen::Done(_)));
+        let seen = scene.other.store.status(ids).await.unwrap();
+        let lost = seen
+            .iter()
+            .filter(|seen| !matches!(seen, TaskState::Done(_)));
         let most = if tree == "throng_payload" { 60 } else { 0 };
         assert!(lost.count() <= most, "{tree}");
         assert!(scene.other.store.damage().is_some());
@@ -251,12 +257,16 @@ async fn an_output_that_is_lost_costs_its_own_task() {
     file.sql("UPDATE throng_meta SET layout = layout");
     overwrite(&file, page - 1, &mut random);
     for _ in 0..2 {
-        let seen = worker.store.look((1..=3).map(id).collect()).await.unwrap();
+        let seen = worker
+            .store
+            .status((1..=3).map(id).collect())
+            .await
+            .unwrap();
         let damaged: Vec<_> = seen.iter().map(is_damaged).collect();
         assert_eq!(damaged, [false, false, true], "{seen:?}");
     }
     assert!(worker.store.damage().is_some());
-    assert_eq!(worker.store.endpoint.damage.repairs(), 0);
+    assert_eq!(worker.store.shared.damage.repairs(), 0);
 }
 
 /// The first page holds the names of the tables, and says that the file is a database.
@@ -272,7 +282,7 @@ async fn without_its_first_page_a_store_says_what_to_do_and_goes_on_when_it_is_b
     let failures = [
         scene.other.try_enqueue([task(9000).0]).await.unwrap_err(),
         scene.other.try_turn(vec![], 1, true).await.unwrap_err(),
-        scene.other.store.look(vec![id(1000)]).await.unwrap_err(),
+        scene.other.store.status(vec![id(1000)]).await.unwrap_err(),
         scene.other.store.maintain(100).await.unwrap_err(),
     ];
     for failure in failures {

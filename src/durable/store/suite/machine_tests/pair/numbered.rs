@@ -7,7 +7,7 @@ use crate::durable::TaskId;
 use crate::durable::store::suite::Harness;
 use crate::durable::store::suite::machine_tests::TurnStep;
 use crate::durable::store::suite::machine_tests::requests::{self, Request, TurnRequest};
-use crate::durable::store::{Epoch, NewTask, Turned, Verdict};
+use crate::durable::store::{Epoch, NewTask, TurnAnswer, Verdict};
 
 /// By claim, as the test numbers them.
 type Verdicts = Vec<(usize, Vec<(TaskId, Verdict)>)>;
@@ -31,7 +31,7 @@ impl<H: Harness> Pair<H> {
             want: step.want,
             want_bytes: step.want_bytes,
             lease: step.lease,
-            risky: step.risky,
+            quarantined: step.quarantined,
             park: step.park,
         };
         self.send(at, Request::Turn(request)).await
@@ -114,8 +114,8 @@ impl<H: Harness> Pair<H> {
         &mut self,
         process: usize,
         floors: [Epoch; 2],
-        expected: Turned,
-        answered: Turned,
+        expected: TurnAnswer,
+        answered: TurnAnswer,
     ) -> Outcome {
         let context = || format!("\n  model: {expected:?}\n  store: {answered:?}");
         let same_rest = (&expected.refused, expected.more) == (&answered.refused, answered.more);

@@ -1,0 +1,327 @@
+//! [`MonitoredStore`]: a store that records which kinds of requests fail.
+
+use std::collections::BTreeMap;
+use std::sync::Arc as StdArc;
+use std::time::SystemTime;
+
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::time::{Duration, Instant};
+
+use crate::durable::failure::{Cause, Failure};
+use crate::durable::store::kind::TypeSet;
+use crate::durable::store::{
+    Answer, Backend, Enqueue, Epoch, Event, RenewAnswer, SessionId, TaskState, Turn, TurnAnswer,
+};
+use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
+use crate::sync::{Mutex, lock};
+
+const STORING: &str = "storing tasks";
+
+/// The time for which a failure counts. The engine repeats its own requests within this time, except that it renews a lease
+/// of more than six minutes less often. A request that only a user makes may never be made again.
+const FAILURE_RETENTION: Duration = Duration::from_secs(60);
+
+/// A store that records which kinds of requests fail.
+pub(super) struct MonitoredStore {
+    store: StdArc<dyn Backend>,
+    failing: Mutex<BTreeMap<&'static str, Failing>>,
+}
+
+/// A kind of requests whose last request has failed.
+#[derive(Clone)]
+struct Failing {
+    since: SystemTime,
+    last: Instant,
+    error: String,
+    failures: u32,
+}
+
+impl Failing {
+    fn counts(&self) -> bool {
+        self.last.elapsed() < FAILURE_RETENTION
+    }
+}
+
+impl MonitoredStore {
+    pub(super) fn new(store: StdArc<dyn Backend>) -> Self {
+        Self {
+            store,
+            failing: Mutex::default(),
+        }
+    }
+
+    /// Waits for the answer to a request of this kind, and records whether it is a failure.
+    fn record<'a, T: 'a>(&'a self, kind: &'static str, answer: Answer<'a, T>) -> Answer<'a, T> {
+        Box::pin(async move {
+            let answer = answer.await;
+            match &answer {
+                Ok(_) => drop(lock(&self.failing).remove(kind)),
+                Err(failure) => self.failed(kind, failure),
+            }
+            answer
+        })
+    }
+
+    fn failed(&self, kind: &'static str, failure: &Failure) {
+        // A store that does not answer is unreachable, not failing; and a session may end.
+        if !failure.by_store || failure.cause == Cause::NoSession {
+            return;
+        }
+        let mut failing = lock(&self.failing);
+        failing.retain(|_, it| it.counts());
+        let entry = failing.entry(kind).or_insert_with(|| Failing {
+            since: SystemTime::now(),
+            last: Instant::now(),
+            error: String::new(),
+            failures: 0,
+        });
+        entry.last = Instant::now();
+        entry.error = format!("{kind}: {failure}");
+        entry.failures = entry.failures.saturating_add(1);
+    }
+
+    /// Returns the kind that has been failing for the longest time.
+    fn failing(&self) -> Option<Failing> {
+        let failing = lock(&self.failing);
+        let counting = failing.values().filter(|it| it.counts());
+        counting.min_by_key(|it| it.since).cloned()
+    }
+}
+
+/// Returns the worst of these states.
+fn worst(health: Health, failing: Option<Failing>, damage: Option<(u64, String)>) -> Health {
+    match (health, failing, damage) {
+        (unreachable @ Health::Unreachable(_), ..) => unreachable,
+        (_, Some(it), _) => Health::Failing {
+            since: it.since,
+            error: it.error,
+            failures: it.failures,
+        },
+        (_, None, Some((found, last))) => Health::Damaged { found, last },
+        (health, None, None) => health,
+    }
+}
+
+impl Backend for MonitoredStore {
+    fn name(&self) -> &str {
+        self.store.name()
+    }
+
+    fn runtime(&self) -> Option<&Handle> {
+        self.store.runtime()
+    }
+
+    fn events(&self) -> mpsc::UnboundedReceiver<Event> {
+        self.store.events()
+    }
+
+    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
+        if set.is_some() {
+            return self.record("opening a session", self.store.open_session(set));
+        }
+        // Without a set, it is a step of storing tasks, which succeeds when they are stored.
+        Box::pin(async move {
+            let opened = self.store.open_session(set).await;
+            opened.inspect_err(|failure| self.failed(STORING, failure))
+        })
+    }
+
+    fn close_session(&self, session: SessionId) -> Answer<'_, ()> {
+        self.record("closing a session", self.store.close_session(session))
+    }
+
+    fn enqueue(&self, request: StdArc<Enqueue>) -> Answer<'_, ()> {
+        self.record(STORING, self.store.enqueue(request))
+    }
+
+    fn turn(&self, request: StdArc<Turn>) -> Answer<'_, TurnAnswer> {
+        self.record("a worker's turn", self.store.turn(request))
+    }
+
+    fn renew(&self, claims: Vec<Epoch>) -> Answer<'_, RenewAnswer> {
+        self.record("renewing leases", self.store.renew(claims))
+    }
+
+    fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {
+        self.record("the status of tasks", self.store.status(ids))
+    }
+
+    fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
+        self.record("cancelling", self.store.cancel(ids))
+    }
+
+    fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
+        self.record(
+            "listing dead letters",
+            self.store.dead_letters(filter, limit),
+        )
+    }
+
+    fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.record(
+            "replaying dead letters",
+            self.store.replay_dead_letters(filter),
+        )
+    }
+
+    fn delete_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.record(
+            "removing dead letters",
+            self.store.delete_dead_letters(filter),
+        )
+    }
+
+    fn maintain(&self, budget: usize) -> Answer<'_, bool> {
+        self.record("maintenance", self.store.maintain(budget))
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        self.record("closing the store", self.store.close())
+    }
+
+    fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
+        self.record("the errors of a task", self.store.errors(id))
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        self.record("counting", self.store.counts())
+    }
+
+    fn health(&self) -> Health {
+        worst(self.store.health(), self.failing(), self.damage())
+    }
+
+    fn damage(&self) -> Option<(u64, String)> {
+        self.store.damage()
+    }
+
+    fn probe(&self) -> Answer<'_, Durability> {
+        self.record("asking how durable it is", self.store.probe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::durable::failure::Effect;
+    use crate::durable::store::Store;
+    use crate::durable::store::memory::MemoryStore;
+
+    fn monitored() -> MonitoredStore {
+        MonitoredStore::new(Store::from(MemoryStore::new()).0)
+    }
+
+    async fn answer(monitored: &MonitoredStore, kind: &'static str, answer: Result<(), Failure>) {
+        let answer = monitored.record(kind, Box::pin(async { answer }));
+        answer.await.ok();
+    }
+
+    fn full() -> Failure {
+        Failure::new(Effect::None, Cause::Full).reported_by_store()
+    }
+
+    #[tokio::test]
+    async fn a_kind_of_request_fails_until_one_of_it_succeeds() {
+        let monitored = monitored();
+        assert_eq!(monitored.health(), Health::Well);
+        answer(&monitored, "one", Err(full())).await;
+        answer(&monitored, "other", Err(full())).await;
+        answer(&monitored, "other", Ok(())).await;
+        answer(&monitored, "one", Err(full())).await;
+        let Health::Failing {
+            error, failures, ..
+        } = monitored.health()
+        else {
+            panic!("{:?}", monitored.health());
+        };
+        assert!(error.starts_with("one: there is no room left"), "{error}");
+        assert_eq!(failures, 2);
+        answer(&monitored, "one", Ok(())).await;
+        assert_eq!(monitored.health(), Health::Well);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_that_is_not_repeated_counts_for_a_minute() {
+        let monitored = monitored();
+        answer(&monitored, "one", Err(full())).await;
+        tokio::time::advance(FAILURE_RETENTION / 2).await;
+        answer(&monitored, "one", Err(full())).await;
+        tokio::time::advance(FAILURE_RETENTION - Duration::from_millis(1)).await;
+        assert!(matches!(
+            monitored.health(),
+            Health::Failing { failures: 2, .. }
+        ));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(monitored.health(), Health::Well);
+        answer(&monitored, "one", Err(full())).await;
+        assert!(matches!(
+            monitored.health(),
+            Health::Failing { failures: 1, .. }
+        ));
+    }
+
+    /// A client that has a session opens no other when the store is well again.
+    #[tokio::test]
+    async fn a_session_that_was_not_opened_counts_until_tasks_are_stored() {
+        let mut answers = [Err(full())].into_iter();
+        let answers = Mutex::new(move || answers.next().unwrap_or(Ok(())));
+        let before = move |_| -> Answer<'static, ()> {
+            let answer = lock(&answers)();
+            Box::pin(async { answer })
+        };
+        let store = MemoryStore::new().within(&Handle::current(), before);
+        let monitored = MonitoredStore::new(store.0);
+        let fails_once = || {
+            let health = monitored.health();
+            matches!(health, Health::Failing { failures: 1, error, .. } if error.starts_with(STORING))
+        };
+        monitored.open_session(None).await.unwrap_err();
+        assert!(fails_once());
+        let session = monitored.open_session(None).await.unwrap();
+        assert!(fails_once());
+        let request = StdArc::new(Enqueue {
+            session,
+            number: 1,
+            batch: StdArc::new(Vec::new().into()),
+        });
+        monitored.enqueue(request).await.unwrap();
+        assert_eq!(monitored.health(), Health::Well);
+    }
+
+    #[tokio::test]
+    async fn no_answer_and_the_end_of_a_session_are_no_failures() {
+        let monitored = monitored();
+        let lost = Failure::new(Effect::Unknown, Cause::Unavailable);
+        answer(&monitored, "one", Err(lost)).await;
+        let ended = Failure::new(Effect::None, Cause::NoSession).reported_by_store();
+        answer(&monitored, "one", Err(ended)).await;
+        assert_eq!(monitored.health(), Health::Well);
+    }
+
+    #[test]
+    fn the_worst_is_said() {
+        let failing = Failing {
+            since: SystemTime::UNIX_EPOCH,
+            last: Instant::now(),
+            error: "full".into(),
+            failures: 7,
+        };
+        let said = Health::Failing {
+            since: SystemTime::UNIX_EPOCH,
+            error: "full".into(),
+            failures: 7,
+        };
+        let damage = || Some((3, "a row".to_owned()));
+        let damaged = Health::Damaged {
+            found: 3,
+            last: "a row".into(),
+        };
+        let gone = Health::Unreachable("gone".into());
+        let all = worst(gone.clone(), Some(failing.clone()), damage());
+        assert_eq!(all, gone);
+        assert_eq!(worst(Health::Mute, Some(failing), damage()), said);
+        assert_eq!(worst(Health::Mute, None, damage()), damaged);
+        assert_eq!(worst(Health::Mute, None, None), Health::Mute);
+    }
+}

@@ -1,0 +1,56 @@
+//! [`PendingVerdicts`]: the verdicts that the store does not know yet.
+
+use std::collections::VecDeque;
+
+use crate::durable::TaskId;
+use crate::durable::store::{Epoch, MAX_BATCH_BYTES, MAX_BATCH_TASKS, Verdict, Verdicts};
+
+/// The verdicts that the store does not know yet, in the order in which they came.
+#[derive(Default)]
+pub(crate) struct PendingVerdicts(VecDeque<(Epoch, TaskId, Verdict)>);
+
+impl PendingVerdicts {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn push(&mut self, epoch: Epoch, id: TaskId, verdict: Verdict) {
+        self.0.push_back((epoch, id, verdict));
+    }
+
+    /// As many as fit into one request, grouped by claim.
+    pub(crate) fn take(&mut self) -> Vec<Verdicts> {
+        let (mut count, mut bytes) = (0, 0);
+        let fits = self.0.iter().take_while(|(_, _, verdict)| {
+            count += 1;
+            bytes += size(verdict);
+            count == 1 || count <= MAX_BATCH_TASKS && bytes <= MAX_BATCH_BYTES
+        });
+        let fits = fits.count();
+        let mut groups: Vec<Verdicts> = Vec::new();
+        for (epoch, id, verdict) in self.0.drain(..fits) {
+            let group = groups.iter_mut().find(|group| group.epoch == epoch);
+            match group {
+                Some(group) => group.tasks.push((id, verdict)),
+                None => groups.push(Verdicts {
+                    epoch,
+                    tasks: vec![(id, verdict)],
+                }),
+            }
+        }
+        groups
+    }
+}
+
+/// What a verdict takes up in a request.
+fn size(verdict: &Verdict) -> usize {
+    match verdict {
+        Verdict::Done(output) => output.len(),
+        Verdict::Retry { error, .. } | Verdict::Dead { error, .. } => error.len(),
+        Verdict::Snooze { .. } | Verdict::Release => 0,
+    }
+}

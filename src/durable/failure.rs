@@ -1,0 +1,148 @@
+//! [`Failure`]: why a request to a store failed, and whether it can have taken effect.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+/// The failure of a request to a store.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) effect: Effect,
+    pub(crate) cause: Cause,
+    /// The store has answered with this failure, and would answer the same again.
+    pub(crate) answered: bool,
+    /// The store reports this failure itself, so it can be reached.
+    pub(crate) by_store: bool,
+    pub(crate) source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+/// Whether a request that failed can have taken effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// It has not, and never will.
+    None,
+    /// It may have: its answer is lost.
+    Unknown,
+}
+
+/// What is wrong with a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(all(feature = "redis", feature = "sqlite-unbundled")),
+    allow(dead_code, reason = "a store in memory does not fail")
+)]
+pub(crate) enum Cause {
+    /// Others keep it locked.
+    Busy,
+    /// There is no room.
+    Full,
+    /// It cannot be written.
+    ReadOnly,
+    /// It does not let its user do that.
+    Denied,
+    /// There can be no store at its address. The text names the remedy.
+    Invalid(String),
+    /// It is set up, or is of a version, such that it cannot keep tasks: how.
+    Unfit(String),
+    /// It was laid out by a newer version of this crate.
+    NewerLayout { found: i64, known: i64 },
+    /// It was laid out by an older version of this crate.
+    OlderLayout { found: i64, known: i64 },
+    /// It is no longer the file that was opened.
+    Replaced,
+    /// What is stored makes no sense.
+    Corrupt,
+    /// It knows no such session, or a later request of it.
+    NoSession,
+    /// It cannot be reached, or says something else.
+    Unavailable,
+}
+
+impl Failure {
+    pub(crate) fn new(effect: Effect, cause: Cause) -> Self {
+        Self {
+            effect,
+            cause,
+            answered: false,
+            by_store: false,
+            source: None,
+        }
+    }
+
+    /// The same, as the store has answered: the request is not to be sent again.
+    #[cfg(feature = "redis")]
+    pub(crate) fn answered(mut self) -> Self {
+        self.answered = true;
+        self
+    }
+
+    /// The same, as the store reports itself.
+    #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
+    pub(crate) fn reported_by_store(mut self) -> Self {
+        self.by_store = true;
+        self
+    }
+
+    /// The same, of another request, which was not sent.
+    pub(crate) fn without_effect(mut self) -> Self {
+        self.effect = Effect::None;
+        self
+    }
+
+    /// The same, of a request that may have taken effect.
+    #[cfg(feature = "sqlite-unbundled")]
+    pub(crate) fn with_unknown_effect(mut self) -> Self {
+        self.effect = Effect::Unknown;
+        self
+    }
+
+    #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+    pub(crate) fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            Cause::Busy => f.write_str(
+                "others keep the store locked: try again, or find out which process does",
+            ),
+            Cause::Full => {
+                f.write_str("there is no room left for the store: make some, and try again")
+            }
+            Cause::ReadOnly => f.write_str("the store cannot be written: check its permissions"),
+            Cause::Denied => f.write_str(
+                "the store does not allow its user to do that: check the password and the permissions",
+            ),
+            Cause::Invalid(instead) => write!(f, "the address of the store is not valid: {instead}"),
+            Cause::Unfit(how) => write!(f, "the store cannot keep tasks: {how}"),
+            Cause::NewerLayout { found, known } => write!(
+                f,
+                "the store has layout {found}, and this version of throng knows {known}: update it"
+            ),
+            Cause::OlderLayout { found, known } => write!(
+                f,
+                "the store has layout {found}, and this version of throng knows {known}: let the \
+                 version that wrote it run its tasks to their end, or delete it"
+            ),
+            Cause::Replaced => f.write_str(
+                "the file of the store was removed or replaced: put it back, or open the store again",
+            ),
+            Cause::Corrupt => f.write_str(
+                "the stored data cannot be read and cannot be repaired: put a copy of the store in its place, unless \
+                 another remedy follows",
+            ),
+            Cause::NoSession => f.write_str("the store has ended this session"),
+            Cause::Unavailable => f.write_str("the store is not available"),
+        }?;
+        if let Some(source) = &self.source {
+            write!(f, " ({source})")?;
+        }
+        match self.effect {
+            Effect::None => Ok(()),
+            Effect::Unknown => f.write_str("; the request may have taken effect"),
+        }
+    }
+}

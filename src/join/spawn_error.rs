@@ -1,0 +1,241 @@
+//! Why a task was not accepted: errors that return it.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use crate::sync::Unshared;
+use crate::task::Fault;
+use crate::unwind::contain;
+
+/// A task was not accepted. The error returns what was submitted.
+///
+/// `F` is the closure or the future, often with a tag; for `reserve`, where there is none, it is `()`. It can only
+/// be taken [out](Self::into_inner), not borrowed. So the error is [`Sync`] even if `F` is not, and [`Send`] if
+/// `F` is: the operator `?` converts it into a `Box<dyn Error + Send + Sync>`, or into an `anyhow::Error`, whatever
+/// the closure captures.
+///
+/// # Examples
+///
+/// Shed load if the pool is full, and report any other reason:
+///
+/// ```
+/// use throng::BlockingPool;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// let pool = BlockingPool::builder().max_threads(2).build()?;
+/// match pool.try_spawn_blocking(|| 6 * 7) {
+///     Ok(task) => assert_eq!(task.blocking_join()?, 42),
+///     Err(error) if error.is_full() => println!("busy, try again later"),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # Ok(()) }
+/// ```
+pub struct TrySpawnError<F> {
+    task: Unshared<F>,
+    reason: Reason,
+}
+
+#[derive(Debug)]
+enum Reason {
+    Full,
+    Closed,
+    NoThread(io::Error),
+    Poisoned,
+}
+
+impl<F> TrySpawnError<F> {
+    fn new(task: F, reason: Reason) -> Self {
+        Self {
+            task: Unshared::new(task),
+            reason,
+        }
+    }
+
+    pub(crate) fn full(task: F) -> Self {
+        Self::new(task, Reason::Full)
+    }
+
+    pub(crate) fn closed(task: F) -> Self {
+        Self::new(task, Reason::Closed)
+    }
+
+    pub(crate) fn no_thread(task: F, why: io::Error) -> Self {
+        Self::new(task, Reason::NoThread(why))
+    }
+
+    pub(crate) fn poisoned(task: F) -> Self {
+        Self::new(task, Reason::Poisoned)
+    }
+
+    /// Returns what was submitted.
+    pub fn into_inner(self) -> F {
+        self.task.into_inner()
+    }
+
+    /// Returns `true` if a queue or another bound was full. Submit again later, wait with `reserve`, or shed load.
+    pub fn is_full(&self) -> bool {
+        matches!(self.reason, Reason::Full)
+    }
+
+    /// Returns `true` if the executor was closed.
+    pub fn is_closed(&self) -> bool {
+        matches!(self.reason, Reason::Closed)
+    }
+
+    /// Returns `true` if there was no thread to run the task, and the system refused to create one. Its error is
+    /// the [`source`](Error::source).
+    pub fn is_no_thread(&self) -> bool {
+        matches!(self.reason, Reason::NoThread(_))
+    }
+
+    /// Returns `true` if a job had panicked and left the state of the serial executor poisoned.
+    pub fn is_poisoned(&self) -> bool {
+        matches!(self.reason, Reason::Poisoned)
+    }
+
+    /// Changes what the error returns.
+    pub(crate) fn map<G>(self, f: impl FnOnce(F) -> G) -> TrySpawnError<G> {
+        TrySpawnError::new(f(self.task.into_inner()), self.reason)
+    }
+
+    /// Returns the task, and the fault that its handle reports.
+    pub(crate) fn into_fault(self) -> (F, Fault) {
+        let fault = match self.reason {
+            Reason::Full => Fault::rejected(io::Error::new(
+                io::ErrorKind::WouldBlock,
+                "the queue is full",
+            )),
+            Reason::Closed => Fault::closed(),
+            Reason::NoThread(why) => Fault::rejected(why),
+            Reason::Poisoned => Fault::poisoned(),
+        };
+        (self.task.into_inner(), fault)
+    }
+
+    /// Drops the task, and returns the fault that its handle reports.
+    pub(crate) fn drop_task(self) -> Fault {
+        let (task, fault) = self.into_fault();
+        contain(|| drop(task));
+        fault
+    }
+}
+
+impl<F> fmt::Display for TrySpawnError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.reason {
+            Reason::Full => f.write_str("the queue is full; `reserve` waits for capacity"),
+            Reason::Closed => f.write_str("the executor is closed"),
+            Reason::NoThread(why) => write!(f, "there is no thread to run the task: {why}"),
+            Reason::Poisoned => f.write_str(POISONED),
+        }
+    }
+}
+
+impl<F> fmt::Debug for TrySpawnError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TrySpawnError({:?})", self.reason)
+    }
+}
+
+impl<F> Error for TrySpawnError<F> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.reason {
+            Reason::NoThread(why) => Some(why),
+            _ => None,
+        }
+    }
+}
+
+// ===== impl TryRunError =====
+
+/// A job did not run at once. The error returns the job: see
+/// [`SerialExecutor::try_run`](crate::SerialExecutor::try_run).
+///
+/// As with [`TrySpawnError`], the job can only be taken [out](Self::into_inner), so the error is [`Sync`] even if
+/// the job is not.
+///
+/// # Examples
+///
+/// ```
+/// use throng::SerialExecutor;
+///
+/// let counter = SerialExecutor::new(0);
+/// counter.close();
+/// let error = counter.try_run(|count| *count += 1).unwrap_err();
+/// assert!(error.is_closed());
+/// let job = error.into_inner();
+/// # let _ = job;
+/// ```
+pub struct TryRunError<F> {
+    job: Unshared<F>,
+    reason: RunReason,
+}
+
+#[derive(Debug)]
+enum RunReason {
+    Busy,
+    Closed,
+    Poisoned,
+}
+
+impl<F> TryRunError<F> {
+    fn new(job: F, reason: RunReason) -> Self {
+        Self {
+            job: Unshared::new(job),
+            reason,
+        }
+    }
+
+    pub(crate) fn busy(job: F) -> Self {
+        Self::new(job, RunReason::Busy)
+    }
+
+    pub(crate) fn closed(job: F) -> Self {
+        Self::new(job, RunReason::Closed)
+    }
+
+    pub(crate) fn poisoned(job: F) -> Self {
+        Self::new(job, RunReason::Poisoned)
+    }
+
+    /// Returns the job.
+    pub fn into_inner(self) -> F {
+        self.job.into_inner()
+    }
+
+    /// Returns `true` if another job was running or queued.
+    pub fn is_busy(&self) -> bool {
+        matches!(self.reason, RunReason::Busy)
+    }
+
+    /// Returns `true` if the executor was closed.
+    pub fn is_closed(&self) -> bool {
+        matches!(self.reason, RunReason::Closed)
+    }
+
+    /// Returns `true` if a job had panicked and left the state poisoned.
+    pub fn is_poisoned(&self) -> bool {
+        matches!(self.reason, RunReason::Poisoned)
+    }
+}
+
+impl<F> fmt::Display for TryRunError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.reason {
+            RunReason::Busy => "the executor is busy; `submit` queues the job",
+            RunReason::Closed => "the executor is closed",
+            RunReason::Poisoned => POISONED,
+        })
+    }
+}
+
+impl<F> fmt::Debug for TryRunError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TryRunError({:?})", self.reason)
+    }
+}
+
+impl<F> Error for TryRunError<F> {}
+
+const POISONED: &str = "a job panicked and left the state poisoned; see `clear_poison`";
