@@ -44,7 +44,7 @@ impl Retry {
         Self::exponential().attempts(1)
     }
 
-    /// How many attempts are made in all, the first included. Zero is one.
+    /// Sets the number of attempts, including the first. Zero counts as one.
     #[must_use]
     pub const fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;

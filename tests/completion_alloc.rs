@@ -155,10 +155,10 @@ fn an_allocation_is_counted() {
     drop(boxed);
 }
 
-/// A million jobs run on a pool and are not read. Each takes at most `EACH` bytes, which are freed when it is read.
+/// A million jobs run on a pool and are not read. Each takes at most `MAX_BYTES` bytes, which are freed when it is read.
 fn a_million_unread_items_take_little() {
     const JOBS: usize = 1_000_000;
-    const EACH: isize = 64;
+    const MAX_BYTES: isize = 64;
     let before = live();
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
     let (jobs, mut done) = CompletionStream::<u64, u32>::builder()
@@ -176,7 +176,7 @@ fn a_million_unread_items_take_little() {
     wait_until("all have ended", || jobs.ready() == JOBS);
     let each = (live() - before) / JOBS.cast_signed();
     println!("{each} bytes for each unread item");
-    assert!((8..=EACH).contains(&each), "{each}");
+    assert!((8..=MAX_BYTES).contains(&each), "{each}");
 
     let mut sum = 0;
     for item in done.drain_ready() {
@@ -188,7 +188,7 @@ fn a_million_unread_items_take_little() {
     // Pages belong to the submitting thread, which keeps some for its next jobs.
     let kept = live() - before;
     assert!(
-        kept < JOBS.cast_signed() * EACH / 8,
+        kept < JOBS.cast_signed() * MAX_BYTES / 8,
         "{kept} bytes are kept"
     );
 }
@@ -197,7 +197,7 @@ fn a_million_unread_items_take_little() {
 fn unread_items_that_finish_out_of_order_take_little() {
     const JOBS: usize = 200_000;
     // Includes the table of records, which has had all jobs at the same time.
-    const EACH: isize = 64 + 32;
+    const MAX_BYTES: isize = 64 + 32;
     let before = live();
     let (jobs, done) = CompletionStream::<u64, u32>::builder()
         .max_running(JOBS)
@@ -210,7 +210,7 @@ fn unread_items_that_finish_out_of_order_take_little() {
     }
     let each = (live() - before) / JOBS.cast_signed();
     println!("{each} bytes for each unread item");
-    assert!((8..=EACH).contains(&each), "{each}");
+    assert!((8..=MAX_BYTES).contains(&each), "{each}");
     drop(done);
 }
 

@@ -205,14 +205,14 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         let mut reserving = pin!(shared.reserve());
         let first = poll_fn(|cx| {
             if let Poll::Ready(reservation) = reserving.as_mut().poll(cx) {
-                return Poll::Ready(First::Room(reservation.ok()));
+                return Poll::Ready(First::Reserved(reservation.ok()));
             }
             self.poll_completed(cx).map(First::Completed)
         });
         match first.await {
-            First::Room(Some(room)) => start(room, tag, future).map(NextOrSubmit::Submitted),
+            First::Reserved(Some(room)) => start(room, tag, future).map(NextOrSubmit::Submitted),
             First::Completed(Some(next)) => Ok(NextOrSubmit::Next(next, tag, future)),
-            First::Room(None) | First::Completed(None) => Err(Closed::new((tag, future))),
+            First::Reserved(None) | First::Completed(None) => Err(Closed::new((tag, future))),
         }
     }
 
@@ -300,7 +300,7 @@ pub enum NextOrSubmit<T, K, F> {
 
 enum First<R, C> {
     /// `None` if the stream is closed.
-    Room(Option<R>),
+    Reserved(Option<R>),
     Completed(Option<C>),
 }
 

@@ -164,7 +164,7 @@ impl<T, K> Shared<T, K> {
 }
 
 impl<T: Send + 'static, K: Send + 'static> Shared<T, K> {
-    /// Reserves room for one job within both limits, if there is some now.
+    /// Acquires a permit of each limit, if both are free now.
     pub(super) fn try_reserve(&self) -> Result<Reservation<'_, T, K>, TryAcquireError> {
         self.outstanding.try_acquire()?;
         let mut reservation = Reservation {
@@ -176,20 +176,20 @@ impl<T: Send + 'static, K: Send + 'static> Shared<T, K> {
         Ok(reservation)
     }
 
-    /// Waits for room for one job within both limits. The error is that the stream is closed.
+    /// Waits for a permit of each limit. Fails if the stream is closed.
     pub(super) async fn reserve(&self) -> Result<Reservation<'_, T, K>, TryAcquireError> {
         match self.try_reserve() {
             // A permit that was acquired has been released again: the limits are waited for in their order.
             Err(TryAcquireError::Full) => {
                 #[cfg(feature = "tracing")]
                 let _waiting = StallWatch::wait(&self.stall);
-                self.wait_for_room().await
+                self.acquire_both().await
             }
             other => other,
         }
     }
 
-    async fn wait_for_room(&self) -> Result<Reservation<'_, T, K>, TryAcquireError> {
+    async fn acquire_both(&self) -> Result<Reservation<'_, T, K>, TryAcquireError> {
         self.outstanding.acquire().await?;
         let mut reservation = Reservation {
             shared: self,
@@ -210,7 +210,7 @@ fn abort_unfinished(abort: &Abort) -> bool {
     !finished
 }
 
-/// Room for one job within both limits. Dropping it gives the room back.
+/// A permit of each limit, for one job. Dropping it releases the permits.
 pub(super) struct Reservation<'a, T, K> {
     shared: &'a Shared<T, K>,
     /// `true` if the permit of the running jobs is acquired too.
@@ -235,7 +235,7 @@ impl Receipt for AbortHandle {
 }
 
 impl<'a, T, K> Reservation<'a, T, K> {
-    /// Room that was reserved before, and [kept](Self::keep).
+    /// The permits that were [kept](Self::keep) before.
     pub(super) fn kept(shared: &'a Shared<T, K>) -> Self {
         Self {
             shared,
@@ -243,7 +243,7 @@ impl<'a, T, K> Reservation<'a, T, K> {
         }
     }
 
-    /// Keeps the room reserved.
+    /// Keeps the permits acquired.
     pub(super) fn keep(self) {
         std::mem::forget(self);
     }
@@ -305,7 +305,7 @@ impl<'a, T: Send + 'static, K: Send + 'static> Reservation<'a, T, K> {
             let entry = QueueEntry::new(Arc::clone(queue), tag, key);
             make(entry, job)
         });
-        // The room now belongs to the job, which gives it back when it completes and when it is read.
+        // The permits now belong to the job, which releases them when it completes and when it is read.
         self.keep();
         Ok(accepted)
     }

@@ -1,4 +1,4 @@
-//! Aborting jobs by name, and all of them.
+//! Aborting jobs by id, and all jobs.
 
 use std::future::pending;
 use std::pin::pin;
@@ -35,7 +35,7 @@ async fn a_future_is_aborted_polled_or_not() {
         assert_eq!((completed.id, completed.tag), (id, 0));
         assert!(completed.outcome.unwrap_err().is_cancelled());
         assert_eq!(captured.count(), 1);
-        // The others are left alone.
+        // The other jobs are not aborted.
         assert!(!other.is_aborted());
         other.complete(());
         take(&mut done).outcome.unwrap();
@@ -83,7 +83,7 @@ fn a_finished_job_is_not_aborted() {
     let promised = slot(&jobs, 0);
     let id = promised.id();
     promised.complete(7);
-    // Unread, then read.
+    // First unread, then read.
     assert!(!jobs.abort(id));
     assert_eq!(jobs.abort_all(), 0);
     assert_eq!(take(&mut done).outcome.unwrap(), 7);
@@ -102,7 +102,7 @@ fn an_aborted_slot_can_be_completed_but_runs_nothing() {
     assert!(jobs.abort(promised.id()));
     assert!(promised.is_aborted());
     assert!(poll(&mut pin!(done.next())).is_pending());
-    // It may still complete it, or run what is then not run.
+    // It can still be completed. A closure is dropped without being called.
     promised.complete("completed");
     assert_eq!(take(&mut done).outcome.unwrap(), "completed");
 

@@ -25,13 +25,13 @@ async fn dropping_the_stream_drops_its_futures() {
             pending().await
         };
         jobs.submit(tag, future).await.unwrap();
-        // The first half is polled before the stream goes.
+        // The first half is polled before the stream is dropped.
         if tag == 4 {
             eventually("they are polled", || polled.load(Ordering::SeqCst) == 5).await;
         }
     }
     drop(done);
-    // Those that nobody has polled go at once; the others are told.
+    // Futures that were not polled are dropped at once, the others soon.
     assert!(captured.count() >= 5);
     eventually("all are dropped", || captured.count() == 10).await;
     assert_eq!(polled.load(Ordering::SeqCst), 5);
@@ -63,7 +63,7 @@ fn dropping_the_stream_drops_closures_that_have_not_started() {
 
     drop(done);
     assert_eq!((captured.count(), outputs.count()), (4, 4));
-    // The one that runs goes on, and nobody wants its output.
+    // The running closure goes on, and its output is dropped.
     gate.open();
     wait_until("the output is dropped", || outputs.count() == 5);
     assert_eq!(captured.count(), 5);
@@ -78,7 +78,7 @@ fn dropping_the_stream_drops_what_is_unread() {
         let slot = ready(pin!(jobs.slot(tags.value()))).unwrap();
         slot.complete(outputs.value());
     }
-    // One was read; the rest was taken with it.
+    // One was read. The others were taken from the queue at the same time.
     drop(ready(pin!(done.next())));
     assert_eq!((outputs.count(), tags.count()), (1, 1));
     let late = ready(pin!(jobs.slot(tags.value()))).unwrap();
@@ -124,7 +124,7 @@ fn slots_complete_while_the_stream_is_dropped() {
             drop(done);
         });
         drop(jobs);
-        // Of each job that was accepted, both; of one that was not, the tag.
+        // Output and tag of each accepted job, and the tag of each rejected one.
         assert!(outputs.count() <= tags.count());
         assert_eq!(outputs.count(), outputs.made());
         assert_eq!(tags.count(), tags.made());

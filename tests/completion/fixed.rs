@@ -1,4 +1,4 @@
-//! A given number of futures: all of them, or the first.
+//! `all`, `all_or_abort` and `first_ok`: a fixed number of futures.
 
 use std::future::{pending, ready};
 use std::sync::Arc;

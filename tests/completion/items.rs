@@ -84,7 +84,7 @@ fn a_dropped_slot_is_lost() {
     assert_eq!(completed.tag, 5);
     assert!(completed.outcome.unwrap_err().is_lost());
 
-    // Also by a thread that unwinds.
+    // Also if it is dropped while a thread unwinds.
     let slot = slot(&jobs, 6);
     let thread = thread::spawn(move || {
         let _slot = slot;
@@ -121,7 +121,7 @@ fn a_runtime_that_shuts_down_cancels_its_jobs() {
                 pending().await
             };
             jobs.submit(tag, future).await.unwrap();
-            // The first is polled once, the second is not.
+            // The first is polled once, the second is not polled.
             if tag == 0 {
                 yield_now().await;
             }
@@ -136,7 +136,7 @@ fn a_runtime_that_shuts_down_cancels_its_jobs() {
         assert!(take(&mut done).outcome.unwrap_err().is_cancelled());
     }
 
-    // What comes later, too.
+    // Later jobs are cancelled too.
     let _in = dead.enter();
     let value = captured.value();
     let future = async move { drop(value) };
@@ -214,7 +214,7 @@ async fn a_future_is_dropped_before_its_completion_is_read() {
     assert_eq!(outputs.count(), 1);
 }
 
-/// How a job ended, in a word.
+/// Names the way in which a job ended.
 fn how<T>(outcome: Result<T, throng::JoinError>) -> &'static str {
     match outcome {
         Ok(_) => "returned",
@@ -234,7 +234,7 @@ async fn every_way_to_end_yields_one_item() {
     let mut expect = |id, end| assert!(expected.insert(id, end).is_none());
     let panics = || panic!("on purpose");
 
-    // Slots,
+    // Slots:
     let promised = slot(&jobs, 0);
     expect(promised.id(), "returned");
     promised.complete(());
@@ -258,7 +258,7 @@ async fn every_way_to_end_yields_one_item() {
     expect(promised.id(), "closed");
     closed.submit(|()| ()).complete(promised);
 
-    // futures,
+    // futures:
     expect(jobs.submit(0, yield_now()).await.unwrap(), "returned");
     let future = async move { panics() };
     expect(jobs.submit(0, future).await.unwrap(), "panicked");
@@ -273,7 +273,7 @@ async fn every_way_to_end_yields_one_item() {
     let job = Retry::never().run_if(move |_| async move { panics() }, |_| true);
     expect(jobs.submit(0, job).await.ok().unwrap(), "panicked");
 
-    // futures that are dropped by who was to run them,
+    // futures that are dropped by their runtime:
     let runtime = current_thread();
     let dead = runtime.handle().clone();
     let id = jobs.submit_on(&dead, 0, pending()).await.unwrap();
@@ -287,7 +287,7 @@ async fn every_way_to_end_yields_one_item() {
     local.spawn_local(wrapped);
     drop(local);
 
-    // and closures: run, dropped, and not accepted.
+    // closures that run, are dropped, or are not accepted:
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
     let id = jobs.submit_blocking(&pool, 0, || ()).await.unwrap();
     expect(id, "returned");
@@ -393,7 +393,7 @@ fn a_late_abort_ends_no_other_job() {
             for tag in 0..count {
                 let future = async move { tag };
                 let id = block_on(submitter.submit_on(runtime.handle(), tag, future)).unwrap();
-                // It may have been read since, and another have taken its place.
+                // The job may have been read, and another job may have its key.
                 if tag % 2 == 0 {
                     late.send(id).unwrap();
                 }
@@ -450,7 +450,7 @@ fn a_runtime_that_shuts_down_during_submissions_loses_no_job() {
 #[test]
 fn the_last_of_several_submitters_ends_the_stream() {
     const SUBMITTERS: usize = 3;
-    const EACH: usize = 4;
+    const JOBS: usize = 4;
     for _ in 0..rounds(500, 50_000) {
         let (jobs, mut done) = unbounded();
         let mut read = 0;
@@ -458,7 +458,7 @@ fn the_last_of_several_submitters_ends_the_stream() {
             for _ in 0..SUBMITTERS {
                 let jobs = jobs.clone();
                 scope.spawn(move || {
-                    for tag in 0..EACH {
+                    for tag in 0..JOBS {
                         let last = jobs.clone();
                         block_on(last.slot(tag)).unwrap().complete(());
                     }
@@ -470,28 +470,28 @@ fn the_last_of_several_submitters_ends_the_stream() {
                 read += 1;
             }
         });
-        assert_eq!(read, SUBMITTERS * EACH);
+        assert_eq!(read, SUBMITTERS * JOBS);
     }
 }
 
 #[test]
 fn submitters_on_threads_of_all_kinds_share_a_stream() {
-    const EACH: usize = 50;
+    const JOBS_EACH: usize = 50;
     let (jobs, mut done) = bounded(4, 8);
     let runtime = multi_thread(1, "worker");
     let submit = move |first: usize| {
         let jobs = jobs.clone();
         async move {
-            for tag in first..first + EACH {
+            for tag in first..first + JOBS_EACH {
                 jobs.slot(tag).await.unwrap().complete(tag);
             }
         }
     };
-    let (on_thread, on_rayon, blocking) = (submit(0), submit(EACH), submit(2 * EACH));
-    let (spawned, local) = (submit(3 * EACH), submit(4 * EACH));
+    let (on_thread, on_rayon, blocking) = (submit(0), submit(JOBS_EACH), submit(2 * JOBS_EACH));
+    let (spawned, local) = (submit(3 * JOBS_EACH), submit(4 * JOBS_EACH));
     drop(submit);
     let thread = thread::spawn(move || block_on(on_thread));
-    // A pool of its own: this one waits on its thread.
+    // A pool of its own, because the job blocks its thread.
     let rayon = rayon::ThreadPoolBuilder::new()
         .num_threads(1)
         .build()
@@ -499,7 +499,7 @@ fn submitters_on_threads_of_all_kinds_share_a_stream() {
     rayon.spawn(move || block_on(on_rayon));
     drop(runtime.spawn_blocking(move || block_on(blocking)));
     drop(runtime.spawn(spawned));
-    let mut seen = [false; 5 * EACH];
+    let mut seen = [false; 5 * JOBS_EACH];
     current_thread().block_on(async {
         let set = LocalSet::new();
         set.spawn_local(local);
@@ -511,13 +511,13 @@ fn submitters_on_threads_of_all_kinds_share_a_stream() {
         };
         set.run_until(read).await;
     });
-    assert_eq!(seen, [true; 5 * EACH]);
+    assert_eq!(seen, [true; 5 * JOBS_EACH]);
     thread.join().unwrap();
 }
 
 #[tokio::test]
 async fn dropping_the_stream_drops_futures_wherever_they_are() {
-    const EACH: usize = 100;
+    const JOBS_EACH: usize = 100;
     let runtime = multi_thread(2, "worker");
     let (jobs, done) = CompletionStream::<Result<(), ()>>::builder()
         .build()
@@ -532,8 +532,8 @@ async fn dropping_the_stream_drops_futures_wherever_they_are() {
             Ok(())
         }
     };
-    for _ in 0..EACH {
-        // Asleep on another runtime; waiting for their turn here; and between two attempts.
+    for _ in 0..JOBS_EACH {
+        // Futures that sleep on another runtime, that were not polled, and that wait between two attempts.
         jobs.submit_on(runtime.handle(), (), asleep())
             .await
             .unwrap();
@@ -547,17 +547,17 @@ async fn dropping_the_stream_drops_futures_wherever_they_are() {
         jobs.submit((), hours.run(fails)).await.ok().unwrap();
     }
     eventually("all were polled", || {
-        polled.load(Ordering::SeqCst) == 2 * EACH
+        polled.load(Ordering::SeqCst) == 2 * JOBS_EACH
     })
     .await;
-    for _ in 0..EACH {
+    for _ in 0..JOBS_EACH {
         jobs.submit((), asleep()).await.unwrap();
     }
     assert_eq!(captured.count(), 0);
     drop(done);
-    // What nobody has polled is not polled any more.
-    eventually("all are dropped", || captured.count() == 3 * EACH).await;
-    assert_eq!(polled.load(Ordering::SeqCst), 2 * EACH);
+    // The futures that were not polled are not polled any more.
+    eventually("all are dropped", || captured.count() == 3 * JOBS_EACH).await;
+    assert_eq!(polled.load(Ordering::SeqCst), 2 * JOBS_EACH);
     runtime.shutdown_background();
 }
 

@@ -1,4 +1,4 @@
-//! Futures that have no room in a cell: each is a task of Tokio's.
+//! Futures that are too large for a recycled cell: each is a Tokio task.
 
 use std::future::{Future, pending};
 use std::pin::pin;
@@ -11,7 +11,7 @@ use crate::support::{Dropped, Drops, PanicsOnDrop, current_thread, eventually, m
 use crate::support::{multi_thread, poll};
 use crate::{take, unbounded};
 
-/// A future that is larger than a cell, and owns a value.
+/// A future that is larger than a recycled cell, and owns a value.
 async fn large<O>(value: impl Sized, future: impl Future<Output = O>) -> O {
     let much = [1_u8; 300];
     let output = future.await;
@@ -38,7 +38,7 @@ async fn large_futures_yield_their_outputs() {
         let completed = within(done.next()).await.unwrap();
         assert_eq!((completed.id, completed.tag), (id, n));
         assert_eq!(completed.outcome.unwrap(), n);
-        // What it owned goes before its item can be seen.
+        // The future's values are dropped before its item can be read.
         assert_eq!(captured.count(), n + 1);
     }
 }
@@ -54,7 +54,7 @@ async fn panics_of_large_futures_are_items() {
     assert_eq!(message(error.into_panic()), "on purpose");
     assert_eq!(captured.count(), 1);
 
-    // So is that of what it drops when it has ended,
+    // A panic in a drop when the future has ended is the outcome,
     let bomb = PanicsOnDrop(captured.value());
     jobs.submit(1, large(bomb, async { 7 })).await.unwrap();
     assert!(
@@ -66,7 +66,7 @@ async fn panics_of_large_futures_are_items() {
             .is_panic()
     );
 
-    // but not of what it drops because it was aborted.
+    // but not a panic in a drop when the future is aborted.
     let bomb = PanicsOnDrop(captured.value());
     let id = jobs.submit(2, large(bomb, pending())).await.unwrap();
     assert!(jobs.abort(id));
@@ -108,7 +108,7 @@ async fn an_abort_ends_a_large_future_polled_or_not() {
     assert_eq!(captured.count(), 2);
 }
 
-/// It is aborted after it was found not to be, and before it has left its waker.
+/// The abort comes after the check whether the job was aborted, and before the waker is registered.
 #[tokio::test]
 async fn an_abort_during_a_poll_ends_a_large_future() {
     let (jobs, mut done) = unbounded::<()>();
@@ -138,7 +138,7 @@ fn a_runtime_that_shuts_down_cancels_large_futures() {
         }
         let handle = runtime.handle().clone();
         runtime.shutdown_background();
-        // It is gone, for who comes now, too.
+        // The runtime is also gone for later jobs.
         let future = large(captured.value(), pending());
         jobs.submit_on(&handle, 10, future).await.unwrap();
         for _ in 0..11 {

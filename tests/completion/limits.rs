@@ -80,7 +80,7 @@ fn a_submitter_waits_while_too_many_run() {
     let mut third = Box::pin(jobs.slot(2));
     assert!(poll_with(&waker, &mut third).is_pending());
 
-    // A completion makes room, read or not.
+    // A completion releases a running permit, whether or not it is read.
     first.complete(());
     assert_eq!(wakes.count(), 1);
     let _third = ready(third).unwrap();
@@ -109,7 +109,7 @@ fn a_submitter_waits_while_too_much_is_unread() {
 
 #[test]
 fn a_dropped_submission_holds_no_permit() {
-    // It waits for the one bound, or, within that, for the other.
+    // It waits for the first limit, or has that permit and waits for the second.
     for (max_running, max_outstanding) in [(4, 4), (4, 8)] {
         let (jobs, mut done) = bounded(max_running, max_outstanding);
         for round in 0..3 {
@@ -128,7 +128,7 @@ fn a_dropped_submission_holds_no_permit() {
                 take(&mut done);
             }
         }
-        // All places are there.
+        // All permits are free.
         for tag in 0..max_outstanding {
             slot(&jobs, tag).complete(());
         }
@@ -146,7 +146,7 @@ fn a_dropped_submission_passes_its_wake_up_on() {
     assert!(poll(&mut second).is_pending());
     assert!(poll_with(&waker, &mut third).is_pending());
     first.complete(());
-    // Woken, it goes without having looked.
+    // It was woken, and is dropped before it is polled.
     drop(second);
     assert_eq!(wakes.count(), 1);
     ready(third).unwrap().complete(());
@@ -154,7 +154,7 @@ fn a_dropped_submission_passes_its_wake_up_on() {
 
 #[test]
 fn two_waiting_submitters_get_two_permits_released_at_once() {
-    // Wakers that take their time to be cloned: there is no better moment to give the places back.
+    // Wakers that are slow to clone: the permits are released in the middle of that.
     struct Slow {
         cloning: AtomicBool,
         woken: AtomicBool,
@@ -167,7 +167,7 @@ fn two_waiting_submitters_get_two_permits_released_at_once() {
     }; 2];
     static GIVEN_BACK: AtomicBool = AtomicBool::new(false);
     static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake, |_| ());
-    /// Not for ever: it may be that who gives back waits for this.
+    /// Limited, because the release may itself wait for the clone.
     fn wait_a_while(until: impl Fn() -> bool) {
         let deadline = Instant::now() + Duration::from_millis(50);
         while !until() && Instant::now() < deadline {
@@ -213,7 +213,7 @@ fn two_waiting_submitters_get_two_permits_released_at_once() {
         held.into_iter().for_each(|slot| slot.complete(()));
         GIVEN_BACK.store(true, Ordering::SeqCst);
     });
-    // Both have a place, and nobody gave one back in between.
+    // Both have a permit, and none was released in between.
     assert_eq!(got.lock().unwrap().len(), 2);
 }
 
@@ -240,7 +240,7 @@ fn a_slow_reader_does_not_stop_what_runs() {
 
 #[test]
 fn jobs_are_submitted_while_others_are_read() {
-    /// Submits the two halves of a job until they are single.
+    /// Splits a job in two and submits the halves, down to single ones.
     fn split(jobs: Submitter<usize, usize>, size: usize) -> BoxFuture<'static, usize> {
         let future = async move {
             if size == 1 {
@@ -260,7 +260,7 @@ fn jobs_are_submitted_while_others_are_read() {
         let leaves = rounds(1_000, 100_000);
         let root = split(jobs.clone(), leaves);
         jobs.submit(leaves, root).await.unwrap();
-        // Jobs hold the other submitters: the last one ends the stream.
+        // The jobs hold the other submitters, and the last of them ends the stream.
         drop(jobs);
         let (mut items, mut sum) = (0, 0);
         while let Some(completed) = within(done.next()).await {
@@ -332,7 +332,7 @@ fn both_limits_hold_while_submissions_are_dropped() {
     const SUBMITTERS: usize = 3;
     let (jobs, mut done) = bounded(RUNNING, OUTSTANDING);
     let (promise, promised) = channel::<Slot<(), usize>>();
-    // Raised after a place was taken, lowered before it is given back.
+    // Incremented after a permit was acquired, and decremented before it is released.
     let running = &AtomicUsize::new(0);
     let each = rounds(3_000, 300_000);
     thread::scope(|scope| {
@@ -368,7 +368,7 @@ fn both_limits_hold_while_submissions_are_dropped() {
     assert_all_permits_are_free(&jobs);
 }
 
-/// Waits for a slot, or looks whether there is one, or waits and goes at once.
+/// Waits for a slot, or tries to get one, or drops the wait.
 fn slot_or_drop(jobs: &Submitter<(), usize>, numbers: &mut Numbers) -> Option<Slot<(), usize>> {
     match numbers.below(3) {
         0 => block_on(jobs.slot(0)).ok(),
@@ -380,7 +380,7 @@ fn slot_or_drop(jobs: &Submitter<(), usize>, numbers: &mut Numbers) -> Option<Sl
     }
 }
 
-/// Nothing is in flight, and nobody who has gone has kept a place.
+/// Checks that no job is in flight, and that all permits are free.
 fn assert_all_permits_are_free(jobs: &Submitter<(), usize>) {
     assert_eq!(jobs.in_flight(), 0);
     let held: Vec<_> = (0..RUNNING).map(|tag| slot(jobs, tag)).collect();
@@ -413,14 +413,14 @@ async fn jobs_complete_while_the_reader_is_busy() {
     });
     let mut read = 0;
     while within(done.next()).await.is_some() {
-        // Much longer than all jobs together.
+        // Much longer than all jobs take.
         sleep(20 * second).await;
         read += 1;
         assert_eq!(ends.lock().unwrap().len(), JOBS);
     }
     assert_eq!(read, JOBS);
-    // As many at a time as may run, one after the other, and the reader is not waited for. (A timer of
-    // Tokio's may be late by its resolution.)
+    // The jobs run in groups of the limit, and do not wait for the reader. (A Tokio timer may be late by its
+    // resolution.)
     for (index, end) in ends.lock().unwrap().iter().enumerate() {
         let turn = u32::try_from(index / AT_ONCE).unwrap() + 1;
         let late = end.checked_sub(turn * second);
@@ -443,7 +443,7 @@ async fn without_a_reader_submitters_wait_and_jobs_complete() {
             accepts.fetch_add(1, Ordering::SeqCst);
         }
     });
-    // Time passes only when nothing else can happen.
+    // The paused clock advances only when no task can run.
     sleep(Duration::from_secs(3600)).await;
     assert_eq!(accepted.load(Ordering::SeqCst), OUTSTANDING);
     assert_eq!((jobs.in_flight(), jobs.ready()), (OUTSTANDING, OUTSTANDING));

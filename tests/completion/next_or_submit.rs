@@ -1,4 +1,4 @@
-//! A task that both reads and submits.
+//! `next_or_submit`: a task that both reads and submits.
 
 use std::pin::pin;
 
@@ -72,7 +72,7 @@ async fn without_room_it_waits_for_either() {
 async fn room_comes_without_a_completion_too() {
     let (jobs, mut done) = bounded(1, 2);
     let promised = slot(&jobs, 0);
-    // It has the other of two places, and waits for one among the running.
+    // It has the second `max_outstanding` permit, and waits for a `max_running` permit.
     let mut waits = Box::pin(jobs.slot(1));
     assert!(poll(&mut waits).is_pending());
     let mut either = Box::pin(done.next_or_submit(2, async { 12 }));
@@ -82,7 +82,7 @@ async fn room_comes_without_a_completion_too() {
     assert_eq!(wakes.count(), 1);
     assert!(poll_with(&waker, &mut either).is_pending());
     promised.complete(10);
-    // Of the two, room comes first.
+    // If both are possible, the job is submitted.
     let NextOrSubmit::Submitted(_) = ready(either).unwrap() else {
         panic!("there is room");
     };
@@ -118,7 +118,7 @@ fn a_closed_stream_returns_the_job() {
     let error = ready(pin!(done.next_or_submit(1, async { 11 })));
     let error = error.err().expect("it is closed");
     assert_eq!(error.into_inner().0, 1);
-    // What is unread is still there.
+    // The unread completion is not lost.
     assert_eq!(take(&mut done).tag, 0);
     assert!(ready(pin!(done.next())).is_none());
     assert!(ready(pin!(done.next_or_submit(2, async { 12 }))).is_err());

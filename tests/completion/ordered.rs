@@ -1,4 +1,4 @@
-//! The order of submission.
+//! `ordered`: completions in the order of submission.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -49,7 +49,7 @@ fn max_outstanding_holds_behind_a_slow_job() {
         slot(&jobs, tag).complete(());
         assert!(poll_ordered(&mut done).is_pending());
     }
-    // What waits for its turn is unread.
+    // Completions that wait for earlier jobs are unread.
     assert_eq!((jobs.in_flight(), jobs.ready()), (5, 4));
     assert_eq!(done.size_hint(), (5, None));
     let (wakes, waker) = Wakes::new();
@@ -75,7 +75,7 @@ fn jobs_that_were_read_before_are_not_waited_for() {
         complete(tag);
         assert_eq!(take(&mut done).tag, tag);
     }
-    // Arrived, and, since the reader takes all at once, taken or not.
+    // Completions that have arrived, some of which the reader has taken from the queue.
     [5, 4].into_iter().for_each(&mut complete);
     let mut done = done.ordered();
     assert!(poll_ordered(&mut done).is_pending());
@@ -103,7 +103,7 @@ fn a_dropped_next_loses_nothing() {
         second.complete(());
         assert!(poll(&mut next).is_pending());
     }
-    // The waker that waits is the last one that did.
+    // The last waker is woken.
     let mut next = Box::pin(done.next());
     assert!(poll_with(&waker, &mut next).is_pending());
     first.complete(());

@@ -1,4 +1,4 @@
-//! Jobs that other parts run, and that complete their slots without a task in between.
+//! Jobs of the other parts of the crate, which complete slots without a task in between.
 
 use std::pin::pin;
 use std::sync::mpsc::channel;
@@ -105,7 +105,7 @@ fn a_slot_ends_as_its_task_ends() {
         assert_eq!(error.id(), id);
         error
     };
-    // A panic is also the executor's business.
+    // The executor reports the panic too.
     let panics = |slot| executor.submit(|()| panic!("on purpose")).complete(slot);
     assert_eq!(message(error(0, &panics).into_panic()), "on purpose");
     assert_eq!(executor.metrics().panics, 1);
@@ -115,7 +115,7 @@ fn a_slot_ends_as_its_task_ends() {
     executor.close();
     assert!(error(2, &|slot| executor.submit(|()| ()).complete(slot)).is_closed());
 
-    // Aborted while it is queued, before and after it was bound for the slot.
+    // Aborted while it is queued, before and after it was bound to the slot.
     let gate = Gate::new();
     let passed = gate.clone();
     let busy = pool.spawn_blocking(move || passed.pass());
@@ -134,11 +134,11 @@ fn a_slot_ends_as_its_task_ends() {
     gate.open();
     join(busy).unwrap();
 
-    // As somebody says.
+    // With the error of another task.
     let said = join(executor.submit(|()| ())).unwrap_err();
     let said = std::cell::Cell::new(Some(said));
     assert!(error(4, &|slot| slot.fail(said.take().unwrap())).is_closed());
-    // Taken by somebody else: nothing is left for the slot.
+    // The handle was polled to its end before, so the slot is lost.
     let taken = |slot| {
         let mut handle = pool.spawn_blocking(|| ());
         block_on(&mut handle).unwrap();

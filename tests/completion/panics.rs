@@ -47,7 +47,7 @@ fn a_panic_in_the_drop_of_what_is_unread_is_contained() {
 
 #[tokio::test]
 async fn a_panic_in_the_drop_of_a_job_is_contained() {
-    // When the runtime lets it go,
+    // When the runtime drops it,
     let (jobs, mut done) = unbounded::<()>();
     let captured = Drops::new();
     let bomb = PanicsOnDrop(captured.value());
@@ -64,7 +64,7 @@ async fn a_panic_in_the_drop_of_a_job_is_contained() {
     let completed = within(done.next()).await.unwrap();
     assert!(completed.outcome.unwrap_err().is_cancelled());
 
-    // when nobody takes it,
+    // when no pool accepts it,
     let pool = BlockingPool::builder().build().unwrap();
     pool.shutdown();
     let bomb = PanicsOnDrop(captured.value());
@@ -73,7 +73,7 @@ async fn a_panic_in_the_drop_of_a_job_is_contained() {
     let completed = within(done.next()).await.unwrap();
     assert!(completed.outcome.unwrap_err().is_rejected());
 
-    // and when the stream goes: others go too.
+    // and when the stream is dropped, which also drops the others.
     let bomb = PanicsOnDrop(captured.value());
     let future = async move {
         let _bomb = bomb;

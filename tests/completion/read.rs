@@ -1,4 +1,4 @@
-//! Reading without waiting, many at once, and for some time only.
+//! Reading without waiting, in batches, and with a timeout.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn try_next_takes_what_has_arrived() {
     assert!(ready(pin!(done.next())).is_none());
 }
 
-/// Reads what is there, and says how much that was.
+/// Reads what has arrived, and returns its number.
 type Read = fn(&mut CompletionStream<(), usize>) -> usize;
 
 #[test]
@@ -40,19 +40,19 @@ fn try_next_keeps_the_readers_waker() {
         |done| done.drain_ready().count(),
     ];
     for read in read {
-        // Nothing there, after it has waited;
+        // Nothing has arrived, and the reader waits.
         let (wakes, waker) = Wakes::new();
         assert!(poll_next(&waker, &mut done).is_pending());
         assert_eq!(read(&mut done), 0);
         slot(&jobs, 0).complete(());
         assert_eq!(wakes.count(), 1);
-        // and something there, for which it was woken, before it waits again.
+        // Something has arrived, and the reader was woken, and has not waited again.
         assert_eq!(read(&mut done), 1);
         assert!(poll_next(&waker, &mut done).is_pending());
         slot(&jobs, 1).complete(());
         assert_eq!(wakes.count(), 2);
         assert_eq!(read(&mut done), 1);
-        // The waker of a task that was woken, and has not polled again, is not needed.
+        // A waker that was woken is not woken again before it is registered again.
         slot(&jobs, 2).complete(());
         assert_eq!(read(&mut done), 1);
     }
@@ -76,17 +76,17 @@ fn drain_ready_ends_although_others_complete() {
         slot(&jobs, tag).complete(());
     }
     take(&mut done);
-    // Two were taken with the first. Each that is drained is followed by another.
+    // Two more were taken with the first. Another job completes for each that is drained.
     let mut tags = Vec::new();
     for drained in done.drain_ready() {
         tags.push(drained.tag);
         slot(&jobs, 10 + drained.tag).complete(());
     }
-    // What had been taken, and what was there when that was used up.
+    // Those that had been taken, and those that had arrived when these were used up.
     assert_eq!(tags, [1, 2, 11, 12]);
     assert_eq!(jobs.in_flight(), 2);
 
-    // What is not taken stays.
+    // Those that are not taken stay in the stream.
     let mut done = completed(0..5);
     assert_eq!(done.drain_ready().take(2).count(), 2);
     assert_eq!(done.size_hint(), (3, Some(3)));
@@ -156,7 +156,7 @@ async fn next_timeout_loses_nothing() {
     let second = Duration::from_secs(1);
     assert!(done.next_timeout(second).await.is_err());
 
-    // The time passes, and then the completion comes, before anybody looks.
+    // The time passes, and then the completion arrives, before the next poll.
     let mut waits = Box::pin(done.next_timeout(second));
     assert!(poll(&mut waits).is_pending());
     tokio::time::advance(2 * second).await;
@@ -164,7 +164,7 @@ async fn next_timeout_loses_nothing() {
     let completed = ready(waits).unwrap().unwrap();
     assert_eq!(completed.tag, 0);
 
-    // Nobody waits any more, and then it comes.
+    // The completion arrives after the wait has ended.
     let promised = slot(&jobs, 1);
     let mut waits = Box::pin(done.next_timeout(second));
     assert!(poll(&mut waits).is_pending());
@@ -172,7 +172,7 @@ async fn next_timeout_loses_nothing() {
     drop(waits);
     assert_eq!(take(&mut done).tag, 1);
 
-    // What is there needs no time.
+    // A completion that has arrived needs no time.
     slot(&jobs, 2).complete(());
     let completed = done.next_timeout(Duration::ZERO).await.unwrap().unwrap();
     assert_eq!(completed.tag, 2);
@@ -181,7 +181,7 @@ async fn next_timeout_loses_nothing() {
     assert!(poll_next(Waker::noop(), &mut done).is_ready());
 }
 
-/// Jobs that end on another thread.
+/// The jobs end on another thread.
 #[test]
 fn a_job_that_was_read_is_counted_in_the_metrics() {
     let pool = ComputePool::builder().threads(1).build().unwrap();

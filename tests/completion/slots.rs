@@ -1,4 +1,4 @@
-//! Slots: completing them from anywhere, and learning of an abort.
+//! Slots: they are completed from anywhere, and their holder can wait for an abort.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ fn a_dropped_wait_for_an_abort_is_not_woken() {
     open.complete(7);
     assert_eq!(take(&mut done).outcome.unwrap(), 7);
     assert_eq!(wakes.count(), 0);
-    // Nobody keeps the waker but this test.
+    // Only this test has the waker.
     drop(waker);
     assert_eq!(Arc::strong_count(&wakes), 1);
 }
@@ -111,7 +111,7 @@ fn a_panic_in_the_drop_of_a_waiting_waker_is_contained() {
     let mut open = slot(&jobs, 0);
     let waker = Waker::from(Arc::new(Bomb));
     assert!(poll_with(&waker, &mut pin!(open.aborted())).is_pending());
-    // The slot has the last of them now.
+    // The slot has the last clone now.
     drop(waker);
     open.complete(7);
     assert_eq!(take(&mut done).outcome.unwrap(), 7);

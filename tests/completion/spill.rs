@@ -1,4 +1,4 @@
-//! More finished jobs than stay in their cells while nobody reads.
+//! Spilled completions: more unread completions than stay in their cells.
 
 use std::pin::pin;
 use std::sync::Barrier;
@@ -14,7 +14,7 @@ use throng::{CompletionStream, Slot};
 use super::support::{Drops, Numbers, PanicsOnDrop, block_on, poll, rounds, wait_until};
 use super::{Ends, bounded, take, unbounded};
 
-/// Several times what stays; with Miri, which is slow, more than that at least.
+/// Several times the threshold. Under Miri, which is slow, just more than the threshold.
 const MANY: usize = if cfg!(miri) { 1_500 } else { 6_000 };
 
 fn slots<T: Send + 'static>(jobs: &Submitter<T, usize>, count: usize) -> Vec<Slot<T, usize>> {
@@ -22,7 +22,7 @@ fn slots<T: Send + 'static>(jobs: &Submitter<T, usize>, count: usize) -> Vec<Slo
     all.collect()
 }
 
-/// A stream with so many items that nobody has read, completed in this order.
+/// A stream with a number of unread items, completed in this order.
 fn filled(order: impl IntoIterator<Item = usize>, count: usize) -> Ends<usize> {
     let (jobs, done) = bounded(count, 2 * count);
     let mut open: Vec<_> = slots(&jobs, count).into_iter().map(Some).collect();
@@ -96,7 +96,7 @@ fn spilled_completions_can_be_ordered() {
         let (jobs, mut done) = filled(shuffled(MANY), MANY);
         let mut read: Vec<_> = (0..read_before).map(|_| take(&mut done).tag).collect();
         let mut done = done.ordered();
-        // And those that come now.
+        // Also the later ones.
         let mut more = slots(&jobs, MANY / 2);
         while let Some(slot) = more.pop() {
             slot.complete(MANY);
@@ -111,8 +111,8 @@ fn spilled_completions_can_be_ordered() {
     }
 }
 
-/// A stream of items each of whose parts panics when it is dropped; the last are not in the backlog yet. The
-/// first job of all has not ended.
+/// A stream of items whose tags and outputs panic when they are dropped. The last are not spilled yet, and the first job
+/// has not ended.
 fn bombs(outputs: &Drops, tags: &Drops) -> (Slot<Bomb, Bomb>, CompletionStream<Bomb, Bomb>) {
     let (jobs, done) = CompletionStream::builder()
         .max_running(MANY + 1)
@@ -133,7 +133,7 @@ fn spilled_completions_are_dropped_with_the_stream() {
     let (outputs, tags) = (Drops::new(), Drops::new());
     let (open, mut done) = bombs(&outputs, &tags);
     assert_eq!((outputs.count(), tags.count()), (0, 0));
-    // Some of them are the reader's.
+    // The reader has taken some of them.
     std::mem::forget(done.try_next());
     drop(done);
     assert_eq!((outputs.count(), tags.count()), (MANY - 1, MANY - 1));
@@ -207,7 +207,7 @@ fn a_drop_of_a_spilled_completion_may_use_the_stream() {
     assert_eq!(dropped.count(), MANY - 1);
 }
 
-/// Those that were read are forgotten many at a time, which nobody notices who counts.
+/// Jobs that were read are released in batches, which must not show in the counts.
 #[test]
 fn in_flight_never_misses_a_job() {
     const UNREAD: usize = 64;
@@ -251,7 +251,7 @@ fn nothing_is_lost_or_overtaken_under_load() {
             start.wait();
             let mut next = [0; THREADS];
             for read in 0..THREADS * MANY {
-                // Now and then the reader lags behind.
+                // Now and then the reader falls behind.
                 if read % 5_000 == 1_000 * (round % 5) {
                     wait_until("many are unread", || {
                         jobs.ready() >= MANY.min(THREADS * MANY - read)

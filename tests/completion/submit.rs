@@ -1,4 +1,4 @@
-//! The ways in: refusals, other runtimes, and futures that stay where they are.
+//! `try_submit`, `submit_on` and `wrap`.
 
 use std::cell::Cell;
 use std::future::pending;
@@ -17,7 +17,7 @@ use super::{bounded, slot, take, unbounded};
 
 #[tokio::test]
 async fn a_full_stream_returns_tag_and_job() {
-    // One bound, and the other.
+    // Each of the two limits.
     for (max_running, max_outstanding) in [(1, 9), (1, 1)] {
         let (jobs, mut done) = bounded(max_running, max_outstanding);
         let promised = jobs.try_slot(0).unwrap();
@@ -135,14 +135,14 @@ fn a_future_that_cannot_be_sent_runs_where_it_was_made() {
 async fn a_wrapped_job_yields_one_item_however_it_ends() {
     let (jobs, mut done) = unbounded();
     let captured = Drops::new();
-    // By a panic,
+    // By a panic:
     let panics = || -> usize { panic!("on purpose") };
     let job = jobs.wrap(0, async move { panics() }).await.unwrap();
     job.await;
     let error = take(&mut done).outcome.unwrap_err();
     assert_eq!(message(error.into_panic()), "on purpose");
 
-    // by being dropped, unpolled or polled,
+    // by a drop, polled or not:
     for polled in [false, true] {
         let value = captured.value();
         let future = async move {
@@ -159,7 +159,7 @@ async fn a_wrapped_job_yields_one_item_however_it_ends() {
         assert!(take(&mut done).outcome.unwrap_err().is_cancelled());
     }
 
-    // and by an abort, which does not touch what is another thread's.
+    // by an abort, which touches no value of another thread:
     let value = captured.value();
     let future = async move {
         let _value = value;
@@ -175,7 +175,7 @@ async fn a_wrapped_job_yields_one_item_however_it_ends() {
     assert_eq!(captured.count(), 3);
     assert!(take(&mut done).outcome.unwrap_err().is_cancelled());
 
-    // A panic of what it drops is contained.
+    // A panic in a drop is contained.
     let bomb = PanicsOnDrop(captured.value());
     let job = jobs.wrap(3, async move {
         let _bomb = bomb;
@@ -210,7 +210,7 @@ async fn an_abort_wakes_a_wrapped_job() {
     assert_eq!(Rc::strong_count(&shared), 1);
 }
 
-/// Whether a type is `Send`, where that is not known: the inherent constant comes first, if it applies.
+/// Tells if a type is `Send`: the inherent constant has priority over that of the trait, if it applies.
 struct IsSend<T>(std::marker::PhantomData<T>);
 trait Otherwise {
     const SEND: bool = false;

@@ -1,4 +1,4 @@
-//! Streams that end when nothing is outstanding, and go on.
+//! `until_idle`: streams that end when no job is outstanding.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -29,13 +29,13 @@ fn it_ends_when_idle_and_the_stream_remains_usable() {
     assert!(phase.is_terminated());
     assert_eq!(phase.size_hint(), (0, Some(0)));
 
-    // The end is final, and the stream itself open.
+    // The end is final, but the inner stream is open.
     slot(&jobs, 2).complete(());
     assert!(ready(pin!(phase.next())).is_none());
     let mut done = phase.into_inner();
     assert_eq!(take(&mut done).tag, 2);
 
-    // Idle from the beginning, and closed.
+    // Idle from the start, and closed.
     let mut phase = done.until_idle();
     assert!(ready(pin!(phase.next())).is_none());
     jobs.close();
@@ -60,7 +60,7 @@ fn into_inner_before_the_end_loses_nothing() {
     }
     let mut phase = done.until_idle();
     {
-        // Nothing is lost either if nobody waits to the end.
+        // Nothing is lost if it is not read to its end.
         let mut next = Box::pin(phase.next());
         assert!(poll_with(&waker, &mut next).is_pending());
         open.complete(());

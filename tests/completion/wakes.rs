@@ -34,7 +34,7 @@ fn items_come_in_the_order_of_completion() {
             let slot = promised.swap_remove(index);
             completed.push(slot.id());
             slot.complete(());
-            // Sometimes the reader has some, and not all, of what has arrived.
+            // Sometimes the reader has taken a part of what has arrived.
             if numbers.below(3) == 0 {
                 read.push(take(&mut done).id);
             }
@@ -89,7 +89,7 @@ fn the_last_waker_is_woken() {
     assert!(poll_next(&second, &mut done).is_pending());
     promised.complete(());
     assert_eq!((before.count(), after.count()), (0, 1));
-    // The waker of one who reads no longer is not kept.
+    // The earlier waker is not kept.
     assert_eq!(Arc::strong_count(&before), 2);
     take(&mut done);
 }
@@ -113,7 +113,7 @@ async fn a_stream_is_moved_between_tasks() {
 
 #[test]
 fn a_slot_completed_while_the_reader_registers_is_seen() {
-    // Completes a slot when it is cloned, which a reader does within its poll.
+    // A waker that completes a slot when it is cloned, which happens within the reader's poll.
     const VTABLE: RawWakerVTable = RawWakerVTable::new(
         |data| {
             PROMISED.take().unwrap().complete(());
@@ -225,7 +225,7 @@ async fn an_open_and_empty_stream_wakes_no_task() {
             _ = ticks.tick() => {}
         }
     }
-    // Each turn polls it when it begins, and once more at most, when the tick comes.
+    // Each round polls the stream at its start, and at most once more, when the tick comes.
     assert!(polls <= 2 * TICKS, "polled {polls} times in {TICKS} turns");
 }
 
@@ -242,7 +242,7 @@ fn a_stream_that_moves_between_tasks_always_wakes_its_reader() {
     runtime.block_on(async {
         for tag in 0..rounds(2_000, 200_000) {
             promise.send(slot(&jobs, tag)).unwrap();
-            // One task looks, and goes; another waits.
+            // One task polls once, and another one waits.
             let look = async move {
                 let found = poll_fn(|cx| Poll::Ready(done.poll_next_unpin(cx))).await;
                 (done, found)
@@ -283,7 +283,7 @@ fn mixed_ways_of_reading_miss_nothing() {
         }
         drop(jobs);
         loop {
-            // Who waits at last has left the waker of another before, and looked without one.
+            // The final wait comes after polls with another waker, and without one.
             match numbers.below(4) {
                 0 => done.drain_ready().for_each(|item| see(item.tag)),
                 1 => done.try_next().into_iter().for_each(|item| see(item.tag)),
@@ -341,7 +341,7 @@ fn select_next_some_after_the_end_does_not_panic() {
     let mut next = done.select_next_some();
     assert!(poll_with(&waker, &mut next).is_pending());
     drop(jobs);
-    // Woken by the end, it has nothing to return; `select!` sees then that it has terminated.
+    // It is woken by the end, and has nothing to return. `select!` then sees that it has terminated.
     assert_eq!(wakes.count(), 1);
     assert!(poll_with(&waker, &mut next).is_pending());
     assert!(next.is_terminated());
