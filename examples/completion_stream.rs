@@ -1,14 +1,14 @@
-//! A crawler: it fetches every page of a site that fails at random, and finds the pages as it goes.
+//! A crawler: it fetches every page of a site that fails at random, and finds the pages by their links.
 //!
 //! ```sh
 //! cargo run --release --example completion_stream -- [--pages N] [--failing PERCENT] [--at-once N]
 //! ```
 //!
 //! The site is a local web server, which this program starts. One task crawls it: it submits requests to a
-//! `CompletionStream` as long as there is room, and reads what they came to. Each page names others, so
-//! nobody knows beforehand how many there are. A first phase asks for each page once. It has ended when
-//! nothing is outstanding; then a second one comes back for the pages that have failed, more patiently, and
-//! follows what they name. In the end, the site must have been fetched as a whole, and each page once.
+//! `CompletionStream` while there is room, and reads their outcomes. Each page links to others, so the number of pages
+//! is not known beforehand. A first phase requests each page once, and ends when no request is outstanding. A second
+//! phase requests the pages that failed, with more attempts, and follows their links. In the end, every page must have
+//! been fetched exactly once.
 
 #[path = "completion_stream/crawl.rs"]
 mod crawl;
@@ -34,28 +34,27 @@ use self::site::Site;
 type Fault = Box<dyn Error + Send + Sync>;
 type Result<T, E = Fault> = std::result::Result<T, E>;
 
-/// Crawls a site that fails at random, and does not know how large it is. It fails if a page is missed, or
-/// fetched twice.
+/// Crawls a site that fails at random. Fails if a page is missed or fetched twice.
 #[derive(Clone, Debug, Parser)]
 struct Args {
-    /// How many pages the site has
+    /// Number of pages of the site
     #[arg(long, value_name = "N", default_value = "3000", value_parser = value_parser!(u64).range(1..))]
     pages: u64,
 
-    /// How many of a hundred requests fail
+    /// Percentage of requests that fail
     #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = value_parser!(u64).range(..=75))]
     failing: u64,
 
-    /// How many requests there are at the same time, at most
+    /// Maximum number of concurrent requests
     #[arg(long, value_name = "N", default_value = "32", value_parser = value_parser!(u16).range(1..))]
     at_once: u16,
 
-    /// What fails is the same for the same number
+    /// Seed of the failures
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
 }
 
-/// For who comes back to what has failed. With most requests failing, not one page of thousands is given up.
+/// For the second phase. Even if most requests fail, no page of thousands fails this often.
 const PATIENT: Retry = Retry::exponential()
     .attempts(60)
     .base(Duration::from_millis(2))
@@ -64,13 +63,13 @@ const PATIENT: Retry = Retry::exponential()
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
-    // Much longer than it takes.
+    // Much longer than needed.
     let summary = timeout(Duration::from_secs(60), run(&args)).await??;
     println!("{summary}");
     Ok(())
 }
 
-/// Starts the site, crawls it, and compares what both have counted.
+/// Starts the site, crawls it, and compares the counts of both.
 async fn run(args: &Args) -> Result<String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let address = listener.local_addr()?;
@@ -79,7 +78,7 @@ async fn run(args: &Args) -> Result<String> {
     let server = tokio::spawn(server.into_future());
 
     let started = Instant::now();
-    let mut crawl = Crawl::new(address, args.at_once.into());
+    let mut crawl = Crawl::new(address, args.at_once.into())?;
     crawl.phase(Retry::never()).await?;
     let first = crawl.fetched();
     crawl.phase(PATIENT).await?;
@@ -99,7 +98,7 @@ async fn run(args: &Args) -> Result<String> {
     ))
 }
 
-/// All was fetched, each page once, and the bound was kept.
+/// Checks that each page was fetched once, and that the limit was kept.
 fn check(args: &Args, site: &Site, crawl: &Crawl) -> Result<()> {
     let (fetched, pages) = (crawl.fetched() as u64, args.pages);
     ensure(fetched == pages, || {
@@ -111,7 +110,7 @@ fn check(args: &Args, site: &Site, crawl: &Crawl) -> Result<()> {
     })?;
     let not_once = site.served().find(|(_, times)| *times != 1);
     ensure(not_once.is_none(), || {
-        format!("a page was not served once: {not_once:?}")
+        format!("a page was not served exactly once: {not_once:?}")
     })?;
     let (attempts, requests) = (crawl.attempts(), site.requests());
     ensure(attempts == requests, || {
@@ -119,7 +118,7 @@ fn check(args: &Args, site: &Site, crawl: &Crawl) -> Result<()> {
     })?;
     let most = site.most_at_once();
     ensure(most <= args.at_once.into(), || {
-        format!("{most} requests at the same time")
+        format!("{most} concurrent requests")
     })
 }
 
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_site_that_fails_is_fetched_as_a_whole() {
+    async fn a_site_that_fails_is_fetched_completely() {
         let summary = crawl(&["--pages", "300", "--failing", "30", "--at-once", "4"]).await;
         assert!(summary.starts_with("300 pages in "), "{summary}");
         assert!(!summary.contains(" 0 in the second"), "{summary}");
@@ -149,14 +148,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_nothing_fails_the_first_phase_is_enough() {
+    async fn without_failures_the_first_phase_is_enough() {
         let summary = crawl(&["--pages", "50", "--failing", "0"]).await;
         assert!(summary.contains(" 50 in the first phase"), "{summary}");
         assert!(summary.contains(" 50 requests, 0 failed"), "{summary}");
     }
 
     #[tokio::test]
-    async fn one_page_one_request() {
+    async fn one_page_needs_one_request() {
         let summary = crawl(&["--pages", "1", "--failing", "0", "--at-once", "1"]).await;
         assert!(
             summary.ends_with(" 1 requests, 0 failed, 1 at once"),

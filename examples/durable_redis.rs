@@ -114,7 +114,7 @@ async fn story(client: DurableClient, url: &str, tasks: u32) -> Result<()> {
     let (sender, mut news) = unbounded_channel();
     let mut crew = Crew::start(url, sender)?;
     let mut board = Board::new(tasks);
-    let (jobs, mut done) = CompletionStream::builder().build();
+    let (jobs, mut done) = CompletionStream::builder().build()?;
     let producer = tokio::spawn(produce(client, jobs, tasks));
     let mut ticks = interval_at(Instant::now() + SECOND, SECOND);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);

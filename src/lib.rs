@@ -18,7 +18,7 @@
 //! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let pool = BlockingPool::builder().max_threads(4).build()?;
 //! let total = SerialExecutor::new(0_u64);
-//! let (jobs, mut done) = CompletionStream::builder().build();
+//! let (jobs, mut done) = CompletionStream::builder().build()?;
 //!
 //! for path in ["Cargo.toml", "src/lib.rs"] {
 //!     jobs.submit_blocking(&pool, path, move || std::fs::metadata(path)).await?;
@@ -72,11 +72,11 @@ mod wait_queue;
 mod waker;
 
 pub use crate::blocking::{BlockingPool, spawn_blocking};
-pub use crate::completion::CompletionStream;
+pub use crate::completion::{CompletionStream, Slot, Wrapped};
 pub use crate::compute::ComputePool;
 pub use crate::join::{
     AbortHandle, AbortOnDropHandle, Bounded, Closed, Id, JoinError, JoinHandle, OwnedPermit,
-    Permit, PollReserve, Slot, Spawn, TryRunError, TrySpawnError, Work, Wrapped, try_id,
+    Permit, PollReserve, Spawn, TryRunError, TrySpawnError, Work, try_id,
 };
 pub use crate::retry::Retry;
 pub use crate::serial::SerialExecutor;

@@ -1,5 +1,7 @@
 //! [`Retry`]: how often a thing that failed is tried again, and how long to wait before.
 
+mod run;
+
 use std::time::Duration;
 
 /// How often a thing that failed is tried again, and how long to wait before each attempt.
@@ -42,7 +44,7 @@ impl Retry {
         Self::exponential().attempts(1)
     }
 
-    /// How many attempts are made in all, the first included. Zero is one.
+    /// Sets the number of attempts, including the first. Zero counts as one.
     #[must_use]
     pub const fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;

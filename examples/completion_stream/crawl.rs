@@ -1,7 +1,9 @@
-//! The crawler: what it knows of the site, and how it comes to know more.
+//! The crawler: the pages that it has found, and the phases in which it fetches them.
 
 use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use throng::completion::{Completed, Submitter};
@@ -22,7 +24,7 @@ pub(crate) struct Crawl {
     jobs: Submitter<Outcome, Path>,
     /// Taken while a phase lasts.
     done: Option<CompletionStream<Outcome, Path>>,
-    /// Pages to be fetched in this phase, or in the next.
+    /// Pages to fetch in this phase, or in the next.
     to_do: VecDeque<Path>,
     /// Pages that are left for the next phase.
     failed: Vec<Path>,
@@ -30,19 +32,19 @@ pub(crate) struct Crawl {
     /// All pages that were ever named.
     found: HashSet<Path>,
     fetched: usize,
-    attempts: u64,
+    attempts: Arc<AtomicU64>,
     bar: ProgressBar,
 }
 
 impl Crawl {
-    /// A crawl that begins with the root of the site.
-    pub(crate) fn new(address: SocketAddr, at_once: usize) -> Self {
+    /// A crawl that starts at the root of the site.
+    pub(crate) fn new(address: SocketAddr, at_once: usize) -> Result<Self> {
         let (jobs, done) = CompletionStream::builder()
             .max_running(at_once)
             .max_outstanding(at_once)
-            .build();
+            .build()?;
         let root = Path::from("/0");
-        Self {
+        Ok(Self {
             address,
             at_once,
             jobs,
@@ -52,31 +54,31 @@ impl Crawl {
             last_failure: None,
             found: HashSet::from([root]),
             fetched: 0,
-            attempts: 0,
+            attempts: Arc::default(),
             bar: bar(),
-        }
+        })
     }
 
-    /// How many pages were fetched.
+    /// The number of pages that were fetched.
     pub(crate) fn fetched(&self) -> usize {
         self.fetched
     }
 
-    /// How often a page was asked for.
+    /// The number of requests for pages.
     pub(crate) fn attempts(&self) -> u64 {
-        self.attempts
+        self.attempts.load(Ordering::Relaxed)
     }
 
-    /// Why a page was left for the next phase, the last time.
+    /// The last reason why a page was left for the next phase.
     pub(crate) fn last_failure(&self) -> Option<&Error> {
         self.last_failure.as_ref()
     }
 
-    /// Fetches what there is to do, and what that names, until nothing is left. What has failed, after as
-    /// many attempts as `retry` allows, is what the next phase has to do.
+    /// Fetches the pages to do, and those that they link to, until none is left. Pages that fail, after as many
+    /// attempts as `retry` allows, are left for the next phase.
     pub(crate) async fn phase(&mut self, retry: Retry) -> Result<()> {
         let done = self.done.take().ok_or("the last phase has failed")?;
-        // The submitter stays, so the stream goes on; the phase ends when nothing is outstanding.
+        // The stream stays open because there is a submitter. The phase ends when no job is outstanding.
         let mut phase = done.until_idle();
         self.submit(retry).await?;
         while let Some(completed) = phase.next().await {
@@ -88,24 +90,27 @@ impl Crawl {
         Ok(())
     }
 
-    /// Submits as much as there is room for. It never waits for room, which only the reader, who is the
-    /// same task, could make: nobody else submits.
+    /// Submits pages until the stream is full. It never waits for room: only the reader, which is the same task, could
+    /// make some. No other task submits.
     async fn submit(&mut self, retry: Retry) -> Result<()> {
         while self.jobs.in_flight() < self.at_once
             && let Some(path) = self.to_do.pop_front()
         {
-            let (address, asked) = (self.address, path.clone());
-            let attempt = move |_| fetch(address, asked.clone());
-            let submitted = self.jobs.submit_retry(path, retry, attempt).await;
+            let (address, page) = (self.address, path.clone());
+            let attempts = Arc::clone(&self.attempts);
+            let job = retry.run(move |_| {
+                attempts.fetch_add(1, Ordering::Relaxed);
+                fetch(address, page.clone())
+            });
+            let submitted = self.jobs.submit(path, job).await;
             submitted.map_err(|error| error.to_string())?;
         }
         Ok(())
     }
 
-    /// Takes what a page names, or that it has failed.
+    /// Records the links of a page, or its failure.
     fn learn(&mut self, completed: Completed<Outcome, Path>) -> Result<()> {
-        self.attempts += u64::from(completed.attempts);
-        // A job that panics ends the program.
+        // A panic of a job ends the program.
         match completed.outcome? {
             Ok(links) => {
                 self.fetched += 1;
@@ -126,7 +131,7 @@ impl Crawl {
         Ok(())
     }
 
-    /// The bar gets longer, too: nobody knows how many pages there are.
+    /// The bar grows too, because the number of pages is not known beforehand.
     fn show(&self) {
         self.bar.set_length(self.found.len() as u64);
         self.bar.set_position(self.fetched as u64);
@@ -142,7 +147,7 @@ impl Drop for Crawl {
     }
 }
 
-/// A bar, if standard error is a terminal.
+/// A progress bar, if standard error is a terminal.
 fn bar() -> ProgressBar {
     let style = ProgressStyle::with_template("[{bar:30}] {pos} of {len} pages found so far; {msg}");
     let bar = ProgressBar::new(1);

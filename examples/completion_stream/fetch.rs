@@ -1,4 +1,4 @@
-//! A request, as a client of HTTP 1.0 makes it: one for each connection.
+//! An HTTP 1.0 request, on a connection of its own.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -9,17 +9,17 @@ use tokio::net::TcpStream;
 
 use super::crawl::Path;
 
-/// The pages that a page names.
+/// The links of a page.
 pub(crate) type Links = Vec<Path>;
 
-/// Why there is no page.
+/// The reason why there is no page.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// There is none.
+    /// The page does not exist.
     NotFound,
-    /// The site has asked us to come again.
+    /// The site is temporarily unavailable.
     Busy,
-    /// The connection has failed, or what came is no page.
+    /// The connection failed, or the answer was not a page.
     Broken(io::Error),
 }
 
@@ -39,7 +39,7 @@ impl From<io::Error> for Error {
     }
 }
 
-/// Fetches a page, and returns what it names.
+/// Fetches a page, and returns its links.
 pub(crate) async fn fetch(address: SocketAddr, path: Path) -> Result<Links, Error> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET {path} HTTP/1.0\r\n\r\n");
@@ -49,14 +49,14 @@ pub(crate) async fn fetch(address: SocketAddr, path: Path) -> Result<Links, Erro
     links(&answer)
 }
 
-/// What an answer says.
+/// Parses an answer.
 fn links(answer: &str) -> Result<Links, Error> {
     let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(cut_off)?;
     match head.split(' ').nth(1) {
         Some("200") => {}
         Some("404") => return Err(Error::NotFound),
         Some("503") => return Err(Error::Busy),
-        _ => return Err(io::Error::new(ErrorKind::InvalidData, "a strange status").into()),
+        _ => return Err(io::Error::new(ErrorKind::InvalidData, "an unexpected status").into()),
     }
     if length(head) != Some(body.len()) {
         return Err(cut_off().into());
@@ -64,7 +64,7 @@ fn links(answer: &str) -> Result<Links, Error> {
     Ok(body.lines().map(Path::from).collect())
 }
 
-/// How long the body is to be.
+/// The length of the body, according to the head.
 fn length(head: &str) -> Option<usize> {
     let headers = head.lines().filter_map(|line| line.split_once(": "));
     let mut lengths = headers.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_its_links() {
+    fn the_body_of_a_page_is_its_links() {
         let answer = "HTTP/1.0 200 OK\r\nContent-Length: 6\r\ndate: today\r\n\r\n/1\n/2\n";
         assert_eq!(links(answer).unwrap(), ["/1", "/2"]);
         let answer = "HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n";
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_is_an_error() {
+    fn an_answer_without_a_page_is_an_error() {
         let cut = "HTTP/1.0 200 OK\r\ncontent-length: 6\r\n\r\n/1\n";
         for answer in ["", "HTTP/1.0 200 OK\r\n", "nonsense\r\n\r\n", cut] {
             assert!(matches!(links(answer), Err(Error::Broken(_))), "{answer:?}");

@@ -1,4 +1,4 @@
-//! The site: pages that name others, on a server that fails.
+//! The site: pages that link to others, on a server that fails.
 
 use std::io;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use axum::routing::get;
 use futures::stream;
 use tokio::time::sleep;
 
-/// How many pages a page names that come after it; by these, each page can be found.
+/// The number of links of a page to later pages. By these, every page can be found.
 const CHILDREN: u64 = 3;
-/// How many it names besides, anywhere: most pages can also be found behind one that has failed.
+/// The number of other links of a page, so that most pages can be found even if a page fails.
 const OTHERS: u64 = 2;
-/// How long an answer takes, at most.
-const SLOWEST: u64 = 8;
+/// The maximum duration of an answer, in milliseconds.
+const MAX_ANSWER_MS: u64 = 8;
 
-/// What the server knows.
+/// The state of the server.
 pub(crate) struct Site {
     pages: Vec<Page>,
     failing: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Site {
     most: AtomicUsize,
 }
 
-/// How often a page was asked for, and served.
+/// The numbers of requests and of successful answers for a page.
 #[derive(Default)]
 struct Page {
     requests: AtomicU64,
@@ -39,7 +39,7 @@ struct Page {
 }
 
 impl Site {
-    /// So many pages, of which so many requests in a hundred fail.
+    /// A site with a number of pages. `failing` is the percentage of requests that fail.
     pub(crate) fn new(pages: u64, failing: u64, seed: u64) -> Self {
         Self {
             pages: (0..pages).map(|_| Page::default()).collect(),
@@ -50,31 +50,31 @@ impl Site {
         }
     }
 
-    /// Pages, and how often each was served.
+    /// The pages, and how often each was served.
     pub(crate) fn served(&self) -> impl Iterator<Item = (usize, u64)> {
         let times = |page: &Page| page.served.load(Ordering::Relaxed);
         self.pages.iter().map(times).enumerate()
     }
 
-    /// How many requests there were, for all pages.
+    /// The number of requests for all pages.
     pub(crate) fn requests(&self) -> u64 {
         let requests = |page: &Page| page.requests.load(Ordering::Relaxed);
         self.pages.iter().map(requests).sum()
     }
 
-    /// How many requests there were at the same time, at most.
+    /// The maximum number of concurrent requests.
     pub(crate) fn most_at_once(&self) -> usize {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// Takes its time, and then answers or fails.
+    /// Waits for a random time, and then answers or fails.
     async fn answer(&self, number: u64) -> Response {
         let Some(page) = usize::try_from(number).ok().and_then(|n| self.pages.get(n)) else {
             return StatusCode::NOT_FOUND.into_response();
         };
         let request = page.requests.fetch_add(1, Ordering::Relaxed);
         let mut dice = Dice::of([self.seed, number, request]);
-        sleep(Duration::from_millis(dice.below(SLOWEST))).await;
+        sleep(Duration::from_millis(dice.below(MAX_ANSWER_MS))).await;
         if dice.below(100) < self.failing {
             return match dice.below(2) {
                 0 => StatusCode::SERVICE_UNAVAILABLE.into_response(),
@@ -85,7 +85,7 @@ impl Site {
         self.text(number).into_response()
     }
 
-    /// The pages that a page names.
+    /// The links of a page.
     fn text(&self, number: u64) -> String {
         let pages = self.pages.len() as u64;
         let first = number.saturating_mul(CHILDREN).saturating_add(1);
@@ -112,7 +112,7 @@ async fn page(State(site): State<Arc<Site>>, Path(number): Path<u64>) -> Respons
     response
 }
 
-/// An answer whose second half does not come.
+/// An answer whose second half is missing.
 fn cut_off(text: String) -> Response {
     let length = text.len();
     let half = text[..length / 2].to_owned();
@@ -121,13 +121,13 @@ fn cut_off(text: String) -> Response {
     ([(header::CONTENT_LENGTH, length)], body).into_response()
 }
 
-/// Numbers that look random, and are the same for the same beginning: SplitMix64.
+/// Pseudo-random numbers, which are the same for the same seed: SplitMix64.
 struct Dice(u64);
 
 impl Dice {
-    fn of(beginning: [u64; 3]) -> Self {
+    fn of(seed: [u64; 3]) -> Self {
         let mix = |dice: Self, n: u64| Self(Self(dice.0 ^ n).next());
-        beginning.into_iter().fold(Self(0), mix)
+        seed.into_iter().fold(Self(0), mix)
     }
 
     fn next(&mut self) -> u64 {

@@ -96,7 +96,7 @@ pub(crate) async fn build(
     let (jobs, mut done) = CompletionStream::builder()
         .max_running(options.threads * options.running)
         .max_outstanding(options.threads * options.outstanding)
-        .build();
+        .build()?;
     let reader = Arc::new(Reader::new(options)?);
     let feeder = Feeder::new(Arc::clone(&reader), jobs, dir, options.stop.clone());
     let feeding = tokio::spawn(feeder.run());

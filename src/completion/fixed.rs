@@ -1,25 +1,26 @@
-//! All of a given number of futures, or the first of them.
+//! Running a fixed number of futures: all of them, or until the first succeeds.
 
 use std::error::Error;
 use std::fmt;
 use std::iter::Enumerate;
 
-use super::{Completed, CompletionStream, Submitter};
+use super::stream::{Completed, CompletionStream};
+use super::submitter::Submitter;
 use crate::join::JoinError;
 
-/// How many futures run at the same time, at most.
-const RUNNING: usize = 1_024;
+/// The maximum number of futures that run at the same time.
+const MAX_RUNNING: usize = 1_024;
 
 impl<T: Send + 'static> CompletionStream<T> {
-    /// Runs futures as tasks of the current Tokio runtime, and returns how all of them have ended, in the
-    /// order of the iterator.
+    /// Runs futures on the current Tokio runtime, and returns the outcomes of all of them, in the order of the
+    /// iterator.
     ///
-    /// At most 1,024 run at a time; the next is taken from the iterator when one has ended. For other
-    /// bounds, and to see the outcomes as they come, use a stream.
+    /// At most 1,024 run at a time. The next future is taken from the iterator when one has ended. For another limit,
+    /// or to see the outcomes as they come, use a stream.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, so are the futures, and what they returned.
+    /// If the future is dropped, the futures are aborted, and their outputs are dropped.
     ///
     /// # Examples
     ///
@@ -46,18 +47,18 @@ impl<T: Send + 'static> CompletionStream<T> {
 }
 
 impl<T: Send + 'static, E: Send + 'static> CompletionStream<Result<T, E>> {
-    /// Runs futures as tasks of the current Tokio runtime, and returns what all of them returned, in the
-    /// order of the iterator; or how the first failed, at once, and the others are aborted.
+    /// Runs futures on the current Tokio runtime, and returns the outputs of all of them, in the order of the
+    /// iterator. If one fails, the others are aborted.
     ///
     /// At most 1,024 run at a time, as with [`all`](CompletionStream::all).
     ///
     /// # Errors
     ///
-    /// One of them returned an error, or panicked. Of the rest of the iterator, none was started.
+    /// The first error or panic of a future. The rest of the iterator is not started.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, so are the futures, and what they returned.
+    /// If the future is dropped, the futures are aborted, and their outputs are dropped.
     ///
     /// # Examples
     ///
@@ -85,18 +86,18 @@ impl<T: Send + 'static, E: Send + 'static> CompletionStream<Result<T, E>> {
         Ok(ended.into_vec())
     }
 
-    /// Runs futures as tasks of the current Tokio runtime, and returns what the first of them returned that
-    /// does not fail, as soon as it has; the others are aborted.
+    /// Runs futures on the current Tokio runtime, and returns the output of the first that succeeds. The others are
+    /// aborted.
     ///
     /// At most 1,024 run at a time, as with [`all`](CompletionStream::all).
     ///
     /// # Errors
     ///
-    /// All have failed: how, in the order in which they did. Nothing is there if there were none.
+    /// The errors of all futures, in the order in which they failed, if none succeeded. Empty if there were none.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, so are the futures, and what they returned.
+    /// If the future is dropped, the futures are aborted, and their outputs are dropped.
     ///
     /// # Examples
     ///
@@ -125,13 +126,13 @@ impl<T: Send + 'static, E: Send + 'static> CompletionStream<Result<T, E>> {
     }
 }
 
-/// Why a future has no result: it returned an error itself, or did not return.
+/// The reason why a future did not succeed: it returned an error, or it did not return.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JobError<E> {
-    /// It returned an error.
+    /// The future returned an error.
     Failed(E),
-    /// It panicked, or was not run to its end.
+    /// The future panicked, or did not run to its end.
     Ended(JoinError),
 }
 
@@ -150,7 +151,7 @@ impl<E: fmt::Display> fmt::Display for JobError<E> {
     }
 }
 
-/// The same text is printed once: the source is that of the error.
+/// Displays as the inner error, so the source is the inner error's source.
 impl<E: Error> Error for JobError<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
@@ -160,9 +161,9 @@ impl<E: Error> Error for JobError<E> {
     }
 }
 
-/// Futures of an iterator, submitted as others end.
+/// The futures of an iterator, which are submitted as others end.
 struct Fixed<T: Send + 'static, I: Iterator> {
-    /// `None`: all were submitted.
+    /// `None` once all were submitted.
     jobs: Option<Submitter<T, usize>>,
     done: CompletionStream<T, usize>,
     futures: Enumerate<I>,
@@ -174,7 +175,7 @@ where
     I: Iterator<Item: Future<Output = T> + Send + 'static>,
 {
     fn new(futures: impl IntoIterator<IntoIter = I>) -> Self {
-        let (jobs, done) = CompletionStream::builder().max_running(RUNNING).build();
+        let (jobs, done) = CompletionStream::unbounded();
         Self {
             jobs: Some(jobs),
             done,
@@ -187,10 +188,10 @@ where
         self.done.next().await
     }
 
-    /// Submits what there is room for. Nobody else submits.
+    /// Submits futures until the maximum runs. Nothing else submits to the stream.
     fn fill(&mut self) {
         while let Some(jobs) = &self.jobs
-            && jobs.in_flight() < RUNNING
+            && jobs.in_flight() < MAX_RUNNING
         {
             match self.futures.next() {
                 Some((index, future)) => drop(jobs.try_submit(index, future)),
@@ -200,7 +201,7 @@ where
     }
 }
 
-/// Values that come out of order.
+/// Collects values that come out of order.
 struct InOrder<T>(Vec<Option<T>>);
 
 impl<T> InOrder<T> {

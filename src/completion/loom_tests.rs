@@ -1,4 +1,4 @@
-//! Models of the stream: completions against their reader, its end, and the bounds.
+//! Models of the stream: completions against the reader, the end, and the limits.
 
 use std::pin::Pin;
 use std::task::{Context, Wake, Waker};
@@ -17,12 +17,12 @@ use crate::task::{Task, Thunk};
 type Ends = (Submitter<Arc<()>, u32>, CompletionStream<Arc<()>, u32>);
 
 fn ends() -> Ends {
-    CompletionStream::builder().build()
+    CompletionStream::builder().build().unwrap()
 }
 
-/// With those whose completions are moved out of their cells as soon as one is unread.
-fn ends_that_move() -> Ends {
-    CompletionStream::with_ledger(Shared::new(8, 8, 1))
+/// Completions are spilled as soon as one is unread.
+fn ends_that_spill() -> Ends {
+    CompletionStream::new(Shared::new(8, 8, 1))
 }
 
 /// Runs each job on a thread of its own.
@@ -73,7 +73,7 @@ fn loom_two_completions_against_read_to_the_end() {
     });
 }
 
-/// A reader that waits is told of the end.
+/// A waiting reader sees the end.
 #[test]
 fn loom_close_against_read() {
     loom::model(|| {
@@ -84,7 +84,7 @@ fn loom_close_against_read() {
     });
 }
 
-/// A submitter waits for room while the stream is closed: it is refused, or its item comes before the
+/// A submitter waits for room while the stream is closed: it gets an error, or its item comes before the
 /// end. The end does not wait for it.
 #[test]
 fn loom_waiting_for_room_against_close() {
@@ -92,11 +92,12 @@ fn loom_waiting_for_room_against_close() {
         let (jobs, mut done) = CompletionStream::<Arc<()>, u32>::builder()
             .max_running(1)
             .max_outstanding(2)
-            .build();
+            .build()
+            .unwrap();
         let slot = block_on(jobs.slot(1)).unwrap();
         let waiter = {
             let jobs = jobs.clone();
-            // It has a place among the outstanding, and waits for one among the running.
+            // It has a permit for `max_outstanding`, and waits for one for `max_running`.
             thread::spawn(move || block_on(jobs.slot(2)).is_ok())
         };
         drop(slot);
@@ -110,14 +111,15 @@ fn loom_waiting_for_room_against_close() {
     });
 }
 
-/// Reading makes room, and wakes who waits for it.
+/// Reading makes room, and wakes a submitter that waits.
 #[test]
 fn loom_read_against_waiting_for_room() {
     loom::model(|| {
         let (jobs, mut done) = CompletionStream::<Arc<()>, u32>::builder()
             .max_running(1)
             .max_outstanding(1)
-            .build();
+            .build()
+            .unwrap();
         block_on(jobs.slot(1)).unwrap().complete(Arc::new(()));
         let waiter = thread::spawn(move || {
             let slot = block_on(jobs.slot(2)).unwrap();
@@ -130,8 +132,8 @@ fn loom_read_against_waiting_for_room() {
     });
 }
 
-/// A reader that has parked and takes what there is without parking again. What comes after that wakes it
-/// when it has parked the next time.
+/// A reader parks, and then takes a completion without parking again. The next one wakes it when it has parked for
+/// the second time.
 #[test]
 fn loom_two_completions_against_a_reader_that_parks_twice() {
     loom::model(|| {
@@ -153,7 +155,7 @@ fn loom_two_completions_against_a_reader_that_parks_twice() {
     });
 }
 
-/// What arrives while the reader goes is dropped at once, although submitters still hold the outlet.
+/// A completion that arrives while the stream is dropped is dropped at once, although submitters hold the queue.
 #[test]
 fn loom_complete_against_drop() {
     loom::model(|| {
@@ -171,7 +173,7 @@ fn loom_complete_against_drop() {
     });
 }
 
-/// A job is run or aborted, and arrives or is dropped.
+/// A job runs or is aborted, and its completion arrives or is dropped.
 #[test]
 fn loom_run_against_drop() {
     loom::model(|| {
@@ -186,7 +188,7 @@ fn loom_run_against_drop() {
     });
 }
 
-/// Submitting while the reader goes: refused, or accepted and told that nobody wants it.
+/// A submission while the stream is dropped gets an error, or an aborted slot.
 #[test]
 fn loom_submit_against_drop() {
     loom::model(|| {
@@ -198,12 +200,12 @@ fn loom_submit_against_drop() {
                 assert!(slot.is_aborted());
                 slot.complete(Arc::new(()));
             }
-            Err(refused) => assert!(refused.is_closed()),
+            Err(closed) => assert_eq!(closed.into_inner(), 1),
         }
     });
 }
 
-/// A reader that has left another waker before.
+/// The reader has left another waker before.
 #[test]
 fn loom_complete_against_a_change_of_readers() {
     loom::model(|| {
@@ -218,7 +220,7 @@ fn loom_complete_against_a_change_of_readers() {
     });
 }
 
-/// A task ends while its handle is bound for a slot: whoever is later completes it.
+/// A task ends while its handle is bound to a slot: the later of the two completes it.
 #[test]
 fn loom_end_of_a_task_against_its_slot() {
     loom::model(|| {
@@ -226,19 +228,19 @@ fn loom_end_of_a_task_against_its_slot() {
         let slot = block_on(jobs.slot(1)).unwrap();
         let output = Arc::new(());
         let value = output.clone();
-        let (task, watch) = Task::joinable(Thunk(move || value));
+        let (task, join_ref) = Task::joinable(Thunk(move || value));
         let runner = thread::spawn(move || task.run(&mut RunContext::default()));
-        JoinHandle::waiting(watch).complete(slot);
+        JoinHandle::waiting(join_ref).complete(slot);
         assert!(block_on(done.next()).unwrap().outcome.is_ok());
         runner.join().unwrap();
-        // Neither the waker nor the cell is left.
+        // Neither the waker nor the cell is leaked.
         assert_eq!(Arc::strong_count(&output), 1);
     });
 }
 
-/// An abort by name while the job runs and is read.
+/// An abort by id while the job runs and is read.
 #[test]
-fn loom_abort_by_name_against_run_and_read() {
+fn loom_abort_by_id_against_run_and_read() {
     loom::model(|| {
         let (jobs, mut done) = ends();
         let output = Arc::new(());
@@ -254,14 +256,14 @@ fn loom_abort_by_name_against_run_and_read() {
     });
 }
 
-/// The stream goes while a future is polled where it is submitted; there is nobody to run it on. It is dropped
-/// once, by whoever it falls to.
+/// The stream is dropped while a future is polled in place, without a runtime. One of the two drops the future.
 #[test]
 fn loom_poll_in_place_against_drop() {
     loom::model(|| {
         let (jobs, done) = CompletionStream::<(), u32>::builder()
             .poll_in_place(true)
-            .build();
+            .build()
+            .unwrap();
         let captured = Arc::new(());
         let job = {
             let captured = captured.clone();
@@ -283,7 +285,8 @@ fn loom_ready_in_place_against_read() {
     loom::model(|| {
         let (jobs, mut done) = CompletionStream::<Arc<()>, u32>::builder()
             .poll_in_place(true)
-            .build();
+            .build()
+            .unwrap();
         let submitter = thread::spawn(move || {
             let submitted = block_on(jobs.submit(1, async { Arc::new(()) }));
             assert!(submitted.is_ok());
@@ -294,7 +297,7 @@ fn loom_ready_in_place_against_read() {
     });
 }
 
-/// The holder of a slot is told, or has completed it; its item comes either way.
+/// The item comes whether the slot is aborted or completed first.
 #[test]
 fn loom_abort_against_complete() {
     loom::model(|| {
@@ -310,9 +313,9 @@ fn loom_abort_against_complete() {
     });
 }
 
-/// The item is read while somebody has found the job, and is about to abort it.
+/// The item is read and released while another thread has found the job and is about to abort it.
 #[test]
-fn loom_abort_against_settle() {
+fn loom_abort_against_release() {
     loom::model(|| {
         let (jobs, mut done) = ends();
         let slot = block_on(jobs.slot(1)).unwrap();
@@ -327,14 +330,15 @@ fn loom_abort_against_settle() {
     });
 }
 
-/// Another job gets the place of the one that is meant: it is left alone.
+/// Another job gets the key of the job that is aborted: it is not aborted.
 #[test]
-fn loom_abort_against_the_next_of_its_place() {
+fn loom_abort_against_the_next_job_with_its_key() {
     loom::model(|| {
         let (jobs, mut done) = CompletionStream::<Arc<()>, u32>::builder()
             .max_running(1)
             .max_outstanding(1)
-            .build();
+            .build()
+            .unwrap();
         let slot = block_on(jobs.slot(1)).unwrap();
         let id = slot.id();
         slot.complete(Arc::new(()));
@@ -351,7 +355,7 @@ fn loom_abort_against_the_next_of_its_place() {
     });
 }
 
-/// Nobody who holds a slot is overlooked that had it before, and the items come.
+/// A slot that was open before is aborted, and all items come.
 #[test]
 fn loom_abort_all_against_submit() {
     loom::model(|| {
@@ -373,7 +377,7 @@ fn loom_abort_all_against_submit() {
     });
 }
 
-/// Who takes what is there, between a poll that was pending and the next, overlooks nothing.
+/// A `try_next` between two polls loses no wake-up.
 #[test]
 fn loom_try_next_after_a_pending_poll() {
     loom::model(|| {
@@ -399,7 +403,7 @@ fn loom_try_next_after_a_pending_poll() {
     });
 }
 
-/// The last submitter goes while a completion comes: both are seen, in this order.
+/// The last submitter is dropped while a completion arrives: the completion comes first, then the end.
 #[test]
 fn loom_close_against_complete_and_read() {
     loom::model(|| {
@@ -414,10 +418,10 @@ fn loom_close_against_complete_and_read() {
     });
 }
 
-/// A reader is woken by a completion which the next one of the same thread moves out of its cell: both come
-/// in their order, and the first before one that the reader makes after it was woken.
+/// A completion wakes the reader, and is then spilled by the next one of its thread. Both come in order, and the first
+/// comes before a completion that the reader makes after the wake-up.
 #[test]
-fn loom_moved_is_not_overtaken() {
+fn loom_spilled_completions_are_not_overtaken() {
     struct Woken(AtomicBool);
     impl Wake for Woken {
         fn wake(self: std::sync::Arc<Self>) {
@@ -425,7 +429,7 @@ fn loom_moved_is_not_overtaken() {
         }
     }
     loom::model(|| {
-        let (jobs, mut done) = ends_that_move();
+        let (jobs, mut done) = ends_that_spill();
         let [third, first, second] = [3, 1, 2].map(|tag| block_on(jobs.slot(tag)).unwrap());
         let woken = std::sync::Arc::new(Woken(AtomicBool::new(false)));
         let waker = Waker::from(std::sync::Arc::clone(&woken));
@@ -445,11 +449,11 @@ fn loom_moved_is_not_overtaken() {
     });
 }
 
-/// Two that each move what they find, against a reader that reads to the end.
+/// Two threads spill while the reader reads to the end.
 #[test]
-fn loom_moved_against_read() {
+fn loom_spill_against_read() {
     loom::model(|| {
-        let (jobs, mut done) = ends_that_move();
+        let (jobs, mut done) = ends_that_spill();
         let slots = [0, 1, 2].map(|tag| block_on(jobs.slot(tag)).unwrap());
         drop(jobs);
         let [zeroth, first, second] = slots;
@@ -468,14 +472,14 @@ fn loom_moved_against_read() {
     });
 }
 
-/// The reader takes what was moved, while others of one thread are moved and come: they keep their order.
+/// The reader takes the spill while another thread spills: the completions keep their order.
 #[test]
-fn loom_moved_while_the_reader_takes() {
+fn loom_spill_while_the_reader_takes() {
     let mut model = loom::model::Builder::new();
-    // What it is about takes three.
+    // The order can only be broken with three preemptions.
     model.preemption_bound = model.preemption_bound.map(|bound| bound.max(3));
     model.check(|| {
-        let (jobs, mut done) = ends_that_move();
+        let (jobs, mut done) = ends_that_spill();
         let slots = [0, 1, 2, 3].map(|tag| block_on(jobs.slot(tag)).unwrap());
         let [zeroth, first, second, third] = slots;
         zeroth.complete(Arc::new(()));
@@ -490,11 +494,11 @@ fn loom_moved_while_the_reader_takes() {
     });
 }
 
-/// The reader goes while completions are moved: none is left.
+/// The stream is dropped while completions are spilled: none is leaked.
 #[test]
-fn loom_moved_against_drop() {
+fn loom_spill_against_drop() {
     loom::model(|| {
-        let (jobs, mut done) = ends_that_move();
+        let (jobs, mut done) = ends_that_spill();
         let slots = [0, 1].map(|tag| block_on(jobs.slot(tag)).unwrap());
         let output = Arc::new(());
         let completer = {
@@ -509,9 +513,9 @@ fn loom_moved_against_drop() {
     });
 }
 
-/// Who holds a slot, and waits, learns of an abort.
+/// The holder of a slot waits for an abort.
 #[test]
-fn loom_abort_against_who_waits_for_it() {
+fn loom_abort_against_a_wait_for_it() {
     loom::model(|| {
         let (jobs, mut done) = ends();
         let mut slot = block_on(jobs.slot(1)).unwrap();

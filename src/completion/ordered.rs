@@ -8,11 +8,27 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::{FusedStream, Stream};
 
-use super::{Completed, CompletionStream};
-use crate::join::Moved;
+use super::spill::Spilled;
+use super::stream::{Completed, CompletionStream};
 use crate::sync::Unshared;
 
-/// The same stream, in the order in which jobs were submitted: see [`CompletionStream::ordered`].
+impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
+    /// Returns a stream of the same jobs in the order in which they were submitted. Jobs that are submitted at the
+    /// same time come in either order.
+    ///
+    /// A completion that waits for an earlier job counts as unread. So behind one job that takes long, at most
+    /// `max_outstanding` others finish before the submitters wait. Jobs that were read before this is called are not
+    /// waited for.
+    ///
+    /// # Examples
+    ///
+    /// See [`Ordered`].
+    pub fn ordered(self) -> Ordered<T, K> {
+        Ordered::new(self)
+    }
+}
+
+/// A stream of completions in the order in which the jobs were submitted: see [`CompletionStream::ordered`].
 ///
 /// # Cancel safety
 ///
@@ -24,7 +40,7 @@ use crate::sync::Unshared;
 /// use throng::CompletionStream;
 ///
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let (jobs, done) = CompletionStream::builder().build();
+/// let (jobs, done) = CompletionStream::builder().build()?;
 /// let slots = [jobs.slot(1).await?, jobs.slot(2).await?];
 /// drop(jobs);
 /// for slot in slots.into_iter().rev() {
@@ -42,26 +58,25 @@ use crate::sync::Unshared;
 #[must_use = "streams do nothing unless polled, and dropping this one aborts its jobs"]
 pub struct Ordered<T, K = ()> {
     stream: CompletionStream<T, K>,
-    /// What has finished before its turn, from the one on whose turn it is. They are outstanding until they
-    /// are yielded, and so are those that they wait for: that bounds it.
-    waiting: VecDeque<Option<Unshared<Moved<T, K>>>>,
-    /// Whose turn it is.
-    turn: u64,
+    /// Completions that finished before an earlier job, from `next_seq` on. They are outstanding, and so are the jobs
+    /// that they wait for, which bounds the length.
+    waiting: VecDeque<Option<Unshared<Spilled<T, K>>>>,
+    /// The `seq` of the next completion.
+    next_seq: u64,
 }
 
 impl<T: Send + 'static, K: Send + 'static> Ordered<T, K> {
-    pub(super) fn new(mut stream: CompletionStream<T, K>) -> Self {
-        stream.settle();
-        stream.count_turns_anew();
+    fn new(mut stream: CompletionStream<T, K>) -> Self {
+        stream.renumber();
         Self {
             stream,
             waiting: VecDeque::new(),
-            turn: 0,
+            next_seq: 0,
         }
     }
 
-    /// The next completion, in the order of submission; `None` when the stream is closed and everything has
-    /// been read.
+    /// Waits for the next completion, in the order of submission. Returns `None` when the stream is closed and
+    /// everything has been read.
     ///
     /// # Cancel safety
     ///
@@ -78,30 +93,30 @@ impl<T: Send + 'static, K: Send + 'static> Stream for Ordered<T, K> {
         let Self {
             stream,
             waiting,
-            turn,
+            next_seq,
         } = &mut *self;
         if stream.ended {
             return Poll::Ready(None);
         }
         let take = |stream: &mut CompletionStream<T, K>| {
             while !matches!(waiting.front(), Some(Some(_))) {
-                let moved = stream.take_out()?;
-                let ahead = moved.turn - *turn;
-                let index = usize::try_from(ahead).expect("there is memory for so many");
+                let spilled = stream.take_out()?;
+                let ahead = spilled.seq - *next_seq;
+                let index = usize::try_from(ahead).expect("the jobs between are in memory");
                 if index >= waiting.len() {
                     waiting.resize_with(index + 1, || None);
                 }
-                waiting[index] = Some(Unshared::new(moved));
+                waiting[index] = Some(Unshared::new(spilled));
             }
-            *turn += 1;
-            Some(stream.yielded_moved(waiting.pop_front()??.into_inner()))
+            *next_seq += 1;
+            Some(stream.read_spilled(waiting.pop_front()??.into_inner()))
         };
         let item = ready!(stream.poll_take(cx, take, CompletionStream::is_over));
         stream.ended = item.is_none();
         Poll::Ready(item)
     }
 
-    /// As that of the stream itself.
+    /// As that of the unordered stream.
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.stream.size_hint()
     }

@@ -1,4 +1,4 @@
-//! How a stream is read, beside being polled.
+//! The methods that read a stream, besides polling it.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -8,44 +8,79 @@ use std::time::Duration;
 
 use futures_core::Stream;
 use tokio::time::error::Elapsed;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::start::start;
-use super::{Completed, CompletionStream, Ordered, UntilIdle};
-use crate::join::{Id, TrySpawnError};
+use super::stream::{Completed, CompletionStream};
+use crate::join::{Closed, Id};
 use crate::sync::Arc;
 
 impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
-    /// The next completion; `None` when the stream is closed and everything has been read.
+    /// Waits for the next completion. Returns `None` when the stream is closed and everything has been read.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// See [`CompletionStream`].
     pub async fn next(&mut self) -> Option<Completed<T, K>> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 
-    /// The next completion, if one has arrived. It does not wait, and is not limited by the task's
+    /// Returns the next completion if one has arrived. Does not wait, and is not limited by the task's
     /// [budget](tokio::task::coop).
     ///
-    /// `None` is also the end: the [`size_hint`](Stream::size_hint) is then `(0, Some(0))`. A task that
-    /// waits for the stream is woken all the same by the next completion.
+    /// `None` also means the end: the [`size_hint`](Stream::size_hint) is then `(0, Some(0))`. A task that waits for
+    /// the stream is still woken by the next completion.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// assert!(done.try_next().is_none());
+    /// jobs.slot("tag").await?.complete(7);
+    /// assert_eq!(done.try_next().expect("it has arrived").outcome?, 7);
+    /// # Ok(()) }
+    /// ```
     pub fn try_next(&mut self) -> Option<Completed<T, K>> {
         self.take()
     }
 
-    /// Waits for a completion, and returns it with those that have arrived by then, up to `max`, in their
-    /// order; nothing when the stream has ended.
+    /// Waits for a completion, and returns it with those that have arrived by then, in order, at most `max`. Returns an
+    /// empty vector when the stream has ended.
     ///
     /// # Panics
     ///
-    /// Panics if `max` is 0: an empty batch is the end.
+    /// Panics if `max` is 0, because an empty batch means the end.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost if the future is dropped: it takes completions only when it is ready.
+    /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// for n in 0..3 {
+    ///     jobs.slot(n).await?.complete("done");
+    /// }
+    /// assert_eq!(done.next_batch(2).await.len(), 2);
+    /// assert_eq!(done.next_batch(2).await.len(), 1);
+    /// # Ok(()) }
+    /// ```
     pub async fn next_batch(&mut self, max: usize) -> Vec<Completed<T, K>> {
-        assert!(max > 0, "a batch has room for one at least");
+        assert!(
+            max > 0,
+            "a batch of 0 would mean the end of the stream: let `max` be 1 or more"
+        );
         let Some(first) = self.next().await else {
             return Vec::new();
         };
@@ -54,20 +89,36 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         batch
     }
 
-    /// The next completion, if it comes in time.
+    /// Waits for the next completion, at most for `time`.
     ///
     /// # Errors
     ///
-    /// The time has passed. The stream can be used on.
+    /// The time has passed. The stream remains usable.
     ///
     /// # Panics
     ///
-    /// Panics in a Tokio runtime without [time](tokio::runtime::Builder::enable_time), and outside of one.
+    /// Panics outside of a Tokio runtime with [time](tokio::runtime::Builder::enable_time).
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost, neither if the future is dropped nor when the time is over: a completion that has
-    /// arrived is returned, also when the time has passed.
+    /// Nothing is lost, neither if the future is dropped nor when the time has passed. A completion that has arrived
+    /// is returned even then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// let slot = jobs.slot(()).await?;
+    /// assert!(done.next_timeout(Duration::from_millis(1)).await.is_err());
+    /// slot.complete(7);
+    /// assert!(done.next_timeout(Duration::from_secs(60)).await?.is_some());
+    /// # Ok(()) }
+    /// ```
     pub async fn next_timeout(
         &mut self,
         time: Duration,
@@ -75,10 +126,26 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         timeout(time, self.next()).await
     }
 
-    /// The completions that have arrived, in their order, without waiting, and without limitation by the
-    /// task's [budget](tokio::task::coop). What is not taken from the iterator stays in the stream.
+    /// Returns an iterator over the completions that have arrived, in order. It does not wait, and is not limited by
+    /// the task's [budget](tokio::task::coop).
     ///
-    /// What arrives meanwhile may be among them, but the iterator ends, however fast jobs complete.
+    /// Completions that are not taken from the iterator stay in the stream. The iterator may yield some that arrive
+    /// meanwhile, but it ends, however fast jobs complete.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// for n in 0..3 {
+    ///     jobs.slot(n).await?.complete(());
+    /// }
+    /// let tags: Vec<_> = done.drain_ready().map(|completed| completed.tag).collect();
+    /// assert_eq!(tags, [0, 1, 2]);
+    /// # Ok(()) }
+    /// ```
     pub fn drain_ready(&mut self) -> DrainReady<'_, T, K> {
         DrainReady {
             stream: self,
@@ -86,22 +153,21 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         }
     }
 
-    /// Waits for room, to submit a future, or for the next completion, whichever comes first: for a task
-    /// that both reads the stream and submits to it.
+    /// Waits until a future is submitted or a completion comes, whichever is first: for a task that both reads the
+    /// stream and submits to it.
     ///
-    /// If such a task awaited [`submit`](super::Submitter::submit) while the stream is full of what it has
-    /// not read, it would wait for itself. Here it gets a completion instead, and its job back. As
-    /// [`submit`](super::Submitter::submit), otherwise.
+    /// Such a task must not await [`submit`](super::Submitter::submit): if the stream is full of completions that it
+    /// has not read, it would wait for itself. This method then returns a completion, and the job.
     ///
     /// # Errors
     ///
-    /// [`is_closed`](TrySpawnError::is_closed) with tag and future, if the stream is or becomes closed: it ends
-    /// when the last [`Submitter`](super::Submitter) is dropped, whether or not this is used.
+    /// [`Closed`] with tag and future, if the stream is or becomes closed. That happens when the last
+    /// [`Submitter`](super::Submitter) is dropped, even while this method is used.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before it is ready, the job was not submitted, and is dropped. No completion
-    /// is lost.
+    /// If the future is dropped before it is ready, the job was not submitted and is dropped. No completion is lost.
+    /// In `select!`, use [`reserve`](super::Submitter::reserve), which loses neither.
     ///
     /// # Examples
     ///
@@ -110,7 +176,7 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
     /// use throng::completion::NextOrSubmit;
     ///
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let (jobs, mut done) = CompletionStream::builder().max_running(2).max_outstanding(2).build();
+    /// let (jobs, mut done) = CompletionStream::builder().max_running(2).max_outstanding(2).build()?;
     /// let mut sum = 0;
     /// for n in 1..=100 {
     ///     let mut job = (n, async move { n });
@@ -130,97 +196,119 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         &mut self,
         tag: K,
         future: F,
-    ) -> Result<NextOrSubmit<T, K, F>, TrySpawnError<(K, F)>>
+    ) -> Result<NextOrSubmit<T, K, F>, Closed<(K, F)>>
     where
         F: Future<Output = T> + Send + 'static,
     {
         let shared = Arc::clone(&self.shared);
-        shared.tick().await;
-        let mut placed = pin!(shared.place());
+        shared.charge().await;
+        let mut reserving = pin!(shared.reserve());
         let first = poll_fn(|cx| {
-            if let Poll::Ready(place) = placed.as_mut().poll(cx) {
-                return Poll::Ready(First::Place(place.ok()));
+            if let Poll::Ready(reservation) = reserving.as_mut().poll(cx) {
+                return Poll::Ready(First::Reserved(reservation.ok()));
             }
-            self.poll_next_unless_over(cx).map(First::Completed)
+            self.poll_completed(cx).map(First::Completed)
         });
         match first.await {
-            First::Place(Some(place)) => start(place, tag, future).map(NextOrSubmit::Submitted),
+            First::Reserved(Some(room)) => start(room, tag, future).map(NextOrSubmit::Submitted),
             First::Completed(Some(next)) => Ok(NextOrSubmit::Next(next, tag, future)),
-            First::Place(None) | First::Completed(None) => {
-                Err(TrySpawnError::closed((tag, future)))
-            }
+            First::Reserved(None) | First::Completed(None) => Err(Closed::new((tag, future))),
         }
     }
 
-    fn poll_next_unless_over(&mut self, cx: &mut Context<'_>) -> Poll<Option<Completed<T, K>>> {
+    fn poll_completed(&mut self, cx: &mut Context<'_>) -> Poll<Option<Completed<T, K>>> {
         Pin::new(self).poll_next(cx)
     }
 
-    /// A stream that ends at the first moment at which nothing is outstanding, although jobs could still be
-    /// submitted: what [`JoinSet`](tokio::task::JoinSet) does.
-    pub fn until_idle(self) -> UntilIdle<T, K> {
-        UntilIdle::new(self)
-    }
-
-    /// A stream of the same jobs in the order in which they were submitted: of two that are submitted at the
-    /// same time, in either order.
+    /// Closes the stream, waits for its jobs, and returns the completions that were not read, in order. The jobs that
+    /// have not ended after `timeout` are aborted.
     ///
-    /// What has finished before its turn counts as unread, and is bounded as that is: behind a job that
-    /// takes long, `max_outstanding` others finish, and then the submitters wait. Of jobs that were read
-    /// before this is called, none is waited for.
-    pub fn ordered(self) -> Ordered<T, K> {
-        Ordered::new(self)
-    }
-
-    /// Lets the jobs run on, and drops their outputs. No others are accepted. (Dropping the stream instead
-    /// aborts them.)
-    pub fn detach(mut self) {
-        self.settle();
-        // Nothing is left then for the drop of the stream to abort.
-        drop(self.shared.forsake());
-    }
-
-    /// Closes the stream, aborts the jobs, waits for all of them, and returns how those ended that were not
-    /// read, in order.
+    /// Nothing that was accepted runs any more when this returns. So it also waits, without a limit, for jobs that an
+    /// abort does not end: closures that have started, [slots](super::Slot) until they are completed or dropped, and
+    /// jobs that were [wrapped](super::Submitter::wrap) until they are polled. For a bound on the whole, use
+    /// [`tokio::time::timeout`].
     ///
-    /// Closures that have started run to their end; who holds a [`Slot`](super::Slot) is
-    /// [told](super::Slot::aborted), and waited for; so is who polls a job that was
-    /// [wrapped](super::Submitter::wrap). When this returns, nothing that was accepted runs any more.
+    /// With a `timeout` of zero, the jobs are aborted at once, and the runtime needs no time.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a Tokio runtime with [time](tokio::runtime::Builder::enable_time), unless `timeout` is zero.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the stream is: nobody waits for the jobs, and no items are returned.
-    pub async fn shutdown(mut self) -> Vec<Completed<T, K>> {
+    /// If the future is dropped, the stream is dropped: the jobs are aborted, and no completions are returned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, done) = CompletionStream::builder().build()?;
+    /// jobs.submit("fast", async {}).await?;
+    /// jobs.submit("endless", std::future::pending()).await.ok();
+    ///
+    /// let unread = done.shutdown(Duration::from_millis(50)).await;
+    /// assert!(unread[0].tag == "fast" && unread[0].outcome.is_ok());
+    /// assert!(unread[1].tag == "endless" && unread[1].outcome.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub async fn shutdown(mut self, timeout: Duration) -> Vec<Completed<T, K>> {
         self.shared.close();
-        self.shared.abort_all();
-        let mut all = Vec::with_capacity(self.shared.len().0);
-        while let Some(completed) = self.next().await {
-            all.push(completed);
+        let mut unread = Vec::with_capacity(self.shared.len().0);
+        if !timeout.is_zero() && self.read_until_timeout(timeout, &mut unread).await {
+            return unread;
         }
-        all
+        self.shared.abort_all();
+        while let Some(completed) = self.next().await {
+            unread.push(completed);
+        }
+        unread
+    }
+
+    /// Reads until the end, and returns `true`, or until the timeout is over.
+    async fn read_until_timeout(
+        &mut self,
+        timeout: Duration,
+        read: &mut Vec<Completed<T, K>>,
+    ) -> bool {
+        let mut reading = pin!(async {
+            while let Some(completed) = self.next().await {
+                read.push(completed);
+            }
+        });
+        match Instant::now().checked_add(timeout) {
+            Some(end) => timeout_at(end, reading).await.is_ok(),
+            None => {
+                reading.as_mut().await;
+                true
+            }
+        }
     }
 }
 
-/// What [`CompletionStream::next_or_submit`] has done.
+/// What [`CompletionStream::next_or_submit`] did.
 #[derive(Debug)]
 pub enum NextOrSubmit<T, K, F> {
     /// The job was submitted.
     Submitted(Id),
-    /// There was no room: a completion instead, and tag and future of the job.
+    /// There was no room, and a completion came. Contains it, and tag and future of the job.
     Next(Completed<T, K>, K, F),
 }
 
-enum First<P, C> {
-    /// `None`: the stream is closed.
-    Place(Option<P>),
+enum First<R, C> {
+    /// `None` if the stream is closed.
+    Reserved(Option<R>),
     Completed(Option<C>),
 }
 
-/// What has arrived: see [`CompletionStream::drain_ready`].
+/// The completions that have arrived: see [`CompletionStream::drain_ready`].
 #[must_use = "iterators do nothing unless they are used"]
 pub struct DrainReady<'a, T: Send + 'static, K: Send + 'static> {
     stream: &'a mut CompletionStream<T, K>,
-    /// What has arrived was taken out of the inbox, and is all that is yielded.
+    /// `true` once the completions that have arrived were taken from the queue: the iterator ends after these.
     fetched: bool,
 }
 

@@ -1,22 +1,21 @@
-//! Who polls futures for the first time.
+//! The tasks that poll futures for the first time.
 //!
-//! A Tokio task costs several times what most jobs do: its memory, which one thread allocates and another
-//! frees, and a place in the runtime's list of tasks. So not each job becomes one, unless its future is
-//! [large](super::start). The task of a job that is ready at once goes on with those that were submitted
-//! meanwhile, which are queued in the cells that they have anyway: it is a *runner*. Only a future that is
-//! pending when a runner has polled it becomes a task of its own, allocated on the thread that will likely
-//! run it.
+//! A Tokio task costs several times as much as most jobs: memory that one thread allocates and another frees, and a
+//! place in the runtime's list of tasks. So a job becomes a task only if its future is [large](super::start), or if it
+//! is pending after its first poll. Small futures are queued in their cells, which they have anyway, and a *runner*
+//! polls them: the task of a job that was ready at its first poll, which goes on with the jobs that were submitted
+//! meanwhile. A pending future becomes a task on the thread that has polled it, which likely runs it later.
 //!
-//! - A job gets a task if there is no runner, and while jobs take long as long as there are fewer than the
-//!   runtime has workers. While they take next to no time, a second one is only hired if what was submitted
-//!   before has not been taken; more of them by runners that leave behind what is worth it.
-//! - A runner whose own job is pending is a runner no more.
-//! - It takes one job at a time, so that nothing is in the hands of one that is held up, and ends when
-//!   there is nothing left. None outlives its runtime: one that is dropped before its end cancels what is
-//!   queued, and what comes later is left to the runtime, which drops that, too.
-//! - the timer hires one more when nothing has been taken for some milliseconds: all of them may be in
-//!   jobs that block their threads, in place of which the runtime may have others. When these are back,
-//!   and more runners wait for a worker than there are workers, one of them ends.
+//! - A submission starts a runner if there is none. While jobs take long, it also starts one if there are fewer than the
+//!   runtime has workers. While jobs are very short, a second runner starts only if earlier submissions are still
+//!   queued, and runners start others when they leave enough work behind.
+//! - A runner whose own job is pending becomes the task of that job, and is a runner no more.
+//! - A runner takes one job at a time, so that a job that blocks holds up no other job, and exits when nothing is left.
+//!   It does not outlive its runtime. If it is dropped before it exits, it cancels the queued jobs. Jobs that are
+//!   submitted later are left to the runtime, which drops them.
+//! - A watchdog starts one more runner when no job has been taken for some milliseconds: all runners may be running
+//!   jobs that block their threads, which the runtime may have replaced. When such jobs end and more runners wait for a
+//!   worker than there are workers, one of them exits.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -33,64 +32,64 @@ use crate::sync::{
 use crate::task::{Fault, Task};
 use crate::timer::{self, Watchdog};
 
-/// How many jobs a runner polls, at most, before it lets other tasks run.
-const JOBS_PER_TURN: usize = if MODEL { 2 } else { 64 };
-/// For how long it does.
-const TURN: Duration = Duration::from_micros(50);
-/// After how many jobs it looks at the clock, which takes as long as a tiny job does.
-const LOOK: usize = 8;
-/// After how many full turns it lets the runtime look at timers and I/O, too.
-const TURNS: u32 = 8;
-/// For how many turns a runner that has had much to do waits for more before it ends.
-const IDLE_TURNS: u32 = 2;
-/// How many nanoseconds of work a runner is worth.
-const WORTH_NS: usize = if MODEL { 1 } else { 10_000 };
-/// Jobs that take less are not worth one each: who is busy with one will soon take the next.
-const FAST_NS: usize = 2_000;
-/// How many visits the timer pays while nobody is hired.
-const QUIET_VISITS: u32 = if MODEL { 1 } else { 10 };
+/// The maximum number of jobs that a runner polls before it lets other tasks run.
+const JOBS_PER_QUANTUM: usize = if MODEL { 2 } else { 64 };
+/// The time after which it lets other tasks run.
+const QUANTUM_TIME: Duration = Duration::from_micros(50);
+/// The number of jobs between two looks at the clock, each of which takes as long as a tiny job.
+const JOBS_PER_CLOCK_READ: usize = 8;
+/// The number of full quanta after which a runner lets the runtime process timers and I/O too.
+const QUANTA_PER_YIELD: u32 = 8;
+/// The number of quanta for which a runner that was busy waits for more jobs before it exits.
+const IDLE_QUANTA: u32 = 2;
+/// The amount of queued work that justifies starting a runner, in nanoseconds.
+const RUNNER_COST_NS: usize = if MODEL { 1 } else { 10_000 };
+/// Jobs that take less are not worth a runner each: the runner that is busy with one soon takes the next.
+const SHORT_JOB_NS: usize = 2_000;
+/// The number of the watchdog's checks without any runner after which it stops.
+const IDLE_CHECKS: u32 = if MODEL { 1 } else { 10 };
 
 /// The runners of one runtime.
 pub(super) struct Runners {
     this: Weak<Self>,
     runtime: Box<dyn Spawn>,
-    /// How many there are at most, but for those that the timer hires.
+    /// The maximum number of runners, not counting those that the watchdog starts.
     limit: usize,
-    /// How many there are.
-    hired: AtomicUsize,
-    /// How many of them have a job in hand, about.
+    /// The number of runners.
+    count: AtomicUsize,
+    /// The approximate number of runners that run a job.
     busy: Number,
-    /// One was dropped before its end: the runtime is gone.
-    gone: AtomicBool,
+    /// A runner was dropped before it exited: the runtime has shut down.
+    runtime_gone: AtomicBool,
     submitted: Inbox<Task<RunContext>>,
     queue: Mutex<Queue>,
-    /// How many nanoseconds a job takes, of late.
-    pace: Number,
-    /// the timer comes.
+    /// A moving average of how long a job takes, in nanoseconds.
+    job_cost: Number,
+    /// The watchdog is armed.
     watched: AtomicBool,
-    sight: Mutex<Sight>,
+    watch: Mutex<WatchState>,
 }
 
-/// What was taken out of the inbox, oldest first.
+/// The tasks that were taken out of the inbox, oldest first.
 struct Queue {
     tasks: FifoList<Task<RunContext>>,
     len: usize,
-    /// How many tasks have been taken out of it.
+    /// The number of tasks that have been taken out of this queue.
     taken: usize,
 }
 
-/// What the timer has seen.
+/// What the watchdog remembers from one check to the next.
 #[derive(Default)]
-struct Sight {
-    /// How many tasks had been taken at its last visit.
+struct WatchState {
+    /// The value of `Queue::taken` at its last check.
     taken: usize,
-    /// How many had been taken when it hired somebody.
-    helped: Option<usize>,
-    /// For how many visits there has been nobody.
-    quiet: u32,
+    /// The value of `Queue::taken` when it last started a runner.
+    helped_at: Option<usize>,
+    /// The number of consecutive checks without any runner.
+    idle_checks: u32,
 }
 
-/// For who submits.
+/// Submitting.
 impl Runners {
     pub(super) fn new(runtime: Box<dyn Spawn>, limit: usize) -> Arc<Self> {
         let queue = Queue {
@@ -102,65 +101,65 @@ impl Runners {
             this,
             runtime,
             limit,
-            hired: AtomicUsize::new(0),
+            count: AtomicUsize::new(0),
             busy: Number::new(0),
-            gone: AtomicBool::new(false),
+            runtime_gone: AtomicBool::new(false),
             submitted: Inbox::new(),
             queue: Mutex::new(queue),
-            // Until it is known, each is thought to be worth a runner.
-            pace: Number::new(WORTH_NS),
+            // Until jobs have been timed, each is assumed to justify a runner.
+            job_cost: Number::new(RUNNER_COST_NS),
             watched: AtomicBool::new(false),
-            sight: Mutex::new(Sight::default()),
+            watch: Mutex::new(WatchState::default()),
         })
     }
 
-    /// Queues a job that nobody has polled.
+    /// Queues a job that has not been polled.
     pub(super) fn submit(this: &Arc<Self>, mut task: Task<RunContext>) {
-        if this.gone.load(Ordering::Relaxed) {
-            // Dropped alone. A runner would cancel all that is queued, and what the drop of one job submits,
+        if this.runtime_gone.load(Ordering::Relaxed) {
+            // Dropped by itself. A runner would cancel everything that is queued, whose drops may submit other jobs,
             // and so on: the stack would be as deep as the queue is long.
             drop(this.runtime.spawn_work(Work::new(task)));
             return;
         }
-        let most = this.worth(!this.submitted.peek().empty);
-        // Relaxed is enough, for a hint.
-        if this.hired.load(Ordering::Relaxed) < most {
-            match Self::start_thread(this, most, Some(task)) {
+        let limit = this.limit_for_submit(!this.submitted.peek().empty);
+        // Relaxed is enough for a hint.
+        if this.count.load(Ordering::Relaxed) < limit {
+            match Self::start_below(this, limit, Some(task)) {
                 None => return,
                 Some(back) => task = back,
             }
         }
         let pushed = this.submitted.push(Batch::of(task), |seen| Some(seen.tags));
         debug_assert!(pushed.is_ok());
-        // Relaxed is enough: it comes after the push, see `leave`.
-        if this.hired.load(Ordering::Relaxed) == 0 {
-            Self::start_thread(this, 1, None);
+        // Relaxed is enough: it comes after the push, see `unregister`.
+        if this.count.load(Ordering::Relaxed) == 0 {
+            Self::start_below(this, 1, None);
         }
     }
 
-    /// How many runners one more job is worth.
-    fn worth(&self, others_wait: bool) -> usize {
-        match (self.pace.get() < FAST_NS, others_wait) {
+    /// The number of runners below which a submission starts another.
+    fn limit_for_submit(&self, others_wait: bool) -> usize {
+        match (self.job_cost.get() < SHORT_JOB_NS, others_wait) {
             (false, _) => self.limit,
-            // The one that there is may itself wait, where only its own worker takes it from.
+            // The only runner may itself be queued where only its own worker takes it from.
             (true, true) => self.limit.min(2),
             (true, false) => 1,
         }
     }
 
-    /// Hires a runner for a job, or for what is queued; hands the job back if there are so many.
+    /// Starts a runner, for a job or for the queue, if there are fewer than `limit`. Returns the job otherwise.
     #[cold]
-    fn start_thread(
+    fn start_below(
         this: &Arc<Self>,
         limit: usize,
         own: Option<Task<RunContext>>,
     ) -> Option<Task<RunContext>> {
-        let more = |hired: usize| (hired < limit).then_some(hired + 1);
-        // Relaxed is enough: the number says nothing of what the runners do.
-        let hired = this
-            .hired
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        if hired.is_err() {
+        let one_more = |count: usize| (count < limit).then_some(count + 1);
+        // Relaxed is enough: the number tells nothing about what the runners do.
+        let registered = this
+            .count
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        if registered.is_err() {
             return own;
         }
         Self::start(this, own, limit > this.limit);
@@ -168,23 +167,23 @@ impl Runners {
     }
 
     /// Starts a runner that has been counted.
-    fn start(this: &Arc<Self>, own: Option<Task<RunContext>>, begun: bool) {
+    fn start(this: &Arc<Self>, own: Option<Task<RunContext>>, started: bool) {
         Self::arm_watchdog(this);
         let runner = Runner {
             runners: Some(Arc::clone(this)),
             own: own.map(Work::new),
-            full_turns: 0,
-            patience: 0,
-            begun,
+            full_quanta: 0,
+            idle_quanta: 0,
+            started,
         };
-        // Where it is refused it is dropped.
+        // A runtime that refuses it drops it.
         drop(this.runtime.spawn_work(Work::future(runner)));
     }
 }
 
-/// For runners.
+/// Running.
 impl Runners {
-    /// The next job, and whether it leaves enough behind for another runner.
+    /// Takes the next job. The second value is `true` if the queue that is left justifies another runner.
     fn next(&self) -> Option<(Task<RunContext>, bool)> {
         let mut queue = lock(&self.queue);
         if queue.tasks.is_empty() {
@@ -193,55 +192,58 @@ impl Runners {
         let task = queue.tasks.pop_front()?;
         queue.len -= 1;
         queue.taken += 1;
-        let left = queue.len.saturating_mul(self.pace.get());
-        let shared = self.hired.load(Ordering::Relaxed).saturating_mul(WORTH_NS);
-        Some((task, queue.len > 0 && left >= shared))
+        let left = queue.len.saturating_mul(self.job_cost.get());
+        let started = self
+            .count
+            .load(Ordering::Relaxed)
+            .saturating_mul(RUNNER_COST_NS);
+        Some((task, queue.len > 0 && left >= started))
     }
 
-    /// How many jobs to poll in a turn.
-    fn jobs_per_turn(&self) -> usize {
-        let jobs = TURN.as_nanos() as usize / self.pace.get().max(1);
-        jobs.clamp(1, JOBS_PER_TURN)
+    /// The number of jobs to poll in a quantum.
+    fn jobs_per_quantum(&self) -> usize {
+        let jobs = QUANTUM_TIME.as_nanos() as usize / self.job_cost.get().max(1);
+        jobs.clamp(1, JOBS_PER_QUANTUM)
     }
 
-    /// Learns how long jobs take.
-    fn learn(&self, elapsed: Duration, jobs: usize) {
-        // In models time is not what decides: their schedules could not be repeated.
+    fn record_cost(&self, elapsed: Duration, jobs: usize) {
+        // Models must not depend on time: their schedules could not be repeated.
         if !MODEL {
             let elapsed = usize::try_from(elapsed.as_nanos()).unwrap_or(usize::MAX);
-            self.pace.set(self.pace.get() / 2 + elapsed / jobs / 2);
+            self.job_cost
+                .set(self.job_cost.get() / 2 + elapsed / jobs / 2);
         }
     }
 
-    /// A runner ends, or does not: so many others wait for a worker, too, that it is one too many. It leaves
-    /// them what it has taken from the inbox.
-    fn end_surplus(&self) -> bool {
-        let waiting = |hired: usize| hired.saturating_sub(self.busy.get());
-        let fewer = |hired: usize| (waiting(hired) > self.limit).then(|| hired - 1);
-        self.hired
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer)
+    /// Unregisters the calling runner if more runners than the limit wait for a worker. They take over what is queued.
+    fn exit_if_excess(&self) -> bool {
+        let waiting = |count: usize| count.saturating_sub(self.busy.get());
+        let one_less = |count: usize| (waiting(count) > self.limit).then(|| count - 1);
+        self.count
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less)
             .is_ok()
     }
 
-    /// A runner that has found nothing, or can go on with nothing, ends; `false`: there is something.
-    fn end(&self) -> bool {
-        self.leave();
-        // Whoever has filled the queue may have ended in the belief that we would go on.
-        let over = self.submitted.peek().empty && lock(&self.queue).tasks.is_empty();
-        if !over {
-            self.hired.fetch_add(1, Ordering::Relaxed);
+    /// Unregisters the calling runner, which has found no job or can take no more. Returns `false`, and does nothing, if
+    /// jobs are queued.
+    fn exit_if_idle(&self) -> bool {
+        self.unregister();
+        // A runner that has filled the queue may have exited because this one was there.
+        let idle = self.submitted.peek().empty && lock(&self.queue).tasks.is_empty();
+        if !idle {
+            self.count.fetch_add(1, Ordering::Relaxed);
         }
-        over
+        idle
     }
 
-    /// A runner is dropped: the runtime is gone, and runs nobody any more.
+    /// Handles the drop of a runner that has not exited: the runtime has shut down.
     ///
-    /// One that was refused to who submits leaves what is queued to the others, if there are any: drops of
-    /// other jobs than its own are nothing that who submits should run.
-    fn cancel(&self, begun: bool) {
-        self.gone.store(true, Ordering::Relaxed);
-        let others = self.leave();
-        if others && !begun {
+    /// A runner that was refused where a job was submitted leaves the queue to the other runners, if there are any:
+    /// the submitter should not run the drops of jobs other than its own.
+    fn cancel(&self, started: bool) {
+        self.runtime_gone.store(true, Ordering::Relaxed);
+        let others = self.unregister();
+        if others && !started {
             return;
         }
         while let Some((task, _)) = self.next() {
@@ -249,113 +251,119 @@ impl Runners {
         }
     }
 
-    /// One runner less, for whoever submits from now on; what was submitted before can be seen. Says whether
-    /// there are others.
-    fn leave(&self) -> bool {
+    /// Subtracts a runner. The caller sees every job whose submitter has counted on that runner. Returns `true` if there
+    /// are other runners.
+    fn unregister(&self) -> bool {
         // Relaxed is enough, because of what follows.
-        let others = self.hired.fetch_sub(1, Ordering::Relaxed) > 1;
-        // A change, if of nothing: a push comes either before it, and is seen, or after it, and who pushes
-        // then finds one less (the Release of this, and the Acquire of the push).
+        let others = self.count.fetch_sub(1, Ordering::Relaxed) > 1;
+        // Changes the word to the same value. A push comes either before it, and is seen by the caller, or after it,
+        // and the submitter then sees the lower count (the Release of this, and the Acquire of the push).
         self.submitted.retag(Tags::NONE, Tags::NONE);
         others
     }
 }
 
-/// the timer.
+/// Watching.
 impl Runners {
     fn arm_watchdog(this: &Arc<Self>) {
-        // Ordering: Release, with the hiring before it, pairs with the Acquire in `is_quiet`.
+        // Ordering: Release, with the count before it, pairs with the Acquire in `is_quiet`.
         if !this.watched.swap(true, Ordering::AcqRel) && timer::watch(this).is_err() {
-            // Without one, jobs wait behind those that block. The next to be hired tries again.
+            // Without a watchdog, jobs wait behind those that block. The next runner tries again.
             this.watched.store(false, Ordering::Relaxed);
         }
     }
 
-    /// Whether what is queued waits for runners none of which has taken anything since the last visit. Of
-    /// help that has not come yet there need not be more.
-    fn needs_help(&self, sight: &mut Sight) -> bool {
+    /// Returns `true` if jobs are queued and no runner has taken one since the last check. If a runner was started for
+    /// that and has taken no job yet, no other is needed.
+    fn needs_help(&self, watch: &mut WatchState) -> bool {
         let queue = lock(&self.queue);
-        let waits = !queue.tasks.is_empty() || !self.submitted.peek().empty;
-        let stuck = waits && queue.taken == sight.taken && sight.helped != Some(queue.taken);
-        sight.taken = queue.taken;
+        let queued = !queue.tasks.is_empty() || !self.submitted.peek().empty;
+        let stuck = queued && queue.taken == watch.taken && watch.helped_at != Some(queue.taken);
+        watch.taken = queue.taken;
         if stuck {
-            sight.helped = Some(queue.taken);
+            watch.helped_at = Some(queue.taken);
         }
         stuck
     }
 
-    /// Whether the timer need not come again.
-    fn is_quiet(&self, sight: &mut Sight) -> bool {
-        let hired = || self.hired.load(Ordering::Relaxed) > 0;
-        sight.quiet = if hired() { 0 } else { sight.quiet + 1 };
-        if sight.quiet < QUIET_VISITS {
+    /// Returns `true` if the watchdog may stop.
+    fn is_quiet(&self, watch: &mut WatchState) -> bool {
+        let has_runners = || self.count.load(Ordering::Relaxed) > 0;
+        watch.idle_checks = if has_runners() {
+            0
+        } else {
+            watch.idle_checks + 1
+        };
+        if watch.idle_checks < IDLE_CHECKS {
             return false;
         }
-        sight.quiet = 0;
-        // Ordering: Acquire pairs with the Release in `arm_watchdog`: who was hired and found us here is
-        // seen. Who comes after this calls us again.
+        watch.idle_checks = 0;
+        // Ordering: Acquire pairs with the Release in `arm_watchdog`: a runner that found the watchdog armed is seen
+        // below. A runner that starts after this arms it again.
         self.watched.swap(false, Ordering::AcqRel);
-        // Somebody else may have called us again already.
-        !hired() || self.watched.swap(true, Ordering::AcqRel)
+        // Another runner may have armed it again already.
+        !has_runners() || self.watched.swap(true, Ordering::AcqRel)
     }
 }
 
 impl Watchdog for Runners {
     fn check(&self) -> bool {
-        let mut sight = lock(&self.sight);
-        let needs_help = self.needs_help(&mut sight);
-        let quiet = self.is_quiet(&mut sight);
-        // Where the runtime is gone, the drops of jobs come now.
-        drop(sight);
+        let mut watch = lock(&self.watch);
+        let needs_help = self.needs_help(&mut watch);
+        let quiet = self.is_quiet(&mut watch);
+        // If the runtime is gone, starting a runner drops jobs: not under the lock.
+        drop(watch);
         if needs_help && let Some(this) = self.this.upgrade() {
-            Self::start_thread(&this, usize::MAX, None);
+            Self::start_below(&this, usize::MAX, None);
         }
         !quiet
     }
 }
 
-/// What a runner has done in a turn.
+/// What a runner did in one poll.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
-    FoundNothing,
+enum Quantum {
+    /// There was no job.
+    Empty,
+    /// It took all jobs that there were.
     TookAll,
-    /// There may be more.
+    /// There may be more jobs.
     Full,
     /// Its own job is pending.
-    OwnWaits,
+    OwnPending,
 }
 
 /// The task of a job, and of those that it polls for the first time.
 struct Runner {
-    /// `None`: it is a runner no more.
+    /// `None` once it is no runner any more.
     runners: Option<Arc<Runners>>,
-    /// The job that it was hired for, until that has ended.
+    /// The job that it was started for, until that has ended.
     own: Option<Work>,
-    full_turns: u32,
-    /// For how many turns it waits for more.
-    patience: u32,
-    /// The runtime has had it, or the timer was who hired it.
-    begun: bool,
+    full_quanta: u32,
+    /// The number of quanta that it still waits for more jobs.
+    idle_quanta: u32,
+    /// The runtime has polled it, or the watchdog has started it.
+    started: bool,
 }
 
 impl Runner {
     /// Polls some jobs.
-    fn turn(&mut self, runners: &Arc<Runners>, cx: &mut Context<'_>) -> Turn {
-        let begun = Instant::now();
+    fn run_quantum(&mut self, runners: &Arc<Runners>, cx: &mut Context<'_>) -> Quantum {
+        let begin = Instant::now();
         runners.busy.add(1);
         let mut jobs = usize::from(self.own.is_some());
-        let turn = match self.poll_own(cx) {
-            Poll::Pending => Turn::OwnWaits,
-            Poll::Ready(()) => Self::take_turn(runners, begun, &mut jobs),
+        let quantum = match self.poll_own(cx) {
+            Poll::Pending => Quantum::OwnPending,
+            Poll::Ready(()) => Self::run_queued(runners, begin, &mut jobs),
         };
         runners.busy.subtract(1);
         if jobs > 0 {
-            runners.learn(begun.elapsed(), jobs);
+            runners.record_cost(begin.elapsed(), jobs);
         }
-        if jobs >= LOOK {
-            self.patience = IDLE_TURNS;
+        if jobs >= JOBS_PER_CLOCK_READ {
+            self.idle_quanta = IDLE_QUANTA;
         }
-        turn
+        quantum
     }
 
     fn poll_own(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -366,61 +374,59 @@ impl Runner {
         Poll::Ready(())
     }
 
-    fn take_turn(runners: &Arc<Runners>, begun: Instant, jobs: &mut usize) -> Turn {
-        let most = runners.jobs_per_turn();
-        // At least one: who polls none takes it that there is none.
-        while *jobs < most && (*jobs == 0 || coop::has_budget_remaining()) {
-            let Some((task, left)) = runners.next() else {
+    fn run_queued(runners: &Arc<Runners>, begin: Instant, jobs: &mut usize) -> Quantum {
+        let max = runners.jobs_per_quantum();
+        // At least one: a quantum without jobs means that there are none.
+        while *jobs < max && (*jobs == 0 || coop::has_budget_remaining()) {
+            let Some((task, justifies_another)) = runners.next() else {
                 return match jobs {
-                    0 => Turn::FoundNothing,
-                    _ => Turn::TookAll,
+                    0 => Quantum::Empty,
+                    _ => Quantum::TookAll,
                 };
             };
-            if left {
-                Runners::start_thread(runners, runners.limit, None);
+            if justifies_another {
+                Runners::start_below(runners, runners.limit, None);
             }
             if let Some(pending) = Work::new(task).poll_once() {
-                // Where it is refused it is dropped, which cancels it.
+                // If it is refused, it is dropped, which cancels it.
                 drop(runners.runtime.spawn_work(pending));
             }
             *jobs += 1;
-            if jobs.is_multiple_of(LOOK) && begun.elapsed() > TURN {
+            if jobs.is_multiple_of(JOBS_PER_CLOCK_READ) && begin.elapsed() > QUANTUM_TIME {
                 break;
             }
         }
-        Turn::Full
+        Quantum::Full
     }
 
-    /// Whether it ends with this turn.
-    fn ends(&mut self, runners: &Runners, turn: Turn) -> bool {
-        match turn {
-            Turn::FoundNothing | Turn::TookAll if self.patience == 0 => runners.end(),
-            Turn::FoundNothing | Turn::TookAll => {
-                self.patience -= 1;
-                runners.end_surplus()
+    /// Returns `true` if the runner exits after this quantum.
+    fn exits(&mut self, runners: &Runners, quantum: Quantum) -> bool {
+        match quantum {
+            Quantum::Empty | Quantum::TookAll if self.idle_quanta == 0 => runners.exit_if_idle(),
+            Quantum::Empty | Quantum::TookAll => {
+                self.idle_quanta -= 1;
+                runners.exit_if_excess()
             }
-            Turn::Full => runners.end_surplus(),
-            Turn::OwnWaits => false,
+            Quantum::Full => runners.exit_if_excess(),
+            Quantum::OwnPending => false,
         }
     }
 
-    /// Goes on as the task of its own job only.
-    fn stay(runners: &Arc<Runners>) {
-        if !runners.end() {
-            // In its place.
+    /// Becomes the task of its own job only. Another runner takes over the queue.
+    fn hand_queue_over(runners: &Arc<Runners>) {
+        if !runners.exit_if_idle() {
             Runners::start(runners, None, true);
         }
     }
 
-    /// Lets other tasks run that can. Those who wait for timers, for I/O, or in Tokio's `yield_now`, a worker
-    /// that has something to do looks at only after so many polls that, were each a turn, it would be some
-    /// milliseconds: now and then, a runner waits for that, too.
-    fn give_way(&mut self, turn: Turn, cx: &mut Context<'_>) {
-        if turn == Turn::Full {
-            self.full_turns += 1;
+    /// Lets other tasks run. A worker with runnable tasks processes timers, I/O and Tokio's `yield_now` only after a
+    /// number of polls, which would take milliseconds if each were a quantum. So a runner waits for these now and then.
+    fn yield_quantum(&mut self, quantum: Quantum, cx: &mut Context<'_>) {
+        if quantum == Quantum::Full {
+            self.full_quanta += 1;
         }
-        if self.full_turns == TURNS {
-            self.full_turns = 0;
+        if self.full_quanta == QUANTA_PER_YIELD {
+            self.full_quanta = 0;
             let _ = pin!(tokio::task::yield_now()).poll(cx);
         } else {
             cx.waker().wake_by_ref();
@@ -432,19 +438,19 @@ impl Future for Runner {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.begun = true;
+        self.started = true;
         let Some(runners) = self.runners.clone() else {
             return self.poll_own(cx);
         };
-        let turn = self.turn(&runners, cx);
-        if turn == Turn::OwnWaits {
+        let quantum = self.run_quantum(&runners, cx);
+        if quantum == Quantum::OwnPending {
             self.runners = None;
-            Self::stay(&runners);
-        } else if self.ends(&runners, turn) {
+            Self::hand_queue_over(&runners);
+        } else if self.exits(&runners, quantum) {
             self.runners = None;
             return Poll::Ready(());
         } else {
-            self.give_way(turn, cx);
+            self.yield_quantum(quantum, cx);
         }
         Poll::Pending
     }
@@ -453,7 +459,7 @@ impl Future for Runner {
 impl Drop for Runner {
     fn drop(&mut self) {
         if let Some(runners) = self.runners.take() {
-            runners.cancel(self.begun);
+            runners.cancel(self.started);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the two ends of a stream share: the outlet, the bounds, and who polls futures for the first time.
+//! What the two ends of a stream share: the queue, the limits, and the runners.
 
 use std::fmt::{self, DebugStruct};
 use std::future::Future;
@@ -6,144 +6,119 @@ use std::sync::OnceLock;
 
 use tokio::runtime::{self, Handle};
 
+use super::in_place;
+use super::queue::{CompletionQueue, QueueEntry};
 use super::runners::Runners;
-use crate::join::{Entry, Finished, Id, Moved, Outlet, RunContext, Slot, Work, Wrapped};
+use super::slot::Slot;
+#[cfg(feature = "tracing")]
+use super::stall::StallWatch;
+use super::wrapped::Wrapped;
+use crate::join::{AbortHandle, Id, RunContext, Work};
 use crate::semaphore::{Semaphore, TryAcquireError};
 use crate::sync::{Arc, Number};
 use crate::task::{Abort, Job, Task};
 
 /// What the two ends of a stream share.
 pub(super) struct Shared<T, K> {
-    pub(super) outlet: Arc<Outlet<T, K>>,
-    /// Counts the jobs that have not been read, and the places of those that are being submitted.
+    pub(super) queue: Arc<CompletionQueue<T, K>>,
+    /// Limits the jobs that have not been read, including those that are being submitted.
     outstanding: Semaphore,
-    /// How many jobs have been read and are not settled. Only the reader changes it.
+    /// The number of jobs that were read and not released. Only the reader changes it.
     read: Number,
-    /// How many jobs that have not been read were tried more than once.
-    retried: Number,
-    /// Whether futures are polled once where they are submitted.
-    pub(super) in_place: bool,
+    /// `true` if futures are polled once where they are submitted.
+    pub(super) poll_in_place: bool,
     /// Those of the first runtime that a future was submitted on.
     runners: OnceLock<(runtime::Id, Arc<Runners>)>,
+    #[cfg(feature = "tracing")]
+    stall: Arc<StallWatch<T, K>>,
 }
 
 impl<T, K> Shared<T, K> {
-    pub(super) fn new(max_running: usize, max_outstanding: usize, kept: usize) -> Self {
+    pub(super) fn new(max_running: usize, max_outstanding: usize, spill_threshold: usize) -> Self {
+        let queue = Arc::new(CompletionQueue::new(max_running, spill_threshold));
         Self {
-            outlet: Arc::new(Outlet::new(max_running, kept)),
+            #[cfg(feature = "tracing")]
+            stall: StallWatch::new(&queue),
+            queue,
             outstanding: Semaphore::new(max_outstanding),
             read: Number::new(0),
-            retried: Number::new(0),
-            in_place: false,
+            poll_in_place: false,
             runners: OnceLock::new(),
         }
     }
 
-    pub(super) fn polling_in_place(self, in_place: bool) -> Self {
-        Self { in_place, ..self }
+    pub(super) fn polling_in_place(self, poll_in_place: bool) -> Self {
+        Self {
+            poll_in_place,
+            ..self
+        }
     }
 
-    /// Accepts no job from now on.
+    /// Accepts no more jobs.
     pub(super) fn close(&self) {
-        self.outlet.jobs().close();
+        self.queue.jobs().close();
         self.outstanding.close();
-        self.outlet.running.close();
+        self.queue.running.close();
         // The reader may be waiting for a job that now cannot come.
-        self.outlet.wake_reader();
+        self.queue.wake_reader();
     }
 
-    /// How many jobs are not settled, and whether that is all that will come.
+    /// The number of jobs that are not released, and `true` if the stream is closed.
     pub(super) fn len(&self) -> (usize, bool) {
-        let jobs = self.outlet.jobs();
+        let jobs = self.queue.jobs();
         (jobs.len(), jobs.is_closed())
     }
 
-    /// A job was read: its place is free. Says how often it was tried.
-    pub(super) fn read(&self, finished: &Finished<T, K>) -> u32 {
-        self.free_place();
-        // The number is seen that its job has left, or a later one.
-        if self.retried.get() == 0 {
-            return 1;
-        }
-        let attempts = self.outlet.jobs().take_attempts(finished.key());
-        if attempts.is_some() {
-            self.retried.subtract(1);
-        }
-        attempts.unwrap_or(1)
-    }
-
-    /// A job was read whose completion was not in its cell any more: its place is free.
-    pub(super) fn read_moved(&self, moved: &Moved<T, K>) {
-        self.free_place();
-        if moved.attempts > 1 {
-            self.retried.subtract(1);
-        }
-    }
-
-    fn free_place(&self) {
-        // First, so that whoever gets the place does not see more jobs in flight than there are places.
+    /// Makes room for another job, because one was read.
+    pub(super) fn count_read(&self) {
+        // First, so that a submitter that gets the permit never sees more jobs in flight than the limit.
         self.read.add_own(1);
         self.outstanding.release();
     }
 
-    /// Forgets the jobs that were read.
-    pub(super) fn settle(&self, keys: impl Iterator<Item = usize>, moved: usize) {
-        let mut jobs = self.outlet.jobs();
-        jobs.settle(keys, moved);
-        // Under the lock: who counts what is in flight sees both, or neither.
+    /// Releases jobs that were read: those with these keys, and a number of spilled ones.
+    pub(super) fn release(&self, keys: impl Iterator<Item = usize>, spilled: usize) {
+        let mut jobs = self.queue.jobs();
+        jobs.release(keys, spilled);
+        // Under the lock, so that `in_flight` sees both changes or neither.
         self.read.set(0);
     }
 
-    /// How many jobs were accepted and not read.
+    /// The number of jobs that were accepted and not read.
     pub(super) fn in_flight(&self) -> usize {
-        let jobs = self.outlet.jobs();
+        let jobs = self.queue.jobs();
         jobs.len().saturating_sub(self.read.get())
     }
 
-    /// How many jobs have finished and were not read, about: others may be on their way in or out.
+    /// The number of jobs that have finished and were not read. Approximate while jobs come and go.
     pub(super) fn ready(&self) -> usize {
-        let running = self.outlet.running.count();
+        let running = self.queue.running.count();
         self.in_flight().saturating_sub(running)
     }
 
-    /// Aborts a job; `false`: it is not outstanding, or it has finished.
+    /// Aborts a job. Returns `false` if it has finished or is unknown.
     pub(super) fn abort(&self, id: Id) -> bool {
-        let abort = self.outlet.jobs().abort_of(id);
-        abort.is_some_and(|abort| abort_one(&abort))
+        let abort = self.queue.jobs().abort_of(id);
+        abort.is_some_and(|abort| abort_unfinished(&abort))
     }
 
-    /// Aborts all jobs; returns how many of them had not finished.
+    /// Aborts all jobs, and returns how many of them had not finished.
     pub(super) fn abort_all(&self) -> usize {
-        let all: Vec<_> = self.outlet.jobs().aborts().collect();
-        all.iter().filter(|abort| abort_one(abort)).count()
+        let all: Vec<_> = self.queue.jobs().aborts().collect();
+        all.iter().filter(|abort| abort_unfinished(abort)).count()
     }
 
-    /// A job is tried for the `attempts`th time.
-    pub(super) fn note_attempts(&self, key: usize, attempts: u32) {
-        if self.outlet.jobs().note_attempts(key, attempts) {
-            self.retried.add(1);
-        }
-    }
-
-    /// The reader goes: jobs are aborted, and what arrives is dropped.
-    pub(super) fn abandon(&self) {
-        for abort in self.forsake() {
-            abort.abort();
-        }
-    }
-
-    /// The reader, who has settled what was read, goes: what arrives is dropped. Returns the means to abort
-    /// what is outstanding.
-    pub(super) fn forsake(&self) -> impl Iterator<Item = Abort> + use<T, K> {
+    /// Closes the stream because its reader, which has released what it read, goes away. Drops the completions that
+    /// have arrived or will. Returns the means to abort the jobs.
+    pub(super) fn detach_reader(&self) -> impl Iterator<Item = Abort> + use<T, K> {
         self.close();
-        self.outlet.seal();
-        let (aborts, backlog) = self.outlet.jobs().forsake();
-        drop(backlog);
+        self.queue.seal();
+        let (aborts, spill) = self.queue.jobs().take_all();
+        drop(spill);
         aborts
     }
 
-    /// Runs a future on a runtime: by its runners, or, if the stream has those of another one, as a task of
-    /// its own.
+    /// Runs a future on a runtime: by the stream's runners, or as a task of its own if those are of another runtime.
     pub(super) fn run(&self, runtime: &Handle, work: Work) {
         let (id, runners) = self.runners.get_or_init(|| {
             let workers = runtime.metrics().num_workers();
@@ -159,47 +134,75 @@ impl<T, K> Shared<T, K> {
 
     pub(super) fn fmt_fields(&self, f: &mut DebugStruct<'_, '_>) -> fmt::Result {
         let (_, closed) = self.len();
-        f.field("running", &self.outlet.running.count())
+        f.field("running", &self.queue.running.count())
             .field("outstanding", &self.in_flight())
             .field("closed", &closed)
             .finish()
     }
 
-    /// Takes a place within both bounds, if there is one.
-    pub(super) fn try_place(&self) -> Result<Place<'_, T, K>, TryAcquireError> {
+    /// The number of items that cost the reader one unit of its cooperative budget.
+    pub(super) fn items_per_unit(&self) -> u32 {
+        match self.poll_in_place {
+            true => in_place::JOBS_PER_UNIT,
+            false => 1,
+        }
+    }
+
+    /// Charges the task that submits a job, if jobs are polled in place.
+    pub(super) async fn charge(&self) {
+        if self.poll_in_place {
+            in_place::charge().await;
+        }
+    }
+
+    /// Tells that the reader has polled the stream.
+    #[inline]
+    pub(super) fn note_poll(&self) {
+        #[cfg(feature = "tracing")]
+        self.stall.note_poll();
+    }
+}
+
+impl<T: Send + 'static, K: Send + 'static> Shared<T, K> {
+    /// Acquires a permit of each limit, if both are free now.
+    pub(super) fn try_reserve(&self) -> Result<Reservation<'_, T, K>, TryAcquireError> {
         self.outstanding.try_acquire()?;
-        let mut place = Place {
+        let mut reservation = Reservation {
             shared: self,
             running: false,
         };
-        self.outlet.running.try_acquire()?;
-        place.running = true;
-        Ok(place)
+        self.queue.running.try_acquire()?;
+        reservation.running = true;
+        Ok(reservation)
     }
 
-    /// Takes a place within both bounds, as soon as there is one.
-    pub(super) async fn place(&self) -> Result<Place<'_, T, K>, TryAcquireError> {
-        match self.try_place() {
-            // What was there of it has been given back: who waits does so in the order of the bounds.
-            Err(TryAcquireError::Full) => self.wait_for_place().await,
+    /// Waits for a permit of each limit. Fails if the stream is closed.
+    pub(super) async fn reserve(&self) -> Result<Reservation<'_, T, K>, TryAcquireError> {
+        match self.try_reserve() {
+            // A permit that was acquired has been released again: the limits are waited for in their order.
+            Err(TryAcquireError::Full) => {
+                #[cfg(feature = "tracing")]
+                let _waiting = StallWatch::wait(&self.stall);
+                self.acquire_both().await
+            }
             other => other,
         }
     }
 
-    async fn wait_for_place(&self) -> Result<Place<'_, T, K>, TryAcquireError> {
+    async fn acquire_both(&self) -> Result<Reservation<'_, T, K>, TryAcquireError> {
         self.outstanding.acquire().await?;
-        let mut place = Place {
+        let mut reservation = Reservation {
             shared: self,
             running: false,
         };
-        self.outlet.running.acquire().await?;
-        place.running = true;
-        Ok(place)
+        self.queue.running.acquire().await?;
+        reservation.running = true;
+        Ok(reservation)
     }
 }
 
-/// Aborts a job; `false`: it has finished.
-fn abort_one(abort: &Abort) -> bool {
+/// Aborts a job. Returns `false` if it has finished.
+fn abort_unfinished(abort: &Abort) -> bool {
     let finished = abort.is_complete();
     if !finished {
         abort.abort();
@@ -207,85 +210,111 @@ fn abort_one(abort: &Abort) -> bool {
     !finished
 }
 
-/// A job that was accepted, for who runs it.
-pub(super) type Accepted = (Id, Task<RunContext>);
-
-/// A place for one job. Dropping it gives the place back.
-pub(super) struct Place<'a, T, K> {
+/// A permit of each limit, for one job. Dropping it releases the permits.
+pub(super) struct Reservation<'a, T, K> {
     shared: &'a Shared<T, K>,
-    /// Whether the place among the running is taken too.
+    /// `true` if the permit of the running jobs is acquired too.
     running: bool,
 }
 
-impl<'a, T: Send + 'static, K: Send + 'static> Place<'a, T, K> {
+/// What the submitter of a job gets.
+pub(super) trait Receipt {
+    fn new(id: Id, abort: &Abort) -> Self;
+}
+
+impl Receipt for Id {
+    fn new(id: Id, _: &Abort) -> Self {
+        id
+    }
+}
+
+impl Receipt for AbortHandle {
+    fn new(id: Id, abort: &Abort) -> Self {
+        Self::new(id, Some(abort.clone()))
+    }
+}
+
+impl<'a, T, K> Reservation<'a, T, K> {
+    /// The permits that were [kept](Self::keep) before.
+    pub(super) fn kept(shared: &'a Shared<T, K>) -> Self {
+        Self {
+            shared,
+            running: true,
+        }
+    }
+
+    /// Keeps the permits acquired.
+    pub(super) fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl<'a, T: Send + 'static, K: Send + 'static> Reservation<'a, T, K> {
     pub(super) fn shared(&self) -> &'a Shared<T, K> {
         self.shared
     }
 
-    /// Puts a job into the place; hands it back if the stream was closed meanwhile.
-    pub(super) fn job<J>(self, tag: K, job: J) -> Result<Accepted, (K, J)>
+    /// Accepts a job that lies in its cell. Returns it if the stream was closed meanwhile.
+    pub(super) fn job<R, J>(self, tag: K, job: J) -> Result<(R, Task<RunContext>), (K, J)>
     where
+        R: Receipt,
         J: Job<RunContext, Output = T>,
     {
-        self.fill(tag, job, |entry, job| {
+        self.accept(tag, job, |entry, job| {
             let id = entry.id();
             let (task, abort) = entry.job(job);
-            ((id, task), abort)
+            ((R::new(id, &abort), task), id, abort)
         })
     }
 
-    /// Puts a future into the place that the caller runs.
-    pub(super) fn wrap<F>(self, tag: K, future: F) -> Result<Wrapped<F, K>, (K, F)>
+    /// Accepts a future that the caller runs.
+    pub(super) fn wrap<R, F>(self, tag: K, future: F) -> Result<(R, Wrapped<F, K>), (K, F)>
     where
+        R: Receipt,
         F: Future<Output = T>,
     {
-        self.wrap_of(tag, future, |future, _, _| future)
-    }
-
-    /// The same with a future that knows its name, and the key under which the shared knows it.
-    pub(super) fn wrap_of<P, F>(
-        self,
-        tag: K,
-        parts: P,
-        make: impl FnOnce(P, Id, usize) -> F,
-    ) -> Result<Wrapped<F, K>, (K, P)>
-    where
-        F: Future<Output = T>,
-    {
-        self.fill(tag, parts, |entry, parts| {
-            let future = make(parts, entry.id(), entry.key());
-            Wrapped::new(entry, future)
+        self.accept(tag, future, |entry, future| {
+            let id = entry.id();
+            let (wrapped, abort) = Wrapped::new(entry, future);
+            ((R::new(id, &abort), wrapped), id, abort)
         })
     }
 
-    /// Puts the promise of a completion into the place.
+    /// Accepts the promise of a completion.
     pub(super) fn slot(self, tag: K) -> Result<Slot<T, K>, K> {
-        self.fill(tag, (), |entry, ()| Slot::new(entry))
-            .map_err(|(tag, ())| tag)
+        let make = |entry, ()| {
+            let (slot, abort) = Slot::new(entry);
+            let id = slot.id();
+            (slot, id, abort)
+        };
+        self.accept(tag, (), make).map_err(|(tag, ())| tag)
     }
 
-    fn fill<J, R>(
+    fn accept<J, R>(
         self,
         tag: K,
         job: J,
-        make: impl FnOnce(Entry<T, K>, J) -> (R, Abort),
+        make: impl FnOnce(QueueEntry<T, K>, J) -> (R, Id, Abort),
     ) -> Result<R, (K, J)> {
-        let outlet = &self.shared.outlet;
-        let mut jobs = outlet.jobs();
+        let queue = &self.shared.queue;
+        let mut jobs = queue.jobs();
         if jobs.is_closed() {
             return Err((tag, job));
         }
-        let made = jobs.accept(outlet, tag, |entry| make(entry, job));
-        // The job has the place now, and gives it back when it completes and when it is read.
-        std::mem::forget(self);
-        Ok(made)
+        let accepted = jobs.accept(|key| {
+            let entry = QueueEntry::new(Arc::clone(queue), tag, key);
+            make(entry, job)
+        });
+        // The permits now belong to the job, which releases them when it completes and when it is read.
+        self.keep();
+        Ok(accepted)
     }
 }
 
-impl<T, K> Drop for Place<'_, T, K> {
+impl<T, K> Drop for Reservation<'_, T, K> {
     fn drop(&mut self) {
         if self.running {
-            self.shared.outlet.running.release();
+            self.shared.queue.running.release();
         }
         self.shared.outstanding.release();
     }

@@ -11,15 +11,15 @@ use crate::blocking::BlockingPool;
 
 const SCHEDULES: usize = 2_000;
 
-/// Within these bounds, and with a backlog as soon as two are unread.
+/// A stream with these limits, which spills completions as soon as one is unread.
 fn ends<T: Send + 'static>(
     max_running: usize,
     max_outstanding: usize,
 ) -> (Submitter<T, usize>, CompletionStream<T, usize>) {
-    CompletionStream::with_ledger(Shared::new(max_running, max_outstanding, 1))
+    CompletionStream::new(Shared::new(max_running, max_outstanding, 1))
 }
 
-/// Each job yields one item, and the bound on the running holds, under several submitters.
+/// With several submitters, each job yields one item, and the limit of running jobs holds.
 #[test]
 fn shuttle_one_item_for_each_job() {
     check_pct(
@@ -64,9 +64,9 @@ fn shuttle_one_item_for_each_job() {
     );
 }
 
-/// The reader goes while jobs run and others wait for room: nobody hangs, and all is dropped.
+/// The stream is dropped while jobs run and a submitter waits: no thread hangs, and everything is dropped.
 #[test]
-fn shuttle_the_reader_goes() {
+fn shuttle_the_stream_is_dropped() {
     check_pct(
         || {
             let pool = BlockingPool::builder().max_threads(1).build().unwrap();
@@ -78,8 +78,7 @@ fn shuttle_the_reader_goes() {
                     for job in 0..4 {
                         let output = captured.clone();
                         let submitted = block_on(jobs.submit_blocking(&pool, job, move || output));
-                        if let Err(refused) = submitted {
-                            assert!(refused.is_closed());
+                        if submitted.is_err() {
                             break;
                         }
                     }
@@ -98,8 +97,8 @@ fn shuttle_the_reader_goes() {
     );
 }
 
-/// Submitters are cloned and dropped while others close and read: each slot that was granted is an item, in
-/// whatever way it ends, and after the last comes the end.
+/// Submitters are cloned and dropped while other threads close and read: each slot yields one item, and the end comes
+/// after the last.
 #[test]
 fn shuttle_clones_close_and_read() {
     check_pct(
@@ -119,7 +118,7 @@ fn shuttle_clones_close_and_read() {
                             match tag {
                                 0 => slot.complete(tag),
                                 1 => drop(slot),
-                                // Told that nobody wants it, or not.
+                                // Aborted or not.
                                 _ => slot.run(|| tag),
                             }
                         }

@@ -1,78 +1,103 @@
-//! How futures that were accepted begin: where they lie, and who polls them for the first time.
+//! How futures that were accepted start: where they are stored, and who polls them for the first time.
 //!
-//! - A small one lies in its cell, and is left to the [runners](super::runners).
-//! - A larger one would make of its cell memory that is not used again, and stays until the item is read. It
-//!   lies in a task of Tokio's instead, and its cell is a promise: see [`Wrapped`].
+//! - A small future is stored in its cell and left to the [runners](super::runners).
+//! - A larger future would need a cell that is not recycled, and that stays until the item is read. It is stored in a
+//!   Tokio task instead, and its cell is a promise: see [`Wrapped`].
 
 use std::future::Future;
 use std::pin::pin;
 
 use tokio::runtime::Handle;
 
-use super::shared::{Place, Shared};
-use crate::join::{Entry, Id, TrySpawnError, Work, Wrapped};
-use crate::task::Polled;
+use super::in_place::poll_in_place;
+use super::queue::QueueEntry;
+use super::shared::{Receipt, Reservation, Shared};
+use super::wrapped::Wrapped;
+use crate::join::{Closed, Spawn, Work};
+use crate::task::{Polled, Thunk};
 
 const NO_RUNTIME: &str = "there is no Tokio runtime to run the future on";
 
-/// Runs a future in this place, on the current runtime.
-pub(super) fn start<T, K, F>(
-    place: Place<'_, T, K>,
+/// Runs a future on the current runtime.
+pub(super) fn start<R, T, K, F>(
+    reservation: Reservation<'_, T, K>,
     tag: K,
     future: F,
-) -> Result<Id, TrySpawnError<(K, F)>>
+) -> Result<R, Closed<(K, F)>>
 where
+    R: Receipt,
     T: Send + 'static,
     K: Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
-    let shared = place.shared();
+    let shared = reservation.shared();
     if is_small::<T, K, F>() {
-        let (id, work) = work(place, tag, future)?;
-        let pending = match shared.in_place {
-            true => work.poll_in_place(),
+        let (receipt, work) = work(reservation, tag, future)?;
+        let pending = match shared.poll_in_place {
+            true => poll_in_place(work),
             false => Some(work),
         };
         if let Some(work) = pending {
             run_here(shared, work);
         }
-        return Ok(id);
+        return Ok(receipt);
     }
-    let job = place.wrap(tag, future).map_err(TrySpawnError::closed)?;
-    let id = job.id();
-    match shared.in_place {
-        true => begin_in_place(job),
+    let (receipt, job) = reservation.wrap(tag, future).map_err(Closed::new)?;
+    match shared.poll_in_place {
+        true => start_in_place(job),
         false => spawn_here(job),
     }
-    Ok(id)
+    Ok(receipt)
 }
 
-/// Runs a future in this place, on this runtime.
-pub(super) fn start_on<T, K, F>(
-    place: Place<'_, T, K>,
+/// Runs a future on this runtime.
+pub(super) fn start_on<R, T, K, F>(
+    reservation: Reservation<'_, T, K>,
     runtime: &Handle,
     tag: K,
     future: F,
-) -> Result<Id, TrySpawnError<(K, F)>>
+) -> Result<R, Closed<(K, F)>>
 where
+    R: Receipt,
     T: Send + 'static,
     K: Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
-    let shared = place.shared();
+    let shared = reservation.shared();
     if is_small::<T, K, F>() {
-        let (id, work) = work(place, tag, future)?;
+        let (receipt, work) = work(reservation, tag, future)?;
         shared.run(runtime, work);
-        return Ok(id);
+        return Ok(receipt);
     }
-    let job = place.wrap(tag, future).map_err(TrySpawnError::closed)?;
-    let id = job.id();
+    let (receipt, job) = reservation.wrap(tag, future).map_err(Closed::new)?;
     drop(runtime.spawn(job));
-    Ok(id)
+    Ok(receipt)
+}
+
+/// Runs a closure on a pool.
+pub(super) fn start_blocking<R, T, K, F>(
+    reservation: Reservation<'_, T, K>,
+    pool: &impl Spawn,
+    tag: K,
+    f: F,
+) -> Result<R, Closed<(K, F)>>
+where
+    R: Receipt,
+    T: Send + 'static,
+    K: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    let (receipt, task) = reservation
+        .job(tag, Thunk(f))
+        .map_err(|(tag, Thunk(f))| Closed::new((tag, f)))?;
+    if let Err(work) = pool.spawn_work(Work::new(task)) {
+        work.reject("the pool did not accept the job: it is full, closed, or has no thread");
+    }
+    Ok(receipt)
 }
 
 /// Runs a job on the current runtime, as a task of its own.
-pub(super) fn spawn_here<F, K>(job: Wrapped<F, K>)
+fn spawn_here<F, K>(job: Wrapped<F, K>)
 where
     F: Future<Output: Send> + Send + 'static,
     K: Send + 'static,
@@ -83,8 +108,8 @@ where
     }
 }
 
-/// Polls a job once on this thread; runs it on the current runtime if it is pending.
-fn begin_in_place<F, K>(job: Wrapped<F, K>)
+/// Polls a job once on this thread, and runs it on the current runtime if it is pending.
+fn start_in_place<F, K>(job: Wrapped<F, K>)
 where
     F: Future<Output: Send> + Send + 'static,
     K: Send + 'static,
@@ -98,7 +123,7 @@ where
     }
 }
 
-/// Runs a future that lies in its cell on the current runtime.
+/// Runs a future that is stored in its cell on the current runtime.
 fn run_here<T, K>(shared: &Shared<T, K>, work: Work) {
     match Handle::try_current() {
         Ok(runtime) => shared.run(&runtime, work),
@@ -106,29 +131,30 @@ fn run_here<T, K>(shared: &Shared<T, K>, work: Work) {
     }
 }
 
-/// Whether a future lies in its cell.
+/// Returns `true` if the future is stored in its cell.
 fn is_small<T, K, F>() -> bool
 where
     T: Send + 'static,
     K: Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
-    Entry::<T, K>::is_small::<Polled<F>>()
+    QueueEntry::<T, K>::is_small::<Polled<F>>()
 }
 
 /// Puts a future into its cell.
-fn work<T, K, F>(
-    place: Place<'_, T, K>,
+fn work<R, T, K, F>(
+    reservation: Reservation<'_, T, K>,
     tag: K,
     future: F,
-) -> Result<(Id, Work), TrySpawnError<(K, F)>>
+) -> Result<(R, Work), Closed<(K, F)>>
 where
+    R: Receipt,
     T: Send + 'static,
     K: Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
-    match place.job(tag, Polled(future)) {
-        Ok((id, task)) => Ok((id, Work::new(task))),
-        Err((tag, Polled(future))) => Err(TrySpawnError::closed((tag, future))),
+    match reservation.job(tag, Polled(future)) {
+        Ok((receipt, task)) => Ok((receipt, Work::new(task))),
+        Err((tag, Polled(future))) => Err(Closed::new((tag, future))),
     }
 }

@@ -1,38 +1,46 @@
-//! The end of a stream where jobs go in.
+//! [`Submitter`]: the end of a stream where jobs go in.
 
 use std::fmt;
 use std::future::Future;
 
 use tokio::runtime::Handle;
 
-use super::shared::{Place, Shared};
-use super::start::{start, start_on};
-use crate::join::{Id, Slot, Spawn, TrySpawnError, Work, Wrapped};
+use super::shared::{Reservation, Shared};
+use super::slot::Slot;
+use super::start::{start, start_blocking, start_on};
+use super::wrapped::Wrapped;
+use crate::join::{Closed, Id, Spawn, TrySpawnError};
 use crate::semaphore::TryAcquireError;
 use crate::sync::Arc;
-use crate::task::Thunk;
 
 /// Submits jobs to a [`CompletionStream`](super::CompletionStream), also while it is read.
 ///
-/// It is cheap to clone. When the last clone is dropped, or [`close`](Self::close) was called, the
-/// stream ends as soon as everything has been read.
+/// It is cheap to clone. When the last clone is dropped, or [`close`](Self::close) is called, the stream ends as soon
+/// as everything has been read.
 ///
-/// Every job that is accepted yields exactly one item, whatever happens to it.
+/// Each job that is accepted yields exactly one item.
 ///
-/// | job | by |
+/// | job | method |
 /// | --- | --- |
-/// | a future, on the current Tokio runtime, or on another one | [`submit`](Self::submit), [`submit_on`](Self::submit_on) |
-/// | one that is tried again when it fails | [`submit_retry`](Self::submit_retry) |
-/// | one that cannot be sent to another thread, or runs on something else than Tokio | [`wrap`](Self::wrap) |
+/// | a future, on the current Tokio runtime or another one | [`submit`](Self::submit), [`submit_on`](Self::submit_on) |
+/// | a future that is tried again when it fails | [`submit`](Self::submit) with [`Retry::run`](crate::Retry::run) |
+/// | a future that is not `Send`, or that another executor runs | [`wrap`](Self::wrap) |
 /// | a closure, on a [`BlockingPool`](crate::BlockingPool), a [`ComputePool`](crate::ComputePool), or a runtime's blocking threads | [`submit_blocking`](Self::submit_blocking) |
-/// | a job on a [`SerialExecutor`](crate::SerialExecutor), or another task that has a handle of this crate | [`slot`](Self::slot) and [`JoinHandle::complete`](crate::JoinHandle::complete) |
+/// | a job of a [`SerialExecutor`](crate::SerialExecutor), or another task that has a handle of this crate | [`slot`](Self::slot) and [`JoinHandle::complete`](crate::JoinHandle::complete) |
 /// | a durable task | [`slot`](Self::slot) and `DurableHandle::complete` |
-/// | what a thread, a callback or another library does | [`slot`](Self::slot) |
+/// | work of a thread, a callback or another library | [`slot`](Self::slot) |
+///
+/// When the stream is full, these methods wait. [`reserve`](Self::reserve) waits before the job is made, and
+/// [`try_submit`](Self::try_submit) and [`try_slot`](Self::try_slot) do not wait.
+///
+/// # Examples
+///
+/// See [`CompletionStream`](super::CompletionStream).
 pub struct Submitter<T, K = ()> {
     handle: Arc<Open<T, K>>,
 }
 
-/// What the clones of a submitter share: the last of them closes the stream.
+/// Shared by the clones of a submitter. Closes the stream when the last clone is dropped.
 struct Open<T, K>(Arc<Shared<T, K>>);
 
 impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
@@ -44,101 +52,137 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
 
     /// Waits for room, and runs a future on the current Tokio runtime.
     ///
-    /// A task of Tokio's costs more than many futures do. So not every job gets one. That of a large future
-    /// does; but the task of one that, with tag and result, has room in a cell of 128 bytes, and is ready at
-    /// its first poll, goes on with others of that kind that were submitted meanwhile, and only what is then
-    /// pending becomes a task of its own. What is ready by then costs a fraction. There are about as many
-    /// such tasks as the runtime has workers, at most. That differs from `tokio::spawn` in this:
+    /// A Tokio task costs more than many futures do, so not every future becomes one. A small future is polled for
+    /// the first time by one of the stream's own tasks, together with others that were submitted at about the same
+    /// time, and becomes a task only if it is then pending. A future is small if it fits, with tag and output, into a
+    /// cell of 128 bytes. The stream has at most about as many such tasks as the runtime has workers. This differs
+    /// from `tokio::spawn` as follows:
     ///
-    /// - [`tokio::task::id`] is, until the future waits for the first time, that of the task that polls it.
-    /// - It may be polled for the second time without having been woken, which every future must bear.
-    /// - If it computes for long before it first waits, or blocks its thread, those that were submitted after
-    ///   it are taken over by other tasks, which may take some milliseconds if none did so before.
+    /// - [`tokio::task::id`] is that of the stream's task until the future first waits.
+    /// - The second poll may come without a wake-up, which every future must allow.
+    /// - If the future computes for long before it first waits, or blocks its thread, other tasks take over the
+    ///   futures that were submitted after it. That may take some milliseconds.
     ///
-    /// If there is no runtime, or it has been shut down, the item says so:
-    /// [`is_rejected`](crate::JoinError::is_rejected),
-    /// [`is_cancelled`](crate::JoinError::is_cancelled).
+    /// Without a runtime, the outcome is [`is_rejected`](crate::JoinError::is_rejected). If the runtime has been shut
+    /// down, it is [`is_cancelled`](crate::JoinError::is_cancelled).
     ///
-    /// The builder's [`poll_in_place`](super::Builder::poll_in_place) polls it once before.
+    /// With [`poll_in_place`](super::Builder::poll_in_place), this method polls the future once itself.
     ///
-    /// Do not await this in the task that reads the stream: when there is no room, that task would
-    /// wait for itself.
+    /// Do not await this in the task that reads the stream: if the stream is full, the task waits for itself. Use
+    /// [`next_or_submit`](super::CompletionStream::next_or_submit) there. With the feature `tracing`, a submission
+    /// that has waited for a second while nothing polls the stream logs a warning.
     ///
     /// # Errors
     ///
-    /// [`is_closed`](TrySpawnError::is_closed) with tag and future, if the stream is or becomes closed.
+    /// [`Closed`] with tag and future, if the stream is or becomes closed.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before it is ready, the job was not submitted, and is dropped. One that
-    /// is kept without being polled may hold up others that wait for room.
-    pub async fn submit<F>(&self, tag: K, future: F) -> Result<Id, TrySpawnError<(K, F)>>
+    /// If the future is dropped before it is ready, the job was not submitted and is dropped too. To keep the job,
+    /// use [`reserve`](Self::reserve). A future that is kept without being polled may hold up other submitters.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// let id = jobs.submit("tag", async { 7 }).await?;
+    /// let completed = done.next().await.expect("one is outstanding");
+    /// assert_eq!((completed.id, completed.tag, completed.outcome?), (id, "tag", 7));
+    /// # Ok(()) }
+    /// ```
+    pub async fn submit<F>(&self, tag: K, future: F) -> Result<Id, Closed<(K, F)>>
     where
         F: Future<Output = T> + Send + 'static,
     {
-        self.shared().tick().await;
-        match self.place().await {
-            Some(place) => start(place, tag, future),
-            None => Err(TrySpawnError::closed((tag, future))),
+        self.shared().charge().await;
+        match self.reservation().await {
+            Some(reservation) => start(reservation, tag, future),
+            None => Err(Closed::new((tag, future))),
         }
     }
 
-    /// Runs a future on the current Tokio runtime, if there is room now.
-    ///
-    /// As [`submit`](Self::submit), otherwise. For the task that reads the stream, which must not wait for
-    /// room; see also [`next_or_submit`](super::CompletionStream::next_or_submit).
+    /// Runs a future on the current Tokio runtime, as [`submit`](Self::submit) does, if there is room now.
     ///
     /// # Errors
     ///
     /// [`is_full`](TrySpawnError::is_full) or [`is_closed`](TrySpawnError::is_closed), with tag and future.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().max_outstanding(1).build()?;
+    /// jobs.try_submit(1, async {}).expect("there is room for one");
+    /// let (tag, _future) = jobs.try_submit(2, async {}).unwrap_err().into_inner();
+    /// assert_eq!(tag, 2);
+    /// # done.next().await;
+    /// # Ok(()) }
+    /// ```
     pub fn try_submit<F>(&self, tag: K, future: F) -> Result<Id, TrySpawnError<(K, F)>>
     where
         F: Future<Output = T> + Send + 'static,
     {
-        match self.shared().try_place() {
-            Ok(place) => start(place, tag, future),
+        match self.shared().try_reserve() {
+            Ok(reservation) => start(reservation, tag, future).map_err(closed),
             Err(no_room) => Err(refused(no_room, (tag, future))),
         }
     }
 
-    /// Waits for room, and runs a future on this Tokio runtime, whichever is the current one.
+    /// Waits for room, and runs a future on this Tokio runtime.
     ///
-    /// As [`submit`](Self::submit), otherwise; but of futures on any other runtime than that of the first, each
-    /// is a task of its own.
+    /// As [`submit`](Self::submit) otherwise. Small futures share tasks only on the runtime of the first future; on
+    /// others, each is a task of its own.
     ///
     /// # Errors
     ///
-    /// [`is_closed`](TrySpawnError::is_closed) with tag and future, if the stream is or becomes closed.
+    /// [`Closed`] with tag and future, if the stream is or becomes closed.
     ///
     /// # Cancel safety
     ///
     /// As that of [`submit`](Self::submit).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = tokio::runtime::Runtime::new()?;
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// jobs.submit_on(runtime.handle(), (), async { 7 }).await?;
+    /// assert_eq!(done.next().await.expect("one is outstanding").outcome?, 7);
+    /// # runtime.shutdown_background();
+    /// # Ok(()) }
+    /// ```
     pub async fn submit_on<F>(
         &self,
         runtime: &Handle,
         tag: K,
         future: F,
-    ) -> Result<Id, TrySpawnError<(K, F)>>
+    ) -> Result<Id, Closed<(K, F)>>
     where
         F: Future<Output = T> + Send + 'static,
     {
-        match self.place().await {
-            Some(place) => start_on(place, runtime, tag, future),
-            None => Err(TrySpawnError::closed((tag, future))),
+        match self.reservation().await {
+            Some(reservation) => start_on(reservation, runtime, tag, future),
+            None => Err(Closed::new((tag, future))),
         }
     }
 
-    /// Waits for room, and makes a job of a future that the caller runs, where it likes.
+    /// Waits for room, and makes a job of a future that the caller runs on an executor of its choice.
     ///
-    /// It is the way in for futures that cannot be sent to another thread, on a
-    /// [`LocalSet`](tokio::task::LocalSet), and for executors other than Tokio's. Panics are items and
-    /// [`abort`](Self::abort) works, as with futures that are [submitted](Self::submit). There is no method
-    /// that spawns it on a `LocalSet`: that can be done in two ways, one of which panics outside of such a
-    /// set, and other executors have others.
+    /// Use this for futures that are not `Send`, on a [`LocalSet`](tokio::task::LocalSet), and for executors other
+    /// than Tokio's. As with futures that are [submitted](Self::submit), a panic becomes the outcome, and
+    /// [`abort`](Self::abort) works.
     ///
     /// # Errors
     ///
-    /// [`is_closed`](TrySpawnError::is_closed) with tag and future, if the stream is or becomes closed.
+    /// [`Closed`] with tag and future, if the stream is or becomes closed.
     ///
     /// # Cancel safety
     ///
@@ -150,11 +194,10 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     /// use std::rc::Rc;
     ///
     /// use throng::CompletionStream;
-    /// use tokio::task::LocalSet;
     ///
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let (jobs, mut done) = CompletionStream::builder().build();
-    /// let local = LocalSet::new();
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// let local = tokio::task::LocalSet::new();
     /// let name = Rc::new("not Send");
     /// let job = jobs.wrap("a tag", async move {
     ///     tokio::task::yield_now().await;
@@ -168,123 +211,145 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     /// assert_eq!(completed.outcome?, 8);
     /// # Ok(()) }
     /// ```
-    pub async fn wrap<F>(&self, tag: K, future: F) -> Result<Wrapped<F, K>, TrySpawnError<(K, F)>>
+    pub async fn wrap<F>(&self, tag: K, future: F) -> Result<Wrapped<F, K>, Closed<(K, F)>>
     where
         F: Future<Output = T>,
     {
-        match self.place().await {
-            Some(place) => place.wrap(tag, future).map_err(TrySpawnError::closed),
-            None => Err(TrySpawnError::closed((tag, future))),
+        match self.reservation().await {
+            Some(reservation) => {
+                let accepted = reservation.wrap(tag, future).map_err(Closed::new)?;
+                let (_, job): (Id, _) = accepted;
+                Ok(job)
+            }
+            None => Err(Closed::new((tag, future))),
         }
     }
 
-    /// Waits for room, and runs a closure that may block on a pool, or on a runtime's blocking
-    /// threads.
+    /// Waits for room, and runs a closure on a pool or on a runtime's blocking threads. The closure may block.
     ///
-    /// The room is this stream's. A pool that is itself bounded and full, or closed, does not accept
-    /// the closure; the item then says [`is_rejected`](crate::JoinError::is_rejected).
+    /// The room is that of this stream. If the pool itself is full or closed, it does not accept the closure, and the
+    /// outcome is [`is_rejected`](crate::JoinError::is_rejected).
     ///
     /// # Errors
     ///
-    /// [`is_closed`](TrySpawnError::is_closed) with tag and closure, if the stream is or becomes closed.
+    /// [`Closed`] with tag and closure, if the stream is or becomes closed.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before it is ready, the job was not submitted, and is dropped. One that
-    /// is kept without being polled may hold up others that wait for room.
+    /// As that of [`submit`](Self::submit).
+    ///
+    /// # Examples
+    ///
+    /// See [`CompletionStream`](super::CompletionStream).
     pub async fn submit_blocking<F>(
         &self,
         pool: &impl Spawn,
         tag: K,
         f: F,
-    ) -> Result<Id, TrySpawnError<(K, F)>>
+    ) -> Result<Id, Closed<(K, F)>>
     where
         F: FnOnce() -> T + Send + 'static,
     {
-        let Some(place) = self.place().await else {
-            return Err(TrySpawnError::closed((tag, f)));
-        };
-        let (id, task) = place
-            .job(tag, Thunk(f))
-            .map_err(|(tag, Thunk(f))| TrySpawnError::closed((tag, f)))?;
-        run_on(pool, Work::new(task));
-        Ok(id)
-    }
-
-    /// Waits for room, and promises a completion that comes from anywhere else: see [`Slot`].
-    ///
-    /// # Errors
-    ///
-    /// [`is_closed`](TrySpawnError::is_closed) with the tag, if the stream is or becomes closed.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped before it is ready, nothing was promised. One that is kept without
-    /// being polled may hold up others that wait for room.
-    pub async fn slot(&self, tag: K) -> Result<Slot<T, K>, TrySpawnError<K>> {
-        match self.place().await {
-            Some(place) => place.slot(tag).map_err(TrySpawnError::closed),
-            None => Err(TrySpawnError::closed(tag)),
+        match self.reservation().await {
+            Some(reservation) => start_blocking(reservation, pool, tag, f),
+            None => Err(Closed::new((tag, f))),
         }
     }
 
-    /// Promises a completion that comes from anywhere else, if there is room now: see [`Slot`].
+    /// Waits for room, and promises a completion that comes from elsewhere: see [`Slot`].
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`] with the tag, if the stream is or becomes closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it is ready, nothing was promised. A future that is kept without being polled
+    /// may hold up other submitters.
+    ///
+    /// # Examples
+    ///
+    /// See [`Slot`].
+    pub async fn slot(&self, tag: K) -> Result<Slot<T, K>, Closed<K>> {
+        match self.reservation().await {
+            Some(reservation) => reservation.slot(tag).map_err(Closed::new),
+            None => Err(Closed::new(tag)),
+        }
+    }
+
+    /// Promises a completion that comes from elsewhere, if there is room now: see [`Slot`].
     ///
     /// # Errors
     ///
     /// [`is_full`](TrySpawnError::is_full) or [`is_closed`](TrySpawnError::is_closed), with the tag.
     pub fn try_slot(&self, tag: K) -> Result<Slot<T, K>, TrySpawnError<K>> {
-        match self.shared().try_place() {
-            Ok(place) => place.slot(tag).map_err(TrySpawnError::closed),
+        match self.shared().try_reserve() {
+            Ok(reservation) => reservation.slot(tag).map_err(TrySpawnError::closed),
             Err(no_room) => Err(refused(no_room, tag)),
         }
     }
 
-    /// Aborts a job; `false`: it has finished, or there is none of this name.
+    /// Aborts a job. Returns `false` if it has finished, or if no job of the stream has this id.
     ///
-    /// A future is dropped, soon, by who runs it, and not polled before. A closure that has not started is
-    /// dropped at once; one that has runs to its end, and its item says how it ended, not that it was
-    /// aborted. Who holds a [`Slot`] is [told](Slot::aborted). The item of a job that was ended says
+    /// A future is not polled again, and is soon dropped by the task that runs it. A closure that has not started is
+    /// dropped at once; one that has started runs to its end, and its output is the outcome. The holder of a [`Slot`]
+    /// can [find out](Slot::aborted). The outcome of a job that was ended by this is
     /// [`is_cancelled`](crate::JoinError::is_cancelled).
     ///
-    /// It looks for the job among all that are outstanding, which may take a microsecond for some hundreds
-    /// of them, and meanwhile holds up those who submit and who read.
+    /// Takes constant time, except that the first call of a stream takes time proportional to its outstanding jobs.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::<()>::builder().build()?;
+    /// let id = jobs.submit((), std::future::pending()).await?;
+    /// assert!(jobs.abort(id));
+    /// let completed = done.next().await.expect("one is outstanding");
+    /// assert!(completed.outcome.unwrap_err().is_cancelled());
+    /// # Ok(()) }
+    /// ```
     pub fn abort(&self, id: Id) -> bool {
         self.shared().abort(id)
     }
 
-    /// Aborts all jobs that are outstanding, and returns how many of them had not finished. Their items
-    /// come; the stream stays open.
+    /// [Aborts](Self::abort) all outstanding jobs, and returns how many of them had not finished. The stream stays
+    /// open, and yields their items.
     pub fn abort_all(&self) -> usize {
         self.shared().abort_all()
     }
 
-    /// Accepts no job from now on, from any clone. The stream ends when everything has been read.
+    /// Closes the stream: no clone of the submitter accepts jobs any more, and the stream ends when everything has
+    /// been read.
     ///
-    /// Those who wait for room are refused. What was accepted goes on, also what will be tried again.
+    /// Submitters that wait for room get an error. Accepted jobs run on.
     pub fn close(&self) {
         self.shared().close();
     }
 
-    /// Whether no job is accepted any more: the stream was closed or dropped.
+    /// Returns `true` if the stream was closed or dropped.
     pub fn is_closed(&self) -> bool {
         self.shared().len().1
     }
 
-    /// How many jobs were accepted and not read.
+    /// The number of outstanding jobs: accepted and not read.
     pub fn in_flight(&self) -> usize {
         self.shared().in_flight()
     }
 
-    /// How many jobs have finished and were not read. While others submit and complete, it is about so many.
+    /// The number of jobs that have finished and were not read. Approximate while jobs are submitted and complete.
     pub fn ready(&self) -> usize {
         self.shared().ready()
     }
 
-    pub(super) async fn place(&self) -> Option<Place<'_, T, K>> {
-        self.shared().place().await.ok()
+    async fn reservation(&self) -> Option<Reservation<'_, T, K>> {
+        self.shared().reserve().await.ok()
     }
+}
 
+impl<T, K> Submitter<T, K> {
     pub(super) fn shared(&self) -> &Arc<Shared<T, K>> {
         &self.handle.0
     }
@@ -317,8 +382,6 @@ fn refused<R>(no_room: TryAcquireError, job: R) -> TrySpawnError<R> {
     }
 }
 
-fn run_on(spawn: &impl Spawn, work: Work) {
-    if let Err(work) = spawn.spawn_work(work) {
-        work.reject("the pool did not accept the job: it is full, closed, or has no thread");
-    }
+fn closed<R>(error: Closed<R>) -> TrySpawnError<R> {
+    TrySpawnError::closed(error.into_inner())
 }

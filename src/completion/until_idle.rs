@@ -7,13 +7,27 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::{FusedStream, Stream};
 
-use super::{Completed, CompletionStream};
+use super::stream::{Completed, CompletionStream};
 
-/// The same stream, which ends at the first moment at which nothing is outstanding: see
-/// [`CompletionStream::until_idle`].
+impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
+    /// Returns a stream that ends as soon as no job is outstanding, even if jobs could still be submitted, as
+    /// [`JoinSet`](tokio::task::JoinSet) does.
+    ///
+    /// # Examples
+    ///
+    /// See [`UntilIdle`].
+    pub fn until_idle(self) -> UntilIdle<T, K> {
+        UntilIdle {
+            stream: self,
+            ended: false,
+        }
+    }
+}
+
+/// A stream that ends as soon as no job is outstanding: see [`CompletionStream::until_idle`].
 ///
-/// The end is final, also if jobs are submitted later. [`into_inner`](Self::into_inner) gives the stream
-/// back, with all that was not read. It can be done for every phase of a work whose jobs submit others.
+/// The end is final, even if jobs are submitted later. [`into_inner`](Self::into_inner) returns the stream with
+/// everything that was not read, for instance for the next phase of work whose jobs submit other jobs.
 ///
 /// # Cancel safety
 ///
@@ -25,7 +39,7 @@ use super::{Completed, CompletionStream};
 /// use throng::CompletionStream;
 ///
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let (jobs, mut done) = CompletionStream::builder().build();
+/// let (jobs, mut done) = CompletionStream::builder().build()?;
 /// for phase in 0..2 {
 ///     for n in 0..10 {
 ///         jobs.submit(n, async move { n + phase }).await?;
@@ -47,14 +61,7 @@ pub struct UntilIdle<T, K = ()> {
 }
 
 impl<T: Send + 'static, K: Send + 'static> UntilIdle<T, K> {
-    pub(super) fn new(stream: CompletionStream<T, K>) -> Self {
-        Self {
-            stream,
-            ended: false,
-        }
-    }
-
-    /// The next completion; `None` once nothing was outstanding.
+    /// Waits for the next completion. Returns `None` once no job is outstanding.
     ///
     /// # Cancel safety
     ///
@@ -63,7 +70,7 @@ impl<T: Send + 'static, K: Send + 'static> UntilIdle<T, K> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 
-    /// The stream itself, which goes on.
+    /// Returns the stream, which remains usable.
     pub fn into_inner(self) -> CompletionStream<T, K> {
         self.stream
     }
@@ -82,7 +89,7 @@ impl<T: Send + 'static, K: Send + 'static> Stream for UntilIdle<T, K> {
         Poll::Ready(item)
     }
 
-    /// What is outstanding will come.
+    /// At least the outstanding jobs.
     fn size_hint(&self) -> (usize, Option<usize>) {
         if self.ended {
             return (0, Some(0));

@@ -16,7 +16,7 @@ use super::engine::waiters::End;
 use super::executor::scope::Wait;
 use super::store::TaskState;
 use super::{AttemptError, DurableError, Status, TaskId};
-use crate::join::{Slot, forward};
+use crate::completion::{Slot, forward};
 use crate::task::Outcome;
 
 /// Awaits a durable task, wherever it runs.
@@ -219,7 +219,7 @@ impl<T: DeserializeOwned + Send + 'static> DurableHandle<T> {
     /// # let client = DurableClient::open(MemoryStore::new());
     /// # let mut executor =
     /// #     DurableExecutor::builder(client.clone()).register::<Square>().start_inline(()).await?;
-    /// let (jobs, mut done) = CompletionStream::builder().build();
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
     /// for n in 1..=3 {
     ///     let slot = jobs.slot(n).await?;
     ///     client.spawn(Square(n)).await?.complete(slot);

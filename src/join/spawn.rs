@@ -19,7 +19,7 @@ use super::work::Work;
 ///
 /// /// Runs a job on any executor.
 /// async fn answer(executor: &impl Spawn) -> Result<u32, Box<dyn std::error::Error>> {
-///     let (jobs, mut done) = CompletionStream::builder().build();
+///     let (jobs, mut done) = CompletionStream::builder().build()?;
 ///     jobs.submit_blocking(executor, (), || 42).await?;
 ///     let completed = done.next().await.expect("one job is in flight");
 ///     Ok(completed.outcome?)

@@ -7,7 +7,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use super::block_on::block_on;
-use super::in_place::InPlaceGuard;
 use super::run_context::RunContext;
 use crate::task::{Fault, Polled, Ran, Task};
 
@@ -91,18 +90,11 @@ impl Work {
         }
     }
 
-    /// Polls a future for the first time, on this thread. Returns it if it is pending, for an executor to run.
+    /// Polls a future for the first time, on this thread, with a waker that does nothing. Returns it if it is pending,
+    /// for an executor to run.
     ///
-    /// The future gets a waker that does nothing, rather than the waker of the task that runs here. No wake-up is
-    /// lost: every executor polls a new task at once, and from then on the future has the waker of that poll.
-    pub(crate) fn poll_in_place(self) -> Option<Self> {
-        match InPlaceGuard::enter() {
-            Some(_polling) => self.poll_once(),
-            None => Some(self),
-        }
-    }
-
-    /// The same, even while this thread polls another job in place.
+    /// No wake-up is lost: every executor polls a new task at once, and from then on the future has the waker of that
+    /// poll.
     pub(crate) fn poll_once(mut self) -> Option<Self> {
         let mut cx = Context::from_waker(Waker::noop());
         match self.advance(&mut RunContext::default(), &mut cx) {

@@ -506,7 +506,7 @@ fn other_parts_run_their_work_in_a_bulkhead() {
         drop(serial.post(|state| *state += 1));
     }
     assert_eq!(run(serial.into_inner()).unwrap(), 10);
-    let (jobs, mut done) = CompletionStream::builder().build();
+    let (jobs, mut done) = CompletionStream::builder().build().unwrap();
     run(async {
         for n in 0..10 {
             let job = move || assert!(n % 5 != 4, "as it should");

@@ -268,7 +268,7 @@ fn a_task_of_a_bulkhead_is_not_running_when_its_waker_is_called() {
 #[test]
 fn a_job_of_a_stream_is_counted_before_it_is_yielded() {
     let pool = of(2);
-    let (jobs, mut done) = CompletionStream::<()>::builder().build();
+    let (jobs, mut done) = CompletionStream::<()>::builder().build().unwrap();
     let late = (1..=2_000).filter(|&n| {
         block_on(jobs.submit_blocking(&pool, (), || ())).unwrap();
         block_on(done.next()).unwrap().outcome.unwrap();

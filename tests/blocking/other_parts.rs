@@ -59,7 +59,7 @@ fn a_serial_executor_survives_a_pool_that_refuses_its_drain() {
 #[test]
 fn a_completion_stream_runs_closures_on_it() {
     let pool = called("stream");
-    let (jobs, mut done) = CompletionStream::builder().max_running(8).build();
+    let (jobs, mut done) = CompletionStream::builder().max_running(8).build().unwrap();
     let seen = run(async {
         let submitting = tokio::spawn({
             let pool = pool.clone();
@@ -101,7 +101,7 @@ fn a_full_or_closed_pool_rejects_the_jobs_of_a_stream() {
         .build()
         .unwrap();
     let busy = Busy::keep(&pool, 1);
-    let (jobs, mut done) = CompletionStream::builder().build();
+    let (jobs, mut done) = CompletionStream::builder().build().unwrap();
     run(async {
         jobs.submit_blocking(&pool, "full", || ()).await.unwrap();
         let full = done.next().await.unwrap();
@@ -121,7 +121,7 @@ fn a_full_or_closed_pool_rejects_the_jobs_of_a_stream() {
 fn dropping_a_stream_aborts_its_queued_closures() {
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
     let busy = Busy::keep(&pool, 1);
-    let (jobs, done) = CompletionStream::builder().build();
+    let (jobs, done) = CompletionStream::builder().build().unwrap();
     let (captured, drops) = mpsc::channel::<()>();
     run(async {
         let job = move || captured.send(()).is_ok();

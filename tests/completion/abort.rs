@@ -1,4 +1,4 @@
-//! Aborting jobs by name, and all of them.
+//! Aborting jobs by id, and all jobs.
 
 use std::future::pending;
 use std::pin::pin;
@@ -35,7 +35,7 @@ async fn a_future_is_aborted_polled_or_not() {
         assert_eq!((completed.id, completed.tag), (id, 0));
         assert!(completed.outcome.unwrap_err().is_cancelled());
         assert_eq!(captured.count(), 1);
-        // The others are left alone.
+        // The other jobs are not aborted.
         assert!(!other.is_aborted());
         other.complete(());
         take(&mut done).outcome.unwrap();
@@ -43,7 +43,7 @@ async fn a_future_is_aborted_polled_or_not() {
 }
 
 #[test]
-fn a_closure_that_runs_reports_its_own_result() {
+fn a_running_closure_is_not_aborted() {
     let (jobs, mut done) = unbounded();
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
     let (gate, captured) = (Gate::new(), Drops::new());
@@ -78,12 +78,12 @@ fn a_closure_that_runs_reports_its_own_result() {
 }
 
 #[test]
-fn what_has_finished_is_not_aborted() {
+fn a_finished_job_is_not_aborted() {
     let (jobs, mut done) = unbounded();
     let promised = slot(&jobs, 0);
     let id = promised.id();
     promised.complete(7);
-    // Unread, then read.
+    // First unread, then read.
     assert!(!jobs.abort(id));
     assert_eq!(jobs.abort_all(), 0);
     assert_eq!(take(&mut done).outcome.unwrap(), 7);
@@ -96,13 +96,13 @@ fn what_has_finished_is_not_aborted() {
 }
 
 #[test]
-fn who_holds_an_open_slot_is_told() {
+fn an_aborted_slot_can_be_completed_but_runs_nothing() {
     let (jobs, mut done) = unbounded();
     let promised = slot(&jobs, 0);
     assert!(jobs.abort(promised.id()));
     assert!(promised.is_aborted());
     assert!(poll(&mut pin!(done.next())).is_pending());
-    // It may still complete it, or run what is then not run.
+    // It can still be completed. A closure is dropped without being called.
     promised.complete("completed");
     assert_eq!(take(&mut done).outcome.unwrap(), "completed");
 
@@ -119,7 +119,7 @@ fn who_holds_an_open_slot_is_told() {
 }
 
 #[tokio::test]
-async fn all_are_aborted_and_the_stream_stays_open() {
+async fn abort_all_leaves_the_stream_open() {
     let (jobs, mut done) = bounded(8, 8);
     for tag in 0..4 {
         jobs.submit(tag, pending()).await.unwrap();

@@ -1,4 +1,4 @@
-//! A stream among others: the combinators that people use with them.
+//! Combinators of the `futures` and `tokio-stream` crates with a `CompletionStream`.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -147,7 +147,7 @@ async fn combinators_of_results() {
 
 async fn combinators_with_a_clock() {
     let minute = Duration::from_secs(60);
-    // An open stream, too: what is not there is waited for, but not longer.
+    // With an open stream, the combinator waits for as long as it says.
     let (jobs, done) = super::unbounded::<usize>();
     super::slot(&jobs, 0).complete(0);
     let mut timed = pin!(tokio_stream::StreamExt::timeout(

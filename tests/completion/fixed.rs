@@ -1,4 +1,4 @@
-//! A given number of futures: all of them, or the first.
+//! `all`, `all_or_abort` and `first_ok`: a fixed number of futures.
 
 use std::future::{pending, ready};
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use futures::future::{BoxFuture, FutureExt};
 use throng::CompletionStream;
 use throng::completion::JobError;
 
-use super::support::{Drops, eventually, message, multi_thread, within};
+use super::support::{Drops, eventually, message, multi_thread, poll, within};
 use super::{completed, output};
 
 #[tokio::test]
-async fn all_come_in_the_order_of_the_iterator() {
+async fn all_returns_outcomes_in_the_order_of_the_iterator() {
     let futures = (0..100_usize).map(|n| async move {
         for _ in 0..(100 - n) % 7 {
             tokio::task::yield_now().await;
@@ -135,11 +135,11 @@ async fn the_first_success_aborts_the_others() {
 }
 
 #[tokio::test]
-async fn who_gives_up_takes_the_futures_along() {
+async fn dropping_the_future_aborts_the_jobs() {
     let captured = Drops::new();
     let futures = [never(&captured), never(&captured)];
     let mut all = Box::pin(CompletionStream::all(futures));
-    assert!(super::poll(&mut all).is_pending());
+    assert!(poll(&mut all).is_pending());
     tokio::task::yield_now().await;
     drop(all);
     eventually("they are dropped", || captured.count() == 2).await;

@@ -1,4 +1,4 @@
-//! Jobs that are polled once where they are submitted.
+//! `poll_in_place`: jobs that are polled once where they are submitted.
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
@@ -14,7 +14,7 @@ use throng::completion::Submitter;
 
 use super::support::{
     Drops, PanicsOnDrop, Wakes, current_thread, eventually, multi_thread, poll, poll_with, ready,
-    within,
+    rounds, wait_until, within,
 };
 use super::{Ends, take};
 
@@ -23,9 +23,10 @@ fn in_place<T: Send + 'static>() -> Ends<T> {
         .max_running(1 << 20)
         .poll_in_place(true)
         .build()
+        .unwrap()
 }
 
-/// Submits a job, for which there must be room.
+/// Submits a job to a stream that has room.
 #[track_caller]
 fn submit<T, F>(jobs: &Submitter<T, usize>, tag: usize, job: F)
 where
@@ -35,7 +36,7 @@ where
     assert!(ready(pin!(jobs.submit(tag, job))).is_ok());
 }
 
-/// Without a runtime, it could not have been spawned.
+/// There is no runtime, so the job cannot have been spawned.
 #[test]
 fn a_job_that_is_ready_runs_where_it_is_submitted() {
     let (jobs, mut done) = in_place();
@@ -51,13 +52,13 @@ fn a_job_that_is_ready_runs_where_it_is_submitted() {
 fn by_default_a_job_is_not_polled_where_it_is_submitted() {
     let runtime = current_thread();
     let _context = runtime.enter();
-    let (jobs, mut done) = CompletionStream::builder().build();
+    let (jobs, mut done) = CompletionStream::builder().build().unwrap();
     submit(&jobs, 1, async { 7 });
     assert!(poll(&mut pin!(done.next())).is_pending());
     assert_eq!(runtime.block_on(done.next()).unwrap().outcome.unwrap(), 7);
 }
 
-/// The job keeps the waker of its last poll, which is what is woken.
+/// The job keeps the waker of its last poll, and wakes that.
 #[test]
 fn a_job_that_waits_is_woken_by_its_own_task() {
     let runtime = multi_thread(1, "worker");
@@ -79,9 +80,9 @@ fn a_job_that_waits_is_woken_by_its_own_task() {
     let (submitter, waker) = Wakes::new();
     let mut submitted = Box::pin(jobs.submit(1, job));
     assert!(poll_with(&waker, &mut submitted).is_ready());
-    // Of the task that submitted, nobody has kept anything.
+    // The waker of the submitting task was not kept.
     assert_eq!(Arc::strong_count(&submitter), 2);
-    super::wait_until("the job waits as a task", || {
+    wait_until("the job waits as a task", || {
         kept.lock().unwrap().len() == 2
     });
     open.store(true, Ordering::SeqCst);
@@ -127,10 +128,9 @@ fn a_wake_up_during_the_first_poll_is_not_missed() {
 #[test]
 fn a_job_that_is_woken_at_any_time_ends() {
     let runtime = multi_thread(2, "worker");
-    let rounds = super::rounds(2_000, 50_000);
     runtime.block_on(async {
         let (jobs, mut done) = in_place();
-        for round in 0..rounds {
+        for round in 0..rounds(2_000, 50_000) {
             let (open, gate) = tokio::sync::oneshot::channel();
             let opener = tokio::spawn(async move { open.send(round).unwrap() });
             jobs.submit(round, async { gate.await.unwrap() })
@@ -154,7 +154,7 @@ fn a_panic_in_the_first_poll_is_the_item() {
         panic!("as the test wants it");
     });
     let panics = PanicsOnDrop(drops.value());
-    // It has been polled to its end when what it captured is dropped.
+    // The captured value is dropped after the last poll.
     submit(
         &jobs,
         2,
@@ -166,7 +166,7 @@ fn a_panic_in_the_first_poll_is_the_item() {
     assert_eq!(drops.count(), 2);
     assert!(take(&mut done).outcome.unwrap_err().is_panic());
     assert_eq!(take(&mut done).tag, 2);
-    // The next one is polled in place as well.
+    // The next job is polled in place too.
     submit(&jobs, 3, async {});
     assert!(take(&mut done).outcome.is_ok());
 }
@@ -192,8 +192,8 @@ fn a_loop_that_submits_ready_jobs_yields() {
     });
 }
 
-/// A chain of jobs, each of which submits the next before it ends. In place all of them would take the stack of
-/// one thread.
+/// A chain of jobs, each of which submits the next before it ends. If all were polled in place, they would overflow the
+/// stack.
 #[test]
 fn jobs_that_submit_jobs_do_not_nest() {
     fn chain(jobs: Submitter<usize, usize>, left: usize) -> BoxFuture<'static, usize> {
@@ -259,7 +259,7 @@ fn a_job_that_waits_is_dropped_with_the_stream() {
     runtime.block_on(eventually("the job is dropped", || drops.count() == 1));
 }
 
-/// What happens to the stream while a job is polled in place.
+/// The stream is closed or dropped while a job is polled in place.
 #[test]
 fn a_job_may_end_its_own_stream() {
     let (jobs, done) = in_place::<()>();
@@ -285,12 +285,13 @@ fn a_job_may_end_its_own_stream() {
 }
 
 #[test]
-fn the_bound_on_what_is_not_read_holds() {
+fn max_outstanding_holds() {
     let (jobs, mut done) = CompletionStream::builder()
         .max_running(1)
         .max_outstanding(2)
         .poll_in_place(true)
-        .build();
+        .build()
+        .unwrap();
     let polled = Arc::new(AtomicUsize::new(0));
     let job = || {
         let polled = polled.clone();
@@ -306,7 +307,7 @@ fn the_bound_on_what_is_not_read_holds() {
     assert_eq!(polled.load(Ordering::SeqCst), 3);
 }
 
-/// Larger than any cell that is used again.
+/// Larger than any recycled cell.
 #[test]
 fn a_large_job_is_polled_in_place() {
     let (jobs, mut done) = in_place();

@@ -1,4 +1,4 @@
-//! Futures that have no room in a cell: each is a task of Tokio's.
+//! Futures that are too large for a recycled cell: each is a Tokio task.
 
 use std::future::{Future, pending};
 use std::pin::pin;
@@ -11,7 +11,7 @@ use crate::support::{Dropped, Drops, PanicsOnDrop, current_thread, eventually, m
 use crate::support::{multi_thread, poll};
 use crate::{take, unbounded};
 
-/// A future that is larger than a cell, and owns a value.
+/// A future that is larger than a recycled cell, and owns a value.
 async fn large<O>(value: impl Sized, future: impl Future<Output = O>) -> O {
     let much = [1_u8; 300];
     let output = future.await;
@@ -21,7 +21,7 @@ async fn large<O>(value: impl Sized, future: impl Future<Output = O>) -> O {
 }
 
 #[tokio::test]
-async fn each_yields_what_it_returns() {
+async fn large_futures_yield_their_outputs() {
     let (jobs, mut done) = unbounded();
     let captured = Drops::new();
     for n in 0..10 {
@@ -38,13 +38,13 @@ async fn each_yields_what_it_returns() {
         let completed = within(done.next()).await.unwrap();
         assert_eq!((completed.id, completed.tag), (id, n));
         assert_eq!(completed.outcome.unwrap(), n);
-        // What it owned goes before its item can be seen.
+        // The future's values are dropped before its item can be read.
         assert_eq!(captured.count(), n + 1);
     }
 }
 
 #[tokio::test]
-async fn panics_are_items() {
+async fn panics_of_large_futures_are_items() {
     let (jobs, mut done) = unbounded();
     let captured = Drops::new();
     let panics = || -> usize { panic!("on purpose") };
@@ -54,7 +54,7 @@ async fn panics_are_items() {
     assert_eq!(message(error.into_panic()), "on purpose");
     assert_eq!(captured.count(), 1);
 
-    // So is that of what it drops when it has ended,
+    // A panic in a drop when the future has ended is the outcome,
     let bomb = PanicsOnDrop(captured.value());
     jobs.submit(1, large(bomb, async { 7 })).await.unwrap();
     assert!(
@@ -66,7 +66,7 @@ async fn panics_are_items() {
             .is_panic()
     );
 
-    // but not of what it drops because it was aborted.
+    // but not a panic in a drop when the future is aborted.
     let bomb = PanicsOnDrop(captured.value());
     let id = jobs.submit(2, large(bomb, pending())).await.unwrap();
     assert!(jobs.abort(id));
@@ -76,7 +76,7 @@ async fn panics_are_items() {
 }
 
 #[tokio::test]
-async fn an_abort_ends_one_that_waits_and_one_that_was_not_polled() {
+async fn an_abort_ends_a_large_future_polled_or_not() {
     let (jobs, mut done) = unbounded::<()>();
     let captured = Drops::new();
     for polled in [true, false] {
@@ -108,9 +108,9 @@ async fn an_abort_ends_one_that_waits_and_one_that_was_not_polled() {
     assert_eq!(captured.count(), 2);
 }
 
-/// It is aborted after it was found not to be, and before it has left its waker.
+/// The abort comes after the check whether the job was aborted, and before the waker is registered.
 #[tokio::test]
-async fn an_abort_during_a_poll_ends_one() {
+async fn an_abort_during_a_poll_ends_a_large_future() {
     let (jobs, mut done) = unbounded::<()>();
     let captured = Drops::new();
     let aborts = jobs.clone();
@@ -127,7 +127,7 @@ async fn an_abort_during_a_poll_ends_one() {
 }
 
 #[test]
-fn a_runtime_that_goes_cancels_them() {
+fn a_runtime_that_shuts_down_cancels_large_futures() {
     let (jobs, mut done) = unbounded::<()>();
     let captured = Drops::new();
     let runtime = multi_thread(1, "goes");
@@ -138,7 +138,7 @@ fn a_runtime_that_goes_cancels_them() {
         }
         let handle = runtime.handle().clone();
         runtime.shutdown_background();
-        // It is gone, for who comes now, too.
+        // The runtime is also gone for later jobs.
         let future = large(captured.value(), pending());
         jobs.submit_on(&handle, 10, future).await.unwrap();
         for _ in 0..11 {
@@ -150,11 +150,12 @@ fn a_runtime_that_goes_cancels_them() {
 }
 
 #[test]
-fn without_a_runtime_they_are_rejected() {
+fn without_a_runtime_large_futures_are_rejected() {
     for in_place in [false, true] {
         let (jobs, mut done) = throng::CompletionStream::<(), usize>::builder()
             .poll_in_place(in_place)
-            .build();
+            .build()
+            .unwrap();
         let captured = Drops::new();
         let value: Dropped = captured.value();
         jobs.try_submit(0, large(value, pending())).unwrap();

@@ -1,4 +1,4 @@
-//! A task that both reads and submits.
+//! `next_or_submit`: a task that both reads and submits.
 
 use std::pin::pin;
 
@@ -8,7 +8,7 @@ use super::support::{Drops, Wakes, current_thread, poll, poll_with, ready, withi
 use super::{bounded, slot, take, unbounded};
 
 #[test]
-fn one_task_that_reads_and_submits_gets_through() {
+fn one_task_reads_and_submits_without_deadlock() {
     current_thread().block_on(async {
         for (max_running, max_outstanding) in [(1, 1), (2, 3), (8, 2)] {
             let (jobs, mut done) = bounded(max_running, max_outstanding);
@@ -72,7 +72,7 @@ async fn without_room_it_waits_for_either() {
 async fn room_comes_without_a_completion_too() {
     let (jobs, mut done) = bounded(1, 2);
     let promised = slot(&jobs, 0);
-    // It has the other of two places, and waits for one among the running.
+    // It has the second `max_outstanding` permit, and waits for a `max_running` permit.
     let mut waits = Box::pin(jobs.slot(1));
     assert!(poll(&mut waits).is_pending());
     let mut either = Box::pin(done.next_or_submit(2, async { 12 }));
@@ -82,7 +82,7 @@ async fn room_comes_without_a_completion_too() {
     assert_eq!(wakes.count(), 1);
     assert!(poll_with(&waker, &mut either).is_pending());
     promised.complete(10);
-    // Of the two, room comes first.
+    // If both are possible, the job is submitted.
     let NextOrSubmit::Submitted(_) = ready(either).unwrap() else {
         panic!("there is room");
     };
@@ -91,7 +91,7 @@ async fn room_comes_without_a_completion_too() {
 }
 
 #[test]
-fn who_gives_up_loses_nothing_and_takes_no_place() {
+fn a_dropped_call_loses_nothing_and_holds_no_permit() {
     let (jobs, mut done) = bounded(2, 2);
     let promised = [slot(&jobs, 0), slot(&jobs, 1)];
     let captured = Drops::new();
@@ -111,15 +111,14 @@ fn who_gives_up_loses_nothing_and_takes_no_place() {
 }
 
 #[test]
-fn a_closed_stream_hands_the_job_back() {
+fn a_closed_stream_returns_the_job() {
     let (jobs, mut done) = unbounded();
     slot(&jobs, 0).complete(10);
     drop(jobs);
     let error = ready(pin!(done.next_or_submit(1, async { 11 })));
     let error = error.err().expect("it is closed");
-    assert!(error.is_closed());
     assert_eq!(error.into_inner().0, 1);
-    // What is unread is still there.
+    // The unread completion is not lost.
     assert_eq!(take(&mut done).tag, 0);
     assert!(ready(pin!(done.next())).is_none());
     assert!(ready(pin!(done.next_or_submit(2, async { 12 }))).is_err());

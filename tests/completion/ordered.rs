@@ -1,4 +1,4 @@
-//! The order of submission.
+//! `ordered`: completions in the order of submission.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -41,7 +41,7 @@ fn items_come_in_the_order_of_submission() {
 }
 
 #[test]
-fn behind_a_slow_one_the_bound_holds() {
+fn max_outstanding_holds_behind_a_slow_job() {
     let (jobs, done) = bounded(8, 5);
     let mut done = done.ordered();
     let slow = slot(&jobs, 0);
@@ -49,7 +49,7 @@ fn behind_a_slow_one_the_bound_holds() {
         slot(&jobs, tag).complete(());
         assert!(poll_ordered(&mut done).is_pending());
     }
-    // What waits for its turn is unread.
+    // Completions that wait for earlier jobs are unread.
     assert_eq!((jobs.in_flight(), jobs.ready()), (5, 4));
     assert_eq!(done.size_hint(), (5, None));
     let (wakes, waker) = Wakes::new();
@@ -67,7 +67,7 @@ fn behind_a_slow_one_the_bound_holds() {
 }
 
 #[test]
-fn what_was_read_before_is_not_waited_for() {
+fn jobs_that_were_read_before_are_not_waited_for() {
     let (jobs, mut done) = unbounded();
     let mut open: Vec<_> = (0..6).map(|tag| Some(slot(&jobs, tag))).collect();
     let mut complete = |tag: usize| open[tag].take().unwrap().complete(());
@@ -75,7 +75,7 @@ fn what_was_read_before_is_not_waited_for() {
         complete(tag);
         assert_eq!(take(&mut done).tag, tag);
     }
-    // Arrived, and, since the reader takes all at once, taken or not.
+    // Completions that have arrived, some of which the reader has taken from the queue.
     [5, 4].into_iter().for_each(&mut complete);
     let mut done = done.ordered();
     assert!(poll_ordered(&mut done).is_pending());
@@ -91,7 +91,7 @@ fn what_was_read_before_is_not_waited_for() {
 }
 
 #[test]
-fn a_reader_that_gives_up_loses_nothing() {
+fn a_dropped_next_loses_nothing() {
     let (jobs, done) = unbounded();
     let mut done = done.ordered();
     let promised = [slot(&jobs, 0), slot(&jobs, 1)];
@@ -103,7 +103,7 @@ fn a_reader_that_gives_up_loses_nothing() {
         second.complete(());
         assert!(poll(&mut next).is_pending());
     }
-    // The waker that waits is the last one that did.
+    // The last waker is woken.
     let mut next = Box::pin(done.next());
     assert!(poll_with(&waker, &mut next).is_pending());
     first.complete(());
@@ -113,7 +113,7 @@ fn a_reader_that_gives_up_loses_nothing() {
 }
 
 #[test]
-fn what_waits_for_its_turn_is_dropped_with_the_stream() {
+fn completions_that_wait_for_earlier_jobs_are_dropped_with_the_stream() {
     let (jobs, done) = unbounded();
     let outputs = Drops::new();
     let mut done = done.ordered();
@@ -130,7 +130,7 @@ fn what_waits_for_its_turn_is_dropped_with_the_stream() {
 }
 
 #[test]
-fn many_in_order() {
+fn many_jobs_in_order() {
     let items = rounds(20_000, 1_000_000);
     multi_thread(2, "worker").block_on(async {
         let (jobs, done) = bounded(64, 256);

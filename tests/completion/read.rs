@@ -1,4 +1,4 @@
-//! Reading without waiting, many at once, and for some time only.
+//! Reading without waiting, in batches, and with a timeout.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::support::{PATIENCE, Wakes, block_on, current_thread, poll, poll_with,
 use super::{completed, output, poll_next, slot, take, unbounded};
 
 #[test]
-fn try_next_takes_what_is_there() {
+fn try_next_takes_what_has_arrived() {
     let (jobs, mut done) = unbounded();
     assert!(done.try_next().is_none());
     slot(&jobs, 0).complete(10);
@@ -29,37 +29,37 @@ fn try_next_takes_what_is_there() {
     assert!(ready(pin!(done.next())).is_none());
 }
 
-/// Reads what is there, and says how much that was.
+/// Reads what has arrived, and returns its number.
 type Read = fn(&mut CompletionStream<(), usize>) -> usize;
 
 #[test]
-fn reading_at_once_loses_no_waker() {
+fn try_next_keeps_the_readers_waker() {
     let (jobs, mut done) = unbounded();
     let read: [Read; 2] = [
         |done| done.try_next().into_iter().count(),
         |done| done.drain_ready().count(),
     ];
     for read in read {
-        // Nothing there, after it has waited;
+        // Nothing has arrived, and the reader waits.
         let (wakes, waker) = Wakes::new();
         assert!(poll_next(&waker, &mut done).is_pending());
         assert_eq!(read(&mut done), 0);
         slot(&jobs, 0).complete(());
         assert_eq!(wakes.count(), 1);
-        // and something there, for which it was woken, before it waits again.
+        // Something has arrived, and the reader was woken, and has not waited again.
         assert_eq!(read(&mut done), 1);
         assert!(poll_next(&waker, &mut done).is_pending());
         slot(&jobs, 1).complete(());
         assert_eq!(wakes.count(), 2);
         assert_eq!(read(&mut done), 1);
-        // The waker of a task that was woken, and has not polled again, is not needed.
+        // A waker that was woken is not woken again before it is registered again.
         slot(&jobs, 2).complete(());
         assert_eq!(read(&mut done), 1);
     }
 }
 
 #[test]
-fn try_next_and_drain_ready_know_no_budget() {
+fn try_next_and_drain_ready_ignore_the_budget() {
     current_thread().block_on(async {
         let mut done = completed(0..5_000);
         for tag in 0..1_000 {
@@ -76,17 +76,17 @@ fn drain_ready_ends_although_others_complete() {
         slot(&jobs, tag).complete(());
     }
     take(&mut done);
-    // Two were taken with the first. Each that is drained is followed by another.
+    // Two more were taken with the first. Another job completes for each that is drained.
     let mut tags = Vec::new();
     for drained in done.drain_ready() {
         tags.push(drained.tag);
         slot(&jobs, 10 + drained.tag).complete(());
     }
-    // What had been taken, and what was there when that was used up.
+    // Those that had been taken, and those that had arrived when these were used up.
     assert_eq!(tags, [1, 2, 11, 12]);
     assert_eq!(jobs.in_flight(), 2);
 
-    // What is not taken stays.
+    // Those that are not taken stay in the stream.
     let mut done = completed(0..5);
     assert_eq!(done.drain_ready().take(2).count(), 2);
     assert_eq!(done.size_hint(), (3, Some(3)));
@@ -94,7 +94,7 @@ fn drain_ready_ends_although_others_complete() {
 }
 
 #[test]
-fn a_batch_has_what_is_there() {
+fn a_batch_contains_what_has_arrived() {
     let (jobs, mut done) = unbounded();
     let (wakes, waker) = Wakes::new();
     let mut batch = Box::pin(done.next_batch(3));
@@ -112,7 +112,7 @@ fn a_batch_has_what_is_there() {
 }
 
 #[test]
-fn a_batch_that_nobody_waits_for_loses_nothing() {
+fn a_dropped_next_batch_loses_nothing() {
     let (jobs, mut done) = unbounded();
     let promised = slot(&jobs, 0);
     let mut batch = Box::pin(done.next_batch(2));
@@ -124,14 +124,14 @@ fn a_batch_that_nobody_waits_for_loses_nothing() {
 }
 
 #[test]
-#[should_panic(expected = "a batch has room for one at least")]
-fn a_batch_of_none_is_refused() {
+#[should_panic(expected = "let `max` be 1 or more")]
+fn a_batch_of_zero_panics() {
     let (_jobs, mut done) = unbounded::<()>();
     drop(poll(&mut pin!(done.next_batch(0))));
 }
 
 #[test]
-fn batches_let_others_run() {
+fn batches_yield_to_other_tasks() {
     current_thread().block_on(async {
         let (jobs, mut done) = unbounded();
         let ran = Arc::new(AtomicBool::new(false));
@@ -150,13 +150,13 @@ fn batches_let_others_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_some_time_loses_nothing() {
+async fn next_timeout_loses_nothing() {
     let (jobs, mut done) = unbounded();
     let promised = slot(&jobs, 0);
     let second = Duration::from_secs(1);
     assert!(done.next_timeout(second).await.is_err());
 
-    // The time passes, and then the completion comes, before anybody looks.
+    // The time passes, and then the completion arrives, before the next poll.
     let mut waits = Box::pin(done.next_timeout(second));
     assert!(poll(&mut waits).is_pending());
     tokio::time::advance(2 * second).await;
@@ -164,7 +164,7 @@ async fn who_waits_for_some_time_loses_nothing() {
     let completed = ready(waits).unwrap().unwrap();
     assert_eq!(completed.tag, 0);
 
-    // Nobody waits any more, and then it comes.
+    // The completion arrives after the wait has ended.
     let promised = slot(&jobs, 1);
     let mut waits = Box::pin(done.next_timeout(second));
     assert!(poll(&mut waits).is_pending());
@@ -172,7 +172,7 @@ async fn who_waits_for_some_time_loses_nothing() {
     drop(waits);
     assert_eq!(take(&mut done).tag, 1);
 
-    // What is there needs no time.
+    // A completion that has arrived needs no time.
     slot(&jobs, 2).complete(());
     let completed = done.next_timeout(Duration::ZERO).await.unwrap().unwrap();
     assert_eq!(completed.tag, 2);
@@ -181,11 +181,11 @@ async fn who_waits_for_some_time_loses_nothing() {
     assert!(poll_next(Waker::noop(), &mut done).is_ready());
 }
 
-/// Jobs that end on another thread.
+/// The jobs end on another thread.
 #[test]
-fn who_reads_how_a_job_ended_finds_it_counted() {
+fn a_job_that_was_read_is_counted_in_the_metrics() {
     let pool = ComputePool::builder().threads(1).build().unwrap();
-    let (jobs, mut done) = CompletionStream::<()>::builder().build();
+    let (jobs, mut done) = CompletionStream::<()>::builder().build().unwrap();
     let late = (0..2_000).filter(|_| {
         block_on(jobs.submit_blocking(&pool, (), || ())).unwrap();
         block_on(done.next()).unwrap().outcome.unwrap();

@@ -1,6 +1,7 @@
-//! Jobs that are tried again.
+//! `Retry::run` and `Retry::run_if`, as jobs of a stream.
 
-use std::future::{Ready, pending};
+use std::any::Any;
+use std::future::{Future, Ready, pending};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -24,7 +25,22 @@ fn attempts(attempts: u32) -> Retry {
         .cap(SECOND)
 }
 
-/// Fails until it is tried for the `succeeds`th time.
+/// Counts the calls of a closure that makes futures.
+fn counted<F>(mut make: impl FnMut(u32) -> F) -> (Arc<AtomicU32>, impl FnMut(u32) -> F) {
+    let calls = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&calls);
+    let make = move |attempt| {
+        assert_eq!(counter.fetch_add(1, Ordering::SeqCst) + 1, attempt);
+        make(attempt)
+    };
+    (calls, make)
+}
+
+fn calls(counter: &AtomicU32) -> u32 {
+    counter.load(Ordering::SeqCst)
+}
+
+/// Fails until the attempt with this number.
 fn until(succeeds: u32) -> impl FnMut(u32) -> Ready<Outcome> {
     move |attempt| {
         std::future::ready(if attempt < succeeds {
@@ -38,18 +54,12 @@ fn until(succeeds: u32) -> impl FnMut(u32) -> Ready<Outcome> {
 #[tokio::test(start_paused = true)]
 async fn a_job_is_tried_until_it_succeeds() {
     let (jobs, mut done) = unbounded();
-    let id = jobs.submit_retry(5, attempts(9), until(4)).await.unwrap();
+    let (tried, make) = counted(until(4));
+    let id = jobs.submit(5, attempts(9).run(make)).await.ok().unwrap();
     let completed = within(done.next()).await.unwrap();
-    assert_eq!(
-        (completed.id, completed.tag, completed.attempts),
-        (id, 5, 4)
-    );
+    assert_eq!((completed.id, completed.tag, calls(&tried)), (id, 5, 4));
     assert_eq!(completed.outcome.unwrap(), Ok(4));
     assert_eq!(jobs.in_flight(), 0);
-
-    // What is submitted next under the same key was tried once.
-    jobs.submit(6, async { Ok(0) }).await.unwrap();
-    assert_eq!(within(done.next()).await.unwrap().attempts, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,9 +78,9 @@ async fn attempts_end_and_the_last_outcome_counts() {
                 }
             }
         };
-        jobs.submit_retry(tag, attempts(limit), make).await.unwrap();
+        let job = attempts(limit).run(make);
+        jobs.submit(tag, job).await.ok().unwrap();
         let completed = within(done.next()).await.unwrap();
-        assert_eq!(completed.attempts, limit);
         let last = if limit == 3 { "the last" } else { "no" };
         assert_eq!(completed.outcome.unwrap(), Err(last));
         assert_eq!(made.swap(0, Ordering::SeqCst), limit);
@@ -79,7 +89,7 @@ async fn attempts_end_and_the_last_outcome_counts() {
 
 #[tokio::test(start_paused = true)]
 async fn waits_are_of_tokios_time_and_hold_no_future_and_no_outcome() {
-    let (jobs, mut done) = CompletionStream::builder().build();
+    let (jobs, mut done) = CompletionStream::builder().build().unwrap();
     let (futures, outputs) = (Drops::new(), Drops::new());
     let (future, output) = (futures.clone(), outputs.clone());
     let make = move |attempt: u32| {
@@ -96,12 +106,13 @@ async fn waits_are_of_tokios_time_and_hold_no_future_and_no_outcome() {
     };
     let hour = Retry::exponential().base(3600 * SECOND);
     let start = Instant::now();
-    jobs.submit_retry((), hour, make).await.ok().unwrap();
+    let (tried, make) = counted(make);
+    jobs.submit((), hour.run(make)).await.ok().unwrap();
     eventually("it waits", || outputs.count() == 1).await;
     assert_eq!(futures.count(), 1);
     // Time passes by itself, if nothing else is to do.
-    let completed = done.next().await.unwrap();
-    assert_eq!(completed.attempts, 3);
+    let _completed = done.next().await.unwrap();
+    assert_eq!(calls(&tried), 3);
     // Up to one hour, and then up to two: at random, but not nothing.
     let waited = start.elapsed();
     assert!(
@@ -111,90 +122,79 @@ async fn waits_are_of_tokios_time_and_hold_no_future_and_no_outcome() {
     assert_eq!((futures.count(), outputs.count()), (3, 2));
 }
 
+/// Runs a job, and returns how often it was tried, and its outcome.
+async fn run_if<F>(
+    retry: Retry,
+    make: impl FnMut(u32) -> F + Send + 'static,
+    should_retry: impl FnMut(Result<&Outcome, &(dyn Any + Send)>) -> bool + Send + 'static,
+) -> (u32, Result<Outcome, JoinError>)
+where
+    F: Future<Output = Outcome> + Send + 'static,
+{
+    let (jobs, mut done) = unbounded();
+    let (tried, make) = counted(make);
+    let id = jobs.submit(0, retry.run_if(make, should_retry)).await;
+    let completed = within(done.next()).await.unwrap();
+    assert_eq!(completed.id, id.ok().unwrap());
+    (calls(&tried), completed.outcome)
+}
+
 #[tokio::test(start_paused = true)]
 async fn panics_are_tried_again_only_on_request() {
-    let (jobs, mut done) = unbounded();
     let panics = |attempt| async move {
         assert!(attempt > 1, "attempt {attempt}");
         Outcome::Ok(attempt)
     };
-    jobs.submit_retry(0, attempts(5), panics).await.unwrap();
-    let completed = within(done.next()).await.unwrap();
-    assert_eq!(completed.attempts, 1);
-    let error = completed.outcome.unwrap_err();
-    assert_eq!(
-        (error.id(), message(error.into_panic())),
-        (completed.id, "attempt 1".into())
-    );
+    let failed = |tried: Result<&Outcome, &(dyn Any + Send)>| tried.is_ok_and(Result::is_err);
+    let (tried, outcome) = run_if(attempts(5), panics, failed).await;
+    assert_eq!(tried, 1);
+    assert_eq!(message(outcome.unwrap_err().into_panic()), "attempt 1");
 
-    let of_panics = |outcome: Result<&Outcome, &JoinError>| outcome.is_err_and(JoinError::is_panic);
-    jobs.submit_retry_if(1, attempts(5), panics, of_panics)
-        .await
-        .unwrap();
-    let completed = within(done.next()).await.unwrap();
-    assert_eq!((completed.attempts, completed.outcome.unwrap()), (2, Ok(2)));
+    let has_panicked = |tried: Result<&Outcome, &(dyn Any + Send)>| {
+        tried.is_err_and(|payload| payload.is::<String>())
+    };
+    let (tried, outcome) = run_if(attempts(5), panics, has_panicked).await;
+    assert_eq!((tried, outcome.unwrap()), (2, Ok(2)));
 
-    // Where futures are made, too; and errors are not, if the closure says so.
+    // Also a panic of `make`. Errors are not tried again, because the closure says so.
     let make = |attempt| {
         assert!(attempt > 2, "attempt {attempt}");
         async { Outcome::Err("an error") }
     };
-    jobs.submit_retry_if(2, attempts(5), make, of_panics)
-        .await
-        .unwrap();
-    let completed = within(done.next()).await.unwrap();
-    assert_eq!(
-        (completed.attempts, completed.outcome.unwrap()),
-        (3, Err("an error"))
-    );
+    let (tried, outcome) = run_if(attempts(5), make, has_panicked).await;
+    assert_eq!((tried, outcome.unwrap()), (3, Err("an error")));
 
-    // The last panic is the item.
+    // The last panic is the outcome.
     let make = |attempt: u32| async move { panic!("attempt {attempt}") };
-    jobs.submit_retry_if(3, attempts(3), make, of_panics)
-        .await
-        .unwrap();
-    let completed = within(done.next()).await.unwrap();
-    assert_eq!(completed.attempts, 3);
-    assert_eq!(
-        message(completed.outcome.unwrap_err().into_panic()),
-        "attempt 3"
-    );
+    let (tried, outcome) = run_if(attempts(3), make, has_panicked).await;
+    assert_eq!(tried, 3);
+    assert_eq!(message(outcome.unwrap_err().into_panic()), "attempt 3");
 }
 
 #[tokio::test(start_paused = true)]
-async fn outputs_of_any_type_are_judged() {
-    let (jobs, mut done) = unbounded();
+async fn the_closure_judges_outputs_while_an_attempt_is_left() {
     let asked = Arc::new(AtomicUsize::new(0));
     let asks = Arc::clone(&asked);
-    let again = move |status: Result<&u16, &JoinError>| {
+    let should_retry = move |tried: Result<&Outcome, &(dyn Any + Send)>| {
         asks.fetch_add(1, Ordering::SeqCst);
-        status.is_ok_and(|status| *status >= 500)
+        matches!(tried, Ok(Err("503")))
     };
-    let status = |attempt| async move { if attempt < 3 { 503 } else { 404 } };
-    jobs.submit_retry_if(0, attempts(9), status, again.clone())
-        .await
-        .unwrap();
-    let completed = within(done.next()).await.unwrap();
-    assert_eq!((completed.attempts, completed.outcome.unwrap()), (3, 404));
+    let status = |attempt| async move { Outcome::Err(if attempt < 3 { "503" } else { "404" }) };
+    let (tried, outcome) = run_if(attempts(9), status, should_retry.clone()).await;
+    assert_eq!((tried, outcome.unwrap()), (3, Err("404")));
     assert_eq!(asked.swap(0, Ordering::SeqCst), 3);
 
-    // Not where no attempt is left.
-    jobs.submit_retry_if(1, attempts(2), |_| async { 500 }, again)
-        .await
-        .unwrap();
-    assert_eq!(within(done.next()).await.unwrap().attempts, 2);
-    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    let unavailable = |_| async { Outcome::Err("503") };
+    let (tried, _) = run_if(attempts(2), unavailable, should_retry).await;
+    assert_eq!((tried, asked.load(Ordering::SeqCst)), (2, 1));
 
-    let judge = |_: Result<&u16, &JoinError>| panic!("it judges");
-    jobs.submit_retry_if(2, attempts(2), |_| async { 500 }, judge)
-        .await
-        .unwrap();
-    let error = within(done.next()).await.unwrap().outcome.unwrap_err();
-    assert_eq!(message(error.into_panic()), "it judges");
+    let panics = |_: Result<&Outcome, &(dyn Any + Send)>| panic!("it judges");
+    let (_, outcome) = run_if(attempts(2), unavailable, panics).await;
+    assert_eq!(message(outcome.unwrap_err().into_panic()), "it judges");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_waits_keeps_its_place_and_is_left_its_attempts() {
+async fn a_job_that_waits_counts_as_running_and_survives_a_close() {
     let (jobs, mut done) = bounded(1, 2);
     let tried = Arc::new(AtomicU32::new(0));
     let tries = Arc::clone(&tried);
@@ -203,7 +203,8 @@ async fn a_job_that_waits_keeps_its_place_and_is_left_its_attempts() {
         tries.store(attempt, Ordering::SeqCst);
         make(attempt)
     };
-    jobs.submit_retry(0, attempts(2), make).await.unwrap();
+    let job = attempts(2).run(make);
+    jobs.submit(0, job).await.ok().unwrap();
     eventually("it waits", || tried.load(Ordering::SeqCst) == 1).await;
     assert!(jobs.try_slot(1).unwrap_err().is_full());
     assert!(poll(&mut pin!(jobs.slot(1))).is_pending());
@@ -211,7 +212,8 @@ async fn a_job_that_waits_keeps_its_place_and_is_left_its_attempts() {
 
     jobs.close();
     let completed = within(done.next()).await.unwrap();
-    assert_eq!((completed.attempts, completed.outcome.unwrap()), (2, Ok(2)));
+    assert_eq!(completed.outcome.unwrap(), Ok(2));
+    assert_eq!(calls(&tried), 2);
     assert!(within(done.next()).await.is_none());
 }
 
@@ -234,14 +236,14 @@ async fn an_abort_ends_it_while_it_waits_and_while_it_runs() {
         let year = Retry::exponential()
             .base(365 * 86_400 * SECOND)
             .cap(365 * 86_400 * SECOND);
-        let id = jobs.submit_retry(0, year, make).await.unwrap();
+        let id = jobs.submit(0, year.run(make)).await.ok().unwrap();
         eventually("it began", || began.load(Ordering::SeqCst) == 1).await;
         assert!(jobs.abort(id));
         // In no time: the clock is paused, and goes on when nothing else is to do.
         let start = Instant::now();
         let completed = done.next().await.unwrap();
         assert!(completed.outcome.unwrap_err().is_cancelled());
-        assert_eq!((completed.attempts, captured.count()), (1, 1));
+        assert_eq!(captured.count(), 1);
         assert_eq!(start.elapsed(), Duration::ZERO);
         assert_eq!(began.load(Ordering::SeqCst), 1);
     }
@@ -257,9 +259,8 @@ async fn dropping_the_stream_ends_it_while_it_waits() {
         begins.fetch_add(1, Ordering::SeqCst);
         std::future::ready(Outcome::Err("again"))
     };
-    jobs.submit_retry(0, attempts(u32::MAX), make)
-        .await
-        .unwrap();
+    let job = attempts(u32::MAX).run(make);
+    jobs.submit(0, job).await.ok().unwrap();
     eventually("it began", || began.load(Ordering::SeqCst) == 1).await;
     drop(done);
     eventually("it is dropped", || captured.count() == 1).await;
@@ -267,36 +268,32 @@ async fn dropping_the_stream_ends_it_while_it_waits() {
 }
 
 #[tokio::test]
-async fn a_closed_stream_hands_tag_and_maker_back() {
+async fn a_closed_stream_returns_the_job() {
     let (jobs, _done) = unbounded();
     jobs.close();
-    let error = jobs
-        .submit_retry(7, attempts(2), until(1))
-        .await
-        .unwrap_err();
-    assert!(error.is_closed());
-    let (tag, mut make) = error.into_inner();
-    assert_eq!((tag, make(3).await), (7, Ok(3)));
+    let submitted = jobs.submit(7, attempts(2).run(until(1))).await;
+    let (tag, job) = submitted.err().unwrap().into_inner();
+    assert_eq!((tag, job.await), (7, Ok(1)));
     assert_eq!(jobs.in_flight(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_drop_is_the_item() {
-    let (jobs, mut done) = CompletionStream::builder().build();
+    let (jobs, mut done) = CompletionStream::builder().build().unwrap();
     let captured = Drops::new();
     let drops = captured.clone();
     let make = move |_| {
         let bomb = PanicsOnDrop(drops.value());
         async move { Result::<(), _>::Err(bomb) }
     };
-    jobs.submit_retry((), attempts(3), make).await.ok().unwrap();
-    // The error of the first attempt, which nobody wants.
+    jobs.submit((), attempts(3).run(make)).await.ok().unwrap();
+    // The error of the first attempt is dropped before the second.
     let completed = within(done.next()).await.unwrap();
     let Err(error) = completed.outcome else {
         panic!("it was dropped");
     };
     assert_eq!(message(error.into_panic()), "the drop panics");
-    assert_eq!((completed.attempts, captured.count()), (1, 1));
+    assert_eq!(captured.count(), 1);
 }
 
 #[test]
@@ -307,7 +304,8 @@ fn without_time_the_first_wait_is_a_panic() {
         .unwrap();
     let (jobs, mut done) = unbounded();
     let _in = runtime.enter();
-    block_on(jobs.submit_retry(0, attempts(2), until(2))).unwrap();
+    let job = attempts(2).run(until(2));
+    block_on(jobs.submit(0, job)).ok().unwrap();
     let error = block_on(done.next()).unwrap().outcome.unwrap_err();
     assert!(error.is_panic());
 }

@@ -1,5 +1,4 @@
-//! Futures are polled for the first time by a few tasks of their runtime. What one could notice of that, and
-//! must not.
+//! Futures are polled for the first time by a few tasks of their runtime. Apart from the cost, this is not observable.
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -23,7 +22,7 @@ use super::support::{
 };
 use super::{take, unbounded};
 
-/// Submits a job, for which there must be room, to a runtime that is not the current one.
+/// Submits a job to a stream that has room, and to a runtime that is not the current one.
 #[track_caller]
 fn submit_on<T, F>(jobs: &Submitter<T, usize>, runtime: &Handle, tag: usize, job: F) -> throng::Id
 where
@@ -36,7 +35,7 @@ where
     }
 }
 
-/// Reads so many items, and says how many of them have an output; the others are cancelled.
+/// Reads a number of items, and returns how many have an output. The others must be cancelled.
 async fn succeeded<T: Send + 'static>(
     done: &mut CompletionStream<T, usize>,
     items: usize,
@@ -53,7 +52,7 @@ async fn succeeded<T: Send + 'static>(
 
 // ===== jobs that block, and jobs that wait =====
 
-/// As many jobs as there are workers keep their threads until one that was submitted later has run.
+/// As many jobs as there are workers block their threads until a job that was submitted later has run.
 #[test]
 fn jobs_that_block_their_threads_do_not_hold_up_others() {
     for workers in [1, 2, 4] {
@@ -72,7 +71,7 @@ fn jobs_that_block_their_threads_do_not_hold_up_others() {
     }
 }
 
-/// Each waits for the one after it, as far as that goes: somebody always comes for the next.
+/// Each job waits for the next one, so a runner must start for each.
 #[test]
 fn a_chain_of_jobs_that_block_comes_to_its_end() {
     const LENGTH: usize = 10;
@@ -105,7 +104,7 @@ fn jobs_run_in_parallel() {
     assert_eq!(runtime.block_on(within(all)), 2);
 }
 
-/// One that is always ready to run, and one that lets timers and I/O come first.
+/// A job that is always runnable, and a job that yields to timers and I/O.
 #[test]
 fn other_tasks_have_their_turn_while_jobs_are_ready() {
     const JOBS: usize = 10_000;
@@ -140,7 +139,7 @@ fn other_tasks_have_their_turn_while_jobs_are_ready() {
     }
 }
 
-/// The waker of the first poll wakes nobody: the job is polled again when it has one that does.
+/// The waker of the first poll does nothing, so the job is polled a second time with its own.
 #[test]
 fn a_job_is_woken_by_what_it_waits_for() {
     for runtime in [current_thread(), multi_thread(2, "worker")] {
@@ -170,7 +169,7 @@ fn a_job_is_woken_by_what_it_waits_for() {
     }
 }
 
-/// What waits for something else at each poll gets each time the waker that counts.
+/// A job that waits for something else at each poll gets its own waker each time.
 #[test]
 fn a_job_is_woken_between_its_first_polls() {
     let runtime = multi_thread(2, "worker");
@@ -261,7 +260,7 @@ fn an_abort_drops_a_queued_job_at_once() {
     let aborted = take(&mut done);
     assert_eq!(aborted.id, ids[1]);
     assert!(aborted.outcome.unwrap_err().is_cancelled());
-    // The others are not held up by it.
+    // It does not hold the others up.
     assert_eq!(runtime.block_on(within(succeeded(&mut done, 2))), 2);
 }
 
@@ -278,7 +277,7 @@ fn the_drop_of_a_stream_drops_its_queued_jobs() {
     assert_eq!(drops.count(), 100);
 }
 
-// ===== runtimes that go =====
+// ===== runtimes that shut down =====
 
 #[test]
 fn a_runtime_that_goes_cancels_what_is_queued() {
@@ -303,7 +302,7 @@ fn a_runtime_that_goes_cancels_what_is_queued() {
     }
 }
 
-/// What is queued behind jobs that block is not left to wait for them.
+/// Jobs that are queued behind blocked jobs do not wait for these.
 #[test]
 fn a_runtime_that_goes_does_not_wait_for_jobs_that_block() {
     const WORKERS: usize = 2;
@@ -356,7 +355,7 @@ fn a_stream_outlives_its_first_runtime() {
     assert_eq!(block_on(succeeded(&mut done, 97)), 97);
 }
 
-/// Jobs come while their runtime goes: each yields one item.
+/// Jobs are submitted while their runtime shuts down: each yields one item.
 #[test]
 fn a_runtime_goes_while_jobs_are_submitted() {
     const JOBS: usize = 50;
@@ -388,7 +387,7 @@ fn a_runtime_goes_while_jobs_are_submitted() {
     }
 }
 
-/// Is pending at so many polls, and wakes itself.
+/// Is pending for a number of polls, and wakes itself.
 fn pending_for(polls: usize) -> impl Future<Output = ()> + Send + 'static {
     let mut left = polls;
     poll_fn(move |cx| {
@@ -401,7 +400,7 @@ fn pending_for(polls: usize) -> impl Future<Output = ()> + Send + 'static {
     })
 }
 
-/// Submits others when it is dropped.
+/// Submits other jobs when it is dropped.
 struct Submits {
     jobs: Submitter<(), usize>,
     runtime: Handle,

@@ -1,4 +1,4 @@
-//! Streams that end when nothing is outstanding, and go on.
+//! `until_idle`: streams that end when no job is outstanding.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -15,7 +15,7 @@ fn is_pending<T: Send + 'static>(stream: &mut UntilIdle<T, usize>) -> bool {
 }
 
 #[test]
-fn it_ends_at_the_first_idle_moment_and_the_stream_goes_on() {
+fn it_ends_when_idle_and_the_stream_remains_usable() {
     let (jobs, done) = unbounded();
     let promised = [slot(&jobs, 0), slot(&jobs, 1)];
     let mut phase = done.until_idle();
@@ -29,13 +29,13 @@ fn it_ends_at_the_first_idle_moment_and_the_stream_goes_on() {
     assert!(phase.is_terminated());
     assert_eq!(phase.size_hint(), (0, Some(0)));
 
-    // The end is final, and the stream itself open.
+    // The end is final, but the inner stream is open.
     slot(&jobs, 2).complete(());
     assert!(ready(pin!(phase.next())).is_none());
     let mut done = phase.into_inner();
     assert_eq!(take(&mut done).tag, 2);
 
-    // Idle from the beginning, and closed.
+    // Idle from the start, and closed.
     let mut phase = done.until_idle();
     assert!(ready(pin!(phase.next())).is_none());
     jobs.close();
@@ -45,7 +45,7 @@ fn it_ends_at_the_first_idle_moment_and_the_stream_goes_on() {
 }
 
 #[test]
-fn turned_back_before_its_end_nothing_is_lost() {
+fn into_inner_before_the_end_loses_nothing() {
     let (jobs, done) = unbounded();
     for tag in 0..4 {
         slot(&jobs, tag).complete(());
@@ -60,7 +60,7 @@ fn turned_back_before_its_end_nothing_is_lost() {
     }
     let mut phase = done.until_idle();
     {
-        // Nothing is lost either if nobody waits to the end.
+        // Nothing is lost if it is not read to its end.
         let mut next = Box::pin(phase.next());
         assert!(poll_with(&waker, &mut next).is_pending());
         open.complete(());

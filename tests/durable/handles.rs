@@ -135,7 +135,7 @@ async fn a_handle_loses_nothing_in_a_select(place: Place) {
 async fn handles_go_into_a_completion_stream(place: Place) {
     let client = place.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number * 2) }).await;
-    let (jobs, mut done) = CompletionStream::builder().build();
+    let (jobs, mut done) = CompletionStream::builder().build().unwrap();
     for number in 0..100 {
         let handle = spawn(&client, number).await;
         assert!(jobs.submit(number, handle).await.is_ok());
@@ -158,7 +158,7 @@ async fn handles_complete_slots(place: Place) {
         }
     };
     let _executor = start(&client, act).await;
-    let (jobs, mut done) = CompletionStream::builder().build();
+    let (jobs, mut done) = CompletionStream::builder().build().unwrap();
     for number in 0..100 {
         let slot = jobs.slot(number).await.unwrap();
         let handle = spawn(&client, number).await;
@@ -173,7 +173,7 @@ async fn handles_complete_slots(place: Place) {
     let handle = spawn(&client, 8).await;
     reaches(&handle, Status::Done).await;
     let wrong = client.attach::<Wrong>(handle.id());
-    let (others, mut wrongly) = CompletionStream::builder().build();
+    let (others, mut wrongly) = CompletionStream::builder().build().unwrap();
     wrong.complete(others.slot(()).await.unwrap());
     handle.complete(slot);
     drop((client, jobs));

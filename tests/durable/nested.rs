@@ -93,7 +93,7 @@ async fn a_run_may_await_a_stream_of_tasks(place: Place) {
         if number == 0 {
             return Ok(1);
         }
-        let (jobs, mut done) = CompletionStream::builder().build();
+        let (jobs, mut done) = CompletionStream::builder().build().unwrap();
         for child in cx.client().spawn_all((0..40).map(|_| Number(0))).await? {
             child.complete(jobs.slot(()).await?);
         }

@@ -288,7 +288,7 @@ async fn a_deserialised_handle_is_attached_to_a_client(place: Place) {
             "{error}"
         );
     }
-    let (jobs, mut done) = throng::CompletionStream::builder().build();
+    let (jobs, mut done) = throng::CompletionStream::builder().build().unwrap();
     detached.clone().complete(jobs.slot(()).await.unwrap());
     let completed = within(done.next()).await.unwrap();
     assert!(completed.outcome.unwrap().unwrap_err().is_detached());

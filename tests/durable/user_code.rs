@@ -153,7 +153,7 @@ async fn an_output_that_takes_long_to_decode_holds_nobody_up(place: Place) {
         number
     };
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
-    let (jobs, mut done) = CompletionStream::builder().build();
+    let (jobs, mut done) = CompletionStream::builder().build().unwrap();
     let slot = jobs.slot(()).await.unwrap();
     let handle = crate::places::spawn(&client, number).await;
     client.attach::<SlowToRead>(handle.id()).complete(slot);

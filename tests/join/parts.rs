@@ -71,11 +71,11 @@ pub(crate) fn bounded_executor() -> SerialExecutor<()> {
 
 pub(crate) fn stream<T: Send + 'static, K: Send + 'static>()
 -> (Submitter<T, K>, CompletionStream<T, K>) {
-    CompletionStream::builder().build()
+    CompletionStream::builder().build().unwrap()
 }
 
 /// A stream that runs one job at a time.
 pub(crate) fn stream_of_one<T: Send + 'static, K: Send + 'static>()
 -> (Submitter<T, K>, CompletionStream<T, K>) {
-    CompletionStream::builder().max_running(1).build()
+    CompletionStream::builder().max_running(1).build().unwrap()
 }

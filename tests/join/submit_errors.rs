@@ -2,19 +2,17 @@
 
 use std::cell::Cell;
 use std::error::Error;
-use std::pin::pin;
 
 use throng::{SerialExecutor, TryRunError, TrySpawnError};
 
 use crate::parts::stream;
-use crate::support::ready;
 use crate::{busy_and_full, held_executor};
 
 #[test]
 fn an_error_returns_what_was_submitted() {
     let (jobs, _done) = stream::<(), &str>();
     jobs.close();
-    let error = ready(pin!(jobs.slot("tag"))).unwrap_err();
+    let error = jobs.try_slot("tag").unwrap_err();
     assert!(error.is_closed() && !error.is_full());
     assert_eq!(error.to_string(), "the executor is closed");
     assert_eq!(format!("{error:?}"), "Closed(..)");

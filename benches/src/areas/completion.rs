@@ -56,7 +56,7 @@ struct AllAtOnce;
 
 impl Work for AllAtOnce {
     fn run<C: Collector>(self, rules: &Rules) -> Sample {
-        repeat(rules, JOBS.min(C::MOST), |jobs| all_at_once::<C>(jobs))
+        repeat(rules, JOBS.min(C::MAX_JOBS), |jobs| all_at_once::<C>(jobs))
     }
 }
 
@@ -127,7 +127,7 @@ struct Reversed;
 
 impl Work for Reversed {
     fn run<C: Collector>(self, rules: &Rules) -> Sample {
-        repeat(rules, JOBS.min(C::MOST), |jobs| reversed::<C>(jobs))
+        repeat(rules, JOBS.min(C::MAX_JOBS), |jobs| reversed::<C>(jobs))
     }
 }
 

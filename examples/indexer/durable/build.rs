@@ -10,6 +10,7 @@
 //! ```
 
 use std::collections::HashSet;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -198,7 +199,7 @@ impl<F: FnMut(Event<'_>), P: FnMut(Progress<'_>)> Work<'_, F, P> {
 
     /// Loads what is there of the batches that are not in the index.
     async fn load(&mut self) -> Result<(), Fault> {
-        let (jobs, mut done) = self.stream();
+        let (jobs, mut done) = self.stream()?;
         let feeding = tokio::spawn(feed::load(Arc::clone(&self.app), jobs, self.missing()));
         while let Some(Completed { tag, outcome, .. }) = done.next().await {
             match outcome? {
@@ -253,7 +254,7 @@ impl<F: FnMut(Event<'_>), P: FnMut(Progress<'_>)> Work<'_, F, P> {
     }
 
     async fn spawn_and_load(&mut self) -> Result<(), Fault> {
-        let (jobs, mut done) = self.stream();
+        let (jobs, mut done) = self.stream()?;
         let (app, client) = (Arc::clone(&self.app), self.state.client.clone());
         let at_a_time = 2 * self.options.threads;
         let feeding = tokio::spawn(feed::spawn(app, client, jobs, self.missing(), at_a_time));
@@ -320,10 +321,10 @@ impl<F: FnMut(Event<'_>), P: FnMut(Progress<'_>)> Work<'_, F, P> {
     /// A stream with room for twice what the executor runs and what is spawned at a time.
     fn stream(
         &self,
-    ) -> (
+    ) -> io::Result<(
         Jobs,
         CompletionStream<Result<Segment, NoSegment>, Arc<Planned>>,
-    ) {
+    )> {
         CompletionStream::builder()
             .max_outstanding(4 * self.options.threads)
             .build()

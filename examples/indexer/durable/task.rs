@@ -64,7 +64,7 @@ impl Batch {
     async fn read(&self, reader: &Arc<Reader>) -> Result<Vec<Reading>, TaskError> {
         let (jobs, mut done) = CompletionStream::builder()
             .max_outstanding(self.files.len().max(1))
-            .build();
+            .build()?;
         let root = self.root.path();
         for (n, file) in self.files.iter().enumerate() {
             let path: Arc<Path> = root.join(file.path.path()).into();

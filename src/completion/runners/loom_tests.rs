@@ -1,4 +1,4 @@
-//! Models of the runners: who submits, against those who end, are dropped, or are watched.
+//! Models of the runners: submissions against runners that exit, are dropped, or are watched.
 
 use std::future::{pending, poll_fn};
 use std::sync::Arc as StdArc;
@@ -16,7 +16,7 @@ use crate::sync::Plain;
 use crate::task::{Polled, Task};
 use crate::timer::Watchdog as _;
 
-/// Runs what it gets on threads that can be waited for.
+/// Runs each piece of work on a thread that the model can join.
 #[derive(Clone, Default)]
 struct Threads(StdArc<StdMutex<Vec<JoinHandle<()>>>>);
 
@@ -30,7 +30,7 @@ impl Spawn for Threads {
 }
 
 impl Threads {
-    /// Waits for all, also for those that come meanwhile.
+    /// Waits for all threads, including those that start meanwhile.
     fn join(&self) {
         let next = || self.0.lock().unwrap().pop();
         while let Some(thread) = next() {
@@ -39,7 +39,7 @@ impl Threads {
     }
 }
 
-/// Keeps so many pieces of work, for the model to use, and drops those that come later.
+/// Keeps a number of pieces of work for the model, and drops the others.
 #[derive(Clone)]
 struct Ending(StdArc<StdMutex<Kept>>);
 
@@ -76,7 +76,7 @@ impl Ending {
     }
 }
 
-/// Hands everything back.
+/// Refuses all work.
 struct Refusing;
 
 impl sealed::Sealed for Refusing {}
@@ -86,7 +86,7 @@ impl Spawn for Refusing {
     }
 }
 
-/// What jobs do: counts those that have run, and holds something for as long as they are there.
+/// Counts the jobs that have run, and the jobs that are not dropped.
 struct Jobs {
     ran: Arc<AtomicUsize>,
     held: Arc<()>,
@@ -102,7 +102,7 @@ impl Jobs {
 
     fn job(&self) -> Task<RunContext> {
         let (ran, held) = (self.ran.clone(), self.held.clone());
-        // Loom reports it if two run it.
+        // Loom reports it if two threads run the job.
         let mine = Plain::new(0);
         Task::detached(Polled(async move {
             let _held = held;
@@ -127,7 +127,7 @@ fn on_threads(limit: usize) -> (Threads, Arc<Runners>) {
 }
 
 #[test]
-fn loom_submit_against_a_runner_that_ends() {
+fn loom_submit_against_a_runner_that_exits() {
     loom::model(|| {
         let (threads, runners) = on_threads(1);
         let jobs = Jobs::new();
@@ -136,7 +136,7 @@ fn loom_submit_against_a_runner_that_ends() {
         threads.join();
         assert_eq!(jobs.ran(), 2);
         assert!(jobs.are_gone());
-        assert_eq!(runners.hired.load(Ordering::Relaxed), 0);
+        assert_eq!(runners.count.load(Ordering::Relaxed), 0);
     });
 }
 
@@ -151,13 +151,13 @@ fn loom_two_submitters_against_a_runner() {
         submitter.join().unwrap();
         threads.join();
         assert_eq!(jobs.ran(), 2);
-        assert_eq!(runners.hired.load(Ordering::Relaxed), 0);
+        assert_eq!(runners.count.load(Ordering::Relaxed), 0);
     });
 }
 
-/// Each job is run once, whoever of two takes it; the one who takes the last out of the inbox works it off.
+/// Each job runs once, and the runner that empties the inbox also empties the queue.
 #[test]
-fn loom_two_runners_share_what_there_is() {
+fn loom_two_runners_share_the_jobs() {
     loom::model(|| {
         let ending = Ending::after(2);
         let runners = Runners::new(Box::new(ending.clone()), 2);
@@ -171,11 +171,11 @@ fn loom_two_runners_share_what_there_is() {
         two.run();
         runner.join().unwrap();
         assert_eq!(jobs.ran(), 3);
-        assert_eq!(runners.hired.load(Ordering::Relaxed), 0);
+        assert_eq!(runners.count.load(Ordering::Relaxed), 0);
     });
 }
 
-/// The job is cancelled, at the latest when all have done what they do: nothing is left for nobody.
+/// The job is cancelled at the latest when both threads are done.
 #[test]
 fn loom_submit_against_a_runner_that_is_dropped() {
     loom::model(|| {
@@ -193,14 +193,14 @@ fn loom_submit_against_a_runner_that_is_dropped() {
     });
 }
 
-/// Neither of two that are dropped thinks that the other one looks, if that has looked already.
+/// Neither of two dropped runners relies on the other one if that has already looked for jobs.
 #[test]
 fn loom_submit_against_two_runners_that_are_dropped() {
     loom::model(|| {
         let ending = Ending::after(2);
         let runners = Runners::new(Box::new(ending.clone()), 2);
         let jobs = Jobs::new();
-        // The second waits, and the third is worth another runner.
+        // The second is queued, and the third justifies another runner.
         for _ in 0..3 {
             Runners::submit(&runners, jobs.job());
         }
@@ -217,7 +217,7 @@ fn loom_submit_against_two_runners_that_are_dropped() {
     });
 }
 
-/// Two submit to what accepts nothing: each cancels its own job, or the other's.
+/// The runtime accepts nothing: each submitter cancels its own job, or the other's.
 #[test]
 fn loom_two_submitters_that_are_refused() {
     loom::model(|| {
@@ -232,7 +232,7 @@ fn loom_two_submitters_that_are_refused() {
     });
 }
 
-/// A runner whose own job is pending is one no more: what is submitted meanwhile gets another.
+/// A runner whose own job is pending runs nothing else: a job submitted meanwhile gets another runner.
 #[test]
 fn loom_submit_against_a_runner_whose_own_job_waits() {
     loom::model(|| {
@@ -251,11 +251,11 @@ fn loom_submit_against_a_runner_whose_own_job_waits() {
         threads.join();
         assert_eq!(jobs.ran(), 1);
         assert!(jobs.are_gone(), "a job is left behind");
-        assert_eq!(runners.hired.load(Ordering::Relaxed), 0);
+        assert_eq!(runners.count.load(Ordering::Relaxed), 0);
     });
 }
 
-/// A wake-up while nobody has the waker that counts is made up for by the second poll.
+/// A wake-up before the job has its final waker is made up for by the second poll.
 #[test]
 fn loom_a_pending_job_against_its_wake_up() {
     loom::model(|| {
@@ -274,7 +274,7 @@ fn loom_a_pending_job_against_its_wake_up() {
             .await;
             done.fetch_add(1, Ordering::Relaxed);
         }));
-        // This one is a runner's own, and the other waits for it, or gets a runner, too.
+        // This one is a runner's own. The other waits for it, or gets a runner too.
         Runners::submit(&runners, Jobs::new().job());
         Runners::submit(&runners, job);
         shared.0.store(true, Ordering::Release);
@@ -290,15 +290,15 @@ fn loom_abort_against_the_first_poll() {
     loom::model(|| {
         let (threads, runners) = on_threads(1);
         let held = Arc::new(());
-        let (job, watch) = Task::joinable(Polled({
+        let (job, join_ref) = Task::joinable(Polled({
             let held = held.clone();
             async move {
                 let _held = held;
                 pending::<()>().await;
             }
         }));
-        let abort = watch.abort_ref();
-        drop(watch);
+        let abort = join_ref.abort_ref();
+        drop(join_ref);
         Runners::submit(&runners, job);
         abort.abort();
         threads.join();
@@ -306,9 +306,9 @@ fn loom_abort_against_the_first_poll() {
     });
 }
 
-/// the timer goes while somebody is hired: it stays, or is called again.
+/// The watchdog stops while a runner starts: it goes on, or is armed again.
 #[test]
-fn loom_timer_leaves_against_a_runner_that_is_hired() {
+fn loom_watchdog_stops_against_a_runner_that_starts() {
     loom::model(|| {
         let ending = Ending::after(1);
         let runners = Runners::new(Box::new(ending.clone()), 1);
@@ -316,12 +316,12 @@ fn loom_timer_leaves_against_a_runner_that_is_hired() {
         let jobs = Jobs::new();
         let (other, job) = (runners.clone(), jobs.job());
         let submitter = thread::spawn(move || Runners::submit(&other, job));
-        // In models one quiet visit is enough for it to go.
-        let stays = runners.check();
+        // In models, it stops after one quiet check.
+        let goes_on = runners.check();
         submitter.join().unwrap();
         assert!(
-            stays || runners.watched.load(Ordering::Relaxed),
-            "nobody looks after what is queued"
+            goes_on || runners.watched.load(Ordering::Relaxed),
+            "the queue is not watched"
         );
         drop(ending.take());
     });

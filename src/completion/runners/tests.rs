@@ -1,4 +1,4 @@
-//! Runners that are run by hand, and what the timer sees of them, without the timer.
+//! Runners that the test polls, and the watchdog's checks without the timer.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -6,12 +6,12 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::task::coop;
 
-use super::{QUIET_VISITS, Runners, Sight};
+use super::{IDLE_CHECKS, Runners, WatchState};
 use crate::join::{RunContext, Spawn, Work, sealed};
 use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, lock};
 use crate::task::{Polled, Task};
 
-/// Keeps so many pieces of work, and hands back those that come later.
+/// Keeps a number of pieces of work, and refuses the others.
 #[derive(Clone)]
 struct Kept(Arc<Mutex<Vec<Work>>>, Arc<AtomicUsize>);
 
@@ -37,7 +37,7 @@ impl Kept {
     }
 }
 
-/// Runners that nobody runs, and whom the timer does not visit.
+/// Runners that the test polls, without a watchdog.
 fn runners(limit: usize, room: usize) -> (Kept, Arc<Runners>) {
     let kept = Kept(Arc::default(), Arc::new(AtomicUsize::new(room)));
     let runners = Runners::new(Box::new(kept.clone()), limit);
@@ -57,87 +57,87 @@ fn poll(work: &mut Work) -> Poll<()> {
     Pin::new(work).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-fn hired(runners: &Runners) -> usize {
-    runners.hired.load(Ordering::Relaxed)
+fn count(runners: &Runners) -> usize {
+    runners.count.load(Ordering::Relaxed)
 }
 
 #[test]
-fn help_is_wanted_where_nothing_is_taken_and_once() {
+fn help_is_needed_once_when_no_job_is_taken() {
     let (kept, runners) = runners(1, 1);
     let ran = Arc::default();
-    let mut sight = Sight::default();
-    assert!(!runners.needs_help(&mut sight), "nothing waits");
+    let mut watch = WatchState::default();
+    assert!(!runners.needs_help(&mut watch), "no job is queued");
     // The first is its runner's own.
     for _ in 0..4 {
         Runners::submit(&runners, job(&ran));
     }
-    // What waits in the inbox, and then what waits in the queue.
+    // First for a job in the inbox, then for one in the queue.
     for _ in 0..2 {
-        assert!(runners.needs_help(&mut sight));
-        assert!(!runners.needs_help(&mut sight), "it has not come yet");
+        assert!(runners.needs_help(&mut watch));
+        assert!(!runners.needs_help(&mut watch), "help has not arrived yet");
         assert!(runners.next().is_some());
-        assert!(!runners.needs_help(&mut sight), "somebody takes");
+        assert!(!runners.needs_help(&mut watch), "a job was taken");
     }
-    assert!(runners.needs_help(&mut sight));
+    assert!(runners.needs_help(&mut watch));
     assert!(runners.next().is_some());
     for _ in 0..3 {
-        assert!(!runners.needs_help(&mut sight), "nothing waits");
+        assert!(!runners.needs_help(&mut watch), "no job is queued");
     }
-    // The work has the runners, and they have what keeps the work.
+    // Breaks the cycle: the work holds the runners, and they hold the list of work.
     drop(kept.last());
 }
 
 #[test]
-fn the_steward_goes_when_nobody_has_been_hired_for_some_visits() {
+fn the_watchdog_stops_after_some_checks_without_runners() {
     let (kept, runners) = runners(1, 1);
     let ran = Arc::default();
-    let mut sight = Sight::default();
-    for _ in 1..QUIET_VISITS {
-        assert!(!runners.is_quiet(&mut sight));
+    let mut watch = WatchState::default();
+    for _ in 1..IDLE_CHECKS {
+        assert!(!runners.is_quiet(&mut watch));
     }
     Runners::submit(&runners, job(&ran));
-    for _ in 0..2 * QUIET_VISITS {
-        assert!(!runners.is_quiet(&mut sight), "somebody is hired");
+    for _ in 0..2 * IDLE_CHECKS {
+        assert!(!runners.is_quiet(&mut watch), "there is a runner");
     }
     kept.last().run();
-    for _ in 1..QUIET_VISITS {
-        assert!(!runners.is_quiet(&mut sight));
+    for _ in 1..IDLE_CHECKS {
+        assert!(!runners.is_quiet(&mut watch));
         assert!(runners.watched.load(Ordering::Relaxed));
     }
-    assert!(runners.is_quiet(&mut sight));
+    assert!(runners.is_quiet(&mut watch));
     assert!(!runners.watched.load(Ordering::Relaxed));
     assert_eq!(ran.load(Ordering::Relaxed), 1);
 }
 
-/// One was hired in place of one that was held up. When that is back, they are one too many.
+/// A second runner was started because the first was blocked. When the first is back, one exits.
 #[test]
-fn a_runner_too_many_ends_although_there_are_jobs() {
+fn an_excess_runner_exits_although_jobs_are_queued() {
     let (kept, runners) = runners(1, 2);
     let ran = Arc::default();
     for _ in 0..100 {
         Runners::submit(&runners, job(&ran));
     }
     let mut first = kept.last();
-    Runners::start_thread(&runners, usize::MAX, None);
+    Runners::start_below(&runners, usize::MAX, None);
     let mut second = kept.last();
-    // Somebody has a job in hand: both are needed.
+    // One of them runs a job: both are needed.
     runners.busy.add(1);
     assert!(poll(&mut second).is_pending());
     assert!(poll(&mut first).is_pending());
-    assert_eq!(hired(&runners), 2);
+    assert_eq!(count(&runners), 2);
     runners.busy.subtract(1);
     assert!(poll(&mut first).is_ready());
-    assert_eq!(hired(&runners), 1);
+    assert_eq!(count(&runners), 1);
     drop(first);
     assert!(ran.load(Ordering::Relaxed) < 100);
     second.run();
     assert_eq!(ran.load(Ordering::Relaxed), 100);
-    assert_eq!(hired(&runners), 0);
+    assert_eq!(count(&runners), 0);
 }
 
-/// One was too many, and ended. The other one has a job of its own that is pending.
+/// An excess runner exits and leaves its queue to the other, whose own job is pending.
 #[test]
-fn a_runner_that_stays_with_its_own_job_leaves_no_queue_behind() {
+fn a_runner_whose_own_job_is_pending_hands_the_queue_over() {
     let (kept, runners) = runners(1, 3);
     let ran = Arc::default();
     let (_open, opened) = tokio::sync::oneshot::channel::<()>();
@@ -147,25 +147,25 @@ fn a_runner_that_stays_with_its_own_job_leaves_no_queue_behind() {
     for _ in 0..100 {
         Runners::submit(&runners, job(&ran));
     }
-    Runners::start_thread(&runners, usize::MAX, None);
-    assert!(poll(&mut kept.last()).is_ready(), "two are too many");
+    Runners::start_below(&runners, usize::MAX, None);
+    assert!(poll(&mut kept.last()).is_ready(), "two exceed the limit");
     assert!(ran.load(Ordering::Relaxed) < 100);
     assert!(poll(&mut first).is_pending());
-    assert_eq!(hired(&runners), 1);
+    assert_eq!(count(&runners), 1);
     kept.last().run();
     assert_eq!(ran.load(Ordering::Relaxed), 100);
-    assert_eq!(hired(&runners), 0);
+    assert_eq!(count(&runners), 0);
 }
 
-/// Whoever polls it may have used up all of Tokio's budget before.
+/// The task that polls a runner may have used up all of Tokio's budget.
 #[test]
-fn a_runner_without_a_budget_leaves_nothing_behind() {
+fn a_runner_without_budget_still_empties_the_queue() {
     let (kept, runners) = runners(1, 1);
     let ran = Arc::default();
     for _ in 0..3 {
         Runners::submit(&runners, job(&ran));
     }
-    // What is left has come out of the inbox, too.
+    // This also moves the last one from the inbox to the queue.
     drop(runners.next());
     let mut runner = kept.last();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -179,24 +179,24 @@ fn a_runner_without_a_budget_leaves_nothing_behind() {
         Poll::Ready(())
     }));
     assert_eq!(ran.load(Ordering::Relaxed), 2);
-    assert_eq!(hired(&runners), 0);
+    assert_eq!(count(&runners), 0);
 }
 
 #[test]
-fn a_runner_that_is_refused_leaves_what_is_queued_to_the_others() {
+fn a_refused_runner_leaves_the_queue_to_the_others() {
     let (kept, runners) = runners(2, 1);
     let ran = Arc::default();
-    runners.pace.set(0);
+    runners.job_cost.set(0);
     for _ in 0..3 {
         Runners::submit(&runners, job(&ran));
     }
-    // The third was worth a runner, which was refused, and so would be all others.
-    assert_eq!((hired(&runners), Arc::strong_count(&ran)), (1, 3));
+    // The third justified a runner, which was refused, as all others would be.
+    assert_eq!((count(&runners), Arc::strong_count(&ran)), (1, 3));
     drop(kept.last());
-    assert_eq!((hired(&runners), Arc::strong_count(&ran)), (0, 1));
-    // Who comes later is left to whoever does not run it.
+    assert_eq!((count(&runners), Arc::strong_count(&ran)), (0, 1));
+    // A later job is left to the runtime, which does not run it.
     Runners::submit(&runners, job(&ran));
-    assert_eq!((hired(&runners), Arc::strong_count(&ran)), (0, 1));
+    assert_eq!((count(&runners), Arc::strong_count(&ran)), (0, 1));
     assert_eq!(ran.load(Ordering::Relaxed), 0);
 }
 
@@ -214,9 +214,9 @@ impl Drop for Submits {
     }
 }
 
-/// Were each cancelled within the cancellation of the one before it, no stack would be deep enough.
+/// If each job were cancelled within the cancellation of another, the stack would overflow.
 #[test]
-fn jobs_that_submit_others_when_they_are_cancelled_do_not_nest() {
+fn cancellations_of_jobs_that_submit_others_do_not_nest() {
     const JOBS: usize = if cfg!(miri) { 100 } else { 20_000 };
     let (kept, runners) = runners(1, 1);
     let ran = Arc::default();
@@ -234,9 +234,9 @@ fn jobs_that_submit_others_when_they_are_cancelled_do_not_nest() {
     assert_eq!(Arc::strong_count(&runners), 1);
 }
 
-/// Its job waits for something. What was submitted meanwhile gets another runner.
+/// Jobs that were submitted meanwhile get another runner.
 #[test]
-fn a_runner_whose_own_job_is_pending_is_one_no_more() {
+fn a_runner_whose_own_job_is_pending_runs_nothing_else() {
     let (kept, runners) = runners(1, 3);
     let (ran, gate) = (Arc::default(), tokio::sync::oneshot::channel::<()>());
     let (open, opened) = gate;
@@ -245,13 +245,13 @@ fn a_runner_whose_own_job_is_pending_is_one_no_more() {
     let mut first = kept.last();
     Runners::submit(&runners, job(&ran));
     assert!(poll(&mut first).is_pending());
-    assert_eq!(hired(&runners), 1);
+    assert_eq!(count(&runners), 1);
     assert_eq!(ran.load(Ordering::Relaxed), 0);
     kept.last().run();
     assert_eq!(ran.load(Ordering::Relaxed), 1);
-    assert_eq!(hired(&runners), 0);
+    assert_eq!(count(&runners), 0);
     assert!(poll(&mut first).is_pending());
     drop(open);
     assert!(poll(&mut first).is_ready());
-    assert_eq!(hired(&runners), 0);
+    assert_eq!(count(&runners), 0);
 }

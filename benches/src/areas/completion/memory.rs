@@ -1,4 +1,4 @@
-//! What jobs cost in allocations, and in memory while nobody reads their results.
+//! The allocations of jobs, and the memory of unread results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -14,8 +14,8 @@ use crate::measure::{Rules, Sample, Section};
 /// Jobs in flight, where allocations are counted.
 const WINDOW: u64 = 1_000;
 
-/// What a job allocates beside the task that Tokio makes of it, when everything has warmed up: with a thousand jobs in
-/// flight, on a collector that has been used.
+/// The allocations of a job besides its Tokio task, in the steady state: with a thousand jobs in flight, on a collector
+/// that has been used before.
 #[derive(Clone, Copy)]
 pub(super) struct Allocations;
 
@@ -40,8 +40,8 @@ fn allocations<C: Collector>(jobs: u64) -> f64 {
     })
 }
 
-/// The requested bytes for each job that has finished, with a result of 8 bytes, and has not been read. The future of
-/// each is 256 bytes long, which need not stay.
+/// The allocated bytes for each finished and unread job, with a result of 8 bytes. The future of each has 256 bytes,
+/// which can be freed.
 #[derive(Clone, Copy)]
 pub(super) struct Unread;
 
@@ -59,7 +59,7 @@ fn unread<C: Collector, const CAPTURED: usize>(jobs: u64) -> Sample {
     let before = alloc::live_bytes();
     let section = Section::begin();
     let collector = on_worker(&runtime, finish::<C, CAPTURED>(jobs));
-    // What other threads are about to free is freed before.
+    // Lets other threads finish freeing.
     thread::sleep(Duration::from_millis(100));
     let bytes = alloc::live_bytes() - before;
     drop(collector);

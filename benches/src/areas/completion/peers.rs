@@ -17,7 +17,7 @@ use tokio_util::task::JoinQueue;
 use super::Work;
 use crate::areas::Peer;
 
-/// Everyone, ours first.
+/// All collectors, ours first.
 pub(super) fn all<W: Work>(work: W) -> Vec<Peer> {
     vec![
         peer::<Throng, W>("throng", work),
@@ -30,7 +30,7 @@ pub(super) fn all<W: Work>(work: W) -> Vec<Peer> {
     ]
 }
 
-/// Those who keep each single result until it is read, ours first.
+/// The collectors that keep each result until it is read, ours first.
 pub(super) fn keeping<W: Work>(work: W) -> Vec<Peer> {
     let mut peers = all(work);
     peers.retain(|peer| peer.name != DETACHED);
@@ -45,8 +45,8 @@ pub(super) fn peer<C: Collector, W: Work>(name: &'static str, work: W) -> Peer {
 
 /// Runs jobs on Tokio and hands out their results.
 pub(super) trait Collector: Send + 'static {
-    /// The most jobs that may be outstanding.
-    const MOST: u64 = u64::MAX;
+    /// The maximum number of outstanding jobs.
+    const MAX_JOBS: u64 = u64::MAX;
     const NOTE: Option<&str> = None;
 
     fn new(in_flight: usize) -> Self;
@@ -70,7 +70,7 @@ impl Throng {
     }
 
     fn build(builder: &completion::Builder<u64>) -> Self {
-        let (jobs, done) = builder.build();
+        let (jobs, done) = builder.build().expect("the limits are valid");
         Self { jobs, done }
     }
 }
@@ -151,7 +151,7 @@ impl Collector for JoinQueue<u64> {
 /// Polls every finished handle again each time that the consumer's budget is spent: quadratic in the number of
 /// jobs, which is why it gets fewer.
 impl Collector for FuturesUnordered<JoinHandle<u64>> {
-    const MOST: u64 = 20_000;
+    const MAX_JOBS: u64 = 20_000;
     const NOTE: Option<&str> =
         Some("20,000 jobs at most where all are in flight: its cost is quadratic");
 
@@ -267,7 +267,7 @@ impl Collector for Detached {
         });
     }
 
-    /// What the sum has grown by goes to whoever asks first.
+    /// Returns by how much the sum has grown since the last call.
     async fn next(&mut self) -> u64 {
         let in_flight = self.submitted - self.read;
         if self.shared.finished.load(SeqCst) <= self.read {

@@ -83,7 +83,7 @@ impl Collector for OnRayon {
     }
 }
 
-/// Our pool without the stream: what that costs.
+/// Our pool without the stream.
 struct ChannelOfPool {
     pool: ComputePool,
     sender: mpsc::UnboundedSender<u64>,

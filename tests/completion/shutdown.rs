@@ -1,13 +1,15 @@
-//! Letting go of a stream, and waiting for its jobs.
+//! `detach`, which lets the jobs run on, and `shutdown`, which waits for them.
 
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use throng::{BlockingPool, CompletionStream};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::support::{
     Drops, Gate, PanicsOnDrop, Wakes, block_on, eventually, poll_with, ready, receive, wait_until,
@@ -35,16 +37,16 @@ async fn a_detached_stream_lets_its_jobs_finish() {
         for tag in 4.. {
             std::mem::forget(jobs.slot(tag).await?);
         }
-        Ok::<_, throng::TrySpawnError<usize>>(())
+        Ok::<_, throng::Closed<usize>>(())
     });
     assert!(poll_with(&waker, &mut waits).is_pending());
 
     done.detach();
-    // What is unread is dropped, and no more is accepted.
+    // Unread completions are dropped, and no more jobs are accepted.
     assert_eq!(outputs.count(), 2);
     assert_eq!(wakes.count(), 1);
-    assert!(ready(waits).unwrap_err().is_closed());
-    // What runs is left alone.
+    assert!(ready(waits).is_err());
+    // Running jobs are not aborted.
     assert!(!promised.is_aborted());
     promised.complete(outputs.value());
     assert_eq!(outputs.count(), 3);
@@ -72,7 +74,7 @@ async fn shutdown_waits_for_every_job() {
     slot(&jobs, 3).complete(9);
     let open = slot(&jobs, 4);
 
-    let mut shutdown = Box::pin(done.shutdown());
+    let mut shutdown = Box::pin(done.shutdown(Duration::ZERO));
     let (wakes, waker) = Wakes::new();
     assert!(poll_with(&waker, &mut shutdown).is_pending());
     assert!(jobs.try_slot(5).unwrap_err().is_closed());
@@ -97,27 +99,56 @@ async fn shutdown_waits_for_every_job() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn shutdown_aborts_only_after_the_timeout() {
+    let (jobs, done) = unbounded();
+    let start = Instant::now();
+    for seconds in [1, 3] {
+        let future = tokio::time::sleep(Duration::from_secs(seconds));
+        jobs.submit(0, future).await.unwrap();
+    }
+    let unread = done.shutdown(Duration::from_secs(2)).await;
+    assert_eq!(start.elapsed(), Duration::from_secs(2));
+    let [first, second] = <[_; 2]>::try_from(unread).unwrap();
+    first.outcome.unwrap();
+    assert!(second.outcome.unwrap_err().is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_returns_before_the_timeout_if_all_jobs_have_ended() {
+    let (jobs, done) = unbounded();
+    let start = Instant::now();
+    jobs.submit(0, tokio::task::yield_now()).await.unwrap();
+    let unread = done.shutdown(Duration::MAX).await;
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert!(
+        unread
+            .into_iter()
+            .all(|completed| completed.outcome.is_ok())
+    );
+}
+
 #[test]
-fn a_shutdown_that_nobody_awaits_is_a_drop() {
+fn a_shutdown_that_is_not_awaited_drops_the_stream() {
     let (jobs, done) = unbounded();
     let outputs = Drops::new();
     slot(&jobs, 0).complete(outputs.value());
     let open = slot(&jobs, 1);
-    drop(done.shutdown());
+    drop(done.shutdown(Duration::ZERO));
     assert_eq!(outputs.count(), 1);
     assert!(open.is_aborted() && jobs.is_closed());
 }
 
 #[test]
-fn nothing_is_left_to_wait_for() {
+fn shutdown_of_an_idle_stream_is_ready_at_once() {
     let (jobs, done) = unbounded::<()>();
-    assert!(ready(pin!(done.shutdown())).is_empty());
+    assert!(ready(pin!(done.shutdown(Duration::ZERO))).is_empty());
     assert!(jobs.is_closed());
 }
 
 #[test]
-fn a_panic_in_a_drop_does_not_stop_a_detachment() {
-    let (jobs, done) = CompletionStream::builder().build();
+fn a_panic_in_a_drop_does_not_stop_detach() {
+    let (jobs, done) = CompletionStream::builder().build().unwrap();
     let outputs = Drops::new();
     for tag in 0..2 {
         let slot = ready(pin!(jobs.slot(tag))).unwrap();
@@ -143,5 +174,5 @@ fn detached_closures_run_to_their_end() {
     block_on(jobs.submit_blocking(&pool, 1, queued)).unwrap();
     done.detach();
     gate.open();
-    wait_until("the queued one has run", || ran.load(Ordering::SeqCst));
+    wait_until("the queued closure has run", || ran.load(Ordering::SeqCst));
 }

@@ -1,4 +1,4 @@
-//! Jobs that other parts run, and that complete their slots without a task in between.
+//! Jobs of the other parts of the crate, which complete slots without a task in between.
 
 use std::pin::pin;
 use std::sync::mpsc::channel;
@@ -53,7 +53,7 @@ fn no_runtime_is_needed() {
 }
 
 #[test]
-fn a_serial_job_completes_its_slot_run_at_once_or_queued() {
+fn a_serial_job_completes_its_slot_inline_or_queued() {
     let (jobs, mut done) = unbounded();
     let executor = SerialExecutor::new(0);
     let add = |n: usize| {
@@ -93,7 +93,7 @@ fn a_serial_job_completes_its_slot_run_at_once_or_queued() {
 }
 
 #[test]
-fn how_a_task_ends_is_how_its_slot_ends() {
+fn a_slot_ends_as_its_task_ends() {
     let (jobs, mut done) = unbounded::<()>();
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
     let executor = SerialExecutor::new(());
@@ -105,7 +105,7 @@ fn how_a_task_ends_is_how_its_slot_ends() {
         assert_eq!(error.id(), id);
         error
     };
-    // A panic is also the executor's business.
+    // The executor reports the panic too.
     let panics = |slot| executor.submit(|()| panic!("on purpose")).complete(slot);
     assert_eq!(message(error(0, &panics).into_panic()), "on purpose");
     assert_eq!(executor.metrics().panicked, 1);
@@ -115,7 +115,7 @@ fn how_a_task_ends_is_how_its_slot_ends() {
     executor.close();
     assert!(error(2, &|slot| executor.submit(|()| ()).complete(slot)).is_closed());
 
-    // Aborted while it is queued, before and after it was bound for the slot.
+    // Aborted while it is queued, before and after it was bound to the slot.
     let gate = Gate::new();
     let passed = gate.clone();
     let busy = pool.spawn_blocking(move || passed.pass());
@@ -134,11 +134,11 @@ fn how_a_task_ends_is_how_its_slot_ends() {
     gate.open();
     join(busy).unwrap();
 
-    // As somebody says.
+    // With the error of another task.
     let said = join(executor.submit(|()| ())).unwrap_err();
     let said = std::cell::Cell::new(Some(said));
     assert!(error(4, &|slot| slot.fail(said.take().unwrap())).is_closed());
-    // Taken by somebody else: nothing is left for the slot.
+    // The handle was polled to its end before, so the slot is lost.
     let taken = |slot| {
         let mut handle = pool.spawn_blocking(|| ());
         block_on(&mut handle).unwrap();
@@ -148,7 +148,7 @@ fn how_a_task_ends_is_how_its_slot_ends() {
 }
 
 #[test]
-fn a_closure_that_panics_in_its_slot_goes_no_further() {
+fn a_panic_of_a_closure_in_its_slot_does_not_propagate() {
     let (jobs, mut done) = unbounded::<()>();
     slot(&jobs, 0).run(|| panic!("on purpose"));
     let error = take(&mut done).outcome.unwrap_err();
@@ -166,7 +166,7 @@ fn a_closure_that_panics_in_its_slot_goes_no_further() {
 }
 
 #[test]
-fn tasks_end_while_they_are_bound_for_their_slots() {
+fn tasks_end_while_their_handles_are_bound_to_slots() {
     let pool = ComputePool::builder().threads(1).build().unwrap();
     let executor = SerialExecutor::new(0_usize);
     let (jobs, mut done) = unbounded();

@@ -1,4 +1,4 @@
-//! [`Wrapped`]: a future and the promise of its completion.
+//! [`Wrapped`]: a future together with the slot that it completes.
 
 use std::fmt;
 use std::future::Future;
@@ -9,29 +9,29 @@ use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 
-use super::in_place::InPlaceGuard;
-use super::slot::Entry;
-use super::{Id, Slot};
+use super::in_place::InPlace;
+use super::queue::QueueEntry;
+use super::slot::Slot;
+use crate::join::Id;
 use crate::task::{Abort, Fault, Outcome};
 use crate::unwind::contain;
 
 pin_project! {
-    /// A job of a [`CompletionStream`](crate::CompletionStream) that its submitter has run where it likes:
-    /// see [`Submitter::wrap`](crate::completion::Submitter::wrap).
+    /// A job of a [`CompletionStream`](crate::CompletionStream) that the caller runs on any executor: see
+    /// [`Submitter::wrap`](crate::completion::Submitter::wrap).
     ///
-    /// It can be sent to another thread if the future that it was made of can. It is ready when the job has
-    /// ended in whatever way, also when it was aborted, which it learns when it is polled. Dropping it cancels
-    /// the job. It is `Unpin` if its future is. `K` is the type of the job's tag.
+    /// It is `Send` and `Unpin` if its future is. It is ready when the job has ended, also if the job was aborted.
+    /// Dropping it before that ends the job as cancelled. `K` is the type of the job's tag.
     #[must_use = "futures do nothing unless polled, and dropping this one cancels its job"]
     pub struct Wrapped<F, K = ()>
     where
         F: Future,
     {
-        // Here, and not in a cell: it goes when it ends, with what it owns and with its memory, while its
-        // outcome stays until it is read.
+        // Here and not in a cell: it is dropped and its memory is freed when it ends, while its outcome stays
+        // until it is read.
         #[pin]
         future: Option<F>,
-        // `None`: the job has ended.
+        // `None` once the job has ended.
         slot: Option<Slot<F::Output, K>>,
         id: Id,
     }
@@ -56,8 +56,8 @@ where
     F::Output: Send + 'static,
     K: Send + 'static,
 {
-    /// A job whose completion arrives where the entry says, and a reference with which it can be aborted.
-    pub(crate) fn new(entry: Entry<F::Output, K>, future: F) -> (Self, Abort) {
+    /// A job, and the means to abort it.
+    pub(super) fn new(entry: QueueEntry<F::Output, K>, future: F) -> (Self, Abort) {
         let (slot, abort) = Slot::new(entry);
         let this = Self {
             future: Some(future),
@@ -67,22 +67,22 @@ where
         (this, abort)
     }
 
-    /// Polls it for the first time, on this thread; hands it back if it is pending, as
-    /// [`Work::poll_in_place`](super::Work::poll_in_place) does.
-    pub(crate) fn poll_in_place(mut self: Pin<Box<Self>>) -> Option<Pin<Box<Self>>> {
-        let Some(_polling) = InPlaceGuard::enter() else {
+    /// Polls the job for the first time, on this thread. Returns it if it is pending. See
+    /// [`in_place::poll_in_place`](super::in_place::poll_in_place).
+    pub(super) fn poll_in_place(mut self: Pin<Box<Self>>) -> Option<Pin<Box<Self>>> {
+        let Some(_polling) = InPlace::enter() else {
             return Some(self);
         };
         let mut cx = Context::from_waker(std::task::Waker::noop());
         self.as_mut().poll(&mut cx).is_pending().then_some(self)
     }
 
-    /// Ends a job that nobody runs: its item says why.
-    pub(crate) fn reject(self: Pin<&mut Self>, why: &'static str) {
+    /// Ends a job that no executor runs, for this reason.
+    pub(super) fn reject(self: Pin<&mut Self>, why: &'static str) {
         self.end(Err(Fault::rejected(io::Error::other(why))));
     }
 
-    /// Polls the future, and drops it when it has ended: both may panic.
+    /// Polls the future, and drops it when it is ready. Both may panic.
     fn poll_future(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let mut future = self.project().future;
         let polled = future.as_mut().as_pin_mut().map(|future| future.poll(cx));
@@ -104,7 +104,7 @@ impl<F, K> Wrapped<F, K>
 where
     F: Future,
 {
-    /// The name under which the completion will arrive.
+    /// The id of the job, which its item has too.
     pub fn id(&self) -> Id {
         self.id
     }
@@ -119,7 +119,7 @@ where
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // By projection: a shared reference to the whole would be one to what the future refers to in itself.
+        // By projection: a shared reference to all of `self` would alias the future's references into itself.
         let Some(slot) = self.as_mut().project().slot else {
             return Poll::Ready(());
         };
@@ -151,7 +151,7 @@ where
     }
 }
 
-/// Drops a future, which may panic.
+/// Drops a future in place, and contains its panic.
 fn drop_in_place<F>(mut future: Pin<&mut Option<F>>) {
     contain(|| future.set(None));
 }

@@ -1,0 +1,331 @@
+//! [`JoinMap`]: a [`JoinSet`] whose tasks have keys.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher, Hash, RandomState};
+
+use tokio::runtime::Handle;
+use tokio::task::LocalSet;
+
+use super::join_set::JoinSet;
+use crate::join::{AbortHandle, Id, JoinError, Spawn};
+
+/// A [`JoinSet`] whose tasks have keys, with the interface of `JoinMap` in `tokio_util::task`.
+///
+/// Each key has at most one task. Spawning a task under a key that is in the map aborts the previous task, whose outcome
+/// is not returned. When the map is dropped, its tasks are aborted.
+///
+/// # Examples
+///
+/// ```
+/// use throng::completion::JoinMap;
+///
+/// # #[tokio::main] async fn main() {
+/// let mut map = JoinMap::new();
+/// map.spawn("query", std::future::pending());
+/// // A newer query replaces the first.
+/// map.spawn("query", async { 7 });
+///
+/// let (key, outcome) = map.join_next().await.expect("one task is left");
+/// assert_eq!((key, outcome.unwrap()), ("query", 7));
+/// assert!(map.join_next().await.is_none());
+/// # }
+/// ```
+#[must_use = "dropping a map aborts its tasks"]
+pub struct JoinMap<K, V> {
+    /// Also has the tasks that were replaced and have not ended.
+    set: JoinSet<V>,
+    tasks: HashMap<Id, Task<K>>,
+    /// The ids of `tasks` by the hashes of their keys: a key is in one place only, so that it need not be `Clone`.
+    ids: HashMap<u64, Vec<Id>>,
+    hasher: RandomState,
+}
+
+struct Task<K> {
+    key: K,
+    hash: u64,
+    abort: AbortHandle,
+}
+
+impl<K, V: 'static> JoinMap<K, V> {
+    /// An empty map.
+    ///
+    /// # Examples
+    ///
+    /// See [`JoinMap`].
+    pub fn new() -> Self {
+        Self {
+            set: JoinSet::new(),
+            tasks: HashMap::new(),
+            ids: HashMap::new(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// The number of tasks that are in the map: spawned, not replaced and not joined.
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Returns `true` if no task is in the map.
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// The keys of the tasks in the map, in no particular order.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.tasks.values().map(|task| &task.key)
+    }
+
+    /// Returns `true` if the map contains a task with this id.
+    pub fn contains_task(&self, id: &Id) -> bool {
+        self.tasks.contains_key(id)
+    }
+
+    /// Aborts the tasks whose keys match. They stay in the map until they are joined.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinMap;
+    ///
+    /// # #[tokio::main] async fn main() {
+    /// let mut map = JoinMap::new();
+    /// map.spawn("crawl example.org", std::future::pending());
+    /// map.spawn("index", async {});
+    /// map.abort_matching(|key| key.starts_with("crawl"));
+    /// while let Some((key, outcome)) = map.join_next().await {
+    ///     assert_eq!(outcome.is_err(), key.starts_with("crawl"));
+    /// }
+    /// # }
+    /// ```
+    pub fn abort_matching(&mut self, mut matches: impl FnMut(&K) -> bool) {
+        let matching = self.tasks.values().filter(|task| matches(&task.key));
+        matching.for_each(|task| task.abort.abort());
+    }
+
+    /// Aborts all tasks. They stay in the map until they are joined.
+    pub fn abort_all(&mut self) {
+        self.set.abort_all();
+    }
+
+    /// Lets all tasks run on, and removes them from the map.
+    pub fn detach_all(&mut self) {
+        self.set.detach_all();
+        self.tasks.clear();
+        self.ids.clear();
+    }
+
+    /// Aborts all tasks, and waits until they have ended. Their outputs are dropped.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the tasks are aborted, and those that have not ended stay in the map.
+    pub async fn shutdown(&mut self) {
+        self.abort_all();
+        while self.join_next().await.is_some() {}
+        // Those that were replaced.
+        self.set.shutdown().await;
+    }
+
+    /// Waits until a task in the map has ended, and returns its key and its output. Returns `None` if the map is
+    /// empty.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// See [`JoinMap`].
+    pub async fn join_next(&mut self) -> Option<(K, Result<V, JoinError>)> {
+        while !self.is_empty() {
+            let joined = self.set.join_next_with_id().await?;
+            let next = self.remove(joined);
+            if next.is_some() {
+                return next;
+            }
+        }
+        None
+    }
+
+    /// Returns the key and the output of a task that has ended. Returns `None` if there is none, without waiting.
+    pub fn try_join_next(&mut self) -> Option<(K, Result<V, JoinError>)> {
+        loop {
+            let joined = self.set.try_join_next_with_id()?;
+            let next = self.remove(joined);
+            if next.is_some() {
+                return next;
+            }
+        }
+    }
+
+    /// Removes a task that has ended. `None` if it was replaced.
+    fn remove(&mut self, joined: Result<(Id, V), JoinError>) -> Option<(K, Result<V, JoinError>)> {
+        let (id, outcome) = match joined {
+            Ok((id, output)) => (id, Ok(output)),
+            Err(error) => (error.id(), Err(error)),
+        };
+        Some((self.remove_task(id)?.key, outcome))
+    }
+
+    fn remove_task(&mut self, id: Id) -> Option<Task<K>> {
+        let task = self.tasks.remove(&id)?;
+        if let Some(ids) = self.ids.get_mut(&task.hash) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.ids.remove(&task.hash);
+            }
+        }
+        Some(task)
+    }
+}
+
+impl<K: Hash + Eq, V: 'static> JoinMap<K, V> {
+    /// Runs a future on the current Tokio runtime, and aborts the previous task with this key.
+    ///
+    /// # Examples
+    ///
+    /// See [`JoinMap`].
+    pub fn spawn<F>(&mut self, key: K, future: F)
+    where
+        F: Future<Output = V> + Send + 'static,
+        V: Send,
+    {
+        let abort = self.set.spawn(future);
+        self.insert(key, abort);
+    }
+
+    /// Runs a future on this Tokio runtime, and aborts the previous task with this key.
+    pub fn spawn_on<F>(&mut self, key: K, future: F, runtime: &Handle)
+    where
+        F: Future<Output = V> + Send + 'static,
+        V: Send,
+    {
+        let abort = self.set.spawn_on(future, runtime);
+        self.insert(key, abort);
+    }
+
+    /// Runs a closure that may block on the blocking threads of the current Tokio runtime, and aborts the previous task
+    /// with this key. A closure that has started cannot be aborted: it runs to its end, and its output is dropped.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a Tokio runtime.
+    pub fn spawn_blocking<F>(&mut self, key: K, f: F)
+    where
+        F: FnOnce() -> V + Send + 'static,
+        V: Send,
+    {
+        let abort = self.set.spawn_blocking(f);
+        self.insert(key, abort);
+    }
+
+    /// As [`spawn_blocking`](Self::spawn_blocking), on the blocking threads of this Tokio runtime, or on a pool of this
+    /// crate.
+    pub fn spawn_blocking_on<F>(&mut self, key: K, f: F, pool: &impl Spawn)
+    where
+        F: FnOnce() -> V + Send + 'static,
+        V: Send,
+    {
+        let abort = self.set.spawn_blocking_on(f, pool);
+        self.insert(key, abort);
+    }
+
+    /// Runs a future, which need not be `Send`, on the current [`LocalSet`] or local runtime, and aborts the previous
+    /// task with this key.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a [`LocalSet`] and of a local runtime.
+    pub fn spawn_local<F>(&mut self, key: K, future: F)
+    where
+        F: Future<Output = V> + 'static,
+    {
+        let abort = self.set.spawn_local(future);
+        self.insert(key, abort);
+    }
+
+    /// Runs a future, which need not be `Send`, on this [`LocalSet`], and aborts the previous task with this key.
+    pub fn spawn_local_on<F>(&mut self, key: K, future: F, local_set: &LocalSet)
+    where
+        F: Future<Output = V> + 'static,
+    {
+        let abort = self.set.spawn_local_on(future, local_set);
+        self.insert(key, abort);
+    }
+
+    /// Aborts the task with this key, which stays in the map until it is joined. Returns `false` if there is none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinMap;
+    ///
+    /// # #[tokio::main] async fn main() {
+    /// let mut map = JoinMap::new();
+    /// map.spawn("endless".to_string(), std::future::pending::<()>());
+    /// assert!(map.abort("endless"));
+    /// let (_, outcome) = map.join_next().await.expect("one task was spawned");
+    /// assert!(outcome.unwrap_err().is_cancelled());
+    /// # }
+    /// ```
+    pub fn abort<Q>(&mut self, key: &Q) -> bool
+    where
+        Q: Hash + Eq + ?Sized,
+        K: Borrow<Q>,
+    {
+        let task = self.id_of(key).and_then(|id| self.tasks.get(&id));
+        task.inspect(|task| task.abort.abort()).is_some()
+    }
+
+    /// Returns `true` if the map contains a task with this key.
+    pub fn contains_key<Q>(&self, key: &Q) -> bool
+    where
+        Q: Hash + Eq + ?Sized,
+        K: Borrow<Q>,
+    {
+        self.id_of(key).is_some()
+    }
+
+    fn id_of<Q>(&self, key: &Q) -> Option<Id>
+    where
+        Q: Hash + Eq + ?Sized,
+        K: Borrow<Q>,
+    {
+        let ids = self.ids.get(&self.hasher.hash_one(key))?;
+        let has_key = |id: &&Id| {
+            self.tasks
+                .get(id)
+                .is_some_and(|task| task.key.borrow() == key)
+        };
+        ids.iter().find(has_key).copied()
+    }
+
+    fn insert(&mut self, key: K, abort: AbortHandle) {
+        let replaced = self.id_of(&key).and_then(|id| self.remove_task(id));
+        let id = abort.id();
+        let hash = self.hasher.hash_one(&key);
+        self.ids.entry(hash).or_default().push(id);
+        self.tasks.insert(id, Task { key, hash, abort });
+        // Last: the drop of the replaced key may panic.
+        if let Some(replaced) = replaced {
+            replaced.abort.abort();
+        }
+    }
+}
+
+impl<K, V: 'static> Default for JoinMap<K, V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: fmt::Debug, V> fmt::Debug for JoinMap<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys = self.tasks.values().map(|task| &task.key);
+        f.debug_set().entries(keys).finish()
+    }
+}

@@ -1,0 +1,170 @@
+//! `JoinMap`, which replaces that of `tokio_util`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::{pending, ready};
+use std::rc::Rc;
+
+use throng::BlockingPool;
+use throng::completion::JoinMap;
+use tokio::task::{LocalSet, yield_now};
+
+use super::support::{Drops, PanicsOnDrop, current_thread, eventually, within};
+
+#[tokio::test]
+async fn outcomes_come_with_their_keys() {
+    let mut map = JoinMap::new();
+    let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+    map.spawn("future", ready(1));
+    map.spawn_on("elsewhere", ready(2), &tokio::runtime::Handle::current());
+    map.spawn_blocking("closure", || 3);
+    map.spawn_blocking_on("pool", || 4, &pool);
+    map.spawn("panic", async { panic!("on purpose") });
+    assert_eq!(map.len(), 5);
+    let keys = BTreeSet::from(["future", "elsewhere", "closure", "pool", "panic"]);
+    assert_eq!(map.keys().copied().collect::<BTreeSet<_>>(), keys);
+
+    let mut outcomes = BTreeMap::new();
+    while let Some((key, outcome)) = within(map.join_next()).await {
+        assert!(!map.contains_key(key));
+        outcomes.insert(key, outcome.map_err(|error| error.is_panic()));
+    }
+    let expected = [("future", 1), ("elsewhere", 2), ("closure", 3), ("pool", 4)];
+    let expected = expected.map(|(key, output)| (key, Ok(output)));
+    assert!(
+        outcomes.into_iter().eq(BTreeMap::from(expected)
+            .into_iter()
+            .chain([("panic", Err(true))])
+            .collect::<BTreeMap<_, _>>())
+    );
+    assert!(map.is_empty());
+}
+
+#[tokio::test]
+async fn a_key_that_is_spawned_again_replaces_its_task() {
+    let captured = Drops::new();
+    let mut map = JoinMap::new();
+    let value = captured.value();
+    map.spawn("key".to_string(), async move {
+        let _value = value;
+        pending().await
+    });
+    yield_now().await;
+    map.spawn("key".to_string(), ready(2));
+    map.spawn("other".to_string(), ready(3));
+    assert_eq!(map.len(), 2);
+    let mut outcomes = BTreeMap::new();
+    while let Some((key, outcome)) = within(map.join_next()).await {
+        outcomes.insert(key, outcome.unwrap());
+    }
+    assert!(outcomes.into_values().eq([2, 3]));
+    eventually("the replaced task is aborted", || captured.count() == 1).await;
+    assert!(map.try_join_next().is_none());
+}
+
+#[tokio::test]
+async fn a_task_that_is_replaced_after_it_has_ended_is_not_returned() {
+    let mut map = JoinMap::new();
+    let ran = Drops::new();
+    let value = ran.value();
+    map.spawn((), async move {
+        drop(value);
+        1
+    });
+    eventually("it has ended", || ran.count() == 1).await;
+    map.spawn((), ready(2));
+    assert_eq!(within(map.join_next()).await.unwrap().1.unwrap(), 2);
+    assert!(map.join_next().await.is_none());
+}
+
+#[tokio::test]
+async fn tasks_are_aborted_by_key_by_predicate_and_all() {
+    let mut map = JoinMap::new();
+    for n in 0..6 {
+        map.spawn(n, pending::<()>());
+    }
+    assert!(map.abort(&0) && !map.abort(&6));
+    map.abort_matching(|key| key % 2 == 1);
+    // They stay until they are joined.
+    assert!(map.contains_key(&0) && map.len() == 6);
+    let mut aborted = BTreeSet::new();
+    for _ in 0..4 {
+        let (key, outcome) = within(map.join_next()).await.unwrap();
+        let error = outcome.unwrap_err();
+        assert!(error.is_cancelled() && !map.contains_task(&error.id()));
+        aborted.insert(key);
+    }
+    assert!(aborted.into_iter().eq([0, 1, 3, 5]));
+    map.abort_all();
+    assert_eq!(map.len(), 2);
+    while let Some((_, outcome)) = within(map.join_next()).await {
+        assert!(outcome.unwrap_err().is_cancelled());
+    }
+}
+
+#[tokio::test]
+async fn detach_and_shutdown_empty_the_map() {
+    let (detached, aborted) = (Drops::new(), Drops::new());
+    let mut map = JoinMap::new();
+    let value = detached.value();
+    map.spawn(0, async move {
+        yield_now().await;
+        drop(value);
+    });
+    map.detach_all();
+    assert!(map.is_empty() && map.join_next().await.is_none());
+    eventually("the detached task ends", || detached.count() == 1).await;
+
+    // Also the tasks that were replaced.
+    for _ in 0..2 {
+        let value = aborted.value();
+        map.spawn(0, async move {
+            let _value = value;
+            pending().await
+        });
+        yield_now().await;
+    }
+    within(map.shutdown()).await;
+    assert_eq!((map.len(), aborted.count()), (0, 2));
+}
+
+#[test]
+fn local_tasks_need_not_be_send() {
+    current_thread().block_on(async {
+        let (local, mut map) = (LocalSet::new(), JoinMap::new());
+        map.spawn_local_on(Rc::new(0), ready(Rc::new(0)), &local);
+        let joined = local.run_until(async {
+            map.spawn_local(Rc::new(1), ready(Rc::new(1)));
+            let mut sum = 0;
+            while let Some((key, outcome)) = map.join_next().await {
+                assert_eq!(key, outcome.unwrap());
+                sum += *key;
+            }
+            sum
+        });
+        assert_eq!(within(joined).await, 1);
+    });
+}
+
+#[tokio::test]
+async fn a_panic_in_the_drop_of_a_replaced_key_loses_no_task() {
+    struct Key(Option<PanicsOnDrop>);
+    impl PartialEq for Key {
+        fn eq(&self, _: &Self) -> bool {
+            true
+        }
+    }
+    impl Eq for Key {}
+    impl std::hash::Hash for Key {
+        fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+    }
+    let captured = Drops::new();
+    let mut map = JoinMap::new();
+    map.spawn(Key(Some(PanicsOnDrop(captured.value()))), pending());
+    let replaces = std::panic::AssertUnwindSafe(|| map.spawn(Key(None), ready(2)));
+    assert!(std::panic::catch_unwind(replaces).is_err());
+    assert_eq!((map.len(), captured.count()), (1, 1));
+    let (key, outcome) = within(map.join_next()).await.unwrap();
+    assert!(key.0.is_none());
+    assert_eq!(outcome.unwrap(), 2);
+    assert!(map.join_next().await.is_none());
+}
