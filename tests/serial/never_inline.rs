@@ -4,8 +4,8 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use throng::SerialExecutor;
 use throng::serial::Level;
+use throng::{BlockingPool, SerialExecutor};
 use tokio::runtime::Handle;
 
 use crate::support::{Gate, join, multi_thread, ready, receive, thread_name};
@@ -139,4 +139,15 @@ fn a_rejected_job_is_returned() {
     assert_eq!(full.into_inner()(&mut 0), "mine");
     release();
     join(queued).unwrap();
+}
+
+#[test]
+fn a_posted_job_never_runs_on_the_posting_thread() {
+    let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+    pool.shutdown();
+    let executor = SerialExecutor::builder().drain_on(pool).build(()).unwrap();
+    let here = thread::current().id();
+    let posted = executor.post(move |()| assert_ne!(thread::current().id(), here));
+    assert!(join(posted).unwrap_err().is_cancelled());
+    join(executor.submit(|()| ())).unwrap();
 }
