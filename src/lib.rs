@@ -121,7 +121,6 @@ const _: () = {
     shared::<serial::Metrics>();
     shared::<serial::Level>();
     shared::<Permit<'_, SerialExecutor<Output>>>();
-    shared::<serial::WeakSerialExecutor<Output>>();
     shared::<completion::Builder<Output, Output>>();
     shared::<completion::Submitter<Output, Output>>();
     shared::<Slot<Output, Output>>();

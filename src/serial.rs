@@ -8,7 +8,7 @@
 //! | `builder`, `weak`, `reserve`, `submit`, `submit_async`, `blocking`, `transact` | the public methods |
 //! | `enqueue`, `job`, `executor` | how a job runs inline, is queued or is rejected; the handle and its end |
 //! | `exclusive` | the guard of an asynchronous job |
-//! | `drain`, `target`, `quantum` | who runs what is queued, where and for how long |
+//! | `drain`, `target`, `quantum` | what runs the queue, where and for how long |
 //! | `owner` | acquiring and releasing the executor |
 //! | `core` | the state, the queue and the word |
 //! | `queue`, `suspended`, `level`, `cost`, `metrics`, `options` | what the core is made of |

@@ -1,4 +1,4 @@
-//! The protocol of a serial executor: the state, the queue, and the one word that says who may touch them.
+//! The protocol of a serial executor: the state, the queue, and the word that determines which party may touch them.
 //!
 //! # Words
 //!
@@ -67,9 +67,9 @@ pub(super) type JobTask<S> = Task<Lent<S>>;
 #[repr(C)]
 pub(super) struct Core<S> {
     pub(super) inbox: Inbox<JobTask<S>>,
-    /// The owner's, except that others may abort what is in it.
+    /// Used by the owner. Other threads may abort the jobs in it.
     pub(super) queue: Queue<Lent<S>>,
-    /// The owner's. `None` once it was taken out.
+    /// Used by the owner. `None` once it was taken out.
     pub(super) state: UnsafeCell<Option<S>>,
     /// Bounds the jobs in the inbox and the queue.
     pub(super) semaphore: Option<Arc<Semaphore>>,
@@ -124,7 +124,7 @@ impl<S> Core<S> {
         tags.has(CLOSED) && !tags.has(OWNED)
     }
 
-    /// Aborts what is queued, and returns how many jobs that were.
+    /// Aborts the queued jobs, and returns their number.
     pub(super) fn abort_queued(&self) -> usize {
         self.queue.abort_all(&self.inbox)
     }
@@ -153,8 +153,8 @@ impl<S> Core<S> {
         self.inbox.peek().tags.has(POISONED)
     }
 
-    /// Runs a job of the owner. If the job panics, this poisons the state before the panic goes on, so that a
-    /// caller which learns of the panic finds the state poisoned.
+    /// Runs a job of the owner. If the job panics, this poisons the state before the panic is propagated, so
+    /// that a caller which learns of the panic finds the state poisoned.
     #[inline]
     pub(super) fn guard<R>(&self, job: impl FnOnce() -> R) -> R {
         struct Panicked<'a, S>(&'a Core<S>);

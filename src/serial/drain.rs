@@ -14,7 +14,7 @@ use crate::join::{self, ExecutorScope, Work};
 use crate::sync::Arc;
 use crate::task::Fault;
 
-/// What runs the queue, which determines what happens to an asynchronous job.
+/// The party that runs the queue. It determines what happens to an asynchronous job.
 enum Runner<'a, 'b> {
     /// A submitter that can hand over: it leaves the job in the queue.
     Submitter,
@@ -67,7 +67,7 @@ impl<S: Send + 'static> Owner<'_, S> {
         }
     }
 
-    /// Hands the queue over. A target that refuses returns the drain; dropping it aborts what is queued.
+    /// Hands the queue over. A target that refuses returns the drain. Dropping it aborts the queued jobs.
     pub(super) fn hand_over(self, target: &Target) -> Result<(), Work> {
         self.core().counters.handed_over.add(1);
         self.core().cost.pause();
@@ -150,7 +150,7 @@ impl<S: Send + 'static> Owner<'_, S> {
         self.advance_suspended(runner)
     }
 
-    /// Does for the suspended job what this runner can do. Returns `true` if there is none any more.
+    /// Advances the suspended job as far as this runner can. Returns `true` if none is left.
     fn advance_suspended(&mut self, runner: &mut Runner<'_, '_>) -> bool {
         if !self.is_suspended() {
             return true;
@@ -206,7 +206,7 @@ impl<S: Send + 'static> Owner<'_, S> {
 
 /// The ownership of an executor on its way to, and in, a task of a runtime or a pool.
 ///
-/// Dropping it, as a runtime does that is shut down, aborts what is queued.
+/// A runtime that shuts down drops it, which aborts the queued jobs.
 struct Drain<S>(Option<Arc<Core<S>>>);
 
 impl<S: Send + 'static> Drain<S> {

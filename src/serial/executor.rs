@@ -14,11 +14,12 @@ use crate::sync::Arc;
 /// An actor without a thread and without a mailbox: it owns a state and runs jobs on it one at a time, in the order
 /// in which they were submitted.
 ///
-/// An idle executor runs a job at once, on the thread that submits it, at the cost of an uncontended mutex: no
-/// allocation, no queue, no other thread. A busy one queues the job (one recycled cell, one compare-and-swap), and
-/// the submitter goes on. A thread that has finished its own job also runs the jobs that others have queued
-/// meanwhile, up to the [capture limit](super::Builder::capture_jobs), and then hands the queue over to a Tokio
-/// task. Submitting never blocks. While jobs are very short, it may spin for a few microseconds.
+/// An idle executor runs a job at once, on the thread that submits it, at the cost of an uncontended mutex: no queue, no
+/// other thread, and no allocation (an output of more than two words goes into a recycled cell). A busy executor queues
+/// the job, with one recycled cell and one compare-and-swap, and `submit` returns. A thread that has finished its own
+/// job also runs the jobs that others have queued meanwhile, up to the
+/// [capture limit](super::Builder::capture_jobs), and then hands the queue over to a Tokio task. Submitting never
+/// blocks. While jobs are very short, it may spin for a few microseconds.
 ///
 /// Clones are handles of the same executor.
 ///

@@ -308,3 +308,50 @@ fn loom_a_refused_hand_over_against_submit() {
         assert_eq!(executor.try_run(|number| number.get()).unwrap(), ran);
     });
 }
+
+/// A reset races with a submitter, whose job runs on the new state or is refused.
+#[test]
+fn loom_reset_against_submit() {
+    loom::model(|| {
+        let executor = SerialExecutor::new(Plain::new(0));
+        let panicked = executor.submit(|_| std::panic::resume_unwind(Box::new(())));
+        let panicked: Result<(), _> = panicked.blocking_join();
+        assert!(panicked.unwrap_err().is_panic());
+        let other = {
+            let executor = executor.clone();
+            thread::spawn(move || match add(&executor).blocking_join() {
+                Ok(()) => 1,
+                Err(error) => {
+                    assert!(error.is_poisoned());
+                    0
+                }
+            })
+        };
+        let old = block_on(executor.reset(Plain::new(10)));
+        assert_eq!(old.ok().unwrap().get(), 0);
+        let ran = other.join().unwrap();
+        assert_eq!(executor.try_run(|number| number.get()).unwrap(), 10 + ran);
+    });
+}
+
+/// A reset waits for an owner whose job has panicked, and is not forgotten.
+#[test]
+fn loom_reset_against_a_panic() {
+    loom::model(|| {
+        let executor = SerialExecutor::new(Plain::new(0));
+        let other = {
+            let executor = executor.clone();
+            thread::spawn(move || {
+                let panics = executor.submit(|_| std::panic::resume_unwind(Box::new(())));
+                let panicked: Result<(), _> = panics.blocking_join();
+                assert!(panicked.unwrap_err().is_panic());
+            })
+        };
+        let was_poisoned = block_on(executor.reset(Plain::new(10))).is_ok();
+        other.join().unwrap();
+        assert_ne!(executor.is_poisoned(), was_poisoned);
+        if was_poisoned {
+            assert_eq!(executor.try_run(|number| number.get()).unwrap(), 10);
+        }
+    });
+}

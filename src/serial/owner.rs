@@ -15,7 +15,7 @@ use crate::task::Fault;
 
 /// The evidence that the caller owns the executor.
 ///
-/// Dropping it instead of releasing it aborts what is queued. A drain that is dropped ends in this way.
+/// Dropping it instead of releasing it aborts the queued jobs. A drain that is dropped ends in this way.
 #[must_use]
 pub(super) struct Owner<'a, S>(&'a Arc<Core<S>>);
 
@@ -216,7 +216,7 @@ impl<S> Owner<'_, S> {
         self.0.queue.pop_if(&self.0.inbox, JobTask::is_blocking)
     }
 
-    /// Returns `true` if a job is queued. `release` sees what is pushed after this.
+    /// Returns `true` if a job is queued. `release` detects a job that is pushed later.
     pub(super) fn has_queued(&mut self) -> bool {
         !self.0.queue.is_empty() || !self.0.inbox.peek().empty
     }

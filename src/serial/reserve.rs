@@ -13,8 +13,8 @@ impl<S: Send + 'static> SerialExecutor<S> {
     /// Waits until the queue has room for a job, and reserves it: back-pressure that blocks no thread.
     ///
     /// Without a [queue capacity](super::Builder::queue_capacity), and inside a job of the same executor, it returns
-    /// at once. Waiting callers are woken in the order in which they came. A caller that comes while one is being
-    /// woken may be faster; after it has lost twice, a waiting caller is handed the next permit.
+    /// at once. Waiting callers are woken in the order in which they came. A newcomer may be faster than a caller that was
+    /// woken, but not more than twice: then it leaves a permit to that caller.
     ///
     /// # Errors
     ///

@@ -132,8 +132,8 @@ impl<S: Send + 'static> SerialExecutor<S> {
     ///
     /// [`is_full`](TrySpawnError::is_full) if the executor is busy and its queue is
     /// [full](super::Builder::queue_capacity); [`is_closed`](TrySpawnError::is_closed) or
-    /// [`is_poisoned`](TrySpawnError::is_poisoned) if it is; [`NoThread`](TrySpawnError::NoThread) if the builder was told
-    /// [`inline(false)`](super::Builder::inline) and there is nothing to run the job on.
+    /// [`is_poisoned`](TrySpawnError::is_poisoned) if it is; [`is_no_thread`](TrySpawnError::is_no_thread) if the executor
+    /// was built with [`inline(false)`](super::Builder::inline) and there is nothing to run the job on.
     ///
     /// # Examples
     ///
@@ -170,7 +170,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
     ///
     /// # Panics
     ///
-    /// If the job panics, [`OnPanic`](super::OnPanic) is applied, and the panic goes on in the caller.
+    /// If the job panics, [`OnPanic`](super::OnPanic) is applied, and the panic is propagated to the caller.
     ///
     /// # Examples
     ///

@@ -18,9 +18,10 @@ use crate::sync::Arc;
 use crate::task::{Polled, Task};
 
 impl<S: Send + 'static> SerialExecutor<S> {
-    /// Queues an asynchronous job, which has the state across its await points. Under a timeout, or wherever else the
-    /// caller may stop waiting, add [`abort_on_drop`](JoinHandle::abort_on_drop): otherwise the job goes on, and
-    /// holds the state for as long as the server that it waits for does not answer.
+    /// Queues an asynchronous job, which has the state across its await points. Dropping the handle detaches the job,
+    /// which then holds the state until it ends. So under a timeout, await the handle with
+    /// [`abort_on_drop`](JoinHandle::abort_on_drop): a drop of that handle ends the job where it waits, and releases the
+    /// state, even if a server never answers.
     ///
     /// The closure receives the state as a guard and returns a future. The future is polled where the queue is handed
     /// over to: in a task of the submitter's runtime, or on what [`drain_on`](super::Builder::drain_on) was given. It

@@ -1,7 +1,7 @@
-//! Jobs that leave no trace if they fail: the state is rolled back.
+//! Transactions: jobs whose changes are rolled back if they fail.
 //!
-//! They run on the state itself, not on a draft of it, and everything of the user's runs under a net:
-//! what is dropped when a job has failed must not panic while a panic is under way.
+//! They run on the state itself, not on a copy. All code of the user runs under `catch_unwind`, because a drop that
+//! panics while another panic unwinds would end the process.
 
 use std::any::Any;
 use std::ops::{Deref, DerefMut};
@@ -14,10 +14,12 @@ use super::level::Level;
 use crate::join::JoinHandle;
 use crate::unwind::contain;
 
-/// A state that can be brought back to how it was: what [`SerialExecutor::transact`] needs.
+/// A state that can be rolled back, as [`SerialExecutor::transact`] needs it.
 ///
-/// [`ByClone`] makes one of any state that is [`Clone`]. Where a copy is dear, write down what undoes
-/// each change instead:
+/// [`ByClone`] implements it for any state that is [`Clone`]. If a copy is expensive, record how to undo each change
+/// instead.
+///
+/// # Examples
 ///
 /// ```
 /// use std::collections::HashMap;
@@ -27,7 +29,7 @@ use crate::unwind::contain;
 /// #[derive(Default)]
 /// struct Stock {
 ///     pieces: HashMap<&'static str, u32>,
-///     /// What each change since the checkpoint has replaced.
+///     /// The values that were replaced since the checkpoint.
 ///     undo: Vec<(&'static str, Option<u32>)>,
 /// }
 ///
@@ -66,24 +68,25 @@ use crate::unwind::contain;
 /// # Ok(()) }
 /// ```
 pub trait Checkpoint {
-    /// What [`save`](Self::save) keeps. It is dropped if the transaction succeeds.
+    /// What [`save`](Self::save) returns. It is dropped if the transaction succeeds.
     type Saved;
 
-    /// Called before each transaction. It may change what nobody sees, as a log of what to undo.
+    /// Called before each transaction. It may change what is not visible, such as an undo log.
     ///
-    /// If it panics, the job does not run, and its handle says
-    /// [`is_panic`](crate::JoinError::is_panic). The state is not poisoned: a `save` that panics must
-    /// leave it as it was.
+    /// If it panics, the job does not run, and its handle ends with [`is_panic`](crate::JoinError::is_panic). The state
+    /// is not poisoned: a `save` that panics must leave it unchanged.
     fn save(&mut self) -> Self::Saved;
 
-    /// Brings the state back to how it was when `saved` was made.
+    /// Restores the state as it was when `saved` was created.
     ///
-    /// If it panics, the state is poisoned, whatever [`OnPanic`](super::OnPanic) says, and the job's
-    /// handle tells of this panic.
+    /// If it panics, the state is poisoned, whatever [`OnPanic`](super::OnPanic) is, and the handle of the job ends with
+    /// this panic.
     fn restore(&mut self, saved: Self::Saved);
 }
 
-/// Makes a [`Checkpoint`] of a state by cloning it before each transaction.
+/// Implements [`Checkpoint`] by cloning the state before each transaction.
+///
+/// # Examples
 ///
 /// ```
 /// use throng::SerialExecutor;
@@ -108,7 +111,7 @@ impl<S> ByClone<S> {
         Self(state)
     }
 
-    /// The state.
+    /// Returns the state.
     pub fn into_inner(self) -> S {
         self.0
     }
@@ -147,17 +150,16 @@ impl<S> From<S> for ByClone<S> {
 }
 
 impl<S: Checkpoint + Send + 'static> SerialExecutor<S> {
-    /// Runs a job as [`submit`](Self::submit) does; if it returns `Err` or panics, the state is rolled
-    /// back to how it was before.
+    /// Runs a job as [`submit`](Self::submit) does, and rolls the state back if the job returns `Err` or panics.
     ///
-    /// The job runs on the state itself, between [`Checkpoint::save`] and, if it fails,
-    /// [`Checkpoint::restore`]. Nobody sees the state in between. A panic poisons nothing, as the state
-    /// is whole again: the handle tells of it, and later jobs run. Jobs that are submitted from inside
-    /// are not part of the transaction, and run whatever becomes of it.
+    /// The job runs on the state itself, between [`Checkpoint::save`] and, if it fails, [`Checkpoint::restore`]. No other
+    /// job sees the state in between. A panic does not poison the state, because it is restored: the handle ends with the
+    /// panic, and later jobs run. Jobs that are submitted inside the transaction are not part of it, and run even if it
+    /// fails.
     ///
     /// # Errors
     ///
-    /// The handle ends as that of [`submit`](Self::submit); `Ok(Err(..))` is what the job returned.
+    /// The handle ends as that of [`submit`](Self::submit). `Ok(Err(..))` is an error that the job returned.
     ///
     /// # Examples
     ///
@@ -186,17 +188,17 @@ impl<S: Checkpoint + Send + 'static> SerialExecutor<S> {
         self.run_or_queue(Level::NORMAL, Transaction(job))
     }
 
-    /// Runs jobs one after the other as one [transaction](Self::transact): all of them, or none.
+    /// Runs several jobs as one [transaction](Self::transact): all of them take effect, or none.
     ///
-    /// The first that returns `Err` or panics ends the batch: the state is rolled back to how it was
-    /// before the first of them, the jobs behind it are dropped, and the handle tells of its error. One
-    /// checkpoint is made for the whole batch. No other job runs in between.
+    /// The first job that returns `Err` or panics ends the batch: the state is rolled back to the one before the first
+    /// job, the remaining jobs are dropped, and the handle ends with the error or the panic. There is one checkpoint for
+    /// the whole batch. No other job runs in between.
     ///
-    /// The iterator is read before anything runs.
+    /// The iterator is read to its end before the first job runs.
     ///
     /// # Errors
     ///
-    /// As those of [`transact`](Self::transact).
+    /// As [`transact`](Self::transact).
     ///
     /// # Examples
     ///
@@ -231,7 +233,7 @@ impl<S: Checkpoint + Send + 'static> SerialExecutor<S> {
     }
 }
 
-/// A job whose changes are undone if it fails.
+/// A job whose changes are rolled back if it fails.
 struct Transaction<F>(F);
 
 impl<S, F, R, E> Run<S> for Transaction<F>
@@ -249,7 +251,7 @@ where
 }
 
 impl<S: Checkpoint> Lent<S> {
-    /// Runs a job as a transaction. If it panics, so does this, when the state is as it was.
+    /// Runs a job as a transaction. A panic is propagated after the state is restored.
     #[inline]
     fn transact<R, E>(&mut self, job: impl FnOnce(&mut S) -> Result<R, E>) -> Result<R, E> {
         match self.run(|state| attempt(state, job)) {
@@ -268,7 +270,7 @@ impl<S: Checkpoint> Lent<S> {
 /// A transaction that panicked.
 struct Failed {
     payload: Box<dyn Any + Send>,
-    /// The state is as it was.
+    /// The state was restored.
     restored: bool,
 }
 
@@ -329,7 +331,7 @@ where
     Err(failed.unwrap_or_else(|payload| resume_unwind(payload)))
 }
 
-/// Drops values one by one, so that of two whose drops panic neither meets the other's panic.
+/// Drops values one by one, so that two drops that panic do not end the process.
 fn drop_each<T>(values: impl IntoIterator<Item = T>) {
     values.into_iter().for_each(|value| contain(|| drop(value)));
 }

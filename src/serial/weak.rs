@@ -1,6 +1,7 @@
 //! [`WeakSerialExecutor`]: a handle that does not keep the executor alive.
 
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::core::Core;
 use super::executor::SerialExecutor;
@@ -53,6 +54,10 @@ impl<S> Clone for WeakSerialExecutor<S> {
         }
     }
 }
+
+// As for `SerialExecutor`.
+impl<S> UnwindSafe for WeakSerialExecutor<S> {}
+impl<S> RefUnwindSafe for WeakSerialExecutor<S> {}
 
 impl<S> fmt::Debug for WeakSerialExecutor<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -64,7 +64,7 @@ fn the_error_of_try_submit_tells_the_reason() {
     drop(executor.submit(|_| panic!("on purpose")));
     let error = executor.try_submit(|n| *n).unwrap_err();
     assert!(error.is_poisoned());
-    assert_eq!(format!("{error:?}"), "Poisoned(..)");
+    assert!(format!("{error:?}").contains("Poisoned"));
     assert!(error.to_string().contains("poisoned"));
     executor.close();
     assert!(executor.try_submit(|n| *n).unwrap_err().is_closed());

@@ -199,6 +199,7 @@ fn a_waiting_reset_ends_when_the_executor_is_released_sound_or_closed() {
         assert_eq!(wakes.count() > 0, end != "released");
         gate.open();
         released.join().unwrap();
+        assert!(wakes.count() > 0, "{end}");
         drop(refused);
         let expected = if end == "released" { Ok(1) } else { Err(2) };
         assert_eq!(ready(reset), expected, "{end}");

@@ -25,7 +25,7 @@ fn try_run_returns_the_job_if_the_executor_is_busy_poisoned_or_closed() {
     let busy = occupy(&executor);
     let error = executor.try_run(|n| *n).unwrap_err();
     assert!(error.is_busy());
-    assert_eq!(format!("{error:?}"), "Busy(..)");
+    assert!(format!("{error:?}").contains("Busy"));
     assert!(error.to_string().contains("busy"));
     assert_eq!(error.into_inner()(&mut 7), 7);
     busy.release();
@@ -33,14 +33,14 @@ fn try_run_returns_the_job_if_the_executor_is_busy_poisoned_or_closed() {
     drop(executor.submit(|_| panic!("on purpose")));
     let error = executor.try_run(|n| *n).unwrap_err();
     assert!(error.is_poisoned());
-    assert_eq!(format!("{error:?}"), "Poisoned(..)");
+    assert!(format!("{error:?}").contains("Poisoned"));
     assert!(error.to_string().contains("poisoned"));
     assert_eq!(error.into_inner()(&mut 8), 8);
 
     executor.close();
     let error = executor.try_run(|n| *n).unwrap_err();
     assert!(error.is_closed());
-    assert_eq!(format!("{error:?}"), "Closed(..)");
+    assert!(format!("{error:?}").contains("Closed"));
     assert!(error.to_string().contains("closed"));
     assert_eq!(error.into_inner()(&mut 9), 9);
 }
