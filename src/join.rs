@@ -19,6 +19,7 @@ mod outlet;
 mod permit;
 mod pool_thread;
 mod run_context;
+pub(crate) mod sealed;
 mod shutdown;
 mod slot;
 mod small_value;
@@ -50,7 +51,6 @@ pub(crate) use self::shutdown::{Close, blocking_shutdown, shutdown, shutdown_now
 pub use self::slot::Slot;
 pub(crate) use self::slot::{Entry, Finished};
 pub use self::spawn::Spawn;
-pub(crate) use self::spawn::sealed;
 pub use self::spawn_error::{TryRunError, TrySpawnError};
 pub use self::work::Work;
 pub use self::wrapped::Wrapped;

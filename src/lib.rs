@@ -114,13 +114,14 @@ const _: () = {
     shared::<compute::Metrics>();
     shared::<compute::LaneMetrics>();
     shared::<compute::Permit<'_>>();
-    shared::<serial::Builder>();
+    shared::<serial::Builder<Output>>();
     shared::<serial::Exclusive<u8>>();
     sent::<serial::Exclusive<Output>>();
     shared::<serial::ByClone<u8>>();
     shared::<serial::Metrics>();
     shared::<serial::Level>();
-    shared::<serial::Permit<'_, Output>>();
+    shared::<Permit<'_, SerialExecutor<Output>>>();
+    shared::<serial::WeakSerialExecutor<Output>>();
     shared::<completion::Builder<Output, Output>>();
     shared::<completion::Submitter<Output, Output>>();
     shared::<Slot<Output, Output>>();

@@ -194,7 +194,10 @@ fn submit(pool: &ComputePool, serial: &SerialExecutor<u32>, numbers: &mut Number
 fn the_number_of_places_stays_exact() {
     const PLACES: usize = 17;
     let pool = bounded(3, PLACES);
-    let serial = SerialExecutor::builder().drain_on(pool.clone()).build(0);
+    let serial = SerialExecutor::builder()
+        .drain_on(pool.clone())
+        .build(0)
+        .unwrap();
     for round in 0..3 {
         thread::scope(|scope| {
             for submitter in 0..4 {

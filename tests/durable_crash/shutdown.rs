@@ -65,8 +65,9 @@ async fn one_that_has_ended_keeps_no_wake_up_from_others(site: Site) {
     let worker = site.worker(PATIENT).await;
     let executor = DurableExecutor::builder(site.client.clone())
         .register::<Job>()
-        .start(site.folder.clone());
-    let executor = executor.await.expect("an executor");
+        .start(site.folder.clone())
+        .await
+        .expect("an executor");
     until("both are idle", async || (site.parked() == 2).then_some(())).await;
     executor.shutdown(Duration::ZERO).await;
 
@@ -82,11 +83,13 @@ const STOPPED_WITHIN: Duration = Duration::from_secs(8);
 
 #[tokio::test]
 async fn a_worker_ends_in_time_when_its_server_is_killed() {
+    needs_redis!();
     ends_in_time_without(Server::kill).await;
 }
 
 #[tokio::test]
 async fn a_worker_ends_in_time_when_its_server_stands_still() {
+    needs_redis!();
     ends_in_time_without(|server| server.signal(Signal::STOP)).await;
 }
 

@@ -1,11 +1,15 @@
-//! [`SqliteStore`]: tasks in a file.
+//! [`SqliteStore`]: a store in a SQLite database.
 //!
-//! One thread writes, and another reads. The writer collects requests until it has to wait for the disk, and
-//! waits once for all of them. The reader answers requests that change nothing, which include turns that find
+//! One thread writes, and another one reads. The writer collects requests until it has to wait for the disk, and
+//! waits once for all of them. The reader answers requests that write nothing, which include turns that find
 //! nothing to do.
 //!
 //! Several processes on one machine may have the file open. Each is an [endpoint] in a folder beside the file.
 //! Through this folder, the processes wake one another, and detect which of them have died.
+//!
+//! A request runs in a [`Transaction`], which changes the tables in these files, from top to bottom: `session`, `enqueue`,
+//! `turn` and `admin` are the requests; `verdicts`, `claim`, `reap`, `renew` and `routing` are their parts; `task` has
+//! the steps of a task; `ready_queue`, `claimed_tasks`, `payload` and `meta` each read and write one table.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -72,73 +76,77 @@ mod writer;
 #[cfg(not(unix))]
 compile_error!("the feature `sqlite` needs Unix for now");
 
-/// Tasks in a file, for the processes of one machine.
+/// A store in a SQLite database, for the processes of one machine.
 ///
-/// The file is a SQLite database, which is created if it does not exist. It may be a database that a program
-/// already uses: the names of all tables begin with `throng_`. Beside the file is a folder with the same name and
-/// `-throng` appended, in which the processes that have the file open find one another. Both must be on a disk of this
-/// machine, and not on one that is shared over a network.
+/// The database file is created if it does not exist. It may be a database that the program
+/// already uses: the names of all tables begin with `throng_`. The processes that have the file open find one another in
+/// a folder beside it, which has the same name with `-throng` appended. Both must be on a local disk, not on a network
+/// file system.
 ///
-/// # What is promised
+/// # Guarantees
 ///
 /// - An acknowledged write is on the disk: SQLite is used with a write-ahead log and `synchronous=FULL`.
-/// - When a process exits, for any reason, other processes detect that: a busy worker takes its tasks back
-///   within milliseconds, an idle one within seconds, and so does the process itself when it is started
-///   again. (A process that hangs loses its tasks when their lease expires.)
-/// - A worker that waits for tasks writes nothing, and does not keep other processes from writing. (While results or
-///   dead letters are kept, each executor writes a few bytes every 15 to 45 seconds.)
-/// - If a process is frozen within a write, for instance by a signal or a debugger, no other process can
-///   write until it continues or dies. Nothing can prevent that, but it rarely happens: a write waits for nothing
-///   except the disk, and ends after 20 ms unless one request takes longer. Requests of other processes fail after
-///   ten seconds with an error that [`is_busy`](DurableError::is_busy), and `open`, if it has to write, after five.
-///   On Linux, the message names the process and says that it is stopped. Nothing is lost, whether the process
-///   continues or dies.
-/// - A page of the file, or a row, that cannot be read costs the tasks whose data it holds. They become dead
-///   letters ([`Damaged`](crate::durable::DeadReason::Damaged)), all other tasks continue, and
-///   [`health`](crate::durable::DurableClient::health) reports the damage for an hour. A table with an unreadable
-///   page is rewritten, which takes longer the more rows it has; the old table stays in the file, with a
-///   name that begins with `throng_damaged_`. If the file's first pages or the row about the whole store are lost,
-///   or after the twentieth such table, requests fail with an error that [`is_corrupt`](DurableError::is_corrupt).
-///   To go on, end all processes that have the file open, remove the files beside it that end in `-wal` and
-///   `-shm`, and put a copy of the file in its place.
-/// - If no room is left on the disk, requests fail at once with an error that [`is_full`](DurableError::is_full),
-///   and have no effect. A worker keeps what its tasks have returned, and stores it once there is room. Until then,
-///   [`health`](crate::durable::DurableClient::health) reports that the store fails. The same holds if a quota is used
-///   up, or if a file has reached its largest size. (If the process has a limit for the size of files, it must ignore
-///   `SIGXFSZ`, or the system kills it.)
+/// - When a process exits, for any reason, the other processes detect it. A busy worker takes its tasks back
+///   within milliseconds, and an idle worker within seconds. The process itself does so when it is started
+///   again. A process that hangs loses its tasks when their lease expires.
+/// - A worker that waits for tasks writes nothing, and does not keep other processes from writing. While results or
+///   dead letters are retained, each executor writes a few bytes every 15 to 45 seconds.
+/// - If no space is left on the disk, requests fail immediately with an error that [`is_full`](DurableError::is_full),
+///   and have no effect. A worker keeps the outputs of its tasks, and stores them once there is space. Until then,
+///   [`health`](crate::durable::DurableClient::health) reports that the store fails. The same applies to quotas and to the
+///   maximum size of a file. If the process has a limit for the size of files, it must ignore
+///   `SIGXFSZ`, or the system kills it.
 /// - A file with the layout of another version of this crate is left unchanged.
 /// - When the last client is [closed](crate::durable::DurableClient::close), the file contains all data, and
 ///   no other files are left beside it.
-/// - If the file is removed or replaced while it is open, requests fail with an error that
-///   [`is_replaced`](DurableError::is_replaced). This includes a request that is being written at that time.
-///   Requests succeed again if the same file, or a copy of it, is put back.
 ///
-/// Delays follow the machine's wall clock: if it is set, delayed tasks start earlier or later. Nothing else depends on
-/// this clock. Leases, and how long results and dead letters are kept, are measured by the time since the machine was
-/// started.
-/// For results and dead letters, this time counts only while an executor runs, and for a minute after that.
+/// # Failures
 ///
-/// # Beside other users of SQLite
+/// - **A frozen process.** If a process is stopped within a write, for instance by a signal or a debugger, no other process
+///   can write until it continues or dies. This cannot be prevented, but it rarely happens: a write waits only for the
+///   disk, and ends after 20 ms unless one request takes longer. Requests of other processes fail after
+///   ten seconds with an error that [`is_busy`](DurableError::is_busy), and `open`, if it has to write, after five.
+///   On Linux, the message names the process and says that it is stopped. Nothing is lost, whether the process
+///   continues or dies.
+/// - **A damaged file.** If a page or a row cannot be read, only the tasks whose data it contains are affected. They become
+///   dead letters ([`Damaged`](crate::durable::DeadReason::Damaged)), and all other tasks continue.
+///   [`health`](crate::durable::DurableClient::health) reports the damage for an hour. A table with an unreadable
+///   page is rebuilt, which takes longer the more rows it has. The old table stays in the file, with a
+///   name that begins with `throng_damaged_`. If the first pages of the file or the row about the whole store are lost,
+///   or after the twentieth such table, requests fail with an error that [`is_corrupt`](DurableError::is_corrupt).
+///   To recover, stop all processes that have the file open, remove the files beside it that end in `-wal` and
+///   `-shm`, and replace the file with a backup.
+/// - **A removed or replaced file.** If this happens while the file is open, requests fail with an error that
+///   [`is_replaced`](DurableError::is_replaced), including a request that is being written at that time.
+///   Requests succeed again when the same file, or a copy of it, is put back.
+///
+/// # Clocks
+///
+/// Delays follow the wall clock of the machine: if it is set, delayed tasks start earlier or later. Nothing else depends on
+/// it. Leases and the retention of results and dead letters are measured by the time since the machine was
+/// started. For results and dead letters, this time counts only while an executor runs, and for a minute after that.
+///
+/// # Other users of SQLite in the program
 ///
 /// A program links one version of SQLite, so all its dependencies must agree on one version of
 /// `libsqlite3-sys`. This crate accepts any `rusqlite` from 0.28 to 0.41, and Cargo chooses a version that suits
 /// the other dependencies: `sqlx` 0.8 and 0.9, `sea-orm` 1.1 and 2, `diesel` 2.3, `deadpool-sqlite` 0.8 to 0.14,
-/// and `tokio-rusqlite` 0.5 to 0.8 all work beside this crate. (If Cargo has already locked a newer `rusqlite`,
-/// select an older one with `cargo update -p rusqlite --precise`.)
+/// and `tokio-rusqlite` 0.5 to 0.8 all work beside this crate. If Cargo has already locked a newer `rusqlite`,
+/// select an older one with `cargo update -p rusqlite --precise`.
 ///
 /// The feature `sqlite` compiles SQLite in. Use `sqlite-unbundled` to link the system's library.
 ///
 /// # Examples
 ///
 /// ```
-/// use throng::durable::{SqliteStore, Store};
+/// use throng::durable::{DurableClient, SqliteStore};
 ///
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
 /// # let path = folder.path().join("tasks.db");
 /// let store = SqliteStore::open(path).await?;
-/// let store = Store::from(store); // a client is opened with this
-/// # drop(store);
+/// let client = DurableClient::open(store);
+/// # drop(client);
 /// # Ok(()) }
 /// ```
 pub struct SqliteStore {
@@ -150,24 +158,41 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the store in the file at `path`, which is created if it does not exist.
+    /// Opens the store in the file at `path`. Creates the file if it does not exist.
     ///
     /// # Errors
     ///
-    /// - if `path` cannot be the path of a file: its folder is missing, or the path has a special meaning for SQLite,
-    ///   like `:memory:` ([`is_invalid`](DurableError::is_invalid));
+    /// - if `path` cannot be the path of a file: its folder does not exist, or the path has a special meaning for SQLite,
+    ///   such as `:memory:` ([`is_invalid`](DurableError::is_invalid));
     /// - if the file cannot be opened, created or written ([`is_read_only`](DurableError::is_read_only),
     ///   [`is_denied`](DurableError::is_denied), [`is_full`](DurableError::is_full));
-    /// - if it is not a SQLite database ([`is_corrupt`](DurableError::is_corrupt));
+    /// - if the file is not a SQLite database ([`is_corrupt`](DurableError::is_corrupt));
     /// - if it has the layout of another version of this crate
     ///   ([`is_newer_layout`](DurableError::is_newer_layout),
     ///   [`is_older_layout`](DurableError::is_older_layout));
-    /// - if other processes have kept it locked for five seconds ([`is_busy`](DurableError::is_busy)).
+    /// - if other processes have kept the file locked for five seconds ([`is_busy`](DurableError::is_busy)).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::SqliteStore;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("tasks.db");
+    /// let store = SqliteStore::open(path).await?;
+    /// # drop(store);
+    ///
+    /// // The same path in a folder that does not exist.
+    /// let error = SqliteStore::open("no/such/folder/tasks.db").await.unwrap_err();
+    /// assert!(error.is_invalid());
+    /// # Ok(()) }
+    /// ```
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, DurableError> {
         Self::open_with(path.as_ref(), Clock::machine()).await
     }
 
-    /// Opens the store with a clock.
+    /// Opens the store with another clock.
     pub(crate) async fn open_with(path: &Path, clock: Clock) -> Result<Self, DurableError> {
         let name: Arc<str> = path.to_string_lossy().into();
         let path = path.to_owned();

@@ -1,9 +1,9 @@
-//! What a store says of its server: whether it is there, and how far it is to be trusted.
+//! The health of a store, and the report on its server.
 
 use super::*;
 use crate::durable::{DurableClient, Health};
 
-/// Waits until a store says that it is so.
+/// Waits for a health of the store.
 async fn until_health(store: &RedisStore, is_so: impl Fn(&Health) -> bool) {
     let come = async {
         while !is_so(&store.health()) {
@@ -16,12 +16,13 @@ async fn until_health(store: &RedisStore, is_so: impl Fn(&Health) -> bool) {
         .unwrap_or_else(|_| panic!("it stays {:?}", health()));
 }
 
-/// The connection on which nothing is sent notices the end of the server: without it, only the next ping would.
+/// The idle connection detects the end of the server. Without it, only the next ping would.
 #[tokio::test]
-async fn a_store_knows_whether_its_server_is_there() {
+async fn a_store_reports_whether_its_server_is_reachable() {
+    needs_redis!();
     let mut server = Server::start();
     let mut builder = RedisStore::builder(&format!("redis://127.0.0.1:{}/", server.port()));
-    builder.times.pulse = Duration::from_secs(3600);
+    builder.timeouts.ping_interval = Duration::from_secs(3600);
     let store = builder.open().await.unwrap();
     until_health(&store, |health| *health == Health::Well).await;
     server.kill();
@@ -30,9 +31,10 @@ async fn a_store_knows_whether_its_server_is_there() {
     until_health(&store, |health| *health == Health::Well).await;
 }
 
-/// Its connections are there, and nothing comes.
+/// The connections stay open, and nothing arrives.
 #[tokio::test]
-async fn a_server_that_has_stopped_is_noticed() {
+async fn a_stopped_server_is_detected() {
+    needs_redis!();
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let store = open_hurried(&proxy.url()).await;
@@ -40,12 +42,12 @@ async fn a_server_that_has_stopped_is_noticed() {
     proxy.mute();
     let answer = store.counts().await;
     assert_eq!(answer.expect_err("nothing comes").cause, Cause::Unavailable);
-    // The connection was given up, and another one is made: to a server that answers again.
+    // The connection was closed. A new one is opened when the server answers again.
     settled(|| store.counts()).await.unwrap();
     until_health(&store, |health| *health == Health::Well).await;
 }
 
-/// What a client says of a store that fails.
+/// Returns the health of a client whose store fails.
 #[track_caller]
 pub(super) fn failing(client: &DurableClient) -> String {
     match client.health() {
@@ -64,16 +66,17 @@ async fn until_well(client: &DurableClient) {
     timeout(DEADLINE, well).await.expect("it is well");
 }
 
-/// It can be reached, and runs no script to its end.
+/// The server can be reached, but scripts fail.
 #[tokio::test]
 async fn a_server_on_which_scripts_fail_is_failing() {
+    needs_redis!();
     let server = Server::start();
     let rights = ["reset", "on", ">secret", "~*", "&*", "+@all"];
     server.ask(&[&["ACL", "SETUSER", "web"], &rights[..]].concat());
     let store = open(&format!("redis://web:secret@127.0.0.1:{}", server.port())).await;
     let client = DurableClient::open(store);
     until_well(&client).await;
-    // A right of the user, which a script needs.
+    // A permission that a script needs.
     server.ask(&["ACL", "SETUSER", "web", "-hlen"]);
     let error = client.counts().await.unwrap_err();
     assert!(error.is_denied(), "{error}");
@@ -84,7 +87,7 @@ async fn a_server_on_which_scripts_fail_is_failing() {
     );
     server.ask(&["ACL", "SETUSER", "web", "+hlen"]);
     until_well(&client).await;
-    // A script that stops at a key.
+    // A key of another type, at which a script fails.
     server.ask(&["SET", "throng:{default:0}:alive", "text"]);
     let error = client.counts().await.unwrap_err();
     assert!(error.is_corrupt(), "{error}");
@@ -98,7 +101,8 @@ async fn a_server_on_which_scripts_fail_is_failing() {
 }
 
 #[tokio::test]
-async fn who_is_told_nothing_is_mute() {
+async fn a_store_without_messages_is_mute() {
+    needs_redis!();
     let server = Server::start();
     for rights in ["-subscribe", "-publish"] {
         server.ask(&[
@@ -106,15 +110,16 @@ async fn who_is_told_nothing_is_mute() {
         ]);
         let store = open(&format!("redis://web:secret@127.0.0.1:{}", server.port())).await;
         assert_eq!(store.health(), Health::Mute, "{rights}");
-        assert!(!store.report().await.unwrap().is_told);
+        assert!(!store.report().await.unwrap().is_subscribed);
         server.ask(&["ACL", "SETUSER", "web", "+@all"]);
         until_health(&store, |health| *health == Health::Well).await;
-        assert!(store.report().await.unwrap().is_told);
+        assert!(store.report().await.unwrap().is_subscribed);
     }
 }
 
 #[tokio::test]
-async fn a_report_says_what_the_server_is() {
+async fn a_report_describes_the_server() {
+    needs_redis!();
     let server = Server::with(&["--appendonly", "yes", "--maxmemory-policy", "volatile-lru"]);
     let store = open(&server.url()).await;
     until_health(&store, |health| *health == Health::Well).await;
@@ -124,7 +129,10 @@ async fn a_report_says_what_the_server_is() {
     assert_eq!(report.append_only, Some(true));
     assert_eq!(report.append_fsync.as_deref(), Some("everysec"));
     assert_eq!(report.eviction.as_deref(), Some("volatile-lru"));
-    assert!(report.version.is_some() && report.is_told, "{report:?}");
+    assert!(
+        report.version.is_some() && report.is_subscribed,
+        "{report:?}"
+    );
     let text = report.to_string();
     assert!(
         text.contains("Buffered") && text.contains("volatile-lru"),
@@ -132,9 +140,10 @@ async fn a_report_says_what_the_server_is() {
     );
 }
 
-/// Redis can be asked when something is on its disk from 7.2 on.
+/// Redis can wait until a write is on its disk since 7.2.
 #[tokio::test]
-async fn a_store_that_waits_for_the_disk_wants_a_server_that_can_say() {
+async fn a_store_that_waits_for_the_disk_refuses_a_server_that_cannot() {
+    needs_redis!();
     let server = Server::with(&["--appendonly", "yes"]);
     let url = server.url();
     let mut builder = RedisStore::builder(&url);
