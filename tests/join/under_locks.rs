@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 
+use throng::BlockingPool;
 use throng::CompletionStream;
 use throng::completion::Submitter;
-use throng::{BlockingPool, blocking};
 
 use crate::faulty_waker::{Act, FaultyWaker};
 use crate::support::{Wakes, poll_with, ready, receive};
