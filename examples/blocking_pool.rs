@@ -4,12 +4,12 @@
 //! cargo run --release --example blocking_pool
 //! ```
 //!
-//! The client of the database blocks, and the database accepts few connections: so the pool has as
-//! many threads, and a short queue. The load comes from this program, too, in three phases: no more
-//! than the database can take; much more, and who finds the queue full is refused at once (`503`, and
-//! when to come again); and as much again, but who finds it full waits for room. Meanwhile `/health`
-//! must stay fast, and `/metrics` tells Prometheus about the pool. It takes a few seconds, and fails
-//! if something does not come as it should.
+//! The client of the database blocks, and the database accepts few connections, so the pool has one thread for each
+//! connection, and a short queue. This program also creates the load, in three phases. In the first, the database can
+//! serve all requests. In the second there are many more, and a request that finds the queue full is refused at once
+//! (`503` with `Retry-After`). In the third there are as many, but a request that finds the queue full waits for a
+//! permit. In all phases `/health` must stay fast, and `/metrics` reports the pool to Prometheus. The program takes a few
+//! seconds, and fails if a phase does not behave as expected.
 
 #[path = "blocking_pool/client.rs"]
 mod client;

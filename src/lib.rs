@@ -121,6 +121,9 @@ const _: () = {
     shared::<serial::Metrics>();
     shared::<serial::Level>();
     shared::<Permit<'_, SerialExecutor<Output>>>();
+    // Models have no weak references.
+    #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+    shared::<serial::WeakSerialExecutor<Output>>();
     shared::<completion::Builder<Output, Output>>();
     shared::<completion::Submitter<Output, Output>>();
     shared::<Slot<Output, Output>>();

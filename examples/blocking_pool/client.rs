@@ -1,4 +1,4 @@
-//! A client of HTTP 1.1, as small as this program can do with.
+//! A minimal client of HTTP 1.1.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufStream};
 use tokio::net::TcpStream;
 
-/// A connection, which is kept from one request to the next.
+/// A connection that serves one request after the other.
 pub(crate) struct Client {
     stream: BufStream<TcpStream>,
 }
@@ -14,7 +14,7 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) async fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
-        // Without this, requests would wait for one another's acknowledgements.
+        // Without this, a request would wait for the acknowledgement of the one before.
         stream.set_nodelay(true)?;
         Ok(Self {
             stream: BufStream::new(stream),
@@ -29,11 +29,11 @@ impl Client {
     }
 }
 
-/// What the service says.
+/// A response of the service.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// When to ask again, in seconds.
+    /// The value of `Retry-After`, in seconds.
     pub(crate) retry_after: Option<u64>,
     pub(crate) body: String,
 }
@@ -66,7 +66,7 @@ impl Answer {
     }
 }
 
-/// The next line, without its end.
+/// Reads a line, without its end.
 async fn line(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<String> {
     let mut line = String::new();
     stream.read_line(&mut line).await?;

@@ -1,4 +1,4 @@
-//! The load: clients that ask again and again, and somebody who watches the service meanwhile.
+//! The load: clients that send requests all the time, and a monitor that checks the health of the service.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use super::metrics::value;
 use super::report::Report;
 use super::{Result, ensure};
 
-/// How long clients begin requests in a phase.
+/// The time during which clients begin requests in a phase.
 const LENGTH: Duration = Duration::from_millis(1_500);
-/// How soon a client that was refused comes again. Much sooner than it was told to: a bad day.
+/// The time after which a refused client tries again. Much shorter than `Retry-After`, as in an overload.
 const IMPATIENCE: Duration = Duration::from_millis(20);
-/// How often somebody looks how the service is.
+/// The time between two health checks.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// A part of the show.
+/// A phase of the load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Phase {
     pub(crate) name: &'static str,
@@ -27,7 +27,7 @@ pub(crate) struct Phase {
     pub(crate) clients: usize,
 }
 
-/// A bar that shows how far it has come, if standard error is a terminal.
+/// A progress bar, if standard error is a terminal.
 pub(crate) struct Screen(ProgressBar);
 
 impl Screen {
@@ -52,7 +52,7 @@ impl Drop for Screen {
     }
 }
 
-/// Runs a phase to its end: each client has its last answer then.
+/// Runs a phase until each client has its last answer.
 pub(crate) async fn run(address: SocketAddr, phase: Phase, screen: &Screen) -> Result<Report> {
     let until = Instant::now() + LENGTH;
     let mut clients = JoinSet::new();
@@ -66,7 +66,7 @@ pub(crate) async fn run(address: SocketAddr, phase: Phase, screen: &Screen) -> R
     Ok(report.finish())
 }
 
-/// The life of a client.
+/// Runs a client.
 async fn ask(address: SocketAddr, phase: Phase, until: Instant) -> Result<Report> {
     let mut client = Client::connect(address).await?;
     let mut report = Report::new(phase);
@@ -88,7 +88,7 @@ async fn ask(address: SocketAddr, phase: Phase, until: Instant) -> Result<Report
     Ok(report)
 }
 
-/// Looks how the service is, as somebody would who decides whether it is alive.
+/// Checks the health of the service, as an orchestrator does.
 async fn watch(
     address: SocketAddr,
     phase: Phase,

@@ -1,4 +1,4 @@
-//! What came of a phase, and whether that is what should have come.
+//! The results of a phase, and the expected ones.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use super::load::Phase;
 use super::service::{CONNECTIONS, QUERY, QUEUE};
 use super::{Result, ensure};
 
-/// What came of a phase, to a client or to all.
+/// The results of a phase, for one client or for all.
 #[derive(Debug)]
 pub(crate) struct Report {
     phase: Phase,
     pub(crate) sent: u64,
     pub(crate) rejected: u64,
-    /// How long the answers took that were not refusals.
+    /// The latencies of answers that were not refusals.
     pub(crate) latencies: Vec<Duration>,
-    /// How long `/health` took.
+    /// The latencies of `/health`.
     pub(crate) health: Vec<Duration>,
     pub(crate) threads: u64,
     pub(crate) largest_queue: u64,
@@ -33,14 +33,14 @@ impl Report {
         }
     }
 
-    /// Adds what came to a client.
+    /// Adds the results of a client.
     pub(crate) fn add(&mut self, client: Self) {
         self.sent += client.sent;
         self.rejected += client.rejected;
         self.latencies.extend(client.latencies);
     }
 
-    /// Makes quantiles possible.
+    /// Sorts the latencies, for quantiles.
     pub(crate) fn finish(mut self) -> Self {
         self.latencies.sort_unstable();
         self.health.sort_unstable();
@@ -51,7 +51,7 @@ impl Report {
         self.latencies.len() as u64
     }
 
-    /// What must be so in each phase.
+    /// Checks the results of the phase.
     fn check(&self) -> Result<()> {
         let must = |condition, what: &str| ensure(condition, || format!("{what}: {self}"));
         must(self.answered() > 0, "no answers")?;
@@ -60,7 +60,7 @@ impl Report {
             "requests are lost",
         )?;
         must(self.threads <= CONNECTIONS as u64, "too many threads")?;
-        // A task that a thread is about to take is still one of the queue.
+        // A task that a thread is about to take is still queued.
         let most = QUEUE + CONNECTIONS;
         must(self.largest_queue <= most as u64, "the queue is too long")?;
         must(
@@ -70,7 +70,7 @@ impl Report {
     }
 }
 
-/// In one line, without what is measured in between.
+/// A line of the table.
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let millis = |list, q| quantile(list, q).as_secs_f64() * 1e3;
@@ -90,7 +90,7 @@ impl std::fmt::Display for Report {
     }
 }
 
-/// What is shown at the end.
+/// Formats the results of all phases.
 pub(crate) fn table(reports: &[Report]) -> String {
     let mut text = format!(
         "{:<18} {:>17} {:>15} {:>17} {:>8} {:>6}\n",
@@ -116,13 +116,13 @@ pub(crate) fn check(reports: &[Report]) -> Result<()> {
     ensure(within.rejected == 0, || format!("refused: {within}"))?;
     ensure(refused.rejected > 0, || format!("no overload: {refused}"))?;
     ensure(waiting.rejected == 0, || format!("lost: {waiting}"))?;
-    // More than are in the queue of the pool wait for its end.
+    // More requests wait than the queue of the pool holds.
     ensure(median(waiting) > median(within), || {
         format!("no back-pressure: {waiting}")
     })
 }
 
-/// The duration that a fraction of a sorted list does not exceed; zero if it is empty.
+/// Returns a quantile of a sorted list, or zero if that is empty.
 fn quantile(sorted: &[Duration], q: f64) -> Duration {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     sorted
@@ -139,7 +139,7 @@ mod tests {
         list.into_iter().map(Duration::from_millis).collect()
     }
 
-    /// One in which all is well: so many answers of so many milliseconds, and so many refusals.
+    /// A report without problems, with this number of answers, their latency in milliseconds, and the number of refusals.
     fn report(answers: u64, latency: u64, rejected: u64) -> Report {
         let phase = super::super::PHASES[0];
         let mut report = Report::new(phase);

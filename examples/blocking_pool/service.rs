@@ -1,4 +1,4 @@
-//! The service: its database, and what it answers.
+//! The service and its database.
 
 use std::fmt;
 use std::io;
@@ -21,12 +21,12 @@ use super::metrics::exposition;
 pub(crate) const CONNECTIONS: usize = 4;
 /// The number of queries that may wait for a connection.
 pub(crate) const QUEUE: usize = 16;
-/// How long a query takes.
+/// The duration of a query.
 pub(crate) const QUERY: Duration = Duration::from_millis(20);
-/// How long a request waits for room.
+/// The time that a request waits for a permit.
 const RESERVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A database that takes its time. Its client blocks.
+/// A slow database, whose client blocks.
 #[derive(Debug, Default)]
 struct Database {
     connections: AtomicUsize,
@@ -48,7 +48,7 @@ impl Database {
     }
 }
 
-/// What the database says to more clients than it can serve.
+/// The database has more clients than it can serve.
 #[derive(Debug)]
 struct TooMany;
 
@@ -58,7 +58,7 @@ impl fmt::Display for TooMany {
     }
 }
 
-/// What requests share.
+/// The state that requests share.
 pub(crate) struct Service {
     pool: BlockingPool,
     database: Arc<Database>,
@@ -81,18 +81,18 @@ impl Service {
         &self.pool
     }
 
-    /// The most that the database was asked for at once.
+    /// The largest number of connections at a time.
     pub(crate) fn most_connections(&self) -> usize {
         self.database.most.load(Ordering::Relaxed)
     }
 
-    /// What a thread of the pool has to do.
+    /// A closure that queries the database, for a thread of the pool.
     fn query(&self) -> impl FnOnce() -> Result<&'static str, TooMany> + Send + 'static {
         let database = Arc::clone(&self.database);
         move || database.query()
     }
 
-    /// Says why there is no answer, and how long it takes until those that wait now have theirs.
+    /// Reports why there is no answer, and when the requests that wait now will have theirs.
     fn unavailable(&self, why: impl fmt::Display) -> Response {
         let before = self.pool.metrics().queued / CONNECTIONS as u64 + 1;
         let seconds = (before as f64 * QUERY.as_secs_f64()).ceil();
@@ -115,7 +115,7 @@ pub(crate) fn router(service: Arc<Service>) -> Router {
         .with_state(service)
 }
 
-/// Rejection: who finds the queue full hears of it at once.
+/// Rejection: a request that finds the queue full fails at once.
 async fn shed(State(service): State<Arc<Service>>) -> Response {
     match service.pool.try_spawn_blocking(service.query()) {
         Ok(rows) => answer(rows).await,
@@ -123,7 +123,7 @@ async fn shed(State(service): State<Arc<Service>>) -> Response {
     }
 }
 
-/// Back-pressure: who finds the queue full waits, and blocks no thread meanwhile.
+/// Back-pressure: a request that finds the queue full waits, without blocking a thread.
 async fn wait(State(service): State<Arc<Service>>) -> Response {
     match timeout(RESERVE_TIMEOUT, service.pool.reserve()).await {
         Ok(Ok(permit)) => answer(permit.spawn_blocking(service.query())).await,
@@ -139,7 +139,7 @@ async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
 
 async fn answer(rows: JoinHandle<Result<&'static str, TooMany>>) -> Response {
     let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
-    // If the client goes, this future is dropped; then its query should not be made, either.
+    // If the client disconnects, this future is dropped, and its query is not needed.
     match rows.abort_on_drop().await {
         Ok(Ok(rows)) => rows.into_response(),
         Ok(Err(error)) => failed(error.to_string()),

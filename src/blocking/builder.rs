@@ -48,6 +48,7 @@ impl BlockingPool {
     /// ```
     /// # fn main() -> std::io::Result<()> {
     /// let pool = throng::BlockingPool::builder().max_threads(4).queue_capacity(100).build()?;
+    /// assert_eq!(pool.metrics().threads, 0);
     /// # Ok(()) }
     /// ```
     pub fn builder() -> Builder {

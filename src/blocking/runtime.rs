@@ -54,30 +54,29 @@ pub(super) fn end_thread() {
 #[inline]
 pub(super) fn enter(runtime: TaskRuntime, nested: bool) -> Option<Entered> {
     match runtime {
-        TaskRuntime::Any => None,
-        runtime if nested => enter_nested(runtime),
-        TaskRuntime::Pool => THREAD.with(|thread| {
-            let mut thread = thread.borrow_mut();
-            let is_home = match (&thread.home, &thread.entered) {
-                (Some(home), Some(entered)) => home.id() == entered.runtime.id(),
-                (None, None) => true,
-                _ => false,
-            };
-            if !is_home {
-                let home = thread.home.clone();
-                thread.change(home);
+        TaskRuntime::Any => {}
+        runtime if nested => return enter_nested(runtime),
+        TaskRuntime::Pool => {
+            if !THREAD.with(|thread| thread.borrow().is_home()) {
+                change(THREAD.with(|thread| thread.borrow().home.clone()));
             }
-            None
-        }),
-        TaskRuntime::Submitter(runtime) => THREAD.with(|thread| {
-            let mut thread = thread.borrow_mut();
-            let entered = thread.entered.as_ref();
-            if entered.is_none_or(|entered| entered.runtime.id() != runtime.id()) {
-                thread.change(Some(runtime));
+        }
+        TaskRuntime::Submitter(runtime) => {
+            if !THREAD.with(|thread| thread.borrow().is_in(&runtime)) {
+                change(Some(runtime));
             }
-            None
-        }),
+        }
     }
+    None
+}
+
+/// Leaves the runtime that the thread is in, and enters another.
+#[cold]
+fn change(runtime: Option<Handle>) {
+    // `THREAD` is not borrowed while handles are dropped, which may drop the last part of a runtime.
+    drop(THREAD.with(|thread| thread.borrow_mut().entered.take()));
+    let entered = runtime.map(Entered::new);
+    THREAD.with(|thread| thread.borrow_mut().entered = entered);
 }
 
 #[cold]
@@ -94,10 +93,18 @@ fn enter_nested(runtime: TaskRuntime) -> Option<Entered> {
 }
 
 impl ThreadRuntime {
-    #[cold]
-    fn change(&mut self, runtime: Option<Handle>) {
-        self.entered = None;
-        self.entered = runtime.map(Entered::new);
+    #[inline]
+    fn is_home(&self) -> bool {
+        match &self.home {
+            Some(home) => self.is_in(home),
+            None => self.entered.is_none(),
+        }
+    }
+
+    #[inline]
+    fn is_in(&self, runtime: &Handle) -> bool {
+        let entered = self.entered.as_ref();
+        entered.is_some_and(|entered| entered.runtime.id() == runtime.id())
     }
 }
 

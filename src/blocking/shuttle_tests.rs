@@ -250,9 +250,8 @@ struct Everything {
 /// The maximum number of threads, without compensating threads.
 const MAX_THREADS: usize = 2;
 
-/// Batches, bulkheads, tasks that wait for tasks, panics, aborts and setters; tasks that are dropped for
-/// others, and one shutdown or the other: every handle resolves, every task counts once, and nobody is
-/// left.
+/// Batches, bulkheads, tasks that wait for tasks, panics, aborts, setters, replaced tasks and both kinds of end: every
+/// handle resolves, every task counts once, and no thread is left.
 #[test]
 fn shuttle_everything_adds_up() {
     check_pct(

@@ -15,7 +15,7 @@ mod with_tracing {
     use crate::join::Id;
 
     /// The span that a task runs in, as Tokio's console reads it: a child of the caller's span, named `runtime.spawn`.
-    /// If nobody listens to that, the caller's span itself.
+    /// If no subscriber records that, the caller's span itself.
     pub(in crate::blocking) struct TaskSpan(Span);
 
     impl TaskSpan {

@@ -80,6 +80,7 @@ assert_type!(SerialExecutor<Neither>: !Send & !Sync & Unpin & Clone);
 assert_type!(IntoInnerError<Both>: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Error);
 assert_type!(IntoInnerError<Neither>: !Send & !Sync & Error);
 assert_type!(serial::Builder<Sent>: Send & Sync & Unpin);
+assert_type!(serial::WeakSerialExecutor<Sent>: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Clone);
 assert_type!(serial::Metrics: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Clone & Eq);
 assert_type!(OnPanic: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Copy & Eq);
 

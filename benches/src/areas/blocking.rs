@@ -2,8 +2,8 @@
 //!
 //! Handles are awaited everywhere: peers that have none get the result through a Tokio oneshot channel, as their
 //! users do. Everything is submitted from tasks on the two workers of a Tokio runtime, except in the rows about
-//! submitting threads. Rows about shrinking have only the peers that can be told a keep-alive, and rows about
-//! idleness only ours: their bars are absolute.
+//! submitting threads. Rows about shrinking have only the peers with a keep-alive, and rows about idleness only ours:
+//! their bars are absolute.
 
 mod bursts;
 mod peers;
@@ -102,12 +102,12 @@ fn submitters(name: &'static str, threads: u64) -> Workload {
     Workload::new(name, Unit::NS_PER_TASK, all(Submitters { threads }))
 }
 
-/// A process can be cold only once.
+/// A process is cold only once.
 fn burst_cold(name: &'static str, unit: Unit, burst: BurstCold) -> Workload {
     Workload::new(name, unit, all(burst)).processes(10)
 }
 
-/// Something to do with a pool.
+/// A workload for a pool.
 trait Work: Copy + 'static {
     fn run<P: Pool>(self, rules: &Rules) -> Sample;
 }

@@ -8,9 +8,9 @@ use super::{Setup, Work};
 use crate::areas::on_worker;
 use crate::measure::{Rules, Sample, quantile};
 
-/// What a burst of closures that sleep has been like.
+/// The times of a burst of closures that sleep.
 pub(super) struct Burst {
-    /// How long the submitter was held by one closure, on average.
+    /// The mean time that the submitter needed for a closure.
     held: Duration,
     /// From the first submission to the start of the last closure, which is not always the last one submitted.
     last_start: Duration,
@@ -44,7 +44,7 @@ pub(super) async fn burst<P: Pool>(pool: P, tasks: u32, length: Duration) -> Bur
 /// A hundred closures of 50 ms for a pool of up to a hundred threads that has not run anything yet.
 #[derive(Clone, Copy)]
 pub(super) struct BurstCold {
-    /// What is asked of the burst, and of the threads that the pool has then.
+    /// The value of the row, given the burst and the threads of the pool.
     figure: fn(&Burst, u64) -> f64,
 }
 
@@ -54,12 +54,12 @@ impl BurstCold {
         figure: |burst, _| burst.all_done.as_secs_f64() * 1e3,
     };
 
-    /// How long the submitter is held per task, in microseconds.
+    /// The time that the submitter needs per task, in microseconds.
     pub(super) const HELD: Self = Self {
         figure: |burst, _| burst.held.as_secs_f64() * 1e6,
     };
 
-    /// The most threads of the pool: none leave so soon, so that they can be counted at the end.
+    /// The largest number of threads: none exits so soon, so they are counted at the end.
     pub(super) const THREADS: Self = Self {
         figure: |_, threads| threads as f64,
     };
@@ -84,7 +84,7 @@ impl Work for BurstCold {
 /// Closures of a burst of [`BurstWarm`].
 const WARM_TASKS: u32 = 64;
 
-/// From the begin of a burst of [`BurstWarm`] to the begin of the next one.
+/// From the start of a burst of [`BurstWarm`] to the start of the next one.
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// 64 closures of 20 ms every 100 ms, for a pool that has its threads.
@@ -113,7 +113,7 @@ impl BurstWarm {
         ..Self::P50
     };
 
-    /// How long the submitter is held per task: the median of 40 bursts.
+    /// The time that the submitter needs per task: the median of 40 bursts.
     pub(super) const HELD: Self = Self {
         figure: |burst| burst.held,
         ..Self::P50
@@ -123,7 +123,7 @@ impl BurstWarm {
 impl Work for BurstWarm {
     fn run<P: Pool>(self, rules: &Rules) -> Sample {
         let setup = Setup::<P>::new(Shape::of(WARM_TASKS as usize));
-        // What is allocated in a burst differs little from that of another.
+        // Bursts allocate about the same.
         let bursts = if rules.count_allocs {
             1
         } else {

@@ -11,7 +11,7 @@ use super::Work;
 use crate::areas::compute::peers::{ExecutorsCc, Spawner};
 use crate::areas::{Peer, two_workers, with_handle};
 
-/// Everyone, ours first.
+/// All pools, ours first.
 pub(super) fn all<W: Work>(work: W) -> Vec<Peer> {
     vec![
         Peer::new("throng", move |rules| work.run::<Throng>(rules)),
@@ -23,13 +23,13 @@ pub(super) fn all<W: Work>(work: W) -> Vec<Peer> {
         Peer::new("rusty-pool", move |rules| work.run::<RustyPool>(rules)),
         Peer::new("threadpool", move |rules| work.run::<Threadpool>(rules)).note(Some(STARTED)),
         Peer::new("rayon", move |rules| work.run::<Rayon>(rules)).note(Some(STARTED)),
-        // The fastest pool of the crate `executors`, except for the one that is `threadpool` in other clothes.
+        // The fastest pool of the crate `executors`, except for the one that wraps `threadpool`.
         Peer::new("executors-cc", move |rules| work.run::<ExecutorsCc>(rules)).note(Some(STARTED)),
     ]
 }
 
-/// Everyone, and ours once more, as it should be set up for closures that are shorter than it takes to create a
-/// thread: the only row with another configuration, and its name says so.
+/// All pools, and ours once more, configured for closures that are shorter than the creation of a thread: the only row
+/// with another configuration, which its name shows.
 pub(super) fn in_storm<W: Work>(work: W) -> Vec<Peer> {
     let mut peers = all(work);
     let after = Peer::new("throng-after-200us", move |rules| {
@@ -41,7 +41,7 @@ pub(super) fn in_storm<W: Work>(work: W) -> Vec<Peer> {
 
 const AFTER: &str = "core_threads(2).growth(Growth::After(200 us))";
 
-/// Those whose threads leave, and can be told when.
+/// The pools that have a keep-alive.
 pub(super) fn shrinking<W: Work>(work: W) -> Vec<Peer> {
     vec![
         Peer::new("throng", move |rules| work.run::<Throng>(rules)),
@@ -57,7 +57,7 @@ const STARTED: &str = "starts all its threads when it is built, and keeps them";
 
 const CORE: &str = "four of its threads are core threads, which stay";
 
-/// What a pool is to be like: by default, except for this.
+/// The options of a pool that are not the defaults.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     /// The maximum number of closures that run at once.
@@ -81,7 +81,7 @@ impl Shape {
     }
 }
 
-/// A pool of some shape.
+/// A pool under test.
 pub(super) trait Pool: Clone + Send + Sync + 'static {
     /// The runtime from which closures are submitted.
     fn runtime(_shape: &Shape) -> Runtime {
@@ -91,7 +91,7 @@ pub(super) trait Pool: Clone + Send + Sync + 'static {
     /// Builds the pool; called within the runtime.
     fn start(shape: &Shape) -> Self;
 
-    /// Submits at once, and returns what awaits the result.
+    /// Submits at once, and returns a future of the result.
     fn run<R: Send + 'static>(
         &self,
         f: impl FnOnce() -> R + Send + 'static,
@@ -127,7 +127,7 @@ impl Pool for Throng {
     }
 }
 
-/// Ours with two threads for everything that is short, and more of them for what is not.
+/// Ours, with two threads for short closures, and more if those block.
 #[derive(Clone)]
 struct ThrongAfter(Throng);
 
@@ -174,7 +174,7 @@ impl Pool for Tokio {
     }
 }
 
-/// Tokio's pool with the queue that it offers on request.
+/// Tokio's pool with its optional queue.
 #[derive(Clone)]
 struct TokioSharded(Tokio);
 
@@ -291,8 +291,8 @@ impl Pool for ExecutorsCc {
     }
 }
 
-/// Sets a variable of the environment that a peer reads.
+/// Sets an environment variable that a peer reads.
 fn set_switch(name: &str, value: &str) {
-    // SAFETY: a child sets its switches before it starts the first thread, so nobody reads meanwhile.
+    // SAFETY: a child sets its variables before it starts the first thread, so no other thread reads them.
     unsafe { std::env::set_var(name, value) }
 }

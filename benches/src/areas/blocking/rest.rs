@@ -1,4 +1,4 @@
-//! What a pool costs that has nothing, or next to nothing, to do, and what it has kept of busier times.
+//! The costs of an idle pool, and what it keeps after a burst.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::{Setup, Work};
 use crate::areas::on_worker;
 use crate::measure::{Rules, Sample, Section, note_threads, rss_anon_kb, rss_kb};
 
-/// Threads that are left of a burst after two keep-alives, while 50 tiny tasks a second go on.
+/// Threads that are left two keep-alives after a burst, under 50 tiny tasks a second.
 #[derive(Clone, Copy)]
 pub(super) struct ThreadsAfterBurst;
 
@@ -43,15 +43,15 @@ async fn trickle<P: Pool>(pool: P, length: Duration) {
 /// The keep-alive of [`Memory`].
 const ONE_SECOND: Duration = Duration::from_secs(1);
 
-/// Memory in RAM after a million trivial closures and two keep-alives without any, over that before the first one.
-/// How much of it was allocated is told as well: the rest is code that has run for the first time.
+/// Resident memory after a million trivial closures and two keep-alives without any, minus that before the first one.
+/// The allocated part of it is reported as well: the rest is code that has run for the first time.
 #[derive(Clone, Copy)]
 pub(super) struct Memory;
 
 impl Work for Memory {
     fn run<P: Pool>(self, rules: &Rules) -> Sample {
         let setup = Setup::<P>::new(Shape::of(64).keep_alive(ONE_SECOND));
-        // What the runtime takes at its first task is not the pool's.
+        // The memory that the runtime takes at its first task does not count.
         on_worker(&setup.runtime, async {});
         let before = (rss_kb(), rss_anon_kb());
         let section = Section::begin();
@@ -66,24 +66,24 @@ impl Work for Memory {
     }
 }
 
-/// CPU time that a pool takes while it has nothing to do but keep the threads of a burst.
+/// The CPU time of an idle pool that keeps the threads of a burst.
 pub(super) fn idle_cpu(rules: &Rules) -> Sample {
     idle(rules, |cpu_ns, _| cpu_ns as f64 / 1e3)
 }
 
-/// Context switches meanwhile.
+/// The context switches of such a pool.
 pub(super) fn idle_switches(rules: &Rules) -> Sample {
     idle(rules, |_, switches| switches as f64)
 }
 
 fn idle(rules: &Rules, what: fn(u64, u64) -> f64) -> Sample {
-    // It has to live until the end, and to keep its threads.
+    // The pool must live until the end, and keep its threads.
     let setup = Setup::<Throng>::new(Shape::of(64));
     make_burst(&setup);
-    // The last threads come to rest first.
+    // First, the last threads become idle.
     thread::sleep(Duration::from_millis(100));
     let section = Section::begin();
-    // Long enough for the one wake-up of this thread to matter little.
+    // Long enough that the wake-up of this thread matters little.
     thread::sleep(rules.target * 4);
     let cost = section.end();
     let value = what(cost.cpu_ns, cost.ctx_switches) / cost.elapsed.as_secs_f64();

@@ -1,4 +1,4 @@
-//! Closures that do next to nothing, one after the other or in windows.
+//! Trivial closures, one after the other or in windows.
 
 use std::hint::black_box;
 use std::sync::mpsc;
@@ -123,13 +123,13 @@ impl Work for Submitters {
     }
 }
 
-/// Starts threads that submit their shares of a round when they are told to. What is returned runs such a round.
+/// Starts threads that submit their shares of a round. The returned closure runs a round.
 fn submitting_threads<P: Pool>(number: u64, pool: &P) -> impl FnMut(u64) {
     let (done, all_done) = mpsc::channel();
     let start = |_| {
         let (order, orders) = mpsc::channel();
         let (pool, done) = (pool.clone(), done.clone());
-        // The thread ends when the sending end is dropped with the round.
+        // The thread exits when the sender is dropped with the round.
         thread::spawn(move || {
             for share in orders {
                 block_on(submit_trivial(pool.clone(), share));

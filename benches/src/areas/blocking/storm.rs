@@ -1,5 +1,4 @@
-//! Closures that compute for a moment, many at once: a pool that creates a thread for each of them does more work
-//! than they are.
+//! Many closures that compute for a moment: creating a thread for each costs more than the closures.
 
 use super::peers::{Pool, Shape};
 use super::{Setup, Work};
@@ -22,7 +21,7 @@ impl Storm {
         figure: |ns_per_task, _| ns_per_task,
     };
 
-    /// The most threads of the pool: none leave so soon, so that they can be counted at the end.
+    /// The largest number of threads: none exits so soon, so they are counted at the end.
     pub(super) const THREADS: Self = Self {
         figure: |_, threads| threads as f64,
     };
