@@ -464,5 +464,7 @@ async fn until(is: impl Fn() -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(DEADLINE, wait).await.expect("the condition becomes true");
+    timeout(DEADLINE, wait)
+        .await
+        .expect("the condition becomes true");
 }

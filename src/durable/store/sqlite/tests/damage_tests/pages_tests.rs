@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::super::{Backend, File, NewTask, SqliteStore, TaskState, Worker, done, id, task};
-use super::{RETENTION, DamagedStore, is_damaged, is_final};
+use super::{DamagedStore, RETENTION, is_damaged, is_final};
 use crate::durable::failure::{Cause, Effect};
 
 /// Overwrites a page of the file.
@@ -281,7 +281,12 @@ async fn a_store_without_its_first_page_fails_until_it_is_restored() {
     let failures = [
         damaged.other.try_enqueue([task(9000).0]).await.unwrap_err(),
         damaged.other.try_turn(vec![], 1, true).await.unwrap_err(),
-        damaged.other.store.status(vec![id(1000)]).await.unwrap_err(),
+        damaged
+            .other
+            .store
+            .status(vec![id(1000)])
+            .await
+            .unwrap_err(),
         damaged.other.store.maintain(100).await.unwrap_err(),
     ];
     for failure in failures {
