@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::child::{Plan, Role};
 use super::job::{Job, Outcome};
-use super::place::Place;
+use super::place::StoreAddress;
 use super::process::{Process, until};
 use super::site::{LEASED, PATIENT, Site, outcomes};
 
@@ -83,7 +83,7 @@ async fn one_that_is_frozen_while_it_makes_the_file_is_named() {
     let site = Site::file().await;
     let path = site.folder.0.join("other.db");
     let plan = Plan {
-        place: Place::File(path.clone()),
+        place: StoreAddress::File(path.clone()),
         ..site.plan(Role::Producer { tasks: 1 })
     };
     let mut frozen = Process::start_freezing(&plan, "sqlite.in-commit:1");
@@ -208,7 +208,7 @@ async fn taken_over(site: &Site, job: Job) -> (DurableHandle<Outcome>, Process, 
 
 /// Stops a process; but not where it has a database locked, which nobody could help.
 fn hang(site: &Site, process: &Process) {
-    if matches!(site.place, Place::Server { .. }) {
+    if matches!(site.place, StoreAddress::Server { .. }) {
         return process.send(Signal::STOP);
     }
     let db = site.database();
