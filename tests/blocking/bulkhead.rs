@@ -501,7 +501,8 @@ fn other_parts_run_their_work_in_a_bulkhead() {
     let serial = SerialExecutor::builder()
         .capture_jobs(0)
         .drain_on(bulkhead.clone())
-        .build(0).unwrap();
+        .build(0)
+        .unwrap();
     for _ in 0..10 {
         drop(serial.post(|state| *state += 1));
     }

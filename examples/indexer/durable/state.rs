@@ -93,7 +93,7 @@ async fn open_store(path: &Path, url: Option<&str>, name: TaskId) -> Result<Stor
     }
 }
 
-/// The name of this state among all that are in one Redis: whoever runs another one's tasks does not
+/// The name of this state among all that are in one Redis: anybody who runs another one's tasks does not
 /// have its files.
 ///
 /// It is in the lock's file, and nobody else writes that now. If it is cut short, because its writer
