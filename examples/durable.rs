@@ -54,11 +54,11 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 /// Takes money from a customer.
 #[derive(Serialize, Deserialize)]
-struct Charge {
+struct ChargeCard {
     customer: String,
 }
 
-impl DurableTask for Charge {
+impl DurableTask for ChargeCard {
     const NAME: &'static str = "charge";
     /// The receipt.
     type Output = String;
@@ -79,7 +79,7 @@ struct App {
     fixed: bool,
 }
 
-impl Run<App> for Charge {
+impl Run<App> for ChargeCard {
     async fn run(self, cx: TaskContext<App>) -> Result<String, TaskError> {
         let (customer, attempt) = (&self.customer, cx.attempt());
         say(&format!("charges {customer}, attempt {attempt}"));
@@ -118,7 +118,7 @@ async fn main() -> Result<()> {
 
 async fn work(client: DurableClient, app: App) -> Result<()> {
     let executor = DurableExecutor::builder(client)
-        .register::<Charge>()
+        .register::<ChargeCard>()
         .register::<Report>()
         .retry(Retry::exponential().base(Duration::from_millis(200)))
         .start(app)
@@ -193,13 +193,13 @@ async fn retry_and_dead_letter(client: &DurableClient) -> Result<DurableHandle<S
         error.dead_reason() == Some(DeadReason::Fatal),
         "wrong reason",
     )?;
-    Ok(client.attach::<Charge>(id))
+    Ok(client.attach::<ChargeCard>(id))
 }
 
 async fn charge(client: &DurableClient, customer: &str) -> Result<DurableHandle<String>> {
     let customer = customer.to_owned();
     println!("  {customer} is to be charged.");
-    let handle = client.spawn(Charge { customer }).await?;
+    let handle = client.spawn(ChargeCard { customer }).await?;
     println!("  That is stored, as {}.", handle.id());
     Ok(handle)
 }

@@ -39,7 +39,7 @@ struct Args {
     #[arg(long, value_name = "URL", global = true)]
     url: Option<String>,
 
-    /// How many tasks
+    /// The number of tasks
     #[arg(long, value_name = "N", default_value_t = 240)]
     tasks: u32,
 
@@ -112,7 +112,7 @@ async fn story(client: DurableClient, url: &str, tasks: u32) -> Result<()> {
     let durability = client.durability().await?;
     println!("What is stored is as safe as this server makes it: {durability:?}.");
     let (sender, mut news) = unbounded_channel();
-    let mut crew = Crew::start(url, sender)?;
+    let mut crew = Workers::start(url, sender)?;
     let mut board = Board::new(tasks);
     let (jobs, mut done) = CompletionStream::builder().build()?;
     let producer = tokio::spawn(produce(client, jobs, tasks));
@@ -149,16 +149,16 @@ async fn produce(client: DurableClient, jobs: Handles, tasks: u32) -> Result<()>
 type Handles = Submitter<Result<u32, DurableError>, TaskId>;
 
 /// The workers that live.
-struct Crew<'u> {
+struct Workers<'u> {
     url: &'u str,
     news: UnboundedSender<News>,
     workers: Vec<Worker>,
     names: RangeInclusive<char>,
-    /// Whether one was killed, by this program or by somebody else.
+    /// `true` if one was killed, by this program or by somebody else.
     is_over: bool,
 }
 
-impl<'u> Crew<'u> {
+impl<'u> Workers<'u> {
     fn start(url: &'u str, news: UnboundedSender<News>) -> Result<Self> {
         let mut crew = Self {
             url,

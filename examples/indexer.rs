@@ -197,7 +197,7 @@ async fn build_durably(
     options: &Options,
     screen: &mut Screen,
 ) -> Result<Built, Fault> {
-    let place = durable::state::Place { file: state, url };
+    let place = durable::state::StoreAddress { file: state, url };
     let notes = screen.clone();
     let progress = |progress: durable::build::Progress<'_>| notes.show_progress(&progress, verbose);
     let observe = |event: pipeline::Event<'_>| screen.show(&event);

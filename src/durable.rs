@@ -1,11 +1,11 @@
 //! Tasks that survive the process.
 //!
-//! A [`DurableTask`] is stored before [`spawn`](DurableClient::spawn) returns, runs at least once in
-//! some process that has a [`DurableExecutor`] for it, and its [`DurableHandle`] can be awaited from any
-//! process. A program that only stores tasks, and awaits them, needs a [`DurableClient`] and the types
-//! of the tasks; what they do, and what they work with, only the workers need.
+//! A [`DurableTask`] is stored before [`spawn`](DurableClient::spawn) returns. It runs at least once, in some process that
+//! has a [`DurableExecutor`] for its type, and any process can await its [`DurableHandle`]. A program that only spawns and
+//! awaits tasks needs a [`DurableClient`] and the types of the tasks. Only workers need the code of the tasks and the `App`
+//! that they work with.
 //!
-//! | store | what it is for |
+//! | store | use it for |
 //! | --- | --- |
 //! | `RedisStore` (feature `redis`) | any number of machines: a server |
 //! | `SqliteStore` (feature `sqlite`) | one machine, any number of processes: a file |
@@ -13,7 +13,7 @@
 //!
 //! # Examples
 //!
-//! One process stores a task in Redis, and awaits it; another, on any machine, runs it.
+//! One process stores a task in Redis and awaits it. Another one, on any machine, runs it.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -42,7 +42,7 @@
 //!
 //! async fn produce(client: &DurableClient) -> Result<u64, Box<dyn std::error::Error>> {
 //!     let thumbnail = client.spawn(Thumbnail { picture: 7 }).await?; // it is stored
-//!     Ok(thumbnail.await?) // whoever has run it
+//!     Ok(thumbnail.await?) // another process may have run it
 //! }
 //!
 //! async fn work(client: DurableClient) -> Result<(), Box<dyn std::error::Error>> {
@@ -54,7 +54,7 @@
 //!
 //! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let client = DurableClient::open(RedisStore::open("redis://127.0.0.1/").await?);
-//! client.require(Durability::Synced).await?; // else a crash of the server could lose it
+//! client.require(Durability::Synced).await?; // otherwise a crash of the server could lose tasks
 //! # tokio::spawn({ let client = client.clone(); async move { work(client).await.ok(); } });
 //! # produce(&client).await?;
 //! # Ok(()) }
@@ -62,20 +62,46 @@
 //!
 //! # Guarantees
 //!
-//! - A task whose spawn has returned `Ok` is run until it succeeds, fails for good, or is cancelled, as
-//!   long as the store keeps what it has acknowledged. How long that is,
-//!   [`durability`](DurableClient::durability) says, and [`require`](DurableClient::require) demands.
-//! - A spawn stores one task, also when the store's answer is lost and it is asked again. One
-//!   [`TaskId`] is one task for as long as the task lives or its end is kept.
-//! - One worker at a time holds a task. What a worker says that has lost it never counts, and a task
-//!   ends once.
-//! - A worker that is killed costs its tasks no retry, and delays them by its lease at most; with
-//!   SQLite, until another worker looks, which is soon. A task that kills its workers becomes a dead
-//!   letter.
-//! - Awaiting a handle never hangs because a message was lost, or because the task is gone.
+//! - A task whose spawn has returned `Ok` runs until it succeeds, fails for good, or is cancelled, as long as the store
+//!   keeps acknowledged data. [`durability`](DurableClient::durability) returns which failures that includes, and
+//!   [`require`](DurableClient::require) demands a level.
+//! - A spawn stores one task, even if the store's answer is lost and the request is sent again. A [`TaskId`] identifies one
+//!   task for as long as the task lives or its end is kept.
+//! - One worker at a time holds a task. The verdict of a worker that has lost the task is refused, so a task ends once.
+//! - The death of a worker costs its tasks no retry. It delays them by their lease at most; with SQLite, by 2.5 s at most. A
+//!   task that crashes several workers becomes a dead letter.
+//! - Awaiting a handle never hangs because a message was lost, or because the task no longer exists.
 //!
-//! Not promised: that a task runs only once. Its worker may die between what the task does and the
-//! store's knowing of it. [`TaskContext::idempotency_key`] and [`TaskContext::fencing_token`] help.
+//! *Not* guaranteed: that a task runs only once. Its worker may die after the task has taken effect and before the store
+//! knows. To guard against a second run, use [`TaskContext::idempotency_key`] or [`TaskContext::fencing_token`].
+//!
+//! # If a process exits at a given step
+//!
+//! Processes that are killed, freeze or lose their connection at each of these steps are part of the test suite.
+//!
+//! | failure | what happens to the task |
+//! | --- | --- |
+//! | The producer dies before it has sent the task. | It is not stored, and no caller was told that it was. |
+//! | The producer dies later, but before the answer. | It is stored as a whole or not at all. If it is spawned again under the same id, it is stored once. |
+//! | The producer dies after the answer. | It runs. |
+//! | The connection fails before the answer. | It is stored once: the request is sent again. |
+//! | Redis is killed and restarted. | It is still stored (`appendfsync always`); or it is lost if it was stored in the last two seconds (`everysec`), and its handle reports that. All clients reconnect, and runs continue. |
+//! | The SQLite file is removed or replaced while it is open. | Spawning fails with an error that [`is_replaced`](DurableError::is_replaced). |
+//! | A page or a row of the SQLite file cannot be read. | It becomes a [dead letter](DeadReason::Damaged) if its own data are lost. All other tasks continue, and [`health`](DurableClient::health) returns `Damaged`. |
+//! | The disk of the SQLite file is full. | Spawning fails at once with an error that [`is_full`](DurableError::is_full). Runs continue, and their outcomes are stored as soon as there is room; until then, `health` returns `Failing`. |
+//! | A process is frozen inside a write to the SQLite file. | All processes wait with their writes until that process resumes or dies. Requests fail after ten seconds with an error that [`is_busy`](DurableError::is_busy) and names the process. |
+//! | Redis hangs for longer than a lease. | It stays with its worker. |
+//! | A worker dies after it has claimed the task and before it runs. | It counts as lost, and runs elsewhere. Losses alone never make it a dead letter. |
+//! | A worker dies while it runs the task. | It runs again elsewhere. A crash is counted, not a retry. |
+//! | All workers die. | It runs again as soon as there is a worker. |
+//! | A worker dies after the task has taken effect, and before its outcome is stored. | It runs again, with the same idempotency key and a higher fencing token. |
+//! | A worker dies after the outcome is stored. | It has ended, and does not run again. |
+//! | A worker freezes, and resumes after its lease. | It belongs to another worker by then. The first run is asked to stop, and its outcome is refused. |
+//! | A message to a worker is lost. | The next worker is notified, and all workers also poll. |
+//! | A message to a process that awaits the task is lost. | The process requests its status when messages arrive again, or after a few seconds at most. |
+//! | The process that awaits the task dies. | It keeps its output, and another process can attach to its id. |
+//! | A worker is shut down. | It may end within the grace period. Otherwise, it is given back, and goes ahead of the waiting tasks. |
+//! | The task itself crashes its worker each time. | It becomes a dead letter after [three crashes](SpawnOptions::max_crashes), and no other task does. |
 
 #![cfg_attr(
     not(any(
@@ -84,13 +110,13 @@
         feature = "sqlite-unbundled",
         feature = "test-util"
     )),
-    allow(dead_code, reason = "without a store, nothing of it is used")
+    allow(dead_code, reason = "without a store, this is unused")
 )]
 
 mod client;
 #[cfg_attr(
     not(any(test, feature = "sqlite-unbundled", feature = "test-util")),
-    allow(dead_code, reason = "a server has a clock of its own")
+    allow(dead_code, reason = "a server has its own clock")
 )]
 mod clock;
 mod context;

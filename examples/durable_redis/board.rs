@@ -15,7 +15,7 @@ pub(crate) struct Board {
     bar: ProgressBar,
     tasks: u64,
     runs: HashMap<TaskId, Vec<Began>>,
-    /// How many runs each worker has begun.
+    /// The number of runs that each worker has started.
     begun: BTreeMap<char, u64>,
     /// When workers were seen to end.
     ends: HashMap<char, Instant>,
@@ -76,7 +76,7 @@ impl Board {
         self.bar.inc(1);
     }
 
-    /// How many handles have resolved.
+    /// Returns the number of handles that have resolved.
     pub(crate) fn count(&self) -> u64 {
         self.done.len() as u64
     }

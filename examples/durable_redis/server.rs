@@ -45,7 +45,7 @@ const MISSING: &str = "there is no redis-server here: install it, on Debian and 
     by `--url redis://HOST/`";
 
 /// How long the server may take to start.
-const PATIENCE: Duration = Duration::from_secs(20);
+const MAX_WAIT: Duration = Duration::from_secs(20);
 const INTERVAL: Duration = Duration::from_millis(20);
 
 impl Server {
@@ -80,7 +80,7 @@ impl Server {
     ///
     /// It does not answer in time: then, what it says of that.
     pub(crate) async fn open(&self) -> Result<DurableClient> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + MAX_WAIT;
         loop {
             match open(&self.url()).await {
                 Ok(client) => return Ok(client),

@@ -41,7 +41,7 @@ impl Run<()> for Thumbnail {
 
 /// How long a task takes.
 const WORK: Duration = Duration::from_millis(200);
-/// How many a worker runs at a time.
+/// The number of tasks that a worker runs at a time.
 const AT_A_TIME: usize = 4;
 /// How long tasks that run may go on when the worker is told to end.
 const GRACE: Duration = Duration::from_secs(2);

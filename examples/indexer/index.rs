@@ -61,7 +61,7 @@ impl Index {
         Ok(())
     }
 
-    /// How many terms there are.
+    /// Returns the number of terms.
     pub(crate) fn len(&self) -> usize {
         self.terms.len()
     }

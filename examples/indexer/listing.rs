@@ -1,4 +1,4 @@
-//! [`Listing`]: lists a tree on a pool, a batch ahead of whoever wants it.
+//! [`Listing`]: lists a tree on a pool, a batch ahead of anybody who wants it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use super::reading::Reader;
 use super::source::is_transient;
 use super::walk::{Batch, Directory, Found, Walk};
 
-/// How many entries are listed at a time: few enough to hold, enough for a trip to the pool.
+/// The number of entries that are listed at a time: few enough to hold, and enough to be worth a task of the pool.
 const BATCH: usize = 256;
 
-/// Lists a tree on a pool, a batch ahead of whoever wants it.
+/// Lists a tree on a pool, a batch ahead of anybody who wants it.
 #[derive(Debug)]
 pub(crate) struct Listing {
     reader: Arc<Reader>,

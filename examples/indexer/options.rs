@@ -12,9 +12,9 @@ use super::source::{Disk, Source};
 /// How the index is built.
 #[derive(Clone)]
 pub(crate) struct Options {
-    /// How many threads read files.
+    /// The number of threads that read files.
     pub(crate) threads: usize,
-    /// How many threads tokenise them.
+    /// The number of threads that tokenise them.
     pub(crate) cores: usize,
     /// For each thread that reads, how many texts are in memory: read, tokenised, or waiting for that.
     pub(crate) texts: usize,
@@ -64,7 +64,7 @@ impl fmt::Debug for Options {
 /// How often something is tried, and how long to wait between two attempts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
-    /// How many attempts are made.
+    /// The number of attempts.
     pub(crate) attempts: u32,
     /// The wait after the first attempt; each later one is twice as long as the one before.
     pub(crate) first: Duration,
@@ -97,7 +97,7 @@ impl Stop {
         self.0.send_replace(true);
     }
 
-    /// Whether it was said.
+    /// Returns `true` if it was given.
     pub(crate) fn is_set(&self) -> bool {
         *self.0.borrow()
     }

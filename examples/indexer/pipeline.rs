@@ -40,9 +40,9 @@ pub(crate) struct Outcome {
 pub(crate) struct Summary {
     /// What became of the files.
     pub(crate) counts: Counts,
-    /// Whether it was stopped: then there may be files that it knows nothing of.
+    /// `true` if it was stopped, so there may be more files.
     pub(crate) stopped: bool,
-    /// How many files were submitted and not yet read from the stream, at most.
+    /// The maximum number of files that are submitted and not yet read from the stream.
     pub(crate) most_in_flight: usize,
     /// What the pool has done that reads files.
     pub(crate) pool: blocking::Metrics,

@@ -63,7 +63,7 @@ enum Start {
 #[derive(Debug)]
 struct Tally {
     last_line: u32,
-    /// How many lines of the chunk have it; then, where those go.
+    /// The number of lines of the chunk that have it; then, the position of those lines.
     lines: u32,
 }
 

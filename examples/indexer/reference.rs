@@ -16,7 +16,7 @@ use super::indexer::text::{fold, is_word};
 pub(crate) struct Reference {
     /// The files that are text.
     pub(crate) files: Vec<PathBuf>,
-    /// How many bytes they have.
+    /// The number of their bytes.
     pub(crate) bytes: u64,
     /// For each term, the numbers of files and lines.
     pub(crate) terms: HashMap<String, Vec<(u32, u32)>>,

@@ -117,7 +117,7 @@ impl Screen {
 
     fn draw(&mut self) {
         if self.drawn.elapsed() >= INTERVAL {
-            let pace = Pace(&self.counts, self.started.elapsed());
+            let pace = Rate(&self.counts, self.started.elapsed());
             self.bar.set_message(pace.to_string());
             self.drawn = Instant::now();
         }
@@ -129,9 +129,9 @@ impl Screen {
 }
 
 /// How much was done in a time, and how fast.
-struct Pace<'a>(&'a Counts, Duration);
+struct Rate<'a>(&'a Counts, Duration);
 
-impl fmt::Display for Pace<'_> {
+impl fmt::Display for Rate<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(Counts { files, bytes, .. }, time) = self;
         let megabytes = *bytes as f64 / 1e6;
@@ -156,7 +156,7 @@ pub(crate) struct Report<'a> {
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let summary = &self.outcome.summary;
-        writeln!(f, "indexed   {}", Pace(&summary.counts, self.time))?;
+        writeln!(f, "indexed   {}", Rate(&summary.counts, self.time))?;
         writeln!(f, "terms     {}", self.outcome.index.len())?;
         self.fmt_skipped(f)?;
         self.fmt_time(f)?;

@@ -72,7 +72,7 @@ impl Skip {
         !matches!(self, Self::Binary | Self::Link | Self::Special)
     }
 
-    /// Whether the same attempt may succeed a little later.
+    /// Returns `true` if the same attempt may succeed a little later.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Self::Unreadable(error) if is_transient(error))
     }
@@ -119,7 +119,7 @@ impl fmt::Display for Skip {
     }
 }
 
-/// Whether the system was only busy, or short of something that others will give back.
+/// Returns `true` if the system was only busy, or short of something that others will give back.
 pub(crate) fn is_transient(error: &io::Error) -> bool {
     let kind = matches!(
         error.kind(),

@@ -27,12 +27,12 @@ struct Slot {
 }
 
 impl Terms {
-    /// How many terms there are.
+    /// Returns the number of terms.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// How many bytes they have together.
+    /// Returns the total number of their bytes.
     pub(crate) fn text_len(&self) -> usize {
         self.text.len()
     }

@@ -97,7 +97,7 @@ impl<F: FnMut(u32, &str)> Scanner<'_, F> {
             seen |= next;
             end += 1;
         }
-        // Whether the token ends before a wide character depends on the character.
+        // A token may end before a wide character: that depends on the character.
         if next == WIDE {
             return self.wide_word(start);
         }

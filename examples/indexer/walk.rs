@@ -71,7 +71,7 @@ impl Walk {
         batch
     }
 
-    /// Whether there is nothing left.
+    /// Returns `true` if there is nothing left.
     pub(crate) fn is_over(&self) -> bool {
         self.open.is_none() && self.later.is_empty()
     }

@@ -1,4 +1,4 @@
-//! [`Clock`]: what a store goes by.
+//! [`Clock`]: the clock of a store.
 
 use std::fmt;
 #[cfg(any(test, feature = "test-util"))]
@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 #[cfg(any(test, feature = "test-util"))]
 use crate::sync::{Mutex, lock};
 
-/// What a store goes by: the machine's time, or, in tests, what the test says.
+/// The clock of a store: the machine's clock, or a manual clock in tests.
 ///
 /// # Examples
 ///
@@ -34,7 +34,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The machine's time.
+    /// Returns the machine's clock.
     pub(crate) fn machine() -> Self {
         Self {
             #[cfg(any(test, feature = "test-util"))]
@@ -42,29 +42,31 @@ impl Clock {
         }
     }
 
-    /// The time since 1970: a step of it moves what is due, and loses nothing.
+    /// Returns the time since 1970. If it is set, delayed tasks become due earlier or later, but none is lost.
     pub(crate) fn wall(&self) -> Duration {
-        self.told().map_or_else(since_1970, |told| told.wall)
+        self.manual_time()
+            .map_or_else(since_1970, |manual| manual.wall)
     }
 
-    /// The time since the machine was started, which is never set, and goes on while it sleeps.
+    /// Returns the time since the machine was started. It cannot be set, and continues while the machine sleeps.
     pub(crate) fn boot(&self) -> Duration {
-        self.told().map_or_else(since_boot, |told| told.boot)
+        self.manual_time()
+            .map_or_else(since_boot, |manual| manual.boot)
     }
 
     #[cfg(not(any(test, feature = "test-util")))]
-    fn told(&self) -> Option<Told> {
+    fn manual_time(&self) -> Option<ManualTime> {
         None
     }
 }
 
 #[cfg(any(test, feature = "test-util"))]
 impl Clock {
-    /// A clock that stands still until it is [moved](Self::advance).
+    /// Returns a clock that stands still until it is [advanced](Self::advance).
     pub fn manual() -> Self {
         Self {
             manual: Some(StdArc::new(Manual {
-                told: Mutex::new(Told {
+                time: Mutex::new(ManualTime {
                     wall: WALL,
                     boot: BOOT,
                 }),
@@ -73,62 +75,62 @@ impl Clock {
         }
     }
 
-    /// Lets time pass. Workers whose store goes by this clock look at once whether something is due.
+    /// Advances a manual clock. Workers whose store uses this clock check at once whether tasks are due.
     ///
     /// # Panics
     ///
     /// Panics if this is the machine's clock.
     pub fn advance(&self, time: Duration) {
-        self.change(|told| {
-            told.wall += time;
-            told.boot += time;
+        self.change(|now| {
+            now.wall += time;
+            now.boot += time;
         });
     }
 
     /// Sets the time since 1970. The time since the machine was started stays the same.
     #[cfg(test)]
     pub(crate) fn set_wall(&self, wall: Duration) {
-        self.change(|told| told.wall = wall);
+        self.change(|now| now.wall = wall);
     }
 
-    fn change(&self, change: impl FnOnce(&mut Told)) {
+    fn change(&self, change: impl FnOnce(&mut ManualTime)) {
         let manual = self.manual.as_ref();
         let manual = manual.expect("only a manual clock can be moved");
-        change(&mut lock(&manual.told));
-        lock(&manual.watchers).retain(|tell| tell());
+        change(&mut lock(&manual.time));
+        lock(&manual.watchers).retain(|watcher| watcher());
     }
 
-    /// Has `tell` called when the clock was moved, until it says `false`.
-    pub(crate) fn watch(&self, tell: impl Fn() -> bool + Send + 'static) {
+    /// Calls `watcher` whenever the clock was changed, until it returns `false`.
+    pub(crate) fn watch(&self, watcher: impl Fn() -> bool + Send + 'static) {
         if let Some(manual) = &self.manual {
-            lock(&manual.watchers).push(Box::new(tell));
+            lock(&manual.watchers).push(Box::new(watcher));
         }
     }
 
     /// Returns the times that the test has set, or `None` for the machine's clock.
-    fn told(&self) -> Option<Told> {
-        self.manual.as_ref().map(|manual| *lock(&manual.told))
+    fn manual_time(&self) -> Option<ManualTime> {
+        self.manual.as_ref().map(|manual| *lock(&manual.time))
     }
 }
 
 #[cfg(any(test, feature = "test-util"))]
 struct Manual {
-    told: Mutex<Told>,
+    time: Mutex<ManualTime>,
     watchers: Mutex<Vec<Watcher>>,
 }
 
-/// Told when the time was moved; `false`: needs to be told no more.
+/// A function that is called when the time has changed. It returns `false` to be removed.
 #[cfg(any(test, feature = "test-util"))]
 type Watcher = Box<dyn Fn() -> bool + Send>;
 
 /// The two times of a manual clock.
 #[derive(Clone, Copy)]
-struct Told {
+struct ManualTime {
     wall: Duration,
     boot: Duration,
 }
 
-/// Where a manual clock starts: some time in 2026, and a machine that is up for a while.
+/// The time at which a manual clock starts: in 2026, on a machine that was started a day before.
 #[cfg(any(test, feature = "test-util"))]
 const WALL: Duration = Duration::from_secs(1_790_000_000);
 #[cfg(any(test, feature = "test-util"))]
@@ -136,7 +138,7 @@ const BOOT: Duration = Duration::from_secs(100_000);
 
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.told().map_or("machine", |_| "manual");
+        let name = self.manual_time().map_or("machine", |_| "manual");
         f.debug_tuple("Clock").field(&name).finish()
     }
 }
@@ -150,7 +152,7 @@ fn since_1970() -> Duration {
 pub(crate) fn since_boot() -> Duration {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let clock = ClockId::Boottime;
-    // On Apple's systems this one goes on, too.
+    // On Apple's systems, this clock also continues while the machine sleeps.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     let clock = ClockId::Monotonic;
     let time = clock_gettime(clock);
@@ -160,8 +162,8 @@ pub(crate) fn since_boot() -> Duration {
     )
 }
 
-/// Whole milliseconds: what stores count in. Some tens of millions of years are for ever.
+/// Returns whole milliseconds, the unit of stores. It returns at most some tens of millions of years.
 pub(crate) fn millis(time: Duration) -> u64 {
-    const FOR_EVER: u128 = 1 << 60;
-    time.as_millis().min(FOR_EVER) as u64
+    const FOREVER: u128 = 1 << 60;
+    time.as_millis().min(FOREVER) as u64
 }

@@ -39,7 +39,7 @@ pub(crate) mod worker;
 /// A task that was spawned runs until it succeeds, fails for good, or is cancelled, even if processes exit in any way. Its
 /// worker holds a *lease*, which it renews from a thread that runs no tasks. If the worker dies, others take the task back
 /// and run it again, and no retry is counted. So *a task may run more than once*. A task that crashes several workers
-/// becomes a dead letter. [The docs of the module](crate::durable#if-a-process-exits-at-a-given-step) list what follows a
+/// becomes a dead letter. [The module docs](crate::durable#if-a-process-exits-at-a-given-step) list what follows a
 /// crash at each step.
 ///
 /// # When to use something else

@@ -16,7 +16,7 @@ pub(crate) struct Failure {
     pub(crate) source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
-/// Whether a request that failed can have taken effect.
+/// The effect that a failed request may have had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// It has not, and never will.

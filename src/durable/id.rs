@@ -1,4 +1,4 @@
-//! [`TaskId`]: the name of a durable task.
+//! [`TaskId`]: the id of a durable task.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,10 +7,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-/// The name of a durable task: 16 bytes, written as a UUID.
+/// The id of a durable task: 16 bytes, written as a UUID.
 ///
-/// One that the crate makes is ordered by time (version 7). One that is
-/// [derived](Self::derive) is a hash: whoever derives it from the same data gets the same task.
+/// A [new](Self::new) id is ordered by time (version 7). A [derived](Self::derive) id is a hash, so the same data identify
+/// the same task.
 ///
 /// # Examples
 ///
@@ -25,7 +25,7 @@ use uuid::Uuid;
 pub struct TaskId([u8; 16]);
 
 impl TaskId {
-    /// A new id, which no other task has.
+    /// Returns a new id, which no other task has.
     #[allow(
         clippy::new_without_default,
         reason = "two ids by default are not equal"
@@ -34,8 +34,7 @@ impl TaskId {
         Self(Uuid::now_v7().into_bytes())
     }
 
-    /// The id that belongs to `bytes` among those of `name`: the start of a SHA-256 hash of both, as
-    /// a UUID of version 8.
+    /// Returns the id of `bytes` in the namespace `name`: the start of a SHA-256 hash of both, as a UUID of version 8.
     pub fn derive(name: &str, bytes: &[u8]) -> Self {
         let mut hash = Sha256::new();
         // The length keeps ("ab", "c") and ("a", "bc") apart.
@@ -47,12 +46,12 @@ impl TaskId {
         Self(Uuid::new_v8(start).into_bytes())
     }
 
-    /// The id with these bytes.
+    /// Returns the id with these bytes.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the id.
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0
     }
@@ -92,7 +91,7 @@ impl<'de> Deserialize<'de> for TaskId {
     }
 }
 
-/// A text is not a [`TaskId`].
+/// The error of parsing a text that is not a [`TaskId`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseTaskIdError(String);
 

@@ -1,10 +1,10 @@
-//! [`SpawnOptions`]: how one task is stored.
+//! [`SpawnOptions`]: the options of one task.
 
 use std::time::Duration;
 
 use super::TaskId;
 
-/// How one task is stored.
+/// The options of one task: see [`DurableClient::spawn_with`](super::DurableClient::spawn_with).
 ///
 /// # Examples
 ///
@@ -26,29 +26,29 @@ pub struct SpawnOptions {
 }
 
 impl SpawnOptions {
-    /// A new id, no delay, and what the type of the task says.
+    /// Returns the defaults: a new id, no delay, the retention of the task's type, and three crashes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The task's id. If there is such a task, waiting, running or ended, as long as its end is
-    /// kept, nothing is stored, and the handle is that task's.
+    /// Sets the task's id. If the store already has a task with this id, or still keeps its end, nothing is stored, and the
+    /// handle awaits that task.
     #[must_use]
     pub fn id(mut self, id: TaskId) -> Self {
         self.id = Some(id);
         self
     }
 
-    /// How long the task waits before it may run.
+    /// Sets the time before which the task does not run. The default is zero.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// How long the end of the task is kept, instead of
-    /// [`RETENTION`](super::DurableTask::RETENTION). If it is zero, the end is not kept, and nobody can
-    /// await the task. Otherwise, the end is kept for longer while no executor runs on the store.
+    /// Sets the time for which the end of the task is kept. The default is
+    /// [`RETENTION`](super::DurableTask::RETENTION). If it is zero, the end is not kept, and the task cannot be awaited.
+    /// Otherwise, the end is kept for longer while no executor runs on the store.
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = Some(retention);

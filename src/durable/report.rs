@@ -1,5 +1,5 @@
-//! What is reported to `tracing`, with the feature of that name: a span for each run of a task, and
-//! what nobody else would see. The names are part of the public contract.
+//! Reports to `tracing`, with the feature of that name: a span for each run of a task, and events that no API returns. The
+//! names are part of the public contract.
 
 #[cfg(feature = "tracing")]
 mod imp {
@@ -25,12 +25,12 @@ mod imp {
         ))
     }
 
-    /// A worker gets no answer from its store.
+    /// A request of a worker to its store has failed.
     pub(crate) fn store_failed(queue: &str, failure: &Failure, failures: u32) {
         tracing::warn!(queue, %failure, failures, "a worker's request to its store has failed");
     }
 
-    /// The end of a run came too late.
+    /// The verdict of a run came too late.
     pub(crate) fn refused(queue: &str, id: TaskId) {
         tracing::warn!(queue, task.id = %id, "the end of a run came too late: the task had been taken back");
     }

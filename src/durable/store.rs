@@ -216,7 +216,7 @@ pub(crate) struct Turn {
     pub(crate) want: usize,
     /// The maximum size of their payloads in bytes. A claim may have one larger payload.
     pub(crate) want_bytes: usize,
-    /// Whether the claim may have one [quarantined](is_quarantined) task. Otherwise, the turn passes over those.
+    /// `true` if the claim may have one [quarantined](is_quarantined) task. Otherwise, the turn passes over those.
     pub(crate) quarantined: bool,
     /// The lease of the claim. When it is over, the store extends it once, by a third, and takes the tasks back at the
     /// end of the extension.
@@ -258,7 +258,7 @@ pub(crate) struct TurnAnswer {
     pub(crate) refused: Vec<TaskId>,
     /// The claimed tasks.
     pub(crate) claim: Option<Claim>,
-    /// Whether more tasks wait that this session may claim.
+    /// `true` if more tasks wait that this session may claim.
     pub(crate) more: bool,
     /// The time after which to send another turn, unless an event wakes the worker earlier.
     pub(crate) next: Option<Duration>,
@@ -289,7 +289,7 @@ pub(crate) struct Claimed {
     /// is not zero, the worker renews the claim before it runs the task: if the task then kills the worker at once, that
     /// counts as a crash.
     pub(crate) lost: u32,
-    /// Whether the task is [quarantined](is_quarantined).
+    /// `true` if the task is [quarantined](is_quarantined).
     pub(crate) quarantined: bool,
 }
 

@@ -1,14 +1,14 @@
-//! [`TaskError`]: how a run that did not succeed goes on.
+//! [`TaskError`]: why a run did not succeed, and what follows.
 
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-/// Why a run of a task did not succeed, and what comes next.
+/// Why a run of a task did not succeed, and what follows.
 ///
-/// Any error becomes one that is tried again, by `?`, after the wait that the executor's
-/// [`Retry`](crate::Retry) says. For that it does not implement [`Error`] itself; its
-/// [`source`](Self::source) does.
+/// The operator `?` converts any error into one after which the task is tried again, after the pause of the executor's
+/// [`Retry`](crate::Retry). For this reason, the type does not implement [`Error`] itself; its [`source`](Self::source)
+/// does.
 ///
 /// # Examples
 ///
@@ -31,7 +31,7 @@ pub struct TaskError {
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-/// What comes after a run that did not succeed.
+/// What follows a run that did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Retry,
@@ -41,27 +41,27 @@ pub(crate) enum Next {
 }
 
 impl TaskError {
-    /// It has failed: try again, after the wait that the [`Retry`](crate::Retry) says.
+    /// The run has failed. The task is tried again after the pause of the executor's [`Retry`](crate::Retry).
     pub fn retry(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::new(Next::Retry, Some(error.into()))
     }
 
-    /// It has failed: try again after `wait`, if an attempt is left.
+    /// The run has failed. The task is tried again after `wait`, if an attempt is left.
     pub fn retry_after(error: impl Into<Box<dyn Error + Send + Sync>>, wait: Duration) -> Self {
         Self::new(Next::RetryAfter(wait), Some(error.into()))
     }
 
-    /// It has failed for good: it becomes a dead letter.
+    /// The task has failed for good, and becomes a dead letter.
     pub fn fatal(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::new(Next::Fatal, Some(error.into()))
     }
 
-    /// It has not failed, but cannot be done now: run it again after `wait`. No attempt is counted.
+    /// The task cannot be done now, and runs again after `wait`. No attempt is counted.
     pub fn snooze(wait: Duration) -> Self {
         Self::new(Next::Snooze(wait), None)
     }
 
-    /// The error that it was made of.
+    /// Returns the underlying error. A [snooze](Self::snooze) has none.
     pub fn source(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
         self.source.as_deref()
     }
@@ -70,7 +70,7 @@ impl TaskError {
         Self { next, source }
     }
 
-    /// The error and those behind it, in a line.
+    /// Returns the error and its sources in one line.
     pub(crate) fn describe(&self) -> String {
         let mut text = self.to_string();
         let mut next = self.source().and_then(Error::source);

@@ -6,7 +6,7 @@ use throng::Retry;
 use throng::durable::{DurableClient, SpawnOptions, Status, StopReason, TaskError};
 
 use crate::ledger::assert_balanced;
-use crate::places::{Door, Place, builder, id, reaches, spawn, spawn_as, start, start_as};
+use crate::places::{Door, TestStore, builder, id, reaches, spawn, spawn_as, start, start_as};
 use crate::support::{Drops, within};
 
 on_all_stores! {
@@ -26,7 +26,7 @@ on_all_stores! {
     what_a_cancelled_task_has_captured_is_dropped,
 }
 
-async fn a_task_that_is_cancelled_before_it_runs_never_does(place: Place) {
+async fn a_task_that_is_cancelled_before_it_runs_never_does(place: TestStore) {
     let client = place.client().await;
     let handle = spawn(&client, 1).await;
     assert!(handle.cancel().await.unwrap());
@@ -43,7 +43,7 @@ async fn a_task_that_is_cancelled_before_it_runs_never_does(place: Place) {
     assert_balanced(&counts);
 }
 
-async fn a_delayed_task_can_be_cancelled(place: Place) {
+async fn a_delayed_task_can_be_cancelled(place: TestStore) {
     let client = place.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let later = SpawnOptions::new().delay(Duration::from_secs(3600));
@@ -53,7 +53,7 @@ async fn a_delayed_task_can_be_cancelled(place: Place) {
     assert_eq!(client.counts().await.unwrap().delayed, 0);
 }
 
-async fn a_task_between_two_attempts_can_be_cancelled(place: Place) {
+async fn a_task_between_two_attempts_can_be_cancelled(place: TestStore) {
     let client = place.client().await;
     let _executor = start(&client, |_, _| async {
         Err(TaskError::retry_after("later", Duration::from_secs(3600)))
@@ -106,52 +106,52 @@ async fn cancelled(
     end
 }
 
-async fn a_running_task_sees_that_it_is_cancelled(place: Place) {
+async fn a_running_task_sees_that_it_is_cancelled(place: TestStore) {
     let client = place.client().await;
     let end = cancelled(&client, &client, Retry::exponential(), Then::Fails).await;
     assert!(end.unwrap_err().is_cancelled());
     assert_eq!(client.counts().await.unwrap().cancelled, 1);
 }
 
-async fn another_process_can_cancel_a_running_task(place: Place) {
+async fn another_process_can_cancel_a_running_task(place: TestStore) {
     let (client, other) = (place.client().await, place.client().await);
     let end = cancelled(&client, &other, Retry::exponential(), Then::Fails).await;
     assert!(end.unwrap_err().is_cancelled());
 }
 
-async fn a_task_that_succeeds_all_the_same_has_succeeded(place: Place) {
+async fn a_task_that_succeeds_all_the_same_has_succeeded(place: TestStore) {
     let client = place.client().await;
     let end = cancelled(&client, &client, Retry::never(), Then::Succeeds).await;
     assert_eq!(end.unwrap(), 7);
 }
 
-async fn a_task_that_panics_when_it_is_cancelled_is_cancelled(place: Place) {
+async fn a_task_that_panics_when_it_is_cancelled_is_cancelled(place: TestStore) {
     let client = place.client().await;
     let end = cancelled(&client, &client, Retry::exponential(), Then::Panics).await;
     assert!(end.unwrap_err().is_cancelled());
 }
 
-async fn a_task_that_snoozes_when_it_is_cancelled_is_cancelled(place: Place) {
+async fn a_task_that_snoozes_when_it_is_cancelled_is_cancelled(place: TestStore) {
     let client = place.client().await;
     let end = cancelled(&client, &client, Retry::never(), Then::Snoozes).await;
     assert!(end.unwrap_err().is_cancelled());
 }
 
-async fn a_task_that_fails_at_its_last_attempt_when_it_is_cancelled_is_cancelled(place: Place) {
+async fn a_task_that_fails_at_its_last_attempt_when_it_is_cancelled_is_cancelled(place: TestStore) {
     let client = place.client().await;
     let error = cancelled(&client, &client, Retry::never(), Then::Fails).await;
     let error = error.unwrap_err();
     assert!(error.is_cancelled(), "{error}");
 }
 
-async fn a_task_that_fails_for_good_when_it_is_cancelled_is_cancelled(place: Place) {
+async fn a_task_that_fails_for_good_when_it_is_cancelled_is_cancelled(place: TestStore) {
     let client = place.client().await;
     let error = cancelled(&client, &client, Retry::never(), Then::FailsForGood).await;
     let error = error.unwrap_err();
     assert!(error.is_cancelled(), "{error}");
 }
 
-async fn what_has_ended_cannot_be_cancelled(place: Place) {
+async fn what_has_ended_cannot_be_cancelled(place: TestStore) {
     let client = place.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let mut handle = spawn(&client, 1).await;
@@ -163,7 +163,7 @@ async fn what_has_ended_cannot_be_cancelled(place: Place) {
     assert_eq!(client.cancel(&[]).await.unwrap(), 0);
 }
 
-async fn many_tasks_are_cancelled_in_one_call(place: Place) {
+async fn many_tasks_are_cancelled_in_one_call(place: TestStore) {
     let client = place.client().await;
     let handles = client
         .spawn_all((0..1_000).map(crate::places::Number))
@@ -178,7 +178,7 @@ async fn many_tasks_are_cancelled_in_one_call(place: Place) {
     }
 }
 
-async fn whoever_waits_is_told_of_a_cancel(place: Place) {
+async fn whoever_waits_is_told_of_a_cancel(place: TestStore) {
     let (client, other) = (place.client().await, place.client().await);
     let handle = spawn(&client, 1).await;
     let same = other.attach::<crate::places::Number>(handle.id());
@@ -188,7 +188,7 @@ async fn whoever_waits_is_told_of_a_cancel(place: Place) {
     assert!(within(waits).await.unwrap().unwrap_err().is_cancelled());
 }
 
-async fn what_a_cancelled_task_has_captured_is_dropped(place: Place) {
+async fn what_a_cancelled_task_has_captured_is_dropped(place: TestStore) {
     let (client, drops, door) = (place.client().await, Drops::new(), Door::new());
     let (counted, held) = (drops.clone(), door.clone());
     let _executor = start(&client, move |_, cx| {

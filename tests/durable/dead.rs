@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use throng::durable::{DeadFilter, DurableClient, DurableExecutor, Status, TaskError};
 
-use crate::places::{Place, reaches, spawn, spawn_as, start, timed};
+use crate::places::{TestStore, reaches, spawn, spawn_as, start, timed};
 use crate::support::within;
 
 on_all_stores! {
@@ -33,7 +33,7 @@ async fn mortal(client: &DurableClient) -> (DurableExecutor, Arc<AtomicBool>) {
     (executor.await, healed)
 }
 
-async fn the_newest_dead_letters_are_listed_first(place: Place) {
+async fn the_newest_dead_letters_are_listed_first(place: TestStore) {
     let client = place.client().await;
     let _executor = mortal(&client).await;
     let mut ids = Vec::new();
@@ -51,7 +51,7 @@ async fn the_newest_dead_letters_are_listed_first(place: Place) {
     }
 }
 
-async fn dead_letters_are_found_by_name_and_by_id(place: Place) {
+async fn dead_letters_are_found_by_name_and_by_id(place: TestStore) {
     let client = place.client().await;
     let _executor = mortal(&client).await;
     let (first, second) = (spawn(&client, 1).await, spawn(&client, 2).await);
@@ -82,7 +82,7 @@ async fn dead_letters_are_found_by_name_and_by_id(place: Place) {
     assert_eq!(client.counts().await.unwrap().dead, 1);
 }
 
-async fn a_replayed_task_runs_again_as_if_it_never_had(place: Place) {
+async fn a_replayed_task_runs_again_as_if_it_never_had(place: TestStore) {
     let (client, other) = (place.client().await, place.client().await);
     let (_executor, healed) = mortal(&client).await;
     let mut handle = spawn(&client, 1).await;
@@ -96,7 +96,7 @@ async fn a_replayed_task_runs_again_as_if_it_never_had(place: Place) {
     assert_eq!(again.unwrap(), 0);
 }
 
-async fn what_is_buried_is_gone(place: Place) {
+async fn what_is_buried_is_gone(place: TestStore) {
     let client = place.client().await;
     let _executor = mortal(&client).await;
     let mut handle = spawn(&client, 1).await;
@@ -107,7 +107,7 @@ async fn what_is_buried_is_gone(place: Place) {
     assert!(within(handle).await.unwrap_err().is_expired());
 }
 
-async fn a_dead_letter_keeps_its_id(place: Place) {
+async fn a_dead_letter_keeps_its_id(place: TestStore) {
     let client = place.client().await;
     let (_executor, healed) = mortal(&client).await;
     let options = throng::durable::SpawnOptions::new().id(crate::places::id(1));
@@ -125,7 +125,7 @@ async fn a_dead_letter_keeps_its_id(place: Place) {
     assert_eq!(within(new).await.unwrap(), 1);
 }
 
-async fn a_dead_letter_cannot_be_cancelled(place: Place) {
+async fn a_dead_letter_cannot_be_cancelled(place: TestStore) {
     let client = place.client().await;
     let _executor = mortal(&client).await;
     let handle = spawn(&client, 1).await;

@@ -11,7 +11,7 @@ use throng::Retry;
 use throng::durable::{DeadFilter, DeadReason, TaskError};
 
 use crate::ledger::assert_balanced;
-use crate::places::{Place, builder, spawn, start, start_as};
+use crate::places::{TestStore, builder, spawn, start, start_as};
 use crate::support::within;
 
 on_all_stores! {
@@ -26,7 +26,7 @@ on_all_stores! {
     runs_of_a_task_have_one_key_and_rising_tokens,
 }
 
-async fn attempts_are_counted(place: Place) {
+async fn attempts_are_counted(place: TestStore) {
     let client = place.client().await;
     let attempts = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&attempts);
@@ -66,7 +66,7 @@ impl Error for Outer {
     }
 }
 
-async fn a_task_that_fails_too_often_is_a_dead_letter_with_its_last_error(place: Place) {
+async fn a_task_that_fails_too_often_is_a_dead_letter_with_its_last_error(place: TestStore) {
     let client = place.client().await;
     let _executor = start(&client, |_, cx| async move {
         Err(Outer(cx.attempt(), io::Error::other("inner")).into())
@@ -88,7 +88,7 @@ async fn a_task_that_fails_too_often_is_a_dead_letter_with_its_last_error(place:
     assert_eq!(letter.failures, 3);
 }
 
-async fn one_attempt_is_one(place: Place) {
+async fn one_attempt_is_one(place: TestStore) {
     let client = place.client().await;
     let runs = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&runs);
@@ -109,7 +109,7 @@ async fn one_attempt_is_one(place: Place) {
     assert_eq!(runs.load(Ordering::SeqCst), 2);
 }
 
-async fn a_fatal_error_is_the_last(place: Place) {
+async fn a_fatal_error_is_the_last(place: TestStore) {
     let client = place.client().await;
     let executor = start(&client, |_, _| async {
         Err(TaskError::fatal("no such card"))
@@ -122,7 +122,7 @@ async fn a_fatal_error_is_the_last(place: Place) {
     assert_eq!((metrics.claimed, metrics.died, metrics.retried), (1, 1, 0));
 }
 
-async fn a_snooze_counts_nothing(place: Place) {
+async fn a_snooze_counts_nothing(place: TestStore) {
     let client = place.client().await;
     let runs = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&runs);
@@ -142,7 +142,7 @@ async fn a_snooze_counts_nothing(place: Place) {
     assert_balanced(&counts);
 }
 
-async fn every_kind_of_error_can_be_asked_after(place: Place) {
+async fn every_kind_of_error_can_be_asked_after(place: TestStore) {
     fn fails(kind: u64) -> Result<u64, Box<dyn Error + Send + Sync>> {
         match kind {
             0 => Err(io::Error::other("of the system").into()),
@@ -176,7 +176,7 @@ async fn every_kind_of_error_can_be_asked_after(place: Place) {
     assert_eq!(executor.metrics().died, 5);
 }
 
-async fn a_long_error_is_shortened(place: Place) {
+async fn a_long_error_is_shortened(place: TestStore) {
     let client = place.client().await;
     let _executor = start(&client, |_, _| async {
         // Not a multiple of the limit, so that a character lies on it.
@@ -192,7 +192,7 @@ async fn a_long_error_is_shortened(place: Place) {
     assert_eq!(letters.unwrap()[0].error.len(), 2_045);
 }
 
-async fn a_long_error_of_an_attempt_is_shortened(place: Place) {
+async fn a_long_error_of_an_attempt_is_shortened(place: TestStore) {
     let client = place.client().await;
     let _executor = start(&client, |number, cx| async move {
         match cx.attempt() {
@@ -213,7 +213,7 @@ async fn a_long_error_of_an_attempt_is_shortened(place: Place) {
     assert_eq!(lengths, [1_021, 1_024]);
 }
 
-async fn runs_of_a_task_have_one_key_and_rising_tokens(place: Place) {
+async fn runs_of_a_task_have_one_key_and_rising_tokens(place: TestStore) {
     let client = place.client().await;
     let runs = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&runs);

@@ -7,7 +7,9 @@ use std::time::Duration;
 use throng::durable::{DurableClient, Status};
 
 use crate::ledger::assert_balanced;
-use crate::places::{App, Door, Number, Place, builder, reaches, spawn, start, start_as, until};
+use crate::places::{
+    App, Door, Number, TestStore, builder, reaches, spawn, start, start_as, until,
+};
 use crate::support::{thread_name, within};
 
 on_all_stores! {
@@ -25,7 +27,7 @@ on_all_stores! {
     an_executor_is_not_blocked_by_one_that_computes,
 }
 
-async fn one_with_room_takes_what_comes_while_it_runs_another(place: Place) {
+async fn one_with_room_takes_what_comes_while_it_runs_another(place: TestStore) {
     let (client, door) = (place.client().await, Door::new());
     let held = door.clone();
     // Nothing is renewed while the test goes on: that has a worker look, too.
@@ -48,7 +50,7 @@ async fn one_with_room_takes_what_comes_while_it_runs_another(place: Place) {
     assert_eq!(within(first).await.unwrap(), 0);
 }
 
-async fn no_more_tasks_run_at_once_than_were_allowed(place: Place) {
+async fn no_more_tasks_run_at_once_than_were_allowed(place: TestStore) {
     let (client, door) = (place.client().await, Door::new());
     let running = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
     let (counted, held) = (Arc::clone(&running), door.clone());
@@ -92,11 +94,11 @@ async fn runs_in_order(client: &DurableClient, max_running: usize) {
     assert!(order.lock().unwrap().iter().copied().eq(0..300));
 }
 
-async fn one_at_a_time_they_run_in_their_order(place: Place) {
+async fn one_at_a_time_they_run_in_their_order(place: TestStore) {
     runs_in_order(&place.client().await, 1).await;
 }
 
-async fn invalid_options_are_errors_that_name_the_remedy(place: Place) {
+async fn invalid_options_are_errors_that_name_the_remedy(place: TestStore) {
     let client = place.client().await;
     let app = App::new(|number, _| async move { Ok(number) });
     let mut builder = builder(&client);
@@ -158,16 +160,16 @@ async fn both_run(one: &DurableClient, two: &DurableClient) {
     .await;
 }
 
-async fn two_executors_of_one_client_share(place: Place) {
+async fn two_executors_of_one_client_share(place: TestStore) {
     let client = place.client().await;
     both_run(&client, &client).await;
 }
 
-async fn two_processes_share(place: Place) {
+async fn two_processes_share(place: TestStore) {
     both_run(&place.client().await, &place.client().await).await;
 }
 
-async fn tasks_run_on_the_runtime_that_the_executor_was_started_on(place: Place) {
+async fn tasks_run_on_the_runtime_that_the_executor_was_started_on(place: TestStore) {
     let client = place.client().await;
     let runtime = crate::support::multi_thread(1, "of the tasks");
     let app = App::new(|number, _| async move {
@@ -183,7 +185,7 @@ async fn tasks_run_on_the_runtime_that_the_executor_was_started_on(place: Place)
     runtime.shutdown_background();
 }
 
-async fn a_runtime_without_timers_will_do(place: Place) {
+async fn a_runtime_without_timers_will_do(place: TestStore) {
     let client = place.client().await;
     let other = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread();
@@ -205,7 +207,7 @@ async fn a_runtime_without_timers_will_do(place: Place) {
     assert_eq!(other.join().unwrap().unwrap(), 7);
 }
 
-async fn tasks_that_are_left_run_when_there_is_an_executor(place: Place) {
+async fn tasks_that_are_left_run_when_there_is_an_executor(place: TestStore) {
     let client = place.client().await;
     let id = spawn(&client, 7).await.id();
     drop(client);
@@ -215,7 +217,7 @@ async fn tasks_that_are_left_run_when_there_is_an_executor(place: Place) {
     assert_eq!(within(handle).await.unwrap(), 7);
 }
 
-async fn an_executor_runs_while_it_is_full_of_tasks_that_wait(place: Place) {
+async fn an_executor_runs_while_it_is_full_of_tasks_that_wait(place: TestStore) {
     let client = place.client().await;
     let executor = start_as(builder(&client).max_running(2), |number, cx| async move {
         if number == 0 {
@@ -228,7 +230,7 @@ async fn an_executor_runs_while_it_is_full_of_tasks_that_wait(place: Place) {
     until("all is counted", || executor.metrics().completed == 2).await;
 }
 
-async fn large_tasks_run_in_batches(place: Place) {
+async fn large_tasks_run_in_batches(place: TestStore) {
     #[derive(serde::Serialize, serde::Deserialize)]
     struct Large(String);
 
@@ -259,7 +261,7 @@ async fn large_tasks_run_in_batches(place: Place) {
     }
 }
 
-async fn an_executor_is_not_blocked_by_one_that_computes(place: Place) {
+async fn an_executor_is_not_blocked_by_one_that_computes(place: TestStore) {
     let (client, gate) = (place.client().await, crate::support::Gate::new());
     let computes = gate.clone();
     let _executor = start(&client, move |number, _| {

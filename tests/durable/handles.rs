@@ -8,7 +8,7 @@ use throng::CompletionStream;
 use throng::durable::{DurableHandle, DurableTask, Status, TaskError};
 use tokio::task::coop;
 
-use crate::places::{Door, Number, Place, id, reaches, spawn, start, until};
+use crate::places::{Door, Number, TestStore, id, reaches, spawn, start, until};
 use crate::support::{current_thread, poll, within};
 
 on_all_stores! {
@@ -28,14 +28,14 @@ on_all_stores! {
     waiting_may_be_given_up_and_taken_up,
 }
 
-async fn a_task_runs_also_when_its_handle_is_dropped(place: Place) {
+async fn a_task_runs_also_when_its_handle_is_dropped(place: TestStore) {
     let client = place.client().await;
     let executor = start(&client, |number, _| async move { Ok(number) }).await;
     drop(spawn(&client, 1).await);
     until("it has run", || executor.metrics().completed == 1).await;
 }
 
-async fn a_task_can_have_two_handles(place: Place) {
+async fn a_task_can_have_two_handles(place: TestStore) {
     let client = place.client().await;
     let handle = spawn(&client, 7).await;
     let other = client.attach::<Number>(handle.id());
@@ -45,7 +45,7 @@ async fn a_task_can_have_two_handles(place: Place) {
     assert_eq!((one.unwrap(), two.unwrap()), (7, 7));
 }
 
-async fn another_process_can_await_before_during_and_after_the_run(place: Place) {
+async fn another_process_can_await_before_during_and_after_the_run(place: TestStore) {
     let (client, other, door) = (place.client().await, place.client().await, Door::new());
     let id = spawn(&client, 7).await.id();
     let before = tokio::spawn(other.attach::<Number>(id));
@@ -67,7 +67,7 @@ async fn another_process_can_await_before_during_and_after_the_run(place: Place)
     assert_eq!(within(other.attach::<Number>(id)).await.unwrap(), 7);
 }
 
-async fn a_task_that_was_never_stored_is_not_waited_for(place: Place) {
+async fn a_task_that_was_never_stored_is_not_waited_for(place: TestStore) {
     let client = place.client().await;
     let handle = client.attach::<Number>(id(1));
     assert_eq!(handle.status().await.unwrap(), Status::Absent);
@@ -76,7 +76,7 @@ async fn a_task_that_was_never_stored_is_not_waited_for(place: Place) {
     assert_eq!(error.task_id(), Some(id(1)));
 }
 
-async fn a_handle_can_be_awaited_again(place: Place) {
+async fn a_handle_can_be_awaited_again(place: TestStore) {
     let client = place.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let mut handle = spawn(&client, 7).await;
@@ -85,7 +85,7 @@ async fn a_handle_can_be_awaited_again(place: Place) {
     }
 }
 
-async fn clones_of_a_handle_await_the_same_task(place: Place) {
+async fn clones_of_a_handle_await_the_same_task(place: TestStore) {
     let (client, door) = (place.client().await, Door::new());
     let held = door.clone();
     let _executor = start(&client, move |number, _| {
@@ -106,7 +106,7 @@ async fn clones_of_a_handle_await_the_same_task(place: Place) {
     }
 }
 
-async fn a_handle_loses_nothing_in_a_select(place: Place) {
+async fn a_handle_loses_nothing_in_a_select(place: TestStore) {
     let (client, door) = (place.client().await, Door::new());
     let held = door.clone();
     let _executor = start(&client, move |number, _| {
@@ -132,7 +132,7 @@ async fn a_handle_loses_nothing_in_a_select(place: Place) {
     }
 }
 
-async fn handles_go_into_a_completion_stream(place: Place) {
+async fn handles_go_into_a_completion_stream(place: TestStore) {
     let client = place.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number * 2) }).await;
     let (jobs, mut done) = CompletionStream::builder().build().unwrap();
@@ -149,7 +149,7 @@ async fn handles_go_into_a_completion_stream(place: Place) {
     assert_eq!(sum, 4_950);
 }
 
-async fn handles_complete_slots(place: Place) {
+async fn handles_complete_slots(place: TestStore) {
     let client = place.client().await;
     let act = |number, _| async move {
         match number {
@@ -209,7 +209,7 @@ impl<'de> Deserialize<'de> for Unreadable {
     }
 }
 
-async fn a_handle_can_be_awaited_in_another_runtime(place: Place) {
+async fn a_handle_can_be_awaited_in_another_runtime(place: TestStore) {
     let client = place.client().await;
     let mut handle = spawn(&client, 7).await;
     // Begun here, ended there.
@@ -220,7 +220,7 @@ async fn a_handle_can_be_awaited_in_another_runtime(place: Place) {
     assert_eq!(other.join().unwrap().unwrap(), 7);
 }
 
-async fn a_handle_needs_no_runtime(place: Place) {
+async fn a_handle_needs_no_runtime(place: TestStore) {
     let client = place.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let outside = std::thread::spawn(move || {
@@ -241,7 +241,7 @@ async fn a_handle_needs_no_runtime(place: Place) {
     assert_eq!(outside.join().unwrap().unwrap(), 8);
 }
 
-async fn a_handle_outlives_its_client(place: Place) {
+async fn a_handle_outlives_its_client(place: TestStore) {
     let (client, other) = (place.client().await, place.client().await);
     let _executor = start(&other, |number, _| async move { Ok(number) }).await;
     let handle = spawn(&client.clone(), 7).await;
@@ -249,7 +249,7 @@ async fn a_handle_outlives_its_client(place: Place) {
     assert_eq!(within(handle).await.unwrap(), 7);
 }
 
-async fn ten_thousand_handles_are_awaited(place: Place) {
+async fn ten_thousand_handles_are_awaited(place: TestStore) {
     let (client, other) = (place.client().await, place.client().await);
     let handles = client.spawn_all((0..10_000).map(Number)).await.unwrap();
     let all = tokio::spawn(futures::future::join_all(handles));
@@ -259,7 +259,7 @@ async fn ten_thousand_handles_are_awaited(place: Place) {
     }
 }
 
-async fn waiting_may_be_given_up_and_taken_up(place: Place) {
+async fn waiting_may_be_given_up_and_taken_up(place: TestStore) {
     let client = place.client().await;
     let handle = spawn(&client, 7).await;
     for _ in 0..1_000 {

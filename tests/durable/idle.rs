@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use throng::durable::SpawnOptions;
 
-use crate::places::{Place, spawn, spawn_as, start, until};
+use crate::places::{TestStore, spawn, spawn_as, start, until};
 use crate::support::within;
 
 on_all_stores! {
@@ -15,7 +15,7 @@ on_all_stores! {
 
 const SPAN: Duration = Duration::from_millis(300);
 
-async fn an_idle_executor_asks_for_nothing(place: Place) {
+async fn an_idle_executor_asks_for_nothing(place: TestStore) {
     let (client, other) = (place.client().await, place.client().await);
     let executors = [
         start(&client, |number, _| async move { Ok(number) }).await,
@@ -30,7 +30,7 @@ async fn an_idle_executor_asks_for_nothing(place: Place) {
     assert_eq!(turns(), before);
 }
 
-async fn an_executor_that_waits_for_a_delayed_task_asks_for_nothing(place: Place) {
+async fn an_executor_that_waits_for_a_delayed_task_asks_for_nothing(place: TestStore) {
     let client = place.client().await;
     let executor = start(&client, |number, _| async move { Ok(number) }).await;
     let later = SpawnOptions::new().delay(Duration::from_secs(3600));
@@ -41,7 +41,7 @@ async fn an_executor_that_waits_for_a_delayed_task_asks_for_nothing(place: Place
     assert_eq!(executor.metrics().turns, before);
 }
 
-async fn a_task_of_another_process_wakes_an_idle_executor(place: Place) {
+async fn a_task_of_another_process_wakes_an_idle_executor(place: TestStore) {
     let (client, other) = (place.client().await, place.client().await);
     let executor = start(&client, |number, _| async move { Ok(number) }).await;
     until("it is idle", || executor.metrics().turns > 0).await;

@@ -10,7 +10,7 @@ use throng::durable::{
 };
 
 use crate::ledger::assert_balanced;
-use crate::places::{App, Place, builder, reaches, spawn, start, start_as, until};
+use crate::places::{App, TestStore, builder, reaches, spawn, start, start_as, until};
 use crate::support::{Gate, current_thread, receive, within};
 
 on_all_stores! {
@@ -85,7 +85,7 @@ impl Alone {
     }
 }
 
-async fn a_task_that_computes_for_longer_than_its_lease_keeps_it(place: Place) {
+async fn a_task_that_computes_for_longer_than_its_lease_keeps_it(place: TestStore) {
     let client = place.client().await;
     let alone = Alone::start(&client, Duration::from_secs(60), |_, cx| async move {
         thread::sleep(3 * LEASE);
@@ -102,7 +102,7 @@ async fn a_task_that_computes_for_longer_than_its_lease_keeps_it(place: Place) {
     assert_eq!((counts.claimed, counts.crashed, counts.done), (1, 0, 1));
 }
 
-async fn a_task_that_waits_for_longer_than_its_lease_keeps_it(place: Place) {
+async fn a_task_that_waits_for_longer_than_its_lease_keeps_it(place: TestStore) {
     let client = place.client().await;
     let executor = start_as(builder(&client).lease(LEASE), |number, _| async move {
         tokio::time::sleep(3 * LEASE).await;
@@ -114,7 +114,7 @@ async fn a_task_that_waits_for_longer_than_its_lease_keeps_it(place: Place) {
     assert_eq!((counts.claimed, executor.metrics().leases_lost), (1, 0));
 }
 
-async fn a_runtime_that_is_stuck_loses_its_leases(place: Place) {
+async fn a_runtime_that_is_stuck_loses_its_leases(place: TestStore) {
     let client = place.client().await;
     let (tell, told) = mpsc::channel();
     let alone = Alone::start(&client, Duration::from_millis(100), move |_, cx| {
@@ -146,7 +146,7 @@ async fn a_runtime_that_is_stuck_loses_its_leases(place: Place) {
     assert_balanced(&counts);
 }
 
-async fn a_runtime_that_works_keeps_its_leases_however_short_the_stall_limit_is(place: Place) {
+async fn a_runtime_that_works_keeps_its_leases_however_short_the_stall_limit_is(place: TestStore) {
     let client = place.client().await;
     let lease = 2 * LEASE;
     // It takes up what it is given every 10 ms.
@@ -163,7 +163,7 @@ async fn a_runtime_that_works_keeps_its_leases_however_short_the_stall_limit_is(
     assert_eq!(client.counts().await.unwrap().claimed, 1);
 }
 
-async fn a_task_goes_on_elsewhere_when_its_runtime_is_stuck(place: Place) {
+async fn a_task_goes_on_elsewhere_when_its_runtime_is_stuck(place: TestStore) {
     let (client, gate) = (place.client().await, Gate::new());
     let (tell, told) = mpsc::channel();
     let stuck = gate.clone();
@@ -191,7 +191,7 @@ async fn a_task_goes_on_elsewhere_when_its_runtime_is_stuck(place: Place) {
 }
 
 /// The other has seen nothing of the lease, and nobody tells it that this is over.
-async fn it_goes_on_with_one_that_was_idle_all_the_time(place: Place) {
+async fn it_goes_on_with_one_that_was_idle_all_the_time(place: TestStore) {
     let (client, gate) = (place.client().await, Gate::new());
     let clients = [place.client().await, place.client().await];
     let is_stuck = Arc::new(AtomicBool::new(false));
@@ -220,7 +220,7 @@ async fn it_goes_on_with_one_that_was_idle_all_the_time(place: Place) {
     assert_balanced(&client.counts().await.unwrap());
 }
 
-async fn a_stuck_runtime_costs_no_task_its_life_that_has_not_begun(place: Place) {
+async fn a_stuck_runtime_costs_no_task_its_life_that_has_not_begun(place: TestStore) {
     let (client, gate) = (place.client().await, Gate::new());
     let stuck = gate.clone();
     let alone = Alone::start(&client, Duration::from_millis(100), move |number, _| {
@@ -250,14 +250,14 @@ async fn runs_one(executor: DurableExecutor) {
     }
 }
 
-async fn a_lease_may_be_as_long_as_there_is_time(place: Place) {
+async fn a_lease_may_be_as_long_as_there_is_time(place: TestStore) {
     let client = place.client().await;
     let mut builder = builder(&client);
     builder.lease(Duration::MAX);
     runs_one(start_as(builder, |number, _| async move { Ok(number) }).await).await;
 }
 
-async fn a_stall_limit_may_be_as_long_as_there_is_time(place: Place) {
+async fn a_stall_limit_may_be_as_long_as_there_is_time(place: TestStore) {
     let client = place.client().await;
     let mut builder = builder(&client);
     builder.stall_limit(Duration::MAX);

@@ -15,7 +15,7 @@ use tokio::sync::Barrier;
 
 use crate::ledger::assert_balanced;
 use crate::places::{
-    App, Door, Number, Place, builder, id, spawn, start, start_as, start_inline, timed, until,
+    App, Door, Number, TestStore, builder, id, spawn, start, start_as, start_inline, timed, until,
 };
 use crate::support::{poll, within};
 
@@ -47,7 +47,7 @@ async fn count_down(number: u64, cx: TaskContext<App>) -> Result<u64, TaskError>
     }
 }
 
-async fn three_levels_of_tasks_run_with_one_permit(place: Place) {
+async fn three_levels_of_tasks_run_with_one_permit(place: TestStore) {
     let client = place.client().await;
     let executor = start_as(builder(&client).max_running(1), count_down).await;
     assert_eq!(within(spawn(&client, 3).await).await.unwrap(), 3);
@@ -58,7 +58,7 @@ async fn three_levels_of_tasks_run_with_one_permit(place: Place) {
     .await;
 }
 
-async fn two_hundred_parents_await_a_child_each(place: Place) {
+async fn two_hundred_parents_await_a_child_each(place: TestStore) {
     let client = place.client().await;
     let executor = start(&client, count_down).await;
     let parents = client.spawn_all((0..200).map(|_| Number(1))).await.unwrap();
@@ -69,7 +69,7 @@ async fn two_hundred_parents_await_a_child_each(place: Place) {
 }
 
 /// A future that polls many is not polled as a whole, nor are all of them polled again.
-async fn a_run_may_await_many_tasks_at_once(place: Place) {
+async fn a_run_may_await_many_tasks_at_once(place: TestStore) {
     let client = place.client().await;
     let act = |number, cx: TaskContext<App>| async move {
         if number == 0 {
@@ -87,7 +87,7 @@ async fn a_run_may_await_many_tasks_at_once(place: Place) {
     assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 40);
 }
 
-async fn a_run_may_await_a_stream_of_tasks(place: Place) {
+async fn a_run_may_await_a_stream_of_tasks(place: TestStore) {
     let client = place.client().await;
     let act = |number, cx: TaskContext<App>| async move {
         if number == 0 {
@@ -108,7 +108,7 @@ async fn a_run_may_await_a_stream_of_tasks(place: Place) {
     assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 40);
 }
 
-async fn a_run_may_await_a_task_and_a_timer(place: Place) {
+async fn a_run_may_await_a_task_and_a_timer(place: TestStore) {
     let client = place.client().await;
     let act = |number, cx: TaskContext<App>| async move {
         if number == 0 {
@@ -125,7 +125,7 @@ async fn a_run_may_await_a_task_and_a_timer(place: Place) {
     }
 }
 
-/// How many there are at once.
+/// The number of handles at once.
 #[derive(Default)]
 struct Crowd {
     now: AtomicUsize,
@@ -142,7 +142,7 @@ impl Crowd {
     }
 }
 
-async fn never_more_runs_go_on_than_there_are_permits(place: Place) {
+async fn never_more_runs_go_on_than_there_are_permits(place: TestStore) {
     let client = place.client().await;
     let crowd = Arc::new(Crowd::default());
     let there = Arc::clone(&crowd);
@@ -165,7 +165,7 @@ async fn never_more_runs_go_on_than_there_are_permits(place: Place) {
     assert_eq!(crowd.most.load(Ordering::SeqCst), 3);
 }
 
-async fn a_run_that_panics_while_it_waits_gives_its_permit_back_once(place: Place) {
+async fn a_run_that_panics_while_it_waits_gives_its_permit_back_once(place: TestStore) {
     let client = place.client().await;
     let crowd = Arc::new(Crowd::default());
     let (there, pair) = (Arc::clone(&crowd), Arc::new(Barrier::new(2)));
@@ -234,7 +234,7 @@ where
     (executor, parents)
 }
 
-async fn a_run_that_waits_is_told_that_its_task_is_cancelled(place: Place) {
+async fn a_run_that_waits_is_told_that_its_task_is_cancelled(place: TestStore) {
     let client = place.client().await;
     let (executor, mut parents) = start_to_wait(&client, wait_in_vain).await;
     assert!(parents[0].cancel().await.unwrap());
@@ -244,7 +244,7 @@ async fn a_run_that_waits_is_told_that_its_task_is_cancelled(place: Place) {
     assert_eq!(within(spawn(&client, 0).await).await.unwrap(), 0);
 }
 
-async fn a_shutdown_tells_runs_that_wait(place: Place) {
+async fn a_shutdown_tells_runs_that_wait(place: TestStore) {
     let client = place.client().await;
     let (executor, parents) = start_to_wait(&client, wait_in_vain).await;
     within(executor.shutdown(Duration::from_secs(3600))).await;
@@ -256,7 +256,7 @@ async fn a_shutdown_tells_runs_that_wait(place: Place) {
     assert_balanced(&counts);
 }
 
-async fn a_shutdown_ends_runs_that_wait_after_its_grace(place: Place) {
+async fn a_shutdown_ends_runs_that_wait_after_its_grace(place: TestStore) {
     let client = place.client().await;
     let deaf = |_, cx: TaskContext<App>| async move {
         let never = cx.client().spawn_with(Number(0), later()).await?;
@@ -290,7 +290,7 @@ impl std::error::Error for Because {
     }
 }
 
-async fn a_run_too_many_must_not_wait(place: Place) {
+async fn a_run_too_many_must_not_wait(place: TestStore) {
     const WAIT: u64 = 1024;
     const REFUSED: u64 = 76;
     let client = place.client().await;

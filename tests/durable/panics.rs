@@ -13,7 +13,7 @@ use throng::durable::{
 use tokio::task::yield_now;
 
 use crate::ledger::assert_balanced;
-use crate::places::{App, Place, builder, spawn, start, start_as};
+use crate::places::{App, TestStore, builder, spawn, start, start_as};
 use crate::support::{Drops, PanicsOnDrop, within};
 
 on_all_stores! {
@@ -37,7 +37,7 @@ async fn goes_on(executor: &DurableExecutor) {
 
 /// The error of a task of number 1, which fails in one attempt, after which the executor goes on.
 async fn error_of<F>(
-    place: &Place,
+    place: &TestStore,
     act: impl Fn(u64, TaskContext<App>) -> F + Send + Sync + 'static,
 ) -> DurableError
 where
@@ -54,7 +54,7 @@ where
     error
 }
 
-async fn a_panic_is_an_attempt(place: Place) {
+async fn a_panic_is_an_attempt(place: TestStore) {
     let client = place.client().await;
     let executor = start(&client, |number, cx| async move {
         match (number, cx.attempt()) {
@@ -71,7 +71,7 @@ async fn a_panic_is_an_attempt(place: Place) {
     goes_on(&executor).await;
 }
 
-async fn a_panic_has_its_message_in_the_dead_letter(place: Place) {
+async fn a_panic_has_its_message_in_the_dead_letter(place: TestStore) {
     let client = place.client().await;
     let mut builder = builder(&client);
     builder.retry(Retry::never());
@@ -94,7 +94,7 @@ async fn a_panic_has_its_message_in_the_dead_letter(place: Place) {
     goes_on(&executor).await;
 }
 
-async fn a_future_may_panic_before_it_is_one(place: Place) {
+async fn a_future_may_panic_before_it_is_one(place: TestStore) {
     let error = error_of(&place, |number, _| {
         assert_eq!(number, 0, "no future");
         async { Ok(0) }
@@ -103,7 +103,7 @@ async fn a_future_may_panic_before_it_is_one(place: Place) {
     assert!(error.to_string().contains("no future"), "{error}");
 }
 
-async fn what_a_task_has_captured_may_panic_when_it_is_dropped(place: Place) {
+async fn what_a_task_has_captured_may_panic_when_it_is_dropped(place: TestStore) {
     let drops = Drops::new();
     let counted = drops.clone();
     let error = error_of(&place, move |number, _| {
@@ -119,7 +119,7 @@ async fn what_a_task_has_captured_may_panic_when_it_is_dropped(place: Place) {
     assert_eq!(drops.count(), 1);
 }
 
-async fn a_payload_may_panic_when_it_is_dropped(place: Place) {
+async fn a_payload_may_panic_when_it_is_dropped(place: TestStore) {
     let drops = Drops::new();
     let error = error_of(&place, move |number, _| {
         let value = drops.value();
@@ -150,7 +150,7 @@ impl fmt::Display for Bad {
 
 impl Error for Bad {}
 
-async fn an_error_may_panic_when_it_is_dropped(place: Place) {
+async fn an_error_may_panic_when_it_is_dropped(place: TestStore) {
     let drops = Drops::new();
     let error = error_of(&place, move |number, _| {
         let value = drops.value();
@@ -169,7 +169,7 @@ async fn an_error_may_panic_when_it_is_dropped(place: Place) {
     assert!(error.is_dead(), "{error}");
 }
 
-async fn an_error_may_panic_when_it_is_shown(place: Place) {
+async fn an_error_may_panic_when_it_is_shown(place: TestStore) {
     let error = error_of(&place, |number, _| async move {
         match number {
             0 => Ok(0),
@@ -218,7 +218,7 @@ impl Run<()> for Wild {
     }
 }
 
-async fn wild(place: &Place, kind: u8) -> DurableError {
+async fn wild(place: &TestStore, kind: u8) -> DurableError {
     let client = place.client().await;
     let mut builder = DurableExecutor::builder::<()>(client.clone());
     builder.register::<Wild>();
@@ -240,12 +240,12 @@ async fn wild(place: &Place, kind: u8) -> DurableError {
     error
 }
 
-async fn a_task_may_panic_when_it_is_read(place: Place) {
+async fn a_task_may_panic_when_it_is_read(place: TestStore) {
     let error = wild(&place, 1).await;
     assert!(error.to_string().contains("it cannot be read"), "{error}");
 }
 
-async fn an_output_may_panic_when_it_is_dropped(place: Place) {
+async fn an_output_may_panic_when_it_is_dropped(place: TestStore) {
     let error = wild(&place, 2).await;
     assert!(error.to_string().contains("the output panics"), "{error}");
 }

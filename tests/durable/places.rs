@@ -19,13 +19,13 @@ use tokio::sync::Semaphore;
 use crate::redis_server::Server;
 use crate::support::PATIENCE;
 
-/// Makes a test for each store of functions that take a [`Place`].
+/// Makes a test for each store of functions that take a [`TestStore`].
 macro_rules! on_all_stores {
     ($($name:ident,)*) => {
         mod memory {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                $crate::places::in_time(super::$name($crate::places::Place::memory())).await;
+                $crate::places::in_time(super::$name($crate::places::TestStore::memory())).await;
             })*
         }
 
@@ -33,7 +33,7 @@ macro_rules! on_all_stores {
         mod sqlite {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                $crate::places::in_time(super::$name($crate::places::Place::file())).await;
+                $crate::places::in_time(super::$name($crate::places::TestStore::file())).await;
             })*
         }
 
@@ -42,7 +42,7 @@ macro_rules! on_all_stores {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 needs_redis!();
-                $crate::places::in_time(super::$name($crate::places::Place::server())).await;
+                $crate::places::in_time(super::$name($crate::places::TestStore::server())).await;
             })*
         }
     };
@@ -59,7 +59,7 @@ pub(crate) async fn in_time(test: impl Future<Output = ()>) {
 // ===== Stores =====
 
 /// A place for tasks, which many clients can open, as many processes would.
-pub(crate) enum Place {
+pub(crate) enum TestStore {
     Memory(MemoryStore),
     #[cfg(feature = "sqlite")]
     File(tempfile::TempDir),
@@ -68,7 +68,7 @@ pub(crate) enum Place {
     Server(Arc<Server>, String),
 }
 
-impl Place {
+impl TestStore {
     pub(crate) fn memory() -> Self {
         Self::Memory(MemoryStore::new())
     }
@@ -83,7 +83,7 @@ impl Place {
         Self::Server(Server::shared(), TaskId::new().to_string())
     }
 
-    /// Whether what is stored survives the loss of power. (The server of the tests writes nothing down.)
+    /// Returns `true` if what is stored survives the loss of power. (The server of the tests writes nothing down.)
     pub(crate) fn is_on_disk(&self) -> bool {
         match self {
             #[cfg(feature = "sqlite")]

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use throng::durable::{DurableExecutor, DurableHandle, Status, StopReason, TaskError};
 
 use crate::ledger::assert_balanced;
-use crate::places::{App, Door, Number, Place, builder, reaches, spawn, start, start_as, until};
+use crate::places::{
+    App, Door, Number, TestStore, builder, reaches, spawn, start, start_as, until,
+};
 use crate::support::{Drops, Gate, multi_thread, within};
 
 on_all_stores! {
@@ -39,7 +41,7 @@ async fn runs(executor: &DurableExecutor, handle: &DurableHandle<u64>) {
     .await;
 }
 
-async fn a_shutdown_waits_for_what_runs(place: Place) {
+async fn a_shutdown_waits_for_what_runs(place: TestStore) {
     let client = place.client().await;
     let executor = start_as(builder(&client).max_running(3), |number, cx| async move {
         assert_eq!(cx.stopped().await, StopReason::Shutdown);
@@ -56,7 +58,7 @@ async fn a_shutdown_waits_for_what_runs(place: Place) {
     assert_balanced(&counts);
 }
 
-async fn a_shutdown_waits_no_longer_than_its_grace(place: Place) {
+async fn a_shutdown_waits_no_longer_than_its_grace(place: TestStore) {
     let (client, drops) = (place.client().await, Drops::new());
     let counted = drops.clone();
     let executor = start(&client, move |number, _| {
@@ -85,7 +87,7 @@ async fn a_shutdown_waits_no_longer_than_its_grace(place: Place) {
     assert_balanced(&counts);
 }
 
-async fn a_run_that_ends_with_an_error_at_a_shutdown_is_given_back(place: Place) {
+async fn a_run_that_ends_with_an_error_at_a_shutdown_is_given_back(place: TestStore) {
     let client = place.client().await;
     let executor = start(&client, |number, cx| async move {
         cx.stopped().await;
@@ -111,7 +113,7 @@ async fn a_run_that_ends_with_an_error_at_a_shutdown_is_given_back(place: Place)
     }
 }
 
-async fn a_fatal_error_at_a_shutdown_is_one(place: Place) {
+async fn a_fatal_error_at_a_shutdown_is_one(place: TestStore) {
     let client = place.client().await;
     let executor = start(&client, |_, cx| async move {
         cx.stopped().await;
@@ -124,7 +126,7 @@ async fn a_fatal_error_at_a_shutdown_is_one(place: Place) {
     assert!(within(handle).await.unwrap_err().is_dead());
 }
 
-async fn what_is_given_back_comes_first(place: Place) {
+async fn what_is_given_back_comes_first(place: TestStore) {
     let client = place.client().await;
     let executor = start_as(builder(&client).max_running(1), |_, cx| async move {
         cx.stopped().await;
@@ -148,7 +150,7 @@ async fn what_is_given_back_comes_first(place: Place) {
 }
 
 /// An executor that runs a task that never ends.
-async fn busy(place: &Place) -> DurableExecutor {
+async fn busy(place: &TestStore) -> DurableExecutor {
     let client = place.client().await;
     let executor = start(&client, |number, _| async move {
         Door::new().pass().await;
@@ -160,7 +162,7 @@ async fn busy(place: &Place) -> DurableExecutor {
     executor
 }
 
-async fn an_executor_can_be_shut_down_twice(place: Place) {
+async fn an_executor_can_be_shut_down_twice(place: TestStore) {
     let executor = busy(&place).await;
     within(executor.shutdown(Duration::ZERO)).await;
     within(executor.shutdown(LONG)).await;
@@ -168,14 +170,14 @@ async fn an_executor_can_be_shut_down_twice(place: Place) {
     assert_eq!(executor.client().counts().await.unwrap().released, 1);
 }
 
-async fn a_shutdown_can_be_hurried(place: Place) {
+async fn a_shutdown_can_be_hurried(place: TestStore) {
     let executor = busy(&place).await;
     let both = async { tokio::join!(executor.shutdown(LONG), executor.shutdown(Duration::ZERO)) };
     within(both).await;
     assert_eq!(executor.metrics().released, 1);
 }
 
-async fn a_shutdown_goes_on_when_nobody_waits_for_it(place: Place) {
+async fn a_shutdown_goes_on_when_nobody_waits_for_it(place: TestStore) {
     let (client, door) = (place.client().await, Door::new());
     let held = door.clone();
     let executor = start(&client, move |number, _| {
@@ -196,7 +198,7 @@ async fn a_shutdown_goes_on_when_nobody_waits_for_it(place: Place) {
     assert_eq!(executor.metrics().completed, 1);
 }
 
-async fn a_shutdown_without_end_waits_until_all_have_ended(place: Place) {
+async fn a_shutdown_without_end_waits_until_all_have_ended(place: TestStore) {
     let (client, door) = (place.client().await, Door::new());
     let held = door.clone();
     let executor = start(&client, move |number, cx| {
@@ -214,7 +216,7 @@ async fn a_shutdown_without_end_waits_until_all_have_ended(place: Place) {
     assert_eq!(client.counts().await.unwrap().done, 1);
 }
 
-async fn an_executor_can_be_shut_down_after_its_client_was_dropped(place: Place) {
+async fn an_executor_can_be_shut_down_after_its_client_was_dropped(place: TestStore) {
     let client = place.client().await;
     let executor = start(&client, |number, _| async move { Ok(number) }).await;
     drop(spawn(&client, 1).await);
@@ -223,7 +225,7 @@ async fn an_executor_can_be_shut_down_after_its_client_was_dropped(place: Place)
     within(executor.shutdown(LONG)).await;
 }
 
-async fn an_idle_executor_ends_at_once(place: Place) {
+async fn an_idle_executor_ends_at_once(place: TestStore) {
     let client = place.client().await;
     let executor = start(&client, |number, _| async move { Ok(number) }).await;
     within(executor.shutdown(LONG)).await;
@@ -232,7 +234,7 @@ async fn an_idle_executor_ends_at_once(place: Place) {
     assert_eq!(executor.metrics().claimed, 0);
 }
 
-async fn an_executor_that_is_dropped_gives_back_what_it_runs(place: Place) {
+async fn an_executor_that_is_dropped_gives_back_what_it_runs(place: TestStore) {
     let (client, other) = (place.client().await, place.client().await);
     let executor = start(&client, |number, _| async move {
         Door::new().pass().await;
@@ -247,7 +249,7 @@ async fn an_executor_that_is_dropped_gives_back_what_it_runs(place: Place) {
     assert_balanced(&client.counts().await.unwrap());
 }
 
-async fn a_task_that_computes_is_given_back_too(place: Place) {
+async fn a_task_that_computes_is_given_back_too(place: TestStore) {
     let (client, gate) = (place.client().await, Gate::new());
     let runtime = multi_thread(1, "computes");
     let computes = gate.clone();
@@ -271,7 +273,7 @@ async fn a_task_that_computes_is_given_back_too(place: Place) {
     assert_eq!(client.counts().await.unwrap().done, 1);
 }
 
-async fn an_executor_ends_with_its_runtime(place: Place) {
+async fn an_executor_ends_with_its_runtime(place: TestStore) {
     let client = place.client().await;
     let runtime = multi_thread(1, "ends");
     let app = App::new(|number, _| async move {
@@ -291,7 +293,7 @@ async fn an_executor_ends_with_its_runtime(place: Place) {
     assert_eq!((counts.released, counts.crashed), (1, 0));
 }
 
-async fn an_idle_executor_ends_with_its_runtime(place: Place) {
+async fn an_idle_executor_ends_with_its_runtime(place: TestStore) {
     let client = place.client().await;
     let runtime = multi_thread(1, "ends");
     let app = App::new(|number, _| async move { Ok(number) });
@@ -303,7 +305,7 @@ async fn an_idle_executor_ends_with_its_runtime(place: Place) {
     within(executor.closed()).await;
 }
 
-async fn what_a_given_up_run_has_captured_may_panic_when_it_is_dropped(place: Place) {
+async fn what_a_given_up_run_has_captured_may_panic_when_it_is_dropped(place: TestStore) {
     let (client, drops) = (place.client().await, Drops::new());
     let counted = drops.clone();
     let executor = start(&client, move |number, _| {

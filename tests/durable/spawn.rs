@@ -11,7 +11,7 @@ use throng::durable::{
     TaskContext, TaskError, TaskId,
 };
 
-use crate::places::{Door, Number, Place, id, reaches, spawn, spawn_as, start, until};
+use crate::places::{Door, Number, TestStore, id, reaches, spawn, spawn_as, start, until};
 use crate::support::within;
 
 on_all_stores! {
@@ -92,7 +92,7 @@ where
     assert_eq!(within(handle).await.unwrap(), value);
 }
 
-async fn outputs_of_many_types_arrive(place: Place) {
+async fn outputs_of_many_types_arrive(place: TestStore) {
     let client = place.client().await;
     let mut builder = DurableExecutor::builder(client.clone());
     builder
@@ -124,7 +124,7 @@ async fn outputs_of_many_types_arrive(place: Place) {
     echoes(&client, Err::<u8, _>("an output like any other".to_owned())).await;
 }
 
-async fn outputs_arrive_in_the_order_of_the_tasks(place: Place) {
+async fn outputs_arrive_in_the_order_of_the_tasks(place: TestStore) {
     let client = place.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number * 2) }).await;
     let handles = client.spawn_all((0..1_000).map(Number)).await.unwrap();
@@ -133,7 +133,7 @@ async fn outputs_arrive_in_the_order_of_the_tasks(place: Place) {
     }
 }
 
-async fn ten_thousand_tasks_are_spawned_in_one_call(place: Place) {
+async fn ten_thousand_tasks_are_spawned_in_one_call(place: TestStore) {
     let client = place.client().await;
     let handles = client.spawn_all((0..10_000).map(Number)).await.unwrap();
     let ids: std::collections::HashSet<_> = handles.iter().map(|handle| handle.id()).collect();
@@ -142,13 +142,13 @@ async fn ten_thousand_tasks_are_spawned_in_one_call(place: Place) {
     assert_eq!((counts.stored, counts.waiting), (10_000, 10_000));
 }
 
-async fn no_tasks_are_spawned_in_one_call(place: Place) {
+async fn no_tasks_are_spawned_in_one_call(place: TestStore) {
     let client = place.client().await;
     assert!(client.spawn_all::<Number>([]).await.unwrap().is_empty());
     assert_eq!(client.counts().await.unwrap().stored, 0);
 }
 
-async fn a_task_with_an_id_is_stored_once(place: Place) {
+async fn a_task_with_an_id_is_stored_once(place: TestStore) {
     let (client, door) = (place.client().await, Door::new());
     let other = place.client().await;
     let options = SpawnOptions::new().id(id(1));
@@ -175,7 +175,7 @@ async fn a_task_with_an_id_is_stored_once(place: Place) {
     assert_eq!((counts.stored, counts.done), (1, 1));
 }
 
-async fn an_id_twice_in_one_call_is_one_task(place: Place) {
+async fn an_id_twice_in_one_call_is_one_task(place: TestStore) {
     let client = place.client().await;
     let options = SpawnOptions::new().id(id(1));
     let tasks = [(Number(1), options.clone()), (Number(2), options)];
@@ -187,7 +187,7 @@ async fn an_id_twice_in_one_call_is_one_task(place: Place) {
     assert_eq!(client.counts().await.unwrap().stored, 1);
 }
 
-async fn a_task_may_be_spawned_again_once_it_is_not_kept(place: Place) {
+async fn a_task_may_be_spawned_again_once_it_is_not_kept(place: TestStore) {
     let client = place.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let options = SpawnOptions::new().id(id(1)).retention(Duration::ZERO);
@@ -198,7 +198,7 @@ async fn a_task_may_be_spawned_again_once_it_is_not_kept(place: Place) {
     assert_eq!(client.counts().await.unwrap().stored, 2);
 }
 
-async fn a_delayed_task_waits(place: Place) {
+async fn a_delayed_task_waits(place: TestStore) {
     let client = place.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let start = std::time::Instant::now();
@@ -209,7 +209,7 @@ async fn a_delayed_task_waits(place: Place) {
     assert!(start.elapsed() >= delay - Duration::from_millis(2));
 }
 
-async fn a_delay_without_end_disturbs_nobody(place: Place) {
+async fn a_delay_without_end_disturbs_nobody(place: TestStore) {
     let client = place.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let options = SpawnOptions::new()
@@ -223,7 +223,7 @@ async fn a_delay_without_end_disturbs_nobody(place: Place) {
     assert_eq!(never.status().await.unwrap(), Status::Cancelled);
 }
 
-async fn what_is_not_kept_is_gone(place: Place) {
+async fn what_is_not_kept_is_gone(place: TestStore) {
     let client = place.client().await;
     let options = SpawnOptions::new().retention(Duration::ZERO);
     let handle = spawn_as(&client, 1, options).await;
@@ -238,7 +238,7 @@ async fn what_is_not_kept_is_gone(place: Place) {
 /// The largest payload, and the largest output.
 const MAX: usize = 1 << 20;
 
-async fn the_largest_task_and_the_largest_output_fit(place: Place) {
+async fn the_largest_task_and_the_largest_output_fit(place: TestStore) {
     let client = place.client().await;
     let mut builder = DurableExecutor::builder(client.clone());
     builder.register::<Echo<String>>();
@@ -252,7 +252,7 @@ async fn the_largest_task_and_the_largest_output_fit(place: Place) {
 const TOO_LARGE: &str =
     "it has 1048577 bytes, and a store accepts at most 1048576: keep the data elsewhere and";
 
-async fn a_task_that_is_too_large_is_not_stored(place: Place) {
+async fn a_task_that_is_too_large_is_not_stored(place: TestStore) {
     let client = place.client().await;
     let error = client.spawn(Echo("x".repeat(MAX - 2))).await.unwrap_err();
     assert!(error.is_too_large() && !error.is_unknown(), "{error}");
@@ -262,7 +262,7 @@ async fn a_task_that_is_too_large_is_not_stored(place: Place) {
     assert_eq!(client.counts().await.unwrap().stored, 0);
 }
 
-async fn nothing_is_stored_if_one_of_many_is_too_large(place: Place) {
+async fn nothing_is_stored_if_one_of_many_is_too_large(place: TestStore) {
     let client = place.client().await;
     let tasks = (0..1_000).map(|n| Echo("x".repeat(if n == 999 { MAX } else { 1 })));
     let error = client.spawn_all(tasks).await.unwrap_err();
@@ -322,7 +322,7 @@ impl Run<()> for Odd {
     }
 }
 
-async fn a_task_that_cannot_be_written_is_not_stored(place: Place) {
+async fn a_task_that_cannot_be_written_is_not_stored(place: TestStore) {
     let client = place.client().await;
     let task = Odd {
         write: false,
@@ -334,7 +334,7 @@ async fn a_task_that_cannot_be_written_is_not_stored(place: Place) {
     assert_eq!(client.counts().await.unwrap().stored, 0);
 }
 
-async fn an_output_that_cannot_be_written_makes_a_dead_letter(place: Place) {
+async fn an_output_that_cannot_be_written_makes_a_dead_letter(place: TestStore) {
     let client = place.client().await;
     let mut builder = DurableExecutor::builder(client.clone());
     builder.register::<Odd>();
@@ -351,7 +351,7 @@ async fn an_output_that_cannot_be_written_makes_a_dead_letter(place: Place) {
     assert!(error.to_string().contains("an odd output"), "{error}");
 }
 
-async fn a_task_that_cannot_be_read_makes_a_dead_letter(place: Place) {
+async fn a_task_that_cannot_be_read_makes_a_dead_letter(place: TestStore) {
     let client = place.client().await;
     let mut builder = DurableExecutor::builder(client.clone());
     builder.register::<Odd>();
@@ -384,7 +384,7 @@ impl Run<()> for Long {
     }
 }
 
-async fn an_output_that_is_too_large_makes_a_dead_letter(place: Place) {
+async fn an_output_that_is_too_large_makes_a_dead_letter(place: TestStore) {
     let client = place.client().await;
     let mut builder = DurableExecutor::builder(client.clone());
     builder.register::<Long>();
@@ -400,7 +400,7 @@ async fn an_output_that_is_too_large_makes_a_dead_letter(place: Place) {
     assert_eq!((counts.claimed, counts.retried), (2, 0), "{counts:?}");
 }
 
-async fn an_output_of_another_type_is_an_error(place: Place) {
+async fn an_output_of_another_type_is_an_error(place: TestStore) {
     let client = place.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let handle = spawn(&client, 1).await;
@@ -411,7 +411,7 @@ async fn an_output_of_another_type_is_an_error(place: Place) {
     assert_eq!(within(handle).await.unwrap(), 1);
 }
 
-async fn a_task_spawns_tasks(place: Place) {
+async fn a_task_spawns_tasks(place: TestStore) {
     let client = place.client().await;
     let _executor = start(&client, |number, cx| async move {
         if number == 0 {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use throng::durable::{DurableClient, DurableExecutor, DurableHandle, TaskContext, TaskError};
 
 use crate::ledger::assert_balanced;
-use crate::places::{App, Number, Place, builder, start_as};
+use crate::places::{App, Number, TestStore, builder, start_as};
 use crate::support::{rounds, within};
 
 on_all_stores! {
@@ -16,7 +16,7 @@ on_all_stores! {
     nothing_is_lost_while_executors_come_and_go,
 }
 
-/// How many runs of each number have succeeded.
+/// The number of successful runs of each number.
 type Ran = Arc<Mutex<HashMap<u64, u32>>>;
 
 async fn act(number: u64, cx: TaskContext<App>, ran: Ran) -> Result<u64, TaskError> {
@@ -67,7 +67,7 @@ async fn all_end(handles: Vec<DurableHandle<u64>>) -> u64 {
     done
 }
 
-async fn many_tasks_of_all_kinds_all_end_once(place: Place) {
+async fn many_tasks_of_all_kinds_all_end_once(place: TestStore) {
     let tasks = rounds(20_000, 100_000) as u64;
     let (one, two, ran) = (place.client().await, place.client().await, Ran::default());
     let mut executors = Vec::new();
@@ -107,7 +107,7 @@ async fn many_tasks_of_all_kinds_all_end_once(place: Place) {
     assert!(own.count() as u64 >= done);
 }
 
-async fn nothing_is_lost_while_executors_come_and_go(place: Place) {
+async fn nothing_is_lost_while_executors_come_and_go(place: TestStore) {
     let (one, two, ran) = (place.client().await, place.client().await, Ran::default());
     let handles = spawn_all(&one, 5_000).await;
     let ends = tokio::spawn(all_end(handles));

@@ -8,7 +8,9 @@ use throng::durable::{
     TaskId,
 };
 
-use crate::places::{App, Number, Place, builder, id, run_due, spawn, start, start_inline, timed};
+use crate::places::{
+    App, Number, TestStore, builder, id, run_due, spawn, start, start_inline, timed,
+};
 use crate::support::within;
 
 on_all_stores! {
@@ -134,7 +136,7 @@ fn some_states_are_final() {
     assert!(!open.iter().any(|status| status.is_final()));
 }
 
-async fn errors_say_which_task_in_which_store_and_what_to_do(place: Place) {
+async fn errors_say_which_task_in_which_store_and_what_to_do(place: TestStore) {
     let client = place.client().await;
     let _executor = start(&client, |_, _| async {
         Err(TaskError::fatal("no such card"))
@@ -177,7 +179,7 @@ impl throng::durable::DurableTask for Large {
     type Output = ();
 }
 
-async fn what_is_shown_says_what_it_is(place: Place) {
+async fn what_is_shown_says_what_it_is(place: TestStore) {
     let client = place.client().await;
     let text = format!("{client:?}");
     assert!(text.starts_with("DurableClient"), "{text}");
@@ -212,7 +214,7 @@ fn a_task_error_shows_its_source() {
     assert!(snooze.source().is_none() && !snooze.to_string().is_empty());
 }
 
-async fn a_store_says_how_durable_it_is(place: Place) {
+async fn a_store_says_how_durable_it_is(place: TestStore) {
     let client = place.client().await;
     let found = client.durability().await.unwrap();
     client.require(found).await.unwrap();
@@ -231,7 +233,7 @@ async fn a_store_says_how_durable_it_is(place: Place) {
     }
 }
 
-async fn counts_say_what_there_is(place: Place) {
+async fn counts_say_what_there_is(place: TestStore) {
     let client = place.client().await;
     assert_eq!(client.counts().await.unwrap(), Counts::default());
     let later = SpawnOptions::new().delay(std::time::Duration::from_secs(3600));
@@ -261,7 +263,7 @@ async fn counts_say_what_there_is(place: Place) {
     assert_eq!((counts.done, counts.died, counts.snoozed), (2, 1, 1));
 }
 
-async fn a_handle_is_serialised_as_its_id(place: Place) {
+async fn a_handle_is_serialised_as_its_id(place: TestStore) {
     let client = place.client().await;
     let handle = spawn(&client, 7).await;
     let json = serde_json::to_string(&handle).unwrap();
@@ -271,7 +273,7 @@ async fn a_handle_is_serialised_as_its_id(place: Place) {
     assert_eq!(within(client.attach::<Number>(id)).await.unwrap(), 7);
 }
 
-async fn a_deserialised_handle_is_attached_to_a_client(place: Place) {
+async fn a_deserialised_handle_is_attached_to_a_client(place: TestStore) {
     let client = place.client().await;
     let json = serde_json::to_string(&spawn(&client, 7).await).unwrap();
     let detached: DurableHandle<u64> = serde_json::from_str(&json).unwrap();

@@ -7,7 +7,7 @@ use throng::durable::{
     DurableClient, DurableExecutor, DurableTask, Run, SpawnOptions, Status, TaskContext, TaskError,
 };
 
-use crate::places::{Place, builder, reaches, spawn, start_as, until};
+use crate::places::{TestStore, builder, reaches, spawn, start_as, until};
 use crate::support::within;
 
 on_all_stores! {
@@ -45,7 +45,7 @@ async fn numbers(client: &DurableClient) -> DurableExecutor {
 }
 
 /// Before, the idle worker claimed each of the tasks, and put it off.
-async fn an_idle_worker_of_another_type_takes_nothing(place: Place) {
+async fn an_idle_worker_of_another_type_takes_nothing(place: TestStore) {
     let [producer, one, other] = [
         place.client().await,
         place.client().await,
@@ -66,7 +66,7 @@ async fn an_idle_worker_of_another_type_takes_nothing(place: Place) {
 }
 
 /// A deploy that adds a type: the producer comes first, then a worker that knows the type.
-async fn a_new_type_waits_for_its_worker_and_holds_up_nobody(place: Place) {
+async fn a_new_type_waits_for_its_worker_and_holds_up_nobody(place: TestStore) {
     let client = place.client().await;
     let worker = numbers(&client).await;
     let letter = client.spawn(Letter(7)).await.unwrap();
@@ -84,7 +84,7 @@ async fn a_new_type_waits_for_its_worker_and_holds_up_nobody(place: Place) {
 }
 
 /// One worker knows both types, one only one of them: what waited mixed is parted, and all of it runs.
-async fn a_worker_that_knows_less_gets_what_it_knows(place: Place) {
+async fn a_worker_that_knows_less_gets_what_it_knows(place: TestStore) {
     let client = place.client().await;
     let mut both = builder(&client);
     both.max_running(1).register::<Both>();

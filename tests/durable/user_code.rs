@@ -9,7 +9,7 @@ use throng::CompletionStream;
 use throng::durable::{DurableClient, DurableExecutor, DurableTask, Run, TaskContext, TaskError};
 use tokio::runtime::Runtime;
 
-use crate::places::{Place, start, until};
+use crate::places::{TestStore, start, until};
 use crate::support::{Gate, current_thread, multi_thread, receive, thread_name, within};
 
 on_all_stores! {
@@ -54,7 +54,7 @@ async fn start_with(client: &DurableClient, app: App) -> DurableExecutor {
     builder.start(app).await.expect("the store answers")
 }
 
-async fn an_app_that_owns_a_runtime_is_dropped(place: Place) {
+async fn an_app_that_owns_a_runtime_is_dropped(place: TestStore) {
     let client = place.client().await;
     let (dropped, drops) = channel();
     let runtime = multi_thread(1, "of the app");
@@ -76,7 +76,7 @@ fn owner(runtime: Runtime, dropped: Sender<String>) -> App {
     })
 }
 
-async fn an_app_whose_drop_takes_long_holds_nobody_up(place: Place) {
+async fn an_app_whose_drop_takes_long_holds_nobody_up(place: TestStore) {
     let client = place.client().await;
     let (gate, is_dropped) = (Gate::new(), Arc::new(AtomicBool::new(false)));
     let (held, dropping) = (gate.clone(), Arc::clone(&is_dropped));
@@ -93,7 +93,7 @@ async fn an_app_whose_drop_takes_long_holds_nobody_up(place: Place) {
     gate.open();
 }
 
-async fn an_app_is_dropped_also_without_its_runtime(place: Place) {
+async fn an_app_is_dropped_also_without_its_runtime(place: TestStore) {
     let client = place.client().await;
     let (dropped, drops) = channel();
     let app = owner(multi_thread(1, "of the app"), dropped);
@@ -143,7 +143,7 @@ impl<'de> Deserialize<'de> for Slow {
     }
 }
 
-async fn an_output_that_takes_long_to_decode_holds_nobody_up(place: Place) {
+async fn an_output_that_takes_long_to_decode_holds_nobody_up(place: TestStore) {
     let client = place.client().await;
     let (gate, is_there) = (Gate::new(), Arc::new(AtomicBool::new(false)));
     let number = {

@@ -13,14 +13,14 @@ use tokio::runtime;
 use tokio::sync::mpsc;
 
 use super::job::{Child, Folder, Job};
-use super::place::Place;
+use super::place::StoreAddress;
 use super::site::PATIENT;
 
 /// What a process is to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) folder: Folder,
-    pub(crate) place: Place,
+    pub(crate) place: StoreAddress,
     pub(crate) role: Role,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Work {
     pub(crate) max_running: usize,
     pub(crate) lease: u64,
     pub(crate) stall_limit: u64,
-    /// Whether it also runs the children of tasks.
+    /// `true` if it also runs the children of tasks.
     pub(crate) children: bool,
 }
 
@@ -56,7 +56,7 @@ pub(crate) const ENTRY: &str = "child::entry";
 /// What stands before everything that a child says: the test harness talks, too.
 pub(crate) const SAYS: &str = "child says: ";
 
-/// How many threads run the tasks of a process.
+/// The number of threads that run the tasks of a process.
 pub(crate) const THREADS: usize = 2;
 
 /// The id of the `n`th task of a producer.
@@ -92,7 +92,7 @@ fn plans_arrive_as_they_were_sent() {
         },
     ] {
         let folder = Folder("a folder/\"with\" a name".into());
-        let place = Place::Server {
+        let place = StoreAddress::Server {
             url: "a url".into(),
             answer_timeout: 5,
         };

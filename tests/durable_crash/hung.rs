@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::child::{Plan, Role};
 use super::job::{Job, Outcome};
-use super::place::Place;
+use super::place::StoreAddress;
 use super::process::{Process, until};
 use super::site::{LEASED, PATIENT, Site, outcomes};
 
@@ -83,7 +83,7 @@ async fn one_that_is_frozen_while_it_makes_the_file_is_named() {
     let site = Site::file().await;
     let path = site.folder.0.join("other.db");
     let plan = Plan {
-        place: Place::File(path.clone()),
+        place: StoreAddress::File(path.clone()),
         ..site.plan(Role::Producer { tasks: 1 })
     };
     let mut frozen = Process::start_freezing(&plan, "sqlite.in-commit:1");
@@ -136,13 +136,13 @@ async fn one_that_is_frozen_after_its_write_keeps_nobody_waiting() {
 /// Stopped processes read the messages that are sent to them later or never.
 #[tokio::test]
 async fn ten_that_are_stopped_hold_up_nobody() {
-    const EACH: usize = 5;
+    const TASKS_PER_PROCESS: usize = 5;
     const TASKS: usize = 20;
     let site = Site::file().await;
     let mut worker = site.worker(PATIENT).await;
     let awaited = site.spawn(Job::Wait).await;
     let mut stopped = Vec::new();
-    for _ in 0..EACH {
+    for _ in 0..TASKS_PER_PROCESS {
         let awaiter = Process::start(&site.plan(Role::Awaiter { id: awaited.id() }));
         awaiter.hears("awaits").await;
         stopped.push(awaiter);
@@ -150,14 +150,14 @@ async fn ten_that_are_stopped_hold_up_nobody() {
     let watchers = site.folder.0.join("tasks.db-throng").join("watchers");
     until("they are told of all ends", async || {
         let markers = std::fs::read_dir(&watchers).ok()?.count();
-        (markers >= EACH).then_some(())
+        (markers >= TASKS_PER_PROCESS).then_some(())
     })
     .await;
     for awaiter in &stopped {
         hang(&site, awaiter);
     }
-    let tasks = EACH * TASKS;
-    for n in 1..=EACH {
+    let tasks = TASKS_PER_PROCESS * TASKS;
+    for n in 1..=TASKS_PER_PROCESS {
         // Each producer stores the tasks of those before it, which changes nothing, and then some of its own. The first
         // answer is the one to the request that opens its session.
         let plan = site.plan(Role::Producer { tasks });
@@ -177,7 +177,7 @@ async fn ten_that_are_stopped_hold_up_nobody() {
         process.send(Signal::CONT);
         assert!(process.died().await.success());
     }
-    for awaiter in &stopped[..EACH] {
+    for awaiter in &stopped[..TASKS_PER_PROCESS] {
         assert_eq!(awaiter.heard("run by "), [outcome.pid.to_string()]);
     }
     let counts = site.settled().await;
@@ -208,7 +208,7 @@ async fn taken_over(site: &Site, job: Job) -> (DurableHandle<Outcome>, Process, 
 
 /// Stops a process; but not where it has a database locked, which nobody could help.
 fn hang(site: &Site, process: &Process) {
-    if matches!(site.place, Place::Server { .. }) {
+    if matches!(site.place, StoreAddress::Server { .. }) {
         return process.send(Signal::STOP);
     }
     let db = site.database();

@@ -46,7 +46,7 @@ impl DurableTask for Job {
     type Output = Outcome;
 }
 
-/// Who has run a task.
+/// The process that has run a task.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) pid: u32,
@@ -225,7 +225,7 @@ impl Folder {
         self.0.join("gate").exists()
     }
 
-    /// Whether nobody has asked this about the task before.
+    /// Returns `true` if nobody has asked this about the task before.
     fn is_first(&self, id: TaskId) -> bool {
         File::create_new(self.0.join(id.to_string())).is_ok()
     }

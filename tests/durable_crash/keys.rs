@@ -13,7 +13,7 @@ pub(crate) struct Keys {
     sizes: BTreeMap<String, usize>,
     /// What is in `meta`.
     meta: BTreeMap<String, Vec<u8>>,
-    /// How many ids are in the bins.
+    /// The number of ids in the bins.
     binned: usize,
 }
 

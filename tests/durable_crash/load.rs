@@ -26,7 +26,7 @@ struct Seen {
     ended: AtomicUsize,
 }
 
-/// How many tasks each of them awaits at a time.
+/// The number of tasks that each of them awaits at a time.
 const AWAITED: usize = 50;
 
 impl Load {
@@ -42,7 +42,7 @@ impl Load {
         Self { seen, spawners }
     }
 
-    /// How many tasks have been stored, and how many have succeeded.
+    /// Returns the numbers of tasks that were stored, and that have succeeded.
     pub(crate) fn counts(&self) -> [usize; 2] {
         let stored = self.seen.stored.lock().expect("nobody panics here").len();
         [stored, self.seen.ended.load(Ordering::SeqCst)]

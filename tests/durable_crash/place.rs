@@ -1,4 +1,4 @@
-//! [`Place`]: where the tasks of a test are kept.
+//! [`StoreAddress`]: where the tasks of a test are kept.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::support::PATIENCE;
 
 /// Where the tasks of a test are kept: all its processes open it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Place {
+pub(crate) enum StoreAddress {
     File(PathBuf),
     Server {
         url: String,
@@ -20,7 +20,7 @@ pub(crate) enum Place {
     },
 }
 
-impl Place {
+impl StoreAddress {
     /// A client of its own. A server that is away just now is waited for, as a program does that is
     /// started again and again.
     pub(crate) async fn client(&self) -> DurableClient {

@@ -12,7 +12,7 @@ use super::child::{Plan, Role, Work};
 use super::job::{Folder, Job, Line, Outcome};
 use super::keys::Keys;
 use super::ledger::assert_balanced;
-use super::place::Place;
+use super::place::StoreAddress;
 use super::process::{Process, until};
 use super::proxy::Proxy;
 use super::redis_server::Server;
@@ -41,7 +41,7 @@ macro_rules! on_both_stores {
 pub(crate) struct Site {
     pub(crate) folder: Folder,
     pub(crate) client: DurableClient,
-    pub(crate) place: Place,
+    pub(crate) place: StoreAddress,
     server: Option<Server>,
     proxy: Option<Proxy>,
     _dir: TempDir,
@@ -76,7 +76,7 @@ impl Site {
     /// In a file.
     pub(crate) async fn file() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
-        let place = Place::File(dir.path().join("tasks.db"));
+        let place = StoreAddress::File(dir.path().join("tasks.db"));
         Self::at(place, dir).await
     }
 
@@ -111,14 +111,14 @@ impl Site {
     }
 
     async fn reached_by(url: String, answer_timeout: u64) -> Self {
-        let place = Place::Server {
+        let place = StoreAddress::Server {
             url,
             answer_timeout,
         };
         Self::at(place, tempfile::tempdir().expect("a folder")).await
     }
 
-    async fn at(place: Place, dir: TempDir) -> Self {
+    async fn at(place: StoreAddress, dir: TempDir) -> Self {
         Self {
             folder: Folder(dir.path().to_owned()),
             client: place.client().await,
@@ -140,16 +140,16 @@ impl Site {
     /// A worker, of whose death others know as soon as they can: by its lock, or by its lease.
     pub(crate) fn work(&self) -> Work {
         match self.place {
-            Place::File(_) => PATIENT,
-            Place::Server { .. } => LEASED,
+            StoreAddress::File(_) => PATIENT,
+            StoreAddress::Server { .. } => LEASED,
         }
     }
 
     /// The same; a lease is over sooner, yet later than a worker that lives is heard on a slow machine.
     pub(crate) fn brief_work(&self) -> Work {
         match self.place {
-            Place::File(_) => PATIENT,
-            Place::Server { .. } => Work {
+            StoreAddress::File(_) => PATIENT,
+            StoreAddress::Server { .. } => Work {
                 lease: 1500,
                 ..PATIENT
             },
@@ -161,16 +161,16 @@ impl Site {
     /// are longer.
     pub(crate) fn soon(&self) -> Duration {
         match self.place {
-            Place::File(_) => Duration::from_millis(1500),
-            Place::Server { .. } => Duration::from_secs(5),
+            StoreAddress::File(_) => Duration::from_millis(1500),
+            StoreAddress::Server { .. } => Duration::from_secs(5),
         }
     }
 
     /// How soon others take over from a worker that has died.
     pub(crate) fn taken_over_in(&self) -> Duration {
         match self.place {
-            Place::File(_) => self.soon(),
-            Place::Server { .. } => Duration::from_millis(LEASED.lease + 2000),
+            StoreAddress::File(_) => self.soon(),
+            StoreAddress::Server { .. } => Duration::from_millis(LEASED.lease + 2000),
         }
     }
 
@@ -269,7 +269,7 @@ impl Site {
         }
     }
 
-    /// How many processes have said that they are to be woken.
+    /// Returns the number of processes that have asked to be woken.
     pub(crate) fn parked(&self) -> usize {
         match &self.server {
             None => {
@@ -318,7 +318,7 @@ impl Site {
     }
 }
 
-/// Who has run what, by the ledger.
+/// The tasks that each process has run, according to the ledger.
 pub(crate) struct Runs {
     pub(crate) starts: HashMap<TaskId, Vec<Line>>,
     pub(crate) ends: HashMap<TaskId, Vec<Line>>,

@@ -16,7 +16,7 @@ on_both_stores! {
     every_task_ends_well_once,
 }
 
-/// How many tasks are stored between two deaths.
+/// The number of tasks that are stored between two deaths.
 const TASKS: usize = 50;
 
 async fn every_task_ends_well_once(site: Site) {

@@ -15,7 +15,7 @@ pub(crate) struct Corpus {
     pub(crate) skipped: Vec<PathBuf>,
     /// What is no regular file, and no link.
     pub(crate) special: Vec<PathBuf>,
-    /// Whether there is a file that nobody can read.
+    /// `true` if there is a file that nobody can read.
     has_secret: bool,
 }
 
@@ -90,7 +90,7 @@ impl Corpus {
             self.has_secret = true;
         }
 
-        // Who opens them waits, perhaps for ever, or gets an error.
+        // Opening them may block forever, or fail.
         let [pipe, socket] = ["pipe", "sub/socket"].map(|name| self.path().join(name));
         let made = Command::new("mkfifo").arg(&pipe).status();
         assert!(made.expect("a program that makes pipes").success());

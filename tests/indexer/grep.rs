@@ -207,7 +207,7 @@ fn doubtful_texts(reference: &Reference) -> Vec<String> {
         .collect()
 }
 
-/// Whether grep thinks the same of a character: that it is a letter, or none, and which are the same
+/// Returns `true` if grep thinks the same of a character: that it is a letter, or none, and which are the same
 /// letter.
 fn is_agreed(c: char) -> bool {
     let lower: Vec<char> = c.to_lowercase().collect();

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::corpus::Corpus;
 use super::durable::build::{Built, build};
-use super::durable::state::Place;
+use super::durable::state::StoreAddress;
 use super::indexer::options::Options;
 use super::program::{program, run as run_plainly};
 #[cfg(feature = "redis")]
@@ -192,7 +192,7 @@ impl State {
     pub(crate) fn build_with(&self, tree: &Path, options: &Options) -> Built {
         let file = self.file();
         let url = self.url.as_deref();
-        let place = Place { file: &file, url };
+        let place = StoreAddress { file: &file, url };
         let built = build(tree, place, options, |_| (), |_| ());
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(built).expect("an index")
@@ -284,12 +284,12 @@ impl State {
 }
 
 impl Ended {
-    /// How many batches there are.
+    /// Returns the number of batches.
     pub(crate) fn batches(&self) -> u64 {
         self.numbers("batches ")["batches"]
     }
 
-    /// How many of them were done in this run.
+    /// Returns the number of batches that were done in this run.
     pub(crate) fn indexed(&self) -> u64 {
         self.numbers("batches ")["indexed"]
     }
@@ -312,7 +312,7 @@ impl Ended {
     }
 }
 
-/// Whether a line says that so much is in the index.
+/// Returns `true` if a line reports this number of indexed files.
 fn is_at(line: &str, percent: usize) -> bool {
     let numbers = line.trim().strip_prefix("batch ");
     let numbers = numbers.and_then(|numbers| numbers.split_once('/'));

@@ -237,12 +237,12 @@ impl Drops {
         Self::default()
     }
 
-    /// How many were dropped.
+    /// Returns the number of values that were dropped.
     pub(crate) fn count(&self) -> usize {
         self.0[1].load(Ordering::SeqCst)
     }
 
-    /// How many there were.
+    /// Returns the number of values.
     pub(crate) fn made(&self) -> usize {
         self.0[0].load(Ordering::SeqCst)
     }

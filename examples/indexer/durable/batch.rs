@@ -28,7 +28,7 @@ pub(crate) struct Entry {
     size: u64,
     /// Seconds and nanoseconds.
     modified: (i64, u32),
-    /// Who may read it.
+    /// The permissions to read it.
     mode: RawMode,
 }
 
@@ -73,7 +73,7 @@ impl Entry {
     }
 }
 
-/// How many files a batch has on average, and at most.
+/// The average and the maximum number of files of a batch.
 const FILES: u64 = 64;
 const MOST_FILES: usize = 4 * FILES as usize;
 /// With how many bytes of files, and of paths, it ends at the latest: those are its work, and those

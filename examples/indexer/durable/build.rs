@@ -27,7 +27,7 @@ use super::folder::Missing;
 use super::ledger::Ledger;
 use super::name::Name;
 use super::segment::Segment;
-use super::state::{Place, State};
+use super::state::{State, StoreAddress};
 use super::survey::Survey;
 use super::task::App;
 use crate::indexer::escape::Escaped;
@@ -41,11 +41,11 @@ use crate::indexer::reading::Reader;
 pub(crate) struct Built {
     /// The index, and how it came about.
     pub(crate) outcome: Outcome,
-    /// How many batches the tree has.
+    /// The number of batches of the tree.
     pub(crate) batches: usize,
-    /// How many of them were done in this run.
+    /// The number of batches that were done in this run.
     pub(crate) indexed: usize,
-    /// How many have failed.
+    /// The number of batches that have failed.
     pub(crate) failed: usize,
     /// What the store says.
     pub(crate) ledger: Ledger,
@@ -90,7 +90,7 @@ const INTERVAL: Duration = Duration::from_millis(10);
 /// If the future is dropped, what was done stays, and the next run goes on from there.
 pub(crate) async fn build(
     dir: &Path,
-    place: Place<'_>,
+    place: StoreAddress<'_>,
     options: &Options,
     observe: impl FnMut(Event<'_>),
     progress: impl FnMut(Progress<'_>),

@@ -20,7 +20,7 @@ use crate::indexer::escape::Escaped;
 
 /// Where the state is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'p> {
+pub(crate) struct StoreAddress<'p> {
     /// The file that has the store of tasks. What else there is, is in those beside it whose names
     /// begin with its name.
     pub(crate) file: &'p Path,
@@ -46,7 +46,7 @@ impl State {
     /// # Errors
     ///
     /// It cannot be opened, is no state, or another process uses it.
-    pub(crate) async fn open(place: Place<'_>) -> Result<Self, Fault> {
+    pub(crate) async fn open(place: StoreAddress<'_>) -> Result<Self, Fault> {
         let at = |error: io::Error| format!("{}: {error}", Escaped(place.file));
         let full = resolve(place.file).map_err(at)?;
         let mut lock = lock(&beside(&full, "-lock")).await.map_err(at)?;
@@ -60,7 +60,7 @@ impl State {
         })
     }
 
-    /// Whether a file, at its full path, is a part of the state: those are not indexed.
+    /// Returns `true` if a file, at its full path, is a part of the state: those are not indexed.
     pub(crate) fn owns(&self, file: &Path) -> bool {
         let own = self.path.as_os_str().as_bytes();
         let rest = file.as_os_str().as_bytes().strip_prefix(own);
@@ -93,7 +93,7 @@ async fn open_store(path: &Path, url: Option<&str>, name: TaskId) -> Result<Stor
     }
 }
 
-/// The name of this state among all that are in one Redis: whoever runs another one's tasks does not
+/// The name of this state among all that are in one Redis: anybody who runs another one's tasks does not
 /// have its files.
 ///
 /// It is in the lock's file, and nobody else writes that now. If it is cut short, because its writer
@@ -134,7 +134,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// How long to wait for another process to end: one that was killed may be in the midst of a write.
-const PATIENCE: Duration = Duration::from_secs(2);
+const MAX_WAIT: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Two programs on one state would take each other's batches for those of an earlier run.
@@ -149,7 +149,7 @@ async fn lock(path: &Path) -> io::Result<File> {
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) if start.elapsed() < PATIENCE => sleep(INTERVAL).await,
+            Err(TryLockError::WouldBlock) if start.elapsed() < MAX_WAIT => sleep(INTERVAL).await,
             Err(TryLockError::WouldBlock) => {
                 return Err(io::Error::other("another indexer works with it"));
             }

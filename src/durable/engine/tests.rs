@@ -29,13 +29,13 @@ mod waiters_tests;
 struct Faulty {
     store: StdArc<dyn Backend>,
     random: Mutex<fastrand::Rng>,
-    /// How many of 100 requests something happens to.
+    /// The number of requests, of 100, that a fault affects.
     faults: u32,
     /// How long a turn takes.
     turn: Duration,
     /// Requests that arrive once more, later.
     copies: Mutex<VecDeque<Again>>,
-    /// Who has what is to be stored, instead.
+    /// If there is one, it receives the requests to store tasks, and a test answers them.
     holder: Option<mpsc::UnboundedSender<Held>>,
 }
 

@@ -48,7 +48,7 @@ pub(crate) type BoxedRun = Pin<Box<dyn Future<Output = RunOutcome> + Send>>;
 /// How a run output.
 pub(crate) struct RunOutcome {
     pub(crate) verdict: Verdict,
-    /// Whether the run has panicked.
+    /// `true` if the run has panicked.
     pub(crate) panicked: bool,
 }
 

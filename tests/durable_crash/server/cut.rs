@@ -10,7 +10,7 @@ use crate::load::Load;
 use crate::site::{EVERYSEC, LEASED, Site};
 use crate::support::{Numbers, rounds};
 
-/// How many tasks show how fast it goes.
+/// The number of tasks that are enough to measure the speed.
 const SOME: usize = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

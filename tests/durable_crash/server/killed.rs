@@ -20,7 +20,7 @@ const WORK: Work = Work {
 /// For how long the server is away.
 const AWAY: Duration = Duration::from_secs(1);
 /// How soon everybody works again when it is there.
-const AGAIN: Duration = Duration::from_secs(2);
+const MAX_RECONNECT: Duration = Duration::from_secs(2);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_that_it_has_answered_is_lost_and_all_go_on_by_themselves() {
@@ -38,7 +38,7 @@ async fn nothing_that_it_has_answered_is_lost_and_all_go_on_by_themselves() {
         load.goes_on(1).await;
         let needed = back.elapsed();
         println!("from {before:?} on, all work again after {needed:?}");
-        assert!(needed < AGAIN, "{needed:?}");
+        assert!(needed < MAX_RECONNECT, "{needed:?}");
     }
     load.ends_well(site, &mut workers).await;
 }

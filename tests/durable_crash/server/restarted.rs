@@ -16,7 +16,7 @@ async fn who_awaits_a_task_gets_its_output_all_the_same() {
     first.hears("awaits").await;
 
     restart(&mut site);
-    // Whoever begins to wait only now is told, too.
+    // A handle that begins to wait only now is resolved, too.
     let mut second = Process::start(&site.plan(Role::Awaiter { id }));
     second.hears("awaits").await;
     site.folder.open_gate();

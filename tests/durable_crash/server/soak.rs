@@ -90,7 +90,7 @@ struct Chaos {
     random: Numbers,
     /// How often it has done harm.
     struck: u64,
-    /// How many workers it has killed.
+    /// The number of workers it has killed.
     killed: usize,
 }
 

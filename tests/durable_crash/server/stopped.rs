@@ -40,7 +40,7 @@ async fn workers_that_live_keep_their_tasks() {
         sleep(away).await;
         site.redis().signal(Signal::CONT);
     }
-    // Whoever looks for work also looks for leases that are over.
+    // A worker that polls for tasks also checks for leases that are over.
     let last = site.spawn_all(Job::Work(1), 20).await;
     ids.extend(last.iter().map(DurableHandle::id));
     outcomes(last).await;

@@ -17,7 +17,7 @@ use crate::areas::{on_worker, two_workers};
 use crate::measure::{Rules, Sample, Section, monotonic_ns};
 
 /// After so long it is over, whatever is left.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// What is killed, and when.
 struct Plan {
@@ -34,13 +34,13 @@ pub(super) fn kill(rules: &Rules) -> Sample {
             tasks: 400,
             kills: 2,
             every: Duration::from_secs(1),
-            limit: PATIENCE / 4,
+            limit: MAX_WAIT / 4,
         },
         false => Plan {
             tasks: 1_600,
             kills: 9,
             every: Duration::from_secs(2),
-            limit: PATIENCE,
+            limit: MAX_WAIT,
         },
     };
     let dir = new_dir(rules);

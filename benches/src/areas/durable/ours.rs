@@ -329,7 +329,7 @@ impl Switches {
         self.more(before, |both| both.1)
     }
 
-    /// How many there were since: threads that have come count from their beginning.
+    /// Returns the CPU time since then. Threads that have started later count from their start.
     fn more(&self, before: &Self, which: fn(&(u64, u64)) -> u64) -> u64 {
         let more = self.threads.iter().map(|(thread, now)| {
             let before = before.threads.get(thread).map_or(0, which);

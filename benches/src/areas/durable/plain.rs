@@ -11,7 +11,7 @@ use super::tasks::Payload;
 use super::{SPAWNERS, STORED, Syncs, file, latencies, longer, new_dir};
 use crate::measure::{Rules, Sample, Section};
 
-/// How many tasks a commit is for.
+/// The number of tasks of one commit.
 pub(super) trait Commits {
     const TASKS: u64;
 }

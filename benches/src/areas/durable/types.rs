@@ -13,10 +13,10 @@ use crate::measure::{Rules, Sample, Section};
 /// The tasks, each of which takes 20 ms.
 const TASKS: u64 = 400;
 
-/// How many of them run at once.
+/// The maximum number of tasks that run at once.
 const PERMITS: usize = 4;
 
-/// Who else works on the store.
+/// The other workers of the store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Other {
     None,

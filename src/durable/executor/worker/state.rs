@@ -47,7 +47,7 @@ pub(crate) struct Worker {
     pub(super) confirming: Option<InFlight<Confirmed>>,
     /// A turn that the store has not answered, and that will be sent again.
     pub(super) unanswered: Option<StdArc<Turn>>,
-    /// Whether the turn was sent more than once. Its answer then does not say which verdicts were refused.
+    /// `true` if the turn was sent more than once. Its answer then does not say which verdicts were refused.
     pub(super) resent: bool,
     /// The number of turns that have failed in a row.
     pub(super) failures: u32,

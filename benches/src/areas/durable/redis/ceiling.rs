@@ -188,7 +188,7 @@ struct Queue {
 impl Queue {
     async fn connect(url: &str) -> Self {
         let client = Client::open(url).expect("a URL");
-        // Who waits for a task waits for as long as it takes.
+        // A waiter of a task waits without a limit.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let connection = client.get_multiplexed_async_connection_with_config(&config);
         Self {

@@ -48,9 +48,9 @@ pub(super) fn types(rules: &Rules, other: Other) -> Sample {
 /// One executor, and tasks that are there already.
 #[derive(Clone, Copy)]
 pub(super) struct Drain {
-    /// How many are there when it begins.
+    /// The number of tasks at the start.
     pub(super) waiting: u64,
-    /// How many of them are to run.
+    /// The number of tasks that are to run.
     pub(super) runs: u64,
     /// How large the payload of each is, at least.
     pub(super) bytes: usize,

@@ -21,7 +21,7 @@ const NO_LOCKS: &str = "apalis-no-locks";
 const OXANA: &str = "oxana";
 const SIDEKIQ: &str = "rusty-sidekiq";
 
-/// Whether a row, by its path, needs the program.
+/// Returns `true` if a row, by its path, needs the program.
 pub(in crate::areas::durable) fn needs_peers(row: &str) -> bool {
     let peer = row.rsplit('/').next();
     row.contains("/redis/")
@@ -31,14 +31,14 @@ pub(in crate::areas::durable) fn needs_peers(row: &str) -> bool {
 /// As many tasks as each can do in about two seconds.
 pub(super) fn drain() -> [Peer; 4] {
     [
-        of(APALIS, "drain", 7_500, Some(FEW)),
+        of(APALIS, "drain", 7_500, Some(SMALL_COUNT)),
         of(NO_LOCKS, "drain", 7_500, Some(UNLOCKED)),
         of(OXANA, "drain", 10_000, None),
         of(SIDEKIQ, "drain", 20_000, Some(NOT_ACKNOWLEDGED)),
     ]
 }
 
-const FEW: &str = "in batches of 100, of 7,500 tasks: with more than 8,000 that are due, its workers end for good";
+const SMALL_COUNT: &str = "in batches of 100, of 7,500 tasks: with more than 8,000 that are due, its workers end for good";
 
 const UNLOCKED: &str = "the same, set up not to lock tasks and not to tell of events";
 
