@@ -194,10 +194,10 @@ mod costs {
                 .env(IN_CHILD, "1")
                 .output()
                 .unwrap();
-            let said = String::from_utf8_lossy(&child.stdout);
-            let complained = String::from_utf8_lossy(&child.stderr);
-            assert!(child.status.success(), "{said}{complained}");
-            assert!(said.contains("1 passed"), "it did not run: {said}");
+            let output = String::from_utf8_lossy(&child.stdout);
+            let errors = String::from_utf8_lossy(&child.stderr);
+            assert!(child.status.success(), "{output}{errors}");
+            assert!(output.contains("1 passed"), "it did not run: {output}");
             return;
         }
         let server = Server::start();
