@@ -189,7 +189,7 @@ mod costs {
         if std::env::var_os(IN_CHILD).is_none() {
             let test = "costs::a_client_uses_one_thread_and_six_file_descriptors";
             let name = format!("durable::store::redis::tests::idle_costs_tests::{test}");
-            let child = Command::new(std::env::current_exe().unwrap())
+            let child = std::process::Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", &name, "--nocapture"])
                 .env(IN_CHILD, "1")
                 .output()

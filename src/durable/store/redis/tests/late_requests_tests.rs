@@ -258,7 +258,7 @@ async fn a_restored_server_repeats_no_epoch() {
 
 /// Copies the files of a folder, except for sockets.
 fn replace(folder: &Path, with: &Path) {
-    let copied = Command::new("cp")
+    let copied = std::process::Command::new("cp")
         .args(["-a", "--"])
         .arg(with.join("."))
         .arg(emptied(folder))
