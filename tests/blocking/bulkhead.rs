@@ -501,7 +501,7 @@ fn other_parts_run_their_work_in_a_bulkhead() {
     let serial = SerialExecutor::builder()
         .capture_jobs(0)
         .drain_on(bulkhead.clone())
-        .build(0);
+        .build(0).unwrap();
     for _ in 0..10 {
         drop(serial.post(|state| *state += 1));
     }
