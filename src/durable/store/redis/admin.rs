@@ -82,9 +82,9 @@ pub(super) async fn dead_letters(
         Some(ids) => read_by_id(inner, ids).await?,
         None => read_all(inner, filter, limit).await?,
     };
-    found.retain(|letter| matches(filter, letter));
-    found.sort_by_key(|letter| (letter.age, std::cmp::Reverse(letter.id)));
-    found.dedup_by_key(|letter| letter.id);
+    found.retain(|it| matches(filter, it));
+    found.sort_by_key(|it| (it.age, std::cmp::Reverse(it.id)));
+    found.dedup_by_key(|it| it.id);
     found.truncate(limit);
     Ok(found)
 }
@@ -117,7 +117,7 @@ async fn read_all(
             let page = read(inner, partition, arguments).await?;
             offset += DEAD_LETTERS_PER_READ;
             let is_last = page.len() < DEAD_LETTERS_PER_READ;
-            found.extend(page.into_iter().filter(|letter| matches(filter, letter)));
+            found.extend(page.into_iter().filter(|it| matches(filter, it)));
             if is_last {
                 break;
             }
@@ -136,9 +136,9 @@ async fn read(
     reply::dead_letters(answer.await?)
 }
 
-fn matches(filter: &DeadFilter, letter: &DeadLetter) -> bool {
+fn matches(filter: &DeadFilter, dead_letter: &DeadLetter) -> bool {
     let name = filter.name.as_ref();
-    name.is_none_or(|name| *name == letter.name)
+    name.is_none_or(|name| *name == dead_letter.name)
 }
 
 /// Replays the dead letters that match. Returns their number.
@@ -157,7 +157,7 @@ async fn replay_or_delete(
     filter: &DeadFilter,
 ) -> Result<u64, Failure> {
     let found = dead_letters(inner, filter, usize::MAX).await?;
-    let mut ids: Vec<_> = found.iter().map(|letter| letter.id).collect();
+    let mut ids: Vec<_> = found.iter().map(|it| it.id).collect();
     ids.sort_unstable();
     in_batches(inner, &inner.scripts.replay, Some(action), &ids).await
 }

@@ -31,7 +31,7 @@ pub(super) struct Inner {
     pub(super) link: Arc<Link>,
     /// A connection for requests that wait until their writes are on the disk, since they block the requests behind them.
     pub(super) disk: Option<Arc<Link>>,
-    /// Whether acknowledged writes may not be on the disk yet; unset until the server was asked.
+    /// `true` if acknowledged writes may not be on the disk yet. It is unset until the server was asked.
     pub(super) has_to_wait: OnceLock<bool>,
     pub(super) scripts: &'static Scripts,
     /// The keys of each partition.

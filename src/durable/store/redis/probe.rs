@@ -18,15 +18,15 @@ pub struct RedisReport {
     pub durability: Durability,
     /// The version of Redis. For Valkey, the version of Redis with which it is compatible.
     pub version: Option<String>,
-    /// Whether the server is a primary, which accepts writes, and not a replica.
+    /// `true` if the server is a primary, which accepts writes, or `false` if it is a replica.
     pub is_primary: Option<bool>,
-    /// Whether the server writes to a file: its setting `appendonly`.
+    /// `true` if the server writes to a file: its setting `appendonly`.
     pub append_only: Option<bool>,
     /// When this file is synchronized to the disk: the setting `appendfsync`.
     pub append_fsync: Option<String>,
     /// What the server does when its memory is full: the setting `maxmemory-policy`.
     pub eviction: Option<String>,
-    /// Whether this process receives messages, which announce work at once. If not, for instance because the user may
+    /// `true` if this process receives messages, which announce work at once. Otherwise, for instance because the user may
     /// not publish and subscribe, workers poll.
     pub is_subscribed: bool,
 }

@@ -1,7 +1,6 @@
 //! Tests of the store in Redis, beside those that all stores share. They need `redis-server`.
 
-use std::process::Command;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -9,6 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use self::proxy::Proxy;
 use self::server::Server;
+pub(in crate::durable::store) use self::server::is_installed as is_server_installed;
 use super::{RedisStore, RedisStoreBuilder};
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
@@ -58,19 +58,6 @@ mod settings_tests;
 mod turns_tests;
 mod unreadable_rows_tests;
 mod unready_servers_tests;
-
-/// Returns `true` if `redis-server` is installed. Otherwise, reports that the calling test is skipped.
-pub(in crate::durable::store) fn is_server_installed() -> bool {
-    static IS_INSTALLED: LazyLock<bool> = LazyLock::new(|| {
-        let server = std::env::var_os("THRONG_REDIS_SERVER");
-        let mut command = Command::new(server.unwrap_or_else(|| "redis-server".into()));
-        command.arg("--version").output().is_ok()
-    });
-    if !*IS_INSTALLED {
-        eprintln!("skipped: redis-server is not installed");
-    }
-    *IS_INSTALLED
-}
 
 #[test]
 fn redis_server_is_installed() {

@@ -117,7 +117,7 @@ end
 if any_quarantined then
   for _, entry in ipairs(claimed) do accepts_quarantined = accepts_quarantined and not is_quarantined(entry) end
 end
--- Whether tasks are left, and in which lists other than the main one.
+-- `more` is `true` if tasks are left. `lists_left` has their lists, except for the main one.
 local more, lists_left, next_check, goes_idle = false, {}, 0, false
 local function has_tasks(key)
   if is_empty and key == list_key then return false end

@@ -189,8 +189,8 @@ async fn a_server_stopped_for_longer_than_a_lease_reaps_no_claim() {
     server.signal(Signal::CONT);
     // Other workers send turns first; the owner of the claim renews it in time.
     assert_eq!(idle.turn(Vec::new(), 1).await.claim, None);
-    let beaten = settled(|| worker.store.renew(vec![epoch])).await.unwrap();
-    assert_eq!((beaten.lost, beaten.cancelled), (vec![], vec![]));
+    let renewed = settled(|| worker.store.renew(vec![epoch])).await.unwrap();
+    assert_eq!((renewed.lost, renewed.cancelled), (vec![], vec![]));
     sleep(lease / 2).await;
     assert_eq!(idle.turn(Vec::new(), 1).await.claim, None);
 }

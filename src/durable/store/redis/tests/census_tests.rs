@@ -270,8 +270,8 @@ async fn a_live_worker_keeps_a_claim_whose_row_is_lost() {
     scene.maintain().await;
     for _ in 0..20 {
         scene.clock.advance(2 * SECOND);
-        let beaten = worker.store.renew(vec![claim.epoch]).await.unwrap();
-        assert!(beaten.lost.is_empty());
+        let renewed = worker.store.renew(vec![claim.epoch]).await.unwrap();
+        assert!(renewed.lost.is_empty());
         scene.maintain().await;
     }
     assert_eq!(worker.turn(done(&claim), 0).await.refused, []);

@@ -42,7 +42,7 @@ async fn each_request_has_its_own_bin_while_store_time_stands_still() {
 async fn a_lost_store_time_starts_again() {
     needs_redis!();
     let scene = Scene::new().await;
-    scene.run("call('HSET', 'meta', 'aged', 'garbled')");
+    scene.run("call('HSET', 'meta', 'aged', 'unreadable')");
     end(&scene, 1).await;
     scene.maintain().await;
     scene.clock.advance(SECOND);

@@ -123,12 +123,12 @@ async fn a_missing_dead_letter_is_listed_and_can_be_deleted() {
             1,
         );
         assert!(is_damaged(&seen(&worker.store, 1).await), "{what}");
-        let letters = worker
+        let dead_letters = worker
             .store
             .dead_letters(DeadFilter::all(), 9)
             .await
             .unwrap();
-        assert_eq!(letters.len(), 2, "{what}: {letters:?}");
+        assert_eq!(dead_letters.len(), 2, "{what}: {dead_letters:?}");
     }
     // A damaged task cannot run.
     assert_eq!(

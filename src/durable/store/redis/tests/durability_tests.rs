@@ -125,8 +125,8 @@ async fn until_disk_is_busy(client: &DurableClient, server: &Server) {
     let busy = async {
         loop {
             _ = client.spawn(Job(0)).await.unwrap();
-            let told = server.ask(&["INFO", "persistence"]);
-            if format!("{told:?}").contains("aof_pending_bio_fsync:1") {
+            let info = server.ask(&["INFO", "persistence"]);
+            if format!("{info:?}").contains("aof_pending_bio_fsync:1") {
                 return;
             }
         }

@@ -89,7 +89,7 @@ fn a_cluster_node_names_the_owner_of_a_slot() {
 /// Errors in the middle of a script: Redis 7 and Valkey report the position after the error, Redis 6.2 before it.
 #[test]
 fn an_error_in_a_script_is_recognized_in_every_version() {
-    let said = |what: &str| {
+    let in_each_version = |what: &str| {
         [
             format!("{what} script: 14606b1b8cac, on @user_script:1."),
             format!("{what} script: on @user_script:1."),
@@ -144,7 +144,7 @@ fn an_error_in_a_script_is_recognized_in_every_version() {
         ),
     ];
     for (what, then, cause, effect) in cases {
-        for answer in said(what) {
+        for answer in in_each_version(what) {
             check(&answer, &then, &cause, effect);
         }
     }

@@ -70,7 +70,7 @@ impl Scene {
     async fn new() -> Self {
         static NEXT: Number = Number::new(0);
         let server = Server::shared();
-        let namespace = format!("units-{}", NEXT.add(1));
+        let namespace = format!("failing-{}", NEXT.add(1));
         let (clock, fault) = (Clock::manual(), Arc::default());
         let mut workers = Vec::new();
         for _ in 0..2 {

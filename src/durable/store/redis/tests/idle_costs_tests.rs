@@ -189,15 +189,15 @@ mod costs {
         if std::env::var_os(IN_CHILD).is_none() {
             let test = "costs::a_client_uses_one_thread_and_six_file_descriptors";
             let name = format!("durable::store::redis::tests::idle_costs_tests::{test}");
-            let child = Command::new(std::env::current_exe().unwrap())
+            let child = std::process::Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", &name, "--nocapture"])
                 .env(IN_CHILD, "1")
                 .output()
                 .unwrap();
-            let said = String::from_utf8_lossy(&child.stdout);
-            let complained = String::from_utf8_lossy(&child.stderr);
-            assert!(child.status.success(), "{said}{complained}");
-            assert!(said.contains("1 passed"), "it did not run: {said}");
+            let output = String::from_utf8_lossy(&child.stdout);
+            let errors = String::from_utf8_lossy(&child.stderr);
+            assert!(child.status.success(), "{output}{errors}");
+            assert!(output.contains("1 passed"), "it did not run: {output}");
             return;
         }
         let server = Server::start();

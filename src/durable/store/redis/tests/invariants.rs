@@ -58,7 +58,7 @@ for id, entry in pairs(waiting) do
   if flags % 8 >= 4 then expect('has errors', call('HEXISTS', 'errors', id) == 1, id) end
 end
 for id in pairs(cancel) do expect('is to be cancelled and runs', running[id], id) end
-for id in pairs(died) do expect('has a letter', dead[id] and not alive[id], id) end
+for id in pairs(died) do expect('is a dead letter', dead[id] and not alive[id], id) end
 for id in pairs(dead) do expect('has died', died[id], id) end
 local binned, expiry = {}, scores('expiry')
 for bin, ids in pairs(hash('expiry_bins')) do

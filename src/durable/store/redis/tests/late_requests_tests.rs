@@ -251,14 +251,14 @@ async fn a_restored_server_repeats_no_epoch() {
     assert_eq!(claim.tasks[0].id, id(1));
     assert!(claim.epoch > forgotten.epoch);
     assert_eq!(first.turn(done(&forgotten), 0).await.refused, [id(1)]);
-    let beaten = first.store.renew(vec![forgotten.epoch]).await.unwrap();
-    assert_eq!(beaten.lost, [forgotten.epoch]);
+    let renewed = first.store.renew(vec![forgotten.epoch]).await.unwrap();
+    assert_eq!(renewed.lost, [forgotten.epoch]);
     assert_eq!(second.turn(done(&claim), 0).await.refused, []);
 }
 
 /// Copies the files of a folder, except for sockets.
 fn replace(folder: &Path, with: &Path) {
-    let copied = Command::new("cp")
+    let copied = std::process::Command::new("cp")
         .args(["-a", "--"])
         .arg(with.join("."))
         .arg(emptied(folder))

@@ -74,8 +74,8 @@ async fn a_worker_without_messages_is_alive_while_it_sends_requests() {
     let claim = worker.claim(1).await;
     for _ in 0..100 {
         clock.advance(LEASE / 2);
-        let beaten = mute.renew(vec![claim.epoch]).await.unwrap();
-        assert!(beaten.lost.is_empty(), "{beaten:?}");
+        let renewed = mute.renew(vec![claim.epoch]).await.unwrap();
+        assert!(renewed.lost.is_empty(), "{renewed:?}");
         while other.maintain(100).await.unwrap() {}
     }
     assert_eq!(worker.turn(done(&claim), 1).await.refused, []);

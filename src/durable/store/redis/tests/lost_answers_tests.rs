@@ -66,8 +66,8 @@ impl Tricked {
         let claim = turned.claim.expect("the same claim, at once");
         assert_eq!(claim.tasks.len(), 1);
         assert_eq!(claim.tasks[0].id, id(number));
-        let beaten = self.send(trick, || store.renew(vec![claim.epoch])).await;
-        assert_eq!(beaten, RenewAnswer::default());
+        let renewed = self.send(trick, || store.renew(vec![claim.epoch])).await;
+        assert_eq!(renewed, RenewAnswer::default());
         let request = self.worker.new_turn(done(&claim), 0);
         let turned = self.send(trick, || store.turn(Arc::clone(&request))).await;
         assert_eq!((turned.refused, turned.claim), (Vec::new(), None));

@@ -52,10 +52,10 @@ async fn an_output_kept_for_less_than_a_minute_is_not_in_the_message() {
     let mut events = producer.store.events();
     until(&mut events, &Event::Ready).await;
     let minute = Duration::from_secs(60);
-    let told = Event::Ended(vec![(id(1), TaskState::Done(b"output".to_vec()))]);
+    let reported = Event::Ended(vec![(id(1), TaskState::Done(b"output".to_vec()))]);
     let asks = Event::MaybeEnded(vec![id(2)]);
     let brief = minute - Duration::from_millis(1);
-    for (number, retention, event) in [(1, minute, told), (2, brief, asks)] {
+    for (number, retention, event) in [(1, minute, reported), (2, brief, asks)] {
         let task = NewTask {
             retention,
             ..task(number)

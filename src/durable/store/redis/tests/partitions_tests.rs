@@ -48,8 +48,8 @@ async fn tasks_of_all_partitions_run_and_end() {
     let epochs: HashSet<_> = claims.iter().map(|claim| claim.epoch).collect();
     assert_eq!(epochs.len(), PARTITIONS, "an epoch is that of one claim");
 
-    let beaten = worker.store.renew(epochs.into_iter().collect()).await;
-    assert!(beaten.unwrap().lost.is_empty());
+    let renewed = worker.store.renew(epochs.into_iter().collect()).await;
+    assert!(renewed.unwrap().lost.is_empty());
     let turned = worker.turn(claims.iter().flat_map(done).collect(), 1).await;
     assert_eq!((turned.refused, turned.claim), (Vec::new(), None));
     let seen = worker.store.status((0..=TASKS).map(id).collect()).await;
@@ -226,17 +226,17 @@ async fn verdicts_applied_in_part_are_reported_and_counted_once() {
         other.enqueue([task(100)]).await;
         other.store.status(vec![id(100)]).await.unwrap();
         worker.turn(done(&worker.claim(1).await), 0).await;
-        let mut told = Vec::new();
-        while !told.contains(&id(100)) {
+        let mut reported = Vec::new();
+        while !reported.contains(&id(100)) {
             match timeout(DEADLINE, events.recv()).await.unwrap() {
-                Some(Event::Ended(seen)) => told.extend(seen.into_iter().map(|it| it.0)),
-                Some(Event::MaybeEnded(ids)) => told.extend(ids),
+                Some(Event::Ended(seen)) => reported.extend(seen.into_iter().map(|it| it.0)),
+                Some(Event::MaybeEnded(ids)) => reported.extend(ids),
                 _ => {}
             }
         }
-        told.sort_unstable();
+        reported.sort_unstable();
         let expected = (0..40).map(id).filter(|id| is_done(*id));
-        assert_eq!(told, expected.chain([id(100)]).collect::<Vec<_>>());
+        assert_eq!(reported, expected.chain([id(100)]).collect::<Vec<_>>());
     }
 }
 
@@ -278,14 +278,17 @@ async fn dead_letters_of_all_partitions_are_one_list() {
     for claim in claim_all(&worker).await {
         worker.turn(dead(&claim, DeadReason::Fatal, ""), 0).await;
     }
-    let letters = worker
+    let dead_letters = worker
         .store
         .dead_letters(DeadFilter::all(), 100)
         .await
         .unwrap();
-    let found: HashSet<_> = letters.iter().map(|letter| letter.id).collect();
+    let found: HashSet<_> = dead_letters.iter().map(|it| it.id).collect();
     assert_eq!(found, (4..12).map(id).collect());
-    assert!(letters.is_sorted_by_key(|letter| letter.age), "{letters:?}");
+    assert!(
+        dead_letters.is_sorted_by_key(|it| it.age),
+        "{dead_letters:?}"
+    );
     let newest = worker
         .store
         .dead_letters(DeadFilter::all(), 3)
@@ -335,8 +338,8 @@ async fn partitions_with_different_routes_run_all_tasks() {
                     let Some(claim) = turned.claim else { continue };
                     assert!(claim.tasks.iter().all(|task| names.contains(&&*task.name)));
                     ran.extend(claim.tasks.iter().map(|task| task.id));
-                    let told = worker.store.turn(worker.new_turn(done(&claim), 0)).await;
-                    if told.is_err() {
+                    let reported = worker.store.turn(worker.new_turn(done(&claim), 0)).await;
+                    if reported.is_err() {
                         *worker = worker_of(&server, names).await;
                         worker.turn(done(&claim), 0).await;
                     }

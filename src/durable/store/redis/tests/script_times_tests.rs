@@ -247,20 +247,21 @@ async fn a_turn_with_many_verdicts_and_a_large_claim() {
             .await;
         for first in (0..16 * BATCH).step_by(MAX_BATCH_TASKS) {
             let ids = (first..first + BATCH).map(id).collect();
-            let look = scene.other.store.status(ids);
-            scene.meter.measure(look).await.unwrap();
+            let status = scene.other.store.status(ids);
+            scene.meter.measure(status).await.unwrap();
         }
         for round in 0..6 {
             let claim = scene.turn(Vec::new(), MAX_BATCH_TASKS).await.claim.unwrap();
-            let said = match round % 3 {
+            let verdicts_of_round = match round % 3 {
                 0 => verdicts(&claim, retry),
                 1 => verdicts(&claim, || Verdict::Release),
                 _ => verdicts(&claim, dead(200)),
             };
-            let turned = scene.turn(said, MAX_BATCH_TASKS).await;
+            let turned = scene.turn(verdicts_of_round, MAX_BATCH_TASKS).await;
             assert_eq!(turned.refused, []);
-            let said = verdicts(&turned.claim.unwrap(), || Verdict::Done(vec![7; 4 << 10]));
-            assert_eq!(scene.turn(said, 0).await.refused, []);
+            let verdicts_of_round =
+                verdicts(&turned.claim.unwrap(), || Verdict::Done(vec![7; 4 << 10]));
+            assert_eq!(scene.turn(verdicts_of_round, 0).await.refused, []);
             scene.clock.advance(Duration::from_secs(1));
         }
     })
@@ -315,14 +316,14 @@ async fn large_results() {
         let whole =
             |seen: &TaskState| matches!(seen, TaskState::Done(output) if output.len() == LARGE);
         assert!(seen.iter().all(whole));
-        look_at_all(scene, &ids).await;
+        request_status_of_all(scene, &ids).await;
         remove_all(scene).await;
     })
     .await;
 }
 
 /// Requests the status of tasks, script by script.
-async fn look_at_all(scene: &mut Scene, ids: &[TaskId]) {
+async fn request_status_of_all(scene: &mut Scene, ids: &[TaskId]) {
     let inner = &scene.other.store.inner;
     let mut from = 0;
     while from < ids.len() {
@@ -386,15 +387,18 @@ async fn many_dead_letters_with_long_errors() {
             scene.turn(verdicts(&claim, dead(MAX_ERROR_BYTES)), 0).await;
         }
         let store = &scene.other.store;
-        let letters = store
+        let dead_letters = store
             .dead_letters(DeadFilter::all(), usize::MAX)
             .await
             .unwrap();
-        assert_eq!(letters.len() as u64, 4 * BATCH);
-        let mut ids: Vec<_> = letters.iter().map(|letter| letter.id).collect();
+        assert_eq!(dead_letters.len() as u64, 4 * BATCH);
+        let mut ids: Vec<_> = dead_letters.iter().map(|it| it.id).collect();
         for ids in ids.chunks(100) {
-            let letters = store.dead_letters(DeadFilter::ids(ids.to_vec()), usize::MAX);
-            assert_eq!(scene.meter.measure(letters).await.unwrap().len(), ids.len());
+            let dead_letters = store.dead_letters(DeadFilter::ids(ids.to_vec()), usize::MAX);
+            assert_eq!(
+                scene.meter.measure(dead_letters).await.unwrap().len(),
+                ids.len()
+            );
         }
         ids.sort_unstable();
         for (turn, ids) in ids.chunks(TASKS_PER_CHANGE).enumerate() {
@@ -412,32 +416,32 @@ async fn many_dead_letters_with_long_errors() {
 #[tokio::test]
 async fn renewals_of_many_claims_with_some_cancelled_tasks() {
     needs_redis!();
-    in_short_scripts(async |scene| beat_with(scene, 99).await).await;
+    in_short_scripts(async |scene| renew_with_cancelled(scene, 99).await).await;
 }
 
 #[tokio::test]
 async fn renewals_of_many_claims_with_mostly_cancelled_tasks() {
     needs_redis!();
-    in_short_scripts(async |scene| beat_with(scene, 2).await).await;
+    in_short_scripts(async |scene| renew_with_cancelled(scene, 2).await).await;
 }
 
 /// Cancels one of every `one_of` running tasks, and renews all claims.
-async fn beat_with(scene: &mut Scene, one_of: usize) {
+async fn renew_with_cancelled(scene: &mut Scene, one_of: usize) {
     scene.store(64 * BATCH, task).await;
     let claims = scene.claim_all(MAX_BATCH_TASKS).await;
     let cancelled: Vec<_> = (0..64 * BATCH).step_by(one_of).map(id).collect();
     let found = scene.other.store.cancel(cancelled.clone()).await.unwrap();
     assert_eq!(found, cancelled.len() as u64);
-    let mut told = Vec::new();
+    let mut cancelled_ids = Vec::new();
     for claims in claims.chunks(CLAIMS_PER_RENEWAL) {
         let epochs = claims.iter().map(|it| it.epoch).collect();
-        let beaten = scene.meter.measure(scene.worker.store.renew(epochs)).await;
-        let beaten = beaten.unwrap();
-        assert!(beaten.lost.is_empty());
-        told.extend(beaten.cancelled);
+        let renewed = scene.meter.measure(scene.worker.store.renew(epochs)).await;
+        let renewed = renewed.unwrap();
+        assert!(renewed.lost.is_empty());
+        cancelled_ids.extend(renewed.cancelled);
     }
-    told.sort_unstable();
-    assert_eq!(told, cancelled);
+    cancelled_ids.sort_unstable();
+    assert_eq!(cancelled_ids, cancelled);
 }
 
 #[tokio::test]

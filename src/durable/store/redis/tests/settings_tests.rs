@@ -67,6 +67,29 @@ async fn an_invalid_address_is_an_error() {
     }
 }
 
+/// The error names the option, its value, and the remedy. No connection is opened.
+#[tokio::test]
+async fn an_invalid_option_is_an_error() {
+    let builder = || RedisStore::builder("redis://127.0.0.1:1/");
+    let cases = [
+        (builder().partitions(0).clone(), "partitions is 0: set"),
+        (builder().partitions(65).clone(), "partitions is 65: set"),
+        (
+            builder().connect_timeout(Duration::ZERO).clone(),
+            "connect_timeout is zero: set",
+        ),
+        (
+            builder().answer_timeout(Duration::ZERO).clone(),
+            "answer_timeout is zero: set",
+        ),
+    ];
+    for (builder, expected) in cases {
+        let error = builder.open().await.unwrap_err();
+        assert!(error.is_invalid(), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn a_sentinel_is_refused() {
     needs_redis!();
@@ -204,13 +227,13 @@ async fn keys_of_another_layout_are_not_touched() {
         "{error}"
     );
     let text = error.to_string();
-    for said in [
+    for expected in [
         "layout 1",
         "knows 2",
         "run its tasks to their end",
         "delete",
     ] {
-        assert!(text.contains(said), "{text}");
+        assert!(text.contains(expected), "{text}");
     }
     layout("2");
     assert_eq!(worker.claim(9).await.tasks.len(), 1);

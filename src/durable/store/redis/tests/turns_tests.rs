@@ -62,19 +62,19 @@ async fn a_busy_worker_is_not_woken() {
     needs_redis!();
     let server = Server::start();
     let spawner = Worker::new(open(&server.url()).await).await;
-    let rests = Worker::new(open(&server.url()).await).await;
+    let idle = Worker::new(open(&server.url()).await).await;
     let busy = Worker::new(open(&server.url()).await).await;
-    let (mut resting, mut working) = (rests.store.events(), busy.store.events());
-    until(&mut resting, &Event::Ready).await;
-    until(&mut working, &Event::Ready).await;
-    assert_eq!(rests.turn(Vec::new(), 1).await.claim, None);
+    let (mut idle_events, mut busy_events) = (idle.store.events(), busy.store.events());
+    until(&mut idle_events, &Event::Ready).await;
+    until(&mut busy_events, &Event::Ready).await;
+    assert_eq!(idle.turn(Vec::new(), 1).await.claim, None);
     // This worker went idle last, so it would be woken first. But it has found a task by itself.
     assert_eq!(busy.turn(Vec::new(), 1).await.claim, None);
     assert_eq!(busy.turn(Vec::new(), 0).await.claim, None);
     spawner.enqueue([task(1)]).await;
-    until(&mut resting, &Event::Wake).await;
-    assert_eq!(working.try_recv().ok(), None);
-    assert_eq!(rests.claim(1).await.tasks[0].id, id(1));
+    until(&mut idle_events, &Event::Wake).await;
+    assert_eq!(busy_events.try_recv().ok(), None);
+    assert_eq!(idle.claim(1).await.tasks[0].id, id(1));
 }
 
 /// The clock of the server was set back, so earlier leases would last too long.

@@ -8,7 +8,7 @@ use crate::durable::store::kind::Kind;
 use redis::Value;
 
 /// Returns `true` if a worker can go idle, which means that its turn has not failed in part.
-async fn may_rest(worker: &Worker) -> bool {
+async fn can_go_idle(worker: &Worker) -> bool {
     worker.turn(Vec::new(), 1).await.next != Some(Duration::ZERO)
 }
 
@@ -45,8 +45,11 @@ async fn a_store_with_an_unreadable_layout_opens_after_its_repair() {
             scene.run(&format!("call('HSET', 'meta', '{field}', '{text}')"));
             let error = scene.try_open().await.expect_err("it cannot be read");
             assert!(error.is_corrupt(), "{field}: {error}");
-            let said = error.to_string();
-            assert!(said.contains(remedy) && said.contains(field), "{said}");
+            let message = error.to_string();
+            assert!(
+                message.contains(remedy) && message.contains(field),
+                "{message}"
+            );
             // A client that has opened the store continues, and knows the value to write.
             scene.worker.enqueue([task(1)]).await;
             assert_eq!(scene.run_all(&scene.worker).await, [id(1)]);
@@ -86,9 +89,9 @@ async fn an_unreadable_number_stops_no_request() {
         worker.enqueue([task(3)]).await;
         let claim = worker.claim(9).await;
         assert_eq!(claim.tasks.len(), 2, "{text}: {claim:?}");
-        let told = worker.turn(done(&claim), 1).await;
+        let turned = worker.turn(done(&claim), 1).await;
         assert!(
-            told.next != Some(Duration::ZERO),
+            turned.next != Some(Duration::ZERO),
             "{text}: a part has failed"
         );
         scene.maintain().await;
@@ -109,18 +112,18 @@ async fn the_sessions_of_a_set_are_counted_again() {
     let names = &["job", "mail"];
     let kept = scene.worker_of(names).await;
     for text in ["x", "", "1.5"] {
-        let garble = || {
+        let overwrite = || {
             scene.run(&format!(
                 "for _, field in ipairs(call('HKEYS', 'routes')) do
                     if string.sub(field, 1, 1) == 'n' then call('HSET', 'routes', field, '{text}') end
                 end"
             ))
         };
-        garble();
+        overwrite();
         let worker = scene.worker_of(names).await;
-        garble();
+        overwrite();
         worker.store.close_session(worker.session).await.unwrap();
-        garble();
+        overwrite();
         scene.maintain().await;
         // The sets of live workers are kept, and the others are removed.
         kept.turn(Vec::new(), 1).await;
@@ -304,7 +307,7 @@ async fn unreadable_tombstones_stop_no_request() {
     worker.enqueue([task(4)]).await;
     worker.store.cancel(vec![id(4)]).await.unwrap();
     assert_eq!(scene.run_all(worker).await, [id(2), id(3)]);
-    assert!(may_rest(worker).await);
+    assert!(can_go_idle(worker).await);
     scene.maintain().await;
     scene.check();
 }
@@ -338,7 +341,7 @@ async fn unreadable_rows_of_claims_stop_no_turn() {
             let ran = finish(&scene, &["job"]).await;
             let expected = if is_dead { 3 } else { 0 };
             assert_eq!(ran.len(), expected, "{damage}");
-            assert!(may_rest(&scene.worker).await, "{damage}");
+            assert!(can_go_idle(&scene.worker).await, "{damage}");
             scene.check();
         }
     }
@@ -372,12 +375,12 @@ async fn unreadable_results_and_dead_letters_are_damaged() {
         let damaged: Vec<_> = (0..8).filter(|&at| is_damaged(&seen[at])).collect();
         assert_eq!(damaged, [1, 5], "{row}: {seen:?}");
         assert_eq!(seen[0], TaskState::Done(b"output".to_vec()));
-        let letters = worker
+        let dead_letters = worker
             .store
             .dead_letters(DeadFilter::all(), 9)
             .await
             .unwrap();
-        assert_eq!(letters.len(), 4, "{row}: {letters:?}");
+        assert_eq!(dead_letters.len(), 4, "{row}: {dead_letters:?}");
         // The damaged task cannot run, so it is not replayed.
         let damaged = DeadFilter::ids([id(5)]);
         assert_eq!(
@@ -429,13 +432,13 @@ async fn orphaned_rows_are_removed_or_restored() {
         call('SADD', 'quarantined', id(99)) call('HSET', 'dead', id(3), 'x')");
     scene.maintain().await;
     // The dead letter and the result are restored, and kept for as long as before.
-    let letters = worker
+    let dead_letters = worker
         .store
         .dead_letters(DeadFilter::all(), 9)
         .await
         .unwrap();
-    assert_eq!(letters.len(), 1);
-    assert_eq!(letters[0].error, "error");
+    assert_eq!(dead_letters.len(), 1);
+    assert_eq!(dead_letters[0].error, "error");
     assert_eq!(scene.seen(2).await, TaskState::Done(b"output".to_vec()));
     assert!(worker.store.damage().is_some());
     let sizes = scene.run(
@@ -458,7 +461,7 @@ async fn orphaned_rows_are_removed_or_restored() {
     assert_eq!(left, Value::Int(1), "of the last task");
 }
 
-/// A pass examines some dead letters and some payloads. The payloads may belong to other dead letters.
+/// A pass examines some dead dead_letters and some payloads. The payloads may belong to other dead dead_letters.
 #[tokio::test]
 async fn payloads_of_dead_letters_without_times() {
     needs_redis!();
@@ -557,7 +560,7 @@ async fn a_key_of_another_type_is_removed_and_other_tasks_run() {
         let worker = scene.worker_of(&["job", "mail"]).await;
         worker.enqueue([task(9)]).await;
         assert_eq!(scene.run_all(&worker).await, [id(9)], "{name}");
-        assert!(may_rest(&worker).await, "{name}");
+        assert!(can_go_idle(&worker).await, "{name}");
         scene.check();
     }
 }

@@ -8,8 +8,8 @@ async fn renewals_status_requests_and_maintenance_break_nothing() {
     for_each_command(async |scene, trial| {
         let store = &scene.worker.store;
         let epoch = scene.claim.epoch;
-        let (beaten, has_failed) = scene.send(trial, true, || store.renew(vec![epoch])).await;
-        assert!(beaten.is_ok(), "{trial:?}: {beaten:?}");
+        let (renewed, has_failed) = scene.send(trial, true, || store.renew(vec![epoch])).await;
+        assert!(renewed.is_ok(), "{trial:?}: {renewed:?}");
         has_failed
     })
     .await;

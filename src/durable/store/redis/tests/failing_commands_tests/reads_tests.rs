@@ -23,19 +23,19 @@ async fn a_read_is_correct_or_fails() {
     store.open_session(set.ok()).await.unwrap();
     scene.other.enqueue([named(NEW, "unknown")]).await;
 
-    let counts = is_right_or_fails(&scene, || store.counts()).await;
+    let counts = assert_correct_or_failed(&scene, || store.counts()).await;
     assert_eq!((counts.unserved, counts.dead), (1, 1), "{counts:?}");
-    let errors = is_right_or_fails(&scene, || store.errors(id(18))).await;
+    let errors = assert_correct_or_failed(&scene, || store.errors(id(18))).await;
     assert_eq!(errors.len(), 2);
     let by_id = || store.dead_letters(DeadFilter::ids([id(16), id(20)]), 9);
-    let letters = is_right_or_fails(&scene, by_id).await;
-    assert_eq!(letters.len(), 1);
-    let all = is_right_or_fails(&scene, || store.dead_letters(DeadFilter::all(), 9)).await;
-    assert_eq!(all, letters);
+    let dead_letters = assert_correct_or_failed(&scene, by_id).await;
+    assert_eq!(dead_letters.len(), 1);
+    let all = assert_correct_or_failed(&scene, || store.dead_letters(DeadFilter::all(), 9)).await;
+    assert_eq!(all, dead_letters);
 }
 
 /// Lets each command of a request fail that only reads. Returns the correct answer.
-async fn is_right_or_fails<'a, T: PartialEq + std::fmt::Debug>(
+async fn assert_correct_or_failed<'a, T: PartialEq + std::fmt::Debug>(
     scene: &Scene,
     read: impl Fn() -> Answer<'a, T>,
 ) -> T {
