@@ -16,7 +16,10 @@ pub(crate) enum Part {
 impl Part {
     pub(crate) fn all() -> [Self; 3] {
         let pool = || BlockingPool::builder().max_threads(1).build().unwrap();
-        let serial = SerialExecutor::builder().drain_on(pool()).build(()).unwrap();
+        let serial = SerialExecutor::builder()
+            .drain_on(pool())
+            .build(())
+            .unwrap();
         [
             Self::Blocking(pool()),
             Self::Compute(ComputePool::builder().threads(1).build().unwrap()),

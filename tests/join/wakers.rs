@@ -177,7 +177,10 @@ fn reserve_of_a_compute_pool_is_woken_after_a_panic_of_a_waker() {
 #[test]
 fn reserve_of_a_serial_executor_is_woken_after_a_panic_of_a_waker() {
     survives(|act| {
-        let executor = SerialExecutor::builder().queue_capacity(1).build(()).unwrap();
+        let executor = SerialExecutor::builder()
+            .queue_capacity(1)
+            .build(())
+            .unwrap();
         let permit = ready(Box::pin(executor.reserve())).unwrap();
         Registration::of(|| executor.reserve(), || drop(permit)).survives(act);
     });
@@ -233,7 +236,10 @@ fn a_dropped_waiter_passes_its_turn_on_and_contains_the_panic_of_the_next() {
     let (pool, gate) = full_compute();
     drop_one_that_was_woken(|| pool.reserve(), || gate.open());
 
-    let executor = SerialExecutor::builder().queue_capacity(1).build(()).unwrap();
+    let executor = SerialExecutor::builder()
+        .queue_capacity(1)
+        .build(())
+        .unwrap();
     let permit = ready(Box::pin(executor.reserve())).unwrap();
     drop_one_that_was_woken(|| executor.reserve(), || drop(permit));
 
