@@ -57,7 +57,7 @@ pub(crate) mod routes;
 pub(crate) mod sqlite;
 #[cfg(test)]
 mod suite;
-#[cfg(feature = "sqlite-unbundled")]
+#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) mod totals;
 
 /// The place where tasks are stored, which a [`DurableClient`](super::DurableClient) is opened with.

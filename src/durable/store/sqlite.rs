@@ -183,7 +183,7 @@ impl SqliteStore {
     /// let store = SqliteStore::open(path).await?;
     /// # drop(store);
     ///
-    /// // The same path in a folder that does not exist.
+    /// // The folder of this path does not exist.
     /// let error = SqliteStore::open("no/such/folder/tasks.db").await.unwrap_err();
     /// assert!(error.is_invalid());
     /// # Ok(()) }

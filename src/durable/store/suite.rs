@@ -66,10 +66,10 @@ macro_rules! store_suite {
                     the_next_check_is_when_the_own_lease_expires
                     epochs_rise_over_all_claims
                     a_repeated_turn_returns_the_same_claim
-                    a_repeated_turn_returns_what_is_still_held
+                    a_repeated_turn_returns_the_tasks_still_held
                     a_repeated_turn_applies_its_verdicts_once
                     a_repeated_turn_renews_its_lease
-                    a_repeated_turn_only_says_what_is_to_be_done
+                    a_repeated_turn_only_reports_expired_leases
                     an_idle_turn_does_not_use_its_number
                     a_turn_with_verdicts_uses_its_number
                     a_claim_is_not_repeated_after_an_enqueue
@@ -95,7 +95,7 @@ macro_rules! store_suite {
                     a_verdict_from_before_a_replay_is_refused
                     a_verdict_for_the_task_of_another_claim_is_refused
                     a_verdict_for_an_unknown_task_is_refused
-                    an_epoch_is_above_what_its_process_has_received
+                    an_epoch_is_above_all_that_its_process_has_received
                     valid_and_stale_verdicts_are_distinguished
                 }
                 leases_tests {
@@ -158,7 +158,7 @@ macro_rules! store_suite {
                 errors_tests {
                     errors_are_kept_until_the_task_succeeds
                     the_last_errors_are_kept
-                    a_dead_letter_has_the_errors_before
+                    a_dead_letter_has_the_errors_of_earlier_attempts
                     a_crash_keeps_errors
                     a_cancelled_task_has_no_errors
                 }

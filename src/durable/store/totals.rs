@@ -5,8 +5,8 @@ use crate::durable::Counts;
 /// A field of [`Counts`].
 pub(crate) type Field = fn(&mut Counts) -> &mut u64;
 
-/// All fields: first the numbers of tasks by state, then the totals. The totals from [`FIRST_END`] on count how claims
-/// of tasks have ended.
+/// All fields, in the order in which the scripts of the Redis store return them: first the numbers of tasks by state, then
+/// the totals. The totals from [`FIRST_END`] on count how claims of tasks have ended.
 pub(crate) const FIELDS: [(&str, Field); 16] = [
     ("waiting", |counts| &mut counts.waiting),
     ("unserved", |counts| &mut counts.unserved),
@@ -27,4 +27,5 @@ pub(crate) const FIELDS: [(&str, Field); 16] = [
 ];
 
 /// The position of the first total that counts ends of claims.
+#[cfg(feature = "sqlite-unbundled")]
 pub(crate) const FIRST_END: usize = 8;

@@ -187,11 +187,11 @@ async fn in_batches(
 
 /// Returns the counts of all partitions.
 pub(super) async fn counts(inner: &Inner) -> Result<Counts, Failure> {
-    let mut sums = [0; reply::COUNT_FIELDS];
+    let mut counts = Counts::default();
     for partition in inner.partitions.all() {
-        let counts = &inner.scripts.counts;
-        let answer = inner.run(counts, partition, Arguments::default()).await?;
-        reply::add_counts(&mut sums, answer)?;
+        let script = &inner.scripts.counts;
+        let answer = inner.run(script, partition, Arguments::default()).await?;
+        reply::add_counts(&mut counts, answer)?;
     }
-    Ok(reply::counts(&sums))
+    Ok(counts)
 }

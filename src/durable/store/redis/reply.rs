@@ -8,6 +8,7 @@ use super::partitions;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
+use crate::durable::store::totals::FIELDS;
 use crate::durable::store::{Claim, Claimed, DeadReason, Epoch, TaskState, TurnAnswer};
 use crate::durable::{AttemptError, Counts, DeadLetter};
 use std::time::Duration;
@@ -313,55 +314,13 @@ fn reason_of(number: u8) -> Option<DeadReason> {
 
 // ===== Counts =====
 
-/// The number of fields of [`Counts`].
-pub(super) const COUNT_FIELDS: usize = 16;
-
 /// Adds the counts of a partition.
-pub(super) fn add_counts(sums: &mut [u64; COUNT_FIELDS], answer: Value) -> Result<(), Failure> {
+pub(super) fn add_counts(counts: &mut Counts, answer: Value) -> Result<(), Failure> {
     let mut parts = Reader::new(answer)?;
-    for sum in sums {
-        *sum += u64::try_from(parts.number()?).unwrap_or_default();
+    for (_, field) in FIELDS {
+        *field(counts) += u64::try_from(parts.number()?).unwrap_or_default();
     }
     Ok(())
-}
-
-pub(super) fn counts(sums: &[u64; COUNT_FIELDS]) -> Counts {
-    let [
-        waiting,
-        unserved,
-        delayed,
-        running,
-        kept,
-        dead,
-        stored,
-        claimed,
-        done,
-        retried,
-        snoozed,
-        died,
-        released,
-        crashed,
-        lost,
-        cancelled,
-    ] = *sums;
-    Counts {
-        waiting,
-        unserved,
-        delayed,
-        running,
-        kept,
-        dead,
-        stored,
-        claimed,
-        done,
-        retried,
-        snoozed,
-        died,
-        released,
-        crashed,
-        lost,
-        cancelled,
-    }
 }
 
 /// Returns the milliseconds of a time, as an argument.

@@ -215,7 +215,7 @@ async fn a_long_path_has_sockets_too() {
 }
 
 #[tokio::test]
-async fn epochs_rise_when_the_file_is_put_back_from_a_copy() {
+async fn epochs_rise_when_the_file_is_restored_from_a_copy() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     worker.enqueue([task(1).0, task(2).0]).await;

@@ -152,7 +152,7 @@ pub(super) async fn a_repeated_turn_returns_the_same_claim(it: &dyn Harness) {
     assert_eq!(process.counts().await.claimed, 2);
 }
 
-pub(super) async fn a_repeated_turn_returns_what_is_still_held(it: &dyn Harness) {
+pub(super) async fn a_repeated_turn_returns_the_tasks_still_held(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session().await;
@@ -196,7 +196,7 @@ pub(super) async fn a_repeated_turn_renews_its_lease(it: &dyn Harness) {
 }
 
 /// It takes nothing back. Its `next` says that it is time to, and `more` does not.
-pub(super) async fn a_repeated_turn_only_says_what_is_to_be_done(it: &dyn Harness) {
+pub(super) async fn a_repeated_turn_only_reports_expired_leases(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session().await;

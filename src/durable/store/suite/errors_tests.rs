@@ -68,7 +68,7 @@ pub(super) async fn the_last_errors_are_kept(it: &dyn Harness) {
     assert_eq!(errors(&process, 1).await, expected(4..=attempts, SECOND));
 }
 
-pub(super) async fn a_dead_letter_has_the_errors_before(it: &dyn Harness) {
+pub(super) async fn a_dead_letter_has_the_errors_of_earlier_attempts(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;

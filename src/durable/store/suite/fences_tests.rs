@@ -101,7 +101,7 @@ pub(super) async fn a_verdict_for_an_unknown_task_is_refused(it: &dyn Harness) {
     assert_eq!(session.turn(turn).await.refused, [1, 2].map(id));
 }
 
-pub(super) async fn an_epoch_is_above_what_its_process_has_received(it: &dyn Harness) {
+pub(super) async fn an_epoch_is_above_all_that_its_process_has_received(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let (mut session, mut other) = (one.session().await, two.session().await);
     session.enqueue((1..=4).map(task)).await;

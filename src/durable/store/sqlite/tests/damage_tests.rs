@@ -364,7 +364,7 @@ async fn garbled_reports_of_damage_cost_nothing() {
 
 /// The view `throng_now` has this state for tasks that a claim holds. It is not valid in a row.
 #[tokio::test]
-async fn a_task_that_runs_nowhere_becomes_a_dead_letter() {
+async fn a_task_in_the_state_running_becomes_a_dead_letter() {
     let mut damaged = DamagedStore::new(4).await;
     damaged.file.sql(
         "UPDATE throng_task SET state = 2

@@ -107,7 +107,7 @@ async fn an_epoch_is_above_those_of_five_minutes() {
 }
 
 #[tokio::test]
-async fn a_copy_that_is_put_back_twice_has_other_epochs_each_time() {
+async fn a_copy_that_is_restored_twice_has_different_epochs_each_time() {
     let file = File::new();
     let clock = clock(HOUR);
     let first = file.worker(&clock).await;
