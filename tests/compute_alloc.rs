@@ -82,7 +82,7 @@ fn of(threads: usize) -> ComputePool {
 fn rest(pool: &ComputePool) {
     wait_until("the pool is at rest", || {
         let metrics = pool.metrics();
-        metrics.backlog() == 0 && metrics.lanes.iter().all(|lane| lane.is_parked)
+        metrics.queued == 0 && metrics.lanes.iter().all(|lane| lane.is_parked)
     });
 }
 
@@ -258,8 +258,8 @@ fn pools_that_come_and_go_leave_nothing() {
         let pool = of(2);
         let ran = Count::default();
         submit_all_ways(&pool, &ran);
-        pool.shutdown();
-        support::block_on(pool.terminated());
+        pool.close();
+        support::block_on(pool.closed());
         assert_eq!(ran.get(), 400);
     });
     assert_no_growth("pools shut down at once", None, || {
@@ -267,7 +267,7 @@ fn pools_that_come_and_go_leave_nothing() {
         let ran = Count::default();
         submit_all_ways(&pool, &ran);
         pool.shutdown_now();
-        support::block_on(pool.terminated());
+        support::block_on(pool.closed());
     });
 }
 

@@ -163,7 +163,10 @@ fn each_task_ends_exactly_once() {
     println!("{ran} ran, {aborted} were aborted");
     assert_eq!(ran + aborted, parts * PART * PRODUCERS);
     let metrics = rest(&pool);
-    assert_eq!((metrics.rejected, metrics.dropped), (0, 0));
+    assert_eq!(
+        (metrics.rejected, metrics.cancelled),
+        (0, crate::pools::cancelled(&metrics))
+    );
 }
 
 /// Sleeping and waking, over and over: no task is left behind.

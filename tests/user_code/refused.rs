@@ -30,7 +30,7 @@ fn refusals(pool: &ComputePool, is_as_expected: impl Fn(&JoinError) -> bool) {
 #[test]
 fn the_capture_of_a_closure_that_a_full_compute_pool_refuses_may_panic() {
     let mut builder = ComputePool::builder();
-    let pool = builder.threads(1).capacity(1).build().unwrap();
+    let pool = builder.threads(1).max_outstanding(1).build().unwrap();
     let permit = ready(Box::pin(pool.reserve())).unwrap();
     refusals(&pool, JoinError::is_rejected);
     drop(permit);
@@ -39,10 +39,10 @@ fn the_capture_of_a_closure_that_a_full_compute_pool_refuses_may_panic() {
 #[test]
 fn the_capture_of_a_closure_that_a_closed_compute_pool_refuses_may_panic() {
     let pool = ComputePool::builder().threads(1).build().unwrap();
-    pool.shutdown();
+    pool.close();
     refusals(&pool, JoinError::is_closed);
     let mut builder = ComputePool::builder();
-    let pool = builder.threads(1).capacity(1).build().unwrap();
-    pool.shutdown();
+    let pool = builder.threads(1).max_outstanding(1).build().unwrap();
+    pool.close();
     refusals(&pool, JoinError::is_closed);
 }

@@ -196,7 +196,7 @@ fn full() -> (BlockingPool, Gate) {
 
 fn full_compute() -> (ComputePool, Gate) {
     let mut builder = ComputePool::builder();
-    let pool = builder.threads(1).capacity(1).build().unwrap();
+    let pool = builder.threads(1).max_outstanding(1).build().unwrap();
     let gate = Gate::new();
     let passed = gate.clone();
     let (entered, has_entered) = std::sync::mpsc::channel();

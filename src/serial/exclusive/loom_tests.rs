@@ -45,7 +45,7 @@ struct OnThread {
 
 impl sealed::Sealed for OnThread {}
 impl Spawn for OnThread {
-    fn spawn(&self, mut work: Work) -> Result<(), Work> {
+    fn spawn_work(&self, mut work: Work) -> Result<(), Work> {
         let to_its_end = self.to_its_end;
         self.threads.spawn(move || {
             if to_its_end {
