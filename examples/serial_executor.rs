@@ -1,15 +1,15 @@
-//! A topic of a message broker: one state that many tasks change, each time as a whole.
+//! A topic of a message broker: one state, which many tasks change atomically.
 //!
 //! ```sh
 //! cargo run --release --example serial_executor -- [--messages N] [--publishers N] [--subscribers N]
 //! ```
 //!
-//! To publish a message, to subscribe, to take what has arrived, to acknowledge it, to disconnect:
-//! each is a job on the topic, which belongs to a `SerialExecutor`. No task of its own runs the topic,
-//! and no lock guards it. Publishers are quick, unless they hear that a queue is long; subscribers
-//! acknowledge most of what they take, disconnect in the middle of it, and come again. In the end the
-//! books must balance: each message is accounted for with each subscriber that was there when it came,
-//! and once.
+//! The topic belongs to a `SerialExecutor`. Each operation is a job: to publish a message, to subscribe, to take
+//! messages, to acknowledge one, to disconnect. The topic needs no task of its own and no lock.
+//!
+//! Publishers pause while a queue is long. Subscribers acknowledge most of the messages that they take, disconnect at
+//! any time, and connect again. At the end, an audit checks that each message is accounted for exactly once for each
+//! subscriber that was connected when it was published.
 
 #[path = "serial_executor/audit.rs"]
 mod audit;
@@ -33,19 +33,19 @@ use self::broker::Broker;
 type Fault = Box<dyn Error + Send + Sync>;
 type Result<T, E = Fault> = std::result::Result<T, E>;
 
-/// A topic of a message broker under load: quick publishers, and subscribers that come and go. It
-/// fails if a message is lost, or is in two places.
+/// A topic of a message broker under load: fast publishers, and subscribers that come and go. It fails if a message is
+/// lost or duplicated.
 #[derive(Clone, Debug, Parser)]
 struct Args {
-    /// How many messages each publisher publishes
+    /// Messages that each publisher publishes
     #[arg(long, value_name = "N", default_value = "5000")]
     messages: u64,
 
-    /// How many tasks publish
+    /// Tasks that publish
     #[arg(long, value_name = "N", default_value = "4")]
     publishers: u64,
 
-    /// How many tasks subscribe
+    /// Tasks that subscribe
     #[arg(long, value_name = "N", default_value = "8")]
     subscribers: u64,
 }
@@ -59,13 +59,13 @@ impl Args {
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
-    // Much longer than it takes.
+    // Much longer than a run takes.
     let balance = timeout(Duration::from_secs(60), run(&args)).await??;
     println!("{balance}");
     Ok(())
 }
 
-/// Loads the topic, and audits it when all have gone.
+/// Puts load on the topic, and audits it afterwards.
 async fn run(args: &Args) -> Result<String> {
     let broker = Broker::new();
     let started = Instant::now();
@@ -75,13 +75,13 @@ async fn run(args: &Args) -> Result<String> {
 
     let topic = broker.close().await?;
     ensure(topic.published() == args.all_messages(), || {
-        format!("{} were published", topic.published())
+        format!("{} messages were published", topic.published())
     })?;
     let balance = audit::audit(&lives, &topic)?;
     Ok(describe(args, &balance, &metrics, time))
 }
 
-/// What is shown at the end.
+/// Describes the result.
 fn describe(args: &Args, balance: &Balance, metrics: &Metrics, time: Duration) -> String {
     let jobs = metrics.inline + metrics.queued;
     let seconds = time.as_secs_f64().max(1e-9);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_may_come() {
+    async fn there_may_be_no_publishers_and_no_subscribers() {
         for (publishers, subscribers) in [("0", "3"), ("3", "0"), ("0", "0")] {
             let flags = ["", "--publishers", publishers, "--subscribers", subscribers];
             let args = Args::parse_from(flags);

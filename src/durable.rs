@@ -94,7 +94,7 @@ mod client;
 )]
 mod clock;
 mod context;
-mod dead;
+mod dead_letters;
 mod engine;
 mod error;
 mod executor;
@@ -108,6 +108,7 @@ mod new_task;
 mod options;
 mod report;
 mod resend;
+mod run;
 mod spawn_queue;
 pub(crate) mod store;
 mod task;
@@ -117,7 +118,7 @@ pub use self::client::DurableClient;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::clock::Clock;
 pub use self::context::{StopReason, TaskContext};
-pub use self::dead::DeadLetters;
+pub use self::dead_letters::DeadLetters;
 pub use self::error::DurableError;
 pub use self::executor::DurableExecutor;
 pub use self::executor::builder::Builder;
@@ -130,6 +131,7 @@ pub use self::inspect::{
     AttemptError, Counts, DeadFilter, DeadLetter, DeadReason, Durability, Health, Status,
 };
 pub use self::options::SpawnOptions;
+pub use self::run::Run;
 pub use self::store::Store;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::store::memory::MemoryStore;
@@ -137,5 +139,5 @@ pub use self::store::memory::MemoryStore;
 pub use self::store::redis::{RedisReport, RedisStore, RedisStoreBuilder};
 #[cfg(feature = "sqlite-unbundled")]
 pub use self::store::sqlite::SqliteStore;
-pub use self::task::{DurableTask, Run};
+pub use self::task::DurableTask;
 pub use self::task_error::TaskError;

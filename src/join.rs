@@ -37,7 +37,7 @@ pub use self::error::JoinError;
 #[cfg(feature = "durable")]
 pub(crate) use self::forward::forward;
 pub use self::handle::JoinHandle;
-pub use self::id::Id;
+pub use self::id::{Id, try_id};
 pub(crate) use self::nesting::{
     ExecutorId, ExecutorScope, MAX_NESTED_JOBS, NestedJob, defer, is_inside, is_inside_other,
     prepare_to_wait,

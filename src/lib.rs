@@ -76,7 +76,7 @@ pub use crate::completion::CompletionStream;
 pub use crate::compute::ComputePool;
 pub use crate::join::{
     AbortHandle, AbortOnDropHandle, Bounded, Closed, Id, JoinError, JoinHandle, OwnedPermit,
-    Permit, PollReserve, Slot, Spawn, TryRunError, TrySpawnError, Work, Wrapped,
+    Permit, PollReserve, Slot, Spawn, TryRunError, TrySpawnError, Work, Wrapped, try_id,
 };
 pub use crate::retry::Retry;
 pub use crate::serial::SerialExecutor;
@@ -116,13 +116,14 @@ const _: () = {
     shared::<Permit<'_, ComputePool>>();
     shared::<OwnedPermit<ComputePool>>();
     shared::<compute::Scope<'_, '_>>();
-    shared::<serial::Builder>();
+    shared::<serial::Builder<Output>>();
     shared::<serial::Exclusive<u8>>();
     sent::<serial::Exclusive<Output>>();
     shared::<serial::ByClone<u8>>();
     shared::<serial::Metrics>();
     shared::<serial::Level>();
-    shared::<serial::Permit<'_, Output>>();
+    shared::<Permit<'_, SerialExecutor<Output>>>();
+    shared::<serial::WeakSerialExecutor<Output>>();
     shared::<completion::Builder<Output, Output>>();
     shared::<completion::Submitter<Output, Output>>();
     shared::<Slot<Output, Output>>();

@@ -207,7 +207,7 @@ impl Semaphore {
 /// The claim of a starving waiter to the next free permit. Dropping it gives the claim up.
 struct Claim<'a> {
     semaphore: &'a Semaphore,
-    /// Whether the state counts the waiter.
+    /// The state counts the waiter.
     is_counted: bool,
 }
 

@@ -92,7 +92,7 @@ macro_rules! plain_thread_local {
 
 pub(crate) use plain_thread_local;
 
-/// Whether this is a model, which has few steps and no time.
+/// `true` in a model, which has few steps and no time.
 pub(crate) const MODEL: bool = cfg!(all(test, any(throng_loom, throng_shuttle)));
 
 /// Makes a value that holds a weak reference to itself.
@@ -125,7 +125,7 @@ use std::sync::atomic::AtomicUsize as StdAtomic;
 
 #[cfg(all(test, throng_loom))]
 std::thread_local! {
-    /// Whether the model on this thread recycles cells.
+    /// Set while the model on this thread recycles cells.
     pub(crate) static RECYCLING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 

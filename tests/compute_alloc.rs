@@ -1,6 +1,6 @@
-//! What a `ComputePool` allocates: next to nothing for its tasks, and it gives back what it needed.
+//! The allocations of a `ComputePool`: almost none for its tasks, and it frees what it needed.
 //!
-//! One test, as the count of what is allocated in the process allows no others beside it.
+//! There is one test, because the allocations of the whole process are counted.
 
 mod support;
 
@@ -20,7 +20,7 @@ struct Counting;
 /// Allocations of the process so far.
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes that have not been given back.
+/// Bytes that have not been freed.
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 
 // SAFETY: everything is passed on to the system's allocator; counting allocates nothing.
@@ -46,11 +46,11 @@ fn live() -> isize {
     LIVE.load(Ordering::Relaxed)
 }
 
-/// How much there may be left of a burst of tasks, and how soon.
+/// The most bytes that a burst of tasks may leave, and the time in which it must free the others.
 const LEFT: isize = 2 << 20;
 const SOON: Duration = Duration::from_secs(2);
 
-/// How many times a task allocates in steady state, at most.
+/// The most allocations for each task in steady state.
 const PER_TASK: f64 = 0.02;
 
 #[test]

@@ -1,6 +1,6 @@
-//! What a `SerialExecutor` allocates: nothing while it is idle, one cell per job while it is busy.
+//! The allocations of a `SerialExecutor`: none while it is idle, one cell for each job while it is busy.
 //!
-//! One test, as the count of what is allocated in the process allows no others beside it.
+//! There is one test, because it counts the allocations of the whole process.
 
 mod support;
 
@@ -14,29 +14,29 @@ use throng::SerialExecutor;
 
 use self::support::{Gate, current_thread, multi_thread, poll, ready, receive};
 
-/// The system's allocator, which counts.
+/// The allocator of the system, with counters.
 struct Counting;
 
 thread_local! {
-    /// Allocations by this thread so far.
+    /// The allocations of this thread so far.
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Allocations of the process that have not been given back.
+/// The live allocations of the process.
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 
-// SAFETY: everything is passed on to the system's allocator; counting allocates nothing.
+// SAFETY: every call is passed on to the allocator of the system, and counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         LIVE.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         LIVE.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -44,11 +44,10 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How many blocks a hundred jobs need at most, with the home that they come back to: a block has 31
-/// cells or more.
-const BLOCKS: usize = 5;
+/// The most pages that a hundred jobs need, with the slab itself: a page has at least 31 cells.
+const MAX_PAGES: usize = 5;
 
-/// How often this thread allocates while `f` runs.
+/// Counts the allocations of this thread while `f` runs.
 fn allocations(f: impl FnOnce()) -> usize {
     let before = ALLOCATIONS.get();
     f();
@@ -61,10 +60,10 @@ fn allocations_are_as_promised() {
     an_idle_executor_allocates_nothing();
     a_large_output_of_an_idle_executor_goes_into_a_cell();
     an_idle_executor_allocates_nothing_in_a_runtime();
-    a_busy_executor_allocates_a_block_for_some_dozens_of_jobs();
-    running_what_is_queued_allocates_nothing();
-    a_post_allocates_a_block_at_most_besides_the_drain();
-    nothing_is_left();
+    a_busy_executor_allocates_a_page_for_dozens_of_jobs();
+    running_queued_jobs_allocates_nothing();
+    a_post_allocates_at_most_a_page_besides_the_drain();
+    nothing_leaks();
 }
 
 fn an_allocation_is_counted() {
@@ -117,7 +116,7 @@ fn an_idle_executor_allocates_nothing_in_a_runtime() {
     });
 }
 
-fn a_busy_executor_allocates_a_block_for_some_dozens_of_jobs() {
+fn a_busy_executor_allocates_a_page_for_dozens_of_jobs() {
     let executor = SerialExecutor::new(0_u64);
     let (entered, has_entered) = channel();
     let gate = Gate::new();
@@ -141,9 +140,9 @@ fn a_busy_executor_allocates_a_block_for_some_dozens_of_jobs() {
             handles.push(handle);
         }
     };
-    assert!(allocations(queue) <= BLOCKS);
+    assert!(allocations(queue) <= MAX_PAGES);
     let last = || handles[99].abort_handle().abort();
-    // The error, which tells of the abort.
+    // The error of the aborted job.
     assert_eq!(allocations(last), 1);
 
     gate.open();
@@ -153,7 +152,7 @@ fn a_busy_executor_allocates_a_block_for_some_dozens_of_jobs() {
     assert_eq!(allocations(read), 0);
 }
 
-fn running_what_is_queued_allocates_nothing() {
+fn running_queued_jobs_allocates_nothing() {
     let executor = SerialExecutor::new(0_u64);
     let again = executor.clone();
     let handle = executor.submit(move |_| {
@@ -162,7 +161,7 @@ fn running_what_is_queued_allocates_nothing() {
                 drop(again.submit(|n| *n += 1));
             }
         };
-        assert!(allocations(queue) <= BLOCKS);
+        assert!(allocations(queue) <= MAX_PAGES);
         // The queued jobs run now, before the outer `submit` returns.
         ALLOCATIONS.get()
     });
@@ -171,7 +170,7 @@ fn running_what_is_queued_allocates_nothing() {
     assert_eq!(ready(executor.submit(|n| *n)).unwrap(), 100);
 }
 
-fn a_post_allocates_a_block_at_most_besides_the_drain() {
+fn a_post_allocates_at_most_a_page_besides_the_drain() {
     let runtime = current_thread();
     let executor = SerialExecutor::new(0_u64);
     let _in = runtime.enter();
@@ -183,7 +182,7 @@ fn a_post_allocates_a_block_at_most_besides_the_drain() {
     runtime.block_on(handle.unwrap()).unwrap();
 }
 
-fn nothing_is_left() {
+fn nothing_leaks() {
     const JOBS: usize = 20_000;
     let runtime = multi_thread(2, "drain");
     let _in = runtime.enter();
@@ -209,6 +208,6 @@ fn nothing_is_left() {
     let before = LIVE.load(Ordering::Relaxed);
     round();
     let left = LIVE.load(Ordering::Relaxed) - before;
-    // Less than one per hundred jobs: a runtime keeps some buffers of its own.
-    assert!(left < JOBS as isize / 100, "{left} allocations are left");
+    // Less than one for a hundred jobs: a runtime keeps some buffers.
+    assert!(left < JOBS as isize / 100, "{left} allocations leaked");
 }

@@ -33,7 +33,7 @@ const ONLY_IN_SYNC: [&str; 6] = [
 ];
 
 /// Where `unsafe` may stand. A slash at the end means a folder.
-const UNSAFE: [&str; 21] = [
+const UNSAFE: [&str; 25] = [
     "src/blocking.rs",
     "src/blocking/ticket.rs",
     "src/blocking/view.rs",
@@ -49,8 +49,12 @@ const UNSAFE: [&str; 21] = [
     "src/serial/blocking.rs",
     "src/serial/core.rs",
     "src/serial/drain.rs",
+    "src/serial/enqueue.rs",
     "src/serial/exclusive.rs",
-    "src/serial/submit.rs",
+    "src/serial/job.rs",
+    "src/serial/owner.rs",
+    "src/serial/submit_async.rs",
+    "src/serial/suspended.rs",
     "src/sync.rs",
     "src/task.rs",
     "src/task/",

@@ -50,7 +50,7 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(crate) async fn work(client: DurableClient) -> Result<()> {
     let executor = DurableExecutor::builder(client)
         .register::<Thumbnail>()
-        .concurrency(AT_A_TIME)
+        .max_running(AT_A_TIME)
         .lease(LEASE)
         .start(())
         .await?;

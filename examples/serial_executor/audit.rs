@@ -1,4 +1,4 @@
-//! Whether the books balance: what subscribers say they have done, against what the topic has left.
+//! The audit: compares what the subscribers have done with what the topic still holds.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,13 +6,13 @@ use std::fmt;
 use super::topic::{Id, Left, Number, Subscription, Topic};
 use super::{Result, ensure};
 
-/// What became of a subscriber, as it saw that.
+/// One connection of a subscriber, as it saw it.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     id: Id,
     first: Number,
     pub(crate) acknowledged: Vec<Number>,
-    /// What it left when it disconnected; `None`: it never did.
+    /// What it left when it disconnected. `None` if it did not disconnect.
     pub(crate) dropped: Option<Left>,
 }
 
@@ -27,7 +27,7 @@ impl Life {
     }
 }
 
-/// How many deliveries came to which end.
+/// The numbers of deliveries by outcome.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Balance {
     pub(crate) lives: usize,
@@ -54,8 +54,8 @@ impl fmt::Display for Balance {
     }
 }
 
-/// Every message that was published while a subscriber was connected is, for that subscriber, exactly
-/// one of acknowledged, in flight, queued, and dropped with its disconnection; and no other message is.
+/// Checks that each message which was published while a subscriber was connected is, for that subscriber, exactly one of
+/// acknowledged, in flight, queued, or dropped by its disconnection, and that no other message is.
 pub(crate) fn audit(lives: &[Life], topic: &Topic) -> Result<Balance> {
     let mut balance = Balance::default();
     let mut connected: BTreeSet<Id> = topic.connected().collect();
@@ -63,14 +63,14 @@ pub(crate) fn audit(lives: &[Life], topic: &Topic) -> Result<Balance> {
         let left = topic.left_by(life.id);
         let is_connected = connected.remove(&life.id);
         ensure(is_connected == life.dropped.is_none(), || {
-            format!("connected or not? {life:?}")
+            format!("connected or not: {life:?}")
         })?;
         let left = left.or_else(|| life.dropped.clone()).unwrap_or_default();
         check(life, &left)?;
         balance.add(life, &left);
     }
     ensure(connected.is_empty(), || {
-        format!("nobody knows {connected:?}")
+        format!("unknown subscribers: {connected:?}")
     })?;
     Ok(balance)
 }
@@ -79,7 +79,7 @@ fn check(life: &Life, left: &Left) -> Result<()> {
     let mut all = [&*life.acknowledged, &left.in_flight, &left.queued].concat();
     all.sort_unstable();
     ensure(all.iter().copied().eq(life.first..left.until), || {
-        format!("lost, twice, or not for it: {life:?}, {left:?}")
+        format!("lost, duplicated or misdirected: {life:?}, {left:?}")
     })
 }
 
@@ -100,9 +100,9 @@ impl Balance {
 mod tests {
     use super::*;
 
-    /// Two messages for nobody, two for one who disconnects, and one more for the other, who came
-    /// with it and stays.
-    fn books() -> (Vec<Life>, Topic) {
+    /// Two messages without a subscriber, two for a subscriber that disconnects and for one that stays, and one more for
+    /// the one that stays.
+    fn history() -> (Vec<Life>, Topic) {
         let mut topic = Topic::default();
         let publish = |topic: &mut Topic| _ = topic.publish("text".into());
         publish(&mut topic);
@@ -122,8 +122,8 @@ mod tests {
     }
 
     #[test]
-    fn books_that_balance_are_summed_up() {
-        let (lives, topic) = books();
+    fn a_history_that_balances_is_summed_up() {
+        let (lives, topic) = history();
         let balance = audit(&lives, &topic).unwrap();
         let expected = Balance {
             lives: 2,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_balance_is_found() {
+    fn a_history_that_does_not_balance_is_an_error() {
         type Spoil = fn(&mut Vec<Life>, &mut Topic);
         let spoil: [(&str, Spoil); 7] = [
             ("lost", |lives, _| lives[0].acknowledged.clear()),
@@ -147,10 +147,10 @@ mod tests {
             ("lost", |_, topic| assert!(topic.acknowledge(1, 2))),
             ("connected or not", |lives, _| lives[0].dropped = None),
             ("connected or not", |_, topic| drop(topic.disconnect(1))),
-            ("nobody knows", |lives, _| drop(lives.pop())),
+            ("unknown subscribers", |lives, _| drop(lives.pop())),
         ];
         for (what, spoil) in spoil {
-            let (mut lives, mut topic) = books();
+            let (mut lives, mut topic) = history();
             spoil(&mut lives, &mut topic);
             let error = audit(&lives, &topic).unwrap_err().to_string();
             assert!(error.starts_with(what), "{what}: {error}");

@@ -1,4 +1,4 @@
-//! What tasks have of the topic: each operation is a job, and atomic.
+//! The handle of the topic: each operation is a job, and atomic.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ impl Broker {
         Ok(self.0.submit(Topic::subscribe).await?)
     }
 
-    pub(crate) async fn take(&self, id: Id, most: usize) -> Result<Vec<Message>> {
-        let taken = self.0.submit(move |topic| topic.take(id, most)).await?;
+    pub(crate) async fn take(&self, id: Id, limit: usize) -> Result<Vec<Message>> {
+        let taken = self.0.submit(move |topic| topic.take(id, limit)).await?;
         taken.ok_or_else(|| not_connected(id))
     }
 
@@ -50,7 +50,7 @@ impl Broker {
         self.0.metrics()
     }
 
-    /// Refuses operations from now on, and gives the topic out after the last one.
+    /// Accepts no more operations, and returns the topic after the last one.
     pub(crate) async fn close(self) -> Result<Topic> {
         Ok(self.0.into_inner().await?)
     }

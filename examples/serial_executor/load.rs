@@ -12,22 +12,22 @@ use super::broker::Broker;
 use super::topic::{Message, Number, Subscription};
 use super::{Args, Result, ensure};
 
-/// How many messages a subscriber takes at once.
-const BATCH: usize = 16;
-/// How many messages a subscriber takes before it disconnects; some take a few more.
-const LIFE: u64 = 500;
-/// How many messages wait for a subscriber when publishers let it go first.
-const LONG: usize = 100;
-/// One message in so many is never acknowledged.
-const FORGOTTEN: u64 = 23;
-/// How often the bar changes.
-const INTERVAL: Duration = Duration::from_millis(50);
+/// The messages that a subscriber takes at once.
+const BATCH_SIZE: usize = 16;
+/// The messages that a subscriber takes before it disconnects. Some take a few more.
+const MESSAGES_PER_LIFE: u64 = 500;
+/// The length of a queue at which publishers yield to the subscriber.
+const LONG_QUEUE: usize = 100;
+/// One message in this many is never acknowledged.
+const MESSAGES_PER_LOSS: u64 = 23;
+/// The time between two updates of the progress bar.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Has all messages published, and then stops the subscribers, wherever they are; those that are
-/// connected stay so. Returns the lives of all subscribers.
+/// Publishes all messages, and then stops the subscribers, which may stay connected. Returns the lives of all
+/// subscribers.
 pub(crate) async fn run(broker: &Broker, args: &Args) -> Result<Vec<Life>> {
     let stop = CancellationToken::new();
-    // Also if something fails.
+    // Stops them also if something fails.
     let stopper = stop.clone().drop_guard();
     let mut subscribers = JoinSet::new();
     for _ in 0..args.subscribers {
@@ -59,14 +59,14 @@ async fn publish(broker: Broker, publisher: u64, messages: u64) -> Result<()> {
         let number = Some(published.number);
         ensure(number > last, || format!("{number:?} after {last:?}"))?;
         last = number;
-        if published.longest_queue > LONG {
+        if published.longest_queue > LONG_QUEUE {
             yield_now().await;
         }
     }
     Ok(())
 }
 
-/// The lives of a subscriber, one after the other.
+/// Runs a subscriber, and returns its lives.
 async fn subscriber(broker: Broker, stop: CancellationToken) -> Result<Vec<Life>> {
     let mut lives = Vec::new();
     while !stop.is_cancelled() {
@@ -75,15 +75,15 @@ async fn subscriber(broker: Broker, stop: CancellationToken) -> Result<Vec<Life>
     Ok(lives)
 }
 
-/// Subscribes, takes and acknowledges messages, and disconnects when there were enough.
+/// Subscribes, takes and acknowledges messages, and disconnects after enough of them.
 async fn live(broker: &Broker, stop: &CancellationToken) -> Result<Life> {
     let subscription = broker.subscribe().await?;
     let mut life = Life::new(&subscription);
     let mut last = None;
-    let end = LIFE + subscription.id * 37 % LIFE;
+    let end = MESSAGES_PER_LIFE + subscription.id * 37 % MESSAGES_PER_LIFE;
     let mut taken = 0;
     while taken < end {
-        let messages = broker.take(subscription.id, BATCH).await?;
+        let messages = broker.take(subscription.id, BATCH_SIZE).await?;
         if messages.is_empty() && !has_arrived(&subscription, stop).await {
             return Ok(life);
         }
@@ -93,7 +93,7 @@ async fn live(broker: &Broker, stop: &CancellationToken) -> Result<Life> {
             if stop.is_cancelled() {
                 return Ok(life);
             }
-            if message.number % FORGOTTEN != subscription.id % FORGOTTEN {
+            if message.number % MESSAGES_PER_LOSS != subscription.id % MESSAGES_PER_LOSS {
                 broker.acknowledge(subscription.id, message.number).await?;
                 life.acknowledged.push(message.number);
             }
@@ -103,13 +103,13 @@ async fn live(broker: &Broker, stop: &CancellationToken) -> Result<Life> {
     Ok(life)
 }
 
-/// Waits until there is something to take; `false`: it is over.
+/// Waits for messages. Returns `false` if the subscriber is stopped.
 async fn has_arrived(subscription: &Subscription, stop: &CancellationToken) -> bool {
     let arrived = subscription.arrived.notified();
     stop.run_until_cancelled(arrived).await.is_some()
 }
 
-/// What a subscriber does with a message: it looks whether it comes in its turn.
+/// Checks that a message arrives in order.
 fn receive(last: &mut Option<Number>, message: &Message) -> Result<()> {
     let number = Some(message.number);
     let in_turn = number > *last && message.text.starts_with("message ");
@@ -118,12 +118,16 @@ fn receive(last: &mut Option<Number>, message: &Message) -> Result<()> {
     Ok(())
 }
 
-/// Shows how far the publishers have come, if standard error is a terminal.
+/// Shows the progress of the publishers, if standard error is a terminal.
 async fn watch(broker: Broker, messages: u64, stop: CancellationToken) -> Result<()> {
     let style = ProgressStyle::with_template("[{bar:30}] {pos} of {len} messages, {msg}");
     let bar = ProgressBar::new(messages);
     bar.set_style(style.expect("the template is right").progress_chars("=> "));
-    while stop.run_until_cancelled(sleep(INTERVAL)).await.is_some() {
+    while stop
+        .run_until_cancelled(sleep(UPDATE_INTERVAL))
+        .await
+        .is_some()
+    {
         bar.set_position(broker.published().await?);
         bar.set_message(format!("{} jobs queued", broker.metrics().queue_length));
     }

@@ -1,14 +1,14 @@
-//! The topic: a plain state, and what can be done with it. It knows nothing of threads and tasks.
+//! The topic: a plain state and its operations, without threads and tasks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-/// Messages are numbered as they are published.
+/// The number of a message, in the order of publication.
 pub(crate) type Number = u64;
 
-/// A subscriber's, for as long as it is connected.
+/// Identifies a subscriber while it is connected.
 pub(crate) type Id = u64;
 
 #[derive(Clone, Debug)]
@@ -20,49 +20,49 @@ pub(crate) struct Message {
 #[derive(Debug, Default)]
 pub(crate) struct Topic {
     published: Number,
-    /// How many subscribers there ever were.
+    /// The number of subscribers so far.
     subscribed: Id,
     subscribers: BTreeMap<Id, Subscriber>,
 }
 
 #[derive(Debug, Default)]
 struct Subscriber {
-    /// What it has not yet taken.
+    /// Messages that it has not taken.
     queue: VecDeque<Message>,
-    /// What it has taken, and not acknowledged.
+    /// Messages that it has taken and not acknowledged.
     in_flight: BTreeMap<Number, Message>,
     arrived: Arc<Notify>,
 }
 
-/// What a publisher is told.
+/// The result of a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Published {
     pub(crate) number: Number,
-    /// How many messages wait in the longest queue.
+    /// The length of the longest queue.
     pub(crate) longest_queue: usize,
 }
 
-/// What a subscriber needs to know.
+/// The result of a subscription.
 #[derive(Clone, Debug)]
 pub(crate) struct Subscription {
     pub(crate) id: Id,
-    /// The number of the first message that will be for it.
+    /// The number of the first message that it receives.
     pub(crate) first: Number,
-    /// Notified when there is something in a queue that was empty.
+    /// Notified when a message arrives in its empty queue.
     pub(crate) arrived: Arc<Notify>,
 }
 
-/// What a subscriber has left undone.
+/// The messages that a subscriber has left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// The number of the first message that was not for it any more.
+    /// The number of the first message that it did not receive any more.
     pub(crate) until: Number,
     pub(crate) in_flight: Vec<Number>,
     pub(crate) queued: Vec<Number>,
 }
 
 impl Topic {
-    /// Puts a message into the queues of all subscribers.
+    /// Adds a message to the queues of all subscribers.
     pub(crate) fn publish(&mut self, text: Arc<str>) -> Published {
         let number = self.published;
         let mut longest_queue = 0;
@@ -93,30 +93,30 @@ impl Topic {
         subscription
     }
 
-    /// The oldest messages that have arrived, which are in flight now; `None`: it is not connected.
-    pub(crate) fn take(&mut self, id: Id, most: usize) -> Option<Vec<Message>> {
+    /// Takes the oldest messages, which are in flight then. Returns `None` if the subscriber is not connected.
+    pub(crate) fn take(&mut self, id: Id, limit: usize) -> Option<Vec<Message>> {
         let subscriber = self.subscribers.get_mut(&id)?;
-        let count = most.min(subscriber.queue.len());
+        let count = limit.min(subscriber.queue.len());
         let messages: Vec<_> = subscriber.queue.drain(..count).collect();
         let in_flight = messages.iter().map(|it| (it.number, it.clone()));
         subscriber.in_flight.extend(in_flight);
         Some(messages)
     }
 
-    /// Forgets a message that was in flight; `false`: it was not.
+    /// Removes a message that is in flight. Returns `false` if it is not in flight.
     pub(crate) fn acknowledge(&mut self, id: Id, number: Number) -> bool {
         let subscriber = self.subscribers.get_mut(&id);
         subscriber.is_some_and(|it| it.in_flight.remove(&number).is_some())
     }
 
-    /// Drops a subscriber, with all that it has left; `None`: it is not connected.
+    /// Removes a subscriber, and returns the messages that it has left. Returns `None` if it is not connected.
     pub(crate) fn disconnect(&mut self, id: Id) -> Option<Left> {
         let left = self.left_by(id);
         self.subscribers.remove(&id);
         left
     }
 
-    /// What a subscriber that is connected would leave now.
+    /// The messages that a connected subscriber would leave now.
     pub(crate) fn left_by(&self, id: Id) -> Option<Left> {
         let subscriber = self.subscribers.get(&id)?;
         Some(Left {
@@ -130,7 +130,7 @@ impl Topic {
         self.published
     }
 
-    /// Who is connected.
+    /// The connected subscribers.
     pub(crate) fn connected(&self) -> impl Iterator<Item = Id> + '_ {
         self.subscribers.keys().copied()
     }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscriber_gets_what_comes_after_it_in_order() {
+    fn a_subscriber_receives_later_messages_in_order() {
         let mut topic = Topic::default();
         publish(&mut topic, 2);
         let subscription = topic.subscribe();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_hears_how_far_subscribers_lag_behind() {
+    fn a_publisher_learns_the_length_of_the_longest_queue() {
         let mut topic = Topic::default();
         let publish = |topic: &mut Topic| topic.publish("text".into());
         assert_eq!(publish(&mut topic).longest_queue, 0);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_is_in_flight_until_it_is_acknowledged() {
+    fn a_taken_message_is_in_flight_until_it_is_acknowledged() {
         let mut topic = Topic::default();
         let id = topic.subscribe().id;
         publish(&mut topic, 3);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscriber_that_is_gone_gets_nothing() {
+    fn a_disconnected_subscriber_receives_nothing() {
         let mut topic = Topic::default();
         let (gone, stays) = (topic.subscribe().id, topic.subscribe().id);
         publish(&mut topic, 1);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_told_once_what_arrives() {
+    async fn a_waiting_subscriber_is_notified_once() {
         let mut topic = Topic::default();
         let Subscription { id, arrived, .. } = topic.subscribe();
         publish(&mut topic, 2);

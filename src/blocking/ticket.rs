@@ -51,17 +51,23 @@ impl<B: Body, T: Ticket> Job<RunContext> for Queued<B, T> {
 }
 
 /// A user's closure.
-pub(super) struct Closure<F>(Traced<F>);
+pub(super) struct Closure<F> {
+    f: Traced<F>,
+    id: Id,
+}
 
 impl<F> Closure<F> {
     /// It is run as a task of this name, and was submitted in this place.
     #[inline]
     pub(super) fn new(f: F, pool: &str, id: Id, place: &Location<'_>) -> Self {
-        Self(Traced::new(f, pool, id, place))
+        Self {
+            f: Traced::new(f, pool, id, place),
+            id,
+        }
     }
 
     pub(super) fn into_inner(self) -> F {
-        self.0.into_inner()
+        self.f.into_inner()
     }
 }
 
@@ -74,7 +80,8 @@ where
 
     #[inline]
     fn run(self, _: &mut RunContext) -> R {
-        self.0.run()
+        let _running = self.id.enter();
+        self.f.run()
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) struct Refill {
     pub(super) first: Task<RunContext>,
     /// The number of the others.
     pub(super) others: usize,
-    /// Whether there are more tasks, which have just become stealable.
+    /// There are more tasks, which have just become stealable.
     pub(super) published: bool,
 }
 

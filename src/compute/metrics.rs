@@ -53,7 +53,7 @@ pub struct LaneMetrics {
     pub woken: u64,
     /// Tasks that wait in the lane.
     pub queued: u64,
-    /// Whether the thread sleeps.
+    /// `true` if the thread sleeps.
     pub is_parked: bool,
     /// The time for which the current task has been running, measured every 5 ms; zero for shorter tasks. A task that
     /// runs long blocks the thread, and belongs on a [`BlockingPool`](crate::BlockingPool).

@@ -28,7 +28,7 @@ pub(super) struct Options {
     pub(super) on_panic: Option<PanicHandler>,
     pub(super) on_thread_start: Option<ThreadHook>,
     pub(super) on_thread_stop: Option<ThreadHook>,
-    /// Whether a thread spins before it sleeps: there are processors to spare.
+    /// A thread spins before it sleeps: there are processors to spare.
     spins: bool,
 }
 

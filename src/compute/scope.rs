@@ -173,13 +173,13 @@ impl ScopeState {
         let panic = catch_unwind(AssertUnwindSafe(closure)).err();
         let mut tasks = self.lock();
         tasks.running -= 1;
-        let surplus = match panic {
+        let other = match panic {
             Some(payload) if tasks.panic.is_none() => tasks.panic.replace(payload),
-            other => other,
+            panic => panic,
         };
         wake(tasks);
         // The payload of a further panic may panic when it is dropped: without the lock.
-        crate::unwind::contain(|| drop(surplus));
+        crate::unwind::contain(|| drop(other));
         true
     }
 

@@ -39,7 +39,7 @@ struct Worker {
     shared: Arc<Shared>,
     number: usize,
     context: RunContext,
-    /// Whether this worker has the right to search.
+    /// This worker has the right to search.
     searching: bool,
     /// The number of tasks since the last measurement.
     unmeasured: usize,

@@ -1,4 +1,4 @@
-//! [`DurableClient`]: stores tasks, and says what has become of them.
+//! [`DurableClient`]: stores and awaits tasks.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,20 +6,19 @@ use std::sync::Arc as StdArc;
 
 use super::engine::Engine;
 use super::new_task::bytes_of;
-use super::resend::resend;
 use super::spawn_queue::Stored;
-use super::store::{Answer, Backend, MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask, Store, TaskState};
+use super::store::{Answer, Backend, MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask, Store};
 use super::task::{ENVELOPE, seal};
 use super::{
     AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
     Health, SpawnOptions, Status, TaskId,
 };
 
-/// Stores tasks, awaits them, and says what has become of them: all that a producer needs.
+/// Stores tasks, awaits them, and reports their states. A program that only produces tasks needs nothing else.
 ///
-/// It needs neither the code of the tasks nor what they work with. Clones are one client; the last
-/// one, and the last handle, end it. It works on every runtime, and needs none of them to last: what
-/// it does in the background, it does on a thread of its own.
+/// A client needs neither the [code](super::Run) of the tasks nor the `App` that they work with. Clones are the same client,
+/// which ends when its last clone and its last handle are dropped. It works on every runtime, and does not depend on one:
+/// its background work runs on a thread of its own.
 ///
 /// # Examples
 ///
@@ -35,7 +34,7 @@ use super::{
 /// let handle = client.spawn(SendMail { to: "a@b.c".into() }).await?; // it is stored
 /// assert_eq!(handle.status().await?, Status::Waiting);
 ///
-/// let same = client.attach::<SendMail>(handle.id()); // in another process, after a restart
+/// let same = client.attach::<SendMail>(handle.id()); // in another process, or after a restart
 /// same.cancel().await?;
 /// assert!(handle.await.is_err_and(|error| error.is_cancelled()));
 /// # Ok(()) }
@@ -45,33 +44,55 @@ pub struct DurableClient {
     engine: StdArc<Engine>,
 }
 
-/// The largest payload, and the largest output: one request has room for one.
-pub(crate) const MAX_BYTES: usize = MAX_BATCH_BYTES;
-
-/// How many workers may die while they run a task, unless somebody says something else.
-const MAX_CRASHES: u32 = 3;
+/// The default of [`SpawnOptions::max_crashes`].
+const DEFAULT_MAX_CRASHES: u32 = 3;
 
 impl DurableClient {
-    /// A client of a store. If the system gives it no thread, all that it is asked for ends with an
-    /// error that [`is_closed`](DurableError::is_closed).
+    /// Opens a client of a store. If the system refuses a thread for it, every request fails with an error that
+    /// [`is_closed`](DurableError::is_closed).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "sqlite")]
+    /// # async fn open() -> Result<(), throng::durable::DurableError> {
+    /// use throng::durable::{DurableClient, SqliteStore};
+    ///
+    /// let client = DurableClient::open(SqliteStore::open("tasks.db").await?);
+    /// # Ok(()) }
+    /// ```
     pub fn open(store: impl Into<Store>) -> Self {
         Self {
             engine: Engine::start(store.into()),
         }
     }
 
-    /// Stores a task. When this returns `Ok`, it is stored, and will run.
+    /// Stores a task. When this returns `Ok`, the task is stored, and will run. The handle can be dropped.
     ///
     /// # Errors
     ///
-    /// - The encoded task is [larger](DurableError::is_too_large) than 1 MiB, or it cannot be encoded.
-    /// - The store does not accept the task. The error says whether the store can [have stored it all the
-    ///   same](DurableError::is_unknown), and has its [id](DurableError::task_id).
+    /// - The encoded task is [larger](DurableError::is_too_large) than 1 MiB, or it cannot be
+    ///   [encoded](DurableError::is_encode).
+    /// - The store does not accept the task. The error says whether the store [may have stored the task
+    ///   nevertheless](DurableError::is_unknown), and has the [id](DurableError::task_id) of the task.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the task may be stored or not. Give it an
-    /// [id](SpawnOptions::id) if that matters: spawned again, it is stored once.
+    /// If the future is dropped, the task may be stored or not. To find out, give it an
+    /// [id](SpawnOptions::id) and spawn it again: it is stored once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct SendMail { to: String }
+    /// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// client.spawn(SendMail { to: "a@b.c".into() }).await?; // a worker will run it
+    /// # Ok(()) }
+    /// ```
     pub async fn spawn<T: DurableTask>(
         &self,
         task: T,
@@ -79,7 +100,7 @@ impl DurableClient {
         self.spawn_with(task, SpawnOptions::new()).await
     }
 
-    /// Stores a task, as `options` say.
+    /// Stores a task with options.
     ///
     /// # Errors
     ///
@@ -88,6 +109,28 @@ impl DurableClient {
     /// # Cancel safety
     ///
     /// As [`spawn`](Self::spawn).
+    ///
+    /// # Examples
+    ///
+    /// One reminder a day and user, however often this runs:
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Remind { user: u64 }
+    /// # impl DurableTask for Remind { const NAME: &'static str = "remind"; type Output = (); }
+    /// use std::time::Duration;
+    ///
+    /// use throng::durable::{SpawnOptions, TaskId};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let options = SpawnOptions::new()
+    ///     .id(TaskId::derive("remind", b"user 7, 2026-11-24"))
+    ///     .delay(Duration::from_secs(3600));
+    /// client.spawn_with(Remind { user: 7 }, options).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn spawn_with<T: DurableTask>(
         &self,
         task: T,
@@ -96,20 +139,33 @@ impl DurableClient {
         let task = self.new_task(&task, &options)?;
         let id = task.id;
         self.store(vec![task]).await?;
-        Ok(DurableHandle::new(self.clone(), id))
+        Ok(self.handle(id))
     }
 
-    /// Stores many tasks, in few requests. The handles are in the order of the tasks.
+    /// Stores many tasks in few requests. The handles are in the order of the tasks.
     ///
     /// # Errors
     ///
-    /// As [`spawn`](Self::spawn). Nothing is stored if one of the tasks is too large or cannot be
-    /// written. If the store fails, those before the task that the error names are stored; those after
-    /// it may be.
+    /// As [`spawn`](Self::spawn). If one of the tasks is too large or cannot be encoded, none of them is stored. If the
+    /// store fails, the tasks before the one that the error names are stored; later ones may be.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, any of the tasks may be stored or not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Resize(u32);
+    /// # impl DurableTask for Resize { const NAME: &'static str = "resize"; type Output = (); }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let handles = client.spawn_all((0..1_000).map(Resize)).await?;
+    /// assert_eq!(handles.len(), 1_000);
+    /// # Ok(()) }
+    /// ```
     pub async fn spawn_all<T: DurableTask>(
         &self,
         tasks: impl IntoIterator<Item = T>,
@@ -119,7 +175,7 @@ impl DurableClient {
         self.store_all(tasks.collect::<Result<Vec<_>, _>>()?).await
     }
 
-    /// Stores many tasks, each as its options say.
+    /// Stores many tasks, each with its options.
     ///
     /// # Errors
     ///
@@ -137,13 +193,13 @@ impl DurableClient {
         self.store_all(tasks.collect::<Result<Vec<_>, _>>()?).await
     }
 
-    /// A handle of a task that was spawned elsewhere, or earlier. That there is such a task, and that
-    /// it is a `T`, shows when the handle is awaited.
+    /// Returns a handle of a task that was spawned earlier, or by another process. It does not check that the task exists
+    /// and is a `T`: awaiting the handle does.
     pub fn attach<T: DurableTask>(&self, id: TaskId) -> DurableHandle<T::Output> {
-        DurableHandle::new(self.clone(), id)
+        self.handle(id)
     }
 
-    /// What has become of a task so far.
+    /// Returns the status of a task.
     ///
     /// # Errors
     ///
@@ -153,11 +209,10 @@ impl DurableClient {
     ///
     /// Nothing is lost if the future is dropped.
     pub async fn status(&self, id: TaskId) -> Result<Status, DurableError> {
-        let states = self.ask(Some(id), |store| store.status(vec![id])).await?;
-        Ok(states.first().map_or(Status::Absent, status))
+        self.engine.status(id).await
     }
 
-    /// The errors of the attempts after which a task was tried again: at most the last 8, the oldest first. They are
+    /// Returns the errors of the attempts after which a task was tried again: at most the last 8, the oldest first. They are
     /// kept until the task succeeds or is cancelled. If it becomes a dead letter, [the letter has
     /// them](super::DeadLetter::errors), too.
     ///
@@ -172,17 +227,31 @@ impl DurableClient {
         self.ask(Some(id), |store| store.errors(id)).await
     }
 
-    /// Cancels tasks. Those that do not run are cancelled at once; those that do are
-    /// [asked to stop](super::TaskContext::cancellation). Returns how many there were that had not
-    /// ended.
+    /// Cancels tasks: those that do not run at once, and those that run when they have [stopped](super::StopReason).
+    /// Returns the number of tasks that had not ended.
     ///
     /// # Errors
     ///
-    /// The store does not answer. To ask again does no harm.
+    /// The store does not answer. It is safe to call this again.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the tasks may be cancelled or not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Resize(u32);
+    /// # impl DurableTask for Resize { const NAME: &'static str = "resize"; type Output = (); }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let handles = client.spawn_all([Resize(1), Resize(2)]).await?;
+    /// let ids: Vec<_> = handles.iter().map(|handle| handle.id()).collect();
+    /// assert_eq!(client.cancel(&ids).await?, 2);
+    /// # Ok(()) }
+    /// ```
     pub async fn cancel(&self, ids: &[TaskId]) -> Result<u64, DurableError> {
         let mut alive = 0;
         for ids in ids.chunks(MAX_BATCH_TASKS) {
@@ -191,12 +260,12 @@ impl DurableClient {
         Ok(alive)
     }
 
-    /// The tasks that have failed for good.
+    /// Returns the interface to the tasks that have failed for good.
     pub fn dead_letters(&self) -> DeadLetters<'_> {
-        DeadLetters::new(self)
+        DeadLetters::new(&self.engine)
     }
 
-    /// How many tasks there are, and what has been done.
+    /// Returns the numbers of tasks by their states, and the totals of all workers.
     ///
     /// # Errors
     ///
@@ -214,7 +283,7 @@ impl DurableClient {
         self.engine.store.health()
     }
 
-    /// What a task that was stored survives.
+    /// Returns which failures a stored task survives.
     ///
     /// # Errors
     ///
@@ -227,15 +296,28 @@ impl DurableClient {
         self.ask(None, |store| store.probe()).await
     }
 
-    /// Makes sure that what is stored survives at least `level`.
+    /// Checks that stored tasks survive at least `level`.
     ///
     /// # Errors
     ///
-    /// It [does not](DurableError::is_not_durable), or the store does not answer.
+    /// The store is [less durable](DurableError::is_not_durable), or it does not answer.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, MemoryStore};
+    /// use throng::durable::Durability;
+    ///
+    /// # #[tokio::main] async fn main() {
+    /// let client = DurableClient::open(MemoryStore::new());
+    /// let required = client.require(Durability::Synced).await;
+    /// assert!(required.is_err_and(|error| error.is_not_durable()));
+    /// # }
+    /// ```
     pub async fn require(&self, level: Durability) -> Result<(), DurableError> {
         let found = self.durability().await?;
         match found >= level {
@@ -274,18 +356,17 @@ impl DurableClient {
         &self.engine.queue
     }
 
-    /// Asks the store something that can be asked twice.
+    /// Sends a request that may be sent more than once, until the store answers it.
     pub(crate) async fn ask<'a, T>(
         &'a self,
         task: Option<TaskId>,
-        question: impl Fn(&'a dyn Backend) -> Answer<'a, T>,
+        request: impl Fn(&'a dyn Backend) -> Answer<'a, T>,
     ) -> Result<T, DurableError> {
-        let Some(runtime) = self.engine.runtime() else {
-            return Err(DurableError::closed(self.queue(), task));
-        };
-        let store = &*self.engine.store;
-        let answer = resend(runtime, || question(store)).await;
-        answer.map_err(|failure| DurableError::store(self.queue(), task, failure))
+        self.engine.ask(task, request).await
+    }
+
+    fn handle<T>(&self, id: TaskId) -> DurableHandle<T> {
+        DurableHandle::new(StdArc::clone(&self.engine), id)
     }
 
     fn new_task<T: DurableTask>(
@@ -295,9 +376,14 @@ impl DurableClient {
     ) -> Result<NewTask, DurableError> {
         let id = options.id.unwrap_or_else(TaskId::new);
         let payload = seal(task).map_err(|error| DurableError::encode(self.queue(), id, error))?;
-        if payload.len() > MAX_BYTES {
+        if payload.len() > MAX_BATCH_BYTES {
             let len = payload.len();
-            return Err(DurableError::too_large(self.queue(), id, len, MAX_BYTES));
+            return Err(DurableError::too_large(
+                self.queue(),
+                id,
+                len,
+                MAX_BATCH_BYTES,
+            ));
         }
         Ok(NewTask {
             id,
@@ -306,7 +392,7 @@ impl DurableClient {
             payload,
             delay: options.delay,
             retention: options.retention.unwrap_or(T::RETENTION),
-            max_crashes: options.max_crashes.unwrap_or(MAX_CRASHES),
+            max_crashes: options.max_crashes.unwrap_or(DEFAULT_MAX_CRASHES),
         })
     }
 
@@ -327,10 +413,7 @@ impl DurableClient {
         for request in pending {
             self.stored(request).await?;
         }
-        let handles = ids.into_iter();
-        Ok(handles
-            .map(|id| DurableHandle::new(self.clone(), id))
-            .collect())
+        Ok(ids.into_iter().map(|id| self.handle(id)).collect())
     }
 
     /// Stores tasks that fit into one batch.
@@ -350,6 +433,14 @@ impl DurableClient {
         let stored = stored.await;
         let stored = stored.map_err(|_| DurableError::closed(self.queue(), first))?;
         stored.map_err(|failure| DurableError::store(self.queue(), first, failure))
+    }
+}
+
+impl<T> DurableHandle<T> {
+    /// Returns a handle of the same task that uses `client`. This is necessary after a handle was deserialised.
+    #[must_use = "the handle itself does not change"]
+    pub fn attach(&self, client: &DurableClient) -> Self {
+        client.handle(self.id())
     }
 }
 
@@ -386,16 +477,4 @@ fn split(tasks: Vec<NewTask>) -> Vec<Vec<NewTask>> {
         }
     }
     groups
-}
-
-fn status(state: &TaskState) -> Status {
-    match state {
-        TaskState::Absent => Status::Absent,
-        TaskState::Waiting => Status::Waiting,
-        TaskState::Delayed => Status::Delayed,
-        TaskState::Running => Status::Running,
-        TaskState::Done(_) => Status::Done,
-        TaskState::Dead { .. } => Status::Dead,
-        TaskState::Cancelled => Status::Cancelled,
-    }
 }

@@ -1,4 +1,4 @@
-//! [`TaskContext`]: what a task knows of its run.
+//! [`TaskContext`]: the context of a run.
 
 use std::fmt;
 use std::sync::{Arc as StdArc, OnceLock};
@@ -8,7 +8,9 @@ use tokio_util::sync::CancellationToken;
 use super::store::{Claimed, Epoch};
 use super::{DurableClient, TaskId};
 
-/// What a task knows of its run.
+/// The context of a run: the `App`, the client, and facts about the task.
+///
+/// Clones are the same context, for instance for a blocking closure that checks [`stop_reason`](Self::stop_reason).
 pub struct TaskContext<App> {
     app: StdArc<App>,
     client: DurableClient,
@@ -23,18 +25,18 @@ pub struct TaskContext<App> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StopReason {
-    /// Somebody has [cancelled](DurableClient::cancel) the task. If it ends with an error, it is
-    /// cancelled; if it succeeds all the same, it has succeeded.
+    /// The task was [cancelled](DurableClient::cancel). If the run ends with an error, the task is cancelled; if it succeeds
+    /// nevertheless, the task has succeeded.
     Cancelled,
-    /// The store may have given the task to another worker. If it has, what this run does from here on
-    /// is too late, and what it returns is ignored; if it has not, a success counts.
+    /// The store may have given the task to another worker. If it has, the output of this run is ignored; if not, a success
+    /// counts.
     LeaseLost,
-    /// The executor is [shut down](super::DurableExecutor::shutdown). If the run ends with an error,
-    /// the task is given back, and nothing is counted.
+    /// The executor is being [shut down](crate::durable::DurableExecutor::shutdown). If the run ends with an error, the task
+    /// is given back, and nothing is counted.
     Shutdown,
 }
 
-/// Tells one run to stop.
+/// Asks one run to stop.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop {
     token: CancellationToken,
@@ -60,36 +62,35 @@ impl<App> TaskContext<App> {
         }
     }
 
-    /// What the executor was [started](super::Builder::start) with.
+    /// Returns the value that the executor was [started](crate::durable::Builder::start) with.
     pub fn app(&self) -> &StdArc<App> {
         &self.app
     }
 
-    /// The client of the executor, to spawn further tasks.
+    /// Returns the client of the executor, to spawn further tasks.
     pub fn client(&self) -> &DurableClient {
         &self.client
     }
 
-    /// The task's id.
+    /// Returns the task's id.
     pub fn id(&self) -> TaskId {
         self.id
     }
 
-    /// Which attempt this is, from 1: how many have failed, and one.
+    /// Returns the attempt number, starting at 1.
     pub fn attempt(&self) -> u32 {
         self.failures.saturating_add(1)
     }
 
-    /// How many workers are known to have died while they ran the task.
+    /// Returns the number of workers that are known to have died while they ran the task.
     pub fn crashes(&self) -> u32 {
         self.crashes
     }
 
-    /// A number that is higher than that of every earlier run of this task.
+    /// Returns a number that is higher than that of every earlier run of this task.
     ///
-    /// Whoever keeps what the task writes can remember the highest number that it has seen, and
-    /// refuse those that are lower: so a run that has lost its lease cannot overwrite what its
-    /// successor wrote.
+    /// A system that the task writes to can remember the highest number that it has received, and refuse lower ones. Then a
+    /// run that has lost its lease cannot overwrite what its successor wrote.
     ///
     /// The number also rises after an older copy of the store is restored, or a replica of a Redis server that lacks
     /// the last claims is promoted. If the clock is right then, it rises in any case, since the number is at least the
@@ -100,30 +101,61 @@ impl<App> TaskContext<App> {
         self.epoch
     }
 
-    /// A text that is the same in all runs of this task, and in no others: for services that do a
-    /// thing once for each key.
+    /// Returns a text that is the same in all runs of this task, and different from that of every other task. Pass it to
+    /// services that act once for each key.
     pub fn idempotency_key(&self) -> String {
         self.id.to_string()
     }
 
-    /// Cancelled when the run should stop: see [`stop_reason`](Self::stop_reason).
-    pub fn cancellation(&self) -> &CancellationToken {
-        &self.stop.token
-    }
-
-    /// Waits until the run should stop.
+    /// Waits until the run should stop, and returns the reason.
     ///
     /// # Cancel safety
     ///
-    /// It can be dropped and called again.
+    /// The future can be dropped, and the method called again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{TaskContext, TaskError};
+    /// # async fn copy_next_chunk() -> Result<bool, TaskError> { Ok(false) }
+    /// async fn copy(cx: TaskContext<()>) -> Result<(), TaskError> {
+    ///     loop {
+    ///         tokio::select! {
+    ///             reason = cx.stopped() => return Err(TaskError::retry(format!("stopped: {reason:?}"))),
+    ///             more = copy_next_chunk() => if !more? { return Ok(()) },
+    ///         }
+    ///     }
+    /// }
+    /// # drop(copy);
+    /// ```
     pub async fn stopped(&self) -> StopReason {
         self.stop.token.cancelled().await;
         self.stop_reason().unwrap_or(StopReason::LeaseLost)
     }
 
-    /// Why the run should stop, if it should.
+    /// Returns the reason why the run should stop, or `None` if it should continue.
     pub fn stop_reason(&self) -> Option<StopReason> {
         self.stop.reason()
+    }
+}
+
+#[cfg(feature = "tokio-util")]
+impl<App> TaskContext<App> {
+    /// Returns a token that is cancelled when the run should stop, for code that expects one. This needs the feature
+    /// `tokio-util`. Cancelling the token does not cancel the task.
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.stop.token.child_token()
+    }
+}
+
+impl<App> Clone for TaskContext<App> {
+    fn clone(&self) -> Self {
+        Self {
+            app: StdArc::clone(&self.app),
+            client: self.client.clone(),
+            stop: self.stop.clone(),
+            ..*self
+        }
     }
 }
 
@@ -140,7 +172,7 @@ impl<App> fmt::Debug for TaskContext<App> {
 }
 
 impl Stop {
-    /// Tells the run to stop. The first reason stands.
+    /// Asks the run to stop. Only the first reason counts.
     pub(crate) fn set(&self, reason: StopReason) {
         self.reason.set(reason).ok();
         self.token.cancel();

@@ -15,11 +15,12 @@ use tokio_util::sync::CancellationToken;
 use self::batch_sender::BatchSender;
 use self::monitored::MonitoredStore;
 use self::waiters::Waiters;
-use super::executor::worker::Message;
+use super::executor::message::Message;
 use super::failure::Failure;
-use super::resend::STORE_TIMEOUT;
+use super::resend::{STORE_TIMEOUT, resend};
 use super::spawn_queue::SpawnQueue;
-use super::store::{Backend, Epoch, Event, Store};
+use super::store::{Answer, Backend, Epoch, Event, Store, TaskState};
+use super::{DurableError, Status, TaskId};
 use crate::sync::thread;
 use crate::sync::{Mutex, lock};
 
@@ -107,6 +108,26 @@ impl Engine {
     pub(crate) fn runtime(&self) -> Option<&Handle> {
         let runtime = self.runtime.as_ref();
         runtime.filter(|_| !self.stop.is_cancelled())
+    }
+
+    /// Sends a request that may be sent more than once, until the store answers it.
+    pub(crate) async fn ask<'a, T>(
+        &'a self,
+        task: Option<TaskId>,
+        request: impl Fn(&'a dyn Backend) -> Answer<'a, T>,
+    ) -> Result<T, DurableError> {
+        let Some(runtime) = self.runtime() else {
+            return Err(DurableError::closed(&self.queue, task));
+        };
+        let store = &*self.store;
+        let answer = resend(runtime, || request(store)).await;
+        answer.map_err(|failure| DurableError::store(&self.queue, task, failure))
+    }
+
+    /// Requests the status of a task.
+    pub(crate) async fn status(&self, id: TaskId) -> Result<Status, DurableError> {
+        let states = self.ask(Some(id), |store| store.status(vec![id])).await?;
+        Ok(states.first().map_or(Status::Absent, TaskState::status))
     }
 
     /// Returns the highest epoch that this client has received.

@@ -35,6 +35,7 @@ enum Kind {
     },
     Invalid(String),
     WouldDeadlock,
+    Detached,
     Closed,
     Store(Failure),
 }
@@ -90,6 +91,11 @@ impl DurableError {
 
     pub(crate) fn would_deadlock(queue: &Arc<str>, task: TaskId) -> Self {
         Self::of(queue, task, Kind::WouldDeadlock)
+    }
+
+    /// The error has no store, and names none.
+    pub(crate) fn detached(task: TaskId) -> Self {
+        Self::of(&Arc::from("no store"), task, Kind::Detached)
     }
 
     pub(crate) fn closed(queue: &Arc<str>, task: Option<TaskId>) -> Self {
@@ -186,7 +192,12 @@ impl DurableError {
         matches!(self.kind, Kind::WouldDeadlock)
     }
 
-    /// Returns `true` if the client was closed, or its thread is gone.
+    /// Returns `true` if a deserialised handle was used before it was [attached](super::DurableHandle::attach) to a client.
+    pub fn is_detached(&self) -> bool {
+        matches!(self.kind, Kind::Detached)
+    }
+
+    /// Returns `true` if the client was closed, or the system refused a thread for it.
     pub fn is_closed(&self) -> bool {
         matches!(self.kind, Kind::Closed)
     }
@@ -288,7 +299,7 @@ impl fmt::Display for DurableError {
             ),
             Kind::TooLarge { len, max } => write!(
                 f,
-                "it has {len} bytes, and a store takes at most {max}: keep the data elsewhere and put a reference to it in the task"
+                "it has {len} bytes, and a store accepts at most {max}: keep the data elsewhere and put a reference to it in the task"
             ),
             Kind::Encode(_) => f.write_str("it cannot be encoded"),
             Kind::Decode(_) => f.write_str("its output cannot be decoded as that of this type of task"),
@@ -301,6 +312,7 @@ impl fmt::Display for DurableError {
             Kind::WouldDeadlock => f.write_str(
                 "the run that awaits it could keep it from running: end that run, and await it in the next",
             ),
+            Kind::Detached => f.write_str("its handle was deserialised: attach it to a client"),
             Kind::Closed => f.write_str("its client was closed, or the client's thread has ended"),
             Kind::Store(failure) => failure.fmt(f),
         }

@@ -1,4 +1,4 @@
-//! [`DurableExecutor`]: runs what is stored.
+//! [`DurableExecutor`]: runs the tasks of a store.
 
 use std::fmt;
 use std::sync::Arc as StdArc;
@@ -9,10 +9,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
 use self::app_guard::AppGuard;
-use self::builder::Builder;
+use self::message::Message;
 use self::metrics::{Metrics, Tally};
-use self::registry::Runs;
-use self::worker::{Message, Settings, Worker};
+use self::registry::TaskRunner;
+use self::worker::{Settings, Worker};
 use super::store::Backend;
 use super::{DurableClient, DurableError};
 
@@ -21,35 +21,35 @@ pub(crate) mod builder;
 pub(crate) mod claims;
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) mod inline;
+pub(crate) mod message;
 pub(crate) mod metrics;
 mod pending_verdicts;
 pub(crate) mod registry;
 pub(crate) mod scope;
 pub(crate) mod worker;
 
-/// Runs the tasks of a store, on a Tokio runtime, in this process: one worker of those that there
-/// may be.
+/// Runs the tasks of a store on a Tokio runtime. It is one worker of the store; there may be others in this process and in
+/// other processes.
 ///
-/// Tasks are claimed in the order in which they became ready, in batches that grow with the load;
-/// the store is asked by one request at a time, which brings what has ended and takes what is next.
-/// An idle worker waits, and costs nothing.
+/// The executor claims tasks in the order in which they became ready, in batches that grow with the load. One request at a
+/// time reports how tasks ended and claims the next ones. An idle executor waits, and uses no CPU time.
 ///
-/// # When something dies
+/// # If a worker dies
 ///
-/// A task that was spawned is run until it succeeds, fails for good, or is cancelled, whatever
-/// process ends meanwhile and however it ends. Its worker holds a *lease*, which is renewed from a
-/// thread on which no task runs; if the worker dies, others take the task back, and no retry is
-/// counted. A task that runs at that time runs again: *it may run more than once*. A task that
-/// kills its workers becomes a dead letter.
+/// A task that was spawned runs until it succeeds, fails for good, or is cancelled, even if processes exit in any way. Its
+/// worker holds a *lease*, which it renews from a thread that runs no tasks. If the worker dies, others take the task back
+/// and run it again, and no retry is counted. So *a task may run more than once*. A task that crashes several workers
+/// becomes a dead letter. [The docs of the module](crate::durable#if-a-process-exits-at-a-given-step) list what follows a
+/// crash at each step.
 ///
 /// # When to use something else
 ///
-/// A task costs a write to a disk or to the network. For work that may die with the process,
-/// [`tokio::spawn`] and the other parts of this crate are a thousand times cheaper.
+/// A task costs a write to a disk or to the network. For work that may be lost with the process, [`tokio::spawn`] and the
+/// other parts of this crate are a thousand times cheaper.
 ///
 /// # Dropping
 ///
-/// Dropping the executor is a [`shutdown`](Self::shutdown) without grace that nobody waits for.
+/// Dropping the executor shuts it down without a grace period, in the background.
 ///
 /// # Examples
 ///
@@ -78,7 +78,7 @@ pub(crate) mod worker;
 /// let client = DurableClient::open(MemoryStore::new());
 /// let executor = DurableExecutor::builder(client.clone())
 ///     .register::<Add>()
-///     .concurrency(16)
+///     .max_running(16)
 ///     .start(App)
 ///     .await?;
 ///
@@ -94,18 +94,13 @@ pub struct DurableExecutor {
 }
 
 impl DurableExecutor {
-    /// How an executor for the tasks of `client`'s store works.
-    pub fn builder<App: Send + Sync + 'static>(client: DurableClient) -> Builder<App> {
-        Builder::new(client)
-    }
-
     pub(crate) async fn start(
         client: DurableClient,
-        runs: impl Runs + 'static,
+        runner: impl TaskRunner + 'static,
         settings: Settings,
         runtime: Handle,
     ) -> Result<Self, DurableError> {
-        let set = runs.set();
+        let set = runner.set();
         let session = client
             .ask(None, |store| store.open_session(Some(set.clone())))
             .await?;
@@ -115,7 +110,7 @@ impl DurableExecutor {
         let engine = client.engine();
         let worker = Worker::new(
             StdArc::clone(engine),
-            AppGuard::new(StdArc::new(runs), runtime.clone()),
+            AppGuard::new(StdArc::new(runner), runtime.clone()),
             settings,
             runtime,
             session,
@@ -139,70 +134,82 @@ impl DurableExecutor {
         })
     }
 
-    /// Claims no more tasks, tells those that run to [stop](super::StopReason::Shutdown), waits for
-    /// them, for `grace` at most, and gives what is left back to the store, for other workers: at
-    /// once, and with nothing counted. What is left is dropped where it waits; code that computes
-    /// without waiting goes on, but what it returns is ignored.
+    /// Shuts the executor down: claims no more tasks, asks the running ones to [stop](super::StopReason::Shutdown), and
+    /// waits for them, for `grace` at most.
     ///
-    /// A shutdown takes at most `grace` and two seconds, also if the store does not answer: it spends these two
-    /// seconds at most on storing how the last tasks ended, on closing the worker's session, and on the drop of
-    /// the `App`.
+    /// At the end of the grace period, the remaining runs are dropped at an await point, and their tasks are given back to
+    /// the store at once, for other workers, with nothing counted. Code that computes without awaiting continues, but its
+    /// result is ignored.
+    ///
+    /// A shutdown takes at most `grace` and two seconds, even if the store does not answer. Within these two seconds, the
+    /// executor stores the last verdicts, closes its session, and drops the `App`.
     ///
     /// The client stays open, so the program can still spawn and await tasks. Before the program exits, await
     /// [`DurableClient::close`], for instance with `executor.client().close().await`. After the last client of a
     /// `SqliteStore` is closed, the file holds all tasks and nothing is left beside it. If the clients are
     /// dropped instead, the same happens in the background, and a program that exits before then may leave files beside
-    /// that file. They hold what is stored, and must not be removed; the next program that opens it tidies up.
+    /// that file. They hold stored tasks and must not be removed; the next program that opens the store tidies up.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the shutdown goes on. It can be called again, with less grace, too.
+    /// If the future is dropped, the shutdown continues. Another call may shorten the grace period.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use throng::durable::DurableExecutor;
+    /// # async fn stop(executor: DurableExecutor) -> Result<(), Box<dyn std::error::Error>> {
+    /// tokio::signal::ctrl_c().await?;
+    /// executor.shutdown(std::time::Duration::from_secs(20)).await;
+    /// executor.client().close().await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn shutdown(&self, grace: Duration) {
         self.messages.send(Message::Shutdown(grace)).ok();
-        self.terminated().await;
+        self.closed().await;
     }
 
-    /// Waits until the executor has ended: it was shut down, or its runtime was.
+    /// Waits until the executor has ended, because it or its runtime was shut down.
     ///
     /// # Cancel safety
     ///
-    /// It can be dropped and called again.
-    pub async fn terminated(&self) {
+    /// The future can be dropped, and the method called again.
+    pub async fn closed(&self) {
         let mut ended = self.ended.clone();
-        // An error: the engine is gone, and the worker with it.
+        // An error means that the engine was dropped, and the worker with it.
         ended.wait_for(|&ended| ended).await.ok();
     }
 
-    /// What the executor has done.
+    /// Returns the numbers of this executor.
     pub fn metrics(&self) -> Metrics {
         self.tally.read()
     }
 
-    /// The client that it was built with.
+    /// Returns the client that the executor was built with.
     pub fn client(&self) -> &DurableClient {
         &self.client
     }
 }
 
-/// How often a store is rid of what it keeps no longer, give or take a half.
-const MAINTENANCE: Duration = Duration::from_secs(30);
-/// How much is removed at once; how many times as long others then have the store, and how long at
-/// least.
+/// The mean pause between two passes of maintenance. It varies by half.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(30);
+/// The maximum number of things that one request of a pass removes.
 const MAINTENANCE_BATCH: usize = 1_000;
-const MAINTENANCE_SHARE: u32 = 9;
-const MAINTENANCE_PAUSE: Duration = Duration::from_millis(5);
+/// The pause after such a request, as a multiple of the time that it took, and at least. Others can use the store then.
+const MAINTENANCE_PAUSE_FACTOR: u32 = 9;
+const MIN_MAINTENANCE_PAUSE: Duration = Duration::from_millis(5);
 
-/// Removes what the store need not keep any longer. The first pass is made at once: only passes advance store time, and an
+/// Removes what the store need not keep any longer. The first pass begins at once: only passes advance store time, and an
 /// executor may be short-lived.
 async fn maintain(store: StdArc<dyn Backend>) {
     loop {
         let mut begun = Instant::now();
         while store.maintain(MAINTENANCE_BATCH).await.unwrap_or(false) {
-            sleep(MAINTENANCE_PAUSE.max(begun.elapsed() * MAINTENANCE_SHARE)).await;
+            sleep(MIN_MAINTENANCE_PAUSE.max(begun.elapsed() * MAINTENANCE_PAUSE_FACTOR)).await;
             begun = Instant::now();
         }
-        // The workers of a store do not all make a pass at the same time.
-        sleep(MAINTENANCE.mul_f64(0.5 + fastrand::f64())).await;
+        // The pause varies, so that the workers of a store do not all make a pass at the same time.
+        sleep(MAINTENANCE_INTERVAL.mul_f64(0.5 + fastrand::f64())).await;
     }
 }
 

@@ -7,27 +7,33 @@ use std::sync::Arc as StdArc;
 use std::task::{Context, Poll, ready};
 
 use serde::de::DeserializeOwned;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::oneshot;
 
+use super::engine::Engine;
 use super::engine::decoder::decode;
 use super::engine::waiters::End;
 use super::executor::scope::Wait;
 use super::store::TaskState;
-use super::{AttemptError, DurableClient, DurableError, Status, TaskId};
+use super::{AttemptError, DurableError, Status, TaskId};
 use crate::join::{Slot, forward};
 use crate::task::Outcome;
 
 /// Awaits a durable task, wherever it runs.
 ///
-/// It is a future of the task's output. Dropping it changes nothing: the task runs. To await a task
-/// from another process, or after a restart, keep its [`id`](Self::id), and
-/// [attach](DurableClient::attach) to it. Serialised, it is its id.
+/// The handle is a future of the task's output. Dropping it does not affect the task. Clones await the same task.
+///
+/// # In another process, or after a restart
+///
+/// Store the [`id`](Self::id), and call [`DurableClient::attach`](super::DurableClient::attach) with it later. A handle can
+/// also be a part of something that is serialised, such as another task: it is serialised as its id. A deserialised handle
+/// belongs to no client. [Attach](Self::attach) it to one before you await it; until then, it and its methods fail with an
+/// error that [`is_detached`](DurableError::is_detached).
 ///
 /// # In a run of another task
 ///
 /// A run gives its permit back while it awaits a handle, so tasks that await tasks run at any
-/// [`concurrency`](super::Builder::concurrency). It acquires a permit again, ahead of new tasks, before it
+/// [`max_running`](super::Builder::max_running). It acquires a permit again, ahead of new tasks, before it
 /// resumes. At most 1,024 runs of an executor wait in this way. In a run beyond that limit, or of an
 /// `InlineExecutor`, the handle of a task that has not ended resolves with an error that
 /// [`is_would_deadlock`](DurableError::is_would_deadlock). In a quarantined run it may do so, too. A run keeps its
@@ -35,10 +41,50 @@ use crate::task::Outcome;
 ///
 /// # Cancel safety
 ///
-/// Nothing is lost if it is dropped: another handle of the task gives the same.
-#[must_use = "the task runs, but nobody awaits it"]
+/// Nothing is lost if the handle is dropped: another handle of the task resolves to the same output.
+///
+/// # Examples
+///
+/// A task that collects the outputs of others:
+///
+/// ```
+/// # use throng::durable::{DurableClient, DurableExecutor, MemoryStore};
+/// use serde::{Deserialize, Serialize};
+/// use throng::durable::{DurableHandle, DurableTask, Run, TaskContext, TaskError};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Square(u32);
+///
+/// # impl DurableTask for Square { const NAME: &'static str = "square"; type Output = u32; }
+/// # impl Run<()> for Square {
+/// #     async fn run(self, _: TaskContext<()>) -> Result<u32, TaskError> { Ok(self.0 * self.0) }
+/// # }
+/// #[derive(Serialize, Deserialize)]
+/// struct Sum(Vec<DurableHandle<u32>>);
+///
+/// # impl DurableTask for Sum { const NAME: &'static str = "sum"; type Output = u32; }
+/// impl Run<()> for Sum {
+///     async fn run(self, cx: TaskContext<()>) -> Result<u32, TaskError> {
+///         let mut sum = 0;
+///         for handle in self.0 {
+///             sum += handle.attach(cx.client()).await?;
+///         }
+///         Ok(sum)
+///     }
+/// }
+///
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = DurableClient::open(MemoryStore::new());
+/// # let mut builder = DurableExecutor::builder(client.clone());
+/// # let _executor = builder.register::<Square>().register::<Sum>().start(()).await?;
+/// let squares = client.spawn_all([Square(3), Square(4)]).await?;
+/// let sum = client.spawn(Sum(squares)).await?;
+/// assert_eq!(sum.await?, 25);
+/// # Ok(()) }
+/// ```
 pub struct DurableHandle<T> {
-    client: DurableClient,
+    /// `None` if the handle was deserialised, and not attached yet.
+    engine: Option<StdArc<Engine>>,
     id: TaskId,
     waiting: Option<Waiting>,
     output: PhantomData<fn() -> T>,
@@ -51,74 +97,83 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn begin(client: &DurableClient, id: TaskId) -> Self {
+    fn begin(engine: &Engine, id: TaskId) -> Self {
         let wait = Wait::begin();
-        let end = client.engine().waiters.wait(id, wait.limit());
+        let end = engine.waiters.wait(id, wait.limit());
         Self { end, wait }
     }
 }
 
 impl<T> DurableHandle<T> {
-    pub(crate) fn new(client: DurableClient, id: TaskId) -> Self {
+    pub(crate) fn new(engine: StdArc<Engine>, id: TaskId) -> Self {
         Self {
-            client,
+            engine: Some(engine),
             id,
             waiting: None,
             output: PhantomData,
         }
     }
 
-    /// The task's id.
+    /// Returns the task's id.
     pub fn id(&self) -> TaskId {
         self.id
     }
 
-    /// What has become of the task so far.
+    /// Returns the status of the task.
     ///
     /// # Errors
     ///
-    /// The store does not answer.
+    /// The store does not answer, or the handle is [not attached](DurableError::is_detached).
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped.
     pub async fn status(&self) -> Result<Status, DurableError> {
-        self.client.status(self.id).await
+        self.engine()?.status(self.id).await
     }
 
-    /// The errors of the attempts after which the task was tried again: see
-    /// [`DurableClient::errors`].
+    /// Returns the errors of the attempts after which the task was tried again: see
+    /// [`DurableClient::errors`](super::DurableClient::errors).
     ///
     /// # Errors
     ///
-    /// The store does not answer.
+    /// The store does not answer, or the handle is [not attached](DurableError::is_detached).
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped.
     pub async fn errors(&self) -> Result<Vec<AttemptError>, DurableError> {
-        self.client.errors(self.id).await
+        let (engine, id) = (self.engine()?, self.id);
+        engine.ask(Some(id), |store| store.errors(id)).await
     }
 
-    /// Cancels the task: at once if it does not run, else it is
-    /// [asked to stop](super::TaskContext::cancellation). Returns whether it had not ended.
+    /// Cancels the task: at once if it does not run, and otherwise when the run has [stopped](super::StopReason). Returns
+    /// `true` if the task had not ended.
     ///
     /// # Errors
     ///
-    /// The store does not answer. To ask again does no harm.
+    /// The store does not answer, or the handle is [not attached](DurableError::is_detached). It is safe to call this
+    /// again.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the task may be cancelled or not.
     pub async fn cancel(&self) -> Result<bool, DurableError> {
-        Ok(self.client.cancel(&[self.id]).await? > 0)
+        let (engine, id) = (self.engine()?, self.id);
+        let alive = engine.ask(Some(id), |store| store.cancel(vec![id])).await?;
+        Ok(alive > 0)
+    }
+
+    fn engine(&self) -> Result<&StdArc<Engine>, DurableError> {
+        let engine = self.engine.as_ref();
+        engine.ok_or_else(|| DurableError::detached(self.id))
     }
 }
 
 impl<T: DeserializeOwned> DurableHandle<T> {
-    /// Turns the end of the task into the handle's result. `None` means that the client is gone.
+    /// Turns the end of the task into the handle's result. `None` means that the client was closed.
     fn outcome(&self, end: Option<End>) -> Result<T, DurableError> {
-        let (queue, id) = (self.client.queue(), self.id);
+        let (queue, id) = (&self.engine()?.queue, self.id);
         let Some(end) = end else {
             return Err(DurableError::closed(queue, Some(id)));
         };
@@ -139,11 +194,11 @@ impl<T: DeserializeOwned> DurableHandle<T> {
 }
 
 impl<T: DeserializeOwned + Send + 'static> DurableHandle<T> {
-    /// Has the task complete a slot: how it ends is what the slot's
-    /// [`CompletionStream`](crate::CompletionStream) yields for it, along with what else is there.
+    /// Completes a slot with the result of the task, so that a [`CompletionStream`](crate::CompletionStream) yields it among
+    /// other jobs.
     ///
-    /// This needs no Tokio task that awaits the handle: a thread of the process decodes the output and
-    /// completes the slot. Aborting the slot does not [cancel](Self::cancel) the task.
+    /// This needs no Tokio task that awaits the handle: a thread of the process decodes the output and completes the slot.
+    /// Aborting the slot does not [cancel](Self::cancel) the task.
     ///
     /// # Examples
     ///
@@ -182,8 +237,11 @@ impl<T: DeserializeOwned + Send + 'static> DurableHandle<T> {
     where
         K: Send + 'static,
     {
-        let wait = Wait::begin();
-        let (engine, id) = (StdArc::clone(self.client.engine()), self.id);
+        let Some(engine) = self.engine.clone() else {
+            let (handle, end) = (self, None);
+            return forward(Ended { handle, end }, slot);
+        };
+        let (wait, id) = (Wait::begin(), self.id);
         engine.waiters.call(id, wait.limit(), move |end| {
             decode(move || {
                 forward(Ended { handle: self, end }, slot);
@@ -193,7 +251,7 @@ impl<T: DeserializeOwned + Send + 'static> DurableHandle<T> {
     }
 }
 
-/// The end of a task as the outcome of a job: that a task has failed is its output.
+/// The end of a task as the outcome of a job. The error of a failed task is the output of the job.
 struct Ended<T> {
     handle: DurableHandle<T>,
     end: Option<End>,
@@ -211,17 +269,18 @@ impl<T: DeserializeOwned> Future for Ended<T> {
 impl<T: DeserializeOwned> Future for DurableHandle<T> {
     type Output = Result<T, DurableError>;
 
-    /// # Panics
-    ///
-    /// Does not panic when it is polled after it was ready: it looks again.
+    /// Polls the handle. After it was ready, it can be polled again: it then requests the end once more.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let coop = ready!(tokio::task::coop::poll_proceed(cx));
         let this = &mut *self;
-        // A run that has polled it may have handed it to something else.
+        let Some(engine) = &this.engine else {
+            return Poll::Ready(Err(DurableError::detached(this.id)));
+        };
+        // The handle may have moved from the run that polled it to another place.
         this.waiting = this.waiting.take().filter(|waiting| waiting.wait.is_here());
         let waiting = this
             .waiting
-            .get_or_insert_with(|| Waiting::begin(&this.client, this.id));
+            .get_or_insert_with(|| Waiting::begin(engine, this.id));
         let end = ready!(Pin::new(&mut waiting.end).poll(cx));
         coop.made_progress();
         this.waiting = None;
@@ -229,17 +288,43 @@ impl<T: DeserializeOwned> Future for DurableHandle<T> {
     }
 }
 
+/// A clone awaits the same task.
+impl<T> Clone for DurableHandle<T> {
+    fn clone(&self) -> Self {
+        Self {
+            engine: self.engine.clone(),
+            id: self.id,
+            waiting: None,
+            output: PhantomData,
+        }
+    }
+}
+
+/// A handle is serialised as its id.
 impl<T> Serialize for DurableHandle<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.id.serialize(serializer)
     }
 }
 
+/// A deserialised handle belongs to no client: see [`DurableHandle::attach`].
+impl<'de, T> Deserialize<'de> for DurableHandle<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self {
+            engine: None,
+            id: TaskId::deserialize(deserializer)?,
+            waiting: None,
+            output: PhantomData,
+        })
+    }
+}
+
 impl<T> fmt::Debug for DurableHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queue = self.engine.as_ref().map(|engine| &engine.queue);
         f.debug_struct("DurableHandle")
             .field("id", &self.id)
-            .field("queue", self.client.queue())
+            .field("queue", &queue)
             .finish()
     }
 }

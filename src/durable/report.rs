@@ -45,10 +45,10 @@ mod imp {
     }
 
     /// No permit becomes free, and this process awaits tasks that need one.
-    pub(crate) fn waits_stalled(queue: &str, concurrency: usize) {
+    pub(crate) fn waits_stalled(queue: &str, max_running: usize) {
         tracing::warn!(
             queue,
-            concurrency,
+            max_running,
             "no permit has become free for 30 s while awaited tasks wait for a worker: \
              await handles in the run itself, not in tasks that it spawns"
         );

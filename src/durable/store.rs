@@ -37,7 +37,7 @@ use tokio::sync::mpsc;
 use self::kind::TypeSet;
 use super::failure::Failure;
 use super::spawn_queue::WriteBatch;
-use super::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
+use super::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Status, TaskId};
 
 pub(crate) use super::DeadReason;
 pub(crate) use super::new_task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask};
@@ -57,6 +57,8 @@ pub(crate) mod routes;
 pub(crate) mod sqlite;
 #[cfg(test)]
 mod suite;
+#[cfg(feature = "sqlite-unbundled")]
+pub(crate) mod totals;
 
 /// The place where tasks are stored, which a [`DurableClient`](super::DurableClient) is opened with.
 ///
@@ -340,6 +342,21 @@ pub(crate) enum TaskState {
     Dead { reason: DeadReason, error: String },
     /// It was cancelled.
     Cancelled,
+}
+
+impl TaskState {
+    /// Returns the state without the output or the error.
+    pub(crate) fn status(&self) -> Status {
+        match self {
+            Self::Absent => Status::Absent,
+            Self::Waiting => Status::Waiting,
+            Self::Delayed => Status::Delayed,
+            Self::Running => Status::Running,
+            Self::Done(_) => Status::Done,
+            Self::Dead { .. } => Status::Dead,
+            Self::Cancelled => Status::Cancelled,
+        }
+    }
 }
 
 /// An event in a store.

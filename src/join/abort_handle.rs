@@ -31,7 +31,7 @@ pub struct AbortHandle {
 }
 
 impl AbortHandle {
-    pub(super) fn new(id: Id, task: Option<Abort>) -> Self {
+    pub(crate) fn new(id: Id, task: Option<Abort>) -> Self {
         Self { id, task }
     }
 

@@ -48,11 +48,11 @@ impl<T> JoinHandle<T> {
         T: Send + 'static,
         K: Send + 'static,
     {
-        match self.into_outcome() {
-            Some(Ok(outcome)) => slot.end(outcome),
-            Some(Err(join_ref)) => forward(TaskEnd(Some(join_ref)), slot),
+        match self.into_join_ref() {
+            Ok(join_ref) => forward(TaskEnd(Some(join_ref)), slot),
+            Err(Some(outcome)) => slot.end(outcome),
             // The outcome is gone, so the slot is lost.
-            None => drop(slot),
+            Err(None) => drop(slot),
         }
     }
 }

@@ -44,7 +44,7 @@ impl JoinError {
         Self { id, fault }
     }
 
-    pub(super) fn into_fault(self) -> Fault {
+    pub(crate) fn into_fault(self) -> Fault {
         self.fault
     }
 
@@ -157,12 +157,12 @@ impl fmt::Display for JoinError {
             Kind::Lost => write!(f, "task {id} was lost: its slot was dropped"),
             Kind::WouldDeadlock(Held::Thread) => write!(
                 f,
-                "task {id} would never start: a task of the same pool waits for it, as do all other threads, \
+                "task {id} would never begin: a task of its own pool waits for it, as do all other threads, \
                  and the pool may not create more; raise `max_threads`, or do not wait inside the pool"
             ),
             Kind::WouldDeadlock(Held::State) => write!(
                 f,
-                "task {id} would never start: a job of the same executor waits for it, and the executor runs \
+                "task {id} would never begin: a job of its own executor waits for it, and the executor runs \
                  one job at a time; await the handle outside of the job"
             ),
         }
@@ -253,7 +253,7 @@ mod tests {
             let error = JoinError::new(Id::next(), Fault::would_deadlock(held));
             assert_eq!(kinds(&error), ["would deadlock"], "{error}");
             let text = error.to_string();
-            assert!(text.starts_with(&format!("task {} would never start", error.id())));
+            assert!(text.starts_with(&format!("task {} would never begin", error.id())));
             assert!(text.ends_with(advice), "{text}");
             assert!(!text.contains("  "), "{text}");
             assert!(error.source().is_none());

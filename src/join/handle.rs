@@ -197,14 +197,14 @@ impl<T> JoinHandle<T> {
         block_on(|cx| self.poll_outcome(cx, Wait::Block))
     }
 
-    /// Returns the outcome if it exists already, and otherwise the reference to the task. Returns `None` if the
-    /// outcome was returned by an earlier poll.
-    pub(super) fn into_outcome(self) -> Option<Result<Outcome<T>, JoinRef<T>>> {
+    /// Returns the reference to the task, to await it without this handle. The error is the outcome if the handle was
+    /// ready from the start, and `None` if an earlier poll has returned it.
+    pub(crate) fn into_join_ref(self) -> Result<JoinRef<T>, Option<Outcome<T>>> {
         match self.state {
-            State::Ready(output) => Some(Ok(Ok(output.into_inner()))),
-            State::Failed(fault) => Some(Ok(Err(fault))),
-            State::Waiting(join_ref, _) => Some(Err(join_ref)),
-            State::Taken => None,
+            State::Waiting(join_ref, _) => Ok(join_ref),
+            State::Ready(output) => Err(Some(Ok(output.into_inner()))),
+            State::Failed(fault) => Err(Some(Err(fault))),
+            State::Taken => Err(None),
         }
     }
 

@@ -1,9 +1,38 @@
-//! [`Id`]: identifies a task.
+//! [`Id`]: identifies a task, and [`try_id`]: which task runs.
 
 use std::cell::Cell;
 use std::fmt;
 
 use crate::sync::Number;
+
+crate::sync::plain_thread_local! {
+    // The id of the task that runs on this thread, or zero, which is no id.
+    static RUNNING: Cell<u64> = Cell::new(0);
+}
+
+/// Returns the id of the task that runs on this thread, if it is a closure of a
+/// [`BlockingPool`](crate::BlockingPool).
+///
+/// It is the counterpart of [`tokio::task::try_id`]. In tasks of the other parts, and outside of tasks, it returns
+/// `None`: closures of a [`ComputePool`](crate::ComputePool) and jobs of a
+/// [`SerialExecutor`](crate::SerialExecutor) are so short that recording the id would cost too much.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), throng::JoinError> {
+/// let task = throng::spawn_blocking(throng::try_id);
+/// let id = task.id();
+/// assert_eq!(task.await?, Some(id));
+/// assert_eq!(throng::try_id(), None);
+/// # Ok(()) }
+/// ```
+pub fn try_id() -> Option<Id> {
+    match RUNNING.with(Cell::get) {
+        0 => None,
+        id => Some(Id(id)),
+    }
+}
 
 /// Identifies a task among all tasks that this crate has spawned in this process.
 ///
@@ -41,6 +70,24 @@ impl Id {
             next.set(id + 1);
             Self(id)
         })
+    }
+}
+
+impl Id {
+    /// Makes this the id of the task that runs on this thread, until the guard is dropped.
+    #[inline]
+    pub(crate) fn enter(self) -> RunningId {
+        RunningId(RUNNING.with(|running| running.replace(self.0)))
+    }
+}
+
+/// The scope in which a task runs. It holds the id of the task that this one is nested in, or zero.
+pub(crate) struct RunningId(u64);
+
+impl Drop for RunningId {
+    #[inline]
+    fn drop(&mut self) {
+        RUNNING.with(|running| running.set(self.0));
     }
 }
 

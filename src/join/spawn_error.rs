@@ -134,7 +134,10 @@ impl<F> fmt::Display for TrySpawnError<F> {
 
 impl<F> fmt::Debug for TrySpawnError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TrySpawnError({:?})", self.reason)
+        match &self.reason {
+            Reason::NoThread(why) => write!(f, "NoThread(.., {why:?})"),
+            reason => write!(f, "{reason:?}(..)"),
+        }
     }
 }
 
@@ -232,7 +235,7 @@ impl<F> fmt::Display for TryRunError<F> {
 
 impl<F> fmt::Debug for TryRunError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TryRunError({:?})", self.reason)
+        write!(f, "{:?}(..)", self.reason)
     }
 }
 

@@ -1,128 +1,161 @@
-//! How an executor is made.
+//! The builder of an executor.
 
 use std::fmt;
+use std::io;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::SerialExecutor;
+use super::executor::SerialExecutor;
+use super::options::{OnPanic, Options};
 use crate::join::Spawn;
 
-/// What becomes of the state when a job panics while it changes it, and is not a
-/// [transaction](SerialExecutor::transact), which is rolled back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OnPanic {
-    /// Later jobs are refused, and queued ones end with
-    /// [`is_poisoned`](crate::JoinError::is_poisoned), until
-    /// [`clear_poison`](SerialExecutor::clear_poison): as [`std::sync::Mutex`] does.
-    #[default]
-    Poison,
-    /// Later jobs run on the state as the panic left it: as [`tokio::sync::Mutex`] does.
-    Continue,
-}
-
-/// Makes a [`SerialExecutor`]: see [`SerialExecutor::builder`].
-pub struct Builder {
+/// Builds a [`SerialExecutor`]. See [`SerialExecutor::builder`].
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct Builder<S> {
     options: Options,
+    state: PhantomData<fn(S)>,
 }
 
-/// Where queues are handed over to. Not the `Arc` of `sync`: loom's cannot hold a trait object.
-pub(super) type DrainOn = Arc<dyn Spawn>;
-
-/// What a builder has been told.
-#[derive(Clone)]
-pub(super) struct Options {
-    /// Whether an idle executor runs a job on its submitter.
-    pub(super) inline: bool,
-    pub(super) capacity: Option<usize>,
-    pub(super) capture_jobs: usize,
-    pub(super) capture_time: Duration,
-    pub(super) on_panic: OnPanic,
-    pub(super) drain_on: Option<DrainOn>,
-}
-
-impl Builder {
-    pub(super) fn new() -> Self {
-        Self {
-            options: Options {
-                inline: true,
-                capacity: None,
-                capture_jobs: 16,
-                capture_time: Duration::from_micros(20),
-                on_panic: OnPanic::default(),
-                drain_on: None,
-            },
+impl<S> SerialExecutor<S> {
+    /// Returns a builder with the default options.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::SerialExecutor;
+    /// use throng::serial::OnPanic;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// type Log = SerialExecutor<Vec<String>>;
+    /// let log = Log::builder()
+    ///     .queue_capacity(1_000)
+    ///     .on_panic(OnPanic::Continue)
+    ///     .build(Vec::new())?;
+    /// # drop(log);
+    /// # Ok(()) }
+    /// ```
+    pub fn builder() -> Builder<S> {
+        Builder {
+            options: Options::default(),
+            state: PhantomData,
         }
     }
+}
 
-    /// How many jobs may be queued: any number by default. What runs at once needs no place, and what
-    /// a job submits to its own executor is never refused: it would wait for itself.
+impl<S> Builder<S> {
+    /// Sets how many jobs may wait in the queue. The queue is unbounded by default.
     ///
-    /// Jobs of [`blocking_run`](SerialExecutor::blocking_run), whose threads wait, need no room.
+    /// A full queue rejects jobs; [`reserve`](SerialExecutor::reserve) waits instead. Not counted are a job that
+    /// runs at once, a job that is submitted from inside a job of the same executor (it must not wait for
+    /// itself), and a job of [`blocking_run`](SerialExecutor::blocking_run), whose thread waits for it.
     ///
-    /// See [`try_submit`](SerialExecutor::try_submit) and [`reserve`](SerialExecutor::reserve).
-    pub fn capacity(&mut self, jobs: usize) -> &mut Self {
-        self.options.capacity = Some(jobs);
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// use throng::SerialExecutor;
+    ///
+    /// let counter = SerialExecutor::builder().queue_capacity(1).build(0)?;
+    /// let handle = counter.clone();
+    /// counter
+    ///     .try_run(|_| {
+    ///         // The executor is busy, so what another thread submits is queued.
+    ///         std::thread::scope(|scope| {
+    ///             scope.spawn(|| {
+    ///                 assert!(handle.try_submit(|n| *n += 1).is_ok());
+    ///                 assert!(handle.try_submit(|n| *n += 1).unwrap_err().is_full());
+    ///             });
+    ///         });
+    ///     })
+    ///     .expect("it was idle");
+    /// # Ok(()) }
+    /// ```
+    pub fn queue_capacity(&mut self, jobs: usize) -> &mut Self {
+        self.options.queue_capacity = Some(jobs);
         self
     }
 
-    /// Whether an idle executor runs a job at once, on the thread that submits it: `true` by default.
-    /// With `false`, [`submit`](SerialExecutor::submit) does what [`post`](SerialExecutor::post) does,
-    /// and no job of others ever runs on a submitter, whatever the [limit](Self::capture_jobs), as long
-    /// as there is a runtime or a pool to hand over to.
+    /// Sets whether an idle executor runs a job at once, on the thread that submits it. The default is `true`.
     ///
-    /// For submitters that hold locks which jobs take, or that must not be held up by jobs that are long.
+    /// With `false`, [`submit`](SerialExecutor::submit) queues the job as [`post`](SerialExecutor::post) does, and
+    /// [`capture_jobs`](Self::capture_jobs) is 0. This is for submitters that hold locks which jobs take, or that
+    /// must not be delayed by long jobs.
     pub fn inline(&mut self, inline: bool) -> &mut Self {
         self.options.inline = inline;
         self
     }
 
-    /// How many jobs of others a submitting thread runs behind its own before it hands the rest
-    /// over: 16 by default. With 0 it runs only its own, as long as there is a runtime or a pool that takes
-    /// the rest. Inside a job of another executor it hands them over at once, if there is somebody to take
-    /// them: one of them may wait for that executor.
+    /// Sets how many queued jobs a submitting thread runs after its own job, before it hands the rest over. The
+    /// default is 16.
+    ///
+    /// Without a Tokio runtime on that thread, and without [`drain_on`](Self::drain_on), nothing can take the rest,
+    /// so the thread runs all of them. ExecutorScope a job of another executor the thread hands the queue over at once if
+    /// it can, because a captured job may wait for that other executor.
     pub fn capture_jobs(&mut self, jobs: usize) -> &mut Self {
         self.options.capture_jobs = jobs;
         self
     }
 
-    /// For how long a submitting thread runs the jobs of others, roughly: 20 microseconds by
-    /// default. The clock is read before the first and after every fourth of them.
+    /// Sets for about how long a submitting thread runs queued jobs of others. The default is 20 microseconds.
+    ///
+    /// The clock is read before the first job and after every fourth.
     pub fn capture_time(&mut self, time: Duration) -> &mut Self {
         self.options.capture_time = time;
         self
     }
 
-    /// What becomes of the state when a job panics: [`OnPanic::Poison`] by default.
+    /// Sets what happens to the state when a job panics. The default is [`OnPanic::Poison`].
     pub fn on_panic(&mut self, on_panic: OnPanic) -> &mut Self {
         self.options.on_panic = on_panic;
         self
     }
 
-    /// Where a queue is handed over to: a runtime's handle, or a pool for jobs that block. By
-    /// default the runtime of the submitter who hands over.
+    /// Sets the runtime or the pool that queues are handed over to. The default is the Tokio runtime of the thread
+    /// that hands the queue over.
     ///
-    /// Tasks of a pool that wait for jobs of the executor hold threads that its drain may need: where
-    /// they may be as many as the pool's threads, hand over to another pool. They are not told.
+    /// If tasks of a pool wait for jobs of this executor, they occupy threads that the queue needs. Use another
+    /// pool where such tasks may occupy all threads: this deadlock is not detected.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::{BlockingPool, SerialExecutor};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = BlockingPool::builder().max_threads(1).build()?;
+    /// let index = SerialExecutor::builder().drain_on(pool).build(Vec::new())?;
+    /// // No Tokio runtime is needed: the job runs on the pool.
+    /// let length = index.post(|index| {
+    ///     index.push("entry");
+    ///     index.len()
+    /// });
+    /// assert_eq!(length.blocking_join()?, 1);
+    /// # Ok(()) }
+    /// ```
     pub fn drain_on(&mut self, spawn: impl Spawn) -> &mut Self {
         self.options.drain_on = Some(Arc::new(spawn));
         self
     }
+}
 
-    /// Makes the executor around its state.
-    pub fn build<S: Send + 'static>(&self, state: S) -> SerialExecutor<S> {
-        let mut options = self.options.clone();
-        if !options.inline {
-            options.capture_jobs = 0;
-        }
-        SerialExecutor::with_options(state, options)
+impl<S: Send + 'static> Builder<S> {
+    /// Builds the executor around its state.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the options would reject every job:
+    /// [`queue_capacity(0)`](Self::queue_capacity) together with [`inline(false)`](Self::inline).
+    pub fn build(&self, state: S) -> io::Result<SerialExecutor<S>> {
+        let options = self.options.clone().validated()?;
+        Ok(SerialExecutor::with_options(state, options))
     }
 }
 
-impl fmt::Debug for Builder {
+impl<S> fmt::Debug for Builder<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
-            .field("capacity", &self.options.capacity)
+            .field("queue_capacity", &self.options.queue_capacity)
             .field("inline", &self.options.inline)
             .field("capture_jobs", &self.options.capture_jobs)
             .field("capture_time", &self.options.capture_time)

@@ -1,29 +1,33 @@
-//! Running what is queued: by a submitter, up to a limit, and then by somebody else.
+//! Running what is queued: by a submitter up to a limit, then by a drain. See `core` for the words.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
 
-use tokio::runtime::Handle;
-
-use super::builder::DrainOn;
-use super::core::{Core, Owner, Queued};
-use super::cost::JobCost;
-use super::exclusive::By;
-use crate::join::{self, ExecutorScope, Spawn, Work};
+use super::core::{Core, JobTask, Lent};
+use super::owner::Owner;
+use super::quantum::Quantum;
+use super::suspended::AsyncJob;
+use super::target::{NO_TARGET, Target};
+use crate::join::{self, ExecutorScope, Work};
 use crate::sync::Arc;
+use crate::task::Fault;
 
-/// How many queued jobs a drain runs, and for how long, before it lets others use its thread.
-const DRAIN_JOBS: usize = 64;
-const DRAIN_TIME: Duration = Duration::from_micros(100);
+/// What runs the queue, which determines what happens to an asynchronous job.
+enum Runner<'a, 'b> {
+    /// A submitter that can hand over: it leaves the job in the queue.
+    Submitter,
+    /// A thread that must not wait and cannot hand over: it rejects the job.
+    LastResort,
+    /// A task, or a thread of a pool: it polls the job.
+    Drain(&'a mut Context<'b>),
+}
 
-/// Reading the clock costs as much as a short job, so it is read once in so many.
-const JOBS_PER_CLOCK: usize = 4;
+// ===== a submitter =====
 
 impl<S: Send + 'static> Owner<'_, S> {
-    /// The end of a job that ran inline: gives the executor free, or runs what others have queued
-    /// meanwhile, up to the capture limit.
+    /// Ends a job that ran inline: releases the executor, or captures what others have queued meanwhile.
     #[inline]
     pub(super) fn finish(self) {
         if let Err(owner) = self.release() {
@@ -31,51 +35,47 @@ impl<S: Send + 'static> Owner<'_, S> {
         }
     }
 
-    /// Runs a job that was packed to be queued, and ends as one that ran inline.
-    pub(super) fn run_first(mut self, job: Queued<S>) {
-        self.run_queued(job);
-        self.core().counters.inline.add(1);
+    /// Runs a packed job as one that runs inline.
+    pub(super) fn run_packed_inline(mut self, job: JobTask<S>) {
+        self.run_packed(job);
+        self.core().counters.packed_inline.add(1);
         self.finish();
     }
 
-    /// Runs what is queued on the submitter's thread, up to the capture limit and so many more as are its
-    /// own, and hands the rest over; if nobody takes it, runs it here.
+    /// Runs queued jobs on this thread, up to the capture limit and `own` more, and hands the rest over. If no
+    /// target accepts it, runs the rest as well.
     #[cold]
-    pub(super) fn capture(self, own: usize) {
+    fn capture(self, own: usize) {
         let core = self.core();
-        let mut budget = Budget {
-            jobs: capture_limit(core).saturating_add(own),
-            ..Budget::new(core.options.capture_time)
-        };
-        let drained = self.drain(&mut budget, true, &mut By::Captor);
-        budget.tell(&core.cost);
+        let jobs = capture_limit(core).saturating_add(own);
+        let mut quantum = Quantum::new(jobs, core.options.capture_time);
+        let drained = self.drain(&mut quantum, true, &mut Runner::Submitter);
+        quantum.record(&core.cost);
         let Err(owner) = drained else { return };
-        // Better to hold this thread up than to leave jobs lying.
+        // To delay this thread is better than to leave jobs behind.
         match Target::of(core) {
             Some(target) => {
-                if let Err(work) = owner.hand_over(&target) {
-                    core.turn.set_refused(true);
-                    work.run();
+                if let Err(drain) = owner.hand_over(&target) {
+                    core.suspended.set_drain_refused(true);
+                    drain.run();
                 }
             }
             None => {
-                let budget = &mut Budget::new(Duration::MAX);
-                let unlimited = owner.drain(budget, true, &mut By::Last);
-                debug_assert!(unlimited.is_ok());
+                let drained = owner.drain(&mut Quantum::unlimited(), true, &mut Runner::LastResort);
+                debug_assert!(drained.is_ok());
             }
         }
     }
 
-    /// Leaves the queue to the target; if that refuses it, the drain comes back. Dropping it cancels
-    /// what is queued.
+    /// Hands the queue over. A target that refuses returns the drain; dropping it aborts what is queued.
     pub(super) fn hand_over(self, target: &Target) -> Result<(), Work> {
         self.core().counters.handed_over.add(1);
         self.core().cost.pause();
-        self.core().turn.set_refused(false);
+        self.core().suspended.set_drain_refused(false);
         target.spawn_work(Work::future(self.into_drain()))
     }
 
-    /// Leaves the queue, with one job of this thread, to the outermost job that runs here.
+    /// Leaves the queue, with one job of this thread in it, to the outermost job on this thread.
     pub(super) fn defer(self) {
         self.core().cost.pause();
         let drain = self.into_drain();
@@ -85,42 +85,37 @@ impl<S: Send + 'static> Owner<'_, S> {
     fn into_drain(self) -> Drain<S> {
         Drain(Some(Arc::clone(self.put_down())))
     }
+}
 
-    /// Runs queued jobs until nothing is left, and then gives the executor free; or until the budget
-    /// is spent or a job waits, and then hands ownership back.
+/// The number of jobs of others that may run on this thread now.
+///
+/// None inside a job of another executor, if there is a target: one of them may wait for that executor, and only
+/// here it would wait in vain.
+fn capture_limit<S>(core: &Core<S>) -> usize {
+    match join::is_inside_other(core.id()) && Target::of(core).is_some() {
+        true => 0,
+        false => core.options.capture_jobs,
+    }
+}
+
+// ===== running =====
+
+impl<S: Send + 'static> Owner<'_, S> {
+    /// Runs queued jobs until none is left, and releases the executor. Returns the ownership if the quantum is spent
+    /// or a job is suspended.
     fn drain(
         mut self,
-        budget: &mut Budget,
+        quantum: &mut Quantum,
         captured: bool,
-        by: &mut By<'_, '_>,
+        runner: &mut Runner<'_, '_>,
     ) -> Result<(), Self> {
-        if !self.tick(by) {
+        if !self.advance_suspended(runner) {
             return Err(self);
         }
         loop {
             while self.has_queued() {
-                if !budget.spend() {
+                if !quantum.spend() || !self.run_next(captured, runner) {
                     return Err(self);
-                }
-                if let By::Captor = by {
-                    match self.next_closure() {
-                        Some(job) => {
-                            self.count(captured);
-                            self.run_queued(job);
-                        }
-                        None if self.has_queued() => return Err(self),
-                        None => {}
-                    }
-                } else if let Some(job) = self.next() {
-                    self.count(captured);
-                    if job.is_blocking() {
-                        self.run_queued(job);
-                    } else {
-                        self.set_turn(job);
-                        if !self.tick(by) {
-                            return Err(self);
-                        }
-                    }
                 }
             }
             match self.release() {
@@ -130,101 +125,97 @@ impl<S: Send + 'static> Owner<'_, S> {
         }
     }
 
-    fn count(&self, captured: bool) {
+    /// Runs the next queued job. Returns `false` if it waits, or is left to another runner.
+    fn run_next(&mut self, captured: bool, runner: &mut Runner<'_, '_>) -> bool {
+        let submitter = matches!(runner, Runner::Submitter);
+        let next = match submitter {
+            true => self.next_closure(),
+            false => self.next(),
+        };
+        let Some(job) = next else {
+            // Nothing is left if it was aborted meanwhile.
+            return !(submitter && self.has_queued());
+        };
         let counters = &self.core().counters;
         counters.queued.add(1);
         counters.captured.add(usize::from(captured));
-    }
-}
-
-/// How many jobs of others may run on this thread now. None inside jobs of other executors, if there is somebody
-/// to take them: one of them might wait for such an executor, and nowhere else would that be in vain.
-fn capture_limit<S>(core: &Core<S>) -> usize {
-    match join::is_inside_other(core.name()) && Target::of(core).is_some() {
-        true => 0,
-        false => core.options.capture_jobs,
-    }
-}
-
-/// What a drain may spend before it lets others go on.
-struct Budget {
-    jobs: usize,
-    time: Duration,
-    started: Option<Instant>,
-    spent: usize,
-}
-
-impl Budget {
-    /// A budget of time only.
-    fn new(time: Duration) -> Self {
-        Self {
-            jobs: usize::MAX,
-            time,
-            started: None,
-            spent: 0,
+        if job.is_blocking() {
+            self.run_packed(job);
+            return true;
         }
+        self.suspend(AsyncJob {
+            task: job,
+            started: false,
+        });
+        self.advance_suspended(runner)
     }
 
-    /// Takes one job out of the budget; `false`: it is spent.
-    fn spend(&mut self) -> bool {
-        if self.jobs == 0 || (self.spent.is_multiple_of(JOBS_PER_CLOCK) && self.is_late()) {
-            return false;
+    /// Does for the suspended job what this runner can do. Returns `true` if there is none any more.
+    fn advance_suspended(&mut self, runner: &mut Runner<'_, '_>) -> bool {
+        if !self.is_suspended() {
+            return true;
         }
-        self.jobs -= 1;
-        self.spent += 1;
-        true
-    }
-
-    /// Tells how long the jobs took.
-    fn tell(&self, cost: &JobCost) {
-        if let (Some(started), 1..) = (self.started, self.spent) {
-            cost.measured(self.spent, started.elapsed());
-        }
-    }
-
-    fn is_late(&mut self) -> bool {
-        let started = *self.started.get_or_insert_with(Instant::now);
-        self.spent > 0 && started.elapsed() >= self.time
-    }
-}
-
-/// Where a queue is handed over to.
-pub(super) enum Target {
-    Given(DrainOn),
-    Current(Handle),
-}
-
-impl Target {
-    pub(super) fn of<S>(core: &Core<S>) -> Option<Self> {
-        match &core.options.drain_on {
-            Some(spawn) => Some(Self::Given(spawn.clone())),
-            None => {
-                let here = Handle::try_current().ok();
-                here.or_else(|| core.turn.runtime()).map(Self::Current)
+        match runner {
+            Runner::Submitter => false,
+            Runner::LastResort => {
+                self.fail_suspended(|| Fault::rejected(io::Error::other(NO_TARGET)));
+                // A runner that must not wait has not started the job, so there is no guard.
+                !self.core().suspended.is_held()
             }
+            Runner::Drain(cx) => self.poll_suspended(cx).is_ready(),
         }
     }
 
-    fn spawn_work(&self, work: Work) -> Result<(), Work> {
-        match self {
-            Self::Given(target) => target.spawn_work(work),
-            Self::Current(handle) => handle.spawn_work(work),
+    /// Polls the suspended job, and then waits for its guard.
+    fn poll_suspended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(job) = self.take_suspended()
+            && let Err(job) = self.poll_job(job, cx)
+        {
+            self.suspend(job);
+            return Poll::Pending;
+        }
+        self.core().suspended.poll_released(cx)
+    }
+
+    /// Polls a job, and returns it if it is pending.
+    fn poll_job(
+        &mut self,
+        job: AsyncJob<Lent<S>>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), AsyncJob<Lent<S>>> {
+        let AsyncJob { task, started } = job;
+        if !started && self.core().is_poisoned() {
+            task.fail(Fault::poisoned());
+            return Ok(());
+        }
+        if !started && !task.claim() {
+            return Ok(());
+        }
+        // SAFETY: claimed above, now or at an earlier poll.
+        match unsafe { task.poll_claimed_or_return(&mut self.lent(), cx) } {
+            Ok(_) => Ok(()),
+            Err(task) => Err(AsyncJob {
+                task,
+                started: true,
+            }),
         }
     }
 }
 
-/// The ownership of an executor on its way to, and in, a Tokio task or a pool.
+// ===== the drain =====
+
+/// The ownership of an executor on its way to, and in, a task of a runtime or a pool.
 ///
-/// Dropping it, as a runtime does that is shut down, cancels what is queued.
+/// Dropping it, as a runtime does that is shut down, aborts what is queued.
 struct Drain<S>(Option<Arc<Core<S>>>);
 
 impl<S: Send + 'static> Drain<S> {
-    /// As [`Owner::capture`], on the thread that calls it.
+    /// Captures on the thread that calls this: see [`Owner::capture`].
     fn capture(mut self, own: usize) {
         if let Some(core) = self.0.take() {
-            let _inside = ExecutorScope::drain(core.name());
+            let _inside = ExecutorScope::drain(core.id());
             core.cost.resume();
-            // SAFETY: ownership was put down for this drain when it was made.
+            // SAFETY: the ownership was put down for this drain when it was created.
             unsafe { Owner::resume(&core) }.capture(own);
         }
     }
@@ -237,24 +228,23 @@ impl<S: Send + 'static> Future for Drain<S> {
         let Some(core) = self.0.take() else {
             return Poll::Ready(());
         };
-        let _inside = ExecutorScope::drain(core.name());
-        // SAFETY: ownership was put down for this drain, when it was made or at the last poll.
+        let _inside = ExecutorScope::drain(core.id());
+        // SAFETY: the ownership was put down for this drain, when it was created or at the last poll.
         let owner = unsafe { Owner::resume(&core) };
         core.cost.resume();
-        let mut budget = Budget {
-            jobs: DRAIN_JOBS,
-            ..Budget::new(DRAIN_TIME)
+        let mut quantum = Quantum::of_drain();
+        let runner = &mut match core.suspended.is_drain_refused() {
+            true => Runner::LastResort,
+            false => Runner::Drain(cx),
         };
-        let by = &mut match core.turn.is_refused() {
-            true => By::Last,
-            false => By::Drain(cx),
-        };
-        let drained = owner.drain(&mut budget, false, by).map_err(|mut owner| {
-            let suspended = owner.is_suspended();
-            owner.put_down();
-            suspended
-        });
-        budget.tell(&core.cost);
+        let drained = owner
+            .drain(&mut quantum, false, runner)
+            .map_err(|mut owner| {
+                let suspended = owner.is_suspended();
+                owner.put_down();
+                suspended
+            });
+        quantum.record(&core.cost);
         let Err(suspended) = drained else {
             return Poll::Ready(());
         };
@@ -270,7 +260,7 @@ impl<S: Send + 'static> Future for Drain<S> {
 impl<S> Drop for Drain<S> {
     fn drop(&mut self) {
         if let Some(core) = self.0.take() {
-            let _inside = ExecutorScope::drain(core.name());
+            let _inside = ExecutorScope::drain(core.id());
             core.cost.resume();
             // SAFETY: as in `poll`.
             drop(unsafe { Owner::resume(&core) });

@@ -1,5 +1,8 @@
 //! Models of the executor: who owns it, what is queued, and how it ends.
 
+mod exclusive_tests;
+mod queue_tests;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use loom::future::block_on;
@@ -21,7 +24,7 @@ impl Spawn for OnThread {
     }
 }
 
-/// Drops each drain, as a runtime does that has been shut down.
+/// Drops each drain, as a runtime does after its shutdown.
 struct Gone;
 
 impl sealed::Sealed for Gone {}
@@ -55,14 +58,15 @@ fn loom_three_submitters() {
     });
 }
 
-/// The owner hands over at once, and submitters meet the drain on another thread.
+/// The owner hands over at once, and a submitter races with the drain on another thread.
 #[test]
 fn loom_hand_over() {
     loom::model(|| {
         let executor = SerialExecutor::builder()
             .capture_jobs(0)
             .drain_on(OnThread)
-            .build(Plain::new(0));
+            .build(Plain::new(0))
+            .unwrap();
         let other = {
             let executor = executor.clone();
             thread::spawn(move || add(&executor).blocking_join().unwrap())
@@ -79,7 +83,8 @@ fn loom_post_against_submit() {
     loom::model(|| {
         let executor = SerialExecutor::builder()
             .drain_on(OnThread)
-            .build(Plain::new(0));
+            .build(Plain::new(0))
+            .unwrap();
         let posted = {
             let executor = executor.clone();
             thread::spawn(move || executor.post(|number| number.add(1)).blocking_join())
@@ -90,7 +95,7 @@ fn loom_post_against_submit() {
     });
 }
 
-/// What was accepted has run when the state is given out; what was not is told so.
+/// Accepted jobs have run when the state is returned, and others end with an error.
 #[test]
 fn loom_submit_against_into_inner() {
     loom::model(|| {
@@ -130,13 +135,14 @@ fn loom_into_inner_against_into_inner() {
     });
 }
 
-/// Every handle ends, and whoever is told of the panic finds the state poisoned.
+/// Every handle ends, and a caller that learns of the panic finds the state poisoned.
 #[test]
 fn loom_panic_against_submit() {
     loom::model(|| {
         let executor = SerialExecutor::builder()
             .on_panic(OnPanic::Poison)
-            .build(Plain::new(0));
+            .build(Plain::new(0))
+            .unwrap();
         let other = {
             let executor = executor.clone();
             thread::spawn(move || add(&executor).blocking_join())
@@ -168,14 +174,15 @@ fn loom_try_run_against_submit() {
     });
 }
 
-/// A drain that is dropped cancels what is queued, releases, and loses nobody who comes meanwhile.
+/// A dropped drain aborts what is queued and releases the executor. No job that is submitted meanwhile is lost.
 #[test]
 fn loom_a_dropped_drain_against_submit() {
     loom::model(|| {
         let executor = SerialExecutor::builder()
             .capture_jobs(0)
             .drain_on(Gone)
-            .build(Plain::new(0));
+            .build(Plain::new(0))
+            .unwrap();
         let other = {
             let executor = executor.clone();
             thread::spawn(move || add(&executor).blocking_join())
@@ -192,10 +199,9 @@ fn loom_a_dropped_drain_against_submit() {
     });
 }
 
-/// The last handle goes while another thread drains: what is queued runs, and the state is dropped
-/// once, after it.
+/// The last handle is dropped while another thread drains: queued jobs run, and then the state is dropped once.
 #[test]
-fn loom_the_last_handle_goes() {
+fn loom_the_last_handle_is_dropped() {
     loom::model(|| {
         let order = Arc::new(Mutex::new(Vec::new()));
         struct State(Arc<Mutex<Vec<&'static str>>>);
@@ -218,7 +224,7 @@ fn loom_the_last_handle_goes() {
     });
 }
 
-/// An abort meets the drain at a queued job.
+/// An abort of a queued job races with the drain.
 #[test]
 fn loom_abort_of_a_queued_job() {
     loom::model(|| {
@@ -238,7 +244,7 @@ fn loom_abort_of_a_queued_job() {
     });
 }
 
-/// A panic in `try_run` goes on there, and poisons.
+/// A panic in `try_run` is propagated, and poisons the state.
 #[test]
 fn loom_panic_in_try_run_against_submit() {
     loom::model(|| {
@@ -256,7 +262,7 @@ fn loom_panic_in_try_run_against_submit() {
     });
 }
 
-/// The poison is cleared while the state is asked for.
+/// The poison is cleared during `into_inner`.
 #[test]
 fn loom_into_inner_against_clear_poison() {
     loom::model(|| {
@@ -274,7 +280,7 @@ fn loom_into_inner_against_clear_poison() {
     });
 }
 
-/// What a drain is handed over to refuses it.
+/// The target refuses the drain.
 #[test]
 fn loom_a_refused_hand_over_against_submit() {
     struct Refuses;
@@ -288,7 +294,8 @@ fn loom_a_refused_hand_over_against_submit() {
         let executor = SerialExecutor::builder()
             .capture_jobs(0)
             .drain_on(Refuses)
-            .build(Plain::new(0));
+            .build(Plain::new(0))
+            .unwrap();
         let other = {
             let executor = executor.clone();
             thread::spawn(move || {

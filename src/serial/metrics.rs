@@ -1,54 +1,85 @@
-//! What an executor has done so far.
+//! The counters of an executor.
 
-use crate::sync::{AtomicUsize, Ordering};
+use crate::sync::{AtomicUsize, Number, Ordering};
 
-/// What a [`SerialExecutor`](crate::SerialExecutor) has done so far, and does now.
+/// What a [`SerialExecutor`](crate::SerialExecutor) has done so far.
 ///
-/// The numbers are read one after the other while jobs go on: they need not add up.
+/// Before a job's handle is ready, the job is counted in `completed` or `panicked`. The numbers are read one after
+/// the other while jobs run, so they need not add up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
     /// Jobs that ran at once, on the thread that submitted them.
-    pub inline: usize,
-    /// Jobs that waited in the queue, and have been taken from it to be run: also those that turned out
-    /// to be aborted, or were refused by a poisoned state.
-    pub queued: usize,
-    /// Of those, jobs of others that a submitting thread ran behind its own.
-    pub captured: usize,
-    /// How often the queue was handed over to a Tokio task or a pool, or was to be and was refused.
-    pub handed_over: usize,
-    /// Jobs that panicked.
-    pub panics: usize,
-    /// Jobs that wait in the queue now. One that was aborted counts until its turn comes.
-    pub queue_length: usize,
-    /// How long the queue was at most when somebody took jobs from it, or looks at it now.
-    pub max_queue_length: usize,
+    pub inline: u64,
+    /// Jobs taken from the queue, including those that had been aborted or that a poisoned state refused.
+    pub queued: u64,
+    /// Jobs of others that a submitting thread ran after its own. They are part of `queued`.
+    pub captured: u64,
+    /// Times the queue was handed over to a runtime or a pool, including those that were refused.
+    pub handed_over: u64,
+    /// Jobs that have returned.
+    pub completed: u64,
+    /// Jobs that have panicked.
+    pub panicked: u64,
+    /// Jobs that were not accepted: the queue was full, the executor closed or poisoned, or there was no runtime
+    /// to run them on. A job that [`try_run`](crate::SerialExecutor::try_run) returns is not counted.
+    pub rejected: u64,
+    /// Jobs that wait in the queue now. An aborted job counts until it would have run.
+    pub queue_length: u64,
+    /// The largest length of the queue that was observed, when jobs were taken from it or when it is read.
+    pub max_queue_length: u64,
 }
 
-/// The counters behind it. Each is written by the owner of the executor only.
+/// The counters behind [`Metrics`].
+///
+/// A job is *direct* if it ran without a cell, and *packed* if it was put into a cell to be queued. The path of an
+/// idle executor changes one counter.
 #[derive(Default)]
 pub(super) struct Counters {
-    pub(super) inline: Counter,
+    /// Direct jobs that have ended.
+    pub(super) direct: Counter,
+    /// Direct jobs that have panicked.
+    pub(super) direct_panicked: Counter,
+    /// Packed jobs that ran at once after all, because the executor had become idle.
+    pub(super) packed_inline: Counter,
+    /// Packed jobs that have returned.
+    pub(super) packed_returned: Counter,
     pub(super) queued: Counter,
     pub(super) captured: Counter,
     pub(super) handed_over: Counter,
-    pub(super) panics: Counter,
+    pub(super) panicked: Counter,
+    /// Counted by the submitters.
+    pub(super) rejected: Number,
 }
 
 impl Counters {
-    pub(super) fn read(&self) -> Metrics {
+    /// Counts a direct job that has ended.
+    #[inline]
+    pub(super) fn count_direct(&self, panicked: bool) {
+        self.direct.add(1);
+        if panicked {
+            self.direct_panicked.add(1);
+        }
+    }
+
+    pub(super) fn read(&self, queue_length: usize, max_queue_length: usize) -> Metrics {
+        let direct_panicked = self.direct_panicked.read();
+        let direct = self.direct.read();
         Metrics {
-            inline: self.inline.read(),
+            inline: direct + self.packed_inline.read(),
             queued: self.queued.read(),
             captured: self.captured.read(),
             handed_over: self.handed_over.read(),
-            panics: self.panics.read(),
-            ..Metrics::default()
+            completed: direct.saturating_sub(direct_panicked) + self.packed_returned.read(),
+            panicked: self.panicked.read(),
+            rejected: self.rejected.get() as u64,
+            queue_length: queue_length as u64,
+            max_queue_length: max_queue_length as u64,
         }
     }
 }
 
-/// A number with one writer at a time, which needs no read-modify-write.
+/// A number that only the owner of the executor changes, so it needs no read-modify-write.
 pub(super) struct Counter(AtomicUsize);
 
 impl Default for Counter {
@@ -64,7 +95,7 @@ impl Counter {
         self.0.store(value.wrapping_add(n), Ordering::Relaxed);
     }
 
-    fn read(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+    fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) as u64
     }
 }

@@ -1,59 +1,29 @@
-//! An executor with a bound: places that are taken before the job.
+//! Permits: room in a bounded queue, reserved before the job exists.
 
-use std::fmt;
-
-use super::SerialExecutor;
-use super::core::Owner;
-use super::queue::Level;
-use super::submit::{Place, Plain, not_entered};
-use crate::join::{JoinHandle, TrySpawnError, prepare_to_wait};
+use super::executor::SerialExecutor;
+use super::job::{Plain, QueuePermit};
+use super::level::Level;
+use super::owner::Owner;
+use crate::join::{
+    Bounded, Closed, JoinHandle, OwnedPermit, Permit, TrySpawnError, prepare_to_wait, sealed,
+};
 use crate::semaphore::TryAcquireError;
 
-/// A place in the queue for one job: see [`SerialExecutor::reserve`]. Dropping it gives the place back.
-#[must_use = "dropping a permit gives its place back"]
-pub struct Permit<'a, S> {
-    executor: &'a SerialExecutor<S>,
-    /// `None`: there is no bound.
-    place: Option<Place>,
-}
-
 impl<S: Send + 'static> SerialExecutor<S> {
-    /// As [`submit`](Self::submit), and gives the job back if it is refused.
+    /// Waits until the queue has room for a job, and reserves it: back-pressure that blocks no thread.
+    ///
+    /// Without a [queue capacity](super::Builder::queue_capacity), and inside a job of the same executor, it returns
+    /// at once. Waiting callers are woken in the order in which they came. A caller that comes while one is being
+    /// woken may be faster; after it has lost twice, a waiting caller is handed the next permit.
     ///
     /// # Errors
     ///
-    /// [`is_full`](TrySpawnError::is_full) if the executor has a [`capacity`](super::Builder::capacity), is busy,
-    /// and has no room; [`is_closed`](TrySpawnError::is_closed) or [`is_poisoned`](TrySpawnError::is_poisoned) if it is.
-    pub fn try_submit<F, R>(&self, job: F) -> Result<JoinHandle<R>, TrySpawnError<F>>
-    where
-        F: FnOnce(&mut S) -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        let inline = self.core.options.inline;
-        let queued = match inline.then(|| Owner::acquire(&self.core)) {
-            None => self.post_at(Level::NORMAL, Plain(job)),
-            Some(Ok(owner)) => return Ok(self.run_acquired(owner, Level::NORMAL, Plain(job))),
-            Some(Err(seen)) => self.queue(Level::NORMAL, Plain(job), seen),
-        };
-        let watch = queued.map_err(|error| error.map(|Plain(job)| job))?;
-        Ok(self.handle(Ok(watch)))
-    }
-
-    /// Waits until there is room for a job in the queue, and keeps the place for the caller:
-    /// back-pressure that blocks no thread. Without a [`capacity`](super::Builder::capacity) there always
-    /// is, and for a job that asks its own executor.
-    ///
-    /// Those who wait are woken in the order in which they came, but a place is not granted before
-    /// it is taken: one who comes just then may be faster. Who has lost twice is handed the next one.
-    ///
-    /// # Errors
-    ///
-    /// [`is_closed`](TrySpawnError::is_closed) if the executor is or becomes closed.
+    /// [`Closed`] if the executor is closed, or is closed while this waits.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future has taken no place, and loses its turn. One that is kept without being polled
-    /// may hold up others that wait.
+    /// If the future is dropped, no permit is taken, and the caller loses its place among those that wait. A future
+    /// that is kept without being polled may delay others that wait.
     ///
     /// # Examples
     ///
@@ -61,67 +31,174 @@ impl<S: Send + 'static> SerialExecutor<S> {
     /// use throng::SerialExecutor;
     ///
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let log = SerialExecutor::builder().capacity(100).build(Vec::new());
+    /// let log = SerialExecutor::builder().queue_capacity(100).build(Vec::new())?;
     /// for line in 0..1_000 {
-    ///     // Goes on when fewer than a hundred lines wait.
+    ///     // Waits while a hundred lines are queued.
     ///     drop(log.reserve().await?.submit(move |log| log.push(line)));
     /// }
     /// assert_eq!(log.into_inner().await?.len(), 1_000);
     /// # Ok(()) }
     /// ```
-    pub async fn reserve(&self) -> Result<Permit<'_, S>, TrySpawnError<()>> {
-        let place = match &self.core.room {
-            None if self.is_closed() => return Err(TrySpawnError::closed(())),
-            None => None,
-            Some(room) => {
-                let must_not_wait = || prepare_to_wait(self.core.name()).is_err();
-                let entered = match Place::enter(room, must_not_wait) {
-                    Err(TryAcquireError::Full) => Place::wait(room).await,
-                    entered => entered,
-                };
-                Some(entered.map_err(|no_room| not_entered((), no_room))?)
-            }
-        };
-        Ok(Permit {
-            executor: self,
-            place,
-        })
+    pub async fn reserve(&self) -> Result<Permit<'_, Self>, Closed> {
+        Permit::reserve(self).await
     }
-}
 
-impl<S: Send + 'static> Permit<'_, S> {
-    /// Runs a job, at once or when the jobs before it are done, as
-    /// [`submit`](SerialExecutor::submit) does. A job that runs at once needs no place, and gives it back
-    /// before it runs.
+    /// As [`reserve`](Self::reserve), with a permit that owns a handle of the executor.
     ///
     /// # Errors
     ///
-    /// As [`submit`](SerialExecutor::submit), but the queue is never full.
+    /// As [`reserve`](Self::reserve).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`reserve`](Self::reserve).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::SerialExecutor;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let total = SerialExecutor::builder().queue_capacity(10).build(0)?;
+    /// let permit = total.clone().reserve_owned().await?;
+    /// let task = tokio::spawn(async move { permit.submit(|total| *total += 1).await });
+    /// task.await??;
+    /// # Ok(()) }
+    /// ```
+    pub async fn reserve_owned(self) -> Result<OwnedPermit<Self>, Closed> {
+        OwnedPermit::reserve(self).await
+    }
+
+    /// The permit of the queue that a [`Permit`] stands for. `None` if the queue has no bound.
+    fn adopt_queue_permit(&self) -> Option<QueuePermit> {
+        self.core.semaphore.as_ref().map(QueuePermit::adopt)
+    }
+}
+
+impl<S> sealed::Sealed for SerialExecutor<S> {}
+
+impl<S: Send + 'static> Bounded for SerialExecutor<S> {
+    async fn acquire_permit(&self) -> Result<(), Closed> {
+        let Some(semaphore) = &self.core.semaphore else {
+            return match self.is_closed() {
+                true => Err(Closed::new(())),
+                false => Ok(()),
+            };
+        };
+        match semaphore.try_acquire() {
+            Err(TryAcquireError::Full) if prepare_to_wait(self.core.id()).is_err() => {
+                semaphore.acquire_over_limit();
+                Ok(())
+            }
+            Err(TryAcquireError::Full) => semaphore.acquire().await,
+            acquired => acquired,
+        }
+        .map_err(|_| Closed::new(()))
+    }
+
+    fn release_permit(&self) {
+        drop(self.adopt_queue_permit());
+    }
+}
+
+impl<S: Send + 'static> Permit<'_, SerialExecutor<S>> {
+    /// Submits a job as [`SerialExecutor::submit`] does. A job that runs at once releases the permit before it runs.
+    ///
+    /// # Errors
+    ///
+    /// As [`SerialExecutor::submit`], but the queue is never full.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let total = throng::SerialExecutor::builder().queue_capacity(10).build(0)?;
+    /// total.reserve().await?.submit(|total| *total += 1).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn submit<F, R>(self, job: F) -> JoinHandle<R>
     where
         F: FnOnce(&mut S) -> R + Send + 'static,
         R: Send + 'static,
     {
-        let Self { executor, place } = self;
+        let executor = self.consume();
+        if !executor.core.options.inline {
+            return post(executor, job);
+        }
+        let permit = executor.adopt_queue_permit();
         let job = Plain(job);
-        let core = &executor.core;
-        if core.options.inline
-            && let Ok(owner) = Owner::acquire(core)
-        {
-            drop(place);
+        if let Ok(owner) = Owner::acquire(&executor.core) {
+            drop(permit);
             return executor.run_acquired(owner, Level::NORMAL, job);
         }
-        let queued = match place {
-            Some(place) if core.options.inline => executor.push(Level::NORMAL, job, place),
-            None if core.options.inline => executor.push(Level::NORMAL, job, ()),
-            place => executor.post_in(Level::NORMAL, job, place),
+        let queued = match permit {
+            Some(permit) => executor.push(Level::NORMAL, job, permit),
+            None => executor.push(Level::NORMAL, job, ()),
         };
         executor.handle(queued.map_err(TrySpawnError::drop_task))
     }
+
+    /// Queues a job as [`SerialExecutor::post`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`SerialExecutor::post`], but the queue is never full.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let total = throng::SerialExecutor::builder().queue_capacity(10).build(0)?;
+    /// total.reserve().await?.post(|total| *total += 1).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn post<F, R>(self, job: F) -> JoinHandle<R>
+    where
+        F: FnOnce(&mut S) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        post(self.consume(), job)
+    }
 }
 
-impl<S> fmt::Debug for Permit<'_, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").finish_non_exhaustive()
+/// Queues a job for which the caller holds a permit.
+fn post<S, F, R>(executor: &SerialExecutor<S>, job: F) -> JoinHandle<R>
+where
+    S: Send + 'static,
+    F: FnOnce(&mut S) -> R + Send + 'static,
+    R: Send + 'static,
+{
+    let queued = match executor.adopt_queue_permit() {
+        Some(permit) => executor.post_permitted(Level::NORMAL, Plain(job), permit),
+        None => executor.post_permitted(Level::NORMAL, Plain(job), ()),
+    };
+    executor.handle(queued.map_err(TrySpawnError::drop_task))
+}
+
+impl<S: Send + 'static> OwnedPermit<SerialExecutor<S>> {
+    /// Submits a job as [`Permit::submit`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`SerialExecutor::submit`], but the queue is never full.
+    pub fn submit<F, R>(self, job: F) -> JoinHandle<R>
+    where
+        F: FnOnce(&mut S) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.submit_with(|permit| permit.submit(job))
+    }
+
+    /// Queues a job as [`Permit::post`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`SerialExecutor::post`], but the queue is never full.
+    pub fn post<F, R>(self, job: F) -> JoinHandle<R>
+    where
+        F: FnOnce(&mut S) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.submit_with(|permit| permit.post(job))
     }
 }

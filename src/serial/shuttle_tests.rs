@@ -1,4 +1,4 @@
-//! The whole executor on many random schedules, draining on a pool.
+//! The whole executor on random schedules, with drains on a pool.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -19,7 +19,8 @@ fn shuttle_each_submitter_is_in_order() {
             let executor = SerialExecutor::builder()
                 .capture_jobs(1)
                 .drain_on(pool)
-                .build(Vec::new());
+                .build(Vec::new())
+                .unwrap();
             let submitters: Vec<_> = (0..3)
                 .map(|submitter| {
                     let executor = executor.clone();
@@ -52,14 +53,15 @@ fn shuttle_each_submitter_is_in_order() {
     );
 }
 
-/// Panics, closes and aborts: every handle ends, and what is told as done is in the state.
+/// Panics, closes and aborts: every handle ends, and the state has the effects of the jobs that succeeded.
 #[test]
 fn shuttle_every_handle_ends() {
     check_pct(
         || {
             let executor = SerialExecutor::builder()
                 .on_panic(OnPanic::Continue)
-                .build(0_usize);
+                .build(0_usize)
+                .unwrap();
             let submitters: Vec<_> = (0..3)
                 .map(|submitter| {
                     let executor = executor.clone();
@@ -91,16 +93,17 @@ fn shuttle_every_handle_ends() {
     );
 }
 
-/// Jobs that wait among others: some keep their guard, some give it away, some are aborted.
+/// Asynchronous jobs among others: some keep their guard, some give it away, some are aborted.
 #[test]
-fn shuttle_jobs_that_wait_have_the_state_alone() {
+fn shuttle_asynchronous_jobs_have_the_state_alone() {
     check_pct(
         || {
             let pool = BlockingPool::builder().max_threads(1).build().unwrap();
             let executor = SerialExecutor::builder()
                 .capture_jobs(1)
                 .drain_on(pool)
-                .build(Vec::new());
+                .build(Vec::new())
+                .unwrap();
             let submitters: Vec<_> = (0..3)
                 .map(|submitter| {
                     let executor = executor.clone();
@@ -123,7 +126,7 @@ fn shuttle_jobs_that_wait_have_the_state_alone() {
     );
 }
 
-/// Submits jobs of three kinds, and says which of them ran.
+/// Submits jobs of three kinds, and returns those that ran.
 fn wait_in(executor: &SerialExecutor<Vec<(i32, u8)>>, submitter: i32) -> Vec<(i32, u8)> {
     let keeps = executor.submit_async(move |mut list: Exclusive<Vec<_>>| async move {
         let before = list.len();

@@ -7,10 +7,10 @@ use std::any::Any;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use super::SerialExecutor;
 use super::core::Lent;
-use super::queue::Level;
-use super::submit::Run;
+use super::executor::SerialExecutor;
+use super::job::Run;
+use super::level::Level;
 use crate::join::JoinHandle;
 use crate::unwind::contain;
 
@@ -255,7 +255,7 @@ impl<S: Checkpoint> Lent<S> {
         match self.run(|state| attempt(state, job)) {
             Ok(result) => result,
             Err(failed) => {
-                self.core().counters.panics.add(1);
+                self.core().counters.panicked.add(1);
                 if !failed.restored {
                     self.core().poison();
                 }

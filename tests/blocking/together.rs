@@ -18,7 +18,8 @@ fn a_serial_executor_drains_on_it() {
     let pool = called("drain");
     let serial = SerialExecutor::builder()
         .drain_on(pool.clone())
-        .build(Vec::new());
+        .build(Vec::new())
+        .unwrap();
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -44,7 +45,10 @@ fn a_serial_executor_drains_on_it() {
 fn a_serial_executor_survives_a_pool_that_refuses_its_drain() {
     let pool = called("closed");
     pool.shutdown();
-    let serial = SerialExecutor::builder().drain_on(pool.clone()).build(0);
+    let serial = SerialExecutor::builder()
+        .drain_on(pool.clone())
+        .build(0)
+        .unwrap();
     let error = join(serial.post(|state| *state += 1)).unwrap_err();
     assert!(error.is_cancelled());
     assert_eq!(pool.metrics().rejected, 1);

@@ -108,7 +108,7 @@ fn how_a_task_ends_is_how_its_slot_ends() {
     // A panic is also the executor's business.
     let panics = |slot| executor.submit(|()| panic!("on purpose")).complete(slot);
     assert_eq!(message(error(0, &panics).into_panic()), "on purpose");
-    assert_eq!(executor.metrics().panics, 1);
+    assert_eq!(executor.metrics().panicked, 1);
     let panics = |slot| pool.spawn_blocking(|| panic!("there, too")).complete(slot);
     assert_eq!(message(error(1, &panics).into_panic()), "there, too");
 

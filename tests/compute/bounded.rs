@@ -145,7 +145,7 @@ fn the_place_of_an_aborted_task_comes_back() {
     assert_eq!(pool.metrics().rejected, 0);
 }
 
-/// Whoever learns that his task was dropped finds a pool without tasks, if a closed one.
+/// A caller that learns that its task was dropped finds a pool without tasks.
 #[test]
 fn places_are_not_lost_by_a_shutdown() {
     for _ in 0..50 {
@@ -194,7 +194,10 @@ fn submit(pool: &ComputePool, serial: &SerialExecutor<u32>, numbers: &mut Number
 fn the_number_of_places_stays_exact() {
     const PLACES: usize = 17;
     let pool = bounded(3, PLACES);
-    let serial = SerialExecutor::builder().drain_on(pool.clone()).build(0);
+    let serial = SerialExecutor::builder()
+        .drain_on(pool.clone())
+        .build(0)
+        .unwrap();
     for round in 0..3 {
         thread::scope(|scope| {
             for submitter in 0..4 {

@@ -119,7 +119,7 @@ fn captures_of_closures_that_a_shutdown_drops() {
     }
 }
 
-/// Whoever submits may hear of it: the closure was his until then. The pool must not.
+/// The panic may reach the caller that submits, which still owns the closure. It must not reach the pool.
 #[test]
 fn captures_of_closures_that_are_refused() {
     let submit_all = |pool: &ComputePool, dropped: &Count| {

@@ -18,7 +18,8 @@ fn a_serial_executor_drains_on_it() {
     let pool = called("drain");
     let serial = SerialExecutor::builder()
         .drain_on(pool.clone())
-        .build(Vec::new());
+        .build(Vec::new())
+        .unwrap();
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -41,7 +42,10 @@ fn a_serial_executor_drains_on_it() {
 #[test]
 fn the_drains_of_a_serial_executor_take_places_and_give_them_back() {
     let pool = bounded(2, 3);
-    let serial = SerialExecutor::builder().drain_on(pool.clone()).build(0);
+    let serial = SerialExecutor::builder()
+        .drain_on(pool.clone())
+        .build(0)
+        .unwrap();
     for n in 1..=500 {
         assert_eq!(join(serial.post(move |state| *state = n)).ok(), Some(()));
         if n % 7 == 0 {
@@ -60,7 +64,10 @@ fn the_drains_of_a_serial_executor_take_places_and_give_them_back() {
 fn a_serial_executor_survives_a_pool_that_refuses_its_drain() {
     let pool = called("closed");
     pool.close();
-    let serial = SerialExecutor::builder().drain_on(pool.clone()).build(0);
+    let serial = SerialExecutor::builder()
+        .drain_on(pool.clone())
+        .build(0)
+        .unwrap();
     let error = join(serial.post(|state| *state += 1)).unwrap_err();
     assert!(error.is_cancelled());
     assert_eq!(pool.metrics().rejected, 1);

@@ -83,7 +83,7 @@ async fn cancelled(
     then: Then,
 ) -> Result<u64, throng::durable::DurableError> {
     let _executor = start_as(builder(client).retry(retry), move |_, cx| async move {
-        cx.cancellation().cancelled().await;
+        cx.stopped().await;
         assert_eq!(cx.stop_reason(), Some(StopReason::Cancelled));
         assert_eq!(cx.stopped().await, StopReason::Cancelled);
         match then {

@@ -44,7 +44,10 @@ async fn attempts_are_counted(place: Place) {
     assert_eq!(*attempts.lock().unwrap(), [(1, 0), (2, 0), (3, 0)]);
     let (counts, metrics) = (client.counts().await.unwrap(), executor.metrics());
     assert_eq!((counts.retried, counts.done), (2, 1));
-    assert_eq!((metrics.claimed, metrics.retried, metrics.done), (3, 2, 1));
+    assert_eq!(
+        (metrics.claimed, metrics.retried, metrics.completed),
+        (3, 2, 1)
+    );
     assert_balanced(&counts);
 }
 

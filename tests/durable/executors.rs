@@ -14,7 +14,7 @@ on_all_stores! {
     one_with_room_takes_what_comes_while_it_runs_another,
     no_more_tasks_run_at_once_than_were_allowed,
     one_at_a_time_they_run_in_their_order,
-    zero_at_once_is_one,
+    invalid_options_are_errors_that_name_the_remedy,
     two_executors_of_one_client_share,
     two_processes_share,
     tasks_run_on_the_runtime_that_the_executor_was_started_on,
@@ -29,7 +29,8 @@ async fn one_with_room_takes_what_comes_while_it_runs_another(place: Place) {
     let (client, door) = (place.client().await, Door::new());
     let held = door.clone();
     // Nothing is renewed while the test goes on: that has a worker look, too.
-    let builder = builder(&client).lease(Duration::from_secs(1_000));
+    let mut builder = builder(&client);
+    builder.lease(Duration::from_secs(1_000));
     let executor = start_as(builder, move |number, _| {
         let door = held.clone();
         async move {
@@ -51,7 +52,7 @@ async fn no_more_tasks_run_at_once_than_were_allowed(place: Place) {
     let (client, door) = (place.client().await, Door::new());
     let running = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
     let (counted, held) = (Arc::clone(&running), door.clone());
-    let executor = start_as(builder(&client).concurrency(7), move |number, _| {
+    let executor = start_as(builder(&client).max_running(7), move |number, _| {
         let (running, door) = (Arc::clone(&counted), held.clone());
         async move {
             let now = running[0].fetch_add(1, Ordering::SeqCst) + 1;
@@ -74,11 +75,12 @@ async fn no_more_tasks_run_at_once_than_were_allowed(place: Place) {
     assert_balanced(&client.counts().await.unwrap());
 }
 
-async fn runs_in_order(client: &DurableClient, concurrency: usize) {
+async fn runs_in_order(client: &DurableClient, max_running: usize) {
     let order = Arc::new(Mutex::new(Vec::new()));
     let ran = Arc::clone(&order);
     let handles = client.spawn_all((0..300).map(Number)).await.unwrap();
-    let builder = builder(client).concurrency(concurrency);
+    let mut builder = builder(client);
+    builder.max_running(max_running);
     let _executor = start_as(builder, move |number, _| {
         ran.lock().unwrap().push(number);
         async move { Ok(number) }
@@ -94,8 +96,31 @@ async fn one_at_a_time_they_run_in_their_order(place: Place) {
     runs_in_order(&place.client().await, 1).await;
 }
 
-async fn zero_at_once_is_one(place: Place) {
-    runs_in_order(&place.client().await, 0).await;
+async fn invalid_options_are_errors_that_name_the_remedy(place: Place) {
+    let client = place.client().await;
+    let app = App::new(|number, _| async move { Ok(number) });
+    let mut builder = builder(&client);
+    let error = builder.max_running(0).start(app).await.unwrap_err();
+    let text = error.to_string();
+    assert!(
+        error.is_invalid() && text.contains("`max_running` is 0"),
+        "{text}"
+    );
+    assert!(text.contains("at least 1"), "{text}");
+    builder.max_running(1).lease(Duration::from_millis(99));
+    let app = App::new(|number, _| async move { Ok(number) });
+    let text = builder.start(app).await.unwrap_err().to_string();
+    assert!(
+        text.contains("`lease` is 99ms: set it to at least 100ms"),
+        "{text}"
+    );
+    builder
+        .lease(Duration::from_millis(100))
+        .stall_limit(Duration::ZERO);
+    let app = App::new(|number, _| async move { Ok(number) });
+    let error = builder.start(app).await.unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+    assert!(error.to_string().contains("`stall_limit` is 0"), "{error}");
 }
 
 /// Two executors, each of which must run one of two tasks, since the other is busy with the other.
@@ -104,7 +129,9 @@ async fn both_run(one: &DurableClient, two: &DurableClient) {
     let mut executors = Vec::new();
     for client in [one, two] {
         let held = door.clone();
-        let executor = start_as(builder(client).concurrency(1), move |number, _| {
+        let mut builder = builder(client);
+        builder.max_running(1);
+        let executor = start_as(builder, move |number, _| {
             let door = held.clone();
             async move {
                 door.pass().await;
@@ -122,7 +149,11 @@ async fn both_run(one: &DurableClient, two: &DurableClient) {
         assert_eq!(within(handle).await.unwrap(), number);
     }
     until("all is counted", || {
-        executors.iter().map(|it| it.metrics().done).sum::<usize>() == 100
+        executors
+            .iter()
+            .map(|it| it.metrics().completed)
+            .sum::<u64>()
+            == 100
     })
     .await;
 }
@@ -145,7 +176,7 @@ async fn tasks_run_on_the_runtime_that_the_executor_was_started_on(place: Place)
         Ok(number)
     });
     let builder = builder(&client);
-    let executor = runtime.spawn(async { builder.start(app).await });
+    let executor = runtime.spawn(async move { builder.start(app).await });
     let executor = executor.await.unwrap().unwrap();
     assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 1);
     assert_eq!(executor.metrics().retried, 0);
@@ -186,7 +217,7 @@ async fn tasks_that_are_left_run_when_there_is_an_executor(place: Place) {
 
 async fn an_executor_runs_while_it_is_full_of_tasks_that_wait(place: Place) {
     let client = place.client().await;
-    let executor = start_as(builder(&client).concurrency(2), |number, cx| async move {
+    let executor = start_as(builder(&client).max_running(2), |number, cx| async move {
         if number == 0 {
             return Ok(cx.client().spawn(Number(1)).await?.await?);
         }
@@ -194,7 +225,7 @@ async fn an_executor_runs_while_it_is_full_of_tasks_that_wait(place: Place) {
     })
     .await;
     assert_eq!(within(spawn(&client, 0).await).await.unwrap(), 1);
-    until("all is counted", || executor.metrics().done == 2).await;
+    until("all is counted", || executor.metrics().completed == 2).await;
 }
 
 async fn large_tasks_run_in_batches(place: Place) {
@@ -221,7 +252,7 @@ async fn large_tasks_run_in_batches(place: Place) {
         .spawn_all(texts.iter().cloned().map(Large))
         .await
         .unwrap();
-    let builder = throng::durable::DurableExecutor::builder::<()>(client.clone());
+    let mut builder = throng::durable::DurableExecutor::builder::<()>(client.clone());
     let _executor = builder.register::<Large>().start(()).await.unwrap();
     for (handle, text) in handles.into_iter().zip(texts) {
         assert!(within(handle).await.unwrap() == text);

@@ -179,7 +179,8 @@ async fn start(client: &DurableClient) -> (Arc<App>, DurableExecutor) {
         door: Door::new(),
         runs: AtomicUsize::new(0),
     });
-    let builder = DurableExecutor::builder(client.clone()).register::<Large>();
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder.register::<Large>();
     let executor = builder.start(Arc::clone(&app)).await.unwrap();
     (app, executor)
 }

@@ -17,6 +17,7 @@ on_all_stores! {
     another_process_can_await_before_during_and_after_the_run,
     a_task_that_was_never_stored_is_not_waited_for,
     a_handle_can_be_awaited_again,
+    clones_of_a_handle_await_the_same_task,
     a_handle_loses_nothing_in_a_select,
     handles_go_into_a_completion_stream,
     handles_complete_slots,
@@ -31,7 +32,7 @@ async fn a_task_runs_also_when_its_handle_is_dropped(place: Place) {
     let client = place.client().await;
     let executor = start(&client, |number, _| async move { Ok(number) }).await;
     drop(spawn(&client, 1).await);
-    until("it has run", || executor.metrics().done == 1).await;
+    until("it has run", || executor.metrics().completed == 1).await;
 }
 
 async fn a_task_can_have_two_handles(place: Place) {
@@ -81,6 +82,27 @@ async fn a_handle_can_be_awaited_again(place: Place) {
     let mut handle = spawn(&client, 7).await;
     for _ in 0..3 {
         assert_eq!(within(&mut handle).await.unwrap(), 7);
+    }
+}
+
+async fn clones_of_a_handle_await_the_same_task(place: Place) {
+    let (client, door) = (place.client().await, Door::new());
+    let held = door.clone();
+    let _executor = start(&client, move |number, _| {
+        let door = held.clone();
+        async move {
+            door.pass().await;
+            Ok(number)
+        }
+    })
+    .await;
+    let mut handle = spawn(&client, 7).await;
+    // Also of one that has been polled.
+    assert!(futures::poll!(&mut handle).is_pending());
+    let clones = [handle.clone(), handle.clone(), handle];
+    door.open();
+    for clone in clones {
+        assert_eq!(within(clone).await.unwrap(), 7);
     }
 }
 

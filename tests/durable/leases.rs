@@ -56,7 +56,8 @@ impl Alone {
     where
         F: Future<Output = Result<u64, TaskError>> + Send + 'static,
     {
-        let builder = builder(client).lease(lease).stall_limit(stall_limit);
+        let mut builder = builder(client);
+        builder.lease(lease).stall_limit(stall_limit);
         let (end, ended) = tokio::sync::oneshot::channel();
         let (started, starts) = mpsc::channel();
         let thread = thread::spawn(move || {
@@ -137,7 +138,7 @@ async fn a_runtime_that_is_stuck_loses_its_leases(place: Place) {
     assert_eq!(receive(&told), Some(StopReason::LeaseLost));
     let metrics = alone.end().await;
     assert_eq!(
-        (metrics.leases_lost, metrics.claimed, metrics.done),
+        (metrics.leases_lost, metrics.claimed, metrics.completed),
         (1, 1, 1)
     );
     let counts = client.counts().await.unwrap();
@@ -182,7 +183,10 @@ async fn a_task_goes_on_elsewhere_when_its_runtime_is_stuck(place: Place) {
     assert!(within(handle).await.unwrap() > token);
     gate.open();
     let metrics = alone.end().await;
-    assert!(metrics.leases_lost > 0 && metrics.done == 0, "{metrics:?}");
+    assert!(
+        metrics.leases_lost > 0 && metrics.completed == 0,
+        "{metrics:?}"
+    );
     assert_balanced(&client.counts().await.unwrap());
 }
 
@@ -242,18 +246,20 @@ async fn runs_one(executor: DurableExecutor) {
     let handle = spawn(executor.client(), 7).await;
     tokio::select! {
         output = within(handle) => assert_eq!(output.unwrap(), 7),
-        () = executor.terminated() => panic!("the executor has ended"),
+        () = executor.closed() => panic!("the executor has ended"),
     }
 }
 
 async fn a_lease_may_be_as_long_as_there_is_time(place: Place) {
     let client = place.client().await;
-    let builder = builder(&client).lease(Duration::MAX);
+    let mut builder = builder(&client);
+    builder.lease(Duration::MAX);
     runs_one(start_as(builder, |number, _| async move { Ok(number) }).await).await;
 }
 
 async fn a_stall_limit_may_be_as_long_as_there_is_time(place: Place) {
     let client = place.client().await;
-    let builder = builder(&client).stall_limit(Duration::MAX);
+    let mut builder = builder(&client);
+    builder.stall_limit(Duration::MAX);
     runs_one(start_as(builder, |number, _| async move { Ok(number) }).await).await;
 }

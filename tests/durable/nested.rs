@@ -49,7 +49,7 @@ async fn count_down(number: u64, cx: TaskContext<App>) -> Result<u64, TaskError>
 
 async fn three_levels_of_tasks_run_with_one_permit(place: Place) {
     let client = place.client().await;
-    let executor = start_as(builder(&client).concurrency(1), count_down).await;
+    let executor = start_as(builder(&client).max_running(1), count_down).await;
     assert_eq!(within(spawn(&client, 3).await).await.unwrap(), 3);
     until("nothing runs", || {
         let metrics = executor.metrics();
@@ -83,7 +83,7 @@ async fn a_run_may_await_many_tasks_at_once(place: Place) {
         }
         Ok(sum)
     };
-    let _executor = start_as(builder(&client).concurrency(1), act).await;
+    let _executor = start_as(builder(&client).max_running(1), act).await;
     assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 40);
 }
 
@@ -104,7 +104,7 @@ async fn a_run_may_await_a_stream_of_tasks(place: Place) {
         }
         Ok(sum)
     };
-    let _executor = start_as(builder(&client).concurrency(1), act).await;
+    let _executor = start_as(builder(&client).max_running(1), act).await;
     assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 40);
 }
 
@@ -119,7 +119,7 @@ async fn a_run_may_await_a_task_and_a_timer(place: Place) {
         let (output, ()) = tokio::join!(child, tick);
         Ok(output? + 1)
     };
-    let _executor = start_as(builder(&client).concurrency(1), act).await;
+    let _executor = start_as(builder(&client).max_running(1), act).await;
     for _ in 0..10 {
         assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 2);
     }
@@ -157,7 +157,7 @@ async fn never_more_runs_go_on_than_there_are_permits(place: Place) {
             Ok(number)
         }
     };
-    let _executor = start_as(builder(&client).concurrency(3), act).await;
+    let _executor = start_as(builder(&client).max_running(3), act).await;
     let parents = client.spawn_all((0..60).map(|_| Number(2))).await.unwrap();
     for parent in parents {
         within(parent).await.unwrap();
@@ -186,7 +186,7 @@ async fn a_run_that_panics_while_it_waits_gives_its_permit_back_once(place: Plac
             Ok(number)
         }
     };
-    let executor = start_as(builder(&client).concurrency(2).retry(Retry::never()), act).await;
+    let executor = start_as(builder(&client).max_running(2).retry(Retry::never()), act).await;
     for parent in client.spawn_all((0..20).map(|_| Number(1))).await.unwrap() {
         assert!(within(parent).await.unwrap_err().is_dead());
     }
@@ -228,7 +228,7 @@ async fn start_to_wait<F>(
 where
     F: Future<Output = Result<u64, TaskError>> + Send + 'static,
 {
-    let executor = start_as(builder(client).concurrency(1), act).await;
+    let executor = start_as(builder(client).max_running(1), act).await;
     let parents = client.spawn_all([Number(1), Number(1)]).await.unwrap();
     until("both wait", || executor.metrics().suspended == 2).await;
     (executor, parents)

@@ -48,7 +48,7 @@ where
     let handle = spawn(&client, 1).await;
     let error = tokio::select! {
         end = within(handle) => end.unwrap_err(),
-        () = executor.terminated() => panic!("the executor has ended"),
+        () = executor.closed() => panic!("the executor has ended"),
     };
     goes_on(&executor).await;
     error
@@ -66,13 +66,15 @@ async fn a_panic_is_an_attempt(place: Place) {
     })
     .await;
     assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 1);
-    assert_eq!(executor.metrics().retried, 2);
+    let metrics = executor.metrics();
+    assert_eq!((metrics.retried, metrics.panicked), (2, 2));
     goes_on(&executor).await;
 }
 
 async fn a_panic_has_its_message_in_the_dead_letter(place: Place) {
     let client = place.client().await;
-    let builder = builder(&client).retry(Retry::never());
+    let mut builder = builder(&client);
+    builder.retry(Retry::never());
     let executor = start_as(builder, |number, _| async move {
         match number {
             0 => Ok(0),
@@ -218,7 +220,8 @@ impl Run<()> for Wild {
 
 async fn wild(place: &Place, kind: u8) -> DurableError {
     let client = place.client().await;
-    let builder = DurableExecutor::builder::<()>(client.clone()).register::<Wild>();
+    let mut builder = DurableExecutor::builder::<()>(client.clone());
+    builder.register::<Wild>();
     let _executor = builder
         .retry(Retry::never())
         .start(Arc::new(()))

@@ -1,6 +1,7 @@
 //! What the tests of durable tasks share: places for tasks, a task that does what a test says, and
 //! doors to hold it up.
 
+use std::borrow::Borrow;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -156,9 +157,9 @@ pub(crate) const SOON: Retry = Retry::exponential()
 
 /// An executor of [`Number`]s, still to be started.
 pub(crate) fn builder(client: &DurableClient) -> Builder<App> {
-    DurableExecutor::builder(client.clone())
-        .register::<Number>()
-        .retry(SOON)
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder.register::<Number>().retry(SOON);
+    builder
 }
 
 pub(crate) async fn start<F>(
@@ -172,24 +173,24 @@ where
 }
 
 pub(crate) async fn start_as<F>(
-    builder: Builder<App>,
+    builder: impl Borrow<Builder<App>>,
     act: impl Fn(u64, TaskContext<App>) -> F + Send + Sync + 'static,
 ) -> DurableExecutor
 where
     F: Future<Output = Result<u64, TaskError>> + Send + 'static,
 {
-    let started = builder.start(App::new(act)).await;
+    let started = builder.borrow().start(App::new(act)).await;
     started.expect("the store answers")
 }
 
 pub(crate) async fn start_inline<F>(
-    builder: Builder<App>,
+    builder: impl Borrow<Builder<App>>,
     act: impl Fn(u64, TaskContext<App>) -> F + Send + Sync + 'static,
 ) -> InlineExecutor
 where
     F: Future<Output = Result<u64, TaskError>> + Send + 'static,
 {
-    let started = builder.start_inline(App::new(act)).await;
+    let started = builder.borrow().start_inline(App::new(act)).await;
     started.expect("the store answers")
 }
 

@@ -41,7 +41,7 @@ async fn runs(executor: &DurableExecutor, handle: &DurableHandle<u64>) {
 
 async fn a_shutdown_waits_for_what_runs(place: Place) {
     let client = place.client().await;
-    let executor = start_as(builder(&client).concurrency(3), |number, cx| async move {
+    let executor = start_as(builder(&client).max_running(3), |number, cx| async move {
         assert_eq!(cx.stopped().await, StopReason::Shutdown);
         tokio::time::sleep(Duration::from_millis(20)).await;
         Ok(number)
@@ -126,7 +126,7 @@ async fn a_fatal_error_at_a_shutdown_is_one(place: Place) {
 
 async fn what_is_given_back_comes_first(place: Place) {
     let client = place.client().await;
-    let executor = start_as(builder(&client).concurrency(1), |_, cx| async move {
+    let executor = start_as(builder(&client).max_running(1), |_, cx| async move {
         cx.stopped().await;
         Err("told to stop".into())
     })
@@ -136,7 +136,7 @@ async fn what_is_given_back_comes_first(place: Place) {
     within(executor.shutdown(LONG)).await;
     let order = Arc::new(Mutex::new(Vec::new()));
     let ran = Arc::clone(&order);
-    let _other = start_as(builder(&client).concurrency(1), move |number, _| {
+    let _other = start_as(builder(&client).max_running(1), move |number, _| {
         ran.lock().unwrap().push(number);
         async move { Ok(number) }
     })
@@ -164,7 +164,7 @@ async fn an_executor_can_be_shut_down_twice(place: Place) {
     let executor = busy(&place).await;
     within(executor.shutdown(Duration::ZERO)).await;
     within(executor.shutdown(LONG)).await;
-    within(executor.terminated()).await;
+    within(executor.closed()).await;
     assert_eq!(executor.client().counts().await.unwrap().released, 1);
 }
 
@@ -192,8 +192,8 @@ async fn a_shutdown_goes_on_when_nobody_waits_for_it(place: Place) {
     assert!(crate::support::poll(&mut shutdown).is_pending());
     drop(shutdown);
     door.open();
-    within(executor.terminated()).await;
-    assert_eq!(executor.metrics().done, 1);
+    within(executor.closed()).await;
+    assert_eq!(executor.metrics().completed, 1);
 }
 
 async fn a_shutdown_without_end_waits_until_all_have_ended(place: Place) {
@@ -219,7 +219,7 @@ async fn an_executor_can_be_shut_down_after_its_client_was_dropped(place: Place)
     let executor = start(&client, |number, _| async move { Ok(number) }).await;
     drop(spawn(&client, 1).await);
     drop(client);
-    until("it has run", || executor.metrics().done == 1).await;
+    until("it has run", || executor.metrics().completed == 1).await;
     within(executor.shutdown(LONG)).await;
 }
 
@@ -259,7 +259,7 @@ async fn a_task_that_computes_is_given_back_too(place: Place) {
         }
     });
     let executor = builder(&client);
-    let executor = runtime.spawn(async { executor.start(app).await });
+    let executor = runtime.spawn(async move { executor.start(app).await });
     let executor = executor.await.unwrap().unwrap();
     let handle = spawn(&client, 1).await;
     runs(&executor, &handle).await;
@@ -279,12 +279,12 @@ async fn an_executor_ends_with_its_runtime(place: Place) {
         Ok(number)
     });
     let executor = builder(&client);
-    let executor = runtime.spawn(async { executor.start(app).await });
+    let executor = runtime.spawn(async move { executor.start(app).await });
     let executor = executor.await.unwrap().unwrap();
     let handle = spawn(&client, 1).await;
     runs(&executor, &handle).await;
     runtime.shutdown_background();
-    within(executor.terminated()).await;
+    within(executor.closed()).await;
     let _other = start(&client, |_, cx| async move { Ok(cx.attempt().into()) }).await;
     assert_eq!(within(handle).await.unwrap(), 1);
     let counts = client.counts().await.unwrap();
@@ -296,11 +296,11 @@ async fn an_idle_executor_ends_with_its_runtime(place: Place) {
     let runtime = multi_thread(1, "ends");
     let app = App::new(|number, _| async move { Ok(number) });
     let executor = builder(&client);
-    let executor = runtime.spawn(async { executor.start(app).await });
+    let executor = runtime.spawn(async move { executor.start(app).await });
     let executor = executor.await.unwrap().unwrap();
     runtime.shutdown_background();
     // "Waits until the executor has ended: it was shut down, or its runtime was."
-    within(executor.terminated()).await;
+    within(executor.closed()).await;
 }
 
 async fn what_a_given_up_run_has_captured_may_panic_when_it_is_dropped(place: Place) {

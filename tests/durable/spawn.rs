@@ -94,7 +94,8 @@ where
 
 async fn outputs_of_many_types_arrive(place: Place) {
     let client = place.client().await;
-    let builder = DurableExecutor::builder(client.clone())
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder
         .register::<Echo<()>>()
         .register::<Echo<Unit>>()
         .register::<Echo<bool>>()
@@ -227,7 +228,7 @@ async fn what_is_not_kept_is_gone(place: Place) {
     let options = SpawnOptions::new().retention(Duration::ZERO);
     let handle = spawn_as(&client, 1, options).await;
     let executor = start(&client, |number, _| async move { Ok(number) }).await;
-    until("it is done", || executor.metrics().done == 1).await;
+    until("it is done", || executor.metrics().completed == 1).await;
     assert_eq!(handle.status().await.unwrap(), Status::Absent);
     assert!(within(handle).await.unwrap_err().is_expired());
     let counts = client.counts().await.unwrap();
@@ -239,7 +240,8 @@ const MAX: usize = 1 << 20;
 
 async fn the_largest_task_and_the_largest_output_fit(place: Place) {
     let client = place.client().await;
-    let builder = DurableExecutor::builder(client.clone()).register::<Echo<String>>();
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder.register::<Echo<String>>();
     let _executor = builder.start(()).await.unwrap();
     // Two quotes, and the version of the envelope.
     let handle = client.spawn(Echo("x".repeat(MAX - 3))).await.unwrap();
@@ -248,7 +250,7 @@ async fn the_largest_task_and_the_largest_output_fit(place: Place) {
 
 /// What is said of a task or an output that is larger by one byte.
 const TOO_LARGE: &str =
-    "it has 1048577 bytes, and a store takes at most 1048576: keep the data elsewhere and";
+    "it has 1048577 bytes, and a store accepts at most 1048576: keep the data elsewhere and";
 
 async fn a_task_that_is_too_large_is_not_stored(place: Place) {
     let client = place.client().await;
@@ -334,7 +336,8 @@ async fn a_task_that_cannot_be_written_is_not_stored(place: Place) {
 
 async fn an_output_that_cannot_be_written_makes_a_dead_letter(place: Place) {
     let client = place.client().await;
-    let builder = DurableExecutor::builder(client.clone()).register::<Odd>();
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder.register::<Odd>();
     let _executor = builder.start(()).await.unwrap();
     let handle = client
         .spawn(Odd {
@@ -350,7 +353,8 @@ async fn an_output_that_cannot_be_written_makes_a_dead_letter(place: Place) {
 
 async fn a_task_that_cannot_be_read_makes_a_dead_letter(place: Place) {
     let client = place.client().await;
-    let builder = DurableExecutor::builder(client.clone()).register::<Odd>();
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder.register::<Odd>();
     let _executor = builder.register::<Echo<()>>().start(()).await.unwrap();
     let handle = client
         .spawn(Odd {
@@ -382,7 +386,8 @@ impl Run<()> for Long {
 
 async fn an_output_that_is_too_large_makes_a_dead_letter(place: Place) {
     let client = place.client().await;
-    let builder = DurableExecutor::builder(client.clone()).register::<Long>();
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder.register::<Long>();
     let _executor = builder.start(()).await.unwrap();
     let fits = client.spawn(Long(MAX - 2)).await.unwrap();
     let over = client.spawn(Long(MAX - 1)).await.unwrap();

@@ -44,7 +44,7 @@ async fn act(number: u64, cx: TaskContext<App>, ran: Ran) -> Result<u64, TaskErr
 async fn executor(client: &DurableClient, ran: &Ran) -> DurableExecutor {
     let ran = Arc::clone(ran);
     let act = move |number, cx| act(number, cx, Arc::clone(&ran));
-    start_as(builder(client).concurrency(32), act).await
+    start_as(builder(client).max_running(32), act).await
 }
 
 async fn spawn_all(client: &DurableClient, tasks: u64) -> Vec<DurableHandle<u64>> {
@@ -98,8 +98,8 @@ async fn many_tasks_of_all_kinds_all_end_once(place: Place) {
         (counts.retried, counts.snoozed),
         (tasks * 4 / 10, tasks / 10)
     );
-    let sum: usize = executors.iter().map(|it| it.metrics().done).sum();
-    assert_eq!(sum as u64, done);
+    let sum: u64 = executors.iter().map(|it| it.metrics().completed).sum();
+    assert_eq!(sum, done);
     let ran = ran.lock().unwrap();
     let own = ran.iter().filter(|&(&number, _)| number < tasks);
     // Nobody died, so each ran once.

@@ -16,7 +16,8 @@ on_all_stores! {
     what_is_shown_says_what_it_is,
     a_store_says_how_durable_it_is,
     counts_say_what_there_is,
-    a_handle_is_stored_as_its_id,
+    a_handle_is_serialised_as_its_id,
+    a_deserialised_handle_is_attached_to_a_client,
 }
 
 const fn is_thread_safe<T: Send + Sync + Unpin>() {}
@@ -74,7 +75,7 @@ async fn futures_can_be_sent() {
     is_send(&builder(&client).start_inline(app()));
     let executor = builder(&client).start(app()).await.unwrap();
     is_send(&executor.shutdown(std::time::Duration::ZERO));
-    is_send(&executor.terminated());
+    is_send(&executor.closed());
     let mut inline = builder(&client).start_inline(app()).await.unwrap();
     is_send(&inline.run_due());
 }
@@ -180,7 +181,8 @@ async fn what_is_shown_says_what_it_is(place: Place) {
     let client = place.client().await;
     let text = format!("{client:?}");
     assert!(text.starts_with("DurableClient"), "{text}");
-    let builder = builder(&client).concurrency(17);
+    let mut builder = builder(&client);
+    builder.max_running(17);
     let text = format!("{builder:?}");
     assert!(text.contains("\"number\"") && text.contains("17"), "{text}");
     let executor = start(&client, |_, cx| async move {
@@ -195,7 +197,7 @@ async fn what_is_shown_says_what_it_is(place: Place) {
     assert!(text.contains(&handle.id().to_string()), "{text}");
     within(&mut handle).await.unwrap();
     crate::places::until("it is counted", || {
-        format!("{executor:?}").contains("done: 1")
+        format!("{executor:?}").contains("completed: 1")
     })
     .await;
 }
@@ -259,7 +261,7 @@ async fn counts_say_what_there_is(place: Place) {
     assert_eq!((counts.done, counts.died, counts.snoozed), (2, 1, 1));
 }
 
-async fn a_handle_is_stored_as_its_id(place: Place) {
+async fn a_handle_is_serialised_as_its_id(place: Place) {
     let client = place.client().await;
     let handle = spawn(&client, 7).await;
     let json = serde_json::to_string(&handle).unwrap();
@@ -267,4 +269,29 @@ async fn a_handle_is_stored_as_its_id(place: Place) {
     assert_eq!(id, handle.id());
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     assert_eq!(within(client.attach::<Number>(id)).await.unwrap(), 7);
+}
+
+async fn a_deserialised_handle_is_attached_to_a_client(place: Place) {
+    let client = place.client().await;
+    let json = serde_json::to_string(&spawn(&client, 7).await).unwrap();
+    let detached: DurableHandle<u64> = serde_json::from_str(&json).unwrap();
+    for error in [
+        detached.status().await.unwrap_err(),
+        detached.errors().await.unwrap_err(),
+        detached.cancel().await.unwrap_err(),
+        detached.clone().await.unwrap_err(),
+    ] {
+        assert!(error.is_detached(), "{error}");
+        assert_eq!(error.task_id(), Some(detached.id()));
+        assert!(
+            error.to_string().contains("attach it to a client"),
+            "{error}"
+        );
+    }
+    let (jobs, mut done) = throng::CompletionStream::builder().build();
+    detached.clone().complete(jobs.slot(()).await.unwrap());
+    let completed = within(done.next()).await.unwrap();
+    assert!(completed.outcome.unwrap().unwrap_err().is_detached());
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
+    assert_eq!(within(detached.attach(&client)).await.unwrap(), 7);
 }

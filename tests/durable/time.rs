@@ -199,8 +199,12 @@ async fn a_task_that_nobody_knows_waits_for_as_long_as_it_takes() {
     assert_eq!(run_due(&mut ignorant).await, 0);
     assert_eq!(handle.status().await.unwrap(), Status::Waiting);
 
-    let knowing = DurableExecutor::builder::<()>(client.clone()).register::<Strange>();
-    let mut knowing = knowing.start_inline(()).await.unwrap();
+    let mut knowing = DurableExecutor::builder::<()>(client.clone());
+    let mut knowing = knowing
+        .register::<Strange>()
+        .start_inline(())
+        .await
+        .unwrap();
     assert_eq!(run_due(&mut knowing).await, 1);
     assert_eq!(within(handle).await.unwrap(), 1);
 }

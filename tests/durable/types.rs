@@ -32,13 +32,15 @@ impl Run<()> for Letter {
 }
 
 async fn letters(client: &DurableClient) -> DurableExecutor {
-    let executor = DurableExecutor::builder(client.clone()).register::<Letter>();
+    let mut executor = DurableExecutor::builder(client.clone());
+    executor.register::<Letter>();
     let started = executor.start(Arc::new(())).await;
     started.expect("the store answers")
 }
 
 async fn numbers(client: &DurableClient) -> DurableExecutor {
-    let executor = builder(client).concurrency(4);
+    let mut executor = builder(client);
+    executor.max_running(4);
     start_as(executor, |number, _| async move { Ok(number) }).await
 }
 
@@ -59,7 +61,7 @@ async fn an_idle_worker_of_another_type_takes_nothing(place: Place) {
         assert_eq!(within(handle).await.unwrap(), number);
     }
     assert_eq!(idle.metrics().claimed, 0);
-    until("all are counted", || worker.metrics().done == 400).await;
+    until("all are counted", || worker.metrics().completed == 400).await;
     assert_eq!(worker.metrics().claimed, 400);
 }
 
@@ -84,7 +86,8 @@ async fn a_new_type_waits_for_its_worker_and_holds_up_nobody(place: Place) {
 /// One worker knows both types, one only one of them: what waited mixed is parted, and all of it runs.
 async fn a_worker_that_knows_less_gets_what_it_knows(place: Place) {
     let client = place.client().await;
-    let both = builder(&client).concurrency(1).register::<Both>();
+    let mut both = builder(&client);
+    both.max_running(1).register::<Both>();
     let both = start_as(both, |number, _| async move { Ok(number) }).await;
     both.shutdown(std::time::Duration::ZERO).await;
     let mut numbers_of = Vec::new();
@@ -99,7 +102,8 @@ async fn a_worker_that_knows_less_gets_what_it_knows(place: Place) {
     }
     assert_eq!(less.metrics().claimed, 300);
     assert_eq!(others[0].status().await.unwrap(), Status::Waiting);
-    let all = builder(&client).concurrency(8).register::<Both>();
+    let mut all = builder(&client);
+    all.max_running(8).register::<Both>();
     let _all = start_as(all, |number, _| async move { Ok(number) }).await;
     for handle in others {
         within(handle).await.unwrap();

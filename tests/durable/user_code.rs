@@ -49,7 +49,8 @@ impl Run<App> for Nothing {
 }
 
 async fn start_with(client: &DurableClient, app: App) -> DurableExecutor {
-    let builder = DurableExecutor::builder(client.clone()).register::<Nothing>();
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder.register::<Nothing>();
     builder.start(app).await.expect("the store answers")
 }
 
@@ -100,7 +101,7 @@ async fn an_app_is_dropped_also_without_its_runtime(place: Place) {
     let executor = std::thread::spawn(move || current_thread().block_on(start_with(&own, app)));
     until("its runtime is gone", || executor.is_finished()).await;
     let executor = executor.join().unwrap();
-    within(executor.terminated()).await;
+    within(executor.closed()).await;
     let thread = receive(&drops);
     assert!(
         thread == "throng-drop" || !thread.starts_with("throng"),

@@ -42,7 +42,7 @@ pub(crate) enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Work {
     pub(crate) executors: usize,
-    pub(crate) concurrency: usize,
+    pub(crate) max_running: usize,
     pub(crate) lease: u64,
     pub(crate) stall_limit: u64,
     /// Whether it also runs the children of tasks.
@@ -76,7 +76,7 @@ fn entry() {
 fn plans_arrive_as_they_were_sent() {
     let work = Work {
         executors: 2,
-        concurrency: 3,
+        max_running: 3,
         lease: 500,
         stall_limit: 60_000,
         children: true,
@@ -163,12 +163,13 @@ async fn run_tasks(
 
 async fn executor(client: &DurableClient, folder: &Folder, work: Work) -> DurableExecutor {
     let retry = Retry::exponential().base(Duration::from_millis(20));
-    let mut builder = DurableExecutor::builder(client.clone()).register::<Job>();
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder.register::<Job>();
     if work.children {
-        builder = builder.register::<Child>();
+        builder.register::<Child>();
     }
     let executor = builder
-        .concurrency(work.concurrency)
+        .max_running(work.max_running)
         .lease(Duration::from_millis(work.lease))
         .stall_limit(Duration::from_millis(work.stall_limit))
         .retry(retry.attempts(1000).cap(Duration::from_millis(50)))

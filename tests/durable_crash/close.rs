@@ -47,15 +47,16 @@ async fn what_runs_goes_to_others(site: Site) {
     let client = site.place.client().await;
     let executor = DurableExecutor::builder(client.clone())
         .register::<Job>()
-        .start(site.folder.clone());
-    let executor = executor.await.expect("an executor");
+        .start(site.folder.clone())
+        .await
+        .expect("an executor");
     let handles = site.spawn_all(Job::Wait, 4).await;
     until("all run", async || {
         (site.counts().await.running == 4).then_some(())
     })
     .await;
     client.close().await.expect("it ends in order");
-    executor.terminated().await;
+    executor.closed().await;
     let counts = site.counts().await;
     assert_eq!((counts.released, counts.waiting), (4, 4), "{counts:?}");
 
@@ -75,8 +76,9 @@ async fn the_file_alone_has_everything() {
     // The second one awaits, so it wants to be told of ends, and its worker rests.
     let executor = DurableExecutor::builder(peer.clone())
         .register::<Job>()
-        .start(super::job::Folder(folder.path().to_owned()));
-    let executor = executor.await.expect("an executor");
+        .start(super::job::Folder(folder.path().to_owned()))
+        .await
+        .expect("an executor");
     for id in ids.iter().take(10) {
         let handle = peer.attach::<Job>(id.id());
         handle.await.expect("it succeeds");

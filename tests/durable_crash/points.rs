@@ -61,7 +61,7 @@ async fn a_worker_dies_when_it_renews_its_leases() {
 async fn worker_dies_at(site: &Site, point: &str, millis: u64) {
     let handles = site.spawn_all(Job::Work(millis), 20).await;
     let plan = site.plan(Role::Worker(Work {
-        concurrency: if millis > 1 { 20 } else { 4 },
+        max_running: if millis > 1 { 20 } else { 4 },
         ..site.brief_work()
     }));
     let mut deadly = Process::start_deadly(&plan, point);

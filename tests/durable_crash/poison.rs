@@ -41,9 +41,9 @@ async fn with_64_permits_it_costs_as_many_whenever_it_kills(site: Site) {
 }
 
 /// At once, when the store may not know yet that the claim has arrived, and when its lease has been renewed.
-async fn it_costs_three_whenever_it_kills(site: &Site, concurrency: usize) {
+async fn it_costs_three_whenever_it_kills(site: &Site, max_running: usize) {
     let work = Work {
-        concurrency,
+        max_running,
         ..site.brief_work()
     };
     for pill in [0, 1, 600].map(Job::AbortAfter) {
@@ -90,7 +90,7 @@ async fn it_costs(site: &Site, pill: Job, max_crashes: u32, others: u32, work: W
 /// The tasks that run beside a pill, at the time at which it kills one of two workers.
 async fn a_neighbour_is_never_to_blame(site: Site) {
     let work = Work {
-        concurrency: 64,
+        max_running: 64,
         ..site.brief_work()
     };
     let mut workers = [site.worker(work).await, site.worker(work).await];

@@ -65,8 +65,9 @@ async fn one_that_has_ended_keeps_no_wake_up_from_others(site: Site) {
     let worker = site.worker(PATIENT).await;
     let executor = DurableExecutor::builder(site.client.clone())
         .register::<Job>()
-        .start(site.folder.clone());
-    let executor = executor.await.expect("an executor");
+        .start(site.folder.clone())
+        .await
+        .expect("an executor");
     until("both are idle", async || (site.parked() == 2).then_some(())).await;
     executor.shutdown(Duration::ZERO).await;
 

@@ -49,7 +49,7 @@ pub(crate) struct Site {
 /// A worker whose lease does not end while a test runs, so that only death can end it.
 pub(crate) const PATIENT: Work = Work {
     executors: 1,
-    concurrency: 4,
+    max_running: 4,
     lease: 120_000,
     stall_limit: 60_000,
     children: false,

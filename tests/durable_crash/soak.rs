@@ -22,7 +22,7 @@ const TASKS: usize = 50;
 async fn every_task_ends_well_once(site: Site) {
     let plan = site.plan(Role::Worker(Work {
         executors: 2,
-        concurrency: 8,
+        max_running: 8,
         ..site.work()
     }));
     let mut processes = [(); 3].map(|()| Process::start(&plan));

@@ -40,7 +40,7 @@ async fn the_index_is_that_of_the_reference() {
     let texts = summary.counts.files;
     assert_eq!(summary.compute.completed, texts, "one task for each text");
     let jobs = summary.executor.inline + summary.executor.queued;
-    assert_eq!(jobs, reference.files.len(), "one job for each file");
+    assert_eq!(jobs, reference.files.len() as u64, "one job for each file");
 }
 
 #[tokio::test]

@@ -1,16 +1,19 @@
-//! A bound on the queue: who is refused, who waits, and when a place comes back.
+//! A bounded queue: which jobs are rejected, which callers wait, and when a permit is released.
 
 use std::thread;
 
 use throng::{JoinHandle, SerialExecutor};
 
-use super::occupy;
-use super::support::{
+use crate::occupied::occupy;
+use crate::support::{
     Drops, Wakes, block_on, current_thread, join, poll, poll_with, ready, rounds,
 };
 
 fn bounded(jobs: usize) -> SerialExecutor<usize> {
-    SerialExecutor::builder().capacity(jobs).build(0)
+    SerialExecutor::builder()
+        .queue_capacity(jobs)
+        .build(0)
+        .unwrap()
 }
 
 fn add(executor: &SerialExecutor<usize>) -> JoinHandle<()> {
@@ -18,7 +21,7 @@ fn add(executor: &SerialExecutor<usize>) -> JoinHandle<()> {
 }
 
 #[test]
-fn what_runs_at_once_needs_no_place() {
+fn a_job_that_runs_at_once_needs_no_permit() {
     let executor = bounded(0);
     ready(add(&executor)).unwrap();
     ready(executor.try_submit(|n| *n += 1).unwrap()).unwrap();
@@ -26,7 +29,7 @@ fn what_runs_at_once_needs_no_place() {
 }
 
 #[test]
-fn a_full_executor_refuses_and_gives_the_job_back() {
+fn a_full_queue_rejects_and_returns_the_job() {
     let executor = bounded(2);
     let busy = occupy(&executor);
     let accepted = [add(&executor), executor.try_submit(|n| *n += 1).unwrap()];
@@ -56,7 +59,7 @@ fn a_full_executor_refuses_and_gives_the_job_back() {
 }
 
 #[test]
-fn try_submit_says_why() {
+fn the_error_of_try_submit_tells_the_reason() {
     let executor = bounded(2);
     drop(executor.submit(|_| panic!("on purpose")));
     let error = executor.try_submit(|n| *n).unwrap_err();
@@ -80,7 +83,7 @@ fn a_job_may_always_submit_to_its_own_executor() {
                 .unwrap()
                 .submit(|n| *n += 1),
         );
-        // And by way of another executor.
+        // Also from inside a job of another executor.
         let inner = again.clone();
         handles.push(ready(other.submit(move |()| add(&inner))).unwrap());
         handles
@@ -88,7 +91,7 @@ fn a_job_may_always_submit_to_its_own_executor() {
     for handle in handles.unwrap() {
         join(handle).unwrap();
     }
-    // All places are there again, and no more.
+    // All permits have been released, and none twice.
     let busy = occupy(&executor);
     drop(add(&executor));
     assert!(executor.try_submit(|_| ()).unwrap_err().is_full());
@@ -97,7 +100,7 @@ fn a_job_may_always_submit_to_its_own_executor() {
 }
 
 #[test]
-fn a_place_comes_back_however_a_job_ends() {
+fn a_permit_is_released_however_a_job_ends() {
     let executor = bounded(1);
     let full = || {
         executor
@@ -109,10 +112,6 @@ fn a_place_comes_back_however_a_job_ends() {
     let aborted = add(&executor);
     assert!(full());
     aborted.abort();
-    let cancelled = add(&executor);
-    assert!(full());
-    assert_eq!(executor.cancel_queued(), 1);
-    assert!(ready(cancelled).unwrap_err().is_cancelled());
     drop(executor.submit(|_| panic!("on purpose")));
     assert!(full());
     busy.release();
@@ -132,7 +131,7 @@ fn a_place_comes_back_however_a_job_ends() {
 }
 
 #[test]
-fn a_poisoned_job_gives_its_place_back() {
+fn a_poisoned_job_releases_its_permit() {
     let executor = bounded(2);
     let busy = occupy(&executor);
     drop(executor.submit(|_| panic!("on purpose")));
@@ -149,7 +148,7 @@ fn a_poisoned_job_gives_its_place_back() {
 }
 
 #[test]
-fn one_who_waits_for_room_is_woken_when_a_job_begins() {
+fn a_waiting_reserve_is_woken_when_a_job_starts() {
     let executor = bounded(1);
     let busy = occupy(&executor);
     let queued = add(&executor);
@@ -165,7 +164,7 @@ fn one_who_waits_for_room_is_woken_when_a_job_begins() {
 }
 
 #[test]
-fn a_permit_is_a_place_until_it_is_used_or_dropped() {
+fn a_permit_holds_room_until_it_is_used_or_dropped() {
     let executor = bounded(1);
     let permit = ready(Box::pin(executor.reserve())).unwrap();
     assert_eq!(format!("{permit:?}"), "Permit { .. }");
@@ -181,7 +180,7 @@ fn a_permit_is_a_place_until_it_is_used_or_dropped() {
 }
 
 #[test]
-fn a_future_that_no_longer_waits_takes_nothing_along() {
+fn a_dropped_reserve_passes_its_wake_up_on() {
     let executor = bounded(1);
     let busy = occupy(&executor);
     let queued = add(&executor);
@@ -192,14 +191,14 @@ fn a_future_that_no_longer_waits_takes_nothing_along() {
     assert!(poll_with(&waker, &mut other).is_pending());
     busy.release();
     join(queued).unwrap();
-    // The wake-up was for the first one.
+    // The first one was woken.
     drop(dropped);
     assert_eq!(wakes.count(), 1);
     drop(ready(other).unwrap());
 }
 
 #[test]
-fn a_future_that_is_polled_once_and_forgotten_keeps_no_place() {
+fn a_reserve_that_is_polled_once_holds_no_permit() {
     let executor = bounded(1);
     let busy = occupy(&executor);
     let queued = add(&executor);
@@ -214,7 +213,7 @@ fn a_future_that_is_polled_once_and_forgotten_keeps_no_place() {
 }
 
 #[test]
-fn those_who_wait_for_room_hear_that_the_executor_is_closed() {
+fn close_ends_waiting_reserves() {
     let executor = bounded(1);
     let busy = occupy(&executor);
     let queued = add(&executor);
@@ -223,21 +222,17 @@ fn those_who_wait_for_room_hear_that_the_executor_is_closed() {
     assert!(poll_with(&waker, &mut reserve).is_pending());
     executor.close();
     assert!(wakes.count() > 0);
-    assert!(ready(reserve).unwrap_err().is_closed());
+    assert!(ready(reserve).is_err());
     busy.release();
     join(queued).unwrap();
     let unbounded = SerialExecutor::new(());
     drop(ready(Box::pin(unbounded.reserve())).unwrap());
     unbounded.close();
-    assert!(
-        ready(Box::pin(unbounded.reserve()))
-            .unwrap_err()
-            .is_closed()
-    );
+    assert!(ready(Box::pin(unbounded.reserve())).is_err());
 }
 
 #[test]
-fn a_permit_of_an_executor_that_was_closed_is_worth_nothing() {
+fn a_permit_of_a_closed_executor_submits_nothing() {
     let executor = bounded(1);
     let permit = ready(Box::pin(executor.reserve())).unwrap();
     executor.close();
@@ -274,7 +269,7 @@ fn the_bound_holds_among_many_submitters() {
             .map(|thread| thread.join().unwrap())
             .sum()
     });
-    assert!(executor.metrics().max_queue_length <= CAPACITY);
+    assert!(executor.metrics().max_queue_length <= CAPACITY as u64);
     assert_eq!(executor.metrics().queue_length, 0);
     assert_eq!(block_on(executor.into_inner()).unwrap(), accepted);
 }

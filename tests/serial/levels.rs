@@ -1,4 +1,4 @@
-//! Levels: which job goes first.
+//! Levels: which queued job runs first.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -6,8 +6,8 @@ use std::thread;
 use throng::SerialExecutor;
 use throng::serial::Level;
 
-use super::support::{Numbers, block_on, join, multi_thread, ready, rounds};
-use super::{Busy, occupy};
+use crate::occupied::{Busy, occupy};
+use crate::support::{Numbers, block_on, join, multi_thread, ready, rounds};
 
 const LEVELS: [Level; 3] = [Level::LOW, Level::NORMAL, Level::HIGH];
 
@@ -23,7 +23,7 @@ fn order(list: &List, busy: Busy) -> Vec<&'static str> {
 }
 
 #[test]
-fn higher_levels_go_first_and_each_in_its_order() {
+fn higher_levels_run_first_and_each_level_runs_in_order() {
     let list = List::new(Vec::new());
     let busy = occupy(&list);
     queue(&list, Level::LOW, "low 1");
@@ -39,43 +39,43 @@ fn higher_levels_go_first_and_each_in_its_order() {
 }
 
 #[test]
-fn a_job_of_a_lower_level_waits_for_no_more_than_so_many() {
+fn a_job_is_overtaken_by_a_bounded_number_of_jobs() {
     let list = List::new(Vec::new());
     for _ in 0..2 {
         let busy = occupy(&list);
         queue(&list, Level::LOW, "low");
         queue(&list, Level::NORMAL, "normal");
-        for _ in 0..3 * Level::PATIENCE {
+        for _ in 0..3 * Level::MAX_OVERTAKES {
             queue(&list, Level::HIGH, "high");
         }
         let order = order(&list, busy);
-        assert_eq!(order.len(), 3 * Level::PATIENCE + 2);
-        let (first, rest) = order.split_at(Level::PATIENCE);
+        assert_eq!(order.len(), 3 * Level::MAX_OVERTAKES + 2);
+        let (first, rest) = order.split_at(Level::MAX_OVERTAKES);
         assert!(first.iter().all(|name| *name == "high"), "{order:?}");
         assert_eq!(rest[..3], ["low", "normal", "high"]);
     }
 }
 
 #[test]
-fn each_job_of_a_lower_level_waits_anew() {
+fn the_overtakes_of_each_job_are_counted_anew() {
     let list = List::new(Vec::new());
     let busy = occupy(&list);
     for _ in 0..2 {
         queue(&list, Level::LOW, "low");
     }
-    for _ in 0..2 * Level::PATIENCE {
+    for _ in 0..2 * Level::MAX_OVERTAKES {
         queue(&list, Level::NORMAL, "normal");
     }
     let order = order(&list, busy);
     let low = (0..order.len()).filter(|&index| order[index] == "low");
     assert_eq!(
         low.collect::<Vec<_>>(),
-        [Level::PATIENCE, 2 * Level::PATIENCE + 1]
+        [Level::MAX_OVERTAKES, 2 * Level::MAX_OVERTAKES + 1]
     );
 }
 
 #[test]
-fn a_job_of_a_higher_level_that_comes_during_a_drain_is_next() {
+fn a_job_of_a_higher_level_that_is_submitted_during_a_drain_is_next() {
     let list = List::new(Vec::new());
     let busy = occupy(&list);
     let again = list.clone();
@@ -99,7 +99,7 @@ fn an_idle_executor_runs_a_job_at_once_whatever_its_level() {
 }
 
 #[test]
-fn levels_compare_as_one_would_think() {
+fn levels_are_ordered() {
     assert!(LEVELS.is_sorted() && Level::LOW < Level::HIGH);
     assert_eq!(Level::default(), Level::NORMAL);
 }
@@ -112,7 +112,8 @@ fn jobs_of_many_submitters_run_once_and_each_level_in_order() {
     let ran = Arc::new(Mutex::new(Vec::new()));
     let executor = SerialExecutor::builder()
         .capture_jobs(2)
-        .build(Arc::clone(&ran));
+        .build(Arc::clone(&ran))
+        .unwrap();
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let (executor, runtime) = (&executor, &runtime);

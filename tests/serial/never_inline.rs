@@ -4,14 +4,14 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use throng::SerialExecutor;
 use throng::serial::Level;
+use throng::{BlockingPool, SerialExecutor};
 use tokio::runtime::Handle;
 
-use super::support::{Gate, join, multi_thread, ready, receive, thread_name};
+use crate::support::{Gate, join, multi_thread, ready, receive, thread_name};
 
 fn executor() -> SerialExecutor<usize> {
-    SerialExecutor::builder().inline(false).build(0)
+    SerialExecutor::builder().inline(false).build(0).unwrap()
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn submit_does_what_post_does() {
     assert_eq!(join(name).unwrap(), "drain");
 }
 
-/// Has a job run on another thread, inside the runtime of this one, until what is returned is called.
+/// Runs a job on another thread, inside the runtime of this one, until the returned closure is called.
 fn occupy_in_runtime(executor: &SerialExecutor<usize>) -> impl FnOnce() {
     let gate = Gate::new();
     let (entered, has_entered) = channel();
@@ -78,21 +78,22 @@ fn submit_may_be_called_under_a_lock_that_jobs_take() {
 fn without_a_runtime_submit_is_rejected() {
     let executor = executor();
     assert!(ready(executor.submit(|_| ())).unwrap_err().is_rejected());
-    // These run here, as they say.
+    // These methods run the job on this thread.
     executor.try_run(|n| *n += 1).unwrap();
     executor.blocking_run(|n| *n += 1).unwrap();
     assert_eq!(executor.try_run(|n| *n).unwrap(), 2);
-    let text = format!("{:?}", SerialExecutor::builder().inline(false));
+    let text = format!("{:?}", SerialExecutor::<()>::builder().inline(false));
     assert!(text.contains("inline: false"), "{text}");
 }
 
 #[test]
-fn with_room_a_permit_is_used_as_well() {
+fn a_permit_posts_the_job() {
     let runtime = multi_thread(1, "drain");
     let executor = SerialExecutor::builder()
         .inline(false)
-        .capacity(1)
-        .build(());
+        .queue_capacity(1)
+        .build(())
+        .unwrap();
     let _in = runtime.enter();
     for _ in 0..3 {
         let permit = runtime.block_on(executor.reserve()).unwrap();
@@ -102,12 +103,13 @@ fn with_room_a_permit_is_used_as_well() {
 }
 
 #[test]
-fn a_caller_that_captures_nothing_runs_its_own_job() {
+fn a_caller_with_a_capture_limit_of_zero_runs_its_own_job() {
     let runtime = multi_thread(1, "drain");
     let executor = SerialExecutor::builder()
         .capture_jobs(0)
         .drain_on(runtime.handle().clone())
-        .build(());
+        .build(())
+        .unwrap();
     let again = executor.clone();
     let here = executor.submit(move |()| (thread_name(), again.submit(|()| thread_name())));
     let (own, other) = ready(here).unwrap();
@@ -115,18 +117,37 @@ fn a_caller_that_captures_nothing_runs_its_own_job() {
 }
 
 #[test]
-fn a_job_that_is_refused_comes_back() {
-    // No runtime, so nobody to run it.
+fn a_rejected_job_is_returned() {
+    // There is no runtime to run it.
     let executor = executor();
     let refused = executor.try_submit(|_| "mine").unwrap_err();
     assert!(!refused.is_full() && !refused.is_closed());
     assert_eq!(refused.into_inner()(&mut 0), "mine");
     assert!(ready(executor.submit(|_| ())).unwrap_err().is_rejected());
 
-    let bounded = SerialExecutor::builder().inline(false).capacity(0).build(0);
+    let bounded = SerialExecutor::builder()
+        .inline(false)
+        .queue_capacity(1)
+        .build(0)
+        .unwrap();
     let runtime = multi_thread(1, "drain");
     let _in = runtime.enter();
+    let release = occupy_in_runtime(&bounded);
+    let queued = bounded.submit(|_| ());
     let full = bounded.try_submit(|_| "mine").unwrap_err();
     assert!(full.is_full());
     assert_eq!(full.into_inner()(&mut 0), "mine");
+    release();
+    join(queued).unwrap();
+}
+
+#[test]
+fn a_posted_job_never_runs_on_the_posting_thread() {
+    let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+    pool.shutdown();
+    let executor = SerialExecutor::builder().drain_on(pool).build(()).unwrap();
+    let here = thread::current().id();
+    let posted = executor.post(move |()| assert_ne!(thread::current().id(), here));
+    assert!(join(posted).unwrap_err().is_cancelled());
+    join(executor.submit(|()| ())).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Waiting for a job: on a thread that is not async, and where it would be in vain.
+//! `blocking_run`, and waits that would never end.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -6,11 +6,12 @@ use std::thread;
 use throng::serial::IntoInnerError;
 use throng::{JoinError, SerialExecutor};
 
-use super::support::{
+use crate::capture::nest;
+use crate::occupied::occupy;
+use crate::support::{
     Drops, block_on, current_thread, join, message, multi_thread, poll, ready, receive, rounds,
     wait_until,
 };
-use super::{nest, occupy};
 
 // ===== blocking_run =====
 
@@ -51,7 +52,7 @@ fn blocking_run_waits_until_a_busy_executor_has_run_the_job() {
 }
 
 #[test]
-fn blocking_run_says_how_the_job_ended() {
+fn blocking_run_returns_the_error_of_the_job() {
     let executor = SerialExecutor::new(());
     let run = |executor: &SerialExecutor<()>| executor.blocking_run(|()| ()).unwrap_err();
     let panic = |()| -> () { panic!("on purpose") };
@@ -63,8 +64,8 @@ fn blocking_run_says_how_the_job_ended() {
 }
 
 #[test]
-fn blocking_run_ends_when_its_job_panics_elsewhere_or_is_cancelled() {
-    for cancels in [false, true] {
+fn blocking_run_returns_when_its_job_panics_elsewhere_or_is_aborted() {
+    for aborts in [false, true] {
         let executor = SerialExecutor::new(());
         let captured = Drops::new();
         let value = captured.value();
@@ -78,9 +79,9 @@ fn blocking_run_ends_when_its_job_panics_elsewhere_or_is_cancelled() {
                 executor.blocking_run(job).unwrap_err()
             });
             wait_until("the job is queued", || executor.metrics().queue_length == 1);
-            if cancels {
-                // It counts a moment before it is there.
-                wait_until("it is cancelled", || executor.cancel_queued() == 1);
+            if aborts {
+                // It is counted a moment before it is queued.
+                wait_until("it is aborted", || executor.shutdown_now() == 1);
                 assert!(waits.join().unwrap().is_cancelled());
                 busy.release();
             } else {
@@ -133,10 +134,10 @@ fn blocking_run_at_any_depth_runs_at_once() {
     assert_eq!(descend(50), 50);
 }
 
-// ===== where it would be in vain =====
+// ===== deadlocks =====
 
-/// What a job of an executor is told when it waits for another one, in each way there is.
-fn waits_in_vain(executor: &SerialExecutor<usize>) -> [JoinError; 4] {
+/// Waits for jobs of an executor inside one of its jobs, in each way, and returns the errors.
+fn wait_inside(executor: &SerialExecutor<usize>) -> [JoinError; 4] {
     let polled = {
         let mut handle = executor.submit(|n| *n += 1);
         ready(&mut handle).unwrap_err()
@@ -152,28 +153,28 @@ fn waits_in_vain(executor: &SerialExecutor<usize>) -> [JoinError; 4] {
 }
 
 #[test]
-fn a_job_that_waits_for_its_own_executor_is_told() {
+fn a_job_that_waits_for_its_own_executor_gets_an_error() {
     let executor = SerialExecutor::new(0);
     let again = executor.clone();
-    let errors = ready(executor.submit(move |_| waits_in_vain(&again))).unwrap();
+    let errors = ready(executor.submit(move |_| wait_inside(&again))).unwrap();
     for error in errors {
         assert!(error.is_would_deadlock(), "{error}");
         assert!(error.to_string().contains("its own executor"), "{error}");
     }
-    // Those that were queued have run nevertheless.
+    // The jobs that were queued have run nevertheless.
     assert_eq!(ready(executor.submit(|n| *n)).unwrap(), 3);
 }
 
 #[test]
-fn a_job_that_waits_by_way_of_other_executors_is_told() {
+fn a_job_that_waits_inside_jobs_of_other_executors_gets_an_error() {
     for depth in [1, 3, 20] {
         let executor = SerialExecutor::new(0);
         let again = executor.clone();
         let (told, is_told) = channel();
         drop(executor.submit(move |_| {
-            let inner = move || told.send(waits_in_vain(&again)).unwrap();
+            let inner = move || told.send(wait_inside(&again)).unwrap();
             match depth {
-                // Deeper than jobs may be: only those that must run at once are.
+                // Beyond the limit for deferral, which does not apply to `try_run`.
                 20 => deep(depth, Box::new(inner)),
                 _ => nest(depth, Box::new(inner)),
             }
@@ -185,7 +186,7 @@ fn a_job_that_waits_by_way_of_other_executors_is_told() {
     }
 }
 
-/// As `nest`, with jobs that run at once.
+/// As `nest`, with jobs that are never deferred.
 fn deep(depth: usize, f: Box<dyn FnOnce() + Send>) {
     match depth.checked_sub(1) {
         Some(depth) => SerialExecutor::new(())
@@ -196,7 +197,7 @@ fn deep(depth: usize, f: Box<dyn FnOnce() + Send>) {
 }
 
 #[test]
-fn a_job_of_a_drain_that_waits_for_its_own_executor_is_told() {
+fn a_job_of_a_drain_that_waits_for_its_own_executor_gets_an_error() {
     let runtime = multi_thread(1, "drain");
     let executor = SerialExecutor::new(0);
     let again = executor.clone();
@@ -227,14 +228,14 @@ fn a_job_waits_for_another_executor() {
 }
 
 #[test]
-fn one_who_waits_runs_what_was_left_to_the_outermost_job() {
+fn a_job_that_waits_runs_deferred_jobs() {
     for run in [false, true] {
         let (told, is_told) = channel();
         nest(
             20,
             Box::new(move || {
-                // Somewhere on the way this was left to the outermost job, and begins anew there: so go
-                // down again, to where nothing runs at once.
+                // This job was deferred itself, and runs with one job around it. So nest again, to a depth at which
+                // jobs are deferred.
                 nest_here(8, &move || {
                     let executor = SerialExecutor::new(1);
                     let mut handle = executor.submit(|n| *n + 1);
@@ -254,7 +255,7 @@ fn one_who_waits_runs_what_was_left_to_the_outermost_job() {
     }
 }
 
-/// Calls `f` inside so many jobs, at least, that run at once.
+/// Calls `f` inside `depth` more jobs on this thread.
 pub(crate) fn nest_here(depth: usize, f: &dyn Fn()) {
     match depth.checked_sub(1) {
         Some(depth) => SerialExecutor::new(())
@@ -265,21 +266,25 @@ pub(crate) fn nest_here(depth: usize, f: &dyn Fn()) {
 }
 
 #[test]
-fn a_job_that_wants_its_own_state_is_told() {
+fn into_inner_inside_a_job_of_the_same_executor_is_an_error() {
     let executor = SerialExecutor::new(7);
     let again = executor.clone();
     let error = ready(executor.submit(move |_| block_on(again.into_inner()).unwrap_err()));
     let error = error.unwrap();
     assert!(matches!(error, IntoInnerError::WouldDeadlock));
     assert_eq!(format!("{error:?}"), "WouldDeadlock");
-    assert!(error.to_string().contains("its own end"));
+    assert!(
+        error
+            .to_string()
+            .contains("inside a job of the same executor")
+    );
     assert_eq!(ready(Box::pin(executor.into_inner())).unwrap(), 7);
 }
 
 // ===== is_current =====
 
 #[test]
-fn a_thread_knows_whether_it_is_inside_a_job() {
+fn is_current_is_true_inside_a_job() {
     let (a, b) = (SerialExecutor::new(()), SerialExecutor::new(()));
     assert!(!a.is_current());
     let (in_a, in_b) = (a.clone(), b.clone());
@@ -305,7 +310,7 @@ fn a_thread_knows_whether_it_is_inside_a_job() {
 }
 
 #[test]
-fn the_outermost_job_is_over_when_what_was_left_to_it_runs() {
+fn the_outermost_job_has_ended_when_deferred_jobs_run() {
     let executor = SerialExecutor::new(0);
     let again = executor.clone();
     let (told, is_told) = channel();
@@ -325,7 +330,7 @@ fn the_outermost_job_is_over_when_what_was_left_to_it_runs() {
 }
 
 #[test]
-fn a_job_may_look_at_its_handles_without_waiting() {
+fn a_job_may_check_its_handles_without_waiting() {
     let executor = SerialExecutor::new(());
     let again = executor.clone();
     let handle = ready(executor.submit(move |()| {

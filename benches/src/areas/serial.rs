@@ -1,8 +1,8 @@
 //! One state, changed by one task at a time.
 //!
-//! Every task awaits each of its operations, except in the rows called `post`, and yields to Tokio after 128 of them:
-//! peers that never wait would otherwise starve the other tasks. Whatever guards the state gives the value back to the
-//! caller. Under a table stands what else its rows have measured.
+//! Each task awaits its operations, except in the rows named `post`, and yields to Tokio after 128 of them: otherwise
+//! peers that never wait would starve the other tasks. Every operation returns the value to the caller. Further
+//! measurements of a row stand below the table.
 
 mod held;
 mod peers;
@@ -18,9 +18,9 @@ use self::post::{Memory, Post};
 use super::{Area, Pace, Peer, Unit, Workload, on_worker, two_workers};
 use crate::measure::{Rules, Sample, Spin, quantile};
 
-/// One operation in so many is timed where latencies are asked for, so that the clock costs little. It is odd: the
-/// operation after a yield, which is one in 128, is timed no more often than any other.
-const TIMED: u64 = 7;
+/// One operation in this many is timed, so that the clock costs little. The number is odd, so that the operation after
+/// a yield, which is one in 128, is timed no more often than any other.
+const OPERATIONS_PER_SAMPLE: u64 = 7;
 
 pub(super) const AREA: Area = Area {
     name: "serial",
@@ -72,9 +72,9 @@ fn captured(name: &'static str, ns: u64) -> Workload {
 }
 
 const LIMIT: &str =
-    "the limit is 16 jobs of others, or 20 us; the clock is read after every fourth";
+    "the limit is 16 jobs of others or 20 us; the clock is read after every fourth job";
 
-/// Something to do with a guarded state.
+/// A workload on a guarded state.
 trait Work: Copy + 'static {
     fn run<S: Serial>(self, rules: &Rules) -> Sample;
 }
@@ -128,9 +128,9 @@ impl Work for Latency {
 
 async fn operate_timed<S: Serial>(state: S, spin: Spin, operations: u64) -> Vec<u64> {
     let mut pace = Pace::default();
-    let mut latencies = Vec::with_capacity((operations / TIMED + 1) as usize);
+    let mut latencies = Vec::with_capacity((operations / OPERATIONS_PER_SAMPLE + 1) as usize);
     for operation in 0..operations {
-        if operation.is_multiple_of(TIMED) {
+        if operation.is_multiple_of(OPERATIONS_PER_SAMPLE) {
             latencies.push(time(&state, spin).await);
         } else {
             std::hint::black_box(state.operate(spin).await);
@@ -140,15 +140,15 @@ async fn operate_timed<S: Serial>(state: S, spin: Spin, operations: u64) -> Vec<
     latencies
 }
 
-/// The time that an operation takes, in nanoseconds.
+/// Measures an operation, in nanoseconds.
 async fn time<S: Serial>(state: &S, spin: Spin) -> u64 {
     let begin = Instant::now();
     std::hint::black_box(state.operate(spin).await);
     begin.elapsed().as_nanos() as u64
 }
 
-/// As [`Contend`] for a given time: what the least served task got done of what the most served one did. The 99th
-/// percentile of the time that an operation takes is told as well, since one may be bought with the other.
+/// As [`Contend`] for a given time. The value is the operations of the slowest task divided by those of the fastest. The
+/// 99th percentile of the time of an operation is recorded as well, because one may be traded for the other.
 #[derive(Clone, Copy)]
 struct Fairness {
     tasks: u64,
@@ -161,7 +161,7 @@ impl Work for Fairness {
         let spin = spin(self.ns, rules);
         let mut shares = Vec::new();
         let sample = rules.measure_once(1, |_| {
-            // A task does 128 operations in its turn: with too few turns, one more or less would decide.
+            // A task does 128 operations before it yields. In a short time, one yield more or less would decide.
             let end = Instant::now() + rules.target * 2;
             shares = on_tasks(&runtime, self.tasks, || {
                 operate_until(state.clone(), spin, end)
@@ -181,11 +181,11 @@ impl Work for Fairness {
     }
 }
 
-/// What a task got done.
+/// The operations of one task.
 #[derive(Default)]
 struct Share {
     operations: u64,
-    /// The time that some of them took, in nanoseconds.
+    /// The times of some of them, in nanoseconds.
     latencies: Vec<u64>,
 }
 
@@ -193,7 +193,7 @@ async fn operate_until<S: Serial>(state: S, spin: Spin, end: Instant) -> Share {
     let mut pace = Pace::default();
     let mut share = Share::default();
     loop {
-        if share.operations.is_multiple_of(TIMED) {
+        if share.operations.is_multiple_of(OPERATIONS_PER_SAMPLE) {
             if Instant::now() >= end {
                 return share;
             }
@@ -223,12 +223,12 @@ fn spin(ns: u64, rules: &Rules) -> Spin {
     }
 }
 
-/// Operations in a round: a tenth of a second's worth.
+/// The operations of a round, which take about a tenth of a second.
 fn operations(ns: u64) -> u64 {
     if ns >= 1_000 { 100_000 } else { 400_000 }
 }
 
-/// Runs so many tasks at once, and waits for all.
+/// Runs `tasks` tasks concurrently, and waits for all of them.
 fn on_tasks<F>(runtime: &Runtime, tasks: u64, make: impl Fn() -> F) -> Vec<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,

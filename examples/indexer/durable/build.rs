@@ -243,9 +243,10 @@ impl<F: FnMut(Event<'_>), P: FnMut(Progress<'_>)> Work<'_, F, P> {
         let retry = Retry::exponential()
             .attempts(3)
             .base(Duration::from_millis(100));
-        let builder = DurableExecutor::builder(self.state.client.clone())
+        let mut builder = DurableExecutor::builder(self.state.client.clone());
+        builder
             .register::<Batch>()
-            .concurrency(self.options.threads)
+            .max_running(self.options.threads)
             .lease(LEASE)
             .retry(retry);
         Ok(builder.start(Arc::clone(&self.app)).await?)

@@ -301,7 +301,7 @@ async fn everything_is_stored_and_runs(faults: u32, seed: u64) {
     let worker = DurableClient::open(Faulty::store(&memory, faults, seed + 1));
     let executor = DurableExecutor::builder(worker)
         .register::<Number>()
-        .concurrency(16)
+        .max_running(16)
         .retry(Retry::exponential().base(Duration::from_millis(1)))
         .lease(Duration::from_millis(400))
         .start(Runs::default())
@@ -356,9 +356,10 @@ async fn a_store_that_is_slower_than_its_tasks_loses_none() {
     let lease = Duration::from_millis(600);
     let memory = MemoryStore::new();
     let client = DurableClient::open(Faulty::slow(&memory, lease / 6));
-    let executor = DurableExecutor::builder(client.clone()).register::<Large>();
+    let mut executor = DurableExecutor::builder(client.clone());
+    executor.register::<Large>();
     let executor = executor
-        .concurrency(64)
+        .max_running(64)
         .lease(lease)
         .start(())
         .await

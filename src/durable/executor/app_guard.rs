@@ -1,83 +1,83 @@
-//! [`AppGuard`]: keeps the drop of the user's `App` off the engine's thread.
+//! [`AppGuard`]: drops the user's `App` on a thread that may block.
 
 use std::sync::Arc as StdArc;
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::registry::Runs;
+use super::registry::TaskRunner;
 use crate::sync::thread;
 use crate::unwind::contain;
 
-/// The worker's share of the user's `App`. Wherever the guard is dropped, the `App` is dropped on a thread that
-/// may block: a thread of the user's runtime, or a new one if the runtime is gone.
+/// The worker's reference to the user's `App`. The guard drops the `App` on a blocking thread of the user's runtime, or on
+/// a new thread if the runtime has been shut down, wherever the guard itself is dropped.
 pub(crate) struct AppGuard {
     /// Taken when the guard is dropped.
-    runs: Option<StdArc<dyn Runs>>,
+    runner: Option<StdArc<dyn TaskRunner>>,
     runtime: Handle,
 }
 
 impl AppGuard {
-    pub(crate) fn new(runs: StdArc<dyn Runs>, runtime: Handle) -> Self {
-        let runs = Some(runs);
-        Self { runs, runtime }
+    pub(crate) fn new(runner: StdArc<dyn TaskRunner>, runtime: Handle) -> Self {
+        let runner = Some(runner);
+        Self { runner, runtime }
     }
 
-    pub(crate) fn runs(&self) -> &StdArc<dyn Runs> {
-        self.runs.as_ref().expect("it is taken by the drop only")
+    pub(crate) fn runner(&self) -> &StdArc<dyn TaskRunner> {
+        self.runner.as_ref().expect("only the drop takes it")
     }
 
-    /// Drops it on another thread. The returned receiver is ready when that is done.
+    /// Drops the `App` on another thread. The returned receiver resolves when that is done.
     pub(crate) fn release(mut self) -> oneshot::Receiver<()> {
         let (done, dropped) = oneshot::channel();
-        self.hand_over(Some(done));
+        self.drop_elsewhere(Some(done));
         dropped
     }
 
-    fn hand_over(&mut self, done: Option<oneshot::Sender<()>>) {
-        if let Some(runs) = self.runs.take() {
-            let waste = Waste {
-                runs: Some(runs),
+    fn drop_elsewhere(&mut self, done: Option<oneshot::Sender<()>>) {
+        if let Some(runner) = self.runner.take() {
+            let garbage = Garbage {
+                runner: Some(runner),
                 done,
             };
-            // A runtime that is gone drops the closure, here.
-            self.runtime.spawn_blocking(move || waste.drop_here());
+            // A runtime that has been shut down drops the closure here.
+            self.runtime.spawn_blocking(move || garbage.drop_here());
         }
     }
 }
 
 impl Drop for AppGuard {
     fn drop(&mut self) {
-        self.hand_over(None);
+        self.drop_elsewhere(None);
     }
 }
 
 /// A value to be dropped on another thread.
-struct Waste {
-    runs: Option<StdArc<dyn Runs>>,
-    /// Dropped when it has been dropped.
+struct Garbage {
+    runner: Option<StdArc<dyn TaskRunner>>,
+    /// Dropped after the value.
     done: Option<oneshot::Sender<()>>,
 }
 
-impl Waste {
+impl Garbage {
     fn drop_here(mut self) {
-        let runs = self.runs.take();
-        contain(|| drop(runs));
+        let runner = self.runner.take();
+        contain(|| drop(runner));
     }
 }
 
-impl Drop for Waste {
+impl Drop for Garbage {
     fn drop(&mut self) {
-        let Some(runs) = self.runs.take() else {
+        let Some(runner) = self.runner.take() else {
             return;
         };
         let done = self.done.take();
         let drop_there = move || {
-            contain(|| drop(runs));
+            contain(|| drop(runner));
             drop(done);
         };
         let thread = thread::Builder::new().name("throng-drop".into());
-        // If the system gives no thread, it is dropped here after all.
+        // If the system refuses a thread, the value is dropped here.
         contain(|| drop(thread.spawn(drop_there)));
     }
 }

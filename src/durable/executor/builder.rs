@@ -1,4 +1,4 @@
-//! [`Builder`]: how an executor works.
+//! [`Builder`]: configures and starts an executor.
 
 use std::fmt;
 use std::sync::Arc as StdArc;
@@ -7,76 +7,115 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::DurableExecutor;
-use super::registry::{Registry, Runnable};
-use super::worker::{FOR_EVER, Settings};
+#[cfg(any(test, feature = "test-util"))]
+use super::inline::InlineExecutor;
+use super::registry::{AppRunner, Registry};
+use super::worker::{FOREVER, Settings};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::{DurableClient, DurableError, Run};
 use crate::retry::Retry;
 
-/// How a [`DurableExecutor`] works: see [`DurableExecutor::builder`].
+/// Configures and starts a [`DurableExecutor`]: see [`DurableExecutor::builder`].
+///
+/// # Examples
+///
+/// ```
+/// # use serde::{Deserialize, Serialize};
+/// # use throng::durable::{DurableTask, Run, TaskContext, TaskError};
+/// # #[derive(Serialize, Deserialize)] struct SendMail;
+/// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
+/// # impl Run<App> for SendMail {
+/// #     async fn run(self, _: TaskContext<App>) -> Result<(), TaskError> { Ok(()) }
+/// # }
+/// # struct App;
+/// use std::time::Duration;
+///
+/// use throng::Retry;
+/// use throng::durable::{DurableClient, DurableExecutor, MemoryStore};
+///
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut builder = DurableExecutor::builder(DurableClient::open(MemoryStore::new()));
+/// builder
+///     .register::<SendMail>()
+///     .max_running(200)
+///     .retry(Retry::exponential().attempts(8))
+///     .lease(Duration::from_secs(30));
+/// let executor = builder.start(App).await?;
+/// # executor.shutdown(Duration::ZERO).await;
+/// # Ok(()) }
+/// ```
 #[must_use = "a builder does nothing until it is started"]
 pub struct Builder<App> {
     client: DurableClient,
     registry: Registry<App>,
-    concurrency: usize,
+    max_running: usize,
     retry: Retry,
     lease: Duration,
     stall_limit: Duration,
 }
 
-impl<App: Send + Sync + 'static> Builder<App> {
-    pub(super) fn new(client: DurableClient) -> Self {
-        Self {
+/// The shortest lease that [`Builder::lease`] accepts: shorter ones would be lost in ordinary delays.
+const MIN_LEASE: Duration = Duration::from_millis(100);
+
+impl DurableExecutor {
+    /// Returns a builder for an executor that runs tasks of the store of `client`.
+    pub fn builder<App: Send + Sync + 'static>(client: DurableClient) -> Builder<App> {
+        Builder {
             client,
             registry: Registry::new(),
-            concurrency: 64,
+            max_running: 64,
             retry: Retry::exponential(),
             lease: Duration::from_secs(10),
             stall_limit: Duration::from_secs(60),
         }
     }
+}
 
+impl<App: Send + Sync + 'static> Builder<App> {
     /// Lets the executor run tasks of this type. It never claims a task of another type: that task waits,
     /// without a time limit, for a worker that has registered its type.
-    pub fn register<T: Run<App>>(mut self) -> Self {
+    pub fn register<T: Run<App>>(&mut self) -> &mut Self {
         self.registry.register::<T>();
         self
     }
 
-    /// Sets how many tasks may run at once: 64 by default; 0 counts as 1. A task does not count while it
+    /// Sets the maximum number of tasks that run at once, at least 1. The default is 64. A task does not count while it
     /// [awaits other tasks](crate::durable::DurableHandle#in-a-run-of-another-task).
-    pub fn concurrency(mut self, concurrency: usize) -> Self {
-        self.concurrency = concurrency.max(1);
+    pub fn max_running(&mut self, max_running: usize) -> &mut Self {
+        self.max_running = max_running;
         self
     }
 
-    /// How often a task that fails is tried again. [`Retry::exponential`] by default.
-    pub fn retry(mut self, retry: Retry) -> Self {
+    /// Sets how often, and after which pauses, a task that fails is tried again. The default is [`Retry::exponential`].
+    pub fn retry(&mut self, retry: Retry) -> &mut Self {
         self.retry = retry;
         self
     }
 
-    /// How long the tasks of a worker that hangs, or that the store cannot reach, are kept from the
-    /// others: 10 s by default, and at least 100 ms. It is renewed for as long as the worker lives, so
-    /// it need not be longer than a task takes.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease.clamp(Duration::from_millis(100), FOR_EVER);
+    /// Sets the time after which other workers take the tasks of a worker that hangs or cannot reach the store: at least
+    /// 100 ms. The default is 10 s. Leases are renewed for as long as the worker lives, so a lease need not be longer
+    /// than a task runs.
+    pub fn lease(&mut self, lease: Duration) -> &mut Self {
+        self.lease = lease;
         self
     }
 
-    /// How long the runtime that the tasks run on may be stuck, with no thread that takes up
-    /// anything, before the leases of its tasks are not renewed any longer. A minute by default.
-    pub fn stall_limit(mut self, stall_limit: Duration) -> Self {
+    /// Sets how long the runtime of the tasks may be stuck, so that none of its threads runs a newly spawned task, before
+    /// the worker stops renewing the leases of its tasks. The default is one minute.
+    pub fn stall_limit(&mut self, stall_limit: Duration) -> &mut Self {
         self.stall_limit = stall_limit;
         self
     }
 
-    /// Starts to run tasks, on the current runtime. `app` is what they work with.
+    /// Starts an executor that runs tasks on the current Tokio runtime. The [context](crate::durable::TaskContext::app) of
+    /// each run holds `app`. The builder can be used again.
     ///
     /// # Errors
     ///
     /// - The store does not answer.
-    /// - No type is [registered](Self::register): [`DurableError::is_invalid`].
+    /// - An option is [invalid](DurableError::is_invalid): no type is [registered](Self::register),
+    ///   [`max_running`](Self::max_running) or [`stall_limit`](Self::stall_limit) is zero, or [`lease`](Self::lease) is
+    ///   shorter than 100 ms. The message names the value and the remedy.
     ///
     /// # Panics
     ///
@@ -84,58 +123,73 @@ impl<App: Send + Sync + 'static> Builder<App> {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, nothing is started.
-    pub async fn start(self, app: impl Into<StdArc<App>>) -> Result<DurableExecutor, DurableError> {
-        let settings = self.settings();
-        let runnable = self.runnable(app.into())?;
-        DurableExecutor::start(
-            runnable.client.clone(),
-            runnable,
-            settings,
-            Handle::current(),
-        )
-        .await
+    /// If the future is dropped, no executor is started.
+    pub async fn start(
+        &self,
+        app: impl Into<StdArc<App>>,
+    ) -> Result<DurableExecutor, DurableError> {
+        let settings = self.settings()?;
+        let runner = self.runner(app.into())?;
+        let client = self.client.clone();
+        DurableExecutor::start(client, runner, settings, Handle::current()).await
     }
 
-    /// Starts nothing: tasks run when the caller [says so](super::inline::InlineExecutor::run_due), on
-    /// the caller. For tests.
+    /// Returns an executor for tests, which runs tasks on the caller when the caller [tells it
+    /// to](super::inline::InlineExecutor::run_due).
     ///
     /// # Errors
     ///
-    /// The store does not answer.
+    /// As [`start`](Self::start).
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, nothing has happened.
+    /// If the future is dropped, no executor is started.
     #[cfg(any(test, feature = "test-util"))]
     pub async fn start_inline(
-        self,
+        &self,
         app: impl Into<StdArc<App>>,
-    ) -> Result<super::inline::InlineExecutor, DurableError> {
-        let runnable = self.runnable(app.into())?;
-        super::inline::InlineExecutor::start(runnable.client.clone(), runnable).await
+    ) -> Result<InlineExecutor, DurableError> {
+        self.settings()?;
+        let runner = self.runner(app.into())?;
+        InlineExecutor::start(self.client.clone(), runner).await
     }
 
-    fn settings(&self) -> Settings {
-        Settings {
-            concurrency: self.concurrency,
-            lease: self.lease,
-            stall_limit: self.stall_limit,
+    fn settings(&self) -> Result<Settings, DurableError> {
+        let invalid = |reason| Err(DurableError::invalid(self.client.queue(), reason));
+        if self.max_running == 0 {
+            return invalid(
+                "`max_running` is 0, so no task could run: set it to at least 1".into(),
+            );
         }
+        if self.lease < MIN_LEASE {
+            let lease = self.lease;
+            return invalid(format!(
+                "`lease` is {lease:?}: set it to at least {MIN_LEASE:?}"
+            ));
+        }
+        if self.stall_limit.is_zero() {
+            return invalid(
+                "`stall_limit` is 0, so no lease would be renewed: set it to some seconds".into(),
+            );
+        }
+        Ok(Settings {
+            max_running: self.max_running,
+            lease: self.lease.min(FOREVER),
+            stall_limit: self.stall_limit,
+        })
     }
 
-    fn runnable(self, app: StdArc<App>) -> Result<Runnable<App>, DurableError> {
-        let set = self.set()?;
-        Ok(Runnable {
-            registry: self.registry,
-            set,
+    fn runner(&self, app: StdArc<App>) -> Result<AppRunner<App>, DurableError> {
+        Ok(AppRunner {
+            registry: self.registry.clone(),
+            set: self.set()?,
             app,
-            client: self.client,
+            client: self.client.clone(),
             retry: self.retry,
         })
     }
 
-    /// The types that are registered, as stores know them.
+    /// Returns the registered types, as stores identify them.
     fn set(&self) -> Result<TypeSet, DurableError> {
         let invalid = |reason| DurableError::invalid(self.client.queue(), reason);
         let set = TypeSet::of_names(self.registry.names());
@@ -146,7 +200,7 @@ impl<App: Send + Sync + 'static> Builder<App> {
         })?;
         match set.kinds() {
             [] => Err(invalid(
-                "the executor has no type of task: call `register` before `start`".to_owned(),
+                "no type of task is registered: call `register` before `start`".to_owned(),
             )),
             _ => Ok(set),
         }
@@ -159,7 +213,7 @@ impl<App> fmt::Debug for Builder<App> {
         f.debug_struct("Builder")
             .field("client", &self.client)
             .field("registered", &names)
-            .field("concurrency", &self.concurrency)
+            .field("max_running", &self.max_running)
             .field("retry", &self.retry)
             .field("lease", &self.lease)
             .field("stall_limit", &self.stall_limit)

@@ -1,4 +1,4 @@
-//! [`Claims`]: what a worker holds.
+//! [`Claims`]: the tasks that a worker holds.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc as StdArc;
@@ -12,20 +12,20 @@ use crate::durable::store::Epoch;
 use crate::durable::{StopReason, TaskId};
 use crate::sync::Number;
 
-/// What a worker holds: by claim, the tasks that it runs, and how many of those that have ended the
-/// store does not know about yet. Times are since the machine was started.
+/// The tasks that a worker holds, by claim: those that it runs, and those that have ended without the store having
+/// confirmed their verdicts. Times are measured since the machine was started.
 #[derive(Default)]
 pub(crate) struct Claims {
-    claims: HashMap<Epoch, Holding>,
-    /// The runs that there are, by phase.
-    phases: Phases,
-    /// Runs that ask for a permit: those that go on come before those that begin.
-    resumes: VecDeque<Request>,
-    starts: VecDeque<Request>,
+    claims: HashMap<Epoch, HeldClaim>,
+    /// The numbers of runs.
+    phases: PhaseCounts,
+    /// Requests for permits. Runs that resume go before runs that start.
+    resumes: VecDeque<PermitRequest>,
+    starts: VecDeque<PermitRequest>,
 }
 
-/// A run that asks for a permit.
-struct Request {
+/// A request of a run for a permit.
+struct PermitRequest {
     epoch: Epoch,
     id: TaskId,
     grant: oneshot::Sender<()>,
@@ -38,121 +38,121 @@ pub(crate) enum Phase {
     Running,
     /// It awaits durable handles, and needs no permit.
     Suspended,
-    /// It asks for a permit, to begin or to go on.
+    /// It needs a permit to start or to resume.
     Ready,
 }
 
 /// The number of runs in each [`Phase`].
 #[derive(Default)]
-struct Phases([usize; 3]);
+struct PhaseCounts([usize; 3]);
 
-impl Phases {
+impl PhaseCounts {
     fn of(&mut self, phase: Phase) -> &mut usize {
         &mut self.0[phase as usize]
     }
 }
 
-/// What is left of a claim.
-struct Holding {
-    /// When the request was sent that the store has answered with the last renewal.
+/// A claim of which the worker still holds something.
+struct HeldClaim {
+    /// The time at which the last renewal was sent that the store has answered.
     renewed: Duration,
-    /// It was not renewed in time: the store may have given the tasks to others, or may not.
+    /// The lease was not renewed in time, so the store may have given the tasks to others.
     late: bool,
     /// The store has given the tasks to others.
     lost: bool,
-    tasks: HashMap<TaskId, Run>,
-    /// Those that have ended, and of which the store has not confirmed that it knows.
-    untold: usize,
+    runs: HashMap<TaskId, TaskRun>,
+    /// The number of ended tasks whose verdicts the store has not confirmed.
+    unconfirmed: usize,
 }
 
 /// A run of a task.
-pub(crate) struct Run {
+pub(crate) struct TaskRun {
     pub(crate) stop: Stop,
-    pub(crate) start: Start,
+    pub(crate) start: StartToken,
     pub(crate) quarantined: bool,
     pub(crate) abort: AbortHandle,
     pub(crate) phase: Phase,
 }
 
-/// The right to begin a run, or to say that it never will: the first who takes it has it.
+/// The right to start a run, or to prevent that it ever starts. The first caller of [`take`](Self::take) gets it.
 #[derive(Clone, Default)]
-pub(crate) struct Start(StdArc<Number>);
+pub(crate) struct StartToken(StdArc<Number>);
 
-/// Who holds a task whose run has ended.
+/// The holder of a task whose run has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
-    /// This worker: the store is owed a verdict.
-    Us,
-    /// This worker, perhaps, and its run was told that it has lost it: the same.
-    UsPerhaps,
-    /// Another.
+    /// This worker, so it owes the store a verdict.
+    This,
+    /// This worker or another one. The run was asked to stop because of this; the worker owes a verdict nevertheless.
+    Uncertain,
+    /// Another worker.
     Another,
 }
 
 impl Claims {
-    /// Returns how many runs there are.
+    /// Returns the number of runs.
     pub(crate) fn held(&self) -> usize {
         self.phases.0.iter().sum()
     }
 
-    /// Returns how many runs have a permit.
+    /// Returns the number of runs that have a permit.
     pub(crate) fn running(&self) -> usize {
         self.phases.0[Phase::Running as usize]
     }
 
-    /// Returns how many runs have a permit, or ask for one.
+    /// Returns the number of runs that have or need a permit.
     pub(crate) fn active(&self) -> usize {
         self.held() - self.phases.0[Phase::Suspended as usize]
     }
 
-    pub(crate) fn insert(&mut self, epoch: Epoch, renewed: Duration, id: TaskId, run: Run) {
-        let holding = self.claims.entry(epoch).or_insert_with(|| Holding {
+    pub(crate) fn insert(&mut self, epoch: Epoch, renewed: Duration, id: TaskId, run: TaskRun) {
+        let claim = self.claims.entry(epoch).or_insert_with(|| HeldClaim {
             renewed,
             late: false,
             lost: false,
-            tasks: HashMap::new(),
-            untold: 0,
+            runs: HashMap::new(),
+            unconfirmed: 0,
         });
         *self.phases.of(run.phase) += 1;
-        holding.tasks.insert(id, run);
+        claim.runs.insert(id, run);
     }
 
-    /// A run that is to begin asks for a permit.
-    pub(crate) fn ask_to_start(&mut self, epoch: Epoch, id: TaskId) -> oneshot::Receiver<()> {
+    /// Requests a permit for a run that is to start. The returned receiver resolves when it is granted.
+    pub(crate) fn request_start(&mut self, epoch: Epoch, id: TaskId) -> oneshot::Receiver<()> {
         let (grant, granted) = oneshot::channel();
-        self.starts.push_back(Request { epoch, id, grant });
+        self.starts.push_back(PermitRequest { epoch, id, grant });
         granted
     }
 
-    /// A run awaits handles, and gives its permit back.
+    /// Takes the permit of a run that awaits handles.
     pub(crate) fn suspend(&mut self, epoch: Epoch, id: TaskId) {
         self.change(epoch, id, Phase::Running, Phase::Suspended);
     }
 
-    /// A run that was suspended asks for a permit.
-    pub(crate) fn ask_to_resume(&mut self, epoch: Epoch, id: TaskId, grant: oneshot::Sender<()>) {
+    /// Requests a permit for a suspended run.
+    pub(crate) fn request_resume(&mut self, epoch: Epoch, id: TaskId, grant: oneshot::Sender<()>) {
         self.change(epoch, id, Phase::Suspended, Phase::Ready);
-        self.resumes.push_back(Request { epoch, id, grant });
+        self.resumes.push_back(PermitRequest { epoch, id, grant });
     }
 
-    /// Grants permits until this number is in use.
+    /// Grants requests until this number of permits is in use.
     pub(crate) fn grant(&mut self, permits: usize) {
         while self.running() < permits {
             let next = self.resumes.pop_front();
             let Some(request) = next.or_else(|| self.starts.pop_front()) else {
                 return;
             };
-            // One that has ended meanwhile needs none.
+            // A run that has ended meanwhile needs no permit.
             if self.change(request.epoch, request.id, Phase::Ready, Phase::Running) {
                 request.grant.send(()).ok();
             }
         }
     }
 
-    /// Returns `false` if the run is not in the first of the phases.
+    /// Changes the phase of a run. Returns `false` if the run is not in the phase `from`.
     fn change(&mut self, epoch: Epoch, id: TaskId, from: Phase, to: Phase) -> bool {
-        let holding = self.claims.get_mut(&epoch);
-        let run = holding.and_then(|holding| holding.tasks.get_mut(&id));
+        let claim = self.claims.get_mut(&epoch);
+        let run = claim.and_then(|claim| claim.runs.get_mut(&id));
         let Some(run) = run.filter(|run| run.phase == from) else {
             return false;
         };
@@ -162,163 +162,164 @@ impl Claims {
         true
     }
 
-    /// Whether a quarantined task runs.
+    /// Returns `true` if the worker holds a quarantined task.
     pub(crate) fn has_quarantined(&self) -> bool {
-        let mut runs = self.claims.values().flat_map(|it| it.tasks.values());
+        let mut runs = self.claims.values().flat_map(|it| it.runs.values());
         runs.any(|run| run.quarantined)
     }
 
-    /// A run has ended. Nothing, if it was given up before.
+    /// Removes a run that has ended. Returns `None` if it was aborted or released before.
     pub(crate) fn end(&mut self, epoch: Epoch, id: TaskId) -> Option<Holder> {
-        let holding = self.claims.get_mut(&epoch)?;
-        let run = holding.tasks.remove(&id)?;
+        let claim = self.claims.get_mut(&epoch)?;
+        let run = claim.runs.remove(&id)?;
         *self.phases.of(run.phase) -= 1;
-        let holder = holding.holder();
-        holding.owe(1);
-        self.forget_if_over(epoch);
+        let holder = claim.holder();
+        claim.add_unconfirmed(1);
+        self.remove_if_over(epoch);
         Some(holder)
     }
 
-    /// The store has answered that it knows the end of so many tasks.
-    pub(crate) fn told(&mut self, epoch: Epoch, count: usize) {
-        if let Some(holding) = self.claims.get_mut(&epoch) {
-            holding.untold = holding.untold.saturating_sub(count);
+    /// Records that the store has confirmed `count` verdicts of a claim.
+    pub(crate) fn confirmed(&mut self, epoch: Epoch, count: usize) {
+        if let Some(claim) = self.claims.get_mut(&epoch) {
+            claim.unconfirmed = claim.unconfirmed.saturating_sub(count);
         }
-        self.forget_if_over(epoch);
+        self.remove_if_over(epoch);
     }
 
-    /// Gives all runs up. Those of which the store is to know.
-    pub(crate) fn give_up_all(&mut self) -> Vec<(Epoch, TaskId)> {
-        self.give_up(|run| {
+    /// Aborts all runs. Returns those whose tasks are to be given back to the store.
+    pub(crate) fn abort_all(&mut self) -> Vec<(Epoch, TaskId)> {
+        self.remove(|run| {
             run.abort.abort();
             true
         })
     }
 
-    /// Gives up the runs that have not begun: they never will. Those of which the store is to know.
-    pub(crate) fn give_up_unbegun(&mut self) -> Vec<(Epoch, TaskId)> {
-        self.give_up(|run| run.start.take())
+    /// Removes the runs that have not started, and prevents that they ever do. Returns those whose tasks are to be given
+    /// back to the store.
+    pub(crate) fn release_unstarted(&mut self) -> Vec<(Epoch, TaskId)> {
+        self.remove(|run| run.start.take())
     }
 
-    fn give_up(&mut self, choose: impl Fn(&Run) -> bool) -> Vec<(Epoch, TaskId)> {
+    fn remove(&mut self, choose: impl Fn(&TaskRun) -> bool) -> Vec<(Epoch, TaskId)> {
         let mut owed = Vec::new();
-        for (&epoch, holding) in &mut self.claims {
-            let given_up: Vec<_> = holding.tasks.extract_if(|_, run| choose(run)).collect();
-            for (_, run) in &given_up {
+        for (&epoch, claim) in &mut self.claims {
+            let removed: Vec<_> = claim.runs.extract_if(|_, run| choose(run)).collect();
+            for (_, run) in &removed {
                 *self.phases.of(run.phase) -= 1;
             }
-            holding.owe(given_up.len());
-            if !holding.lost {
-                owed.extend(given_up.into_iter().map(|(id, _)| (epoch, id)));
+            claim.add_unconfirmed(removed.len());
+            if !claim.lost {
+                owed.extend(removed.into_iter().map(|(id, _)| (epoch, id)));
             }
         }
-        self.claims.retain(|_, holding| !holding.is_over());
+        self.claims.retain(|_, claim| !claim.is_over());
         owed
     }
 
-    /// The time of the oldest renewal of those that others do not have.
+    /// Returns the time of the oldest renewal of the claims that are not lost.
     pub(crate) fn oldest_renewal(&self) -> Option<Duration> {
-        let held = self.claims.values().filter(|holding| !holding.lost);
-        held.map(|holding| holding.renewed).min()
+        let held = self.claims.values().filter(|claim| !claim.lost);
+        held.map(|claim| claim.renewed).min()
     }
 
-    /// The same, of those that are not late.
+    /// Returns the time of the oldest renewal of the claims that are neither late nor lost.
     pub(crate) fn next_late(&self) -> Option<Duration> {
         let held = self.claims.values();
-        let held = held.filter(|holding| holding.holder() == Holder::Us);
-        held.map(|holding| holding.renewed).min()
+        let held = held.filter(|claim| claim.holder() == Holder::This);
+        held.map(|claim| claim.renewed).min()
     }
 
-    /// The claims that were not renewed since then.
+    /// Returns the claims that are not lost and were last renewed at this time or earlier.
     pub(crate) fn older_than(&self, time: Duration) -> Vec<Epoch> {
         let claims = self.claims.iter();
-        let old = claims.filter(|(_, holding)| !holding.lost && holding.renewed <= time);
+        let old = claims.filter(|(_, claim)| !claim.lost && claim.renewed <= time);
         old.map(|(&epoch, _)| epoch).collect()
     }
 
     pub(crate) fn renew(&mut self, epoch: Epoch, time: Duration) {
-        if let Some(holding) = self.claims.get_mut(&epoch) {
-            holding.renewed = holding.renewed.max(time);
+        if let Some(claim) = self.claims.get_mut(&epoch) {
+            claim.renewed = claim.renewed.max(time);
         }
     }
 
-    /// A lease was not renewed in time: tells the runs. Whether it was not known.
-    pub(crate) fn late(&mut self, epoch: Epoch) -> bool {
-        let holding = self.claims.get_mut(&epoch);
-        let Some(holding) = holding.filter(|holding| holding.holder() == Holder::Us) else {
+    /// Marks a claim as late and asks its runs to stop. Returns `false` if it already was late.
+    pub(crate) fn mark_late(&mut self, epoch: Epoch) -> bool {
+        let claim = self.claims.get_mut(&epoch);
+        let Some(claim) = claim.filter(|claim| claim.holder() == Holder::This) else {
             return false;
         };
-        holding.late = true;
-        for run in holding.tasks.values() {
+        claim.late = true;
+        for run in claim.runs.values() {
             run.stop.set(StopReason::LeaseLost);
         }
         true
     }
 
-    /// The store has no such claim of ours any more. If something still runs, others have it: tells
-    /// the runs; those that have not begun never do. Whether it was not known that they may have.
+    /// Marks a claim as lost, since the store holds no such claim: asks its runs to stop, and prevents that others start.
+    /// Returns `true` if the claim was neither late nor lost before.
     ///
-    /// If nothing runs, the store may have dropped the claim because it has taken the last verdict: its
-    /// answer to the verdicts will tell.
-    pub(crate) fn lose(&mut self, epoch: Epoch) -> bool {
-        let holding = self.claims.get(&epoch);
-        if holding.is_none_or(|holding| holding.tasks.is_empty()) {
+    /// A claim without runs is not lost: the store may have dropped it because it has accepted the last verdict. The answer
+    /// to the verdicts will tell.
+    pub(crate) fn mark_lost(&mut self, epoch: Epoch) -> bool {
+        let claim = self.claims.get(&epoch);
+        if claim.is_none_or(|claim| claim.runs.is_empty()) {
             return false;
         }
-        let is_new = self.late(epoch);
-        if let Some(holding) = self.claims.get_mut(&epoch) {
-            let unbegun = holding.tasks.extract_if(|_, run| run.start.take());
-            unbegun.for_each(|(_, run)| *self.phases.of(run.phase) -= 1);
-            (holding.lost, holding.untold) = (true, 0);
+        let is_new = self.mark_late(epoch);
+        if let Some(claim) = self.claims.get_mut(&epoch) {
+            let unstarted = claim.runs.extract_if(|_, run| run.start.take());
+            unstarted.for_each(|(_, run)| *self.phases.of(run.phase) -= 1);
+            (claim.lost, claim.unconfirmed) = (true, 0);
         }
-        self.forget_if_over(epoch);
+        self.remove_if_over(epoch);
         is_new
     }
 
-    /// Tells the runs of some tasks to stop.
+    /// Asks the runs of some tasks to stop.
     pub(crate) fn stop(&self, ids: &[TaskId], reason: StopReason) {
-        for holding in self.claims.values() {
-            let runs = ids.iter().filter_map(|id| holding.tasks.get(id));
+        for claim in self.claims.values() {
+            let runs = ids.iter().filter_map(|id| claim.runs.get(id));
             runs.for_each(|run| run.stop.set(reason));
         }
     }
 
-    /// Tells all runs to stop.
+    /// Asks all runs to stop.
     pub(crate) fn stop_all(&self, reason: StopReason) {
-        for holding in self.claims.values() {
-            holding.tasks.values().for_each(|run| run.stop.set(reason));
+        for claim in self.claims.values() {
+            claim.runs.values().for_each(|run| run.stop.set(reason));
         }
     }
 
-    fn forget_if_over(&mut self, epoch: Epoch) {
-        if self.claims.get(&epoch).is_some_and(Holding::is_over) {
+    fn remove_if_over(&mut self, epoch: Epoch) {
+        if self.claims.get(&epoch).is_some_and(HeldClaim::is_over) {
             self.claims.remove(&epoch);
         }
     }
 }
 
-impl Holding {
+impl HeldClaim {
     fn holder(&self) -> Holder {
         match (self.late, self.lost) {
             (_, true) => Holder::Another,
-            (true, _) => Holder::UsPerhaps,
-            (false, _) => Holder::Us,
+            (true, _) => Holder::Uncertain,
+            (false, _) => Holder::This,
         }
     }
 
-    fn owe(&mut self, verdicts: usize) {
+    fn add_unconfirmed(&mut self, verdicts: usize) {
         if !self.lost {
-            self.untold += verdicts;
+            self.unconfirmed += verdicts;
         }
     }
 
     fn is_over(&self) -> bool {
-        self.tasks.is_empty() && self.untold == 0
+        self.runs.is_empty() && self.unconfirmed == 0
     }
 }
 
-impl Start {
-    /// Takes the right; `false` if somebody has it already.
+impl StartToken {
+    /// Takes the right. Returns `false` if it was taken before.
     pub(crate) fn take(&self) -> bool {
         self.0.add(1) == 0
     }
@@ -334,9 +335,9 @@ mod tests {
     async fn claims(ids: [TaskId; 2]) -> Claims {
         let mut claims = Claims::default();
         for id in ids {
-            let run = Run {
+            let run = TaskRun {
                 stop: Stop::default(),
-                start: Start::default(),
+                start: StartToken::default(),
                 quarantined: false,
                 abort: tokio::spawn(async {}).abort_handle(),
                 phase: Phase::Running,
@@ -347,26 +348,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_claim_of_which_something_runs_is_lost_once() {
+    async fn a_claim_with_a_run_is_lost_once() {
         let ids = [TaskId::new(), TaskId::new()];
         let mut claims = claims(ids).await;
-        assert_eq!(claims.end(EPOCH, ids[0]), Some(Holder::Us));
-        assert!(claims.lose(EPOCH));
-        assert!(!claims.lose(EPOCH));
+        assert_eq!(claims.end(EPOCH, ids[0]), Some(Holder::This));
+        assert!(claims.mark_lost(EPOCH));
+        assert!(!claims.mark_lost(EPOCH));
         assert_eq!((claims.held(), claims.oldest_renewal()), (0, None));
     }
 
-    /// A beat and the last verdict may be under way together; and the answer to the beat may come first.
+    /// A renewal and the last verdict may be in flight together, and the answer to the renewal may arrive first.
     #[tokio::test]
-    async fn a_claim_whose_last_verdict_is_under_way_is_not_lost() {
+    async fn a_claim_without_runs_is_not_lost() {
         let ids = [TaskId::new(), TaskId::new()];
         let mut claims = claims(ids).await;
         for id in ids {
-            assert_eq!(claims.end(EPOCH, id), Some(Holder::Us));
+            assert_eq!(claims.end(EPOCH, id), Some(Holder::This));
         }
-        assert!(!claims.lose(EPOCH));
+        assert!(!claims.mark_lost(EPOCH));
         assert_eq!(claims.oldest_renewal(), Some(SENT));
-        claims.told(EPOCH, 2);
+        claims.confirmed(EPOCH, 2);
         assert_eq!(claims.oldest_renewal(), None);
     }
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::registry::Runs;
+use super::registry::TaskRunner;
 use super::scope::{Rule, RunScope};
 use crate::durable::context::Stop;
 use crate::durable::resend::STORE_TIMEOUT;
 use crate::durable::store::{MAX_BATCH_BYTES, SessionId, Turn, Verdicts};
 use crate::durable::{DurableClient, DurableError};
 
-/// Runs tasks on the caller, one at a time, when the caller says so: for tests.
+/// Runs tasks on the caller, one at a time, when the caller calls [`run_due`](Self::run_due): for tests.
 ///
 /// # Examples
 ///
@@ -49,36 +49,36 @@ use crate::durable::{DurableClient, DurableError};
 /// ```
 pub struct InlineExecutor {
     client: DurableClient,
-    runs: StdArc<dyn Runs>,
+    runner: StdArc<dyn TaskRunner>,
     session: SessionId,
     number: u64,
-    /// What the store does not know yet.
+    /// The verdicts that are not stored yet.
     verdicts: Vec<Verdicts>,
 }
 
-/// Long enough for whatever a test does while it looks at a task.
+/// Longer than a test debugs a task.
 const LEASE: Duration = Duration::from_secs(24 * 3600);
 
 impl InlineExecutor {
     pub(super) async fn start(
         client: DurableClient,
-        runs: impl Runs + 'static,
+        runner: impl TaskRunner + 'static,
     ) -> Result<Self, DurableError> {
-        let set = runs.set();
+        let set = runner.set();
         let session = client
             .ask(None, |store| store.open_session(Some(set.clone())))
             .await?;
         Ok(Self {
             client,
-            runs: StdArc::new(runs),
+            runner: StdArc::new(runner),
             session,
             number: 0,
             verdicts: Vec::new(),
         })
     }
 
-    /// Runs what is due, also what becomes due meanwhile, until there is nothing. Returns how many
-    /// runs there were.
+    /// Runs the tasks that are due, including those that become due meanwhile, until there are none. Returns the number of
+    /// runs.
     ///
     /// # Errors
     ///
@@ -86,46 +86,45 @@ impl InlineExecutor {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the task that was running is held by this executor for a day, unless
-    /// the executor is dropped, too.
+    /// If the future is dropped, this executor holds the task that was running for a day, or until the executor is dropped.
     pub async fn run_due(&mut self) -> Result<usize, DurableError> {
         let mut runs = 0;
         loop {
             let request = self.next_turn();
-            let turned = self
+            let answer = self
                 .client
                 .ask(None, |store| store.turn(request.clone()))
                 .await?;
-            let told = std::mem::take(&mut self.verdicts);
-            let ended = told.iter().flat_map(|it| &it.tasks).map(|task| task.0);
+            let stored = std::mem::take(&mut self.verdicts);
+            let ended = stored.iter().flat_map(|it| &it.tasks).map(|task| task.0);
             self.client.engine().waiters.check(ended);
-            let Some(claim) = turned.claim else {
+            let Some(claim) = answer.claim else {
                 return Ok(runs);
             };
             self.client.engine().received(claim.epoch);
             for task in claim.tasks {
                 runs += 1;
                 let id = task.id;
-                let mut run = self.runs.begin(task, claim.epoch, Stop::default());
-                // The tasks that it awaits would have to run here.
+                let mut run = self.runner.run(task, claim.epoch, Stop::default());
+                // Awaited tasks would have to run on this caller, too.
                 let scope = RunScope::new(Rule::Refuse, StdArc::default());
-                let verdict = poll_fn(|cx| scope.enter(|| run.as_mut().poll(cx))).await;
+                let outcome = poll_fn(|cx| scope.enter(|| run.as_mut().poll(cx))).await;
                 self.verdicts.push(Verdicts {
                     epoch: claim.epoch,
-                    tasks: vec![(id, verdict)],
+                    tasks: vec![(id, outcome.verdict)],
                 });
             }
         }
     }
 
-    /// A turn that claims one task.
+    /// Returns a turn that claims one task.
     fn next_turn(&mut self) -> StdArc<Turn> {
         self.number += 1;
         StdArc::new(Turn {
             session: self.session,
             number: self.number,
             verdicts: self.verdicts.clone(),
-            // The verdicts say so.
+            // The verdicts confirm the last claim.
             received: None,
             floor: self.client.engine().floor(),
             want: 1,
@@ -138,7 +137,7 @@ impl InlineExecutor {
 }
 
 impl Drop for InlineExecutor {
-    /// Gives back what it holds.
+    /// Gives the tasks back that the executor holds.
     fn drop(&mut self) {
         let (store, session) = (StdArc::clone(&self.client.engine().store), self.session);
         self.client.engine().run_to_end(async move {

@@ -1,54 +1,57 @@
-//! [`Metrics`]: what an executor has done.
+//! [`Metrics`]: the numbers of an executor.
 
 use crate::durable::store::Verdict;
 use crate::sync::Number;
 
-/// What a [`DurableExecutor`](super::DurableExecutor) has done since it was started, and does.
+/// The numbers of a [`DurableExecutor`](crate::durable::DurableExecutor): of its runs now, and in total since it was started.
 ///
 /// For totals over all workers, see [`DurableClient::counts`](crate::durable::DurableClient::counts).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
     /// Tasks that run and hold a permit.
-    pub running: usize,
+    pub running: u64,
     /// Tasks whose runs hold no permit: they await durable handles, or a permit to begin or resume.
-    pub suspended: usize,
+    pub suspended: u64,
     /// Tasks that it has claimed.
-    pub claimed: usize,
+    pub claimed: u64,
     /// Runs that have succeeded.
-    pub done: usize,
+    pub completed: u64,
     /// Runs that have failed, and whose tasks are tried again.
-    pub retried: usize,
+    pub retried: u64,
     /// Runs whose tasks have asked to run later, or that must not wait for another task.
-    pub snoozed: usize,
+    pub snoozed: u64,
     /// Runs that have made their task a dead letter.
-    pub died: usize,
+    pub died: u64,
     /// Runs that were given back.
-    pub released: usize,
-    /// Runs whose end came too late: the store may have given, or had given, the task to another.
-    pub refused: usize,
+    pub released: u64,
+    /// Runs that have panicked. They are also counted in `retried` or `died`.
+    pub panicked: u64,
+    /// Runs whose verdict the store has refused, because another worker had claimed the task.
+    pub refused: u64,
     /// Leases that were lost.
-    pub leases_lost: usize,
-    /// How often no permit became free for 30 s while this process awaited tasks that wait for a worker.
+    pub leases_lost: u64,
+    /// The number of times that no permit became free for 30 s while this process awaited tasks that wait for a worker.
     /// A likely cause: runs await handles in Tokio tasks that they have spawned, and so keep their permits.
-    pub stalled_waits: usize,
+    pub stalled_waits: u64,
     /// Requests to the store that took effect.
-    pub turns: usize,
+    pub turns: u64,
     /// Requests that the store did not answer, or refused.
-    pub failures: usize,
+    pub failures: u64,
 }
 
-/// The numbers, as they are counted.
+/// The counters behind [`Metrics`].
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) running: Number,
     pub(crate) suspended: Number,
     pub(crate) claimed: Number,
-    pub(crate) done: Number,
+    pub(crate) completed: Number,
     pub(crate) retried: Number,
     pub(crate) snoozed: Number,
     pub(crate) died: Number,
     pub(crate) released: Number,
+    pub(crate) panicked: Number,
     pub(crate) refused: Number,
     pub(crate) leases_lost: Number,
     pub(crate) stalled_waits: Number,
@@ -57,10 +60,10 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts a verdict that the store has taken.
+    /// Counts a verdict that the store has accepted.
     pub(crate) fn count(&self, verdict: &Verdict) {
         let number = match verdict {
-            Verdict::Done(_) => &self.done,
+            Verdict::Done(_) => &self.completed,
             Verdict::Retry { .. } => &self.retried,
             Verdict::Snooze { .. } => &self.snoozed,
             Verdict::Dead { .. } => &self.died,
@@ -70,20 +73,22 @@ impl Tally {
     }
 
     pub(crate) fn read(&self) -> Metrics {
+        let get = |number: &Number| number.get() as u64;
         Metrics {
-            running: self.running.get(),
-            suspended: self.suspended.get(),
-            claimed: self.claimed.get(),
-            done: self.done.get(),
-            retried: self.retried.get(),
-            snoozed: self.snoozed.get(),
-            died: self.died.get(),
-            released: self.released.get(),
-            refused: self.refused.get(),
-            leases_lost: self.leases_lost.get(),
-            stalled_waits: self.stalled_waits.get(),
-            turns: self.turns.get(),
-            failures: self.failures.get(),
+            running: get(&self.running),
+            suspended: get(&self.suspended),
+            claimed: get(&self.claimed),
+            completed: get(&self.completed),
+            retried: get(&self.retried),
+            snoozed: get(&self.snoozed),
+            died: get(&self.died),
+            released: get(&self.released),
+            panicked: get(&self.panicked),
+            refused: get(&self.refused),
+            leases_lost: get(&self.leases_lost),
+            stalled_waits: get(&self.stalled_waits),
+            turns: get(&self.turns),
+            failures: get(&self.failures),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! [`PendingVerdicts`]: the verdicts that the store does not know yet.
+//! [`PendingVerdicts`]: the verdicts that no request contains yet.
 
 use std::collections::VecDeque;
 
 use crate::durable::TaskId;
 use crate::durable::store::{Epoch, MAX_BATCH_BYTES, MAX_BATCH_TASKS, Verdict, Verdicts};
 
-/// The verdicts that the store does not know yet, in the order in which they came.
+/// The verdicts that no request contains yet, in the order in which they arrived.
 #[derive(Default)]
 pub(crate) struct PendingVerdicts(VecDeque<(Epoch, TaskId, Verdict)>);
 
@@ -22,7 +22,7 @@ impl PendingVerdicts {
         self.0.push_back((epoch, id, verdict));
     }
 
-    /// As many as fit into one request, grouped by claim.
+    /// Takes the oldest verdicts that fit into one request, grouped by claim.
     pub(crate) fn take(&mut self) -> Vec<Verdicts> {
         let (mut count, mut bytes) = (0, 0);
         let fits = self.0.iter().take_while(|(_, _, verdict)| {
@@ -46,7 +46,7 @@ impl PendingVerdicts {
     }
 }
 
-/// What a verdict takes up in a request.
+/// Returns the size of a verdict in a request, in bytes.
 fn size(verdict: &Verdict) -> usize {
     match verdict {
         Verdict::Done(output) => output.len(),

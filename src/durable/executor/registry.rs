@@ -1,4 +1,4 @@
-//! [`Registry`]: what a worker can run.
+//! [`Registry`]: the types of tasks that an executor can run.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -9,11 +9,10 @@ use std::pin::Pin;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
-use crate::durable::client::MAX_BYTES;
 use crate::durable::context::Stop;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Claimed, DeadReason, Epoch, MAX_ATTEMPT_ERROR_BYTES, MAX_ERROR_BYTES, Verdict,
+    Claimed, DeadReason, Epoch, MAX_ATTEMPT_ERROR_BYTES, MAX_BATCH_BYTES, MAX_ERROR_BYTES, Verdict,
 };
 use crate::durable::task::unseal;
 use crate::durable::task_error::Next;
@@ -23,31 +22,38 @@ use crate::durable::{
 use crate::retry::Retry;
 use crate::unwind::contain;
 
-/// What a worker can run, by name.
+/// The types of tasks that an executor can run, by name.
 pub(crate) struct Registry<App> {
-    runners: HashMap<&'static str, Runner<App>>,
+    types: HashMap<&'static str, RunFn<App>>,
 }
 
-/// Reads and runs a task of one type.
-type Runner<App> = fn(&[u8], TaskContext<App>) -> Result<Running, String>;
+/// Decodes a task of one type and runs it.
+type RunFn<App> = fn(&[u8], TaskContext<App>) -> Result<EncodedRun, String>;
 
-/// A run of a task, up to its output as it is stored.
-type Running = Pin<Box<dyn Future<Output = Result<Vec<u8>, TaskError>> + Send>>;
+/// A run of a task, which returns the encoded output.
+type EncodedRun = Pin<Box<dyn Future<Output = Result<Vec<u8>, TaskError>> + Send>>;
 
-/// What runs claimed tasks, whatever they work with.
-pub(crate) trait Runs: Send + Sync {
-    /// The types that it can run.
+/// Runs claimed tasks. It hides the type of the `App`.
+pub(crate) trait TaskRunner: Send + Sync {
+    /// Returns the types that it can run.
     fn set(&self) -> &TypeSet;
 
-    /// Begins a run.
-    fn begin(&self, claimed: Claimed, epoch: Epoch, stop: Stop) -> Begun;
+    /// Starts a run.
+    fn run(&self, claimed: Claimed, epoch: Epoch, stop: Stop) -> BoxedRun;
 }
 
-/// A run that has begun: what comes of it.
-pub(crate) type Begun = Pin<Box<dyn Future<Output = Verdict> + Send>>;
+/// A run of a task, which returns its verdict.
+pub(crate) type BoxedRun = Pin<Box<dyn Future<Output = RunOutcome> + Send>>;
 
-/// A [`Registry`], and what its tasks work with.
-pub(crate) struct Runnable<App> {
+/// How a run output.
+pub(crate) struct RunOutcome {
+    pub(crate) verdict: Verdict,
+    /// Whether the run has panicked.
+    pub(crate) panicked: bool,
+}
+
+/// A [`Registry`] and the `App` of its tasks.
+pub(crate) struct AppRunner<App> {
     pub(crate) registry: Registry<App>,
     pub(crate) set: TypeSet,
     pub(crate) app: StdArc<App>,
@@ -55,13 +61,13 @@ pub(crate) struct Runnable<App> {
     pub(crate) retry: Retry,
 }
 
-/// The pause, give or take a half, before a run that must not wait for another is repeated.
+/// The mean pause before a run is repeated that must not wait for another one. It varies by half.
 const DEADLOCK_SNOOZE: Duration = Duration::from_secs(1);
 
 impl<App> Registry<App> {
     pub(crate) fn new() -> Self {
         Self {
-            runners: HashMap::new(),
+            types: HashMap::new(),
         }
     }
 
@@ -69,26 +75,34 @@ impl<App> Registry<App> {
     where
         App: Send + Sync + 'static,
     {
-        self.runners.insert(T::NAME, run_one::<T, App>);
+        self.types.insert(T::NAME, run_one::<T, App>);
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.runners.keys().copied()
+        self.types.keys().copied()
     }
 }
 
-impl<App: Send + Sync + 'static> Runs for Runnable<App> {
+impl<App> Clone for Registry<App> {
+    fn clone(&self) -> Self {
+        Self {
+            types: self.types.clone(),
+        }
+    }
+}
+
+impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
     fn set(&self) -> &TypeSet {
         &self.set
     }
 
-    fn begin(&self, mut claimed: Claimed, epoch: Epoch, stop: Stop) -> Begun {
+    fn run(&self, mut claimed: Claimed, epoch: Epoch, stop: Stop) -> BoxedRun {
         let payload = match std::mem::replace(&mut claimed.payload, Ok(Vec::new())) {
             Ok(payload) => payload,
             Err(error) => return damaged(error),
         };
-        // A claim has only kinds of the set, so this name and this envelope are not those that were stored.
-        let Some(&runner) = self.registry.runners.get(&*claimed.name) else {
+        // A claim has only types of the set, so this name, and the envelope below, are not those that were stored.
+        let Some(&run_fn) = self.registry.types.get(&*claimed.name) else {
             return damaged(format!("its name cannot be read: {:?}", claimed.name));
         };
         if unseal(&payload).is_none() {
@@ -98,31 +112,34 @@ impl<App: Send + Sync + 'static> Runs for Runnable<App> {
         let cx = TaskContext::new(app, client, &claimed, epoch, stop.clone());
         let (retry, failures) = (self.retry, claimed.failures.saturating_add(1));
         Box::pin(report::in_span(&claimed, epoch, async move {
-            let ended = contained(Box::pin(run(runner, payload, cx))).await;
-            verdict(ended, &retry, failures, stop.reason())
+            let output = contained(Box::pin(decode_and_run(run_fn, payload, cx))).await;
+            RunOutcome {
+                panicked: matches!(output, Err(Failed::Panicked(_))),
+                verdict: verdict(output, &retry, failures, stop.reason()),
+            }
         }))
     }
 }
 
-/// Why a run has no output.
+/// The reason why a run has no output.
 enum Failed {
-    /// The task cannot be read.
+    /// The task cannot be decoded.
     Unreadable(String),
-    Run(Next, String),
+    Error(Next, String),
+    Panicked(String),
 }
 
-type Ended = Result<Vec<u8>, Failed>;
+type Output = Result<Vec<u8>, Failed>;
 
-/// Reads and runs a task. All of this is the user's code.
-async fn run<App>(runner: Runner<App>, payload: Vec<u8>, cx: TaskContext<App>) -> Ended {
+/// Decodes and runs a task. All of this is code of the user.
+async fn decode_and_run<App>(run_fn: RunFn<App>, payload: Vec<u8>, cx: TaskContext<App>) -> Output {
     let bytes = unseal(&payload).unwrap_or_default();
-    let running = runner(bytes, cx).map_err(Failed::Unreadable)?;
-    let output = running.await;
-    output.map_err(|error| Failed::Run(next(&error), error.describe()))
+    let run = run_fn(bytes, cx).map_err(Failed::Unreadable)?;
+    let output = run.await;
+    output.map_err(|error| Failed::Error(next(&error), error.describe()))
 }
 
-/// Returns what follows a run that has ended with an error. A run that must not wait for another has not
-/// failed.
+/// Returns what follows a run that has ended with an error. A run that must not wait for another one has not failed.
 fn next(error: &TaskError) -> Next {
     match error.next {
         Next::Retry | Next::RetryAfter(_) if is_would_deadlock(error) => {
@@ -146,7 +163,7 @@ fn is_would_deadlock(error: &TaskError) -> bool {
 fn run_one<T: Run<App>, App: Send + Sync + 'static>(
     bytes: &[u8],
     cx: TaskContext<App>,
-) -> Result<Running, String> {
+) -> Result<EncodedRun, String> {
     let task = T::decode(bytes).map_err(|error| error.to_string())?;
     Ok(Box::pin(async move {
         let output = task.run(cx).await?;
@@ -155,20 +172,20 @@ fn run_one<T: Run<App>, App: Send + Sync + 'static>(
     }))
 }
 
-/// Waits for a run, and makes a failure of a panic, also of one when what the run holds is dropped.
-async fn contained(mut run: Pin<Box<dyn Future<Output = Ended> + Send>>) -> Ended {
-    let ended = poll_fn(
+/// Waits for a run, and turns a panic into a failure, even if it happens while the run is dropped.
+async fn contained(mut run: Pin<Box<dyn Future<Output = Output> + Send>>) -> Output {
+    let polled = poll_fn(
         |cx| match catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(cx))) {
             Ok(poll) => poll,
             Err(panic) => Err(panicked(panic)).into(),
         },
     );
-    let ended = ended.await;
+    let output = polled.await;
     match catch_unwind(AssertUnwindSafe(|| drop(run))) {
-        Ok(()) => ended,
+        Ok(()) => output,
         Err(panic) => {
             let failed = panicked(panic);
-            ended.and(Err(failed))
+            output.and(Err(failed))
         }
     }
 }
@@ -177,36 +194,38 @@ fn panicked(panic: Box<dyn Any + Send>) -> Failed {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     let text = format!("it panicked: {}", text.unwrap_or("no message"));
-    // It may be anything, and panic in turn.
+    // The payload of a panic may be of any type, and its drop may panic.
     contain(|| drop(panic));
-    Failed::Run(Next::Retry, text)
+    Failed::Panicked(text)
 }
 
-/// What comes of a run.
-fn verdict(ended: Ended, retry: &Retry, failures: u32, stopped: Option<StopReason>) -> Verdict {
-    let (next, error) = match ended {
-        Ok(output) if output.len() > MAX_BYTES => {
+/// Returns the verdict on a run.
+fn verdict(output: Output, retry: &Retry, failures: u32, stopped: Option<StopReason>) -> Verdict {
+    let (next, error) = match output {
+        Ok(output) if output.len() > MAX_BATCH_BYTES => {
             let error = format!(
-                "it has {} bytes, and a store takes at most {MAX_BYTES}: keep the data elsewhere and return its place",
+                "it has {} bytes, and a store accepts at most {MAX_BATCH_BYTES}: keep the data elsewhere and return a reference to it",
                 output.len()
             );
             return dead(DeadReason::OutputTooLarge, error);
         }
         Ok(output) => return Verdict::Done(output),
         Err(Failed::Unreadable(error)) => return dead(DeadReason::Unreadable, error),
-        Err(Failed::Run(next, error)) => (next, error),
+        Err(Failed::Error(next, error)) => (next, error),
+        Err(Failed::Panicked(error)) => (Next::Retry, error),
     };
     match (next, stopped) {
         (Next::Fatal, _) => dead(DeadReason::Fatal, error),
-        // It was told to stop, and did: that is no failure.
+        // A run that ends because it was asked to stop has not failed.
         (_, Some(StopReason::Shutdown)) => Verdict::Release,
         (Next::Snooze(after), _) => Verdict::Snooze { after },
-        (Next::Retry, _) => again(retry.delay(failures), error),
-        (Next::RetryAfter(after), _) => again(retry.delay(failures).map(|_| after), error),
+        (Next::Retry, _) => retry_after(retry.delay(failures), error),
+        (Next::RetryAfter(after), _) => retry_after(retry.delay(failures).map(|_| after), error),
     }
 }
 
-fn again(after: Option<Duration>, error: String) -> Verdict {
+/// Returns the verdict on a run that has failed; `None`: no attempt is left.
+fn retry_after(after: Option<Duration>, error: String) -> Verdict {
     match after {
         Some(after) => Verdict::Retry {
             after,
@@ -216,9 +235,14 @@ fn again(after: Option<Duration>, error: String) -> Verdict {
     }
 }
 
-/// A task that the store has lost a part of.
-fn damaged(error: String) -> Begun {
-    Box::pin(async { dead(DeadReason::Damaged, error) })
+/// Returns the run of a task that cannot be read as it was stored.
+fn damaged(error: String) -> BoxedRun {
+    Box::pin(async {
+        RunOutcome {
+            verdict: dead(DeadReason::Damaged, error),
+            panicked: false,
+        }
+    })
 }
 
 fn dead(reason: DeadReason, error: String) -> Verdict {
@@ -228,8 +252,9 @@ fn dead(reason: DeadReason, error: String) -> Verdict {
     }
 }
 
-fn shortened(mut error: String, most: usize) -> String {
-    let mut end = most.min(error.len());
+/// Cuts a text to at most `max` bytes.
+fn shortened(mut error: String, max: usize) -> String {
+    let mut end = max.min(error.len());
     while !error.is_char_boundary(end) {
         end -= 1;
     }

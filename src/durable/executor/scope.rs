@@ -16,7 +16,7 @@ tokio::task_local! {
 /// The maximum number of runs of an executor that await durable handles at once.
 pub(crate) const MAX_WAITING: usize = 1024;
 
-/// The durable handles that a run awaits, and their effect on its permit.
+/// The durable handles that a run awaits, and their effect on the permit of the run.
 pub(crate) struct RunScope {
     rule: Rule,
     /// Handles that were polled in this scope and are pending.
@@ -45,7 +45,7 @@ impl RunScope {
         })
     }
 
-    /// Polls a run, or whatever `poll` does, in this scope.
+    /// Calls `poll`, which polls a run, in this scope.
     pub(crate) fn enter<T>(self: &StdArc<Self>, poll: impl FnOnce() -> T) -> T {
         SCOPE.sync_scope(StdArc::clone(self), poll)
     }
@@ -70,7 +70,7 @@ impl RunScope {
     }
 }
 
-/// The part that a waiting handle keeps of the run that polls it.
+/// What a waiting handle remembers of the run that polls it.
 #[derive(Default)]
 pub(crate) struct Wait {
     scope: Option<StdArc<RunScope>>,

@@ -77,8 +77,9 @@ fn client_with(
 
 /// An executor of [`Number`]s, still to be started.
 fn builder(client: &DurableClient) -> Builder<App> {
-    let builder = DurableExecutor::builder(client.clone());
-    builder.register::<Number>().retry(Retry::never())
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder.register::<Number>().retry(Retry::never());
+    builder
 }
 
 /// Waits until the condition holds.

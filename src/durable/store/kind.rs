@@ -1,4 +1,4 @@
-//! [`Kind`] and [`TypeSet`]: the types of tasks that a worker can run.
+//! [`Kind`] and [`TypeSet`]: the types of tasks, as stores identify them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use sha2::{Digest, Sha256};
 
 use crate::durable::task::ENVELOPE;
 
-/// The type of a task, as stores know it: a hash of its name and of the version of its envelope.
+/// The type of a task, as stores identify it: a hash of its name and of the version of its envelope.
 ///
-/// It is the first 8 bytes of the SHA-256 of the version, in one byte, and the name. The highest bit is set,
-/// so that as a signed number it is negative. Stores write it beside each task, and use it to find the
-/// workers that know the type. Since the version is a part of it, a build never claims a task whose
+/// It consists of the first 8 bytes of the SHA-256 hash of the version, in one byte, and the name. The highest bit is
+/// set, so the signed number is negative. Stores save it with each task, and use it to find the
+/// workers that know the type. Since it includes the version, a build never claims a task whose
 /// envelope it cannot read: the task waits for a build that can.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Kind(i64);
 
 impl Kind {
-    /// The type of the tasks with this name whose envelope this build reads and writes.
+    /// Returns the type of the tasks with this name whose envelope this build reads and writes.
     pub(crate) fn of(name: &str) -> Self {
         Self::in_envelope(name, ENVELOPE)
     }
@@ -50,12 +50,12 @@ impl fmt::Debug for Kind {
 
 /// The types that a worker has registered.
 ///
-/// A worker declares its set when it opens a session, and a claim of that session has only tasks of
-/// these types. Workers with equal sets are alike to a store.
+/// A worker declares its set when it opens a session, and a claim of that session contains only tasks of
+/// these types. Stores do not distinguish workers with equal sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TypeSet {
     id: SetId,
-    /// Sorted, each once.
+    /// Sorted and distinct.
     kinds: Arc<[Kind]>,
 }
 
@@ -64,11 +64,11 @@ pub(crate) struct TypeSet {
 pub(crate) struct SetId(i64);
 
 impl TypeSet {
-    /// The set of the types with these names.
+    /// Returns the set of the types with these names.
     ///
     /// # Errors
     ///
-    /// Two different names have the same kind, so no store could tell them apart.
+    /// If two different names have the same kind, so no store could distinguish them. Returns the names.
     pub(crate) fn of_names<'a>(
         names: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, (&'a str, &'a str)> {
@@ -95,7 +95,7 @@ impl TypeSet {
         }
     }
 
-    /// The types of which the tests of the stores make tasks.
+    /// The types of the tasks in the tests of the stores.
     #[cfg(test)]
     pub(crate) fn of_tests() -> Option<Self> {
         Some(Self::of(["job", "other", "name", "a", "b"].map(Kind::of)))
@@ -110,6 +110,7 @@ impl TypeSet {
         &self.kinds
     }
 
+    /// Returns `true` if the set contains a kind.
     #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn knows(&self, kind: Kind) -> bool {
         self.kinds.binary_search(&kind).is_ok()

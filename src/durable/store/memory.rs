@@ -1,4 +1,4 @@
-//! [`MemoryStore`]: tasks in the memory of a process, and the model of what a store does.
+//! [`MemoryStore`]: a store in the memory of a process, for tests.
 
 use std::fmt;
 use std::sync::Arc as StdArc;
@@ -20,11 +20,14 @@ use crate::sync::{Mutex, lock};
 
 mod model;
 
-/// Tasks in the memory of a process: for tests.
+/// A store in the memory of a process, for tests.
 ///
-/// Nothing survives the process. In everything else it does what the other stores do; and it can go
-/// by a [`Clock`] that a test moves. That clock also decides how long results and dead letters are kept, whether or
-/// not an executor runs. Each [`Store`] that is made of a clone is, to it, a process of its own.
+/// The tasks are lost when the last clone of the store is dropped. Otherwise, it behaves like the other stores. With
+/// [`with_clock`](Self::with_clock), a test controls the time: delays, leases and retention then follow that
+/// [`Clock`], whether or not an executor runs.
+///
+/// A clone refers to the same tasks. Each clone that is converted to a [`Store`] counts as a process of its own: when that
+/// `Store` is dropped, the other ones take back the tasks that it was running.
 ///
 /// # Examples
 ///
@@ -40,16 +43,39 @@ mod model;
 pub struct MemoryStore(StdArc<Mutex<Model>>);
 
 impl MemoryStore {
-    /// An empty store, which goes by the machine's time.
+    /// Creates an empty store that uses the clocks of the machine.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::{DurableClient, MemoryStore};
+    ///
+    /// let client = DurableClient::open(MemoryStore::new());
+    /// # drop(client);
+    /// ```
     #[allow(
         clippy::new_without_default,
-        reason = "two stores by default are not equal"
+        reason = "two default stores are not interchangeable"
     )]
     pub fn new() -> Self {
         Self::with_clock(&Clock::machine())
     }
 
-    /// An empty store, which goes by `clock`.
+    /// Creates an empty store that uses `clock`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use throng::durable::{Clock, DurableClient, MemoryStore};
+    ///
+    /// let clock = Clock::manual();
+    /// let client = DurableClient::open(MemoryStore::with_clock(&clock));
+    /// // Tasks that are delayed by up to an hour become due.
+    /// clock.advance(Duration::from_secs(3600));
+    /// # drop(client);
+    /// ```
     pub fn with_clock(clock: &Clock) -> Self {
         let model = StdArc::new(Mutex::new(Model::new(clock.clone())));
         let watched = StdArc::downgrade(&model);
@@ -60,9 +86,9 @@ impl MemoryStore {
         Self(model)
     }
 
-    /// A process that uses the store, and whose engine works in this runtime: in one that is paused, time
-    /// passes when nothing happens. Each request waits for what `before` returns, given the request's name,
-    /// and fails if that does.
+    /// Connects a process whose engine runs in this runtime. If the runtime is paused, time passes when nothing happens.
+    /// Before each request, `before` is called with its name. The request waits for the returned future, and fails with
+    /// its error.
     #[cfg(test)]
     pub(crate) fn within(
         &self,
@@ -86,7 +112,7 @@ impl MemoryStore {
         lock(&self.0).send_all(event);
     }
 
-    /// How many things there are of which nothing should be left in the end.
+    /// Returns the number of tasks, claims and sessions, none of which should be left when a test ends.
     #[cfg(test)]
     pub(crate) fn leftovers(&self) -> u64 {
         lock(&self.0).leftovers()
@@ -113,7 +139,7 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-/// What one process has of a store.
+/// The connection of one process.
 struct Connection {
     store: MemoryStore,
     endpoint: usize,
@@ -121,7 +147,7 @@ struct Connection {
     test: Option<Test>,
 }
 
-/// What a test has changed about a connection.
+/// How a test has changed a connection.
 #[cfg(test)]
 struct Test {
     runtime: Handle,
@@ -129,22 +155,22 @@ struct Test {
 }
 
 impl Connection {
-    /// Asks the model, which answers at once.
-    #[cfg_attr(not(test), allow(unused_variables, reason = "tests go by the name"))]
-    fn ask<'a, T: Send + 'a>(
+    /// Runs a request, which the model answers immediately.
+    #[cfg_attr(not(test), allow(unused_variables, reason = "tests use the name"))]
+    fn run<'a, T: Send + 'a>(
         &'a self,
         name: &'static str,
-        question: impl FnOnce(&mut Model, usize) -> Result<T, Failure> + Send + 'a,
+        request: impl FnOnce(&mut Model, usize) -> Result<T, Failure> + Send + 'a,
     ) -> Answer<'a, T> {
         #[cfg(test)]
         if let Some(test) = &self.test {
             let before = (test.before)(name);
             return Box::pin(async move {
                 before.await?;
-                question(&mut lock(&self.store.0), self.endpoint)
+                request(&mut lock(&self.store.0), self.endpoint)
             });
         }
-        let answer = question(&mut lock(&self.store.0), self.endpoint);
+        let answer = request(&mut lock(&self.store.0), self.endpoint);
         Box::pin(async move { answer })
     }
 }
@@ -164,74 +190,74 @@ impl Backend for Connection {
     }
 
     fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
-        self.ask("open_session", move |model, endpoint| {
+        self.run("open_session", move |model, endpoint| {
             Ok(model.open_session(endpoint, set))
         })
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {
-        self.ask("close_session", move |model, _| {
+        self.run("close_session", move |model, _| {
             model.close_session(session);
             Ok(())
         })
     }
 
     fn enqueue(&self, request: StdArc<Enqueue>) -> Answer<'_, ()> {
-        self.ask("enqueue", move |model, endpoint| {
+        self.run("enqueue", move |model, endpoint| {
             model.enqueue(endpoint, &request)
         })
     }
 
     fn turn(&self, request: StdArc<Turn>) -> Answer<'_, TurnAnswer> {
-        self.ask("turn", move |model, _| model.turn(&request))
+        self.run("turn", move |model, _| model.turn(&request))
     }
 
     fn renew(&self, claims: Vec<Epoch>) -> Answer<'_, RenewAnswer> {
-        self.ask("renew", move |model, _| Ok(model.renew(&claims)))
+        self.run("renew", move |model, _| Ok(model.renew(&claims)))
     }
 
     fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {
-        self.ask("status", move |model, endpoint| {
+        self.run("status", move |model, endpoint| {
             Ok(model.status(endpoint, &ids))
         })
     }
 
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
-        self.ask("errors", move |model, _| Ok(model.errors(id)))
+        self.run("errors", move |model, _| Ok(model.errors(id)))
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
-        self.ask("cancel", move |model, _| Ok(model.cancel(&ids)))
+        self.run("cancel", move |model, _| Ok(model.cancel(&ids)))
     }
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
-        self.ask("dead_letters", move |model, _| {
+        self.run("dead_letters", move |model, _| {
             Ok(model.dead_letters(&filter, limit))
         })
     }
 
     fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.ask("replay_dead_letters", move |model, _| {
+        self.run("replay_dead_letters", move |model, _| {
             Ok(model.replay_dead_letters(&filter))
         })
     }
 
     fn delete_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.ask("delete_dead_letters", move |model, _| {
+        self.run("delete_dead_letters", move |model, _| {
             Ok(model.delete_dead_letters(&filter))
         })
     }
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
-        self.ask("maintain", move |model, _| Ok(model.maintain(budget)))
+        self.run("maintain", move |model, _| Ok(model.maintain(budget)))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {
-        self.ask("counts", move |model, _| Ok(model.counts()))
+        self.run("counts", move |model, _| Ok(model.counts()))
     }
 
     fn probe(&self) -> Answer<'_, Durability> {
-        self.ask("probe", move |_, _| Ok(Durability::Memory))
+        self.run("probe", move |_, _| Ok(Durability::Memory))
     }
 }
 

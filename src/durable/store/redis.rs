@@ -1,9 +1,11 @@
 //! [`RedisStore`]: tasks in Redis.
 //!
-//! Every change is made by a [script](scripts), which runs as a whole and uses the server's clock. The store's thread
-//! drives two connections: one for [requests](link), and one for [messages](mail) to this process. Each is
-//! reopened whenever it breaks. A request whose answer is lost has an unknown effect; the engine sends it again
-//! under the same number.
+//! A [script](scripts) makes each change as a whole, by the server's clock. The store's thread drives two connections: one
+//! for [requests](link), and one for [messages](subscriber) to this process. Each is reopened whenever it breaks. If the
+//! answer to a request is lost, its effect is unknown, and the engine sends it again under the same number.
+//!
+//! A batch of tasks is stored by [`enqueue`], which encodes it with [`request`] and runs `lua/enqueue.lua`. A [turn](turns)
+//! sends verdicts and claims tasks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +18,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub use self::builder::RedisStoreBuilder;
 use self::error::{no_connection, not_connected};
 use self::inner::Inner;
-use self::mail::Mail;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{
@@ -31,21 +32,28 @@ use crate::durable::{
 use crate::sync::{Mutex, lock, thread};
 
 mod admin;
+mod arguments;
 mod builder;
+mod enqueue;
 mod entry;
+mod epochs;
 mod error;
 mod inner;
 mod keys;
+mod leases;
 mod link;
-mod mail;
+mod maintenance;
 mod names;
 mod partitions;
 mod probe;
-mod recall;
 mod reply;
 mod request;
+mod routes_cache;
 mod routing;
 mod scripts;
+mod session_state;
+mod sessions;
+mod subscriber;
 #[cfg(test)]
 pub(super) mod tests;
 mod time;
@@ -56,45 +64,44 @@ mod turns;
 /// The server is Redis 6.2 or later, or Valkey. Other programs may use it, too: all keys of the store begin with
 /// `throng:`.
 ///
-/// # What is promised
+/// # Guarantees
 ///
-/// - An acknowledged write is as durable as the server makes it: see [`Durability`]. With `appendonly yes`
-///   and `appendfsync always`, it is on the disk. With `everysec`, a server process that is
-///   killed loses up to two seconds of acknowledged writes.
+/// - An acknowledged write is as durable as the server makes it: see [`Durability`]. With `appendonly yes` and
+///   `appendfsync always`, it is on the disk. With `everysec`, a server process that is killed loses up to two seconds of
+///   acknowledged writes.
 /// - When a process exits, for any reason, other workers take over its tasks once their lease expires: after
 ///   ten seconds, unless the executor was built with another lease.
-/// - If the server cannot be reached, requests wait, and fail after some seconds. The store reconnects by
-///   itself, however long that takes.
-/// - Only the server's clock counts. If it is set, delayed tasks start earlier or later. Results and dead letters
-///   are removed at most one minute early if the clock is set forward, and never early if it is set back. Time counts for
-///   them only while an executor runs, and for a minute after that.
+/// - If the server cannot be reached, requests wait, and fail after the
+///   [answer timeout](RedisStoreBuilder::answer_timeout). The store keeps trying to reconnect.
+/// - Only the server's clock is used. If it is set, delayed tasks start earlier or later. Results and dead letters are
+///   removed at most one minute early if the clock is set forward, and never early if it is set back. Their age increases
+///   only while an executor runs, and for a minute after that.
 /// - If the server has no memory left, no more tasks can be stored; stored tasks still run.
-/// - A store with the layout of another version of this crate is neither changed nor converted. If the
-///   layout is older, let that version run all tasks to their end, or delete the keys.
+/// - A store with the layout of another version of this crate is neither changed nor converted. If the layout is older,
+///   let that version run all tasks, or delete the keys.
 ///
-/// # A cluster
+/// # Clusters
 ///
-/// A store talks to one server. In a cluster, this must be the node that owns the store's slot; at another
-/// node, `open` fails with an error that names the right one. While the slot moves to another node, each
-/// request waits, and fails after some seconds without any effect. Once the slot has moved, requests fail
-/// with an error that names the new node, and the tasks continue when the store is opened there. A Sentinel
-/// is refused: ask it for the address of the primary.
+/// A store talks to one server. In a cluster, this must be the node that owns the store's cluster slot; at another node,
+/// [`open`](Self::open) fails with an error that names the right one. While the cluster slot moves to another node,
+/// requests wait, and fail after the answer timeout without any effect. After the move, requests fail with an error that
+/// names the new node, and the tasks continue when the store is opened there. A Sentinel is refused: ask it for the
+/// address of the primary.
 ///
-/// # What a client costs
+/// # Costs
 ///
 /// A store has one thread and six file descriptors: two for connections to the server, the others for
 /// the thread's event loop. With [`wait_for_disk`](RedisStoreBuilder::wait_for_disk), it has a third connection.
 /// Clones of a [client](crate::durable::DurableClient), its handles and its executors share the store.
 ///
-/// An idle client sends 8 commands a minute. An idle worker sends 14: it looks for tasks every 7.5 s (with
-/// the default lease of ten seconds; less often with a longer one), removes expired results twice a minute,
-/// and pings connections that are otherwise silent.
+/// An idle client sends 8 commands a minute. An idle worker sends 14: it polls for tasks every 7.5 s (with the default lease
+/// of ten seconds; less often with a longer one), removes expired results twice a minute, and pings silent connections.
 ///
 /// # Permissions
 ///
-/// The URL may name a user. The user needs access to the keys `throng:*` and the channels `throng:*`, and to these
-/// commands: those on hashes, lists, sets, sorted sets and scripts, and `PUBLISH`, `SUBSCRIBE`, `PUBSUB NUMSUB`,
-/// `EXISTS`, `TIME`, `PING` and `HELLO`:
+/// The URL may name a user. The user needs access to the keys `throng:*` and the channels `throng:*`, and to the commands on
+/// hashes, lists, sets, sorted sets and scripts, and `PUBLISH`, `SUBSCRIBE`, `PUBSUB NUMSUB`, `EXISTS`, `TIME`, `PING` and
+/// `HELLO`:
 ///
 /// ```text
 /// ACL SETUSER worker on >password ~throng:* resetchannels &throng:* +@hash +@list +@set
@@ -102,10 +109,10 @@ mod turns;
 ///     +config|get
 /// ```
 ///
-/// Without `INFO` and `CONFIG GET`, the [durability](Durability) is unknown, and a server that evicts
-/// keys when it is full is not refused. Without `INFO`, a restart or a promotion of the server is not detected, and
-/// [fencing tokens](crate::durable::TaskContext::fencing_token) may fall if the server's clock is behind. Without
-/// access to the channels, workers poll for tasks twice a second.
+/// Without `INFO` and `CONFIG GET`, the [durability](Durability) is unknown, and a server that evicts keys when its memory is
+/// full is not refused. Without `INFO`, a restart or a promotion of the server is not detected, and
+/// [fencing tokens](crate::durable::TaskContext::fencing_token) may fall if the server's clock is behind. Without access to
+/// the channels, workers poll for tasks twice a second.
 ///
 /// # Examples
 ///
@@ -122,7 +129,7 @@ pub struct RedisStore {
     inner: Arc<Inner>,
     runtime: Handle,
     events: Mutex<Option<mpsc::UnboundedReceiver<Event>>>,
-    /// Ends the thread when the store is dropped.
+    /// Stops the thread when the store is dropped.
     _thread: DropGuard,
 }
 
@@ -132,11 +139,11 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// - if `url` is not a valid address ([`is_invalid`](DurableError::is_invalid));
+    /// - if `url` is not a valid address, or a setting has an invalid value ([`is_invalid`](DurableError::is_invalid));
     /// - if the server cannot be reached;
     /// - if it does not let the user log in or run scripts ([`is_denied`](DurableError::is_denied));
-    /// - if the server is older than 6.2, evicts keys when it is full, is a Sentinel, or is a cluster node
-    ///   that does not own the store's slot ([`is_unfit`](DurableError::is_unfit));
+    /// - if the server is older than 6.2, evicts keys when its memory is full, is a Sentinel, or is a cluster node that does
+    ///   not own the store's cluster slot ([`is_unfit`](DurableError::is_unfit));
     /// - if the server is less durable than the builder [requires](RedisStoreBuilder::require)
     ///   ([`is_not_durable`](DurableError::is_not_durable));
     /// - if a version of this crate with an older layout has written the keys
@@ -145,28 +152,64 @@ impl RedisStore {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves nothing behind.
+    /// Dropping the future closes the connections. The server may have stored the layout of the store.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = RedisStore::open("redis://user:password@redis.example.com:6379/0").await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
     pub async fn open(url: &str) -> Result<Self, DurableError> {
         Self::builder(url).open().await
     }
 
-    /// Returns a builder for a store with other than the default settings.
+    /// Returns a builder, which configures and opens a store.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = RedisStore::builder("redis://127.0.0.1/").partitions(4).open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
     pub fn builder(url: &str) -> RedisStoreBuilder {
         RedisStoreBuilder::new(url)
     }
 
-    /// Asks the server for its version and its settings, which determine how durable its writes are and whether
-    /// tasks are safe there.
+    /// Requests the server's version and its settings, which determine how durable its writes are.
     ///
     /// # Errors
     ///
-    /// Fails if the server does not answer.
+    /// Returns an error if the server does not answer.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses nothing.
+    /// This method is cancel safe: it only reads.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = RedisStore::open("redis://127.0.0.1/").await?;
+    /// let report = store.report().await?;
+    /// println!("{:?}, version {:?}", report.durability, report.version);
+    /// # Ok(()) }
+    /// ```
     pub async fn report(&self) -> Result<RedisReport, DurableError> {
-        let report = self.ask(|inner| async move { probe::report(&inner).await });
+        let report = self.request(|inner| async move { probe::report(&inner).await });
         let name = &self.inner.name;
         report
             .await
@@ -179,8 +222,10 @@ impl RedisStore {
         time: Time,
     ) -> Result<Self, DurableError> {
         let info = builder.url.as_str().into_connection_info();
-        let named = info.as_ref().map(|info| name_of(info, &builder.namespace));
-        let name: Arc<str> = named.unwrap_or_else(|_| String::from("redis")).into();
+        let name = info.as_ref().map(|info| name_of(info, &builder.namespace));
+        let name: Arc<str> = name.unwrap_or_else(|_| String::from("redis")).into();
+        let checked = builder.check();
+        checked.map_err(|reason| DurableError::invalid(&name, reason))?;
         let opened = match info {
             Ok(info) => Self::try_open(builder, info, &name, time).await,
             Err(error) => Err(not_connected(error)),
@@ -219,15 +264,13 @@ impl RedisStore {
             events: Mutex::new(Some(events)),
             _thread: thread,
         };
-        let allow_eviction = builder.allow_eviction;
-        store
-            .ask(move |inner| async move { inner.begin(allow_eviction).await })
-            .await?;
+        let opened = store.request(|inner| async move { sessions::open_store(&inner).await });
+        opened.await?;
         Ok(store)
     }
 
     /// Runs a future on the store's thread.
-    fn ask<T, F>(&self, work: impl FnOnce(Arc<Inner>) -> F) -> Answer<'static, T>
+    fn request<T, F>(&self, work: impl FnOnce(Arc<Inner>) -> F) -> Answer<'static, T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
@@ -235,10 +278,26 @@ impl RedisStore {
         link::spawn(&self.runtime, work(Arc::clone(&self.inner)))
     }
 
-    /// The id by which other processes send messages to this one.
+    /// Returns the id by which other processes send messages to this one.
     #[cfg(test)]
     pub(crate) fn client_id(&self) -> &str {
         &self.inner.client_id
+    }
+}
+
+// This is not in `builder.rs`, which the rest of the store depends on.
+impl RedisStoreBuilder {
+    /// Opens the store.
+    ///
+    /// # Errors
+    ///
+    /// The same as those of [`RedisStore::open`]. An error about an invalid setting names the setting and its value.
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as that of [`RedisStore::open`].
+    pub async fn open(&self) -> Result<RedisStore, DurableError> {
+        RedisStore::open_as(self, Time::server()).await
     }
 }
 
@@ -252,8 +311,8 @@ impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore")
             .field("name", &self.inner.name)
-            .field("is_connected", &self.inner.link.is_up())
-            .field("mail", &self.inner.mail())
+            .field("is_connected", &self.inner.link.is_connected())
+            .field("is_subscribed", &self.inner.is_subscribed())
             .finish_non_exhaustive()
     }
 }
@@ -273,75 +332,75 @@ impl Backend for RedisStore {
     }
 
     fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
-        self.ask(|inner| async move { inner.open_session(set).await })
+        self.request(|inner| async move { sessions::open_session(&inner, set).await })
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {
-        self.ask(move |inner| async move { inner.close_session(session).await })
+        self.request(move |inner| async move { sessions::close_session(&inner, session).await })
     }
 
     fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, ()> {
-        self.ask(move |inner| async move { inner.enqueue(&request).await })
+        self.request(move |inner| async move { enqueue::enqueue(&inner, &request).await })
     }
 
     fn turn(&self, request: Arc<Turn>) -> Answer<'_, TurnAnswer> {
-        self.ask(move |inner| async move { turns::turn(&inner, &request).await })
+        self.request(move |inner| async move { turns::turn(&inner, &request).await })
     }
 
     fn renew(&self, claims: Vec<Epoch>) -> Answer<'_, RenewAnswer> {
-        self.ask(move |inner| async move { inner.renew(claims).await })
+        self.request(move |inner| async move { leases::renew(&inner, claims).await })
     }
 
     fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {
-        self.ask(move |inner| async move { admin::status(&inner, &ids).await })
+        self.request(move |inner| async move { admin::status(&inner, &ids).await })
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
-        self.ask(move |inner| async move { admin::cancel(&inner, &ids).await })
+        self.request(move |inner| async move { admin::cancel(&inner, &ids).await })
     }
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
-        self.ask(move |inner| async move { admin::dead_letters(&inner, &filter, limit).await })
+        self.request(move |inner| async move { admin::dead_letters(&inner, &filter, limit).await })
     }
 
     fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.ask(move |inner| async move { admin::revive(&inner, "replay", &filter).await })
+        self.request(move |inner| async move { admin::replay(&inner, &filter).await })
     }
 
     fn delete_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.ask(move |inner| async move { admin::revive(&inner, "delete", &filter).await })
+        self.request(move |inner| async move { admin::delete(&inner, &filter).await })
     }
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
-        self.ask(move |inner| async move { inner.maintain(budget).await })
+        self.request(move |inner| async move { maintenance::maintain(&inner, budget).await })
     }
 
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
-        self.ask(move |inner| async move { admin::errors(&inner, id).await })
+        self.request(move |inner| async move { admin::errors(&inner, id).await })
     }
 
     fn counts(&self) -> Answer<'_, Counts> {
-        self.ask(|inner| async move { inner.counts().await })
+        self.request(|inner| async move { admin::counts(&inner).await })
     }
 
     fn health(&self) -> Health {
-        match (self.inner.link.trouble(), self.inner.mail()) {
-            (Some(trouble), _) => Health::Unreachable(trouble),
-            (None, Mail::Comes) => Health::Well,
-            (None, _) => Health::Mute,
+        match self.inner.link.failure() {
+            Some(failure) => Health::Unreachable(failure),
+            None if self.inner.is_subscribed() => Health::Well,
+            None => Health::Mute,
         }
     }
 
     fn damage(&self) -> Option<(u64, String)> {
-        self.inner.damage()
+        maintenance::damage(&self.inner)
     }
 
     fn probe(&self) -> Answer<'_, Durability> {
-        self.ask(|inner| async move { Ok(probe::report(&inner).await?.durability) })
+        self.request(|inner| async move { Ok(probe::report(&inner).await?.durability) })
     }
 }
 
-/// Returns the store's name in messages, which does not contain the password.
+/// Returns the store's name in messages. It does not contain the password.
 fn name_of(info: &ConnectionInfo, namespace: &str) -> String {
     let (address, database) = (info.addr(), info.redis_settings().db());
     format!("redis://{address}/{database} ({namespace})")
@@ -351,7 +410,7 @@ fn name_of(info: &ConnectionInfo, namespace: &str) -> String {
 fn start_thread(stop: CancellationToken) -> Result<Handle, Failure> {
     let (sender, receiver) = std::sync::mpsc::channel();
     let thread = thread::Builder::new().name("throng-redis".into());
-    // The thread creates the runtime, and drops it: the caller may be in another runtime, where that is not allowed.
+    // The thread also drops the runtime, since the caller may be in another runtime, where that is not allowed.
     let started = thread.spawn(move || {
         let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else {
             return;

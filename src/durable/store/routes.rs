@@ -1,22 +1,21 @@
-//! [`Routes`]: the list that a task waits in, by its kind and by what the live workers know.
+//! [`Routes`]: the list in which a task waits, which depends on its kind and on the kinds that live workers know.
 //!
 //! A claim may only take tasks of kinds that its worker knows, and it must not search for them among
-//! others. So tasks wait in *lists*, and two kinds share a list only if exactly the same declared sets
-//! know both. So a worker that reads a list can run every task in it, and a claim takes from its head.
+//! others. So tasks wait in *lists*. Two kinds share a list only if exactly the same declared sets
+//! contain both. So a worker that reads a list can run every task in it, and a claim takes tasks from its head.
 //! While all workers know the same types, there is one list, [`ListId::MAIN`].
 //!
-//! Workers come and go, so lists are split and joined. Each kind has a *path* of lists. Its last list
-//! is the kind's *leaf*, from which claims take. In steady state the path is the leaf alone. A new
-//! leaf of the kind is appended to the path. The lists before the leaf are then *draining*: tasks move
-//! from their heads to the next list of their kind's path, in order, a bounded number per turn. New
-//! tasks go to the end of the first list of the path, so the order within a kind holds: a list has
-//! only tasks that are older than those in the lists before it. A draining list that is empty is
-//! removed from all paths.
+//! When workers start or stop, lists are split and joined. Each kind has a *path* of lists. The last list
+//! is the kind's *leaf*, from which tasks are claimed. Usually, the path consists of the leaf alone. A new
+//! leaf is appended to the path. The lists before the leaf are then *draining*: tasks move
+//! from their heads to the next list of their kind's path, in order, a limited number per turn. New
+//! tasks are appended to the first list of the path. So the order within a kind is kept: the tasks in a list are older
+//! than those in the lists before it. A draining list that is empty is removed from all paths.
 //!
-//! A kind that no set has ever named has a list of its own, [`ListId::own`], which needs no entry
+//! A kind that no set has ever contained has its own list, [`ListId::own`], which needs no entry
 //! here. So a task of a type that no worker knows waits without delaying other tasks.
 //!
-//! This module computes routes without a store. A store keeps the value and the lists.
+//! This module only computes routes. A store saves them, and moves the tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,14 +28,14 @@ use super::kind::{Kind, SetId, TypeSet};
 pub(crate) struct Routes {
     /// The declared sets: those of live workers, and those of dead workers that have not been removed yet.
     sets: BTreeMap<SetId, Vec<Kind>>,
-    /// The path of each kind that a set has named.
+    /// The path of each kind that a set has contained.
     paths: BTreeMap<Kind, Vec<ListId>>,
-    /// Lists that must not be added to a path: they hold tasks of routes that are lost.
+    /// Lists that must not be added to a path: they contain tasks whose routes were lost.
     #[serde(skip)]
     avoided: BTreeSet<ListId>,
 }
 
-/// A list of tasks that wait.
+/// A list of waiting tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct ListId(i64);
 
@@ -44,7 +43,7 @@ impl ListId {
     /// The only list while all workers know the same types.
     pub(crate) const MAIN: Self = Self(0);
 
-    /// The list of a kind that no set has named. Kinds are negative, shared lists are not.
+    /// Returns the list of a kind that no set has contained. Kinds are negative, shared lists are not.
     pub(crate) fn own(kind: Kind) -> Self {
         Self(kind.number())
     }
@@ -62,25 +61,25 @@ impl ListId {
     }
 }
 
-/// Identifies kinds that share a list: by the sets that know them or, if there are none, by their leaf.
+/// Identifies kinds that share a list: by the sets that contain them or, if there are none, by their leaf.
 type Group = (Vec<SetId>, Option<ListId>);
 
 impl Routes {
-    // ===== Questions =====
+    // ===== Queries =====
 
-    /// Returns the list to whose end a new task of this kind goes.
+    /// Returns the list to which a new task of this kind is appended.
     pub(crate) fn entrance(&self, kind: Kind) -> ListId {
         let path = self.paths.get(&kind).and_then(|path| path.first());
         path.copied().unwrap_or_else(|| ListId::own(kind))
     }
 
-    /// Returns the list to whose head a task of this kind goes when it is given back.
+    /// Returns the list to whose head a released task of this kind returns.
     pub(crate) fn leaf(&self, kind: Kind) -> ListId {
         let path = self.paths.get(&kind).and_then(|path| path.last());
         path.copied().unwrap_or_else(|| ListId::own(kind))
     }
 
-    /// Returns the list to which a task of this kind goes from a draining list.
+    /// Returns the list to which a task of this kind moves from a draining list.
     #[cfg(any(test, feature = "sqlite-unbundled"))]
     pub(crate) fn next(&self, kind: Kind, list: ListId) -> Option<ListId> {
         let path = self.paths.get(&kind)?;
@@ -92,19 +91,19 @@ impl Routes {
         self.sets.keys().copied()
     }
 
-    /// Returns `true` if a declared set knows a kind.
+    /// Returns `true` if a declared set contains a kind.
     pub(crate) fn is_known(&self, kind: Kind) -> bool {
         self.sets
             .values()
             .any(|kinds| kinds.binary_search(&kind).is_ok())
     }
 
-    /// The lists that a set's sessions claim from.
+    /// Returns the lists from which the sessions of a set claim.
     pub(crate) fn leaves(&self, set: SetId) -> BTreeSet<ListId> {
         self.kinds_of(set).map(|kind| self.leaf(kind)).collect()
     }
 
-    /// The lists that a set's sessions drain before they claim: the earlier of a path come first.
+    /// Returns the lists that the sessions of a set drain before they claim, in the order of the paths.
     pub(crate) fn draining(&self, set: SetId) -> Vec<ListId> {
         let mut lists: Vec<ListId> = Vec::new();
         let paths = self.kinds_of(set).filter_map(|kind| self.paths.get(&kind));
@@ -116,25 +115,25 @@ impl Routes {
         lists
     }
 
-    /// Returns all lists that concern a set: if one of them is not empty, its sessions have work.
+    /// Returns all lists in the paths of a set. If one of them is not empty, its sessions have work.
     #[cfg(feature = "sqlite-unbundled")]
     pub(crate) fn reads(&self, set: SetId) -> BTreeSet<ListId> {
         let paths = self.kinds_of(set).filter_map(|kind| self.paths.get(&kind));
         paths.flatten().copied().collect()
     }
 
-    /// Returns the sets whose sessions have work if a list is not empty: they know a kind that may be in
-    /// it.
+    /// Returns the sets whose sessions have work if a list is not empty: those with a kind that may be in
+    /// the list.
     pub(crate) fn readers(&self, list: ListId) -> impl Iterator<Item = SetId> {
-        let concerns = move |kinds: &[Kind]| {
+        let has_list = move |kinds: &[Kind]| {
             let mut paths = kinds.iter().filter_map(|kind| self.paths.get(kind));
             paths.any(|path| path.contains(&list))
         };
         let sets = self.sets.iter();
-        sets.filter_map(move |(&set, kinds)| concerns(kinds).then_some(set))
+        sets.filter_map(move |(&set, kinds)| has_list(kinds).then_some(set))
     }
 
-    /// The only set there is, if all that its sessions read is [`ListId::MAIN`].
+    /// Returns the only declared set, if its sessions read only [`ListId::MAIN`].
     #[cfg(any(test, feature = "redis"))]
     pub(crate) fn plain(&self) -> Option<SetId> {
         let (&set, kinds) = self.sets.first_key_value()?;
@@ -151,7 +150,7 @@ impl Routes {
         self.paths.iter().map(|(&kind, path)| (kind, &**path))
     }
 
-    /// All lists that are named.
+    /// Returns the lists in all paths.
     #[cfg(feature = "redis")]
     pub(crate) fn lists(&self) -> BTreeSet<ListId> {
         self.paths.values().flatten().copied().collect()
@@ -178,7 +177,7 @@ impl Routes {
         self.avoided = lists.into_iter().collect();
     }
 
-    /// A worker that knows `set` has come.
+    /// Adds the set of a worker that has started.
     pub(crate) fn declare(&mut self, set: &TypeSet) {
         if self.sets.insert(set.id(), set.kinds().to_vec()).is_none() {
             for &kind in set.kinds() {
@@ -190,15 +189,15 @@ impl Routes {
         }
     }
 
-    /// No worker that knows `set` is left.
+    /// Removes the set of workers that have all stopped.
     pub(crate) fn remove(&mut self, set: SetId) {
         if self.sets.remove(&set).is_some() {
             self.assign();
         }
     }
 
-    /// Removes empty lists from the paths: draining ones, and the kinds that no set knows and of which
-    /// nothing waits.
+    /// Removes empty draining lists from the paths, and the kinds that no set contains and of which
+    /// no task waits.
     pub(crate) fn collapse(&mut self, is_empty: impl Fn(ListId) -> bool) {
         let known: BTreeSet<_> = self.sets.values().flatten().copied().collect();
         self.paths.retain(|kind, path| {
@@ -210,12 +209,12 @@ impl Routes {
         self.assign();
     }
 
-    /// Gives each group of kinds one leaf that it shares with no other.
+    /// Assigns each group of kinds a leaf of its own.
     fn assign(&mut self) {
-        let tenants = self.tenants();
+        let kinds_by_leaf = self.kinds_by_leaf();
         for ((sets, _), kinds) in self.groups() {
-            let is_free_of_others = |leaf: &&ListId| tenants[*leaf].is_subset(&kinds);
-            let mut shared = tenants.keys().filter(|leaf| leaf.is_shared());
+            let is_free_of_others = |leaf: &&ListId| kinds_by_leaf[*leaf].is_subset(&kinds);
+            let mut shared = kinds_by_leaf.keys().filter(|leaf| leaf.is_shared());
             let unused = self.unused();
             let leaf = match shared.find(is_free_of_others) {
                 // The only set moves back to the main list as soon as that is free.
@@ -235,19 +234,19 @@ impl Routes {
         }
     }
 
-    /// The kinds of each leaf.
-    fn tenants(&self) -> BTreeMap<ListId, BTreeSet<Kind>> {
-        let mut tenants = BTreeMap::<_, BTreeSet<_>>::new();
+    /// Returns the kinds of each leaf.
+    fn kinds_by_leaf(&self) -> BTreeMap<ListId, BTreeSet<Kind>> {
+        let mut kinds_by_leaf = BTreeMap::<_, BTreeSet<_>>::new();
         for (&kind, path) in &self.paths {
-            tenants
+            kinds_by_leaf
                 .entry(path[path.len() - 1])
                 .or_default()
                 .insert(kind);
         }
-        tenants
+        kinds_by_leaf
     }
 
-    /// The kinds that belong together. A kind that no set knows stays with those of its leaf.
+    /// Returns the groups of kinds. A kind that no set contains stays in the group of its leaf.
     fn groups(&self) -> BTreeMap<Group, BTreeSet<Kind>> {
         let mut groups = BTreeMap::<Group, BTreeSet<_>>::new();
         for (&kind, path) in &self.paths {
@@ -260,7 +259,7 @@ impl Routes {
         groups
     }
 
-    /// Returns a shared list that no path names and that need not be avoided.
+    /// Returns a shared list that is in no path and need not be avoided.
     fn unused(&self) -> ListId {
         let used: BTreeSet<_> = self.paths.values().flatten().copied().collect();
         let mut lists = (0..).map(ListId);

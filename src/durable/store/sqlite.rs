@@ -1,11 +1,15 @@
-//! [`SqliteStore`]: tasks in a file.
+//! [`SqliteStore`]: a store in a SQLite database.
 //!
-//! One thread writes, and another reads. The writer collects requests until it has to wait for the disk, and
-//! waits once for all of them. The reader answers requests that change nothing, which include turns that find
+//! One thread writes, and another one reads. The writer collects requests until it has to wait for the disk, and
+//! waits once for all of them. The reader answers requests that write nothing, which include turns that find
 //! nothing to do.
 //!
 //! Several processes on one machine may have the file open. Each is an [endpoint] in a folder beside the file.
 //! Through this folder, the processes wake one another, and detect which of them have died.
+//!
+//! A request runs in a [`Transaction`], which changes the tables in these files, from top to bottom: `session`, `enqueue`,
+//! `turn` and `admin` are the requests; `verdicts`, `claim`, `reap`, `renew` and `routing` are their parts; `task` has
+//! the steps of a task; `ready_queue`, `claimed_tasks`, `payload` and `meta` each read and write one table.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,9 +18,11 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use self::endpoint::Endpoint;
+use self::endpoint::file_name;
+use self::next_check::UNREACHABLE_CHECK_INTERVAL;
 use self::reader::Reader;
-use self::work::Work;
+use self::shared::Shared;
+use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
     Answer, Backend, Enqueue, Epoch, Event, MAX_BATCH_BYTES, RenewAnswer, SessionId, Store,
@@ -31,130 +37,162 @@ use crate::durable::{
 use crate::sync::{Mutex, lock};
 
 mod admin;
+mod claim;
+mod claimed_tasks;
+mod damage;
 mod endpoint;
 mod enqueue;
 mod error;
 mod files;
-mod held;
-mod holder;
-mod line;
+mod idle;
+mod lock_holder;
 mod meta;
-mod peek;
-mod post;
+mod next_check;
+mod notices;
+mod other_claims;
+mod payload;
+mod queries;
 mod reader;
+mod ready_queue;
 mod reap;
+mod renew;
 mod repair;
+mod route_cache;
 mod routing;
 mod schema;
 mod session;
+mod shared;
 mod state;
+mod task;
 #[cfg(test)]
 mod tests;
+mod time;
+mod transaction;
 mod turn;
 mod unserved;
-mod work;
+mod verdicts;
 mod writer;
 
 #[cfg(not(unix))]
 compile_error!("the feature `sqlite` needs Unix for now");
 
-/// Tasks in a file, for the processes of one machine.
+/// A store in a SQLite database, for the processes of one machine.
 ///
-/// The file is a SQLite database, which is created if it does not exist. It may be a database that a program
-/// already uses: the names of all tables begin with `throng_`. Beside the file is a folder with the same name and
-/// `-throng` appended, in which the processes that have the file open find one another. Both must be on a disk of this
-/// machine, and not on one that is shared over a network.
+/// The database file is created if it does not exist. It may be a database that the program
+/// already uses: the names of all tables begin with `throng_`. The processes that have the file open find one another in
+/// a folder beside it, which has the same name with `-throng` appended. Both must be on a local disk, not on a network
+/// file system.
 ///
-/// # What is promised
+/// # Guarantees
 ///
 /// - An acknowledged write is on the disk: SQLite is used with a write-ahead log and `synchronous=FULL`.
-/// - When a process exits, for any reason, other processes detect that: a busy worker takes its tasks back
-///   within milliseconds, an idle one within seconds, and so does the process itself when it is started
-///   again. (A process that hangs loses its tasks when their lease expires.)
-/// - A worker that waits for tasks writes nothing, and does not keep other processes from writing. (While results or
-///   dead letters are kept, each executor writes a few bytes every 15 to 45 seconds.)
-/// - If a process is frozen within a write, for instance by a signal or a debugger, no other process can
-///   write until it continues or dies. Nothing can prevent that, but it rarely happens: a write waits for nothing
-///   except the disk, and ends after 20 ms unless one request takes longer. Requests of other processes fail after
-///   ten seconds with an error that [`is_busy`](DurableError::is_busy), and `open`, if it has to write, after five.
-///   On Linux, the message names the process and says that it is stopped. Nothing is lost, whether the process
-///   continues or dies.
-/// - A page of the file, or a row, that cannot be read costs the tasks whose data it holds. They become dead
-///   letters ([`Damaged`](crate::durable::DeadReason::Damaged)), all other tasks continue, and
-///   [`health`](crate::durable::DurableClient::health) reports the damage for an hour. A table with an unreadable
-///   page is rewritten, which takes longer the more rows it has; the old table stays in the file, with a
-///   name that begins with `throng_damaged_`. If the file's first pages or the row about the whole store are lost,
-///   or after the twentieth such table, requests fail with an error that [`is_corrupt`](DurableError::is_corrupt).
-///   To go on, end all processes that have the file open, remove the files beside it that end in `-wal` and
-///   `-shm`, and put a copy of the file in its place.
-/// - If no room is left on the disk, requests fail at once with an error that [`is_full`](DurableError::is_full),
-///   and have no effect. A worker keeps what its tasks have returned, and stores it once there is room. Until then,
-///   [`health`](crate::durable::DurableClient::health) reports that the store fails. The same holds if a quota is used
-///   up, or if a file has reached its largest size. (If the process has a limit for the size of files, it must ignore
-///   `SIGXFSZ`, or the system kills it.)
+/// - When a process exits, for any reason, the other processes detect it. A busy worker takes its tasks back
+///   within milliseconds, and an idle worker within seconds. The process itself does so when it is started
+///   again. A process that hangs loses its tasks when their lease expires.
+/// - A worker that waits for tasks writes nothing, and does not keep other processes from writing. While results or
+///   dead letters are retained, each executor writes a few bytes every 15 to 45 seconds.
+/// - If no space is left on the disk, requests fail immediately with an error that [`is_full`](DurableError::is_full),
+///   and have no effect. A worker keeps the outputs of its tasks, and stores them once there is space. Until then,
+///   [`health`](crate::durable::DurableClient::health) reports that the store fails. The same applies to quotas and to the
+///   maximum size of a file. If the process has a limit for the size of files, it must ignore
+///   `SIGXFSZ`, or the system kills it.
 /// - A file with the layout of another version of this crate is left unchanged.
 /// - When the last client is [closed](crate::durable::DurableClient::close), the file contains all data, and
 ///   no other files are left beside it.
-/// - If the file is removed or replaced while it is open, requests fail with an error that
-///   [`is_replaced`](DurableError::is_replaced). This includes a request that is being written at that time.
-///   Requests succeed again if the same file, or a copy of it, is put back.
 ///
-/// Delays follow the machine's wall clock: if it is set, delayed tasks start earlier or later. Nothing else depends on
-/// this clock. Leases, and how long results and dead letters are kept, are measured by the time since the machine was
-/// started.
-/// For results and dead letters, this time counts only while an executor runs, and for a minute after that.
+/// # Failures
 ///
-/// # Beside other users of SQLite
+/// - **A frozen process.** If a process is stopped within a write, for instance by a signal or a debugger, no other process
+///   can write until it continues or dies. This cannot be prevented, but it rarely happens: a write waits only for the
+///   disk, and ends after 20 ms unless one request takes longer. Requests of other processes fail after
+///   ten seconds with an error that [`is_busy`](DurableError::is_busy), and `open`, if it has to write, after five.
+///   On Linux, the message names the process and says that it is stopped. Nothing is lost, whether the process
+///   continues or dies.
+/// - **A damaged file.** If a page or a row cannot be read, only the tasks whose data it contains are affected. They become
+///   dead letters ([`Damaged`](crate::durable::DeadReason::Damaged)), and all other tasks continue.
+///   [`health`](crate::durable::DurableClient::health) reports the damage for an hour. A table with an unreadable
+///   page is rebuilt, which takes longer the more rows it has. The old table stays in the file, with a
+///   name that begins with `throng_damaged_`. If the first pages of the file or the row about the whole store are lost,
+///   or after the twentieth such table, requests fail with an error that [`is_corrupt`](DurableError::is_corrupt).
+///   To recover, stop all processes that have the file open, remove the files beside it that end in `-wal` and
+///   `-shm`, and replace the file with a backup.
+/// - **A removed or replaced file.** If this happens while the file is open, requests fail with an error that
+///   [`is_replaced`](DurableError::is_replaced), including a request that is being written at that time.
+///   Requests succeed again when the same file, or a copy of it, is put back.
+///
+/// # Clocks
+///
+/// Delays follow the wall clock of the machine: if it is set, delayed tasks start earlier or later. Nothing else depends on
+/// it. Leases and the retention of results and dead letters are measured by the time since the machine was
+/// started. For results and dead letters, this time counts only while an executor runs, and for a minute after that.
+///
+/// # Other users of SQLite in the program
 ///
 /// A program links one version of SQLite, so all its dependencies must agree on one version of
 /// `libsqlite3-sys`. This crate accepts any `rusqlite` from 0.28 to 0.41, and Cargo chooses a version that suits
 /// the other dependencies: `sqlx` 0.8 and 0.9, `sea-orm` 1.1 and 2, `diesel` 2.3, `deadpool-sqlite` 0.8 to 0.14,
-/// and `tokio-rusqlite` 0.5 to 0.8 all work beside this crate. (If Cargo has already locked a newer `rusqlite`,
-/// select an older one with `cargo update -p rusqlite --precise`.)
+/// and `tokio-rusqlite` 0.5 to 0.8 all work beside this crate. If Cargo has already locked a newer `rusqlite`,
+/// select an older one with `cargo update -p rusqlite --precise`.
 ///
 /// The feature `sqlite` compiles SQLite in. Use `sqlite-unbundled` to link the system's library.
 ///
 /// # Examples
 ///
 /// ```
-/// use throng::durable::{SqliteStore, Store};
+/// use throng::durable::{DurableClient, SqliteStore};
 ///
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
 /// # let path = folder.path().join("tasks.db");
 /// let store = SqliteStore::open(path).await?;
-/// let store = Store::from(store); // a client is opened with this
-/// # drop(store);
+/// let client = DurableClient::open(store);
+/// # drop(client);
 /// # Ok(()) }
 /// ```
 pub struct SqliteStore {
     writer: Writer,
     reader: Reader,
-    /// The threads share it, so this process counts as alive until all requests are done.
-    endpoint: Arc<Endpoint>,
+    shared: Arc<Shared>,
     name: Arc<str>,
     events: Mutex<Option<mpsc::UnboundedReceiver<Event>>>,
 }
 
 impl SqliteStore {
-    /// Opens the store in the file at `path`, which is created if it does not exist.
+    /// Opens the store in the file at `path`. Creates the file if it does not exist.
     ///
     /// # Errors
     ///
-    /// - if `path` cannot be the path of a file: its folder is missing, or the path has a special meaning for SQLite,
-    ///   like `:memory:` ([`is_invalid`](DurableError::is_invalid));
+    /// - if `path` cannot be the path of a file: its folder does not exist, or the path has a special meaning for SQLite,
+    ///   such as `:memory:` ([`is_invalid`](DurableError::is_invalid));
     /// - if the file cannot be opened, created or written ([`is_read_only`](DurableError::is_read_only),
     ///   [`is_denied`](DurableError::is_denied), [`is_full`](DurableError::is_full));
-    /// - if it is not a SQLite database ([`is_corrupt`](DurableError::is_corrupt));
+    /// - if the file is not a SQLite database ([`is_corrupt`](DurableError::is_corrupt));
     /// - if it has the layout of another version of this crate
     ///   ([`is_newer_layout`](DurableError::is_newer_layout),
     ///   [`is_older_layout`](DurableError::is_older_layout));
-    /// - if other processes have kept it locked for five seconds ([`is_busy`](DurableError::is_busy)).
+    /// - if other processes have kept the file locked for five seconds ([`is_busy`](DurableError::is_busy)).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::SqliteStore;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("tasks.db");
+    /// let store = SqliteStore::open(path).await?;
+    /// # drop(store);
+    ///
+    /// // The same path in a folder that does not exist.
+    /// let error = SqliteStore::open("no/such/folder/tasks.db").await.unwrap_err();
+    /// assert!(error.is_invalid());
+    /// # Ok(()) }
+    /// ```
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, DurableError> {
         Self::open_with(path.as_ref(), Clock::machine()).await
     }
 
-    /// Opens the store with a clock.
+    /// Opens the store with another clock.
     pub(crate) async fn open_with(path: &Path, clock: Clock) -> Result<Self, DurableError> {
         let name: Arc<str> = path.to_string_lossy().into();
         let path = path.to_owned();
@@ -178,16 +216,16 @@ impl SqliteStore {
             clock.watch(move || sender.send(Event::Wake).is_ok());
         }
         let (writer, opened) = Writer::start(path, clock.clone(), sender).await?;
-        if !opened.endpoint.dead().is_empty() {
+        if !opened.shared.endpoint.dead().is_empty() {
             // Programs that exit without closing their store leave files behind. The first sweep removes their
-            // sessions, and the second the files that no session names. Nothing waits for this.
-            drop([0; 2].map(|_| writer.ask(0, admin::sweep)));
+            // sessions, and the second the files that no session refers to. Nothing waits for this.
+            drop([0; 2].map(|_| writer.run(0, admin::sweep)));
         }
-        let reader = Reader::start(&opened.files, Arc::clone(&opened.endpoint), clock)?;
+        let reader = Reader::start(&opened.files, Arc::clone(&opened.shared), clock)?;
         Ok(Self {
             writer,
             reader,
-            endpoint: opened.endpoint,
+            shared: opened.shared,
             name,
             events: Mutex::new(Some(events)),
         })
@@ -195,21 +233,21 @@ impl SqliteStore {
 
     /// Makes other processes take this one for dead, as after `kill -9`. The store still answers requests.
     #[cfg(test)]
-    pub(crate) fn abandon(&self) {
-        self.endpoint.abandon();
+    pub(crate) fn simulate_crash(&self) {
+        self.shared.endpoint.simulate_crash();
     }
 
-    /// Reads from the store. If the data cannot be read, has the store repaired, and reads again.
+    /// Runs a query. If the data cannot be read, repairs the store and runs the query again.
     fn read<'a, T: Send + 'static>(
         &'a self,
-        ask: impl Fn() -> Answer<'a, T> + Send + 'a,
+        query: impl Fn() -> Answer<'a, T> + Send + 'a,
     ) -> Answer<'a, T> {
         Box::pin(async move {
-            let repairs = self.endpoint.damage.repairs();
-            match ask().await {
+            let repairs = self.shared.damage.repairs();
+            match query().await {
                 Err(failure) if failure.cause == Cause::Corrupt => {
                     self.writer.repair(repairs).await?;
-                    ask().await
+                    query().await
                 }
                 answer => answer,
             }
@@ -217,26 +255,28 @@ impl SqliteStore {
     }
 
     async fn take_turn(&self, request: Arc<Turn>) -> Result<TurnAnswer, Failure> {
-        // A session that was woken is likely to find something, so it need not look first.
-        if request.verdicts.is_empty() && !self.endpoint.was_woken(request.session) {
-            let peeked = Arc::clone(&request);
-            let idle = self.reader.ask(move |desk| peek::idle(desk, &peeked));
+        // A session that was woken is likely to find a task, so it does not check first.
+        if request.verdicts.is_empty() && !self.shared.endpoint.was_woken(request.session) {
+            let turn = Arc::clone(&request);
+            let idle = self
+                .reader
+                .run(move |reader| idle::idle_turn(reader, &turn));
             // If the reader has failed, the writer reports the same failure, or repairs the store.
             if let Ok(Some(turned)) = idle.await {
                 return Ok(turned);
             }
         }
-        let asked = Arc::clone(&request);
-        let bytes = verdict_bytes(&request);
-        let turned = self.writer.ask(bytes, move |work| turn::turn(work, &asked));
+        let turn = Arc::clone(&request);
+        let bytes = output_bytes(&request);
+        let turned = self.writer.run(bytes, move |tx| turn::turn(tx, &turn));
         let mut turned = turned.await?;
         if request.park && turned.claim.is_none() && !turned.more {
-            let rest = self.reader.ask(move |desk| peek::rest(desk, &request));
-            match rest.await {
-                Ok(Some(rest)) => turned.next = rest.next,
-                // There is something to do by now.
+            let parked = self.reader.run(move |reader| idle::park(reader, &request));
+            match parked.await {
+                Ok(Some(parked)) => turned.next = parked.next,
+                // Meanwhile, there is something to do.
                 Ok(None) => turned.next = Some(Duration::ZERO),
-                Err(_) => turned.next = Some(peek::WHILE_UNREACHABLE),
+                Err(_) => turned.next = Some(UNREACHABLE_CHECK_INTERVAL),
             }
         }
         Ok(turned)
@@ -253,7 +293,7 @@ impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteStore")
             .field("path", &self.name)
-            .field("endpoint", &endpoint::file_name(self.endpoint.id, ""))
+            .field("endpoint", &file_name(self.shared.endpoint.id, ""))
             .finish_non_exhaustive()
     }
 }
@@ -270,19 +310,18 @@ impl Backend for SqliteStore {
 
     fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
         self.writer
-            .ask(0, move |work| session::open(work, set.as_ref()))
+            .run(0, move |tx| session::open(tx, set.as_ref()))
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {
-        self.writer
-            .ask(0, move |work| session::close(work, session))
+        self.writer.run(0, move |tx| session::close(tx, session))
     }
 
     fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, ()> {
         let batch = Arc::clone(&request.batch);
-        let work = move |work: &mut Work<'_>| enqueue::enqueue(work, &request);
-        // The maximum size, since the tasks are only determined when they are written.
-        self.writer.ask_and(MAX_BATCH_BYTES, work, move |answer| {
+        let run = move |tx: &mut Transaction<'_>| enqueue::enqueue(tx, &request);
+        // The size is the maximum, since the tasks are only determined when they are written.
+        self.writer.run_then(MAX_BATCH_BYTES, run, move |answer| {
             if answer.is_ok() {
                 batch.notify_stored();
             }
@@ -294,74 +333,73 @@ impl Backend for SqliteStore {
     }
 
     fn renew(&self, claims: Vec<Epoch>) -> Answer<'_, RenewAnswer> {
-        self.writer.ask(0, move |work| turn::renew(work, &claims))
+        self.writer.run(0, move |tx| renew::renew(tx, &claims))
     }
 
     fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {
         let ids = Arc::new(ids);
         self.read(move || {
             let ids = Arc::clone(&ids);
-            self.reader.ask(move |desk| reader::status(desk, &ids))
+            self.reader.run(move |reader| queries::status(reader, &ids))
         })
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
-        self.writer.ask(0, move |work| admin::cancel(work, &ids))
+        self.writer.run(0, move |tx| admin::cancel(tx, &ids))
     }
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
         self.read(move || {
             let filter = filter.clone();
             self.reader
-                .ask(move |desk| reader::dead_letters(desk, &filter, limit))
+                .run(move |reader| queries::dead_letters(reader, &filter, limit))
         })
     }
 
     fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
         self.writer
-            .ask(0, move |work| admin::replay_dead_letters(work, &filter))
+            .run(0, move |tx| admin::replay_dead_letters(tx, &filter))
     }
 
     fn delete_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
         self.writer
-            .ask(0, move |work| admin::delete_dead_letters(work, &filter))
+            .run(0, move |tx| admin::delete_dead_letters(tx, &filter))
     }
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
-        self.writer
-            .ask(0, move |work| admin::maintain(work, budget))
+        self.writer.run(0, move |tx| admin::maintain(tx, budget))
     }
 
     fn close(&self) -> Answer<'_, ()> {
         Box::pin(async {
             for _ in 0..2 {
-                // If this fails, the next process does it.
-                self.writer.ask(0, session::leave).await.ok();
+                // If this fails, the next process removes the sessions.
+                self.writer.run(0, session::close_all).await.ok();
             }
             self.reader.close().await;
             let closed = self.writer.close().await;
-            self.endpoint.close();
+            self.shared.endpoint.close();
             closed
         })
     }
 
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
-        self.read(move || self.reader.ask(move |desk| reader::errors(desk, id)))
+        self.read(move || self.reader.run(move |reader| queries::errors(reader, id)))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {
-        self.read(|| self.reader.ask(reader::counts))
+        self.read(|| self.reader.run(queries::counts))
     }
 
     fn damage(&self) -> Option<(u64, String)> {
-        let damage = self.endpoint.damage.recent()?;
-        Some((damage.found, damage.last))
+        let damage = self.shared.damage.recent()?;
+        Some((damage.rows, damage.last))
     }
 
     fn probe(&self) -> Answer<'_, Durability> {
-        self.writer.ask(0, |work| {
-            // The setting of the connection that writes: `FULL` and above wait for the disk.
-            let synchronous = work.number("PRAGMA synchronous", [])?;
+        self.writer.run(0, |tx| {
+            // With `FULL` (2) and above, a commit of this connection waits for the disk.
+            let synchronous = tx.number("PRAGMA synchronous", [])?;
             Ok(match synchronous {
                 Some(2..) => Durability::Synced,
                 _ => Durability::Process,
@@ -370,8 +408,8 @@ impl Backend for SqliteStore {
     }
 }
 
-/// Returns how many bytes of output a turn contains.
-fn verdict_bytes(request: &Turn) -> usize {
+/// Returns the number of bytes of output in a turn.
+fn output_bytes(request: &Turn) -> usize {
     let verdicts = request.verdicts.iter().flat_map(|it| &it.tasks);
     let bytes = verdicts.map(|(_, verdict)| match verdict {
         super::Verdict::Done(output) => output.len(),

@@ -14,7 +14,7 @@ use crate::site::{LEASED, NOTHING, Site, outcomes};
 const HALF: usize = 32;
 
 const WORK: Work = Work {
-    concurrency: HALF,
+    max_running: HALF,
     ..LEASED
 };
 

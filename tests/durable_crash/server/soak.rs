@@ -17,7 +17,7 @@ use crate::support::{Numbers, rounds};
 
 const WORK: Work = Work {
     executors: 2,
-    concurrency: 8,
+    max_running: 8,
     ..LEASED
 };
 

@@ -20,7 +20,7 @@ async fn workers_that_live_keep_their_tasks() {
     let away = Duration::from_millis(lease + lease / 5);
     let mut site = Site::server_within(&EVERYSEC, lease / 2).await;
     let work = Work {
-        concurrency: 8,
+        max_running: 8,
         lease,
         ..LEASED
     };
@@ -64,7 +64,7 @@ async fn workers_that_live_have_not_crashed() {
     let mut site = Site::server_within(&EVERYSEC, LEASE / 2).await;
     let work = Work {
         // More than can run, however often tasks are taken from their workers.
-        concurrency: 10 * RUN,
+        max_running: 10 * RUN,
         lease: LEASE,
         ..LEASED
     };

@@ -19,16 +19,16 @@ const REST: Duration = Duration::from_secs(2);
 
 /// How the workers work, and how long it takes until the next of them dies. Times are in milliseconds.
 struct Scene {
-    concurrency: usize,
+    max_running: usize,
     lease: u64,
     interval: u64,
 }
 
 impl Scene {
     /// In the long run a lease is what it is by default.
-    fn of(concurrency: usize) -> Self {
+    fn of(max_running: usize) -> Self {
         Self {
-            concurrency,
+            max_running,
             lease: rounds(1500, 10_000) as u64,
             interval: rounds(700, 2000) as u64,
         }
@@ -36,7 +36,7 @@ impl Scene {
 
     fn work(&self) -> Work {
         Work {
-            concurrency: self.concurrency,
+            max_running: self.max_running,
             lease: self.lease,
             ..LEASED
         }
@@ -62,8 +62,8 @@ async fn all_is_done_in_time(scene: &Scene, job: Job, options: SpawnOptions) {
     let site = Site::server(&EVERYSEC).await;
     let mut ids = Vec::new();
     let feed = async || {
-        if site.counts().await.waiting < 20 * scene.concurrency as u64 {
-            let tasks = vec![(job.clone(), options.clone()); 10 * scene.concurrency];
+        if site.counts().await.waiting < 20 * scene.max_running as u64 {
+            let tasks = vec![(job.clone(), options.clone()); 10 * scene.max_running];
             let tasks = site.client.spawn_all_with(tasks).await;
             ids.extend(
                 tasks
@@ -126,7 +126,7 @@ async fn assert_done_in_time(
     );
     site.assert_all_finished(ids);
     let again =
-        assert_only_the_killed_are_repeated(&site.folder.ledger(), &killed, scene.concurrency);
+        assert_only_the_killed_are_repeated(&site.folder.ledger(), &killed, scene.max_running);
     println!(
         "{count} tasks, {again} of them again; all done {needed:?} after the last death; {counts:?}"
     );
@@ -141,7 +141,7 @@ async fn assert_done_in_time(
 fn assert_only_the_killed_are_repeated(
     ledger: &[Line],
     killed: &HashSet<u32>,
-    concurrency: usize,
+    max_running: usize,
 ) -> usize {
     let runs = Runs::of(ledger);
     let mut repeated = HashMap::<u32, usize>::new();
@@ -152,7 +152,7 @@ fn assert_only_the_killed_are_repeated(
         }
     }
     assert!(
-        repeated.values().all(|&count| count <= concurrency),
+        repeated.values().all(|&count| count <= max_running),
         "{repeated:?}"
     );
     repeated.values().sum()

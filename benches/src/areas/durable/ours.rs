@@ -74,10 +74,11 @@ pub(super) fn drain(rules: &Rules) -> Sample {
         drop(stored.expect("tasks can be stored"));
     });
     let (syncs, section) = (Syncs::begin(), Section::begin());
-    let builder = DurableExecutor::builder(client.clone()).concurrency(256);
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder.max_running(256);
     let executor = runtime.block_on(builder.register::<Nothing>().start(()));
     let executor = executor.expect("an executor can be started");
-    while executor.metrics().done < tasks as usize {
+    while executor.metrics().completed < tasks as usize {
         thread::sleep(Duration::from_micros(200));
     }
     let counts = runtime.block_on(client.counts());
@@ -97,12 +98,13 @@ pub(super) fn start_latency(rules: &Rules) -> Sample {
     let runtime = two_workers().build().expect("a runtime can be built");
     let client = runtime.block_on(open(dir.path()));
     let starts = Arc::new(Starts::default());
-    let builder = DurableExecutor::builder(client.clone()).register::<Stamp>();
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder.register::<Stamp>();
     let executor = runtime.block_on(builder.start(starts.clone()));
     let executor = executor.expect("an executor can be started");
     let section = Section::begin();
     let spawned = on_worker(&runtime, spawn_paced(client, rules.scaled(400)));
-    wait_until(|| executor.metrics().done >= spawned.len());
+    wait_until(|| executor.metrics().completed >= spawned.len());
     let cost = section.end();
     let starts = starts.0.lock().expect("nobody panics with it").clone();
     let begins: Vec<_> = spawned.iter().map(|spawned| spawned.begin).collect();
@@ -213,7 +215,8 @@ where
     let dir = new_dir(rules);
     let runtime = two_workers().build().expect("a runtime can be built");
     let client = runtime.block_on(open(dir.path()));
-    let builder = DurableExecutor::builder(client.clone()).register::<Echo>();
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder.register::<Echo>();
     let executor = runtime.block_on(builder.start(()));
     let executor = executor.expect("an executor can be started");
     let syncs = Syncs::begin();
@@ -221,8 +224,8 @@ where
         take(on_worker(&runtime, round(tasks, client.clone())));
     });
     let metrics = executor.metrics();
-    let turns = metrics.turns as f64 / metrics.done as f64;
-    let sample = syncs.note(sample, metrics.done as u64);
+    let turns = metrics.turns as f64 / metrics.completed as f64;
+    let sample = syncs.note(sample, metrics.completed as u64);
     sample.with_fact("turns/task", turns)
 }
 

@@ -36,11 +36,13 @@ where
 {
     let [client, second] = [(); 2].map(|()| runtime.block_on(open()));
     let idle = (other == Other::Idle).then(|| {
-        let builder = DurableExecutor::builder(second).register::<Nothing>();
+        let mut builder = DurableExecutor::builder(second);
+        builder.register::<Nothing>();
         let started = runtime.block_on(builder.start(()));
         started.expect("an executor can be started")
     });
-    let builder = DurableExecutor::builder(client.clone()).concurrency(PERMITS);
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder.max_running(PERMITS);
     let executor = runtime.block_on(builder.register::<Nap>().start(()));
     let executor = executor.expect("an executor can be started");
     let tasks = rules.scaled(TASKS);
@@ -49,7 +51,7 @@ where
         let stored = client.spawn_all((0..tasks).map(Nap::new)).await;
         drop(stored.expect("tasks can be stored"));
     });
-    while executor.metrics().done < tasks as usize {
+    while executor.metrics().completed < tasks as usize {
         thread::sleep(Duration::from_millis(1));
     }
     let took = begin.elapsed();

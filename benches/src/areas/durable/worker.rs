@@ -53,11 +53,12 @@ fn work_in(dir: &Path, ledger: Option<&Path>) -> Result<(), Box<dyn Error>> {
             Some(ledger) => {
                 let ledger = OpenOptions::new().append(true).open(ledger);
                 let ledger = Ledger(ledger.expect("there is a ledger"));
-                let builder = DurableExecutor::builder(client).concurrency(1);
+                let mut builder = DurableExecutor::builder(client);
+                builder.max_running(1);
                 builder.register::<Slow>().start(ledger).await
             }
             None => {
-                let builder = DurableExecutor::builder(client);
+                let mut builder = DurableExecutor::builder(client);
                 builder.register::<Stamp>().start(starts.clone()).await
             }
         }

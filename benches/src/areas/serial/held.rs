@@ -1,7 +1,7 @@
-//! For how long a caller is held by jobs that are not its own.
+//! The time that a caller spends on jobs of others.
 //!
-//! Ours alone, since nobody else's callers work for others. What they would do at worst is not left to chance: others
-//! post only while a caller has the state, and then faster than it can work.
+//! There are no peers, because only the callers of this crate run jobs of others. The workload is the worst case: other
+//! threads post while a caller has the state, and faster than it can run their jobs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -15,13 +15,13 @@ use super::{spin, start};
 use crate::areas::on_worker;
 use crate::measure::{Rules, Sample, Spin, quantile, thread_cpu_ns};
 
-/// Jobs that are posted behind one caller: without end, as far as a caller with a limit can tell.
-const BEHIND: u64 = 1_000;
+/// The jobs that are posted behind one caller. For a caller with a capture limit, this is endless.
+const JOBS_BEHIND: u64 = 1_000;
 
-/// The longest time from the end of a caller's own job until it is let go.
+/// Measures the longest time from the end of a caller's own job until its `submit` returns.
 ///
-/// A thread of another process adds to that time, but not to the CPU time, the most of which is told as well, as is the
-/// number of jobs of others that a caller ran on average.
+/// Other processes add to that time, but not to the CPU time, so the largest CPU time is recorded as well. So is the
+/// mean number of jobs of others that a caller ran.
 pub(super) fn held(rules: &Rules, ns: u64) -> Sample {
     let (runtime, state) = start::<SerialExecutor<u64>>();
     let spin = spin(ns, rules);
@@ -34,7 +34,7 @@ pub(super) fn held(rules: &Rules, ns: u64) -> Sample {
         let end = Instant::now() + time;
         on_worker(&runtime, call_until(state.clone(), gate.clone(), spin, end))
     };
-    // What is done for the first time takes longer.
+    // The first calls take longer.
     calls(rules.target / 10);
     let before = state.metrics().captured;
     let mut holds = Vec::new();
@@ -52,7 +52,7 @@ pub(super) fn held(rules: &Rules, ns: u64) -> Sample {
         .with_fact("captured", captured as f64 / holds.len() as f64)
 }
 
-/// Submits a job to the idle executor, again and again.
+/// Submits jobs to the idle executor until `end`.
 async fn call_until(
     state: SerialExecutor<u64>,
     gate: Arc<Gate>,
@@ -69,7 +69,7 @@ async fn call_until(
     holds
 }
 
-/// `None`: somebody else was faster, and ran the job.
+/// Submits one job. Returns `None` if another thread ran it.
 async fn call(state: &SerialExecutor<u64>, gate: &Arc<Gate>, spin: Spin) -> Option<Hold> {
     let own = {
         let gate = gate.clone();
@@ -80,7 +80,7 @@ async fn call(state: &SerialExecutor<u64>, gate: &Arc<Gate>, spin: Spin) -> Opti
         }
     };
     let handle = state.submit(own);
-    let let_go = Instant::now();
+    let returned = Instant::now();
     let end = Mark::now();
     gate.call.store(0, SeqCst);
     let begin = handle.await.expect("the job does not panic");
@@ -88,18 +88,18 @@ async fn call(state: &SerialExecutor<u64>, gate: &Arc<Gate>, spin: Spin) -> Opti
         return None;
     }
     Some(Hold {
-        ns: let_go.checked_duration_since(begin.at)?.as_nanos() as u64,
+        ns: returned.checked_duration_since(begin.at)?.as_nanos() as u64,
         cpu_ns: end.cpu_ns - begin.cpu_ns,
     })
 }
 
-/// What a call took beyond its own job.
+/// The time of a call after its own job.
 struct Hold {
     ns: u64,
     cpu_ns: u64,
 }
 
-/// A moment in the life of a thread.
+/// A moment on a thread.
 struct Mark {
     thread: ThreadId,
     cpu_ns: u64,
@@ -116,18 +116,18 @@ impl Mark {
     }
 }
 
-/// Lets others post while a caller has the state.
+/// Lets other threads post while a caller has the state.
 #[derive(Default)]
 struct Gate {
     calls: AtomicU64,
-    /// The number of the call that others are to post behind, or 0.
+    /// The number of the call behind which others post, or 0.
     call: AtomicU64,
     posted: AtomicU64,
     ended: AtomicBool,
 }
 
 impl Gate {
-    /// Waits until others have begun to post.
+    /// Waits until others have started to post.
     fn open(&self) {
         let before = self.posted.load(SeqCst);
         let call = self.calls.fetch_add(1, SeqCst) + 1;
@@ -137,7 +137,7 @@ impl Gate {
         }
     }
 
-    /// Posts jobs behind each call, as long as it lasts.
+    /// Posts jobs behind each call while it lasts.
     fn post(&self, runtime: &Handle, state: &SerialExecutor<u64>, spin: Spin) {
         let _context = runtime.enter();
         let (mut last, mut behind) = (0, 0);
@@ -146,7 +146,7 @@ impl Gate {
             if call != last {
                 (last, behind) = (call, 0);
             }
-            if call == 0 || behind == BEHIND {
+            if call == 0 || behind == JOBS_BEHIND {
                 thread::yield_now();
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What guards the state.
+//! The peers: what guards the state.
 
 mod channels;
 mod frameworks;
@@ -13,7 +13,7 @@ use super::Work;
 use crate::areas::Peer;
 use crate::measure::Spin;
 
-/// Everyone, ours first.
+/// All peers, with this crate first.
 pub(super) fn all<W: Work>(work: W) -> Vec<Peer> {
     vec![
         peer::<SerialExecutor<u64>, W>("throng", work),
@@ -33,27 +33,27 @@ pub(super) fn all<W: Work>(work: W) -> Vec<Peer> {
 const BLOCKS: Option<&str> = Some("blocks the worker while it waits");
 
 const OWN_THREAD: Option<&str> = Some(
-    "runs on a thread of its own, beside the two workers; what is posted passes by the bound of its mailbox",
+    "runs on its own thread besides the two workers; posted messages bypass the bound of its mailbox",
 );
 
-const UNBOUNDED: Option<&str> = Some("its mailbox has no bound");
+const UNBOUNDED: Option<&str> = Some("its mailbox is unbounded");
 
-/// What an actor lets queue up before it makes its callers wait, where that can be said.
-const MAILBOX: usize = 1_024;
+/// The messages that wait in a mailbox before senders wait, where that can be configured.
+const MAILBOX_CAPACITY: usize = 1_024;
 
 fn peer<S: Serial, W: Work>(name: &'static str, work: W) -> Peer {
     Peer::new(name, move |rules| work.run::<S>(rules))
 }
 
-/// A number that is changed by one task at a time.
+/// A number that one task at a time changes.
 pub(super) trait Serial: Clone + Send + Sync + 'static {
-    /// Called within the runtime.
+    /// Called inside the runtime.
     fn start() -> Self;
 
-    /// Changes the number and waits for what it has become.
+    /// Changes the number, and returns the new value.
     fn operate(&self, spin: Spin) -> impl Future<Output = u64> + Send;
 
-    /// Changes the number without waiting for it, where that is possible: who holds a lock has done it anyway.
+    /// Changes the number without waiting for it, where that is possible. With a lock, it has happened anyway.
     fn post(&self, spin: Spin) -> impl Future<Output = ()> + Send {
         async move {
             self.operate(spin).await;

@@ -1,4 +1,4 @@
-//! Operations that nobody waits for.
+//! Operations that are not awaited.
 
 use std::thread;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::alloc;
 use crate::areas::Pace;
 use crate::measure::{Rules, Sample, Section, Spin, rss_anon_kb};
 
-/// Tasks that do not wait for their operations; one awaited operation at the end of each waits for all before it.
+/// Tasks that await only the last of their operations, which waits for all before it.
 #[derive(Clone, Copy)]
 pub(super) struct Post {
     pub(super) tasks: u64,
@@ -26,8 +26,8 @@ impl Work for Post {
     }
 }
 
-/// Allocated memory in RAM after a million posted operations, over that before. How much of it is still in use is told
-/// as well: the rest is the allocator's.
+/// The growth of the resident memory by a million posted operations. The part that is still in use is recorded as well;
+/// the allocator keeps the rest.
 #[derive(Clone, Copy)]
 pub(super) struct Memory {
     pub(super) tasks: u64,
@@ -37,7 +37,7 @@ impl Work for Memory {
     fn run<S: Serial>(self, rules: &Rules) -> Sample {
         alloc::track_live();
         let (runtime, state) = start::<S>();
-        // What the runtime takes for so many tasks is no backlog.
+        // So that the memory of the runtime's tasks is not counted.
         post_from(self.tasks, &runtime, &state, 100 * self.tasks);
         let before = Footprint::now();
         let section = Section::begin();
@@ -56,7 +56,7 @@ struct Footprint {
 }
 
 impl Footprint {
-    /// What other threads are about to free is freed before.
+    /// Measured after a pause, in which other threads free what they are about to free.
     fn now() -> Self {
         thread::sleep(Duration::from_millis(100));
         Self {

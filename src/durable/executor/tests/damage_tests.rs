@@ -3,13 +3,13 @@
 use super::*;
 use crate::durable::DeadReason;
 use crate::durable::context::Stop;
-use crate::durable::executor::registry::{Registry, Runnable, Runs};
+use crate::durable::executor::registry::{AppRunner, Registry, TaskRunner};
 use crate::durable::store::{Claimed, Verdict};
 
-fn runnable() -> Runnable<App> {
+fn runner() -> AppRunner<App> {
     let mut registry = Registry::new();
     registry.register::<Number>();
-    Runnable {
+    AppRunner {
         registry,
         set: set(),
         app: StdArc::new(App::new(|number, _| async move { Ok(number) })),
@@ -28,12 +28,13 @@ async fn verdict(name: &str, payload: &[u8]) -> Verdict {
         lost: 0,
         quarantined: false,
     };
-    runnable().begin(claimed, 1, Stop::default()).await
+    let run = runner().run(claimed, 1, Stop::default());
+    run.await.verdict
 }
 
 /// No worker ever claims it again, so it must not wait for another one.
 #[tokio::test]
-async fn what_its_worker_cannot_read_is_damaged() {
+async fn a_task_that_its_worker_cannot_read_is_damaged() {
     let is_damaged = |verdict: &Verdict| matches!(verdict, Verdict::Dead { reason, .. } if *reason == DeadReason::Damaged);
     assert_eq!(
         verdict("number", b"\x017").await,

@@ -28,7 +28,7 @@ async fn a_run_that_goes_on_comes_before_new_tasks() {
         handles.push(spawn(&client, number).await.unwrap());
     }
     let _executor = builder(&client)
-        .concurrency(1)
+        .max_running(1)
         .start(App::new(act))
         .await
         .unwrap();
@@ -58,7 +58,7 @@ async fn a_run_that_is_woken_waits_for_a_permit() {
         Ok(0)
     };
     let executor = builder(&client)
-        .concurrency(1)
+        .max_running(1)
         .start(App::new(act))
         .await
         .unwrap();
@@ -113,8 +113,9 @@ async fn start_pair(client: &DurableClient, permits: usize) -> (DurableExecutor,
             Ok(6)
         }
     };
-    let executor = builder(client).concurrency(permits).start(App::new(act));
-    (executor.await.unwrap(), errors)
+    let mut builder = builder(client);
+    let executor = builder.max_running(permits).start(App::new(act)).await;
+    (executor.unwrap(), errors)
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,7 +187,7 @@ async fn waits_that_keep_their_permits_are_reported() {
         Ok(0)
     };
     let executor = builder(&client)
-        .concurrency(1)
+        .max_running(1)
         .start(App::new(act))
         .await
         .unwrap();
@@ -210,7 +211,7 @@ async fn long_runs_are_not_reported() {
         Ok(0)
     };
     let executor = builder(&client)
-        .concurrency(1)
+        .max_running(1)
         .start(App::new(act))
         .await
         .unwrap();

@@ -17,7 +17,7 @@ async fn start_on_a_store_that_falls_silent() -> (DurableExecutor, StdArc<Count>
     });
     let act = |_, _: TaskContext<App>| pending();
     let executor = builder(&client)
-        .concurrency(2)
+        .max_running(2)
         .start(App::new(act))
         .await
         .unwrap();

@@ -1,71 +1,74 @@
-//! How a worker keeps its leases.
+//! How a worker renews its leases.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{InFlight, Message, Worker};
+use super::state::{InFlight, Worker};
 use crate::durable::clock::since_boot;
+use crate::durable::executor::message::Message;
 use crate::durable::failure::Failure;
 use crate::durable::store::{Epoch, RenewAnswer, Verdict};
 use crate::durable::{StopReason, report};
 
 impl Worker {
-    pub(super) fn send_beat(&mut self) {
+    pub(super) fn send_renewal(&mut self) {
         let now = Instant::now();
-        if self.beat.is_some() || self.next_beat.is_none_or(|next| now < next) {
+        if self.renewal.is_some() || self.next_renewal.is_none_or(|next| now < next) {
             return;
         }
         let sent = since_boot();
         let claims = self.claims.older_than(self.renewed_before(sent));
-        self.next_beat = Some(now + self.settings.lease / 6);
-        self.feel_pulse();
+        self.next_renewal = Some(now + self.settings.lease / 6);
+        self.probe_runtime();
         if self.is_stalled() {
-            self.release_unbegun();
+            self.release_unstarted();
         } else if !claims.is_empty() {
             let store = StdArc::clone(&self.engine.store);
-            self.beat = Some(InFlight::new(async move { store.renew(claims).await }));
+            self.renewal = Some(InFlight::new(async move { store.renew(claims).await }));
         }
     }
 
-    /// Returns the time such that a beat sent at `sent` renews all leases last renewed before it. So a worker
-    /// that has claims is heard twice in every third of a lease, and thereby within the second chance of a
-    /// claim that it does not know, which is a quarter of a lease.
+    /// Returns the time such that a renewal sent at `sent` renews all leases last renewed before that time. So the store
+    /// hears of a worker that has claims twice in every third of a lease. This is also within the extension of a suspect
+    /// claim that the worker does not know, which is a quarter of a lease.
     fn renewed_before(&self, sent: Duration) -> Duration {
         sent.saturating_sub(self.settings.lease / 12)
     }
 
-    /// Asks the runtime whether it takes up what it is given, unless it was asked and has not
-    /// answered.
-    fn feel_pulse(&mut self) {
-        if self.asked.is_none() {
-            self.asked = Some(since_boot());
+    /// Spawns a probe on the runtime, unless the last one has not run yet.
+    fn probe_runtime(&mut self) {
+        if self.probed.is_none() {
+            self.probed = Some(since_boot());
             let worker = self.sender.clone();
             drop(
                 self.runtime
-                    .spawn(async move { worker.send(Message::Pulse) }),
+                    .spawn(async move { worker.send(Message::RuntimeAlive) }),
             );
         }
     }
 
-    /// Whether the runtime has not answered for too long: its tasks may go to others, and it gets no
-    /// more.
+    /// Returns `true` if the runtime has not run the probe for too long. Then the worker renews no leases, and claims no
+    /// tasks.
     pub(super) fn is_stalled(&self) -> bool {
-        let silence = self.asked.map(|asked| since_boot().saturating_sub(asked));
+        let silence = self
+            .probed
+            .map(|probed| since_boot().saturating_sub(probed));
         silence.is_some_and(|silence| silence > self.settings.stall_limit)
     }
 
-    /// Gives back what the runtime has not begun.
-    fn release_unbegun(&mut self) {
-        for (epoch, id) in self.claims.give_up_unbegun() {
+    /// Gives back the tasks that the runtime has not started.
+    fn release_unstarted(&mut self) {
+        for (epoch, id) in self.claims.release_unstarted() {
             self.pending_verdicts.push(epoch, id, Verdict::Release);
         }
     }
 
-    pub(super) fn beaten(&mut self, answer: Result<RenewAnswer, Failure>) {
-        let sent = self.beat.take().map_or(Duration::ZERO, |beat| beat.sent);
-        let Ok(beaten) = answer else {
+    pub(super) fn renewed(&mut self, answer: Result<RenewAnswer, Failure>) {
+        let sent = self.renewal.take();
+        let sent = sent.map_or(Duration::ZERO, |renewal| renewal.sent);
+        let Ok(answer) = answer else {
             self.tally.failures.add(1);
             return;
         };
@@ -73,21 +76,24 @@ impl Worker {
         for epoch in renewed {
             self.claims.renew(epoch, sent);
         }
-        beaten.lost.into_iter().for_each(|epoch| self.lose(epoch));
-        self.claims.stop(&beaten.cancelled, StopReason::Cancelled);
+        answer
+            .lost
+            .into_iter()
+            .for_each(|epoch| self.mark_lost(epoch));
+        self.claims.stop(&answer.cancelled, StopReason::Cancelled);
     }
 
-    /// A lease was not renewed in time.
-    pub(super) fn late(&mut self, epoch: Epoch) {
-        if self.claims.late(epoch) {
+    /// Marks a claim whose lease was not renewed in time.
+    pub(super) fn mark_late(&mut self, epoch: Epoch) {
+        if self.claims.mark_late(epoch) {
             self.tally.leases_lost.add(1);
             report::lease_lost(&self.engine.queue, epoch);
         }
     }
 
-    /// The store says that a claim is not ours.
-    fn lose(&mut self, epoch: Epoch) {
-        if self.claims.lose(epoch) {
+    /// Marks a claim that the store no longer holds.
+    fn mark_lost(&mut self, epoch: Epoch) {
+        if self.claims.mark_lost(epoch) {
             self.tally.leases_lost.add(1);
             report::lease_lost(&self.engine.queue, epoch);
         }

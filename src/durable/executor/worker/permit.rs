@@ -1,4 +1,4 @@
-//! [`Permitted`]: a run that needs a permit.
+//! [`PermittedRun`]: a run that needs a permit.
 
 use std::pin::Pin;
 use std::sync::Arc as StdArc;
@@ -6,52 +6,53 @@ use std::task::{Context, Poll, ready};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::Message;
 use crate::durable::TaskId;
+use crate::durable::executor::message::Message;
 use crate::durable::executor::scope::RunScope;
 use crate::durable::store::Epoch;
 
-/// A run that is polled only while it has a permit, and gives that back while it awaits durable handles.
+/// A run that is polled only while it has a permit, and gives the permit back while it awaits durable handles.
 ///
-/// Its worker counts the permits. It learns by [`Message::Suspended`] that one was given back, by
-/// [`Message::Resume`] that one is wanted, and by the report of the run's end that the run needs none.
-pub(super) struct Permitted<F> {
+/// The worker counts the permits. [`Message::Suspended`] says that the run has given its permit back, [`Message::Resume`]
+/// that it needs one, and the report of its end that it needs none any more.
+pub(super) struct PermittedRun<F> {
     pub(super) run: Pin<Box<F>>,
     pub(super) scope: StdArc<RunScope>,
-    pub(super) permit: Permit,
+    pub(super) permit: RunPermit,
     pub(super) worker: mpsc::UnboundedSender<Message>,
     pub(super) epoch: Epoch,
     pub(super) id: TaskId,
 }
 
-pub(super) enum Permit {
+/// The permit of a run.
+pub(super) enum RunPermit {
     Held,
-    /// Given back, until a waker of the run fires.
+    /// Given back until the run is woken.
     GivenBack,
-    /// Asked for.
-    Wanted(oneshot::Receiver<()>),
+    /// Requested.
+    Requested(oneshot::Receiver<()>),
 }
 
-impl<F: Future> Future for Permitted<F> {
+impl<F: Future> Future for PermittedRun<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = &mut *self;
         loop {
             match &mut this.permit {
-                Permit::Held => break,
-                Permit::GivenBack => this.permit = this.ask(),
-                Permit::Wanted(granted) => {
-                    // An error: the worker has ended, and counts no longer.
+                RunPermit::Held => break,
+                RunPermit::GivenBack => this.permit = this.request(),
+                RunPermit::Requested(granted) => {
+                    // An error means that the worker has ended, and counts no more permits.
                     ready!(Pin::new(granted).poll(cx)).ok();
-                    this.permit = Permit::Held;
+                    this.permit = RunPermit::Held;
                 }
             }
         }
         let Self { run, scope, .. } = this;
         let polled = scope.enter(|| run.as_mut().poll(cx));
         if polled.is_pending() && this.scope.is_waiting() {
-            this.permit = Permit::GivenBack;
+            this.permit = RunPermit::GivenBack;
             let (epoch, id) = (this.epoch, this.id);
             this.worker.send(Message::Suspended { epoch, id }).ok();
         }
@@ -59,8 +60,8 @@ impl<F: Future> Future for Permitted<F> {
     }
 }
 
-impl<F> Permitted<F> {
-    fn ask(&self) -> Permit {
+impl<F> PermittedRun<F> {
+    fn request(&self) -> RunPermit {
         let (grant, granted) = oneshot::channel();
         let request = Message::Resume {
             epoch: self.epoch,
@@ -68,6 +69,6 @@ impl<F> Permitted<F> {
             grant,
         };
         self.worker.send(request).ok();
-        Permit::Wanted(granted)
+        RunPermit::Requested(granted)
     }
 }

@@ -1,40 +1,35 @@
-//! How a worker has tasks run, and learns how they ended.
+//! How a worker runs tasks, and handles its messages.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::permit::{Permit, Permitted};
-use super::{InFlight, Message, Worker};
+use super::permit::{PermittedRun, RunPermit};
+use super::state::{Confirmed, InFlight, Worker};
 use crate::durable::clock::since_boot;
 use crate::durable::context::Stop;
-use crate::durable::executor::claims::{Holder, Phase, Run, Start};
+use crate::durable::executor::claims::{Holder, Phase, StartToken, TaskRun};
+use crate::durable::executor::message::Message;
+use crate::durable::executor::metrics::Tally;
+use crate::durable::executor::registry::RunOutcome;
 use crate::durable::executor::scope::{Rule, RunScope};
 use crate::durable::failure::Failure;
 use crate::durable::store::{Claim, Claimed, Epoch, Verdict};
 use crate::durable::{StopReason, TaskId};
 
-/// A claim, the time at which its request was sent, and whether its delivery is confirmed.
-pub(super) struct Confirmed {
-    claim: Claim,
-    sent: Duration,
-    confirmed: bool,
-}
-
 impl Worker {
-    /// Takes what was claimed. If some of it was lost before, the store is to know first that this claim
-    /// has arrived.
-    pub(super) fn take(&mut self, claim: Claim, sent: Duration) {
+    /// Starts the tasks of a claim. If one of them was lost before, the worker first confirms that the claim has arrived.
+    pub(super) fn start_claim(&mut self, claim: Claim, sent: Duration) {
         self.tally.claimed.add(claim.tasks.len());
         if claim.tasks.iter().all(|task| task.lost == 0) {
-            return self.begin(claim, sent, true);
+            return self.start_tasks(claim, sent, true);
         }
         let store = StdArc::clone(&self.engine.store);
         self.confirming = Some(InFlight::new(async move {
-            let beaten = store.renew(vec![claim.epoch]).await;
+            let renewed = store.renew(vec![claim.epoch]).await;
             Ok(Confirmed {
-                confirmed: beaten.is_ok_and(|beaten| beaten.lost.is_empty()),
+                confirmed: renewed.is_ok_and(|answer| answer.lost.is_empty()),
                 claim,
                 sent,
             })
@@ -44,15 +39,15 @@ impl Worker {
     pub(super) fn confirmed(&mut self, answer: Result<Confirmed, Failure>) {
         self.confirming = None;
         if let Ok(it) = answer {
-            self.begin(it.claim, it.sent, it.confirmed);
+            self.start_tasks(it.claim, it.sent, it.confirmed);
         }
     }
 
-    fn begin(&mut self, claim: Claim, sent: Duration, confirmed: bool) {
+    fn start_tasks(&mut self, claim: Claim, sent: Duration, confirmed: bool) {
         let in_time = since_boot() < sent + self.settings.lease && self.stopping.is_none();
         for task in claim.tasks {
             match in_time && (confirmed || task.lost == 0) {
-                true => self.begin_one(claim.epoch, sent, task),
+                true => self.start_task(claim.epoch, sent, task),
                 false => self
                     .pending_verdicts
                     .push(claim.epoch, task.id, Verdict::Release),
@@ -61,35 +56,36 @@ impl Worker {
         self.early_cancels.clear();
     }
 
-    fn begin_one(&mut self, epoch: Epoch, sent: Duration, task: Claimed) {
+    fn start_task(&mut self, epoch: Epoch, sent: Duration, task: Claimed) {
         let (id, quarantined, stop) = (task.id, task.quarantined, Stop::default());
         let report = Report {
             worker: self.sender.clone(),
             epoch,
             id,
+            tally: StdArc::clone(&self.tally),
             verdict: None,
         };
         if self.early_cancels.contains(&id) {
             stop.set(StopReason::Cancelled);
         }
-        let start = Start::default();
-        let (runs, run_stop, run_start) =
-            (StdArc::clone(self.app.runs()), stop.clone(), start.clone());
+        let start = StartToken::default();
+        let (run_stop, run_start) = (stop.clone(), start.clone());
+        let runner = StdArc::clone(self.app.runner());
         let run = async move {
             match run_start.take() {
-                true => Some(runs.begin(task, epoch, run_stop).await),
+                true => Some(runner.run(task, epoch, run_stop).await),
                 false => None,
             }
         };
-        let (phase, permit) = match self.claims.running() < self.settings.concurrency {
-            true => (Phase::Running, Permit::Held),
-            // Since the request was sent, runs that were suspended have gone on.
+        let (phase, permit) = match self.claims.running() < self.settings.max_running {
+            true => (Phase::Running, RunPermit::Held),
+            // Suspended runs have resumed since the request was sent.
             false => {
-                let granted = self.claims.ask_to_start(epoch, id);
-                (Phase::Ready, Permit::Wanted(granted))
+                let granted = self.claims.request_start(epoch, id);
+                (Phase::Ready, RunPermit::Requested(granted))
             }
         };
-        let run = Permitted {
+        let run = PermittedRun {
             run: Box::pin(run),
             scope: RunScope::new(self.rule(quarantined), StdArc::clone(&self.waiting)),
             permit,
@@ -97,9 +93,9 @@ impl Worker {
             epoch,
             id,
         };
-        let run = self.runtime.spawn(async move { report.of(run.await) });
+        let run = self.runtime.spawn(async move { report.send(run.await) });
         let abort = run.abort_handle();
-        let run = Run {
+        let run = TaskRun {
             stop,
             start,
             quarantined,
@@ -114,7 +110,7 @@ impl Worker {
     fn rule(&self, quarantined: bool) -> Rule {
         match quarantined {
             false => Rule::GiveBack,
-            true if self.settings.concurrency > 1 => Rule::Keep,
+            true if self.settings.max_running > 1 => Rule::Keep,
             true => Rule::Refuse,
         }
     }
@@ -128,21 +124,20 @@ impl Worker {
 
     fn on(&mut self, message: Message) {
         match message {
-            Message::Wake => self.look = true,
+            Message::Wake => self.may_claim = true,
             Message::Cancel(ids) => self.cancel(ids),
             Message::Suspended { epoch, id } => {
                 self.claims.suspend(epoch, id);
-                self.full = None;
+                self.full_since = None;
             }
-            Message::Resume { epoch, id, grant } => self.claims.ask_to_resume(epoch, id, grant),
-            Message::Pulse => self.asked = None,
+            Message::Resume { epoch, id, grant } => self.claims.request_resume(epoch, id, grant),
+            Message::RuntimeAlive => self.probed = None,
             Message::Ended { epoch, id, verdict } => self.ended(epoch, id, verdict),
             Message::Shutdown(grace) => self.shut_down(grace),
         }
     }
 
-    /// Tells runs to stop; also those whose tasks the store has given us, in an answer that is on its
-    /// way.
+    /// Asks runs to stop, including those whose tasks are in an answer of the store that has not arrived yet.
     fn cancel(&mut self, ids: Vec<TaskId>) {
         self.claims.stop(&ids, StopReason::Cancelled);
         if self.turn.is_some() || self.confirming.is_some() {
@@ -154,21 +149,21 @@ impl Worker {
         let Some(holder) = self.claims.end(epoch, id) else {
             return;
         };
-        self.full = None;
+        self.full_since = None;
         if verdict.is_none() && self.stopping.is_none() {
-            // Nobody aborts runs: the runtime is gone, and will run nothing else.
+            // Only the runtime drops runs, when it is shut down.
             self.shut_down(Duration::ZERO);
         }
         let verdict = verdict.unwrap_or(Verdict::Release);
         match holder {
-            Holder::Us => self.pending_verdicts.push(epoch, id, verdict),
-            Holder::UsPerhaps => self.pending_verdicts.push(epoch, id, late(verdict)),
+            Holder::This => self.pending_verdicts.push(epoch, id, verdict),
+            Holder::Uncertain => self.pending_verdicts.push(epoch, id, late(verdict)),
             Holder::Another => drop(self.tally.refused.add(1)),
         }
     }
 }
 
-/// What a run says that was told that it may have lost its task: that it was disturbed is no failure.
+/// Returns the verdict of a run that was told that it may have lost its task: an error is not counted as a failure.
 fn late(verdict: Verdict) -> Verdict {
     match verdict {
         Verdict::Done(_) | Verdict::Dead { .. } => verdict,
@@ -176,18 +171,22 @@ fn late(verdict: Verdict) -> Verdict {
     }
 }
 
-/// Tells the worker of the end of a run, also when its runtime drops it.
+/// Reports the end of a run to the worker, even if the runtime drops the run.
 struct Report {
     worker: mpsc::UnboundedSender<Message>,
     epoch: Epoch,
     id: TaskId,
+    tally: StdArc<Tally>,
     verdict: Option<Verdict>,
 }
 
 impl Report {
-    /// The verdict is missing if the run was given up before it began.
-    fn of(mut self, verdict: Option<Verdict>) {
-        self.verdict = verdict;
+    /// Sends the verdict, or `None` if the run was released before it started.
+    fn send(mut self, outcome: Option<RunOutcome>) {
+        if outcome.as_ref().is_some_and(|outcome| outcome.panicked) {
+            self.tally.panicked.add(1);
+        }
+        self.verdict = outcome.map(|outcome| outcome.verdict);
     }
 }
 

@@ -1,4 +1,4 @@
-//! A worker claims tasks, and reports how they ended.
+//! How a worker claims tasks, and reports how they ended.
 
 use std::collections::HashSet;
 use std::sync::Arc as StdArc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{InFlight, REST, Worker};
+use super::state::{InFlight, Worker};
 use crate::durable::clock::since_boot;
 use crate::durable::failure::{Cause, Failure};
 use crate::durable::resend::BACKOFF;
@@ -14,6 +14,10 @@ use crate::durable::store::{
     MAX_BATCH_BYTES, MAX_BATCH_TASKS, SessionId, TaskState, Turn, TurnAnswer, Verdict,
 };
 use crate::durable::{TaskId, report};
+
+/// The maximum time between two turns of an idle worker, which is also at most a lease. An idle worker is woken by messages;
+/// but a wake-up may be lost with the process that owed it, and timers stand still while the machine sleeps.
+const MAX_REST: Duration = Duration::from_secs(60);
 
 impl Worker {
     pub(super) fn send_turn(&mut self) {
@@ -34,15 +38,14 @@ impl Worker {
 
     /// Returns `true` if there is a reason to send a turn.
     fn has_reason(&self, now: Instant) -> bool {
-        self.unanswered.is_some() || !self.pending_verdicts.is_empty() || self.looks(now)
+        self.unanswered.is_some() || !self.pending_verdicts.is_empty() || self.polls(now)
     }
 
     fn next_request(&mut self, session: SessionId) -> StdArc<Turn> {
         self.resent = self.unanswered.is_some();
         match self.unanswered.take() {
             Some(request) if request.session == session => request,
-            // The store has ended the session and accepts nothing more from it. Verdicts that it may have
-            // accepted before, it now refuses.
+            // The store has ended the session. In the new session, it refuses the verdicts that it may have accepted before.
             Some(request) => {
                 let request = StdArc::unwrap_or_clone(request);
                 self.number += 1;
@@ -60,8 +63,8 @@ impl Worker {
         let verdicts = self.pending_verdicts.take();
         let want = self.free().min(MAX_BATCH_TASKS);
         if want > 0 {
-            self.look = false;
-            self.next_look = None;
+            self.may_claim = false;
+            self.next_poll = None;
         }
         self.number += 1;
         Turn {
@@ -78,19 +81,19 @@ impl Worker {
         }
     }
 
-    /// The lease that the store is asked for. The suspect gets another third of it: together, that is
-    /// the lease.
+    /// Returns the lease that is requested from the store. The store extends the lease of a suspect by a third, which
+    /// completes the worker's lease.
     ///
-    /// An idle worker looks again within that time. It gets no message about the claims of others, but so it
-    /// sees their leases before they can expire.
+    /// An idle worker polls within that time. It gets no message about the claims of others, but so it sees their leases
+    /// before they can expire.
     fn store_lease(&self) -> Duration {
         self.settings.lease * 3 / 4
     }
 
-    /// Opens a session, since the store has ended the last.
+    /// Opens a session, since the store has ended the last one.
     fn open_session(&mut self) {
         let store = StdArc::clone(&self.engine.store);
-        let set = self.app.runs().set().clone();
+        let set = self.app.runner().set().clone();
         self.opening = Some(InFlight::new(
             async move { store.open_session(Some(set)).await },
         ));
@@ -107,23 +110,23 @@ impl Worker {
     pub(super) fn turned(&mut self, answer: Result<TurnAnswer, Failure>) {
         let sent = self.turn.take().map_or_else(since_boot, |turn| turn.sent);
         match answer {
-            Ok(turned) => {
+            Ok(answer) => {
                 self.failures = 0;
                 self.tally.turns.add(1);
-                // A worker that has claimed something is usually not parked, nor is one that had no room:
-                // it looks once more when it has room.
-                self.look |= turned.more || turned.claim.is_some() && !turned.parked;
+                // After a turn that has claimed tasks, or had no free permit, the worker is usually not parked. So it sends
+                // another turn as soon as it has a free permit.
+                self.may_claim |= answer.more || answer.claim.is_some() && !answer.parked;
                 if let Some(request) = self.unanswered.take() {
-                    self.look |= !request.park;
-                    self.settle(&request, &turned.refused);
+                    self.may_claim |= !request.park;
+                    self.confirm(&request, &answer.refused);
                 }
-                let next = turned.next.map_or(REST, |next| next.min(REST));
-                self.next_look = Some(Instant::now() + next.min(self.store_lease()));
-                self.received = turned.claim.as_ref().map(|claim| claim.epoch);
-                match turned.claim {
+                let next = answer.next.map_or(MAX_REST, |next| next.min(MAX_REST));
+                self.next_poll = Some(Instant::now() + next.min(self.store_lease()));
+                self.received = answer.claim.as_ref().map(|claim| claim.epoch);
+                match answer.claim {
                     Some(claim) => {
                         self.engine.received(claim.epoch);
-                        self.take(claim, sent);
+                        self.start_claim(claim, sent);
                     }
                     None => self.early_cancels.clear(),
                 }
@@ -145,10 +148,10 @@ impl Worker {
         self.pause = Some(Instant::now() + pause);
     }
 
-    /// The store has taken the verdicts of a turn, all but those that it has refused.
-    fn settle(&mut self, request: &Turn, refused: &[TaskId]) {
+    /// Records that the store has accepted the verdicts of a turn, except for those that it has refused.
+    fn confirm(&mut self, request: &Turn, refused: &[TaskId]) {
         for verdicts in &request.verdicts {
-            self.claims.told(verdicts.epoch, verdicts.tasks.len());
+            self.claims.confirmed(verdicts.epoch, verdicts.tasks.len());
         }
         let refused: HashSet<_> = refused.iter().collect();
         for (id, verdict) in request.verdicts.iter().flat_map(|verdicts| &verdicts.tasks) {
@@ -159,7 +162,7 @@ impl Worker {
             self.tally.count(verdict);
             match verdict {
                 Verdict::Done(_) if self.resent => self.engine.waiters.check([*id]),
-                // Those who wait in this process need not ask the store.
+                // The waiters of this process need not ask the store.
                 Verdict::Done(output) => {
                     let end = || Ok(TaskState::Done(output.clone()));
                     self.engine.waiters.resolve(*id, end);
@@ -171,8 +174,8 @@ impl Worker {
         }
     }
 
-    /// The store has not taken a verdict: others have the task; or, if the turn was sent more than once,
-    /// it may have taken it the first time.
+    /// Handles a verdict that the store has refused: another worker has the task, or the turn was sent more than once and
+    /// the store has accepted the verdict the first time.
     fn refused(&self, id: TaskId) {
         if !self.resent {
             self.tally.refused.add(1);
@@ -181,15 +184,15 @@ impl Worker {
         self.engine.waiters.check([id]);
     }
 
-    /// Returns `true` if the worker is to ask for tasks even if it has nothing to report.
-    fn looks(&self, now: Instant) -> bool {
-        let is_due = self.next_look.is_some_and(|next| next <= now);
-        self.free() > 0 && (self.look || is_due)
+    /// Returns `true` if the worker sends a turn even if it has nothing to report.
+    fn polls(&self, now: Instant) -> bool {
+        let is_due = self.next_poll.is_some_and(|next| next <= now);
+        self.free() > 0 && (self.may_claim || is_due)
     }
 
-    /// Returns the number of ended tasks whose verdicts are not stored yet. They count as running, so that a
-    /// worker with large outputs does not accumulate them.
-    fn untold(&self) -> usize {
+    /// Returns the number of ended tasks whose verdicts are not stored yet. They count as running, so that a worker does not
+    /// accumulate large outputs.
+    fn unstored(&self) -> usize {
         let unanswered = self.unanswered.iter().flat_map(|turn| &turn.verdicts);
         let unanswered: usize = unanswered.map(|verdicts| verdicts.tasks.len()).sum();
         self.pending_verdicts.len() + unanswered
@@ -201,8 +204,8 @@ impl Worker {
             true => 0,
             false => self
                 .settings
-                .concurrency
-                .saturating_sub(self.claims.active() + self.untold()),
+                .max_running
+                .saturating_sub(self.claims.active() + self.unstored()),
         }
     }
 }

@@ -1,63 +1,59 @@
-//! Requests the status of tasks, cancels tasks, and manages dead letters.
+//! Requests the status of tasks, cancels and counts tasks, and manages dead letters.
 
-use super::error::nonsense;
+use super::arguments::Arguments;
+use super::error::unexpected_answer;
 use super::inner::{Inner, after_others};
-use super::link::Arguments;
-use super::mail::Mail;
 use super::reply;
-use super::request::push_ids;
 use super::scripts::Script;
 use crate::durable::failure::Failure;
 use crate::durable::store::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, TaskState};
-use crate::durable::{AttemptError, DeadFilter, DeadLetter, TaskId};
+use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, TaskId};
 
-/// How many letters are read at once: their errors may be long.
-const PAGE: usize = 100;
+/// The number of dead letters that one request reads: their errors may be long.
+const DEAD_LETTERS_PER_READ: usize = 100;
 
-/// How many tasks are cancelled at once, or letters replayed: more would keep the server busy for long.
-pub(super) const AT_ONCE: usize = 128;
+/// The number of tasks that one request cancels or replays. More would block the server for long.
+pub(super) const TASKS_PER_CHANGE: usize = 128;
 
-/// What has become of tasks.
+/// Returns the states of tasks, in the order of their ids.
 pub(super) async fn status(inner: &Inner, ids: &[TaskId]) -> Result<Vec<TaskState>, Failure> {
-    let mut seen = vec![TaskState::Absent; ids.len()];
-    let places: Vec<_> = (0..ids.len()).collect();
-    for (partition, places) in inner.partitions.split(places, |&place| ids[place]) {
-        let asked: Vec<_> = places.iter().map(|&place| ids[place]).collect();
-        let answers = look_in(inner, partition, &asked).await?;
-        for (place, answer) in places.into_iter().zip(answers) {
-            seen[place] = answer;
+    let mut states = vec![TaskState::Absent; ids.len()];
+    let indexes: Vec<_> = (0..ids.len()).collect();
+    for (partition, indexes) in inner.partitions.split(indexes, |&index| ids[index]) {
+        let requested: Vec<_> = indexes.iter().map(|&index| ids[index]).collect();
+        let found = status_in(inner, partition, &requested).await?;
+        for (index, state) in indexes.into_iter().zip(found) {
+            states[index] = state;
         }
     }
-    Ok(seen)
+    Ok(states)
 }
 
-/// The same, of one partition. What does not fit into one answer comes with the next.
-async fn look_in(
+/// Returns the states of tasks of a partition. Large outputs may need several requests.
+async fn status_in(
     inner: &Inner,
     partition: usize,
     ids: &[TaskId],
 ) -> Result<Vec<TaskState>, Failure> {
-    let mut seen = Vec::with_capacity(ids.len());
-    while seen.len() < ids.len() {
-        let rest = &ids[seen.len()..];
+    let mut states = Vec::with_capacity(ids.len());
+    while states.len() < ids.len() {
+        let rest = &ids[states.len()..];
         let mut arguments = Arguments::default();
         arguments.push(&*inner.client_id);
-        arguments.number(u8::from(inner.mail() == Mail::Comes));
-        arguments.number(MAX_BATCH_BYTES);
-        push_ids(&mut arguments, &rest[..rest.len().min(MAX_BATCH_TASKS)]);
-        let more = inner
-            .run(&inner.scripts.status, partition, arguments)
-            .await?;
-        let more = reply::seen(more)?;
+        arguments.push_number(u8::from(inner.is_subscribed()));
+        arguments.push_number(MAX_BATCH_BYTES);
+        arguments.push_ids(&rest[..rest.len().min(MAX_BATCH_TASKS)]);
+        let answer = inner.run(&inner.scripts.status, partition, arguments);
+        let more = reply::states(answer.await?)?;
         if more.is_empty() {
-            return Err(nonsense(&redis::Value::Nil));
+            return Err(unexpected_answer(&redis::Value::Nil));
         }
-        seen.extend(more);
+        states.extend(more);
     }
-    Ok(seen)
+    Ok(states)
 }
 
-/// The errors of a task.
+/// Returns the errors of a task.
 pub(super) async fn errors(inner: &Inner, id: TaskId) -> Result<Vec<AttemptError>, Failure> {
     let mut errors = Vec::new();
     for (partition, ids) in inner.partitions.split(vec![id], |&id| id) {
@@ -71,19 +67,20 @@ pub(super) async fn errors(inner: &Inner, id: TaskId) -> Result<Vec<AttemptError
     Ok(errors)
 }
 
+/// Cancels tasks. Returns the number of those that were alive.
 pub(super) async fn cancel(inner: &Inner, ids: &[TaskId]) -> Result<u64, Failure> {
     in_batches(inner, &inner.scripts.cancel, None, ids).await
 }
 
-/// The dead letters that match, the newest first.
+/// Returns the dead letters that match, the newest first.
 pub(super) async fn dead_letters(
     inner: &Inner,
     filter: &DeadFilter,
     limit: usize,
 ) -> Result<Vec<DeadLetter>, Failure> {
     let mut found = match &filter.ids {
-        Some(ids) => letters_of(inner, ids).await?,
-        None => all_letters(inner, filter, limit).await?,
+        Some(ids) => read_by_id(inner, ids).await?,
+        None => read_all(inner, filter, limit).await?,
     };
     found.retain(|letter| matches(filter, letter));
     found.sort_by_key(|letter| (letter.age, std::cmp::Reverse(letter.id)));
@@ -92,34 +89,34 @@ pub(super) async fn dead_letters(
     Ok(found)
 }
 
-async fn letters_of(inner: &Inner, ids: &[TaskId]) -> Result<Vec<DeadLetter>, Failure> {
+async fn read_by_id(inner: &Inner, ids: &[TaskId]) -> Result<Vec<DeadLetter>, Failure> {
     let mut found = Vec::new();
     for (partition, ids) in inner.partitions.split(ids.to_vec(), |&id| id) {
-        for ids in ids.chunks(PAGE) {
+        for ids in ids.chunks(DEAD_LETTERS_PER_READ) {
             let mut arguments = Arguments::default();
-            arguments.number(-1);
-            push_ids(&mut arguments, ids);
-            found.extend(letters(inner, partition, arguments).await?);
+            arguments.push_number(-1);
+            arguments.push_ids(ids);
+            found.extend(read(inner, partition, arguments).await?);
         }
     }
     Ok(found)
 }
 
-async fn all_letters(
+async fn read_all(
     inner: &Inner,
     filter: &DeadFilter,
     limit: usize,
 ) -> Result<Vec<DeadLetter>, Failure> {
     let mut all = Vec::new();
     for partition in inner.partitions.all() {
-        let (mut found, mut place) = (Vec::new(), 0);
+        let (mut found, mut offset) = (Vec::new(), 0);
         while found.len() < limit {
             let mut arguments = Arguments::default();
-            arguments.number(place);
-            arguments.number(PAGE);
-            let page = letters(inner, partition, arguments).await?;
-            place += PAGE;
-            let is_last = page.len() < PAGE;
+            arguments.push_number(offset);
+            arguments.push_number(DEAD_LETTERS_PER_READ);
+            let page = read(inner, partition, arguments).await?;
+            offset += DEAD_LETTERS_PER_READ;
+            let is_last = page.len() < DEAD_LETTERS_PER_READ;
             found.extend(page.into_iter().filter(|letter| matches(filter, letter)));
             if is_last {
                 break;
@@ -130,13 +127,13 @@ async fn all_letters(
     Ok(all)
 }
 
-async fn letters(
+async fn read(
     inner: &Inner,
     partition: usize,
     arguments: Arguments,
 ) -> Result<Vec<DeadLetter>, Failure> {
     let answer = inner.run(&inner.scripts.dead_letters, partition, arguments);
-    reply::letters(answer.await?)
+    reply::dead_letters(answer.await?)
 }
 
 fn matches(filter: &DeadFilter, letter: &DeadLetter) -> bool {
@@ -144,28 +141,41 @@ fn matches(filter: &DeadFilter, letter: &DeadLetter) -> bool {
     name.is_none_or(|name| *name == letter.name)
 }
 
-/// Gives the letters that match another life, or removes them.
-pub(super) async fn revive(inner: &Inner, what: &str, filter: &DeadFilter) -> Result<u64, Failure> {
-    let letters = dead_letters(inner, filter, usize::MAX).await?;
-    let mut ids: Vec<_> = letters.iter().map(|letter| letter.id).collect();
-    ids.sort_unstable();
-    in_batches(inner, &inner.scripts.revive, Some(what), &ids).await
+/// Replays the dead letters that match. Returns their number.
+pub(super) async fn replay(inner: &Inner, filter: &DeadFilter) -> Result<u64, Failure> {
+    replay_or_delete(inner, "replay", filter).await
 }
 
-/// Does to tasks what a script does to some of them: how many it has found.
+/// Deletes the dead letters that match. Returns their number.
+pub(super) async fn delete(inner: &Inner, filter: &DeadFilter) -> Result<u64, Failure> {
+    replay_or_delete(inner, "delete", filter).await
+}
+
+async fn replay_or_delete(
+    inner: &Inner,
+    action: &str,
+    filter: &DeadFilter,
+) -> Result<u64, Failure> {
+    let found = dead_letters(inner, filter, usize::MAX).await?;
+    let mut ids: Vec<_> = found.iter().map(|letter| letter.id).collect();
+    ids.sort_unstable();
+    in_batches(inner, &inner.scripts.replay, Some(action), &ids).await
+}
+
+/// Runs a script on tasks, some at a time. Returns the number of tasks that it has found.
 async fn in_batches(
     inner: &Inner,
     script: &Script,
-    what: Option<&str>,
+    action: Option<&str>,
     ids: &[TaskId],
 ) -> Result<u64, Failure> {
     let mut found = 0;
     let mut sent = 0;
     for (partition, ids) in inner.partitions.split(ids.to_vec(), |&id| id) {
-        for batch in ids.chunks(AT_ONCE) {
+        for batch in ids.chunks(TASKS_PER_CHANGE) {
             let mut arguments = Arguments::default();
-            what.into_iter().for_each(|what| arguments.push(what));
-            push_ids(&mut arguments, batch);
+            action.into_iter().for_each(|action| arguments.push(action));
+            arguments.push_ids(batch);
             let answer = inner.run(script, partition, arguments).await;
             let answer = answer.and_then(|answer| reply::number(&answer));
             found += answer.map_err(|failure| after_others(failure, sent))? as u64;
@@ -173,4 +183,15 @@ async fn in_batches(
         }
     }
     Ok(found)
+}
+
+/// Returns the counts of all partitions.
+pub(super) async fn counts(inner: &Inner) -> Result<Counts, Failure> {
+    let mut sums = [0; reply::COUNT_FIELDS];
+    for partition in inner.partitions.all() {
+        let counts = &inner.scripts.counts;
+        let answer = inner.run(counts, partition, Arguments::default()).await?;
+        reply::add_counts(&mut sums, answer)?;
+    }
+    Ok(reply::counts(&sums))
 }

@@ -1,12 +1,13 @@
-//! [`RedisStoreBuilder`]: configures and opens a store in Redis.
+//! [`RedisStoreBuilder`]: the settings of a store in Redis.
 
+use std::fmt;
 use std::time::Duration;
 
-use super::RedisStore;
-use super::link::Times;
-use crate::durable::{Durability, DurableError};
+use super::link::Timeouts;
+use super::partitions::MAX_PARTITIONS;
+use crate::durable::Durability;
 
-/// Configures and opens a store in Redis. Create one with [`RedisStore::builder`].
+/// Configures and opens a store in Redis. [`RedisStore::builder`](crate::durable::RedisStore::builder) creates one.
 ///
 /// # Examples
 ///
@@ -25,10 +26,11 @@ use crate::durable::{Durability, DurableError};
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
+#[must_use = "a builder does nothing until `open` is called"]
 pub struct RedisStoreBuilder {
     pub(super) url: String,
     pub(super) namespace: String,
-    pub(super) times: Times,
+    pub(super) timeouts: Timeouts,
     pub(super) allow_eviction: bool,
     pub(super) partitions: usize,
     pub(super) wait_for_disk: bool,
@@ -40,12 +42,12 @@ impl RedisStoreBuilder {
         Self {
             url: url.to_owned(),
             namespace: String::from("default"),
-            times: Times {
+            timeouts: Timeouts {
                 connect: Duration::from_secs(2),
                 answer: Duration::from_secs(5),
                 // With the default lease, an idle worker sends a turn more often than this, so the connection for
                 // requests needs no pings.
-                pulse: Duration::from_secs(15),
+                ping_interval: Duration::from_secs(15),
             },
             allow_eviction: false,
             partitions: 1,
@@ -56,17 +58,31 @@ impl RedisStoreBuilder {
 
     /// Sets the name that separates the store from others in the same database. The default is `default`. All
     /// keys of the store begin with `throng:{namespace`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // These stores share a database, but no tasks.
+    /// let mail = RedisStore::builder("redis://127.0.0.1/").namespace("mail").open().await?;
+    /// let images = RedisStore::builder("redis://127.0.0.1/").namespace("images").open().await?;
+    /// # drop((mail, images));
+    /// # Ok(()) }
+    /// ```
     pub fn namespace(&mut self, namespace: impl Into<String>) -> &mut Self {
         self.namespace = namespace.into();
         self
     }
 
-    /// Sets the number of partitions among which the tasks are divided, by their ids: at most 64. The default is
-    /// one. Every process that opens the store must set the same number.
+    /// Sets the number of partitions among which the tasks are divided by their ids, from 1 to 64. The default is 1.
+    /// Every process that opens the store must set the same number.
     ///
-    /// One partition is the fastest: with several, each request is divided, and an idle worker looks into every
-    /// partition. Tasks in different partitions may run in another order than the one in which they were stored. In a
-    /// cluster, use one partition, since each has its own slot and a store talks to one node.
+    /// One partition is the fastest: with several, each request is divided, and an idle worker polls every partition.
+    /// Tasks in different partitions may run in another order than the one in which they were stored. In a cluster, use
+    /// one partition, since each has its own cluster slot and a store talks to one node.
     pub fn partitions(&mut self, partitions: usize) -> &mut Self {
         self.partitions = partitions;
         self
@@ -78,34 +94,64 @@ impl RedisStoreBuilder {
     /// sends `WAITAOF` (Redis 7.2 or later, or Valkey), and storing a task takes up to a second; the Redis user needs
     /// the permission `+waitaof`. With other servers and settings, the store cannot be opened. Outcomes of runs do not
     /// wait for the disk: if the server fails, or loses power, some tasks may run again.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = RedisStore::builder("redis://127.0.0.1/").wait_for_disk(true).open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
     pub fn wait_for_disk(&mut self, wait: bool) -> &mut Self {
         self.wait_for_disk = wait;
         self
     }
 
-    /// Sets the least [durability](Durability) that [`open`](Self::open) accepts. By default, it accepts any.
+    /// Sets the minimum [durability](Durability) that [`open`](Self::open) accepts. By default, it accepts any.
     ///
     /// The server's settings are checked once, and may change while the store is open. To check them again,
     /// use [`DurableClient::require`](crate::durable::DurableClient::require).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::{Durability, RedisStore};
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let opened = RedisStore::builder("redis://127.0.0.1/")
+    ///     .require(Durability::Synced)
+    ///     .open()
+    ///     .await;
+    /// match opened {
+    ///     Err(error) if error.is_not_durable() => println!("set appendfsync to always: {error}"),
+    ///     opened => drop(opened?),
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn require(&mut self, level: Durability) -> &mut Self {
         self.required = level;
         self
     }
 
-    /// Sets the maximum time to connect. The default is two seconds.
+    /// Sets the maximum time to connect, which must be greater than zero. The default is two seconds.
     pub fn connect_timeout(&mut self, time: Duration) -> &mut Self {
-        self.times.connect = time;
+        self.timeouts.connect = time;
         self
     }
 
-    /// Sets the time after which a connection that has not answered is closed. The default is five seconds. It
-    /// should be shorter than the lease of the workers.
+    /// Sets the time after which a connection that has not answered is closed, which must be greater than zero. The
+    /// default is five seconds. It should be shorter than the lease of the workers.
     pub fn answer_timeout(&mut self, time: Duration) -> &mut Self {
-        self.times.answer = time;
+        self.timeouts.answer = time;
         self
     }
 
-    /// If `allow` is `true`, the server may evict any key when it is full (`maxmemory-policy allkeys-*`). By
+    /// If `allow` is `true`, the server may evict any key when its memory is full (`maxmemory-policy allkeys-*`). By
     /// default, such a server is refused.
     ///
     /// Such a server loses tasks. Therefore, each worker searches the store for missing rows whenever it maintains the
@@ -118,26 +164,29 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Opens the store.
-    ///
-    /// # Errors
-    ///
-    /// The same as those of [`RedisStore::open`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future leaves nothing behind.
-    pub async fn open(&self) -> Result<RedisStore, DurableError> {
-        RedisStore::open_as(self, super::time::Time::machine()).await
+    /// Returns an error message if a setting has an invalid value.
+    pub(super) fn check(&self) -> Result<(), String> {
+        Err(if !(1..=MAX_PARTITIONS).contains(&self.partitions) {
+            format!(
+                "partitions is {}: set it to a number from 1 to {MAX_PARTITIONS}",
+                self.partitions
+            )
+        } else if self.timeouts.connect.is_zero() {
+            String::from("connect_timeout is zero: set it to a longer time")
+        } else if self.timeouts.answer.is_zero() {
+            String::from("answer_timeout is zero: set it to a longer time")
+        } else {
+            return Ok(());
+        })
     }
 }
 
-impl std::fmt::Debug for RedisStoreBuilder {
-    /// Leaves out the URL, which may contain a password.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for RedisStoreBuilder {
+    /// Omits the URL, which may contain a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStoreBuilder")
             .field("namespace", &self.namespace)
-            .field("times", &self.times)
+            .field("timeouts", &self.timeouts)
             .field("allow_eviction", &self.allow_eviction)
             .field("partitions", &self.partitions)
             .field("wait_for_disk", &self.wait_for_disk)

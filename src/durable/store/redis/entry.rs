@@ -1,21 +1,22 @@
-//! Entries: the form in which Redis stores tasks.
+//! Entries: the rows in which Redis stores tasks.
 //!
-//! An entry is moved from key to key as a whole. The scripts read and change its header, at fixed
-//! offsets. This module encodes and decodes entries. Numbers are big-endian.
+//! An entry is moved from key to key as a whole. The scripts read and change its header, at fixed positions. This module
+//! encodes and decodes entries. Numbers are big-endian.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! | --- | --- |
-//! | 16 | the id |
-//! | 8 | the client id of the process that has stored it |
-//! | 6 | how long its end is kept, in milliseconds |
+//! | 16 | id |
+//! | 8 | client id of the process that has stored the task |
+//! | 6 | retention, in milliseconds |
 //! | 2 | `max_crashes` |
 //! | 4 | failures |
 //! | 2, 2 | crashes, and losses |
-//! | 6 | the time at which it became ready by its producer's clock, in milliseconds since 1970 |
-//! | 8 | its kind |
-//! | 1 | flags. 1: the entry holds the payload, and `payloads` does not; 4: `errors` may have a row for the task; 2, 8 and 16 are reserved |
-//! | 4 | the length of the payload |
-//! | | the payload, if the entry holds it, and the name |
+//! | 6 | time at which the task became ready, in milliseconds since 1970; for a new task, as its producer estimates it |
+//! | 8 | kind |
+//! | 1 | flags. 1: the entry contains the payload; 4: `errors` may have a row for the task; 2, 8 and 16 are reserved |
+//! | 4 | length of the payload |
+//! | | payload, if the entry contains it; otherwise, it is in `payloads` |
+//! | | name |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,37 +26,59 @@ use crate::durable::clock::millis;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{Claimed, NewTask, is_quarantined};
 
-/// Payloads up to here are in the entry; larger ones are not moved about.
-pub(super) const INLINE: usize = 512;
+/// The byte positions of the fields of an entry, counted from zero. The scripts have the same ones, counted from one: see
+/// `lua/layout.lua`.
+#[cfg_attr(
+    not(test),
+    allow(dead_code, reason = "only the scripts need some of the fields")
+)]
+mod layout {
+    use std::ops::Range;
 
-const HEADER: usize = 59;
-
-/// The flag of an entry that has its payload.
-const PAYLOAD_HERE: u8 = 1;
-
-/// Four thousand years: as long as six bytes can say, and some time can be added to it.
-const MOST_MILLIS: u64 = 1 << 47;
-
-/// The milliseconds of a time that is kept in six bytes.
-pub(super) fn short_millis(time: Duration) -> u64 {
-    millis(time).min(MOST_MILLIS)
+    pub(super) const ID: Range<usize> = 0..16;
+    pub(super) const CLIENT: Range<usize> = 16..24;
+    pub(super) const RETENTION: Range<usize> = 24..30;
+    pub(super) const MAX_CRASHES: Range<usize> = 30..32;
+    pub(super) const FAILURES: Range<usize> = 32..36;
+    pub(super) const CRASHES: Range<usize> = 36..38;
+    pub(super) const LOST: Range<usize> = 38..40;
+    pub(super) const READY_AT: Range<usize> = 40..46;
+    pub(super) const KIND: Range<usize> = 46..54;
+    pub(super) const FLAGS: usize = 54;
+    pub(super) const LENGTH: Range<usize> = 55..59;
+    pub(super) const PAYLOAD: usize = 59;
 }
 
-/// The entry of a new task.
+/// The maximum length of a payload in an entry. Larger payloads are stored separately, so that they are not moved.
+pub(super) const MAX_INLINE_PAYLOAD: usize = 512;
+
+/// The flag of an entry that contains its payload.
+const HAS_PAYLOAD: u8 = 1;
+
+/// The maximum of times that are stored in six bytes: four thousand years, to which another time can be added.
+const MAX_MILLIS: u64 = 1 << 47;
+
+/// Returns the milliseconds of a time that is stored in six bytes.
+pub(super) fn short_millis(time: Duration) -> u64 {
+    millis(time).min(MAX_MILLIS)
+}
+
+/// Returns the entry of a new task.
 pub(super) fn pack(task: &NewTask, client_id: &str, kind: Kind, now: u64) -> Vec<u8> {
-    let is_inline = task.payload.len() <= INLINE;
+    let is_inline = task.payload.len() <= MAX_INLINE_PAYLOAD;
     let payload = if is_inline { &*task.payload } else { &[] };
-    let mut entry = Vec::with_capacity(HEADER + payload.len() + task.name.len());
+    let mut entry = Vec::with_capacity(layout::PAYLOAD + payload.len() + task.name.len());
     entry.extend(task.id.to_bytes());
     entry.extend(client_id.as_bytes());
     entry.extend(&short_millis(task.retention).to_be_bytes()[2..]);
     let max_crashes = u16::try_from(task.max_crashes).unwrap_or(u16::MAX);
     entry.extend(max_crashes.to_be_bytes());
+    // Failures, crashes and losses.
     entry.extend([0; 4 + 2 + 2]);
     let ready_at = now.saturating_add(short_millis(task.delay));
     entry.extend(&ready_at.to_be_bytes()[2..]);
     entry.extend(kind.to_bytes());
-    entry.push(if is_inline { PAYLOAD_HERE } else { 0 });
+    entry.push(if is_inline { HAS_PAYLOAD } else { 0 });
     let len = u32::try_from(task.payload.len()).unwrap_or(u32::MAX);
     entry.extend(len.to_be_bytes());
     entry.extend(payload);
@@ -63,42 +86,42 @@ pub(super) fn pack(task: &NewTask, client_id: &str, kind: Kind, now: u64) -> Vec
     entry
 }
 
-/// What an entry says of a task.
+/// A decoded entry.
 pub(super) struct Entry<'a> {
     pub(super) id: TaskId,
     pub(super) failures: u32,
     pub(super) crashes: u32,
     max_crashes: u32,
     lost: u32,
-    /// Nothing if it is elsewhere.
+    /// `None` if the payload is stored separately.
     payload: Option<&'a [u8]>,
-    /// The length of the payload, wherever it is.
+    /// The length of the payload, even if it is stored separately.
     payload_len: usize,
     name: &'a str,
 }
 
 impl<'a> Entry<'a> {
-    /// Reads an entry. Nothing: it is none.
+    /// Decodes an entry. Returns `None` if it is unreadable.
     pub(super) fn read(entry: &'a [u8]) -> Option<Self> {
-        let (header, rest) = entry.split_at_checked(HEADER)?;
-        let is_inline = header[54] & PAYLOAD_HERE != 0;
-        let payload_len = usize::try_from(number(&header[55..])).ok()?;
+        let (header, rest) = entry.split_at_checked(layout::PAYLOAD)?;
+        let is_inline = header[layout::FLAGS] & HAS_PAYLOAD != 0;
+        let payload_len = usize::try_from(number(&header[layout::LENGTH])).ok()?;
         let (payload, name) = rest.split_at_checked(if is_inline { payload_len } else { 0 })?;
         Some(Self {
-            id: TaskId::from_bytes(header[..16].try_into().ok()?),
-            max_crashes: number(&header[30..32]) as u32,
-            failures: number(&header[32..36]) as u32,
-            crashes: number(&header[36..38]) as u32,
-            lost: number(&header[38..40]) as u32,
+            id: TaskId::from_bytes(header[layout::ID].try_into().ok()?),
+            max_crashes: number(&header[layout::MAX_CRASHES]) as u32,
+            failures: number(&header[layout::FAILURES]) as u32,
+            crashes: number(&header[layout::CRASHES]) as u32,
+            lost: number(&header[layout::LOST]) as u32,
             payload: is_inline.then_some(payload),
             payload_len,
             name: std::str::from_utf8(name).ok()?,
         })
     }
 
-    /// The task as it is claimed now, with its payload if that is elsewhere. The neighbours in a claim
-    /// are likely to have the same name.
-    pub(super) fn claimed(&self, body: Option<Vec<u8>>, before: Option<&Claimed>) -> Claimed {
+    /// Returns the claimed task. `payload` is its payload if that is stored separately, and `before` the previous task of
+    /// the claim, which is likely to have the same name.
+    pub(super) fn claimed(&self, payload: Option<Vec<u8>>, before: Option<&Claimed>) -> Claimed {
         Claimed {
             id: self.id,
             name: match before {
@@ -106,8 +129,8 @@ impl<'a> Entry<'a> {
                 _ => self.name.into(),
             },
             payload: match self.payload {
-                Some(payload) => Ok(payload.to_vec()),
-                None => self.whole(body),
+                Some(inline) => Ok(inline.to_vec()),
+                None => self.check(payload),
             },
             failures: self.failures,
             crashes: self.crashes,
@@ -116,8 +139,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Returns the payload that is elsewhere, if it has the length that the entry says.
-    fn whole(&self, payload: Option<Vec<u8>>) -> Result<Vec<u8>, String> {
+    /// Returns the separate payload if it has the length in the entry.
+    fn check(&self, payload: Option<Vec<u8>>) -> Result<Vec<u8>, String> {
         let payload = payload.ok_or("its payload is missing")?;
         match payload.len() == self.payload_len {
             true => Ok(payload),
@@ -130,12 +153,13 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Returns `true` if the payload is in the entry, as the scripts see it.
+/// Returns `true` if the entry contains the payload, by the same test as the scripts.
 pub(super) fn has_payload(entry: &[u8]) -> bool {
-    entry.get(54).is_some_and(|flags| flags & PAYLOAD_HERE != 0)
+    let flags = entry.get(layout::FLAGS);
+    flags.is_some_and(|flags| flags & HAS_PAYLOAD != 0)
 }
 
-/// The claimed task of an entry that cannot be read but for its id.
+/// Returns the claimed task of an entry of which only the id is readable.
 pub(super) fn damaged(entry: &[u8]) -> Option<Claimed> {
     Some(Claimed {
         id: TaskId::from_bytes(*entry.first_chunk()?),
@@ -148,26 +172,30 @@ pub(super) fn damaged(entry: &[u8]) -> Option<Claimed> {
     })
 }
 
-/// A number of at most eight bytes.
+/// Decodes a number of at most eight bytes.
 pub(super) fn number(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-/// How many failures and crashes the header of an entry counts.
-pub(super) fn counted(header: &[u8]) -> (u32, u32) {
-    let at = |from, to| header.get(from..to).map_or(0, |bytes| number(bytes) as u32);
-    (at(32, 36), at(36, 38))
+/// Returns the numbers of failures and crashes in the header of an entry.
+pub(super) fn failures_and_crashes(header: &[u8]) -> (u32, u32) {
+    let at = |field| header.get(field).map_or(0, |bytes| number(bytes) as u32);
+    (at(layout::FAILURES), at(layout::CRASHES))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+    use std::ops::Range;
+
+    use super::super::names;
     use super::*;
 
-    /// The scripts rely on these places.
+    /// Stored entries of this layout exist, so the positions are written as numbers here.
     #[test]
-    fn a_header_has_its_fields_where_they_were_agreed() {
+    fn an_entry_has_the_documented_layout() {
         let task = NewTask {
             id: TaskId::from_bytes([7; 16]),
             name: "mail".into(),
@@ -192,7 +220,7 @@ mod tests {
         assert_eq!(&entry[59..], b"{}mail");
         let large = pack(
             &NewTask {
-                payload: vec![0; INLINE + 1],
+                payload: vec![0; MAX_INLINE_PAYLOAD + 1],
                 ..task
             },
             "A-client",
@@ -202,11 +230,66 @@ mod tests {
         assert_eq!(large[54..59], [0, 0, 0, 2, 1]);
         assert_eq!(&large[59..], b"mail");
 
-        // A payload elsewhere has this length, or is damaged.
+        // A separate payload of another length is damaged.
         let claimed = |payload| Entry::read(&large).unwrap().claimed(payload, None).payload;
-        assert!(claimed(Some(vec![0; INLINE + 1])).is_ok());
-        for damaged in [None, Some(vec![0; INLINE]), Some(vec![0; INLINE + 2])] {
+        assert!(claimed(Some(vec![0; MAX_INLINE_PAYLOAD + 1])).is_ok());
+        for damaged in [
+            None,
+            Some(vec![0; MAX_INLINE_PAYLOAD]),
+            Some(vec![0; MAX_INLINE_PAYLOAD + 2]),
+        ] {
             assert!(claimed(damaged).is_err());
         }
+    }
+
+    #[test]
+    fn scripts_have_the_same_layout() {
+        let lua: HashMap<_, usize> = names::layout()
+            .map(|(name, position)| (name, position.parse().unwrap()))
+            .collect();
+        // Lua counts positions from one, and includes the last one.
+        let mut expected = HashMap::from([
+            ("ENTRY_ID_END", layout::ID.end),
+            ("ENTRY_CLIENT", layout::CLIENT.start + 1),
+            ("ENTRY_CLIENT_END", layout::CLIENT.end),
+            ("ENTRY_RETENTION", layout::RETENTION.start + 1),
+            ("ENTRY_RETENTION_END", layout::RETENTION.end),
+            ("ENTRY_MAX_CRASHES", layout::MAX_CRASHES.start + 1),
+            ("ENTRY_FAILURES", layout::FAILURES.start + 1),
+            ("ENTRY_CRASHES", layout::CRASHES.start + 1),
+            ("ENTRY_READY_AT", layout::READY_AT.start + 1),
+            ("ENTRY_KIND", layout::KIND.start + 1),
+            ("ENTRY_KIND_END", layout::KIND.end),
+            ("ENTRY_FLAGS", layout::FLAGS + 1),
+            ("ENTRY_LENGTH", layout::LENGTH.start + 1),
+            ("ENTRY_PAYLOAD", layout::PAYLOAD + 1),
+        ]);
+        let lua_entry = lua.iter().filter(|(name, _)| name.starts_with("ENTRY_"));
+        assert_eq!(
+            lua_entry
+                .map(|(&name, &at)| (name, at))
+                .collect::<HashMap<_, _>>(),
+            expected
+        );
+
+        // A row of `running` is an epoch of 16 digits and an entry.
+        expected.retain(|name, _| lua.contains_key(&*name.replace("ENTRY", "RUNNING")));
+        for (name, at) in expected {
+            let running = lua[&*name.replace("ENTRY", "RUNNING")];
+            assert_eq!(running, lua["RUNNING_EPOCH_END"] + at, "{name}");
+        }
+        assert_eq!(lua["RUNNING_ENTRY"], lua["RUNNING_EPOCH_END"] + 1);
+
+        // A row of `alive` consists of three fields of the entry.
+        let len = Range::<usize>::len;
+        let client = len(&layout::CLIENT);
+        assert_eq!(lua["ALIVE_CLIENT_END"], client);
+        assert_eq!(lua["ALIVE_RETENTION"], client + 1);
+        assert_eq!(lua["ALIVE_RETENTION_END"], client + len(&layout::RETENTION));
+        assert_eq!(lua["ALIVE_KIND"], lua["ALIVE_RETENTION_END"] + 1);
+        assert_eq!(
+            lua["ALIVE_KIND_END"],
+            lua["ALIVE_RETENTION_END"] + len(&layout::KIND)
+        );
     }
 }

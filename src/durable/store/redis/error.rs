@@ -5,12 +5,12 @@ use redis::{ErrorKind, RedisError, Value};
 use super::keys::LAYOUT;
 use crate::durable::failure::{Cause, Effect, Failure};
 
-/// An error, by what is to be done about it.
+/// An error, classified by what to do about it.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The server does not know the script, which must be sent as text.
+    /// The server does not have the script, which must be sent as text.
     NoScript,
-    /// The server will do it later. It has done nothing so far.
+    /// The server is not ready. The request had no effect, and can be sent again later.
     Wait(Failure),
     /// The connection is no longer usable.
     Broken(Failure),
@@ -28,7 +28,7 @@ impl Fault {
         }
     }
 
-    /// Returns the fault of a request that was not sent because what must come before it had this fault.
+    /// Returns the fault of a request that was not sent because another one, which must precede it, had this fault.
     pub(super) fn not_sent(self) -> Self {
         match self {
             Self::NoScript => Self::NoScript,
@@ -46,21 +46,21 @@ impl Fault {
     }
 }
 
-/// Returns the meaning of an error that came instead of an answer, or as an answer.
+/// Classifies an error.
 pub(super) fn fault(error: RedisError) -> Fault {
     match error.code().map(str::to_owned) {
-        Some(code) => meaning(code, error).reported_by_store(),
-        None => broken(error),
+        Some(code) => classify(code, error).reported_by_store(),
+        None => Fault::Broken(no_answer().with_source(error)),
     }
 }
 
-/// Returns the meaning of an answer that is an error.
-fn meaning(code: String, error: RedisError) -> Fault {
+/// Classifies an answer that is an error.
+fn classify(code: String, error: RedisError) -> Fault {
     let text = error.detail().unwrap_or_default();
     match &*code {
-        // A script says whether it had an effect before a command failed.
+        // The script reports whether it had an effect before a command failed.
         "UNDONE" => refused(&first_word(text), Effect::None, true, error),
-        "HALF" => half(&first_word(text), error),
+        "PARTIAL" => partial(&first_word(text), error),
         _ => {
             // An error in the middle of a script, which is not rolled back.
             let within = within_script(text).map(str::to_owned);
@@ -74,8 +74,8 @@ fn meaning(code: String, error: RedisError) -> Fault {
     }
 }
 
-/// Returns the meaning of an error with this effect. If a script has answered it, another attempt changes
-/// nothing.
+/// Classifies an error with this effect. `is_answer` is `true` if a script has returned it; another attempt then has the
+/// same result.
 fn refused(code: &str, effect: Effect, is_answer: bool, error: RedisError) -> Fault {
     let text = error.detail().unwrap_or_default();
     match code {
@@ -83,20 +83,20 @@ fn refused(code: &str, effect: Effect, is_answer: bool, error: RedisError) -> Fa
         "NOSESSION" => return Fault::Final(Failure::new(Effect::None, Cause::NoSession)),
         "LAYOUT" => return Fault::Final(other_layout(text)),
         "PARTITIONS" => {
-            let what = format!("it has {text} partitions: open it with the same number");
+            let what = format!("it has {text} partitions: open it with `partitions({text})`");
             return Fault::Final(Failure::new(Effect::None, Cause::Unfit(what)));
         }
-        "GARBLED" => return Fault::Final(garbled(text)),
-        "MOVED" => return Fault::Final(elsewhere(text)),
+        "UNREADABLE" => return Fault::Final(unreadable(text)),
+        "MOVED" => return Fault::Final(moved(text)),
         // These errors refuse the first write of a script, or none, so there is no effect. A node answers
         // `ASK` and `TRYAGAIN` while it moves a slot to another node.
         "LOADING" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "NOREPLICAS" | "MISCONF" | "BUSY" => {
-            return Fault::Wait(none(cause_of(code, text), error));
+            return Fault::Wait(without_effect(cause_of(code, text), error));
         }
         "READONLY" | "MASTERDOWN" | "NOAUTH" => {
-            return Fault::Broken(none(cause_of(code, text), error));
+            return Fault::Broken(without_effect(cause_of(code, text), error));
         }
-        "OOM" => return Fault::Final(none(Cause::Full, error)),
+        "OOM" => return Fault::Final(without_effect(Cause::Full, error)),
         _ => {}
     }
     let failure = Failure::new(effect, cause_of(code, text)).with_source(error);
@@ -106,8 +106,8 @@ fn refused(code: &str, effect: Effect, is_answer: bool, error: RedisError) -> Fa
     })
 }
 
-/// Returns the meaning of an error after which a part of a request has taken effect.
-fn half(code: &str, error: RedisError) -> Fault {
+/// Classifies an error after which a part of a request has taken effect.
+fn partial(code: &str, error: RedisError) -> Fault {
     let cause = cause_of(code, error.detail().unwrap_or_default());
     let failure = Failure::new(Effect::Unknown, cause).with_source(error);
     Fault::Final(failure.answered())
@@ -120,7 +120,7 @@ fn cause_of(code: &str, text: &str) -> Cause {
         "OOM" => Cause::Full,
         "NOAUTH" | "NOPERM" | "WRONGPASS" => Cause::Denied,
         "WRONGTYPE" => Cause::Corrupt,
-        // Redis 7 has another text for a command that a script may not run.
+        // Redis 7 reports a forbidden command in a script with another text.
         _ if text.contains("user executing the script") || text.contains("ACL failure") => {
             Cause::Denied
         }
@@ -133,13 +133,13 @@ fn first_word(text: &str) -> String {
     word.unwrap_or_default().to_owned()
 }
 
-/// Returns the code of an error in the middle of a script, which Redis 6.2 reports behind the position in the script.
+/// Returns the code of an error in the middle of a script, which Redis 6.2 reports after the position in the script.
 /// Later versions report the code first.
 fn within_script(text: &str) -> Option<&str> {
-    let (_, place) = text
+    let (_, position) = text
         .strip_prefix("Error running script")?
         .rsplit_once("@user_script:")?;
-    let (_, error) = place.split_once(": ")?;
+    let (_, error) = position.split_once(": ")?;
     error.trim_start_matches('-').split(' ').next()
 }
 
@@ -153,14 +153,14 @@ pub(super) fn not_connected(error: RedisError) -> Failure {
         _ if error.to_string().contains("refused to switch database") => no_database(&error),
         _ => Cause::Unavailable,
     };
-    none(cause, error)
+    without_effect(cause, error)
 }
 
 /// The forms of valid addresses.
 const ADDRESSES: &str = "use redis://user:password@host:port/database, the same with rediss:// for TLS \
                          (feature `redis-tls`), or redis+unix:///path";
 
-/// Returns why a server refuses to switch to a database.
+/// Returns the cause if a server refuses to switch to a database.
 fn no_database(error: &RedisError) -> Cause {
     let text = error.to_string();
     if text.contains("unknown command") {
@@ -173,7 +173,7 @@ fn no_database(error: &RedisError) -> Cause {
     Cause::Invalid(String::from(instead))
 }
 
-/// The cause if the server is a Sentinel.
+/// Returns the cause if the server is a Sentinel.
 pub(super) fn is_sentinel() -> Cause {
     Cause::Unfit(String::from(
         "it is a Sentinel, which only watches servers: ask it for the address of the primary (SENTINEL \
@@ -181,53 +181,49 @@ pub(super) fn is_sentinel() -> Cause {
     ))
 }
 
-/// The failure of a request to a cluster node that does not own the slot of its keys.
-fn elsewhere(text: &str) -> Failure {
+/// Returns the failure of a request to a cluster node that does not own the slot of its keys.
+fn moved(text: &str) -> Failure {
     let mut words = text.split_whitespace();
     let (slot, node) = (words.next().unwrap_or("?"), words.next().unwrap_or("?"));
     let what = format!(
-        "it is a cluster node, and slot {slot}, which has the keys of this store, belongs to another \
-         node, {node}: open the store there"
+        "it is a cluster node, and the cluster slot {slot}, which has the keys of this store, belongs to \
+         another node, {node}: open the store there"
     );
     Failure::new(Effect::None, Cause::Unfit(what))
 }
 
-/// The failure of a request that was not sent because there is no connection.
+/// Returns the failure of a request that was not sent because there is no connection.
 pub(super) fn no_connection() -> Failure {
     Failure::new(Effect::None, Cause::Unavailable)
 }
 
-/// The failure of a request that will never be answered.
+/// Returns the failure of a request that was sent but not answered.
 pub(super) fn no_answer() -> Failure {
     Failure::new(Effect::Unknown, Cause::Unavailable)
 }
 
-/// The failure of a request whose answer has an unexpected form.
-pub(super) fn nonsense(found: &Value) -> Failure {
+/// Returns the failure of a request whose answer has an unexpected form.
+pub(super) fn unexpected_answer(found: &Value) -> Failure {
     let text = format!("{found:?}");
     let shown: String = text.chars().take(100).collect();
     let error = std::io::Error::other(format!(
-        "redis gives an answer that no script of throng returns: {shown}"
+        "the answer of Redis has an unexpected form: {shown}"
     ));
     Failure::new(Effect::Unknown, Cause::Corrupt)
         .with_source(error)
         .reported_by_store()
 }
 
-fn broken(error: RedisError) -> Fault {
-    Fault::Broken(no_answer().with_source(error))
-}
-
-fn none(cause: Cause, error: RedisError) -> Failure {
+fn without_effect(cause: Cause, error: RedisError) -> Failure {
     Failure::new(Effect::None, cause).with_source(error)
 }
 
-/// The failure of opening a store whose layout or number of partitions cannot be read.
-fn garbled(text: &str) -> Failure {
+/// Returns the failure to open a store whose layout or number of partitions is unreadable.
+fn unreadable(text: &str) -> Failure {
     let (field, key) = text.split_once(' ').unwrap_or((text, "its key `meta`"));
     let value = match field {
-        "layout" => format!("{LAYOUT}, if this version of throng has written the store"),
-        _ => String::from("the number of partitions that the store was made with"),
+        "layout" => format!("{LAYOUT}, if this version of throng has created the store"),
+        _ => String::from("the number of partitions with which the store was created"),
     };
     let what = format!("the field `{field}` of {key} is not a number: set it to {value}");
     Failure::new(Effect::None, Cause::Corrupt).with_source(std::io::Error::other(what))

@@ -5,7 +5,7 @@
 //!
 //! | key | type | content |
 //! | --- | --- | --- |
-//! | `meta` | hash | the layout, the number of partitions, the last epoch and its ceiling, the replication id of the server, store time (see `lua/store_time.lua`), the progress of maintenance, and the totals; see `lua/mend.lua` for how damage is repaired |
+//! | `meta` | hash | the layout, the number of partitions, the last epoch and its ceiling, the replication id of the server, store time (see `lua/store_time.lua`), the progress of maintenance, and the totals; see `lua/repair.lua` for how damage is repaired |
 //! | `none` | | never exists |
 //! | `sessions` | hash | by session: its last request |
 //! | `ready`, `ready:<list>` | lists | the entries of waiting tasks, in order: in one list while all workers know the same types |
@@ -17,7 +17,7 @@
 //! | `running` | hash | by id, for running tasks: the epoch, and the entry |
 //! | `claims` | hash | by epoch: the claimed tasks, and the claim's owner |
 //! | `lease` | sorted set | epochs, by the end of their lease |
-//! | `results` | hash | by id: ends that are kept, and their expiry |
+//! | `results` | hash | by id: results that are kept, and their expiry |
 //! | `expiry` | sorted set | bins, by the time at which the results in them expire |
 //! | `expiry_bins` | hash | by bin: the ids in it |
 //! | `dead` | hash | by id: dead letters |
@@ -27,17 +27,17 @@
 //! | `tombstones` | hash | by id and kind: the number of entries in `ready` that belong to cancelled tasks |
 //! | `quarantined` | set | ids of quarantined tasks in `ready`: a worker runs one such task at a time |
 //! | `watchers` | hash | by id: the client ids of other processes that are notified of the end |
-//! | `awaiting` | sorted set | clients that have asked for the status of tasks, by time: only these get completion events |
-//! | `suspects` | set | during a census: ids, and ids with kinds, that it has not found in any list: see `lua/census.lua` |
-//! | `damage` | list | the last 100 rows that could not be read: the time, what is wrong, and up to 1,024 bytes of the row |
+//! | `awaiting` | sorted set | clients, by the time of their last status request: only these get completion events |
+//! | `suspects` | set | during a census: ids, and ids with kinds, that it has found in no list: see `lua/census.lua` |
+//! | `damage` | list | the last 100 unreadable rows: the time, the damage, and up to 1,024 bytes of the row |
 //! | `idle:<set>` | sorted sets | client and session of idle workers that know a set of types, by the time at which they went idle |
 //!
-//! A process receives events on the channel `client:`, followed by its client id. The entries are
-//! described in `entry.rs`, the other rows in the scripts that write them.
+//! A process receives messages on the channel `client:`, followed by its client id. Rows are described in
+//! `lua/layout.lua`, or in the scripts that write them.
 //!
 //! Every script declares `none` before its other keys. While a cluster moves a slot to another node, a
 //! node refuses a script if one of the script's keys is missing. Without `none`, a script whose keys all exist
-//! would run, and fail half-way at the first key that has moved meanwhile.
+//! would run, and fail half-way at the first key that has moved.
 
 /// The layout that this version of the crate knows.
 pub(super) const LAYOUT: i64 = 2;
@@ -87,8 +87,8 @@ impl Keys {
     }
 
     /// Returns the name of the key at an index in [`ALL`].
-    pub(super) fn at(&self, place: usize) -> &str {
-        &self.0[place]
+    pub(super) fn at(&self, index: usize) -> &str {
+        &self.0[index]
     }
 
     pub(super) fn meta(&self) -> &str {
@@ -101,7 +101,7 @@ pub(super) fn key(base: &str, name: &str) -> String {
     format!("{base}{}", name.to_ascii_lowercase())
 }
 
-/// Returns the channel on which a process receives events.
+/// Returns the channel on which a process receives messages.
 pub(super) fn channel(base: &str, client_id: &str) -> String {
     format!("{base}client:{client_id}")
 }

@@ -1,8 +1,7 @@
-//! [`Link`]: the connection for requests, which is replaced when it breaks.
+//! [`Link`]: a connection for requests, which is replaced when it breaks.
 //!
-//! The `redis` crate keeps a connection even if nothing is answered on it, or if its server has become a replica. Here,
-//! everything that is not an answer ends the connection. A new one is opened at once, and if that fails, again and
-//! again after pauses.
+//! The `redis` crate keeps a connection even if the server does not answer, or has become a replica. A link closes a
+//! connection on anything but an answer. It reconnects at once, and if that fails, retries with pauses.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -14,15 +13,16 @@ use redis::{AsyncConnectionConfig, Client, Cmd, RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::arguments::Arguments;
+use super::epochs::AdvanceEpochs;
 use super::error::{Fault, fault, no_answer, no_connection, not_connected};
 use super::keys::Keys;
-use super::recall::Recall;
 use super::scripts::Script;
 use crate::durable::failure::{Effect, Failure};
 use crate::retry::Retry;
 use crate::sync::{Mutex, Number, lock};
 
-/// The pauses between attempts to connect, and between attempts of a request that the server defers.
+/// The pauses between attempts to connect, and between attempts to send a request that the server defers.
 pub(super) const BACKOFF: Retry = Retry::exponential()
     .attempts(u32::MAX)
     .base(Duration::from_millis(50))
@@ -30,51 +30,56 @@ pub(super) const BACKOFF: Retry = Retry::exponential()
 
 /// The timeouts of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
+pub(super) struct Timeouts {
     pub(super) connect: Duration,
     pub(super) answer: Duration,
-    /// How long a connection may be silent before it is pinged.
-    pub(super) pulse: Duration,
+    /// The time without an answer after which a connection is pinged.
+    pub(super) ping_interval: Duration,
 }
 
-/// The connection for requests.
+/// A connection for requests, which is replaced when it breaks.
 pub(super) struct Link {
     client: Client,
-    times: Times,
+    timeouts: Timeouts,
     state: watch::Sender<State>,
 }
 
 enum State {
-    /// There is no connection: the reason, if it is known.
+    /// There is no connection. The reason is unknown before the first attempt to connect.
     Down(Option<Failure>),
-    Up(Live),
+    Up(Connection),
 }
 
-/// A connection, and its number.
+/// A connection.
 #[derive(Clone)]
-pub(super) struct Live {
+struct Connection {
+    /// Each new connection of a link has a greater number.
     number: u64,
     connection: MultiplexedConnection,
     /// The number of answers so far.
     answers: Arc<Number>,
-    /// The partitions whose epochs this connection has recalled.
-    recalled: Arc<Mutex<HashSet<usize>>>,
+    /// The partitions whose epochs this connection has advanced.
+    advanced: Arc<Mutex<HashSet<usize>>>,
 }
 
 impl Link {
-    /// Creates a link, and keeps it connected until it is dropped. When `doubts` changes, the connection is pinged at
+    /// Creates a link, and keeps it connected until it is dropped. When `checks` changes, the connection is pinged at
     /// once.
-    pub(super) fn start(client: Client, times: Times, doubts: watch::Receiver<()>) -> Arc<Self> {
+    pub(super) fn start(
+        client: Client,
+        timeouts: Timeouts,
+        checks: watch::Receiver<()>,
+    ) -> Arc<Self> {
         let link = Arc::new(Self {
             client,
-            times,
+            timeouts,
             state: watch::Sender::new(State::Down(None)),
         });
-        tokio::spawn(supervise(Arc::downgrade(&link), doubts));
+        tokio::spawn(supervise(Arc::downgrade(&link), checks));
         link
     }
 
-    /// Runs a script with these arguments. Waits for a server that cannot be reached, or is not ready.
+    /// Runs a script. While the server cannot be reached or is not ready, waits until the answer timeout.
     pub(super) async fn run(
         &self,
         script: &Script,
@@ -84,14 +89,14 @@ impl Link {
         self.run_by_hash(script, keys, arguments, None).await
     }
 
-    /// Runs a script on a connection that has recalled the epochs of a partition.
-    pub(super) async fn run_recalled(
+    /// Runs a script on a connection that has advanced the epochs of a partition.
+    pub(super) async fn run_after(
         &self,
         script: &Script,
         arguments: &Arguments,
-        recall: &Recall<'_>,
+        advance: &AdvanceEpochs<'_>,
     ) -> Result<Value, Failure> {
-        self.run_by_hash(script, recall.keys, arguments, Some(recall))
+        self.run_by_hash(script, advance.keys, arguments, Some(advance))
             .await
     }
 
@@ -100,70 +105,72 @@ impl Link {
         script: &Script,
         keys: &Keys,
         arguments: &Arguments,
-        recall: Option<&Recall<'_>>,
+        advance: Option<&AdvanceEpochs<'_>>,
     ) -> Result<Value, Failure> {
         let by_hash = arguments.command("EVALSHA", &script.hash, script.keys(keys));
-        match self.send_recalled(&by_hash, recall).await {
+        match self.send_after(&by_hash, advance).await {
             Err(Fault::NoScript) => {
-                let whole = arguments.command("EVAL", &script.text, script.keys(keys));
-                self.send_recalled(&whole, recall).await
+                let with_text = arguments.command("EVAL", &script.text, script.keys(keys));
+                self.send_after(&with_text, advance).await
             }
             answer => answer,
         }
         .map_err(Fault::into_failure)
     }
 
-    /// The same, and then waits until the server has written the changes to its disk. It waits on the connection that
-    /// has received the answer, since another one may lead to a server that has lost the changes.
+    /// Runs a script, and waits until the server has written the changes to its disk. It waits on the connection that has
+    /// received the answer, since another one may lead to a server that has lost the changes.
     pub(super) async fn run_to_disk(
         &self,
         script: &Script,
         keys: &Keys,
         arguments: &Arguments,
     ) -> Result<Value, Failure> {
-        let before = self.live(Instant::now() + self.times.answer).await?;
+        let before = self
+            .connection(Instant::now() + self.timeouts.answer)
+            .await?;
         let answer = self.run(script, keys, arguments).await?;
-        if !self.is_still(before.number) {
+        if !self.is_current(before.number) {
             return Err(no_answer());
         }
         let mut connection = before.connection;
-        // What a connection has not written itself is not waited for: so it writes something, behind
-        // what it may have come too late to write.
+        // `WAITAOF` waits only for writes of its own connection. The script may have changed nothing because an earlier
+        // connection has, so this one writes something after those changes.
         let mut wait = redis::pipe();
         wait.hset(keys.meta(), "disk", 1).ignore();
-        let longest = self.times.answer.as_millis() as u64 / 2;
-        wait.cmd("WAITAOF").arg(1).arg(0).arg(longest);
-        // How many disks have it: the server's own, and those of its replicas.
+        let limit = self.timeouts.answer.as_millis() as u64 / 2;
+        wait.cmd("WAITAOF").arg(1).arg(0).arg(limit);
+        // The numbers of disks that have the writes: the server's own, and those of its replicas.
         let disks: RedisResult<((u64, u64),)> = wait.query_async(&mut connection).await;
         match disks {
             Ok(((1, _),)) => Ok(answer),
             Ok(_) => Err(no_answer()),
-            Err(error) => Err(unknown(fault(error).into_failure())),
+            Err(error) => Err(with_unknown_effect(fault(error).into_failure())),
         }
     }
 
-    /// Sends a command, if need be again, as long as it has had no effect.
+    /// Sends a command. Sends it again if it fails without an effect, until the answer timeout.
     pub(super) async fn send(&self, command: &Cmd) -> Result<Value, Fault> {
-        self.send_recalled(command, None).await
+        self.send_after(command, None).await
     }
 
-    async fn send_recalled(
+    async fn send_after(
         &self,
         command: &Cmd,
-        recall: Option<&Recall<'_>>,
+        advance: Option<&AdvanceEpochs<'_>>,
     ) -> Result<Value, Fault> {
-        let end = Instant::now() + self.times.answer;
+        let end = Instant::now() + self.timeouts.answer;
         let mut failures = 0;
         loop {
-            let live = self.live(end).await.map_err(Fault::Final)?;
-            let fault = match live.ask_recalled(command, recall).await {
+            let connection = self.connection(end).await.map_err(Fault::Final)?;
+            let fault = match connection.send_after(command, advance).await {
                 Ok(answer) => return Ok(answer),
                 Err(fault) => fault,
             };
             let failure = match fault {
                 Fault::Wait(failure) => failure,
                 Fault::Broken(failure) => {
-                    self.give_up(live.number, &failure);
+                    self.disconnect(connection.number, &failure);
                     failure
                 }
                 other => return Err(other),
@@ -177,14 +184,14 @@ impl Link {
         }
     }
 
-    /// The connection; waits for one until `end`.
-    async fn live(&self, end: Instant) -> Result<Live, Failure> {
+    /// Returns the connection, or waits for one until `end`.
+    async fn connection(&self, end: Instant) -> Result<Connection, Failure> {
         let mut state = self.state.subscribe();
         let up = state.wait_for(|state| matches!(state, State::Up(_)));
         if let Ok(Ok(state)) = timeout_at(end, up).await
-            && let State::Up(live) = &*state
+            && let State::Up(connection) = &*state
         {
-            return Ok(live.clone());
+            return Ok(connection.clone());
         }
         match &*self.state.borrow() {
             State::Down(Some(failure)) => Err(failure.clone().without_effect()),
@@ -192,7 +199,7 @@ impl Link {
         }
     }
 
-    /// Waits until there is a connection, or a reason why there is none.
+    /// Waits until the first attempt to connect has succeeded or failed.
     pub(super) async fn connected(&self) -> Result<(), Failure> {
         let mut state = self.state.subscribe();
         let known = state
@@ -204,19 +211,19 @@ impl Link {
         }
     }
 
-    /// A connection is of no more use.
-    fn give_up(&self, number: u64, why: &Failure) {
+    /// Closes a connection, unless it was replaced meanwhile.
+    fn disconnect(&self, number: u64, failure: &Failure) {
         self.state.send_if_modified(|state| {
-            let is_it = matches!(state, State::Up(live) if live.number == number);
-            if is_it {
-                *state = State::Down(Some(why.clone()));
+            let is_current = matches!(state, State::Up(it) if it.number == number);
+            if is_current {
+                *state = State::Down(Some(failure.clone()));
             }
-            is_it
+            is_current
         });
     }
 
-    /// Why there is no connection, if there is none.
-    pub(super) fn trouble(&self) -> Option<String> {
+    /// Returns the reason why there is no connection, or `None` if there is one.
+    pub(super) fn failure(&self) -> Option<String> {
         match &*self.state.borrow() {
             State::Up(_) => None,
             State::Down(Some(failure)) => Some(failure.to_string()),
@@ -224,34 +231,35 @@ impl Link {
         }
     }
 
-    /// Whether the connection is that of this number. Numbers rise: so if it is, it was all along.
-    fn is_still(&self, number: u64) -> bool {
-        matches!(&*self.state.borrow(), State::Up(live) if live.number == number)
+    /// Returns `true` if this is the number of the current connection. Since numbers rise, it then has been all the time.
+    fn is_current(&self, number: u64) -> bool {
+        matches!(&*self.state.borrow(), State::Up(it) if it.number == number)
     }
 
-    /// Whether there is a connection.
-    pub(super) fn is_up(&self) -> bool {
-        self.trouble().is_none()
+    pub(super) fn is_connected(&self) -> bool {
+        self.failure().is_none()
     }
 }
 
-impl Live {
-    /// Sends a command. Recalls the epochs of a partition before the first command that needs this.
-    async fn ask_recalled(
+impl Connection {
+    /// Sends a command. Before the first command that needs it, advances the epochs of a partition. If this fails, the
+    /// command is not sent.
+    async fn send_after(
         &self,
         command: &Cmd,
-        recall: Option<&Recall<'_>>,
+        advance: Option<&AdvanceEpochs<'_>>,
     ) -> Result<Value, Fault> {
-        if let Some(recall) = recall
-            && !lock(&self.recalled).contains(&recall.partition)
+        if let Some(advance) = advance
+            && !lock(&self.advanced).contains(&advance.partition)
         {
-            recall.run(self).await?;
-            lock(&self.recalled).insert(recall.partition);
+            let advanced = self.send(&advance.command()).await;
+            advanced.map_err(Fault::not_sent)?;
+            lock(&self.advanced).insert(advance.partition);
         }
-        self.ask(command).await
+        self.send(command).await
     }
 
-    pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
+    async fn send(&self, command: &Cmd) -> Result<Value, Fault> {
         let mut connection = self.connection.clone();
         let answer = connection.send_packed_command(command).await;
         let answer = answer.and_then(Value::extract_error).map_err(fault);
@@ -262,33 +270,33 @@ impl Live {
     }
 }
 
-/// The failure of a request of which a part was done.
-fn unknown(mut failure: Failure) -> Failure {
+/// Returns the failure of a request that may have had an effect.
+fn with_unknown_effect(mut failure: Failure) -> Failure {
     failure.effect = Effect::Unknown;
     failure
 }
 
 /// Keeps a link connected.
-async fn supervise(link: Weak<Link>, mut doubts: watch::Receiver<()>) {
+async fn supervise(link: Weak<Link>, mut checks: watch::Receiver<()>) {
     let (mut number, mut failures) = (0, 0);
     while let Some(it) = link.upgrade() {
-        match connect(&it.client, it.times).await {
+        match connect(&it.client, it.timeouts).await {
             Ok(connection) => {
                 (number, failures) = (number + 1, 0);
-                let live = Live {
+                let connection = Connection {
                     number,
                     connection,
                     answers: Arc::default(),
-                    recalled: Arc::default(),
+                    advanced: Arc::default(),
                 };
-                it.state.send_replace(State::Up(live.clone()));
-                let (state, pulse) = (it.state.subscribe(), it.times.pulse);
+                it.state.send_replace(State::Up(connection.clone()));
+                let (state, interval) = (it.state.subscribe(), it.timeouts.ping_interval);
                 drop(it);
-                watch_over(&link, &live, state, &mut doubts, pulse).await;
+                monitor(&link, &connection, state, &mut checks, interval).await;
             }
             Err(error) => {
-                let why = not_connected(error);
-                it.state.send_replace(State::Down(Some(why)));
+                let failure = not_connected(error);
+                it.state.send_replace(State::Down(Some(failure)));
                 failures += 1;
             }
         }
@@ -296,79 +304,47 @@ async fn supervise(link: Weak<Link>, mut doubts: watch::Receiver<()>) {
     }
 }
 
-async fn connect(client: &Client, times: Times) -> RedisResult<MultiplexedConnection> {
+async fn connect(client: &Client, timeouts: Timeouts) -> RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(times.connect))
-        .set_response_timeout(Some(times.answer));
+        .set_connection_timeout(Some(timeouts.connect))
+        .set_response_timeout(Some(timeouts.answer));
     let connection = client.get_multiplexed_async_connection_with_config(&config);
     let mut connection = connection.await?;
-    // Whether it is to be talked to at all: a server that wants a password has not said so yet.
+    // A server that requires a password refuses the first command rather than the connection.
     let answer = connection.send_packed_command(&redis::cmd("PING")).await;
     answer.and_then(Value::extract_error)?;
     Ok(connection)
 }
 
-/// Pings a connection when it has been silent or is in doubt, until it is no longer usable.
-async fn watch_over(
+/// Pings a connection when it has been silent or a check is requested, until it is closed.
+async fn monitor(
     link: &Weak<Link>,
-    live: &Live,
+    connection: &Connection,
     mut state: watch::Receiver<State>,
-    doubts: &mut watch::Receiver<()>,
-    pulse: Duration,
+    checks: &mut watch::Receiver<()>,
+    ping_interval: Duration,
 ) {
     loop {
-        let answers = live.answers.get();
+        let answers = connection.answers.get();
         let down = state.wait_for(|state| matches!(state, State::Down(_)));
-        let is_in_doubt = tokio::select! {
+        let is_check = tokio::select! {
             _ = down => return,
-            doubt = timeout(pulse, doubts.changed()) => match doubt {
+            check = timeout(ping_interval, checks.changed()) => match check {
                 Ok(Ok(())) => true,
                 Ok(Err(_)) => return,
                 Err(_) => false,
             },
         };
-        if (is_in_doubt || live.answers.get() == answers)
-            && let Err(Fault::Broken(failure)) = live.ask(&redis::cmd("PING")).await
+        if (is_check || connection.answers.get() == answers)
+            && let Err(Fault::Broken(failure)) = connection.send(&redis::cmd("PING")).await
             && let Some(link) = link.upgrade()
         {
-            link.give_up(live.number, &failure);
+            link.disconnect(connection.number, &failure);
         }
     }
 }
 
-/// The arguments of a script.
-#[derive(Debug, Default)]
-pub(super) struct Arguments(Vec<Vec<u8>>);
-
-impl Arguments {
-    pub(super) fn push(&mut self, argument: impl Into<Vec<u8>>) {
-        self.0.push(argument.into());
-    }
-
-    pub(super) fn number(&mut self, number: impl std::fmt::Display) {
-        self.push(number.to_string());
-    }
-
-    pub(super) fn command<'a>(
-        &self,
-        name: &str,
-        script: &str,
-        keys: impl ExactSizeIterator<Item = &'a str>,
-    ) -> Cmd {
-        let size = self.0.iter().map(Vec::len).sum::<usize>() + script.len() + 1024;
-        let mut command = Cmd::with_capacity(self.0.len() + keys.len() + 3, size);
-        command.arg(name).arg(script).arg(keys.len());
-        for key in keys {
-            command.arg(key);
-        }
-        for argument in &self.0 {
-            command.arg(argument);
-        }
-        command
-    }
-}
-
-/// Does something on the thread of the store: whoever waits for it may be in any runtime, or in none.
+/// Runs a future on the store's thread. The caller may await it in any runtime, or outside of one.
 pub(super) fn spawn<T: Send + 'static>(
     runtime: &tokio::runtime::Handle,
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,

@@ -1,8 +1,8 @@
-//! Names in scripts. The source of a script has names for keys and numbers. Before the script is sent, each name of a key
-//! is replaced with the key's position, such as `KEYS[1]`, and each name of a number with the number.
+//! Replaces names in scripts. Before a script is sent, each name of a key is replaced with the key's position, such as
+//! `KEYS[1]`, and each name of a constant with its value.
 //!
-//! A name could be a local variable instead. But a variable that an inner function uses costs an allocation in each
-//! run of the script, whether or not the function is called, and a script has up to forty of them.
+//! Lua variables would serve the same purpose. But a variable that an inner function uses costs an allocation in each run
+//! of the script, even if the function is never called, and a script would have dozens of them.
 
 use super::keys::{self, LAYOUT};
 use super::reply::reason_number;
@@ -12,17 +12,13 @@ use crate::durable::store::{
     MAX_ERRORS, MAX_STORE_TIME_STEP,
 };
 
-/// The numbers and words that scripts use, by their names.
-fn constants() -> [(&'static str, String); 19] {
-    [
+/// The constants of scripts, by their names.
+fn constants() -> Vec<(&'static str, String)> {
+    let values = [
         // The version of routes that have not been written yet.
         ("NO_ROUTES", "'00000000'".to_owned()),
         // The id of the main list.
         ("MAIN", format!("'{}'", "0".repeat(16))),
-        // The positions of these fields in an entry: see `lua/entry.lua`.
-        ("FLAGS", "55".to_owned()),
-        ("LENGTH", "56".to_owned()),
-        ("PAYLOAD", "60".to_owned()),
         ("LAYOUT", LAYOUT.to_string()),
         ("MAX_BATCH", MAX_BATCH_TASKS.to_string()),
         ("MAX_DEAD", MAX_DEAD_LETTERS.to_string()),
@@ -32,12 +28,26 @@ fn constants() -> [(&'static str, String); 19] {
         ("DAMAGED", reason_number(DeadReason::Damaged).to_string()),
         ("MAX_ERRORS", MAX_ERRORS.to_string()),
         ("CEILING_AHEAD", CEILING_AHEAD.as_micros().to_string()),
+        // The following times are in milliseconds.
         ("DAY", (24 * 3600 * 1000).to_string()),
-        ("DAMAGE_IS_NEWS", (3600 * 1000).to_string()),
-        ("AWAITING_FOR", (60 * 1000).to_string()),
-        ("SILENT_FOR", (180 * 1000).to_string()),
-        ("HEARD_EVERY", (60 * 1000).to_string()),
-    ]
+        // How long damage is reported after it was found.
+        ("DAMAGE_REPORT_TIME", (3600 * 1000).to_string()),
+        // How long a client gets completion events after its last status request.
+        ("AWAITING_TIME", (60 * 1000).to_string()),
+        // How long a session must be silent before its process may count as gone.
+        ("SILENCE_LIMIT", (180 * 1000).to_string()),
+        // How often the time of the last request of a session is stored.
+        ("ACTIVITY_INTERVAL", (60 * 1000).to_string()),
+    ];
+    let positions = layout().map(|(name, position)| (name, position.to_owned()));
+    values.into_iter().chain(positions).collect()
+}
+
+/// Returns the byte positions of stored rows, by their names.
+pub(super) fn layout() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = include_str!("lua/layout.lua").lines();
+    let lines = lines.filter(|line| !line.starts_with("--"));
+    lines.filter_map(|line| line.split_once(" = "))
 }
 
 /// Returns a script in which the names of these keys are replaced with their positions, and those of constants with
@@ -46,10 +56,10 @@ pub(super) fn resolve(script: &str, keys: &[&str]) -> String {
     debug_assert!(keys.iter().all(|key| keys::ALL.contains(key)));
     let constants = constants();
     let meaning = |word: &str| {
-        let place = keys.iter().position(|key| *key == word);
+        let index = keys.iter().position(|key| *key == word);
         let constant = || constants.iter().find(|it| it.0 == word);
-        match place {
-            Some(place) => Some(format!("KEYS[{}]", place + 1)),
+        match index {
+            Some(index) => Some(format!("KEYS[{}]", index + 1)),
             None => constant().map(|it| it.1.clone()),
         }
     };
@@ -87,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_becomes_its_place_and_a_constant_its_value() {
+    fn names_of_keys_and_constants_are_replaced() {
         assert_eq!(
             resolved("call('HGET', META, DAY)"),
             "call('HGET', KEYS[2], 86400000)"
@@ -96,14 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn what_only_contains_a_name_is_none() {
+    fn longer_words_that_contain_a_name_stay() {
         for line in ["META_FIELDS", "is_DEAD", "DEADLINE", "DEAD2"] {
             assert_eq!(resolved(line), line);
         }
     }
 
     #[test]
-    fn strings_and_comments_stay() {
+    fn names_in_strings_and_comments_stay() {
         let line = "error('DEAD ' .. DEAD) -- the DEAD are DEAD";
         let expected = "error('DEAD ' .. KEYS[3]) -- the DEAD are DEAD";
         assert_eq!(resolved(line), expected);
@@ -111,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_was_not_given_keeps_its_name() {
+    fn a_key_that_the_script_does_not_list_keeps_its_name() {
         assert_eq!(resolved("call('DEL', READY)"), "call('DEL', READY)");
     }
 }

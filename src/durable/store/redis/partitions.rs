@@ -1,4 +1,4 @@
-//! [`Partitions`]: the parts of a store.
+//! [`Partitions`]: the partitions of a store.
 
 use std::ops::Range;
 
@@ -12,12 +12,13 @@ pub(super) struct Partitions(usize);
 
 /// The maximum number of partitions. The epoch of a claim is its epoch within the partition, times this, plus the number
 /// of the partition.
-pub(super) const MOST: usize = 64;
+pub(super) const MAX_PARTITIONS: usize = 64;
 
 impl Partitions {
-    /// Creates this number of partitions, but at least one and at most [`MOST`].
+    /// The number must be at least one and at most [`MAX_PARTITIONS`].
     pub(super) fn new(count: usize) -> Self {
-        Self(count.clamp(1, MOST))
+        debug_assert!((1..=MAX_PARTITIONS).contains(&count));
+        Self(count)
     }
 
     pub(super) fn count(self) -> usize {
@@ -40,7 +41,7 @@ impl Partitions {
 
     /// Returns the partition of a claim.
     pub(super) fn of_claim(self, epoch: Epoch) -> usize {
-        (epoch % MOST as Epoch) as usize % self.0
+        (epoch % MAX_PARTITIONS as Epoch) as usize % self.0
     }
 
     /// Groups values by the partitions of their tasks, and leaves out partitions without any.
@@ -67,10 +68,10 @@ impl Partitions {
 
 /// Returns the epoch of a claim in the whole store, given the one in its partition.
 pub(super) fn whole(epoch: Epoch, partition: usize) -> Epoch {
-    epoch * MOST as Epoch + partition as Epoch
+    epoch * MAX_PARTITIONS as Epoch + partition as Epoch
 }
 
 /// Returns the epoch of a claim in its partition, given the one in the whole store.
 pub(super) fn own(epoch: Epoch) -> Epoch {
-    epoch / MOST as Epoch
+    epoch / MAX_PARTITIONS as Epoch
 }

@@ -1,4 +1,4 @@
-//! Finds out what kind of server it is, and how durable its writes are.
+//! Determines the kind of a server, and how durable its writes are.
 
 use std::fmt;
 
@@ -6,11 +6,10 @@ use redis::Value;
 
 use super::error::{Fault, is_sentinel};
 use super::inner::Inner;
-use super::mail::Mail;
 use crate::durable::Durability;
 use crate::durable::failure::{Cause, Effect, Failure};
 
-/// The properties of a server, as far as its user may read them. [`RedisStore::report`](super::RedisStore::report)
+/// The properties of a server, as far as its user may read them. [`RedisStore::report`](crate::durable::RedisStore::report)
 /// returns one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -27,9 +26,9 @@ pub struct RedisReport {
     pub append_fsync: Option<String>,
     /// What the server does when its memory is full: the setting `maxmemory-policy`.
     pub eviction: Option<String>,
-    /// Whether this process is notified at once when there is work. If not, for instance because the user may not
-    /// publish and subscribe, it polls.
-    pub is_told: bool,
+    /// Whether this process receives messages, which announce work at once. If not, for instance because the user may
+    /// not publish and subscribe, workers poll.
+    pub is_subscribed: bool,
 }
 
 impl fmt::Display for RedisReport {
@@ -43,44 +42,52 @@ impl fmt::Display for RedisReport {
         };
         write!(
             f,
-            "durability {:?}, version {}, primary {}, appendonly {}, appendfsync {}, eviction {}, told {}",
+            "durability {:?}, version {}, primary {}, appendonly {}, appendfsync {}, eviction {}, subscribed {}",
             self.durability,
             or_unknown(&self.version),
             yes_or_no(self.is_primary),
             yes_or_no(self.append_only),
             or_unknown(&self.append_fsync),
             or_unknown(&self.eviction),
-            yes_or_no(Some(self.is_told)),
+            yes_or_no(Some(self.is_subscribed)),
         )
     }
 }
 
 /// Asks the server for its properties.
 pub(super) async fn report(inner: &Inner) -> Result<RedisReport, Failure> {
-    let appends = setting(inner, "appendonly").await?;
-    let when = setting(inner, "appendfsync").await?;
+    let append_only = setting(inner, "appendonly").await?;
+    let append_fsync = setting(inner, "appendfsync").await?;
     let pauses = setting(inner, "no-appendfsync-on-rewrite").await?;
     let role = info(inner, "replication", "role").await?;
-    let found = durability(appends.as_deref(), when.as_deref(), pauses.as_deref());
+    let found = durability(
+        append_only.as_deref(),
+        append_fsync.as_deref(),
+        pauses.as_deref(),
+    );
     Ok(RedisReport {
-        durability: match inner.waits_for_disk() && appends.as_deref() == Some("yes") {
+        durability: match inner.waits_for_disk() && append_only.as_deref() == Some("yes") {
             true => Durability::Synced,
             false => found,
         },
         version: info(inner, "server", "redis_version").await?,
         is_primary: role.map(|role| role == "master"),
-        append_only: appends.map(|appends| appends == "yes"),
-        append_fsync: when,
+        append_only: append_only.map(|value| value == "yes"),
+        append_fsync,
         eviction: setting(inner, "maxmemory-policy").await?,
-        is_told: inner.mail() == Mail::Comes,
+        is_subscribed: inner.is_subscribed(),
     })
 }
 
 /// Returns how durable an acknowledged write is.
-fn durability(appends: Option<&str>, when: Option<&str>, pauses: Option<&str>) -> Durability {
-    match (appends, when, pauses) {
+fn durability(
+    append_only: Option<&str>,
+    append_fsync: Option<&str>,
+    pauses: Option<&str>,
+) -> Durability {
+    match (append_only, append_fsync, pauses) {
         (Some("yes"), Some("always"), Some("no")) => Durability::Synced,
-        // It is written before the answer, but not synchronized while the file is rewritten.
+        // The server writes before it answers, but does not synchronize while it rewrites the file.
         (Some("yes"), Some("always"), Some("yes")) => Durability::Process,
         // While the disk is busy, Redis answers before it writes.
         (Some("yes"), Some("always" | "everysec"), _) => Durability::Buffered,
@@ -112,15 +119,15 @@ pub(super) async fn refuse_unfit(inner: &Inner, allow_eviction: bool) -> Result<
     Ok(())
 }
 
-/// Returns whether the server can be asked if a write is on its disk. If it cannot, and acknowledged writes may not be
-/// there, it is refused.
+/// Returns `true` if the server can wait until a write is on its disk, or `false` if it always does. Refuses other
+/// servers.
 pub(super) async fn can_wait_for_disk(inner: &Inner) -> Result<bool, Failure> {
     if setting(inner, "appendonly").await?.as_deref() == Some("no") {
         let what = "it writes nothing to its disk: set appendonly to yes";
         return Err(unfit(String::from(what)));
     }
-    let when = setting(inner, "appendfsync").await?;
-    if when.as_deref() == Some("no") {
+    let append_fsync = setting(inner, "appendfsync").await?;
+    if append_fsync.as_deref() == Some("no") {
         let what =
             "it lets the system decide when to write: set appendfsync to always, or everysec";
         return Err(unfit(String::from(what)));
@@ -133,10 +140,10 @@ pub(super) async fn can_wait_for_disk(inner: &Inner) -> Result<bool, Failure> {
         Err(failure) => return Err(failure),
     }
     let pauses = setting(inner, "no-appendfsync-on-rewrite").await?;
-    match durability(Some("yes"), when.as_deref(), pauses.as_deref()) {
+    match durability(Some("yes"), append_fsync.as_deref(), pauses.as_deref()) {
         Durability::Synced => Ok(false),
         _ => Err(unfit(String::from(
-            "it cannot tell when a write is on its disk (Redis 7.2 and later can): update it, or set \
+            "it cannot wait until a write is on its disk, as Redis 7.2 and later can: update it, or set \
              appendfsync to always",
         ))),
     }
@@ -167,7 +174,7 @@ async fn info(inner: &Inner, section: &str, name: &str) -> Result<Option<String>
     Ok(found.next().map(|(_, value)| value.trim().to_owned()))
 }
 
-/// Returns the answer to a command, or `None` if the command is not allowed or not known.
+/// Returns the answer to a command, or `None` if the command is not permitted or unknown.
 async fn ask(inner: &Inner, command: &redis::Cmd) -> Result<Option<Value>, Failure> {
     match inner.link.send(command).await {
         Ok(answer) => Ok(Some(answer)),

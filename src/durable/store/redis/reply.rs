@@ -1,9 +1,9 @@
-//! Decodes the answers of Redis.
+//! Decodes answers of Redis.
 
 use redis::Value;
 
 use super::entry::{self, Entry};
-use super::error::nonsense;
+use super::error::unexpected_answer;
 use super::partitions;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
@@ -12,14 +12,14 @@ use crate::durable::store::{Claim, Claimed, DeadReason, Epoch, TaskState, TurnAn
 use crate::durable::{AttemptError, Counts, DeadLetter};
 use std::time::Duration;
 
-/// The parts of an answer, as they are expected one after the other.
+/// Reads the parts of an answer, one after the other.
 pub(super) struct Reader(std::vec::IntoIter<Value>);
 
 impl Reader {
     pub(super) fn new(answer: Value) -> Result<Self, Failure> {
         match answer {
             Value::Array(parts) => Ok(Self(parts.into_iter())),
-            other => Err(nonsense(&other)),
+            other => Err(unexpected_answer(&other)),
         }
     }
 
@@ -35,8 +35,8 @@ impl Reader {
         self.next().and_then(bytes)
     }
 
-    /// Nothing if the store has none.
-    fn found(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+    /// Reads bytes, or `None` if the store has none.
+    fn optional_bytes(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         match self.next()? {
             Value::Nil => Ok(None),
             part => bytes(part).map(Some),
@@ -50,14 +50,14 @@ impl Reader {
 
     fn id(&mut self) -> Result<TaskId, Failure> {
         let bytes = self.bytes()?;
-        id(&bytes).ok_or_else(|| nonsense(&Value::BulkString(bytes)))
+        id(&bytes).ok_or_else(|| unexpected_answer(&Value::BulkString(bytes)))
     }
 
     fn next(&mut self) -> Result<Value, Failure> {
-        self.0.next().ok_or_else(|| nonsense(&Value::Nil))
+        self.0.next().ok_or_else(|| unexpected_answer(&Value::Nil))
     }
 
-    /// The rest, each read by `read`.
+    /// Reads all remaining parts with `read`.
     pub(super) fn rest<T>(
         mut self,
         read: impl Fn(&mut Self) -> Result<T, Failure>,
@@ -73,14 +73,14 @@ impl Reader {
 pub(super) fn number(part: &Value) -> Result<i64, Failure> {
     match part {
         Value::Int(number) => Ok(*number),
-        other => Err(nonsense(other)),
+        other => Err(unexpected_answer(other)),
     }
 }
 
 pub(super) fn bytes(part: Value) -> Result<Vec<u8>, Failure> {
     match part {
         Value::BulkString(bytes) => Ok(bytes),
-        other => Err(nonsense(&other)),
+        other => Err(unexpected_answer(&other)),
     }
 }
 
@@ -88,48 +88,48 @@ pub(super) fn id(bytes: &[u8]) -> Option<TaskId> {
     bytes.try_into().ok().map(TaskId::from_bytes)
 }
 
-/// Ids, one after the other.
+/// Splits a string of ids.
 pub(super) fn ids(bytes: &[u8]) -> Vec<TaskId> {
     bytes.chunks_exact(16).filter_map(id).collect()
 }
 
-/// An epoch as the scripts of its partition write it: as long as all others.
+/// Returns an epoch as the scripts of its partition write it. All have the same length.
 pub(super) fn epoch_text(epoch: Epoch) -> String {
     format!("{:016}", partitions::own(epoch))
 }
 
-fn own_epoch(text: &[u8]) -> Option<Epoch> {
+fn epoch_in_partition(text: &[u8]) -> Option<Epoch> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 // ===== Turns =====
 
 /// The answer of a partition to a turn.
-pub(super) struct Answered {
+pub(super) struct PartitionAnswer {
     pub(super) turned: TurnAnswer,
     /// The refused verdicts, by their positions.
     pub(super) refused: Vec<usize>,
-    /// Whether a draining list has become empty.
+    /// `true` if a draining list is empty.
     pub(super) is_drained: bool,
 }
 
-/// The answer to a turn.
-pub(super) fn turned(answer: Value, partition: usize) -> Result<Answered, Failure> {
+/// Reads the answer to a turn.
+pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer, Failure> {
     let mut parts = Reader::new(answer)?;
     let refused = parts.list()?.rest(|part| Ok(part.number()? as usize))?;
     let text = parts.bytes()?;
     let entries = parts.list()?.rest(Reader::bytes)?;
-    let bodies = parts.list()?.rest(Reader::found)?;
+    let payloads = parts.list()?.rest(Reader::optional_bytes)?;
     let more = parts.number()? != 0;
     let next = u64::try_from(parts.number()?).ok();
     let epoch = match &*text {
         [] => None,
-        text => Some(own_epoch(text).ok_or_else(|| nonsense(&Value::Nil))?),
+        text => Some(epoch_in_partition(text).ok_or_else(|| unexpected_answer(&Value::Nil))?),
     };
     let mut claim = match epoch {
         Some(own) => {
             let epoch = partitions::whole(own, partition);
-            Some(claim(epoch, &entries, bodies)?)
+            Some(claim(epoch, &entries, payloads)?)
         }
         None => None,
     };
@@ -146,7 +146,7 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<Answered, Failur
         next: next.map(Duration::from_millis),
         parked,
     };
-    Ok(Answered {
+    Ok(PartitionAnswer {
         turned,
         refused,
         is_drained,
@@ -156,45 +156,45 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<Answered, Failur
 fn claim(
     epoch: Epoch,
     entries: &[Vec<u8>],
-    bodies: Vec<Option<Vec<u8>>>,
+    payloads: Vec<Option<Vec<u8>>>,
 ) -> Result<Claim, Failure> {
-    let broken = || nonsense(&Value::Nil);
-    let mut bodies = bodies.into_iter();
+    let broken = || unexpected_answer(&Value::Nil);
+    let mut payloads = payloads.into_iter();
     let mut tasks: Vec<Claimed> = Vec::with_capacity(entries.len());
     for row in entries {
-        let body = match entry::has_payload(row) {
+        let payload = match entry::has_payload(row) {
             true => None,
-            false => bodies.next().ok_or_else(broken)?,
+            false => payloads.next().ok_or_else(broken)?,
         };
         tasks.push(match Entry::read(row) {
-            Some(entry) => entry.claimed(body, tasks.last()),
+            Some(entry) => entry.claimed(payload, tasks.last()),
             None => entry::damaged(row).ok_or_else(broken)?,
         });
     }
     Ok(Claim { epoch, tasks })
 }
 
-/// The answer to a beat: of the claims, the epochs in their partition.
-pub(super) fn beaten(answer: Value) -> Result<(Vec<Epoch>, Vec<TaskId>), Failure> {
+/// Reads the answer to a renewal: the lost claims, by their epochs in the partition, and the cancelled tasks.
+pub(super) fn renewed(answer: Value) -> Result<(Vec<Epoch>, Vec<TaskId>), Failure> {
     let mut parts = Reader::new(answer)?;
     let lost = parts.list()?.rest(|part| {
         let text = part.bytes()?;
-        own_epoch(&text).ok_or_else(|| nonsense(&Value::BulkString(text)))
+        epoch_in_partition(&text).ok_or_else(|| unexpected_answer(&Value::BulkString(text)))
     })?;
     Ok((lost, parts.list()?.rest(Reader::id)?))
 }
 
-// ===== Looks =====
+// ===== States of tasks =====
 
-/// What a look has seen: fewer than asked for, if the rest did not fit.
-pub(super) fn seen(answer: Value) -> Result<Vec<TaskState>, Failure> {
+/// Reads the states of tasks: fewer than requested if the others did not fit into the answer.
+pub(super) fn states(answer: Value) -> Result<Vec<TaskState>, Failure> {
     Reader::new(answer)?.rest(|part| {
         let row = part.bytes()?;
-        one_seen(&row).ok_or_else(|| nonsense(&Value::BulkString(row)))
+        state(&row).ok_or_else(|| unexpected_answer(&Value::BulkString(row)))
     })
 }
 
-fn one_seen(row: &[u8]) -> Option<TaskState> {
+fn state(row: &[u8]) -> Option<TaskState> {
     let (what, rest) = row.split_first()?;
     Some(match what {
         b'a' => TaskState::Absent,
@@ -214,21 +214,21 @@ fn one_seen(row: &[u8]) -> Option<TaskState> {
     })
 }
 
-/// The ends that a process is told of: those that are said, and those that it is to look at.
-pub(super) fn told(mut rest: &[u8]) -> (Vec<(TaskId, TaskState)>, Vec<TaskId>) {
-    let (mut seen, mut others) = (Vec::new(), Vec::new());
-    while let Some((id, row, next)) = one_told(rest) {
-        match one_seen(row) {
-            Some(it) => seen.push((id, it)),
+/// Reads a message about ended tasks: those whose states it contains, and those whose states must be requested.
+pub(super) fn ends(mut rest: &[u8]) -> (Vec<(TaskId, TaskState)>, Vec<TaskId>) {
+    let (mut states, mut others) = (Vec::new(), Vec::new());
+    while let Some((id, row, next)) = end(rest) {
+        match state(row) {
+            Some(state) => states.push((id, state)),
             None => others.push(id),
         }
         rest = next;
     }
-    (seen, others)
+    (states, others)
 }
 
-/// An id, what is said of it, and what comes after that.
-fn one_told(bytes: &[u8]) -> Option<(TaskId, &[u8], &[u8])> {
+/// Reads the first of some ended tasks: its id, its state, and the remaining bytes.
+fn end(bytes: &[u8]) -> Option<(TaskId, &[u8], &[u8])> {
     let (id, rest) = bytes.split_first_chunk()?;
     let (len, rest) = rest.split_first_chunk()?;
     let len = usize::try_from(u32::from_be_bytes(*len)).ok()?;
@@ -238,11 +238,11 @@ fn one_told(bytes: &[u8]) -> Option<(TaskId, &[u8], &[u8])> {
 
 // ===== Dead letters =====
 
-pub(super) fn letters(answer: Value) -> Result<Vec<DeadLetter>, Failure> {
-    Reader::new(answer)?.rest(|part| letter(part.list()?))
+pub(super) fn dead_letters(answer: Value) -> Result<Vec<DeadLetter>, Failure> {
+    Reader::new(answer)?.rest(|part| dead_letter(part.list()?))
 }
 
-fn letter(mut parts: Reader) -> Result<DeadLetter, Failure> {
+fn dead_letter(mut parts: Reader) -> Result<DeadLetter, Failure> {
     let id = parts.id()?;
     let age = parts.number()?;
     let reason = parts.number()?;
@@ -251,12 +251,12 @@ fn letter(mut parts: Reader) -> Result<DeadLetter, Failure> {
     let name = parts.text()?;
     let errors = parts.bytes()?;
     let errors = attempt_errors(&errors, parts.number()?);
-    let (failures, crashes) = entry::counted(&header);
+    let (failures, crashes) = entry::failures_and_crashes(&header);
     let reason = u8::try_from(reason).ok().and_then(reason_of);
     Ok(DeadLetter {
         id,
         name,
-        reason: reason.ok_or_else(|| nonsense(&Value::Nil))?,
+        reason: reason.ok_or_else(|| unexpected_answer(&Value::Nil))?,
         error,
         errors,
         failures,
@@ -265,14 +265,14 @@ fn letter(mut parts: Reader) -> Result<DeadLetter, Failure> {
     })
 }
 
-/// The answer to a question for the errors of a task.
+/// Reads the errors of a task.
 pub(super) fn errors(answer: Value) -> Result<Vec<AttemptError>, Failure> {
     let mut parts = Reader::new(answer)?;
     let row = parts.bytes()?;
     Ok(attempt_errors(&row, parts.number()?))
 }
 
-/// Reads a row of `errors`, as far as it can be read.
+/// Reads a row of `errors`, up to the first unreadable byte.
 fn attempt_errors(mut row: &[u8], now: i64) -> Vec<AttemptError> {
     let mut errors = Vec::new();
     while let Some((header, rest)) = row.split_first_chunk::<12>() {
@@ -300,24 +300,24 @@ const REASONS: [DeadReason; 6] = [
     DeadReason::Damaged,
 ];
 
-/// How a reason is stored.
+/// Returns the number by which a reason is stored.
 pub(super) fn reason_number(reason: DeadReason) -> u8 {
-    let place = REASONS.iter().position(|&other| other == reason);
-    place.map_or(0, |place| place as u8 + 1)
+    let index = REASONS.iter().position(|&other| other == reason);
+    index.map_or(0, |index| index as u8 + 1)
 }
 
 fn reason_of(number: u8) -> Option<DeadReason> {
-    let place = usize::from(number).checked_sub(1)?;
-    REASONS.get(place).copied()
+    let index = usize::from(number).checked_sub(1)?;
+    REASONS.get(index).copied()
 }
 
 // ===== Counts =====
 
-/// How many numbers there are in [`Counts`].
-pub(super) const COUNTS: usize = 16;
+/// The number of fields of [`Counts`].
+pub(super) const COUNT_FIELDS: usize = 16;
 
-/// Adds what one partition has counted.
-pub(super) fn add_counts(sums: &mut [u64; COUNTS], answer: Value) -> Result<(), Failure> {
+/// Adds the counts of a partition.
+pub(super) fn add_counts(sums: &mut [u64; COUNT_FIELDS], answer: Value) -> Result<(), Failure> {
     let mut parts = Reader::new(answer)?;
     for sum in sums {
         *sum += u64::try_from(parts.number()?).unwrap_or_default();
@@ -325,7 +325,7 @@ pub(super) fn add_counts(sums: &mut [u64; COUNTS], answer: Value) -> Result<(), 
     Ok(())
 }
 
-pub(super) fn counts(sums: &[u64; COUNTS]) -> Counts {
+pub(super) fn counts(sums: &[u64; COUNT_FIELDS]) -> Counts {
     let [
         waiting,
         unserved,
@@ -364,7 +364,7 @@ pub(super) fn counts(sums: &[u64; COUNTS]) -> Counts {
     }
 }
 
-/// The milliseconds of a time, as an argument.
+/// Returns the milliseconds of a time, as an argument.
 pub(super) fn millis_text(time: Duration) -> String {
     millis(time).min(1 << 47).to_string()
 }

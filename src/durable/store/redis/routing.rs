@@ -1,70 +1,35 @@
-//! Changes the lists of waiting tasks.
+//! Changes the routes: the lists in which tasks of each type wait.
 //!
-//! [`Routes`] are computed here. A script writes them, provided that no other client has changed them meanwhile
-//! and that the lists that they no longer name are empty. Other scripts read fields beside them: see
+//! [`Routes`] are computed here. A script writes them, provided that no other client has changed them meanwhile, and that
+//! the lists that they no longer name are empty. The other scripts read fields that are derived from them: see
 //! `lua/lists.lua`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
 use redis::Value;
 
-use super::error::nonsense;
+use super::arguments::Arguments;
+use super::error::unexpected_answer;
 use super::inner::Inner;
-use super::link::Arguments;
 use super::reply::{self, Reader};
+use super::routes_cache::KnownRoutes;
 use crate::durable::failure::Failure;
 use crate::durable::store::kind::{SetId, TypeSet};
 use crate::durable::store::routes::{ListId, Routes};
-use crate::sync::{Mutex, lock};
-
-/// The routes of a partition as a client has read them. They may have changed since.
-#[derive(Debug, Default)]
-pub(super) struct KnownRoutes {
-    /// It is empty if the routes are unknown.
-    pub(super) version: Vec<u8>,
-    pub(super) routes: Routes,
-}
-
-/// The routes of each partition that enqueueing has needed.
-#[derive(Debug, Default)]
-pub(super) struct RoutesCache(Mutex<HashMap<usize, Arc<KnownRoutes>>>);
-
-impl RoutesCache {
-    /// Returns the routes of a partition. If they cannot be read, they are unknown: the script looks for the lists then.
-    pub(super) async fn get(&self, inner: &Inner, partition: usize) -> Arc<KnownRoutes> {
-        if let Some(known) = lock(&self.0).get(&partition) {
-            return Arc::clone(known);
-        }
-        match read(inner, partition).await {
-            Ok(stored) if stored.is_whole => {
-                let known = Arc::new(stored.known);
-                lock(&self.0).insert(partition, Arc::clone(&known));
-                known
-            }
-            _ => Arc::default(),
-        }
-    }
-
-    /// The routes of a partition have changed.
-    pub(super) fn forget(&self, partition: usize) {
-        lock(&self.0).remove(&partition);
-    }
-}
 
 /// A field of the hash, and its value.
 pub(super) type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Which fields of the routes are written.
+/// The fields of the routes that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Write {
     /// The fields that differ.
     Changes,
-    /// All fields: some may be damaged.
+    /// All fields, since some may be damaged.
     All,
 }
 
-/// Makes sure that a set is declared.
+/// Ensures that a set is declared.
 pub(super) async fn declare(
     inner: &Inner,
     partition: usize,
@@ -74,7 +39,7 @@ pub(super) async fn declare(
     change(inner, partition, write, |routes| routes.declare(set)).await
 }
 
-/// Removes a set of which no session is left.
+/// Removes a set that has no session.
 pub(super) async fn remove(inner: &Inner, partition: usize, set: SetId) -> Result<(), Failure> {
     let write = Write::Changes;
     change(inner, partition, write, |routes| routes.remove(set)).await
@@ -85,13 +50,13 @@ pub(super) async fn collapse(inner: &Inner, partition: usize) -> Result<(), Fail
     change(inner, partition, Write::Changes, |_| ()).await
 }
 
-/// Writes damaged routes again. If even their text cannot be read, no set is declared any more, and each worker
-/// declares its set again.
-pub(super) async fn mend(inner: &Inner, partition: usize) -> Result<(), Failure> {
+/// Writes damaged routes again. If even their text is unreadable, no set remains declared, and each worker declares its
+/// set again.
+pub(super) async fn repair(inner: &Inner, partition: usize) -> Result<(), Failure> {
     change(inner, partition, Write::All, |_| ()).await
 }
 
-/// Changes the routes of a partition. Others may do so at the same time, so it may take several times.
+/// Changes the routes of a partition. Tries again if another client has changed them meanwhile.
 async fn change(
     inner: &Inner,
     partition: usize,
@@ -106,7 +71,7 @@ async fn change(
         let mut after = before.clone();
         after.avoid(full.iter().copied());
         change(&mut after);
-        // As many lists as possible go. Whether they are empty, only the script can tell.
+        // Removes as many lists as possible. Only the script can determine which of them are empty.
         let gone: Vec<_> = after.collapsible().difference(&full).copied().collect();
         after.collapse(|list| gone.contains(&list));
         after.avoid([]);
@@ -122,7 +87,7 @@ async fn change(
             .run(&inner.scripts.routes, partition, arguments)
             .await?
         {
-            // A set that has a session stays.
+            // A set that has a session is kept.
             Value::BulkString(answer) if answer == b"OK" || answer == b"LIVE" => return Ok(()),
             Value::BulkString(_) => {}
             lists => full.extend(Reader::new(lists)?.rest(list)?),
@@ -133,7 +98,7 @@ async fn change(
 /// The routes of a partition, as they are stored.
 pub(super) struct Stored {
     pub(super) known: KnownRoutes,
-    /// `true` if the routes can be read, and no change of them has ended half-way.
+    /// `true` if the routes are readable, and no change has stopped half-way.
     pub(super) is_whole: bool,
 }
 
@@ -164,15 +129,15 @@ fn list(part: &mut Reader) -> Result<ListId, Failure> {
     let bytes = part.bytes()?;
     let digits = std::str::from_utf8(&bytes).ok();
     let number = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-    let number = number.ok_or_else(|| nonsense(&Value::BulkString(bytes)))?;
+    let number = number.ok_or_else(|| unexpected_answer(&Value::BulkString(bytes)))?;
     Ok(ListId::from_number(number as i64))
 }
 
-/// Reads a set as the scripts write it.
+/// Reads the id of a set.
 pub(super) fn set(part: &mut Reader) -> Result<SetId, Failure> {
     let bytes = part.bytes()?;
     let id = <[u8; 8]>::try_from(&*bytes).map(i64::from_be_bytes);
-    let id = id.map_err(|_| nonsense(&Value::BulkString(bytes)))?;
+    let id = id.map_err(|_| unexpected_answer(&Value::BulkString(bytes)))?;
     Ok(SetId::from_number(id))
 }
 
@@ -204,11 +169,11 @@ fn replacement(
 
     let mut arguments = Arguments::default();
     arguments.push(version);
-    arguments.number(empty.len());
-    arguments.number(changed.len());
-    arguments.number(gone.len());
+    arguments.push_number(empty.len());
+    arguments.push_number(changed.len());
+    arguments.push_number(gone.len());
     arguments.push(plain(after));
-    arguments.number(u8::from(write == Write::All));
+    arguments.push_number(u8::from(write == Write::All));
     empty
         .iter()
         .for_each(|&list| arguments.push(list_text(list)));
@@ -220,13 +185,13 @@ fn replacement(
     arguments
 }
 
-/// Returns the only set, if its sessions read only the main list, or nothing.
+/// Returns the only set if its sessions read only the main list, or nothing.
 fn plain(routes: &Routes) -> Vec<u8> {
     let set = routes.plain().map(|set| set.to_bytes().to_vec());
     set.unwrap_or_default()
 }
 
-/// Returns the fields beside the routes.
+/// Returns the fields that the scripts read.
 pub(super) fn fields(routes: &Routes) -> Fields {
     let mut fields = Fields::new();
     for (kind, path) in routes.paths() {
@@ -263,14 +228,9 @@ fn ids(lists: &[ListId]) -> Vec<u8> {
     texts.collect::<String>().into_bytes()
 }
 
-/// Returns a list as the scripts call it.
+/// Returns the id of a list as the scripts write it.
 pub(super) fn list_text(list: ListId) -> String {
     format!("{:016x}", list.number())
-}
-
-/// Returns `true` if the answer of the closing script says that the last session of a set has ended.
-pub(super) fn is_last(answer: &[u8]) -> bool {
-    answer == b"LAST"
 }
 
 /// Returns the time at which the session was opened, or `None` if its set must be declared first.

@@ -19,34 +19,35 @@ use crate::durable::store::{
 use crate::durable::{DeadFilter, DeadReason, Durability, TaskId};
 use crate::sync::{Mutex, Number, lock};
 
+mod broken_connections_tests;
 mod census_tests;
 mod clock_tests;
 mod cluster_tests;
-mod damage_tests;
+mod damage_under_load_tests;
+mod damaged_rows_tests;
 mod durability_tests;
-mod endure_tests;
 mod errors_tests;
-mod faults_tests;
-mod garbled_tests;
+mod failing_commands_tests;
+mod fencing_tokens_tests;
 mod health_tests;
-mod idle_tests;
-mod line_tests;
+mod idle_costs_tests;
+mod invariants;
+mod late_requests_tests;
 mod liveness_tests;
+mod lost_answers_tests;
 mod meter;
-mod notices_tests;
+mod notifications_tests;
 mod partitions_tests;
 mod proxy;
-mod replies_tests;
 mod routes_tests;
-mod schedules_tests;
+mod script_times_tests;
 mod scripts_tests;
 #[path = "../../../../tests/support/redis_server.rs"]
 pub(in crate::durable::store) mod server;
 mod settings_tests;
-mod states_tests;
-mod times_tests;
-mod tokens_tests;
-mod units_tests;
+mod turns_tests;
+mod unreadable_rows_tests;
+mod unready_servers_tests;
 
 /// How long anything may take that is bound to happen.
 const DEADLINE: Duration = Duration::from_secs(20);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::link::Arguments;
-use super::scripts;
+use super::arguments::Arguments;
+use super::scripts::TimeSource;
 #[cfg(test)]
 use crate::durable::clock::Clock;
 use crate::durable::clock::since_boot;
@@ -13,51 +13,52 @@ use crate::durable::store::Event;
 #[cfg(test)]
 use crate::sync::{Arc, Mutex, lock};
 
-/// What time a store goes by.
+/// The source of a store's time.
 #[derive(Clone, Debug)]
 pub(crate) struct Time {
     #[cfg(test)]
-    told: Option<Clock>,
+    clock: Option<Clock>,
     #[cfg(test)]
-    fault: Option<Arc<Mutex<Fault>>>,
+    fault: Option<Arc<Mutex<InjectedFault>>>,
 }
 
 /// Selects the command of the next scripts that fails, before or after it runs.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Fault {
-    /// Counted from 1; at zero, none fails.
+pub(crate) struct InjectedFault {
+    /// The index of the command, from 1; with 0, none fails.
     pub(crate) at: usize,
+    /// `true` if the command runs before it fails.
     pub(crate) is_after: bool,
 }
 
 impl Time {
-    /// The server's.
-    pub(crate) fn machine() -> Self {
+    /// Returns the time of the server.
+    pub(crate) fn server() -> Self {
         Self {
             #[cfg(test)]
-            told: None,
+            clock: None,
             #[cfg(test)]
             fault: None,
         }
     }
 
-    /// Returns the time since this machine was started. A told clock replaces it, too.
+    /// Returns the time since this machine was started, or that of a manual clock.
     pub(super) fn since_boot(&self) -> Duration {
         #[cfg(test)]
-        if let Some(clock) = &self.told {
+        if let Some(clock) = &self.clock {
             return clock.boot();
         }
         since_boot()
     }
 
     #[cfg(not(test))]
-    pub(super) fn of_scripts(&self) -> scripts::Time {
-        scripts::Time::Server
+    pub(super) fn of_scripts(&self) -> TimeSource {
+        TimeSource::Server
     }
 
     #[cfg(not(test))]
-    pub(super) fn tell(&self, _: &mut Arguments) {}
+    pub(super) fn push_to(&self, _: &mut Arguments) {}
 
     #[cfg(not(test))]
     pub(super) fn watch(&self, _: &mpsc::UnboundedSender<Event>) {}
@@ -65,44 +66,45 @@ impl Time {
 
 #[cfg(test)]
 impl Time {
-    /// That of a test, which tells it to the scripts.
-    pub(crate) fn told(clock: Clock) -> Self {
+    /// Returns the time of a test's clock, which each request passes to its script.
+    pub(crate) fn manual(clock: Clock) -> Self {
         Self {
-            told: Some(clock),
+            clock: Some(clock),
             fault: None,
         }
     }
 
-    /// The same, and commands fail.
-    pub(crate) fn failing(clock: Clock, fault: Arc<Mutex<Fault>>) -> Self {
+    /// Returns the time of a test's clock. A command of each script fails.
+    pub(crate) fn failing(clock: Clock, fault: Arc<Mutex<InjectedFault>>) -> Self {
         Self {
             fault: Some(fault),
-            ..Self::told(clock)
+            ..Self::manual(clock)
         }
     }
 
-    pub(super) fn of_scripts(&self) -> scripts::Time {
-        match (&self.told, &self.fault) {
-            (_, Some(_)) => scripts::Time::Failing,
-            (Some(_), None) => scripts::Time::Told,
-            (None, None) => scripts::Time::Server,
+    pub(super) fn of_scripts(&self) -> TimeSource {
+        match (&self.clock, &self.fault) {
+            (_, Some(_)) => TimeSource::Failing,
+            (Some(_), None) => TimeSource::Manual,
+            (None, None) => TimeSource::Server,
         }
     }
 
-    pub(super) fn tell(&self, arguments: &mut Arguments) {
+    /// Adds the arguments that the time needs, which are the last ones.
+    pub(super) fn push_to(&self, arguments: &mut Arguments) {
         if let Some(fault) = &self.fault {
             let fault = *lock(fault);
-            arguments.number(fault.at);
+            arguments.push_number(fault.at);
             arguments.push(if fault.is_after { "after" } else { "before" });
         }
-        if let Some(clock) = &self.told {
-            arguments.number(clock.wall().as_micros());
+        if let Some(clock) = &self.clock {
+            arguments.push_number(clock.wall().as_micros());
         }
     }
 
-    /// Has everybody look when time has passed.
+    /// Wakes the engine whenever a test advances its clock.
     pub(super) fn watch(&self, events: &mpsc::UnboundedSender<Event>) {
-        if let Some(clock) = &self.told {
+        if let Some(clock) = &self.clock {
             let events = events.clone();
             clock.watch(move || events.send(Event::Wake).is_ok());
         }

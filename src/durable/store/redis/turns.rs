@@ -1,78 +1,48 @@
-//! Turns: a turn goes from one partition to the next until it can claim something.
+//! Turns: a turn visits one partition after another until it can claim something.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use super::inner::{Inner, after_others};
-use super::mail::Mail;
-use super::reply::Answered;
-use super::request::{Park, Part};
+use super::reply::PartitionAnswer;
+use super::request::{GoIdle, PartitionTurn};
 use super::{reply, request, routing};
 use crate::durable::failpoint::failpoint;
 use crate::durable::failure::{Cause, Failure};
-use crate::durable::store::{Claim, SessionId, Turn, TurnAnswer, Verdict, Verdicts};
-use crate::sync::{Mutex, lock};
+use crate::durable::store::{Claim, Turn, TurnAnswer, Verdict, Verdicts};
 
-/// How soon a worker looks again to whom nobody can tell that there is something to do.
-const WHILE_MUTE: Duration = Duration::from_millis(500);
+/// How often a worker that receives no messages polls for tasks.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What is known of sessions between their turns.
-#[derive(Debug, Default)]
-pub(super) struct Sessions(Mutex<HashMap<SessionId, Known>>);
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Known {
-    /// The partition to be asked first when the last turn is sent again: the one that something was
-    /// claimed from, or may have been, since it has not answered.
-    again: Option<usize>,
-    /// It rests in some partitions.
-    rests: bool,
-}
-
-impl Sessions {
-    fn known(&self, session: SessionId) -> Known {
-        lock(&self.0).get(&session).copied().unwrap_or_default()
-    }
-
-    fn note(&self, session: SessionId, known: Known) {
-        lock(&self.0).insert(session, known);
-    }
-
-    pub(super) fn forget(&self, session: SessionId) {
-        lock(&self.0).remove(&session);
-    }
-}
-
-/// Tells each partition the verdicts of its tasks, and claims from the first that has something.
+/// Sends each partition the verdicts of its tasks, and claims from the first one that has tasks.
 pub(super) async fn turn(inner: &Inner, request: &Turn) -> Result<TurnAnswer, Failure> {
     let count = inner.partitions.count();
-    let mut known = inner.sessions.known(request.session);
+    let mut state = inner.sessions.get(request.session);
     let by_number = (request.number % count as u64) as usize;
-    let first = known.again.take().unwrap_or(by_number);
-    let hears = inner.mail() == Mail::Comes;
+    let first = state.resume_at.take().unwrap_or(by_number);
+    let is_subscribed = inner.is_subscribed();
     let (mut whole, mut claimed) = (TurnAnswer::default(), None::<usize>);
     for nth in 0..count {
         let partition = (first + nth) % count;
-        let mut part = Part::of(request, inner.partitions, partition);
+        let mut part = PartitionTurn::of(request, inner.partitions, partition);
         if claimed.is_some() {
-            if part.verdicts.is_empty() && part.seen.is_none() {
-                // Nobody knows.
+            if part.verdicts.is_empty() && part.received.is_none() {
+                // This partition is not visited, so it may have tasks.
                 whole.more = true;
                 continue;
             }
             part.want = 0;
         }
-        if part.want == 0 || !hears {
-            part.park = Park::Not;
+        if part.want == 0 || !is_subscribed {
+            part.go_idle = GoIdle::Never;
         }
-        known.rests |= part.park == Park::IfNothing;
+        state.is_idle |= part.go_idle == GoIdle::IfNothingClaimed;
         let turned = match turn_in(inner, request, partition, &part).await {
             Ok(turned) => turned,
             Err(failure) => {
-                known.again = claimed.or(Some(partition));
-                inner.sessions.note(request.session, known);
+                state.resume_at = claimed.or(Some(partition));
+                inner.sessions.set(request.session, state);
                 if let Some(claim) = whole.claim.filter(|_| failure.cause == Cause::NoSession) {
-                    give_back(inner, request, claim).await;
+                    release(inner, request, claim).await;
                 }
                 return Err(after_others(failure, nth));
             }
@@ -80,13 +50,14 @@ pub(super) async fn turn(inner: &Inner, request: &Turn) -> Result<TurnAnswer, Fa
         claimed = claimed.or_else(|| turned.claim.is_some().then_some(partition));
         add(&mut whole, turned);
     }
-    if let Some(claimed) = claimed.filter(|_| known.rests) {
-        leave(inner, request, claimed).await;
-        known.rests = false;
+    if let Some(claimed) = claimed.filter(|_| state.is_idle) {
+        leave_idle(inner, request, claimed).await;
+        state.is_idle = false;
     }
-    inner.sessions.note(request.session, known);
-    if request.park && !hears && inner.mail() != Mail::Comes {
-        whole.next = Some(whole.next.map_or(WHILE_MUTE, |next| next.min(WHILE_MUTE)));
+    inner.sessions.set(request.session, state);
+    if request.park && !is_subscribed && !inner.is_subscribed() {
+        let next = whole.next.unwrap_or(POLL_INTERVAL);
+        whole.next = Some(next.min(POLL_INTERVAL));
     }
     Ok(whole)
 }
@@ -95,36 +66,38 @@ async fn turn_in(
     inner: &Inner,
     request: &Turn,
     partition: usize,
-    part: &Part<'_>,
+    part: &PartitionTurn<'_>,
 ) -> Result<TurnAnswer, Failure> {
-    let (arguments, places) = request::turn(request, part, &inner.client_id);
+    let (arguments, positions) = request::turn(request, part, &inner.client_id);
     failpoint("redis.before-turn");
     let answer = inner.run_turn(partition, arguments).await?;
     failpoint("redis.after-turn");
-    let Answered {
+    let PartitionAnswer {
         mut turned,
         mut refused,
         is_drained,
     } = reply::turned(answer, partition)?;
     if is_drained {
-        // If this fails, the next turn says so again.
+        // If this fails, the next turn reports the empty list again.
         routing::collapse(inner, partition).await.ok();
     }
-    // In the order in which they were asked.
-    for place in &mut refused {
-        *place = places.get(*place - 1).copied().unwrap_or_default();
+    // The script counts the verdicts as they were sent.
+    for position in &mut refused {
+        *position = positions.get(*position - 1).copied().unwrap_or_default();
     }
     refused.sort_unstable();
     let verdicts: Vec<_> = part.verdicts.iter().flat_map(|it| &it.tasks).collect();
-    let refused = refused.into_iter().filter_map(|place| verdicts.get(place));
+    let refused = refused
+        .into_iter()
+        .filter_map(|position| verdicts.get(position));
     turned.refused = refused.map(|verdict| verdict.0).collect();
     turned.claim = turned.claim.filter(|claim| !claim.tasks.is_empty());
     Ok(turned)
 }
 
-/// Gives back what was claimed for a session that has ended in another partition: its worker opens another session, and
-/// receives no claim of this one. If this fails, the tasks come back when the lease is over.
-async fn give_back(inner: &Inner, request: &Turn, claim: Claim) {
+/// Releases the tasks claimed for a session that has ended in another partition: its worker opens another session, and
+/// receives no claim of this one. If this fails, the tasks are requeued when the lease ends.
+async fn release(inner: &Inner, request: &Turn, claim: Claim) {
     let partition = inner.partitions.of_claim(claim.epoch);
     let tasks = claim.tasks.iter().map(|task| (task.id, Verdict::Release));
     let release = Turn {
@@ -137,12 +110,13 @@ async fn give_back(inner: &Inner, request: &Turn, claim: Claim) {
         park: false,
         ..request.clone()
     };
-    let part = Part::of(&release, inner.partitions, partition);
+    let part = PartitionTurn::of(&release, inner.partitions, partition);
     let (arguments, _) = request::turn(&release, &part, &inner.client_id);
     let turn = inner.run(&inner.scripts.turn, partition, arguments);
     turn.await.ok();
 }
 
+/// Adds the answer of a partition to that of the whole store.
 fn add(whole: &mut TurnAnswer, part: TurnAnswer) {
     whole.refused.extend(part.refused);
     whole.claim = whole.claim.take().or(part.claim);
@@ -154,12 +128,12 @@ fn add(whole: &mut TurnAnswer, part: TurnAnswer) {
     };
 }
 
-/// Who has something to do rests nowhere: also not where it was not asked this time. If that fails, which
-/// is not worth a lease, a wake-up may go to a worker that is busy, and others find the task when they
-/// look.
-async fn leave(inner: &Inner, request: &Turn, claimed: usize) {
+/// Ensures that a busy session is idle in no partition, including those that this turn has not visited. If a request
+/// fails, the remaining ones are not sent: a wake-up may then reach this busy worker, and others find the task when they
+/// poll. To retry would endanger the lease.
+async fn leave_idle(inner: &Inner, request: &Turn, claimed: usize) {
     for partition in inner.partitions.all().filter(|&other| other != claimed) {
-        let (arguments, _) = request::turn(request, &Part::default(), &inner.client_id);
+        let (arguments, _) = request::turn(request, &PartitionTurn::default(), &inner.client_id);
         let turn = inner.run(&inner.scripts.turn, partition, arguments);
         if turn.await.is_err() {
             return;

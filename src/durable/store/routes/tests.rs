@@ -1,4 +1,4 @@
-//! Answers to each question, in the situations that a fleet goes through.
+//! The routes in the situations of a deployment.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn workers_that_know_the_same_share_the_main_list() {
 }
 
 #[test]
-fn a_type_that_nobody_knows_has_a_list_of_its_own() {
+fn an_unknown_type_has_its_own_list() {
     let routes = declared(&[&set(&["a"])]);
     let unknown = kind("b");
     assert_eq!(routes.entrance(unknown), ListId::own(unknown));
@@ -55,16 +55,16 @@ fn two_services_have_a_list_each() {
 
 #[test]
 fn a_hundred_services_have_one_list_each() {
-    let names: Vec<_> = (0..1_000).map(|number| format!("type-{number}")).collect();
+    let names: Vec<_> = (0..200).map(|number| format!("type-{number}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let sets: Vec<_> = names.chunks(10).map(set).collect();
+    let sets: Vec<_> = names.chunks(2).map(set).collect();
     let routes = declared(&sets.iter().collect::<Vec<_>>());
     for set in &sets {
         assert_eq!(routes.leaves(set.id()).len(), 1);
     }
 }
 
-/// A deploy that adds a type: the old workers go on with their list, and nothing drains.
+/// When a deployment adds a type, the old workers keep their list, and nothing drains.
 #[test]
 fn a_set_that_adds_a_type_leaves_the_main_list_alone() {
     let (old, new) = (set(&["a", "b"]), set(&["a", "b", "c"]));
@@ -74,7 +74,7 @@ fn a_set_that_adds_a_type_leaves_the_main_list_alone() {
         routes.leaves(new.id()),
         BTreeSet::from([ListId::MAIN, list(1)])
     );
-    // When the last old worker has gone, the two lists are joined.
+    // When the last old worker has stopped, the two lists are joined.
     routes.remove(old.id());
     assert_eq!(routes.draining(new.id()), [list(1)]);
     assert_eq!(routes.next(kind("c"), list(1)), Some(ListId::MAIN));
@@ -83,7 +83,7 @@ fn a_set_that_adds_a_type_leaves_the_main_list_alone() {
 }
 
 #[test]
-fn a_list_whose_kinds_part_drains_into_two() {
+fn a_split_list_drains_into_two() {
     let (both, one) = (set(&["a", "b"]), set(&["a"]));
     let mut routes = declared(&[&both]);
     routes.declare(&one);
@@ -103,7 +103,7 @@ fn a_list_whose_kinds_part_drains_into_two() {
 }
 
 #[test]
-fn what_parted_comes_back_to_the_main_list() {
+fn split_kinds_return_to_the_main_list() {
     let (both, one) = (set(&["a", "b"]), set(&["a"]));
     let mut routes = declared(&[&both, &one]);
     routes.remove(one.id());
@@ -112,7 +112,7 @@ fn what_parted_comes_back_to_the_main_list() {
 }
 
 #[test]
-fn a_type_that_nobody_knows_any_more_keeps_its_list_while_something_waits() {
+fn a_forgotten_type_keeps_its_list_while_tasks_wait() {
     let (one, other) = (set(&["a"]), set(&["b"]));
     let mut routes = declared(&[&one, &other]);
     let leaf = routes.leaf(kind("b"));
@@ -125,7 +125,7 @@ fn a_type_that_nobody_knows_any_more_keeps_its_list_while_something_waits() {
 
 #[test]
 fn two_names_with_one_kind_cannot_be_in_a_set() {
-    // Names with equal hashes cannot be made; equal kinds can.
+    // Names with equal hashes cannot be found, but equal kinds can be repeated.
     assert_eq!(TypeSet::of([kind("a"), kind("a")]).kinds().len(), 1);
     assert_eq!(set(&["a", "a"]).kinds().len(), 1);
 }

@@ -7,7 +7,6 @@ use std::path::Path;
 
 use rusqlite::{ErrorCode, ffi};
 
-use super::holder;
 use crate::durable::failure::{Cause, Effect, Failure};
 
 /// The reason for which a request inside a transaction failed.
@@ -46,17 +45,6 @@ pub(super) fn failure(effect: Effect, error: rusqlite::Error) -> Failure {
     Failure::new(effect, cause(&error))
         .with_source(error)
         .reported_by_store()
-}
-
-/// The failure of a request that has had no effect. If another process has locked the database for writing, the failure
-/// names it.
-pub(super) fn busy_failure(error: rusqlite::Error, path: Option<&Path>) -> Failure {
-    let holder = path.filter(|_| is_busy(&error)).and_then(holder::of);
-    let failure = failure(Effect::None, error);
-    match holder {
-        Some(holder) => failure.with_source(holder),
-        None => failure,
-    }
 }
 
 /// SQLite's code for a failed write to a file.

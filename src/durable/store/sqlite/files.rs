@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 
 use super::error::{Fault, is_busy};
-use super::schema;
 use crate::durable::failure::Cause;
 
 /// The files of a database, as a connection has them open.
@@ -45,7 +44,7 @@ impl Files {
         let database = identity(path).ok_or_else(replaced)?;
         let db = connect(path)?;
         // SQLite opens the log when it reads for the first time.
-        let birth = schema::birth(&db)?;
+        let birth = read_birth(&db)?;
         let files = Self {
             path: path.to_owned(),
             log: identity(&log_path).ok_or_else(replaced)?,
@@ -104,6 +103,11 @@ fn identity(path: &Path) -> Option<Identity> {
         device: found.dev(),
         inode: found.ino(),
     })
+}
+
+/// Returns the number that the database was given when it was created.
+fn read_birth(db: &Connection) -> Result<i64, rusqlite::Error> {
+    db.query_row("SELECT birth FROM throng_meta", [], |row| row.get(0))
 }
 
 fn replaced() -> Fault {

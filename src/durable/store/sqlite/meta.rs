@@ -1,21 +1,62 @@
 //! The row about the whole store: the numbers that were issued last, store time, and the totals.
 
-use rusqlite::{Connection, Row, params};
+use std::sync::LazyLock;
+
+use rusqlite::{Connection, Row, params_from_iter};
 
 use super::error::Fault;
-use super::schema::known;
-use super::work::Now;
+use super::schema::check_known;
+use super::time::Now;
 use crate::durable::Counts;
 use crate::durable::clock::millis;
+use crate::durable::store::totals::{FIELDS, FIRST_END, Field};
 use crate::durable::store::{CEILING_AHEAD, Epoch, MAX_STORE_TIME_STEP};
 
 /// How far above the last epoch and the time a ceiling is raised, in microseconds.
-const CEILING: i64 = CEILING_AHEAD.as_micros() as i64 / 2 * 3;
+const CEILING_MICROS: i64 = CEILING_AHEAD.as_micros() as i64 / 2 * 3;
 
-/// Two measures of the same time that differ by less than this agree, in microseconds.
-const STEP: i64 = 100_000;
+/// The largest difference, in microseconds, between two measurements of the same span of time.
+const MAX_CLOCK_DIFFERENCE_MICROS: i64 = 100_000;
 
-/// The row: read when a transaction begins, and written once before it ends.
+/// The columns of the row, except those of the totals, `layout` and the routes.
+const COLUMNS: [&str; 7] = [
+    "epoch",
+    "ceiling",
+    "raised",
+    "raised_boot",
+    "session",
+    "aged",
+    "aged_at",
+];
+
+static LOAD: LazyLock<String> = LazyLock::new(|| {
+    let columns: Vec<_> = all_columns().collect();
+    format!("SELECT layout, {} FROM throng_meta", columns.join(", "))
+});
+
+static SAVE: LazyLock<String> = LazyLock::new(|| {
+    let columns = all_columns().enumerate();
+    let columns = columns.map(|(i, column)| format!("{column} = ?{}", i + 1));
+    let columns: Vec<_> = columns.collect();
+    format!("UPDATE throng_meta SET {}", columns.join(", "))
+});
+
+fn all_columns() -> impl Iterator<Item = &'static str> {
+    COLUMNS.into_iter().chain(totals().map(|(name, _)| name))
+}
+
+/// Returns the totals that have a column. The number of unserved tasks is only counted on request.
+fn totals() -> impl Iterator<Item = (&'static str, Field)> {
+    FIELDS.into_iter().filter(|(name, _)| *name != "unserved")
+}
+
+/// Returns the SQL expression that adds up the ends of claims.
+pub(super) fn sum_of_ends() -> String {
+    let ends: Vec<_> = FIELDS[FIRST_END..].iter().map(|(name, _)| *name).collect();
+    ends.join(" + ")
+}
+
+/// The row, which is read when a transaction begins, and written once before it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) epoch: i64,
@@ -33,69 +74,49 @@ pub(super) struct Meta {
 }
 
 impl Meta {
-    /// Reads it; refuses if a newer version has laid the database out.
+    /// Reads the row.
+    ///
+    /// # Errors
+    ///
+    /// If another version of the crate has created the tables.
     pub(super) fn load(db: &Connection) -> Result<Self, Fault> {
-        let mut statement = db.prepare_cached(
-            "SELECT layout, epoch, session, waiting, delayed, running, results, dead, stored, claimed,
-                 done, retried, snoozed, died, released, crashed, lost, cancelled, aged, aged_at,
-                 ceiling, raised, raised_boot
-             FROM throng_meta",
-        )?;
+        let mut statement = db.prepare_cached(&LOAD)?;
         let (layout, meta) = statement.query_row([], read)?;
-        known(layout)?;
+        check_known(layout)?;
         Ok(meta)
     }
 
     pub(super) fn save(&self, db: &Connection) -> Result<(), rusqlite::Error> {
-        let counts = &self.counts;
-        let mut statement = db.prepare_cached(
-            "UPDATE throng_meta SET epoch = ?1, session = ?2, waiting = ?3, delayed = ?4,
-                 running = ?5, results = ?6, dead = ?7, stored = ?8, claimed = ?9, done = ?10,
-                 retried = ?11, snoozed = ?12, died = ?13, released = ?14, crashed = ?15,
-                 lost = ?16, cancelled = ?17, aged = ?18, aged_at = ?19,
-                 ceiling = ?20, raised = ?21, raised_boot = ?22",
-        )?;
-        statement.execute(params![
+        let mut statement = db.prepare_cached(&SAVE)?;
+        let mut counts = self.counts;
+        let numbers = [
             self.epoch,
-            self.session,
-            counts.waiting as i64,
-            counts.delayed as i64,
-            counts.running as i64,
-            counts.kept as i64,
-            counts.dead as i64,
-            counts.stored as i64,
-            counts.claimed as i64,
-            counts.done as i64,
-            counts.retried as i64,
-            counts.snoozed as i64,
-            counts.died as i64,
-            counts.released as i64,
-            counts.crashed as i64,
-            counts.lost as i64,
-            counts.cancelled as i64,
-            self.aged,
-            self.aged_at,
             self.ceiling,
             self.raised,
             self.raised_boot,
-        ])?;
+            self.session,
+            self.aged,
+            self.aged_at,
+        ];
+        let counts = totals().map(|(_, field)| *field(&mut counts) as i64);
+        statement.execute(params_from_iter(numbers.into_iter().chain(counts)))?;
         Ok(())
     }
 
-    /// The time that decides how long ends are kept, in milliseconds. It advances while the machine is up, but by no more
-    /// than a minute without a pass of maintenance. So nothing is removed early because a clock was set or the file was
-    /// moved to another machine.
+    /// Returns the store time, by which the retention of ended tasks is measured, in milliseconds. It advances while the
+    /// machine is up, but by no more than a minute without a pass of maintenance. So nothing is removed early because a
+    /// clock was set or the file was moved to another machine.
     pub(super) fn store_time(&self, now: Now) -> i64 {
         store_time(self.aged, self.aged_at, now)
     }
 
-    /// Returns `true` if there are ends. Otherwise, nothing needs store time, and maintenance does not record it.
-    pub(super) fn keeps_ends(&self) -> bool {
+    /// Returns `true` if there are ended tasks. Otherwise, nothing needs store time, and maintenance does not record it.
+    pub(super) fn has_ended_tasks(&self) -> bool {
         self.counts.kept + self.counts.dead > 0
     }
 
     /// Records store time. It can advance by another minute from there.
-    pub(super) fn age(&mut self, now: Now) {
+    pub(super) fn record_store_time(&mut self, now: Now) {
         self.aged = self.store_time(now);
         self.aged_at = now.boot;
     }
@@ -114,15 +135,16 @@ impl Meta {
     /// restarted since then, or the copy is on another machine. In these cases, the next epoch is above the ceiling.
     /// Otherwise, it need not be, so the ceiling does not run away from the clock when workers often open sessions. Nor need
     /// it be if the clock is past the ceiling, as after a restart on the next day.
-    pub(super) fn recall(&mut self, now: Now) {
+    pub(super) fn skip_lost_epochs(&mut self, now: Now) {
         if now.micros() > self.ceiling {
             return;
         }
         let since_1970 = now.micros() - self.raised;
         let since_boot = now.boot_micros() - self.raised_boot;
-        let is_steady = since_boot >= 0 && (since_1970 - since_boot).abs() < STEP;
+        let is_steady =
+            since_boot >= 0 && (since_1970 - since_boot).abs() < MAX_CLOCK_DIFFERENCE_MICROS;
         let last = match is_steady {
-            true => self.ceiling - CEILING,
+            true => self.ceiling - CEILING_MICROS,
             false => self.ceiling,
         };
         // The ceiling of a copy is the same each time the copy is restored, but the time since it was raised is not.
@@ -134,7 +156,7 @@ impl Meta {
     pub(super) fn raise_ceiling(&mut self, now: Now) {
         let highest = self.epoch.max(now.micros());
         if self.ceiling < highest + CEILING_AHEAD.as_micros() as i64 {
-            self.ceiling = highest + CEILING;
+            self.ceiling = highest + CEILING_MICROS;
             self.raised = now.micros();
             self.raised_boot = now.boot_micros();
         }
@@ -153,41 +175,26 @@ fn store_time(aged: i64, aged_at: i64, now: Now) -> i64 {
     aged + (now.boot - aged_at).clamp(0, millis(MAX_STORE_TIME_STEP) as i64)
 }
 
+/// Reads a row of [`LOAD`]. Returns its layout, and the rest.
 fn read(row: &Row<'_>) -> Result<(i64, Meta), rusqlite::Error> {
-    let count = |column| issued(row, column).map(|count| count as u64);
-    let counts = Counts {
-        waiting: count(3)?,
-        // Counted when it is asked for.
-        unserved: 0,
-        delayed: count(4)?,
-        running: count(5)?,
-        kept: count(6)?,
-        dead: count(7)?,
-        stored: count(8)?,
-        claimed: count(9)?,
-        done: count(10)?,
-        retried: count(11)?,
-        snoozed: count(12)?,
-        died: count(13)?,
-        released: count(14)?,
-        crashed: count(15)?,
-        lost: count(16)?,
-        cancelled: count(17)?,
-    };
+    let mut counts = Counts::default();
+    for ((_, field), column) in totals().zip(1 + COLUMNS.len()..) {
+        *field(&mut counts) = issued(row, column)? as u64;
+    }
     let meta = Meta {
         epoch: issued(row, 1)?,
-        ceiling: issued(row, 20)?,
-        raised: issued(row, 21)?,
-        raised_boot: issued(row, 22)?,
-        session: issued(row, 2)?,
-        aged: issued(row, 18)?,
-        aged_at: issued(row, 19)?,
+        ceiling: issued(row, 2)?,
+        raised: issued(row, 3)?,
+        raised_boot: issued(row, 4)?,
+        session: issued(row, 5)?,
+        aged: issued(row, 6)?,
+        aged_at: issued(row, 7)?,
         counts,
     };
     Ok((row.get(0)?, meta))
 }
 
-/// A number that is counted up.
+/// Reads a number that only rises.
 fn issued(row: &Row<'_>, column: usize) -> Result<i64, rusqlite::Error> {
     match row.get(column)? {
         number @ 0..=MAX_ISSUED => Ok(number),
@@ -195,5 +202,5 @@ fn issued(row: &Row<'_>, column: usize) -> Result<i64, rusqlite::Error> {
     }
 }
 
-/// No number that is counted up comes that far.
+/// The largest valid value of a number that only rises. None gets near it.
 pub(super) const MAX_ISSUED: i64 = 1 << 62;

@@ -4,121 +4,122 @@ use rusqlite::params;
 
 use super::endpoint::EndpointId;
 use super::error::Fault;
-use super::session::Session;
-use super::work::Work;
+use super::transaction::Transaction;
 use crate::durable::store::DeadReason;
 
-/// A claim, as far as that goes.
+/// The lease of a claim.
 struct Lease {
     epoch: i64,
-    lease: i64,
+    /// The length of the lease, in milliseconds.
+    length: i64,
     suspect: Suspect,
-    delivered: bool,
-    /// The process that holds it; nothing if its session was closed.
-    holder: Option<EndpointId>,
+    is_delivered: bool,
+    /// The endpoint that holds the claim, or `None` if its session was closed.
+    worker: Option<EndpointId>,
 }
 
-/// The state of a claim whose lease may be over.
+/// The state of a lease that may have expired.
 #[derive(Clone, Copy, PartialEq)]
 enum Suspect {
-    /// The lease is not over, or no worker has looked.
+    /// The lease has not expired, or no worker has noticed that it has.
     No = 0,
-    /// A worker has found the lease over.
+    /// A worker has found the lease expired, and the session of the claim has made no request since.
     Silent = 1,
-    /// Its session was heard then, or later: the worker lives, and does not have the claim.
-    Heard = 2,
+    /// The same, but the session has made a request since. So its worker lives, and does not have the claim.
+    Active = 2,
 }
 
-/// Takes back what the dead have claimed; whether there was anything.
-pub(super) fn reap_dead(work: &mut Work<'_>) -> Result<bool, Fault> {
-    let mut known: Vec<(EndpointId, bool)> = Vec::new();
-    let mut found = false;
-    for lease in leases(work, i64::MAX)? {
-        let is_dead = lease.holder.is_none_or(|holder| {
-            let known_as = known.iter().find(|(other, _)| *other == holder);
-            known_as.map(|&(_, dead)| dead).unwrap_or_else(|| {
-                let dead = work.endpoint.is_dead(holder);
-                known.push((holder, dead));
-                dead
+/// Takes back the claims of dead processes. Returns `true` if there were any.
+pub(super) fn reap_dead(tx: &mut Transaction<'_>) -> Result<bool, Fault> {
+    let mut checked: Vec<(EndpointId, bool)> = Vec::new();
+    let mut has_reaped = false;
+    for lease in leases(tx, i64::MAX)? {
+        let is_dead = lease.worker.is_none_or(|worker| {
+            let before = checked.iter().find(|(other, _)| *other == worker);
+            before.map(|&(_, is_dead)| is_dead).unwrap_or_else(|| {
+                let is_dead = tx.shared.endpoint.is_dead(worker);
+                checked.push((worker, is_dead));
+                is_dead
             })
         });
         if is_dead {
-            reap(work, &lease, false)?;
-            found = true;
+            reap(tx, &lease, false)?;
+            has_reaped = true;
         }
     }
-    Ok(found)
+    Ok(has_reaped)
 }
 
-/// Suspects claims whose lease is over, and takes back those that are suspected already. That their
-/// holders may do nothing wrong: that they could not write, since another had the database locked,
-/// this one could not see either. Whether there was anything.
-pub(super) fn reap_late(work: &mut Work<'_>, by: &Session) -> Result<bool, Fault> {
-    let late = leases(work, work.now.boot)?;
+/// Suspects claims whose lease has expired, and takes back those that are suspected already. So a lease gets a second
+/// chance: its worker may have been unable to renew it because another process had locked the database, and then this
+/// process could not notice that it was late, either. `session` is the session that makes this request. Returns `true`
+/// if any lease has expired.
+pub(super) fn reap_late(tx: &mut Transaction<'_>, session: i64) -> Result<bool, Fault> {
+    let late = leases(tx, tx.now.boot)?;
     for lease in &late {
         if lease.suspect != Suspect::No {
-            reap(work, lease, lease.suspect == Suspect::Heard)?;
+            reap(tx, lease, lease.suspect == Suspect::Active)?;
         } else {
-            work.execute(
+            tx.execute(
                 "UPDATE throng_claim SET suspect = iif(session = ?3, 2, 1), until = ?2
                  WHERE epoch = ?1",
-                params![lease.epoch, work.now.boot + lease.lease / 3, by.id],
+                params![lease.epoch, tx.now.boot + lease.length / 3, session],
             )?;
         }
     }
     Ok(!late.is_empty())
 }
 
-/// The claims that are over by then.
-fn leases(work: &Work<'_>, by: i64) -> Result<Vec<Lease>, rusqlite::Error> {
-    let mut statement = work.db.prepare_cached(
+/// Returns the leases that have expired at a time, which is measured from the start of the machine.
+fn leases(tx: &Transaction<'_>, time: i64) -> Result<Vec<Lease>, rusqlite::Error> {
+    let mut statement = tx.db.prepare_cached(
         "SELECT epoch, lease, suspect, delivered, endpoint
          FROM throng_claim LEFT JOIN throng_session ON throng_session.id = throng_claim.session
          WHERE until <= ?1 OR until > ?2 + lease ORDER BY epoch",
     )?;
-    // One that is over later than it can be was given out before the machine was started.
-    let leases = statement.query_map([by, work.now.boot], |row| {
+    // A lease that ends later than is possible was granted before the machine was started.
+    let leases = statement.query_map([time, tx.now.boot], |row| {
         Ok(Lease {
             epoch: row.get(0)?,
-            lease: row.get(1)?,
+            length: row.get(1)?,
             suspect: match row.get(2)? {
                 0 => Suspect::No,
                 1 => Suspect::Silent,
-                _ => Suspect::Heard,
+                _ => Suspect::Active,
             },
-            delivered: row.get(3)?,
-            holder: row.get(4)?,
+            is_delivered: row.get(3)?,
+            worker: row.get(4)?,
         })
     })?;
     leases.collect()
 }
 
-/// Takes a claim back. It is abandoned if its worker lives: then its tasks have cost nothing.
-fn reap(work: &mut Work<'_>, lease: &Lease, is_abandoned: bool) -> Result<(), Fault> {
-    let crashes = i64::from(lease.delivered && !is_abandoned);
-    let lost = i64::from(!lease.delivered && !is_abandoned);
-    let mut back = Vec::new();
-    for id in work.held(lease.epoch)?.ids() {
-        let Some(mut task) = work.task(id)? else {
+/// Takes a claim back. If its worker lives and does not have the claim, nothing is counted against the tasks.
+fn reap(tx: &mut Transaction<'_>, lease: &Lease, is_abandoned: bool) -> Result<(), Fault> {
+    let crashes = i64::from(lease.is_delivered && !is_abandoned);
+    let lost = i64::from(!lease.is_delivered && !is_abandoned);
+    let mut ready = Vec::new();
+    for id in tx.claimed_tasks(lease.epoch)?.ids() {
+        let Some(mut task) = tx.task(id)? else {
             continue;
         };
         if task.cancel {
-            work.end_cancelled(id, &task)?;
+            tx.end_cancelled(id, &task)?;
             continue;
         }
         match crashes {
-            0 => work.meta.counts.lost += 1,
-            _ => work.meta.counts.crashed += 1,
+            0 => tx.meta.counts.lost += 1,
+            _ => tx.meta.counts.crashed += 1,
         }
         task.crashes += crashes;
         task.lost += lost;
         if !is_abandoned && task.is_dead_letter() {
-            work.die(id, &task, DeadReason::Crashes, "")?;
+            tx.mark_dead(id, &task, DeadReason::Crashes, "")?;
         } else {
-            back.push(id);
+            ready.push(id);
         }
     }
-    work.put_first(back, lost, crashes)?;
-    work.execute("DELETE FROM throng_claim WHERE epoch = ?1", [lease.epoch])?;
+    tx.push_front(ready, lost, crashes)?;
+    tx.execute("DELETE FROM throng_claim WHERE epoch = ?1", [lease.epoch])?;
     Ok(())
 }

@@ -9,33 +9,35 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use super::error::{Fault, cannot_open, io_failure, is_busy};
 use super::files::Files;
-use super::work::Now;
+use super::time::{Now, sleep};
 use crate::durable::failpoint::failpoint;
 use crate::durable::failure::Cause;
-use crate::sync::{thread, thread_local};
+use crate::sync::thread_local;
 
-/// The layout that this version of the crate knows.
+/// The layout that this version of the crate reads and writes.
 pub(super) const LAYOUT: i64 = 2;
 
-/// Payloads and outputs up to here are in the row of their task; a row stays within its page.
-pub(super) const INLINE: usize = 512;
+/// How long a request waits until other processes unlock the database.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a request waits for others to unlock the database.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// A waiting task has a row in `throng_ready`, in its `list`, at its `place`; places rise over all lists. A running
-/// task is held by a claim. Its row is not written when it is claimed, so its `state` is still 0, and its
-/// `place` is that where it waited. The view `throng_now` tells the two apart. The column `at` of a delayed
-/// task is the time since 1970 at which it is due. In the row of a dead letter, it is the time of death, and in the row of
-/// any other end the time until which the end is kept, both in store time (see
-/// [`Meta::store_time`](super::meta::Meta::store_time)). The times of claims are measured from the start of the machine.
-/// All times are in milliseconds.
+/// The tables.
 ///
-/// The table `throng_payload` holds the payloads that are too large for the rows of their tasks, and after a success
-/// the outputs that are. The column `results` of `throng_meta` counts the ends that are kept, except dead letters.
+/// The column `state` of a task says whether it is active (0), delayed (1), done (3), dead (4) or cancelled (5). An
+/// active task either waits or runs. If it waits, it has a row in `throng_ready`, in its `list`, at its `place`;
+/// places rise over all lists. If it runs, it is in the column `held` of a claim, and `list` and `place` say where it
+/// waited. The row of a task does not change when it is claimed, so it does not say which of the two applies: the column
+/// `now` of the view `throng_now` does (0 for a task that waits, 2 for one that runs).
 ///
-/// The rows of tasks have no hidden number: ids that were made one after the other lie side by side,
-/// so a batch of them touches few pages.
+/// The column `at` of a delayed task is the time since 1970 at which it is due. In the row of a dead letter, it is the
+/// time of death, and in the row of any other ended task the end of its retention, both in store time (see
+/// `Meta::store_time`). The times of claims are measured from the start of the machine. All times are in milliseconds.
+///
+/// The table `throng_payload` contains the payloads that are too large for the rows of their tasks, and after a success
+/// the outputs that are. The column `results` of `throng_meta` counts the ended tasks whose retention is not over,
+/// except dead letters.
+///
+/// The table of tasks has no row ids: ids that were created one after the other lie side by side, so a batch of them
+/// touches few pages.
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS throng_meta (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -141,11 +143,11 @@ CREATE TABLE IF NOT EXISTS throng_damaged (
 );
 ";
 
-/// Opens the database for writing, and makes in it what is not there yet.
+/// Opens the database for writing. Creates the file and the tables if they do not exist.
 pub(super) fn create(path: &Path, now: Now) -> Result<(Connection, Files), Fault> {
-    // So that there is a file, whose path can be freed of links.
-    let made = connect(path, OpenFlags::SQLITE_OPEN_CREATE);
-    drop(made.map_err(|error| match error.sqlite_error_code() {
+    // The file must exist before the links in its path can be resolved.
+    let created = connect(path, OpenFlags::SQLITE_OPEN_CREATE);
+    drop(created.map_err(|error| match error.sqlite_error_code() {
         Some(ErrorCode::CannotOpen) => Fault::Refused(cannot_open(path)),
         _ => Fault::Sqlite(error),
     })?);
@@ -153,45 +155,40 @@ pub(super) fn create(path: &Path, now: Now) -> Result<(Connection, Files), Fault
     let path = path.map_err(|error| Fault::Refused(io_failure(error).cause))?;
     Files::open(&path, |path| {
         let mut db = connect(path, OpenFlags::empty())?;
-        into_wal(&db)?;
-        for_writing(&mut db)?;
+        use_wal(&db)?;
+        set_durability(&mut db)?;
         match layout(&db)? {
-            Some(found) => known(found)?,
-            None => make(&db, now)?,
+            Some(found) => check_known(found)?,
+            None => create_tables(&db, now)?,
         }
         Ok(db)
     })
 }
 
-/// Opens it again for writing, after it has failed: nothing is made if it is gone.
+/// Opens the database for writing again after a failure. Creates nothing.
 pub(super) fn reopen(files: &Files) -> Result<(Connection, Files), Fault> {
     files.reopen(|path| {
         let mut db = connect(path, OpenFlags::empty())?;
-        // A copy may have none.
-        into_wal(&db)?;
-        for_writing(&mut db)?;
+        // A copy may use another journal mode.
+        use_wal(&db)?;
+        set_durability(&mut db)?;
         Ok(db)
     })
 }
 
-/// Opens it for reading.
+/// Opens the database for reading.
 pub(super) fn read(files: &Files) -> Result<(Connection, Files), Fault> {
     files.reopen(|path| {
-        // Not as read-only: such a connection cannot join in the bookkeeping of the log.
+        // A read-only connection could not take part in the bookkeeping of the log.
         let db = connect(path, OpenFlags::empty())?;
-        into_wal(&db)?;
+        use_wal(&db)?;
         db.pragma_update(None, "query_only", true)?;
         Ok(db)
     })
 }
 
-/// The number that the database was given when it was made.
-pub(super) fn birth(db: &Connection) -> Result<i64, rusqlite::Error> {
-    db.query_row("SELECT birth FROM throng_meta", [], |row| row.get(0))
-}
-
-/// Refuses the layouts of other versions of the crate.
-pub(super) fn known(found: i64) -> Result<(), Fault> {
+/// Fails if a layout is that of another version of the crate.
+pub(super) fn check_known(found: i64) -> Result<(), Fault> {
     let known = LAYOUT;
     match found.cmp(&known) {
         Ordering::Less => Err(Fault::Refused(Cause::OlderLayout { found, known })),
@@ -200,31 +197,31 @@ pub(super) fn known(found: i64) -> Result<(), Fault> {
     }
 }
 
-/// Refuses if another version has laid the database out since it was opened.
+/// Fails if another version of the crate has changed the layout since the database was opened.
 pub(super) fn check_layout(db: &Connection) -> Result<(), Fault> {
     let mut statement = db.prepare_cached("SELECT layout FROM throng_meta")?;
-    known(statement.query_row([], |row| row.get(0))?)
+    check_known(statement.query_row([], |row| row.get(0))?)
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
     let flags = flags | OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut db = Connection::open_with_flags(path, flags)?;
-    // A function: old versions of rusqlite take no closure.
-    db.busy_handler(Some(patience as fn(i32) -> bool))?;
+    // Old versions of rusqlite take only a function pointer.
+    db.busy_handler(Some(wait_for_lock as fn(i32) -> bool))?;
     db.set_prepared_statement_cache_capacity(64);
     db.pragma_update(None, "foreign_keys", false)?;
-    // In KiB if below zero.
+    // A negative number is in KiB.
     db.pragma_update(None, "cache_size", -8192)?;
     Ok(db)
 }
 
-/// What a commit costs, and is worth: it is on the disk when it is answered.
-fn for_writing(db: &mut Connection) -> Result<(), rusqlite::Error> {
+/// Has each commit wait until it is on the disk.
+fn set_durability(db: &mut Connection) -> Result<(), rusqlite::Error> {
     db.pragma_update(None, "synchronous", "FULL")?;
     db.pragma_update(None, "fullfsync", true)?;
     db.pragma_update(None, "checkpoint_fullfsync", true)?;
     db.pragma_update(None, "journal_size_limit", 64 << 20)?;
-    // Old versions of rusqlite return nothing.
+    // Old versions of rusqlite return `()`.
     _ = db.commit_hook(Some(|| {
         failpoint("sqlite.in-commit");
         false
@@ -232,19 +229,19 @@ fn for_writing(db: &mut Connection) -> Result<(), rusqlite::Error> {
     Ok(())
 }
 
-/// Has the database keep a log, unless it does so already.
-fn into_wal(db: &Connection) -> Result<(), rusqlite::Error> {
-    let deadline = Instant::now() + PATIENCE;
+/// Has the database use a write-ahead log.
+fn use_wal(db: &Connection) -> Result<(), rusqlite::Error> {
+    let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
-        // SQLite does not ask the busy handler here, which would wait for itself.
+        // SQLite does not call the busy handler here.
         match db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())) {
-            Err(error) if is_busy(&error) && Instant::now() < deadline => rest(),
+            Err(error) if is_busy(&error) && Instant::now() < deadline => pause(),
             done => return done,
         }
     }
 }
 
-/// The layout that is in the database, if there is one.
+/// Returns the layout of the tables, if they exist.
 fn layout(db: &Connection) -> Result<Option<i64>, rusqlite::Error> {
     let sql = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'throng_meta'";
     if db.query_row(sql, [], |_| Ok(())).optional()?.is_none() {
@@ -254,13 +251,13 @@ fn layout(db: &Connection) -> Result<Option<i64>, rusqlite::Error> {
         .optional()
 }
 
-/// One transaction, and each step of it only if need be: of several processes that come at the same
-/// time, the first makes everything, and the others find it.
-fn make(db: &Connection, now: Now) -> Result<(), Fault> {
+/// Creates the tables in one transaction. If several processes do this at the same time, the first one succeeds, and
+/// the others find the tables.
+fn create_tables(db: &Connection, now: Now) -> Result<(), Fault> {
     let transaction =
         rusqlite::Transaction::new_unchecked(db, rusqlite::TransactionBehavior::Immediate)?;
     if let Some(found) = layout(db)? {
-        known(found)?;
+        check_known(found)?;
     }
     db.execute_batch(SCHEMA)?;
     db.execute(
@@ -272,9 +269,9 @@ fn make(db: &Connection, now: Now) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Waits while others have the database, until it has waited for long enough: in steps that are short, and of
-/// random length, so that those who wait do not come back together. SQLite's own steps go up to 100 ms.
-fn patience(count: i32) -> bool {
+/// Waits while other processes have locked the database, until the time is up. The pauses are short and of random
+/// length, so that waiting processes do not return together. SQLite's own pauses last up to 100 ms.
+fn wait_for_lock(count: i32) -> bool {
     thread_local! {
         /// When this thread began to wait.
         static SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -282,15 +279,12 @@ fn patience(count: i32) -> bool {
     if count == 0 {
         SINCE.set(Some(Instant::now()));
     }
-    rest();
-    SINCE.get().is_some_and(|since| since.elapsed() < PATIENCE)
+    pause();
+    SINCE
+        .get()
+        .is_some_and(|since| since.elapsed() < LOCK_TIMEOUT)
 }
 
-fn rest() {
+fn pause() {
     sleep(Duration::from_micros(fastrand::u64(500..2000)));
-}
-
-pub(super) fn sleep(time: Duration) {
-    let deadline = Instant::now() + time;
-    while !thread::park_until(deadline) {}
 }

@@ -1,9 +1,9 @@
-//! Numbers for the states of tasks, and for the reasons of dead letters.
+//! The states of tasks and the reasons of dead letters, as numbers in the file.
 
 use crate::durable::clock::millis;
 use crate::durable::store::{DEAD_LETTER_RETENTION, DeadReason};
 
-/// What has become of a task, as a number.
+/// The state of a task. The numbers are those of the column `now` of the view `throng_now`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Waiting = 0,
@@ -14,7 +14,19 @@ pub(super) enum State {
     Cancelled = 5,
 }
 
+/// The column `state` of `throng_task`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StoredState {
+    /// The task waits or runs. It waits if it is in `throng_ready`; otherwise a claim holds it.
+    Active = 0,
+    Delayed = 1,
+    Done = 3,
+    Dead = 4,
+    Cancelled = 5,
+}
+
 impl State {
+    /// Reads the column `now` of the view `throng_now`.
     pub(super) fn of(number: i64) -> Result<Self, rusqlite::Error> {
         let states = [
             Self::Waiting,
@@ -30,23 +42,34 @@ impl State {
             .ok_or(rusqlite::Error::IntegralValueOutOfRange(0, number))
     }
 
-    pub(super) fn is_end(self) -> bool {
+    /// Returns the column `state` of a task in this state.
+    pub(super) fn stored(self) -> StoredState {
+        match self {
+            Self::Waiting | Self::Running => StoredState::Active,
+            Self::Delayed => StoredState::Delayed,
+            Self::Done => StoredState::Done,
+            Self::Dead => StoredState::Dead,
+            Self::Cancelled => StoredState::Cancelled,
+        }
+    }
+
+    pub(super) fn is_final(self) -> bool {
         matches!(self, Self::Done | Self::Dead | Self::Cancelled)
     }
 
-    /// Returns `true` if an end whose row has this `at` is kept no longer at this store time.
-    pub(super) fn is_over(self, at: Option<i64>, time: i64) -> bool {
+    /// Returns `true` if the retention of an ended task with this `at` is over at this store time.
+    pub(super) fn is_expired(self, at: Option<i64>, store_time: i64) -> bool {
         match self {
             Self::Waiting | Self::Delayed | Self::Running => false,
-            Self::Done | Self::Cancelled => at.is_some_and(|at| at <= time),
-            Self::Dead => at.is_some_and(|at| at <= dead_before(time)),
+            Self::Done | Self::Cancelled => at.is_some_and(|at| at <= store_time),
+            Self::Dead => at.is_some_and(|at| at <= dead_letter_cutoff(store_time)),
         }
     }
 }
 
-/// Dead letters that are one since then, or earlier, are kept no longer.
-pub(super) fn dead_before(time: i64) -> i64 {
-    time - millis(DEAD_LETTER_RETENTION) as i64
+/// Returns the time of death up to which dead letters have expired at this store time.
+pub(super) fn dead_letter_cutoff(store_time: i64) -> i64 {
+    store_time - millis(DEAD_LETTER_RETENTION) as i64
 }
 
 const REASONS: [DeadReason; 6] = [
@@ -63,7 +86,7 @@ pub(super) fn reason_number(reason: DeadReason) -> i64 {
     number.unwrap_or_default() as i64
 }
 
-/// The reason with that number; one that a later version has written is unknown to this one.
+/// Returns the reason with a number. A reason that a later version of the crate has written reads as `Fatal`.
 pub(super) fn reason(number: i64) -> DeadReason {
     let number = usize::try_from(number).unwrap_or(usize::MAX);
     *REASONS.get(number).unwrap_or(&DeadReason::Fatal)

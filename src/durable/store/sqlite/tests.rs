@@ -1,4 +1,4 @@
-//! Tests of faults that only a store in a file can have.
+//! Faults that only a store in a file can have.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,20 +16,21 @@ use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::memory::MemoryStore;
+use crate::durable::store::suite::temp_folder;
 use crate::durable::store::{
     Backend, Claim, DeadReason, Enqueue, Epoch, Event, NewTask, SessionId, Store, TaskState, Turn,
     TurnAnswer, Verdict, Verdicts,
 };
 use crate::durable::{DeadFilter, Durability, TaskId};
 
-/// How long anything may take that is bound to happen.
+/// How long an event that must happen may take.
 const DEADLINE: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(9);
 
 mod clock_tests;
 mod damage_tests;
 mod files_tests;
-mod looks_tests;
+mod idle_checks_tests;
 mod model_tests;
 mod peers_tests;
 mod processes_tests;
@@ -39,7 +40,7 @@ mod writer_tests;
 // ===== Files =====
 
 #[tokio::test]
-async fn what_was_stored_is_there_after_a_restart() {
+async fn tasks_survive_a_restart() {
     let file = File::new();
     let (small, large) = (task(1).payload(vec![1; 5]), task(2).payload(vec![2; 5000]));
     let worker = Worker::new(&file.open().await).await;
@@ -99,7 +100,7 @@ async fn a_file_that_becomes_one_of_a_newer_layout_is_not_touched() {
 }
 
 #[tokio::test]
-async fn what_is_no_database_is_refused() {
+async fn a_file_that_is_not_a_database_is_rejected() {
     let file = File::new();
     std::fs::write(&file.path, vec![7; 10_000]).unwrap();
     let error = SqliteStore::open(&file.path).await.unwrap_err();
@@ -107,7 +108,7 @@ async fn what_is_no_database_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_no_path_is_refused() {
+async fn a_special_path_is_rejected() {
     let file = File::new();
     let folder = file.path.parent().unwrap();
     let missing = folder.join("missing").join("tasks.db");
@@ -123,7 +124,7 @@ async fn what_is_no_path_is_refused() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_folder_that_cannot_be_written_is_read_only() {
-    // Not even root can make a file there.
+    // Not even root can create a file there.
     let error = SqliteStore::open("/sys/tasks.db").await.unwrap_err();
     assert!(error.is_read_only(), "{error}");
 }
@@ -141,7 +142,7 @@ async fn a_full_disk_loses_nothing() {
 
     let large = (1000..1100).map(|n| task(n).payload(vec![1; 4000]).0);
     assert_fails(worker.try_enqueue(large.clone()).await, &Cause::Full);
-    // What makes room goes on.
+    // Requests that free space succeed.
     let done = done(&claim, Vec::new());
     assert_eq!(worker.turn(done, 0).await.refused, []);
     worker.pragma("max_page_count = 1000000").await;
@@ -163,7 +164,7 @@ async fn a_file_that_cannot_be_written_can_be_read() {
 }
 
 #[tokio::test]
-async fn a_file_that_others_keep_locked_is_busy() {
+async fn a_locked_file_is_busy() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     let other = file.connect();
@@ -177,14 +178,14 @@ async fn a_file_that_others_keep_locked_is_busy() {
         let holder = format!("process {} ", std::process::id());
         assert!(failure.to_string().contains(&holder), "{failure}");
     }
-    // What writes nothing waits for nobody.
+    // A request that writes nothing does not wait.
     assert_eq!(worker.turn(vec![], 1).await, TurnAnswer::default());
     other.execute_batch("COMMIT").unwrap();
     worker.enqueue([task(1).0]).await;
 }
 
 #[tokio::test]
-async fn many_can_make_the_file_at_once() {
+async fn many_processes_can_create_the_file_at_once() {
     let file = File::new();
     let opening = (0..8).map(|_| tokio::spawn(SqliteStore::open(file.path.clone())));
     let opening: Vec<_> = opening.collect();
@@ -204,8 +205,11 @@ async fn a_long_path_has_sockets_too() {
     let path = long.join("tasks.db");
     let [one, two] = [0; 2].map(|_| SqliteStore::open(path.clone()));
     let (one, two) = (Arc::new(one.await.unwrap()), Arc::new(two.await.unwrap()));
-    assert_eq!(one.endpoint.is_reachable(), cfg!(target_os = "linux"));
-    if one.endpoint.is_reachable() {
+    assert_eq!(
+        one.shared.endpoint.is_reachable(),
+        cfg!(target_os = "linux")
+    );
+    if one.shared.endpoint.is_reachable() {
         assert_wakes(&one, &two).await;
     }
 }
@@ -229,7 +233,7 @@ struct File {
 
 impl File {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_folder();
         let path = folder.path().join("tasks.db");
         Self {
             _folder: folder,
@@ -281,7 +285,7 @@ impl File {
         found
     }
 
-    /// How long the log is.
+    /// Returns the length of the log.
     fn log(&self) -> u64 {
         let log = self.path.with_file_name("tasks.db-wal");
         Path::new(&log).metadata().unwrap().len()
@@ -294,7 +298,7 @@ struct Worker {
     events: UnboundedReceiver<Event>,
     session: SessionId,
     number: std::cell::Cell<u64>,
-    /// The claim with which the last turn was answered.
+    /// The claim in the answer to the last turn.
     seen: std::cell::Cell<Option<Epoch>>,
 }
 
@@ -359,7 +363,7 @@ impl Worker {
 
     async fn claim(&self, want: usize) -> Claim {
         let turned = self.turn(vec![], want).await;
-        turned.claim.expect("there is something to claim")
+        turned.claim.expect("a task can be claimed")
     }
 
     async fn park(&self) {
@@ -369,20 +373,17 @@ impl Worker {
 
     async fn event(&mut self) -> Event {
         let event = timeout(DEADLINE, self.events.recv()).await;
-        event.expect("there is an event").unwrap()
+        event.expect("an event arrives").unwrap()
     }
 
     async fn expect(&mut self, is: impl Fn(Event) -> bool) {
         while !is(self.event().await) {}
     }
 
-    /// What a pragma says; zero if nothing.
+    /// Returns the number that a pragma selects, or zero.
     async fn pragma(&self, pragma: &str) -> i64 {
         let sql = format!("PRAGMA {pragma}");
-        let said = self
-            .store
-            .writer
-            .ask(0, move |work| Ok(work.number(&sql, [])?));
+        let said = self.store.writer.run(0, move |tx| Ok(tx.number(&sql, [])?));
         said.await.unwrap().unwrap_or_default()
     }
 
@@ -402,7 +403,7 @@ async fn assert_wakes(one: &Arc<SqliteStore>, two: &Arc<SqliteStore>) {
             ..task(0).0
         }])
         .await;
-    // Asked for once: of the second look at a store, the first has the events.
+    // A store has one stream of events. Only the first worker has it.
     if !worker.events.is_closed() {
         worker.expect(|event| event == Event::Wake).await;
     }
@@ -463,5 +464,7 @@ async fn until(is: impl Fn() -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(DEADLINE, wait).await.expect("it comes about");
+    timeout(DEADLINE, wait)
+        .await
+        .expect("the condition becomes true");
 }

@@ -6,32 +6,35 @@ use rusqlite::{Connection, params};
 
 use super::endpoint::{Endpoint, EndpointId};
 use super::error::Fault;
-use super::line::LISTS;
+use super::ready_queue;
+use super::shared::Shared;
 use crate::durable::store::kind::{Kind, SetId};
 use crate::durable::store::routes::ListId;
 
-/// The number of tasks that are looked at in a draining list. The others are taken to be alike.
-const MAX_LOOKED_AT: i64 = 4096;
+/// The number of tasks that are sampled in a draining list. The result is extrapolated to the others.
+const MAX_SAMPLED: i64 = 4096;
 
-/// A list that does not drain has tasks of types that exactly the same sets contain: so live workers know
-/// either all of these types or none. Only the tasks of a draining list are looked at one by one.
-pub(super) fn count(db: &Connection, endpoint: &Endpoint) -> Result<u64, Fault> {
-    let routes = endpoint.routes.load(db)?;
-    let live = live_sets(db, endpoint)?;
+/// Counts the waiting tasks whose type no live worker has registered.
+///
+/// A list that is not draining has tasks of types that belong to exactly the same sets, so live workers know
+/// either all of these types or none. Only the tasks of a draining list are checked one by one.
+pub(super) fn count(db: &Connection, shared: &Shared) -> Result<u64, Fault> {
+    let routes = shared.routes.load(db)?;
+    let live = live_sets(db, &shared.endpoint)?;
     let leaves: BTreeSet<_> = live.iter().flat_map(|&set| routes.leaves(set)).collect();
     let draining: BTreeSet<_> = live.iter().flat_map(|&set| routes.draining(set)).collect();
     let mut unserved = 0;
-    for list in lists(db)? {
+    for list in ready_queue::lists(db)? {
         unserved += match (leaves.contains(&list), draining.contains(&list)) {
             (true, _) => 0,
-            (false, true) => count_some(db, list, |kind| !leaves.contains(&routes.leaf(kind)))?,
+            (false, true) => estimate(db, list, |kind| !leaves.contains(&routes.leaf(kind)))?,
             (false, false) => count_all(db, list)?,
         };
     }
     Ok(unserved)
 }
 
-/// The sets of which a session lives.
+/// Returns the sets of the sessions of live processes.
 fn live_sets(db: &Connection, endpoint: &Endpoint) -> Result<BTreeSet<SetId>, rusqlite::Error> {
     let mut statement = db.prepare_cached(
         "SELECT DISTINCT types, endpoint FROM throng_session WHERE types IS NOT NULL",
@@ -44,20 +47,13 @@ fn live_sets(db: &Connection, endpoint: &Endpoint) -> Result<BTreeSet<SetId>, ru
     })?;
     let mut live = BTreeSet::new();
     for session in sessions {
-        let (set, holder) = session?;
-        // A lock file may be removed shortly before the sessions of its process are.
-        if !live.contains(&set) && !endpoint.is_gone(holder) {
+        let (set, worker) = session?;
+        // A process that exits may remove its lock file shortly before its sessions.
+        if !live.contains(&set) && !endpoint.is_gone(worker) {
             live.insert(set);
         }
     }
     Ok(live)
-}
-
-/// The lists in which tasks wait.
-fn lists(db: &Connection) -> Result<Vec<ListId>, rusqlite::Error> {
-    let mut statement = db.prepare_cached(LISTS)?;
-    let lists = statement.query_map([], |row| row.get(0).map(ListId::from_number))?;
-    lists.collect()
 }
 
 fn count_all(db: &Connection, list: ListId) -> Result<u64, rusqlite::Error> {
@@ -67,8 +63,8 @@ fn count_all(db: &Connection, list: ListId) -> Result<u64, rusqlite::Error> {
     })
 }
 
-/// Counts the tasks of the chosen kinds in a list.
-fn count_some(
+/// Counts the tasks of the chosen kinds in a list, by a sample.
+fn estimate(
     db: &Connection,
     list: ListId,
     choose: impl Fn(Kind) -> bool,
@@ -78,14 +74,14 @@ fn count_some(
          FROM (SELECT id FROM throng_ready WHERE list = ?1 ORDER BY place LIMIT ?2) AS ready
          CROSS JOIN throng_task AS task ON task.id = ready.id GROUP BY kind",
     )?;
-    let kinds = statement.query_map(params![list.number(), MAX_LOOKED_AT], |row| {
+    let kinds = statement.query_map(params![list.number(), MAX_SAMPLED], |row| {
         Ok((Kind::from_number(row.get(0)?), row.get::<_, i64>(1)? as u64))
     })?;
-    let (mut chosen, mut looked_at) = (0, 0);
+    let (mut chosen, mut sampled) = (0, 0);
     for kind in kinds {
         let (kind, count) = kind?;
         chosen += if choose(kind) { count } else { 0 };
-        looked_at += count;
+        sampled += count;
     }
-    Ok(chosen * count_all(db, list)? / looked_at.max(1))
+    Ok(chosen * count_all(db, list)? / sampled.max(1))
 }

@@ -1,4 +1,4 @@
-//! What has to add up, and what has to be left in the end: nothing.
+//! The totals add up, and nothing is left in the end.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use super::process::*;
 use crate::durable::store::{DEAD_LETTER_RETENTION, NewTask, Verdict};
 use crate::durable::{Counts, DeadFilter};
 
-/// Every claim of a task has come to one end, or has not come to it yet.
+/// Returns `true` if every claim of a task has ended once or is still held.
 pub(super) fn adds_up(counts: &Counts) -> bool {
     let ended = counts.done + counts.retried + counts.snoozed + counts.died;
     let taken = counts.released + counts.crashed + counts.lost + counts.cancelled;
     counts.claimed == ended + taken + counts.running
 }
 
-pub(super) async fn the_ledger_adds_up(it: &dyn Harness) {
+pub(super) async fn the_totals_add_up(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut session = one.session().await;
     let mut other = two.session().await;
@@ -47,17 +47,17 @@ pub(super) async fn nothing_is_left(it: &dyn Harness) {
     let mut session = one.session().await;
     let mut other = two.session().await;
     everything(it, &one, &mut session, &mut other).await;
-    one.die(it);
-    other.turn(ask(0)).await;
+    one.kill(it);
+    other.turn(wanting(0)).await;
     it.clock().advance(LEASE);
-    // Whatever is alive ends now, in one way or another.
-    while let Some(claim) = other.turn(ask(4)).await.claim {
+    // All tasks that are alive end now.
+    while let Some(claim) = other.turn(wanting(4)).await.claim {
         let flags = two.cancel([1, 2, 3]).await;
         assert!(flags <= 3);
         for (index, id) in ids(&claim).into_iter().enumerate() {
             let verdict = if index == 0 { dead() } else { done() };
             other
-                .turn(ask(0).verdicts(claim.epoch, vec![(id, verdict)]))
+                .turn(wanting(0).verdicts(claim.epoch, vec![(id, verdict)]))
                 .await;
         }
     }
@@ -66,11 +66,11 @@ pub(super) async fn nothing_is_left(it: &dyn Harness) {
     two.delete_dead_letters(DeadFilter::ids([id(1)])).await;
     other.close().await;
     it.age(DEAD_LETTER_RETENTION);
-    two.die(it);
-    // The last process finds what the others have left.
+    two.kill(it);
+    // The last process removes what the others have left.
     let last = Process::of(it);
     let mut session = last.session().await;
-    session.turn(ask(1)).await;
+    session.turn(wanting(1)).await;
     session.close().await;
     let mut rounds = 0;
     while last.maintain(3).await {
@@ -83,7 +83,7 @@ pub(super) async fn nothing_is_left(it: &dyn Harness) {
     assert_eq!(it.leftovers(), 0);
 }
 
-/// Ten tasks, each of which comes to something else.
+/// Runs ten tasks, each with another outcome.
 async fn everything(
     it: &dyn Harness,
     process: &Process,
@@ -95,21 +95,21 @@ async fn everything(
         ..task(10)
     };
     session.enqueue((1..=9).map(task).chain([unkept])).await;
-    // The first two are confirmed, the third is not, and all three are taken back.
+    // The first two claims are confirmed, the third is not, and all three are taken back.
     let confirmed = session.claim(2).await.epoch;
     process.renew([confirmed]).await;
     session.claim(1).await;
     it.clock().advance(LEASE);
-    other.turn(ask(0)).await;
+    other.turn(wanting(0)).await;
     it.clock().advance(LEASE);
-    other.turn(ask(0)).await;
+    other.turn(wanting(0)).await;
     process.cancel([3, 10]).await;
     let claim = session.claim(7).await;
     let expected = [1, 2, 4, 5, 6, 7, 8].map(id);
     assert_eq!(ids(&claim), expected);
     process.cancel([6]).await;
     let snooze = Verdict::Snooze { after: SECOND };
-    let turn = ask(0)
+    let turn = wanting(0)
         .verdict(claim.epoch, 1, done())
         .verdict(claim.epoch, 2, dead())
         .verdict(claim.epoch, 4, retry(SECOND))

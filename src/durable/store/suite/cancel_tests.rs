@@ -1,4 +1,4 @@
-//! Tasks that nobody wants any more.
+//! Cancellation.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ pub(super) async fn a_waiting_task_is_cancelled_at_once(it: &dyn Harness) {
     let mut session = process.session().await;
     session.enqueue([1, 2, 3].map(task)).await;
     assert_eq!(process.cancel([2, 77]).await, 1);
-    assert_eq!(process.look_at(2).await, TaskState::Cancelled);
+    assert_eq!(process.status_of(2).await, TaskState::Cancelled);
     assert_eq!(ids(&session.claim(9).await), [id(1), id(3)]);
-    // It was not running, so the ledger does not have it.
+    // It was not running, so it is not in the totals.
     let counts = process.counts().await;
     assert_eq!((counts.cancelled, counts.kept), (0, 1));
 }
@@ -29,11 +29,11 @@ pub(super) async fn a_delayed_task_is_cancelled_at_once(it: &dyn Harness) {
         [TaskState::Cancelled, TaskState::Cancelled]
     );
     it.clock().advance(SECOND);
-    let turned = session.turn(ask(9)).await;
+    let turned = session.turn(wanting(9)).await;
     assert_eq!((turned.claim, turned.next), (None, None));
 }
 
-pub(super) async fn what_has_ended_is_not_cancelled(it: &dyn Harness) {
+pub(super) async fn an_ended_task_is_not_cancelled(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), done()).await;
@@ -42,8 +42,8 @@ pub(super) async fn what_has_ended_is_not_cancelled(it: &dyn Harness) {
     assert_eq!(process.cancel([3]).await, 1);
     assert_eq!(process.cancel([1, 2, 3, 4]).await, 0);
     let expected = [
-        seen_done(),
-        seen_dead(),
+        state_done(),
+        state_dead(),
         TaskState::Cancelled,
         TaskState::Absent,
     ];
@@ -64,7 +64,7 @@ pub(super) async fn a_cancelled_task_without_retention_is_gone(it: &dyn Harness)
         process.status([1, 2]).await,
         [TaskState::Running, TaskState::Absent]
     );
-    session.settle(epoch, 1, Verdict::Release).await;
+    session.report(epoch, 1, Verdict::Release).await;
     assert_eq!(
         process.status([1, 2]).await,
         [TaskState::Absent, TaskState::Absent]
@@ -72,7 +72,7 @@ pub(super) async fn a_cancelled_task_without_retention_is_gone(it: &dyn Harness)
     assert_eq!(process.counts().await.kept, 0);
 }
 
-pub(super) async fn a_running_task_is_cancelled_when_its_worker_says(it: &dyn Harness) {
+pub(super) async fn a_running_task_is_cancelled_by_its_worker(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue((1..=4).map(task)).await;
@@ -83,7 +83,7 @@ pub(super) async fn a_running_task_is_cancelled_when_its_worker_says(it: &dyn Ha
         [TaskState::Running, TaskState::Running]
     );
     let snooze = Verdict::Snooze { after: SECOND };
-    let turn = ask(9)
+    let turn = wanting(9)
         .verdict(epoch, 1, retry(SECOND))
         .verdict(epoch, 2, snooze)
         .verdict(epoch, 3, Verdict::Release)
@@ -99,22 +99,22 @@ pub(super) async fn a_running_task_is_cancelled_when_its_worker_says(it: &dyn Ha
 }
 
 pub(super) async fn a_cancelled_run_that_is_done_is_done(it: &dyn Harness) {
-    ends_as(it, done(), seen_done(), 0).await;
+    ends_as(it, done(), state_done(), 0).await;
 }
 
 pub(super) async fn a_cancelled_run_that_is_dead_is_cancelled(it: &dyn Harness) {
     ends_as(it, dead(), TaskState::Cancelled, 1).await;
 }
 
-/// A task that was to be cancelled comes to an end.
+/// A run that is to be cancelled ends with this verdict.
 async fn ends_as(it: &dyn Harness, verdict: Verdict, seen: TaskState, cancelled: u64) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
     let epoch = session.claim(1).await.epoch;
     assert_eq!(process.cancel([1]).await, 1);
-    session.settle(epoch, 1, verdict).await;
-    assert_eq!(process.look_at(1).await, seen);
+    session.report(epoch, 1, verdict).await;
+    assert_eq!(process.status_of(1).await, seen);
     assert_eq!(process.counts().await.cancelled, cancelled);
 }
 
@@ -123,20 +123,20 @@ pub(super) async fn a_cancelled_task_does_not_survive_its_worker(it: &dyn Harnes
     let mut session = one.session().await;
     let mut other = two.session().await;
     session.enqueue([1, 2, 3].map(task)).await;
-    // One claim is reaped for its age, the other with its process.
-    let late = ask(1).lease(SECOND);
+    // One claim is taken back when its lease has expired, the other when its process has died.
+    let late = wanting(1).lease(SECOND);
     assert!(session.turn(late).await.claim.is_some());
     assert_eq!(ids(&session.claim(1).await), [id(2)]);
     assert_eq!(two.cancel([1, 2]).await, 2);
     it.clock().advance(SECOND);
-    other.turn(ask(0)).await;
+    other.turn(wanting(0)).await;
     it.clock().advance(SECOND);
-    other.turn(ask(0)).await;
+    other.turn(wanting(0)).await;
     assert_eq!(
         two.status([1, 2]).await,
         [TaskState::Cancelled, TaskState::Running]
     );
-    one.die(it);
+    one.kill(it);
     assert_eq!(ids(&other.claim(9).await), [id(3)]);
     assert_eq!(
         two.status([1, 2]).await,
@@ -146,7 +146,7 @@ pub(super) async fn a_cancelled_task_does_not_survive_its_worker(it: &dyn Harnes
     assert_eq!((counts.cancelled, counts.lost, counts.crashed), (2, 0, 0));
 }
 
-pub(super) async fn a_beat_tells_what_is_to_be_cancelled(it: &dyn Harness) {
+pub(super) async fn a_renewal_reports_tasks_to_cancel(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue((1..=4).map(task)).await;
@@ -154,31 +154,31 @@ pub(super) async fn a_beat_tells_what_is_to_be_cancelled(it: &dyn Harness) {
     let second = session.claim(2).await.epoch;
     assert_eq!(process.renew([first, second]).await, RenewAnswer::default());
     process.cancel([2, 3]).await;
-    // Again and again, as long as they run.
+    // Every renewal reports them, as long as they run.
     for _ in 0..2 {
         assert_eq!(process.renew([first]).await.cancelled, [id(2)]);
         assert_eq!(process.renew([second]).await.cancelled, [id(3)]);
     }
-    session.settle(first, 2, Verdict::Release).await;
+    session.report(first, 2, Verdict::Release).await;
     assert_eq!(process.renew([first]).await, RenewAnswer::default());
 }
 
-pub(super) async fn a_flag_ends_with_its_task(it: &dyn Harness) {
+pub(super) async fn a_cancel_request_ends_with_its_task(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
     let epoch = session.claim(2).await.epoch;
     process.cancel([1, 2]).await;
-    session.settle(epoch, 1, dead()).await;
-    session.settle(epoch, 2, done()).await;
+    session.report(epoch, 1, dead()).await;
+    session.report(epoch, 2, done()).await;
     // New tasks of the same ids.
     it.age(HOUR);
     session.enqueue([task(1), task(2)]).await;
     let claim = session.claim(2).await;
     assert_eq!(ids(&claim), [id(1), id(2)]);
     assert_eq!(process.renew([claim.epoch]).await, RenewAnswer::default());
-    session.settle(claim.epoch, 1, retry(SECOND)).await;
-    session.settle(claim.epoch, 2, Verdict::Release).await;
+    session.report(claim.epoch, 1, retry(SECOND)).await;
+    session.report(claim.epoch, 2, Verdict::Release).await;
     assert_eq!(
         process.status([1, 2]).await,
         [TaskState::Delayed, TaskState::Waiting]

@@ -1,4 +1,4 @@
-//! Who gets what, in which order, and what a repeated turn is told.
+//! Claims: which tasks, in which order, and the answers to repeated turns.
 
 use std::time::Duration;
 
@@ -26,13 +26,13 @@ pub(super) async fn a_delayed_task_waits_for_its_time(it: &dyn Harness) {
         next: Some(Duration::from_millis(1)),
         ..TurnAnswer::default()
     };
-    assert_eq!(session.turn(ask(9)).await, expected);
-    assert_eq!(process.look_at(1).await, TaskState::Delayed);
+    assert_eq!(session.turn(wanting(9)).await, expected);
+    assert_eq!(process.status_of(1).await, TaskState::Delayed);
     it.clock().advance(Duration::from_millis(1));
     assert_eq!(ids(&session.claim(9).await), [id(1)]);
 }
 
-pub(super) async fn what_is_due_goes_to_the_tail_the_earliest_first(it: &dyn Harness) {
+pub(super) async fn due_tasks_go_to_the_tail_the_earliest_first(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let tasks = [
@@ -49,19 +49,19 @@ pub(super) async fn what_is_due_goes_to_the_tail_the_earliest_first(it: &dyn Har
     assert_eq!(ids(&claim), [9, 8, 3, 4, 2].map(id));
 }
 
-pub(super) async fn a_claim_has_at_most_what_is_wanted(it: &dyn Harness) {
+pub(super) async fn a_claim_is_limited_to_the_wanted_number(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue((1..=5).map(task)).await;
-    let turned = session.turn(ask(2)).await;
+    let turned = session.turn(wanting(2)).await;
     assert_eq!(turned.claim.unwrap().tasks, [fresh(1), fresh(2)]);
     assert!(turned.more);
-    let turned = session.turn(ask(3)).await;
+    let turned = session.turn(wanting(3)).await;
     assert_eq!(turned.claim.unwrap().tasks.len(), 3);
     assert!(!turned.more);
 }
 
-pub(super) async fn a_claim_has_at_most_the_bytes_wanted_but_one_task(it: &dyn Harness) {
+pub(super) async fn a_claim_is_limited_to_the_wanted_bytes_but_has_one_task(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let sized = |number, len| NewTask {
@@ -78,7 +78,7 @@ pub(super) async fn a_claim_has_at_most_the_bytes_wanted_but_one_task(it: &dyn H
     session.enqueue(tasks).await;
     // Exactly what is wanted fits; one more byte does not, although later tasks would.
     let mut next = async |bytes| {
-        let claim = session.turn(ask(9).bytes(bytes)).await.claim;
+        let claim = session.turn(wanting(9).bytes(bytes)).await.claim;
         claim.map(|claim| ids(&claim)).unwrap_or_default()
     };
     assert_eq!(next(100).await, [id(1), id(2)]);
@@ -87,7 +87,7 @@ pub(super) async fn a_claim_has_at_most_the_bytes_wanted_but_one_task(it: &dyn H
     assert_eq!(next(0).await, [id(5)]);
 }
 
-pub(super) async fn want_nothing_get_nothing(it: &dyn Harness) {
+pub(super) async fn a_turn_that_wants_nothing_claims_nothing(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -95,29 +95,29 @@ pub(super) async fn want_nothing_get_nothing(it: &dyn Harness) {
         more: true,
         ..TurnAnswer::default()
     };
-    assert_eq!(session.turn(ask(0)).await, expected);
+    assert_eq!(session.turn(wanting(0)).await, expected);
     assert_eq!(process.counts().await.claimed, 0);
 }
 
-pub(super) async fn next_is_the_earliest_due(it: &dyn Harness) {
+pub(super) async fn the_next_check_is_when_a_task_is_due(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
-    assert_eq!(session.turn(ask(1)).await, TurnAnswer::default());
+    assert_eq!(session.turn(wanting(1)).await, TurnAnswer::default());
     session
         .enqueue([delayed(1, HOUR), delayed(2, 2 * SECOND)])
         .await;
     it.clock().advance(SECOND);
-    assert_eq!(session.turn(ask(1)).await.next, Some(SECOND));
+    assert_eq!(session.turn(wanting(1)).await.next, Some(SECOND));
 }
 
-pub(super) async fn next_is_the_end_of_the_own_lease(it: &dyn Harness) {
+pub(super) async fn the_next_check_is_when_the_own_lease_expires(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
-    let turned = session.turn(ask(1).lease(7 * SECOND)).await;
+    let turned = session.turn(wanting(1).lease(7 * SECOND)).await;
     assert_eq!(turned.next, Some(7 * SECOND));
     let epoch = turned.claim.unwrap().epoch;
-    let turned = session.turn(ask(0).verdict(epoch, 1, done())).await;
+    let turned = session.turn(wanting(0).verdict(epoch, 1, done())).await;
     assert_eq!(turned.next, None);
 }
 
@@ -134,8 +134,8 @@ pub(super) async fn epochs_rise_over_all_claims(it: &dyn Harness) {
             last = claim.epoch;
         }
     }
-    // Also when nothing is left that would remember them.
-    one.die(it);
+    // Even if no task or claim is left.
+    one.kill(it);
     let mut third = two.session().await;
     assert!(third.claim(1).await.epoch > last);
 }
@@ -145,7 +145,7 @@ pub(super) async fn a_repeated_turn_returns_the_same_claim(it: &dyn Harness) {
     let mut session = process.session().await;
     session.enqueue([task(2), task(1), task(3)]).await;
     let mut claim = session.claim(2).await;
-    let again = session.turn_again(ask(2)).await.unwrap();
+    let again = session.turn_again(wanting(2)).await.unwrap();
     claim.tasks.sort_by_key(|task| task.id);
     assert_eq!(again.claim, Some(claim));
     assert!(again.more);
@@ -158,11 +158,11 @@ pub(super) async fn a_repeated_turn_returns_what_is_still_held(it: &dyn Harness)
     let mut other = process.session().await;
     session.enqueue([task(1), task(2)]).await;
     let claim = session.claim(2).await;
-    other.settle(claim.epoch, 1, done()).await;
-    let again = session.turn_again(ask(2)).await.unwrap().claim.unwrap();
+    other.report(claim.epoch, 1, done()).await;
+    let again = session.turn_again(wanting(2)).await.unwrap().claim.unwrap();
     assert_eq!((again.epoch, again.tasks), (claim.epoch, vec![fresh(2)]));
-    other.settle(claim.epoch, 2, done()).await;
-    assert_eq!(session.turn_again(ask(2)).await.unwrap().claim, None);
+    other.report(claim.epoch, 2, done()).await;
+    assert_eq!(session.turn_again(wanting(2)).await.unwrap().claim, None);
 }
 
 pub(super) async fn a_repeated_turn_applies_its_verdicts_once(it: &dyn Harness) {
@@ -171,7 +171,7 @@ pub(super) async fn a_repeated_turn_applies_its_verdicts_once(it: &dyn Harness) 
     session.enqueue([task(1), task(2)]).await;
     let claim = session.claim(1).await;
     // The retry is due at once: what the turn claims is the task that it gave back.
-    let turn = ask(2).verdict(claim.epoch, 1, retry(Duration::ZERO));
+    let turn = wanting(2).verdict(claim.epoch, 1, retry(Duration::ZERO));
     let turned = session.turn(turn.clone()).await;
     let claim = turned.claim.unwrap();
     assert_eq!(ids(&claim), [id(2), id(1)]);
@@ -191,11 +191,11 @@ pub(super) async fn a_repeated_turn_renews_its_lease(it: &dyn Harness) {
     session.enqueue([task(1)]).await;
     session.claim(1).await;
     it.clock().advance(LEASE - SECOND);
-    let again = session.turn_again(ask(1)).await.unwrap();
+    let again = session.turn_again(wanting(1)).await.unwrap();
     assert_eq!(again.next, Some(LEASE));
 }
 
-/// It takes nothing back, but says that it is time to: by `next`, and not as if a task waited.
+/// It takes nothing back. Its `next` says that it is time to, and `more` does not.
 pub(super) async fn a_repeated_turn_only_says_what_is_to_be_done(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -208,51 +208,51 @@ pub(super) async fn a_repeated_turn_only_says_what_is_to_be_done(it: &dyn Harnes
         next: Some(Duration::ZERO),
         ..TurnAnswer::default()
     };
-    for turn in [ask(1), ask(1).park()] {
+    for turn in [wanting(1), wanting(1).park()] {
         assert_eq!(session.turn_again(turn).await.unwrap(), expected);
     }
-    assert_eq!(process.look_at(2).await, TaskState::Running);
+    assert_eq!(process.status_of(2).await, TaskState::Running);
 }
 
-pub(super) async fn an_idle_turn_does_not_burn_its_number(it: &dyn Harness) {
+pub(super) async fn an_idle_turn_does_not_use_its_number(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
-    assert_eq!(session.turn(ask(1)).await, TurnAnswer::default());
+    assert_eq!(session.turn(wanting(1)).await, TurnAnswer::default());
     let mut other = process.session().await;
     other.enqueue([task(1)]).await;
-    // The number was not used: this turn is no repetition, and claims.
-    let turned = session.turn_again(ask(1)).await.unwrap();
+    // The number was not used, so this turn is not a repetition, and it claims.
+    let turned = session.turn_again(wanting(1)).await.unwrap();
     assert_eq!(turned.claim.unwrap().tasks, [fresh(1)]);
 }
 
-pub(super) async fn a_turn_with_verdicts_burns_its_number(it: &dyn Harness) {
+pub(super) async fn a_turn_with_verdicts_uses_its_number(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session().await;
     other.enqueue([task(1), task(2)]).await;
     let claim = session.claim(1).await;
-    let turn = ask(0).verdict(claim.epoch, 1, done());
+    let turn = wanting(0).verdict(claim.epoch, 1, done());
     session.turn(turn.clone()).await;
     assert_eq!(session.turn_again(turn).await.unwrap().claim, None);
-    // Even one that wants more, now: a number is answered as the first time.
-    assert_eq!(session.turn_again(ask(1)).await.unwrap().claim, None);
-    assert_eq!(process.look_at(2).await, TaskState::Waiting);
+    // A repeated number gets the first answer, even if the turn wants more now.
+    assert_eq!(session.turn_again(wanting(1)).await.unwrap().claim, None);
+    assert_eq!(process.status_of(2).await, TaskState::Waiting);
 }
 
-pub(super) async fn an_enqueue_ends_the_memory_of_a_claim(it: &dyn Harness) {
+pub(super) async fn a_claim_is_not_repeated_after_an_enqueue(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
     session.claim(1).await;
     session.enqueue([task(2)]).await;
     session.number -= 1;
-    assert_refused(session.turn_again(ask(1)).await);
+    assert_refused(session.turn_again(wanting(1)).await);
     session.number += 2;
-    let claim = session.turn_again(ask(1)).await.unwrap().claim.unwrap();
+    let claim = session.turn_again(wanting(1)).await.unwrap().claim.unwrap();
     assert_eq!(ids(&claim), [id(2)]);
 }
 
-pub(super) async fn no_session_sees_the_claim_of_another(it: &dyn Harness) {
+pub(super) async fn a_session_does_not_get_the_claim_of_another(it: &dyn Harness) {
     let process = Process::of(it);
     let mut first = process.session().await;
     let mut second = process.session().await;
@@ -260,9 +260,9 @@ pub(super) async fn no_session_sees_the_claim_of_another(it: &dyn Harness) {
     second.number = first.number;
     first.claim(1).await;
     // With the same number, in the same process.
-    assert_eq!(second.turn(ask(1)).await.claim, None);
+    assert_eq!(second.turn(wanting(1)).await.claim, None);
     assert_eq!(second.number, first.number);
-    assert_eq!(second.turn_again(ask(1)).await.unwrap().claim, None);
+    assert_eq!(second.turn_again(wanting(1)).await.unwrap().claim, None);
 }
 
 pub(super) async fn an_older_turn_is_refused(it: &dyn Harness) {
@@ -272,16 +272,16 @@ pub(super) async fn an_older_turn_is_refused(it: &dyn Harness) {
     let claim = session.claim(1).await;
     session.claim(1).await;
     session.number -= 1;
-    assert_refused(session.turn_again(ask(1)).await);
-    let turn = ask(1).verdict(claim.epoch, 1, done());
+    assert_refused(session.turn_again(wanting(1)).await);
+    let turn = wanting(1).verdict(claim.epoch, 1, done());
     assert_refused(session.turn_again(turn).await);
     assert_eq!(
         process.status([1, 3]).await,
         [TaskState::Running, TaskState::Waiting]
     );
-    // What came late has taken nothing from the session, either.
+    // The late request has not affected the session, either.
     session.number += 1;
-    let again = session.turn_again(ask(1)).await.unwrap().claim.unwrap();
+    let again = session.turn_again(wanting(1)).await.unwrap().claim.unwrap();
     assert_eq!(ids(&again), [id(2)]);
 }
 
@@ -292,8 +292,8 @@ pub(super) async fn a_turn_of_no_session_is_refused(it: &dyn Harness) {
     let claim = session.claim(1).await;
     session.id += 1;
     session.number += 1;
-    assert_refused(session.turn_again(ask(1)).await);
-    let turn = ask(1).verdict(claim.epoch, 1, done());
+    assert_refused(session.turn_again(wanting(1)).await);
+    let turn = wanting(1).verdict(claim.epoch, 1, done());
     assert_refused(session.turn_again(turn).await);
-    assert_eq!(process.look_at(1).await, TaskState::Running);
+    assert_eq!(process.status_of(1).await, TaskState::Running);
 }

@@ -8,7 +8,7 @@ use crate::durable::DeadFilter;
 use crate::durable::store::{DEAD_LETTER_RETENTION, NewTask, TaskState};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// A time that is longer than any end is kept.
+/// A time that is longer than any retention.
 const STEP: Duration = Duration::from_secs(40 * 24 * 3600);
 
 pub(super) async fn a_clock_that_runs_ahead_for_a_while_removes_nothing(it: &dyn Harness) {
@@ -23,14 +23,14 @@ pub(super) async fn a_clock_that_runs_ahead_for_a_while_removes_nothing(it: &dyn
         two.maintain(100).await;
     }
     end_three(&one, &mut session, 7).await;
-    assert_kept(&one, 1..10).await;
+    assert_retained(&one, 1..10).await;
     // The ids are still occupied, so none of these tasks runs a second time.
     session.enqueue((1..10).map(task)).await;
-    assert_eq!(session.turn(ask(9)).await.claim, None);
+    assert_eq!(session.turn(wanting(9)).await.claim, None);
     it.clock().set_wall(it.clock().wall() - STEP);
     for process in [&one, &two] {
         process.maintain(100).await;
-        assert_kept(process, 1..10).await;
+        assert_retained(process, 1..10).await;
     }
     it.age(DEAD_LETTER_RETENTION);
     while one.maintain(100).await {}
@@ -47,10 +47,10 @@ pub(super) async fn a_clock_that_was_behind_removes_nothing(it: &dyn Harness) {
     process.maintain(100).await;
     end_three(&process, &mut session, 4).await;
     it.clock().set_wall(right);
-    assert_kept(&process, 1..7).await;
+    assert_retained(&process, 1..7).await;
     process.maintain(100).await;
     process.maintain(100).await;
-    assert_kept(&process, 1..7).await;
+    assert_retained(&process, 1..7).await;
 }
 
 pub(super) async fn a_store_that_is_made_in_1970_removes_nothing(it: &dyn Harness) {
@@ -62,8 +62,8 @@ pub(super) async fn a_store_that_is_made_in_1970_removes_nothing(it: &dyn Harnes
     it.clock().set_wall(right);
     process.maintain(100).await;
     end_three(&process, &mut session, 4).await;
-    assert_kept(&process, 1..7).await;
-    // From here on, store time advances as in any other store.
+    assert_retained(&process, 1..7).await;
+    // Now store time advances as in any other store.
     it.age(HOUR);
     assert_eq!(process.status([4, 5, 6]).await[0], TaskState::Absent);
     while process.maintain(100).await {}
@@ -71,7 +71,7 @@ pub(super) async fn a_store_that_is_made_in_1970_removes_nothing(it: &dyn Harnes
     assert_eq!((counts.kept, counts.dead), (0, 2));
 }
 
-pub(super) async fn a_step_moves_a_start_and_loses_no_task(it: &dyn Harness) {
+pub(super) async fn a_clock_step_moves_a_start_and_loses_no_task(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session
@@ -86,22 +86,22 @@ pub(super) async fn a_step_moves_a_start_and_loses_no_task(it: &dyn Harness) {
     assert!(claims(&mut session, 2).await);
 }
 
-pub(super) async fn passes_of_maintenance_remove_what_is_over(it: &dyn Harness) {
+pub(super) async fn maintenance_removes_expired_tasks(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
-    // The time during which no end was kept does not count.
+    // The time without ended tasks does not count.
     it.clock().advance(DAY);
     process.maintain(9).await;
     it.clock().advance(SECOND);
-    session.run(kept(1, 100 * SECOND), done()).await;
+    session.run(retained(1, 100 * SECOND), done()).await;
     for _ in 0..3 {
         it.clock().advance(30 * SECOND);
         process.maintain(9).await;
     }
     it.clock().advance(10 * SECOND - Duration::from_millis(1));
-    assert_eq!(process.look_at(1).await, seen_done());
+    assert_eq!(process.status_of(1).await, state_done());
     it.clock().advance(Duration::from_millis(1));
-    assert_eq!(process.look_at(1).await, TaskState::Absent);
+    assert_eq!(process.status_of(1).await, TaskState::Absent);
     process.maintain(9).await;
     assert_eq!(process.counts().await.kept, 0);
 }
@@ -109,38 +109,38 @@ pub(super) async fn passes_of_maintenance_remove_what_is_over(it: &dyn Harness) 
 pub(super) async fn a_clock_that_is_set_back_keeps_nothing_for_longer(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
-    session.run(kept(1, 600 * SECOND), done()).await;
+    session.run(retained(1, 600 * SECOND), done()).await;
     it.clock().set_wall(it.clock().wall() - STEP);
     process.maintain(9).await;
     it.age(599 * SECOND);
-    assert_eq!(process.look_at(1).await, seen_done());
+    assert_eq!(process.status_of(1).await, state_done());
     it.clock().advance(SECOND);
-    assert_eq!(process.look_at(1).await, TaskState::Absent);
+    assert_eq!(process.status_of(1).await, TaskState::Absent);
 }
 
 /// This holds for stores that count their own time.
 #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
-pub(super) async fn a_pass_moves_store_time_by_a_minute_at_most(it: &dyn Harness) {
+pub(super) async fn maintenance_advances_store_time_by_a_minute_at_most(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
-    session.run(kept(1, 600 * SECOND), done()).await;
+    session.run(retained(1, 600 * SECOND), done()).await;
     it.clock().advance(HOUR);
-    assert_eq!(process.look_at(1).await, seen_done());
+    assert_eq!(process.status_of(1).await, state_done());
     process.maintain(9).await;
     it.age(539 * SECOND);
-    assert_eq!(process.look_at(1).await, seen_done());
+    assert_eq!(process.status_of(1).await, state_done());
     it.clock().advance(SECOND);
-    assert_eq!(process.look_at(1).await, TaskState::Absent);
+    assert_eq!(process.status_of(1).await, TaskState::Absent);
 }
 
-fn kept(number: u64, retention: Duration) -> NewTask {
+fn retained(number: u64, retention: Duration) -> NewTask {
     NewTask {
         retention,
         ..task(number)
     }
 }
 
-/// Ends three tasks, each in another way.
+/// Ends three tasks, each with another verdict.
 async fn end_three(process: &Process, session: &mut Session<'_>, first: u64) {
     session.run(task(first), done()).await;
     session.run(task(first + 1), dead()).await;
@@ -148,8 +148,8 @@ async fn end_three(process: &Process, session: &mut Session<'_>, first: u64) {
     process.cancel([first + 2]).await;
 }
 
-async fn assert_kept(process: &Process, numbers: std::ops::Range<u64>) {
-    let expected = [seen_done(), seen_dead(), TaskState::Cancelled];
+async fn assert_retained(process: &Process, numbers: std::ops::Range<u64>) {
+    let expected = [state_done(), state_dead(), TaskState::Cancelled];
     let expected: Vec<_> = expected
         .into_iter()
         .cycle()
@@ -162,8 +162,8 @@ async fn assert_kept(process: &Process, numbers: std::ops::Range<u64>) {
     assert_eq!(letters, dead);
 }
 
-/// Returns whether the task of this number is among those that can be claimed.
+/// Returns `true` if the task with this number can be claimed.
 async fn claims(session: &mut Session<'_>, number: u64) -> bool {
-    let claim = session.turn(ask(9)).await.claim;
+    let claim = session.turn(wanting(9)).await.claim;
     claim.is_some_and(|claim| ids(&claim).contains(&id(number)))
 }

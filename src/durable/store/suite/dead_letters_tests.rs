@@ -1,4 +1,4 @@
-//! What is done with tasks that have failed for good, and what is kept.
+//! Dead letters, and maintenance.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::durable::store::{
     DEAD_LETTER_RETENTION, MAX_BATCH_TASKS, MAX_DEAD_LETTERS, NewTask, TaskState, Verdict,
 };
 
-pub(super) async fn the_newest_is_first(it: &dyn Harness) {
+pub(super) async fn the_newest_dead_letter_is_first(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(5), retry(Duration::ZERO)).await;
     let epoch = session.claim(1).await.epoch;
-    session.settle(epoch, 5, dead()).await;
+    session.report(epoch, 5, dead()).await;
     it.clock().advance(SECOND);
     session.run(task(1), dead()).await;
     session.run(task(2), dead()).await;
@@ -35,7 +35,7 @@ pub(super) async fn the_newest_is_first(it: &dyn Harness) {
     assert_eq!(listed, expected);
 }
 
-pub(super) async fn a_list_has_at_most_its_limit(it: &dyn Harness) {
+pub(super) async fn a_list_of_dead_letters_has_at_most_its_limit(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     assert_eq!(process.dead_letters(DeadFilter::all(), 9).await, []);
@@ -54,7 +54,7 @@ pub(super) async fn a_list_has_at_most_its_limit(it: &dyn Harness) {
     );
 }
 
-pub(super) async fn filters_choose(it: &dyn Harness) {
+pub(super) async fn filters_select_dead_letters(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for number in 1..=6 {
@@ -76,7 +76,7 @@ pub(super) async fn filters_choose(it: &dyn Harness) {
     both.ids.clone_from(&some.ids);
     assert_eq!(process.dead_ids(both.clone(), 9).await, [id(4)]);
     assert_eq!(process.dead_ids(DeadFilter::ids([]), 9).await, []);
-    // The same filters choose what is replayed and buried.
+    // The same filters select what is replayed and deleted.
     assert_eq!(process.replay_dead_letters(both.clone()).await, 1);
     assert_eq!(process.replay_dead_letters(both).await, 0);
     assert_eq!(process.delete_dead_letters(even).await, 2);
@@ -87,25 +87,25 @@ pub(super) async fn filters_choose(it: &dyn Harness) {
     );
 }
 
-pub(super) async fn a_replayed_letter_has_a_new_life(it: &dyn Harness) {
+pub(super) async fn a_replayed_dead_letter_starts_afresh(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), retry(Duration::ZERO)).await;
     let epoch = session.claim(1).await.epoch;
-    session.settle(epoch, 1, dead()).await;
+    session.report(epoch, 1, dead()).await;
     it.clock().advance(SECOND);
     assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 1);
-    assert_eq!(process.look_at(1).await, TaskState::Waiting);
+    assert_eq!(process.status_of(1).await, TaskState::Waiting);
     assert_eq!(process.dead_letters(DeadFilter::all(), 9).await, []);
     let expected = fresh(1);
     let claim = session.claim(9).await;
     assert_eq!(claim.tasks, [expected]);
-    session.settle(claim.epoch, 1, done()).await;
+    session.report(claim.epoch, 1, done()).await;
     let counts = process.counts().await;
     assert_eq!((counts.stored, counts.dead, counts.died), (1, 0, 1));
 }
 
-pub(super) async fn replayed_letters_wait_in_the_order_of_their_ids(it: &dyn Harness) {
+pub(super) async fn replayed_dead_letters_wait_in_the_order_of_their_ids(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for number in [3, 1, 2] {
@@ -117,7 +117,7 @@ pub(super) async fn replayed_letters_wait_in_the_order_of_their_ids(it: &dyn Har
     assert_eq!(ids(&session.claim(9).await), [9, 1, 2, 3].map(id));
 }
 
-pub(super) async fn a_buried_letter_is_gone(it: &dyn Harness) {
+pub(super) async fn a_deleted_dead_letter_is_gone(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), dead()).await;
@@ -125,7 +125,7 @@ pub(super) async fn a_buried_letter_is_gone(it: &dyn Harness) {
     assert_eq!(process.delete_dead_letters(DeadFilter::all()).await, 1);
     assert_eq!(
         process.status([1, 2]).await,
-        [TaskState::Absent, seen_done()]
+        [TaskState::Absent, state_done()]
     );
     assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 0);
     // Its id is free.
@@ -133,7 +133,7 @@ pub(super) async fn a_buried_letter_is_gone(it: &dyn Harness) {
     assert_eq!(process.counts().await.stored, 3);
 }
 
-pub(super) async fn a_letter_is_kept_for_its_time(it: &dyn Harness) {
+pub(super) async fn a_dead_letter_expires(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), dead()).await;
@@ -142,8 +142,8 @@ pub(super) async fn a_letter_is_kept_for_its_time(it: &dyn Harness) {
     assert_eq!(process.dead_ids(DeadFilter::all(), 9).await, [id(1)]);
     assert!(!process.maintain(9).await);
     it.clock().advance(millisecond);
-    // Whether or not it was removed yet.
-    assert_eq!(process.look_at(1).await, TaskState::Absent);
+    // Whether or not maintenance has removed it.
+    assert_eq!(process.status_of(1).await, TaskState::Absent);
     assert_eq!(process.dead_letters(DeadFilter::all(), 9).await, []);
     assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 0);
     assert_eq!(process.delete_dead_letters(DeadFilter::all()).await, 0);
@@ -172,10 +172,10 @@ pub(super) async fn maintenance_keeps_to_its_budget(it: &dyn Harness) {
     }
     while process.maintain(2).await {}
     assert_eq!((left().await, process.counts().await.dead), (1, 1));
-    assert_eq!(process.status([5, 6]).await, [seen_done(), seen_dead()]);
+    assert_eq!(process.status([5, 6]).await, [state_done(), state_dead()]);
 }
 
-pub(super) async fn maintenance_keeps_the_newest_letters(it: &dyn Harness) {
+pub(super) async fn maintenance_keeps_the_newest_dead_letters(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let batch = MAX_BATCH_TASKS as u64;
@@ -185,7 +185,7 @@ pub(super) async fn maintenance_keeps_the_newest_letters(it: &dyn Harness) {
         session.enqueue(numbers.clone().map(task)).await;
         let epoch = session.claim(MAX_BATCH_TASKS).await.epoch;
         let verdicts = numbers.map(|number| (id(number), dead())).collect();
-        session.turn(ask(0).verdicts(epoch, verdicts)).await;
+        session.turn(wanting(0).verdicts(epoch, verdicts)).await;
         it.clock().advance(SECOND);
     }
     let stored = batches * batch;
@@ -199,12 +199,12 @@ pub(super) async fn maintenance_keeps_the_newest_letters(it: &dyn Harness) {
     let expected = [
         TaskState::Absent,
         TaskState::Absent,
-        seen_dead(),
-        seen_dead(),
+        state_dead(),
+        state_dead(),
     ];
     assert_eq!(seen, expected);
-    // Nothing but surplus letters was removed.
+    // Only the dead letters in excess were removed.
     session.run(task(stored), Verdict::Release).await;
     assert!(!process.maintain(100).await);
-    assert_eq!(process.look_at(stored).await, TaskState::Waiting);
+    assert_eq!(process.status_of(stored).await, TaskState::Waiting);
 }

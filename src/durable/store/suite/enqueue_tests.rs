@@ -1,4 +1,4 @@
-//! What is stored, and that it is stored once.
+//! Enqueue: tasks are stored once, as they were spawned.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::Harness;
 use super::process::*;
 use crate::durable::store::{MAX_BATCH_TASKS, NewTask, TaskState, Verdict};
 
-pub(super) async fn what_was_stored_is_claimed_as_it_was(it: &dyn Harness) {
+pub(super) async fn a_claimed_task_is_as_it_was_stored(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -20,11 +20,11 @@ pub(super) async fn a_repeated_enqueue_stores_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
-    // The second time after its tasks have come and gone: an id alone does not keep them out.
+    // The second repetition comes after the tasks have ended and were removed, so their ids are free.
     let mut worker = process.session().await;
     let claim = worker.claim(1).await;
     session.enqueue_again([task(1), task(2)]).await.unwrap();
-    worker.settle(claim.epoch, 1, done()).await;
+    worker.report(claim.epoch, 1, done()).await;
     it.age(HOUR);
     session.enqueue_again([task(1), task(2)]).await.unwrap();
     let counts = process.counts().await;
@@ -45,7 +45,7 @@ pub(super) async fn a_number_with_other_tasks_is_refused(it: &dyn Harness) {
         [TaskState::Waiting, TaskState::Absent]
     );
     session.enqueue([task(2)]).await;
-    assert_eq!(process.look_at(2).await, TaskState::Waiting);
+    assert_eq!(process.status_of(2).await, TaskState::Waiting);
 }
 
 pub(super) async fn an_older_number_is_refused(it: &dyn Harness) {
@@ -56,20 +56,20 @@ pub(super) async fn an_older_number_is_refused(it: &dyn Harness) {
     session.number -= 1;
     assert_refused(session.enqueue_again([task(1)]).await);
     assert_refused(session.enqueue_again([task(3)]).await);
-    assert_eq!(process.look_at(3).await, TaskState::Absent);
+    assert_eq!(process.status_of(3).await, TaskState::Absent);
 }
 
-pub(super) async fn an_enqueue_of_nothing_does_not_burn_its_number(it: &dyn Harness) {
+pub(super) async fn an_empty_enqueue_does_not_use_its_number(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([]).await;
     session.enqueue_again([task(1)]).await.unwrap();
-    assert_eq!(process.look_at(1).await, TaskState::Waiting);
-    // Nor does it end the memory of a claim.
+    assert_eq!(process.status_of(1).await, TaskState::Waiting);
+    // It does not affect the repetition of a claim, either.
     let claim = session.claim(1).await;
     session.enqueue([]).await;
     session.number -= 1;
-    let again = session.turn_again(ask(1)).await.unwrap();
+    let again = session.turn_again(wanting(1)).await.unwrap();
     assert_eq!(again.claim, Some(claim));
     // But an older number is refused, and so is one that had tasks.
     session.number -= 1;
@@ -85,7 +85,7 @@ pub(super) async fn an_unknown_session_is_refused(it: &dyn Harness) {
     session.id += 1;
     session.number = 1;
     assert_refused(session.enqueue_again([task(1)]).await);
-    assert_eq!(process.look_at(1).await, TaskState::Absent);
+    assert_eq!(process.status_of(1).await, TaskState::Absent);
 }
 
 pub(super) async fn an_id_twice_in_one_batch_is_stored_once(it: &dyn Harness) {
@@ -111,7 +111,7 @@ pub(super) async fn a_stored_id_changes_nothing_while_it_is_delayed(it: &dyn Har
     let mut session = process.session().await;
     session.enqueue([delayed(1, SECOND)]).await;
     session.enqueue([other(1)]).await;
-    assert_eq!(process.look_at(1).await, TaskState::Delayed);
+    assert_eq!(process.status_of(1).await, TaskState::Delayed);
     it.clock().advance(SECOND);
     let expected = fresh(1);
     assert_eq!(session.claim(9).await.tasks, [expected]);
@@ -123,27 +123,27 @@ pub(super) async fn a_stored_id_changes_nothing_while_it_runs(it: &dyn Harness) 
     session.enqueue([task(1)]).await;
     let claim = session.claim(1).await;
     session.enqueue([other(1)]).await;
-    assert_eq!(session.turn(ask(9)).await.claim, None);
-    session.settle(claim.epoch, 1, done()).await;
-    assert_eq!(process.look_at(1).await, seen_done());
+    assert_eq!(session.turn(wanting(9)).await.claim, None);
+    session.report(claim.epoch, 1, done()).await;
+    assert_eq!(process.status_of(1).await, state_done());
 }
 
 pub(super) async fn a_stored_id_changes_nothing_when_it_is_done(it: &dyn Harness) {
-    ended(it, done(), seen_done()).await;
+    ended(it, done(), state_done()).await;
 }
 
 pub(super) async fn a_stored_id_changes_nothing_when_it_is_dead(it: &dyn Harness) {
-    ended(it, dead(), seen_dead()).await;
+    ended(it, dead(), state_dead()).await;
 }
 
-/// A task that has ended is not stored again.
+/// Checks that a task that has ended is not stored again.
 async fn ended(it: &dyn Harness, verdict: Verdict, seen: TaskState) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), verdict).await;
     session.enqueue([other(1)]).await;
-    assert_eq!(session.turn(ask(9)).await.claim, None);
-    assert_eq!(process.look_at(1).await, seen);
+    assert_eq!(session.turn(wanting(9)).await.claim, None);
+    assert_eq!(process.status_of(1).await, seen);
     assert_eq!(process.counts().await.stored, 1);
 }
 
@@ -153,17 +153,17 @@ pub(super) async fn a_stored_id_changes_nothing_when_it_is_cancelled(it: &dyn Ha
     session.enqueue([task(1)]).await;
     assert_eq!(process.cancel([1]).await, 1);
     session.enqueue([other(1)]).await;
-    assert_eq!(session.turn(ask(9)).await.claim, None);
-    assert_eq!(process.look_at(1).await, TaskState::Cancelled);
+    assert_eq!(session.turn(wanting(9)).await.claim, None);
+    assert_eq!(process.status_of(1).await, TaskState::Cancelled);
 }
 
-pub(super) async fn an_id_is_free_when_its_end_is_kept_no_longer(it: &dyn Harness) {
+pub(super) async fn an_id_is_free_when_its_task_has_expired(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), done()).await;
     it.age(HOUR);
     session.enqueue([task(1)]).await;
-    assert_eq!(process.look_at(1).await, TaskState::Waiting);
+    assert_eq!(process.status_of(1).await, TaskState::Waiting);
     let counts = process.counts().await;
     assert_eq!((counts.stored, counts.waiting, counts.kept), (2, 1, 0));
     assert_eq!(session.claim(1).await.tasks, [fresh(1)]);
@@ -172,7 +172,7 @@ pub(super) async fn an_id_is_free_when_its_end_is_kept_no_longer(it: &dyn Harnes
 pub(super) async fn a_full_batch_is_stored_in_its_order(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
-    // Not the order of the ids.
+    // This is not the order of the ids.
     let numbers: Vec<u64> = (0..MAX_BATCH_TASKS as u64)
         .map(|n| (n * 101) % 256)
         .collect();
@@ -210,15 +210,15 @@ pub(super) async fn names_and_payloads_may_be_anything(it: &dyn Harness) {
         .collect();
     assert_eq!(claimed, stored);
     let verdict = Verdict::Done(every_byte.clone());
-    session.settle(claim.epoch, 2, verdict).await;
+    session.report(claim.epoch, 2, verdict).await;
     session
-        .settle(claim.epoch, 1, Verdict::Done(Vec::new()))
+        .report(claim.epoch, 1, Verdict::Done(Vec::new()))
         .await;
     let expected = [TaskState::Done(Vec::new()), TaskState::Done(every_byte)];
     assert_eq!(process.status([1, 2]).await, expected);
 }
 
-pub(super) async fn big_payloads_and_outputs_come_back(it: &dyn Harness) {
+pub(super) async fn large_payloads_and_outputs_are_stored(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for (number, len) in [(1, 100 << 10), (2, 1 << 20)] {
@@ -229,21 +229,21 @@ pub(super) async fn big_payloads_and_outputs_come_back(it: &dyn Harness) {
         };
         session.enqueue([new]).await;
         let claim = session.claim(1).await;
-        // Without a message of a megabyte.
+        // The failure message would be a megabyte long.
         assert!(
             claim.tasks[0].payload == Ok(payload.clone()),
             "a payload of {len} bytes"
         );
         let output: Vec<u8> = payload.iter().rev().copied().collect();
         session
-            .settle(claim.epoch, number, Verdict::Done(output.clone()))
+            .report(claim.epoch, number, Verdict::Done(output.clone()))
             .await;
-        let seen = process.look_at(number).await;
+        let seen = process.status_of(number).await;
         assert!(seen == TaskState::Done(output), "an output of {len} bytes");
     }
 }
 
-/// A task with the id of another, which would be noticed.
+/// A different task with the same id.
 fn other(number: u64) -> NewTask {
     NewTask {
         name: "other".into(),

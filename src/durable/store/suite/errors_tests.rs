@@ -18,7 +18,7 @@ async fn errors(process: &Process, number: u64) -> Vec<AttemptError> {
     process.0.0.errors(id(number)).await.unwrap()
 }
 
-/// The errors of attempts that have failed one after the other, a second each, the last one `age` ago.
+/// Returns the errors of attempts that have failed one second after the other, the last one `age` ago.
 fn expected(attempts: std::ops::RangeInclusive<u32>, age: Duration) -> Vec<AttemptError> {
     let last = *attempts.end();
     let errors = attempts.map(|attempt| AttemptError {
@@ -29,11 +29,11 @@ fn expected(attempts: std::ops::RangeInclusive<u32>, age: Duration) -> Vec<Attem
     errors.collect()
 }
 
-/// Has a task fail, time after time.
+/// Has a task fail several times.
 async fn fail(it: &dyn Harness, session: &mut Session<'_>, number: u64, attempts: u32) {
     for attempt in 1..=attempts {
         let claim = session.claim(1).await;
-        session.settle(claim.epoch, number, failed(attempt)).await;
+        session.report(claim.epoch, number, failed(attempt)).await;
         it.clock().advance(SECOND);
     }
 }
@@ -44,16 +44,16 @@ pub(super) async fn errors_are_kept_until_the_task_succeeds(it: &dyn Harness) {
     session.enqueue([task(1)]).await;
     assert_eq!(errors(&process, 1).await, []);
     fail(it, &mut session, 1, 3).await;
-    // It is delayed, waits, and runs.
+    // The task is delayed, then waits, then runs.
     assert_eq!(errors(&process, 1).await, expected(1..=3, SECOND));
-    session.turn(ask(0)).await;
+    session.turn(wanting(0)).await;
     assert_eq!(errors(&process, 1).await, expected(1..=3, SECOND));
     let claim = session.claim(1).await;
     assert_eq!(errors(&process, 1).await, expected(1..=3, SECOND));
-    session.settle(claim.epoch, 1, done()).await;
-    assert_eq!(process.look_at(1).await, seen_done());
+    session.report(claim.epoch, 1, done()).await;
+    assert_eq!(process.status_of(1).await, state_done());
     assert_eq!(errors(&process, 1).await, []);
-    // Another task under its id has none of them.
+    // Another task with the same id has no errors.
     it.age(HOUR);
     session.enqueue([task(1)]).await;
     assert_eq!(errors(&process, 1).await, []);
@@ -74,18 +74,18 @@ pub(super) async fn a_dead_letter_has_the_errors_before(it: &dyn Harness) {
     session.enqueue([task(1)]).await;
     fail(it, &mut session, 1, 2).await;
     let claim = session.claim(1).await;
-    session.settle(claim.epoch, 1, dead()).await;
+    session.report(claim.epoch, 1, dead()).await;
     let letter = process.dead_letters(DeadFilter::all(), 9).await.remove(0);
     assert_eq!((&*letter.error, letter.failures), ("fatal", 3));
     assert_eq!(letter.errors, expected(1..=2, SECOND));
     assert_eq!(errors(&process, 1).await, expected(1..=2, SECOND));
-    // Its new life has none.
+    // After the replay it has no errors.
     process.replay_dead_letters(DeadFilter::all()).await;
     assert_eq!(errors(&process, 1).await, []);
     fail(it, &mut session, 1, 1).await;
     assert_eq!(errors(&process, 1).await, expected(1..=1, SECOND));
     let claim = session.claim(1).await;
-    session.settle(claim.epoch, 1, dead()).await;
+    session.report(claim.epoch, 1, dead()).await;
     process.delete_dead_letters(DeadFilter::all()).await;
     assert_eq!(errors(&process, 1).await, []);
     session.enqueue([task(1)]).await;
@@ -99,12 +99,12 @@ pub(super) async fn a_crash_keeps_errors(it: &dyn Harness) {
     fail(it, &mut session, 1, 1).await;
     let claim = session.claim(1).await;
     one.renew([claim.epoch]).await;
-    one.die(it);
+    one.kill(it);
     let mut session = two.session().await;
     let claim = session.claim(1).await;
     assert_eq!((claim.tasks[0].failures, claim.tasks[0].crashes), (1, 1));
     assert_eq!(errors(&two, 1).await, expected(1..=1, SECOND));
-    session.settle(claim.epoch, 1, failed(2)).await;
+    session.report(claim.epoch, 1, failed(2)).await;
     let mut both = expected(1..=2, Duration::ZERO);
     both[0].age = SECOND;
     assert_eq!(errors(&two, 1).await, both);
@@ -121,7 +121,7 @@ pub(super) async fn a_cancelled_task_has_no_errors(it: &dyn Harness) {
     for number in 1..=3 {
         session.enqueue([unkept(number)]).await;
         let claim = session.claim(1).await;
-        session.settle(claim.epoch, number, failed(1)).await;
+        session.report(claim.epoch, number, failed(1)).await;
         assert_eq!(errors(&process, number).await.len(), 1);
         process
             .cancel([number].into_iter().filter(|&it| it == 1))
@@ -129,12 +129,12 @@ pub(super) async fn a_cancelled_task_has_no_errors(it: &dyn Harness) {
         if number > 1 {
             it.clock().advance(SECOND);
             let claim = session
-                .turn(ask(if number == 3 { 1 } else { 0 }))
+                .turn(wanting(if number == 3 { 1 } else { 0 }))
                 .await
                 .claim;
             process.cancel([number]).await;
             if let Some(claim) = claim {
-                session.settle(claim.epoch, number, failed(2)).await;
+                session.report(claim.epoch, number, failed(2)).await;
             }
         }
         assert_eq!(errors(&process, number).await, []);

@@ -1,17 +1,17 @@
-//! Who is told of what. A store may tell more than it has to, so each case waits for what it wants.
+//! Events. A store may send more events than it must, so each case waits for the one that it needs.
 
 use super::Harness;
 use super::process::*;
 use crate::durable::DeadFilter;
 use crate::durable::store::{Event, Verdict};
 
-pub(super) async fn ready_comes_first(it: &dyn Harness) {
+pub(super) async fn the_first_event_is_ready(it: &dyn Harness) {
     let process = Process::of(it);
     let mut events = process.events();
     assert_eq!(events.next().await, Event::Ready);
 }
 
-pub(super) async fn the_end_is_told_to_who_stored_and_looked(it: &dyn Harness) {
+pub(super) async fn an_end_is_reported_to_a_producer_that_awaits_it(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut events = one.events();
     let mut spawner = one.session().await;
@@ -20,30 +20,30 @@ pub(super) async fn the_end_is_told_to_who_stored_and_looked(it: &dyn Harness) {
     one.status([1, 2]).await;
     let epoch = worker.claim(2).await.epoch;
     for number in [1, 2] {
-        worker.settle(epoch, number, done()).await;
+        worker.report(epoch, number, done()).await;
         events.ended(number).await;
-        assert_eq!(one.look_at(number).await, seen_done());
+        assert_eq!(one.status_of(number).await, state_done());
     }
 }
 
-pub(super) async fn the_end_is_told_to_who_looked(it: &dyn Harness) {
+pub(super) async fn an_end_is_reported_to_any_process_that_awaits_it(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let (mut first, mut second) = (one.events(), three.events());
     let mut worker = two.session().await;
     worker.enqueue([task(1), task(2)]).await;
-    // While it waits, and while it runs.
+    // Once while the task waits, and once while it runs.
     one.status([1]).await;
     let epoch = worker.claim(2).await.epoch;
     one.status([2]).await;
     three.status([1, 2]).await;
     for number in [1, 2] {
-        worker.settle(epoch, number, done()).await;
+        worker.report(epoch, number, done()).await;
         first.ended(number).await;
         second.ended(number).await;
     }
 }
 
-pub(super) async fn every_kind_of_end_is_told(it: &dyn Harness) {
+pub(super) async fn every_kind_of_end_is_reported(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut events = one.events();
     let mut spawner = one.session().await;
@@ -52,22 +52,22 @@ pub(super) async fn every_kind_of_end_is_told(it: &dyn Harness) {
     spawner.enqueue([delayed(5, SECOND), task(6)]).await;
     one.status([1, 2, 3, 4, 5, 6]).await;
     let epoch = worker.claim(4).await.epoch;
-    worker.settle(epoch, 1, dead()).await;
+    worker.report(epoch, 1, dead()).await;
     events.ended(1).await;
     two.cancel([2, 3, 4, 5, 6]).await;
     events.ended(5).await;
     events.drain();
-    worker.settle(epoch, 2, retry(SECOND)).await;
+    worker.report(epoch, 2, retry(SECOND)).await;
     events.ended(2).await;
-    worker.settle(epoch, 3, Verdict::Release).await;
+    worker.report(epoch, 3, Verdict::Release).await;
     events.ended(3).await;
-    // The last by the death of its worker.
-    two.die(it);
-    spawner.turn(ask(0)).await;
+    // The last task ends by the death of its worker.
+    two.kill(it);
+    spawner.turn(wanting(0)).await;
     events.ended(4).await;
 }
 
-pub(super) async fn a_cancel_is_told_to_who_runs(it: &dyn Harness) {
+pub(super) async fn a_cancellation_is_reported_to_the_worker(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut events = two.events();
     let mut spawner = one.session().await;
@@ -80,7 +80,7 @@ pub(super) async fn a_cancel_is_told_to_who_runs(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_stored_task_wakes(it: &dyn Harness) {
+pub(super) async fn a_stored_task_wakes_a_worker(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let (mut worker, mut events) = parked(&two).await;
     one.session().await.enqueue([task(1)]).await;
@@ -88,17 +88,17 @@ pub(super) async fn a_stored_task_wakes(it: &dyn Harness) {
     assert_eq!(ids(&worker.claim(1).await), [id(1)]);
 }
 
-pub(super) async fn a_delayed_task_wakes_by_its_time(it: &dyn Harness) {
+pub(super) async fn a_delayed_task_wakes_a_worker_in_time(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let (mut worker, mut events) = parked(&two).await;
     let mut spawner = one.session().await;
     // The first, and then one that is due before it.
     for (number, delay) in [(1, 9 * SECOND), (2, 2 * SECOND)] {
         spawner.enqueue([delayed(number, delay)]).await;
-        // As a worker does: it looks whenever it is woken, also if that was for something else.
+        // Like a worker, it makes a turn whenever it is woken.
         loop {
             events.woken().await;
-            let turned = worker.turn(ask(1).park()).await;
+            let turned = worker.turn(wanting(1).park()).await;
             assert_eq!(turned.claim, None);
             if turned.next.is_some_and(|next| next <= delay) {
                 break;
@@ -107,12 +107,12 @@ pub(super) async fn a_delayed_task_wakes_by_its_time(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn time_wakes(it: &dyn Harness) {
+pub(super) async fn the_clock_wakes_workers(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     one.session().await.enqueue([delayed(1, SECOND)]).await;
     let mut events = two.events();
     let mut worker = two.session().await;
-    let turned = worker.turn(ask(1).park()).await;
+    let turned = worker.turn(wanting(1).park()).await;
     assert_eq!(turned.claim, None);
     assert!(turned.next.is_some_and(|next| next <= SECOND), "{turned:?}");
     events.drain();
@@ -121,7 +121,7 @@ pub(super) async fn time_wakes(it: &dyn Harness) {
     assert_eq!(ids(&worker.claim(1).await), [id(1)]);
 }
 
-pub(super) async fn a_replayed_letter_wakes(it: &dyn Harness) {
+pub(super) async fn a_replayed_dead_letter_wakes_a_worker(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     one.session().await.run(task(1), dead()).await;
     let (mut worker, mut events) = parked(&two).await;
@@ -130,53 +130,53 @@ pub(super) async fn a_replayed_letter_wakes(it: &dyn Harness) {
     assert_eq!(ids(&worker.claim(1).await), [id(1)]);
 }
 
-pub(super) async fn a_released_task_wakes(it: &dyn Harness) {
+pub(super) async fn a_released_task_wakes_a_worker(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut busy = one.session().await;
     busy.enqueue([task(1)]).await;
     let epoch = busy.claim(1).await.epoch;
     let mut events = two.events();
     let mut worker = two.session().await;
-    assert_eq!(worker.turn(ask(1).park()).await.claim, None);
+    assert_eq!(worker.turn(wanting(1).park()).await.claim, None);
     events.drain();
-    busy.settle(epoch, 1, Verdict::Release).await;
+    busy.report(epoch, 1, Verdict::Release).await;
     events.woken().await;
     assert_eq!(ids(&worker.claim(1).await), [id(1)]);
 }
 
-pub(super) async fn a_death_wakes(it: &dyn Harness) {
+pub(super) async fn a_dead_process_wakes_a_worker(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut busy = one.session().await;
     busy.enqueue([task(1)]).await;
     busy.claim(1).await;
     let mut events = two.events();
     let mut worker = two.session().await;
-    let mut turned = worker.turn(ask(1).park()).await;
+    let mut turned = worker.turn(wanting(1).park()).await;
     assert_eq!(turned.claim, None);
     events.drain();
-    one.die(it);
-    // Nobody may be there to tell of a death: then `next` was short, which is in real time.
+    one.kill(it);
+    // If the store does not report a death, `next` is short, in real time.
     in_time("what the dead had", async {
         while turned.claim.is_none() {
             let next = turned.next.expect("it looks again while others run");
             tokio::time::timeout(next, events.woken()).await.ok();
-            turned = worker.turn(ask(1).park()).await;
+            turned = worker.turn(wanting(1).park()).await;
         }
     })
     .await;
     assert_eq!(ids(&turned.claim.unwrap()), [id(1)]);
 }
 
-/// Two who store and one who works, each as fast as it can: the worker rests when it has parked, so
-/// it needs a wake for whatever is stored between its turn and its rest.
-pub(super) async fn no_wake_is_lost(it: &dyn Harness) {
+/// Two producers and a worker run as fast as they can. A parked worker waits for a wake-up, so it needs one for every
+/// task that is stored between its turn and its wait.
+pub(super) async fn no_wake_up_is_lost(it: &dyn Harness) {
     const EACH: u64 = 50;
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let store = async |process: &Process, first| {
         let mut session = process.session().await;
         for number in first..first + EACH {
             session.enqueue([task(number)]).await;
-            // As many yields as it takes for the others to rest now and then.
+            // Yields often enough that the others are sometimes idle.
             for _ in 0..number % 4 {
                 tokio::task::yield_now().await;
             }
@@ -187,7 +187,7 @@ pub(super) async fn no_wake_is_lost(it: &dyn Harness) {
         let mut session = three.session().await;
         let mut claimed = 0;
         while claimed < 2 * EACH {
-            let turned = session.turn(ask(3).park()).await;
+            let turned = session.turn(wanting(3).park()).await;
             match turned.claim {
                 Some(claim) => claimed += claim.tasks.len() as u64,
                 None if turned.more || turned.next == Some(std::time::Duration::ZERO) => {}
@@ -198,13 +198,13 @@ pub(super) async fn no_wake_is_lost(it: &dyn Harness) {
     tokio::join!(store(&one, 0), store(&two, EACH), work);
 }
 
-/// A session that has found nothing, and has asked to be woken.
+/// Returns a session that has found no task and is parked.
 async fn parked(process: &Process) -> (Session<'_>, Events) {
     let mut events = process.events();
     let mut session = process.session().await;
-    let turned = session.turn(ask(1).park()).await;
+    let turned = session.turn(wanting(1).park()).await;
     assert_eq!((turned.claim, turned.more), (None, false));
-    // What came before is not what wakes it.
+    // Earlier events must not wake it.
     events.drain();
     (session, events)
 }

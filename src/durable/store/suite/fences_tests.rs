@@ -10,22 +10,22 @@ pub(super) async fn a_verdict_after_reap_and_claim_is_refused(it: &dyn Harness) 
     let mut other = two.session().await;
     frozen.enqueue([task(1)]).await;
     let old = frozen.claim(1).await.epoch;
-    // It loses the task, which nobody has yet.
+    // The worker loses the task, and no other has claimed it.
     it.clock().advance(LEASE);
-    other.turn(ask(0)).await;
+    other.turn(wanting(0)).await;
     it.clock().advance(LEASE);
-    other.turn(ask(0)).await;
-    let turned = frozen.turn(ask(0).verdict(old, 1, done())).await;
+    other.turn(wanting(0)).await;
+    let turned = frozen.turn(wanting(0).verdict(old, 1, done())).await;
     assert_eq!(turned.refused, [id(1)]);
-    assert_eq!(one.look_at(1).await, TaskState::Waiting);
+    assert_eq!(one.status_of(1).await, TaskState::Waiting);
     // It is claimed again.
     let new = other.claim(1).await.epoch;
     for verdict in [done(), dead(), retry(SECOND), Verdict::Release] {
-        let turned = frozen.turn(ask(0).verdict(old, 1, verdict)).await;
+        let turned = frozen.turn(wanting(0).verdict(old, 1, verdict)).await;
         assert_eq!(turned.refused, [id(1)]);
-        assert_eq!(one.look_at(1).await, TaskState::Running);
+        assert_eq!(one.status_of(1).await, TaskState::Running);
     }
-    other.settle(new, 1, done()).await;
+    other.report(new, 1, done()).await;
     let counts = one.counts().await;
     assert_eq!((counts.done, counts.retried, counts.died), (1, 0, 0));
 }
@@ -35,36 +35,36 @@ pub(super) async fn a_verdict_after_the_end_is_refused(it: &dyn Harness) {
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
     let epoch = session.claim(1).await.epoch;
-    session.settle(epoch, 1, done()).await;
+    session.report(epoch, 1, done()).await;
     let late = Verdict::Done(b"late".to_vec());
-    let turned = session.turn(ask(0).verdict(epoch, 1, late)).await;
+    let turned = session.turn(wanting(0).verdict(epoch, 1, late)).await;
     assert_eq!(turned.refused, [id(1)]);
-    assert_eq!(process.look_at(1).await, seen_done());
+    assert_eq!(process.status_of(1).await, state_done());
 }
 
-pub(super) async fn a_verdict_for_an_earlier_life_is_refused(it: &dyn Harness) {
+pub(super) async fn a_verdict_from_before_a_replay_is_refused(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut frozen = one.session().await;
     let mut other = two.session().await;
     frozen.enqueue([task(1)]).await;
     let old = frozen.claim(1).await.epoch;
     it.clock().advance(LEASE);
-    other.turn(ask(0)).await;
+    other.turn(wanting(0)).await;
     it.clock().advance(LEASE);
     let epoch = other.claim(1).await.epoch;
-    other.settle(epoch, 1, done()).await;
-    // The same id, another task: as often as it takes a counter per task to come to the same.
+    other.report(epoch, 1, done()).await;
+    // Other tasks with the same id: often enough for a counter per task to reach the same value.
     it.age(HOUR);
     two.maintain(100).await;
     assert_eq!(two.counts().await.kept, 0);
     other.enqueue([task(1)]).await;
     let new = other.claim(1).await.epoch;
     let late = Verdict::Done(b"late".to_vec());
-    let turned = frozen.turn(ask(0).verdict(old, 1, late)).await;
+    let turned = frozen.turn(wanting(0).verdict(old, 1, late)).await;
     assert_eq!(turned.refused, [id(1)]);
-    assert_eq!(one.look_at(1).await, TaskState::Running);
-    other.settle(new, 1, done()).await;
-    assert_eq!(one.look_at(1).await, seen_done());
+    assert_eq!(one.status_of(1).await, TaskState::Running);
+    other.report(new, 1, done()).await;
+    assert_eq!(one.status_of(1).await, state_done());
 }
 
 pub(super) async fn a_verdict_for_the_task_of_another_claim_is_refused(it: &dyn Harness) {
@@ -73,7 +73,9 @@ pub(super) async fn a_verdict_for_the_task_of_another_claim_is_refused(it: &dyn 
     session.enqueue([task(1), task(2)]).await;
     let first = session.claim(1).await.epoch;
     let second = session.claim(1).await.epoch;
-    let turn = ask(0).verdict(first, 2, done()).verdict(second, 1, done());
+    let turn = wanting(0)
+        .verdict(first, 2, done())
+        .verdict(second, 1, done());
     assert_eq!(session.turn(turn).await.refused, [id(2), id(1)]);
     assert_eq!(
         process.status([1, 2]).await,
@@ -81,11 +83,11 @@ pub(super) async fn a_verdict_for_the_task_of_another_claim_is_refused(it: &dyn 
     );
 }
 
-pub(super) async fn a_verdict_for_what_never_was_is_refused(it: &dyn Harness) {
+pub(super) async fn a_verdict_for_an_unknown_task_is_refused(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), delayed(2, SECOND)]).await;
-    let turn = ask(0)
+    let turn = wanting(0)
         .verdict(77, 1, done())
         .verdict(77, 2, done())
         .verdict(77, 3, done());
@@ -94,8 +96,8 @@ pub(super) async fn a_verdict_for_what_never_was_is_refused(it: &dyn Harness) {
         process.status([1, 2]).await,
         [TaskState::Waiting, TaskState::Delayed]
     );
-    // Nor does the epoch zero, which no claim has, mean those that are not held.
-    let turn = ask(0).verdict(0, 1, done()).verdict(0, 2, done());
+    // Epoch zero, which no claim has, does not match tasks that are not held, either.
+    let turn = wanting(0).verdict(0, 1, done()).verdict(0, 2, done());
     assert_eq!(session.turn(turn).await.refused, [1, 2].map(id));
 }
 
@@ -104,26 +106,26 @@ pub(super) async fn an_epoch_is_above_what_its_process_has_received(it: &dyn Har
     let (mut session, mut other) = (one.session().await, two.session().await);
     session.enqueue((1..=4).map(task)).await;
     let first = session.claim(1).await.epoch;
-    // The client has received this floor from the store. The store was restored since then, and does not know it.
+    // The client has received this epoch from the store, which was then restored from an older copy.
     let floor = first + HOUR.as_micros() as u64;
-    let turned = session.turn(ask(1).floor(floor)).await;
+    let turned = session.turn(wanting(1).floor(floor)).await;
     let claim = turned.claim.unwrap();
     assert!(claim.epoch > floor, "{} {floor}", claim.epoch);
     let next = other.claim(1).await.epoch;
     assert!(next > claim.epoch, "{next} {}", claim.epoch);
     // A floor that is lower than the last epoch changes nothing.
-    let last = session.turn(ask(1).floor(first)).await.claim.unwrap();
+    let last = session.turn(wanting(1).floor(first)).await.claim.unwrap();
     assert!(last.epoch > next, "{} {next}", last.epoch);
 }
 
-pub(super) async fn good_and_stale_verdicts_are_told_apart(it: &dyn Harness) {
+pub(super) async fn valid_and_stale_verdicts_are_distinguished(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue((1..=6).map(task)).await;
     let first = session.claim(3).await.epoch;
-    session.settle(first, 2, Verdict::Release).await;
+    session.report(first, 2, Verdict::Release).await;
     let second = session.claim(3).await.epoch;
-    let turn = ask(9)
+    let turn = wanting(9)
         .verdict(first, 1, done())
         .verdict(first, 2, done())
         .verdict(first, 3, dead())
@@ -134,9 +136,9 @@ pub(super) async fn good_and_stale_verdicts_are_told_apart(it: &dyn Harness) {
     assert_eq!(turned.refused, [id(2), id(1)]);
     assert_eq!(ids(&turned.claim.unwrap()), [id(6)]);
     let expected = [
-        seen_done(),
-        seen_done(),
-        seen_dead(),
+        state_done(),
+        state_done(),
+        state_dead(),
         TaskState::Delayed,
         TaskState::Running,
         TaskState::Running,

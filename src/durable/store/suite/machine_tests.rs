@@ -1,6 +1,6 @@
-//! Any sequence of requests, on a store and on the model at once: what they answer is equal.
+//! Runs random sequences of requests on a store and on the model, and compares the answers.
 //!
-//! Sessions and epochs are numbered by each store as it likes, so they are translated. `next` may be
+//! Each store issues its own sessions and epochs, so they are translated. `next` may be
 //! earlier than the model's if other processes have sessions.
 
 use std::fmt::Debug;
@@ -16,7 +16,7 @@ use super::{Harness, runtime};
 mod pair;
 mod requests;
 
-/// What is done in one step. Numbers choose among what there is, so that any sequence makes sense.
+/// A step. Numbers select among the existing sessions, tasks and claims, so every sequence is valid.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Enqueue {
@@ -33,13 +33,13 @@ pub(super) enum Step {
         session: u8,
         back: u8,
     },
-    Beat {
+    Renew {
         claims: Vec<u8>,
     },
     Cancel {
         tasks: Vec<u8>,
     },
-    Look {
+    Status {
         process: u8,
         tasks: Vec<u8>,
     },
@@ -65,7 +65,7 @@ pub(super) enum Step {
     Replay {
         choice: Choice,
     },
-    Bury {
+    Delete {
         choice: Choice,
     },
     Maintain {
@@ -89,10 +89,10 @@ pub(super) struct New {
 #[derive(Clone, Debug)]
 pub(super) struct TurnStep {
     session: u8,
-    /// Chosen among all that was ever claimed, the newest first: many are stale.
-    verdicts: Vec<(u8, Said)>,
+    /// The tasks are chosen among all that were ever claimed, the newest first. Many of these verdicts are stale.
+    verdicts: Vec<(u8, VerdictChoice)>,
     /// Among all claims, the newest first.
-    seen: Option<u8>,
+    received: Option<u8>,
     /// The position of a claim among all claims, of which the newest is the first, and how far the floor is above its epoch.
     floor: Option<(u8, u64)>,
     want: usize,
@@ -100,12 +100,12 @@ pub(super) struct TurnStep {
     lease: Duration,
     quarantined: bool,
     park: bool,
-    /// Under the number of the last request, if that was a turn.
+    /// Use the number of the last request if that was a turn.
     same_number: bool,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Said {
+pub(super) enum VerdictChoice {
     Done,
     Retry(Duration),
     Snooze(Duration),
@@ -113,7 +113,7 @@ pub(super) enum Said {
     Release,
 }
 
-/// Which types a session knows.
+/// The types that a session knows.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Types {
     All,
@@ -121,7 +121,7 @@ pub(super) enum Types {
     Other,
 }
 
-/// Which dead letters.
+/// A selection of dead letters.
 #[derive(Clone, Debug)]
 pub(super) enum Choice {
     All,
@@ -133,14 +133,14 @@ fn seconds(choice: &'static [u64]) -> impl Strategy<Value = Duration> {
     prop::sample::select(choice).prop_map(Duration::from_secs)
 }
 
-/// So few that they meet again and again.
+/// Chooses among so few tasks that the same ones are often used again.
 fn tasks(most: usize) -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(0..12_u8, 1..=most)
 }
 
 fn new() -> impl Strategy<Value = New> {
-    let kept = (seconds(&[0, 0, 0, 5, 5, 60]), seconds(&[0, 10, 3600]));
-    (0..12_u8, any::<bool>(), 0..20_usize, kept, 0..3_u32).prop_map(
+    let times = (seconds(&[0, 0, 0, 5, 5, 60]), seconds(&[0, 10, 3600]));
+    (0..12_u8, any::<bool>(), 0..20_usize, times, 0..3_u32).prop_map(
         |(task, other_name, len, (delay, retention), max_crashes)| New {
             task,
             other_name,
@@ -152,28 +152,28 @@ fn new() -> impl Strategy<Value = New> {
     )
 }
 
-fn said() -> impl Strategy<Value = Said> {
+fn verdict() -> impl Strategy<Value = VerdictChoice> {
     prop_oneof![
-        3 => Just(Said::Done),
-        3 => seconds(&[0, 5, 60]).prop_map(Said::Retry),
-        2 => seconds(&[0, 5, 60]).prop_map(Said::Snooze),
-        2 => Just(Said::Dead),
-        3 => Just(Said::Release),
+        3 => Just(VerdictChoice::Done),
+        3 => seconds(&[0, 5, 60]).prop_map(VerdictChoice::Retry),
+        2 => seconds(&[0, 5, 60]).prop_map(VerdictChoice::Snooze),
+        2 => Just(VerdictChoice::Dead),
+        3 => Just(VerdictChoice::Release),
     ]
 }
 
 fn turn() -> impl Strategy<Value = TurnStep> {
-    let verdicts = prop::collection::vec((0..12_u8, said()), 0..6);
+    let verdicts = prop::collection::vec((0..12_u8, verdict()), 0..6);
     let wants = (0..5_usize, prop::sample::select(&[0_usize, 15, 10_000][..]));
     // An hour, in microseconds.
     let above = prop::sample::select(&[0, 0, 3_600_000_000][..]);
     let floor = prop::option::weighted(0.2, (0..4_u8, above));
-    let said = (verdicts, prop::option::of(0..4_u8), floor);
+    let report = (verdicts, prop::option::of(0..4_u8), floor);
     let flags = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.1));
-    (any::<u8>(), said, wants, seconds(&[9, 9, 30]), flags).prop_map(
+    (any::<u8>(), report, wants, seconds(&[9, 9, 30]), flags).prop_map(
         |(
             session,
-            (verdicts, seen, floor),
+            (verdicts, received, floor),
             (want, want_bytes),
             lease,
             (quarantined, park, same_number),
@@ -181,7 +181,7 @@ fn turn() -> impl Strategy<Value = TurnStep> {
             TurnStep {
                 session,
                 verdicts,
-                seen,
+                received,
                 floor,
                 want,
                 want_bytes,
@@ -224,9 +224,9 @@ fn step() -> impl Strategy<Value = Step> {
         26 => turn().prop_map(Step::Turn),
         4 => any().prop_map(|session| Step::Again { session }),
         2 => (any(), 1..5_u8).prop_map(|(session, back)| Step::Late { session, back }),
-        5 => claims.prop_map(|claims| Step::Beat { claims }),
+        5 => claims.prop_map(|claims| Step::Renew { claims }),
         5 => tasks(3).prop_map(|tasks| Step::Cancel { tasks }),
-        4 => (any(), tasks(6)).prop_map(|(process, tasks)| Step::Look { process, tasks }),
+        4 => (any(), tasks(6)).prop_map(|(process, tasks)| Step::Status { process, tasks }),
         11 => time().prop_map(Step::Pass),
         // Everything expires.
         1 => seconds(&[3600, 30 * 24 * 3600]).prop_map(Step::Age),
@@ -236,14 +236,14 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any().prop_map(|session| Step::Close { session }),
         2 => (choice(), 0..4_usize).prop_map(|(choice, limit)| Step::Dead { choice, limit }),
         3 => choice().prop_map(|choice| Step::Replay { choice }),
-        1 => choice().prop_map(|choice| Step::Bury { choice }),
+        1 => choice().prop_map(|choice| Step::Delete { choice }),
         2 => (1..4_usize).prop_map(|budget| Step::Maintain { budget }),
         3 => any().prop_map(|process| Step::Counts { process }),
     ]
 }
 
-/// Holds a store to the model, for so many sequences; ten times as many with `THRONG_LONG=1`.
-pub(super) fn hold<H: Harness>(sequences: u32) {
+/// Compares a store with the model in this many sequences, or ten times as many with `THRONG_LONG=1`.
+pub(super) fn compare_sequences<H: Harness>(sequences: u32) {
     let long = std::env::var_os("THRONG_LONG").is_some_and(|value| value == "1");
     let config = Config {
         cases: if long { 10 * sequences } else { sequences },

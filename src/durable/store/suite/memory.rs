@@ -25,7 +25,7 @@ impl Harness for Memory {
         self.store.clone().into()
     }
 
-    /// To the model, a process ends in one way only.
+    /// The model does not distinguish how a process exits.
     fn kill(&self, process: Store) {
         drop(process);
     }

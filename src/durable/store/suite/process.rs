@@ -1,4 +1,4 @@
-//! What the cases say: processes, their sessions, tasks, and what is expected of them.
+//! The vocabulary of the cases: processes, sessions, tasks, and the expected answers.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -31,7 +31,7 @@ pub(super) const NAMES: [&str; 7] = [
     STRANGE_NAMES[1],
 ];
 
-/// Names that nobody would choose.
+/// Names with special characters.
 pub(super) const STRANGE_NAMES: [&str; 2] = ["f\u{fc}r \u{1f980}\u{0} '\"%_;--", "\u{feff}\n"];
 
 pub(super) fn set(names: &[&str]) -> TypeSet {
@@ -39,10 +39,10 @@ pub(super) fn set(names: &[&str]) -> TypeSet {
     set.expect("no two of these names have one hash")
 }
 
-/// How long a test waits for what has to come. It is real time, and only a failure takes so long.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a test waits for an event, in real time. Only a failure takes this long.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The id of the task with this number: ids are ordered as the numbers.
+/// Returns the id of the task with this number. The ids have the order of the numbers.
 pub(super) fn id(number: u64) -> TaskId {
     TaskId::from_bytes(u128::from(number).to_be_bytes())
 }
@@ -66,7 +66,7 @@ pub(super) fn delayed(number: u64, delay: Duration) -> NewTask {
     }
 }
 
-/// How the task of this number is claimed for the first time, if that is at once.
+/// Returns the task with this number as it is claimed for the first time.
 pub(super) fn fresh(number: u64) -> Claimed {
     Claimed {
         id: id(number),
@@ -95,38 +95,38 @@ pub(super) fn dead() -> Verdict {
     }
 }
 
-/// How a look sees what ended by [`dead`].
-pub(super) fn seen_dead() -> TaskState {
+/// The state of a task after the verdict [`dead`].
+pub(super) fn state_dead() -> TaskState {
     TaskState::Dead {
         reason: DeadReason::Fatal,
         error: "fatal".to_owned(),
     }
 }
 
-/// How a look sees what ended by [`done`].
-pub(super) fn seen_done() -> TaskState {
+/// The state of a task after the verdict [`done`].
+pub(super) fn state_done() -> TaskState {
     TaskState::Done(b"output".to_vec())
 }
 
-/// The ids of claimed tasks, in their order.
+/// Returns the ids of claimed tasks, in their order.
 pub(super) fn ids(claim: &Claim) -> Vec<TaskId> {
     claim.tasks.iter().map(|task| task.id).collect()
 }
 
 #[track_caller]
 pub(super) fn assert_refused<T: std::fmt::Debug>(answer: Result<T, Failure>) {
-    let failure = answer.expect_err("it should have been refused");
+    let failure = answer.expect_err("the request should have been refused");
     assert_eq!(failure.cause, Cause::NoSession);
     assert_eq!(failure.effect, Effect::None);
 }
 
-/// Waits for what has to come.
+/// Waits for a future that must complete.
 pub(super) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let waited = tokio::time::timeout(PATIENCE, future).await;
-    waited.unwrap_or_else(|_| panic!("{what} has not come"))
+    let waited = tokio::time::timeout(EVENT_TIMEOUT, future).await;
+    waited.unwrap_or_else(|_| panic!("{what} has not arrived"))
 }
 
-/// A process that uses a store. What it asks has to succeed.
+/// A process that uses a store. Its requests must succeed.
 pub(super) struct Process(pub(super) Store);
 
 impl Process {
@@ -134,16 +134,16 @@ impl Process {
         Self(harness.connect())
     }
 
-    pub(super) fn die(self, harness: &dyn Harness) {
+    pub(super) fn kill(self, harness: &dyn Harness) {
         harness.kill(self.0);
     }
 
-    /// A session that knows all types of this suite.
+    /// Opens a session that knows all types of this suite.
     pub(super) async fn session(&self) -> Session<'_> {
         self.session_of(&NAMES).await
     }
 
-    /// A session that knows the types with these names.
+    /// Opens a session that knows the types with these names.
     pub(super) async fn session_of(&self, names: &[&'static str]) -> Session<'_> {
         self.session_with(set(names)).await
     }
@@ -154,7 +154,7 @@ impl Process {
             store: &self.0,
             id,
             number: 0,
-            seen: None,
+            received: None,
             answered: Cell::new(None),
         }
     }
@@ -171,7 +171,7 @@ impl Process {
         seen
     }
 
-    pub(super) async fn look_at(&self, number: u64) -> TaskState {
+    pub(super) async fn status_of(&self, number: u64) -> TaskState {
         self.status([number]).await.remove(0)
     }
 
@@ -189,7 +189,7 @@ impl Process {
         self.0.0.dead_letters(filter, limit).await.unwrap()
     }
 
-    /// The ids of the dead letters.
+    /// Returns the ids of the dead letters.
     pub(super) async fn dead_ids(&self, filter: DeadFilter, limit: usize) -> Vec<TaskId> {
         let letters = self.dead_letters(filter, limit).await;
         letters.iter().map(|letter| letter.id).collect()
@@ -217,8 +217,8 @@ pub(super) struct Session<'a> {
     store: &'a Store,
     pub(super) id: SessionId,
     pub(super) number: u64,
-    /// The claim that the last turn has said to be seen, and the one with which it was answered.
-    seen: Option<Epoch>,
+    /// The claim that the last turn has confirmed, and the one in its answer.
+    received: Option<Epoch>,
     answered: Cell<Option<Epoch>>,
 }
 
@@ -242,26 +242,26 @@ impl Session<'_> {
         self.store.0.enqueue(Arc::new(request)).await
     }
 
-    /// A turn under the next number.
-    pub(super) async fn turn(&mut self, ask: Ask) -> TurnAnswer {
+    /// Makes a turn under the next number.
+    pub(super) async fn turn(&mut self, options: TurnOptions) -> TurnAnswer {
         self.number += 1;
-        self.seen = self.answered.take();
-        self.turn_again(ask).await.unwrap()
+        self.received = self.answered.take();
+        self.turn_again(options).await.unwrap()
     }
 
-    /// A turn under the number of the last request.
-    pub(super) async fn turn_again(&self, ask: Ask) -> Result<TurnAnswer, Failure> {
+    /// Makes a turn under the number of the last request.
+    pub(super) async fn turn_again(&self, options: TurnOptions) -> Result<TurnAnswer, Failure> {
         let request = Turn {
             session: self.id,
             number: self.number,
-            verdicts: ask.verdicts,
-            received: self.seen,
-            floor: ask.floor,
-            want: ask.want,
-            want_bytes: ask.want_bytes,
-            lease: ask.lease,
-            quarantined: ask.quarantined,
-            park: ask.park,
+            verdicts: options.verdicts,
+            received: self.received,
+            floor: options.floor,
+            want: options.want,
+            want_bytes: options.want_bytes,
+            lease: options.lease,
+            quarantined: options.quarantined,
+            park: options.park,
         };
         let turned = self.store.0.turn(Arc::new(request)).await?;
         let answered = turned.claim.as_ref().map(|claim| claim.epoch);
@@ -269,26 +269,26 @@ impl Session<'_> {
         Ok(turned)
     }
 
-    /// A late copy of the last request, of whose answer nobody hears.
-    pub(super) async fn turn_again_in_vain(&self, ask: Ask) -> TurnAnswer {
-        let turned = self.turn_again(ask).await.unwrap();
+    /// Sends the last request again, and loses the answer.
+    pub(super) async fn turn_again_without_answer(&self, options: TurnOptions) -> TurnAnswer {
+        let turned = self.turn_again(options).await.unwrap();
         self.answered.set(None);
         turned
     }
 
-    /// Claims at most so many tasks, of which there have to be some.
+    /// Claims at most `want` tasks, and at least one.
     pub(super) async fn claim(&mut self, want: usize) -> Claim {
-        let turned = self.turn(ask(want)).await;
-        turned.claim.expect("there should be something to claim")
+        let turned = self.turn(wanting(want)).await;
+        turned.claim.expect("a task should be claimed")
     }
 
-    /// Brings one verdict, which has to be accepted.
-    pub(super) async fn settle(&mut self, epoch: Epoch, number: u64, verdict: Verdict) {
-        let turned = self.turn(ask(0).verdict(epoch, number, verdict)).await;
+    /// Reports one verdict, which must be accepted.
+    pub(super) async fn report(&mut self, epoch: Epoch, number: u64, verdict: Verdict) {
+        let turned = self.turn(wanting(0).verdict(epoch, number, verdict)).await;
         assert_eq!(turned.refused, []);
     }
 
-    /// Stores a task, claims it, and brings a verdict.
+    /// Stores a task, claims it, and reports a verdict.
     pub(super) async fn run(&mut self, new: NewTask, verdict: Verdict) {
         let id = new.id;
         self.enqueue([new]).await;
@@ -296,7 +296,7 @@ impl Session<'_> {
         assert_eq!(ids(&claim), [id]);
         let verdicts = vec![(id, verdict)];
         let epoch = claim.epoch;
-        let turned = self.turn(ask(0).verdicts(epoch, verdicts)).await;
+        let turned = self.turn(wanting(0).verdicts(epoch, verdicts)).await;
         assert_eq!(turned.refused, []);
     }
 
@@ -305,9 +305,9 @@ impl Session<'_> {
     }
 }
 
-/// What a turn says and wants.
+/// The options of a turn.
 #[derive(Clone)]
-pub(super) struct Ask {
+pub(super) struct TurnOptions {
     verdicts: Vec<Verdicts>,
     floor: Epoch,
     want: usize,
@@ -317,9 +317,9 @@ pub(super) struct Ask {
     park: bool,
 }
 
-/// Wants so many tasks, of any size.
-pub(super) fn ask(want: usize) -> Ask {
-    Ask {
+/// The options of a turn that claims up to `want` tasks of any size.
+pub(super) fn wanting(want: usize) -> TurnOptions {
+    TurnOptions {
         verdicts: Vec::new(),
         floor: 0,
         want,
@@ -330,13 +330,13 @@ pub(super) fn ask(want: usize) -> Ask {
     }
 }
 
-impl Ask {
+impl TurnOptions {
     pub(super) fn verdicts(mut self, epoch: Epoch, tasks: Vec<(TaskId, Verdict)>) -> Self {
         self.verdicts.push(Verdicts { epoch, tasks });
         self
     }
 
-    /// One verdict more for a claim.
+    /// Adds a verdict on a task of a claim.
     pub(super) fn verdict(mut self, epoch: Epoch, number: u64, verdict: Verdict) -> Self {
         let verdict = (id(number), verdict);
         match self.verdicts.last_mut() {
@@ -359,8 +359,8 @@ impl Ask {
         Self { lease, ..self }
     }
 
-    /// With no room for a quarantined task.
-    pub(super) fn not_risky(self) -> Self {
+    /// Does not claim a quarantined task.
+    pub(super) fn without_quarantined(self) -> Self {
         Self {
             quarantined: false,
             ..self
@@ -372,25 +372,25 @@ impl Ask {
     }
 }
 
-/// What a process is told.
+/// The events of a process.
 pub(super) struct Events(mpsc::UnboundedReceiver<Event>);
 
 impl Events {
     pub(super) async fn next(&mut self) -> Event {
         let event = in_time("an event", self.0.recv()).await;
-        event.expect("a store tells as long as its process lives")
+        event.expect("a store sends events as long as its process lives")
     }
 
-    /// Waits until one of the events is wanted; what comes before it may be anything.
+    /// Waits for a wanted event, and skips others.
     pub(super) async fn until(&mut self, what: &str, wanted: impl Fn(&Event) -> bool) {
         in_time(what, async { while !wanted(&self.next().await) {} }).await;
     }
 
     pub(super) async fn woken(&mut self) {
-        self.until("a wake", |event| *event == Event::Wake).await;
+        self.until("a wake-up", |event| *event == Event::Wake).await;
     }
 
-    /// Waits for the news that a task may have ended.
+    /// Waits for the event that a task may have ended.
     pub(super) async fn ended(&mut self, number: u64) {
         let of = |event: &Event| match event {
             Event::MaybeEnded(ids) => ids.contains(&id(number)),
@@ -405,7 +405,7 @@ impl Events {
         self.until("the cancellation of a task", of).await;
     }
 
-    /// Forgets what has come so far, so that what comes is new.
+    /// Discards the events so far.
     pub(super) fn drain(&mut self) {
         while self.0.try_recv().is_ok() {}
     }

@@ -45,7 +45,7 @@ impl Harness for Redis {
     fn connect(&self) -> Store {
         let mut builder = RedisStore::builder(&self.server.url());
         builder.namespace(&*self.namespace);
-        let opened = RedisStore::open_as(&builder, Time::told(self.clock.clone()));
+        let opened = RedisStore::open_as(&builder, Time::manual(self.clock.clone()));
         let store = futures::executor::block_on(opened);
         let store = Arc::new(store.expect("the store can be opened"));
         self.stores.borrow_mut().push(Arc::downgrade(&store));

@@ -1,10 +1,10 @@
-//! What becomes of tasks when their process dies, or their session ends.
+//! Tasks return when their process dies, or their session is closed.
 
 use super::Harness;
 use super::process::*;
 use crate::durable::store::{RenewAnswer, TaskState};
 
-pub(super) async fn the_dead_give_back_at_once(it: &dyn Harness) {
+pub(super) async fn the_tasks_of_a_dead_process_return_at_once(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut first = one.session().await;
     let mut second = one.session().await;
@@ -13,7 +13,7 @@ pub(super) async fn the_dead_give_back_at_once(it: &dyn Harness) {
     let claim = second.claim(1).await;
     one.renew([claim.epoch]).await;
     let mut other = two.session().await;
-    one.die(it);
+    one.kill(it);
     // No time has passed.
     let mut tasks = other.claim(9).await.tasks;
     tasks.sort_by_key(|task| task.id);
@@ -26,7 +26,7 @@ pub(super) async fn the_dead_give_back_at_once(it: &dyn Harness) {
     assert_eq!((counts.lost, counts.crashed, counts.running), (1, 1, 3));
 }
 
-pub(super) async fn the_living_keep_what_they_have(it: &dyn Harness) {
+pub(super) async fn a_live_process_keeps_its_claims(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let mut first = one.session().await;
     first.enqueue([task(1), task(2)]).await;
@@ -34,14 +34,14 @@ pub(super) async fn the_living_keep_what_they_have(it: &dyn Harness) {
     let mut second = two.session().await;
     let held = second.claim(1).await.epoch;
     let mut third = three.session().await;
-    one.die(it);
+    one.kill(it);
     assert_eq!(ids(&third.claim(9).await), [id(1)]);
     assert_eq!(two.renew([held]).await, RenewAnswer::default());
-    second.settle(held, 2, done()).await;
-    assert_eq!(two.status([1, 2]).await, [TaskState::Running, seen_done()]);
+    second.report(held, 2, done()).await;
+    assert_eq!(two.status([1, 2]).await, [TaskState::Running, state_done()]);
 }
 
-pub(super) async fn a_closed_session_gives_back(it: &dyn Harness) {
+pub(super) async fn a_closed_session_returns_its_tasks(it: &dyn Harness) {
     let process = Process::of(it);
     let mut first = process.session().await;
     let mut second = process.session().await;
@@ -52,7 +52,7 @@ pub(super) async fn a_closed_session_gives_back(it: &dyn Harness) {
     let claim = second.claim(9).await;
     assert_eq!(ids(&claim), [id(1), id(3)]);
     assert_eq!(claim.tasks[0].lost, 1);
-    second.settle(held, 2, done()).await;
+    second.report(held, 2, done()).await;
 }
 
 pub(super) async fn a_closed_session_is_unknown(it: &dyn Harness) {
@@ -61,9 +61,9 @@ pub(super) async fn a_closed_session_is_unknown(it: &dyn Harness) {
     session.enqueue([task(1)]).await;
     session.claim(1).await;
     process.0.0.close_session(session.id).await.unwrap();
-    assert_refused(session.turn_again(ask(1)).await);
+    assert_refused(session.turn_again(wanting(1)).await);
     session.number += 1;
-    assert_refused(session.turn_again(ask(1)).await);
+    assert_refused(session.turn_again(wanting(1)).await);
     assert_refused(session.enqueue_again([task(2)]).await);
     assert_eq!(
         process.status([1, 2]).await,
@@ -82,7 +82,7 @@ pub(super) async fn a_session_is_issued_once(it: &dyn Harness) {
     }
     let mut process = two;
     for _ in 0..3 {
-        process.die(it);
+        process.kill(it);
         process = Process::of(it);
         issued.push(process.session().await.id);
     }
@@ -96,11 +96,11 @@ pub(super) async fn a_new_process_never_repeats_the_claim_of_a_dead_one(it: &dyn
     first.enqueue([task(1)]).await;
     let old = first.claim(1).await.epoch;
     let number = first.number;
-    one.die(it);
+    one.kill(it);
     let two = Process::of(it);
     let mut second = two.session().await;
     second.number = number;
-    let claim = second.turn_again(ask(1)).await.unwrap().claim.unwrap();
+    let claim = second.turn_again(wanting(1)).await.unwrap().claim.unwrap();
     assert!(claim.epoch > old);
     assert_eq!(claim.tasks[0].lost, 1);
 }

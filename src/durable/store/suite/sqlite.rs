@@ -13,14 +13,14 @@ use crate::durable::store::sqlite::SqliteStore;
 pub(super) struct Sqlite {
     clock: Clock,
     path: PathBuf,
-    /// All that were connected.
+    /// All stores that were opened.
     stores: RefCell<Vec<Weak<SqliteStore>>>,
     _folder: tempfile::TempDir,
 }
 
 impl Harness for Sqlite {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder can be made");
+        let folder = super::temp_folder();
         Self {
             clock: Clock::manual(),
             path: folder.path().join("tasks.db"),
@@ -46,7 +46,9 @@ impl Harness for Sqlite {
         let stores = self.stores.borrow();
         let dying = stores.iter().find(|it| it.as_ptr().cast::<()>() == dies);
         let dying = dying.and_then(Weak::upgrade);
-        dying.expect("a process of this store dies").abandon();
+        dying
+            .expect("a process of this store dies")
+            .simulate_crash();
     }
 
     fn age(&self, time: Duration) {
@@ -59,7 +61,7 @@ impl Harness for Sqlite {
             .expect("it can be written");
     }
 
-    /// The rows of all tables but the one that counts.
+    /// Counts the rows of all tables except `throng_meta`.
     fn leftovers(&self) -> u64 {
         let db = rusqlite::Connection::open(&self.path).expect("the file can be opened");
         let count = |name: String| {

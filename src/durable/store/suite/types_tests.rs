@@ -1,4 +1,4 @@
-//! Types of tasks: which workers get them, in which order, and which workers are woken for them.
+//! Types of tasks: the workers that claim them, the order, and the workers that are woken.
 
 use super::Harness;
 use super::process::*;
@@ -19,11 +19,11 @@ fn typed(number: u64) -> NewTask {
     }
 }
 
-/// Claims until nothing is left; in how many turns.
+/// Claims until no task is left. Returns the tasks and the number of turns.
 async fn claim_all(session: &mut Session<'_>) -> (Vec<TaskId>, usize) {
     let (mut claimed, mut turns) = (Vec::new(), 0);
     loop {
-        let turned = session.turn(ask(256)).await;
+        let turned = session.turn(wanting(256)).await;
         turns += 1;
         claimed.extend(turned.claim.iter().flat_map(ids));
         if turned.claim.is_none() && !turned.more {
@@ -43,15 +43,15 @@ pub(super) async fn a_claim_has_only_types_that_its_session_knows(it: &dyn Harne
     assert_eq!(claim_all(&mut odd).await.0, odds);
 }
 
-pub(super) async fn a_type_that_nobody_knows_waits_for_a_worker(it: &dyn Harness) {
+pub(super) async fn a_task_of_an_unknown_type_waits_for_a_worker(it: &dyn Harness) {
     let process = Process::of(it);
     let mut even = process.session_of(&["even"]).await;
     even.enqueue((0..9).map(typed)).await;
     claim_all(&mut even).await;
     it.clock().advance(1_000 * HOUR);
-    let turned = even.turn(ask(9)).await;
+    let turned = even.turn(wanting(9)).await;
     assert_eq!((turned.claim, turned.more), (None, false));
-    assert_eq!(process.look_at(3).await, TaskState::Waiting);
+    assert_eq!(process.status_of(3).await, TaskState::Waiting);
     let mut odd = process.session_of(&["odd"]).await;
     assert_eq!(claim_all(&mut odd).await.0, [1, 3, 5, 7].map(id));
 }
@@ -73,11 +73,10 @@ pub(super) async fn a_task_in_a_newer_envelope_waits_for_a_newer_worker(it: &dyn
     let mut new = process.session_with(set.clone()).await;
     let claim = new.claim(9).await;
     assert_eq!(ids(&claim), [1, 4, 3].map(id));
-    // A task that is given back keeps its kind.
-    let turn =
-        ask(0)
-            .verdict(claim.epoch, 1, Verdict::Release)
-            .verdict(claim.epoch, 4, retry(SECOND));
+    // A released task keeps its kind.
+    let turn = wanting(0)
+        .verdict(claim.epoch, 1, Verdict::Release)
+        .verdict(claim.epoch, 4, retry(SECOND));
     new.turn(turn).await;
     new.close().await;
     it.clock().advance(1_000 * HOUR);
@@ -90,8 +89,8 @@ pub(super) async fn a_task_in_a_newer_envelope_waits_for_a_newer_worker(it: &dyn
     assert_eq!(claim_all(&mut new).await.0, [3, 1, 4].map(id));
 }
 
-/// A worker that knows nothing of what waits in front is not held up by it.
-pub(super) async fn a_backlog_of_another_type_is_in_nobodys_way(it: &dyn Harness) {
+/// Tasks at the head of the queue whose type a worker does not know do not delay it.
+pub(super) async fn a_backlog_of_another_type_delays_no_task(it: &dyn Harness) {
     let process = Process::of(it);
     let mut even = process.session_of(&["even"]).await;
     for first in (1..1_000).step_by(200) {
@@ -102,8 +101,8 @@ pub(super) async fn a_backlog_of_another_type_is_in_nobodys_way(it: &dyn Harness
     assert_eq!(ids(&even.claim(9).await), [id(2_000)]);
 }
 
-/// A worker comes that knows a part of what waits mixed.
-pub(super) async fn types_that_part_keep_their_order(it: &dyn Harness) {
+/// A worker joins that knows one of two types that wait in one list.
+pub(super) async fn types_that_are_split_keep_their_order(it: &dyn Harness) {
     let process = Process::of(it);
     let mut both = process.session_of(&["even", "odd"]).await;
     for first in (0..1_000).step_by(250) {
@@ -119,20 +118,20 @@ pub(super) async fn types_that_part_keep_their_order(it: &dyn Harness) {
     assert_eq!(claim_all(&mut both).await.0, evens);
 }
 
-pub(super) async fn what_is_given_back_comes_first_among_its_type(it: &dyn Harness) {
+pub(super) async fn a_released_task_is_first_among_its_type(it: &dyn Harness) {
     let process = Process::of(it);
     let mut both = process.session_of(&["even", "odd"]).await;
     both.enqueue((0..8).map(typed)).await;
     let claim = both.claim(4).await;
     let mut odd = process.session_of(&["odd"]).await;
     let released = ids(&claim).into_iter().map(|id| (id, Verdict::Release));
-    let turn = ask(0).verdicts(claim.epoch, released.collect());
+    let turn = wanting(0).verdicts(claim.epoch, released.collect());
     both.turn(turn).await;
     assert_eq!(claim_all(&mut odd).await.0, [1, 3, 5, 7].map(id));
     assert_eq!(claim_all(&mut both).await.0, [0, 2, 4, 6].map(id));
 }
 
-pub(super) async fn what_becomes_due_goes_to_those_who_know_it(it: &dyn Harness) {
+pub(super) async fn a_due_task_goes_to_workers_that_know_its_type(it: &dyn Harness) {
     let process = Process::of(it);
     let mut even = process.session_of(&["even"]).await;
     let mut odd = process.session_of(&["odd"]).await;
@@ -154,7 +153,7 @@ pub(super) async fn a_cancelled_task_leaves_its_list(it: &dyn Harness) {
     let mut odd = process.session_of(&["odd"]).await;
     assert_eq!(claim_all(&mut odd).await.0, [id(5)]);
     assert_eq!(claim_all(&mut even).await.0, [id(0), id(4)]);
-    // Under its id, another task may be of another type.
+    // Another task with the same id may have another type.
     let other = NewTask {
         name: "odd".into(),
         ..typed(0)
@@ -167,7 +166,7 @@ pub(super) async fn a_cancelled_task_leaves_its_list(it: &dyn Harness) {
     assert_eq!(claim_all(&mut even).await.0, [id(6)]);
 }
 
-/// The last worker of a type goes, and another comes with other types.
+/// The last worker of a type leaves, and another one with other types joins.
 pub(super) async fn workers_come_and_go_and_nothing_is_lost(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut producer = two.session_of(&["job"]).await;
@@ -190,7 +189,7 @@ pub(super) async fn workers_come_and_go_and_nothing_is_lost(it: &dyn Harness) {
     }
 }
 
-/// Maintenance removes sets of which no session is left, and no others.
+/// Maintenance removes only sets that no session has.
 pub(super) async fn a_session_keeps_its_set(it: &dyn Harness) {
     let process = Process::of(it);
     let mut even = process.session_of(&["even"]).await;
@@ -199,27 +198,27 @@ pub(super) async fn a_session_keeps_its_set(it: &dyn Harness) {
     even.enqueue((0..6).map(typed)).await;
     assert_eq!(claim_all(&mut even).await.0, [0, 2, 4].map(id));
     assert_eq!(claim_all(&mut odd).await.0, [1, 3, 5].map(id));
-    // Two close and open sessions of equal sets at the same time.
+    // Two processes close and open sessions of equal sets at the same time.
     let again = process.session_of(&["odd"]).await;
     odd.close().await;
     while process.maintain(100).await {}
     even.enqueue([typed(7)]).await;
     let mut odd = again;
-    // The tasks of the closed session have come back.
+    // The tasks of the closed session were returned.
     assert_eq!(claim_all(&mut odd).await.0, [1, 3, 5, 7].map(id));
 }
 
-pub(super) async fn a_wake_goes_to_one_that_knows_the_type(it: &dyn Harness) {
+pub(super) async fn a_wake_up_goes_to_a_worker_that_knows_the_type(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let (mut even_events, mut odd_events) = (two.events(), three.events());
     let mut even = two.session_of(&["even"]).await;
     let mut odd = three.session_of(&["odd"]).await;
     for session in [&mut even, &mut odd] {
-        session.turn(ask(1)).await;
+        session.turn(wanting(1)).await;
     }
-    // When a session comes, others look again, as some stores have it.
+    // In some stores, a new session makes other workers check again.
     for session in [&mut even, &mut odd] {
-        assert_eq!(session.turn(ask(1).park()).await.claim, None);
+        assert_eq!(session.turn(wanting(1).park()).await.claim, None);
     }
     even_events.drain();
     odd_events.drain();
@@ -227,7 +226,7 @@ pub(super) async fn a_wake_goes_to_one_that_knows_the_type(it: &dyn Harness) {
     for round in 0..20 {
         // A session that was woken for the producer is idle again.
         for session in [&mut even, &mut odd] {
-            assert_eq!(session.turn(ask(1).park()).await.claim, None);
+            assert_eq!(session.turn(wanting(1).park()).await.claim, None);
         }
         let number = 100 + round;
         producer.enqueue([typed(number)]).await;
@@ -240,9 +239,9 @@ pub(super) async fn a_wake_goes_to_one_that_knows_the_type(it: &dyn Harness) {
     }
 }
 
-/// Workers that know different types, each as fast as it can: a worker rests when it is idle, so it
-/// needs a wake for whatever is stored or moved between its turn and its rest.
-pub(super) async fn no_wake_for_a_type_is_lost(it: &dyn Harness) {
+/// Workers that know different types run as fast as they can. An idle worker waits for a wake-up, so it needs one for
+/// every task that is stored or moved between its turn and its wait.
+pub(super) async fn no_wake_up_for_a_type_is_lost(it: &dyn Harness) {
     const TASKS: u64 = 120;
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let store = async {
@@ -259,7 +258,7 @@ pub(super) async fn no_wake_for_a_type_is_lost(it: &dyn Harness) {
         let mut session = process.session_of(types).await;
         let mut claimed = 0;
         while claimed < expected {
-            let turned = session.turn(ask(2).park()).await;
+            let turned = session.turn(wanting(2).park()).await;
             match turned.claim {
                 Some(claim) => claimed += claim.tasks.len() as u64,
                 None if turned.more || turned.next == Some(std::time::Duration::ZERO) => {}

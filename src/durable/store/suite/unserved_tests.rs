@@ -1,4 +1,4 @@
-//! The count of tasks that no live worker knows.
+//! The number of waiting tasks whose type no live worker has registered.
 
 use super::Harness;
 use super::process::*;
@@ -11,7 +11,7 @@ fn named(name: &'static str, number: u64) -> NewTask {
     }
 }
 
-/// Tasks of two types, by turns.
+/// Tasks of two types, alternately.
 fn mixed(count: u64) -> impl Iterator<Item = NewTask> {
     let name = |number: u64| {
         if number.is_multiple_of(2) {
@@ -44,7 +44,7 @@ pub(super) async fn tasks_that_no_live_worker_knows_are_unserved(it: &dyn Harnes
     };
     even.enqueue([later, newer, named("odd", 13)]).await;
     assert_eq!(counts(&process).await, (11, 6));
-    // It is delayed no longer.
+    // The delayed task is due.
     it.clock().advance(SECOND);
     even.claim(9).await;
     assert_eq!(counts(&process).await, (7, 7));
@@ -63,22 +63,22 @@ pub(super) async fn a_worker_that_is_killed_serves_nothing(it: &dyn Harness) {
     three.session_of(&["odd"]).await;
     even.enqueue(mixed(10)).await;
     assert_eq!(counts(&one).await, (10, 0));
-    two.die(it);
+    two.kill(it);
     assert_eq!(counts(&one).await, (10, 0));
-    three.die(it);
+    three.kill(it);
     assert_eq!(counts(&one).await, (10, 5));
-    // Maintenance forgets the dead.
+    // Maintenance removes the sessions of the dead process.
     while one.maintain(100).await {}
     assert_eq!(counts(&one).await, (10, 5));
     assert_eq!(ids(&even.claim(9).await).len(), 5);
     assert_eq!(counts(&one).await, (5, 5));
     let producer = Process::of(it);
-    one.die(it);
+    one.kill(it);
     assert_eq!(counts(&producer).await, (5, 5));
 }
 
-/// Both types wait in one list when a worker comes that knows one of them.
-pub(super) async fn tasks_in_a_list_that_drains_are_told_apart(it: &dyn Harness) {
+/// Both types wait in one list when a worker joins that knows one of them.
+pub(super) async fn unserved_tasks_in_a_draining_list_are_counted(it: &dyn Harness) {
     let process = Process::of(it);
     let mut both = process.session_of(&["even", "odd"]).await;
     for _ in 0..4 {
@@ -92,7 +92,7 @@ pub(super) async fn tasks_in_a_list_that_drains_are_told_apart(it: &dyn Harness)
     let claimed = claim.tasks.len() as u64;
     assert_eq!(counts(&process).await, (1_000 - claimed, 500));
     let released = ids(&claim).into_iter().map(|id| (id, Verdict::Release));
-    odd.turn(ask(0).verdicts(claim.epoch, released.collect()))
+    odd.turn(wanting(0).verdicts(claim.epoch, released.collect()))
         .await;
     assert_eq!(counts(&process).await, (1_000, 500));
     odd.close().await;

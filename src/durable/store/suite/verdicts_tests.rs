@@ -1,4 +1,4 @@
-//! What becomes of a task when its worker says so.
+//! Verdicts: what happens to a task when its worker reports the end of a run.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ pub(super) async fn done_keeps_its_output(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), done()).await;
-    assert_eq!(process.look_at(1).await, seen_done());
+    assert_eq!(process.status_of(1).await, state_done());
     let counts = process.counts().await;
     assert_eq!((counts.done, counts.kept, counts.running), (1, 1, 0));
-    assert_eq!(session.turn(ask(1)).await.claim, None);
+    assert_eq!(session.turn(wanting(1)).await.claim, None);
 }
 
 pub(super) async fn done_without_retention_is_gone(it: &dyn Harness) {
@@ -25,26 +25,26 @@ pub(super) async fn done_without_retention_is_gone(it: &dyn Harness) {
         ..task(1)
     };
     session.run(new.clone(), done()).await;
-    assert_eq!(process.look_at(1).await, TaskState::Absent);
+    assert_eq!(process.status_of(1).await, TaskState::Absent);
     let counts = process.counts().await;
     assert_eq!((counts.done, counts.kept), (1, 0));
     // Its id is free.
     session.run(new, dead()).await;
-    // A dead letter is kept by another rule.
-    assert_eq!(process.look_at(1).await, seen_dead());
+    // The retention of dead letters is fixed.
+    assert_eq!(process.status_of(1).await, state_dead());
 }
 
 pub(super) async fn retry_counts_and_waits(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), retry(SECOND)).await;
-    assert_eq!(process.look_at(1).await, TaskState::Delayed);
-    assert_eq!(session.turn(ask(1)).await.next, Some(SECOND));
+    assert_eq!(process.status_of(1).await, TaskState::Delayed);
+    assert_eq!(session.turn(wanting(1)).await.next, Some(SECOND));
     it.clock().advance(SECOND);
     let claim = session.claim(1).await;
     assert_eq!(claim.tasks[0].failures, 1);
     assert_eq!((claim.tasks[0].crashes, claim.tasks[0].lost), (0, 0));
-    session.settle(claim.epoch, 1, retry(SECOND)).await;
+    session.report(claim.epoch, 1, retry(SECOND)).await;
     it.clock().advance(SECOND);
     assert_eq!(session.claim(1).await.tasks[0].failures, 2);
     let counts = process.counts().await;
@@ -57,14 +57,14 @@ pub(super) async fn snooze_waits_and_counts_nothing(it: &dyn Harness) {
     session
         .run(task(1), Verdict::Snooze { after: SECOND })
         .await;
-    assert_eq!(process.look_at(1).await, TaskState::Delayed);
+    assert_eq!(process.status_of(1).await, TaskState::Delayed);
     it.clock().advance(SECOND);
     let expected = fresh(1);
     assert_eq!(session.claim(1).await.tasks, [expected]);
     assert_eq!(process.counts().await.snoozed, 1);
 }
 
-pub(super) async fn a_retry_at_once_goes_behind_those_that_wait(it: &dyn Harness) {
+pub(super) async fn an_immediate_retry_goes_behind_waiting_tasks(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2), task(3)]).await;
@@ -72,7 +72,7 @@ pub(super) async fn a_retry_at_once_goes_behind_those_that_wait(it: &dyn Harness
     let snooze = Verdict::Snooze {
         after: Duration::ZERO,
     };
-    let turn = ask(9)
+    let turn = wanting(9)
         .verdict(claim.epoch, 2, retry(Duration::ZERO))
         .verdict(claim.epoch, 1, snooze);
     let claim = session.turn(turn).await.claim.unwrap();
@@ -84,7 +84,7 @@ pub(super) async fn released_tasks_come_first_by_id(it: &dyn Harness) {
     let mut session = process.session().await;
     session.enqueue([3, 1, 2, 5, 4].map(task)).await;
     let claim = session.claim(3).await;
-    let turn = ask(0)
+    let turn = wanting(0)
         .verdict(claim.epoch, 2, Verdict::Release)
         .verdict(claim.epoch, 3, Verdict::Release)
         .verdict(claim.epoch, 1, Verdict::Release);
@@ -95,7 +95,7 @@ pub(super) async fn released_tasks_come_first_by_id(it: &dyn Harness) {
     assert_eq!(process.counts().await.released, 3);
 }
 
-pub(super) async fn dead_is_kept_with_its_reason(it: &dyn Harness) {
+pub(super) async fn a_dead_letter_has_its_reason(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let reasons = [
@@ -114,7 +114,7 @@ pub(super) async fn dead_is_kept_with_its_reason(it: &dyn Harness) {
         };
         session.run(task(number), verdict).await;
         assert_eq!(
-            process.look_at(number).await,
+            process.status_of(number).await,
             TaskState::Dead {
                 reason,
                 error: error.clone()
@@ -138,30 +138,32 @@ pub(super) async fn verdicts_count_before_the_claim_of_their_turn(it: &dyn Harne
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
     let claim = session.claim(1).await;
-    let turn = ask(1).verdict(claim.epoch, 1, Verdict::Release);
+    let turn = wanting(1).verdict(claim.epoch, 1, Verdict::Release);
     let turned = session.turn(turn).await;
     assert_eq!(ids(&turned.claim.unwrap()), [id(1)]);
     assert!(turned.more);
 }
 
-pub(super) async fn another_session_may_bring_a_verdict(it: &dyn Harness) {
+pub(super) async fn another_session_may_report_a_verdict(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut first = one.session().await;
     let mut second = two.session().await;
     first.enqueue([task(1)]).await;
     let claim = first.claim(1).await;
-    second.settle(claim.epoch, 1, done()).await;
-    assert_eq!(one.look_at(1).await, seen_done());
+    second.report(claim.epoch, 1, done()).await;
+    assert_eq!(one.status_of(1).await, state_done());
 }
 
-pub(super) async fn a_full_batch_of_verdicts_is_taken(it: &dyn Harness) {
+pub(super) async fn a_full_batch_of_verdicts_is_accepted(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let count = MAX_BATCH_TASKS as u64;
     session.enqueue((0..count).map(task)).await;
     let claim = session.claim(MAX_BATCH_TASKS).await;
     let verdicts = (0..count).map(|number| (id(number), done())).collect();
-    let turned = session.turn(ask(1).verdicts(claim.epoch, verdicts)).await;
+    let turned = session
+        .turn(wanting(1).verdicts(claim.epoch, verdicts))
+        .await;
     assert_eq!((turned.refused, turned.claim), (vec![], None));
     assert_eq!(process.counts().await.done, count);
 }

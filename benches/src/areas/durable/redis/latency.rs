@@ -18,12 +18,13 @@ pub(super) fn start(rules: &Rules) -> Sample {
     with_server(rules, Fsync::EverySecond, |server| {
         let (runtime, client) = begin(server);
         let starts = Arc::new(Starts::default());
-        let builder = DurableExecutor::builder(client.clone()).register::<Stamp>();
+        let mut builder = DurableExecutor::builder(client.clone());
+        builder.register::<Stamp>();
         let executor = runtime.block_on(builder.start(starts.clone()));
         let executor = executor.expect("an executor can be started");
         let meter = server.meter();
         let spawned = on_worker(&runtime, spawn_paced(client, rules.scaled(400)));
-        wait_until(|| executor.metrics().done >= spawned.len());
+        wait_until(|| executor.metrics().completed >= spawned.len());
         let sample = meter.end(spawned.len() as u64);
         let begun = starts.0.lock().expect("nobody panics with it").clone();
         let begins: Vec<_> = spawned.iter().map(|spawned| spawned.begin).collect();
@@ -36,7 +37,8 @@ pub(super) fn start(rules: &Rules) -> Sample {
 pub(super) fn round_trip(rules: &Rules) -> Sample {
     with_server(rules, Fsync::EverySecond, |server| {
         let (runtime, client) = begin(server);
-        let builder = DurableExecutor::builder(client.clone()).register::<Echo>();
+        let mut builder = DurableExecutor::builder(client.clone());
+        builder.register::<Echo>();
         let executor = runtime.block_on(builder.start(()));
         let executor = executor.expect("an executor can be started");
         let mut took = Vec::new();

@@ -106,10 +106,11 @@ fn drain_some(
 ) -> (Sample, u64) {
     let before = count(runtime, client).done;
     let meter = server.meter();
-    let builder = DurableExecutor::builder(client.clone()).concurrency(CONCURRENCY);
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder.max_running(CONCURRENCY);
     let executor = runtime.block_on(builder.register::<Nothing>().start(()));
     let executor = executor.expect("an executor can be started");
-    while (executor.metrics().done as u64) < tasks {
+    while (executor.metrics().completed as u64) < tasks {
         thread::sleep(Duration::from_micros(500));
     }
     let done = count(runtime, client).done - before;
@@ -123,7 +124,7 @@ fn drain_some(
         stored.done + stored.released,
         "a task ran twice"
     );
-    let turns = metrics.turns as f64 / metrics.done as f64;
+    let turns = metrics.turns as f64 / metrics.completed as f64;
     (sample.with_fact("turns/task", turns), stored.done - before)
 }
 
@@ -144,7 +145,8 @@ pub(super) fn drain_awaited(rules: &Rules) -> Sample {
         let handles = handles.expect("tasks can be stored");
         let meter = server.meter();
         let ended = runtime.spawn(join_all(handles));
-        let builder = DurableExecutor::builder(client).concurrency(CONCURRENCY);
+        let mut builder = DurableExecutor::builder(client);
+        builder.max_running(CONCURRENCY);
         let executor = runtime.block_on(builder.register::<Echo>().start(()));
         let executor = executor.expect("an executor can be started");
         let ended = runtime.block_on(ended).expect("nobody panics");
@@ -203,12 +205,13 @@ pub(super) fn together(rules: &Rules) -> Sample {
     with_server(rules, Fsync::EverySecond, |server| {
         let (runtime, client) = begin(server);
         let tasks = rules.scaled(STORED);
-        let builder = DurableExecutor::builder(client.clone()).concurrency(CONCURRENCY);
+        let mut builder = DurableExecutor::builder(client.clone());
+        builder.max_running(CONCURRENCY);
         let executor = runtime.block_on(builder.register::<Nothing>().start(()));
         let executor = executor.expect("an executor can be started");
         let meter = server.meter();
         fill(&runtime, &client, tasks, 0);
-        while (executor.metrics().done as u64) < tasks {
+        while (executor.metrics().completed as u64) < tasks {
             thread::sleep(Duration::from_micros(500));
         }
         let counts = count(&runtime, &client);
@@ -225,7 +228,8 @@ pub(in crate::areas::durable) fn work(url: &str) -> Result<(), Box<dyn Error>> {
     let client = runtime.block_on(open(url));
     println!("ready");
     io::stdin().read_line(&mut String::new())?;
-    let builder = DurableExecutor::builder(client).concurrency(CONCURRENCY);
+    let mut builder = DurableExecutor::builder(client);
+    builder.max_running(CONCURRENCY);
     let executor = runtime.block_on(builder.register::<Nothing>().start(()))?;
     io::stdin().read_to_end(&mut Vec::new())?;
     drop(executor);

@@ -1,15 +1,15 @@
-//! The usual actor, on the channels that it is usually written with.
+//! A task as an actor, on the usual channels.
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::{MAILBOX, Serial};
+use super::{MAILBOX_CAPACITY, Serial};
 use crate::measure::Spin;
 
 /// A task that owns the state, behind a bounded channel.
 #[derive(Clone)]
 pub(super) struct Actor<C>(C);
 
-/// What the actor's mailbox holds.
+/// A message to the actor.
 pub(in crate::areas::serial) struct Message {
     spin: Spin,
     reply: Option<oneshot::Sender<u64>>,
@@ -21,16 +21,16 @@ pub(super) trait Channel: Clone + Send + Sync + 'static {
 
     fn bounded(capacity: usize) -> (Self, Self::Mailbox);
 
-    /// Waits for room. Returns whether the actor lives.
+    /// Waits for room. Returns `false` if the actor has ended.
     fn send(&self, message: Message) -> impl Future<Output = bool> + Send;
 
-    /// `None` when there is nobody left to send anything.
+    /// Returns `None` when all senders are dropped.
     fn receive(mailbox: &mut Self::Mailbox) -> impl Future<Output = Option<Message>> + Send;
 }
 
 impl<C: Channel> Serial for Actor<C> {
     fn start() -> Self {
-        let (sender, mailbox) = C::bounded(MAILBOX);
+        let (sender, mailbox) = C::bounded(MAILBOX_CAPACITY);
         tokio::spawn(serve::<C>(mailbox));
         Self(sender)
     }
@@ -55,7 +55,7 @@ async fn serve<C: Channel>(mut mailbox: C::Mailbox) {
     let mut state = 0;
     while let Some(Message { spin, reply }) = C::receive(&mut mailbox).await {
         let value = spin.apply(&mut state);
-        // Nobody waits for what was posted.
+        // There is no reply to a posted message.
         let _ = reply.map(|reply| reply.send(value));
     }
 }

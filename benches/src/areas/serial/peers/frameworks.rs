@@ -1,4 +1,4 @@
-//! Actors of the frameworks: as their manuals write them, with the mailbox of the usual actor where one can be chosen.
+//! Actors of frameworks, written as in their manuals, with the same mailbox where it can be configured.
 
 use std::convert::Infallible;
 use std::sync::mpsc;
@@ -8,16 +8,16 @@ use actix::Actor as _;
 use kameo::actor::Spawn as _;
 use ractor::{ActorProcessingErr, RpcReplyPort};
 
-use super::{MAILBOX, Serial};
+use super::{MAILBOX_CAPACITY, Serial};
 use crate::measure::Spin;
 
-/// The state, and the handler of messages, of the actors that are one thing with it.
+/// The state, for frameworks in which it also handles the messages.
 #[derive(Default)]
 pub(super) struct Counter {
     value: u64,
 }
 
-/// A message to which the answer is what the number has become.
+/// A message that is answered with the new value.
 pub(super) struct Operate(Spin);
 
 pub(super) type Kameo = kameo::actor::ActorRef<Counter>;
@@ -45,7 +45,10 @@ impl kameo::message::Message<Operate> for Counter {
 
 impl Serial for Kameo {
     fn start() -> Self {
-        Counter::spawn_with_mailbox(Counter::default(), kameo::mailbox::bounded(MAILBOX))
+        Counter::spawn_with_mailbox(
+            Counter::default(),
+            kameo::mailbox::bounded(MAILBOX_CAPACITY),
+        )
     }
 
     async fn operate(&self, spin: Spin) -> u64 {
@@ -59,10 +62,10 @@ impl Serial for Kameo {
 
 pub(super) type Ractor = ractor::ActorRef<Request>;
 
-/// The handler of messages where the state is another thing.
+/// The message handler, for a framework in which the state is separate.
 pub(super) struct Handler;
 
-/// An [`Operate`] that says itself where the answer goes.
+/// An [`Operate`] with the port for its answer.
 pub(super) struct Request {
     spin: Spin,
     reply: Option<RpcReplyPort<u64>>,
@@ -122,10 +125,10 @@ impl actix::Actor for Counter {
     type Context = actix::Context<Self>;
 
     fn started(&mut self, context: &mut Self::Context) {
-        context.set_mailbox_capacity(MAILBOX);
+        context.set_mailbox_capacity(MAILBOX_CAPACITY);
     }
 
-    /// Its thread has nothing else to do.
+    /// Ends its thread, which has nothing else to do.
     fn stopped(&mut self, _context: &mut Self::Context) {
         actix::System::current().stop();
     }

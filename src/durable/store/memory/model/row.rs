@@ -1,4 +1,4 @@
-//! [`Row`]: what the model knows of a task.
+//! [`Row`]: a task, and its state.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use crate::durable::clock::millis;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{
     Claimed, DEAD_LETTER_RETENTION, DeadReason, Epoch, MAX_ERRORS, NewTask, TaskState,
-    is_quarantined,
+    is_dead_letter, is_quarantined,
 };
 use crate::durable::{AttemptError, DeadLetter};
 
-/// A task, and what has become of it.
+/// A task, and its state.
 pub(super) struct Row {
     pub(super) task: NewTask,
     pub(super) kind: Kind,
@@ -20,9 +20,9 @@ pub(super) struct Row {
     pub(super) crashes: u32,
     pub(super) lost: u32,
     pub(super) cancel: bool,
-    /// The last errors after which it was to run again: the attempt, when it failed, and with what.
+    /// The errors of the last attempts after which the task was to run again: the attempt, the time and the error.
     pub(super) errors: VecDeque<(u32, u64, String)>,
-    /// The endpoints to be told of its end.
+    /// The endpoints that are notified when the task ends.
     pub(super) watchers: BTreeSet<usize>,
 }
 
@@ -55,12 +55,17 @@ impl Row {
         self.state == State::Running { epoch }
     }
 
+    /// Returns `true` if the task, which has just crashed or was lost, is a dead letter from now on.
+    pub(super) fn is_dead_letter(&self) -> bool {
+        is_dead_letter(self.crashes, self.lost, self.task.max_crashes)
+    }
+
     pub(super) fn is_quarantined(&self) -> bool {
         is_quarantined(self.crashes, self.lost, self.task.max_crashes)
     }
 
-    /// Whether its end is kept no longer.
-    pub(super) fn is_over(&self, time: u64) -> bool {
+    /// Returns `true` if the retention of the ended task is over.
+    pub(super) fn is_expired(&self, time: u64) -> bool {
         match self.state {
             State::Done { until, .. } | State::Cancelled { until } => until <= time,
             State::Dead { since, .. } => since + millis(DEAD_LETTER_RETENTION) <= time,
@@ -80,7 +85,7 @@ impl Row {
         }
     }
 
-    pub(super) fn seen(&self) -> TaskState {
+    pub(super) fn status(&self) -> TaskState {
         match &self.state {
             State::Waiting => TaskState::Waiting,
             State::Delayed { .. } => TaskState::Delayed,
@@ -94,8 +99,8 @@ impl Row {
         }
     }
 
-    /// Keeps the error of the attempt that has failed.
-    pub(super) fn keep_error(&mut self, now: u64, error: &str) {
+    /// Adds the error of the attempt that has failed.
+    pub(super) fn push_error(&mut self, now: u64, error: &str) {
         self.errors
             .push_back((self.failures + 1, now, error.to_owned()));
         if self.errors.len() > MAX_ERRORS {
@@ -112,7 +117,7 @@ impl Row {
         errors.collect()
     }
 
-    pub(super) fn letter(&self, now: u64, time: u64) -> Option<DeadLetter> {
+    pub(super) fn dead_letter(&self, now: u64, time: u64) -> Option<DeadLetter> {
         let State::Dead {
             reason,
             error,

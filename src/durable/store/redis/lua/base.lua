@@ -1,9 +1,11 @@
 -- The beginning of every script: short names, the time, and a check of the layout. A layout that is not a number is
--- damaged, and is not that of another version: `open` refuses it, and maintenance writes it again.
+-- damaged, and is not that of another version: `open.lua` refuses it, and maintenance writes it again.
 --
--- Needs: the lines before it, which set `micros`.
+-- The lines before this part set `micros`.
 --
--- Errors: LAYOUT <number> if the store has another layout; UNDONE <error> if it cannot be read.
+-- Errors:
+-- LAYOUT <number> -> the store has another layout
+-- UNDONE <error>  -> the layout cannot be read
 local call, concat = redis.call, table.concat
 local sub, byte, char = string.sub, string.byte, string.char
 local pack, number_at = struct.pack, struct.unpack

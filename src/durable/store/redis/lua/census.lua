@@ -1,31 +1,32 @@
--- The census: finds tasks that are nowhere, and rows that nobody would come to again.
+-- The census finds tasks that are in no list, and rows that no script would reach again.
 --
--- A task that has not ended waits in a list, is delayed, or runs. So `alive` has as many rows as the lists (without
--- what cancelled tasks have left there), `due` and `running` have together. Each pass of maintenance compares these
--- numbers, and reads a page of `running`. If they differ, a census begins. A store that may lose keys has one in each
--- pass. It goes on in pages, until all is done; whichever client maintains the store takes the next page. Its steps:
+-- A task that has not ended is waiting in a list, delayed, or running. So `alive` has as many rows as the lists (without
+-- tombstones), `due` and `running` have together. Each pass of maintenance compares these numbers, and reads a page of
+-- `running`. If they differ, a census begins. If the server may evict keys, each pass begins one. A census proceeds in pages,
+-- and any client that maintains the store takes the next page. Its steps:
 --
 -- 1 clear: removes suspects that an earlier census has left.
 -- 2 kinds: finds lists of kinds that no route names. If the numbers agree once these lists are counted, and there are no
 --   strays, the census ends here.
 -- 3 strays: drains lists that no route names and no worker reads, because routes were lost.
--- 4 running, 5 delayed: writes rows of `alive`, `claims` and `lease` again that others show to be missing.
--- 6 stones, 7 alive: tombstones, and tasks that neither run nor are delayed, become suspects.
--- 8 lists: reads all lists. A task that is in one is no suspect.
--- 9 suspects: ends those that are left.
+-- 4 running, 5 delayed: restores missing rows of `alive`, `claims` and `lease`, derived from other rows.
+-- 6 tombstones, 7 alive: tombstones, and tasks that are neither running nor delayed, become suspects.
+-- 8 lists: reads all lists. A task that is in a list is no longer a suspect.
+-- 9 suspects: ends the remaining suspects.
 --
--- It never takes a task for lost that is not. While `meta` has `census`, a script that puts an entry into a list removes
--- its task from the suspects (`cleared` in `lists.lua`). So a suspect that is left was put into no list since it became one.
--- If it is in a list at the end, it has been there all the time, and step 8 has seen it: lists are read from their ends
--- to their heads, by the number of entries behind, and that number never falls for an entry that stays. (Entries that
--- a claim passes over are put in again.) The last step looks for the task in `running` and `due` in the script that ends it.
+-- A task that is not lost is never ended: while `meta` has the field `census`, each script that adds an entry to a list
+-- removes its task from the suspects (`remove_suspects` in `lists.lua`). So a remaining suspect has been added to no list
+-- since it became one. If it is in a list at the end, it has been there all the time, and step 8 has read it: lists are read
+-- from their ends to their heads, by the number of entries behind, and that number never falls for an entry that stays.
+-- (Entries that a claim passes over are added again.) The last step looks for the task in `running` and `due` in the script
+-- that ends it.
 --
--- Fields of `meta`: `census`, there while one is under way; `progress`, its step, cursor and lists; `survey`, what the
--- last one has found: by how much the numbers differed at its end, and the lists that no route names.
+-- Fields of `meta`: `census`, which exists during a census; `progress`, its step, cursor and lists; `survey`, the result of
+-- the last census: by how much the numbers still differed, and the lists that no route names.
 --
--- Needs: unit, entry, sound, lists, outcomes, drain, mend.
+-- Needs: transaction, entry, intact_entry, lists, outcomes, drain, repair.
 
--- How long a claim has whose owner nobody knows any more, and in how many shared lists strays are looked for.
+-- The lease of a claim whose owner is lost, in milliseconds, and the number of shared lists that are searched for strays.
 local LOST_LEASE, SHARED_LISTS = 10000, 64
 local NOBODY = string.rep('\0', 8)
 
@@ -37,20 +38,20 @@ local function make_census(page)
     return is_read and type(value) == 'table' and value or {}
   end
 
-  -- Returns how far a census has come, or nothing if this cannot be read.
+  -- Returns the progress of a census, or an empty table if it is unreadable.
   local function progress_of(row)
     local p = unpacked(row)
     local is_whole = type(p.lists) == 'string' and type(p.at) == 'number' and type(p.offset) == 'number'
     return is_whole and type(p.cursor) == 'string' and string.find(p.cursor, '^%d+$') and p or {}
   end
 
-  -- Returns by how much the numbers differed at the end of the last census, and the lists that no route named then.
+  -- Returns the result of the last census: the difference of the numbers, and the lists that no route named.
   local function survey_of(row)
     local survey = unpacked(row)
     return type(survey.left) == 'number' and survey.left or 0, type(survey.lists) == 'string' and survey.lists or ''
   end
 
-  -- Lists are kept as one text. Adds one unless it is there. Returns the text, and whether it was added.
+  -- Adds a list to a string of lists, unless the string contains it. Returns the string, and `true` if it was added.
   local function with_list(text, list)
     for at = 1, #text, 16 do
       if sub(text, at, at + 15) == list then return text, false end
@@ -58,7 +59,7 @@ local function make_census(page)
     return text .. list, true
   end
 
-  -- Returns the lists that routes name, and these others. Maintenance has looked only at the types of the former.
+  -- Returns the lists that routes name, and these others. Maintenance has checked only the keys of the former.
   local function all_lists(others)
     local text = ''
     for _, field in ipairs(call('HKEYS', ROUTES)) do
@@ -66,14 +67,15 @@ local function make_census(page)
     end
     for at = 1, #others, 16 do
       local key = key_of(sub(others, at, at + 15))
-      remove_other('LLEN', key)
+      remove_other_type('LLEN', key)
       text = with_list(text, sub(others, at, at + 15))
     end
     return text
   end
 
-  -- Returns the number of tasks that are alive and have no place: below zero if there are more places.
-  local function misplaced(text)
+  -- Returns the number of live tasks that are in no list, not delayed and not running. It is negative if there are more
+  -- entries than live tasks.
+  local function missing_tasks(text)
     local tombstones = tonumber(call('HGET', META, 'tombstones') or '0') or 0
     local n = call('HLEN', ALIVE) - call('HLEN', RUNNING) - call('ZCARD', DUE) + tombstones
     for at = 1, #text, 16 do
@@ -84,32 +86,32 @@ local function make_census(page)
   end
 
   local function has_ended(id, entry)
-    local stone = call('HGET', TOMBSTONES, id .. sub(entry, 47, 54))
-    return stone or call('HEXISTS', RESULTS, id) == 1 or call('ZSCORE', DIED, id)
+    local tombstone = call('HGET', TOMBSTONES, id .. sub(entry, ENTRY_KIND, ENTRY_KIND_END))
+    return tombstone or call('HEXISTS', RESULTS, id) == 1 or call('ZSCORE', DIED, id)
   end
 
-  -- Writes the rows of tasks again that are missing in `alive`, or cannot be read.
-  local function make_alive(ids, entries)
+  -- Restores the rows of tasks that are missing or unreadable in `alive`.
+  local function restore_alive(ids, entries)
     if #ids == 0 then return end
     local back = {}
     for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do
-      local is_bad = not row or #row ~= 22
-      if is_bad and is_sound(ids[i], entries[i]) and (row or not has_ended(ids[i], entries[i])) then
+      local is_bad = not row or #row ~= ALIVE_KIND_END
+      if is_bad and is_intact(ids[i], entries[i]) and (row or not has_ended(ids[i], entries[i])) then
         back[#back + 1], back[#back + 2] = ids[i], alive_row(entries[i])
       end
     end
     if #back == 0 then return end
     call('HSET', ALIVE, unpack(back))
-    outcomes.note(#back / 2, 'a row that says that a task is alive is missing, or cannot be read', {})
+    outcomes.count_damage(#back / 2, 'a row that says that a task is alive is missing, or cannot be read', {})
   end
 
-  -- Makes sure that a claim has these tasks, an owner, and a lease. Returns whether it lacked any.
-  local function mend_claim(epoch, ids)
+  -- Ensures that a claim has these tasks, an owner, and a lease. Returns `true` if any of them was missing.
+  local function restore_claim(epoch, ids)
     local claim, has, missing = call('HMGET', CLAIMS, epoch, epoch .. 'n', epoch .. 'o'), {}, {}
     for at = 1, #(claim[1] or ''), 16 do has[sub(claim[1], at, at + 15)] = true end
     for _, id in ipairs(ids) do if not has[id] then missing[#missing + 1] = id end end
-    local has_owner = claim[3] and string.find(claim[3], '^-?%d+$', 15)
-    local length = has_owner and number_at('>I6', claim[3], 9) or LOST_LEASE
+    local has_owner = claim[3] and string.find(claim[3], '^-?%d+$', OWNER_SESSION)
+    local length = has_owner and number_at('>I6', claim[3], OWNER_LEASE) or LOST_LEASE
     local held = tonumber(claim[2]) or not claim[1] and 0
     local is_whole = #missing == 0 and has_owner and held
     if not is_whole then
@@ -123,44 +125,44 @@ local function make_census(page)
     return true
   end
 
-  -- Ends tasks of which nobody can tell whose they are.
+  -- Ends tasks whose rows in `running` are unreadable.
   local function end_unclaimed(ids, rows)
     if #ids == 0 then return end
-    local of, flags = outcomes.begin(), call('HMGET', CANCEL, unpack(ids))
+    local collected, flags = outcomes.begin(), call('HMGET', CANCEL, unpack(ids))
     for i, id in ipairs(ids) do
-      of.ids[i], of.rows[i] = id, rows[i]
-      if flags[i] then of.flags[#of.flags + 1], of.flags[#of.flags + 2] = id, flags[i] end
-      outcomes.tally(of, 'lost')
-      outcomes.damaged(of, id, 'its row among those that run cannot be read', rows[i])
+      collected.ids[i], collected.rows[i] = id, rows[i]
+      if flags[i] then collected.flags[#collected.flags + 1], collected.flags[#collected.flags + 2] = id, flags[i] end
+      outcomes.tally(collected, 'lost')
+      outcomes.mark_damaged(collected, id, 'its row among those that run cannot be read', rows[i])
     end
-    outcomes.settle('census', of)
+    outcomes.write('census', collected)
   end
 
-  -- Reads a page of `running`. Returns the next cursor, and whether something was missing.
-  local function look_at_running(cursor)
+  -- Reads a page of `running`. Returns the next cursor, and `true` if something was missing.
+  local function check_running(cursor)
     local scan, claims, broken, rows = call('HSCAN', RUNNING, cursor, 'COUNT', page), {}, {}, {}
-    local ids, entries, mended = {}, {}, 0
+    local ids, entries, repaired = {}, {}, 0
     for i = 1, #scan[2], 2 do
       local id, row = scan[2][i], scan[2][i + 1]
-      local epoch = sub(row, 1, 16)
+      local epoch = sub(row, 1, RUNNING_EPOCH_END)
       if #epoch == 16 and not string.find(epoch, '%D') then
         claims[epoch] = claims[epoch] or {}
         claims[epoch][#claims[epoch] + 1] = id
-        ids[#ids + 1], entries[#ids + 1] = id, sub(row, 17)
+        ids[#ids + 1], entries[#ids + 1] = id, sub(row, RUNNING_ENTRY)
       else
         broken[#broken + 1], rows[#broken + 1] = id, row
       end
     end
     for epoch, some in pairs(claims) do
-      if mend_claim(epoch, some) then mended = mended + 1 end
+      if restore_claim(epoch, some) then repaired = repaired + 1 end
     end
-    if mended > 0 then outcomes.note(mended, 'a part of a claim is missing, or cannot be read', {}) end
-    make_alive(ids, entries)
+    if repaired > 0 then outcomes.count_damage(repaired, 'a part of a claim is missing, or cannot be read', {}) end
+    restore_alive(ids, entries)
     end_unclaimed(broken, rows)
-    return scan[1], mended + #broken > 0
+    return scan[1], repaired + #broken > 0
   end
 
-  -- Each step does a page of its work. Returns whether it goes on.
+  -- Each step processes a page. It returns `true` if it has more pages.
   local steps = {}
 
   function steps.clear()
@@ -172,19 +174,19 @@ local function make_census(page)
     local key = key_of(list)
     local first = call('HEXISTS', ROUTES, 'l' .. list) == 0 and call('LINDEX', key, 0)
     if not first or not is_entry(first) then return first or nil end
-    local _, is_other = with_list(lists().path_of(sub(first, 47, 54)), list)
+    local _, is_other = with_list(lists().path_of(sub(first, ENTRY_KIND, ENTRY_KIND_END)), list)
     return is_other and first or nil
   end
 
   -- Ends the task whose entry is the first of a list that no worker reads. The entry is unreadable.
   local function end_stray(list, entry)
-    local key, of = key_of(list), outcomes.begin()
+    local key, collected = key_of(list), outcomes.begin()
     call('LPOP', key)
-    outcomes.damaged(of, sub(entry, 1, 16), 'its entry cannot be read', entry)
-    outcomes.settle('census', of)
+    outcomes.mark_damaged(collected, sub(entry, 1, ENTRY_ID_END), 'its entry cannot be read', entry)
+    outcomes.write('census', collected)
   end
 
-  -- Returns whether there was a stray. The census reads the lists that get its entries later.
+  -- Returns `true` if there was a stray. The census reads the lists that receive its entries in a later step.
   local function drain_stray(p, list)
     local first = stray_in(list)
     if not first then return false end
@@ -210,15 +212,16 @@ local function make_census(page)
     return false
   end
 
-  -- Notes the lists in which tasks of some kinds may wait, including each kind's own list if there is one.
-  local function note_lists(p, kinds)
+  -- Adds the lists in which tasks of some kinds may wait, including each kind's own list if it exists. Returns `true` if one
+  -- is new.
+  local function add_lists(p, kinds)
     local seen, is_new = {}, false
     for _, kind in ipairs(kinds) do
       if #kind == 8 and not seen[kind] then
         seen[kind] = true
         local path, own = lists().path_of(kind), lists().own(kind)
         local key = key_of(own)
-        remove_other('LLEN', key)
+        remove_other_type('LLEN', key)
         if call('EXISTS', key) == 1 then path = path .. own end
         for at = 1, #path, 16 do
           local is_added
@@ -232,36 +235,36 @@ local function make_census(page)
 
   local function scan_alive(p)
     local scan, ids, kinds = call('HSCAN', ALIVE, p.cursor, 'COUNT', page), {}, {}
-    for i = 1, #scan[2], 2 do ids[#ids + 1], kinds[#ids + 1] = scan[2][i], sub(scan[2][i + 1], 15, 22) end
+    for i = 1, #scan[2], 2 do ids[#ids + 1], kinds[#ids + 1] = scan[2][i], sub(scan[2][i + 1], ALIVE_KIND, ALIVE_KIND_END) end
     p.cursor = scan[1]
-    return ids, note_lists(p, kinds)
+    return ids, add_lists(p, kinds)
   end
 
   function steps.kinds(p)
     local _, is_new = scan_alive(p)
     local may_end = not p.is_forced and (is_new or p.cursor == '0')
-    p.is_over = may_end and misplaced(p.lists) == 0 and not has_strays(p.lists)
+    p.is_over = may_end and missing_tasks(p.lists) == 0 and not has_strays(p.lists)
     return p.cursor ~= '0' and not p.is_over
   end
 
   function steps.running(p)
-    p.cursor = look_at_running(p.cursor)
+    p.cursor = check_running(p.cursor)
     return p.cursor ~= '0'
   end
 
   function steps.delayed(p)
     local scan, ids, entries = call('HSCAN', DELAYED, p.cursor, 'COUNT', page), {}, {}
     for i = 1, #scan[2], 2 do ids[#ids + 1], entries[#ids + 1] = scan[2][i], scan[2][i + 1] end
-    make_alive(ids, entries)
+    restore_alive(ids, entries)
     p.cursor = scan[1]
     return p.cursor ~= '0'
   end
 
-  function steps.stones(p)
+  function steps.tombstones(p)
     local scan, some, cancelled = call('HSCAN', TOMBSTONES, p.cursor, 'COUNT', page), {}, {}
-    for i = 1, #scan[2], 2 do some[#some + 1], cancelled[#some + 1] = scan[2][i], sub(scan[2][i], 17) end
+    for i = 1, #scan[2], 2 do some[#some + 1], cancelled[#some + 1] = scan[2][i], sub(scan[2][i], TOMBSTONE_KIND) end
     -- The last task of a kind may have been cancelled.
-    note_lists(p, cancelled)
+    add_lists(p, cancelled)
     if #some > 0 then call('SADD', SUSPECTS, unpack(some)) end
     p.cursor = scan[1]
     return p.cursor ~= '0'
@@ -285,64 +288,64 @@ local function make_census(page)
     local key = key_of(list)
     local entries, ids, sound = call('LRANGE', key, -p.offset - page, -p.offset - 1), {}, {}
     for _, entry in ipairs(entries) do
-      local id = sub(entry, 1, 16)
-      if is_sound(id, entry) then ids[#ids + 1], sound[#ids + 1] = id, entry end
+      local id = sub(entry, 1, ENTRY_ID_END)
+      if is_intact(id, entry) then ids[#ids + 1], sound[#ids + 1] = id, entry end
     end
-    lists().cleared(entries)
-    make_alive(ids, sound)
+    lists().remove_suspects(entries)
+    restore_alive(ids, sound)
     p.offset = p.offset + page
     if #entries < page then p.at, p.offset = p.at + 16, 0 end
     return true
   end
 
-  -- Removes tombstones that belong to no entry: else they would cost a later task of the same id its entry.
-  local function remove_stones(stones)
-    if #stones == 0 then return end
+  -- Removes tombstones that belong to no entry. A later task of the same id would lose its entry to them.
+  local function remove_tombstones(tombstones)
+    if #tombstones == 0 then return end
     local n = 0
-    for _, found in ipairs(call('HMGET', TOMBSTONES, unpack(stones))) do n = n + (found and (tonumber(found) or 1) or 0) end
-    call('HDEL', TOMBSTONES, unpack(stones))
+    for _, found in ipairs(call('HMGET', TOMBSTONES, unpack(tombstones))) do n = n + (found and (tonumber(found) or 1) or 0) end
+    call('HDEL', TOMBSTONES, unpack(tombstones))
     if n > 0 then call('HINCRBY', META, 'tombstones', -n) end
   end
 
-  -- Delays a task again whose entry is known.
-  local function delay_again(id, entry)
-    local ready_at = number_at('>I6', entry, 41)
+  -- Restores the due time of a delayed task whose entry is known.
+  local function restore_due_time(id, entry)
+    local ready_at = number_at('>I6', entry, ENTRY_READY_AT)
     call('ZADD', DUE, math.max(ready_at, now), id)
-    outcomes.note(1, 'when a task is due is missing', {})
+    outcomes.count_damage(1, 'when a task is due is missing', {})
     state.is_earlier = true
   end
 
   function steps.suspects()
-    local some, ids, stones = call('SRANDMEMBER', SUSPECTS, math.min(page, 64)), {}, {}
+    local some, ids, tombstones = call('SRANDMEMBER', SUSPECTS, math.min(page, 64)), {}, {}
     if #some == 0 then return false end
     for _, it in ipairs(some) do
-      if #it == 16 then ids[#ids + 1] = it else stones[#stones + 1] = it end
+      if #it == 16 then ids[#ids + 1] = it else tombstones[#tombstones + 1] = it end
     end
     if #ids > 0 then
       local alive, running = call('HMGET', ALIVE, unpack(ids)), call('HMGET', RUNNING, unpack(ids))
-      local due, delayed, of = call('ZMSCORE', DUE, unpack(ids)), call('HMGET', DELAYED, unpack(ids)), outcomes.begin()
+      local due, delayed, collected = call('ZMSCORE', DUE, unpack(ids)), call('HMGET', DELAYED, unpack(ids)), outcomes.begin()
       for i, id in ipairs(ids) do
         if alive[i] and not running[i] and not due[i] then
-          if is_sound(id, delayed[i]) then
-            delay_again(id, delayed[i])
+          if is_intact(id, delayed[i]) then
+            restore_due_time(id, delayed[i])
           else
-            outcomes.damaged(of, id, 'its entry is missing, or cannot be read', delayed[i] or alive[i])
+            outcomes.mark_damaged(collected, id, 'its entry is missing, or cannot be read', delayed[i] or alive[i])
           end
         end
       end
-      if #of.ended > 0 then outcomes.settle('census', of) end
+      if #collected.ended > 0 then outcomes.write('census', collected) end
     end
-    remove_stones(stones)
+    remove_tombstones(tombstones)
     call('SREM', SUSPECTS, unpack(some))
     return true
   end
 
-  local ORDER = { 'clear', 'kinds', 'strays', 'running', 'delayed', 'stones', 'alive', 'lists', 'suspects' }
+  local ORDER = { 'clear', 'kinds', 'strays', 'running', 'delayed', 'tombstones', 'alive', 'lists', 'suspects' }
 
-  -- Begins a census, if there is a reason.
+  -- Begins a census if there is a reason for one. Returns its progress, or nil.
   local function begin(left, others, is_forced)
     local text = all_lists(others)
-    local n = misplaced(text)
+    local n = missing_tasks(text)
     if n == 0 and left ~= 0 then call('HSET', META, 'survey', cmsgpack.pack({ left = 0, lists = others })) end
     local is_settled = (n == 0 or n == left) and not has_strays(others)
     if is_settled and not is_forced then return nil end
@@ -351,7 +354,7 @@ local function make_census(page)
     return { step = 1, cursor = '0', lists = text, at = 1, offset = 0, is_forced = is_forced }
   end
 
-  -- Ends a census. A difference that remains is no reason for another one.
+  -- Ends a census. A remaining difference is no reason for another one.
   local function finish(p)
     local others = ''
     for at = 1, #p.lists, 16 do
@@ -359,17 +362,17 @@ local function make_census(page)
       local key = key_of(list)
       if #others < 8192 and call('HEXISTS', ROUTES, 'l' .. list) == 0 and call('EXISTS', key) == 1 then others = others .. list end
     end
-    local survey = { left = misplaced(all_lists(others)), lists = others }
+    local survey = { left = missing_tasks(all_lists(others)), lists = others }
     call('HSET', META, 'survey', cmsgpack.pack(survey))
     call('HDEL', META, 'census', 'progress')
   end
 
-  -- Takes some pages. Returns whether there is more to do.
+  -- Processes some pages. Returns `true` if there is more to do.
   return function(is_forced, pages)
     local row = call('HMGET', META, 'census', 'progress', 'survey', 'checked')
     local p = row[1] and progress_of(row[2])
     if not p or not ORDER[p.step] then
-      local cursor, is_broken = look_at_running(cursor_of(row[4]))
+      local cursor, is_broken = check_running(cursor_of(row[4]))
       if cursor ~= (row[4] or '0') then call('HSET', META, 'checked', cursor) end
       local left, others = survey_of(row[3])
       p = begin(left, others, is_forced or is_broken)
@@ -388,11 +391,11 @@ local function make_census(page)
   end
 end
 
--- Takes the next pages of a census, or begins one. Returns whether there is more to do.
+-- Processes the next pages of a census, or begins one. Returns `true` if there is more to do.
 local function take_census(is_forced, page, pages)
-  if skip.census then return false end
-  state.key = 'census'
+  if skipped.census then return false end
+  state.name = 'census'
   local is_more = make_census(page)(is_forced, pages)
-  state.key = nil
+  state.name = nil
   return is_more
 end

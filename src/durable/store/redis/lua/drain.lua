@@ -1,12 +1,13 @@
--- Moves waiting tasks on, out of lists that drain: each list is a unit. Tasks of a kind go to the next list of their
--- path, in their order.
+-- Moves waiting tasks out of draining lists, one list per transaction. Tasks of a kind move to the next list of their path,
+-- in their order.
 --
--- Needs: unit, lists.
+-- Needs: transaction, lists.
+-- Undo: drain.
 
--- Whether a draining list is empty: then it can be removed from the routes.
+-- `true` if a draining list is empty, and can be removed from the routes.
 local is_drained = false
 
--- Entries that cannot be read go to the list `other`.
+-- Moves at most `most` entries. Unreadable ones are moved to the list `other`. Returns the number of entries.
 local function drain(list, most, other)
   local key = key_of(list)
   local entries = call('LRANGE', key, 0, most - 1)
@@ -20,10 +21,10 @@ local function drain(list, most, other)
     local key = group.key
     group.before = call('LLEN', key)
   end
-  state.unit = { undo = 'drain', groups = groups, key = key, entries = entries, length = call('LLEN', key) }
+  state.transaction = { undo = 'drain', groups = groups, key = key, entries = entries, length = call('LLEN', key) }
   lists().push('RPUSH', groups)
   if #entries > 0 then call('LTRIM', key, #entries, -1) end
-  state.unit = nil
+  state.transaction = nil
   for _, group in ipairs(groups) do state.pushed[#state.pushed + 1] = group end
   is_drained = is_drained or #entries < most
   return #entries
@@ -31,7 +32,7 @@ end
 
 local function drain_all(draining, leaves)
   local budget = MAX_BATCH
-  -- The last one comes first, since its tasks are older and can be claimed sooner.
+  -- The last list is drained first: its tasks are older, and sessions claim from the list that they move to.
   for i = #draining, 1, -1 do
     if budget > 0 then budget = budget - drain(draining[i], budget, leaves[1]) end
   end

@@ -1,31 +1,32 @@
--- Lets tasks wait whose delay is over: one unit.
+-- Adds delayed tasks that are due to their lists, as one transaction.
 --
--- Needs: unit, entry, lists, outcomes.
+-- Needs: transaction, entry, lists, outcomes.
+-- Undo: due.
 
--- Returns when the first of a sorted set is due, or over.
+-- Returns the lowest score of a sorted set, which is the first due time or the first end of a lease.
 local function first_of(key)
   return tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or 'inf')
 end
 
--- Puts about a batch of tasks that are due into the line, the earliest first. Returns when the first is due, if
--- there were none.
+-- Adds about a batch of due tasks to the ends of their lists, the earliest first. If none is due, returns the time at which
+-- the first one will be.
 local function make_due()
   local due = first_of(DUE)
   if due > now then return due end
 
-  local function is_of(id, entry) return is_entry(entry) and sub(entry, 1, 16) == id end
+  local function is_of(id, entry) return is_entry(entry) and sub(entry, 1, ENTRY_ID_END) == id end
 
-  -- Ends the tasks whose entries are missing or cannot be read. The others are looked at again.
+  -- Ends the tasks whose entries are missing or unreadable. The next turn handles the others.
   local function end_damaged(ids, scores, entries)
     local outcomes = make_outcomes()
-    local of = outcomes.begin()
+    local collected = outcomes.begin()
     for i, id in ipairs(ids) do
       if not is_of(id, entries[i]) then
-        outcomes.damaged(of, id, 'its entry is missing, or cannot be read', entries[i])
-        of.gone[#of.gone + 1], of.gone[#of.gone + 2] = scores[i], id
+        outcomes.mark_damaged(collected, id, 'its entry is missing, or cannot be read', entries[i])
+        collected.removed_due[#collected.removed_due + 1], collected.removed_due[#collected.removed_due + 2] = scores[i], id
       end
     end
-    outcomes.settle('due', of)
+    outcomes.write('due', collected)
   end
 
   local ids, scores, quarantined = {}, {}, {}
@@ -37,7 +38,7 @@ local function make_due()
     if is_quarantined(entry) then quarantined[#quarantined + 1] = ids[i] end
   end
   local groups = lists().at_the_end(entries)
-  state.unit = {
+  state.transaction = {
     undo = 'due', ids = ids, scores = scores, entries = entries, groups = groups, quarantined = quarantined,
   }
   if #quarantined > 0 then
@@ -47,7 +48,7 @@ local function make_due()
   call('ZREM', DUE, unpack(ids))
   call('HDEL', DELAYED, unpack(ids))
   lists().push('RPUSH', groups)
-  state.unit = nil
+  state.transaction = nil
   for _, group in ipairs(groups) do state.pushed[#state.pushed + 1] = group end
   return nil
 end

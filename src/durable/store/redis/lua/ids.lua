@@ -1,6 +1,4 @@
--- Ids, one after the other.
---
--- Needs: base.
+-- Splits a string of ids, of 16 bytes each.
 local function split_ids(text)
   local ids = {}
   for at = 1, #text, 16 do ids[#ids + 1] = sub(text, at, at + 15) end

@@ -1,23 +1,28 @@
--- Lists of waiting tasks, by kind: see `store/routes.rs`. A list id has 16 hexadecimal digits: the number of a shared
--- list, or the kind whose own list it is. `ready` is the main list, number 0. Of the others, the key has the id behind
--- it.
+-- Lists of waiting tasks, by kind: see `store/routes.rs`. The id of a list has 16 hexadecimal digits: the number of a
+-- shared list, or the kind whose own list it is. `ready` is the main list, number 0. The keys of the other lists end with
+-- their ids.
 --
--- Fields of `routes`: k<kind>, its path, ids of lists; s<set>, what its sessions read: number of draining lists 2,
--- their ids, the ids of its leaves; l<list>, the sets that read it; n<set>, the number of its sessions; `sets`, all of
--- them; `text` and `version`, the value for clients. The field `routes` of `meta` has the version, 8 digits, and a set
--- behind it if that is the only one and its sessions read only the main list. It is absent if the routes have been
--- written in part.
+-- Fields of `routes`:
 --
--- Functions are made anew whenever a script runs. Most of these are needed only where workers differ, so they are made
--- only then, by `lists`.
+-- k<kind> -> path of the kind: ids of lists
+-- s<set>  -> lists that sessions of the set read: number of draining lists 2, their ids, ids of the leaves
+-- l<list> -> sets that read the list
+-- n<set>  -> number of sessions of the set
+-- sets    -> all sets
+-- text, version -> the value for clients
 --
--- Needs: base.
+-- The field `routes` of `meta` is the version, 8 digits. It is followed by a set if that is the only one and its sessions
+-- read only the main list. The field is absent while the routes are written only in part.
+--
+-- A script creates its functions in each run. Most of these are needed only if workers differ, so `lists` creates them on
+-- demand.
 local version = meta[2] and sub(meta[2], 1, 8)
 local plain_set = version and #meta[2] > 8 and sub(meta[2], 9) or nil
 
--- Wakes idle workers of a set, the last first, since it is the most likely to be alive. A wake without a receiver goes
--- to the next. The members of `idle:<set>` are: client id 8, session. Returns how many are still to be woken.
-local function wake_of(set, most)
+-- Wakes idle workers of a set, beginning with the last to go idle, which is the most likely to be alive. If nobody receives
+-- the message, the next worker is woken. Members of `idle:<set>`: client id 8, session. Returns the number of workers that
+-- are still to be woken.
+local function wake_set(set, most)
   local key = IDLE .. ':' .. set
   for _ = 1, 64 do
     if most <= 0 then return 0 end
@@ -33,12 +38,12 @@ end
 -- Returns the key of a list.
 local function key_of(list) return list == MAIN and READY or READY .. ':' .. list end
 
--- Wakes some of the workers that read a list, or that belong to one of the sets in `sets`, of 8 bytes each.
+-- Wakes at most `most` workers that read a list, or that belong to one of `sets`, of 8 bytes each.
 local function wake(list, most, sets)
   sets = sets or plain_set and list == MAIN and plain_set or call('HGET', ROUTES, 'l' .. list) or ''
   for at = 1, #sets, 8 do
     if most <= 0 then return end
-    most = wake_of(sub(sets, at, at + 7), most)
+    most = wake_set(sub(sets, at, at + 7), most)
   end
 end
 
@@ -51,7 +56,7 @@ local function lists()
     return (string.gsub(kind, '.', function(c) return string.format('%02x', byte(c)) end))
   end
 
-  -- Reads the paths of some kinds. A kind without a path, or with one that cannot be read, has a list of its own.
+  -- Reads the paths of some kinds. A kind whose path is missing or unreadable has a list of its own.
   local function read_paths(kinds)
     local fields = {}
     for i, kind in ipairs(kinds) do
@@ -63,17 +68,17 @@ local function lists()
     end
   end
 
-  -- Returns the lists through which tasks of a kind go.
+  -- Returns the lists through which tasks of a kind move.
   local function path_of(kind)
     if not paths[kind] then read_paths({ kind }) end
     return paths[kind]
   end
 
-  -- Reads the paths of all kinds of some entries at once.
-  local function learn_paths(entries)
+  -- Reads the paths of the kinds of some entries with one command.
+  local function load_paths(entries)
     local kinds, seen, last = {}, {}, nil
     for _, entry in ipairs(entries) do
-      local kind = sub(entry, 47, 54)
+      local kind = sub(entry, ENTRY_KIND, ENTRY_KIND_END)
       if kind ~= last and #kind == 8 and not paths[kind] and not seen[kind] then
         kinds[#kinds + 1], seen[kind] = kind, true
       end
@@ -82,27 +87,27 @@ local function lists()
     if #kinds > 0 then read_paths(kinds) end
   end
 
-  -- Returns entries in groups, each with the `list` that they go to, as `choose` says of the path of their kind. One
-  -- that cannot be read goes to the list `other`, where a claim finds it.
+  -- Groups entries by list. `choose` selects the list from the path of an entry's kind. Unreadable entries are assigned to
+  -- the list `other`, where a claim finds them. Fields of a group: `list`, its `key`, and `entries`.
   local function grouped(entries, choose, other)
-    local groups, of, last, group = {}, {}, nil, nil
-    learn_paths(entries)
+    local groups, groups_by_list, last, group = {}, {}, nil, nil
+    load_paths(entries)
     for _, entry in ipairs(entries) do
-      local kind = sub(entry, 47, 54)
+      local kind = sub(entry, ENTRY_KIND, ENTRY_KIND_END)
       if kind ~= last then
         local list = #kind == 8 and choose(paths[kind]) or other
-        if not of[list] then
-          of[list] = { list = list, key = key_of(list), entries = {} }
-          groups[#groups + 1] = of[list]
+        if not groups_by_list[list] then
+          groups_by_list[list] = { list = list, key = key_of(list), entries = {} }
+          groups[#groups + 1] = groups_by_list[list]
         end
-        last, group = kind, of[list].entries
+        last, group = kind, groups_by_list[list].entries
       end
       group[#group + 1] = entry
     end
     return groups
   end
 
-  -- New tasks go to the end of the first list of their path; those that come back, to the head of the last.
+  -- New tasks are added at the end of the first list of their path; requeued ones, at the head of the last.
   local function at_the_end(entries)
     return grouped(entries, function(path) return sub(path, 1, 16) end)
   end
@@ -111,12 +116,12 @@ local function lists()
     return grouped(entries, function(path) return sub(path, -16) end)
   end
 
-  -- While there is a census, what is put into a list is no suspect: see `census.lua`. A census that cannot be told is
-  -- given up.
-  local function cleared(entries)
+  -- During a census, a task that is added to a list is not a suspect: see `census.lua`. If it cannot be removed from the
+  -- suspects, the census is abandoned.
+  local function remove_suspects(entries)
     local some = {}
     for _, entry in ipairs(entries) do
-      some[#some + 1], some[#some + 2] = sub(entry, 1, 16), sub(entry, 1, 16) .. sub(entry, 47, 54)
+      some[#some + 1], some[#some + 2] = sub(entry, 1, ENTRY_ID_END), sub(entry, 1, ENTRY_ID_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END)
     end
     if #some > 0 and not pcall(call, 'SREM', SUSPECTS, unpack(some)) then call('HDEL', META, 'census') end
   end
@@ -124,25 +129,25 @@ local function lists()
   local function push(command, groups)
     for _, group in ipairs(groups) do
       local key = group.key
-      if meta[3] then cleared(group.entries) end
+      if meta[3] then remove_suspects(group.entries) end
       call(command, key, unpack(group.entries))
       group.is_pushed = true
     end
   end
 
-  -- Wakes some of the workers that read the lists to which tasks were pushed.
+  -- Wakes some of the workers that read the lists of these groups.
   local function wake_for(groups)
     for _, group in ipairs(groups) do wake(group.list, math.min(#group.entries, 4)) end
   end
 
-  -- Wakes one that is idle, whatever it knows: a task is due earlier than those that wait believe.
+  -- Wakes an idle worker of any set, since a task is due earlier than idle workers expect.
   local function wake_one()
     wake(nil, 1, plain_set or call('HGET', ROUTES, 'sets') or '')
   end
 
   made_lists = {
     own = hex, path_of = path_of, grouped = grouped, at_the_end = at_the_end, at_the_head = at_the_head,
-    cleared = cleared, push = push, wake_for = wake_for, wake_one = wake_one,
+    remove_suspects = remove_suspects, push = push, wake_for = wake_for, wake_one = wake_one,
   }
   return made_lists
 end

@@ -1,16 +1,16 @@
--- Which workers live, as far as a server can tell.
+-- Determines which workers are alive, as far as a server can tell.
 --
 -- Needs: session, lists.
 
--- Returns whether a process is gone: its session was not heard for some minutes, and it receives no messages. A
--- worker is heard at least once a minute. A clock that was set says nothing.
+-- Returns `true` if a process is gone: its session has sent nothing for some minutes, and nobody receives its messages. A
+-- worker sends a request at least once a minute. The difference is absolute, since the clock may have been set back.
 local function is_gone(session)
-  if math.abs(now - session.at) < SILENT_FOR then return false end
-  local heard = redis.pcall('PUBSUB', 'NUMSUB', BASE .. 'client:' .. session.client)
-  return heard.err ~= nil or heard[2] == 0
+  if math.abs(now - session.at) < SILENCE_LIMIT then return false end
+  local receivers = redis.pcall('PUBSUB', 'NUMSUB', BASE .. 'client:' .. session.client)
+  return receivers.err ~= nil or receivers[2] == 0
 end
 
--- Returns the sets of which a session lives.
+-- Returns the sets that have a live session.
 local function live_sets()
   local sets = plain_set or call('HGET', ROUTES, 'sets') or ''
   local live, left, cursor = {}, #sets / 8, '0'

@@ -1,14 +1,23 @@
--- Begins a session. Without one, it only makes sure that the layout is written.
+-- Opens a session. Without a session, it only ensures that the layout is written.
 --
--- Needs: session, lists, counted, unit, entry, notices, results, outcomes, claims, reap, ceiling.
--- ARGV: 1 session, or empty; 2 client id; 3 the number of partitions; 4 the set of types that it claims, or empty.
--- Result: the time, in milliseconds; or NOSET if the set must be declared first.
--- Errors: NOSESSION if there is such a session; PARTITIONS <number> if the store has another number of partitions; GARBLED
--- <field> <key> if the layout or the number of partitions is not a number.
+-- Needs: session, lists, set_lists, session_counts, transaction, notifications, reap, epochs.
+-- KEYS: all.
+--
+-- ARGV[1] -> session, or empty
+-- ARGV[2] -> client id
+-- ARGV[3] -> number of partitions
+-- ARGV[4] -> set of types that the session claims, or empty
+--
+-- Output: the time in milliseconds, or NOSET if the set must be declared first
+--
+-- Errors:
+-- NOSESSION                -> the session already exists
+-- PARTITIONS <number>      -> the store has another number of partitions
+-- UNREADABLE <field> <key> -> the layout or the number of partitions is not a number
 call('ZREM', LEASE, '')
 local partitions = call('HGET', META, 'partitions')
 for field, text in pairs({ layout = meta[1] or '0', partitions = partitions or '0' }) do
-  if string.find(text, '%D') or text == '' then return redis.error_reply('GARBLED ' .. field .. ' ' .. META) end
+  if string.find(text, '%D') or text == '' then return redis.error_reply('UNREADABLE ' .. field .. ' ' .. META) end
 end
 partitions = partitions or ARGV[3]
 if partitions ~= ARGV[3] then return redis.error_reply('PARTITIONS ' .. partitions) end
@@ -18,22 +27,22 @@ if not meta[1] then
   call('HSETNX', META, 'tombstones', call('HLEN', TOMBSTONES))
 end
 if ARGV[1] == '' then return now end
-if not done.session then
-  if ARGV[4] ~= '' and not lists_of(ARGV[4]) then return 'NOSET' end
+if not committed.session then
+  if ARGV[4] ~= '' and not lists_of_set(ARGV[4]) then return 'NOSET' end
   if call('HEXISTS', SESSIONS, ARGV[1]) == 1 then return redis.error_reply('NOSESSION it has ended') end
   if ARGV[4] ~= '' then
-    -- So each copy that is taken while a worker has a session has a ceiling that is high enough.
+    -- This ensures that each copy taken while a worker has a session has a high enough ceiling.
     local _, packed_epochs = next_epochs(0, 0)
     if packed_epochs ~= meta[4] then call('HSET', META, 'epoch', packed_epochs) end
-    note_opened(ARGV[4])
+    note_opened_set(ARGV[4])
   end
   save_session(ARGV[1], {
     number = 0, claim = '', undelivered = '', first = '', at = now, client = ARGV[2], set = ARGV[4], suspects = '',
   })
-  if ARGV[4] ~= '' then count_session(ARGV[4], 1) end
-  has_effect('session')
+  if ARGV[4] ~= '' then add_sessions(ARGV[4], 1) end
+  commit('session')
 end
-reaping()(0)
+make_reaper()(0)
 flush()
 if #state.pushed > 0 then pcall(lists().wake_for, state.pushed) end
 return now

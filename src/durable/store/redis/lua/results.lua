@@ -1,26 +1,26 @@
--- Results that are kept, and the bins by which they are removed.
+-- Groups results that are kept into bins, by which maintenance removes them.
 --
 -- Needs: store_time.
-local bins = {}
+local expiry_bins = {}
 
--- Returns the bin of results that are kept for so long, and until when that is.
-local function bin_of(retention)
-  local over = store_time() + retention
-  local ids = bins[over]
+-- Returns the ids in the bin for this retention, and the expiry of its results.
+local function expiry_bin(retention)
+  local expiry = store_time() + retention
+  local ids = expiry_bins[expiry]
   if not ids then
     ids = {}
-    bins[over] = ids
+    expiry_bins[expiry] = ids
   end
-  return ids, pack('>I6', over)
+  return ids, pack('>I6', expiry)
 end
 
 -- The name of a bin consists of the time until which its results are kept and the time at which it was written. Store time
 -- may stand still for a while; without the second time, one bin would grow meanwhile, and each write would copy all of it.
 -- The entry of a bin in `expiry` is written before the bin, so each bin that exists has one.
 local function write_bins()
-  for over, ids in pairs(bins) do
-    local bin, text = string.format('%.0f-%.0f', over, micros), concat(ids)
-    call('ZADD', EXPIRY, over, bin)
+  for expiry, ids in pairs(expiry_bins) do
+    local bin, text = string.format('%.0f-%.0f', expiry, micros), concat(ids)
+    call('ZADD', EXPIRY, expiry, bin)
     if call('HSETNX', EXPIRY_BINS, bin, text) == 0 then
       call('HSET', EXPIRY_BINS, bin, call('HGET', EXPIRY_BINS, bin) .. text)
     end

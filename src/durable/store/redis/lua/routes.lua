@@ -1,14 +1,25 @@
 -- Reads the routes, or replaces them if they have not changed since they were read and some lists are empty. These are the
--- lists that are no longer named, and the shared lists that were not named before: entries in the latter belong to routes
--- that are lost.
+-- lists that are no longer named, and the shared lists that were not named before: entries in the latter belong to lost
+-- routes.
 --
--- Needs: base, lists.
--- ARGV: 1 the version that was read, or empty to read them; 2 e, the number of lists that must be empty; 3 p, of
--- pairs; 4 d, of fields; 5 the set whose sessions read only the main list, if it is the only one; 6 whether everything else
--- is removed, 0 or 1; then e ids; p times (field, value) to be set; d fields to be removed. A field n<set> among these must
--- be zero.
--- Result of reading: the version, the text, and whether no change has ended half-way. Result of replacing: OK; CHANGED if
--- the version is another; LIVE if a set has a session; or the ids of lists that are not empty.
+-- Needs: lists.
+-- KEYS: NONE, META, ROUTES, READY, LEASE, IDLE.
+--
+-- ARGV[1]   -> version that was read, or empty to read the routes
+-- ARGV[2]   -> number of lists that must be empty, e
+-- ARGV[3]   -> number of fields to set, p
+-- ARGV[4]   -> number of fields to remove, d
+-- ARGV[5]   -> the only set, if its sessions read only the main list, or empty
+-- ARGV[6]   -> 1 to remove all other fields, else 0
+-- ARGV[7..] -> e lists; p times (field, value); d fields. A field n<set> among the last must be zero.
+--
+-- Output when reading:
+-- [1] -> version
+-- [2] -> text
+-- [3] -> 1 if no change has stopped half-way, else 0
+--
+-- Output when replacing: OK; CHANGED if the version is another; LIVE if a set has a session; or the lists that are not
+-- empty
 local written = string.match(call('HGET', ROUTES, 'version') or '', '^%d%d%d%d%d%d%d%d$') or NO_ROUTES
 if ARGV[1] == '' then return { written, call('HGET', ROUTES, 'text') or '', version == written and 1 or 0 } end
 if ARGV[1] ~= written then return 'CHANGED' end
@@ -24,8 +35,8 @@ for i = at + 2 * rows, at + 2 * rows + fields - 1 do
   if sub(ARGV[i], 1, 1) == 'n' and tonumber(call('HGET', ROUTES, ARGV[i]) or '0') > 0 then return 'LIVE' end
 end
 
--- The version comes last. Until then, what reads the routes finds those that were there, or some of both: so nobody
--- believes that they are known.
+-- The version is written last. Until then, readers may find a mixture of old and new routes; without a version in `meta`,
+-- they do not trust them.
 call('ZREM', LEASE, '')
 call('HDEL', META, 'routes')
 if ARGV[6] == '1' then
@@ -42,7 +53,8 @@ for i = at, at + fields - 1 do
     call('ZREMRANGEBYRANK', key, 0, -1)
   end
 end
--- After the version was lost, versions continue from the time, since a client may still know routes of an earlier version.
+-- If the version was lost, the next one is derived from the time, since a client may still know routes of an earlier
+-- version.
 local last = written == NO_ROUTES and math.floor(now / 1000) or tonumber(written)
 local next = string.format('%08d', last % 99999999 + 1)
 call('HSET', ROUTES, 'version', next)

@@ -1,14 +1,18 @@
--- Sessions. A row has: 1 the number of the last request; 2 the epoch of the claim with which its repetition is
--- answered; 3 the epochs of claims of which nobody knows whether they have arrived, a space behind each; 4 the first
--- id of the last enqueue; 5 when it was last heard; 6 the client id; 7 the set of types that it claims, or empty; 8
--- the epochs of claims that were suspected since it was last heard, a space behind each.
+-- Reads and writes sessions. A row of `sessions` is an array:
 --
--- One that cannot be read is none: its client opens another.
+-- [1] -> number of the last request
+-- [2] -> epoch of the claim that answered it, which a repetition of the request returns again
+-- [3] -> epochs of claims that may not have arrived, each followed by a space
+-- [4] -> first id of the last enqueue
+-- [5] -> time of the last request
+-- [6] -> client id
+-- [7] -> set of types that the session claims, or empty
+-- [8] -> epochs of claims that were suspected since the last request, each followed by a space
 --
--- Needs: base.
+-- An unreadable row counts as missing: the client opens another session.
 local sessions = {}
 
--- Returns a session, the same table each time; nothing if it has ended.
+-- Returns a session, as the same table each time, or nil if it has ended.
 local function find_session(id)
   if sessions[id] ~= nil then return sessions[id] or nil end
   local packed = call('HGET', SESSIONS, id)

@@ -1,13 +1,11 @@
--- Store time, in milliseconds, which decides how long ends are kept. It advances with the server's clock, but never falls
--- behind the last pass of maintenance, and is at most a minute ahead of it. So if the clock is set, no end is removed more
--- than a minute early.
---
--- Needs: base.
+-- Computes store time, in milliseconds, which determines how long ends are kept. It advances with the server's clock, but
+-- never falls behind the last pass of maintenance, and is at most a minute ahead of it. So if the clock is set, no end is
+-- removed more than a minute early.
 local function store_time()
-  -- It is read once. A field of the Lua table costs no allocation in scripts that do not need it.
+  -- The result is cached. A field of an existing table costs no allocation in scripts that do not need it.
   if meta.time then return meta.time end
   -- The store time that was last recorded, the server's time at that moment, and their sum. If the sum does not match, the
-  -- row is damaged: with a store time that is far ahead, all ends would be removed at once.
+  -- row is damaged. A store time that is far ahead would remove all ends at once.
   local row, aged, at, sum = call('HGET', META, 'aged') or '', 0, 0, 0
   if #row == 18 then aged, at, sum = number_at('>I6I6I6', row) end
   if #row ~= 18 or aged + at ~= sum then aged, at, meta.lost_time = now, now, row end

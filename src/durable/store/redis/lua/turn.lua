@@ -1,41 +1,66 @@
--- Takes verdicts, takes back what is late, makes due what is due, and claims, in this order.
+-- Applies verdicts, reaps late claims, makes delayed tasks due, and claims tasks, in this order.
 --
--- Needs: session, lists, plans, unit, entry, notices, results, outcomes, claims, reap, verdicts, due, drain, ceiling,
--- claim.
--- ARGV: 1 session; 2 number; 3 client id; 4 how many tasks are wanted; 5 of how many bytes; 6 whether a
--- quarantined one may be among them; 7 the lease; 8 whether to go idle: 1 if nothing is claimed, 2 if less than
--- wanted; 9 the number of claims with verdicts; 10 the claim with which the last turn was answered, or empty; 11 an
--- epoch that new ones exceed. For each of the claims with verdicts: its epoch; n, how many are done; n ids;
--- n outputs; m, how many others; m ids; m times a verdict and two more (see `verdicts.lua`).
--- Result: 1 the places of refused verdicts; 2 the epoch of the claim, or empty; 3 its entries; 4 payloads that are
--- apart, in their order; 5 whether more waits; 6 in how many milliseconds to look again, or -1; 7 whether this is a
--- repetition; 8 whether the session is idle although something was claimed; 9 whether a list that drains is empty now.
--- Errors: NOSESSION if the session has ended, or has sent a later request; UNDONE or HALF if verdicts could not be
--- taken, or if there was nothing but trouble. The number is not saved then, so the turn can be sent again.
-local resting = ARGV[3] .. ARGV[1]
+-- Needs: session, session_activity, lists, set_lists, transaction, entry, notifications, claims, reap, verdicts, due, drain,
+--   claim.
+-- KEYS: all.
+--
+-- ARGV[1]  -> session
+-- ARGV[2]  -> number of the request
+-- ARGV[3]  -> client id
+-- ARGV[4]  -> number of tasks wanted
+-- ARGV[5]  -> number of bytes wanted
+-- ARGV[6]  -> 1 if a quarantined task may be claimed, else 0
+-- ARGV[7]  -> lease in milliseconds
+-- ARGV[8]  -> 1 to go idle if nothing is claimed; 2 to go idle if less than wanted is claimed; 0 not to go idle
+-- ARGV[9]  -> number of claims with verdicts, c
+-- ARGV[10] -> epoch of the claim that answered the last turn, or empty
+-- ARGV[11] -> epoch that new ones exceed
+-- ARGV[12..] -> c times: epoch; number of completed tasks, n; n ids; n outputs; number of other tasks, m; m ids; m times
+--   one of these verdicts:
+--     retry, delay in milliseconds, error
+--     snooze, delay in milliseconds, empty
+--     release, empty, empty
+--     0dead or 1dead, reason, error: the digit is the number of failures that the verdict adds
+--
+-- Output:
+-- [1] -> positions of the refused verdicts, from 1, as they are sent
+-- [2] -> epoch of the claim, or empty
+-- [3] -> entries of the claimed tasks
+-- [4] -> payloads that the entries do not contain, in their order
+-- [5] -> 1 if more tasks are waiting, else 0
+-- [6] -> milliseconds until the next due time or end of a lease, or -1
+-- [7] -> 1 if this repeats an earlier answer, else 0
+-- [8] -> 1 if the session is idle although tasks were claimed, else 0
+-- [9] -> 1 if a draining list is empty, else 0
+--
+-- Errors:
+-- NOSESSION         -> the session has ended, or has sent a later request
+-- UNDONE or PARTIAL -> a verdict could not be applied, or nothing but a failure has happened. The number is not stored, so
+--   the turn can be sent again.
+local idle_member = ARGV[3] .. ARGV[1]
 local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
--- The lists that the session reads. Both are nil if it reads only the main list.
+-- The lists that the session drains, and those that it claims from. Both are nil if it reads only the main list.
 local draining, leaves
 if session.set ~= plain_set then
-  draining, leaves = lists_of(session.set)
-  -- It must declare its set again.
+  draining, leaves = lists_of_set(session.set)
+  -- The session must declare its set again.
   if not leaves then return redis.error_reply('NOSESSION its set is not there') end
 end
-local idle = IDLE .. ':' .. session.set
+local idle_key = IDLE .. ':' .. session.set
 do
-  -- The first write is one that also a server takes that is out of memory.
-  local key = idle
-  call('ZREM', key, resting)
+  -- The first write must be one that a server without memory accepts; it then accepts the others.
+  local key = idle_key
+  call('ZREM', key, idle_member)
 end
-local risky, lease, groups = ARGV[6] == '1', tonumber(ARGV[7]), tonumber(ARGV[9])
--- When the first task is due, and the first lease over; nothing: that has changed.
-local due, over = nil, nil
-local changed = false
+local accepts_quarantined, lease, verdict_claims = ARGV[6] == '1', tonumber(ARGV[7]), tonumber(ARGV[9])
+-- The first due time, and the first end of a lease; nil if it has changed since it was read.
+local next_due, next_lease_end = nil, nil
+local has_changed = false
 
--- A turn that changes nothing is not written down, nor one that has nothing to say but that something has failed.
+-- Stores the turn in the session, unless it has changed nothing, or only reports a failure.
 local function save()
-  if epoch == '' and groups == 0 and (trouble or not changed) then
+  if epoch == '' and verdict_claims == 0 and (first_error or not has_changed) then
     if session.is_changed then save_session(ARGV[1], session) end
     return
   end
@@ -44,92 +69,92 @@ local function save()
   save_session(ARGV[1], session)
 end
 
-hear(session)
-if ARGV[10] ~= '' then deliver(session, ARGV[10]) end
-local is_repeated = number == session.number and not done.claim
+touch_session(session)
+if ARGV[10] ~= '' then confirm_delivery(session, ARGV[10]) end
+local is_repeated = number == session.number and not committed.claim
 if number == session.number then
-  -- Answers with the claim of the last turn again, as far as it is still held.
+  -- Returns the claim of the last turn again, as far as it is still held.
   local row = session.claim ~= '' and call('HMGET', CLAIMS, session.claim, session.claim .. 'o')
-  if row and row[1] and string.find(row[2] or '', '^-?%d+$', 15) then
+  if row and row[1] and string.find(row[2] or '', '^-?%d+$', OWNER_SESSION) then
     epoch, any_quarantined = session.claim, true
-    local _, rows = held(epoch, row[1])
-    for i, it in ipairs(rows) do out[i] = sub(it, 17) end
-    apart = payloads_of(out)
-    call('ZADD', LEASE, 'XX', now + number_at('>I6', row[2], 9), epoch)
+    local _, rows = held_by(epoch, row[1])
+    for i, it in ipairs(rows) do claimed[i] = sub(it, RUNNING_ENTRY) end
+    payloads = payloads_of(claimed)
+    call('ZADD', LEASE, 'XX', now + number_at('>I6', row[2], OWNER_LEASE), epoch)
     call('HDEL', CLAIMS, epoch .. 's')
   end
   if session.is_changed then save_session(ARGV[1], session) end
 else
-  if groups > 0 and not take_verdicts(session, 12, groups) then
-    state.key = nil
-    -- The effects so far are counted, and the clients are told of them.
+  if verdict_claims > 0 and not take_verdicts(session, 12, verdict_claims) then
+    state.name = nil
+    -- The effects so far are counted, and clients are notified of them.
     pcall(flush)
-    error(trouble)
+    error(first_error)
   end
-  if not skip.lease then
-    state.key = 'lease'
-    over = first_of(LEASE)
-    if over <= now and reaping()(now) then changed, over = true, nil end
+  if not skipped.lease then
+    state.name = 'lease'
+    next_lease_end = first_of(LEASE)
+    if next_lease_end <= now and make_reaper()(now) then has_changed, next_lease_end = true, nil end
   end
-  if not skip.due then
-    state.key = 'due'
-    due = make_due()
-    changed = changed or not due
+  if not skipped.due then
+    state.name = 'due'
+    next_due = make_due()
+    has_changed = has_changed or not next_due
   end
-  if draining and #draining > 0 and not skip.drain then
-    state.key = 'drain'
+  if draining and #draining > 0 and not skipped.drain then
+    state.name = 'drain'
     drain_all(draining, leaves)
   end
-  state.key = 'claim'
-  if skip.claim then
+  state.name = 'claim'
+  if skipped.claim then
     save()
   else
-    claim(session, leaves, lease, risky, save)
-    if epoch ~= '' then over = math.min(over or first_of(LEASE), now + lease) end
+    claim(session, leaves, lease, accepts_quarantined, save)
+    if epoch ~= '' then next_lease_end = math.min(next_lease_end or first_of(LEASE), now + lease) end
   end
 end
 
 if any_quarantined then
-  for _, entry in ipairs(out) do risky = risky and not is_quarantined(entry) end
+  for _, entry in ipairs(claimed) do accepts_quarantined = accepts_quarantined and not is_quarantined(entry) end
 end
--- Whether something is left, and in which lists, unless that is the main one.
-local left, left_in, next, parks = false, {}, 0, false
-local function is_left(key)
-  if is_empty and key == line then return false end
-  if tombstones == 0 and (risky or not any_quarantined) then return call('LLEN', key) > 0 end
-  return choosing().has_claimable(key, risky)
+-- Whether tasks are left, and in which lists other than the main one.
+local more, lists_left, next_check, goes_idle = false, {}, 0, false
+local function has_tasks(key)
+  if is_empty and key == list_key then return false end
+  if tombstones == 0 and (accepts_quarantined or not any_quarantined) then return call('LLEN', key) > 0 end
+  return selection().has_claimable(key, accepts_quarantined)
 end
-if not skip.ahead then
-  state.key = 'ahead'
+if not skipped.next_check then
+  state.name = 'next_check'
   for _, list in ipairs(leaves or {}) do
-    if is_left(key_of(list)) then left_in[#left_in + 1] = list end
+    if has_tasks(key_of(list)) then lists_left[#lists_left + 1] = list end
   end
   for _, list in ipairs(draining or {}) do
     local key = key_of(list)
-    if call('EXISTS', key) == 1 then left_in[#left_in + 1] = list end
+    if call('EXISTS', key) == 1 then lists_left[#lists_left + 1] = list end
   end
-  left = #left_in > 0 or not leaves and is_left(READY)
-  next = math.min(due or first_of(DUE), over or first_of(LEASE))
-  next = next == math.huge and -1 or math.max(next - now, 0)
-  parks = not left and not trouble and (ARGV[8] == '2' and #out < want or ARGV[8] == '1' and #out == 0)
-  if parks then
-    local key = idle
-    call('ZADD', key, now, resting)
+  more = #lists_left > 0 or not leaves and has_tasks(READY)
+  next_check = math.min(next_due or first_of(DUE), next_lease_end or first_of(LEASE))
+  next_check = next_check == math.huge and -1 or math.max(next_check - now, 0)
+  goes_idle = not more and not first_error and (ARGV[8] == '2' and #claimed < want or ARGV[8] == '1' and #claimed == 0)
+  if goes_idle then
+    local key = idle_key
+    call('ZADD', key, now, idle_member)
   end
 end
-state.key = 'flush'
-if not skip.flush then flush() end
-state.key = nil
-if trouble and groups == 0 and epoch == '' then error(trouble) end
-if trouble then next = 0 end
--- A woken session wakes the next while tasks are left. Sessions that read other lists are woken for those.
+state.name = 'flush'
+if not skipped.flush then flush() end
+state.name = nil
+if first_error and verdict_claims == 0 and epoch == '' then error(first_error) end
+if first_error then next_check = 0 end
+-- While tasks are left, each woken session wakes the next. For other lists, sessions that read them are woken.
 if not leaves then
-  if left then pcall(wake_of, plain_set, 1) end
+  if more then pcall(wake_set, plain_set, 1) end
 else
-  for _, list in ipairs(left_in) do pcall(wake, list, 1) end
+  for _, list in ipairs(lists_left) do pcall(wake, list, 1) end
   if #state.pushed > 0 then pcall(lists().wake_for, state.pushed) end
 end
 return {
-  refused, epoch, out, apart, left and 1 or 0, next, is_repeated and 1 or 0, parks and #out > 0 and 1 or 0,
+  refused, epoch, claimed, payloads, more and 1 or 0, next_check, is_repeated and 1 or 0, goes_idle and #claimed > 0 and 1 or 0,
   is_drained and 1 or 0,
 }

@@ -3,7 +3,7 @@
 use tokio_util::sync::CancellationToken;
 
 use super::super::time::Time;
-use super::units_tests::INVARIANTS;
+use super::invariants::INVARIANTS;
 use super::*;
 use crate::durable::clock::Clock;
 use crate::durable::store::kind::Kind;
@@ -130,7 +130,7 @@ async fn open_at(
 ) -> Result<RedisStore, DurableError> {
     let mut builder = RedisStore::builder(&server.url());
     builder.namespace(namespace).allow_eviction(evicts);
-    RedisStore::open_as(&builder, Time::told(clock.clone())).await
+    RedisStore::open_as(&builder, Time::manual(clock.clone())).await
 }
 
 pub(super) fn later(number: u64, delay: Duration) -> NewTask {
@@ -171,7 +171,7 @@ async fn an_orphan_ends_and_no_other_task_does() {
 }
 
 #[tokio::test]
-async fn every_worker_says_for_an_hour_what_was_damaged() {
+async fn every_worker_reports_damage_for_an_hour() {
     let scene = Scene::new().await;
     let other = scene.open().await;
     scene.maintain().await;
@@ -194,7 +194,7 @@ async fn every_worker_says_for_an_hour_what_was_damaged() {
 
 /// Health also names the damage that workers, turns and claims find.
 #[tokio::test]
-async fn what_a_claim_cannot_read_is_kept_as_evidence() {
+async fn an_unreadable_entry_is_kept_as_evidence() {
     let scene = Scene::new().await;
     let worker = &scene.worker;
     worker.enqueue((0..150).map(task)).await;
@@ -221,7 +221,7 @@ async fn what_a_claim_cannot_read_is_kept_as_evidence() {
 
 /// Nobody knows any more whose they are.
 #[tokio::test]
-async fn tasks_of_a_claim_that_is_lost_come_back() {
+async fn tasks_of_a_lost_claim_are_requeued() {
     for part in ["", "n", "o", "all", "lease", "cut"] {
         let scene = Scene::new().await;
         let dead = Worker::new(scene.open().await).await;
@@ -256,7 +256,7 @@ async fn tasks_of_a_claim_that_is_lost_come_back() {
 
 /// It goes on, and its verdicts count.
 #[tokio::test]
-async fn a_live_worker_keeps_a_claim_that_is_lost() {
+async fn a_live_worker_keeps_a_claim_whose_row_is_lost() {
     let scene = Scene::new().await;
     let worker = &scene.worker;
     worker.enqueue((0..4).map(task)).await;
@@ -276,7 +276,7 @@ async fn a_live_worker_keeps_a_claim_that_is_lost() {
 }
 
 #[tokio::test]
-async fn a_row_of_a_running_task_that_cannot_be_read_ends_it() {
+async fn an_unreadable_row_ends_a_running_task() {
     let scene = Scene::new().await;
     let worker = &scene.worker;
     worker.enqueue((0..3).map(task)).await;
@@ -310,7 +310,7 @@ async fn the_tombstone_of_an_orphan_is_removed() {
 }
 
 #[tokio::test]
-async fn a_delayed_task_is_due_again_when_it_was() {
+async fn a_lost_due_time_is_restored() {
     let scene = Scene::new().await;
     let worker = &scene.worker;
     worker.enqueue([later(1, HOUR), later(2, 2 * HOUR)]).await;
@@ -325,7 +325,7 @@ async fn a_delayed_task_is_due_again_when_it_was() {
 }
 
 #[tokio::test]
-async fn tasks_whose_rows_are_lost_are_alive_again() {
+async fn lost_rows_of_live_tasks_are_restored() {
     for what in [
         "redis.call('DEL', ARGV[1] .. 'alive')",
         "for n = 1, 4 do call('HSET', 'alive', id(n), 'x') end",
@@ -397,7 +397,7 @@ async fn a_cancelled_task_of_an_unknown_type_stays_cancelled() {
 
 /// An earlier census has counted the list, so nothing is missing, but no worker reads it.
 #[tokio::test]
-async fn a_list_that_no_worker_reads_is_drained_although_it_was_counted() {
+async fn a_counted_list_that_no_worker_reads() {
     let scene = Scene::new().await;
     scene.worker.enqueue((0..5).map(task)).await;
     let kind = format!("{:016x}", u64::from_be_bytes(Kind::of("job").to_bytes()));
@@ -478,7 +478,7 @@ async fn an_orphan_among_many_is_found_while_workers_claim() {
 
 /// A census is under way all the time, by pages of few rows, while tasks go from one place to another.
 #[tokio::test]
-async fn no_program_has_the_census_take_a_task_for_lost() {
+async fn the_census_ends_only_lost_tasks() {
     let long = std::env::var_os("THRONG_LONG").is_some_and(|value| value == "1");
     let programs = if long { 10_000 } else { 60 };
     for seed in 0..programs {

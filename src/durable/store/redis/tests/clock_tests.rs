@@ -18,7 +18,7 @@ async fn a_clock_that_is_set_forward_leaves_all_bins() {
 
 /// A bin is written as a whole whenever it grows.
 #[tokio::test]
-async fn while_store_time_stands_still_each_request_has_a_bin_of_its_own() {
+async fn each_request_has_its_own_bin_while_store_time_stands_still() {
     const RESULTS: u64 = 40;
     let scene = Scene::new().await;
     scene.clock.set_wall(scene.clock.wall() - STEP);
@@ -37,7 +37,7 @@ async fn while_store_time_stands_still_each_request_has_a_bin_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_store_time_that_is_lost_begins_anew() {
+async fn a_lost_store_time_starts_again() {
     let scene = Scene::new().await;
     scene.run("call('HSET', 'meta', 'aged', 'garbled')");
     end(&scene, 1).await;
@@ -51,7 +51,7 @@ async fn a_store_time_that_is_lost_begins_anew() {
 
 /// Such a row has the right length, and its times are possible.
 #[tokio::test]
-async fn a_store_time_that_was_changed_removes_no_end() {
+async fn a_damaged_store_time_removes_no_end() {
     for (from, to) in [(1, 2), (2, 2), (1, 6), (7, 8)] {
         for byte in [0, 1, 255] {
             let scene = Scene::new().await;

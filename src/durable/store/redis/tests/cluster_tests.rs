@@ -157,7 +157,7 @@ fn is_list_of(value: &Value, len: usize) -> bool {
 }
 
 #[tokio::test]
-async fn a_store_is_opened_at_the_node_that_has_its_slot() {
+async fn a_store_is_opened_at_the_node_that_owns_its_slot() {
     let cluster = Cluster::start().await;
     let (owner, other) = cluster.owner_and_other();
     let worker = Worker::new(open(&cluster.url(owner)).await).await;

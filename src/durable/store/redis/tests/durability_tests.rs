@@ -74,7 +74,7 @@ impl Producers {
 
 /// `kill -9` of the server alone, in the middle of it.
 #[tokio::test]
-async fn a_server_that_always_waits_for_its_disk_loses_nothing_that_was_stored() {
+async fn a_server_that_syncs_every_write_loses_no_stored_task() {
     let mut server = slow_server("always", Duration::from_millis(100));
     let client = client_of(&server).await;
     client.require(Durability::Synced).await.unwrap();
@@ -92,7 +92,7 @@ async fn a_server_that_always_waits_for_its_disk_loses_nothing_that_was_stored()
 
 /// While its disk is busy, it answers first and writes later.
 #[tokio::test]
-async fn a_server_that_writes_to_its_disk_every_second_loses_acknowledged_tasks() {
+async fn a_server_that_syncs_every_second_loses_acknowledged_tasks() {
     let mut server = slow_server("everysec", Duration::from_millis(1_500));
     let client = client_of(&server).await;
     assert_eq!(client.durability().await.unwrap(), Durability::Buffered);
@@ -133,7 +133,7 @@ async fn until_disk_is_busy(client: &DurableClient, server: &Server) {
 }
 
 #[tokio::test]
-async fn a_server_that_is_less_durable_than_required_is_not_opened() {
+async fn a_server_less_durable_than_required_is_refused() {
     let server = Server::with(&["--appendonly", "yes"]);
     let mut builder = RedisStore::builder(&server.url());
     for (level, will_do) in [

@@ -37,7 +37,7 @@ fn check(answer: &str, then: &Then, cause: &Cause, effect: Effect) {
 }
 
 #[test]
-fn a_server_that_is_not_ready_is_waited_for() {
+fn a_request_waits_for_a_server_that_is_not_ready() {
     for answer in [
         "LOADING Redis is loading the dataset in memory",
         "ASK 866 127.0.0.1:7001",
@@ -63,7 +63,7 @@ fn a_server_that_is_not_ready_is_waited_for() {
 }
 
 #[test]
-fn a_server_that_is_no_primary_is_left() {
+fn a_connection_to_a_replica_is_closed() {
     let read_only = "READONLY You can't write against a read only replica.";
     check(read_only, &Then::Reconnect, &Cause::ReadOnly, Effect::None);
     let down = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
@@ -73,7 +73,7 @@ fn a_server_that_is_no_primary_is_left() {
 }
 
 #[test]
-fn a_node_of_a_cluster_says_where_a_slot_is() {
+fn a_cluster_node_names_the_owner_of_a_slot() {
     let fault = read("MOVED 866 127.0.0.1:7001");
     assert!(matches!(fault, Fault::Final(_)), "{fault:?}");
     let failure = fault.into_failure();
@@ -88,7 +88,7 @@ fn a_node_of_a_cluster_says_where_a_slot_is() {
 
 /// The same in the middle of a script: Redis 7 and Valkey put the place behind, 6.2 before.
 #[test]
-fn an_error_in_a_script_is_known_whoever_says_it() {
+fn an_error_in_a_script_is_recognized_in_every_version() {
     let said = |what: &str| {
         [
             format!("{what} script: 14606b1b8cac, on @user_script:1."),
@@ -154,7 +154,7 @@ fn an_error_in_a_script_is_known_whoever_says_it() {
 }
 
 #[test]
-fn what_our_scripts_refuse_had_no_effect() {
+fn a_request_refused_by_a_script_had_no_effect() {
     check(
         "NOSESSION it has ended",
         &Then::Fail,

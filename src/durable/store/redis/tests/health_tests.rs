@@ -18,10 +18,10 @@ async fn until_health(store: &RedisStore, is_so: impl Fn(&Health) -> bool) {
 
 /// The connection on which nothing is sent notices the end of the server: without it, only the next ping would.
 #[tokio::test]
-async fn a_store_knows_whether_its_server_is_there() {
+async fn a_store_reports_whether_its_server_is_reachable() {
     let mut server = Server::start();
     let mut builder = RedisStore::builder(&format!("redis://127.0.0.1:{}/", server.port()));
-    builder.times.pulse = Duration::from_secs(3600);
+    builder.timeouts.ping_interval = Duration::from_secs(3600);
     let store = builder.open().await.unwrap();
     until_health(&store, |health| *health == Health::Well).await;
     server.kill();
@@ -32,7 +32,7 @@ async fn a_store_knows_whether_its_server_is_there() {
 
 /// Its connections are there, and nothing comes.
 #[tokio::test]
-async fn a_server_that_has_stopped_is_noticed() {
+async fn a_stopped_server_is_detected() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let store = open_hurried(&proxy.url()).await;
@@ -98,7 +98,7 @@ async fn a_server_on_which_scripts_fail_is_failing() {
 }
 
 #[tokio::test]
-async fn who_is_told_nothing_is_mute() {
+async fn a_store_without_messages_is_mute() {
     let server = Server::start();
     for rights in ["-subscribe", "-publish"] {
         server.ask(&[
@@ -106,15 +106,15 @@ async fn who_is_told_nothing_is_mute() {
         ]);
         let store = open(&format!("redis://web:secret@127.0.0.1:{}", server.port())).await;
         assert_eq!(store.health(), Health::Mute, "{rights}");
-        assert!(!store.report().await.unwrap().is_told);
+        assert!(!store.report().await.unwrap().is_subscribed);
         server.ask(&["ACL", "SETUSER", "web", "+@all"]);
         until_health(&store, |health| *health == Health::Well).await;
-        assert!(store.report().await.unwrap().is_told);
+        assert!(store.report().await.unwrap().is_subscribed);
     }
 }
 
 #[tokio::test]
-async fn a_report_says_what_the_server_is() {
+async fn a_report_describes_the_server() {
     let server = Server::with(&["--appendonly", "yes", "--maxmemory-policy", "volatile-lru"]);
     let store = open(&server.url()).await;
     until_health(&store, |health| *health == Health::Well).await;
@@ -124,7 +124,10 @@ async fn a_report_says_what_the_server_is() {
     assert_eq!(report.append_only, Some(true));
     assert_eq!(report.append_fsync.as_deref(), Some("everysec"));
     assert_eq!(report.eviction.as_deref(), Some("volatile-lru"));
-    assert!(report.version.is_some() && report.is_told, "{report:?}");
+    assert!(
+        report.version.is_some() && report.is_subscribed,
+        "{report:?}"
+    );
     let text = report.to_string();
     assert!(
         text.contains("Buffered") && text.contains("volatile-lru"),
@@ -134,7 +137,7 @@ async fn a_report_says_what_the_server_is() {
 
 /// Redis can be asked when something is on its disk from 7.2 on.
 #[tokio::test]
-async fn a_store_that_waits_for_the_disk_wants_a_server_that_can_say() {
+async fn a_store_that_waits_for_the_disk_refuses_a_server_that_cannot() {
     let server = Server::with(&["--appendonly", "yes"]);
     let url = server.url();
     let mut builder = RedisStore::builder(&url);

@@ -8,7 +8,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 async fn open_as(url: &str, clock: &Clock) -> Arc<RedisStore> {
     let builder = RedisStore::builder(url);
-    let opened = RedisStore::open_as(&builder, Time::told(clock.clone())).await;
+    let opened = RedisStore::open_as(&builder, Time::manual(clock.clone())).await;
     Arc::new(opened.unwrap())
 }
 
@@ -18,7 +18,7 @@ fn sets(server: &Server) -> redis::Value {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_killed_is_gone_after_three_minutes() {
+async fn a_killed_worker_counts_as_gone_after_three_minutes() {
     let (server, clock) = (Server::start(), Clock::manual());
     let other = open_as(&server.url(), &clock).await;
     let worker = Worker::of(&open_as(&server.url(), &clock).await).await;
@@ -53,7 +53,7 @@ fn none_of(channel: &str) -> redis::Value {
 
 /// Its process gets no messages, so all that shows that it lives is what it asks.
 #[tokio::test]
-async fn a_worker_that_is_told_nothing_lives_as_long_as_it_asks() {
+async fn a_worker_without_messages_is_alive_while_it_sends_requests() {
     let (server, clock) = (Server::start(), Clock::manual());
     let rights = ["on", ">password", "~throng:*", "resetchannels", "+@all"];
     server.ask(&[&["ACL", "SETUSER", "worker", "reset"], &rights[..]].concat());

@@ -64,7 +64,7 @@ async fn tasks_of_all_partitions_run_and_end() {
 }
 
 #[tokio::test]
-async fn verdicts_of_another_partition_go_with_a_claim() {
+async fn a_claim_sends_verdicts_to_other_partitions() {
     let server = Server::start();
     let worker = Worker::new(open_divided(&server.url()).await).await;
     worker.enqueue((0..20).map(task)).await;
@@ -82,7 +82,7 @@ async fn verdicts_of_another_partition_go_with_a_claim() {
 }
 
 #[tokio::test]
-async fn whoever_rests_is_woken_from_each_partition() {
+async fn an_idle_worker_is_woken_from_each_partition() {
     let server = Server::start();
     let worker = Worker::new(open_divided(&server.url()).await).await;
     let other = Worker::new(open_divided(&server.url()).await).await;
@@ -139,7 +139,7 @@ async fn a_claim_whose_answer_is_lost_is_repeated_at_once() {
 
 /// One partition has given a claim, and another, that is only told something, does not answer.
 #[tokio::test]
-async fn a_claim_is_repeated_that_came_before_an_answer_was_lost() {
+async fn a_claim_before_a_lost_answer_is_repeated() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let worker = Worker::new(open_divided(&proxy.url()).await).await;
@@ -173,7 +173,7 @@ async fn a_claim_is_repeated_that_came_before_an_answer_was_lost() {
 
 /// In one of the partitions, some verdicts are taken and others are not.
 #[tokio::test]
-async fn verdicts_that_were_taken_in_part_are_told_and_counted_once() {
+async fn verdicts_applied_in_part_are_reported_and_counted_once() {
     for nth in [0, 2] {
         let server = Server::start();
         let other = Worker::new(open_divided(&server.url()).await).await;
@@ -236,7 +236,7 @@ async fn verdicts_that_were_taken_in_part_are_told_and_counted_once() {
 
 /// The worker opens another session, and knows nothing of the claim.
 #[tokio::test]
-async fn a_claim_of_a_session_that_has_ended_elsewhere_is_given_back() {
+async fn a_claim_of_a_session_that_has_ended_elsewhere_is_released() {
     let server = Server::start();
     let worker = Worker::new(open_divided(&server.url()).await).await;
     let other = Worker::new(open_divided(&server.url()).await).await;
@@ -374,7 +374,7 @@ async fn errors_and_unserved_tasks_of_all_partitions_are_found() {
 }
 
 #[tokio::test]
-async fn all_who_open_a_store_divide_it_alike() {
+async fn a_store_opens_only_with_its_number_of_partitions() {
     let server = Server::start();
     drop(open_divided(&server.url()).await);
     let error = RedisStore::open(&server.url()).await;
@@ -388,7 +388,7 @@ async fn all_who_open_a_store_divide_it_alike() {
 
 /// What was stored by one version of the crate has to be found by all others.
 #[test]
-fn where_a_task_is_stays_as_it_is() {
+fn the_partition_of_a_task_never_changes() {
     let partitions = super::super::partitions::Partitions::new(64);
     let places = [0, 1, 2, u64::MAX].map(|number| partitions.of_task(id(number)));
     assert_eq!(places, [5, 50, 31, 61]);

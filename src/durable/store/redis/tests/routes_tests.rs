@@ -268,7 +268,7 @@ async fn routes_that_a_client_knows_may_change_at_any_time() {
 
 /// Idle workers rest until the time at which they expect the next task, so one of any set has to be woken.
 #[tokio::test]
-async fn a_task_that_is_due_earlier_wakes_one_of_any_set() {
+async fn a_task_that_is_due_earlier_wakes_a_worker_of_any_set() {
     let scene = Scene::new().await;
     let mail = scene.worker_of(&["mail"]).await;
     scene
@@ -294,7 +294,7 @@ async fn a_task_that_is_due_earlier_wakes_one_of_any_set() {
 
 /// The store does not trust a client that still knows the routes from before they were lost.
 #[tokio::test]
-async fn versions_that_were_lost_do_not_come_again() {
+async fn lost_versions_are_not_reused() {
     let scene = Scene::new().await;
     scene.worker.enqueue([task(1)]).await;
     let before = routing::read(&scene.worker.store.inner, 0).await.unwrap();

@@ -1,15 +1,17 @@
-//! What is true of the scripts as they are written.
+//! Properties of the scripts' texts.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 
 use super::super::keys::{self, ALL, Keys};
-use super::super::scripts::{Script, Scripts, Time};
+use super::super::scripts::{FILES, Script, Scripts, TimeSource};
 
-/// Commands without a key, or with one that is made of the name of all keys.
+/// Commands without a key.
 const WITHOUT_KEYS: [&str; 4] = ["TIME", "PUBLISH", "PUBSUB", "INFO"];
 
 fn all() -> Vec<(&'static str, &'static Script)> {
-    let scripts = Scripts::of(Time::Server);
+    let scripts = Scripts::of(TimeSource::Server);
     vec![
         ("enqueue", &scripts.enqueue),
         ("turn", &scripts.turn),
@@ -19,12 +21,12 @@ fn all() -> Vec<(&'static str, &'static Script)> {
         ("open", &scripts.open),
         ("close", &scripts.close),
         ("dead_letters", &scripts.dead_letters),
-        ("revive", &scripts.revive),
+        ("replay", &scripts.replay),
         ("maintain", &scripts.maintain),
         ("counts", &scripts.counts),
         ("errors", &scripts.errors),
         ("routes", &scripts.routes),
-        ("recall", &scripts.recall),
+        ("advance_epochs", &scripts.advance_epochs),
     ]
 }
 
@@ -38,7 +40,7 @@ pub(super) fn commands() -> BTreeSet<String> {
     commands
 }
 
-/// What a cluster finds the slot of a key by.
+/// Returns the part of a key that determines its slot in a cluster.
 fn tag(key: &str) -> &str {
     let (_, rest) = key.split_once('{').expect("a key has a tag");
     let (tag, _) = rest.split_once('}').expect("a tag has an end");
@@ -62,7 +64,7 @@ fn before_undo(code: &str) -> &str {
     code.split_once("local u, undo").map_or(code, |it| it.0)
 }
 
-/// The calls of Redis in a script: how, the command, and what comes first.
+/// Returns the calls of Redis in a script: the function that is called, the command, and its first argument.
 fn calls(code: &str) -> Vec<(&str, &str, &str)> {
     let all = ["call", "try", "try_all", "write_all"].iter();
     let found = all.flat_map(|how| {
@@ -105,7 +107,7 @@ fn the_keys_of_a_script_are_in_one_slot() {
     }
 }
 
-/// A node of a cluster that has given one of the keys away refuses such a script as a whole.
+/// A cluster node that has moved one of the keys to another node refuses such a script as a whole.
 #[test]
 fn every_script_declares_a_key_that_never_exists() {
     for (name, script) in all() {
@@ -117,10 +119,10 @@ fn every_script_declares_a_key_that_never_exists() {
     }
 }
 
-/// A server that checks a user's rights to keys, and a cluster, must learn all keys from the request. The name of a key
-/// that a script was not given stays in its text, where it is an undefined variable.
+/// The request must contain all keys, since servers check permissions and cluster slots by them. The name of a key that is
+/// not in a script's head stays in the text, where it is an undefined variable.
 #[test]
-fn scripts_touch_no_key_that_they_were_not_given() {
+fn scripts_use_only_the_keys_in_their_heads() {
     for (name, script) in all() {
         let given = given(script);
         assert!(
@@ -131,7 +133,7 @@ fn scripts_touch_no_key_that_they_were_not_given() {
         let calls = calls(before_undo(&code));
         assert!(!calls.is_empty(), "{name}");
         for (_, command, first) in calls {
-            // `key` is what a function of the script is given, which is one of those, too.
+            // `key` is a parameter or a variable, which is derived from one of these keys.
             let is_name = given.iter().any(|key| key == first) || first == "key";
             assert!(
                 is_name || WITHOUT_KEYS.contains(&command),
@@ -141,16 +143,16 @@ fn scripts_touch_no_key_that_they_were_not_given() {
     }
 }
 
-/// A user without the right to a channel is refused only that: it must not end a script. The undo of a unit also
-/// continues.
+/// Without the permission for a channel, publishing fails. This must not end a script. Undo functions also continue after a
+/// failure.
 #[test]
-fn scripts_tell_somebody_only_where_that_may_fail() {
+fn publishing_never_ends_a_script() {
     let mut found = 0;
     for (name, script) in all() {
         let code = code(script);
         for (how, command, first) in calls(before_undo(&code)) {
             let must_not_end = WITHOUT_KEYS[1..].contains(&command);
-            // All scripts begin with the first, and the second only decides who is told.
+            // All scripts begin with the first one, and the second one only determines who is notified.
             let is_known = [("HMGET", "META"), ("ZSCORE", "AWAITING")].contains(&(command, first));
             let may_fail = must_not_end || is_known;
             assert!(how == "call" || may_fail, "{name}: {command}");
@@ -159,4 +161,84 @@ fn scripts_tell_somebody_only_where_that_may_fail() {
         }
     }
     assert!(found > 5, "{found}");
+}
+
+#[test]
+fn every_file_belongs_to_a_script() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/durable/store/redis/lua");
+    let listed: BTreeSet<_> = FILES.iter().map(|it| it.0.to_owned()).collect();
+    let mut found = BTreeSet::new();
+    for (prefix, folder) in [("", folder.clone()), ("undo/", folder.join("undo"))] {
+        for entry in fs::read_dir(folder).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let name = name.strip_suffix(".lua");
+            found.extend(name.map(|name| format!("{prefix}{name}")));
+        }
+    }
+    // Only tests set the time, and `names.rs` reads the layout.
+    for other in ["manual_time", "fault_injection", "layout"] {
+        assert!(found.remove(other), "{other}");
+    }
+    assert_eq!(found, listed);
+}
+
+#[test]
+fn every_script_contains_the_functions_that_it_calls() {
+    let functions: BTreeSet<_> = FILES.iter().flat_map(|it| functions(it.1)).collect();
+    assert!(functions.len() > 50, "{functions:?}");
+    for (name, script) in all() {
+        let code = code(script);
+        for function in &functions {
+            let definition = format!("local function {function}(");
+            let call = format!("{function}(");
+            let mut calls = code.match_indices(&call).map(|it| it.0);
+            let is_called = calls.any(|at| !code[..at].ends_with(is_word));
+            let is_defined = code.contains(&definition);
+            assert!(is_defined || !is_called, "{name} calls {function}");
+        }
+    }
+}
+
+/// Returns the names of the functions that other files can call.
+fn functions(file: &str) -> impl Iterator<Item = &str> {
+    let lines = file.lines();
+    let functions = lines.filter_map(|line| line.strip_prefix("local function "));
+    functions.filter_map(|function| function.split('(').next())
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || ['_', '.'].contains(&c)
+}
+
+/// The arguments of the tests' source of time come last, and are not numbered.
+#[test]
+fn the_head_of_a_script_documents_its_keys_arguments_and_output() {
+    for (name, script) in all() {
+        let file = FILES.iter().find(|it| it.0 == name).unwrap().1;
+        let head: Vec<_> = file
+            .lines()
+            .map_while(|line| line.strip_prefix("--"))
+            .collect();
+        for label in [" KEYS:", " Output"] {
+            let is_there = head.iter().any(|line| line.starts_with(label));
+            assert!(is_there, "{name}: {label}");
+        }
+        let code = code(script);
+        for used in code
+            .split("ARGV[")
+            .skip(1)
+            .filter_map(|it| it.split(']').next())
+        {
+            let Ok(used) = used.parse::<usize>() else {
+                continue;
+            };
+            let is_documented = (1..=used).any(|first| {
+                let range = format!(" ARGV[{first}..] ");
+                let one = format!(" ARGV[{used}] ");
+                head.iter()
+                    .any(|line| line.starts_with(&range) || line.starts_with(&one))
+            });
+            assert!(is_documented, "{name}: ARGV[{used}]");
+        }
+    }
 }

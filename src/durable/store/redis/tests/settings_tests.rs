@@ -15,7 +15,7 @@ async fn refused_within(url: &str, limit: Duration) -> DurableError {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_an_error() {
+async fn an_unreachable_server_is_an_error() {
     let mut server = Server::start();
     server.kill();
     let began = Instant::now();
@@ -36,7 +36,7 @@ async fn a_server_that_is_not_there_is_an_error() {
 }
 
 #[tokio::test]
-async fn an_address_that_can_be_none_is_an_error_of_its_own() {
+async fn an_invalid_address_is_an_error() {
     let server = Server::start();
     let no_database = format!("redis://127.0.0.1:{}/9999", server.port());
     let mut urls = vec![
@@ -81,7 +81,7 @@ async fn a_sentinel_is_refused() {
 }
 
 #[tokio::test]
-async fn a_password_is_asked_for() {
+async fn a_missing_password_is_an_error() {
     let server = Server::start();
     server.ask(&[
         "ACL", "SETUSER", "web", "on", ">secret", "~*", "&*", "+@all",
@@ -115,7 +115,7 @@ fn let_in(server: &Server, rights: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn the_rights_that_are_documented_are_enough() {
+async fn the_documented_permissions_suffice() {
     let server = Server::start();
     let url = let_in(&server, &documented());
     let worker = Worker::new(open(&url).await).await;
@@ -164,7 +164,7 @@ async fn the_rights_that_are_documented_are_enough() {
 }
 
 #[tokio::test]
-async fn who_may_not_ask_how_durable_a_server_is_does_not_know() {
+async fn durability_is_unknown_without_permissions() {
     let server = Server::start();
     let mut rights = documented();
     rights.retain(|right| !right.contains("info") && !right.contains("config"));
@@ -229,7 +229,7 @@ async fn assert_all_refused(worker: &Worker, cause: &Cause) {
 }
 
 #[tokio::test]
-async fn keys_that_hold_something_else_are_an_error() {
+async fn keys_with_foreign_values_are_an_error() {
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
     server.ask(&["SET", "throng:{default:0}:ready", "text"]);
@@ -238,7 +238,7 @@ async fn keys_that_hold_something_else_are_an_error() {
 }
 
 #[tokio::test]
-async fn a_server_that_removes_keys_is_refused() {
+async fn a_server_that_evicts_keys_is_refused() {
     let server = Server::with(&["--maxmemory-policy", "allkeys-lru"]);
     let error = refused(&server.url()).await;
     assert!(
@@ -254,7 +254,7 @@ async fn a_server_that_removes_keys_is_refused() {
 }
 
 #[tokio::test]
-async fn the_probe_says_what_the_server_does() {
+async fn the_probe_returns_the_durability_of_the_server() {
     let server = Server::start();
     let store = open(&server.url()).await;
     let set = |name, value| server.ask(&["CONFIG", "SET", name, value]);
@@ -274,7 +274,7 @@ async fn the_probe_says_what_the_server_does() {
 }
 
 #[tokio::test]
-async fn namespaces_do_not_see_one_another() {
+async fn namespaces_are_separate() {
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
     worker.enqueue([task(1)]).await;
@@ -287,7 +287,7 @@ async fn namespaces_do_not_see_one_another() {
 }
 
 #[tokio::test]
-async fn a_look_at_much_is_answered_in_parts() {
+async fn large_states_are_answered_in_parts() {
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
     let output = vec![7; 300 << 10];
@@ -316,7 +316,7 @@ async fn a_look_at_much_is_answered_in_parts() {
 
 /// More than any turn takes: each does a part, and says that there is more.
 #[tokio::test]
-async fn what_is_late_or_due_is_taken_in_parts() {
+async fn late_claims_and_due_tasks_are_handled_in_parts() {
     const BATCHES: u64 = 40;
     let server = Server::start();
     let open = async || {

@@ -1,18 +1,19 @@
-//! Rows that make no sense: a value has another type than its column, or is out of range.
+//! Invalid rows: a value has another type than its column, or is out of range.
 
 use std::ops::RangeInclusive;
 
 use rusqlite::types::{ToSql, ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, Row, params, params_from_iter};
 
-use super::{Damage, routes};
 use crate::durable::store::DeadReason;
 use crate::durable::store::kind::SetId;
+use crate::durable::store::sqlite::claimed_tasks::ClaimedTasks;
+use crate::durable::store::sqlite::damage::Damage;
 use crate::durable::store::sqlite::error::{Fault, corrupt};
-use crate::durable::store::sqlite::held::Held;
 use crate::durable::store::sqlite::meta::{MAX_ISSUED, read_store_time};
+use crate::durable::store::sqlite::route_cache;
 use crate::durable::store::sqlite::state::reason_number;
-use crate::durable::store::sqlite::work::Now;
+use crate::durable::store::sqlite::time::Now;
 
 /// A column: its name, its valid values, and the SQL expression that replaces an invalid one.
 struct Column(&'static str, Values, &'static str);
@@ -24,7 +25,7 @@ enum Values {
     Text,
     Bytes,
     /// The tasks that a claim holds.
-    Held,
+    ClaimedTasks,
     Optional(&'static Self),
 }
 
@@ -47,7 +48,7 @@ const CLAIM: &[Column] = &[
     Column("suspect", Values::Number(0..=2), ""),
     Column("delivered", FLAG, ""),
     Column("cancels", FLAG, ""),
-    Column("held", Values::Held, ""),
+    Column("held", Values::ClaimedTasks, ""),
 ];
 const READY: &[Column] = &[
     Column("list", ANY, ""),
@@ -94,15 +95,17 @@ impl Values {
             (Self::Id, ValueRef::Blob(bytes)) => bytes.len() == 16,
             (Self::Number(range), ValueRef::Integer(number)) => range.contains(&number),
             (Self::Text, ValueRef::Text(bytes)) => std::str::from_utf8(bytes).is_ok(),
-            (Self::Held, ValueRef::Blob(bytes)) => bytes.len() % Held::ENTRY == 0,
+            (Self::ClaimedTasks, ValueRef::Blob(bytes)) => {
+                bytes.len() % ClaimedTasks::ENTRY_LEN == 0
+            }
             (Self::Bytes, ValueRef::Blob(_)) => true,
             _ => false,
         }
     }
 }
 
-/// The columns of a row whose values make no sense.
-fn senseless<'a>(row: &Row<'_>, columns: &'a [Column]) -> Vec<&'a Column> {
+/// Returns the columns of a row whose values are invalid.
+fn invalid_columns<'a>(row: &Row<'_>, columns: &'a [Column]) -> Vec<&'a Column> {
     let bad = columns.iter().filter(|Column(name, values, _)| {
         let value = row.get_ref(*name);
         value.is_ok_and(|value| !values.has(value))
@@ -110,26 +113,26 @@ fn senseless<'a>(row: &Row<'_>, columns: &'a [Column]) -> Vec<&'a Column> {
     bad.collect()
 }
 
-/// Returns `true` if the row of a task makes sense.
-pub(super) fn is_sensible(row: &Row<'_>) -> bool {
+/// Returns `true` if the row of a task is valid.
+pub(super) fn is_valid(row: &Row<'_>) -> bool {
     let is_null = |name: &str| matches!(row.get_ref(name), Ok(ValueRef::Null));
     let is_id = row.get_ref("id").is_ok_and(|id| Values::Id.has(id));
     is_id
-        && senseless(row, TASK).is_empty()
+        && invalid_columns(row, TASK).is_empty()
         && match row.get("state") {
             Ok(0) => true,
-            // No row says that its task runs: see the view `throng_now`.
+            // This is a state of the view `throng_now`, not of a row.
             Ok(2) => false,
             Ok(4) => !["at", "reason", "error"].into_iter().any(is_null),
-            // When it is due, or no longer kept.
+            // The time when the task is due, or when its retention is over.
             _ => !is_null("at"),
         }
 }
 
 // ===== Rows =====
 
-/// Removes what makes no sense from all tables but that of the tasks.
-pub(super) fn remove_senseless(db: &Connection, damage: &mut Damage) -> Result<(), Fault> {
+/// Removes invalid rows from all tables except that of the tasks.
+pub(super) fn remove_invalid(db: &Connection, damage: &mut Damage) -> Result<(), Fault> {
     for (table, key, columns) in [
         ("throng_session", &["id"][..], SESSION),
         ("throng_claim", &["epoch"], CLAIM),
@@ -137,23 +140,23 @@ pub(super) fn remove_senseless(db: &Connection, damage: &mut Damage) -> Result<(
         ("throng_error", &["id", "attempt"], ERROR),
         ("throng_damaged", &["number"], DAMAGED),
     ] {
-        for bad in find(db, table, key, columns, |_| true)? {
-            damage.note(1, || bad.describe(table));
+        for bad in find_invalid(db, table, key, columns, |_| true)? {
+            damage.add(1, || bad.describe(table));
             bad.remove(db, table, key)?;
         }
     }
     Ok(())
 }
 
-/// Makes dead letters of tasks whose rows make no sense.
-pub(super) fn end_senseless_tasks(
+/// Makes dead letters of tasks whose rows are invalid.
+pub(super) fn end_invalid_tasks(
     db: &Connection,
     now: Now,
     damage: &mut Damage,
 ) -> Result<(), Fault> {
     let time = read_store_time(db, now)?;
-    for bad in find(db, "throng_task", &["id"], TASK, is_sensible)? {
-        damage.note(1, || bad.describe("throng_task"));
+    for bad in find_invalid(db, "throng_task", &["id"], TASK, is_valid)? {
+        damage.add(1, || bad.describe("throng_task"));
         match Values::Id.has(bad.key[0].0.value()) {
             true => bad.end(db, time)?,
             false => bad.remove(db, "throng_task", &["id"])?,
@@ -162,27 +165,27 @@ pub(super) fn end_senseless_tasks(
     Ok(())
 }
 
-/// A row that makes no sense.
-struct Bad {
+/// An invalid row.
+struct InvalidRow {
     key: Vec<Owned>,
     columns: Vec<&'static str>,
 }
 
-fn find(
+fn find_invalid(
     db: &Connection,
     table: &str,
     key: &[&str],
     columns: &'static [Column],
-    is_sensible: impl Fn(&Row<'_>) -> bool,
-) -> Result<Vec<Bad>, rusqlite::Error> {
+    is_valid: impl Fn(&Row<'_>) -> bool,
+) -> Result<Vec<InvalidRow>, rusqlite::Error> {
     let mut statement = db.prepare(&format!("SELECT * FROM {table}"))?;
     let mut rows = statement.query([])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        let bad = senseless(row, columns);
-        if !bad.is_empty() || !is_sensible(row) {
+        let bad = invalid_columns(row, columns);
+        if !bad.is_empty() || !is_valid(row) {
             let key = key.iter().map(|column| row.get_ref(*column).map(Owned::of));
-            found.push(Bad {
+            found.push(InvalidRow {
                 key: key.collect::<Result<_, _>>()?,
                 columns: bad.iter().map(|column| column.0).collect(),
             });
@@ -191,7 +194,7 @@ fn find(
     Ok(found)
 }
 
-impl Bad {
+impl InvalidRow {
     fn describe(&self, table: &str) -> String {
         match &*self.columns {
             [] => format!("the values of a row of {table} do not fit together"),
@@ -228,25 +231,25 @@ impl Bad {
     }
 }
 
-/// A value that is kept while its table is written.
-struct Owned(Kept);
+/// A copy of a value, to be used while its table is written.
+struct Owned(Copied);
 
-enum Kept {
+enum Copied {
     Value(Value),
-    /// It may be no valid text.
+    /// A text that may not be valid UTF-8.
     Text(Vec<u8>),
 }
 
 impl Owned {
     fn of(value: ValueRef<'_>) -> Self {
         Self(match value {
-            ValueRef::Text(bytes) => Kept::Text(bytes.to_vec()),
-            value => Kept::Value(Value::try_from(value).unwrap_or(Value::Null)),
+            ValueRef::Text(bytes) => Copied::Text(bytes.to_vec()),
+            value => Copied::Value(Value::try_from(value).unwrap_or(Value::Null)),
         })
     }
 }
 
-impl Kept {
+impl Copied {
     fn value(&self) -> ValueRef<'_> {
         match self {
             Self::Value(value) => value.into(),
@@ -263,15 +266,15 @@ impl ToSql for Owned {
 
 // ===== The row about the whole store =====
 
-/// Mends the row about the whole store. Without its layout and its birth, nobody knows what the rest means.
-pub(super) fn mend_meta(db: &Connection, now: Now, damage: &mut Damage) -> Result<(), Fault> {
+/// Repairs the row about the whole store. It cannot be repaired without its layout and its birth.
+pub(super) fn repair_meta(db: &Connection, now: Now, damage: &mut Damage) -> Result<(), Fault> {
     for (name, is_number) in meta(db)? {
         if is_number || name == "routes" {
             continue;
         }
         let instead = match &*name {
             "layout" | "birth" => return Err(corrupt()),
-            // Above all that there were.
+            // Above all epochs that were issued.
             "epoch" => now.micros().max(ceiling(db)),
             "session" | "routes_version" | "raised" => now.micros(),
             "raised_boot" => now.boot_micros(),
@@ -280,11 +283,11 @@ pub(super) fn mend_meta(db: &Connection, now: Now, damage: &mut Damage) -> Resul
             _ => 0,
         };
         db.execute(&format!("UPDATE throng_meta SET {name} = ?1"), [instead])?;
-        damage.note(1, || format!("throng_meta has no valid {name}"));
+        damage.add(1, || format!("throng_meta has no valid {name}"));
     }
-    if routes(db).is_none() {
+    if route_cache::read(db).is_err() {
         reset_routes(db, now)?;
-        damage.note(1, || "throng_meta has no valid routes".into());
+        damage.add(1, || "throng_meta has no valid routes".into());
     }
     Ok(())
 }
@@ -296,9 +299,9 @@ fn ceiling(db: &Connection) -> i64 {
     ceiling.unwrap_or_default()
 }
 
-/// The sets of sessions that the routes do not know: such a session would claim nothing.
+/// Returns the sets of sessions that are missing in the routes. Such a session would claim nothing.
 pub(super) fn unknown_sets(db: &Connection) -> Result<Vec<i64>, rusqlite::Error> {
-    let routes = routes(db).unwrap_or_default();
+    let routes = route_cache::read(db).unwrap_or_default();
     let known: Vec<_> = routes.sets().map(SetId::number).collect();
     let sql = "SELECT DISTINCT types FROM throng_session WHERE types IS NOT NULL";
     let mut statement = db.prepare_cached(sql)?;
@@ -308,21 +311,21 @@ pub(super) fn unknown_sets(db: &Connection) -> Result<Vec<i64>, rusqlite::Error>
     Ok(sets)
 }
 
-/// Ends the sessions of sets that the routes do not know. Their workers open others.
-pub(super) fn end_sessions_of_unknown_sets(
+/// Closes the sessions whose set is missing in the routes. Their workers open new ones.
+pub(super) fn close_sessions_of_unknown_sets(
     db: &Connection,
     damage: &mut Damage,
 ) -> Result<(), rusqlite::Error> {
     for set in unknown_sets(db)? {
         let ended = db.execute("DELETE FROM throng_session WHERE types = ?1", [set])?;
-        damage.note(ended, || {
+        damage.add(ended, || {
             format!("throng_session names an unknown set, {set}")
         });
     }
     Ok(())
 }
 
-/// The names of the columns, and whether the value of each is a number that makes sense.
+/// Returns the names of the columns, each with `true` if its value is a valid number.
 fn meta(db: &Connection) -> Result<Vec<(String, bool)>, rusqlite::Error> {
     let mut statement = db.prepare("SELECT * FROM throng_meta")?;
     let names = (0..statement.column_count()).map(|it| statement.column_name(it));
@@ -342,7 +345,8 @@ fn meta(db: &Connection) -> Result<Vec<(String, bool)>, rusqlite::Error> {
     })
 }
 
-/// All tasks wait in the lists of their types, until the workers, whose sessions end, declare their types again.
+/// Resets the routes, so that each task waits in the list of its type, and closes all sessions. The workers open new
+/// sessions, which declare their types again.
 fn reset_routes(db: &Connection, now: Now) -> Result<(), rusqlite::Error> {
     db.execute("DELETE FROM throng_session", [])?;
     db.execute("DELETE FROM throng_ready", [])?;

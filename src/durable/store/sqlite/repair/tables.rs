@@ -1,22 +1,22 @@
-//! Tables of which a page cannot be read are made anew.
+//! Rebuilds tables of which a page cannot be read.
 
 use std::collections::BTreeSet;
 
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Row, Statement, params_from_iter};
 
-use super::Damage;
 use crate::durable::TaskId;
+use crate::durable::store::sqlite::claimed_tasks::ClaimedTasks;
+use crate::durable::store::sqlite::damage::Damage;
 use crate::durable::store::sqlite::error::{Fault, corrupt, is_corrupt};
-use crate::durable::store::sqlite::held::Held;
 
-/// A table that can be made anew.
+/// A table that can be rebuilt.
 struct Table {
     name: &'static str,
     /// The columns that identify a row.
     key: &'static [&'static str],
-    /// Queries for the keys of all rows, which together read every page but those of large values. `{}` is
-    /// the table. An error ends one of them, and the next may find what is behind it.
+    /// Queries for the keys of all rows, which together read every page except those of large values. `{}` is
+    /// the table. An error ends one query, and the next may reach the rows behind the damage.
     scans: &'static [&'static str],
 }
 
@@ -87,39 +87,39 @@ const TABLES: [Table; 7] = [
     },
 ];
 
-/// How many damaged tables are kept.
-const MAX_KEPT: i64 = 20;
+/// The number of damaged tables in the file, at most.
+const MAX_DAMAGED_TABLES: i64 = 20;
 
-/// Makes anew what cannot be read. The ids of tasks that are found on the way become `known`, also those of
-/// rows that cannot be read.
+/// Rebuilds the tables that have an unreadable page. Adds the ids of all tasks that it finds to `ids`, including those
+/// of rows that cannot be read.
 pub(super) fn rebuild_all(
     db: &Connection,
     old: &Connection,
-    known: &mut BTreeSet<TaskId>,
+    ids: &mut BTreeSet<TaskId>,
     damage: &mut Damage,
 ) -> Result<(), Fault> {
-    let mut unsound = Vec::new();
+    let mut damaged = Vec::new();
     for table in &TABLES {
         if let Some(error) = table.error(old)? {
-            damage.note(1, || format!("a page of {}: {error}", table.name));
-            unsound.push(table);
+            damage.add(1, || format!("a page of {}: {error}", table.name));
+            damaged.push(table);
         }
     }
-    if unsound.is_empty() {
+    if damaged.is_empty() {
         return Ok(());
     }
     let view = "SELECT sql FROM sqlite_schema WHERE name = 'throng_now'";
     let view: String = db.query_row(view, [], |row| row.get(0))?;
     db.execute_batch("DROP VIEW throng_now")?;
-    for table in unsound {
-        table.rebuild(db, old, known)?;
+    for table in damaged {
+        table.rebuild(db, old, ids)?;
     }
     db.execute_batch(&view)?;
     Ok(())
 }
 
-/// The ids of tasks that are in `throng_ready`, as far as they can be read.
-pub(super) fn ids_of_line(db: &Connection) -> Result<Vec<TaskId>, Fault> {
+/// Returns the ids of tasks in `throng_ready`, as far as they can be read.
+pub(super) fn ids_in_ready_queue(db: &Connection) -> Result<Vec<TaskId>, Fault> {
     let mut ids = Vec::new();
     for order in ["list, place", "list DESC, place DESC"] {
         let sql = format!("SELECT id FROM throng_ready ORDER BY {order}");
@@ -131,21 +131,21 @@ pub(super) fn ids_of_line(db: &Connection) -> Result<Vec<TaskId>, Fault> {
     Ok(ids)
 }
 
-/// The ids of tasks that claims hold, as far as they can be read.
-pub(super) fn ids_of_claims(db: &Connection) -> Result<Vec<TaskId>, Fault> {
+/// Returns the ids of tasks in claims, as far as they can be read.
+pub(super) fn ids_in_claims(db: &Connection) -> Result<Vec<TaskId>, Fault> {
     let mut ids = Vec::new();
     for order in ["ASC", "DESC"] {
         let sql = format!("SELECT held FROM throng_claim NOT INDEXED ORDER BY epoch {order}");
         scan(db, &sql, |row| {
-            let held: Held = row.get(0).unwrap_or_default();
-            ids.extend(held.ids());
+            let tasks: ClaimedTasks = row.get(0).unwrap_or_default();
+            ids.extend(tasks.ids());
             Ok(())
         })?;
     }
     Ok(ids)
 }
 
-/// Has `each` look at the rows of a query until one cannot be read. Returns the error then.
+/// Calls `each` for the rows of a query until one cannot be read. Returns that error, if there is one.
 fn scan(
     db: &Connection,
     sql: &str,
@@ -164,7 +164,7 @@ fn scan(
 }
 
 impl Table {
-    /// Returns the error that reading the pages of the table gives, if there is one.
+    /// Reads the pages of the table, and returns the first error.
     fn error(&self, db: &Connection) -> Result<Option<rusqlite::Error>, Fault> {
         for sql in self.scans {
             let error = scan(db, &sql.replace("{}", self.name), |_| Ok(()))?;
@@ -175,26 +175,26 @@ impl Table {
         Ok(None)
     }
 
-    /// Makes the table anew, from the rows that can be read.
+    /// Rebuilds the table from the rows that can be read.
     fn rebuild(
         &self,
         db: &Connection,
         old: &Connection,
-        known: &mut BTreeSet<TaskId>,
+        ids: &mut BTreeSet<TaskId>,
     ) -> Result<(), Fault> {
-        let kept = r"SELECT count(*) FROM sqlite_schema
+        let damaged = r"SELECT count(*) FROM sqlite_schema
              WHERE type = 'table' AND name LIKE 'throng\_damaged\__%' ESCAPE '\'";
-        let number = 1 + db.query_row(kept, [], |row| row.get::<_, i64>(0))?;
-        if number > MAX_KEPT {
+        let number = 1 + db.query_row(damaged, [], |row| row.get::<_, i64>(0))?;
+        if number > MAX_DAMAGED_TABLES {
             return Err(corrupt());
         }
-        let kept = format!("throng_damaged_{number}_{}", &self.name["throng_".len()..]);
+        let renamed = format!("throng_damaged_{number}_{}", &self.name["throng_".len()..]);
         let [tables, indices] = ["table", "index"].map(|sort| self.definitions(db, sort));
-        db.execute_batch(&format!("ALTER TABLE {} RENAME TO {kept}", self.name))?;
+        db.execute_batch(&format!("ALTER TABLE {} RENAME TO {renamed}", self.name))?;
         for (_, sql) in tables? {
             db.execute_batch(&sql)?;
         }
-        self.copy(db, old, known)?;
+        self.copy(db, old, ids)?;
         for (name, sql) in indices? {
             // The old index has the old name.
             db.execute_batch(&sql.replacen(&name, &format!("{name}_{number}"), 1))?;
@@ -202,7 +202,7 @@ impl Table {
         Ok(())
     }
 
-    /// The names and the statements of what belongs to the table.
+    /// Returns the names and the SQL of the table or of its indices.
     fn definitions(
         &self,
         db: &Connection,
@@ -220,7 +220,7 @@ impl Table {
         &self,
         db: &Connection,
         old: &Connection,
-        known: &mut BTreeSet<TaskId>,
+        ids: &mut BTreeSet<TaskId>,
     ) -> Result<(), Fault> {
         let is_row = self.key.iter().map(|column| format!("{column} = ?"));
         let is_row = is_row.collect::<Vec<_>>().join(" AND ");
@@ -229,7 +229,7 @@ impl Table {
         let insert = format!("INSERT OR IGNORE INTO {} VALUES ({values})", self.name);
         let mut insert = db.prepare(&insert)?;
         if self.name == "throng_task" {
-            for id in &*known {
+            for id in &*ids {
                 copy_row(&mut find, &mut insert, &[ValueRef::Blob(&id.to_bytes())])?;
             }
         }
@@ -238,7 +238,7 @@ impl Table {
                 let key = (0..self.key.len()).map(|column| row.get_ref(column));
                 let key = key.collect::<Result<Vec<_>, _>>()?;
                 if self.name == "throng_task" {
-                    known.extend(row.get(0).map(TaskId::from_bytes));
+                    ids.extend(row.get(0).map(TaskId::from_bytes));
                 }
                 copy_row(&mut find, &mut insert, &key)
             })?;
@@ -247,7 +247,7 @@ impl Table {
     }
 }
 
-/// Copies a row if it can be read. That it cannot be written is an error.
+/// Copies a row if it can be read. Fails if it cannot be written.
 fn copy_row(
     find: &mut Statement<'_>,
     insert: &mut Statement<'_>,
@@ -266,7 +266,7 @@ fn copy_row(
     Ok(())
 }
 
-/// A value as it is in the file: a text may be none.
+/// A value as it is in the file. A text may not be valid UTF-8.
 struct Raw<'a>(ValueRef<'a>);
 
 impl ToSql for Raw<'_> {

@@ -1,4 +1,4 @@
-//! Store time decides how long ends are kept, whatever the clocks of processes and machines show.
+//! Retention is measured in store time, whatever the clocks of processes and machines show.
 
 use super::*;
 
@@ -21,7 +21,7 @@ async fn a_process_whose_clock_is_ahead_removes_nothing() {
         }
     }
     for worker in [&sound, &other] {
-        assert_kept(worker, 1..5).await;
+        assert_retained(worker, 1..5).await;
     }
 }
 
@@ -35,10 +35,10 @@ async fn a_restart_of_the_machine_removes_nothing_and_stops_nothing() {
 
     let after = Clock::manual();
     let worker = file.worker_at(&after).await;
-    assert_kept(&worker, 1..3).await;
+    assert_retained(&worker, 1..3).await;
     for _ in 0..60 {
         worker.store.maintain(100).await.unwrap();
-        assert_kept(&worker, 1..3).await;
+        assert_retained(&worker, 1..3).await;
         after.advance(60 * SECOND);
     }
     assert_eq!(worker.seen(1).await, TaskState::Absent);
@@ -53,7 +53,7 @@ async fn a_machine_that_is_up_for_longer_removes_nothing() {
     clock.advance(STEP);
     let worker = file.worker_at(&clock).await;
     worker.store.maintain(100).await.unwrap();
-    assert_kept(&worker, 1..3).await;
+    assert_retained(&worker, 1..3).await;
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn maintenance_writes_nothing_while_no_end_is_kept() {
     let file = File::new();
     let clock = Clock::manual();
     let worker = file.worker_at(&clock).await;
-    worker.enqueue([kept(1)]).await;
+    worker.enqueue([retained(1)]).await;
     let reader = file.connect();
     let version = || -> i64 {
         let version = reader.query_row("PRAGMA data_version", [], |row| row.get(0));
@@ -93,7 +93,7 @@ impl Worker {
     }
 }
 
-fn kept(number: u64) -> NewTask {
+fn retained(number: u64) -> NewTask {
     NewTask {
         retention: Duration::from_secs(3600),
         ..task(number).0
@@ -102,10 +102,10 @@ fn kept(number: u64) -> NewTask {
 
 /// Ends one task with an output, and another one as a dead letter.
 async fn end_two(worker: &Worker, first: u64) {
-    worker.enqueue([kept(first)]).await;
+    worker.enqueue([retained(first)]).await;
     let claim = worker.claim(1).await;
     worker.turn(done(&claim, b"output".to_vec()), 0).await;
-    worker.enqueue([kept(first + 1)]).await;
+    worker.enqueue([retained(first + 1)]).await;
     let claim = worker.claim(1).await;
     let dead = verdicts(&claim, |_| Verdict::Dead {
         reason: DeadReason::Fatal,
@@ -114,7 +114,7 @@ async fn end_two(worker: &Worker, first: u64) {
     worker.turn(dead, 0).await;
 }
 
-async fn assert_kept(worker: &Worker, numbers: std::ops::Range<u64>) {
+async fn assert_retained(worker: &Worker, numbers: std::ops::Range<u64>) {
     for number in numbers {
         let seen = worker.seen(number).await;
         match number % 2 {

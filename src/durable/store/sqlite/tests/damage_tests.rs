@@ -1,4 +1,4 @@
-//! Stored data that cannot be read: it costs the tasks whose data it is, and everything else goes on.
+//! Stored data that cannot be read only costs the tasks that it belongs to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use crate::durable::store::Turn;
 
 mod pages_tests;
 
-/// How long an end is kept: longer than any of these tests goes on.
-const KEPT: Duration = Duration::from_secs(1_000_000);
+/// A retention that is longer than any of these tests.
+const RETENTION: Duration = Duration::from_secs(1_000_000);
 const DELAY: Duration = Duration::from_secs(50);
 
 /// A store with tasks in every state, a worker that holds some of them, and another.
-struct Scene {
+struct DamagedStore {
     file: File,
     clock: Clock,
     holder: Worker,
     other: Worker,
-    /// The tasks that run: their epoch and ids.
+    /// The claim of the running tasks: its epoch and their ids.
     held: Verdicts,
     all: Vec<TaskId>,
 }
@@ -45,8 +45,8 @@ const INITIALS: [Initial; 5] = [
     Initial::Delayed,
 ];
 
-impl Scene {
-    /// With so many tasks in each state, every third of them with data that is not in its row.
+impl DamagedStore {
+    /// Creates a store with `each` tasks in each state. Every third task has large data.
     async fn new(each: u64) -> Self {
         let file = File::new();
         let clock = Clock::manual();
@@ -97,7 +97,7 @@ impl Scene {
             clock,
             holder,
             other,
-            held: held.expect("some run"),
+            held: held.expect("some tasks run"),
             all: all.collect(),
         }
     }
@@ -128,7 +128,7 @@ impl Scene {
         ends
     }
 
-    /// The store does what a sound one does.
+    /// Asserts that the store behaves like an undamaged one.
     async fn assert_sound(&mut self) {
         let store = Arc::clone(&self.other.store);
         assert!(!store.maintain(1000).await.unwrap());
@@ -144,7 +144,7 @@ impl Scene {
         assert_eq!(self.other.claim_all().await, 2);
         store.dead_letters(DeadFilter::all(), 10_000).await.unwrap();
         store.maintain(1000).await.unwrap();
-        assert_eq!(store.damage(), found, "nothing more is found");
+        assert_eq!(store.damage(), found, "no more damage is found");
         let counts = store.counts().await.unwrap();
         assert_eq!((counts.waiting, counts.delayed, counts.running), (0, 0, 0));
         let ends = counts.done + counts.retried + counts.snoozed + counts.died + counts.released;
@@ -158,7 +158,7 @@ impl Scene {
 }
 
 impl Worker {
-    /// A turn; in a new session if the store has lost the old one.
+    /// Makes a turn, in a new session if the store has lost the old one.
     async fn sound_turn(&mut self, verdicts: Vec<Verdicts>, want: usize) -> Option<super::Claim> {
         let mut request = self.request_turn(verdicts, want, false);
         loop {
@@ -186,7 +186,7 @@ impl Worker {
         self.session = self.store.open_session(TypeSet::of_tests()).await.unwrap();
     }
 
-    /// Claims and ends all that waits. How many tasks.
+    /// Claims and ends all waiting tasks. Returns their number.
     async fn claim_all(&mut self) -> usize {
         let (mut count, mut verdicts) = (0, vec![]);
         loop {
@@ -216,7 +216,7 @@ fn new_task(n: u64, initial: Initial) -> NewTask {
     NewTask {
         delay,
         payload,
-        retention: KEPT,
+        retention: RETENTION,
         ..task(n).0
     }
 }
@@ -264,7 +264,7 @@ const GARBAGE: [&str; 4] = [
 /// Garbles a column of a few rows in each way.
 async fn garble(table: &str, column: &str) {
     for garbage in GARBAGE {
-        let mut scene = Scene::new(4).await;
+        let mut damaged = DamagedStore::new(4).await;
         let name = format!("{table}.{column} = {garbage}");
         let is_one = match table {
             "throng_task" => "id IN (SELECT min(id) FROM throng_now GROUP BY now)",
@@ -272,7 +272,7 @@ async fn garble(table: &str, column: &str) {
         };
         let sql = format!("SELECT hex(id) FROM {table} WHERE {is_one}");
         let garbled: Vec<String> = match table {
-            "throng_task" => scene.file.texts(&sql),
+            "throng_task" => damaged.file.texts(&sql),
             _ => vec![],
         };
         let rows = match table {
@@ -283,13 +283,13 @@ async fn garble(table: &str, column: &str) {
             _ => format!("UPDATE OR IGNORE {table} SET {column} = {garbage} WHERE {is_one}"),
         };
         // Not every value can be written into every column.
-        if scene.file.connect().execute(&rows, []).unwrap_or(0) == 0 {
+        if damaged.file.connect().execute(&rows, []).unwrap_or(0) == 0 {
             continue;
         }
-        let ends = scene.work_to_the_end().await;
+        let ends = damaged.work_to_the_end().await;
         for (id, end) in &ends {
             let is_garbled = garbled.iter().any(|it| it.eq_ignore_ascii_case(&hex(*id)));
-            // A time far away and a type that nobody knows make sense.
+            // A time in the far future and an unknown type are valid.
             let is_sense = matches!(
                 (column, end),
                 ("at", TaskState::Delayed) | ("name" | "kind", TaskState::Waiting)
@@ -300,7 +300,7 @@ async fn garble(table: &str, column: &str) {
             assert!(is_sound || may_be_lost, "{name}: {id} {end:?}");
         }
         if ends.values().all(is_final) {
-            scene.assert_sound().await;
+            damaged.assert_sound().await;
         }
     }
 }
@@ -322,12 +322,12 @@ async fn garble_all(table: &str, but: &[&str]) {
 }
 
 #[tokio::test]
-async fn garbled_tasks_are_dead_letters_and_the_others_go_on() {
+async fn garbled_tasks_become_dead_letters_and_others_continue() {
     garble_all("throng_task", &[]).await;
 }
 
 #[tokio::test]
-async fn garbled_entries_of_the_line_cost_nothing() {
+async fn garbled_ready_queue_entries_cost_nothing() {
     garble_all("throng_ready", &[]).await;
 }
 
@@ -350,34 +350,34 @@ async fn garbled_errors_cost_nothing() {
 #[tokio::test]
 async fn garbled_reports_of_damage_cost_nothing() {
     for garbage in ["'many', 'a row'", "-1, 'a row'", "1, x'ff'"] {
-        let mut scene = Scene::new(4).await;
-        scene.file.sql(&format!(
+        let mut damaged = DamagedStore::new(4).await;
+        damaged.file.sql(&format!(
             "INSERT INTO throng_damaged (at, found, what) VALUES (1 << 60, {garbage})"
         ));
-        let ends = scene.work_to_the_end().await;
+        let ends = damaged.work_to_the_end().await;
         assert!(ends.values().all(|end| is_final(end) && !is_damaged(end)));
-        let damage = scene.other.store.damage();
+        let damage = damaged.other.store.damage();
         assert_eq!(damage.map(|damage| damage.0), Some(1), "{garbage}");
-        scene.assert_sound().await;
+        damaged.assert_sound().await;
     }
 }
 
-/// The view of the tasks gives this state to those that a claim holds. No row has it.
+/// The view `throng_now` has this state for tasks that a claim holds. It is not valid in a row.
 #[tokio::test]
 async fn a_task_that_runs_nowhere_becomes_a_dead_letter() {
-    let mut scene = Scene::new(4).await;
-    scene.file.sql(
+    let mut damaged = DamagedStore::new(4).await;
+    damaged.file.sql(
         "UPDATE throng_task SET state = 2
          WHERE id IN (SELECT min(id) FROM throng_task WHERE at IS NOT NULL GROUP BY state)",
     );
-    let ends = scene.work_to_the_end().await;
+    let ends = damaged.work_to_the_end().await;
     assert!(ends.values().all(is_final), "{ends:?}");
     assert_eq!(ends.values().filter(|end| is_damaged(end)).count(), 3);
-    scene.assert_sound().await;
+    damaged.assert_sound().await;
 }
 
 #[tokio::test]
-async fn a_garbled_row_about_the_store_costs_nothing() {
-    // Without these two, nobody knows what the rest means.
+async fn a_garbled_meta_row_costs_nothing() {
+    // Without these two, the store cannot be repaired.
     garble_all("throng_meta", &["layout", "birth"]).await;
 }

@@ -16,7 +16,7 @@ async fn nothing_is_stored_in_a_file_that_was_removed() {
         fs::remove_file(path).unwrap();
     }
     assert_is_replaced(&worker).await;
-    assert!(!file.path.exists(), "nobody has made another");
+    assert!(!file.path.exists(), "no other file was created");
 }
 
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn nothing_is_stored_in_a_file_that_was_moved_until_it_is_back() {
     fs::rename(&away, &file.path).unwrap();
     worker.enqueue([task(4).0]).await;
     let seen = worker.store.status(vec![id(1), id(3), id(4)]).await;
-    // What was refused after the first error was never written.
+    // The requests after the first error were never written.
     assert_eq!(
         seen.unwrap(),
         [TaskState::Waiting, TaskState::Absent, TaskState::Waiting]
@@ -39,7 +39,7 @@ async fn nothing_is_stored_in_a_file_that_was_moved_until_it_is_back() {
 }
 
 #[tokio::test]
-async fn the_file_in_its_place_is_not_touched() {
+async fn a_replacement_file_is_left_unchanged() {
     let file = File::new();
     let old = Worker::new(&file.open().await).await;
     old.enqueue([task(1).0]).await;
@@ -51,7 +51,7 @@ async fn the_file_in_its_place_is_not_touched() {
 
     assert_is_replaced(&old).await;
     drop(old);
-    // The old one is closed, and its log with it, which has the same name.
+    // The old file is closed, together with its log, which has the same name.
     new.enqueue([task(10).0]).await;
     let seen = new.store.status(vec![id(1), id(2), id(9), id(10)]).await;
     let expected = [
@@ -64,7 +64,7 @@ async fn the_file_in_its_place_is_not_touched() {
 }
 
 #[tokio::test]
-async fn a_copy_in_its_place_goes_on() {
+async fn a_copy_in_its_place_is_used() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     worker.enqueue([task(1).0]).await;
@@ -97,7 +97,7 @@ async fn nothing_is_stored_without_the_log_and_nothing_is_lost_with_it() {
     fs::remove_file(file.path.with_file_name("tasks.db-wal")).unwrap();
     assert_is_replaced(&worker).await;
 
-    // When nobody has it open any more, what was in the log is in the file.
+    // When the last process has closed the file, it contains everything from the log.
     drop(worker);
     super::until(|| file.files().is_empty()).await;
     let worker = Worker::new(&file.open().await).await;
@@ -108,7 +108,7 @@ async fn nothing_is_stored_without_the_log_and_nothing_is_lost_with_it() {
 }
 
 #[test]
-fn many_come_and_go_at_once_and_the_last_leaves_nothing() {
+fn the_last_of_many_processes_leaves_no_files() {
     let file = File::new();
     let come_and_go = &async |n: u64| {
         for round in 0..12 {
@@ -132,12 +132,12 @@ fn many_come_and_go_at_once_and_the_last_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_store_is_closed_once_and_asked_no_more() {
+async fn a_closed_store_rejects_requests() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     worker.enqueue([task(1).0]).await;
     let late = worker.store.enqueue(worker.request([task(2).0]));
-    // Dropped half-way, and begun again.
+    // Dropped before it is finished, and begun again.
     drop(worker.store.close());
     worker.store.close().await.unwrap();
     worker.store.close().await.unwrap();
@@ -147,7 +147,7 @@ async fn a_store_is_closed_once_and_asked_no_more() {
     assert_eq!(file.number("SELECT waiting FROM throng_meta"), 2);
 }
 
-/// It cannot be written, nor read; and it says so at the first request.
+/// Asserts that the file can neither be written nor read, from the first request on.
 async fn assert_is_replaced(worker: &Worker) {
     let failure = worker.try_enqueue([task(2).0]).await.unwrap_err();
     let expected = (Cause::Replaced, Effect::Unknown);

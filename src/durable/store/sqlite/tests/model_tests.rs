@@ -1,12 +1,12 @@
-//! The same random requests to this store and to the model, with payloads and outputs of all sizes, and
-//! what is left in the tables at the end.
+//! Sends the same random requests to this store and to the model, with payloads and outputs of all sizes, and
+//! compares the answers and the tables.
 
 use super::*;
 use crate::durable::store::kind::TypeSet;
 
-/// Does the same to a store in a file and to the one in memory.
+/// A store in a file and a store in memory, which get the same requests.
 #[tokio::test]
-async fn it_does_what_the_model_does() {
+async fn it_behaves_like_the_model() {
     for seed in 0..4 {
         let mut random = fastrand::Rng::with_seed(seed);
         let file = File::new();
@@ -28,7 +28,7 @@ struct Pair {
     stores: [Arc<dyn Backend>; 2],
     sessions: Vec<(SessionId, SessionId)>,
     number: u64,
-    /// The epochs in the one, and in the other.
+    /// The epochs in each of the stores.
     epochs: BTreeMap<u64, u64>,
     claims: Vec<Claim>,
     last: Option<(usize, Vec<Verdicts>)>,
@@ -133,7 +133,7 @@ impl Pair {
         assert_eq!(one, two);
     }
 
-    /// About some tasks of some claims, that may long be over.
+    /// Makes verdicts on some tasks of some claims, which may have ended long ago.
     fn verdicts(&mut self, random: &mut fastrand::Rng) -> Vec<Verdicts> {
         let mut all = Vec::new();
         for _ in 0..random.usize(..3) {

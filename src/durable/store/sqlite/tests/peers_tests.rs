@@ -1,4 +1,4 @@
-//! Processes that have stopped, and so do not read the messages of others.
+//! Stopped processes, which do not read the messages of others.
 
 use std::os::unix::net::UnixDatagram;
 
@@ -6,7 +6,7 @@ use super::super::endpoint::file_name;
 use super::{Backend, File, Worker, done, id, task};
 
 const STOPPED: u64 = 10;
-/// How many tasks each process has, and how many of them end together.
+/// The number of tasks of each process, and of those that end together.
 const TASKS: u64 = 60;
 const BATCH: usize = 2;
 
@@ -19,7 +19,7 @@ struct Stopped {
 impl Stopped {
     async fn new(file: &File) -> Self {
         let worker = Worker::new(&file.open().await).await;
-        let name = file_name(worker.store.endpoint.id, ".sock");
+        let name = file_name(worker.store.shared.endpoint.id, ".sock");
         let path = file.path.with_file_name("tasks.db-throng").join(name);
         std::fs::remove_file(&path).unwrap();
         let _inbox = UnixDatagram::bind(path).unwrap();
@@ -32,9 +32,9 @@ impl Stopped {
     }
 }
 
-/// Otherwise, each stopped process would cost a wait for each batch of tasks that ends.
+/// Otherwise, each batch of tasks that ends would wait for each stopped process.
 #[tokio::test]
-async fn ten_that_store_and_ten_that_await_and_have_stopped_are_waited_for_once() {
+async fn stopped_processes_delay_their_peers_once() {
     let file = File::new();
     let busy = Worker::new(&file.open().await).await;
     let mut stopped = Vec::new();
@@ -48,7 +48,7 @@ async fn ten_that_store_and_ten_that_await_and_have_stopped_are_waited_for_once(
         }
         stopped.push(other);
     }
-    let waits = || busy.store.endpoint.waits();
+    let pauses = || busy.store.shared.endpoint.send_pauses();
     let mut verdicts = vec![];
     let mut ended = 0;
     while let Some(claim) = busy.turn(verdicts, BATCH).await.claim {
@@ -56,7 +56,7 @@ async fn ten_that_store_and_ten_that_await_and_have_stopped_are_waited_for_once(
         verdicts = done(&claim, vec![]);
     }
     assert_eq!(ended, STOPPED * TASKS);
-    // Each stopped process costs one wait, of ten pauses.
-    assert!(waits() <= 2 * STOPPED * 10, "{} waits", waits());
+    // Each stopped process costs ten pauses, once.
+    assert!(pauses() <= 2 * STOPPED * 10, "{} pauses", pauses());
     drop(stopped);
 }

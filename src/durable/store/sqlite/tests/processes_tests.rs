@@ -1,4 +1,4 @@
-//! Processes on one file: they come and go, wake one another, and hear of ends.
+//! Processes that share a file: they start and stop, wake one another, and are notified of ends.
 
 use super::*;
 
@@ -15,28 +15,28 @@ async fn the_tasks_of_a_dead_process_come_back_at_once() {
     let turned = alive.turn(vec![], 9).await;
     assert_eq!((turned.claim, turned.more), (None, false));
     assert!(turned.next.unwrap() <= Duration::from_millis(100));
-    dead.store.abandon();
+    dead.store.simulate_crash();
     let claim = alive.claim(9).await;
     let counted = claim
         .tasks
         .iter()
         .map(|task| (task.id, task.lost, task.crashes));
     let counted: Vec<_> = counted.collect();
-    // The claims in their order, each before those that wait.
+    // The tasks of the claims are in their order, before the waiting tasks.
     assert_eq!(counted, [(id(2), 0, 1), (id(1), 0, 1)]);
-    // What it says now comes too late.
+    // Its verdicts now come too late.
     let late = dead.turn(done(&lost, vec![]), 0).await;
     assert_eq!(late.refused, [id(1)]);
 }
 
 #[tokio::test]
-async fn a_lock_file_that_is_gone_is_no_death() {
+async fn a_process_without_a_lock_file_is_not_dead() {
     let file = File::new();
     let (held, other) = (file.open().await, file.open().await);
     let (held, other) = (Worker::new(&held).await, Worker::new(&other).await);
     held.enqueue([task(1).0]).await;
     let claim = held.claim(1).await;
-    held.store.endpoint.lose_lock_file();
+    held.store.shared.endpoint.remove_lock_file();
 
     assert_eq!(other.turn(vec![], 9).await.claim, None);
     let told = held.turn(done(&claim, vec![]), 0).await;
@@ -44,30 +44,30 @@ async fn a_lock_file_that_is_gone_is_no_death() {
 }
 
 #[tokio::test]
-async fn sessions_of_a_process_rest_each_for_itself() {
+async fn sessions_of_a_process_park_independently() {
     let file = File::new();
     let store = file.open().await;
     let mut resting = Worker::new(&store).await;
     let busy = Worker::new(&store).await;
     resting.park().await;
     busy.park().await;
-    // The marker is that of both: one that gets up leaves it to the other.
-    store.endpoint.unpark(busy.session);
+    // Both share the marker: when one session is unparked, the marker stays for the other.
+    store.shared.endpoint.unpark(busy.session);
     let producer = Worker::new(&file.open().await).await;
     resting.park().await;
-    store.endpoint.unpark(busy.session);
+    store.shared.endpoint.unpark(busy.session);
     producer.enqueue([task(1).0]).await;
     resting.expect(|event| event == Event::Wake).await;
 }
 
 #[tokio::test]
-async fn what_the_dead_leave_behind_is_swept() {
+async fn files_of_dead_processes_are_removed() {
     let file = File::new();
     let alive = Worker::new(&file.open().await).await;
     let dead = Worker::new(&file.open().await).await;
     dead.park().await;
-    let name = super::super::endpoint::file_name(dead.store.endpoint.id, "");
-    dead.store.abandon();
+    let name = super::super::endpoint::file_name(dead.store.shared.endpoint.id, "");
+    dead.store.simulate_crash();
     drop(dead);
 
     for _ in 0..2 {
@@ -90,7 +90,7 @@ async fn a_store_that_is_dropped_leaves_no_files() {
 }
 
 #[tokio::test]
-async fn what_was_asked_before_the_drop_is_done() {
+async fn requests_before_the_drop_are_finished() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     let pending = worker.store.enqueue(worker.request([task(1).0]));
@@ -112,7 +112,7 @@ async fn two_stores_on_a_file_wake_one_another() {
 }
 
 #[tokio::test]
-async fn the_dead_do_not_take_a_wake_up_along() {
+async fn a_dead_process_does_not_consume_a_wake_up() {
     let file = File::new();
     let producer = Worker::new(&file.open().await).await;
     let mut workers = Vec::new();
@@ -124,10 +124,10 @@ async fn the_dead_do_not_take_a_wake_up_along() {
     }
     let mut alive = workers.pop().unwrap();
     for dead in workers {
-        dead.store.abandon();
+        dead.store.simulate_crash();
         drop(dead);
     }
-    // The sockets close when the threads end that read them.
+    // A socket closes when the thread that reads it exits.
     until(|| {
         file.files()
             .iter()
@@ -141,14 +141,14 @@ async fn the_dead_do_not_take_a_wake_up_along() {
 }
 
 #[tokio::test]
-async fn one_who_rests_learns_of_those_who_come() {
+async fn an_idle_worker_is_notified_of_new_processes() {
     let file = File::new();
     let mut resting = Worker::new(&file.open().await).await;
     assert_eq!(resting.try_turn(vec![], 1, true).await.unwrap().next, None);
     let newcomer = Worker::new(&file.open().await).await;
     resting.expect(|event| event == Event::Wake).await;
 
-    // From here on, it looks often enough to see it die.
+    // Now it checks often enough to detect the death.
     newcomer.enqueue([task(1).0]).await;
     newcomer.claim(1).await;
     let next = resting.try_turn(vec![], 1, true).await.unwrap().next;
@@ -156,7 +156,7 @@ async fn one_who_rests_learns_of_those_who_come() {
 }
 
 #[tokio::test]
-async fn one_who_parks_while_a_task_is_stored_misses_nothing() {
+async fn a_worker_that_parks_while_a_task_is_stored_misses_nothing() {
     let file = File::new();
     let producer = Worker::new(&file.open().await).await;
     let mut worker = Worker::new(&file.open().await).await;
@@ -172,13 +172,13 @@ async fn one_who_parks_while_a_task_is_stored_misses_nothing() {
         if turned.claim.is_none() {
             turned = worker.turn(vec![], 1).await;
         }
-        let claim = turned.claim.expect("there is something to claim");
+        let claim = turned.claim.expect("a task can be claimed");
         worker.turn(done(&claim, vec![]), 0).await;
     }
 }
 
 #[tokio::test]
-async fn an_end_is_told_to_who_stored_the_task_and_to_who_looked() {
+async fn an_end_is_reported_to_the_producer_and_to_watchers() {
     let file = File::new();
     let mut owner = Worker::new(&file.open().await).await;
     let mut other = Worker::new(&file.open().await).await;
@@ -203,7 +203,7 @@ async fn an_end_is_told_to_who_stored_the_task_and_to_who_looked() {
 }
 
 #[tokio::test]
-async fn a_worker_is_told_what_it_is_to_cancel() {
+async fn a_worker_is_notified_of_cancellations() {
     let file = File::new();
     let canceller = Worker::new(&file.open().await).await;
     let mut runner = Worker::new(&file.open().await).await;

@@ -1,4 +1,4 @@
-//! The thread that writes: groups of requests, and who is told what when.
+//! The writing thread: groups of requests, and the order of notices and answers.
 
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Wake, Waker};
@@ -42,17 +42,17 @@ impl<F: Fn() + Send + Sync + 'static> Wake for OnWake<F> {
 }
 
 #[tokio::test]
-async fn a_request_that_cannot_be_done_does_not_take_its_group_along() {
+async fn a_failed_request_does_not_fail_its_group() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
-    let (hold, busy) = hold(&worker.store);
+    let (release, busy) = block(&worker.store);
     let first = worker.store.enqueue(worker.request([task(1).0]));
-    let bad = worker.store.writer.ask(0, |work| {
-        work.execute("INSERT INTO throng_task (id) VALUES (1)", [])?;
+    let bad = worker.store.writer.run(0, |tx| {
+        tx.execute("INSERT INTO throng_task (id) VALUES (1)", [])?;
         Ok(())
     });
     let second = worker.store.enqueue(worker.request([task(2).0]));
-    drop(hold);
+    drop(release);
 
     busy.await.unwrap();
     first.await.unwrap();
@@ -62,10 +62,10 @@ async fn a_request_that_cannot_be_done_does_not_take_its_group_along() {
 }
 
 #[tokio::test]
-async fn what_an_enqueue_stores_is_decided_when_it_is_written() {
+async fn an_enqueue_stores_what_is_spawned_until_it_is_written() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
-    let (hold, busy) = hold(&worker.store);
+    let (release, busy) = block(&worker.store);
     let queue = Arc::new(SpawnQueue::new());
     let _stored = queue.push(vec![task(1).0]);
     let late = worker.store.enqueue(Arc::new(Enqueue {
@@ -74,14 +74,14 @@ async fn what_an_enqueue_stores_is_decided_when_it_is_written() {
         batch: queue.next_batch().await.unwrap(),
     }));
     let _stored_too = queue.push(vec![task(2).0]);
-    drop(hold);
+    drop(release);
     busy.await.unwrap();
     late.await.unwrap();
     assert_eq!(worker.claim(9).await.tasks.len(), 2);
 }
 
 #[tokio::test]
-async fn who_waits_for_a_task_is_told_when_it_is_written_and_only_then() {
+async fn a_spawn_is_confirmed_when_it_is_written_and_not_before() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     let (tell, told) = mpsc::channel();
@@ -107,7 +107,7 @@ async fn who_waits_for_a_task_is_told_when_it_is_written_and_only_then() {
 }
 
 #[tokio::test]
-async fn who_rests_is_woken_before_the_answer() {
+async fn an_idle_worker_is_woken_before_the_answer() {
     let file = File::new();
     let producer = Worker::new(&file.open().await).await;
     let mut resting = Worker::new(&file.open().await).await;
@@ -123,63 +123,63 @@ async fn who_rests_is_woken_before_the_answer() {
         batch: batch(task(1).0, stored).await,
     };
     producer.store.enqueue(Arc::new(request)).await.unwrap();
-    // Whoever has removed the marker has sent the wake-up, or has died before the answer.
+    // The process that has removed the marker has sent the wake-up, or has died before the answer.
     assert_eq!(told.try_recv(), Ok(0));
     resting.expect(|event| event == Event::Wake).await;
 }
 
 #[tokio::test]
-async fn what_is_asked_before_the_disk_is_waited_for_is_written_along() {
+async fn requests_that_arrive_before_the_commit_join_the_group() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     let (begin, begun) = tokio::sync::oneshot::channel();
-    let (mut begin, (hold, held)) = (Some(begin), mpsc::channel::<()>());
-    let first = worker.store.writer.ask(0, move |work| {
-        work.meta.counts.stored += 1;
+    let (mut begin, (release, released)) = (Some(begin), mpsc::channel::<()>());
+    let first = worker.store.writer.run(0, move |tx| {
+        tx.meta.counts.stored += 1;
         begin.take().map(|begin| begin.send(()));
-        held.recv().ok();
+        released.recv().ok();
         Ok(())
     });
     begun.await.unwrap();
     let path = file.path.clone();
-    let second = worker.store.writer.ask(0, move |_| {
+    let second = worker.store.writer.run(0, move |_| {
         let others = Connection::open(&path)?;
         Ok(others.query_row(STORED, [], |row| row.get::<_, i64>(0))?)
     });
-    drop(hold);
+    drop(release);
     first.await.unwrap();
-    // When it ran, the first one was not written yet.
+    // When the second one ran, the first one was not written yet.
     assert_eq!(second.await.unwrap(), 0);
     assert_eq!(file.number(STORED), 1);
 }
 
-/// The others cannot write meanwhile.
+/// While one process writes, others cannot.
 #[tokio::test]
-async fn what_takes_long_is_written_in_several_transactions() {
+async fn slow_requests_are_written_in_several_transactions() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
-    let (hold, busy) = hold(&worker.store);
+    let (release, busy) = block(&worker.store);
     let slow = (0..4).map(|_| {
         let path = file.path.clone();
-        worker.store.writer.ask(0, move |work| {
-            work.meta.counts.stored += 1;
+        worker.store.writer.run(0, move |tx| {
+            tx.meta.counts.stored += 1;
             std::thread::sleep(Duration::from_millis(15));
             let others = Connection::open(&path)?;
             Ok(others.query_row(STORED, [], |row| row.get::<_, i64>(0))?)
         })
     });
     let slow: Vec<_> = slow.collect();
-    drop(hold);
+    drop(release);
     busy.await.unwrap();
     let written = futures::future::join_all(slow).await;
     let written: Vec<_> = written.into_iter().map(Result::unwrap).collect();
-    // When the last one runs, at least the first two are written.
+    // When the last request runs, at least the first two are written.
     assert!(written[3] >= 2, "{written:?}");
     assert!(written.is_sorted(), "{written:?}");
 }
 
 #[tokio::test]
-async fn an_enqueue_of_nothing_writes_nothing() {
+async fn an_empty_enqueue_writes_nothing() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     let before = file.log();
@@ -194,90 +194,87 @@ async fn a_panic_fails_its_request_and_no_other() {
     let panics = worker
         .store
         .writer
-        .ask(0, |_| -> Result<(), Fault> { panic!("as intended") });
+        .run(0, |_| -> Result<(), Fault> { panic!("as intended") });
     assert_eq!(panics.await.unwrap_err().effect, Effect::Unknown);
     worker.enqueue([task(1).0]).await;
     assert_eq!(worker.claim(9).await.tasks.len(), 1);
 }
 
 #[tokio::test]
-async fn a_claim_takes_no_wake_up_from_what_is_stored_with_it() {
+async fn a_claim_consumes_no_wake_up_of_a_task_stored_with_it() {
     let file = File::new();
     let store = file.open().await;
     let (worker, producer) = (Worker::new(&store).await, Worker::new(&store).await);
     let mut resting = Worker::new(&file.open().await).await;
     resting.park().await;
     worker.park().await;
-    // It wakes the worker of its own process.
+    // This wakes the worker of the same process.
     producer.enqueue([task(1).0]).await;
     while resting.events.try_recv().is_ok() {}
 
-    let (hold, held) = mpsc::channel::<()>();
+    let (release, released) = mpsc::channel::<()>();
     let turn = worker.request_turn(vec![], 1, false);
-    let claimed = store.writer.ask(0, move |work| {
-        held.recv().ok();
-        turn::turn(work, &turn)
+    let claimed = store.writer.run(0, move |tx| {
+        released.recv().ok();
+        turn::turn(tx, &turn)
     });
     let stored = store.enqueue(producer.request([task(2).0]));
-    drop(hold);
+    drop(release);
     assert!(claimed.await.unwrap().claim.is_some());
     stored.await.unwrap();
     resting.expect(|event| event == Event::Wake).await;
 }
 
-/// A request that is repeated may read with a second connection. That one does not see what is written meanwhile.
+/// A repeated request may read with a second connection, which does not see what is written meanwhile.
 #[tokio::test]
-async fn what_is_asked_while_a_request_is_repeated_is_written_for_itself() {
+async fn requests_that_arrive_while_one_is_repeated_are_written_separately() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     let (begin, begun) = tokio::sync::oneshot::channel();
-    let (mut begin, (hold, held)) = (Some(begin), mpsc::channel::<()>());
-    let repeated = worker.store.writer.ask(0, move |_| match begin.take() {
+    let (mut begin, (release, released)) = (Some(begin), mpsc::channel::<()>());
+    let repeated = worker.store.writer.run(0, move |_| match begin.take() {
         Some(begin) => {
             begin.send(()).ok();
-            held.recv().ok();
+            released.recv().ok();
             Err(corrupt())
         }
         None => Ok(()),
     });
     begun.await.unwrap();
     let together = store_and_claim(&worker);
-    drop(hold);
+    drop(release);
     repeated.await.unwrap();
     assert_claims_whole(together).await;
 }
 
 #[tokio::test]
-async fn what_is_asked_together_is_written_one_by_one_if_the_store_is_repaired() {
+async fn a_group_is_written_one_by_one_after_a_repair() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
-    let (hold, held) = mpsc::channel::<()>();
+    let (release, released) = mpsc::channel::<()>();
     let (begin, begun) = tokio::sync::oneshot::channel();
-    let busy = worker.store.writer.ask_and(
+    let busy = worker.store.writer.run_then(
         0,
         |_| Ok(()),
         move |_| {
             begin.send(()).ok();
-            held.recv().ok();
+            released.recv().ok();
         },
     );
     begun.await.unwrap();
     let together = store_and_claim(&worker);
     file.sql("UPDATE throng_meta SET stored = 'nothing'");
-    drop(hold);
+    drop(release);
     busy.await.unwrap();
     assert_claims_whole(together).await;
 }
 
-/// Asks for a task to be stored whose payload is not in its row, and at the same time for that task.
+/// Stores a task with a large payload, and claims it at the same time.
 fn store_and_claim(worker: &Worker) -> (Answer<'_, ()>, Answer<'static, TurnAnswer>) {
     let large = task(1).payload(vec![1; 700]).0;
     let stored = worker.store.enqueue(worker.request([large]));
     let turn = worker.request_turn(vec![], 1, false);
-    let claimed = worker
-        .store
-        .writer
-        .ask(0, move |work| turn::turn(work, &turn));
+    let claimed = worker.store.writer.run(0, move |tx| turn::turn(tx, &turn));
     (stored, claimed)
 }
 
@@ -288,12 +285,12 @@ async fn assert_claims_whole((stored, claimed): (Answer<'_, ()>, Answer<'_, Turn
     assert_eq!(payload.map(Vec::len), Ok(700));
 }
 
-/// Keeps the thread busy until the sender is dropped: what is asked meanwhile is one group.
-fn hold(store: &SqliteStore) -> (mpsc::Sender<()>, Answer<'static, ()>) {
-    let (hold, held) = mpsc::channel();
-    let busy = store.writer.ask(0, move |_| {
-        held.recv().ok();
+/// Blocks the thread until the sender is dropped. The requests that arrive meanwhile form one group.
+fn block(store: &SqliteStore) -> (mpsc::Sender<()>, Answer<'static, ()>) {
+    let (release, released) = mpsc::channel();
+    let busy = store.writer.run(0, move |_| {
+        released.recv().ok();
         Ok(())
     });
-    (hold, busy)
+    (release, busy)
 }

@@ -1,4 +1,4 @@
-//! [`Group`]: the requests that are written together.
+//! [`Group`]: the requests that are written in one transaction.
 
 use std::mem;
 use std::sync::mpsc;
@@ -7,45 +7,49 @@ use tokio::sync::oneshot;
 
 use crate::durable::failure::Failure;
 use crate::durable::store::sqlite::error::Fault;
-use crate::durable::store::sqlite::work::Work;
+use crate::durable::store::sqlite::transaction::Transaction;
 use crate::unwind::contain;
 
-/// How many requests are written together, and how many bytes.
+/// The requests in a group, and their bytes, at most.
 const MAX_GROUP: usize = 64;
 const MAX_GROUP_BYTES: usize = 8 << 20;
 
-/// Something that is done in a transaction.
+/// A request of the writer.
 pub(super) trait Request: Send {
+    /// Returns the bytes that the request brings, at most.
     fn bytes(&self) -> usize;
 
-    /// Does it; an error takes the transaction along.
-    fn run(&mut self, work: &mut Work<'_>) -> Result<(), rusqlite::Error>;
+    /// Runs the request in a transaction. After an error, the transaction must be rolled back.
+    fn run(&mut self, tx: &mut Transaction<'_>) -> Result<(), rusqlite::Error>;
 
+    /// Replaces the answer by a failure.
     fn fail(&mut self, failure: Failure);
 
+    /// Sends the answer.
     fn reply(self: Box<Self>);
 }
 
+/// A request that consists of closures.
 pub(super) struct Call<T, F, G> {
     pub(super) bytes: usize,
-    pub(super) work: F,
+    pub(super) run: F,
     pub(super) answer: Result<T, Failure>,
-    pub(super) then: G,
+    pub(super) before_reply: G,
     pub(super) reply: oneshot::Sender<Result<T, Failure>>,
 }
 
 impl<T, F, G> Request for Call<T, F, G>
 where
     T: Send,
-    F: FnMut(&mut Work<'_>) -> Result<T, Fault> + Send,
+    F: FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send,
     G: FnOnce(&Result<T, Failure>) + Send,
 {
     fn bytes(&self) -> usize {
         self.bytes
     }
 
-    fn run(&mut self, work: &mut Work<'_>) -> Result<(), rusqlite::Error> {
-        self.answer = match (self.work)(work) {
+    fn run(&mut self, tx: &mut Transaction<'_>) -> Result<(), rusqlite::Error> {
+        self.answer = match (self.run)(tx) {
             Err(Fault::Sqlite(error)) => return Err(error),
             answer => answer.map_err(Fault::without_effect),
         };
@@ -59,12 +63,12 @@ where
     fn reply(self: Box<Self>) {
         let Self {
             answer,
-            then,
+            before_reply,
             reply,
             ..
         } = *self;
-        then(&answer);
-        // Answering wakes the caller, which runs code of the user.
+        before_reply(&answer);
+        // The reply wakes the caller, which runs code of the user.
         contain(|| drop(reply.send(answer)));
     }
 }
@@ -73,17 +77,17 @@ where
 pub(super) struct Group<'a> {
     pub(super) requests: Vec<Box<dyn Request>>,
     pub(super) bytes: usize,
-    /// Whence more come, until the group is written.
-    pub(super) asked: Option<&'a mpsc::Receiver<Box<dyn Request>>>,
-    pub(super) mended: Mended,
+    /// The channel from which further requests join the group until it is written.
+    pub(super) received: Option<&'a mpsc::Receiver<Box<dyn Request>>>,
+    pub(super) recovery: Recovery,
 }
 
-/// The repair of stored data that the requests could not read.
+/// What was done about stored data that the requests could not read.
 #[derive(Clone, Copy)]
-pub(super) enum Mended {
+pub(super) enum Recovery {
     Nothing,
-    /// The requests get a second connection, with which they find out which tasks have lost their data.
-    Probed,
+    /// The requests use a second connection to find out which tasks have lost their data.
+    Probing,
     /// The store was repaired this many times.
     Repaired(u32),
 }
@@ -91,31 +95,31 @@ pub(super) enum Mended {
 impl<'a> Group<'a> {
     pub(super) fn of(
         first: Box<dyn Request>,
-        asked: Option<&'a mpsc::Receiver<Box<dyn Request>>>,
+        received: Option<&'a mpsc::Receiver<Box<dyn Request>>>,
     ) -> Self {
         let mut group = Self {
             bytes: first.bytes(),
             requests: vec![first],
-            asked,
-            mended: Mended::Nothing,
+            received,
+            recovery: Recovery::Nothing,
         };
         group.gather();
         group
     }
 
-    /// Takes what is asked now, up to the limits.
+    /// Adds the requests that have arrived, up to the limits.
     pub(super) fn gather(&mut self) {
         while self.requests.len() < MAX_GROUP
             && self.bytes < MAX_GROUP_BYTES
-            && let Some(asked) = self.asked
-            && let Ok(next) = asked.try_recv()
+            && let Some(received) = self.received
+            && let Ok(next) = received.try_recv()
         {
             self.bytes += next.bytes();
             self.requests.push(next);
         }
     }
 
-    /// Takes the first requests, which are written. The others remain.
+    /// Removes and returns the first requests, which are written.
     pub(super) fn take(&mut self, written: usize) -> Vec<Box<dyn Request>> {
         let rest = self.requests.split_off(written);
         self.bytes = rest.iter().map(|request| request.bytes()).sum();

@@ -1,4 +1,4 @@
-//! [`Pair`]: the model and a store, which are asked the same.
+//! [`Pair`]: the model and a store, which get the same requests.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -18,22 +18,22 @@ use crate::durable::{Counts, TaskId};
 
 mod numbered;
 
-/// The rounds after which maintenance that wants to go on is taken to be endless.
+/// The number of passes after which maintenance must be finished.
 const MANY_ROUNDS: usize = 200;
 
 pub(super) struct Pair<H> {
     model: Memory,
     tested: H,
     processes: Vec<Process>,
-    /// Those of living processes; closed ones stay, to be refused.
+    /// The sessions of live processes. Closed ones stay, and must be refused.
     sessions: Vec<Session>,
     /// The epochs of all claims, by the model and by the store under test.
     epochs: [Vec<Epoch>; 2],
-    /// All that was ever claimed.
+    /// All tasks that were ever claimed.
     claimed: Vec<Claimed>,
-    /// How many verdicts were made.
+    /// The number of verdicts so far.
     marks: u64,
-    /// How many processes were started.
+    /// The number of processes that were started.
     started: usize,
     /// The processes that ever had a session.
     opened: BTreeSet<usize>,
@@ -44,7 +44,7 @@ pub(super) struct Pair<H> {
 struct Process {
     number: usize,
     stores: [Store; 2],
-    /// Kept open; what comes is not compared.
+    /// Kept open. The events are not compared.
     _events: [mpsc::UnboundedReceiver<Event>; 2],
 }
 
@@ -100,7 +100,7 @@ impl<H: Harness> Pair<H> {
             Step::Turn(turn) => self.turn(turn).await,
             Step::Again { session } => self.again(*session, 0).await,
             Step::Late { session, back } => self.again(*session, usize::from(*back)).await,
-            Step::Beat { claims } => self.renew(claims).await,
+            Step::Renew { claims } => self.renew(claims).await,
             Step::Cancel { tasks } => {
                 let [model, tested] = self.stores(0);
                 let ids = requests::ids(tasks);
@@ -110,7 +110,7 @@ impl<H: Harness> Pair<H> {
                 );
                 same(asked)
             }
-            Step::Look { process, tasks } => self.status(*process, requests::ids(tasks)).await,
+            Step::Status { process, tasks } => self.status(*process, requests::ids(tasks)).await,
             Step::Pass(time) => self.pass(*time).await,
             Step::Age(time) => {
                 self.age(*time);
@@ -138,7 +138,7 @@ impl<H: Harness> Pair<H> {
                 let asked = model.0.replay_dead_letters(filter.clone()).await;
                 same((asked, tested.0.replay_dead_letters(filter).await))
             }
-            Step::Bury { choice } => {
+            Step::Delete { choice } => {
                 let [model, tested] = self.stores(0);
                 let filter = choice.filter();
                 let asked = model.0.delete_dead_letters(filter.clone()).await;
@@ -147,13 +147,13 @@ impl<H: Harness> Pair<H> {
         }
     }
 
-    /// What can be seen of everything is equal, and nothing waits that was forgotten.
+    /// Compares everything that can be observed, and claims everything that is left.
     pub(super) async fn finish(&mut self) -> Outcome {
         let ids: Vec<_> = (0..12).map(id).collect();
         self.counts(0).await?;
         self.status(0, ids.clone()).await?;
         self.dead_letters(&Choice::All, 100).await?;
-        // In which order what is left comes, when all leases are over and all delays.
+        // Compares the order in which the remaining tasks are claimed, after all leases and delays.
         let session = self.open(0, Types::All).await;
         for _ in 0..3 {
             self.pass(Duration::from_secs(60)).await?;
@@ -243,7 +243,7 @@ impl<H: Harness> Pair<H> {
         self.sessions.len() - 1
     }
 
-    /// One of the sessions that are open, of which there is one at least.
+    /// Chooses one of the sessions. Opens one if there is none.
     async fn session(&mut self, choice: u8) -> usize {
         let sessions = self.sessions.iter().enumerate();
         let open: Vec<_> = sessions
@@ -301,7 +301,7 @@ impl<H: Harness> Pair<H> {
         same((expected, answered))
     }
 
-    /// A reply, with claims numbered by the test, in an order.
+    /// Returns an answer with sorted claims, numbered by the test.
     fn beaten(&self, side: usize, beaten: RenewAnswer) -> (Vec<Option<usize>>, Vec<TaskId>) {
         let of = |epoch| self.epochs[side].iter().position(|&it| it == epoch);
         let mut lost: Vec<_> = beaten.lost.into_iter().map(of).collect();
@@ -330,12 +330,12 @@ impl<H: Harness> Pair<H> {
         let [model, tested] = self.stores(process);
         let (expected, answered) = (model.0.counts().await, tested.0.counts().await);
         if let Some(counts) = answered.as_ref().ok().filter(|counts| !adds_up(counts)) {
-            return Err(format!("the ledger does not add up: {counts:?}"));
+            return Err(format!("the totals do not add up: {counts:?}"));
         }
         same((expected, answered))
     }
 
-    /// To the end: what goes first is up to the store.
+    /// Runs maintenance until it is finished, since its order depends on the store.
     async fn maintain(&mut self, budget: usize) -> Outcome {
         for store in self.stores(0) {
             let mut rounds = 0;
@@ -359,11 +359,11 @@ impl<H: Harness> Pair<H> {
     }
 }
 
-/// A turn that wants everything.
+/// A turn that claims everything.
 fn all() -> TurnRequest {
     TurnRequest {
         verdicts: Vec::new(),
-        seen: None,
+        received: None,
         floor: None,
         want: 100,
         want_bytes: 10_000,
@@ -373,7 +373,7 @@ fn all() -> TurnRequest {
     }
 }
 
-/// What of a failure is the same in all stores.
+/// Returns the part of a failure that is the same in all stores.
 fn refusal(failure: Failure) -> String {
     format!("{:?}, effect {:?}", failure.cause, failure.effect)
 }

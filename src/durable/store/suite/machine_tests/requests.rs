@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Choice, New, Said, Types};
+use super::{Choice, New, Types, VerdictChoice};
 use crate::durable::store::kind::{Kind, TypeSet};
 use crate::durable::store::suite::process::id;
 use crate::durable::store::{
@@ -22,8 +22,8 @@ pub(super) enum Request {
 #[derive(Clone, Debug)]
 pub(super) struct TurnRequest {
     pub(super) verdicts: Vec<(usize, Vec<(TaskId, Verdict)>)>,
-    /// The claim that was seen.
-    pub(super) seen: Option<usize>,
+    /// The claim that this turn confirms.
+    pub(super) received: Option<usize>,
     /// The position of a claim, and how far the floor is above its epoch.
     pub(super) floor: Option<(usize, u64)>,
     pub(super) want: usize,
@@ -42,7 +42,7 @@ pub(super) fn enqueue(session: SessionId, number: u64, tasks: &[NewTask]) -> Arc
 }
 
 impl TurnRequest {
-    /// The request to one of the stores, which knows claims by these epochs.
+    /// Returns the request to one of the stores, whose claims have these epochs.
     pub(super) fn to(&self, session: SessionId, number: u64, epochs: &[Epoch]) -> Arc<Turn> {
         let verdicts = self.verdicts.iter().map(|(claim, tasks)| Verdicts {
             epoch: epochs[*claim],
@@ -52,7 +52,7 @@ impl TurnRequest {
             session,
             number,
             verdicts: verdicts.collect(),
-            received: self.seen.map(|claim| epochs[claim]),
+            received: self.received.map(|claim| epochs[claim]),
             floor: self.floor(epochs),
             want: self.want,
             want_bytes: self.want_bytes,
@@ -69,7 +69,7 @@ impl TurnRequest {
 }
 
 impl New {
-    /// The task; of one type only if the order between types is up to the store.
+    /// Returns the task. All tasks have one type if the order between types depends on the store.
     pub(super) fn task(&self, has_types: bool) -> NewTask {
         NewTask {
             id: id(self.task.into()),
@@ -83,8 +83,8 @@ impl New {
     }
 }
 
-impl Said {
-    /// The verdict; `mark` tells it from others.
+impl VerdictChoice {
+    /// Returns the verdict. `mark` distinguishes it from others.
     pub(super) fn verdict(&self, mark: u64) -> Verdict {
         let error = format!("error {mark}");
         match *self {

@@ -1,17 +1,15 @@
--- Gives back what was claimed.
---
--- Needs: begin.
+-- Returns claimed tasks to their list.
 local function restore_chosen()
   local c, key = u.choice, u.key
-  for id, stone in pairs(c.stones) do
-    if stone.left < stone.before then try('HSET', TOMBSTONES, id, stone.before) end
+  for id, tombstone in pairs(c.tombstones_by_id) do
+    if tombstone.left < tombstone.before then try('HSET', TOMBSTONES, id, tombstone.before) end
   end
   if c.removed > 0 then try('HSET', META, 'tombstones', c.tombstones) end
   try_all('SADD', QUARANTINED, c.quarantined)
   local missing = c.length - try('LLEN', key)
   if missing <= 0 then return end
-  if missing == #c.seen - #c.passed then try('LTRIM', key, #c.passed, -1) end
-  try_all('LPUSH', key, reversed(c.seen))
+  if missing == #c.scanned - #c.passed then try('LTRIM', key, #c.passed, -1) end
+  try_all('LPUSH', key, reversed(c.scanned))
 end
 
 function undo.claim()

@@ -1,6 +1,4 @@
--- Puts tasks back that were done. A row in `running` has an epoch and an entry, parts of which are also in `alive`.
---
--- Needs: begin.
+-- Restores completed tasks. A row of `running` contains the data of the row in `alive`.
 function undo.done()
   local running, alive, flags = {}, {}, {}
   for _, row in ipairs(u.rows) do
@@ -8,7 +6,7 @@ function undo.done()
       local at = #alive + 1
       local id = u.ids[(at + 1) / 2]
       running[at], running[at + 1] = id, row
-      alive[at], alive[at + 1] = id, string.sub(row, 33, 46) .. string.sub(row, 63, 70)
+      alive[at], alive[at + 1] = id, string.sub(row, RUNNING_CLIENT, RUNNING_RETENTION_END) .. string.sub(row, RUNNING_KIND, RUNNING_KIND_END)
     end
   end
   for i, flag in ipairs(u.flags or {}) do
@@ -18,5 +16,5 @@ function undo.done()
   try_all('HSET', ALIVE, alive)
   try_all('HSET', CANCEL, flags)
   restore_errors(u.failed, u.errors or {})
-  try_all('HDEL', RESULTS, every_second(u.kept, 1))
+  try_all('HDEL', RESULTS, every_second(u.results, 1))
 end

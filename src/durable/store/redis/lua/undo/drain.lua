@@ -1,7 +1,4 @@
--- Takes back the entries that were moved to other lists. The list that is drained is trimmed last, so as a rule it still
--- has all of them.
---
--- Needs: begin.
+-- Moves entries back from other lists. The drained list is trimmed last, so it usually still has all of them.
 function undo.drain()
   local source = u.key
   if try('LLEN', source) < u.length then try_all('LPUSH', source, reversed(u.entries)) end

@@ -1,8 +1,6 @@
 -- Delays tasks again that were due, in their order.
---
--- Needs: begin.
 function undo.due()
-  take_back_all(u.groups)
+  remove_pushed(u.groups)
   for i, id in ipairs(u.ids) do
     try('HSET', DELAYED, id, u.entries[i])
     try('ZADD', DUE, u.scores[i], id)

@@ -1,14 +1,13 @@
--- Runs the undo, and lets the script go on without the unit, or ends it. A script goes on only once without each.
---
--- Needs: begin.
-local why = text_of(failure)
-state.trouble = state.trouble or why
--- A server says this only of the first write of a script, so nothing has happened.
-local is_refused = ({ OOM = 1, READONLY = 1, MISCONF = 1, NOREPLICAS = 1, MASTERDOWN = 1 })[string.match(why, '^%u+')]
-if not is_refused and u and not pcall(undo[u.undo]) then state.is_half = true end
-take_messages_back()
-local key = state.key
-if is_refused or not key or state.skip[key] then
-  return redis.error_reply((state.is_half and 'HALF ' or 'UNDONE ') .. state.trouble)
+-- Runs the undo function. Then either ends the script, or lets it run again without the transaction that failed. Each name
+-- is skipped only once.
+local error_text = text_of(failure)
+state.first_error = state.first_error or error_text
+-- A server refuses only the first write of a script with these errors, so there was no effect.
+local is_refused = ({ OOM = 1, READONLY = 1, MISCONF = 1, NOREPLICAS = 1, MASTERDOWN = 1 })[string.match(error_text, '^%u+')]
+if not is_refused and u and not pcall(undo[u.undo]) then state.is_partial = true end
+remove_messages()
+local key = state.name
+if is_refused or not key or state.skipped[key] then
+  return redis.error_reply((state.is_partial and 'PARTIAL ' or 'UNDONE ') .. state.first_error)
 end
-state.skip[key], state.key, state.unit = true, nil, nil
+state.skipped[key], state.name, state.transaction = true, nil, nil

@@ -1,22 +1,20 @@
--- Takes back stored tasks. Entries in lists go first: a task that cannot be taken back keeps its rows.
---
--- Needs: begin.
+-- Removes stored tasks. Entries in lists are removed first: a task whose entry cannot be removed keeps its rows.
 function undo.enqueue()
-  local ids, later = {}, every_second(u.later or {}, 1)
-  for i, entry in ipairs(u.entries) do ids[i] = string.sub(entry, 1, 16) end
-  local function forget(some)
+  local ids, delayed = {}, every_second(u.delayed or {}, 1)
+  for i, entry in ipairs(u.entries) do ids[i] = string.sub(entry, 1, ENTRY_ID_END) end
+  local function remove_rows(some)
     try_all('HDEL', ALIVE, some)
     if u.payloads then try_all('HDEL', PAYLOADS, some) end
   end
   restore_session()
-  take_back_all(u.groups or #u.entries > 0 and { { key = READY, entries = u.entries, is_pushed = u.is_pushed } })
-  if not state.is_half then forget(ids) end
-  local was_half = state.is_half
-  state.is_half = false
-  try_all('ZREM', DUE, later)
-  if not state.is_half then
-    forget(later)
-    try_all('HDEL', DELAYED, later)
+  remove_pushed(u.groups or #u.entries > 0 and { { key = READY, entries = u.entries, is_pushed = u.is_pushed } })
+  if not state.is_partial then remove_rows(ids) end
+  local was_partial = state.is_partial
+  state.is_partial = false
+  try_all('ZREM', DUE, delayed)
+  if not state.is_partial then
+    remove_rows(delayed)
+    try_all('HDEL', DELAYED, delayed)
   end
-  state.is_half = state.is_half or was_half
+  state.is_partial = state.is_partial or was_partial
 end

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::super::{Backend, File, NewTask, SqliteStore, TaskState, Worker, done, id, task};
-use super::{KEPT, Scene, is_damaged, is_final};
+use super::{DamagedStore, RETENTION, is_damaged, is_final};
 use crate::durable::failure::{Cause, Effect};
 
 /// Overwrites a page of the file.
@@ -50,19 +50,19 @@ const TREES: [(&str, bool); 12] = [
 async fn overwrite_each(is_open: bool, which: impl Fn(i64, &[i64]) -> i64) {
     let mut random = fastrand::Rng::with_seed(7);
     for (tree, may_cost) in TREES {
-        let mut scene = Scene::new(180).await;
-        scene.checkpoint().await;
+        let mut damaged = DamagedStore::new(180).await;
+        damaged.checkpoint().await;
         if !is_open {
-            scene.close().await;
+            damaged.close().await;
         }
-        let (root, leaves) = pages(&scene.file, tree);
+        let (root, leaves) = pages(&damaged.file, tree);
         let page = which(root, &leaves);
-        overwrite(&scene.file, page, &mut random);
+        overwrite(&damaged.file, page, &mut random);
         match is_open {
-            true => scene.forget_pages().await,
-            false => scene.reopen().await,
+            true => damaged.forget_pages().await,
+            false => damaged.reopen().await,
         }
-        let ends = scene.work_to_the_end().await;
+        let ends = damaged.work_to_the_end().await;
         let lost = ends
             .values()
             .filter(|end| is_damaged(end) || **end == TaskState::Absent);
@@ -74,13 +74,13 @@ async fn overwrite_each(is_open: bool, which: impl Fn(i64, &[i64]) -> i64) {
         // Only the rows of one page are lost, unless it is the page that leads to all others.
         assert!(lost < 100 || page == root, "{tree}: {lost} lost");
         // Damage of an index that no request reads may stay unnoticed.
-        let is_named = scene.other.store.damage().is_some();
+        let is_named = damaged.other.store.damage().is_some();
         assert!(lost == 0 || is_named, "{tree}: {lost} lost");
-        scene.assert_sound().await;
+        damaged.assert_sound().await;
     }
 }
 
-impl Scene {
+impl DamagedStore {
     /// Moves everything from the log into the file.
     async fn checkpoint(&self) {
         let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
@@ -110,8 +110,8 @@ impl Scene {
         for worker in [&self.holder, &self.other] {
             worker.pragma("cache_size = 1").await;
             worker.pragma("shrink_memory").await;
-            let ask = worker.store.reader.ask(|desk| {
-                desk.snapshot(|db| {
+            let ask = worker.store.reader.run(|reader| {
+                reader.snapshot(|db| {
                     Ok(db.execute_batch("PRAGMA cache_size = 1; PRAGMA shrink_memory")?)
                 })
             });
@@ -145,14 +145,14 @@ async fn the_root_of_each_table_can_be_lost_while_the_file_is_closed() {
     overwrite_each(false, |root, _| root).await;
 }
 
-/// SQLite cannot remove data that it cannot read. The tasks end all the same.
+/// SQLite cannot remove data that it cannot read, but the tasks end nevertheless.
 #[tokio::test]
-async fn pages_of_large_data_cost_the_task_whose_data_it_is() {
+async fn pages_of_large_data_cost_their_own_task() {
     let mut random = fastrand::Rng::with_seed(7);
     let file = File::new();
     let mut worker = Worker::new(&file.open().await).await;
     let large = |n| NewTask {
-        retention: KEPT,
+        retention: RETENTION,
         ..task(n).payload(vec![1; 20_000]).0
     };
     worker
@@ -181,36 +181,35 @@ async fn pages_of_large_data_cost_the_task_whose_data_it_is() {
     assert_eq!(damaged, [false, false, true, false]);
 }
 
-/// A repair finds nothing that it can do about lost data of a task. If a page is lost afterwards, the store must still be
-/// repaired.
+/// A repair cannot restore lost data of a task. If a page is lost afterwards, the store must still be repaired.
 #[tokio::test]
 async fn a_page_can_be_lost_just_after_the_data_of_a_task() {
     let mut random = fastrand::Rng::with_seed(7);
-    let mut scene = Scene::new(60).await;
+    let mut damaged = DamagedStore::new(60).await;
     let large = task(9000).payload(vec![1; 20_000]).0;
-    scene.other.enqueue([large]).await;
-    scene.checkpoint().await;
+    damaged.other.enqueue([large]).await;
+    damaged.checkpoint().await;
     let data =
         "SELECT max(pageno) FROM dbstat WHERE name = 'throng_payload' AND pagetype = 'overflow'";
-    let data = scene.file.number(data);
+    let data = damaged.file.number(data);
     // The last page of the data leads to no other page, so its content may be anything.
-    overwrite(&scene.file, data - 1, &mut random);
-    scene.forget_pages().await;
-    assert_eq!(scene.other.claim_all().await, 61);
-    let seen = scene.other.store.status(vec![id(9000)]).await.unwrap();
+    overwrite(&damaged.file, data - 1, &mut random);
+    damaged.forget_pages().await;
+    assert_eq!(damaged.other.claim_all().await, 61);
+    let seen = damaged.other.store.status(vec![id(9000)]).await.unwrap();
     assert!(is_damaged(&seen[0]), "{seen:?}");
 
     for tree in ["throng_task", "throng_claim_until", "throng_session"] {
-        scene.checkpoint().await;
-        let (root, _) = pages(&scene.file, tree);
-        overwrite(&scene.file, root, &mut random);
-        scene.forget_pages().await;
-        scene.other.sound_enqueue(task(9001).0).await;
-        scene.other.claim_all().await;
+        damaged.checkpoint().await;
+        let (root, _) = pages(&damaged.file, tree);
+        overwrite(&damaged.file, root, &mut random);
+        damaged.forget_pages().await;
+        damaged.other.sound_enqueue(task(9001).0).await;
+        damaged.other.claim_all().await;
     }
-    let ends = scene.work_to_the_end().await;
+    let ends = damaged.work_to_the_end().await;
     assert!(ends.values().all(is_final), "{ends:?}");
-    scene.assert_sound().await;
+    damaged.assert_sound().await;
 }
 
 /// An output is not lost if only a page that leads to it is.
@@ -218,21 +217,21 @@ async fn a_page_can_be_lost_just_after_the_data_of_a_task() {
 async fn an_output_is_read_though_its_index_is_lost() {
     let mut random = fastrand::Rng::with_seed(7);
     for tree in ["throng_payload", "sqlite_autoindex_throng_payload_1"] {
-        let scene = Scene::new(180).await;
-        scene.checkpoint().await;
-        let (root, _) = pages(&scene.file, tree);
-        // The next reader takes it from the file.
-        scene.file.sql("UPDATE throng_meta SET layout = layout");
-        overwrite(&scene.file, root, &mut random);
-        // The outputs of these tasks are kept, every third one outside of its task's row.
+        let damaged = DamagedStore::new(180).await;
+        damaged.checkpoint().await;
+        let (root, _) = pages(&damaged.file, tree);
+        // The next reader reads it from the file.
+        damaged.file.sql("UPDATE throng_meta SET layout = layout");
+        overwrite(&damaged.file, root, &mut random);
+        // The outputs of these tasks are retained, every third one outside the row of its task.
         let ids: Vec<_> = (1000..1180).map(id).collect();
-        let seen = scene.other.store.status(ids).await.unwrap();
+        let seen = damaged.other.store.status(ids).await.unwrap();
         let lost = seen
             .iter()
             .filter(|seen| !matches!(seen, TaskState::Done(_)));
         let most = if tree == "throng_payload" { 60 } else { 0 };
         assert!(lost.count() <= most, "{tree}");
-        assert!(scene.other.store.damage().is_some());
+        assert!(damaged.other.store.damage().is_some());
     }
 }
 
@@ -243,7 +242,7 @@ async fn an_output_that_is_lost_costs_its_own_task() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     let kept = |n| NewTask {
-        retention: KEPT,
+        retention: RETENTION,
         ..task(n).0
     };
     worker.enqueue([kept(1), kept(2), kept(3)]).await;
@@ -253,7 +252,7 @@ async fn an_output_that_is_lost_costs_its_own_task() {
     let page =
         "SELECT max(pageno) FROM dbstat WHERE name = 'throng_payload' AND pagetype = 'overflow'";
     let page = file.number(page);
-    // The next reader takes it from the file.
+    // The next reader reads it from the file.
     file.sql("UPDATE throng_meta SET layout = layout");
     overwrite(&file, page - 1, &mut random);
     for _ in 0..2 {
@@ -266,24 +265,29 @@ async fn an_output_that_is_lost_costs_its_own_task() {
         assert_eq!(damaged, [false, false, true], "{seen:?}");
     }
     assert!(worker.store.damage().is_some());
-    assert_eq!(worker.store.endpoint.damage.repairs(), 0);
+    assert_eq!(worker.store.shared.damage.repairs(), 0);
 }
 
-/// The first page holds the names of the tables, and says that the file is a database.
+/// The first page contains the names of the tables, and identifies the file as a database.
 #[tokio::test]
-async fn without_its_first_page_a_store_says_what_to_do_and_goes_on_when_it_is_back() {
+async fn a_store_without_its_first_page_fails_until_it_is_restored() {
     let mut random = fastrand::Rng::with_seed(7);
-    let mut scene = Scene::new(20).await;
-    scene.checkpoint().await;
-    let copy = std::fs::read(&scene.file.path).unwrap();
-    // The next reader takes it from the file.
-    scene.file.sql("UPDATE throng_meta SET layout = layout");
-    overwrite(&scene.file, 1, &mut random);
+    let mut damaged = DamagedStore::new(20).await;
+    damaged.checkpoint().await;
+    let copy = std::fs::read(&damaged.file.path).unwrap();
+    // The next reader reads it from the file.
+    damaged.file.sql("UPDATE throng_meta SET layout = layout");
+    overwrite(&damaged.file, 1, &mut random);
     let failures = [
-        scene.other.try_enqueue([task(9000).0]).await.unwrap_err(),
-        scene.other.try_turn(vec![], 1, true).await.unwrap_err(),
-        scene.other.store.status(vec![id(1000)]).await.unwrap_err(),
-        scene.other.store.maintain(100).await.unwrap_err(),
+        damaged.other.try_enqueue([task(9000).0]).await.unwrap_err(),
+        damaged.other.try_turn(vec![], 1, true).await.unwrap_err(),
+        damaged
+            .other
+            .store
+            .status(vec![id(1000)])
+            .await
+            .unwrap_err(),
+        damaged.other.store.maintain(100).await.unwrap_err(),
     ];
     for failure in failures {
         assert_eq!(
@@ -292,29 +296,29 @@ async fn without_its_first_page_a_store_says_what_to_do_and_goes_on_when_it_is_b
         );
         assert!(failure.to_string().contains("put a copy"), "{failure}");
     }
-    std::fs::write(&scene.file.path, &copy).unwrap();
-    let ends = scene.work_to_the_end().await;
+    std::fs::write(&damaged.file.path, &copy).unwrap();
+    let ends = damaged.work_to_the_end().await;
     assert!(
         ends.values().all(|end| is_final(end) && !is_damaged(end)),
         "{ends:?}"
     );
 
-    scene.checkpoint().await;
-    scene.close().await;
-    let copy = std::fs::read(&scene.file.path).unwrap();
-    for page in scene
+    damaged.checkpoint().await;
+    damaged.close().await;
+    let copy = std::fs::read(&damaged.file.path).unwrap();
+    for page in damaged
         .file
         .numbers("SELECT pageno FROM dbstat WHERE name = 'sqlite_schema'")
     {
-        overwrite(&scene.file, page, &mut random);
-        let error = SqliteStore::open(&scene.file.path).await.unwrap_err();
+        overwrite(&damaged.file, page, &mut random);
+        let error = SqliteStore::open(&damaged.file.path).await.unwrap_err();
         assert!(error.is_corrupt(), "page {page}: {error}");
         assert!(
             error.to_string().contains("put a copy"),
             "page {page}: {error}"
         );
-        std::fs::write(&scene.file.path, &copy).unwrap();
+        std::fs::write(&damaged.file.path, &copy).unwrap();
     }
-    scene.reopen().await;
-    scene.assert_sound().await;
+    damaged.reopen().await;
+    damaged.assert_sound().await;
 }

@@ -1,4 +1,4 @@
-//! Requests that a session numbers, and what is equal in their answers.
+//! Numbered requests, and the comparison of their answers.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ impl<H: Harness> Pair<H> {
         let floor = step.floor;
         let request = TurnRequest {
             verdicts,
-            seen: step.seen.and_then(newest),
+            received: step.received.and_then(newest),
             floor: floor.and_then(|(pick, above)| Some((newest(pick)?, above))),
             want: step.want,
             want_bytes: step.want_bytes,
@@ -119,7 +119,7 @@ impl<H: Harness> Pair<H> {
     ) -> Outcome {
         let context = || format!("\n  model: {expected:?}\n  store: {answered:?}");
         let same_rest = (&expected.refused, expected.more) == (&answered.refused, answered.more);
-        // Others may die, which a store may have to look for.
+        // The store may have to check whether others have died.
         let foreign = self.opened.iter().any(|&other| other != process);
         let same_next = expected.next == answered.next
             || foreign

@@ -1,0 +1,34 @@
+//! [`Message`]: what a worker receives from its engine, its runs and its executor.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::durable::TaskId;
+use crate::durable::store::{Epoch, Verdict};
+
+/// A message to a worker.
+pub(crate) enum Message {
+    /// There may be a task to claim.
+    Wake,
+    /// Cancel those of these tasks that this worker runs.
+    Cancel(Vec<TaskId>),
+    /// A run has ended. Without a verdict, its runtime has dropped it.
+    Ended {
+        epoch: Epoch,
+        id: TaskId,
+        verdict: Option<Verdict>,
+    },
+    /// A run awaits durable handles, and has given its permit back.
+    Suspended { epoch: Epoch, id: TaskId },
+    /// A suspended run asks for a permit.
+    Resume {
+        epoch: Epoch,
+        id: TaskId,
+        grant: oneshot::Sender<()>,
+    },
+    /// The runtime has run the probe.
+    RuntimeAlive,
+    /// Claim no more tasks, and end after this grace period.
+    Shutdown(Duration),
+}

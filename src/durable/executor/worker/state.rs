@@ -1,0 +1,145 @@
+//! [`Worker`]: the state of a worker, which the other files of this folder work on.
+
+use std::collections::HashSet;
+use std::pin::Pin;
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::durable::TaskId;
+use crate::durable::clock::since_boot;
+use crate::durable::engine::Engine;
+use crate::durable::executor::app_guard::AppGuard;
+use crate::durable::executor::claims::Claims;
+use crate::durable::executor::message::Message;
+use crate::durable::executor::metrics::Tally;
+use crate::durable::executor::pending_verdicts::PendingVerdicts;
+use crate::durable::failure::Failure;
+use crate::durable::store::{Claim, Epoch, RenewAnswer, SessionId, Turn, TurnAnswer};
+use crate::sync::Number;
+
+/// Claims tasks, has the user's runtime run them, and reports to the store how they ended.
+pub(crate) struct Worker {
+    pub(super) engine: StdArc<Engine>,
+    pub(super) app: AppGuard,
+    pub(super) settings: Settings,
+    pub(super) runtime: Handle,
+    pub(super) tally: StdArc<Tally>,
+    pub(super) session: Option<SessionId>,
+    /// The number of the last turn of the session.
+    pub(super) number: u64,
+    pub(super) sender: mpsc::UnboundedSender<Message>,
+    pub(super) messages: mpsc::UnboundedReceiver<Message>,
+    pub(super) claims: Claims,
+    pub(super) pending_verdicts: PendingVerdicts,
+    /// There may be a task to claim.
+    pub(super) may_claim: bool,
+    /// The time at which the worker sends a turn even if nothing has happened.
+    pub(super) next_poll: Option<Instant>,
+    pub(super) turn: Option<InFlight<TurnAnswer>>,
+    /// The claim in the last answer. The next turn confirms that it has arrived.
+    pub(super) received: Option<Epoch>,
+    pub(super) opening: Option<InFlight<SessionId>>,
+    /// A claim with tasks that were lost before, until it is confirmed.
+    pub(super) confirming: Option<InFlight<Confirmed>>,
+    /// A turn that the store has not answered, and that will be sent again.
+    pub(super) unanswered: Option<StdArc<Turn>>,
+    /// Whether the turn was sent more than once. Its answer then does not say which verdicts were refused.
+    pub(super) resent: bool,
+    /// The number of turns that have failed in a row.
+    pub(super) failures: u32,
+    /// The end of the pause after a failure.
+    pub(super) pause: Option<Instant>,
+    pub(super) renewal: Option<InFlight<RenewAnswer>>,
+    pub(super) next_renewal: Option<Instant>,
+    /// The time since which the runtime has not run the probe.
+    pub(super) probed: Option<Duration>,
+    /// Tasks that are to be cancelled, and may be in the claim that is in flight.
+    pub(super) early_cancels: HashSet<TaskId>,
+    /// The number of runs that await durable handles.
+    pub(super) waiting: StdArc<Number>,
+    /// The time since which all permits are taken and none was given back.
+    pub(super) full_since: Option<Instant>,
+    /// The end of the grace period of a shutdown.
+    pub(super) stopping: Option<Instant>,
+}
+
+/// The settings of a worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) max_running: usize,
+    pub(crate) lease: Duration,
+    pub(crate) stall_limit: Duration,
+}
+
+/// A request that the store has not answered yet.
+pub(super) struct InFlight<T> {
+    /// When it was sent, measured since the machine was started.
+    pub(super) sent: Duration,
+    pub(super) answer: Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>>,
+}
+
+/// A claim, the time at which its request was sent, and whether its delivery is confirmed.
+pub(super) struct Confirmed {
+    pub(super) claim: Claim,
+    pub(super) sent: Duration,
+    pub(super) confirmed: bool,
+}
+
+impl<T> InFlight<T> {
+    pub(super) fn new(answer: impl Future<Output = Result<T, Failure>> + Send + 'static) -> Self {
+        Self {
+            sent: since_boot(),
+            answer: Box::pin(answer),
+        }
+    }
+}
+
+impl Worker {
+    pub(crate) fn new(
+        engine: StdArc<Engine>,
+        app: AppGuard,
+        settings: Settings,
+        runtime: Handle,
+        session: SessionId,
+        (sender, messages): (
+            mpsc::UnboundedSender<Message>,
+            mpsc::UnboundedReceiver<Message>,
+        ),
+        tally: StdArc<Tally>,
+    ) -> Self {
+        Self {
+            engine,
+            app,
+            settings,
+            runtime,
+            tally,
+            session: Some(session),
+            number: 0,
+            sender,
+            messages,
+            claims: Claims::default(),
+            pending_verdicts: PendingVerdicts::default(),
+            may_claim: true,
+            next_poll: None,
+            turn: None,
+            received: None,
+            opening: None,
+            confirming: None,
+            unanswered: None,
+            resent: false,
+            failures: 0,
+            pause: None,
+            renewal: None,
+            next_renewal: None,
+            probed: None,
+            early_cancels: HashSet::new(),
+            waiting: StdArc::default(),
+            full_since: None,
+            stopping: None,
+        }
+    }
+}

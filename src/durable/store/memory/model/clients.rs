@@ -1,0 +1,103 @@
+//! The requests of clients, and maintenance.
+
+use super::row::{Row, State};
+use super::state::Model;
+use crate::durable::clock::millis;
+use crate::durable::store::{Event, MAX_DEAD_LETTERS, TaskState};
+use crate::durable::{AttemptError, Counts, DeadFilter, TaskId};
+
+impl Model {
+    /// Returns the status of tasks. The endpoint is notified when those end that have not ended.
+    pub(in super::super) fn status(&mut self, endpoint: usize, ids: &[TaskId]) -> Vec<TaskState> {
+        let time = self.store_time();
+        let found = ids.iter().map(|id| match self.tasks.get_mut(id) {
+            Some(row) if !row.is_expired(time) => {
+                row.watchers.insert(endpoint);
+                row.status()
+            }
+            _ => TaskState::Absent,
+        });
+        found.collect()
+    }
+
+    pub(in super::super) fn errors(&self, id: TaskId) -> Vec<AttemptError> {
+        let time = self.store_time();
+        let row = self.tasks.get(&id).filter(|row| !row.is_expired(time));
+        row.map(|row| row.errors(self.wall())).unwrap_or_default()
+    }
+
+    pub(in super::super) fn cancel(&mut self, ids: &[TaskId]) -> u64 {
+        ids.iter().filter(|&&id| self.cancel_one(id)).count() as u64
+    }
+
+    /// Cancels a task, or has its worker cancel it. Returns `false` if it has ended.
+    fn cancel_one(&mut self, id: TaskId) -> bool {
+        let time = self.store_time();
+        let Some(row) = self.tasks.get_mut(&id) else {
+            return false;
+        };
+        let until = time + millis(row.task.retention);
+        match row.state {
+            State::Waiting => {
+                self.ready_queue.retain(|&other| other != id);
+                self.end(id, State::Cancelled { until });
+            }
+            State::Delayed { .. } => self.end(id, State::Cancelled { until }),
+            State::Running { epoch } => {
+                row.cancel = true;
+                let session = self.claims.get(&epoch).map(|lease| lease.session);
+                let session = session.and_then(|session| self.sessions.get(&session));
+                if let Some(endpoint) = session.map(|session| session.endpoint) {
+                    self.send(endpoint, Event::Cancel(vec![id]));
+                }
+            }
+            State::Done { .. } | State::Cancelled { .. } | State::Dead { .. } => return false,
+        }
+        true
+    }
+
+    /// Removes up to `budget` tasks: those whose retention is over, and the oldest dead letters if there are too many.
+    /// Returns `true` if more are left.
+    pub(in super::super) fn maintain(&mut self, budget: usize) -> bool {
+        let time = self.store_time();
+        let expired = self.tasks.values().filter(|row| row.is_expired(time));
+        let mut remove: Vec<_> = expired.map(|row| row.task.id).collect();
+        let letters = self.dead_letters(&DeadFilter::all(), usize::MAX);
+        let excess = letters.iter().skip(MAX_DEAD_LETTERS as usize);
+        remove.extend(excess.map(|letter| letter.id));
+        let more = remove.len() > budget;
+        for id in remove.into_iter().take(budget) {
+            self.tasks.remove(&id);
+        }
+        more
+    }
+
+    pub(in super::super) fn counts(&self) -> Counts {
+        let mut counts = self.totals;
+        for row in self.tasks.values() {
+            counts.unserved += u64::from(self.is_unserved(row));
+            *match row.state {
+                State::Waiting => &mut counts.waiting,
+                State::Delayed { .. } => &mut counts.delayed,
+                State::Running { .. } => &mut counts.running,
+                State::Done { .. } | State::Cancelled { .. } => &mut counts.kept,
+                State::Dead { .. } => &mut counts.dead,
+            } += 1;
+        }
+        counts
+    }
+
+    /// Returns `true` if a task waits that no live session may claim.
+    fn is_unserved(&self, row: &Row) -> bool {
+        let mut sessions = self.sessions.values();
+        let is_served = sessions.any(|session| !session.is_dead && session.knows(row.kind));
+        row.state == State::Waiting && !is_served
+    }
+
+    /// Returns the number of tasks, claims and sessions.
+    #[cfg(test)]
+    pub(in super::super) fn leftovers(&self) -> u64 {
+        let tasks = self.tasks.len() + self.ready_queue.len() + self.claims.len();
+        (tasks + self.sessions.len()) as u64
+    }
+}

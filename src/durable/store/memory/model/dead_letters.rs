@@ -1,0 +1,56 @@
+//! Dead letters.
+
+use super::row::{Row, State};
+use super::state::Model;
+use crate::durable::{DeadFilter, DeadLetter};
+
+impl Model {
+    pub(in super::super) fn dead_letters(
+        &self,
+        filter: &DeadFilter,
+        limit: usize,
+    ) -> Vec<DeadLetter> {
+        let (now, time) = (self.wall(), self.store_time());
+        let mut letters: Vec<_> = self
+            .dead_rows(filter)
+            .filter_map(|row| row.dead_letter(now, time))
+            .collect();
+        letters.sort_by_key(|letter| (letter.age, std::cmp::Reverse(letter.id)));
+        letters.truncate(limit);
+        letters
+    }
+
+    pub(in super::super) fn replay_dead_letters(&mut self, filter: &DeadFilter) -> u64 {
+        let mut ids: Vec<_> = self.dead_rows(filter).map(|row| row.task.id).collect();
+        ids.sort();
+        for id in &ids {
+            if let Some(row) = self.tasks.get_mut(id) {
+                (row.failures, row.crashes, row.lost) = (0, 0, 0);
+                row.cancel = false;
+                row.errors.clear();
+            }
+            self.push_back(*id);
+        }
+        self.wake_for_new_ready();
+        ids.len() as u64
+    }
+
+    pub(in super::super) fn delete_dead_letters(&mut self, filter: &DeadFilter) -> u64 {
+        let ids: Vec<_> = self.dead_rows(filter).map(|row| row.task.id).collect();
+        ids.iter().for_each(|id| drop(self.tasks.remove(id)));
+        ids.len() as u64
+    }
+
+    /// Returns the dead letters that match and have not expired.
+    fn dead_rows(&self, filter: &DeadFilter) -> impl Iterator<Item = &Row> {
+        let time = self.store_time();
+        self.tasks.values().filter(move |row| {
+            let name = filter.name.as_ref();
+            let ids = filter.ids.as_ref();
+            matches!(row.state, State::Dead { .. })
+                && !row.is_expired(time)
+                && name.is_none_or(|name| **name == *row.task.name)
+                && ids.is_none_or(|ids| ids.contains(&row.task.id))
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! Stores tasks.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::row::{Row, State};
+use super::state::Model;
+use crate::durable::TaskId;
+use crate::durable::clock::millis;
+use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::store::{Enqueue, NewTask};
+
+impl Model {
+    pub(in super::super) fn enqueue(
+        &mut self,
+        endpoint: usize,
+        request: &Enqueue,
+    ) -> Result<(), Failure> {
+        let tasks = request.batch.close();
+        let first = tasks.first().map(|task| task.id);
+        if self.is_repeated(request.session, request.number)? {
+            // The same number with other tasks means that two processes use this session.
+            return match self.sessions[&request.session].first == first {
+                true => Ok(()),
+                false => Err(Failure::new(Effect::None, Cause::NoSession)),
+            };
+        }
+        if first.is_none() {
+            return Ok(());
+        }
+        let earliest = self.earliest_due();
+        for task in tasks {
+            self.store(endpoint, task);
+        }
+        if let Some(session) = self.sessions.get_mut(&request.session) {
+            session.number = request.number;
+            session.claim = None;
+            session.first = first;
+        }
+        let is_earlier = self.earliest_due().unwrap_or(u64::MAX) < earliest.unwrap_or(u64::MAX);
+        match self.new_ready.is_empty() && is_earlier {
+            // The worker that makes the task due need not be able to run it.
+            true => self.wake(1, |_| true),
+            false => self.wake_for_new_ready(),
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, endpoint: usize, task: &NewTask) {
+        self.remove_if_expired(task.id);
+        if self.tasks.contains_key(&task.id) {
+            return;
+        }
+        let now = self.wall();
+        let row = Row {
+            task: task.clone(),
+            kind: task.kind(),
+            state: match millis(task.delay) {
+                0 => State::Waiting,
+                delay => State::Delayed { due: now + delay },
+            },
+            failures: 0,
+            crashes: 0,
+            lost: 0,
+            cancel: false,
+            errors: VecDeque::new(),
+            watchers: BTreeSet::from([endpoint]),
+        };
+        let is_ready = row.state == State::Waiting;
+        self.tasks.insert(task.id, row);
+        if is_ready {
+            self.push_back(task.id);
+        }
+        self.totals.stored += 1;
+    }
+
+    fn remove_if_expired(&mut self, id: TaskId) {
+        let time = self.store_time();
+        if self.tasks.get(&id).is_some_and(|row| row.is_expired(time)) {
+            self.tasks.remove(&id);
+        }
+    }
+}

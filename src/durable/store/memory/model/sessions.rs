@@ -1,0 +1,73 @@
+//! Processes and their sessions.
+
+use tokio::sync::mpsc;
+
+use super::state::{Endpoint, Model, Session};
+use crate::durable::store::kind::TypeSet;
+use crate::durable::store::{Event, SessionId};
+
+impl Model {
+    /// Adds a process. Returns the number of its endpoint.
+    pub(in super::super) fn connect(&mut self) -> usize {
+        self.last_endpoint += 1;
+        let endpoint = self.last_endpoint;
+        self.endpoints.insert(endpoint, Endpoint::default());
+        endpoint
+    }
+
+    /// Removes a process. Its sessions are dead.
+    pub(in super::super) fn disconnect(&mut self, endpoint: usize) {
+        self.endpoints.remove(&endpoint);
+        for session in self.sessions.values_mut() {
+            session.is_dead |= session.endpoint == endpoint;
+        }
+        self.wake_all();
+    }
+
+    pub(in super::super) fn subscribe(
+        &mut self,
+        endpoint: usize,
+    ) -> mpsc::UnboundedReceiver<Event> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        sender.send(Event::Ready).ok();
+        self.endpoints.entry(endpoint).or_default().events = Some(sender);
+        receiver
+    }
+
+    pub(in super::super) fn open_session(
+        &mut self,
+        endpoint: usize,
+        set: Option<TypeSet>,
+    ) -> SessionId {
+        self.last_session += 1;
+        let session = Session {
+            endpoint,
+            set,
+            is_idle: false,
+            is_dead: false,
+            number: 0,
+            claim: None,
+            first: None,
+        };
+        self.sessions.insert(self.last_session, session);
+        self.reap_dead();
+        self.wake_for_new_ready();
+        self.last_session
+    }
+
+    pub(in super::super) fn close_session(&mut self, id: SessionId) {
+        let session = self.sessions.get_mut(&id);
+        let endpoint = session.map(|session| {
+            session.is_dead = true;
+            session.endpoint
+        });
+        self.wake_all();
+        self.reap_dead();
+        self.sessions.remove(&id);
+        // The other sessions of the process check again.
+        if let Some(endpoint) = endpoint {
+            self.send(endpoint, Event::Wake);
+        }
+        self.wake_for_new_ready();
+    }
+}

@@ -1,0 +1,286 @@
+//! [`Model`]: the data of a store, and the steps that several requests share.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
+
+use tokio::sync::mpsc;
+
+use super::row::{Row, State};
+use crate::durable::clock::{Clock, millis};
+use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::store::kind::{Kind, TypeSet};
+use crate::durable::store::{DeadReason, Epoch, Event, SessionId};
+use crate::durable::{Counts, TaskId};
+
+/// The number of endpoints that are woken, at most, for tasks that became ready together.
+const MAX_WAKES: usize = 4;
+
+/// The data of a store.
+pub(in super::super) struct Model {
+    clock: Clock,
+    pub(super) tasks: BTreeMap<TaskId, Row>,
+    /// The waiting tasks, in the order in which they are to run.
+    pub(super) ready_queue: VecDeque<TaskId>,
+    pub(super) claims: BTreeMap<Epoch, Lease>,
+    pub(super) sessions: BTreeMap<SessionId, Session>,
+    pub(super) endpoints: BTreeMap<usize, Endpoint>,
+    pub(super) last_session: SessionId,
+    pub(super) last_epoch: Epoch,
+    pub(super) last_endpoint: usize,
+    /// The kinds of the tasks that the current request has made ready.
+    pub(super) new_ready: Vec<Kind>,
+    /// The totals. The numbers of tasks by state are counted on request.
+    pub(super) totals: Counts,
+}
+
+/// The lease of a claim.
+pub(super) struct Lease {
+    pub(super) session: SessionId,
+    /// The time when the lease expires, in milliseconds since the machine was started.
+    pub(super) until: u64,
+    /// The length of the lease, in milliseconds.
+    pub(super) length: u64,
+    /// Set when a worker finds the lease expired.
+    pub(super) suspect: Option<Suspect>,
+    /// `true` if the claim is known to have arrived.
+    pub(super) is_delivered: bool,
+    /// The tasks that were claimed. Not all of them may still be held.
+    pub(super) tasks: Vec<TaskId>,
+}
+
+/// What a claim whose lease has expired is suspected of.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Suspect {
+    /// Its session has made no request since the lease expired, so its worker may be dead.
+    Silent,
+    /// Its session has made a request since. So its worker lives, and does not have the claim.
+    Active,
+}
+
+pub(super) struct Session {
+    pub(super) endpoint: usize,
+    /// The types of the tasks that it claims.
+    pub(super) set: Option<TypeSet>,
+    /// `true` if it waits to be woken.
+    pub(super) is_idle: bool,
+    pub(super) is_dead: bool,
+    /// The number of its last request.
+    pub(super) number: u64,
+    /// The epoch of the claim that its last turn made.
+    pub(super) claim: Option<Epoch>,
+    /// The first task of its last enqueue.
+    pub(super) first: Option<TaskId>,
+}
+
+#[derive(Default)]
+pub(super) struct Endpoint {
+    pub(super) events: Option<mpsc::UnboundedSender<Event>>,
+}
+
+impl Session {
+    /// Returns `true` if its turns claim tasks of this kind.
+    pub(super) fn knows(&self, kind: Kind) -> bool {
+        self.set.as_ref().is_some_and(|set| set.knows(kind))
+    }
+}
+
+impl Model {
+    pub(in super::super) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            tasks: BTreeMap::new(),
+            ready_queue: VecDeque::new(),
+            claims: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            endpoints: BTreeMap::new(),
+            last_session: 0,
+            last_epoch: 0,
+            last_endpoint: 0,
+            new_ready: Vec::new(),
+            totals: Counts::default(),
+        }
+    }
+
+    /// Returns `true` if `number` is that of the last request of a session, which is repeated. Refuses smaller numbers
+    /// and unknown sessions.
+    pub(super) fn is_repeated(&self, session: SessionId, number: u64) -> Result<bool, Failure> {
+        match self.sessions.get(&session) {
+            Some(session) if !session.is_dead && number >= session.number => {
+                Ok(number == session.number)
+            }
+            _ => Err(Failure::new(Effect::None, Cause::NoSession)),
+        }
+    }
+
+    // ===== Time =====
+
+    pub(super) fn wall(&self) -> u64 {
+        millis(self.clock.wall())
+    }
+
+    pub(super) fn boot(&self) -> u64 {
+        millis(self.clock.boot())
+    }
+
+    /// Returns the time by which the retention of ended tasks is measured. It cannot be set. Stores that outlive a
+    /// restart of the machine count it themselves.
+    pub(super) fn store_time(&self) -> u64 {
+        self.boot()
+    }
+
+    /// Returns the time when the first of the delayed tasks is due.
+    pub(super) fn earliest_due(&self) -> Option<u64> {
+        let due = self.tasks.values().filter_map(|row| match row.state {
+            State::Delayed { due } => Some(due),
+            _ => None,
+        });
+        due.min()
+    }
+
+    // ===== Tasks that become ready =====
+
+    /// Appends a task to the ready queue.
+    pub(super) fn push_back(&mut self, id: TaskId) {
+        if let Some(row) = self.tasks.get_mut(&id) {
+            row.state = State::Waiting;
+            self.new_ready.push(row.kind);
+            self.ready_queue.push_back(id);
+        }
+    }
+
+    /// Puts tasks before those that wait, in the order of their ids.
+    pub(super) fn push_front(&mut self, mut ids: Vec<TaskId>) {
+        ids.sort();
+        for id in ids.into_iter().rev() {
+            if let Some(row) = self.tasks.get_mut(&id) {
+                row.state = State::Waiting;
+                self.new_ready.push(row.kind);
+                self.ready_queue.push_front(id);
+            }
+        }
+    }
+
+    // ===== Tasks that end =====
+
+    pub(super) fn end_cancelled(&mut self, id: TaskId) {
+        self.totals.cancelled += 1;
+        let retention = self.tasks.get(&id).map(|row| row.task.retention);
+        let until = self.store_time() + millis(retention.unwrap_or_default());
+        self.end(id, State::Cancelled { until });
+    }
+
+    pub(super) fn mark_dead(&mut self, id: TaskId, reason: DeadReason, error: String) {
+        let since = self.store_time();
+        let state = State::Dead {
+            reason,
+            error,
+            since,
+        };
+        self.end(id, state);
+    }
+
+    /// Ends a task, and removes it if it has no retention.
+    pub(super) fn end(&mut self, id: TaskId, state: State) {
+        let time = self.store_time();
+        let Some(row) = self.tasks.get_mut(&id) else {
+            return;
+        };
+        if !matches!(state, State::Dead { .. }) {
+            row.errors.clear();
+        }
+        row.state = state;
+        let watchers = mem::take(&mut row.watchers);
+        if row.is_expired(time) {
+            self.tasks.remove(&id);
+        }
+        for watcher in watchers {
+            self.send(watcher, Event::MaybeEnded(vec![id]));
+        }
+    }
+
+    // ===== Claims =====
+
+    /// Takes back the claims of dead sessions. Returns `true` if there were any.
+    pub(super) fn reap_dead(&mut self) -> bool {
+        let is_dead = |lease: &Lease| {
+            let session = self.sessions.get(&lease.session);
+            session.is_none_or(|session| session.is_dead)
+        };
+        let claims = self.claims.iter().filter(|(_, lease)| is_dead(lease));
+        let dead: Vec<_> = claims.map(|(&epoch, _)| epoch).collect();
+        dead.iter().for_each(|&epoch| self.reap(epoch, false));
+        self.sessions.retain(|_, session| !session.is_dead);
+        !dead.is_empty()
+    }
+
+    /// Takes a claim back. If its worker lives and does not have the claim, nothing is counted against the tasks.
+    pub(super) fn reap(&mut self, epoch: Epoch, is_abandoned: bool) {
+        let has_crashed = self.claims[&epoch].is_delivered && !is_abandoned;
+        let held = self.tasks.values().filter(|row| row.is_held(epoch));
+        let held: Vec<_> = held.map(|row| row.task.id).collect();
+        let mut ready = Vec::new();
+        for id in held {
+            let Some(row) = self.tasks.get_mut(&id) else {
+                continue;
+            };
+            if row.cancel {
+                self.end_cancelled(id);
+                continue;
+            }
+            if has_crashed {
+                row.crashes += 1;
+                self.totals.crashed += 1;
+            } else {
+                row.lost += u32::from(!is_abandoned);
+                self.totals.lost += 1;
+            }
+            match !is_abandoned && row.is_dead_letter() {
+                true => self.mark_dead(id, DeadReason::Crashes, String::new()),
+                false => ready.push(id),
+            }
+        }
+        self.push_front(ready);
+        self.claims.remove(&epoch);
+    }
+
+    // ===== Notices =====
+
+    /// Wakes idle sessions that can run what the current request has made ready, at most one for each task.
+    pub(super) fn wake_for_new_ready(&mut self) {
+        let new_ready = mem::take(&mut self.new_ready);
+        self.wake(new_ready.len(), |session| {
+            new_ready.iter().any(|&kind| session.knows(kind))
+        });
+    }
+
+    /// Wakes up to `limit` of the chosen idle sessions.
+    pub(super) fn wake(&mut self, limit: usize, choose: impl Fn(&Session) -> bool) {
+        let sessions = self.sessions.values_mut();
+        let idle = sessions.filter(|session| session.is_idle && choose(session));
+        let woken = idle.take(limit.min(MAX_WAKES)).map(|session| {
+            session.is_idle = false;
+            session.endpoint
+        });
+        for endpoint in woken.collect::<Vec<_>>() {
+            self.send(endpoint, Event::Wake);
+        }
+    }
+
+    /// Has all workers check: time has passed, or a process has died.
+    pub(in super::super) fn wake_all(&mut self) {
+        self.send_all(&Event::Wake);
+    }
+
+    pub(in super::super) fn send_all(&self, event: &Event) {
+        for &endpoint in self.endpoints.keys() {
+            self.send(endpoint, event.clone());
+        }
+    }
+
+    pub(super) fn send(&self, endpoint: usize, event: Event) {
+        let endpoint = self.endpoints.get(&endpoint);
+        if let Some(events) = endpoint.and_then(|endpoint| endpoint.events.as_ref()) {
+            events.send(event).ok();
+        }
+    }
+}

@@ -1,0 +1,2 @@
+-- Checks rows of `dead`. `layout.lua` describes the format.
+local function is_dead_letter_row(row) return row and #row >= DEAD_ERROR - 1 and byte(row) > 0 and byte(row) <= DAMAGED end

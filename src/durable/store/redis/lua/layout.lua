@@ -1,0 +1,57 @@
+-- The layout of stored rows: byte positions, counted from 1 as `string.sub` counts them. Numbers in rows are big-endian.
+--
+-- No script contains this file. `constants.rs` reads it, and puts the numbers into the scripts in place of the names, since
+-- a Lua variable would cost each run of a script time. The module `layout` in `entry.rs` has the same positions in Rust,
+-- and a test compares the two.
+
+-- An entry, which is a row of `ready`, `ready:<list>` and `delayed`: id 16, client id of the producer 8, retention 6,
+-- maximum number of crashes 2, failures 4, crashes 2, losses 2, time at which it became ready 6, kind 8, flags 1, length of
+-- the payload 4, payload if the flags say that it is here, name.
+ENTRY_ID_END = 16
+ENTRY_CLIENT = 17
+ENTRY_CLIENT_END = 24
+ENTRY_RETENTION = 25
+ENTRY_RETENTION_END = 30
+ENTRY_MAX_CRASHES = 31
+ENTRY_FAILURES = 33
+ENTRY_CRASHES = 37
+ENTRY_READY_AT = 41
+ENTRY_KIND = 47
+ENTRY_KIND_END = 54
+ENTRY_FLAGS = 55
+ENTRY_LENGTH = 56
+ENTRY_PAYLOAD = 60
+
+-- A row of `running`: epoch of the claim 16, entry. Verdicts read the entry in place, without copying it.
+RUNNING_EPOCH_END = 16
+RUNNING_ENTRY = 17
+RUNNING_CLIENT = 33
+RUNNING_CLIENT_END = 40
+RUNNING_RETENTION = 41
+RUNNING_RETENTION_END = 46
+RUNNING_KIND = 63
+RUNNING_KIND_END = 70
+RUNNING_FLAGS = 71
+RUNNING_PAYLOAD = 76
+
+-- A row of `alive`: client id of the producer 8, retention 6, kind 8.
+ALIVE_CLIENT_END = 8
+ALIVE_RETENTION = 9
+ALIVE_RETENTION_END = 14
+ALIVE_KIND = 15
+ALIVE_KIND_END = 22
+
+-- The owner of a claim, the field `<epoch>o` of `claims`: client id 8, lease in milliseconds 6, session in decimal digits.
+OWNER_CLIENT_END = 8
+OWNER_LEASE = 9
+OWNER_SESSION = 15
+
+-- A row of `dead`: reason 1, length of the error 4, error, entry.
+DEAD_ERROR_LENGTH = 2
+DEAD_ERROR = 6
+
+-- A row of `results`: expiry in store time 6, state: `c` if the task was cancelled, or `d` and the output.
+RESULT_STATE = 7
+
+-- A field of `tombstones`, and some members of `suspects`: id 16, kind 8.
+TOMBSTONE_KIND = 17

@@ -1,0 +1,4 @@
+-- Sets `micros`, the time in microseconds since 1970, in tests with a manual clock.
+--
+-- ARGV[last] -> time
+local micros = tonumber(ARGV[#ARGV])

@@ -1,0 +1,130 @@
+-- Repairs or removes rows that no script would reach again, because the row that leads to them is missing. Each pass
+-- examines some rows of each hash. It runs only if no task is missing, so that it removes no row that the census needs.
+--
+-- Needs: ids, store_time, repair.
+local ROWS_PER_PASS, RESULT_BYTES_PER_PASS = MAX_BATCH, 262144
+
+-- Returns those ids that belong to no task and to no dead letter.
+local function without_task(ids)
+  local unknown, alive, died = {}, call('HMGET', ALIVE, unpack(ids)), call('ZMSCORE', DIED, unpack(ids))
+  for i, id in ipairs(ids) do
+    if not alive[i] and not died[i] and call('HEXISTS', DEAD, id) == 0 then unknown[#unknown + 1] = id end
+  end
+  return unknown
+end
+
+local function remove_all(command, key, some)
+  if #some > 0 then call(command, key, unpack(some)) end
+end
+
+-- Gives dead letters without a time of death a new one, so that they are listed again.
+local function check_dead_letters(ids)
+  local alive, died = call('HMGET', ALIVE, unpack(ids)), call('ZMSCORE', DIED, unpack(ids))
+  for i, id in ipairs(ids) do
+    if alive[i] or #id ~= 16 then
+      call('HDEL', DEAD, id)
+    elseif not died[i] then
+      call('ZADD', DIED, store_time(), id)
+      record_repair('the time of a death is missing', id)
+    end
+  end
+end
+
+-- Returns a bin for results with this expiry. If no such bin contains the id, also returns the ids in the first of them.
+-- While store time stands still, there may be many such bins; the id then counts as being in one of them.
+local function bin_with(id, expiry)
+  local MAX_BINS = 16
+  local bins = call('ZRANGEBYSCORE', EXPIRY, expiry, expiry, 'LIMIT', 0, MAX_BINS)
+  if #bins == MAX_BINS then return bins[1], nil end
+  local ids = #bins > 0 and call('HMGET', EXPIRY_BINS, unpack(bins)) or {}
+  for i = 1, #bins do
+    if string.find(ids[i] or '', id, 1, true) then return bins[i], nil end
+  end
+  return bins[1] or string.format('%.0f-%.0f', expiry, micros), ids[1] or ''
+end
+
+-- Adds results that are in no bin to one.
+local function check_results(ids)
+  local bytes = 0
+  for _, id in ipairs(ids) do
+    local row = bytes < RESULT_BYTES_PER_PASS and call('HGET', RESULTS, id) or nil
+    bytes = bytes + #(row or '')
+    if row and (#row < RESULT_STATE or not string.find(row, '^[cd]', RESULT_STATE)) then
+      call('HDEL', RESULTS, id)
+      record_repair('a result cannot be read', row)
+    elseif row then
+      local expiry = number_at('>I6', row)
+      local bin, others = bin_with(id, expiry)
+      if expiry <= store_time() then
+        call('HDEL', RESULTS, id)
+      elseif others then
+        call('ZADD', EXPIRY, expiry, bin)
+        call('HSET', EXPIRY_BINS, bin, others .. id)
+        record_repair('a result is in no bin', id)
+      end
+    end
+  end
+end
+
+-- Removes from a bin the ids whose results are lost. Returns the number of results examined.
+local function check_bin(bin, most)
+  local ids, remaining, lost = split_ids(call('HGET', EXPIRY_BINS, bin)), {}, {}
+  for i, id in ipairs(ids) do
+    local to = (i > most or call('HEXISTS', RESULTS, id) == 1) and remaining or lost
+    to[#to + 1] = id
+  end
+  if #lost > 0 then
+    for _, id in ipairs(without_task(lost)) do record_repair('a result is missing', id) end
+    call('HSET', EXPIRY_BINS, bin, concat(remaining))
+  end
+  return math.min(#ids, most)
+end
+
+local function check_bins(bins)
+  -- Each pass begins with another bin.
+  local most, first = ROWS_PER_PASS, now % #bins
+  for i = 1, #bins do
+    if most > 0 then most = most - check_bin(bins[(first + i) % #bins + 1], most) end
+  end
+  for i, expiry in ipairs(call('ZMSCORE', EXPIRY, unpack(bins))) do
+    local named = string.match(bins[i], '^(%d+)%-%d+$')
+    if not expiry and named then
+      call('ZADD', EXPIRY, named, bins[i])
+    elseif not expiry then
+      call('HDEL', EXPIRY_BINS, bins[i])
+    end
+  end
+end
+
+local function check_quarantined(ids)
+  local alive, running, due = call('HMGET', ALIVE, unpack(ids)), call('HMGET', RUNNING, unpack(ids)), call('ZMSCORE', DUE, unpack(ids))
+  for i, id in ipairs(ids) do
+    if not alive[i] or running[i] or due[i] then call('SREM', QUARANTINED, id) end
+  end
+end
+
+local function repair_orphans()
+  local function some(command, key, check)
+    local found = call(command, key, ROWS_PER_PASS)
+    if #found > 0 then check(found) end
+  end
+  some('HRANDFIELD', DEAD, check_dead_letters)
+  some('HRANDFIELD', RESULTS, check_results)
+  some('HRANDFIELD', EXPIRY_BINS, check_bins)
+  some('SRANDMEMBER', QUARANTINED, check_quarantined)
+  some('HRANDFIELD', PAYLOADS, function(ids) remove_all('HDEL', PAYLOADS, without_task(ids)) end)
+  some('HRANDFIELD', ERRORS, function(ids) remove_all('HDEL', ERRORS, without_task(ids)) end)
+  some('HRANDFIELD', WATCHERS, function(ids)
+    local gone, alive = {}, call('HMGET', ALIVE, unpack(ids))
+    for i, id in ipairs(ids) do if not alive[i] then gone[#gone + 1] = id end end
+    remove_all('HDEL', WATCHERS, gone)
+  end)
+  some('HRANDFIELD', CANCEL, function(ids)
+    local gone, running = {}, call('HMGET', RUNNING, unpack(ids))
+    for i, id in ipairs(ids) do if not running[i] then gone[#gone + 1] = id end end
+    remove_all('HDEL', CANCEL, gone)
+  end)
+  some('ZRANDMEMBER', DIED, function(ids)
+    for _, id in ipairs(ids) do if #id ~= 16 then call('ZREM', DIED, id) end end
+  end)
+end

@@ -1,0 +1,146 @@
+-- Repairs damage because of which every script would fail: keys that hold a value of another type, fields of `meta`, and
+-- rows of sessions. Maintenance does this before it reads anything else. The client writes damaged routes again: see
+-- `routing.rs`.
+--
+-- Needs: lists.
+local repaired, last_repair, evidence = state.repaired or 0, state.last_repair, {}
+local function record_repair(what, row)
+  repaired, last_repair = repaired + 1, what
+  state.repaired, state.last_repair = repaired, what
+  if row then evidence[#evidence + 1] = string.format('%.0f %s: ', now, what) .. sub(row, 1, 1024) end
+end
+
+-- Removes a key if it holds a value of another type than `command` reads. `SUNIONSTORE` replaces a value of any type, and
+-- an empty result removes the key.
+local function remove_other_type(command, key)
+  local answer = redis.pcall(command, key)
+  if type(answer) ~= 'table' or not string.find(answer.err, 'WRONGTYPE', 1, true) then return end
+  call('SUNIONSTORE', key, NONE)
+  record_repair('a key of another type is removed: ' .. key)
+end
+
+local function each_list(choose)
+  for _, field in ipairs(call('HKEYS', ROUTES)) do
+    if sub(field, 1, 1) == 'l' and #field == 17 then choose(sub(field, 2)) end
+  end
+end
+
+local function each_set(choose)
+  local sets = plain_set or call('HGET', ROUTES, 'sets') or ''
+  for at = 1, #sets - 7, 8 do choose(sub(sets, at, at + 7)) end
+end
+
+local function repair_keys()
+  local keys = {
+    HLEN = {
+      SESSIONS, ALIVE, PAYLOADS, DELAYED, RUNNING, CLAIMS, RESULTS, EXPIRY_BINS, DEAD, ERRORS, CANCEL, TOMBSTONES,
+      WATCHERS, ROUTES,
+    },
+    LLEN = { READY, DAMAGE }, ZCARD = { DUE, LEASE, EXPIRY, DIED, AWAITING }, SCARD = { QUARANTINED, SUSPECTS },
+  }
+  for command, some in pairs(keys) do
+    for _, key in ipairs(some) do remove_other_type(command, key) end
+  end
+  each_list(function(list) remove_other_type('LLEN', key_of(list)) end)
+  each_set(function(set) remove_other_type('ZCARD', IDLE .. ':' .. set) end)
+end
+
+-- Returns a stored cursor, or the cursor that begins a scan if the stored one cannot be read.
+local function cursor_of(text) return text and #text < 19 and string.match(text, '^%d+$') or '0' end
+
+local function is_integer(text) return string.find(text, '^-?%d+$') and #text < 16 end
+
+-- Returns the number of tombstones. If there are many rows, it is estimated as one for each row.
+local function number_of_tombstones()
+  local n = call('HLEN', TOMBSTONES)
+  if n > 4 * MAX_BATCH then return n end
+  n = 0
+  for _, found in ipairs(call('HVALS', TOMBSTONES)) do n = n + (tonumber(found) or 1) end
+  return n
+end
+
+-- Writes damaged fields again whose values each client knows, and removes unreadable numbers, which start again at zero.
+local function repair_meta(partitions)
+  local known = { layout = LAYOUT, partitions = partitions }
+  for field, value in pairs(known) do
+    local text = call('HGET', META, field)
+    if not text or string.find(text, '%D') or text == '' then
+      call('HSET', META, field, value)
+      record_repair('a field of meta is written again: ' .. field, text)
+    end
+  end
+  if not meta[5] or not is_integer(meta[5]) then call('HSET', META, 'tombstones', number_of_tombstones()) end
+  local numbers = {
+    'done', 'retried', 'snoozed', 'died', 'released', 'crashed', 'lost', 'cancelled', 'ended_apart',
+  }
+  for i, text in ipairs(call('HMGET', META, unpack(numbers))) do
+    if text and not is_integer(text) then
+      call('HDEL', META, numbers[i])
+      record_repair('a number of meta cannot be read: ' .. numbers[i], text)
+    end
+  end
+end
+
+-- Returns `true` if all of these rows of `routes` are well-formed, and none is missing.
+local function has_form(rows)
+  local paths, sets, spare, named, readers = 0, 0, 0, {}, {}
+  local function is_hex(text) return #text % 16 == 0 and not string.find(text, '[^%x]') end
+  local function is_set(set) return string.find(rows.sets or '', set, 1, true) end
+  local function each_id(text, choose)
+    for at = 1, #text, 16 do choose(sub(text, at, at + 15)) end
+  end
+
+  local forms = {}
+  function forms.k(_, row)
+    paths = paths + 1
+    each_id(row, function(list) named[list] = true end)
+    return row ~= '' and is_hex(row)
+  end
+  function forms.s(field, row)
+    sets = sets + 1
+    each_id(sub(row, 3), function(list) readers[list] = (readers[list] or 0) + 8 end)
+    return #row > 1 and is_hex(sub(row, 3)) and number_at('>I2', row) <= #row / 16 and is_set(sub(field, 2))
+  end
+  function forms.l(_, row)
+    spare = spare + 1
+    for at = 1, #row, 8 do
+      if not is_set(sub(row, at, at + 7)) then return false end
+    end
+    return true
+  end
+  for field, row in pairs(rows) do
+    local form = forms[sub(field, 1, 1)]
+    if (#field == 9 or #field == 17) and form and not form(field, row) then return false end
+  end
+  for list in pairs(named) do
+    if #(rows['l' .. list] or 'absent') ~= (readers[list] or 0) then return false end
+    spare = spare - 1
+  end
+  local is_read, text = pcall(cjson.decode, rows.text or '')
+  if not is_read or type(text) ~= 'table' or #(rows.sets or '') ~= 8 * sets or spare ~= 0 then return false end
+  for _ in pairs(text.sets or {}) do sets = sets - 1 end
+  for _ in pairs(text.paths or {}) do paths = paths - 1 end
+  return sets == 0 and paths == 0
+end
+
+-- Returns `true` if `routes`, and its copies in `meta`, are as a client has written them.
+local function are_routes_intact()
+  if call('HLEN', ROUTES) > 16 * MAX_BATCH then return version == call('HGET', ROUTES, 'version') end
+  local all, rows = call('HGETALL', ROUTES), {}
+  for i = 1, #all, 2 do rows[all[i]] = all[i + 1] end
+  local written = rows.version or NO_ROUTES
+  local plain = ''
+  if #(rows.sets or '') == 8 then
+    local plan = rows['s' .. rows.sets] or ''
+    if plan == '\0\0' or plan == '\0\0' .. MAIN then plain = rows.sets end
+  end
+  return meta[2] == written .. plain and (written == NO_ROUTES and next(rows) == nil or has_form(rows))
+end
+
+-- Removes an unreadable row of a session. Its client opens another session.
+local function repair_session(id)
+  local row = call('HGET', SESSIONS, id)
+  if not row then return end
+  call('HDEL', SESSIONS, id)
+  record_repair('the row of a session cannot be read', row)
+end

@@ -1,0 +1,9 @@
+-- Restores dead letters.
+function undo.revive()
+  if #u.ids == 0 then return end
+  remove_pushed(u.groups)
+  restore_errors(u.ids, u.errors)
+  try('ZADD', DIED, unpack(u.scores))
+  try('HSET', DEAD, unpack(u.dead))
+  if u.is_replay then try('HDEL', ALIVE, unpack(u.ids)) end
+end

@@ -1,0 +1,46 @@
+//! Maintains a store.
+
+use super::arguments::Arguments;
+use super::inner::Inner;
+use super::reply::Reader;
+use super::routing;
+use crate::durable::failure::Failure;
+use crate::sync::lock;
+
+/// Removes about `budget` expired rows, and repairs damage. Returns `true` if there is more to do.
+pub(super) async fn maintain(inner: &Inner, budget: usize) -> Result<bool, Failure> {
+    let mut more = false;
+    let budget = budget.div_ceil(inner.partitions.count());
+    for partition in inner.partitions.all() {
+        more |= maintain_in(inner, partition, budget).await?;
+    }
+    Ok(more)
+}
+
+async fn maintain_in(inner: &Inner, partition: usize, budget: usize) -> Result<bool, Failure> {
+    let mut arguments = Arguments::default();
+    arguments.push_number(budget);
+    arguments.push_number(u8::from(inner.allow_eviction));
+    arguments.push_number(inner.partitions.count());
+    let answer = inner.run(&inner.scripts.maintain, partition, arguments);
+    let mut parts = Reader::new(answer.await?)?;
+    let more = parts.number()? != 0;
+    let sets = parts.list()?.rest(routing::set)?;
+    let damaged_rows = u64::try_from(parts.number()?).unwrap_or_default();
+    lock(&inner.damage)[partition] = (damaged_rows, parts.text()?);
+    // If one of these requests fails, a later pass repeats it.
+    if parts.number()? != 0 {
+        routing::repair(inner, partition).await.ok();
+    }
+    for set in sets {
+        routing::remove(inner, partition, set).await.ok();
+    }
+    Ok(more)
+}
+
+/// Returns the number of rows that were recently found to be damaged, and a description of the last of them.
+pub(super) fn damage(inner: &Inner) -> Option<(u64, String)> {
+    let damage = lock(&inner.damage);
+    let (_, last) = damage.iter().rfind(|(rows, _)| *rows > 0)?;
+    Some((damage.iter().map(|(rows, _)| rows).sum(), last.clone()))
+}

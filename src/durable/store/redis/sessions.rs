@@ -1,0 +1,117 @@
+//! Opens and closes the store and its sessions.
+
+use super::arguments::Arguments;
+use super::error::no_connection;
+use super::inner::Inner;
+use super::routing::{self, Write};
+use super::subscriber::Subscription;
+use super::{probe, reply};
+use crate::durable::TaskId;
+use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::store::SessionId;
+use crate::durable::store::kind::TypeSet;
+
+/// The number of attempts to open a session whose set is declared: another process may remove the set meanwhile.
+const MAX_DECLARATIONS: usize = 10;
+
+/// Refuses a server that is unfit, and writes the layout if the store is new.
+pub(super) async fn open_store(inner: &Inner) -> Result<(), Failure> {
+    inner.link.connected().await?;
+    probe::refuse_unfit(inner, inner.allow_eviction).await?;
+    if inner.disk.is_some() {
+        let has_to_wait = probe::can_wait_for_disk(inner).await?;
+        inner.has_to_wait.get_or_init(|| has_to_wait);
+    }
+    for partition in inner.partitions.all() {
+        open(inner, partition, None, None).await?;
+    }
+    let mut subscription = inner.subscription.clone();
+    let is_known = |it: &Subscription| *it != Subscription::Unknown;
+    subscription.wait_for(is_known).await.ok();
+    Ok(())
+}
+
+/// Opens a session with a random id.
+pub(super) async fn open_session(
+    inner: &Inner,
+    set: Option<TypeSet>,
+) -> Result<SessionId, Failure> {
+    let mut bytes = [0; 8];
+    // The last bytes of a task id are random.
+    bytes.copy_from_slice(&TaskId::new().to_bytes()[8..]);
+    let session = SessionId::from_be_bytes(bytes);
+    for partition in inner.partitions.all() {
+        match open(inner, partition, Some(session), set.as_ref()).await {
+            // The session exists: an answer was lost, and the request was sent again.
+            Err(failure) if failure.cause == Cause::NoSession => return Err(no_connection()),
+            opened => opened?,
+        }
+    }
+    if let Some(set) = set {
+        let mut state = inner.sessions.get(session);
+        state.set = Some(set.id());
+        inner.sessions.set(session, state);
+    }
+    Ok(session)
+}
+
+/// Opens a session in a partition, and declares its set if necessary.
+async fn open(
+    inner: &Inner,
+    partition: usize,
+    session: Option<SessionId>,
+    set: Option<&TypeSet>,
+) -> Result<(), Failure> {
+    for nth in 0..MAX_DECLARATIONS {
+        let mut arguments = Arguments::default();
+        arguments.push(session.map_or_else(String::new, |session| session.to_string()));
+        arguments.push(&*inner.client_id);
+        arguments.push_number(inner.partitions.count());
+        arguments.push(set.map_or_else(Vec::new, |set| set.id().to_bytes().to_vec()));
+        let answer = inner.run(&inner.scripts.open, partition, arguments).await?;
+        match (routing::opened(&answer)?, set) {
+            (None, Some(set)) => {
+                // If the set is still missing after it was declared, the routes are damaged.
+                let write = if nth == 0 { Write::Changes } else { Write::All };
+                routing::declare(inner, partition, set, write).await?;
+            }
+            (time, _) => {
+                time.into_iter()
+                    .for_each(|time| inner.set_server_time(time));
+                return Ok(());
+            }
+        }
+    }
+    // The row of the set is missing, and declaring the set again does not restore it.
+    Err(Failure::new(Effect::None, Cause::Corrupt))
+}
+
+/// Closes a session in all partitions.
+pub(super) async fn close_session(inner: &Inner, session: SessionId) -> Result<(), Failure> {
+    let set = inner.sessions.get(session).set;
+    for partition in inner.partitions.all() {
+        // If removing the routes of the set fails, its lists do no harm.
+        if let (true, Some(set)) = (close(inner, partition, session).await?, set) {
+            routing::remove(inner, partition, set).await.ok();
+        }
+    }
+    inner.sessions.remove(session);
+    Ok(())
+}
+
+/// Closes a session in a partition. Returns `true` if it was the last session of its set.
+async fn close(inner: &Inner, partition: usize, session: SessionId) -> Result<bool, Failure> {
+    let mut cursor = b"0".to_vec();
+    while !cursor.is_empty() {
+        let mut arguments = Arguments::default();
+        arguments.push_number(session);
+        arguments.push(&*inner.client_id);
+        arguments.push(cursor);
+        let answer = inner.run(&inner.scripts.close, partition, arguments);
+        cursor = reply::bytes(answer.await?)?;
+        if cursor == b"LAST" {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

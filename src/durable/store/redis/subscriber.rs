@@ -1,0 +1,160 @@
+//! [`Subscriber`]: receives messages for this process, on a connection of its own.
+
+use std::io;
+use std::sync::Arc;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult, Value};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
+
+use super::link::{BACKOFF, Timeouts};
+use super::reply;
+use crate::durable::store::Event;
+
+/// The message that a process sends to itself to check a subscription. It means nothing.
+const CHECK: &[u8] = b"";
+
+/// The state of the subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subscription {
+    /// The first attempt to subscribe has not ended yet.
+    Unknown,
+    /// Messages arrive.
+    Active,
+    /// Messages do not arrive.
+    Inactive,
+}
+
+/// Receives the messages on some channels for as long as the store exists.
+pub(super) struct Subscriber {
+    pub(super) client: Client,
+    pub(super) timeouts: Timeouts,
+    pub(super) channels: Vec<String>,
+    pub(super) events: mpsc::UnboundedSender<Event>,
+    pub(super) state: Arc<watch::Sender<Subscription>>,
+    /// Changes when the connection is lost. The other connections to the server, which are probably lost, too, are
+    /// checked then.
+    pub(super) checks: watch::Sender<()>,
+}
+
+type Pushes = mpsc::UnboundedReceiver<PushInfo>;
+
+impl Subscriber {
+    pub(super) async fn run(self) {
+        let mut failures = 0;
+        loop {
+            failures += 1;
+            if let Ok((connection, pushes)) = self.subscribe().await {
+                self.state.send_replace(Subscription::Active);
+                // Messages may have been missed. On this event, the engine looks for what they announced.
+                self.events.send(Event::Ready).ok();
+                self.receive(connection, pushes).await;
+                self.checks.send_replace(());
+                failures = 1;
+            }
+            self.state.send_replace(Subscription::Inactive);
+            sleep(BACKOFF.delay(failures).unwrap_or_default()).await;
+        }
+    }
+
+    /// Connects, subscribes, and checks that messages arrive.
+    async fn subscribe(&self) -> RedisResult<(MultiplexedConnection, Pushes)> {
+        let (sender, mut pushes) = mpsc::unbounded_channel();
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.timeouts.connect))
+            .set_response_timeout(Some(self.timeouts.answer))
+            .set_push_sender(sender);
+        let connection = self
+            .client
+            .get_multiplexed_async_connection_with_config(&config);
+        let mut connection = connection.await?;
+        connection.subscribe(&self.channels).await?;
+        self.check_delivery(&mut connection, &mut pushes).await?;
+        Ok((connection, pushes))
+    }
+
+    /// Checks that messages on all channels arrive. A user who may subscribe may lack the permission to publish, and
+    /// other processes probably lack it, too.
+    async fn check_delivery(
+        &self,
+        connection: &mut MultiplexedConnection,
+        pushes: &mut Pushes,
+    ) -> RedisResult<()> {
+        for channel in &self.channels {
+            let publish = redis::cmd("PUBLISH").arg(channel).arg(CHECK).to_owned();
+            connection
+                .send_packed_command(&publish)
+                .await?
+                .extract_error()?;
+            let arrives = async {
+                while let Some(push) = pushes.recv().await {
+                    if push.kind == PushKind::Message && is_check(&push, channel) {
+                        return true;
+                    }
+                    self.forward(&push);
+                }
+                false
+            };
+            if !timeout(self.timeouts.answer, arrives)
+                .await
+                .unwrap_or(false)
+            {
+                return Err(io::Error::from(io::ErrorKind::NotConnected).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives messages until the connection breaks, or does not answer a ping.
+    async fn receive(&self, mut connection: MultiplexedConnection, mut pushes: Pushes) {
+        loop {
+            match timeout(self.timeouts.ping_interval, pushes.recv()).await {
+                Ok(Some(push)) if push.kind == PushKind::Disconnection => return,
+                Ok(Some(push)) => self.forward(&push),
+                Ok(None) => return,
+                Err(_) => {
+                    let ping = redis::cmd("PING");
+                    if connection.send_packed_command(&ping).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends the events of a message to the engine.
+    fn forward(&self, push: &PushInfo) {
+        if push.kind == PushKind::Message
+            && let Some(Value::BulkString(message)) = push.data.last()
+        {
+            for event in events(message).into_iter().flatten() {
+                self.events.send(event).ok();
+            }
+        }
+    }
+}
+
+/// Returns `true` if the push is a check on the channel.
+fn is_check(push: &PushInfo, channel: &str) -> bool {
+    let expected = [channel.as_bytes(), CHECK].map(|it| Value::BulkString(it.to_vec()));
+    push.data == expected
+}
+
+/// Returns the events of a message. A message of another form has none.
+fn events(message: &[u8]) -> [Option<Event>; 2] {
+    let Some((kind, rest)) = message.split_first() else {
+        return [None, None];
+    };
+    match kind {
+        b'w' => [Some(Event::Wake), None],
+        b'c' => [Some(Event::Cancel(reply::ids(rest))), None],
+        b'e' => {
+            let (states, ids) = reply::ends(rest);
+            let states = (!states.is_empty()).then_some(Event::Ended(states));
+            let ids = (!ids.is_empty()).then_some(Event::MaybeEnded(ids));
+            [states, ids]
+        }
+        _ => [None, None],
+    }
+}

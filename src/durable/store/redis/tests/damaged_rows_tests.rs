@@ -1,0 +1,202 @@
+//! Rows that are missing, cut short or overwritten: each costs one task at most, which becomes a dead letter, and
+//! all else goes on.
+
+use super::*;
+use crate::durable::DeadReason;
+
+fn key(name: &str) -> String {
+    format!("throng:{{default:0}}:{name}")
+}
+
+fn large(number: u64) -> NewTask {
+    NewTask {
+        payload: vec![7; 2000],
+        ..task(number)
+    }
+}
+
+/// The id as an argument of Redis's own commands: that of a test has a zero in each byte but the last.
+fn run(server: &Server, script: &str, number: u64) {
+    let script = format!("local id = string.rep('\\0', 15) .. string.char({number}) {script}");
+    server.ask(&["EVAL", &script, "0"]);
+}
+
+async fn seen(store: &RedisStore, number: u64) -> TaskState {
+    store.status(vec![id(number)]).await.unwrap().remove(0)
+}
+
+fn is_damaged(seen: &TaskState) -> bool {
+    matches!(seen, TaskState::Dead { reason, .. } if *reason == DeadReason::Damaged)
+}
+
+#[tokio::test]
+async fn a_missing_payload_is_reported() {
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    worker.enqueue([large(1), large(2), task(3)]).await;
+    let script = format!("redis.call('HDEL', '{}', id)", key("payloads"));
+    run(&server, &script, 1);
+    let claim = worker.claim(9).await;
+    let payloads: Vec<_> = claim.tasks.iter().map(|task| &task.payload).collect();
+    assert!(payloads[0].is_err(), "{payloads:?}");
+    assert_eq!(*payloads[1], Ok(vec![7; 2000]));
+    assert!(payloads[2].is_ok());
+}
+
+/// However much of it is left.
+#[tokio::test]
+async fn an_unreadable_entry_ends_only_its_own_task() {
+    let server = Server::start();
+    let ready = key("ready");
+    for len in 0..=63 {
+        server.ask(&["FLUSHALL"]);
+        let worker = Worker::new(open(&server.url()).await).await;
+        worker.enqueue([task(1), task(2), task(3)]).await;
+        let script = format!(
+            "local entry = redis.call('LINDEX', '{ready}', 1)
+            redis.call('LSET', '{ready}', 1, string.sub(entry, 1, {len}))"
+        );
+        run(&server, &script, 2);
+        let claim = worker.claim(9).await;
+        let find = |number| claim.tasks.iter().find(|task| task.id == id(number));
+        assert!(find(1).is_some() && find(3).is_some(), "{len}: {claim:?}");
+        match find(2) {
+            Some(task) => assert!(task.payload.is_err(), "{len}: {task:?}"),
+            None if len >= 16 => assert!(is_damaged(&seen(&worker.store, 2).await), "{len}"),
+            // Nobody knows whose it was: it still counts among those that wait.
+            None => assert_eq!(worker.store.counts().await.unwrap().waiting, 1),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_delayed_task_without_an_entry_ends_and_the_others_continue() {
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    let soon = |number| NewTask {
+        delay: Duration::from_millis(1),
+        ..task(number)
+    };
+    worker.enqueue([soon(1), soon(2), soon(3)]).await;
+    let delayed = key("delayed");
+    run(&server, &format!("redis.call('HDEL', '{delayed}', id)"), 2);
+    run(
+        &server,
+        &format!("redis.call('HSET', '{delayed}', id, 'x')"),
+        3,
+    );
+    let claimed = async {
+        loop {
+            if let Some(claim) = worker.turn(Vec::new(), 9).await.claim {
+                return claim;
+            }
+        }
+    };
+    let claim = timeout(DEADLINE, claimed).await.unwrap();
+    assert_eq!(claim.tasks.len(), 1);
+    assert_eq!(claim.tasks[0].id, id(1));
+    for number in [2, 3] {
+        assert!(is_damaged(&seen(&worker.store, number).await), "{number}");
+    }
+    assert_eq!(worker.store.counts().await.unwrap().delayed, 0);
+}
+
+#[tokio::test]
+async fn a_missing_dead_letter_is_listed_and_can_be_deleted() {
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    worker.enqueue([task(1), task(2)]).await;
+    let claim = worker.claim(2).await;
+    let failed = dead(&claim, DeadReason::Fatal, "error");
+    worker.turn(failed, 0).await;
+    for what in [
+        "redis.call('HDEL', KEY, id)",
+        "redis.call('HSET', KEY, id, 'xy')",
+    ] {
+        run(
+            &server,
+            &what.replace("KEY", &format!("'{}'", key("dead"))),
+            1,
+        );
+        assert!(is_damaged(&seen(&worker.store, 1).await), "{what}");
+        let letters = worker
+            .store
+            .dead_letters(DeadFilter::all(), 9)
+            .await
+            .unwrap();
+        assert_eq!(letters.len(), 2, "{what}: {letters:?}");
+    }
+    // What is damaged cannot run.
+    assert_eq!(
+        worker
+            .store
+            .replay_dead_letters(DeadFilter::all())
+            .await
+            .unwrap(),
+        1
+    );
+    assert_eq!(seen(&worker.store, 2).await, TaskState::Waiting);
+    assert_eq!(
+        worker
+            .store
+            .delete_dead_letters(DeadFilter::all())
+            .await
+            .unwrap(),
+        1
+    );
+    assert_eq!(seen(&worker.store, 1).await, TaskState::Absent);
+}
+
+#[tokio::test]
+async fn an_unreadable_session_is_replaced() {
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    let script = format!(
+        "redis.call('HSET', '{}', '{}', 'x')",
+        key("sessions"),
+        worker.session
+    );
+    run(&server, &script, 1);
+    let answer = worker.store.enqueue(worker.new_enqueue([task(1)])).await;
+    assert_fails(answer, &Cause::NoSession, Effect::None);
+    let answer = worker.store.turn(worker.new_turn(Vec::new(), 1)).await;
+    assert_fails(answer, &Cause::NoSession, Effect::None);
+}
+
+#[tokio::test]
+async fn a_missing_lease_is_restored() {
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    worker.enqueue([task(1)]).await;
+    let claim = worker.claim(1).await;
+    server.ask(&["DEL", &key("lease")]);
+    assert!(
+        worker
+            .store
+            .renew(vec![claim.epoch])
+            .await
+            .unwrap()
+            .lost
+            .is_empty()
+    );
+    assert_eq!(server.ask(&["ZCARD", &key("lease")]), redis::Value::Int(1));
+}
+
+/// Else they would be there for ever.
+#[tokio::test]
+async fn a_completed_task_leaves_no_rows() {
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    let other = open(&server.url()).await;
+    worker.enqueue([large(1)]).await;
+    assert_eq!(seen(&other, 1).await, TaskState::Waiting);
+    let watched = server.ask(&["HLEN", &key("watchers")]);
+    assert_eq!(watched, redis::Value::Int(1));
+    worker.turn(done(&worker.claim(1).await), 0).await;
+    for name in [
+        "payloads", "watchers", "running", "alive", "claims", "lease",
+    ] {
+        let left = server.ask(&["EXISTS", &key(name)]);
+        assert_eq!(left, redis::Value::Int(0), "{name}");
+    }
+}

@@ -1,0 +1,307 @@
+//! Every command of every script fails in turn, before it runs and after it. Answers are correct nevertheless, no task is
+//! lost or repeated, and all tasks end.
+
+use super::super::time::{InjectedFault, Time};
+use super::invariants::INVARIANTS;
+use super::*;
+use crate::durable::clock::Clock;
+use crate::sync::{Mutex, lock};
+
+mod changes_tests;
+mod enqueue_tests;
+mod maintenance_tests;
+mod reads_tests;
+mod sessions_tests;
+mod turns_tests;
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A store with something of everything, whose clock is told, and of whose commands one may fail.
+struct Scene {
+    server: Arc<Server>,
+    namespace: String,
+    clock: Clock,
+    fault: Arc<Mutex<InjectedFault>>,
+    worker: Worker,
+    other: Worker,
+    /// A claim of the worker, and one of which nobody has heard again.
+    claim: Claim,
+    late: Claim,
+}
+
+/// What the fault is, and what becomes of the answer.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    fault: InjectedFault,
+    is_answer_lost: bool,
+}
+
+/// Ids up to here are of tasks that are there before.
+const NEW: u64 = 100;
+/// This one is of a task that is nowhere.
+const ORPHAN: u64 = 99;
+/// Functions for scripts of these tests.
+const ID: &str = r"
+local function call(command, key, ...) return redis.call(command, ARGV[1] .. key, ...) end
+local function id(n) return string.rep('\0', 15) .. string.char(n) end";
+
+fn large(number: u64) -> NewTask {
+    NewTask {
+        payload: vec![7; 2000],
+        ..task(number)
+    }
+}
+
+fn delayed(number: u64, delay: Duration) -> NewTask {
+    NewTask {
+        delay,
+        ..task(number)
+    }
+}
+
+async fn connect(server: &Server, namespace: &str, time: Time) -> Worker {
+    let mut builder = RedisStore::builder(&server.url());
+    builder.namespace(namespace);
+    Worker::new(RedisStore::open_as(&builder, time).await.unwrap()).await
+}
+
+impl Scene {
+    async fn new() -> Self {
+        static NEXT: Number = Number::new(0);
+        let server = Server::shared();
+        let namespace = format!("units-{}", NEXT.add(1));
+        let (clock, fault) = (Clock::manual(), Arc::default());
+        let mut workers = Vec::new();
+        for _ in 0..2 {
+            let time = Time::failing(clock.clone(), Arc::clone(&fault));
+            workers.push(connect(&server, &namespace, time).await);
+        }
+        let other = workers.pop().unwrap();
+        let worker = workers.pop().unwrap();
+        let mortal = |number| NewTask {
+            max_crashes: 2,
+            ..task(number)
+        };
+        // Three have failed before, and one of them is delayed.
+        worker.enqueue((17..=19).map(task)).await;
+        let failed = worker.claim(3).await;
+        worker.turn(again(&failed), 0).await;
+        // Of the late ones, one is cancelled, one dies of it, and one is quarantined then.
+        other.enqueue((1..=4).map(mortal).chain([large(5)])).await;
+        let late = other.claim(5).await;
+        other.store.renew(vec![late.epoch]).await.unwrap();
+        other.store.cancel(vec![id(1)]).await.unwrap();
+        clock.advance(LEASE);
+        let short = NewTask {
+            retention: Duration::ZERO,
+            ..large(14)
+        };
+        let some = (10..=13).map(task).chain([short, large(15), task(16)]);
+        other.enqueue(some).await;
+        let claim = worker.claim(9).await;
+        worker.store.cancel(vec![id(12)]).await.unwrap();
+        let waiting = (20..=23).map(task).chain([large(24)]);
+        other
+            .enqueue(waiting.chain([delayed(30, SECOND), delayed(31, HOUR)]))
+            .await;
+        worker.store.cancel(vec![id(21)]).await.unwrap();
+        Self {
+            server,
+            namespace,
+            clock,
+            fault,
+            worker,
+            other,
+            claim,
+            late,
+        }
+    }
+
+    fn ask(&self, script: &str) -> redis::Value {
+        let base = format!("throng:{{{}:0}}:", self.namespace);
+        self.server.ask(&["EVAL", script, "0", &base])
+    }
+
+    /// Returns `true` if the fault has happened since the last look. It happens to no later request.
+    fn has_failed(&self) -> bool {
+        *lock(&self.fault) = InjectedFault::default();
+        let key = format!("failed:{}", self.namespace);
+        self.server.ask(&["DEL", &key]) == redis::Value::Int(1)
+    }
+
+    /// Sends a request in the course of which a command fails. If its answer is lost, it is sent again; and
+    /// so it is by a worker. Returns the last answer, and whether there was a fault.
+    async fn send<T, F>(
+        &self,
+        trial: Trial,
+        again: bool,
+        send: impl Fn() -> F,
+    ) -> (Result<T, Failure>, bool)
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        *lock(&self.fault) = trial.fault;
+        let answer = send().await;
+        let has_failed = self.has_failed();
+        if trial.is_answer_lost || answer.is_err() && again {
+            return (send().await, has_failed);
+        }
+        (answer, has_failed)
+    }
+
+    #[track_caller]
+    fn check(&self, trial: Trial) {
+        let redis::Value::Array(mut found) = self.ask(INVARIANTS) else {
+            panic!("no list: {trial:?}");
+        };
+        // Until a census has ended, its orphan is nowhere.
+        let orphan = [b"is in one place, not 0 ", &id(ORPHAN).to_bytes()[..]].concat();
+        found.retain(|it| *it != redis::Value::BulkString(orphan.clone()));
+        assert_eq!(found, [], "{trial:?}");
+    }
+
+    /// Has maintenance begin a census, because of an orphan, and has it go on until all lists have been read. Tasks that
+    /// run, or are stored later, are still suspects: they waited when the census came to them.
+    async fn begin_census(&self) {
+        self.ask(&format!(
+            "{ID} return call('HSET', 'alive', id({ORPHAN}), call('HGET', 'alive', id(20)))"
+        ));
+        assert!(self.other.store.maintain(1).await.unwrap());
+        self.ask(&format!(
+            "{ID} local progress = cmsgpack.unpack(call('HGET', 'meta', 'progress'))
+            progress.step = 9
+            call('HSET', 'meta', 'progress', cmsgpack.pack(progress))
+            for n = {NEW}, {NEW} + 4 do call('SADD', 'suspects', id(n)) end
+            return call('SADD', 'suspects', id({ORPHAN}), unpack(call('HKEYS', 'running')))"
+        ));
+    }
+
+    /// Ends the census: the orphan is lost, and nothing else.
+    async fn end_census(&self, trial: Trial) {
+        let store = &self.other.store;
+        while store.maintain(100).await.unwrap() {}
+        let seen = store.status(vec![id(ORPHAN)]).await.unwrap();
+        let is_damaged =
+            matches!(seen[0], TaskState::Dead { reason, .. } if reason == DeadReason::Damaged);
+        assert!(is_damaged, "{trial:?}: {seen:?}");
+        assert_eq!(store.damage().map(|it| it.0), Some(1), "{trial:?}");
+    }
+
+    /// Has everything run that is there: nothing stays behind.
+    async fn finish(&self, trial: Trial) {
+        let last = Worker::of(&self.other.store).await;
+        for _ in 0..40 {
+            while let Some(claim) = last.turn(Vec::new(), 9).await.claim {
+                assert_eq!(last.turn(done(&claim), 0).await.refused, [], "{trial:?}");
+            }
+            let counts = self.other.store.counts().await.unwrap();
+            if counts.waiting + counts.delayed + counts.running == 0 {
+                let alive = format!("throng:{{{}:0}}:alive", self.namespace);
+                let alive = self.server.ask(&["EXISTS", &alive]);
+                assert_eq!(alive, redis::Value::Int(0), "{trial:?}");
+                return;
+            }
+            self.clock.advance(HOUR / 4);
+        }
+        panic!("it does not come to an end: {trial:?}");
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.ask("for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do redis.call('DEL', key) end");
+    }
+}
+
+/// Runs a case for each command that can fail.
+async fn for_each_command(case: impl AsyncFn(&Scene, Trial) -> bool) {
+    for_each_trial(&[false, true], case).await;
+}
+
+/// The same while a census is under way. It takes nothing but an orphan for lost.
+async fn for_each_command_in_a_census(case: impl AsyncFn(&Scene, Trial) -> bool) {
+    for_each_trial(&[false], async |scene, trial| {
+        scene.begin_census().await;
+        let has_failed = case(scene, trial).await;
+        scene.end_census(trial).await;
+        has_failed
+    })
+    .await;
+}
+
+async fn for_each_trial(are_answers_lost: &[bool], case: impl AsyncFn(&Scene, Trial) -> bool) {
+    // Without this, each scene would start its own server.
+    let _server = Server::shared();
+    for is_after in [false, true] {
+        for &is_answer_lost in are_answers_lost {
+            let mut at = 0;
+            loop {
+                at += 1;
+                let fault = InjectedFault { at, is_after };
+                let trial = Trial {
+                    fault,
+                    is_answer_lost,
+                };
+                let scene = Scene::new().await;
+                let has_failed = case(&scene, trial).await;
+                scene.check(trial);
+                scene.finish(trial).await;
+                scene.check(trial);
+                if !has_failed {
+                    break;
+                }
+            }
+            // Fewer would mean that none has failed.
+            assert!(at > 3, "{at}");
+        }
+    }
+}
+
+/// All tasks of a claim have failed. The last is to run again later than the others.
+fn again(claim: &Claim) -> Vec<Verdicts> {
+    let again = |id| Verdict::Retry {
+        after: if id == self::id(19) { HOUR } else { SECOND },
+        error: "before".into(),
+    };
+    let tasks = claim.tasks.iter().map(|task| (task.id, again(task.id)));
+    vec![Verdicts {
+        epoch: claim.epoch,
+        tasks: tasks.collect(),
+    }]
+}
+
+/// One of each kind, of the worker's claim.
+fn all_verdicts(claim: &Claim) -> Vec<Verdicts> {
+    let dead = |error: &str| Verdict::Dead {
+        reason: DeadReason::Fatal,
+        error: error.into(),
+    };
+    let verdicts = vec![
+        (id(10), Verdict::Done(b"ten".to_vec())),
+        (id(14), Verdict::Done(b"fourteen".to_vec())),
+        (id(15), Verdict::Done(vec![1; 6000])),
+        (
+            id(11),
+            Verdict::Retry {
+                after: SECOND,
+                error: "again".into(),
+            },
+        ),
+        (id(12), Verdict::Release),
+        (id(13), Verdict::Release),
+        (id(16), dead("error")),
+        (id(17), Verdict::Done(b"seventeen".to_vec())),
+        (
+            id(18),
+            Verdict::Retry {
+                after: SECOND,
+                error: "again".into(),
+            },
+        ),
+    ];
+    vec![Verdicts {
+        epoch: claim.epoch,
+        tasks: verdicts,
+    }]
+}

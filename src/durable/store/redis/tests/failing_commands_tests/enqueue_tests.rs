@@ -1,0 +1,113 @@
+//! Commands fail while tasks are stored.
+
+use super::*;
+
+/// The client does not know that a task is there already, so the script finds the lists itself.
+#[tokio::test]
+async fn a_task_is_stored_if_and_only_if_the_answer_says_so() {
+    for_each_command(async |scene, trial| {
+        let tasks = new_tasks().chain([task(20), named(NEW + 4, "mail")]);
+        let has_failed = store_tasks(scene, trial, tasks.collect()).await;
+        run_mail(scene).await;
+        has_failed
+    })
+    .await;
+}
+
+/// The client says to which lists the tasks go.
+#[tokio::test]
+async fn a_task_is_stored_if_and_only_if_the_answer_says_so_also_in_a_census() {
+    for_each_command_in_a_census(async |scene, trial| {
+        let tasks = new_tasks().chain([named(NEW + 4, "mail")]);
+        let has_failed = store_tasks(scene, trial, tasks.collect()).await;
+        run_mail(scene).await;
+        has_failed
+    })
+    .await;
+}
+
+/// All of them go to one list, so the client names none.
+#[tokio::test]
+async fn a_task_is_stored_in_the_main_list_if_and_only_if_the_answer_says_so() {
+    for_each_command_in_a_census(async |scene, trial| {
+        store_tasks(scene, trial, new_tasks().collect()).await
+    })
+    .await;
+}
+
+fn new_tasks() -> impl Iterator<Item = NewTask> {
+    let later = NewTask {
+        delay: SECOND,
+        ..large(NEW + 3)
+    };
+    [task(NEW), large(NEW + 1), delayed(NEW + 2, SECOND), later].into_iter()
+}
+
+/// Runs the task whose type no other worker knows. It has waited in a list of its own.
+async fn run_mail(scene: &Scene) {
+    let worker = Worker::of_names(&scene.other.store, &["mail"]).await;
+    loop {
+        let turned = worker.turn(Vec::new(), 1).await;
+        match turned.claim {
+            Some(claim) => break drop(worker.turn(done(&claim), 0).await),
+            None => assert!(turned.more, "it is nowhere"),
+        }
+    }
+}
+
+async fn store_tasks(scene: &Scene, trial: Trial, tasks: Vec<NewTask>) -> bool {
+    let store = &scene.other.store;
+    let request = scene.other.new_enqueue(tasks.clone());
+    let (answer, has_failed) = scene
+        .send(trial, false, || store.enqueue(Arc::clone(&request)))
+        .await;
+    let ids = tasks.iter().map(|task| task.id);
+    let ids: Vec<_> = ids.filter(|new| *new >= id(NEW)).collect();
+    let seen = store.status(ids.clone()).await.unwrap();
+    match answer {
+        Ok(()) => assert!(!seen.contains(&TaskState::Absent), "{trial:?}: {seen:?}"),
+        Err(failure) => {
+            assert_eq!(failure.effect, Effect::None, "{trial:?}: {failure}");
+            assert!(failure.answered, "{trial:?}: {failure}");
+            assert_eq!(seen, vec![TaskState::Absent; ids.len()], "{trial:?}");
+        }
+    }
+    scene.check(trial);
+    scene.other.enqueue(tasks).await;
+    let seen = store.status(ids).await.unwrap();
+    assert!(!seen.contains(&TaskState::Absent), "{trial:?}: {seen:?}");
+    has_failed
+}
+
+/// Once the tasks are stored, no later failure makes the request fail.
+#[tokio::test]
+async fn a_repeated_enqueue_succeeds_even_if_its_wake_fails() {
+    for is_after in [false, true] {
+        let mut at = 1;
+        loop {
+            at += 1;
+            let fault = InjectedFault { at, is_after };
+            let trial = Trial {
+                fault,
+                is_answer_lost: false,
+            };
+            let scene = Scene::new().await;
+            // A worker that knows the tasks is idle.
+            while scene.worker.turn(Vec::new(), 9).await.claim.is_some() {}
+            let tasks = [task(NEW), large(NEW + 1), delayed(NEW + 2, SECOND)];
+            let request = scene.other.new_enqueue(tasks);
+            let store = &scene.other.store;
+            store.enqueue(Arc::clone(&request)).await.unwrap();
+            while scene.worker.turn(Vec::new(), 9).await.claim.is_some() {}
+            let send = || store.enqueue(Arc::clone(&request));
+            let (answer, has_failed) = scene.send(trial, false, send).await;
+            assert!(answer.is_ok(), "{trial:?}: {answer:?}");
+            scene.check(trial);
+            if !has_failed {
+                break;
+            }
+        }
+        // Besides these three, the script runs commands that read paths and wake a worker.
+        assert!(at > 3, "{at}");
+    }
+}

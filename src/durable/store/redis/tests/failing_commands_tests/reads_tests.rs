@@ -1,0 +1,61 @@
+//! Commands fail in scripts that only read.
+
+use super::*;
+use crate::durable::store::Answer;
+
+/// Returns all keys of a store, with their values.
+const ALL: &str = "
+local keys = redis.call('KEYS', ARGV[1] .. '*')
+table.sort(keys)
+local all = {}
+for i, key in ipairs(keys) do all[i] = { key, redis.call('DUMP', key) } end
+return all";
+
+/// They change nothing, so one scene is enough.
+#[tokio::test]
+async fn a_read_is_correct_or_fails() {
+    let scene = Scene::new().await;
+    let store = &scene.worker.store;
+    scene.worker.turn(all_verdicts(&scene.claim), 0).await;
+    // Some wait in a list that is drained, and one whose type no worker knows.
+    let set = TypeSet::of_names(["job"]);
+    store.open_session(set.ok()).await.unwrap();
+    scene.other.enqueue([named(NEW, "unknown")]).await;
+
+    let counts = is_right_or_fails(&scene, || store.counts()).await;
+    assert_eq!((counts.unserved, counts.dead), (1, 1), "{counts:?}");
+    let errors = is_right_or_fails(&scene, || store.errors(id(18))).await;
+    assert_eq!(errors.len(), 2);
+    let by_id = || store.dead_letters(DeadFilter::ids([id(16), id(20)]), 9);
+    let letters = is_right_or_fails(&scene, by_id).await;
+    assert_eq!(letters.len(), 1);
+    let all = is_right_or_fails(&scene, || store.dead_letters(DeadFilter::all(), 9)).await;
+    assert_eq!(all, letters);
+}
+
+/// Has each command of a request fail that only reads. Returns the right answer.
+async fn is_right_or_fails<'a, T: PartialEq + std::fmt::Debug>(
+    scene: &Scene,
+    read: impl Fn() -> Answer<'a, T>,
+) -> T {
+    let (right, before) = (read().await.unwrap(), scene.ask(ALL));
+    for is_after in [false, true] {
+        let mut at = 0;
+        loop {
+            at += 1;
+            *lock(&scene.fault) = InjectedFault { at, is_after };
+            let answer = read().await;
+            let has_failed = scene.has_failed();
+            match answer {
+                Ok(answer) => assert_eq!(answer, right, "{at}"),
+                Err(failure) => assert!(has_failed, "{at}: {failure}"),
+            }
+            assert!(scene.ask(ALL) == before, "{at}: something has changed");
+            if !has_failed {
+                break;
+            }
+        }
+        assert!(at > 3, "{at}");
+    }
+    right
+}

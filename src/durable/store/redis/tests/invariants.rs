@@ -1,0 +1,69 @@
+//! The invariants of a store's rows.
+
+/// Finds broken invariants among the keys of a store.
+pub(super) const INVARIANTS: &str = r"
+local base, wrong = ARGV[1], {}
+local function call(command, key, ...) return redis.call(command, base .. key, ...) end
+local function hash(key)
+  local rows, all = call('HGETALL', key), {}
+  for i = 1, #rows, 2 do all[rows[i]] = rows[i + 1] end
+  return all
+end
+local function scores(key)
+  local rows, all = call('ZRANGE', key, 0, -1, 'WITHSCORES'), {}
+  for i = 1, #rows, 2 do all[rows[i]] = rows[i + 1] end
+  return all
+end
+local function expect(what, is, id) if not is then wrong[#wrong + 1] = what .. ' ' .. id end end
+local alive, running, delayed, due = hash('alive'), hash('running'), hash('delayed'), scores('due')
+local tombstones, results, dead, died = hash('tombstones'), hash('results'), hash('dead'), scores('died')
+local claims, lease, payloads, cancel = hash('claims'), scores('lease'), hash('payloads'), hash('cancel')
+local left, waiting, tombstone_count = {}, {}, 0
+for id, n in pairs(tombstones) do left[id], tombstone_count = tonumber(n), tombstone_count + tonumber(n) end
+expect('tombstones are counted', tombstone_count == tonumber(call('HGET', 'meta', 'tombstones') or '0'), tombstone_count)
+local quarantined = {}
+local function check(entry)
+  local id = string.sub(entry, 1, 16)
+  local tombstone = id .. string.sub(entry, 47, 54)
+  if (left[tombstone] or 0) > 0 then left[tombstone] = left[tombstone] - 1 else
+    expect('waits once', not waiting[id], id)
+    expect('waits and is alive', alive[id], id)
+    local crashes = struct.unpack('>I2', entry, 37)
+    if crashes > 0 and crashes + 1 >= struct.unpack('>I2', entry, 31) then quarantined[id] = true end
+    waiting[id] = entry
+  end
+end
+for _, key in ipairs(redis.call('KEYS', base .. 'ready*')) do
+  for _, entry in ipairs(redis.call('LRANGE', key, 0, -1)) do check(entry) end
+end
+for id, n in pairs(left) do expect('has no tombstone too many', n == 0, id) end
+for id in pairs(quarantined) do expect('is in quarantine', call('SISMEMBER', 'quarantined', id) == 1, id) end
+for _, id in ipairs(call('SMEMBERS', 'quarantined')) do expect('is quarantined', quarantined[id], id) end
+for id in pairs(alive) do
+  local places = (waiting[id] and 1 or 0) + (due[id] and 1 or 0) + (running[id] and 1 or 0)
+  expect('is in one place, not ' .. places, places == 1, id)
+  local entry = waiting[id] or delayed[id] or string.sub(running[id] or '', 17)
+  if #entry > 55 and string.byte(entry, 55) % 2 == 0 then expect('has a payload', payloads[id], id) end
+end
+for id in pairs(due) do expect('is due and alive', alive[id] and delayed[id], id) end
+for id in pairs(delayed) do expect('is delayed and due', due[id], id) end
+for id, row in pairs(running) do
+  local epoch = string.sub(row, 1, 16)
+  expect('runs and is alive', alive[id], id)
+  expect('runs and is claimed', claims[epoch] and claims[epoch .. 'o'] and lease[epoch], id)
+end
+for id in pairs(hash('errors')) do expect('has failed and is there', alive[id] or dead[id], id) end
+for id, entry in pairs(waiting) do
+  local flags = string.byte(entry, 55)
+  if flags % 8 >= 4 then expect('has errors', call('HEXISTS', 'errors', id) == 1, id) end
+end
+for id in pairs(cancel) do expect('is to be cancelled and runs', running[id], id) end
+for id in pairs(died) do expect('has a letter', dead[id] and not alive[id], id) end
+for id in pairs(dead) do expect('has died', died[id], id) end
+local binned, expiry = {}, scores('expiry')
+for bin, ids in pairs(hash('expiry_bins')) do
+  expect('bin expires', expiry[bin] == string.match(bin, '^%d+'), bin)
+  for at = 1, #ids, 16 do binned[string.sub(ids, at, at + 15)] = true end
+end
+for id in pairs(results) do expect('is in a bin', binned[id], id) end
+return wrong";

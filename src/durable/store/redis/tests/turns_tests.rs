@@ -1,0 +1,102 @@
+//! The line of those that wait, and who is told that there is something in it.
+
+use super::*;
+
+/// More than a batch is asked for by nobody of ours: it would be more than a script can take.
+#[tokio::test]
+async fn a_claim_has_at_most_a_batch() {
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    let batch = MAX_BATCH_TASKS as u64;
+    for first in 0..20 {
+        worker
+            .enqueue((first * batch..(first + 1) * batch).map(task))
+            .await;
+    }
+    let turned = worker.turn(Vec::new(), 4_500).await;
+    assert_eq!(turned.claim.unwrap().tasks.len(), MAX_BATCH_TASKS);
+    assert!(turned.more);
+    let counts = worker.store.counts().await.unwrap();
+    assert_eq!((counts.waiting, counts.running), (19 * batch, batch));
+    // Nor is more than a batch stored, nor a part of it.
+    let request = worker.new_enqueue((0..=batch).map(|number| task(1_000_000 + number)));
+    let failure = worker.store.enqueue(request).await.unwrap_err();
+    assert_eq!(failure.effect, Effect::None, "{failure}");
+    assert_eq!(worker.store.counts().await.unwrap().stored, 20 * batch);
+}
+
+/// What is cancelled stays in the line; no claim walks over all of it.
+#[tokio::test]
+async fn a_task_behind_many_cancelled_ones_is_claimed_without_idling() {
+    const CANCELLED: u64 = 10_240;
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    let batch = MAX_BATCH_TASKS as u64;
+    for first in (0..CANCELLED).step_by(MAX_BATCH_TASKS) {
+        worker.enqueue((first..first + batch).map(task)).await;
+        let ids = (first..first + batch).map(id).collect();
+        assert_eq!(worker.store.cancel(ids).await.unwrap(), batch);
+    }
+    worker.enqueue([task(CANCELLED)]).await;
+    let mut turns = 0;
+    let claim = loop {
+        turns += 1;
+        let turned = worker.turn(Vec::new(), 4).await;
+        match turned.claim {
+            Some(claim) => break claim,
+            // It goes on at once.
+            None => assert!(turned.more, "after {turns} turns"),
+        }
+    };
+    assert_eq!(claim.tasks[0].id, id(CANCELLED));
+    assert!(turns <= CANCELLED / batch, "{turns}");
+    let counts = worker.store.counts().await.unwrap();
+    assert_eq!((counts.waiting, counts.running), (0, 1));
+}
+
+/// It works, so it need not be told that there is work.
+#[tokio::test]
+async fn a_busy_worker_is_not_woken() {
+    let server = Server::start();
+    let spawner = Worker::new(open(&server.url()).await).await;
+    let rests = Worker::new(open(&server.url()).await).await;
+    let busy = Worker::new(open(&server.url()).await).await;
+    let (mut resting, mut working) = (rests.store.events(), busy.store.events());
+    until(&mut resting, &Event::Ready).await;
+    until(&mut working, &Event::Ready).await;
+    assert_eq!(rests.turn(Vec::new(), 1).await.claim, None);
+    // It has rested after the other, so it would be told first; but it has found something by itself.
+    assert_eq!(busy.turn(Vec::new(), 1).await.claim, None);
+    assert_eq!(busy.turn(Vec::new(), 0).await.claim, None);
+    spawner.enqueue([task(1)]).await;
+    until(&mut resting, &Event::Wake).await;
+    assert_eq!(working.try_recv().ok(), None);
+    assert_eq!(rests.claim(1).await.tasks[0].id, id(1));
+}
+
+/// The clock of the server was set back: leases that were given before would last for long.
+#[tokio::test]
+async fn a_lease_is_not_longer_than_requested() {
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    worker.enqueue([task(1)]).await;
+    let claim = worker.claim(1).await;
+    let (key, epoch) = (
+        "throng:{default:0}:lease",
+        super::super::reply::epoch_text(claim.epoch),
+    );
+    let score = || match server.ask(&["EVAL", SCORE, "1", key, &epoch]) {
+        redis::Value::Int(millis) => millis,
+        other => panic!("{other:?}"),
+    };
+    let before = score();
+    server.ask(&["ZINCRBY", key, "3600000", &epoch]);
+    worker.store.maintain(10).await.unwrap();
+    let after = score();
+    assert!(
+        before <= after && after < before + 600_000,
+        "{before} {after}"
+    );
+}
+
+const SCORE: &str = "return tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]))";

@@ -1,0 +1,117 @@
+//! Turns of idle workers. The reader answers a turn that finds nothing to do: it writes nothing, and takes no lock.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::endpoint::Endpoint;
+use super::error::Fault;
+use super::next_check::{UNREACHABLE_CHECK_INTERVAL, earlier, is_any_ready, next_check};
+use super::reader::ReadConnection;
+use super::time::Now;
+use crate::durable::store::kind::SetId;
+use crate::durable::store::{Turn, TurnAnswer};
+
+/// Answers a turn without verdicts that finds nothing to do. Returns `None` if there may be something to do.
+pub(super) fn idle_turn(
+    reader: &ReadConnection,
+    request: &Turn,
+) -> Result<Option<TurnAnswer>, Fault> {
+    reader.shared.endpoint.unpark(request.session);
+    let Some(set) = reader.snapshot(|db| set_of_new_turn(db, request))? else {
+        return Ok(None);
+    };
+    match check(reader, request, set)? {
+        Some(turned) if request.park && !turned.more => park_with(reader, request, set),
+        found => Ok(found),
+    }
+}
+
+/// Parks the session, to be woken when there is something to do. Returns `None` if there may be something to do now.
+pub(super) fn park(reader: &ReadConnection, request: &Turn) -> Result<Option<TurnAnswer>, Fault> {
+    let set = reader.snapshot(|db| set_of(db, request))?;
+    match set {
+        Some(set) => park_with(reader, request, set),
+        None => Ok(None),
+    }
+}
+
+fn park_with(
+    reader: &ReadConnection,
+    request: &Turn,
+    set: SetId,
+) -> Result<Option<TurnAnswer>, Fault> {
+    let endpoint = &reader.shared.endpoint;
+    let is_parked = endpoint.park(request.session, set).is_ok();
+    // Checks again after the marker was created: a process may have stored a task before that, and have seen no marker.
+    let mut found = check(reader, request, set)?;
+    match &mut found {
+        None => endpoint.unpark(request.session),
+        Some(turned) if !is_parked => {
+            turned.next = earlier(turned.next, UNREACHABLE_CHECK_INTERVAL);
+        }
+        Some(_) => {}
+    }
+    Ok(found)
+}
+
+/// Returns the answer of a turn that has nothing to do, or `None` if there may be something.
+fn check(reader: &ReadConnection, request: &Turn, set: SetId) -> Result<Option<TurnAnswer>, Fault> {
+    reader.snapshot(|db| {
+        let routes = reader.shared.routes.load(db)?;
+        if is_any_ready(db, routes.draining(set), true)? {
+            // Perhaps it is only of other types. Only the turn that drains the list finds out.
+            return Ok(None);
+        }
+        let more = is_any_ready(db, routes.leaves(set), request.quarantined)?;
+        if more && request.want != 0 {
+            return Ok(None);
+        }
+        let next = next_check(db, &reader.shared, Now::read(&reader.clock))?;
+        if next == Some(Duration::ZERO) || is_any_worker_dead(db, &reader.shared.endpoint)? {
+            return Ok(None);
+        }
+        Ok(Some(TurnAnswer {
+            more,
+            next,
+            ..TurnAnswer::default()
+        }))
+    })
+}
+
+/// Returns the set of the session if it exists, if the turn is not a repetition, and if it reports nothing new about the
+/// claims of the session.
+fn set_of_new_turn(db: &Connection, request: &Turn) -> Result<Option<SetId>, Fault> {
+    let mut statement = db.prepare_cached(
+        "SELECT types FROM throng_session WHERE id = ?1 AND number < ?2 AND NOT EXISTS (
+             SELECT 1 FROM throng_claim
+             WHERE session = ?1 AND (suspect = 1 OR epoch IS ?3 AND NOT delivered))",
+    )?;
+    let seen = request.received.map(|epoch| epoch as i64);
+    let params = params![request.session as i64, request.number as i64, seen];
+    let set = statement.query_row(params, |row| row.get::<_, Option<_>>(0));
+    Ok(set.optional()?.flatten().map(SetId::from_number))
+}
+
+/// Returns the set of the session.
+fn set_of(db: &Connection, request: &Turn) -> Result<Option<SetId>, Fault> {
+    let mut statement = db.prepare_cached("SELECT types FROM throng_session WHERE id = ?1")?;
+    let set = statement.query_row([request.session as i64], |row| row.get::<_, Option<_>>(0));
+    Ok(set.optional()?.flatten().map(SetId::from_number))
+}
+
+/// Returns `true` if the worker of any claim is dead.
+fn is_any_worker_dead(db: &Connection, endpoint: &Endpoint) -> Result<bool, rusqlite::Error> {
+    let mut statement = db.prepare_cached(
+        "SELECT DISTINCT endpoint FROM throng_claim
+         LEFT JOIN throng_session ON throng_session.id = throng_claim.session",
+    )?;
+    let mut workers = statement.query([])?;
+    while let Some(row) = workers.next()? {
+        let worker: Option<i64> = row.get(0)?;
+        if worker.is_none_or(|worker| endpoint.is_dead(worker)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

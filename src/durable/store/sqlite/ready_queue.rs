@@ -1,0 +1,131 @@
+//! [`ReadyQueue`]: the tasks that wait for a worker, in lists, in the order in which they are to run.
+
+use rusqlite::{Connection, params};
+
+use crate::durable::TaskId;
+use crate::durable::store::routes::ListId;
+
+/// Issues positions at both ends of the queue. Positions rise over all lists.
+#[derive(Default)]
+pub(super) struct ReadyQueue(Option<Ends>);
+
+/// The positions that were issued last.
+#[derive(Clone, Copy)]
+struct Ends {
+    head: i64,
+    tail: i64,
+}
+
+impl ReadyQueue {
+    /// Issues the position behind all waiting tasks.
+    pub(super) fn next_tail(&mut self, db: &Connection) -> Result<i64, rusqlite::Error> {
+        let ends = self.ends(db)?;
+        ends.tail += 1;
+        Ok(ends.tail)
+    }
+
+    /// Issues the position before all waiting tasks.
+    pub(super) fn next_head(&mut self, db: &Connection) -> Result<i64, rusqlite::Error> {
+        let ends = self.ends(db)?;
+        ends.head -= 1;
+        Ok(ends.head)
+    }
+
+    fn ends(&mut self, db: &Connection) -> Result<&mut Ends, rusqlite::Error> {
+        let ends = match self.0 {
+            Some(ends) => ends,
+            None => read_ends(db)?,
+        };
+        Ok(self.0.insert(ends))
+    }
+}
+
+fn read_ends(db: &Connection) -> Result<Ends, rusqlite::Error> {
+    let (mut head, mut tail) = (None::<i64>, None::<i64>);
+    let mut lists = db.prepare_cached(ENDS)?;
+    let mut lists = lists.query([])?;
+    while let Some(row) = lists.next()? {
+        let (first, last) = (row.get(0)?, row.get(1)?);
+        head = Some(head.map_or(first, |head| head.min(first)));
+        tail = Some(tail.map_or(last, |tail| tail.max(last)));
+    }
+    Ok(Ends {
+        head: head.unwrap_or(0),
+        tail: tail.unwrap_or(-1),
+    })
+}
+
+/// Inserts a task into a list.
+pub(super) fn insert(
+    db: &Connection,
+    list: ListId,
+    position: i64,
+    id: TaskId,
+) -> Result<(), rusqlite::Error> {
+    let params = params![list.number(), position, id.to_bytes()];
+    db.prepare_cached(INSERT)?.execute(params).map(drop)
+}
+
+/// Removes the task at a position from a list, if it is in one.
+pub(super) fn remove(
+    db: &Connection,
+    list: Option<i64>,
+    position: i64,
+) -> Result<(), rusqlite::Error> {
+    let sql = "DELETE FROM throng_ready WHERE list = ?1 AND place = ?2";
+    let params = params![list, position];
+    db.prepare_cached(sql)?.execute(params).map(drop)
+}
+
+/// Removes the tasks at these positions, which rise, from a list.
+pub(super) fn remove_all(
+    db: &Connection,
+    list: ListId,
+    positions: &[i64],
+) -> Result<(), rusqlite::Error> {
+    let sql = "DELETE FROM throng_ready WHERE list = ?1 AND place BETWEEN ?2 AND ?3";
+    let mut statement = db.prepare_cached(sql)?;
+    for run in positions.chunk_by(|&one, &next| one + 1 == next) {
+        statement.execute(params![list.number(), run.first(), run.last()])?;
+    }
+    Ok(())
+}
+
+/// Returns `true` if no task waits in a list.
+pub(super) fn is_empty(db: &Connection, list: ListId) -> Result<bool, rusqlite::Error> {
+    let mut statement =
+        db.prepare_cached("SELECT NOT EXISTS (SELECT 1 FROM throng_ready WHERE list = ?1)")?;
+    statement.query_row([list.number()], |row| row.get(0))
+}
+
+/// Returns the lists in which tasks wait.
+pub(super) fn lists(db: &Connection) -> Result<Vec<ListId>, rusqlite::Error> {
+    let mut statement = db.prepare_cached(LISTS)?;
+    let lists = statement.query_map([], |row| row.get(0).map(ListId::from_number))?;
+    lists.collect()
+}
+
+/// Inserts a task into a list: the parameters are the list, the position and the id.
+pub(super) const INSERT: &str = "INSERT INTO throng_ready (list, place, id) VALUES (?1, ?2, ?3)";
+
+/// The lists in which tasks wait. This takes one seek for each list, however long the list is.
+const LISTS: &str = "
+    WITH RECURSIVE lists(list) AS (
+        SELECT min(list) FROM throng_ready
+        UNION ALL
+        SELECT (SELECT min(list) FROM throng_ready WHERE list > lists.list)
+        FROM lists WHERE lists.list IS NOT NULL
+    )
+    SELECT list FROM lists WHERE list IS NOT NULL";
+
+/// The first and the last position in each list. This takes a few seeks for each list, however long the list is.
+const ENDS: &str = "
+    WITH RECURSIVE lists(list) AS (
+        SELECT min(list) FROM throng_ready
+        UNION ALL
+        SELECT (SELECT min(list) FROM throng_ready WHERE list > lists.list)
+        FROM lists WHERE lists.list IS NOT NULL
+    )
+    SELECT (SELECT min(place) FROM throng_ready WHERE list = lists.list),
+        (SELECT max(place) FROM throng_ready WHERE list = lists.list)
+    FROM lists WHERE list IS NOT NULL";

@@ -1,0 +1,61 @@
+//! Checks for damage that no request has encountered.
+
+use std::collections::BTreeMap;
+
+use rusqlite::params;
+
+use super::{consistency, rows};
+use crate::durable::TaskId;
+use crate::durable::store::sqlite::error::{Fault, corrupt};
+use crate::durable::store::sqlite::state::State;
+use crate::durable::store::sqlite::transaction::Transaction;
+
+/// The number of rows that one pass of maintenance checks.
+const ROWS_PER_PASS: i64 = 1024;
+
+/// Checks the next rows, and reads what other processes have reported.
+///
+/// # Errors
+///
+/// If it finds damage, so that the writer repairs the store.
+pub(in super::super) fn check(tx: &Transaction<'_>) -> Result<(), Fault> {
+    let damage = &tx.shared.damage;
+    let last = check_rows(tx, damage.last_checked())?;
+    damage.set_last_checked(last);
+    damage.load(tx.db, tx.now)
+}
+
+/// Compares the counts with the tables, and checks the next rows after `last`.
+/// Returns the last of them, if there are more.
+fn check_rows(tx: &Transaction<'_>, last: Option<TaskId>) -> Result<Option<TaskId>, Fault> {
+    let mut claimed = BTreeMap::new();
+    for (epoch, tasks) in consistency::claims(tx.db)? {
+        claimed.extend(tasks.ids().map(|id| (id, epoch)));
+    }
+    let waiting = tx.number("SELECT count(*) FROM throng_ready", [])?;
+    let counts = &tx.meta.counts;
+    if claimed.len() as u64 != counts.running || waiting != Some(counts.waiting as i64) {
+        return Err(corrupt());
+    }
+    if !rows::unknown_sets(tx.db)?.is_empty() {
+        return Err(corrupt());
+    }
+    let last = last.map(|id| id.to_bytes());
+    let mut statement = tx.db.prepare_cached(
+        "SELECT * FROM throng_now WHERE ?1 IS NULL OR id > ?1 ORDER BY id LIMIT ?2",
+    )?;
+    let mut page = statement.query(params![last, ROWS_PER_PASS])?;
+    let (mut checked, mut last) = (0, None);
+    while let Some(row) = page.next()? {
+        if !rows::is_valid(row) {
+            return Err(corrupt());
+        }
+        let id = TaskId::from_bytes(row.get("id")?);
+        let is_running = row.get::<_, i64>("now")? == State::Running as i64;
+        if is_running && !claimed.contains_key(&id) {
+            return Err(corrupt());
+        }
+        (checked, last) = (checked + 1, Some(id));
+    }
+    Ok(last.filter(|_| checked == ROWS_PER_PASS))
+}

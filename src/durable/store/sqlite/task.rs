@@ -1,0 +1,309 @@
+//! [`Task`]: the row of a task, and the steps from one state to the next.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::endpoint::EndpointId;
+use super::error::{Fault, is_damaged_page};
+use super::payload::{self, MAX_INLINE_BYTES};
+use super::ready_queue;
+use super::state::{State, reason_number};
+use super::transaction::Transaction;
+use crate::durable::TaskId;
+use crate::durable::store::kind::Kind;
+use crate::durable::store::routes::ListId;
+use crate::durable::store::{DeadReason, MAX_ERRORS, is_dead_letter};
+
+/// The columns of a task that the steps need.
+pub(super) struct Task {
+    pub(super) state: State,
+    list: Option<i64>,
+    position: Option<i64>,
+    pub(super) at: Option<i64>,
+    pub(super) cancel: bool,
+    retention: i64,
+    /// The endpoint that has stored the task.
+    producer: EndpointId,
+    /// `true` if the payload or the output may be in `throng_payload`.
+    may_have_large_data: bool,
+    pub(super) crashes: i64,
+    pub(super) max_crashes: i64,
+    pub(super) lost: i64,
+    failures: i64,
+}
+
+impl Task {
+    /// Returns `true` if the task, which has just crashed or was lost, is a dead letter from now on.
+    pub(super) fn is_dead_letter(&self) -> bool {
+        let count = |it: i64| u32::try_from(it).unwrap_or(u32::MAX);
+        is_dead_letter(
+            count(self.crashes),
+            count(self.lost),
+            count(self.max_crashes),
+        )
+    }
+}
+
+impl Transaction<'_> {
+    pub(super) fn task(&self, id: TaskId) -> Result<Option<Task>, rusqlite::Error> {
+        let mut statement = self.db.prepare_cached(
+            "SELECT now, place, at, cancel, retention, endpoint,
+                 payload IS NULL, crashes, max_crashes, lost, list, failures
+             FROM throng_now WHERE id = ?1",
+        )?;
+        let task = statement.query_row([id.to_bytes()], |row| {
+            Ok(Task {
+                state: State::of(row.get(0)?)?,
+                position: row.get(1)?,
+                at: row.get(2)?,
+                cancel: row.get(3)?,
+                retention: row.get(4)?,
+                producer: row.get(5)?,
+                may_have_large_data: row.get(6)?,
+                crashes: row.get(7)?,
+                max_crashes: row.get(8)?,
+                lost: row.get(9)?,
+                list: row.get(10)?,
+                failures: row.get(11)?,
+            })
+        });
+        task.optional()
+    }
+
+    // ===== Tasks that wait =====
+
+    /// Appends a task to the ready queue.
+    pub(super) fn push_back(&mut self, id: TaskId, from: State) -> Result<(), Fault> {
+        let position = self.queue.next_tail(self.db)?;
+        let list = self.routes.entrance(self.kind(id)?);
+        self.push(id, list, position, from)
+    }
+
+    /// Puts running tasks before those that wait, in the order of their ids, and adds to their counts of lost claims
+    /// and crashes.
+    pub(super) fn push_front(
+        &mut self,
+        mut ids: Vec<TaskId>,
+        lost: i64,
+        crashes: i64,
+    ) -> Result<(), Fault> {
+        ids.sort_unstable();
+        for id in ids.into_iter().rev() {
+            self.execute(
+                "UPDATE throng_task SET lost = lost + ?2, crashes = crashes + ?3 WHERE id = ?1",
+                params![id.to_bytes(), lost, crashes],
+            )?;
+            let position = self.queue.next_head(self.db)?;
+            let list = self.routes.leaf(self.kind(id)?);
+            self.push(id, list, position, State::Running)?;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, id: TaskId, list: ListId, position: i64, from: State) -> Result<(), Fault> {
+        self.execute(
+            "UPDATE throng_task SET state = 0, list = ?2, place = ?3, at = NULL WHERE id = ?1",
+            params![id.to_bytes(), list.number(), position],
+        )?;
+        ready_queue::insert(self.db, list, position, id)?;
+        self.decrement(from);
+        self.increment(State::Waiting);
+        self.notices.add_ready(list, 1);
+        Ok(())
+    }
+
+    fn kind(&self, id: TaskId) -> Result<Kind, rusqlite::Error> {
+        let mut statement = self
+            .db
+            .prepare_cached("SELECT kind FROM throng_task WHERE id = ?1")?;
+        statement.query_row([id.to_bytes()], |row| row.get(0).map(Kind::from_number))
+    }
+
+    /// Delays a running task until `due`, and adds to its count of failures.
+    pub(super) fn delay(&mut self, id: TaskId, due: i64, failures: i64) -> Result<(), Fault> {
+        self.execute(
+            "UPDATE throng_task SET state = 1, at = ?2, failures = failures + ?3 WHERE id = ?1",
+            params![id.to_bytes(), due, failures],
+        )?;
+        self.decrement(State::Running);
+        self.increment(State::Delayed);
+        Ok(())
+    }
+
+    // ===== Tasks that end =====
+
+    /// Ends a running task with one statement. This applies to most tasks: those that have never failed, whose payload
+    /// and output are in their row, and whose result is retained. Returns `false` and does nothing for all others.
+    pub(super) fn end_done_quickly(
+        &mut self,
+        id: TaskId,
+        producer: EndpointId,
+        output: &[u8],
+    ) -> Result<bool, Fault> {
+        if output.len() > MAX_INLINE_BYTES {
+            return Ok(false);
+        }
+        let ended = self.execute(
+            "UPDATE throng_task SET state = 3, at = ?2 + retention, payload = NULL, output = ?3
+             WHERE id = ?1 AND retention > 0 AND payload IS NOT NULL AND failures = 0",
+            params![id.to_bytes(), self.store_time(), output],
+        )?;
+        if ended == 0 {
+            return Ok(false);
+        }
+        self.meta.counts.done += 1;
+        self.notices.ended.push((producer, id));
+        self.decrement(State::Running);
+        self.increment(State::Done);
+        Ok(true)
+    }
+
+    pub(super) fn end_done(&mut self, id: TaskId, task: &Task, output: &[u8]) -> Result<(), Fault> {
+        self.meta.counts.done += 1;
+        let inline = (output.len() <= MAX_INLINE_BYTES).then_some(output);
+        if self.end(id, task, State::Done, inline)? && inline.is_none() {
+            self.store_large_data(id, output)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn end_cancelled(&mut self, id: TaskId, task: &Task) -> Result<(), Fault> {
+        if task.state == State::Running {
+            self.meta.counts.cancelled += 1;
+        }
+        self.end(id, task, State::Cancelled, None)?;
+        Ok(())
+    }
+
+    /// Makes a task a dead letter, which keeps its payload.
+    pub(super) fn mark_dead(
+        &mut self,
+        id: TaskId,
+        task: &Task,
+        reason: DeadReason,
+        error: &str,
+    ) -> Result<(), Fault> {
+        self.execute(
+            "UPDATE throng_task
+             SET state = 4, at = ?2, reason = ?3, error = ?4, crashes = ?5,
+                 failures = failures + ?6, cancel = 0
+             WHERE id = ?1",
+            params![
+                id.to_bytes(),
+                self.store_time(),
+                reason_number(reason),
+                error,
+                task.crashes,
+                reason.is_failure(),
+            ],
+        )?;
+        self.decrement(task.state);
+        self.increment(State::Dead);
+        self.notices.ended.push((task.producer, id));
+        Ok(())
+    }
+
+    /// Ends a task and removes its payload. Returns `true` if its row is retained.
+    fn end(
+        &mut self,
+        id: TaskId,
+        task: &Task,
+        end: State,
+        output: Option<&[u8]>,
+    ) -> Result<bool, Fault> {
+        self.notices.ended.push((task.producer, id));
+        if let (State::Waiting, Some(position)) = (task.state, task.position) {
+            ready_queue::remove(self.db, task.list, position)?;
+        }
+        if task.retention == 0 {
+            self.remove(id, task)?;
+            return Ok(false);
+        }
+        self.execute(
+            "UPDATE throng_task SET state = ?2, at = ?3, payload = NULL, output = ?4
+             WHERE id = ?1",
+            params![
+                id.to_bytes(),
+                end.stored() as i64,
+                self.store_time().saturating_add(task.retention),
+                output,
+            ],
+        )?;
+        self.remove_large_data(id, task)?;
+        self.remove_errors(id, task.failures)?;
+        self.decrement(task.state);
+        self.increment(end);
+        Ok(true)
+    }
+
+    /// Removes all rows of a task.
+    pub(super) fn remove(&mut self, id: TaskId, task: &Task) -> Result<(), Fault> {
+        self.execute("DELETE FROM throng_task WHERE id = ?1", [id.to_bytes()])?;
+        self.remove_large_data(id, task)?;
+        self.remove_errors(id, task.failures)?;
+        self.decrement(task.state);
+        Ok(())
+    }
+
+    // ===== Errors of attempts =====
+
+    /// Stores the error of the attempt that has failed. Only the last [`MAX_ERRORS`] errors of a task are stored.
+    pub(super) fn store_error(&self, id: TaskId, task: &Task, error: &str) -> Result<(), Fault> {
+        let attempt = task.failures + 1;
+        self.execute(
+            "INSERT OR REPLACE INTO throng_error (id, attempt, at, error) VALUES (?1, ?2, ?3, ?4)",
+            params![id.to_bytes(), attempt, self.now.wall, error],
+        )?;
+        self.execute(
+            "DELETE FROM throng_error WHERE id = ?1 AND attempt <= ?2",
+            params![id.to_bytes(), attempt - MAX_ERRORS as i64],
+        )?;
+        Ok(())
+    }
+
+    fn remove_errors(&self, id: TaskId, failures: i64) -> Result<(), rusqlite::Error> {
+        if failures > 0 {
+            self.execute("DELETE FROM throng_error WHERE id = ?1", [id.to_bytes()])?;
+        }
+        Ok(())
+    }
+
+    // ===== Large payloads and outputs =====
+
+    pub(super) fn store_large_data(&self, id: TaskId, bytes: &[u8]) -> Result<(), Fault> {
+        self.execute(
+            "INSERT OR REPLACE INTO throng_payload (id, bytes) VALUES (?1, ?2)",
+            params![id.to_bytes(), bytes],
+        )?;
+        Ok(())
+    }
+
+    /// Reads the payload or the output of a task. The inner error describes the damage if it is lost.
+    pub(super) fn large_data(
+        &self,
+        id: TaskId,
+    ) -> Result<Result<Vec<u8>, String>, rusqlite::Error> {
+        let bytes = match &self.probe {
+            Some(probe) => payload::read_or_lost(probe, id),
+            None => match payload::read(self.db, id) {
+                Err(error) if is_damaged_page(&error) => Err(error),
+                bytes => payload::or_lost(bytes),
+            },
+        };
+        if let Ok(Err(description)) = &bytes {
+            self.shared.damage.record_lost_data(description);
+        }
+        bytes
+    }
+
+    fn remove_large_data(&self, id: TaskId, task: &Task) -> Result<(), rusqlite::Error> {
+        // An unreadable page cannot be removed.
+        let is_lost = match &self.probe {
+            Some(probe) if task.may_have_large_data => payload::read_or_lost(probe, id)?.is_err(),
+            _ => false,
+        };
+        if task.may_have_large_data && !is_lost {
+            self.execute("DELETE FROM throng_payload WHERE id = ?1", [id.to_bytes()])?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,328 @@
+//! Wakers that panic: the panic reaches at most the task that polls with that waker, and the next poll registers as
+//! if nothing had happened.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::mpsc::channel;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures::stream::Stream;
+use throng::blocking::PollReserve;
+use throng::{BlockingPool, CompletionStream, ComputePool, SerialExecutor};
+
+use crate::faulty_waker::{Act, FaultyWaker};
+use crate::parts::Part;
+use crate::support::{Gate, Wakes, join, panicking_waker, poll_with, ready, receive, wait_until};
+use crate::{busy_and_full, busy_pool};
+
+type PollWith<'a> = dyn FnMut(&Waker) -> Poll<()> + 'a;
+
+/// Something that stores a waker: it is polled with one, and made ready once.
+struct Registration<'a> {
+    poll: Box<PollWith<'a>>,
+    make_ready: Box<dyn FnOnce() + 'a>,
+}
+
+impl<'a> Registration<'a> {
+    /// A future. It is created again if a poll of it panics.
+    fn of<F>(mut make: impl FnMut() -> F + 'a, make_ready: impl FnOnce() + 'a) -> Self
+    where
+        F: Future + 'a,
+    {
+        let mut waiting: Option<Pin<Box<F>>> = None;
+        let poll = move |waker: &Waker| {
+            let mut future = waiting.take().unwrap_or_else(|| Box::pin(make()));
+            let polled = poll_with(waker, &mut future).map(drop);
+            waiting = Some(future);
+            polled
+        };
+        Self {
+            poll: Box::new(poll),
+            make_ready: Box::new(make_ready),
+        }
+    }
+
+    /// Polls with a waker that panics in this function, and then with one that counts.
+    fn survives(mut self, act: Act) {
+        let (faulty, waker) = FaultyWaker::panicking_in(act);
+        if act == Act::Clone {
+            faulty.arm();
+            let polled = catch_unwind(AssertUnwindSafe(|| (self.poll)(&waker)));
+            assert!(
+                polled.is_err(),
+                "the poll does not report the panic of its waker"
+            );
+        } else {
+            assert!((self.poll)(&waker).is_pending());
+            faulty.arm();
+        }
+        let (wakes, counts) = Wakes::new();
+        assert!((self.poll)(&counts).is_pending());
+        assert!(!faulty.disarm(), "it has not panicked");
+        assert_eq!(wakes.count(), 0);
+        (self.make_ready)();
+        wait_until("it is woken", || wakes.count() > 0);
+        // The waiter is woken before the permit can be acquired.
+        wait_until("it is ready", || (self.poll)(&counts).is_ready());
+    }
+}
+
+/// Checks both functions in which a waker can panic while another one is registered.
+fn survives(check: impl Fn(Act)) {
+    check(Act::Clone);
+    check(Act::Drop);
+}
+
+#[test]
+fn a_stream_is_woken_after_a_panic_of_a_waker() {
+    survives(|act| {
+        let (jobs, mut done) = CompletionStream::<u8>::builder().build();
+        let open = ready(Box::pin(jobs.slot(()))).unwrap();
+        let poll = move |waker: &Waker| {
+            let polled = Pin::new(&mut done).poll_next(&mut Context::from_waker(waker));
+            polled.map(|item| assert_eq!(item.unwrap().outcome.unwrap(), 7))
+        };
+        let registration = Registration {
+            poll: Box::new(poll),
+            make_ready: Box::new(|| open.complete(7)),
+        };
+        registration.survives(act);
+    });
+}
+
+#[test]
+fn the_abort_of_a_slot_wakes_after_a_panic_of_a_waker() {
+    survives(|act| {
+        let (jobs, _done) = CompletionStream::<()>::builder().build();
+        let mut open = ready(Box::pin(jobs.slot(()))).unwrap();
+        let id = open.id();
+        let registration = Registration {
+            poll: Box::new(move |waker| poll_with(waker, &mut Box::pin(open.aborted()))),
+            make_ready: Box::new(move || assert!(jobs.abort(id))),
+        };
+        registration.survives(act);
+    });
+}
+
+#[test]
+fn a_wrapped_future_is_woken_after_a_panic_of_a_waker() {
+    survives(|act| {
+        let (jobs, _done) = CompletionStream::<()>::builder().build();
+        let mut job = ready(Box::pin(jobs.wrap((), std::future::pending()))).unwrap();
+        let id = job.id();
+        let registration = Registration {
+            poll: Box::new(move |waker| poll_with(waker, &mut job)),
+            make_ready: Box::new(move || assert!(jobs.abort(id))),
+        };
+        registration.survives(act);
+    });
+}
+
+#[test]
+fn a_handle_is_woken_after_a_panic_of_a_waker() {
+    survives(|act| {
+        let (_pool, mut busy, gate) = busy_pool();
+        let registration = Registration {
+            poll: Box::new(move |waker| poll_with(waker, &mut busy).map(Result::unwrap)),
+            make_ready: Box::new(move || gate.open()),
+        };
+        registration.survives(act);
+    });
+}
+
+#[test]
+fn reserve_of_a_blocking_pool_is_woken_after_a_panic_of_a_waker() {
+    survives(|act| {
+        let (pool, gate) = busy_and_full();
+        Registration::of(|| pool.reserve(), || gate.open()).survives(act);
+    });
+}
+
+#[test]
+fn poll_reserve_is_woken_after_a_panic_of_a_waker() {
+    survives(|act| {
+        let (pool, gate) = busy_and_full();
+        let mut service = PollReserve::new(pool);
+        let poll = move |waker: &Waker| {
+            let polled = service.poll_reserve(&mut Context::from_waker(waker));
+            polled.map(Result::unwrap)
+        };
+        let registration = Registration {
+            poll: Box::new(poll),
+            make_ready: Box::new(move || gate.open()),
+        };
+        registration.survives(act);
+    });
+}
+
+#[test]
+fn the_end_of_a_blocking_pool_wakes_after_a_panic_of_a_waker() {
+    survives(|act| {
+        let (pool, gate) = busy_and_full();
+        pool.shutdown();
+        Registration::of(|| pool.terminated(), || gate.open()).survives(act);
+    });
+}
+
+#[test]
+fn reserve_of_a_compute_pool_is_woken_after_a_panic_of_a_waker() {
+    survives(|act| {
+        let (pool, gate) = full_compute();
+        Registration::of(|| pool.reserve(), || gate.open()).survives(act);
+    });
+}
+
+#[test]
+fn reserve_of_a_serial_executor_is_woken_after_a_panic_of_a_waker() {
+    survives(|act| {
+        let executor = SerialExecutor::builder()
+            .queue_capacity(1)
+            .build(())
+            .unwrap();
+        let permit = ready(Box::pin(executor.reserve())).unwrap();
+        Registration::of(|| executor.reserve(), || drop(permit)).survives(act);
+    });
+}
+
+#[test]
+fn a_submitter_is_woken_after_a_panic_of_a_waker() {
+    survives(|act| {
+        let (jobs, _done) = CompletionStream::<()>::builder().max_running(1).build();
+        let open = ready(Box::pin(jobs.slot(()))).unwrap();
+        Registration::of(|| jobs.slot(()), || open.complete(())).survives(act);
+    });
+}
+
+fn full_compute() -> (ComputePool, Gate) {
+    let mut builder = ComputePool::builder();
+    let pool = builder.threads(1).max_outstanding(1).build().unwrap();
+    let gate = Gate::new();
+    let passed = gate.clone();
+    let (entered, has_entered) = channel();
+    pool.execute(move || {
+        entered.send(()).unwrap();
+        passed.pass();
+    });
+    receive(&has_entered);
+    (pool, gate)
+}
+
+/// Drops a waiter that was woken and not polled again. The waker of the next waiter panics.
+fn drop_one_that_was_woken<F: Future>(make: impl Fn() -> F, make_ready: impl FnOnce()) {
+    let (wakes, counts) = Wakes::new();
+    let mut first = Box::pin(make());
+    let mut second = Box::pin(make());
+    assert!(poll_with(&counts, &mut first).is_pending());
+    assert!(poll_with(&panicking_waker(), &mut second).is_pending());
+    make_ready();
+    wait_until("the first is woken", || wakes.count() > 0);
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(first)));
+    assert!(
+        dropped.is_ok(),
+        "the panic of another waker was not contained"
+    );
+    // The wake-up was passed on.
+    wait_until("the second is ready", || {
+        poll_with(Waker::noop(), &mut second).is_ready()
+    });
+}
+
+#[test]
+fn a_dropped_waiter_passes_its_turn_on_and_contains_the_panic_of_the_next() {
+    let (pool, gate) = busy_and_full();
+    drop_one_that_was_woken(|| pool.reserve(), || gate.open());
+    let (pool, gate) = full_compute();
+    drop_one_that_was_woken(|| pool.reserve(), || gate.open());
+
+    let executor = SerialExecutor::builder()
+        .queue_capacity(1)
+        .build(())
+        .unwrap();
+    let permit = ready(Box::pin(executor.reserve())).unwrap();
+    drop_one_that_was_woken(|| executor.reserve(), || drop(permit));
+
+    let (jobs, _done) = CompletionStream::<()>::builder().max_running(1).build();
+    let open = ready(Box::pin(jobs.slot(()))).unwrap();
+    drop_one_that_was_woken(|| jobs.slot(()), || open.complete(()));
+}
+
+// ===== The parts continue to work =====
+
+#[test]
+fn a_panic_of_the_waker_of_a_handle_is_contained() {
+    for part in Part::all() {
+        let (mut busy, gate) = part.keep_busy();
+        let next = part.spawn(|| 2);
+        assert!(poll_with(&panicking_waker(), &mut busy).is_pending());
+        gate.open();
+        assert_eq!(join(next).unwrap(), 2, "{part:?}");
+        join(busy).unwrap();
+
+        // The same when an abort wakes it.
+        let (busy, gate) = part.keep_busy();
+        let mut aborted = part.spawn(|| ());
+        assert!(poll_with(&panicking_waker(), &mut aborted).is_pending());
+        aborted.abort();
+        assert!(ready(aborted).unwrap_err().is_cancelled());
+        gate.open();
+        join(busy).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_panic_of_a_waker_costs_the_pool_no_thread() {
+    let pool = BlockingPool::builder()
+        .max_threads(1)
+        .queue_capacity(0)
+        .build()
+        .unwrap();
+    let (open, opened) = channel();
+    let running = pool.spawn_blocking(move || opened.recv().unwrap());
+    {
+        let mut waiting = pin!(pool.reserve());
+        assert!(poll_with(&panicking_waker(), &mut waiting).is_pending());
+        open.send(()).unwrap();
+        running.await.unwrap();
+    }
+    let permit = pool.reserve().await.unwrap();
+    permit.spawn_blocking(|| ()).await.unwrap();
+    {
+        let permit = pool.reserve().await.unwrap();
+        let mut waiting = pin!(pool.reserve());
+        assert!(poll_with(&panicking_waker(), &mut waiting).is_pending());
+        pool.shutdown();
+        drop(permit);
+    }
+    pool.terminated().await;
+    assert_eq!(pool.metrics().threads, 0);
+}
+
+#[tokio::test]
+async fn a_panic_of_a_waker_costs_the_stream_no_item() {
+    let (jobs, mut done) = CompletionStream::<u32, u32>::builder()
+        .max_running(1)
+        .build();
+    let slot = jobs.slot(1).await.unwrap();
+    let mut waiting = pin!(jobs.slot(2));
+    assert!(poll_with(&panicking_waker(), &mut waiting).is_pending());
+    slot.complete(7);
+    assert_eq!(done.next().await.unwrap().outcome.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn the_end_of_a_stream_does_not_wait_for_a_submitter_whose_waker_panicked() {
+    let (jobs, mut done) = CompletionStream::<u32, u32>::builder()
+        .max_running(1)
+        .build();
+    let slot = jobs.slot(1).await.unwrap();
+    let mut waiting = pin!(jobs.slot(2));
+    assert!(poll_with(&panicking_waker(), &mut waiting).is_pending());
+    jobs.close();
+    slot.complete(7);
+    assert_eq!(done.next().await.unwrap().tag, 1);
+    let end = tokio::time::timeout(Duration::from_secs(20), done.next()).await;
+    assert!(end.expect("the end does not come").is_none());
+    assert!(waiting.await.unwrap_err().is_closed());
+}
