@@ -106,9 +106,9 @@ const _: () = {
     shared::<Work>();
     shared::<BlockingPool>();
     shared::<blocking::Builder>();
+    shared::<blocking::Bulkhead>();
     shared::<blocking::Histogram>();
     shared::<blocking::Metrics>();
-    shared::<blocking::Permit<'_>>();
     shared::<ComputePool>();
     shared::<compute::Builder>();
     shared::<compute::Metrics>();
@@ -123,6 +123,7 @@ const _: () = {
     shared::<serial::Metrics>();
     shared::<serial::Level>();
     shared::<Permit<'_, SerialExecutor<Output>>>();
+    #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
     shared::<serial::WeakSerialExecutor<Output>>();
     shared::<completion::Builder<Output, Output>>();
     shared::<completion::Submitter<Output, Output>>();

@@ -257,7 +257,7 @@ fn a_pool_that_is_full_or_closed_rejects_the_job() {
 
     gate.open();
     block_on(done.next()).unwrap().outcome.unwrap();
-    pool.shutdown();
+    pool.close();
     ready(pin!(jobs.submit_blocking(&pool, 2, || ()))).unwrap();
     assert!(take(&mut done).outcome.unwrap_err().is_rejected());
 }
@@ -1212,7 +1212,7 @@ async fn a_panic_in_the_drop_of_a_job_is_contained() {
 
     // when nobody takes it,
     let pool = BlockingPool::builder().build().unwrap();
-    pool.shutdown();
+    pool.close();
     let bomb = PanicsOnDrop(captured.value());
     let closure = move || drop(bomb);
     jobs.submit_blocking(&pool, 1, closure).await.unwrap();

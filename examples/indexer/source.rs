@@ -98,7 +98,7 @@ impl From<JoinError> for Skip {
 
 impl From<Closed> for Skip {
     fn from(error: Closed) -> Self {
-        Self::Lost(Box::new(error))
+        Self::Lost(error.into())
     }
 }
 

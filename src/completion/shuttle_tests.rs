@@ -84,8 +84,8 @@ fn shuttle_the_reader_goes() {
                         }
                     }
                     drop(jobs);
-                    pool.shutdown();
-                    block_on(pool.terminated());
+                    pool.close();
+                    block_on(pool.closed());
                 })
             };
             drop(block_on(done.next()));

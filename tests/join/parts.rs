@@ -41,7 +41,7 @@ impl Part {
     /// Accepts no more tasks.
     pub(crate) fn close(&self) {
         match self {
-            Self::Blocking(pool) => pool.shutdown(),
+            Self::Blocking(pool) => pool.close(),
             Self::Compute(pool) => pool.close(),
             Self::Serial(executor) => executor.close(),
         }

@@ -161,8 +161,8 @@ fn poll_reserve_is_woken_after_a_panic_of_a_waker() {
 fn the_end_of_a_blocking_pool_wakes_after_a_panic_of_a_waker() {
     survives(|act| {
         let (pool, gate) = busy_and_full();
-        pool.shutdown();
-        Registration::of(|| pool.terminated(), || gate.open()).survives(act);
+        pool.close();
+        Registration::of(|| pool.closed(), || gate.open()).survives(act);
     });
 }
 
@@ -292,10 +292,10 @@ async fn a_panic_of_a_waker_costs_the_pool_no_thread() {
         let permit = pool.reserve().await.unwrap();
         let mut waiting = pin!(pool.reserve());
         assert!(poll_with(&panicking_waker(), &mut waiting).is_pending());
-        pool.shutdown();
+        pool.close();
         drop(permit);
     }
-    pool.terminated().await;
+    pool.closed().await;
     assert_eq!(pool.metrics().threads, 0);
 }
 
