@@ -22,25 +22,25 @@ use throng::ComputePool;
 use tokio::runtime::Runtime;
 
 /// Counts the words of a large text in many tiny tasks: on a ComputePool, with tokio::spawn and
-/// rayon::spawn, and in a plain loop. All come to the same counts; who is how fast, a table says.
+/// rayon::spawn, and in a plain loop. Checks that the counts are equal, and prints a table of times.
 #[derive(Debug, Parser)]
 struct Args {
     /// A text, or a directory, whose *.rs files are repeated up to 100 MB
     #[arg(default_value = ".")]
     input: PathBuf,
 
-    /// How many bytes a task counts, or a few more: it ends where a word ends
+    /// The number of bytes that a task counts, or a few more: it ends where a word ends
     #[arg(long, value_name = "N", default_value = "100")]
     bytes: NonZeroUsize,
 }
 
-/// How much text is made of a directory.
+/// The bytes of text that are made from a directory.
 const MADE: usize = 100_000_000;
 
-/// A part of the text, which lives as long as the program: a task can just borrow it.
+/// A part of the text, which lives as long as the program, so that a task can borrow it.
 type Piece = &'static [u8];
 
-/// How tasks are handed over.
+/// Submits the tasks.
 type Submit = fn(&ComputePool, &'static Work);
 
 const CONTENDERS: [Submit; 5] = [
@@ -176,7 +176,7 @@ fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     words.filter(|word| !word.is_empty())
 }
 
-/// Whether words are made of a byte: it is a letter, a digit, or a part of a wide character.
+/// Returns `true` for the bytes of words: letters, digits, and parts of wide characters.
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii()
 }

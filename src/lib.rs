@@ -113,7 +113,9 @@ const _: () = {
     shared::<compute::Builder>();
     shared::<compute::Metrics>();
     shared::<compute::LaneMetrics>();
-    shared::<compute::Permit<'_>>();
+    shared::<Permit<'_, ComputePool>>();
+    shared::<OwnedPermit<ComputePool>>();
+    shared::<compute::Scope<'_, '_>>();
     shared::<serial::Builder<Output>>();
     shared::<serial::Exclusive<u8>>();
     sent::<serial::Exclusive<Output>>();

@@ -1,14 +1,14 @@
-//! [`Retry`]: how often a thing that failed is tried again, and how long to wait before.
+//! [`Retry`]: the policy for attempts that fail.
 
 mod run;
 
 use std::time::Duration;
 
-/// How often a thing that failed is tried again, and how long to wait before each attempt.
+/// A policy for attempts that fail: the number of attempts, and the delay before each.
 ///
-/// Waits grow exponentially and are drawn at random between zero and that ("full jitter"), so that
-/// those who failed together do not come back together. (Source: M. Brooker, "Exponential Backoff
-/// And Jitter", AWS Architecture Blog, 2015.)
+/// The limit of the delay grows exponentially, and the delay is chosen at random between zero and that limit ("full
+/// jitter"), so that clients that failed together do not retry together. See M. Brooker, "Exponential Backoff And Jitter",
+/// AWS Architecture Blog, 2015.
 ///
 /// # Examples
 ///
@@ -17,8 +17,8 @@ use std::time::Duration;
 /// use throng::Retry;
 ///
 /// let retry = Retry::exponential().attempts(3).base(Duration::from_millis(100));
-/// assert!(retry.delay(1).is_some_and(|wait| wait <= Duration::from_millis(100)));
-/// assert!(retry.delay(2).is_some_and(|wait| wait <= Duration::from_millis(200)));
+/// assert!(retry.delay(1).is_some_and(|delay| delay <= Duration::from_millis(100)));
+/// assert!(retry.delay(2).is_some_and(|delay| delay <= Duration::from_millis(200)));
 /// assert_eq!(retry.delay(3), None);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +29,8 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// At most 8 attempts, with waits of up to 1 s after the first and twice as long after each
-    /// other, but never more than an hour.
+    /// At most 8 attempts, with delays of up to 1 s after the first failure, and twice as long after each further one, up to
+    /// an hour.
     pub const fn exponential() -> Self {
         Self {
             attempts: 8,
@@ -40,39 +40,55 @@ impl Retry {
     }
 
     /// One attempt.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert_eq!(throng::Retry::never().delay(1), None);
+    /// ```
     pub const fn never() -> Self {
         Self::exponential().attempts(1)
     }
 
-    /// Sets the number of attempts, including the first. Zero counts as one.
+    /// Sets the number of attempts, including the first one. Zero counts as one.
     #[must_use]
     pub const fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
         self
     }
 
-    /// The longest wait after the first failure.
+    /// Sets the longest delay after the first failure.
     #[must_use]
     pub const fn base(mut self, base: Duration) -> Self {
         self.base = base;
         self
     }
 
-    /// The longest wait of all.
+    /// Sets the longest delay after any failure.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throng::Retry;
+    ///
+    /// let minute = Duration::from_secs(60);
+    /// let retry = Retry::exponential().attempts(100).cap(minute);
+    /// assert!(retry.delay(99).is_some_and(|delay| delay <= minute));
+    /// ```
     #[must_use]
     pub const fn cap(mut self, cap: Duration) -> Self {
         self.cap = cap;
         self
     }
 
-    /// How long to wait after so many failures: something random up to the limit, or `None` if no
-    /// attempt is left.
+    /// Returns the delay after this number of failures: a random time up to the limit, or `None` if no attempt is left.
     pub fn delay(&self, failures: u32) -> Option<Duration> {
         let limit = self.limit(failures)?;
         Some(limit.mul_f64(fastrand::f64()))
     }
 
-    /// The longest wait after so many failures.
+    /// Returns the longest delay after this number of failures.
     fn limit(&self, failures: u32) -> Option<Duration> {
         if failures >= self.attempts {
             return None;
@@ -96,7 +112,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn waits_double_up_to_the_cap() {
+    fn delays_double_up_to_the_cap() {
         let retry = Retry::exponential().attempts(u32::MAX).cap(60 * SECOND);
         let limits = [1, 2, 3, 6, 7, 32, 33, 34, 4_000_000].map(|failures| retry.limit(failures));
         let expected = [1, 2, 4, 32, 60, 60, 60, 60, 60].map(|wait| Some(wait * SECOND));
@@ -116,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_spread_over_the_whole_range() {
+    fn delays_are_spread_over_the_whole_range() {
         let retry = Retry::exponential();
         let waits: Vec<_> = (0..200).filter_map(|_| retry.delay(1)).collect();
         assert!(waits.iter().all(|&wait| wait <= SECOND), "{waits:?}");

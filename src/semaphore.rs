@@ -150,10 +150,13 @@ impl Semaphore {
     }
 
     /// Returns a permit, and wakes a waiter that can have it.
+    ///
+    /// A release may come before the `acquire_over_limit` that belongs to it. The count wraps around meanwhile, which looks
+    /// like a full semaphore.
     pub(crate) fn release(&self) {
         // Ordering: Release pairs with the Acquire in `update`, Acquire with the Release in `latest`.
         let before = self.state.fetch_sub(PERMIT, Ordering::AcqRel);
-        self.wake_for(before - PERMIT);
+        self.wake_for(before.wrapping_sub(PERMIT));
     }
 
     /// Wakes the waiter for whom the newest free permit is.
@@ -204,7 +207,7 @@ impl Semaphore {
 /// The claim of a starving waiter to the next free permit. Dropping it gives the claim up.
 struct Claim<'a> {
     semaphore: &'a Semaphore,
-    /// Whether the state counts the waiter.
+    /// The state counts the waiter.
     is_counted: bool,
 }
 

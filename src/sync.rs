@@ -1,7 +1,6 @@
 //! The one file that names atomics, cells, locks and threads.
 //!
-//! Everything else of the crate takes them from here, so that the same code runs on the standard
-//! library, under [loom](https://docs.rs/loom) (`--cfg throng_loom`) and under
+//! All other files take them from here, so that the same code runs on the standard library, under [loom](https://docs.rs/loom) (`--cfg throng_loom`) and under
 //! [shuttle](https://docs.rs/shuttle) (`--cfg throng_shuttle`). The cfgs are private to the crate:
 //! the global `--cfg loom` would change our dependencies too.
 
@@ -20,7 +19,7 @@ mod imp {
             Builder, Thread, available_parallelism, current, panicking, park,
         };
 
-        /// Parks until `deadline`, or until unparked, or less; `true`: the deadline has passed.
+        /// Parks until `deadline`, or until unparked, or for less. Returns `true` if the deadline has passed.
         pub(crate) fn park_until(deadline: Instant) -> bool {
             let left = deadline.saturating_duration_since(Instant::now());
             std::thread::park_timeout(left);
@@ -40,9 +39,9 @@ mod imp {
         pub(crate) use loom::thread::{Builder, Thread, current, park};
         pub(crate) use std::thread::{available_parallelism, panicking};
 
-        /// Loom has no time. A time-out may fall anywhere, and where it falls relative to the steps
-        /// of other threads is for the scheduler to explore: so it is a return at once. Not a yield,
-        /// after which loom would have another thread take a step first.
+        /// Loom has no time. A time-out may come at any point, and the scheduler explores where it comes relative to the
+        /// steps of other threads: so this returns at once. It does not yield, after which loom would let another thread
+        /// take a step first.
         pub(crate) fn park_until(_: std::time::Instant) -> bool {
             true
         }
@@ -61,8 +60,7 @@ mod imp {
         pub(crate) use shuttle::thread::{Builder, Thread, current, park};
         pub(crate) use std::thread::{available_parallelism, panicking};
 
-        /// Shuttle has no time either. Here it is a yield: idle threads should last a while, so that
-        /// tasks meet some.
+        /// Shuttle has no time either. Here this yields: idle threads should last a while, so that some tasks find one.
         pub(crate) fn park_until(_: std::time::Instant) -> bool {
             shuttle::thread::yield_now();
             true
@@ -72,8 +70,8 @@ mod imp {
 
 pub(crate) use imp::*;
 
-/// A thread-local of a constant that needs no destructor: as cheap to reach as a static. The models
-/// know no such form.
+/// A thread-local that has a constant initial value and needs no destructor: access costs as much as to a static. The
+/// models have no such form.
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 macro_rules! plain_thread_local {
     (static $name:ident: $type:ty = $value:expr;) => {
@@ -94,10 +92,10 @@ macro_rules! plain_thread_local {
 
 pub(crate) use plain_thread_local;
 
-/// Whether this is a model, which is about few steps, and knows no time.
+/// `true` in a model, which has few steps and no time.
 pub(crate) const MODEL: bool = cfg!(all(test, any(throng_loom, throng_shuttle)));
 
-/// Something that knows itself.
+/// Makes a value that holds a weak reference to itself.
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 pub(crate) fn cyclic<T>(make: impl FnOnce(Weak<T>) -> T) -> Arc<T> {
     Arc::new_cyclic(|this| make(Weak::clone(this)))
@@ -108,13 +106,16 @@ pub(crate) fn cyclic<T>(make: impl FnOnce(Weak<T>) -> T) -> Arc<T> {
     Arc::new(make(Weak(std::marker::PhantomData)))
 }
 
-/// In models, where there is none: as if what it points to were gone.
+/// A stand-in for models, which have none: it acts as if its value had been dropped.
 #[cfg(all(test, any(throng_loom, throng_shuttle)))]
 pub(crate) struct Weak<T>(std::marker::PhantomData<fn() -> T>);
 
 #[cfg(all(test, any(throng_loom, throng_shuttle)))]
 impl<T> Weak<T> {
-    #[allow(clippy::unused_self, reason = "as that of the standard library")]
+    #[allow(
+        clippy::unused_self,
+        reason = "the signature is that of the standard library"
+    )]
     pub(crate) fn upgrade(&self) -> Option<Arc<T>> {
         None
     }
@@ -124,12 +125,12 @@ use std::sync::atomic::AtomicUsize as StdAtomic;
 
 #[cfg(all(test, throng_loom))]
 std::thread_local! {
-    /// Whether the model that runs on this thread recycles cells.
+    /// Set while the model on this thread recycles cells.
     pub(crate) static RECYCLING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Tokio's, with a step before each operation that loom sees: a point at which others may run, and
-/// the order that Tokio's own atomics give.
+/// Tokio's `Notify`, with a step before each operation that loom sees: a point at which other threads may run, with the
+/// ordering of Tokio's own atomics.
 #[cfg(all(test, throng_loom))]
 #[derive(Debug, Default)]
 pub(crate) struct Notify {
@@ -156,25 +157,23 @@ impl Notify {
     }
 
     fn step(&self) -> &tokio::sync::Notify {
-        // Ordering: AcqRel, each operation on a `Notify` with the next, as Tokio's are sequentially
-        // consistent.
+        // Ordering: AcqRel, each operation with the next, as Tokio's are sequentially consistent.
         self.steps.fetch_add(1, Ordering::AcqRel);
         &self.inner
     }
 }
 
-/// Locks `mutex`, also when a thread panicked while it held it.
+/// Locks `mutex`, also if a thread panicked while it held the lock.
 ///
-/// No lock of this crate is held while user code runs, so a poisoned one only says that the process
-/// is out of memory or that this crate has a bug; in both cases going on is the better answer.
+/// No lock of this crate is held while user code runs, so a poisoned lock means that the process is out of memory or that
+/// this crate has a bug. In both cases it is better to go on.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// A value that nobody can look at while it is shared, and which therefore may be shared whatever it
-/// is.
+/// A value that gives no access through a shared reference, and is therefore `Sync` whatever its type is.
 pub(crate) struct Unshared<T>(T);
 
 // SAFETY: a shared reference to it gives no access to the value.
@@ -197,8 +196,8 @@ impl<T> Unshared<T> {
     }
 }
 
-/// A number that publishes nothing: to name, to count, to estimate. To models, changing it is not a
-/// step; and unlike theirs it can be a static.
+/// A number that publishes nothing: an id, a count or an estimate. For models, an access is not a step; and unlike their
+/// atomics, it can be a static.
 #[derive(Debug, Default)]
 pub(crate) struct Number(StdAtomic);
 
@@ -217,26 +216,26 @@ impl Number {
         self.0.store(number, Ordering::Relaxed);
     }
 
-    /// Adds, and returns what was there before.
+    /// Adds, and returns the previous number.
     #[inline]
     pub(crate) fn add(&self, number: usize) -> usize {
         self.0.fetch_add(number, Ordering::Relaxed)
     }
 
-    /// Subtracts, and returns what was there before.
+    /// Subtracts, and returns the previous number.
     #[inline]
     pub(crate) fn subtract(&self, number: usize) -> usize {
         self.0.fetch_sub(number, Ordering::Relaxed)
     }
 
-    /// Adds to a number that only this thread changes: cheaper.
+    /// Adds to a number that only this thread changes, which is cheaper.
     #[inline]
     pub(crate) fn add_own(&self, number: usize) {
         self.set(self.get().wrapping_add(number));
     }
 }
 
-/// A cell whose accesses loom can check: a closure has the pointer for as long as it runs.
+/// A cell whose accesses loom can check: a closure has the pointer while it runs.
 #[cfg(not(all(test, throng_loom)))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T: ?Sized>(std::cell::UnsafeCell<T>);
@@ -263,12 +262,12 @@ impl<T> UnsafeCell<T> {
 #[cfg(all(test, throng_loom))]
 pub(crate) use loom::cell::UnsafeCell;
 
-/// A plain number, for models: loom reports accesses that no synchronisation orders.
+/// A plain number for models: loom reports accesses that are not ordered by synchronisation.
 #[cfg(all(test, throng_loom))]
 #[derive(Debug)]
 pub(crate) struct Plain(UnsafeCell<u32>);
 
-// SAFETY: that this does not race is what the models check; loom panics if it does.
+// SAFETY: the models check that this does not race; loom panics if it does.
 #[cfg(all(test, throng_loom))]
 unsafe impl Sync for Plain {}
 

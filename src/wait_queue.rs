@@ -51,9 +51,14 @@ impl WaitQueue {
         }
     }
 
+    /// Returns `true` if a task waits, or is about to.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) != 0
+    }
+
     /// Wakes one task, if one waits. If not, this costs a load.
     pub(crate) fn notify_one(&self) {
-        if self.waiting.load(Ordering::Relaxed) != 0 {
+        if self.has_waiters() {
             self.notify.notify_one();
         }
     }

@@ -170,8 +170,8 @@ impl WakerCell {
 
     /// Gives the slot back.
     fn set(&self, word: u32) {
-        // A read-modify-write also where nothing is read: what a `wake` released that found the slot in use is
-        // for whoever registers next.
+        // A read-modify-write although nothing is read: a `wake` that found the slot in use has released a change for
+        // the party that registers next.
         // Ordering: Release pairs with the Acquire in `seize` and `take`, for the slot; Acquire pairs with
         // the Release in `take`.
         self.word.swap(word, Ordering::AcqRel);

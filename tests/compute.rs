@@ -1,9 +1,9 @@
-//! `ComputePool` by its behaviour, through the public interface.
+//! The behaviour of `ComputePool`, through the public interface.
 //!
-//! `THRONG_LONG=1` makes the tests that hunt for races go on for longer.
+//! With `THRONG_LONG=1`, the tests that look for races take longer.
 
-use throng::ComputePool;
-use throng::compute::{Builder, LaneMetrics, Metrics, Permit};
+use throng::compute::{Builder, LaneMetrics, Metrics, Scope};
+use throng::{ComputePool, OwnedPermit, Permit};
 
 mod support;
 
@@ -14,6 +14,8 @@ mod pools;
 mod abort;
 #[path = "compute/bounded.rs"]
 mod bounded;
+#[path = "compute/broadcast.rs"]
+mod broadcast;
 #[path = "compute/drops.rs"]
 mod drops;
 #[path = "compute/idle.rs"]
@@ -38,6 +40,8 @@ mod reserve;
 mod runtime;
 #[path = "compute/same_address.rs"]
 mod same_address;
+#[path = "compute/scope.rs"]
+mod scope;
 #[path = "compute/shutdown.rs"]
 mod shutdown;
 #[path = "compute/shutdown_now.rs"]
@@ -48,12 +52,17 @@ mod stuck;
 mod tasks;
 #[path = "compute/together.rs"]
 mod together;
+#[cfg(feature = "tracing")]
+#[path = "compute/tracing.rs"]
+mod tracing;
 
 const fn is_thread_safe<T: Send + Sync + Unpin>() {}
 
 const _: () = {
     is_thread_safe::<ComputePool>();
-    is_thread_safe::<Permit<'static>>();
+    is_thread_safe::<Permit<'static, ComputePool>>();
+    is_thread_safe::<OwnedPermit<ComputePool>>();
+    is_thread_safe::<Scope<'static, 'static>>();
     is_thread_safe::<Builder>();
     is_thread_safe::<Metrics>();
     is_thread_safe::<LaneMetrics>();
@@ -64,11 +73,11 @@ fn futures_can_be_sent() {
     fn is_send<T: Send>(_: &T) {}
     let pool = pools::of(1);
     is_send(&pool.reserve());
-    is_send(&pool.terminated());
+    is_send(&pool.closed());
 }
 
 #[test]
-fn debug_output_says_which_pool_it_is_and_what_it_does() {
+fn debug_output_has_the_name_and_the_metrics() {
     let pool = ComputePool::builder().name("sums").build().unwrap();
     let text = format!("{pool:?}");
     assert!(
@@ -76,7 +85,7 @@ fn debug_output_says_which_pool_it_is_and_what_it_does() {
         "{text}"
     );
     let mut builder = ComputePool::builder();
-    let text = format!("{:?}", builder.name("sums").threads(3).capacity(7));
+    let text = format!("{:?}", builder.name("sums").threads(3).max_outstanding(7));
     assert!(
         text.contains("\"sums\"") && text.contains('3') && text.contains('7'),
         "{text}"
@@ -84,19 +93,21 @@ fn debug_output_says_which_pool_it_is_and_what_it_does() {
 }
 
 #[test]
-fn a_builder_refuses_a_name_with_a_zero_byte() {
-    let error = ComputePool::builder().name("a\0b").build().unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+fn an_invalid_option_is_an_error_that_names_it() {
+    let error = |builder: &mut Builder| builder.build().unwrap_err();
+    let mut builder = ComputePool::builder();
+    for (error, text) in [
+        (error(builder.clone().name("a\0b")), "`name` is \"a\\0b\""),
+        (error(builder.clone().threads(0)), "`threads` is 0"),
+        (error(builder.threads(40_000)), "`threads` is 40000"),
+    ] {
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+        assert!(error.to_string().contains(text), "{error}");
+    }
 }
 
 #[test]
-#[should_panic(expected = "at least one thread")]
-fn a_pool_of_no_threads_is_a_mistake() {
-    ComputePool::builder().threads(0);
-}
-
-#[test]
-fn there_is_a_lane_for_each_thread() {
+fn each_thread_has_a_lane() {
     let cores = std::thread::available_parallelism().unwrap().get();
     let pool = ComputePool::builder().build().unwrap();
     assert_eq!(pool.metrics().lanes.len(), cores);

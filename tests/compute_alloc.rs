@@ -1,6 +1,6 @@
-//! What a `ComputePool` allocates: next to nothing for its tasks, and it gives back what it needed.
+//! The allocations of a `ComputePool`: almost none for its tasks, and it frees what it needed.
 //!
-//! One test, as the count of what is allocated in the process allows no others beside it.
+//! There is one test, because the allocations of the whole process are counted.
 
 mod support;
 
@@ -20,7 +20,7 @@ struct Counting;
 /// Allocations of the process so far.
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes that have not been given back.
+/// Bytes that have not been freed.
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 
 // SAFETY: everything is passed on to the system's allocator; counting allocates nothing.
@@ -46,11 +46,11 @@ fn live() -> isize {
     LIVE.load(Ordering::Relaxed)
 }
 
-/// How much there may be left of a burst of tasks, and how soon.
+/// The most bytes that a burst of tasks may leave, and the time in which it must free the others.
 const LEFT: isize = 2 << 20;
 const SOON: Duration = Duration::from_secs(2);
 
-/// How many times a task allocates in steady state, at most.
+/// The most allocations for each task in steady state.
 const PER_TASK: f64 = 0.02;
 
 #[test]
@@ -82,7 +82,7 @@ fn of(threads: usize) -> ComputePool {
 fn rest(pool: &ComputePool) {
     wait_until("the pool is at rest", || {
         let metrics = pool.metrics();
-        metrics.backlog() == 0 && metrics.lanes.iter().all(|lane| lane.is_parked)
+        metrics.queued == 0 && metrics.lanes.iter().all(|lane| lane.is_parked)
     });
 }
 
@@ -258,8 +258,8 @@ fn pools_that_come_and_go_leave_nothing() {
         let pool = of(2);
         let ran = Count::default();
         submit_all_ways(&pool, &ran);
-        pool.shutdown();
-        support::block_on(pool.terminated());
+        pool.close();
+        support::block_on(pool.closed());
         assert_eq!(ran.get(), 400);
     });
     assert_no_growth("pools shut down at once", None, || {
@@ -267,7 +267,7 @@ fn pools_that_come_and_go_leave_nothing() {
         let ran = Count::default();
         submit_all_ways(&pool, &ran);
         pool.shutdown_now();
-        support::block_on(pool.terminated());
+        support::block_on(pool.closed());
     });
 }
 

@@ -132,7 +132,7 @@ fn tokenising_pool(options: &Options) -> io::Result<ComputePool> {
     ComputePool::builder()
         .name("tokeniser")
         .threads(options.cores)
-        .capacity(options.threads * options.texts)
+        .max_outstanding(options.threads * options.texts)
         .build()
 }
 

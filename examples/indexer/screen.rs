@@ -190,7 +190,7 @@ impl Report<'_> {
         let summary = &self.outcome.summary;
         let (pool, compute) = (&summary.pool, &summary.compute);
         let (reads, readers) = (pool.completed, pool.largest);
-        let (texts, cores) = (compute.executed(), compute.lanes.len());
+        let (texts, cores) = (compute.completed, compute.lanes.len());
         writeln!(f, "read      {reads} jobs on {readers} threads at most")?;
         writeln!(f, "tokenised {texts} texts on {cores} threads")?;
         let executor = &summary.executor;

@@ -1,97 +1,134 @@
-//! How a pool is made.
+//! [`Builder`]: the options of a new pool.
 
 use std::any::Any;
 use std::fmt;
 use std::io;
+// Pointers to traits are made of the standard library's, also where `sync` has another.
 use std::sync::Arc as StdArc;
 
 use tokio::runtime::Handle;
 
-use super::ComputePool;
-use crate::join::PanicHandler;
-use crate::sync::{MODEL, thread};
-use crate::unwind::contain;
+use super::options::Options;
+use super::pool::ComputePool;
 
-/// Makes a [`ComputePool`]: see [`ComputePool::builder`].
+/// Builds a [`ComputePool`].
+///
+/// # Examples
+///
+/// ```
+/// use throng::ComputePool;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let pool = ComputePool::builder()
+///     .name("thumbnails")
+///     .threads(4)
+///     .max_outstanding(10_000)
+///     .build()?;
+/// # drop(pool);
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
     options: Options,
 }
 
-/// What a builder has been told.
-#[derive(Clone)]
-pub(super) struct Options {
-    pub(super) name: String,
-    pub(super) threads: usize,
-    pub(super) capacity: Option<usize>,
-    pub(super) stack_size: Option<usize>,
-    /// What the threads enter.
-    pub(super) runtime: Option<Handle>,
-    on_panic: Option<PanicHandler>,
-    /// Whether there are processors to spare for a look before a rest.
-    many_cores: bool,
+impl ComputePool {
+    /// Creates a pool with the default options: as many threads as can run at the same time, and no bound.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the system does not create the threads. [`builder`](Self::builder) returns an error instead.
+    pub fn new() -> Self {
+        Self::builder()
+            .build()
+            .expect("the system creates the threads of the pool")
+    }
+
+    /// Returns a builder with the default options.
+    pub fn builder() -> Builder {
+        Builder {
+            options: Options::new(),
+        }
+    }
+}
+
+impl Default for ComputePool {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Builder {
-    pub(super) fn new() -> Self {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        Self {
-            options: Options {
-                name: String::from("throng-compute"),
-                threads: cores,
-                capacity: None,
-                stack_size: None,
-                runtime: None,
-                on_panic: None,
-                many_cores: cores > 2 && !MODEL,
-            },
-        }
-    }
-
-    /// What the threads are called: this and a number. Systems show the first 15 bytes or so.
+    /// Sets the prefix of the names of the threads, which an index follows. Most systems show about 15 bytes of a name.
+    ///
+    /// The default is `throng-compute`.
     pub fn name(&mut self, name: impl Into<String>) -> &mut Self {
         self.options.name = name.into();
         self
     }
 
-    /// How many threads there are: by default, as many as
-    /// [can run at the same time](std::thread::available_parallelism).
+    /// Sets the number of threads, from 1 to 32,767.
     ///
-    /// # Panics
-    ///
-    /// Panics if it is 0.
-    #[track_caller]
+    /// The default is the number that [can run at the same time](std::thread::available_parallelism).
     pub fn threads(&mut self, threads: usize) -> &mut Self {
-        assert!(threads > 0, "a pool needs at least one thread");
         self.options.threads = threads;
         self
     }
 
-    /// How many tasks may be accepted and not finished: by default, any number.
+    /// Limits the number of tasks that are accepted and have not ended.
     ///
-    /// A pool with a bound counts its tasks at one place, which costs something with many threads.
-    pub fn capacity(&mut self, tasks: usize) -> &mut Self {
-        self.options.capacity = Some(tasks);
+    /// By default there is no limit. A pool with a limit counts its tasks in one place, which has a cost with many threads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// let pool = throng::ComputePool::builder().threads(1).max_outstanding(1).build()?;
+    /// let (open, gate) = std::sync::mpsc::channel::<()>();
+    /// pool.execute(move || gate.recv().unwrap_or_default());
+    /// assert!(pool.try_execute(|| ()).is_err_and(|error| error.is_full()));
+    /// # drop(open);
+    /// # Ok(()) }
+    /// ```
+    pub fn max_outstanding(&mut self, tasks: usize) -> &mut Self {
+        self.options.max_outstanding = Some(tasks);
         self
     }
 
-    /// The size of the threads' stacks, in bytes: by default that of [`std::thread`].
+    /// Sets the size of the threads' stacks in bytes.
+    ///
+    /// The default is that of [`std::thread`].
     pub fn thread_stack_size(&mut self, bytes: usize) -> &mut Self {
         self.options.stack_size = Some(bytes);
         self
     }
 
-    /// The runtime that the threads enter, so that `Handle::current()` and `tokio::spawn` work in
-    /// tasks: by default, none.
+    /// Sets the runtime that the threads enter, so that `Handle::current()` and `tokio::spawn` work in tasks.
+    ///
+    /// By default there is none. A thread enters the runtime once, when it starts.
     pub fn runtime(&mut self, runtime: Handle) -> &mut Self {
         self.options.runtime = Some(runtime);
         self
     }
 
-    /// What is told of the panic of a task of [`execute`](ComputePool::execute), which nobody waits for:
-    /// on the thread of the task, with the panic's payload.
+    /// Sets a function that receives the panic payload of a task of [`execute`](ComputePool::execute), which has no handle
+    /// to report it. The function runs on the thread of the task.
     ///
-    /// The panic hook has been called before, and the thread goes on, also if this panics.
+    /// The panic hook has run before. The thread goes on, even if the function panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// let (send, receive) = std::sync::mpsc::channel();
+    /// let pool = throng::ComputePool::builder()
+    ///     .on_panic(move |payload| send.send(payload).expect("the receiver exists"))
+    ///     .build()?;
+    /// pool.execute(|| std::panic::resume_unwind(Box::new(7)));
+    /// assert_eq!(receive.recv().expect("the task panics").downcast_ref(), Some(&7));
+    /// # Ok(()) }
+    /// ```
     pub fn on_panic<H>(&mut self, handler: H) -> &mut Self
     where
         H: Fn(Box<dyn Any + Send>) + Send + Sync + 'static,
@@ -100,17 +137,51 @@ impl Builder {
         self
     }
 
-    /// Makes the pool, and its threads.
+    /// Sets a function that each thread runs when it starts, with its index: to set a priority or an affinity, or to fill a
+    /// thread-local.
+    ///
+    /// A panic of the function is contained.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// let (send, receive) = std::sync::mpsc::channel();
+    /// let pool = throng::ComputePool::builder()
+    ///     .threads(2)
+    ///     .on_thread_start(move |index| send.send(index).expect("the receiver exists"))
+    ///     .build()?;
+    /// assert_eq!(receive.iter().take(2).sum::<usize>(), 1);
+    /// # drop(pool);
+    /// # Ok(()) }
+    /// ```
+    pub fn on_thread_start<H>(&mut self, hook: H) -> &mut Self
+    where
+        H: Fn(usize) + Send + Sync + 'static,
+    {
+        self.options.on_thread_start = Some(StdArc::new(hook));
+        self
+    }
+
+    /// Sets a function that each thread runs before it exits, with its index.
+    ///
+    /// A panic of the function is contained. [`closed`](ComputePool::closed) waits for it.
+    pub fn on_thread_stop<H>(&mut self, hook: H) -> &mut Self
+    where
+        H: Fn(usize) + Send + Sync + 'static,
+    {
+        self.options.on_thread_stop = Some(StdArc::new(hook));
+        self
+    }
+
+    /// Creates the pool and its threads.
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the name holds a zero byte; the system's error
-    /// if it does not give that many threads.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if an option has an invalid value, which the message names; the
+    /// system's error if it does not create the threads.
     pub fn build(&self) -> io::Result<ComputePool> {
-        if self.options.name.contains('\0') {
-            let why = "the name of a pool must not hold a zero byte";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        }
+        self.options.validate()?;
         ComputePool::with_options(self.options.clone())
     }
 }
@@ -120,42 +191,7 @@ impl fmt::Debug for Builder {
         f.debug_struct("Builder")
             .field("name", &self.options.name)
             .field("threads", &self.options.threads)
-            .field("capacity", &self.options.capacity)
+            .field("max_outstanding", &self.options.max_outstanding)
             .finish_non_exhaustive()
     }
 }
-
-impl Options {
-    #[cfg(all(test, throng_loom))]
-    pub(super) fn of_threads(threads: usize) -> Self {
-        let mut builder = Builder::new();
-        builder.threads(threads);
-        builder.options
-    }
-
-    /// What a worker does with a panic that nobody hears of.
-    pub(super) fn panic_handler(&self) -> PanicHandler {
-        let (pool, handler) = (self.name.clone(), self.on_panic.clone());
-        StdArc::new(move |payload| {
-            report(&pool, &*payload);
-            match &handler {
-                Some(handler) => handler(payload),
-                None => contain(|| drop(payload)),
-            }
-        })
-    }
-
-    /// So many looks, where looking takes nothing from others.
-    pub(super) fn looks(&self, looks: usize) -> usize {
-        if self.many_cores { looks } else { 0 }
-    }
-}
-
-#[cfg(feature = "tracing")]
-fn report(pool: &str, payload: &(dyn Any + Send)) {
-    let message = crate::unwind::message(payload);
-    tracing::error!(pool, message, "a task that nobody waits for has panicked");
-}
-
-#[cfg(not(feature = "tracing"))]
-fn report(_: &str, _: &(dyn Any + Send)) {}

@@ -1,10 +1,8 @@
-//! Tasks of one key: one at a time, in order.
+//! Keyed tasks: one at a time for each key, and in order.
 //!
-//! A key falls on one of many inboxes. Who pushes to one that nobody owns owns it, for a *turn*: a task
-//! of the pool, which can be stolen as any other, and which runs what is there. A turn that gets long
-//! ends, and another one follows: others of its lane want to run, too.
-
-use std::hash::{BuildHasher, Hash, RandomState};
+//! A push to an inbox that nobody owns takes ownership, and queues a [`KeyedDrain`]: a task of the pool that runs what is
+//! in the inbox, and that can be stolen as any other. A long drain ends and queues itself again, so that other tasks of its
+//! lane can run.
 
 use super::shared::Shared;
 use super::worker;
@@ -13,143 +11,117 @@ use crate::join::RunContext;
 use crate::sync::Arc;
 use crate::task::{Call, Ran, Task};
 
-/// How many inboxes there are for each thread.
-const PER_THREAD: usize = if cfg!(all(test, throng_loom)) { 1 } else { 64 };
-/// How many tasks a turn runs.
-const TURN: usize = if cfg!(all(test, throng_loom)) { 1 } else { 64 };
+/// The most tasks that a drain runs before it queues itself again.
+const MAX_DRAINED: usize = if cfg!(all(test, throng_loom)) { 1 } else { 64 };
 
-/// Somebody runs the tasks, or is about to.
+/// A drain of this inbox is queued, or runs.
 const OWNED: Tags = Tags::bit(0);
 
-pub(super) struct Keys {
-    inboxes: Box<[Inbox<Task<RunContext>>]>,
-    hasher: RandomState,
-}
-
-impl Keys {
-    pub(super) fn new(threads: usize) -> Self {
-        Self {
-            inboxes: (0..threads * PER_THREAD).map(|_| Inbox::new()).collect(),
-            hasher: RandomState::new(),
-        }
-    }
-
-    /// The inbox of a key.
-    pub(super) fn find(&self, key: &(impl Hash + ?Sized)) -> usize {
-        (self.hasher.hash_one(key) % self.inboxes.len() as u64) as usize
-    }
-
-    /// Drops what is queued.
-    pub(super) fn cancel(&self, shared: &Shared) {
-        self.inboxes
-            .iter()
-            .for_each(|inbox| shared.drop_all(inbox.take()));
-    }
-}
-
-/// Queues a task of a key.
+/// Queues a keyed task.
 pub(super) fn push(shared: &Arc<Shared>, inbox: usize, task: Task<RunContext>) {
-    let pushed =
-        shared.keys.inboxes[inbox].push(Batch::of(task), |seen| Some(seen.tags.with(OWNED)));
-    if pushed.is_ok_and(|seen| !seen.tags.has(OWNED)) {
-        Turn::new(shared, inbox).queue();
+    let pushed = shared
+        .keys
+        .inbox(inbox)
+        .push(Batch::of(task), |head| Some(head.tags.with(OWNED)));
+    if pushed.is_ok_and(|head| !head.tags.has(OWNED)) {
+        KeyedDrain::new(shared, inbox).queue();
     }
 }
 
-/// The right to run the tasks of an inbox. Dropping it drops them.
-struct Turn {
+/// The ownership of an inbox, whose tasks it runs. Dropping it drops the tasks.
+struct KeyedDrain {
     shared: Arc<Shared>,
     inbox: usize,
-    /// What was taken and has not run: older than what is in the inbox.
+    /// Tasks that were taken and have not run: older than those in the inbox.
     taken: FifoList<Task<RunContext>>,
-    /// The inbox was left empty, and is nobody's.
-    over: bool,
+    /// The inbox was left empty, and its ownership released.
+    is_over: bool,
 }
 
-impl Turn {
+impl KeyedDrain {
     fn new(shared: &Arc<Shared>, inbox: usize) -> Self {
         Self {
             shared: Arc::clone(shared),
             inbox,
             taken: FifoList::new(),
-            over: false,
+            is_over: false,
         }
     }
 
-    /// Has a worker take the turn.
+    /// Queues the drain as a task.
     fn queue(self) {
         let shared = Arc::clone(&self.shared);
-        let task = Task::detached(Call(move |context: &mut RunContext| self.take(context)));
+        let task = Task::detached(Call(move |context: &mut RunContext| self.run(context)));
         if let Some(lane) = shared.own_lane() {
             shared.lanes[lane].requeue(task);
         } else if let Err(refused) = shared.push(Batch::of(task), 1) {
-            // The pool is closed, and its threads may have ended. What was accepted before runs: here.
-            let mut chain = refused.into_fifo();
-            while let Some(task) = chain.pop_front() {
+            // The pool is closed, and its threads may have exited. What was accepted before must run: here.
+            let mut tasks = refused.into_fifo();
+            while let Some(task) = tasks.pop_front() {
                 task.run(&mut shared.context());
             }
         }
     }
 
-    /// Runs tasks: for a while on a worker, where others wait, and else until there are none.
-    fn take(mut self, context: &mut RunContext) {
+    /// Runs the tasks: on a worker, where others wait, a limited number, and elsewhere all of them.
+    fn run(mut self, context: &mut RunContext) {
         let lane = self.shared.own_lane();
         if let Some(lane) = lane {
-            self.shared.lanes[lane].tally().turns.add_own(1);
+            self.shared.lanes[lane].counters().drains.add_own(1);
         }
-        for _ in 0..lane.map_or(usize::MAX, |_| TURN) {
+        for _ in 0..lane.map_or(usize::MAX, |_| MAX_DRAINED) {
             let Some(task) = self.next() else { break };
-            self.run(lane, task, context);
+            self.run_task(lane, task, context);
         }
-        // It was not a task that somebody has submitted.
+        // The drain itself was not submitted.
         context.skip_accounting();
-        if !self.over {
+        if !self.is_over {
             self.queue();
         }
     }
 
-    fn run(&self, lane: Option<usize>, task: Task<RunContext>, context: &mut RunContext) {
+    fn run_task(&self, lane: Option<usize>, task: Task<RunContext>, context: &mut RunContext) {
         match lane {
             Some(lane) => {
                 let lane = &self.shared.lanes[lane];
-                lane.count_foreign();
+                lane.count_unqueued();
                 worker::run(&self.shared, lane, context, task);
             }
-            // The pool has ended, and with it all counts but that of places.
-            None if self.shared.is_cancelling() => self.shared.drop_one(task),
-            None if task.run(context) == Ran::Cancelled => self.shared.leave(),
+            // The threads have exited, so nothing is counted but permits.
+            None if self.shared.is_aborting() => self.shared.drop_task(task),
+            None if task.run(context) == Ran::Cancelled => self.shared.release_permit(),
             None => {}
         }
     }
 
-    /// The next task; `None`: there is none, and the turn is over.
+    /// Returns the next task, or releases the ownership if there is none.
     fn next(&mut self) -> Option<Task<RunContext>> {
-        while !self.over {
+        while !self.is_over {
             if self.taken.is_empty() {
                 self.taken = self.inbox().take();
             }
             if let Some(task) = self.taken.pop_front() {
                 return Some(task);
             }
-            self.over = self.inbox().exchange_empty(OWNED, Tags::NONE).is_ok();
+            self.is_over = self.inbox().exchange_empty(OWNED, Tags::NONE).is_ok();
         }
         None
     }
 
     fn inbox(&self) -> &Inbox<Task<RunContext>> {
-        &self.shared.keys.inboxes[self.inbox]
+        self.shared.keys.inbox(self.inbox)
     }
 }
 
-impl Drop for Turn {
+impl Drop for KeyedDrain {
     fn drop(&mut self) {
-        if self.over {
+        if self.is_over {
             return;
         }
-        // Dropped as a task by a pool that was shut down, which it is not.
-        self.shared.retract();
+        // A shutdown has dropped the drain, and counted it as a task.
+        self.shared.uncount_dropped();
         while let Some(task) = self.next() {
-            self.shared.drop_one(task);
+            self.shared.drop_task(task);
         }
     }
 }

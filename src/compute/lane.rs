@@ -1,304 +1,324 @@
-//! A lane: what one worker has to run, and whether it is awake.
+//! [`Lane`]: the tasks of one worker, and whether the worker is awake.
 //!
 //! ```text
-//! submitters --push--> inbox --drain--> surplus (in chunks) --> hand --pop--> run
-//!                        |                 |                     |
-//!                        +------- thieves take from each --------+
+//! submitters --push--> inbox --drain--> stealable (in chunks) --> local --pop--> run
+//!                        |                 |                       |
+//!                        +-------- thieves take from each ---------+
 //! ```
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
+use super::counters::{Counters, MAX_BATCH};
+use super::pinned::PinnedQueue;
 use crate::inbox::{Batch, FifoList, Inbox, LifoList, LocalQueue, Refused, Tags};
-use crate::join::{self, RunContext};
+use crate::join::RunContext;
 use crate::sync::thread::{self, Thread};
-use crate::sync::{Arc, AtomicBool, AtomicUsize, MODEL, Mutex, Number, Ordering, lock};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, Number, Ordering, lock};
 use crate::task::Task;
 
-/// How many tasks a worker takes in hand at most.
-const CHUNK: usize = if MODEL { 2 } else { 64 };
-
-/// In the inbox's head: the worker sleeps, and the inbox is empty. Whoever clears it wakes the worker.
+/// The worker sleeps, and the inbox is empty. The thread that clears this tag wakes the worker.
 const PARKED: Tags = Tags::bit(0);
-/// The lane accepts nothing from outside any more.
+/// The lane accepts no more tasks from outside.
 const SEALED: Tags = Tags::bit(1);
-/// The worker was woken to search, and has the shared's right to do so.
+/// The worker was woken to search, and has the right to do so.
 const CALLED: Tags = Tags::bit(2);
 
-/// Tasks of a lane that belong together, and how many they are.
+/// The most chunks for which an empty list keeps its memory.
+const MAX_IDLE_CHUNKS: usize = 256;
+
+/// Tasks that are run as a batch, and their number.
 pub(super) type Chunk = (FifoList<Task<RunContext>>, usize);
 
 /// The tasks of one worker.
 #[repr(align(128))]
 pub(super) struct Lane {
     inbox: Inbox<Task<RunContext>>,
-    /// Tasks pushed by others. Beside the word that a push has just changed.
+    /// Tasks pushed by others. In the cache line that a push has just written to.
     pushed: Number,
-    /// The worker runs a long task. Set and cleared by the timer's visits.
+    /// The worker is in a long task. The timer sets and clears this.
     stuck: AtomicBool,
     own: Own,
 }
 
-/// What the worker of the lane writes, on lines of its own.
+/// The fields that the worker of the lane writes to, in cache lines of their own.
 #[repr(align(128))]
 struct Own {
-    hand: LocalQueue<Task<RunContext>>,
-    /// What was drained and is not in hand: oldest first.
-    surplus: Mutex<VecDeque<Chunk>>,
-    /// How many chunks that is, for a look without the lock.
+    /// The rest of the batch that runs now.
+    local: LocalQueue<Task<RunContext>>,
+    /// Tasks that were drained from the inbox and are not in `local`, the oldest first.
+    stealable: Mutex<VecDeque<Chunk>>,
+    /// The number of chunks in `stealable`, for a check without the lock.
     chunks: AtomicUsize,
+    /// The worker takes tasks, which are in none of the queues meanwhile.
+    taking: Number,
+    pinned: PinnedQueue,
     thread: Mutex<Option<Thread>>,
-    tally: Tally,
+    counters: Counters,
 }
 
-/// What a lane counts. Each number is written by the lane's worker only, but where it says otherwise.
-#[derive(Default)]
-pub(super) struct Tally {
-    /// Tasks begun.
-    pub(super) ran: Number,
-    /// The outcomes of its tasks.
-    pub(super) ended: Arc<join::RunCounts>,
-    /// Tasks aborted before they started.
-    pub(super) cancelled: Number,
-    /// Tasks that the worker has taken from other lanes.
-    pub(super) stolen: Number,
-    /// Tasks that have left this lane in another way: written by whoever took them.
-    pub(super) lost: Number,
-    /// How often the worker has gone to sleep.
-    pub(super) parked: Number,
-    /// 1 while the worker takes tasks from an inbox.
-    taking: Number,
-    /// Of the tasks begun, those that nobody has submitted: turns of keys.
-    pub(super) turns: Number,
-    /// Tasks that the worker has pushed itself.
-    pushed: Number,
-    /// How many were pushed when the inbox was drained last.
-    drained: Number,
-    /// Nanoseconds that a task took, of late.
-    pace: Number,
-    /// How many tasks are taken in hand: few, where they take long.
-    handful: Number,
+/// A batch that the worker runs next.
+pub(super) struct Refill {
+    /// The first task. The others are in `local`.
+    pub(super) first: Task<RunContext>,
+    /// The number of the others.
+    pub(super) others: usize,
+    /// There are more tasks, which have just become stealable.
+    pub(super) published: bool,
 }
 
 impl Lane {
-    pub(super) fn new(pace: usize) -> Self {
-        let lane = Self {
+    pub(super) fn new() -> Self {
+        Self {
             inbox: Inbox::new(),
             pushed: Number::new(0),
             stuck: AtomicBool::new(false),
             own: Own {
-                hand: LocalQueue::new(),
-                surplus: Mutex::new(VecDeque::new()),
+                local: LocalQueue::new(),
+                stealable: Mutex::new(VecDeque::new()),
                 chunks: AtomicUsize::new(0),
+                taking: Number::new(0),
+                pinned: PinnedQueue::new(),
                 thread: Mutex::new(None),
-                tally: Tally::default(),
+                counters: Counters::new(),
             },
-        };
-        lane.set_pace(pace);
-        lane
+        }
     }
 
-    /// Queues tasks, from anywhere, and wakes the worker if it sleeps. `Err`: the lane is sealed.
+    pub(super) fn counters(&self) -> &Counters {
+        &self.own.counters
+    }
+
+    pub(super) fn pinned(&self) -> &PinnedQueue {
+        &self.own.pinned
+    }
+}
+
+/// Pushing.
+impl Lane {
+    /// Queues tasks from any thread, and wakes the worker if it sleeps. Returns the batch if the lane is sealed.
     ///
-    /// Says how often it had to try, which tells of others who push.
+    /// Returns the number of attempts: more than one means that others push here, too.
     #[inline]
     pub(super) fn push(
         &self,
         batch: Batch<Task<RunContext>>,
-        count: usize,
+        tasks: usize,
     ) -> Result<usize, Batch<Task<RunContext>>> {
-        let mut tries = 0;
-        let pushed = self.inbox.push(batch, |seen| {
-            tries += 1;
-            (!seen.tags.has(SEALED)).then_some(seen.tags.without(PARKED))
+        let mut attempts = 0;
+        let pushed = self.inbox.push(batch, |head| {
+            attempts += 1;
+            (!head.tags.has(SEALED)).then_some(head.tags.without(PARKED))
         });
         match pushed {
-            Ok(seen) => {
-                self.pushed.add(count);
-                if seen.tags.has(PARKED) {
+            Ok(head) => {
+                self.pushed.add(tasks);
+                if head.tags.has(PARKED) {
                     self.unpark_thread();
                 }
-                Ok(tries)
+                Ok(attempts)
             }
             Err(Refused { batch, .. }) => Err(batch),
         }
     }
 
-    /// Queues tasks by the lane's own worker, which is awake. `Err`: the lane is sealed.
+    /// Queues tasks from the lane's own worker, which is awake. Returns the batch if the lane is sealed.
     #[inline]
     pub(super) fn push_own(
         &self,
         batch: Batch<Task<RunContext>>,
         tasks: usize,
     ) -> Result<(), Batch<Task<RunContext>>> {
-        let pushed = self.inbox.push(batch, |seen| {
-            debug_assert!(!seen.tags.has(PARKED), "who sleeps does not push");
-            (!seen.tags.has(SEALED)).then_some(seen.tags)
+        let pushed = self.inbox.push(batch, |head| {
+            debug_assert!(!head.tags.has(PARKED), "a sleeping worker does not push");
+            (!head.tags.has(SEALED)).then_some(head.tags)
         });
         if let Err(refused) = pushed {
             return Err(refused.batch);
         }
-        self.own.tally.pushed.add_own(tasks);
+        self.own.counters.pushed.add_own(tasks);
         Ok(())
     }
 
-    /// Counts a task that the worker runs, and that was not queued here.
-    pub(super) fn count_foreign(&self) {
-        self.own.tally.pushed.add_own(1);
-    }
-
-    /// As `push_own`, sealed or not: it is awake, and so will find the task.
+    /// As `push_own`, also if the lane is sealed: the worker is awake, and so will find the task.
     pub(super) fn requeue(&self, task: Task<RunContext>) {
-        self.own.tally.pushed.add_own(1);
-        let pushed = self.inbox.push(Batch::of(task), |seen| Some(seen.tags));
+        self.own.counters.pushed.add_own(1);
+        let pushed = self.inbox.push(Batch::of(task), |head| Some(head.tags));
         debug_assert!(pushed.is_ok());
     }
 
-    /// How many tasks were pushed since the worker drained the inbox, if that is worth a thought after
-    /// it has pushed some more: once for every few.
+    /// Counts a task that the worker runs without having taken it from a queue of the lane.
+    pub(super) fn count_unqueued(&self) {
+        self.own.counters.pushed.add_own(1);
+    }
+
+    /// Returns the number of tasks that were pushed since the inbox was last drained, once for every few that the
+    /// worker itself pushes. `tasks` is the number that it has just pushed.
     #[inline]
     pub(super) fn undrained(&self, tasks: usize) -> Option<usize> {
-        let own = self.own.tally.pushed.get();
-        (own / CHUNK != own.wrapping_sub(tasks) / CHUNK)
-            .then(|| self.pushed().wrapping_sub(self.own.tally.drained.get()))
+        let own = self.own.counters.pushed.get();
+        (own / MAX_BATCH != own.wrapping_sub(tasks) / MAX_BATCH)
+            .then(|| self.pushed().wrapping_sub(self.own.counters.drained.get()))
     }
 
     fn pushed(&self) -> usize {
-        self.pushed.get().wrapping_add(self.own.tally.pushed.get())
+        let own = self.own.counters.pushed.get();
+        self.pushed.get().wrapping_add(own)
     }
+}
 
-    /// The next task in hand. For the worker.
+/// Running and stealing.
+impl Lane {
+    /// Returns the next task of the batch. For the worker.
     #[inline]
     pub(super) fn pop(&self) -> Option<Task<RunContext>> {
-        self.own.hand.pop()
+        self.own.local.pop()
     }
 
-    /// The next task, from the surplus, or else from the inbox, with those that follow it in hand. For
-    /// the worker, whose hand is empty.
-    pub(super) fn refill(&self, cuts: &mut Vec<Chunk>) -> Option<Refill> {
+    /// Returns the next batch, from the stealable chunks or else from the inbox. For the worker, whose local queue is
+    /// empty.
+    pub(super) fn refill(&self, chunks: &mut Vec<Chunk>) -> Option<Refill> {
         if let Some(chunk) = self.next_chunk() {
-            return self.take_in_hand(chunk, false);
+            return self.fill_local(chunk, false);
         }
         let pushed = self.pushed();
         self.set_taking(true);
-        let oldest = cut(self.inbox.detach(), self.handful(), cuts);
-        let published = !cuts.is_empty();
+        let oldest = split(self.inbox.detach(), self.own.counters.batch_size(), chunks);
+        let published = !chunks.is_empty();
         if published {
-            self.publish(cuts.drain(..).rev());
-            cuts.shrink_to(ROOMY);
+            self.publish(chunks.drain(..).rev());
+            chunks.shrink_to(MAX_IDLE_CHUNKS);
         }
         self.set_taking(false);
-        self.own.tally.drained.set(pushed);
-        self.take_in_hand(oldest?, published)
+        self.own.counters.drained.set(pushed);
+        self.fill_local(oldest?, published)
     }
 
-    fn take_in_hand(&self, (mut chain, tasks): Chunk, published: bool) -> Option<Refill> {
-        let first = chain.pop_front()?;
-        self.own.hand.fill(chain);
+    fn fill_local(&self, (mut list, tasks): Chunk, published: bool) -> Option<Refill> {
+        let first = list.pop_front()?;
+        self.own.local.fill(list);
         Some(Refill {
             first,
-            in_hand: tasks - 1,
+            others: tasks - 1,
             published,
         })
     }
 
-    /// Takes over what its worker has stolen, oldest first, as surplus.
-    pub(super) fn take_over(&self, loot: &mut Vec<Chunk>) {
-        self.own.tally.stolen.add_own(tasks(loot));
-        self.publish(loot.drain(..));
-        loot.shrink_to(ROOMY);
+    /// Adds the tasks that the worker has stolen, the oldest first, to the stealable ones.
+    pub(super) fn adopt(&self, stolen: &mut Vec<Chunk>) {
+        self.own.counters.stolen.add_own(tasks(stolen));
+        self.publish(stolen.drain(..));
+        stolen.shrink_to(MAX_IDLE_CHUNKS);
     }
 
-    /// Steals half of the surplus, the newer half, and says whether there was any.
-    pub(super) fn steal_surplus(&self, loot: &mut Vec<Chunk>) -> bool {
-        if !self.has_surplus() {
+    /// Steals the newer half of the stealable chunks. Returns `false` if there are none.
+    pub(super) fn steal_half(&self, stolen: &mut Vec<Chunk>) -> bool {
+        if !self.has_stealable() {
             return false;
         }
-        let mut surplus = lock(&self.own.surplus);
-        let keep = surplus.len() / 2;
-        loot.extend(surplus.drain(keep..));
+        let mut stealable = lock(&self.own.stealable);
+        let keep = stealable.len() / 2;
+        stolen.extend(stealable.drain(keep..));
         self.own.chunks.store(keep, Ordering::Relaxed);
-        drop(surplus);
-        self.count_lost(tasks(loot));
-        !loot.is_empty()
+        drop(stealable);
+        self.count_removed(tasks(stolen));
+        !stolen.is_empty()
     }
 
-    /// Steals what waits behind a long task: what is in hand, and all that is in the inbox.
-    pub(super) fn steal_behind(&self, loot: &mut Vec<Chunk>) -> bool {
-        let oldest = cut(self.inbox.detach(), self.handful(), loot);
-        loot.extend(oldest);
-        // What is in hand is older still.
-        let hand = self.own.hand.steal_all();
-        if hand.1 > 0 {
-            loot.push(hand);
+    /// Steals the tasks that wait behind a long one: the rest of the batch, and the inbox. Returns `false` if there are
+    /// none.
+    pub(super) fn steal_waiting(&self, stolen: &mut Vec<Chunk>) -> bool {
+        let oldest = split(self.inbox.detach(), self.own.counters.batch_size(), stolen);
+        stolen.extend(oldest);
+        // The batch is older still.
+        let batch = self.own.local.steal_all();
+        if batch.1 > 0 {
+            stolen.push(batch);
         }
-        loot.reverse();
-        self.count_lost(tasks(loot));
-        !loot.is_empty()
+        stolen.reverse();
+        self.count_removed(tasks(stolen));
+        !stolen.is_empty()
     }
 
-    /// Takes all that is queued.
-    pub(super) fn clear(&self) -> Vec<Chunk> {
-        let mut all = vec![self.own.hand.steal_all()];
-        let mut surplus = lock(&self.own.surplus);
-        all.extend(surplus.drain(..));
+    /// Takes all queued tasks.
+    pub(super) fn take_all(&self) -> Vec<Chunk> {
+        let mut all = vec![self.own.local.steal_all()];
+        let mut stealable = lock(&self.own.stealable);
+        all.extend(stealable.drain(..));
         self.own.chunks.store(0, Ordering::Relaxed);
-        drop(surplus);
+        drop(stealable);
         all.push(self.inbox.detach().take_newest(usize::MAX));
-        self.count_lost(tasks(&all));
+        self.count_removed(tasks(&all));
         all
     }
 
-    /// Whether there is something for others to steal at once.
+    /// Returns `true` if other workers can steal chunks.
     #[inline]
-    pub(super) fn has_surplus(&self) -> bool {
+    pub(super) fn has_stealable(&self) -> bool {
         self.own.chunks.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether anything is queued. A hint.
+    /// Returns `true` if any task is queued. A hint.
     pub(super) fn has_queued(&self) -> bool {
-        !self.own.hand.is_empty()
-            || self.has_surplus()
+        !self.own.local.is_empty()
+            || self.has_stealable()
             || !self.inbox.peek().empty
-            || self.own.tally.taking.get() != 0
+            || self.own.taking.get() != 0
     }
 
-    /// The worker takes tasks, which are nowhere to be seen meanwhile, or has put them where they are.
+    /// Marks that the worker takes tasks, or has queued them in the lane.
     pub(super) fn set_taking(&self, taking: bool) {
-        self.own.tally.taking.set(usize::from(taking));
+        self.own.taking.set(usize::from(taking));
     }
 
-    /// About how many nanoseconds the surplus, and so many tasks, will take.
+    /// Returns the nanoseconds that the stealable tasks, and this number of others, are expected to take.
     #[inline]
-    pub(super) fn outlook(&self, tasks: usize) -> usize {
-        let surplus = self.own.chunks.load(Ordering::Relaxed) * self.handful();
-        (surplus + tasks).saturating_mul(self.own.tally.pace.get())
+    pub(super) fn expected_backlog(&self, others: usize) -> usize {
+        let counters = &self.own.counters;
+        let stealable = self.own.chunks.load(Ordering::Relaxed) * counters.batch_size();
+        counters.expected_ns(stealable + others)
     }
 
-    /// Learns how long tasks take.
-    pub(super) fn learn(&self, elapsed: Duration, tasks: usize) {
-        // In models time is not what decides.
-        if tasks > 0 && !MODEL {
-            let elapsed = usize::try_from(elapsed.as_nanos()).unwrap_or(usize::MAX);
-            let pace = elapsed / tasks;
-            let before = self.own.tally.pace.get();
-            self.set_pace((before / 2).saturating_add(pace / 2).max(1));
+    /// Returns the number of queued tasks.
+    pub(super) fn backlog(&self) -> usize {
+        let counters = &self.own.counters;
+        let gone = counters.started.get().wrapping_add(counters.removed.get());
+        let come = self.pushed().wrapping_add(counters.stolen.get());
+        // The numbers are not read at one moment.
+        usize::try_from(come.wrapping_sub(gone).cast_signed()).unwrap_or(0)
+    }
+
+    /// Counts tasks that have left the lane without having run there.
+    pub(super) fn count_removed(&self, tasks: usize) {
+        self.own.counters.removed.add(tasks);
+    }
+
+    /// Removes the oldest chunk of the stealable ones.
+    fn next_chunk(&self) -> Option<Chunk> {
+        if !self.has_stealable() {
+            return None;
         }
+        let mut stealable = lock(&self.own.stealable);
+        let chunk = stealable.pop_front();
+        if stealable.is_empty() {
+            // A flood may have made the list large.
+            stealable.shrink_to(MAX_IDLE_CHUNKS);
+        }
+        self.own.chunks.store(stealable.len(), Ordering::Relaxed);
+        chunk
     }
 
-    fn set_pace(&self, pace: usize) {
-        let handful = (HANDFUL_NS / pace).clamp(1, CHUNK);
-        self.own.tally.pace.set(pace);
-        self.own.tally.handful.set(handful);
+    fn publish(&self, chunks: impl Iterator<Item = Chunk>) {
+        let mut stealable = lock(&self.own.stealable);
+        stealable.extend(chunks);
+        self.own.chunks.store(stealable.len(), Ordering::Relaxed);
     }
+}
 
-    /// Whether tasks take so little time that a look at the clock would be felt.
-    pub(super) fn is_fast(&self) -> bool {
-        self.own.tally.pace.get() < FAST_NS
-    }
-
-    pub(super) fn handful(&self) -> usize {
-        self.own.tally.handful.get()
+/// Sleeping.
+impl Lane {
+    /// Names the current thread as the worker's.
+    pub(super) fn attach_thread(&self) {
+        *lock(&self.own.thread) = Some(thread::current());
     }
 
     #[inline]
@@ -308,24 +328,6 @@ impl Lane {
 
     pub(super) fn set_stuck(&self, stuck: bool) {
         self.stuck.store(stuck, Ordering::Relaxed);
-    }
-
-    /// How many tasks are queued.
-    pub(super) fn backlog(&self) -> usize {
-        let tally = self.tally();
-        let gone = tally.ran.get().wrapping_add(tally.lost.get());
-        let come = self.pushed().wrapping_add(tally.stolen.get());
-        // The numbers are not read at one moment.
-        usize::try_from(come.wrapping_sub(gone).cast_signed()).unwrap_or(0)
-    }
-
-    pub(super) fn tally(&self) -> &Tally {
-        &self.own.tally
-    }
-
-    /// The worker says on which thread it is.
-    pub(super) fn man(&self) {
-        *lock(&self.own.thread) = Some(thread::current());
     }
 
     #[inline]
@@ -344,36 +346,35 @@ impl Lane {
         }
     }
 
-    /// Lies down: from now on, whoever pushes wakes the worker. `false`: there is something in the
-    /// inbox.
+    /// Parks the lane: from now on, a push wakes the worker. Returns `false` if the inbox is not empty.
     pub(super) fn park(&self) -> bool {
         self.exchange(Tags::NONE, PARKED)
     }
 
-    /// Gets up by itself. `false`: somebody has woken the worker.
+    /// Unparks the lane from its own worker. Returns `false` if another thread has woken the worker.
     pub(super) fn unpark(&self) -> bool {
         self.exchange(PARKED, Tags::NONE)
     }
 
-    /// Wakes the worker, to look around. Also if it is awake, it sees what the caller has done before
-    /// when it lies down next.
+    /// Wakes the worker to check all its conditions. If it is awake, it sees what the caller has done before when it
+    /// parks next.
     pub(super) fn wake(&self) {
         if self.inbox.retag(Tags::NONE, PARKED).tags.has(PARKED) {
             self.unpark_thread();
         }
     }
 
-    /// Sleeps until woken. `true`: to search.
+    /// Sleeps until woken. Returns `true` if the worker was called to search.
     pub(super) fn sleep(&self) -> bool {
-        self.own.tally.parked.add_own(1);
-        // What a task left of park tokens makes this loop turn once more, nothing else.
+        self.own.counters.parked.add_own(1);
+        // A park token that a task has left only makes this loop go round once more.
         while self.is_parked() {
             thread::park();
         }
         self.inbox.peek().tags.has(CALLED) && self.inbox.retag(Tags::NONE, CALLED).tags.has(CALLED)
     }
 
-    /// Wakes the worker to search. `false`: it is awake.
+    /// Wakes the worker to search. Returns `false` if it is awake.
     pub(super) fn call(&self) -> bool {
         let called = self.exchange(PARKED, CALLED);
         if called {
@@ -382,80 +383,41 @@ impl Lane {
         called
     }
 
-    /// Changes the tags of an empty lane, sealed or not.
+    /// Changes the tags of an empty inbox, sealed or not.
     fn exchange(&self, from: Tags, to: Tags) -> bool {
         let exchange = |seal: Tags| self.inbox.exchange_empty(from.with(seal), to.with(seal));
         exchange(Tags::NONE).is_ok() || exchange(SEALED).is_ok()
     }
 
-    /// The oldest chunk of the surplus.
-    fn next_chunk(&self) -> Option<Chunk> {
-        if !self.has_surplus() {
-            return None;
-        }
-        let mut surplus = lock(&self.own.surplus);
-        let chunk = surplus.pop_front();
-        if surplus.is_empty() {
-            // After a flood.
-            surplus.shrink_to(ROOMY);
-        }
-        self.own.chunks.store(surplus.len(), Ordering::Relaxed);
-        chunk
-    }
-
-    fn publish(&self, chunks: impl Iterator<Item = Chunk>) {
-        let mut surplus = lock(&self.own.surplus);
-        surplus.extend(chunks);
-        self.own.chunks.store(surplus.len(), Ordering::Relaxed);
-    }
-
-    /// Counts tasks that have left the lane without having run there.
-    pub(super) fn count_lost(&self, tasks: usize) {
-        self.own.tally.lost.add(tasks);
-    }
-
     #[cold]
     fn unpark_thread(&self) {
         let thread = lock(&self.own.thread).clone();
-        thread.expect("who sleeps has said where").unpark();
+        thread.expect("a sleeping worker has a thread").unpark();
     }
 }
 
-/// What a worker has taken.
-pub(super) struct Refill {
-    /// The task to run now.
-    pub(super) first: Task<RunContext>,
-    /// How many more are in hand.
-    pub(super) in_hand: usize,
-    /// Whether there are more, which have just become surplus.
-    pub(super) published: bool,
-}
-
-/// Cuts a pile into chunks, the newest first, and returns the last one, which is the oldest.
-fn cut(
-    mut pile: LifoList<Task<RunContext>>,
-    handful: usize,
-    cuts: &mut Vec<Chunk>,
+/// Splits a list into chunks, the newest first, and returns the last one, which is the oldest.
+fn split(
+    mut list: LifoList<Task<RunContext>>,
+    batch_size: usize,
+    chunks: &mut Vec<Chunk>,
 ) -> Option<Chunk> {
     let mut last = None;
     loop {
-        // Of a flood larger ones: a list of so many small ones would be large itself.
-        let limit = if cuts.len() < ROOMY { handful } else { CHUNK };
-        let chunk = pile.take_newest(limit);
+        // Larger chunks in a flood: a list of many small ones would be large itself.
+        let limit = if chunks.len() < MAX_IDLE_CHUNKS {
+            batch_size
+        } else {
+            MAX_BATCH
+        };
+        let chunk = list.take_newest(limit);
         if chunk.1 == 0 {
             return last;
         }
-        cuts.extend(last.replace(chunk));
+        chunks.extend(last.replace(chunk));
     }
 }
 
 fn tasks(chunks: &[Chunk]) -> usize {
-    chunks.iter().map(|(_, count)| count).sum()
+    chunks.iter().map(|(_, tasks)| tasks).sum()
 }
-
-/// A task that takes longer may be measured.
-const FAST_NS: usize = 1_000;
-/// How long what is taken in hand should take.
-const HANDFUL_NS: usize = 20_000;
-/// How many chunks a surplus has room for when it is empty.
-const ROOMY: usize = 256;

@@ -1,6 +1,6 @@
-//! Models of the pool: what can meet in a lane, in the word of those who rest, and in the whole.
+//! Models: pairs of operations on a lane and on the word of the sleepers, and whole pools.
 //!
-//! In models everything is worth waking somebody for, and a handful is two tasks.
+//! In models, every backlog is worth a wake-up, and a batch has two tasks.
 
 use loom::future::block_on;
 use loom::sync::Arc;
@@ -8,8 +8,8 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use super::ComputePool;
-use super::builder::Options;
 use super::lane::{Chunk, Lane};
+use super::options::Options;
 use super::shared::Shared;
 use crate::inbox::Batch;
 use crate::join::RunContext;
@@ -29,7 +29,7 @@ fn check(less: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// A task that counts its run, and touches what is touched by one thread at a time.
+/// A task that counts its run.
 fn counting(ran: &Arc<AtomicUsize>) -> Task<RunContext> {
     let ran = ran.clone();
     Task::detached_closure(move || {
@@ -41,12 +41,12 @@ fn push(lane: &Lane, task: Task<RunContext>) -> bool {
     lane.push(Batch::of(task), 1).is_ok()
 }
 
-/// What a worker does, without a shared: runs, lies down, sleeps, until the lane is sealed and empty.
-fn man(lane: &Lane) {
-    lane.man();
-    let mut cuts: Vec<Chunk> = Vec::new();
+/// A worker of a single lane: runs, parks and sleeps until the lane is sealed and empty.
+fn work(lane: &Lane) {
+    lane.attach_thread();
+    let mut chunks: Vec<Chunk> = Vec::new();
     loop {
-        if let Some(refill) = lane.refill(&mut cuts) {
+        if let Some(refill) = lane.refill(&mut chunks) {
             let mut next = Some(refill.first);
             while let Some(task) = next {
                 task.run(&mut RunContext::default());
@@ -61,14 +61,14 @@ fn man(lane: &Lane) {
     }
 }
 
-/// A push finds the worker awake, lying down, or asleep: it always gets the task.
+/// A push finds the worker awake, parking, or asleep: the worker always gets the task.
 #[test]
 fn loom_push_against_park() {
     loom::model(|| {
-        let (lane, ran) = (Arc::new(Lane::new(1)), Arc::new(AtomicUsize::new(0)));
+        let (lane, ran) = (Arc::new(Lane::new()), Arc::new(AtomicUsize::new(0)));
         let worker = {
             let lane = lane.clone();
-            thread::spawn(move || man(&lane))
+            thread::spawn(move || work(&lane))
         };
         assert!(push(&lane, counting(&ran)));
         assert!(push(&lane, counting(&ran)));
@@ -82,10 +82,10 @@ fn loom_push_against_park() {
 #[test]
 fn loom_push_against_seal() {
     loom::model(|| {
-        let (lane, ran) = (Arc::new(Lane::new(1)), Arc::new(AtomicUsize::new(0)));
+        let (lane, ran) = (Arc::new(Lane::new()), Arc::new(AtomicUsize::new(0)));
         let worker = {
             let lane = lane.clone();
-            thread::spawn(move || man(&lane))
+            thread::spawn(move || work(&lane))
         };
         let pusher = {
             let (lane, ran) = (lane.clone(), ran.clone());
@@ -98,23 +98,22 @@ fn loom_push_against_seal() {
     });
 }
 
-/// A thief takes what is there while the worker lies down: it never takes the mark that says so, and
-/// the next push wakes the worker.
+/// A thief steals while the worker parks: it never clears `PARKED`, and the next push wakes the worker.
 #[test]
-fn loom_thief_against_sentinel() {
+fn loom_steal_against_park() {
     loom::model(|| {
-        let (lane, ran) = (Arc::new(Lane::new(1)), Arc::new(AtomicUsize::new(0)));
+        let (lane, ran) = (Arc::new(Lane::new()), Arc::new(AtomicUsize::new(0)));
         let worker = {
             let lane = lane.clone();
-            thread::spawn(move || man(&lane))
+            thread::spawn(move || work(&lane))
         };
         let thief = {
             let lane = lane.clone();
             thread::spawn(move || {
-                let mut loot = Vec::new();
-                lane.steal_behind(&mut loot);
-                for (mut chain, _) in loot {
-                    while let Some(task) = chain.pop_front() {
+                let mut stolen = Vec::new();
+                lane.steal_waiting(&mut stolen);
+                for (mut list, _) in stolen {
+                    while let Some(task) = list.pop_front() {
                         task.run(&mut RunContext::default());
                     }
                 }
@@ -129,8 +128,8 @@ fn loom_thief_against_sentinel() {
     });
 }
 
-/// A worker publishes a surplus while the last searcher lies down: either it is called, or it sees the
-/// surplus at its last look. If neither, it sleeps for ever, which loom reports.
+/// A worker publishes tasks while the last searcher goes to sleep: either the searcher is called, or it sees the tasks at
+/// its last check. If neither, it sleeps forever, which loom reports.
 #[test]
 fn loom_last_searcher_against_publish() {
     loom::model(|| {
@@ -142,17 +141,17 @@ fn loom_last_searcher_against_publish() {
             let shared = shared.clone();
             thread::spawn(move || {
                 let own = &shared.lanes[1];
-                own.man();
+                own.attach_thread();
                 assert!(own.park());
-                let again = shared.park(true);
+                let again = shared.begin_sleep(true);
                 if !(again && own.unpark()) {
                     assert!(own.sleep() || again, "woken without a reason");
                 }
-                shared.unpark();
-                let mut loot = Vec::new();
-                assert!(shared.lanes[0].steal_surplus(&mut loot));
+                shared.end_sleep();
+                let mut stolen = Vec::new();
+                assert!(shared.lanes[0].steal_half(&mut stolen));
                 shared.end_search();
-                loot
+                stolen
             })
         };
         for _ in 0..3 {
@@ -160,7 +159,7 @@ fn loom_last_searcher_against_publish() {
         }
         let refill = shared.lanes[0].refill(&mut Vec::new()).unwrap();
         assert!(refill.published);
-        shared.share(0, refill.in_hand, refill.published);
+        shared.share(0, refill.others, refill.published);
         drop(searcher.join().unwrap());
         // The right to search is free again.
         assert!(shared.begin_search());
@@ -168,7 +167,7 @@ fn loom_last_searcher_against_publish() {
     });
 }
 
-/// Somebody calls a worker that somebody else wakes with a task: the right to search is not lost.
+/// One thread calls a worker that another wakes by a push: the right to search is not lost.
 #[test]
 fn loom_call_against_push() {
     loom::model(|| {
@@ -178,30 +177,30 @@ fn loom_call_against_push() {
             let shared = shared.clone();
             thread::spawn(move || {
                 let own = &shared.lanes[0];
-                own.man();
+                own.attach_thread();
                 if own.park() {
-                    shared.park(false);
+                    shared.begin_sleep(false);
                     if own.sleep() {
                         shared.end_search();
                     }
-                    shared.unpark();
+                    shared.end_sleep();
                 }
             })
         };
         let caller = {
             let shared = shared.clone();
-            thread::spawn(move || shared.call_searcher(0))
+            thread::spawn(move || shared.call_to_search(0))
         };
         assert!(push(&shared.lanes[0], counting(&ran)));
         worker.join().unwrap();
         caller.join().unwrap();
-        assert!(shared.begin_search(), "nobody could ever search again");
+        assert!(shared.begin_search(), "no worker could ever search again");
     });
 }
 
-/// the timer goes while a worker gets up: it stays, or is called again.
+/// The timer is disarmed while a worker wakes: it stays armed, or is armed again.
 #[test]
-fn loom_timer_leaves_against_get_up() {
+fn loom_disarm_against_wake_up() {
     use crate::timer::Watchdog as _;
 
     loom::model(|| {
@@ -216,24 +215,24 @@ fn loom_timer_leaves_against_get_up() {
                 Shared::arm_watchdog(&shared);
             })
         };
-        // In models one quiet visit is enough for it to go.
+        // In models, one quiet check is enough to disarm it.
         let stays = shared.check();
         worker.join().unwrap();
         assert!(
-            stays || shared.is_watched(),
-            "nobody looks after a worker that is awake"
+            stays || shared.watchdog().is_armed(),
+            "a worker that is awake has no timer"
         );
     });
 }
 
-/// A worker of a closed pool sleeps while another lane has something left; whoever ends wakes it.
+/// A worker of a closed pool sleeps while another lane has tasks; a worker that exits wakes it.
 #[test]
-fn loom_last_task_against_lying_down() {
+fn loom_last_task_against_park() {
     loom::model(|| {
         let shared = Arc::new(Shared::new(Options::of_threads(2)));
         let ran = Arc::new(AtomicUsize::new(0));
         assert!(push(&shared.lanes[0], counting(&ran)));
-        shared.lanes[1].man();
+        shared.lanes[1].attach_thread();
         shared.close();
         let worker = {
             let shared = shared.clone();
@@ -253,9 +252,9 @@ fn loom_last_task_against_lying_down() {
     });
 }
 
-/// Two workers of a closed pool run their last tasks and lie down: one of them sees that nothing is left.
+/// Two workers of a closed pool run their last tasks and go to sleep: one of them sees that nothing is left.
 #[test]
-fn loom_two_lie_down_at_the_end() {
+fn loom_two_park_at_the_end() {
     loom::model(|| {
         let shared = Arc::new(Shared::new(Options::of_threads(2)));
         let ran = Arc::new(AtomicUsize::new(0));
@@ -268,7 +267,7 @@ fn loom_two_lie_down_at_the_end() {
             let refill = own.refill(&mut Vec::new()).unwrap();
             refill.first.run(&mut RunContext::default());
             assert!(own.park());
-            shared.park(false);
+            shared.begin_sleep(false);
             shared.is_over(lane)
         };
         let other = {
@@ -276,7 +275,37 @@ fn loom_two_lie_down_at_the_end() {
             thread::spawn(move || end(&shared, 1))
         };
         let over = end(&shared, 0);
-        assert!(other.join().unwrap() || over, "both sleep for ever");
+        assert!(other.join().unwrap() || over, "both sleep forever");
+    });
+}
+
+/// A task moves from one lane to another while a caller checks whether the pool is idle: it never is.
+#[test]
+fn loom_idle_against_a_task_that_moves() {
+    loom::model(|| {
+        let shared = Arc::new(Shared::new(Options::of_threads(2)));
+        let ran = Arc::new(AtomicUsize::new(0));
+        assert!(shared.lanes[0].park());
+        shared.begin_sleep(false);
+        // The other worker has been woken by a push, and does not count as awake yet.
+        shared.begin_sleep(false);
+        assert!(push(&shared.lanes[1], counting(&ran)));
+        let worker = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let own = &shared.lanes[1];
+                shared.lanes[0].attach_thread();
+                shared.end_sleep();
+                let refill = own.refill(&mut Vec::new()).unwrap();
+                // The first worker does not run this one yet.
+                assert!(push(&shared.lanes[0], counting(&ran)));
+                refill.first.run(&mut RunContext::default());
+                assert!(own.park());
+                shared.begin_sleep(false);
+            })
+        };
+        assert!(!shared.is_idle());
+        worker.join().unwrap();
     });
 }
 
@@ -290,7 +319,7 @@ fn loom_pool_of_one() {
 }
 
 #[test]
-fn loom_submit_against_shutdown() {
+fn loom_submit_against_close() {
     check(1, || {
         let pool = pool(1);
         let submitter = {
@@ -300,14 +329,14 @@ fn loom_submit_against_shutdown() {
                 Err(error) => assert!(error.is_closed()),
             })
         };
-        pool.shutdown();
-        block_on(pool.terminated());
+        pool.close();
+        block_on(pool.closed());
         submitter.join().unwrap();
     });
 }
 
-/// What is queued when the pool is shut down at once is dropped, or has run; nothing is left, also of
-/// what another thread has taken to drop it.
+/// A queued task is dropped, or has run, when `shutdown_now` has ended the pool; so is a task that another thread has
+/// taken to drop it.
 #[test]
 fn loom_run_against_shutdown_now() {
     struct Left(Arc<AtomicUsize>);
@@ -330,7 +359,7 @@ fn loom_run_against_shutdown_now() {
             let pool = pool.clone();
             thread::spawn(move || pool.shutdown_now())
         };
-        block_on(pool.terminated());
+        block_on(pool.closed());
         assert_eq!(left.load(Ordering::Relaxed), 0);
         let dropped = ender.join().unwrap();
         let ran: usize = handles
@@ -343,7 +372,7 @@ fn loom_run_against_shutdown_now() {
 
 /// Tasks of one key never run at the same time.
 #[test]
-fn loom_keyed_tasks_take_turns() {
+fn loom_keyed_tasks_run_one_at_a_time() {
     check(1, || {
         let pool = pool(1);
         let state = Arc::new(Plain::new(0));
@@ -356,9 +385,31 @@ fn loom_keyed_tasks_take_turns() {
             thread::spawn(move || push(&pool, &state))
         };
         let one = push(&pool, &state);
-        // Waiting is no part of this: one at a time, so that it makes few orders more.
+        // One at a time: the model is not about waiting.
         other.join().unwrap().blocking_join().unwrap();
         one.blocking_join().unwrap();
         assert_eq!(state.get(), 2);
+    });
+}
+
+/// A pinned task is run, whether its worker is awake, parks, or sleeps.
+#[test]
+fn loom_broadcast_against_park() {
+    check(1, || {
+        let pool = pool(1);
+        for handle in pool.broadcast(|lane| lane) {
+            assert_eq!(handle.blocking_join().unwrap(), 0);
+        }
+    });
+}
+
+/// The pool's thread and the thread that waits share the closures; both have ended when the scope returns.
+#[test]
+fn loom_scope_waits_for_its_closures() {
+    check(1, || {
+        let pool = pool(1);
+        let number = Plain::new(0);
+        pool.scope(|scope| scope.spawn(|| number.add(1)));
+        assert_eq!(number.get(), 1);
     });
 }

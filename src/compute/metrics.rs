@@ -1,4 +1,4 @@
-//! What a pool has done so far.
+//! The metrics of a pool.
 
 use std::time::Duration;
 
@@ -6,66 +6,77 @@ use super::shared::Shared;
 
 /// What a [`ComputePool`](crate::ComputePool) has done so far, and does now.
 ///
-/// The numbers are read one after another while the pool works. A task that ran is counted before its handle is
-/// ready.
+/// The numbers are read one after the other while the pool works. A task is counted before its handle is ready.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = throng::ComputePool::new();
+/// pool.spawn(|| 6 * 7).await?;
+/// let metrics = pool.metrics();
+/// assert_eq!((metrics.completed, metrics.panicked, metrics.rejected), (1, 0, 0));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// One for each thread.
-    pub lanes: Vec<LaneMetrics>,
+    /// Tasks that have returned, or run now.
+    pub completed: u64,
+    /// Tasks that have panicked.
+    pub panicked: u64,
     /// Tasks that were not accepted, because the pool was full or closed.
     pub rejected: u64,
-    /// Tasks that [`shutdown_now`](crate::ComputePool::shutdown_now) has dropped.
-    pub dropped: u64,
+    /// Tasks that were aborted before they started, by a handle or by a shutdown.
+    pub cancelled: u64,
+    /// Tasks that wait.
+    pub queued: u64,
+    /// One entry for each thread.
+    pub lanes: Vec<LaneMetrics>,
 }
 
-/// What one thread has done so far, and does now.
+/// What one thread of a pool has done so far, and does now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LaneMetrics {
-    /// Tasks that the thread has run, or runs.
-    pub executed: u64,
-    /// Of those, tasks that have panicked.
+    /// Tasks that have returned on the thread, or run now.
+    pub completed: u64,
+    /// Tasks that have panicked on the thread.
     pub panicked: u64,
-    /// Tasks that were aborted before they started, counted when the thread reaches them.
+    /// Tasks that a handle aborted before they started. They are counted when the thread reaches them.
     pub cancelled: u64,
-    /// Tasks that the thread has taken from the lanes of others.
+    /// Tasks that the thread has stolen from others.
     pub stolen: u64,
-    /// How often the thread has gone to sleep.
+    /// The number of times that the thread has gone to sleep.
     pub parked: u64,
-    /// How often it was woken.
+    /// The number of times that the thread has been woken.
     pub woken: u64,
     /// Tasks that wait in the lane.
-    pub backlog: usize,
-    /// Whether the thread sleeps.
+    pub queued: u64,
+    /// `true` if the thread sleeps.
     pub is_parked: bool,
-    /// For how long the present task has been running: seen every 5 ms, and 0 for shorter ones. A large
-    /// number says that a task blocks the thread, and belongs on a
-    /// [`BlockingPool`](crate::BlockingPool).
+    /// The time for which the current task has been running, measured every 5 ms; zero for shorter tasks. A task that
+    /// runs long blocks the thread, and belongs on a [`BlockingPool`](crate::BlockingPool).
     pub running_for: Duration,
 }
 
 impl Metrics {
     pub(super) fn of(shared: &Shared) -> Self {
-        let lane = |lane| LaneMetrics::of(shared, lane);
+        let lanes: Vec<_> = (0..shared.lanes.len())
+            .map(|lane| LaneMetrics::of(shared, lane))
+            .collect();
+        let sum = |number: fn(&LaneMetrics) -> u64| lanes.iter().map(number).sum();
         Self {
-            lanes: (0..shared.lanes.len()).map(lane).collect(),
+            completed: sum(|lane| lane.completed),
+            panicked: sum(|lane| lane.panicked),
             rejected: shared.rejected.get() as u64,
-            dropped: shared.dropped.get() as u64,
+            cancelled: sum(|lane| lane.cancelled) + shared.aborted.get() as u64,
+            queued: sum(|lane| lane.queued),
+            lanes,
         }
     }
 
-    /// Tasks that all threads together have run, or run.
-    pub fn executed(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.executed).sum()
-    }
-
-    /// Tasks that wait.
-    pub fn backlog(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.backlog).sum()
-    }
-
-    /// For how long the task has been running that has been running longest.
+    /// The longest time for which a task that runs now has been running.
     pub fn longest_running(&self) -> Duration {
         let running = self.lanes.iter().map(|lane| lane.running_for);
         running.max().unwrap_or_default()
@@ -75,22 +86,24 @@ impl Metrics {
 impl LaneMetrics {
     fn of(shared: &Shared, number: usize) -> Self {
         let lane = &shared.lanes[number];
-        let tally = lane.tally();
-        let cancelled = tally.cancelled.get();
-        let others = cancelled.wrapping_add(tally.turns.get());
+        let counters = lane.counters();
+        // Before the number of those that have started, so that their difference is not negative.
+        let panicked = counters.outcomes.panicked();
+        let cancelled = counters.cancelled.get() as u64;
+        let others = cancelled + counters.drains.get() as u64 + panicked;
         let is_parked = lane.is_parked();
-        let parked = tally.parked.get() as u64;
+        let parked = counters.parked.get() as u64;
         Self {
-            executed: tally.ran.get().saturating_sub(others) as u64,
-            panicked: tally.ended.panicked(),
-            cancelled: cancelled as u64,
-            stolen: tally.stolen.get() as u64,
+            completed: (counters.started.get() as u64).saturating_sub(others),
+            panicked,
+            cancelled,
+            stolen: counters.stolen.get() as u64,
             parked,
-            // It wakes as often as it sleeps, but for this time.
+            // The thread has been woken from each sleep but the present one.
             woken: parked - u64::from(is_parked && parked > 0),
-            backlog: lane.backlog(),
+            queued: lane.backlog() as u64,
             is_parked,
-            running_for: shared.running_for(number),
+            running_for: shared.watchdog().running_for(number, lane),
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The whole pool on many random schedules. In models everything is worth waking somebody for, and a
-//! handful is two tasks.
+//! Whole pools on many random schedules. In models, every backlog is worth a wake-up, and a batch has two tasks.
 
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
@@ -15,9 +14,9 @@ fn pool(threads: usize) -> ComputePool {
 }
 
 fn end(pool: &ComputePool) {
-    pool.shutdown();
-    shuttle::future::block_on(pool.terminated());
-    assert_eq!(pool.metrics().backlog(), 0);
+    pool.close();
+    shuttle::future::block_on(pool.closed());
+    assert_eq!(pool.metrics().queued, 0);
 }
 
 /// Three threads submit, from outside and from inside, in batches and one by one, while two workers
@@ -43,7 +42,7 @@ fn shuttle_every_task_runs_once() {
             }
             end(&pool);
             assert_eq!(ran.load(Ordering::Relaxed), submitted);
-            assert_eq!(pool.metrics().executed(), submitted as u64);
+            assert_eq!(pool.metrics().completed, submitted as u64);
         },
         SCHEDULES,
         3,
@@ -77,7 +76,7 @@ fn submit_some(pool: &ComputePool, submitter: usize, ran: &Arc<AtomicUsize>) -> 
     }
 }
 
-/// Submits tasks while the pool shuts down. Each task runs or is dropped, and no wait lasts forever.
+/// Submits tasks while the pool ends. Each task runs or is dropped, and no wait lasts forever.
 fn submit_against(shutdown: fn(&ComputePool)) {
     check_pct(
         move || {
@@ -115,8 +114,8 @@ fn submit_against(shutdown: fn(&ComputePool)) {
 }
 
 #[test]
-fn shuttle_submit_against_shutdown() {
-    submit_against(ComputePool::shutdown);
+fn shuttle_submit_against_close() {
+    submit_against(ComputePool::close);
 }
 
 #[test]
@@ -124,7 +123,7 @@ fn shuttle_submit_against_shutdown_now() {
     submit_against(|pool| _ = pool.shutdown_now());
 }
 
-/// Tasks of two keys from two threads: one of a key at a time, and in each thread's order.
+/// Tasks of two keys from two threads: one for each key at a time, and in the order of each thread.
 #[test]
 fn shuttle_keys_are_in_order() {
     check_pct(
@@ -171,10 +170,9 @@ fn submit_keyed(pool: &ComputePool, running: &Arc<[AtomicUsize; 2]>) {
     }
 }
 
-/// One worker is in a task that waits for what its lane has behind it: the timer has another one
-/// take it.
+/// A task waits for another one behind it in its lane: the timer has another worker run that.
 #[test]
-fn shuttle_the_timer_helps_who_waits_behind() {
+fn shuttle_the_timer_helps_tasks_behind_a_long_one() {
     check_pct(
         || {
             let pool = pool(2);
@@ -195,6 +193,30 @@ fn shuttle_the_timer_helps_who_waits_behind() {
                 pool.shared().check();
                 thread::yield_now();
             }
+            end(&pool);
+        },
+        SCHEDULES,
+        3,
+    );
+}
+
+/// Each worker runs the closure of a broadcast, scopes end, and `idle` returns.
+#[test]
+fn shuttle_broadcasts_scopes_and_idle() {
+    check_pct(
+        || {
+            let pool = pool(2);
+            let ran = Arc::new(AtomicUsize::new(0));
+            let own = ran.clone();
+            let handles = pool.broadcast(move |_| own.fetch_add(1, Ordering::Relaxed));
+            pool.scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| _ = ran.fetch_add(1, Ordering::Relaxed));
+                }
+            });
+            shuttle::future::block_on(pool.idle());
+            assert_eq!(ran.load(Ordering::Relaxed), 4);
+            drop(handles);
             end(&pool);
         },
         SCHEDULES,

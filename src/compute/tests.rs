@@ -44,7 +44,7 @@ fn tasks_of_all_kinds_run() {
         3
     );
     assert!(all.recv().is_err(), "the children drop it without a word");
-    pool.shutdown();
+    pool.close();
     while pool.shared().has_threads() {
         std::thread::yield_now();
     }

@@ -1,161 +1,158 @@
-//! the timer's visits: help for what waits behind a long task.
+//! [`LaneWatchdog`]: detects tasks that wait behind a long one.
 
 use std::time::{Duration, Instant};
 
 use super::lane::Lane;
-use super::shared::Shared;
-use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
-use crate::timer::{self, Watchdog};
+use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 
-/// How many visits the timer pays to a pool that rests.
-const QUIET_VISITS: u32 = if cfg!(all(test, throng_loom)) { 1 } else { 10 };
+/// The number of checks of a pool that sleeps after which the timer is disarmed.
+const QUIET_CHECKS: u32 = if cfg!(all(test, throng_loom)) { 1 } else { 10 };
 
-/// What is known of the timer's visits.
-pub(super) struct WatchdogState {
-    /// the timer comes.
-    called: AtomicBool,
-    /// Somebody should look after what waits behind a long task, and nobody sleeps who could.
+/// The timer's view of the lanes.
+pub(super) struct LaneWatchdog {
+    /// The timer checks the lanes.
+    is_armed: AtomicBool,
+    /// Tasks wait behind a long one, and no sleeping worker could be called.
     help_wanted: AtomicBool,
-    seen: Mutex<Seen>,
+    history: Mutex<History>,
 }
 
-/// What the timer has seen at its last visit.
-struct Seen {
-    lanes: Vec<Sight>,
-    /// For how many visits everybody has been sleeping.
+/// The results of the last check.
+struct History {
+    lanes: Vec<LaneHistory>,
+    /// The number of checks for which all workers have been asleep.
     quiet: u32,
 }
 
-/// What the timer has seen of a lane: how many tasks have begun, and since when it has been so many;
-/// `None`: the worker sleeps.
+/// The number of tasks that a lane has started, and the time since when it has been that number; `None` if the worker
+/// sleeps.
 #[derive(Clone, Default)]
-struct Sight {
-    begun: usize,
+struct LaneHistory {
+    started: usize,
     since: Option<Instant>,
 }
 
-impl WatchdogState {
-    pub(super) fn new(lanes: usize) -> Self {
-        Self {
-            called: AtomicBool::new(false),
-            help_wanted: AtomicBool::new(false),
-            seen: Mutex::new(Seen {
-                lanes: vec![Sight::default(); lanes],
-                quiet: 0,
-            }),
-        }
-    }
+/// The result of a check.
+pub(super) struct Checked {
+    /// A worker is awake.
+    pub(super) is_busy: bool,
+    /// Tasks wait in the lane of a worker that makes little progress.
+    pub(super) needs_help: bool,
 }
 
-/// What a worker does, to somebody who looks twice.
+/// The progress of a worker between two checks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
     /// One task has been running all the time.
     None,
-    /// Less than it has taken in hand, thinking that it would take no time.
+    /// Less than a batch.
     Slow,
     Fine,
 }
 
-impl Sight {
-    /// Looks at a lane again.
-    fn renew(&mut self, lane: &Lane, now: Instant) -> Progress {
-        let begun = lane.tally().ran.get();
-        let tasks = begun.wrapping_sub(self.begun);
+impl LaneHistory {
+    fn update(&mut self, lane: &Lane, now: Instant) -> Progress {
+        let started = lane.counters().started.get();
+        let tasks = started.wrapping_sub(self.started);
         match self.since {
             Some(_) if tasks == 0 => return Progress::None,
-            Some(_) if tasks < lane.handful() => {}
+            Some(_) if tasks < lane.counters().batch_size() => {}
             _ => {
-                (self.begun, self.since) = (begun, Some(now));
+                (self.started, self.since) = (started, Some(now));
                 return Progress::Fine;
             }
         }
-        (self.begun, self.since) = (begun, Some(now));
+        (self.started, self.since) = (started, Some(now));
         Progress::Slow
     }
 }
 
-impl Shared {
-    /// Has the timer visit the pool from now on.
-    pub(super) fn arm_watchdog(this: &Arc<Self>) {
-        // Ordering: Release, with the getting up of the worker before it, pairs with the Acquire in
-        // `is_quiet`.
-        if this.watchdog.called.swap(true, Ordering::AcqRel) {
-            return;
+impl LaneWatchdog {
+    pub(super) fn new(lanes: usize) -> Self {
+        Self {
+            is_armed: AtomicBool::new(false),
+            help_wanted: AtomicBool::new(false),
+            history: Mutex::new(History {
+                lanes: vec![LaneHistory::default(); lanes],
+                quiet: 0,
+            }),
         }
-        if timer::watch(this).is_err() {
-            // Without one, tasks wait behind a long one. The next to get up tries again.
-            this.watchdog.called.store(false, Ordering::Relaxed);
-        }
+    }
+
+    /// Returns `true` if the caller must arm the timer.
+    pub(super) fn arm(&self) -> bool {
+        // Ordering: Release, after the caller's worker has unparked its lane, pairs with the Acquire in `disarm`.
+        !self.is_armed.swap(true, Ordering::AcqRel)
+    }
+
+    /// The timer could not be armed. The next worker that wakes tries again.
+    pub(super) fn arming_failed(&self) {
+        self.is_armed.store(false, Ordering::Relaxed);
     }
 
     #[cfg(all(test, throng_loom))]
-    pub(super) fn is_watched(&self) -> bool {
-        self.watchdog.called.load(Ordering::Relaxed)
+    pub(super) fn is_armed(&self) -> bool {
+        self.is_armed.load(Ordering::Relaxed)
     }
 
-    /// For how long the task has been running that runs in a lane, as far as the timer has seen.
-    pub(super) fn running_for(&self, lane: usize) -> Duration {
-        let seen = lock(&self.watchdog.seen);
-        let (sight, lane) = (&seen.lanes[lane], &self.lanes[lane]);
-        let still = sight.begun == lane.tally().ran.get() && !lane.is_parked();
-        let since = sight.since.filter(|_| still);
-        since.map_or(Duration::ZERO, |since| since.elapsed())
-    }
-
-    /// Has somebody look after what waits: one who sleeps, or else the first who is between two tasks.
-    fn call_for_help(&self) {
-        if !self.call_searcher(0) {
-            self.watchdog.help_wanted.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether help is wanted, of the first who asks.
-    #[inline]
-    pub(super) fn is_help_wanted(&self) -> bool {
-        let wanted = &self.watchdog.help_wanted;
-        wanted.load(Ordering::Relaxed) && wanted.swap(false, Ordering::Relaxed)
-    }
-
-    /// Whether the pool has been at rest for some visits. Then the timer goes.
-    fn is_quiet(&self, seen: &mut Seen) -> bool {
-        seen.quiet += 1;
-        if seen.quiet < QUIET_VISITS {
-            return false;
-        }
-        seen.quiet = 0;
-        // Ordering: Acquire pairs with the Release in `arm_watchdog`: who got up and found us here is
-        // seen to be awake. Who comes after this calls us again.
-        self.watchdog.called.swap(false, Ordering::AcqRel);
-        let at_rest = self.lanes.iter().all(Lane::is_parked);
-        // Somebody else may have called us again already.
-        at_rest || self.watchdog.called.swap(true, Ordering::AcqRel)
-    }
-}
-
-impl Watchdog for Shared {
-    fn check(&self) -> bool {
-        let mut seen = lock(&self.watchdog.seen);
+    /// Compares the lanes with the last check, and marks those whose worker is in a long task.
+    pub(super) fn check(&self, lanes: &[Lane]) -> Checked {
+        let mut history = lock(&self.history);
         let now = Instant::now();
-        let (mut busy, mut waiting) = (false, false);
-        for (lane, sight) in self.lanes.iter().zip(&mut seen.lanes) {
+        let mut checked = Checked {
+            is_busy: false,
+            needs_help: false,
+        };
+        for (lane, history) in lanes.iter().zip(&mut history.lanes) {
             if lane.is_parked() {
-                sight.since = None;
+                history.since = None;
                 lane.set_stuck(false);
                 continue;
             }
-            busy = true;
-            let progress = sight.renew(lane, now);
+            checked.is_busy = true;
+            let progress = history.update(lane, now);
             lane.set_stuck(progress == Progress::None);
-            waiting |= progress != Progress::Fine && lane.has_queued();
+            checked.needs_help |= progress != Progress::Fine && lane.has_queued();
         }
-        if waiting {
-            self.call_for_help();
+        if checked.is_busy {
+            history.quiet = 0;
         }
-        if busy {
-            seen.quiet = 0;
-            return self.has_threads();
+        checked
+    }
+
+    /// Counts a check at which all workers slept. Returns `true` if the timer is disarmed, or was armed again meanwhile.
+    pub(super) fn disarm(&self, lanes: &[Lane]) -> bool {
+        let mut history = lock(&self.history);
+        history.quiet += 1;
+        if history.quiet < QUIET_CHECKS {
+            return false;
         }
-        !self.is_quiet(&mut seen)
+        history.quiet = 0;
+        // Ordering: Acquire pairs with the Release in `arm`: a worker that woke and found the timer armed is seen to be
+        // awake. A worker that wakes later arms the timer again.
+        self.is_armed.swap(false, Ordering::AcqRel);
+        let all_asleep = lanes.iter().all(Lane::is_parked);
+        // Another worker may have armed it already.
+        all_asleep || self.is_armed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Asks the first worker that is between two batches for help.
+    pub(super) fn want_help(&self) {
+        self.help_wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns `true` once after `want_help`.
+    #[inline]
+    pub(super) fn take_help_wanted(&self) -> bool {
+        self.help_wanted.load(Ordering::Relaxed) && self.help_wanted.swap(false, Ordering::Relaxed)
+    }
+
+    /// Returns the time for which the current task of a lane has been running, as far as the checks have seen.
+    pub(super) fn running_for(&self, number: usize, lane: &Lane) -> Duration {
+        let history = lock(&self.history);
+        let LaneHistory { started, since } = history.lanes[number];
+        let is_same = started == lane.counters().started.get() && !lane.is_parked();
+        let since = since.filter(|_| is_same);
+        since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }

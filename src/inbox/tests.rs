@@ -160,26 +160,29 @@ fn a_fifo_list_is_a_queue() {
 #[test]
 fn many_pushers_lose_nothing_and_keep_their_order() {
     const PUSHERS: usize = 4;
-    const EACH: usize = if cfg!(miri) { 50 } else { 20_000 };
+    const PER_PUSHER: usize = if cfg!(miri) { 50 } else { 20_000 };
     let (nodes, inbox) = (Nodes::default(), Inbox::new());
     let mut seen = Vec::new();
     thread::scope(|scope| {
         for pusher in 0..PUSHERS {
             let (nodes, inbox) = (&nodes, &inbox);
             scope.spawn(move || {
-                for value in 0..EACH {
-                    push(inbox, nodes.batch([pusher * EACH + value]));
+                for value in 0..PER_PUSHER {
+                    push(inbox, nodes.batch([pusher * PER_PUSHER + value]));
                 }
             });
         }
-        while seen.len() < PUSHERS * EACH {
+        while seen.len() < PUSHERS * PER_PUSHER {
             seen.extend(values(inbox.take()));
             thread::yield_now();
         }
     });
     for pusher in 0..PUSHERS {
-        let own = seen.iter().filter(|value| **value / EACH == pusher);
-        assert!(own.copied().eq(pusher * EACH..(pusher + 1) * EACH));
+        let own = seen.iter().filter(|value| **value / PER_PUSHER == pusher);
+        assert!(
+            own.copied()
+                .eq(pusher * PER_PUSHER..(pusher + 1) * PER_PUSHER)
+        );
     }
     assert_eq!(nodes.alive(), 0);
 }

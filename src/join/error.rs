@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 
 use super::id::Id;
-use crate::task::{Fault, Held, Kind};
+use crate::task::{Fault, FaultKind, Held};
 
 /// A task has no output.
 ///
@@ -56,34 +56,34 @@ impl JoinError {
     /// Returns `true` if the task was aborted, or was dropped by its executor before it ended, such as by a runtime
     /// that shut down.
     pub fn is_cancelled(&self) -> bool {
-        matches!(self.fault.kind(), Kind::Cancelled)
+        matches!(self.fault.kind(), FaultKind::Cancelled)
     }
 
     /// Returns `true` if the task panicked.
     pub fn is_panic(&self) -> bool {
-        matches!(self.fault.kind(), Kind::Panicked(_))
+        matches!(self.fault.kind(), FaultKind::Panicked(_))
     }
 
     /// Returns `true` if the task was not accepted because a queue was full, or if there was no thread or no
     /// runtime to run it. The [`source`](Error::source) is an [`io::Error`] with the reason.
     pub fn is_rejected(&self) -> bool {
-        matches!(self.fault.kind(), Kind::Rejected(_))
+        matches!(self.fault.kind(), FaultKind::Rejected(_))
     }
 
     /// Returns `true` if the task was submitted after its executor had been closed.
     pub fn is_closed(&self) -> bool {
-        matches!(self.fault.kind(), Kind::Closed)
+        matches!(self.fault.kind(), FaultKind::Closed)
     }
 
     /// Returns `true` if the task did not run because a job before it panicked and left the state of its
     /// [`SerialExecutor`](crate::SerialExecutor) poisoned.
     pub fn is_poisoned(&self) -> bool {
-        matches!(self.fault.kind(), Kind::Poisoned)
+        matches!(self.fault.kind(), FaultKind::Poisoned)
     }
 
     /// Returns `true` if the task was a [`Slot`](crate::Slot) that was dropped without being completed or aborted.
     pub fn is_lost(&self) -> bool {
-        matches!(self.fault.kind(), Kind::Lost)
+        matches!(self.fault.kind(), FaultKind::Lost)
     }
 
     /// Returns `true` if the wait for the task would never have ended, because the task could not start while its
@@ -96,7 +96,7 @@ impl JoinError {
     ///
     /// The task itself, if it was accepted, runs later.
     pub fn is_would_deadlock(&self) -> bool {
-        matches!(self.fault.kind(), Kind::WouldDeadlock(_))
+        matches!(self.fault.kind(), FaultKind::WouldDeadlock(_))
     }
 
     /// Returns the payload of the task's panic.
@@ -135,7 +135,7 @@ impl JoinError {
             return Err(self);
         }
         match self.fault.into_kind() {
-            Kind::Panicked(payload) => Ok(payload.into_inner()),
+            FaultKind::Panicked(payload) => Ok(payload.into_inner()),
             _ => unreachable!("it was a panic above"),
         }
     }
@@ -145,24 +145,24 @@ impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let id = self.id;
         match self.fault.kind() {
-            Kind::Cancelled => write!(f, "task {id} was cancelled"),
-            Kind::Panicked(payload) => match &payload.message {
+            FaultKind::Cancelled => write!(f, "task {id} was cancelled"),
+            FaultKind::Panicked(payload) => match &payload.message {
                 Some(message) => write!(f, "task {id} panicked with message {message:?}"),
                 None => write!(f, "task {id} panicked"),
             },
-            Kind::Rejected(why) => write!(f, "task {id} was rejected: {why}"),
-            Kind::Closed => write!(f, "task {id} was submitted to a closed executor"),
-            Kind::Poisoned => write!(
+            FaultKind::Rejected(why) => write!(f, "task {id} was rejected: {why}"),
+            FaultKind::Closed => write!(f, "task {id} was submitted to a closed executor"),
+            FaultKind::Poisoned => write!(
                 f,
                 "task {id} did not run: an earlier job panicked and left the state poisoned"
             ),
-            Kind::Lost => write!(f, "task {id} was lost: its slot was dropped"),
-            Kind::WouldDeadlock(Held::Thread) => write!(
+            FaultKind::Lost => write!(f, "task {id} was lost: its slot was dropped"),
+            FaultKind::WouldDeadlock(Held::Thread) => write!(
                 f,
                 "task {id} would never begin: a task of its own pool waits for it, as do all other threads, \
                  and the pool may not create more; raise `max_threads`, or do not wait inside the pool"
             ),
-            Kind::WouldDeadlock(Held::State) => write!(
+            FaultKind::WouldDeadlock(Held::State) => write!(
                 f,
                 "task {id} would never begin: a job of its own executor waits for it, and the executor runs \
                  one job at a time; await the handle outside of the job"
@@ -180,7 +180,7 @@ impl fmt::Debug for JoinError {
 impl Error for JoinError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self.fault.kind() {
-            Kind::Rejected(why) => Some(why),
+            FaultKind::Rejected(why) => Some(why),
             _ => None,
         }
     }
@@ -191,8 +191,8 @@ impl Error for JoinError {
 impl From<JoinError> for io::Error {
     fn from(error: JoinError) -> Self {
         let kind = match error.fault.kind() {
-            Kind::Rejected(why) => why.kind(),
-            Kind::WouldDeadlock(_) => io::ErrorKind::Deadlock,
+            FaultKind::Rejected(why) => why.kind(),
+            FaultKind::WouldDeadlock(_) => io::ErrorKind::Deadlock,
             _ => io::ErrorKind::Other,
         };
         Self::new(kind, error)

@@ -11,10 +11,10 @@ pub(crate) type Outcome<T> = Result<T, Fault>;
 
 /// The reason why a task has no output. It is one pointer wide, so that cells stay small.
 #[derive(Debug)]
-pub(crate) struct Fault(Box<Kind>);
+pub(crate) struct Fault(Box<FaultKind>);
 
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum FaultKind {
     /// It was aborted, or dropped by the party that should have run it.
     Cancelled,
     /// Its code panicked.
@@ -42,38 +42,38 @@ pub(crate) enum Held {
 
 impl Fault {
     pub(crate) fn cancelled() -> Self {
-        Self(Box::new(Kind::Cancelled))
+        Self(Box::new(FaultKind::Cancelled))
     }
 
     pub(crate) fn panicked(payload: Box<dyn Any + Send>) -> Self {
-        Self(Box::new(Kind::Panicked(Payload::new(payload))))
+        Self(Box::new(FaultKind::Panicked(Payload::new(payload))))
     }
 
     pub(crate) fn rejected(why: io::Error) -> Self {
-        Self(Box::new(Kind::Rejected(why)))
+        Self(Box::new(FaultKind::Rejected(why)))
     }
 
     pub(crate) fn closed() -> Self {
-        Self(Box::new(Kind::Closed))
+        Self(Box::new(FaultKind::Closed))
     }
 
     pub(crate) fn poisoned() -> Self {
-        Self(Box::new(Kind::Poisoned))
+        Self(Box::new(FaultKind::Poisoned))
     }
 
     pub(crate) fn lost() -> Self {
-        Self(Box::new(Kind::Lost))
+        Self(Box::new(FaultKind::Lost))
     }
 
     pub(crate) fn would_deadlock(held: Held) -> Self {
-        Self(Box::new(Kind::WouldDeadlock(held)))
+        Self(Box::new(FaultKind::WouldDeadlock(held)))
     }
 
-    pub(crate) fn kind(&self) -> &Kind {
+    pub(crate) fn kind(&self) -> &FaultKind {
         &self.0
     }
 
-    pub(crate) fn into_kind(self) -> Kind {
+    pub(crate) fn into_kind(self) -> FaultKind {
         *self.0
     }
 }

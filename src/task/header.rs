@@ -51,7 +51,7 @@ pub(super) struct Vtable {
     pub(super) free: unsafe fn(NonNull<Header>),
     /// See [`Job::BLOCKING`](super::job::Job::BLOCKING).
     pub(super) blocking: bool,
-    /// Whether parties other than the runner may hold a reference.
+    /// Parties other than the runner may hold a reference.
     pub(super) shared: bool,
 }
 

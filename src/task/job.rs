@@ -39,7 +39,7 @@ pub(crate) trait Job<S>: Send + 'static {
     type Output: Send + 'static;
     /// Tells a runner that waits for the job that the job was aborted.
     type Signal: Signal;
-    /// Whether the job runs to its end without yielding, and may block.
+    /// The job runs to its end without yielding, and may block.
     const BLOCKING: bool;
 
     /// Runs the job until it ends or yields. Unless this returns `Pending`, the job has been dropped, also when it

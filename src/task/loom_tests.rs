@@ -10,7 +10,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use super::{
-    Abort, Call, Destination, Done, Fault, JoinRef, Kind, Outcome, Polled, Promise, Ran, Task,
+    Abort, Call, Destination, Done, Fault, FaultKind, JoinRef, Outcome, Polled, Promise, Ran, Task,
     Thunk,
 };
 use crate::join::RunContext;
@@ -36,7 +36,7 @@ async fn join<T>(mut join_ref: JoinRef<T>) -> Outcome<T> {
 }
 
 fn is_cancelled<T>(outcome: &Outcome<T>) -> bool {
-    matches!(outcome, Err(fault) if matches!(fault.kind(), Kind::Cancelled))
+    matches!(outcome, Err(fault) if matches!(fault.kind(), FaultKind::Cancelled))
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn loom_fail_against_await() {
         let (task, join_ref, _) = job();
         let failer = thread::spawn(move || task.fail(Fault::poisoned()));
         let fault = block_on(join(join_ref)).unwrap_err();
-        assert!(matches!(fault.kind(), Kind::Poisoned));
+        assert!(matches!(fault.kind(), FaultKind::Poisoned));
         failer.join().unwrap();
     });
 }

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 
 use super::{
-    Abort, Call, Destination, Done, Fault, JobContext, JoinRef, Kind, Outcome, Polled, Promise,
-    Ran, Task, Thunk,
+    Abort, Call, Destination, Done, Fault, FaultKind, JobContext, JoinRef, Outcome, Polled,
+    Promise, Ran, Task, Thunk,
 };
 use crate::inbox::{Batch, Inbox};
 use crate::join::{RunContext, Work};
@@ -19,7 +19,7 @@ fn poll<T>(join_ref: &mut JoinRef<T>) -> Poll<()> {
     join_ref.poll_complete(&mut Context::from_waker(Waker::noop()))
 }
 
-fn kind<T>(outcome: Outcome<T>) -> Kind {
+fn kind<T>(outcome: Outcome<T>) -> FaultKind {
     match outcome {
         Ok(_) => panic!("it has an output"),
         Err(fault) => fault.into_kind(),
@@ -85,7 +85,7 @@ fn the_context_is_told_before_the_outcome_is_visible() {
 fn a_panic_is_the_outcome() {
     let (task, join_ref) = Task::<()>::joinable(Thunk(|| panic_any(7_u32)));
     assert_eq!(task.run(&mut ()), Ran::Panicked);
-    let Kind::Panicked(payload) = kind(join_ref.into_outcome()) else {
+    let FaultKind::Panicked(payload) = kind(join_ref.into_outcome()) else {
         panic!("it panicked")
     };
     let payload: Box<dyn Any + Send> = payload.into_inner();
@@ -103,7 +103,10 @@ fn an_abort_drops_the_captures_at_once() {
     abort.abort();
     assert_eq!(Arc::strong_count(&captured), 1);
     assert!(abort.is_complete());
-    assert!(matches!(kind(join_ref.into_outcome()), Kind::Cancelled));
+    assert!(matches!(
+        kind(join_ref.into_outcome()),
+        FaultKind::Cancelled
+    ));
     abort.abort();
     assert_eq!(task.run(&mut ()), Ran::Cancelled);
     abort.clone().abort();
@@ -113,10 +116,13 @@ fn an_abort_drops_the_captures_at_once() {
 fn the_fault_of_a_dropped_task_differs_from_that_of_a_failed_one() {
     let (task, join_ref) = Task::<()>::joinable(Thunk(|| ()));
     drop(task);
-    assert!(matches!(kind(join_ref.into_outcome()), Kind::Cancelled));
+    assert!(matches!(
+        kind(join_ref.into_outcome()),
+        FaultKind::Cancelled
+    ));
     let (task, join_ref) = Task::<()>::joinable(Thunk(|| ()));
     task.fail(Fault::closed());
-    assert!(matches!(kind(join_ref.into_outcome()), Kind::Closed));
+    assert!(matches!(kind(join_ref.into_outcome()), FaultKind::Closed));
 }
 
 #[test]
@@ -128,7 +134,10 @@ fn a_job_can_be_taken_out_of_its_cell() {
         let (task, join_ref) = Task::<()>::joinable(Thunk(f));
         // SAFETY: it was made of a `Thunk<F>`.
         let job = unsafe { task.take_back::<Thunk<F>>() };
-        assert!(matches!(kind(join_ref.into_outcome()), Kind::Cancelled));
+        assert!(matches!(
+            kind(join_ref.into_outcome()),
+            FaultKind::Cancelled
+        ));
         job.map(|Thunk(f)| f)
     }
     assert_eq!(back(thunk("kept".into())).unwrap()(), "kept");
@@ -197,7 +206,10 @@ fn panics_of_drops_and_wakers_are_contained() {
         Thunk(move || std::mem::forget(bomb))
     });
     join_ref.abort_ref().abort();
-    assert!(matches!(kind(join_ref.into_outcome()), Kind::Cancelled));
+    assert!(matches!(
+        kind(join_ref.into_outcome()),
+        FaultKind::Cancelled
+    ));
     drop(task);
     // In the drop of an output that nobody wants.
     let (task, join_ref) = Task::<()>::joinable(Thunk(|| Bomb));
@@ -274,7 +286,7 @@ fn a_future_that_panics_is_dropped() {
     assert_eq!(Arc::strong_count(&captured), 1);
     assert!(matches!(
         kind::<()>(join_ref.into_outcome()),
-        Kind::Panicked(_)
+        FaultKind::Panicked(_)
     ));
 }
 
@@ -298,14 +310,20 @@ fn an_abort_wakes_work_that_waits_and_a_drop_cancels_it() {
     join_ref.abort_ref().abort();
     assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
     assert!(std::pin::Pin::new(&mut work).poll(&mut cx).is_ready());
-    assert!(matches!(kind(join_ref.into_outcome()), Kind::Cancelled));
+    assert!(matches!(
+        kind(join_ref.into_outcome()),
+        FaultKind::Cancelled
+    ));
     assert_eq!(Arc::strong_count(&captured), 1);
 
     let (task, join_ref) = waiting();
     let mut work = Work::new(task);
     assert!(std::pin::Pin::new(&mut work).poll(&mut cx).is_pending());
     drop(work);
-    assert!(matches!(kind(join_ref.into_outcome()), Kind::Cancelled));
+    assert!(matches!(
+        kind(join_ref.into_outcome()),
+        FaultKind::Cancelled
+    ));
     assert_eq!(Arc::strong_count(&captured), 1);
     drop(waker);
     assert_eq!(Arc::strong_count(&wakes), 1);
@@ -337,7 +355,7 @@ fn a_promise_is_completed_once() {
         panic!("{outcomes:?}")
     };
     assert_eq!((**seven, Arc::strong_count(seven)), (7, 1));
-    assert!(matches!(lost.kind(), Kind::Lost));
+    assert!(matches!(lost.kind(), FaultKind::Lost));
     drop(abort);
     assert_eq!(Arc::strong_count(&list), 1);
 }
@@ -387,7 +405,7 @@ fn a_handle_that_runs_a_job_contains_its_panic() {
     assert_eq!(ran, Some(Ran::Panicked));
     assert!(matches!(
         kind::<()>(join_ref.into_outcome()),
-        Kind::Panicked(_)
+        FaultKind::Panicked(_)
     ));
 }
 
@@ -506,6 +524,9 @@ fn a_future_ends_if_its_waker_panics_when_cloned() {
     // SAFETY: claimed above.
     let polled = unsafe { task.poll_claimed_or_return(&mut (), &mut cx) };
     assert!(polled.is_ok_and(|ran| ran == Ran::Cancelled));
-    assert!(matches!(kind(join_ref.into_outcome()), Kind::Panicked(_)));
+    assert!(matches!(
+        kind(join_ref.into_outcome()),
+        FaultKind::Panicked(_)
+    ));
     assert_eq!(Arc::strong_count(&captured), 1);
 }

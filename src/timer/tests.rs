@@ -407,7 +407,7 @@ mod switches {
         let name = fs::read_to_string(thread.join("comm")).unwrap();
         assert_eq!(name.trim(), "throng-timer");
         assert_comes_to_rest(&thread);
-        // Nor does it while armed ticks are far away, or dropped.
+        // The same holds while armed ticks are far away, or dropped.
         let far = on_tick(|_| None);
         TIMER.arm_at(Instant::now() + FAR, &far);
         TIMER.arm_at(Instant::now() + 2 * FAR, &on_tick(|_| None));

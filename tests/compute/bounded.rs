@@ -63,8 +63,8 @@ fn a_pool_without_room_accepts_nothing() {
             .is_rejected()
     );
     assert_eq!(free_places(&pool), 0);
-    pool.shutdown();
-    run(pool.terminated());
+    pool.close();
+    run(pool.closed());
 }
 
 /// The place is free before the handle is ready, so that one who waits for each task is never refused.
@@ -145,7 +145,7 @@ fn the_place_of_an_aborted_task_comes_back() {
     assert_eq!(pool.metrics().rejected, 0);
 }
 
-/// Whoever learns that his task was dropped finds a pool without tasks, if a closed one.
+/// A caller that learns that its task was dropped finds a pool without tasks.
 #[test]
 fn places_are_not_lost_by_a_shutdown() {
     for _ in 0..50 {
@@ -160,7 +160,7 @@ fn places_are_not_lost_by_a_shutdown() {
             assert!(join(handle).unwrap_err().is_cancelled());
         }
         busy.release();
-        run(pool.terminated());
+        run(pool.closed());
         assert_eq!(pool.metrics().rejected, 0);
     }
 }

@@ -50,7 +50,7 @@ fn check(pool: &ComputePool) -> u64 {
 fn captures_of_a_closure_that_runs() {
     let (tell, told) = mpsc::channel();
     let mut builder = ComputePool::builder();
-    builder.threads(1).capacity(PLACES);
+    builder.threads(1).max_outstanding(PLACES);
     builder.on_panic(move |payload| tell.send(payload).unwrap());
     let (pool, dropped) = (builder.build().unwrap(), Count::default());
     let task = || {
@@ -114,12 +114,12 @@ fn captures_of_closures_that_a_shutdown_drops() {
             assert!(join(handle).unwrap_err().is_cancelled());
         }
         busy.release();
-        run(pool.terminated());
+        run(pool.closed());
         assert_eq!(panicked(&pool.metrics()), 0);
     }
 }
 
-/// Whoever submits may hear of it: the closure was his until then. The pool must not.
+/// The panic may reach the caller that submits, which still owns the closure. It must not reach the pool.
 #[test]
 fn captures_of_closures_that_are_refused() {
     let submit_all = |pool: &ComputePool, dropped: &Count| {
@@ -151,10 +151,10 @@ fn captures_of_closures_that_are_refused() {
 
     for pool in [pool, crate::pools::of(1)] {
         let before = pool.metrics().rejected;
-        pool.shutdown();
+        pool.close();
         submit_all(&pool, &dropped);
         assert_eq!(pool.metrics().rejected, before + 5);
-        run(pool.terminated());
+        run(pool.closed());
     }
     assert_eq!(dropped.get(), 15);
 }
@@ -231,7 +231,7 @@ fn a_payload_that_nobody_waits_for() {
 #[test]
 fn a_payload_that_the_handler_drops() {
     let mut builder = ComputePool::builder();
-    builder.threads(1).capacity(PLACES).on_panic(drop);
+    builder.threads(1).max_outstanding(PLACES).on_panic(drop);
     let (pool, dropped) = (builder.build().unwrap(), Count::default());
     let bomb = Bomb(dropped.clone());
     pool.execute(move || panic_any(bomb));

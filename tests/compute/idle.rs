@@ -78,7 +78,7 @@ fn an_idle_pool_uses_no_processor_time() {
         threads.extend(called("throng-timer", 1));
         wait_for_sleep(&threads);
         let metrics = pool.metrics();
-        assert_eq!(metrics.backlog(), 0);
+        assert_eq!(metrics.queued, 0);
         assert!(metrics.lanes.iter().all(|lane| lane.is_parked));
         // The span that is measured: nothing may happen in it.
         assert!(sleep_on(&threads) && sleep_on(&threads));
@@ -102,7 +102,7 @@ fn the_timer_goes_when_the_pool_is_gone() {
     pools.iter().for_each(work);
     let [dropped, shut_down] = pools;
     drop(dropped);
-    shut_down.shutdown();
+    shut_down.close();
     wait_until("the threads have ended", || {
         threads_called("quiet-").is_empty()
     });

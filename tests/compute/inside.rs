@@ -46,7 +46,7 @@ fn children_land_in_their_parents_lane() {
     let names = output(pool.spawn(move || {
         let children = own.spawn_batch((0..100).map(|_| thread_name));
         let lanes = own.metrics().lanes;
-        let in_use = lanes.iter().filter(|lane| lane.backlog > 0).count();
+        let in_use = lanes.iter().filter(|lane| lane.queued > 0).count();
         (thread_name(), children, in_use)
     }));
     let (parent, children, lanes_in_use) = names;
@@ -130,7 +130,7 @@ fn tasks_of_two_pools_submit_to_one_another() {
         receive(&ends);
     }
     let [one, two] = [one, two].map(|pool| rest(&pool));
-    assert!(one.executed() > 4_000 && two.executed() > 4_000);
+    assert!(one.completed > 4_000 && two.completed > 4_000);
 }
 
 /// Also by way of what a task brings along.

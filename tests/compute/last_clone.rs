@@ -187,8 +187,8 @@ fn in_the_destructor_of_a_thread_local_of_a_worker() {
     let (ran, runs) = mpsc::channel();
     let own = pool.clone();
     output(pool.spawn(move || AT_THE_END.set(Some(AtTheEnd(own, ran)))));
-    pool.shutdown();
-    run(pool.terminated());
+    pool.close();
+    run(pool.closed());
     drop(pool);
     assert_hung_up(&runs);
 }

@@ -19,7 +19,11 @@ pub(crate) fn of(threads: usize) -> ComputePool {
 /// A pool of so many threads, with room for so many tasks.
 pub(crate) fn bounded(threads: usize, capacity: usize) -> ComputePool {
     let mut builder = ComputePool::builder();
-    builder.threads(threads).capacity(capacity).build().unwrap()
+    builder
+        .threads(threads)
+        .max_outstanding(capacity)
+        .build()
+        .unwrap()
 }
 
 /// Counts for so many seconds: how long a test hunts for a race. Five times as long with
@@ -60,7 +64,7 @@ pub(crate) fn settle(pool: &ComputePool, mut condition: impl FnMut(&Metrics) -> 
 #[track_caller]
 pub(crate) fn rest(pool: &ComputePool) -> Metrics {
     settle(pool, |metrics| {
-        metrics.backlog() == 0 && metrics.lanes.iter().all(|lane| lane.is_parked)
+        metrics.queued == 0 && metrics.lanes.iter().all(|lane| lane.is_parked)
     })
 }
 

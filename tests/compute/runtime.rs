@@ -77,8 +77,8 @@ fn a_pool_outlives_its_runtime_and_leaked_guards() {
     output(pool.spawn(|| drop(tokio::spawn(async {}))));
     drop(own);
     assert_eq!(output(pool.spawn(|| 1)), 1);
-    pool.shutdown();
-    run(pool.terminated());
+    pool.close();
+    run(pool.closed());
 }
 
 #[test]

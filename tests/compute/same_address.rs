@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::pools::{of, process, rest};
 use crate::support::receive;
 
-/// How many pools are made. The memory of the first is free after some milliseconds.
+/// The number of pools. The memory of the first one is free after some milliseconds.
 const POOLS: usize = 20;
 
 /// Makes pools in a thread that was a worker, and uses them.
@@ -41,7 +41,7 @@ fn a_worker_that_was_is_a_stranger_to_the_next_pool() {
     if !process::is_own(name, malloc) {
         return;
     }
-    // Whether it is at the same address is a matter of luck.
+    // It may be at the same address or not.
     for _ in 0..20 {
         let (ran, runs) = mpsc::channel();
         let pool = of(2);

@@ -48,16 +48,16 @@ fn what_is_queued_is_dropped_and_counted_while_the_threads_are_held() {
         assert_eq!((drops.count(), ran.get()), (27, 0));
         assert_cancelled(handles);
         assert_eq!(pool.shutdown_now(), 0);
-        assert!(pool.terminated().now_or_never().is_none());
+        assert!(pool.closed().now_or_never().is_none());
         assert!(pool.try_execute(|| ()).unwrap_err().is_closed());
         assert!(join(pool.spawn_keyed(&1, || ())).unwrap_err().is_closed());
 
         busy.release();
-        run(pool.terminated());
+        run(pool.closed());
         let metrics = pool.metrics();
-        assert_eq!((metrics.dropped, metrics.rejected), (27, 2));
-        assert_eq!((metrics.backlog(), ran.get()), (0, 0));
-        assert_eq!(metrics.executed(), threads as u64);
+        assert_eq!((metrics.cancelled, metrics.rejected), (27, 2));
+        assert_eq!((metrics.queued, ran.get()), (0, 0));
+        assert_eq!(metrics.completed, threads as u64);
     }
 }
 
@@ -87,11 +87,11 @@ fn what_a_held_thread_has_taken_is_dropped() {
         // The first task ends, the thread takes what there is, and is held by the second.
         busy.release();
         receive(&starts);
-        assert_eq!(pool.metrics().backlog(), children);
+        assert_eq!(pool.metrics().queued, children as u64);
         assert_eq!(pool.shutdown_now(), children);
         assert_eq!((drops.count(), ran.get()), (children, 0));
         gate.open();
-        run(pool.terminated());
+        run(pool.closed());
     }
 }
 
@@ -114,8 +114,8 @@ fn what_waits_behind_a_held_key_is_dropped() {
         assert_eq!((drops.count(), ran.get()), (200, 0));
         assert_cancelled(handles);
         busy.release();
-        run(pool.terminated());
-        assert_eq!(pool.metrics().dropped, 200);
+        run(pool.closed());
+        assert_eq!(pool.metrics().cancelled, 200);
     }
 }
 
@@ -141,10 +141,10 @@ fn what_a_turn_of_a_key_has_taken_is_dropped_in_the_end() {
     let dropped = pool.shutdown_now();
     assert!(dropped <= 200);
     gate.open();
-    run(pool.terminated());
+    run(pool.closed());
     output(held);
     assert_cancelled(handles);
-    assert_eq!((pool.metrics().dropped, ran.get()), (200, 0));
+    assert_eq!((pool.metrics().cancelled, ran.get()), (200, 0));
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn running_tasks_go_on_to_their_end() {
     assert!(running.iter().all(|handle| !handle.is_finished()));
     gate.open();
     assert_eq!(running.map(output), ["to its end"; 2]);
-    run(pool.terminated());
+    run(pool.closed());
 }
 
 #[test]
@@ -173,12 +173,12 @@ fn it_can_follow_a_shutdown() {
     let busy = Busy::keep(&pool, 2);
     let (ran, drops) = (Count::default(), Drops::new());
     let handles = queue(&pool, &ran, &drops);
-    pool.shutdown();
+    pool.close();
     assert_eq!(pool.shutdown_now(), 27);
     assert_cancelled(handles);
-    pool.shutdown();
+    pool.close();
     busy.release();
-    run(pool.terminated());
+    run(pool.closed());
     assert_eq!((ran.get(), drops.count()), (0, 27));
 }
 
@@ -193,7 +193,7 @@ fn it_may_be_called_by_a_task() {
     busy.release();
     assert_eq!(output(caller), 27);
     assert_cancelled(handles);
-    run(pool.terminated());
+    run(pool.closed());
     assert_eq!((ran.get(), drops.count()), (0, 27));
 }
 
@@ -208,9 +208,9 @@ fn a_task_of_a_key_may_call_it() {
         .collect();
     busy.release();
     assert!(output(caller) <= 100);
-    run(pool.terminated());
+    run(pool.closed());
     assert_cancelled(handles);
-    assert_eq!((ran.get(), pool.metrics().dropped), (0, 100));
+    assert_eq!((ran.get(), pool.metrics().cancelled), (0, 100));
 }
 
 #[test]
@@ -222,8 +222,8 @@ fn all_who_wait_are_told_also_after_several_calls() {
             .map(|_| {
                 let pool = pool.clone();
                 tokio::spawn(async move {
-                    pool.terminated().await;
-                    pool.terminated().await;
+                    pool.closed().await;
+                    pool.closed().await;
                 })
             })
             .collect();

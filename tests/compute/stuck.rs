@@ -114,7 +114,7 @@ fn whoever_goes_on_submitting_is_served_while_a_thread_is_held() {
         }
     });
     wait_until("all have run", || done.get() == 15_000);
-    assert_eq!(pool.metrics().backlog(), 0);
+    assert_eq!(pool.metrics().queued, 0);
     busy.release();
 }
 
@@ -141,17 +141,17 @@ fn metrics_say_for_how_long_a_thread_has_been_held_and_what_waits() {
     // The other one, too: now what comes must wait.
     let other = Busy::keep(&pool, 1);
     pool.execute_batch((0..100).map(|_| || ()));
-    assert_eq!(pool.metrics().backlog(), 100);
+    assert_eq!(pool.metrics().queued, 100);
     let metrics = settle(&pool, |metrics| {
         metrics.lanes.iter().all(|lane| !lane.running_for.is_zero())
     });
-    assert_eq!((metrics.backlog(), metrics.executed()), (100, 2));
+    assert_eq!((metrics.queued, metrics.completed), (100, 2));
     other.release();
-    settle(&pool, |metrics| metrics.backlog() == 0);
+    settle(&pool, |metrics| metrics.queued == 0);
     busy.release();
     let metrics = rest(&pool);
     assert!(metrics.longest_running().is_zero());
-    assert_eq!(metrics.executed(), 102);
+    assert_eq!(metrics.completed, 102);
 }
 
 /// Tasks that are short, but many, are not taken for one that is long.

@@ -36,7 +36,7 @@ fn a_serial_executor_drains_on_it() {
     for (_, name) in state {
         assert!(name.starts_with("drain-"));
     }
-    assert!(rest(&pool).executed() > 0);
+    assert!(rest(&pool).completed > 0);
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn the_drains_of_a_serial_executor_take_places_and_give_them_back() {
 #[test]
 fn a_serial_executor_survives_a_pool_that_refuses_its_drain() {
     let pool = called("closed");
-    pool.shutdown();
+    pool.close();
     let serial = SerialExecutor::builder()
         .drain_on(pool.clone())
         .build(0)
@@ -109,7 +109,7 @@ fn a_completion_stream_runs_closures_on_it() {
     });
     assert!(seen.into_iter().eq(0..1_000));
     let metrics = rest(&pool);
-    assert_eq!((metrics.executed(), panicked(&metrics)), (1_000, 10));
+    assert_eq!((metrics.completed, panicked(&metrics)), (990, 10));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_full_or_closed_pool_rejects_the_jobs_of_a_stream() {
         let full = done.next().await.unwrap();
         assert_eq!(full.tag, "full");
         assert!(full.outcome.unwrap_err().is_rejected());
-        pool.shutdown();
+        pool.close();
         jobs.submit_blocking(&pool, "closed", || ()).await.unwrap();
         let closed = done.next().await.unwrap();
         assert_eq!(closed.tag, "closed");
@@ -173,5 +173,5 @@ fn shutting_the_pool_down_ends_what_a_stream_waits_for() {
         assert_eq!(items, 10);
     });
     busy.release();
-    run(pool.terminated());
+    run(pool.closed());
 }

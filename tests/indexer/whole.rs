@@ -38,7 +38,7 @@ async fn the_index_is_that_of_the_reference() {
     assert!(!summary.stopped);
     assert_eq!(summary.pool.panicked + summary.pool.rejected, 0);
     let texts = summary.counts.files;
-    assert_eq!(summary.compute.executed(), texts, "one task for each text");
+    assert_eq!(summary.compute.completed, texts, "one task for each text");
     let jobs = summary.executor.inline + summary.executor.queued;
     assert_eq!(jobs, reference.files.len() as u64, "one job for each file");
 }

@@ -155,9 +155,9 @@ fn a_full_compute_pool_contains_panics_of_captures() {
 #[test]
 fn a_closed_compute_pool_contains_panics_of_captures() {
     let pool = ComputePool::builder().threads(1).build().unwrap();
-    pool.shutdown();
+    pool.close();
     refusals(&pool, JoinError::is_closed);
     let pool = bounded_compute_pool();
-    pool.shutdown();
+    pool.close();
     refusals(&pool, JoinError::is_closed);
 }

@@ -43,7 +43,7 @@ impl Part {
     pub(crate) fn close(&self) {
         match self {
             Self::Blocking(pool) => pool.close(),
-            Self::Compute(pool) => pool.shutdown(),
+            Self::Compute(pool) => pool.close(),
             Self::Serial(executor) => executor.close(),
         }
     }
@@ -60,7 +60,7 @@ impl Part {
 /// A pool of one thread that has a single permit.
 pub(crate) fn bounded_compute_pool() -> ComputePool {
     let mut builder = ComputePool::builder();
-    builder.threads(1).capacity(1).build().unwrap()
+    builder.threads(1).max_outstanding(1).build().unwrap()
 }
 
 /// An executor whose queue has a single permit.

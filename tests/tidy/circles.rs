@@ -16,7 +16,7 @@ use super::{Problems, Source, sources, words};
 
 /// Where circles are not broken yet: the beginnings of paths that are not checked. Take an entry out once its files form no
 /// circle.
-const UNCHECKED: [&str; 3] = ["src/completion", "src/compute", "src/join"];
+const UNCHECKED: [&str; 0] = [];
 
 /// The imports of each file are followed at most this often, since they could form a circle, too.
 const MAX_IMPORTS: usize = 8;

@@ -1,9 +1,8 @@
-//! What a pool reports through `tracing`. A binary of its own: the subscriber is the process's.
-#![cfg(feature = "tracing")]
+//! Events of `tracing`. The subscriber is that of the pool's threads only, so other tests do not see it.
 
 use std::fmt;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use throng::ComputePool;
@@ -11,7 +10,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Sends what it hears.
+/// Sends each event.
 struct Listener(Mutex<Sender<(Level, String)>>);
 
 impl Subscriber for Listener {
@@ -30,10 +29,10 @@ impl Subscriber for Listener {
     fn event(&self, event: &Event<'_>) {
         let mut fields = Fields(String::new());
         event.record(&mut fields);
-        let heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        heard
+        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sender
             .send((*event.metadata().level(), fields.0))
-            .expect("the test listens");
+            .expect("the test receives");
     }
 
     fn enter(&self, _: &Id) {}
@@ -50,17 +49,19 @@ impl Visit for Fields {
 }
 
 #[test]
-fn a_panic_that_nobody_hears_of_is_an_event() {
-    let (send, heard) = mpsc::channel();
-    let listener = Listener(Mutex::new(send));
-    tracing::subscriber::set_global_default(listener).expect("there is no other");
+fn the_panic_of_a_task_without_a_handle_is_an_event() {
+    let (send, events) = mpsc::channel();
+    let listener = Arc::new(Listener(Mutex::new(send)));
     let pool = ComputePool::builder()
         .name("sums")
         .threads(1)
+        .on_thread_start(move |_| {
+            std::mem::forget(tracing::subscriber::set_default(Arc::clone(&listener)));
+        })
         .build()
         .expect("there are threads");
     pool.execute(|| panic!("seven is {}", 8));
-    let (level, fields) = heard
+    let (level, fields) = events
         .recv_timeout(Duration::from_secs(20))
         .expect("it is reported");
     assert_eq!(level, Level::ERROR);
