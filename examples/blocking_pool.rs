@@ -38,7 +38,7 @@ use self::service::{CONNECTIONS, Service};
 type Fault = Box<dyn Error + Send + Sync>;
 type Result<T, E = Fault> = std::result::Result<T, E>;
 
-/// How many clients there are if there are too many.
+/// The number of clients that overload the service.
 const CROWD: usize = 64;
 
 const PHASES: [Phase; 3] = [
@@ -61,7 +61,7 @@ const PHASES: [Phase; 3] = [
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    // Much longer than it takes.
+    // Much longer than the example takes.
     timeout(Duration::from_secs(60), run()).await?
 }
 
@@ -80,13 +80,13 @@ async fn run() -> Result<()> {
 
     shutdown.cancel();
     server.await??;
-    // What was accepted runs to its end; here, nothing is left of it.
-    service.pool().shutdown();
-    service.pool().terminated().await;
+    // Accepted queries run to their end. Here, none is left.
+    service.pool().close();
+    service.pool().closed().await;
     check_totals(&service, &reports)
 }
 
-/// One phase after the other.
+/// Runs the phases one after the other.
 async fn load(address: SocketAddr) -> Result<Vec<Report>> {
     let screen = Screen::new(&PHASES);
     let mut reports = Vec::new();
@@ -96,8 +96,7 @@ async fn load(address: SocketAddr) -> Result<Vec<Report>> {
     Ok(reports)
 }
 
-/// What the clients saw is what the pool has counted, and the database was never asked for more than
-/// it can do.
+/// Checks that the pool has counted what the clients saw, and that the database never had too many connections.
 fn check_totals(service: &Service, reports: &[Report]) -> Result<()> {
     let metrics = service.pool().metrics();
     let answered: u64 = reports.iter().map(Report::answered).sum();

@@ -13,6 +13,7 @@ mod nesting;
 mod permit;
 mod pool_thread;
 mod run_context;
+pub(crate) mod sealed;
 mod shutdown;
 mod small_value;
 mod spawn;
@@ -21,7 +22,6 @@ mod work;
 
 pub use self::abort_handle::AbortHandle;
 pub use self::abort_on_drop::AbortOnDropHandle;
-pub(crate) use self::block_on::block_on_until;
 pub use self::closed::Closed;
 pub(crate) use self::counts::RunCounts;
 pub use self::error::JoinError;
@@ -37,7 +37,6 @@ pub(crate) use self::run_context::{PanicHandler, RunContext};
 #[allow(unused_imports, reason = "the parts adopt it one after the other")]
 pub(crate) use self::shutdown::{Close, blocking_shutdown, shutdown, shutdown_now};
 pub use self::spawn::Spawn;
-pub(crate) use self::spawn::sealed;
 pub use self::spawn_error::{TryRunError, TrySpawnError};
 pub use self::work::Work;
 

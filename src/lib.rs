@@ -106,9 +106,9 @@ const _: () = {
     shared::<Work>();
     shared::<BlockingPool>();
     shared::<blocking::Builder>();
+    shared::<blocking::Bulkhead>();
     shared::<blocking::Histogram>();
     shared::<blocking::Metrics>();
-    shared::<blocking::Permit<'_>>();
     shared::<ComputePool>();
     shared::<compute::Builder>();
     shared::<compute::Metrics>();

@@ -1,13 +1,12 @@
-//! `BlockingPool` by its behaviour, through the public interface.
+//! The behaviour of `BlockingPool`, through the public interface.
 //!
-//! `THRONG_LONG=1` makes the tests that hunt for races go on for longer.
+//! With `THRONG_LONG=1`, the tests that look for races run longer.
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::time::Duration;
 
-use throng::BlockingPool;
-use throng::blocking::{
-    Builder, Growth, Histogram, Metrics, Overflow, OwnedPermit, Permit, PollReserve, PoolView,
-};
+use throng::blocking::{Builder, Bulkhead, Growth, Histogram, Metrics, Overflow};
+use throng::{BlockingPool, OwnedPermit, Permit, PollReserve};
 
 mod support;
 
@@ -16,6 +15,10 @@ mod pools;
 
 #[path = "blocking/batch.rs"]
 mod batch;
+#[path = "blocking/bulkhead.rs"]
+mod bulkhead;
+#[path = "blocking/bulkhead_races.rs"]
+mod bulkhead_races;
 #[path = "blocking/growth.rs"]
 mod growth;
 #[path = "blocking/hooks.rs"]
@@ -33,6 +36,8 @@ mod no_thread;
 #[cfg(target_os = "linux")]
 #[path = "blocking/no_thread_limit.rs"]
 mod no_thread_limit;
+#[path = "blocking/other_parts.rs"]
+mod other_parts;
 #[path = "blocking/overflow.rs"]
 mod overflow;
 #[path = "blocking/panics.rs"]
@@ -55,14 +60,13 @@ mod settings;
 mod shutdown;
 #[path = "blocking/shutdown_now.rs"]
 mod shutdown_now;
+#[cfg(feature = "tracing")]
+#[path = "blocking/spans.rs"]
+mod spans;
 #[path = "blocking/tasks.rs"]
 mod tasks;
-#[path = "blocking/together.rs"]
-mod together;
-#[path = "blocking/view_hunt.rs"]
-mod view_hunt;
-#[path = "blocking/views.rs"]
-mod views;
+#[path = "blocking/until_idle.rs"]
+mod until_idle;
 
 const fn is_thread_safe<T: Send + Sync + Unpin>() {}
 const fn is_unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
@@ -70,21 +74,21 @@ const fn is_plain<T: Copy + Eq + Default>() {}
 
 const _: () = {
     is_thread_safe::<BlockingPool>();
-    is_thread_safe::<Permit<'static>>();
+    is_thread_safe::<Permit<'static, BlockingPool>>();
     is_thread_safe::<Builder>();
     is_thread_safe::<Metrics>();
     is_thread_safe::<Histogram>();
     is_thread_safe::<Overflow>();
-    is_thread_safe::<OwnedPermit>();
-    is_thread_safe::<PollReserve>();
-    is_thread_safe::<PoolView>();
+    is_thread_safe::<OwnedPermit<BlockingPool>>();
+    is_thread_safe::<PollReserve<BlockingPool>>();
+    is_thread_safe::<Bulkhead>();
     is_unwind_safe::<BlockingPool>();
-    is_unwind_safe::<Permit<'static>>();
+    is_unwind_safe::<Permit<'static, BlockingPool>>();
     is_unwind_safe::<Builder>();
     is_unwind_safe::<Metrics>();
-    is_unwind_safe::<OwnedPermit>();
-    is_unwind_safe::<PollReserve>();
-    is_unwind_safe::<PoolView>();
+    is_unwind_safe::<OwnedPermit<BlockingPool>>();
+    is_unwind_safe::<PollReserve<BlockingPool>>();
+    is_unwind_safe::<Bulkhead>();
     is_plain::<Growth>();
 };
 
@@ -93,11 +97,14 @@ fn futures_can_be_sent() {
     fn is_send<T: Send>(_: &T) {}
     let pool = BlockingPool::builder().build().unwrap();
     is_send(&pool.reserve());
-    is_send(&pool.terminated());
+    is_send(&pool.closed());
+    is_send(&pool.idle());
+    is_send(&pool.shutdown(Duration::ZERO));
+    is_send(&pool.bulkhead(1, 1).unwrap().reserve());
 }
 
 #[test]
-fn debug_output_says_which_pool_it_is_and_what_it_does() {
+fn debug_output_has_the_name_and_the_metrics() {
     let pool = BlockingPool::builder().name("disk").build().unwrap();
     let text = format!("{pool:?}");
     assert!(
@@ -107,23 +114,28 @@ fn debug_output_says_which_pool_it_is_and_what_it_does() {
 }
 
 #[test]
-fn a_builder_refuses_what_cannot_be() {
-    let refused = |builder: &mut Builder| builder.build().unwrap_err().kind();
-    let mut more_core_than_max = BlockingPool::builder();
-    more_core_than_max.core_threads(3).max_threads(2);
-    assert_eq!(
-        refused(&mut more_core_than_max),
-        std::io::ErrorKind::InvalidInput
-    );
-    let mut zero_byte = BlockingPool::builder();
-    zero_byte.name("a\0b");
-    assert_eq!(refused(&mut zero_byte), std::io::ErrorKind::InvalidInput);
-}
-
-#[test]
-#[should_panic(expected = "at least one thread")]
-fn a_pool_of_no_threads_is_a_mistake() {
-    BlockingPool::builder().max_threads(0);
+fn a_bad_option_is_an_error_that_names_it() {
+    fn assert_refused(option: &str, set: impl Fn(&mut Builder)) {
+        let mut builder = BlockingPool::builder();
+        set(&mut builder);
+        let error = builder.build().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+        let message = error.to_string();
+        assert!(message.starts_with(&format!("`{option}` is ")), "{message}");
+    }
+    assert_refused("core_threads", |builder| {
+        builder.core_threads(3).max_threads(2);
+    });
+    assert_refused("max_threads", |builder| {
+        builder.max_threads(0);
+    });
+    assert_refused("name", |builder| {
+        builder.name("a\0b");
+    });
+    let pool = BlockingPool::new();
+    let error = pool.bulkhead(0, 1).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    assert!(error.to_string().starts_with("`max_running` is 0"));
 }
 
 #[test]

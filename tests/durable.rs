@@ -4,6 +4,7 @@
 #![cfg(feature = "test-util")]
 
 #[cfg(feature = "redis")]
+#[macro_use]
 #[path = "support/redis_server.rs"]
 #[allow(dead_code, reason = "other tests need all of it")]
 mod redis_server;
@@ -39,6 +40,9 @@ mod leases;
 mod nested;
 #[path = "durable/panics.rs"]
 mod panics;
+#[cfg(all(unix, feature = "redis"))]
+#[path = "durable/redis_example.rs"]
+mod redis_example;
 #[path = "durable/shutdown.rs"]
 mod shutdown;
 #[path = "durable/spawn.rs"]

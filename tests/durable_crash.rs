@@ -10,6 +10,7 @@ mod support;
 
 #[path = "support/ledger.rs"]
 mod ledger;
+#[macro_use]
 #[path = "support/redis_server.rs"]
 #[allow(dead_code, reason = "other tests need all of it")]
 mod redis_server;

@@ -6,6 +6,11 @@
 // Some names of files are not possible elsewhere.
 #![cfg(unix)]
 
+#[cfg(feature = "redis")]
+#[macro_use]
+#[path = "support/redis_server.rs"]
+#[allow(dead_code, reason = "other tests need all of it")]
+mod redis_server;
 #[allow(dead_code, reason = "a part of it is there for the screen")]
 #[cfg(any(feature = "redis", feature = "sqlite"))]
 #[path = "../examples/indexer/durable/mod.rs"]
@@ -34,10 +39,6 @@ mod faults;
 mod grep;
 #[path = "indexer/program.rs"]
 mod program;
-#[cfg(feature = "redis")]
-#[path = "support/redis_server.rs"]
-#[allow(dead_code, reason = "other tests need all of it")]
-mod redis_server;
 #[cfg(feature = "redis")]
 #[path = "indexer/server.rs"]
 mod server;

@@ -2,35 +2,24 @@
 
 use throng::blocking::Metrics;
 
-/// What a value is.
+/// The type of a metric.
 #[derive(Clone, Copy)]
 enum Kind {
     Gauge,
     Counter,
 }
 
-/// All of a pool's metrics; `pool` is their label.
+/// Returns all counters and gauges of a pool, with the label `pool`.
 pub(crate) fn exposition(pool: &str, metrics: &Metrics) -> String {
     use Kind::{Counter, Gauge};
 
-    let gauge = |value: usize| value as u64;
     let mut text = String::new();
     for (name, kind, help, value) in [
-        ("threads", Gauge, "Threads.", gauge(metrics.threads)),
-        (
-            "idle",
-            Gauge,
-            "Threads without a task.",
-            gauge(metrics.idle),
-        ),
-        ("busy", Gauge, "Threads with a task.", gauge(metrics.busy)),
-        (
-            "largest",
-            Gauge,
-            "Most threads so far.",
-            gauge(metrics.largest),
-        ),
-        ("queued", Gauge, "Tasks that wait.", gauge(metrics.queued)),
+        ("threads", Gauge, "Threads.", metrics.threads),
+        ("idle", Gauge, "Threads without a task.", metrics.idle),
+        ("busy", Gauge, "Threads with a task.", metrics.busy),
+        ("largest", Gauge, "Most threads so far.", metrics.largest),
+        ("queued", Gauge, "Tasks that wait.", metrics.queued),
         (
             "submitted_total",
             Counter,
@@ -58,7 +47,7 @@ pub(crate) fn exposition(pool: &str, metrics: &Metrics) -> String {
         (
             "rejected_total",
             Counter,
-            "Tasks refused.",
+            "Tasks not accepted.",
             metrics.rejected,
         ),
         (
@@ -81,7 +70,7 @@ pub(crate) fn exposition(pool: &str, metrics: &Metrics) -> String {
     text
 }
 
-/// One value of what [`exposition`] has written.
+/// Finds a value in the output of [`exposition`].
 pub(crate) fn value(text: &str, name: &str) -> Option<u64> {
     let start = format!("throng_blocking_{name}{{");
     let line = text.lines().find(|line| line.starts_with(&start))?;
@@ -93,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_found_again() {
+    fn exported_values_can_be_found() {
         let mut metrics = Metrics::default();
         metrics.threads = 4;
         metrics.rejected = 7;

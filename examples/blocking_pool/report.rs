@@ -106,7 +106,7 @@ pub(crate) fn table(reports: &[Report]) -> String {
     text
 }
 
-/// Whether each phase has shown what it is there for.
+/// Checks that each phase shows the expected behaviour.
 pub(crate) fn check(reports: &[Report]) -> Result<()> {
     reports.iter().try_for_each(Report::check)?;
     let [within, refused, waiting] = reports else {

@@ -17,14 +17,14 @@ use tokio::time::timeout;
 
 use super::metrics::exposition;
 
-/// How many connections the database accepts.
+/// The number of connections that the database accepts.
 pub(crate) const CONNECTIONS: usize = 4;
-/// How many queries may wait for one.
+/// The number of queries that may wait for a connection.
 pub(crate) const QUEUE: usize = 16;
 /// How long a query takes.
 pub(crate) const QUERY: Duration = Duration::from_millis(20);
 /// How long a request waits for room.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RESERVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A database that takes its time. Its client blocks.
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ impl Service {
 
     /// Says why there is no answer, and how long it takes until those that wait now have theirs.
     fn unavailable(&self, why: impl fmt::Display) -> Response {
-        let before = self.pool.metrics().queued / CONNECTIONS + 1;
+        let before = self.pool.metrics().queued / CONNECTIONS as u64 + 1;
         let seconds = (before as f64 * QUERY.as_secs_f64()).ceil();
         let retry_after = [(header::RETRY_AFTER, seconds.to_string())];
         (
@@ -125,7 +125,7 @@ async fn shed(State(service): State<Arc<Service>>) -> Response {
 
 /// Back-pressure: who finds the queue full waits, and blocks no thread meanwhile.
 async fn wait(State(service): State<Arc<Service>>) -> Response {
-    match timeout(PATIENCE, service.pool.reserve()).await {
+    match timeout(RESERVE_TIMEOUT, service.pool.reserve()).await {
         Ok(Ok(permit)) => answer(permit.spawn_blocking(service.query())).await,
         Ok(Err(refused)) => service.unavailable(refused),
         Err(elapsed) => service.unavailable(elapsed),

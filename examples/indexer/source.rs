@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use throng::{JoinError, TrySpawnError};
+use throng::{Closed, JoinError, TrySpawnError};
 
 use super::disk::{self, Entries};
 use super::index::Full;
@@ -92,6 +92,12 @@ impl From<Full> for Skip {
 
 impl From<JoinError> for Skip {
     fn from(error: JoinError) -> Self {
+        Self::Lost(error.into())
+    }
+}
+
+impl From<Closed> for Skip {
+    fn from(error: Closed) -> Self {
         Self::Lost(error.into())
     }
 }

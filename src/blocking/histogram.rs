@@ -1,51 +1,64 @@
-//! How durations are distributed.
+//! [`Histogram`]: how durations are distributed.
 
 use std::fmt;
 use std::time::Duration;
 
-/// One for each power of two of nanoseconds that fits, and one for what is longer.
+/// One for each power of two of nanoseconds that fits into 64 bits, and one for longer durations.
 const BUCKETS: usize = u64::BITS as usize + 1;
 
-/// How durations are distributed: how many of them fell into each bucket, at one moment.
+/// How durations are distributed: the number of them in each bucket, their sum and their maximum, at one moment.
 ///
-/// The buckets are fixed. Each ends at a power of two of nanoseconds, with that included: 1 ns, 2 ns,
-/// 4 ns, and so on. So recording is one increment, nothing is configured or can be too small, and two
-/// histograms can always be compared. What is read off is exact within a factor of 2, which is what a
-/// person acts on; who needs more measures in the task.
+/// The buckets are fixed. Each ends at a power of two of nanoseconds, which it includes: 1 ns, 2 ns, 4 ns, and so
+/// on. Recording is one increment, there is nothing to configure, and two histograms can always be compared. A
+/// quantile is exact within a factor of 2.
 ///
 /// # Examples
 ///
 /// ```
 /// use throng::blocking::Histogram;
 ///
-/// /// As Prometheus wants it: so many took at most so many seconds.
+/// /// In the text format of Prometheus.
 /// fn export(name: &str, histogram: &Histogram) -> String {
 ///     let mut text = String::new();
-///     let mut so_far = 0;
+///     let mut cumulative = 0;
 ///     for (bound, count) in histogram.buckets() {
-///         so_far += count;
-///         text += &format!("{name}_bucket{{le=\"{}\"}} {so_far}\n", bound.as_secs_f64());
+///         cumulative += count;
+///         text += &format!("{name}_bucket{{le=\"{}\"}} {cumulative}\n", bound.as_secs_f64());
 ///     }
-///     text + &format!("{name}_bucket{{le=\"+Inf\"}} {so_far}\n{name}_count {so_far}\n")
+///     text += &format!("{name}_bucket{{le=\"+Inf\"}} {cumulative}\n");
+///     text += &format!("{name}_sum {}\n", histogram.sum().as_secs_f64());
+///     text + &format!("{name}_count {cumulative}\n")
 /// }
 /// let text = export("wait_seconds", &Histogram::default());
-/// assert_eq!(text, "wait_seconds_bucket{le=\"+Inf\"} 0\nwait_seconds_count 0\n");
+/// assert_eq!(text, "wait_seconds_bucket{le=\"+Inf\"} 0\nwait_seconds_sum 0\nwait_seconds_count 0\n");
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Histogram {
     counts: [u64; BUCKETS],
+    sum: Duration,
+    max: Duration,
 }
 
 impl Histogram {
-    /// How many durations there are.
+    /// The number of durations in the buckets.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// A duration that the fraction `q` of all did not exceed, and which is less than twice as long as
-    /// it had to be: the end of a bucket. `None` if there are none.
+    /// The sum of the durations in the buckets. Divided by [`count`](Self::count), it is their mean.
+    pub fn sum(&self) -> Duration {
+        self.sum
+    }
+
+    /// The longest duration, exactly. Zero if there is none.
+    pub fn max(&self) -> Duration {
+        self.max
+    }
+
+    /// Returns an upper bound of the quantile `q`: the end of its bucket, which is less than twice the quantile
+    /// itself. `None` if the histogram is empty.
     ///
-    /// `quantile(0.5)` is the median, and `quantile(1.0)` the [`max_bound`](Self::max_bound).
+    /// `quantile(0.5)` bounds the median.
     ///
     /// # Panics
     ///
@@ -55,7 +68,7 @@ impl Histogram {
         assert!((0.0..=1.0).contains(&q), "{q} is not between 0 and 1");
         let count = self.count();
         let rank = (q * count as f64).ceil() as u64;
-        // The least of all is not less than the first; and large counts are rounded.
+        // The quantile 0 is the first duration. Large counts are rounded as floats.
         let mut left = rank.clamp(1, count.max(1));
         for (bound, count) in self.buckets() {
             if left <= count {
@@ -66,17 +79,10 @@ impl Histogram {
         None
     }
 
-    /// A duration that none exceeded: the end of the last bucket that is not empty. `None` if there
-    /// are none.
-    pub fn max_bound(&self) -> Option<Duration> {
-        self.buckets().next_back().map(|(bound, _)| bound)
-    }
-
-    /// The buckets that are not empty, shortest durations first: their ends, and how many durations
-    /// are in them.
+    /// Iterates over the buckets that are not empty, shortest durations first: the end of each, and the number of
+    /// durations in it.
     ///
-    /// Durations of more than 2^63 ns, which is 292 years, are in a bucket that ends at
-    /// [`Duration::MAX`].
+    /// Durations of more than 2^63 ns, which is 292 years, are in a bucket that ends at [`Duration::MAX`].
     pub fn buckets(&self) -> impl DoubleEndedIterator<Item = (Duration, u64)> {
         let buckets = self.counts.iter().enumerate();
         buckets
@@ -87,6 +93,14 @@ impl Histogram {
     #[inline]
     pub(crate) fn record(&mut self, duration: Duration) {
         self.counts[index(duration)] += 1;
+        self.sum = self.sum.saturating_add(duration);
+        self.raise_max(duration);
+    }
+
+    /// Raises the maximum, without counting the duration.
+    #[inline]
+    pub(crate) fn raise_max(&mut self, duration: Duration) {
+        self.max = self.max.max(duration);
     }
 }
 
@@ -94,25 +108,27 @@ impl Default for Histogram {
     fn default() -> Self {
         Self {
             counts: [0; BUCKETS],
+            sum: Duration::ZERO,
+            max: Duration::ZERO,
         }
     }
 }
 
-/// Says in short what one would ask for.
+/// Shows a summary.
 impl fmt::Debug for Histogram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut fields = f.debug_struct("Histogram");
         fields.field("count", &self.count());
-        for (name, q) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
+        for (name, q) in [("p50", 0.5), ("p99", 0.99)] {
             if let Some(bound) = self.quantile(q) {
                 fields.field(name, &bound);
             }
         }
-        fields.finish()
+        fields.field("max", &self.max).finish()
     }
 }
 
-/// The bucket of a duration: the first whose end is not before it.
+/// The bucket of a duration: the first whose end is not below it.
 #[inline]
 fn index(duration: Duration) -> usize {
     let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -144,21 +160,27 @@ mod tests {
         Duration::from_nanos(nanos)
     }
 
+    /// The end of the last bucket that is not empty.
+    fn max_bound(histogram: &Histogram) -> Option<Duration> {
+        histogram.buckets().next_back().map(|(bound, _)| bound)
+    }
+
     #[test]
-    fn an_empty_histogram_knows_nothing() {
+    fn an_empty_histogram_has_neither_quantiles_nor_buckets() {
         let empty = Histogram::default();
-        assert_eq!((empty.count(), empty.max_bound()), (0, None));
+        let zero = Duration::ZERO;
+        assert_eq!((empty.count(), empty.sum(), empty.max()), (0, zero, zero));
         assert_eq!(empty.buckets().count(), 0);
         for q in [0.0, 0.5, 1.0] {
             assert_eq!(empty.quantile(q), None);
         }
-        assert_eq!(format!("{empty:?}"), "Histogram { count: 0 }");
+        assert_eq!(format!("{empty:?}"), "Histogram { count: 0, max: 0ns }");
     }
 
     #[test]
     fn a_bucket_ends_at_a_power_of_two_and_includes_it() {
         let ends = [0, 1, 2, 3, 4, 5, 8, 9, 1_000, 1_024, 1_025]
-            .map(|n| of([nanos(n)]).max_bound().unwrap().as_nanos());
+            .map(|n| max_bound(&of([nanos(n)])).unwrap().as_nanos());
         assert_eq!(ends, [1, 1, 2, 4, 4, 8, 8, 16, 1_024, 1_024, 2_048]);
     }
 
@@ -173,7 +195,7 @@ mod tests {
             (Duration::MAX, Duration::MAX),
         ] {
             let one = of([duration]);
-            assert_eq!(one.max_bound(), Some(end));
+            assert_eq!(max_bound(&one), Some(end));
             assert_eq!(one.quantile(0.0), Some(end));
         }
     }
@@ -186,16 +208,16 @@ mod tests {
     }
 
     #[test]
-    fn it_is_shown_in_short() {
+    fn its_debug_output_is_a_summary() {
         let histogram = of((0..100).map(|n| nanos(if n < 98 { 4 } else { 1_000 })));
         assert_eq!(
             format!("{histogram:?}"),
-            "Histogram { count: 100, p50: 4ns, p99: 1.024\u{b5}s, max: 1.024\u{b5}s }"
+            "Histogram { count: 100, p50: 4ns, p99: 1.024\u{b5}s, max: 1\u{b5}s }"
         );
     }
 
     #[test]
-    fn what_is_no_fraction_is_a_mistake() {
+    fn a_quantile_outside_of_0_to_1_panics() {
         for q in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
             let asked = std::panic::catch_unwind(|| of([nanos(1)]).quantile(q));
             assert!(asked.is_err(), "{q}");
@@ -203,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_no_float_can_hold_is_no_problem() {
+    fn a_count_that_no_float_can_represent_has_quantiles() {
         let mut histogram = of([nanos(1)]);
         histogram.counts[3] = u64::MAX - 1;
         assert_eq!(histogram.count(), u64::MAX);
@@ -230,13 +252,16 @@ mod tests {
         #![proptest_config(cases())]
 
         #[test]
-        fn it_says_what_a_sorted_list_says(
+        fn it_agrees_with_a_sorted_list(
             mut list in vec(any_duration(), 1..200),
             q in 0.0..=1.0_f64,
         ) {
             let histogram = of(list.iter().copied());
             list.sort_unstable();
             prop_assert_eq!(histogram.count(), list.len() as u64);
+            prop_assert_eq!(Some(&histogram.max()), list.last());
+            let sum = list.iter().fold(Duration::ZERO, |sum, n| sum.saturating_add(*n));
+            prop_assert_eq!(histogram.sum(), sum);
 
             let rank = (q * list.len() as f64).ceil() as usize;
             let exact = list[rank.max(1) - 1];
@@ -244,11 +269,11 @@ mod tests {
             prop_assert!(exact <= found, "{:?} is less than {:?}", found, exact);
             let before = if found == Duration::MAX { nanos(1 << 63) } else { found / 2 };
             prop_assert!(exact > before || found == nanos(1), "{:?} for {:?}", found, exact);
-            prop_assert_eq!(histogram.quantile(1.0), histogram.max_bound());
+            prop_assert_eq!(histogram.quantile(1.0), max_bound(&histogram));
 
             let mut before = Duration::ZERO;
             for (bound, count) in histogram.buckets() {
-                // What is no more than the end, and more than that of the bucket before.
+                // At most the end of this bucket, and more than the end of the one before.
                 let inside = list.partition_point(|n| *n <= bound)
                     - list.partition_point(|n| *n <= before && before > Duration::ZERO);
                 prop_assert_eq!(count, inside as u64);

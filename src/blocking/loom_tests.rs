@@ -1,7 +1,7 @@
-//! Models of the pool: threads that come and go against tasks that come.
+//! Models of the pool: threads that start and exit against tasks that are submitted.
 //!
-//! Time-outs are returns at arbitrary points (see `sync`), so a thread may reach its keep-alive before
-//! or after each step of a submitter.
+//! A time-out returns at any point (see `sync`), so a thread may reach its keep-alive before or after each step of a
+//! submitter.
 
 use loom::future::block_on;
 use loom::thread;
@@ -16,10 +16,10 @@ fn pool(core: usize, max: usize) -> BlockingPool {
         .build_outside()
 }
 
-/// Waits for the end of a pool: then nobody is there any more, and each task counts once.
+/// Waits for the end of a pool. Then no thread is left, and each task is counted once.
 fn end(pool: &BlockingPool) -> Metrics {
-    pool.shutdown();
-    block_on(pool.terminated());
+    pool.close();
+    block_on(pool.closed());
     let metrics = pool.metrics();
     let left = (metrics.threads, metrics.blocked, metrics.queued);
     assert_eq!(left, (0, 0, 0), "{metrics:?}");
@@ -28,7 +28,7 @@ fn end(pool: &BlockingPool) -> Metrics {
     metrics
 }
 
-/// Whether a task has run, or else was cancelled.
+/// Returns 1 if the task has run, and 0 if it was cancelled.
 fn has_run<T>(outcome: Result<T, JoinError>) -> u64 {
     match outcome {
         Ok(_) => 1,
@@ -99,8 +99,8 @@ fn loom_submit_against_shutdown() {
                 Err(error) => assert!(error.is_closed()),
             })
         };
-        pool.shutdown();
-        block_on(pool.terminated());
+        pool.close();
+        block_on(pool.closed());
         let submitted = pool.metrics().submitted;
         submitter.join().unwrap();
         // After the end nothing was accepted.
@@ -114,8 +114,8 @@ fn loom_shutdown_against_going_idle() {
     loom::model(|| {
         let pool = pool(1, 1);
         drop(pool.spawn_blocking(|| ()));
-        pool.shutdown();
-        block_on(pool.terminated());
+        pool.close();
+        block_on(pool.closed());
         assert_eq!(pool.metrics().threads, 0);
     });
 }
@@ -168,15 +168,15 @@ fn loom_drop_oldest_against_take() {
                 1
             }
         };
-        // The one place is free again.
+        // The only permit is free again.
         let last = pool.try_spawn_blocking(|| 3).unwrap();
         assert_eq!(last.blocking_join().unwrap(), 3);
         assert_eq!(end(&pool).completed, ran + 1);
     });
 }
 
-/// Two tasks come to a pool without threads, and the first waits for the second: whoever creates the
-/// second thread, somebody does.
+/// Two tasks are submitted to a pool without threads, and the first waits for the second, so a second thread must be
+/// created.
 #[test]
 fn loom_a_thread_that_starts_creates_the_next() {
     loom::model(|| {
@@ -217,9 +217,9 @@ fn loom_wait_inside_against_take() {
     });
 }
 
-/// The one thread that may be polls a handle, and another stands in for it.
+/// The only allowed thread polls a handle, and a compensating thread runs the task.
 #[test]
-fn loom_wait_inside_has_a_thread_stand_in() {
+fn loom_wait_inside_has_a_compensating_thread() {
     // Two waits, and a thread more: one preemption less than elsewhere keeps this in seconds.
     let mut model = loom::model::Builder::new();
     model.preemption_bound = model.preemption_bound.map(|bound| bound.saturating_sub(1));
@@ -231,15 +231,18 @@ fn loom_wait_inside_has_a_thread_stand_in() {
     });
 }
 
-/// A task of a view ends when the next comes, which joins the pool or waits for it.
+/// A task of a bulkhead ends while the next one is submitted.
 #[test]
-fn loom_submit_to_a_view_against_its_task() {
+fn loom_submit_to_a_bulkhead_against_its_task() {
     loom::model(|| {
         let pool = pool(1, 1);
-        let view = pool.view(1, 1);
-        let handles = [1, 2].map(|n| view.spawn_blocking(move || n));
+        let bulkhead = pool.bulkhead(1, 1).unwrap();
+        let handles = [1, 2].map(|n| bulkhead.spawn_blocking(move || n));
         assert_eq!(end(&pool).completed, 2);
-        assert_eq!((view.running(), view.queued()), (0, 0));
+        assert_eq!(
+            (bulkhead.metrics().running, bulkhead.metrics().queued),
+            (0, 0)
+        );
         assert_eq!(
             handles.map(|handle| handle.blocking_join().unwrap()),
             [1, 2]
@@ -247,13 +250,13 @@ fn loom_submit_to_a_view_against_its_task() {
     });
 }
 
-/// A task of a view is aborted when the pool is about to run it.
+/// A task of a bulkhead is aborted while the pool is about to run it.
 #[test]
-fn loom_abort_in_a_view_against_run() {
+fn loom_abort_in_a_bulkhead_against_run() {
     loom::model(|| {
         let pool = pool(1, 1);
-        let view = pool.view(1, 1);
-        let handle = view.spawn_blocking(|| 1);
+        let bulkhead = pool.bulkhead(1, 1).unwrap();
+        let handle = bulkhead.spawn_blocking(|| 1);
         handle.abort();
         let ran = has_run(handle.blocking_join());
         assert_eq!(end(&pool).completed, ran);

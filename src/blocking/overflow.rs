@@ -1,52 +1,46 @@
-//! [`Overflow`]: what becomes of a task for which there is no room.
+//! [`Overflow`]: what happens to a task that finds the queue full.
 
 use std::fmt;
-use std::io;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc as StdArc;
 
-use tokio::runtime::Handle;
+use crate::join::Work;
 
-use super::BlockingPool;
-use crate::join::{JoinHandle, Work, is_pool_thread};
-use crate::task::{Fault, Task, Thunk};
-use crate::unwind::contain;
-
-/// What becomes of a task for which there is no room.
+/// What happens to a task that finds the queue full.
 ///
-/// It is about [`spawn_blocking`](BlockingPool::spawn_blocking) and
-/// [`spawn_batch`](BlockingPool::spawn_batch): [`try_spawn_blocking`](BlockingPool::try_spawn_blocking)
-/// always hands the closure back, and [`reserve`](BlockingPool::reserve) waits. Each such task counts in
-/// [`rejected`](super::Metrics::rejected), whatever becomes of it.
+/// The policy applies to [`spawn_blocking`](crate::BlockingPool::spawn_blocking) and
+/// [`spawn_batch`](crate::BlockingPool::spawn_batch). [`try_spawn_blocking`](crate::BlockingPool::try_spawn_blocking)
+/// always returns the closure, and [`reserve`](crate::BlockingPool::reserve) waits. Each task that finds the queue
+/// full counts as [`rejected`](super::Metrics::rejected), whatever the policy does with it.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum Overflow {
-    /// Its handle ends with [`is_rejected`](crate::JoinError::is_rejected).
+    /// The handle fails with [`is_rejected`](crate::JoinError::is_rejected).
     #[default]
     Reject,
-    /// Its submitter runs it, on its own thread, before it gets the handle: so who submits too fast is
-    /// slowed down. A submitter in a Tokio runtime is not, since it would hold up all tasks of its worker:
-    /// there, the task is rejected. (A thread of a [`BlockingPool`] is in a runtime, too, and may.)
+    /// The submitting thread runs the task before it gets the handle, which slows down a caller that submits too
+    /// fast. Inside a Tokio runtime the task is rejected instead, since running it there would hold up all tasks of
+    /// the worker. (A thread of a [`BlockingPool`](crate::BlockingPool) may run it, although it is in a runtime.)
     RunOnCaller,
-    /// The same, also in a Tokio runtime. Use it where submitters run in `block_in_place` or have a
+    /// As `RunOnCaller`, but also inside a Tokio runtime. Use it if submitters run in `block_in_place`, or have a
     /// runtime of their own.
     RunOnAnyCaller,
-    /// It is dropped, and its handle ends with [`is_cancelled`](crate::JoinError::is_cancelled).
+    /// The task is dropped, and its handle fails with [`is_cancelled`](crate::JoinError::is_cancelled).
     DropNewest,
-    /// The task that has waited the longest is dropped for it, whose handle ends with
-    /// [`is_cancelled`](crate::JoinError::is_cancelled). If none waits, it is rejected.
+    /// The task that has waited longest is dropped to make room, and its handle fails with
+    /// [`is_cancelled`](crate::JoinError::is_cancelled). If none waits, the new task is rejected.
     DropOldest,
-    /// It goes to a handler, on the thread of its submitter, which may run it there, hand it to another
-    /// executor ([`Spawn`](crate::Spawn)), or drop it: then its handle ends with
+    /// A handler receives the task on the submitting thread. It can run the task there, pass it to another executor
+    /// ([`Spawn`](crate::Spawn)), or drop it, in which case the handle fails with
     /// [`is_cancelled`](crate::JoinError::is_cancelled).
     Custom(OverflowHandler),
 }
 
-/// What takes the tasks for which there is no room: see [`Overflow::Custom`].
+/// Receives the tasks that find the queue full: see [`Overflow::Custom`].
 pub type OverflowHandler = StdArc<dyn Fn(Work) + Send + Sync>;
 
 impl Overflow {
-    /// [`Overflow::Custom`], of a closure.
+    /// Makes an [`Overflow::Custom`] of a closure.
     ///
     /// # Examples
     ///
@@ -71,7 +65,7 @@ impl Overflow {
     }
 }
 
-// A panic of a handler is contained, and changes nothing of ours.
+// A panic of a handler is contained, and leaves nothing of the pool half changed.
 impl UnwindSafe for Overflow {}
 impl RefUnwindSafe for Overflow {}
 
@@ -86,61 +80,4 @@ impl fmt::Debug for Overflow {
             Self::Custom(_) => "Custom(..)",
         })
     }
-}
-
-impl BlockingPool {
-    /// Does with a closure for which there is no room what the policy says.
-    #[cold]
-    #[track_caller]
-    pub(super) fn overflow<F, R>(&self, f: F) -> JoinHandle<R>
-    where
-        F: FnOnce() -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        match &self.shared().options.overflow {
-            Overflow::RunOnCaller if is_async_worker() => rejected(f, ON_ASYNC_WORKER),
-            Overflow::RunOnCaller | Overflow::RunOnAnyCaller => hand_over(f, Work::run),
-            Overflow::DropNewest => hand_over(f, drop),
-            Overflow::Custom(handler) => hand_over(f, |work| contain(|| handler(work))),
-            Overflow::DropOldest => self.spawn_for_oldest(f),
-            Overflow::Reject => rejected(f, FULL),
-        }
-    }
-
-    #[track_caller]
-    fn spawn_for_oldest<F, R>(&self, f: F) -> JoinHandle<R>
-    where
-        F: FnOnce() -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        match self.shared().replace_oldest() {
-            true => self.spawn_entered(f).unwrap_or_else(JoinHandle::refused),
-            false => rejected(f, FULL),
-        }
-    }
-}
-
-const FULL: &str = "the queue is full";
-const ON_ASYNC_WORKER: &str = "the queue is full, and its submitter is in a Tokio runtime, where it must \
-                               not block: `Overflow::RunOnAnyCaller` runs it there all the same";
-
-fn rejected<F, R: 'static>(f: F, why: &'static str) -> JoinHandle<R> {
-    contain(|| drop(f));
-    let why = io::Error::new(io::ErrorKind::WouldBlock, why);
-    JoinHandle::failed(Fault::rejected(why))
-}
-
-fn hand_over<F, R>(f: F, to: impl FnOnce(Work)) -> JoinHandle<R>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
-    let (task, watch) = Task::joinable(Thunk(f));
-    to(Work::new(task));
-    JoinHandle::waiting(watch)
-}
-
-/// Whether this thread may be one that polls tasks.
-fn is_async_worker() -> bool {
-    Handle::try_current().is_ok() && !is_pool_thread()
 }

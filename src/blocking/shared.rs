@@ -1,83 +1,42 @@
-//! [`Shared`]: the threads of a pool and the tasks that wait for them.
+//! [`Shared`]: what all handles and all threads of a pool share.
 
-use std::io;
 use std::num::NonZeroUsize;
-use std::time::Instant;
 
-use super::builder::Options;
 use super::metrics::Metrics;
-use super::samples::Sample;
-use super::state::{Limits, State};
-use super::worker;
-use crate::inbox::FifoList;
-use crate::join::{RunContext, TrySpawnError};
+use super::options::Options;
+use super::parker::wake;
+use super::state::State;
+use crate::join::Closed;
 use crate::semaphore::{Semaphore, TryAcquireError};
-use crate::sync::{Arc, Mutex, MutexGuard, lock};
-use crate::task::{Fault, Ran, Task};
+use crate::sync::{Arc, Mutex, MutexGuard, Weak, cyclic, lock};
+use crate::task::{Fault, Task};
 use crate::wait_queue::WaitQueue;
 
 /// What all handles and all threads of a pool share.
 pub(super) struct Shared {
     pub(super) options: Options,
-    /// Tasks that are accepted and not finished, if there is a bound to them.
-    pub(super) room: Option<Semaphore>,
+    /// The pool itself, for the timer, which has no other reference to it.
+    pub(super) this: Weak<Self>,
+    /// Counts the tasks that are accepted and have not ended, if there is a bound.
+    semaphore: Option<Semaphore>,
     state: Mutex<State>,
-    /// Told when the last thread of a closed pool has ended.
-    terminated: WaitQueue,
-}
-
-/// Tasks that were not accepted, and why.
-pub(super) enum Unaccepted {
-    Closed(FifoList<Task<RunContext>>),
-    NoThread(FifoList<Task<RunContext>>, io::Error),
-}
-
-/// Whether a task comes from outside, or is the next of several of which one was accepted before.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Comes {
-    Anew,
-    After,
-}
-
-impl Unaccepted {
-    /// The one task that was not accepted, as what it is taken for.
-    pub(super) fn one<B>(self, back: impl FnOnce(Task<RunContext>) -> B) -> TrySpawnError<B> {
-        let first = |mut tasks: FifoList<_>| back(tasks.pop_front().expect("there is one"));
-        match self {
-            Self::Closed(tasks) => TrySpawnError::closed(first(tasks)),
-            Self::NoThread(tasks, why) => TrySpawnError::no_thread(first(tasks), why),
-        }
-    }
-
-    /// All of them.
-    pub(super) fn each<B>(self, back: impl Fn(Task<RunContext>) -> B) -> Vec<TrySpawnError<B>> {
-        let mut all = Vec::new();
-        let (mut tasks, why) = match self {
-            Self::Closed(tasks) => (tasks, None),
-            Self::NoThread(tasks, why) => (tasks, Some(why)),
-        };
-        while let Some(task) = tasks.pop_front() {
-            let task = back(task);
-            all.push(match &why {
-                None => TrySpawnError::closed(task),
-                Some(why) => TrySpawnError::no_thread(task, again(why)),
-            });
-        }
-        all
-    }
+    /// Notified when the pool is closed, when it is idle, and when it has terminated.
+    changes: WaitQueue,
 }
 
 impl Shared {
-    pub(super) fn new(options: Options) -> Self {
+    pub(super) fn new(options: Options) -> Arc<Self> {
         let limits = options.limits.clone();
         let capacity = options.queue_capacity;
-        let room = capacity.map(|tasks| Semaphore::new(tasks.saturating_add(limits.max_threads)));
-        Self {
+        let semaphore =
+            capacity.map(|tasks| Semaphore::new(tasks.saturating_add(limits.max_threads)));
+        cyclic(|this| Self {
             options,
-            room,
+            this,
+            semaphore,
             state: Mutex::new(State::new(limits)),
-            terminated: WaitQueue::new(),
-        }
+            changes: WaitQueue::new(),
+        })
     }
 
     #[inline]
@@ -85,232 +44,179 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// Which pool this is, for as long as it has a task.
-    pub(super) fn name(this: &Arc<Self>) -> NonZeroUsize {
+    /// Identifies the pool, for as long as it has a task.
+    pub(super) fn id(this: &Arc<Self>) -> NonZeroUsize {
         let address = std::ptr::from_ref::<Self>(this).addr();
         NonZeroUsize::new(address).expect("no reference is null")
     }
 
-    // ===== Tasks =====
+    pub(super) fn metrics(&self) -> Metrics {
+        self.state().metrics()
+    }
 
-    /// Takes a place, if there is a bound.
+    // ===== Permits =====
+
+    /// Acquires a permit for a task, if the pool is bounded.
     #[inline]
     pub(super) fn try_acquire(&self) -> Result<(), TryAcquireError> {
-        self.room.as_ref().map_or(Ok(()), Semaphore::try_acquire)
+        self.semaphore
+            .as_ref()
+            .map_or(Ok(()), Semaphore::try_acquire)
     }
 
-    /// Takes a place, whether or not there is one.
+    /// Acquires a permit even if that exceeds the limit.
     pub(super) fn acquire_over_limit(&self) {
-        if let Some(room) = &self.room {
-            room.acquire_over_limit();
+        if let Some(semaphore) = &self.semaphore {
+            semaphore.acquire_over_limit();
         }
     }
 
-    /// Gives a place back.
+    /// Waits for a permit, if the pool is bounded.
+    pub(super) async fn acquire(&self) -> Result<(), Closed> {
+        match &self.semaphore {
+            // Waiting fails only if the semaphore is closed.
+            Some(semaphore) => semaphore.acquire().await.map_err(|_| Closed::new(())),
+            None if self.state().is_closed() => Err(Closed::new(())),
+            None => Ok(()),
+        }
+    }
+
     #[inline]
-    pub(super) fn give_back(&self) {
-        if let Some(room) = &self.room {
-            room.release();
+    pub(super) fn release(&self) {
+        if let Some(semaphore) = &self.semaphore {
+            semaphore.release();
         }
     }
 
-    /// Takes tasks that have places, and sees to it that threads will run them. Those that are not
-    /// accepted have lost their places.
-    #[inline]
-    pub(super) fn accept(
-        this: &Arc<Self>,
-        mut tasks: FifoList<Task<RunContext>>,
-        count: usize,
-        comes: Comes,
-    ) -> Result<(), Unaccepted> {
-        let mut state = this.state();
-        // Again, until it need not: by the time that the lock is back, the new thread may have taken
-        // another task, or have left.
-        loop {
-            if !state.accepts(comes) {
-                drop(state);
-                this.turn_away(count, comes);
-                return Err(Unaccepted::Closed(tasks));
-            }
-            if !state.must_start(1, count, &this.options) {
-                break;
-            }
-            state = match Self::start_thread(this, state) {
-                Err((state, why)) if !state.is_staffed() => {
-                    this.strand(state, &why);
-                    this.turn_away(count, comes);
-                    return Err(Unaccepted::NoThread(tasks, why));
-                }
-                Ok(state) | Err((state, _)) => state,
-            };
+    /// Changes the bound. Waiters are notified separately, without the lock of the state.
+    pub(super) fn set_permits(&self, max_threads: usize) {
+        if let (Some(semaphore), Some(capacity)) = (&self.semaphore, self.options.queue_capacity) {
+            semaphore.set_limit(capacity.saturating_add(max_threads));
         }
-        state.push(&mut tasks, count);
-        let woken = state.wake_one();
-        let due = state.arm(this);
-        drop(state);
-        worker::wake(woken);
-        Self::arm(this, due);
-        Ok(())
     }
 
-    fn turn_away(&self, count: usize, comes: Comes) {
-        for _ in 0..count {
-            self.give_back();
-        }
-        match comes {
-            Comes::Anew => self.reject(count),
-            // They were accepted before. Whoever drops them says so.
-            Comes::After => self.state().totals().submitted += count as u64,
+    pub(super) fn notify_waiters(&self) {
+        if let Some(semaphore) = &self.semaphore {
+            semaphore.notify_all();
         }
     }
+
+    // ===== Tasks that do not run =====
 
     /// Counts tasks that were not accepted.
     pub(super) fn reject(&self, count: usize) {
         self.state().totals().rejected += count as u64;
     }
 
-    /// A task will not run any more that was accepted. Its captures are gone.
-    pub(super) fn withdrawn(&self) {
-        self.give_back();
+    /// A queued task was cancelled, and its captures are dropped.
+    pub(super) fn cancelled(&self) {
+        self.release();
         let mut state = self.state();
-        state.withdraw();
-        state.cancelled();
+        state.add_cancelled();
+        state.count_cancelled();
         let swept = state.sweep();
-        drop(state);
+        self.unlock(state);
         drop(swept);
     }
 
-    /// A thread has come to the end of a task that it took. If that ran, it has been counted.
-    #[inline]
-    pub(super) fn ran(
-        &self,
-        context: &mut RunContext,
-        ran: Ran,
-        sample: Option<Sample>,
-    ) -> MutexGuard<'_, State> {
-        let end = sample.as_ref().map(|_| Instant::now());
-        let mut state = self.state();
-        if ran == Ran::Cancelled {
-            // Whoever claimed it has counted it.
-            state.found_withdrawn();
-            return state;
-        }
-        state.ended();
-        if context.take_found_aborted() {
-            state.cancelled();
-        }
-        if let (Some(sample), Some(end)) = (sample, end) {
-            let totals = state.totals();
-            totals.queue_wait.record(sample.started - sample.queued);
-            totals.run_time.record(end - sample.started);
-        }
-        state
-    }
-
-    /// Drops the task that has waited the longest, whose handle says that it was cancelled, and takes a
-    /// place for another in its stead. `false`: none waits.
+    /// Cancels the task that has waited longest, and acquires a permit for another in its place. Returns `false` if
+    /// no task waits.
     ///
-    /// One for one: if it had to find a place that was given back, others might have been faster, and
-    /// it would have to drop the next, and so all.
+    /// The permit is acquired over the limit. If it had to be one that was released, another caller might be faster,
+    /// and this one would have to cancel the next task, and so on.
     pub(super) fn replace_oldest(&self) -> bool {
         loop {
-            let oldest = self.state().pop_unrun();
+            let oldest = self.state().pop_to_cancel();
             let Some(oldest) = oldest else { return false };
             self.acquire_over_limit();
             if oldest.fail(Fault::cancelled()) {
                 return true;
             }
-            // It was aborted, and its place is another matter.
-            self.give_back();
+            // The task was aborted meanwhile, which released its permit to any other task.
+            self.release();
         }
     }
 
-    /// There is no thread, and none to be had: whatever was queued in the hope of one is told.
-    pub(super) fn strand(&self, mut state: MutexGuard<'_, State>, why: &io::Error) {
-        let mut queue = state.pop_all_unrun();
-        self.leave(state);
-        while let Some(task) = queue.pop_front() {
-            task.fail(Fault::rejected(again(why)));
-        }
+    /// Ends all tasks that are queued, and releases the lock. Returns how many were not aborted before.
+    pub(super) fn fail_queued(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        fault: impl Fn() -> Fault,
+    ) -> usize {
+        let mut queued = state.pop_all_to_cancel();
+        self.unlock(state);
+        let tasks = std::iter::from_fn(|| queued.pop_front());
+        tasks
+            .map(|task: Task<_>| task.fail(fault()))
+            .filter(|failed| *failed)
+            .count()
     }
 
     // ===== The end =====
 
-    /// Refuses tasks from now on, and lets the threads go when what is queued has run.
+    /// Accepts no more tasks. Threads exit when everything that is queued has run.
     pub(super) fn close(&self) {
-        self.end(self.state());
-    }
-
-    /// The same, but drops what is queued. How many those were.
-    pub(super) fn close_now(&self) -> usize {
         let mut state = self.state();
-        state.empty();
-        let mut queue = state.pop_all_unrun();
-        self.end(state);
-        let mut cancelled = 0;
-        while let Some(task) = queue.pop_front() {
-            cancelled += usize::from(task.fail(Fault::cancelled()));
-        }
-        cancelled
-    }
-
-    fn end(&self, mut state: MutexGuard<'_, State>) {
         state.close();
         let woken = state.wake_all();
-        self.leave(state);
-        worker::wake(woken);
-        if let Some(room) = &self.room {
-            room.close();
-        }
-    }
-
-    /// Gives the lock up, and tells those who wait for the end if this is it.
-    pub(super) fn leave(&self, mut state: MutexGuard<'_, State>) {
-        if !state.is_over() {
-            return;
-        }
-        // the timer may be armed for a time that is far away, and need not come any more.
-        let armed = state.disarm();
         drop(state);
-        drop(armed);
-        self.terminated.notify_all();
-    }
-
-    pub(super) async fn terminated(&self) {
-        self.terminated
-            .wait(|| self.state().is_over().then_some(()))
-            .await;
-    }
-
-    // ===== Settings =====
-
-    /// Changes the limits; idle threads look at them.
-    pub(super) fn set(this: &Arc<Self>, change: impl FnOnce(&mut Limits)) -> io::Result<()> {
-        let mut state = this.state();
-        let mut limits = state.limits().clone();
-        change(&mut limits);
-        limits.check()?;
-        let max_threads = limits.max_threads;
-        *state.limits() = limits;
-        if let (Some(room), Some(capacity)) = (&this.room, this.options.queue_capacity) {
-            room.set_limit(capacity.saturating_add(max_threads));
+        wake(woken);
+        if let Some(semaphore) = &self.semaphore {
+            semaphore.close();
         }
-        state.change_compensation();
-        let woken = state.wake_all();
-        drop(Self::grow(this, state));
-        worker::wake(woken);
-        if let Some(room) = &this.room {
-            room.notify_all();
-        }
-        Ok(())
+        self.changes.notify_all();
     }
 
-    pub(super) fn metrics(&self) -> Metrics {
-        self.state().metrics()
+    /// Aborts all queued tasks, and has bulkheads abort theirs. Returns how many were queued.
+    pub(super) fn abort_queued(&self) -> usize {
+        let mut state = self.state();
+        state.set_aborted();
+        self.fail_queued(state, Fault::cancelled)
+    }
+
+    /// Releases the lock, and notifies futures that wait for the state that has been reached.
+    pub(super) fn unlock(&self, state: MutexGuard<'_, State>) {
+        let must_notify = state.is_terminated() || state.must_notify_idle();
+        drop(state);
+        if must_notify {
+            self.changes.notify_all();
+        }
+    }
+
+    /// Waits until the pool is closed.
+    pub(super) async fn close_begins(&self) {
+        self.wait_for(State::is_closed).await;
+    }
+
+    /// Waits until the pool is closed and its last thread has exited.
+    pub(super) async fn closed(&self) {
+        self.wait_for(State::is_terminated).await;
+    }
+
+    /// Waits until no task is queued or runs.
+    pub(super) async fn idle(&self) {
+        let _waiter = IdleWaiter::new(self);
+        self.wait_for(State::is_idle).await;
+    }
+
+    async fn wait_for(&self, condition: impl Fn(&State) -> bool) {
+        let look = || condition(&self.state()).then_some(());
+        self.changes.wait(look).await;
     }
 }
 
-/// The same error, for one more.
-fn again(why: &io::Error) -> io::Error {
-    io::Error::new(why.kind(), why.to_string())
+/// A future that waits until the pool is idle: without one, threads do not notify.
+struct IdleWaiter<'a>(&'a Shared);
+
+impl<'a> IdleWaiter<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        *shared.state().idle_waiters() += 1;
+        Self(shared)
+    }
+}
+
+impl Drop for IdleWaiter<'_> {
+    fn drop(&mut self) {
+        *self.0.state().idle_waiters() -= 1;
+    }
 }

@@ -9,7 +9,7 @@ use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::{check_pct, thread};
 
-use super::{BlockingPool, Metrics, Overflow, PoolView};
+use super::{BlockingPool, Bulkhead, Metrics, Overflow};
 use crate::join::{JoinError, JoinHandle};
 
 const SCHEDULES: usize = 3_000;
@@ -22,8 +22,7 @@ fn pool(core: usize, max: usize, capacity: usize) -> BlockingPool {
         .build_outside()
 }
 
-/// Every task that is accepted runs once, whoever submits, aborts and comes and goes meanwhile, and
-/// the bounds hold.
+/// Every accepted task runs once, while other threads submit and abort, and the bounds hold.
 #[test]
 fn shuttle_every_accepted_task_ends_once() {
     check_pct(
@@ -41,8 +40,8 @@ fn shuttle_every_accepted_task_ends_once() {
                 .map(|submitter| submitter.join().unwrap())
                 .sum();
             assert_eq!(returned, ran.load(Ordering::Relaxed));
-            pool.shutdown();
-            block_on(pool.terminated());
+            pool.close();
+            block_on(pool.closed());
             assert_eq!(pool.metrics().threads, 0);
         },
         SCHEDULES,
@@ -50,7 +49,7 @@ fn shuttle_every_accepted_task_ends_once() {
     );
 }
 
-/// Submits four tasks and aborts one; says how many returned.
+/// Submits four tasks and aborts one. Returns how many returned.
 fn submit_some(
     pool: &BlockingPool,
     submitter: usize,
@@ -84,7 +83,7 @@ fn submit_some(
     ended.sum()
 }
 
-/// Who waits for room gets it, and a closed pool tells who still waits.
+/// Waiters get permits, and a closed pool wakes those that still wait.
 #[test]
 fn shuttle_reservations() {
     check_pct(
@@ -107,9 +106,9 @@ fn shuttle_reservations() {
                 let pool = pool.clone();
                 thread::spawn(move || block_on(pool.reserve()).is_err())
             };
-            pool.shutdown();
+            pool.close();
             drop(held);
-            // It was told of the end, or came before it and went.
+            // It was woken by the close, or got its permit before that.
             late.join().unwrap();
         },
         SCHEDULES,
@@ -237,21 +236,21 @@ fn shuttle_threads_beyond_the_maximum_take_no_task() {
     );
 }
 
-/// A pool and its view, used in all ways at once.
+/// A pool and its bulkhead, used in every way at once.
 #[derive(Clone)]
 struct Everything {
     pool: BlockingPool,
-    view: PoolView,
-    /// Of tasks of the view: how many run.
+    bulkhead: Bulkhead,
+    /// The number of running tasks of the bulkhead.
     running: Arc<AtomicUsize>,
-    /// How many tasks returned, and how many panicked.
+    /// The number of tasks that returned, and of those that panicked.
     ended: Arc<[AtomicUsize; 2]>,
 }
 
-/// The most threads that there may be, without those that stand in for others.
-const MOST: usize = 2;
+/// The maximum number of threads, without compensating threads.
+const MAX_THREADS: usize = 2;
 
-/// Batches, views, tasks that wait for tasks, panics, aborts and setters; tasks that are dropped for
+/// Batches, bulkheads, tasks that wait for tasks, panics, aborts and setters; tasks that are dropped for
 /// others, and one shutdown or the other: every handle resolves, every task counts once, and nobody is
 /// left.
 #[test]
@@ -280,12 +279,12 @@ impl Everything {
     fn new() -> Self {
         let pool = BlockingPool::builder()
             .core_threads(1)
-            .max_threads(MOST)
+            .max_threads(MAX_THREADS)
             .queue_capacity(1)
             .overflow(Overflow::DropOldest)
             .build_outside();
         Self {
-            view: pool.view(1, 2),
+            bulkhead: pool.bulkhead(1, 2).unwrap(),
             pool,
             running: Arc::new(AtomicUsize::new(0)),
             ended: Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]),
@@ -298,7 +297,7 @@ impl Everything {
             match thread_rng().gen_range(0..8) {
                 0 => handles.push(self.pool.spawn_blocking(self.task())),
                 1 => handles.extend(self.pool.spawn_batch([self.task(), self.task()])),
-                2 => handles.push(self.view.spawn_blocking(self.viewed())),
+                2 => handles.push(self.bulkhead.spawn_blocking(self.in_bulkhead())),
                 3 => handles.push(self.pool.spawn_blocking(self.panicking())),
                 4 => handles.push(self.pool.spawn_blocking(self.waiting(false))),
                 5 => handles.push(self.pool.spawn_blocking(self.waiting(true))),
@@ -306,7 +305,7 @@ impl Everything {
                 _ => handles.last().into_iter().for_each(JoinHandle::abort),
             }
             let threads = self.pool.metrics().threads;
-            assert!(threads <= 2 * MOST, "{threads} threads");
+            assert!(threads <= 2 * MAX_THREADS, "{threads} threads");
         }
         for handle in handles {
             resolve(handle.blocking_join());
@@ -316,9 +315,9 @@ impl Everything {
     fn set_at_random(&self) {
         let numbers = &mut thread_rng();
         // Which may be refused: there must not be more core threads than threads.
-        let (core, most) = (numbers.gen_range(0..=1), numbers.gen_range(1..=MOST));
+        let (core, max) = (numbers.gen_range(0..=1), numbers.gen_range(1..=MAX_THREADS));
         self.pool.set_core_threads(core).unwrap();
-        self.pool.set_max_threads(most).unwrap();
+        self.pool.set_max_threads(max).unwrap();
         self.pool.set_keep_alive(Duration::from_secs(1));
     }
 
@@ -339,24 +338,24 @@ impl Everything {
         }
     }
 
-    /// Of those of the view, one runs at a time; who waits for one does not run it, but another does.
-    fn viewed(&self) -> impl FnOnce() + Send + use<> {
+    /// At most one task of the bulkhead runs at a time.
+    fn in_bulkhead(&self) -> impl FnOnce() + Send + use<> {
         let (running, task) = (self.running.clone(), self.task());
         move || {
             let others = running.fetch_add(1, Ordering::Relaxed);
-            assert_eq!(others, 0, "more than the view may run");
+            assert_eq!(others, 0, "more than the bulkhead may run");
             task();
             running.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Waits for another task of the pool or of the view.
+    /// Waits for another task of the pool or of the bulkhead.
     fn waiting(&self, polls: bool) -> impl FnOnce() + Send + use<> {
         let (all, task) = (self.clone(), self.task());
         move || {
             let inner = match thread_rng().gen_bool(0.5) {
                 true => all.pool.spawn_blocking(all.task()),
-                false => all.view.spawn_blocking(all.task()),
+                false => all.bulkhead.spawn_blocking(all.task()),
             };
             resolve(match polls {
                 true => block_on(inner),
@@ -367,12 +366,18 @@ impl Everything {
     }
 
     fn end(&self) {
-        self.pool.shutdown();
-        block_on(self.pool.terminated());
+        self.pool.close();
+        block_on(self.pool.closed());
         let metrics = self.pool.metrics();
         let left = [metrics.threads, metrics.blocked, metrics.queued];
         assert_eq!(left, [0; 3], "{metrics:?}");
-        assert_eq!([self.view.running(), self.view.queued()], [0; 2]);
+        assert_eq!(
+            [
+                self.bulkhead.metrics().running,
+                self.bulkhead.metrics().queued
+            ],
+            [0; 2]
+        );
         let ended = [metrics.completed, metrics.panicked];
         let counted = [0, 1].map(|way: usize| self.ended[way].load(Ordering::Relaxed) as u64);
         assert_eq!(ended, counted, "{metrics:?}");
@@ -385,7 +390,7 @@ impl Everything {
     }
 }
 
-/// A task may end in all ways, but it does.
+/// A task may end in any way, but it ends.
 fn resolve(outcome: Result<(), JoinError>) {
     if let Err(error) = outcome {
         let refused = error.is_closed() || error.is_rejected();

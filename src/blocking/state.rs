@@ -1,121 +1,104 @@
-//! [`State`]: who is there, and what waits. Every change is one critical section; `PROTOCOL.md` beside
-//! this file argues why no task is stranded and no wake-up lost.
+//! [`State`]: the threads and the queued tasks of a pool, under one lock.
+//!
+//! Every change is one critical section. `PROTOCOL.md` beside this file defines the states of a thread, and argues why
+//! no task is stranded and no wake-up is lost.
 
-mod need;
-mod waits;
+mod growth;
 
-use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use self::need::Pause;
-use self::waits::Waits;
 use super::metrics::Metrics;
+use super::options::Limits;
+use super::parker::Parker;
+use super::pause::Pause;
+use super::queue::TaskQueue;
 use super::samples::{Sample, Samples};
-use super::shared::{Comes, Shared};
-use super::worker::Parker;
+use super::waits::{Wait, Waits};
 use crate::inbox::FifoList;
 use crate::join::{RunContext, RunCounts};
 use crate::sync::Arc;
 use crate::task::Task;
 
-/// The largest bound on the wake-ups in flight.
+/// The largest number of wake-ups in flight.
 const MAX_WAKING: usize = 32;
-/// How many threads are woken in one section at most.
+/// The number of threads woken in one critical section at most.
 const WOKEN_AT_ONCE: usize = 4;
 
-/// Who is there, and what waits.
+/// The threads and the queued tasks of a pool.
 pub(super) struct State {
-    queue: FifoList<Task<RunContext>>,
-    /// How many are in the queue, with those that need not run any more.
-    linked: usize,
-    /// How many of those need not run any more. Who aborts a task counts it after the fact: if a thread
-    /// comes across the task before that, this is one too small meanwhile, and `queued` one too large.
-    /// That costs a look at most; but never is `queued` more than what there is to take.
-    gone: isize,
-    /// Idle threads, the one that has waited the longest first: the last one is woken first, so that
-    /// the others reach their keep-alive.
+    queue: TaskQueue,
+    /// Idle threads, the one that has waited longest first. The last one is woken first, so that the others reach
+    /// their keep-alive.
     idle: Vec<Arc<Parker>>,
-    /// Threads that were woken and have not come back yet. They will look at the queue.
+    /// Threads that were woken and do not hold the lock again yet. They will look at the queue.
     waking: usize,
-    /// How many may be. It doubles while no task ends between one thread's getting up and the next, and
-    /// falls to one when some do: then tasks are shorter than a wake-up takes.
-    wakes: usize,
-    /// A task has ended since a woken thread got up.
-    ended: bool,
+    /// The maximum of `waking`. It doubles as long as no task ends between two wake-ups, and falls to one when a
+    /// task ends: then tasks are shorter than a wake-up takes.
+    wake_limit: usize,
+    /// A task has ended since the last thread woke up.
+    has_ended: bool,
     closed: bool,
     /// Threads that are being created. They will look at the queue.
     starting: usize,
     /// Threads that exist, without those that are being created.
     threads: usize,
-    /// The number of tasks queued so far.
+    /// Tasks queued so far. The last one has the position `submitted - 1`.
     submitted: usize,
     samples: Samples,
-    /// What is seldom looked at; the above is on few lines of the cache.
+    /// Everything that few tasks need, so that the rest of the state occupies few cache lines.
     rest: Box<Rest>,
 }
 
-/// What is seldom looked at.
+/// The part of the state that few tasks need.
 struct Rest {
     limits: Limits,
     waits: Waits,
     /// The outcomes of the tasks of each thread.
-    tallies: Vec<Arc<RunCounts>>,
-    /// How many of those that start are there, and run a hook.
-    standing: usize,
-    /// Threads that are not counted any more and not yet done: they run a hook.
+    counts: Vec<Arc<RunCounts>>,
+    /// Threads counted in `starting` that exist already, and may run a hook.
+    hooking: usize,
+    /// Threads that are no longer counted in `threads` but have not exited yet: they run a hook.
     leaving: usize,
-    /// How many threads were created so far, for their names.
+    /// Threads created so far, which numbers them.
     created: usize,
-    /// Nothing is run any more.
-    emptied: bool,
+    /// Queued tasks were aborted by a shutdown, so no more run.
+    aborted: bool,
+    /// Futures that wait until the pool is idle.
+    idle_waiters: usize,
     pause: Option<Pause>,
-    /// The pool, while the timer is to look after it: it must not go before.
-    armed: Option<Arc<Shared>>,
-    /// What will have been taken from the queue when the timer looks next, if no thread comes back from a
-    /// task until then; and how many threads it creates then.
-    taken_then: usize,
+    /// The timer is armed for this pool.
+    armed: bool,
+    /// The number of tasks taken from the queue when the timer fires next, if no thread takes another task until
+    /// then.
+    taken_at_tick: usize,
+    /// The number of threads that the timer creates then.
     burst: usize,
-    /// How many were taken out of the queue, and not by a thread that would run them.
+    /// Tasks removed from the queue without being taken by a thread.
     removed: usize,
-    /// What only ever counts up. Of what was submitted, here is only what was never in the queue.
+    /// Counters. Of the tasks submitted, this counts only those that were never in the queue.
     totals: Metrics,
 }
 
-/// What can be set while the pool works.
-#[derive(Clone, Debug)]
-pub(super) struct Limits {
-    pub(super) core_threads: usize,
-    pub(super) max_threads: usize,
-    pub(super) keep_alive: Duration,
-    pub(super) core_timeout: bool,
+/// Where a task that is accepted comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A caller submits it. A closed pool refuses it.
+    Caller,
+    /// A bulkhead has accepted it earlier. A closed pool still runs it.
+    Bulkhead,
 }
 
-impl Limits {
-    pub(super) fn check(&self) -> io::Result<()> {
-        let wrong = if self.max_threads == 0 {
-            "a pool needs at least one thread"
-        } else if self.core_threads > self.max_threads {
-            "`core_threads` is larger than `max_threads`: raise the one or lower the other"
-        } else {
-            return Ok(());
-        };
-        Err(io::Error::new(io::ErrorKind::InvalidInput, wrong))
-    }
-}
-
-/// Threads to be woken, once the lock is given up.
+/// Threads to be woken once the lock is released.
 pub(super) type Woken = [Option<Arc<Parker>>; WOKEN_AT_ONCE];
 
 impl State {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
-            queue: FifoList::new(),
-            linked: 0,
-            gone: 0,
+            queue: TaskQueue::new(),
             idle: Vec::new(),
             waking: 0,
-            wakes: 1,
-            ended: false,
+            wake_limit: 1,
+            has_ended: false,
             closed: false,
             starting: 0,
             threads: 0,
@@ -124,14 +107,15 @@ impl State {
             rest: Box::new(Rest {
                 limits,
                 waits: Waits::default(),
-                tallies: Vec::new(),
-                standing: 0,
+                counts: Vec::new(),
+                hooking: 0,
                 leaving: 0,
                 created: 0,
-                emptied: false,
+                aborted: false,
+                idle_waiters: 0,
                 pause: None,
-                armed: None,
-                taken_then: 0,
+                armed: false,
+                taken_at_tick: 0,
                 burst: 1,
                 removed: 0,
                 totals: Metrics::default(),
@@ -139,8 +123,13 @@ impl State {
         }
     }
 
-    pub(super) fn limits(&mut self) -> &mut Limits {
-        &mut self.rest.limits
+    pub(super) fn limits(&self) -> &Limits {
+        &self.rest.limits
+    }
+
+    pub(super) fn set_limits(&mut self, limits: Limits) {
+        self.rest.waits.set_max_threads(limits.max_threads);
+        self.rest.limits = limits;
     }
 
     pub(super) fn totals(&mut self) -> &mut Metrics {
@@ -149,120 +138,140 @@ impl State {
 
     pub(super) fn metrics(&self) -> Metrics {
         let mut metrics = Metrics {
-            threads: self.threads + self.starting,
-            idle: self.idle.len() + self.waking,
-            blocked: self.rest.waits.blocked(),
-            queued: self.queued(),
+            threads: (self.threads + self.starting) as u64,
+            idle: (self.idle.len() + self.waking) as u64,
+            blocked: self.rest.waits.blocked() as u64,
+            queued: self.queue.waiting() as u64,
             submitted: self.submitted as u64 + self.rest.totals.submitted,
+            queue_wait: self.samples.queue_wait.clone(),
+            run_time: self.samples.run_time.clone(),
             ..self.rest.totals.clone()
         };
-        for tally in &self.rest.tallies {
-            metrics.add(tally);
+        for counts in &self.rest.counts {
+            metrics.add(counts);
         }
         metrics
     }
 
     // ===== The queue =====
 
-    /// How many tasks wait.
-    #[inline]
-    pub(super) fn queued(&self) -> usize {
-        let gone = usize::try_from(self.gone).unwrap_or(0);
-        self.linked.saturating_sub(gone)
-    }
-
-    /// Whether there is something to take, be it only what need not run any more.
+    /// Returns `true` if a thread finds something in the queue, which may be a cancelled task.
     pub(super) fn has_queued(&self) -> bool {
-        self.linked > 0
+        self.queue.len() > 0
     }
 
     #[inline]
-    pub(super) fn push(&mut self, tasks: &mut FifoList<Task<RunContext>>, count: usize) {
-        self.queue.append(tasks);
+    pub(super) fn push(
+        &mut self,
+        tasks: &mut FifoList<Task<RunContext>>,
+        count: usize,
+        now: Instant,
+    ) {
+        self.queue.append(tasks, count);
         let first = self.submitted;
-        self.linked += count;
         self.submitted += count;
-        self.samples.queued(first..self.submitted);
+        self.samples.push(first..self.submitted, now);
     }
 
+    /// Takes the next task, for the calling thread to run.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<(Task<RunContext>, Option<Sample>)> {
-        let task = self.queue.pop_front()?;
-        let place = self.submitted - self.linked;
-        self.linked -= 1;
-        Some((task, self.samples.taken(place)))
+        let position = self.submitted - self.queue.len();
+        let task = self.queue.pop()?;
+        Some((task, self.samples.pop(position)))
     }
 
-    /// How many threads have taken.
+    /// The number of tasks that threads have taken.
     fn taken(&self) -> usize {
-        self.submitted - self.linked - self.rest.removed
+        self.submitted - self.queue.len() - self.rest.removed
     }
 
-    /// Takes one out, or all; whoever gets them says of each that it is gone.
-    pub(super) fn pop_unrun(&mut self) -> Option<Task<RunContext>> {
+    /// Takes the next task, to end it without running it. Ending it counts it as cancelled, so this counts it as
+    /// found.
+    pub(super) fn pop_to_cancel(&mut self) -> Option<Task<RunContext>> {
         let (task, _) = self.pop()?;
-        self.gone -= 1;
+        self.queue.remove_cancelled();
         self.rest.removed += 1;
         Some(task)
     }
 
-    pub(super) fn pop_all_unrun(&mut self) -> FifoList<Task<RunContext>> {
+    pub(super) fn pop_all_to_cancel(&mut self) -> FifoList<Task<RunContext>> {
         let mut tasks = FifoList::new();
-        while let Some(task) = self.pop_unrun() {
+        while let Some(task) = self.pop_to_cancel() {
             tasks.push_back(task);
         }
         tasks
     }
 
-    /// A task in the queue, or on its way from there to a thread, need not run any more.
-    pub(super) fn withdraw(&mut self) {
-        self.gone += 1;
+    /// A task in the queue, or on its way from there to a thread, was cancelled.
+    pub(super) fn add_cancelled(&mut self) {
+        self.queue.add_cancelled();
     }
 
-    /// A thread has come across one of those.
-    pub(super) fn found_withdrawn(&mut self) {
-        self.gone -= 1;
+    /// A thread has come across a cancelled task.
+    pub(super) fn remove_cancelled(&mut self) {
+        self.queue.remove_cancelled();
     }
 
-    /// What need not run any more, if it is most of what is in the queue: it is memory for nothing.
+    /// Takes out the cancelled tasks, if they are most of the queue. The caller drops them without the lock.
     pub(super) fn sweep(&mut self) -> FifoList<Task<RunContext>> {
-        let (swept, lost) = sweep(&mut self.queue, &mut self.linked, &mut self.gone);
-        if lost == 0 {
-            return swept;
+        let mut kept = Vec::new();
+        let (swept, count) = self.queue.sweep(|is_kept| kept.push(is_kept));
+        if count > 0 {
+            self.rest.removed += count;
+            self.samples.retain(&kept, self.submitted);
         }
-        self.rest.removed += lost;
-        self.samples.forget();
         swept
     }
 
-    #[inline]
-    pub(super) fn ended(&mut self) {
-        self.ended = true;
+    /// Counts a task that ends without running.
+    pub(super) fn count_cancelled(&mut self) {
+        self.has_ended = true;
+        self.rest.totals.cancelled += 1;
     }
 
-    pub(super) fn cancelled(&mut self) {
-        self.ended = true;
-        self.rest.totals.cancelled += 1;
+    /// A task has run to its end.
+    #[inline]
+    pub(super) fn task_ended(&mut self, times: Option<(Sample, Instant, Instant)>) {
+        self.has_ended = true;
+        if let Some((sample, started, ended)) = times {
+            self.samples.record(&sample, started, ended);
+        }
     }
 
     // ===== Threads =====
 
-    /// Whether some thread will look at the queue.
+    /// Returns `true` if some thread will look at the queue.
     pub(super) fn is_staffed(&self) -> bool {
         self.threads + self.starting > 0
     }
 
-    /// Whether the pool is closed and its last thread has ended.
-    pub(super) fn is_over(&self) -> bool {
+    /// Returns `true` if the pool is closed and its last thread has exited.
+    pub(super) fn is_terminated(&self) -> bool {
         self.closed && !self.is_staffed() && self.rest.leaving == 0
     }
 
-    /// Whether a task is accepted.
+    /// Returns `true` if no task is queued and no thread runs one.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.waiting() == 0 && self.threads == self.idle.len() + self.waking
+    }
+
+    /// Registers, or unregisters, a future that waits until the pool is idle.
+    pub(super) fn idle_waiters(&mut self) -> &mut usize {
+        &mut self.rest.idle_waiters
+    }
+
+    /// Returns `true` if the pool is idle, and futures wait for that.
+    pub(super) fn must_notify_idle(&self) -> bool {
+        self.rest.idle_waiters > 0 && self.is_idle()
+    }
+
+    /// Returns `true` if a task from this source is accepted.
     #[inline]
-    pub(super) fn accepts(&self, comes: Comes) -> bool {
-        match comes {
-            Comes::Anew => !self.closed,
-            Comes::After => !self.rest.emptied && (!self.closed || self.is_staffed()),
+    pub(super) fn accepts(&self, source: Source) -> bool {
+        match source {
+            Source::Caller => !self.closed,
+            Source::Bulkhead => !self.rest.aborted && (!self.closed || self.is_staffed()),
         }
     }
 
@@ -275,75 +284,91 @@ impl State {
         self.closed = true;
     }
 
-    pub(super) fn empty(&mut self) {
-        self.rest.emptied = true;
+    /// Accepts no more tasks from bulkheads either.
+    pub(super) fn set_aborted(&mut self) {
+        self.rest.aborted = true;
     }
 
-    /// Returns `true` if the calling thread is surplus: the maximum was lowered, or a compensating thread is no
-    /// longer needed. The last thread that does not wait is never surplus: the others may wait for tasks that
-    /// only it can run.
+    /// Returns `true` if the calling thread is one too many: the maximum was lowered, or a compensating thread is no
+    /// longer needed. The last thread that does not wait never is, since the others may wait for tasks that only it
+    /// can run.
     #[inline]
-    pub(super) fn has_surplus(&self) -> bool {
+    pub(super) fn has_excess_thread(&self) -> bool {
         self.threads > self.most() && self.threads > self.rest.waits.blocked() + 1
     }
 
-    /// How long a thread that goes idle now waits before it ends; `None`: it stays.
-    pub(super) fn patience(&self) -> Option<Duration> {
-        let stays = if self.rest.limits.core_timeout {
+    /// How long a thread that becomes idle now waits before it exits; `None` if it never exits.
+    pub(super) fn keep_alive(&self) -> Option<Duration> {
+        let limits = &self.rest.limits;
+        let stay = if limits.core_timeout {
             0
         } else {
-            self.rest.limits.core_threads
+            limits.core_threads
         };
-        (self.threads > stays).then_some(self.rest.limits.keep_alive)
+        (self.threads > stay).then_some(limits.keep_alive)
     }
 
-    /// A thread that is neither idle nor woken ends.
-    pub(super) fn depart(&mut self) {
+    /// A thread that is neither idle nor woken is about to exit.
+    pub(super) fn begin_exit(&mut self) {
         self.threads -= 1;
         self.rest.leaving += 1;
     }
 
-    /// It has. What it counted is kept.
-    pub(super) fn gone(&mut self, tally: &Arc<RunCounts>) {
+    /// It has run its hook. Its counts are kept.
+    pub(super) fn end_exit(&mut self, counts: &Arc<RunCounts>) {
         self.rest.leaving -= 1;
-        self.rest.totals.add(tally);
-        self.rest.tallies.retain(|other| !Arc::ptr_eq(other, tally));
+        self.rest.totals.add(counts);
+        self.rest.counts.retain(|other| !Arc::ptr_eq(other, counts));
+    }
+
+    /// A thread is about to wait for a task of this pool. Returns `false` if it must not.
+    pub(super) fn block(&mut self, wait: Wait) -> bool {
+        // Threads run hooks before they look at the queue, and when they exit.
+        let threads = self.threads + self.rest.hooking + self.rest.leaving;
+        let max_threads = self.rest.limits.max_threads;
+        self.rest.waits.block(wait, max_threads, threads)
+    }
+
+    /// The task of a thread that may have waited has ended.
+    pub(super) fn unblock(&mut self, thread: usize) {
+        self.rest.waits.unblock(thread);
     }
 
     // ===== Sleep =====
 
-    /// Whom a submitter wakes, now that tasks wait: the thread that went idle last, unless one has been
-    /// woken already. That one, when it has taken a task, wakes the next: a wake-up costs more than many
-    /// a task, and one thread may be enough.
+    /// The thread that a submitter wakes now that tasks wait: the one that became idle last, unless another has been
+    /// woken already. That one wakes the next when it has taken a task. A wake-up costs more than many a task, and one
+    /// thread may be enough.
     #[inline]
     pub(super) fn wake_one(&mut self) -> Option<Arc<Parker>> {
-        if self.linked == 0 || self.waking > 0 {
+        if !self.has_queued() || self.waking > 0 {
             return None;
         }
         self.wake()
     }
 
-    /// Whom a thread wakes that has taken a task: as many as may be woken at a time, and find one.
+    /// The threads that a thread wakes which has taken a task: as many as there are tasks and as may be waking at a
+    /// time.
     #[inline]
     pub(super) fn wake_some(&mut self) -> Woken {
         let mut woken = [const { None }; WOKEN_AT_ONCE];
         if self.idle.is_empty() {
             return woken;
         }
-        for place in &mut woken {
-            if self.waking >= self.wakes.min(self.linked) {
+        for slot in &mut woken {
+            if self.waking >= self.wake_limit.min(self.queue.len()) {
                 break;
             }
-            *place = self.wake();
+            *slot = self.wake();
         }
         woken
     }
 
     #[inline]
     fn wake(&mut self) -> Option<Arc<Parker>> {
-        let bed = self.idle.pop()?;
+        let parker = self.idle.pop()?;
         self.waking += 1;
-        Some(bed)
+        Some(parker)
     }
 
     pub(super) fn wake_all(&mut self) -> Vec<Arc<Parker>> {
@@ -351,55 +376,31 @@ impl State {
         std::mem::take(&mut self.idle)
     }
 
-    /// Whether nobody has taken the bed off the state, to wake its thread.
-    pub(super) fn is_parked(&self, bed: &Arc<Parker>) -> bool {
-        self.idle.iter().any(|idle| Arc::ptr_eq(idle, bed))
+    /// Returns `true` if no other thread has decided to wake this one.
+    pub(super) fn is_parked(&self, parker: &Arc<Parker>) -> bool {
+        self.idle.iter().any(|idle| Arc::ptr_eq(idle, parker))
     }
 
     #[inline]
-    pub(super) fn park(&mut self, bed: &Arc<Parker>) {
-        debug_assert!(bed.set_lying(true), "it lies already");
-        self.idle.push(Arc::clone(bed));
+    pub(super) fn park(&mut self, parker: &Arc<Parker>) {
+        debug_assert!(parker.set_parked(true), "the thread is parked already");
+        self.idle.push(Arc::clone(parker));
     }
 
-    /// A thread gets up, woken or by itself. It must have lain down since it last got up: if its bed is not among
-    /// the idle ones, this concludes that the thread was woken, and counted as such.
-    pub(super) fn unpark(&mut self, bed: &Arc<Parker>) {
-        debug_assert!(bed.set_lying(false), "it has not lain down");
-        match self.idle.iter().position(|idle| Arc::ptr_eq(idle, bed)) {
+    /// A thread is no longer idle. It must have parked since the last call: if its parker is not among the idle ones,
+    /// this concludes that another thread has woken it, and counted it as such.
+    pub(super) fn unpark(&mut self, parker: &Arc<Parker>) {
+        debug_assert!(parker.set_parked(false), "the thread has not parked");
+        match self.idle.iter().position(|idle| Arc::ptr_eq(idle, parker)) {
             Some(index) => drop(self.idle.remove(index)),
             None => {
                 self.waking -= 1;
-                self.wakes = match self.ended {
+                self.wake_limit = match self.has_ended {
                     true => 1,
-                    false => (self.wakes * 2).min(MAX_WAKING),
+                    false => (self.wake_limit * 2).min(MAX_WAKING),
                 };
-                self.ended = false;
+                self.has_ended = false;
             }
         }
     }
-}
-
-/// Takes out of a queue what need not run any more, if it is most of what is in there. How many those are.
-pub(super) fn sweep(
-    queue: &mut FifoList<Task<RunContext>>,
-    linked: &mut usize,
-    gone: &mut isize,
-) -> (FifoList<Task<RunContext>>, usize) {
-    let (mut swept, mut lost) = (FifoList::new(), 0);
-    if *gone < 64 || gone.unsigned_abs() <= *linked / 2 {
-        return (swept, lost);
-    }
-    let mut all = std::mem::replace(queue, FifoList::new());
-    while let Some(task) = all.pop_front() {
-        if task.is_claimed() {
-            lost += 1;
-            swept.push_back(task);
-        } else {
-            queue.push_back(task);
-        }
-    }
-    *linked -= lost;
-    *gone -= lost.cast_signed();
-    (swept, lost)
 }

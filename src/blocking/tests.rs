@@ -1,13 +1,14 @@
-//! Small pools, for Miri too: the behaviour of large ones is tested through the public interface.
+//! Small pools, which Miri can run. Large ones are tested through the public interface.
 
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 use futures::executor::block_on;
 
-use super::state::{Limits, State};
-use super::worker::Parker;
-use super::{BlockingPool, PoolView};
+use super::options::Limits;
+use super::parker::Parker;
+use super::state::State;
+use super::{BlockingPool, Bulkhead};
 use crate::join::{AbortHandle, JoinError, JoinHandle, Spawn, TrySpawnError, Work};
 use crate::sync::Arc;
 
@@ -15,15 +16,15 @@ fn pool(threads: usize) -> BlockingPool {
     BlockingPool::builder().max_threads(threads).build_outside()
 }
 
-/// Waits for the end of a pool. How many tasks have returned, panicked, and were dropped.
+/// Waits for the end of a pool. Returns how many tasks have returned, have panicked, and were cancelled.
 fn end(pool: &BlockingPool) -> (u64, u64, u64) {
-    assert!(pool.shutdown_timeout(Duration::MAX));
+    assert_eq!(pool.blocking_shutdown(Duration::MAX), 0);
     let metrics = pool.metrics();
     assert_eq!((metrics.threads, metrics.queued), (0, 0), "{metrics:?}");
     (metrics.completed, metrics.panicked, metrics.cancelled)
 }
 
-/// A task that has begun, and ends when the sender goes.
+/// Starts a task that ends when the sender is dropped.
 fn gated(spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> JoinHandle<()>) -> Sender<()> {
     let (gate, closed) = mpsc::channel::<()>();
     let (tell, begun) = mpsc::channel();
@@ -47,11 +48,11 @@ fn closed<F>(refused: Result<JoinHandle<()>, TrySpawnError<F>>) -> F {
     }
 }
 
-/// Otherwise a thread that was never woken would be taken off those that were.
+/// Otherwise a thread that was never woken would be counted as one that was.
 #[test]
 #[cfg(debug_assertions)]
-#[should_panic(expected = "it has not lain down")]
-fn a_thread_that_has_not_lain_down_does_not_get_up() {
+#[should_panic(expected = "the thread has not parked")]
+fn a_thread_that_has_not_parked_cannot_unpark() {
     let limits = Limits {
         core_threads: 0,
         max_threads: 2,
@@ -71,7 +72,7 @@ fn a_thread_that_has_not_lain_down_does_not_get_up() {
 #[test]
 fn tasks_return_and_panic() {
     let pool = pool(2);
-    let view = pool.view(1, 5);
+    let bulkhead = pool.bulkhead(1, 5).unwrap();
     let witness = Arc::new(());
     let share = || {
         let share = witness.clone();
@@ -80,12 +81,12 @@ fn tasks_return_and_panic() {
     for handle in pool.spawn_batch([share(), share()]) {
         drop(handle.blocking_join().expect("it returns"));
     }
-    // Nobody waits for these.
+    // These are detached.
     drop(pool.spawn_blocking(share()));
-    drop(view.spawn_blocking(share()));
+    drop(bulkhead.spawn_blocking(share()));
     let panics = [
         pool.spawn_blocking(|| panic!("as the test wants it")),
-        view.spawn_blocking(|| panic!("as the test wants it")),
+        bulkhead.spawn_blocking(|| panic!("as the test wants it")),
     ];
     for handle in panics {
         let ended: Result<(), _> = handle.blocking_join();
@@ -95,19 +96,19 @@ fn tasks_return_and_panic() {
     assert_eq!(Arc::strong_count(&witness), 1);
 }
 
-/// What was in a cell, and in a cell in that, comes back whole.
+/// A closure is moved out of its cell, even if that is inside the cell of a carrier.
 #[test]
-fn what_a_closed_pool_refuses_comes_back() {
+fn a_closed_pool_returns_the_closure() {
     let pool = pool(1);
-    let view = pool.view(1, 1);
-    pool.shutdown();
+    let bulkhead = pool.bulkhead(1, 1).unwrap();
+    pool.close();
     let witness = Arc::new(String::from("whole"));
     let share = || {
         let share = witness.clone();
         move || assert_eq!(*share, "whole")
     };
     closed(pool.try_spawn_blocking(share()))();
-    closed(view.try_spawn_blocking(share()))();
+    closed(bulkhead.try_spawn_blocking(share()))();
     for handle in pool.spawn_batch([share(), share()]) {
         assert!(handle.blocking_join().is_err_and(|error| error.is_closed()));
     }
@@ -115,32 +116,38 @@ fn what_a_closed_pool_refuses_comes_back() {
     let work = Work::future(async move { inner() });
     pool.spawn_work(work).expect_err("it is closed").run();
     assert_eq!(Arc::strong_count(&witness), 1);
-    assert_eq!((view.running(), view.queued()), (0, 0));
+    assert_eq!(
+        (bulkhead.metrics().running, bulkhead.metrics().queued),
+        (0, 0)
+    );
     assert_eq!((end(&pool), pool.metrics().rejected), ((0, 0, 0), 5));
 }
 
-/// A pool of one thread that is busy, and a view with a task in the pool and one that waits.
-fn all_waiting(witness: &Arc<()>) -> (BlockingPool, PoolView, Sender<()>, Vec<JoinHandle<()>>) {
+/// A pool of one thread that is busy, and a bulkhead with a task in the pool and one that waits.
+fn all_waiting(witness: &Arc<()>) -> (BlockingPool, Bulkhead, Sender<()>, Vec<JoinHandle<()>>) {
     let share = || {
         let share = witness.clone();
         move || drop(share)
     };
     let pool = pool(1);
-    let view = pool.view(1, 1);
+    let bulkhead = pool.bulkhead(1, 1).unwrap();
     let gate = gated(|task| pool.spawn_blocking(task));
     let waiting = vec![
         pool.spawn_blocking(share()),
-        view.spawn_blocking(share()),
-        view.spawn_blocking(share()),
+        bulkhead.spawn_blocking(share()),
+        bulkhead.spawn_blocking(share()),
     ];
-    assert_eq!((view.running(), view.queued()), (1, 1));
-    (pool, view, gate, waiting)
+    assert_eq!(
+        (bulkhead.metrics().running, bulkhead.metrics().queued),
+        (1, 1)
+    );
+    (pool, bulkhead, gate, waiting)
 }
 
 #[test]
-fn an_abort_drops_what_waits_wherever_it_does() {
+fn an_abort_drops_a_task_wherever_it_waits() {
     let witness = Arc::new(());
-    let (pool, view, gate, waiting) = all_waiting(&witness);
+    let (pool, bulkhead, gate, waiting) = all_waiting(&witness);
     for handle in waiting {
         handle.abort();
         assert!(is_cancelled(handle.blocking_join()));
@@ -148,14 +155,17 @@ fn an_abort_drops_what_waits_wherever_it_does() {
     assert_eq!(Arc::strong_count(&witness), 1);
     drop(gate);
     assert_eq!(end(&pool), (1, 0, 3));
-    assert_eq!((view.running(), view.queued()), (0, 0));
+    assert_eq!(
+        (bulkhead.metrics().running, bulkhead.metrics().queued),
+        (0, 0)
+    );
 }
 
 #[test]
-fn a_shutdown_now_drops_what_waits_wherever_it_does() {
+fn a_shutdown_now_aborts_tasks_wherever_they_wait() {
     let witness = Arc::new(());
-    let (pool, view, gate, waiting) = all_waiting(&witness);
-    // Those of the view are not counted.
+    let (pool, bulkhead, gate, waiting) = all_waiting(&witness);
+    // Tasks that wait in the bulkhead are not counted.
     assert_eq!(pool.shutdown_now(), 2);
     assert!(
         waiting
@@ -165,42 +175,48 @@ fn a_shutdown_now_drops_what_waits_wherever_it_does() {
     assert_eq!(Arc::strong_count(&witness), 1);
     drop(gate);
     assert_eq!(end(&pool), (1, 0, 3));
-    assert_eq!((view.running(), view.queued()), (0, 0));
+    assert_eq!(
+        (bulkhead.metrics().running, bulkhead.metrics().queued),
+        (0, 0)
+    );
 }
 
-/// Tasks of a pool of one thread that wait for others, of the pool and of a view.
+/// Tasks of a pool of one thread that wait for others, of the pool and of a bulkhead.
 #[test]
-fn a_task_that_waits_runs_the_other_or_has_another_thread_do_it() {
+fn a_task_that_waits_runs_the_other_or_a_compensating_thread_does() {
     let pool = pool(1);
-    let view = pool.view(1, 1);
+    let bulkhead = pool.bulkhead(1, 1).unwrap();
     let waits: [fn(JoinHandle<u32>) -> u32; 2] = [
         |handle| handle.blocking_join().expect("it returns"),
         |handle| block_on(handle).expect("it returns"),
     ];
     for wait in waits {
-        let (inner, bulkhead) = (pool.clone(), view.clone());
+        let (inner, bulkhead) = (pool.clone(), bulkhead.clone());
         let outer = pool.spawn_blocking(move || {
             wait(inner.spawn_blocking(|| 1)) + wait(bulkhead.spawn_blocking(|| 2))
         });
         assert_eq!(outer.blocking_join().expect("it returns"), 3);
     }
     assert_eq!(end(&pool), (6, 0, 0));
-    assert_eq!((view.running(), view.queued()), (0, 0));
+    assert_eq!(
+        (bulkhead.metrics().running, bulkhead.metrics().queued),
+        (0, 0)
+    );
 }
 
-/// A thread is about to take what is aborted by one and waited for by another.
+/// A thread takes a task while another thread aborts it and a third one waits for it.
 #[test]
 fn runs_and_aborts_meet() {
     const ROUNDS: u64 = if cfg!(miri) { 5 } else { 500 };
     let pool = pool(2);
-    let view = pool.view(1, 1);
+    let bulkhead = pool.bulkhead(1, 1).unwrap();
     let witness = Arc::new(());
     let mut ran = 0;
     for _ in 0..ROUNDS {
         let (one, two) = (witness.clone(), witness.clone());
         let handles = [
             pool.spawn_blocking(move || drop(one)),
-            view.spawn_blocking(move || drop(two)),
+            bulkhead.spawn_blocking(move || drop(two)),
         ];
         let aborts = handles.each_ref().map(JoinHandle::abort_handle);
         std::thread::scope(|scope| {

@@ -1,53 +1,69 @@
-//! Spans of tasks, as Tokio's console reads them: named `runtime.spawn`, entered while the task runs.
+//! The span of a task.
 
-use std::panic::Location;
+#[cfg(feature = "tracing")]
+pub(super) use with_tracing::TaskSpan;
+#[cfg(not(feature = "tracing"))]
+pub(super) use without_tracing::TaskSpan;
 
-use crate::join::Id;
+#[cfg(feature = "tracing")]
+mod with_tracing {
+    use std::panic::Location;
 
-/// A closure that runs in a span, if anybody listens.
-pub(super) struct Traced<F> {
-    f: F,
-    #[cfg(feature = "tracing")]
-    span: tracing::Span,
-}
+    use tracing::Span;
+    use tracing::span::EnteredSpan;
 
-impl<F> Traced<F> {
-    #[inline]
-    #[cfg_attr(
-        not(feature = "tracing"),
-        allow(unused_variables, reason = "the span has them")
-    )]
-    pub(super) fn new(f: F, pool: &str, id: Id, place: &Location<'_>) -> Self {
-        Self {
-            #[cfg(feature = "tracing")]
-            span: tracing::trace_span!(
+    use crate::join::Id;
+
+    /// The span that a task runs in, as Tokio's console reads it: a child of the caller's span, named `runtime.spawn`.
+    /// If nobody listens to that, the caller's span itself.
+    pub(in crate::blocking) struct TaskSpan(Span);
+
+    impl TaskSpan {
+        /// The span of the closure `F`, which was submitted at `location`.
+        #[inline]
+        pub(in crate::blocking) fn new<F>(pool: &str, id: Id, location: &Location<'_>) -> Self {
+            let span = tracing::trace_span!(
                 target: "tokio::task::blocking",
-                parent: None,
                 "runtime.spawn",
                 kind = "blocking",
                 task.name = pool,
                 task.id = id.number(),
                 "fn" = std::any::type_name::<F>(),
                 original_size.bytes = size_of::<F>(),
-                loc.file = place.file(),
-                loc.line = place.line(),
-                loc.col = place.column(),
-            ),
-            f,
+                loc.file = location.file(),
+                loc.line = location.line(),
+                loc.col = location.column(),
+            );
+            Self(if span.is_disabled() {
+                Span::current()
+            } else {
+                span
+            })
+        }
+
+        #[inline]
+        pub(in crate::blocking) fn enter(self) -> EnteredSpan {
+            self.0.entered()
         }
     }
+}
 
-    pub(super) fn into_inner(self) -> F {
-        self.f
-    }
+#[cfg(not(feature = "tracing"))]
+mod without_tracing {
+    use std::panic::Location;
 
-    #[inline]
-    pub(super) fn run<R>(self) -> R
-    where
-        F: FnOnce() -> R,
-    {
-        #[cfg(feature = "tracing")]
-        let _entered = self.span.entered();
-        (self.f)()
+    use crate::join::Id;
+
+    /// Without the feature `tracing`, a task has no span.
+    pub(in crate::blocking) struct TaskSpan;
+
+    impl TaskSpan {
+        #[inline]
+        pub(in crate::blocking) fn new<F>(_: &str, _: Id, _: &Location<'_>) -> Self {
+            Self
+        }
+
+        #[inline]
+        pub(in crate::blocking) fn enter(self) {}
     }
 }

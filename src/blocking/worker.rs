@@ -1,202 +1,308 @@
-//! A thread of a pool: takes tasks while there are any, waits, and ends.
+//! The threads of a pool: how they are created, take tasks, wait, and exit.
 
 use std::cell::Cell;
 use std::io;
-use std::mem;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::time::Instant;
 
+use super::options::Limits;
+use super::parker::{Parker, wake};
+use super::runtime;
 use super::samples::Sample;
 use super::shared::Shared;
 use super::state::State;
+use super::waits::Wait;
 use crate::join::{PoolThread, RunContext, RunCounts, Work, enter_pool};
-use crate::sync::thread::{self, Thread};
-use crate::sync::{Arc, AtomicBool, MutexGuard, Number, Ordering};
-use crate::task::{Abort, Task, flush};
+use crate::sync::{Arc, MutexGuard, thread};
+use crate::task::{Abort, Fault, Ran, Task, flush};
+use crate::timer::{self, Tick};
 
-/// Where a thread lies when it is idle.
-pub(super) struct Parker {
-    thread: Thread,
-    /// Set by whoever has taken the bed off the state; cleared by the thread before it lies down.
-    woken: AtomicBool,
-    /// 1 if it has lain down since it last got up. Only debug builds write it, under the lock.
-    lying: Number,
-}
+/// The number of threads that a starting thread creates before it runs a task, so that they double.
+const CREATED_BY_ONE: usize = 2;
 
-impl Parker {
-    pub(super) fn new() -> Self {
-        Self {
-            thread: thread::current(),
-            woken: AtomicBool::new(false),
-            lying: Number::new(0),
+/// The lock of the state, which was released meanwhile, and the error if no thread was created.
+pub(super) type Started<'a> = Result<MutexGuard<'a, State>, (MutexGuard<'a, State>, io::Error)>;
+
+// ===== Creation =====
+
+impl Shared {
+    /// Creates a thread. The lock is released meanwhile, since that takes long.
+    pub(super) fn start_thread<'a>(
+        this: &'a Arc<Self>,
+        mut state: MutexGuard<'a, State>,
+    ) -> Started<'a> {
+        let number = state.begin_start();
+        drop(state);
+        let started = spawn_thread(this, number);
+        let mut state = this.state();
+        match started {
+            Ok(()) => Ok(state),
+            Err(error) => {
+                state.refused();
+                Err((state, error))
+            }
         }
     }
 
-    /// `false`: it did already.
-    pub(super) fn set_lying(&self, lying: bool) -> bool {
-        let before = self.lying.get();
-        self.lying.set(usize::from(lying));
-        before != usize::from(lying)
+    /// Creates threads that are needed, on behalf of a thread that exists.
+    pub(super) fn grow<'a>(
+        this: &'a Arc<Self>,
+        mut state: MutexGuard<'a, State>,
+    ) -> MutexGuard<'a, State> {
+        for _ in 0..CREATED_BY_ONE {
+            if !state.must_start(usize::MAX, 0, &this.options) {
+                break;
+            }
+            state = Self::start_or_fail_queued(this, state);
+        }
+        match state.arm(&this.options) {
+            None => state,
+            due => {
+                drop(state);
+                Self::arm(this, due);
+                this.state()
+            }
+        }
+    }
+
+    /// Creates core threads that are missing, and returns their number.
+    pub(super) fn prestart(this: &Arc<Self>) -> io::Result<usize> {
+        let mut state = this.state();
+        // Threads that exit meanwhile are not replaced: a keep-alive may be shorter than all this takes.
+        let missing = state.missing_core();
+        for started in 0..missing {
+            if state.missing_core() == 0 {
+                return Ok(started);
+            }
+            state = match Self::start_thread(this, state) {
+                Ok(state) => state,
+                Err((state, error)) => {
+                    let mut state = Self::fail_queued_if_alone(this, state, &error);
+                    // Tasks that were queued for the refused thread wait for those that exist.
+                    let due = state.arm(&this.options);
+                    drop(state);
+                    Self::arm(this, due);
+                    return Err(error);
+                }
+            };
+        }
+        Ok(missing)
+    }
+
+    /// Changes the limits. Idle threads wake to apply them.
+    pub(super) fn set_limits(this: &Arc<Self>, change: impl FnOnce(&mut Limits)) -> io::Result<()> {
+        let mut state = this.state();
+        let mut limits = state.limits().clone();
+        change(&mut limits);
+        limits.check()?;
+        this.set_permits(limits.max_threads);
+        state.set_limits(limits);
+        let woken = state.wake_all();
+        drop(Self::grow(this, state));
+        wake(woken);
+        this.notify_waiters();
+        Ok(())
+    }
+
+    /// Arms the timer for this pool, whose state requires it.
+    pub(super) fn arm(this: &Arc<Self>, due: Option<Instant>) {
+        let Some(due) = due else { return };
+        if timer::arm(due, this).is_err() {
+            // The system refuses the timer its thread, and would refuse the pool one. The next task tries again.
+            this.state().disarm();
+        }
+    }
+
+    fn start_or_fail_queued<'a>(
+        this: &'a Arc<Self>,
+        state: MutexGuard<'a, State>,
+    ) -> MutexGuard<'a, State> {
+        match Self::start_thread(this, state) {
+            Ok(state) => state,
+            Err((state, error)) => Self::fail_queued_if_alone(this, state, &error),
+        }
+    }
+
+    /// If there is no thread at all, rejects the tasks that were queued for the refused one.
+    fn fail_queued_if_alone<'a>(
+        this: &'a Arc<Self>,
+        state: MutexGuard<'a, State>,
+        error: &io::Error,
+    ) -> MutexGuard<'a, State> {
+        if state.is_staffed() {
+            return state;
+        }
+        this.fail_queued(state, || Fault::rejected(again(error)));
+        this.state()
     }
 }
 
-/// Creates a thread, which was counted as starting.
-pub(super) fn start(shared: &Arc<Shared>, number: usize) -> io::Result<()> {
+impl Tick for Shared {
+    fn tick(&self, _: Instant) -> Option<Instant> {
+        let this = self.this.upgrade()?;
+        let mut state = this.state();
+        for _ in 0..state.tick(&self.options) {
+            state = Self::start_or_fail_queued(&this, state);
+        }
+        let due = state.due(&self.options);
+        if due.is_none() {
+            state.disarm();
+        }
+        due
+    }
+}
+
+/// Creates a thread that was counted as starting.
+fn spawn_thread(shared: &Arc<Shared>, number: usize) -> io::Result<()> {
     let mut builder = thread::Builder::new().name(format!("{}-{number}", shared.options.name));
     if let Some(bytes) = shared.options.stack_size {
         builder = builder.stack_size(bytes);
     }
     let shared = Arc::clone(shared);
-    builder.spawn(move || work(&shared, number)).map(drop)
+    builder.spawn(move || run_thread(&shared, number)).map(drop)
 }
 
-/// Wakes threads that were taken off the state.
-pub(super) fn wake(beds: impl IntoIterator<Item = Arc<Parker>>) {
-    for bed in beds {
-        // Relaxed is enough: unparking publishes it, and all else is under the lock.
-        bed.woken.store(true, Ordering::Relaxed);
-        bed.thread.unpark();
-    }
+/// The same error once more.
+pub(super) fn again(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), error.to_string())
 }
 
-/// The life of a thread.
-fn work(shared: &Arc<Shared>, number: usize) {
-    if let Some(runtime) = &shared.options.runtime {
-        // Never left: a guard that a task leaks would make leaving panic, and the thread ends with
-        // the context anyway.
-        mem::forget(runtime.enter());
-    }
-    let post = Rc::new(Post::new(shared, number));
-    let in_pool = enter_pool(Rc::clone(&post) as Rc<dyn PoolThread>);
-    take_tasks(shared, &post);
+// ===== Life =====
+
+fn run_thread(shared: &Arc<Shared>, number: usize) {
+    runtime::start_thread(shared.options.runtime.clone());
+    let host = Rc::new(WorkerHost::new(shared, number));
+    let in_pool = enter_pool(Rc::clone(&host) as Rc<dyn PoolThread>);
+    take_tasks(shared, &host);
+    runtime::enter(runtime::TaskRuntime::Pool, false);
     shared.options.on_thread_stop.call();
     drop(in_pool);
+    runtime::end_thread();
     let mut state = shared.state();
-    post.unblock(&mut state);
-    state.gone(&post.tally);
-    shared.leave(state);
+    host.unblock(&mut state);
+    state.end_exit(&host.counts);
+    shared.unlock(state);
 }
 
-/// Comes back when the thread is off the state.
-fn take_tasks(shared: &Arc<Shared>, post: &Post) {
-    let bed = Arc::new(Parker::new());
-    let mut context = post.run_context();
+/// Takes tasks until the thread is no longer counted among those of the pool.
+fn take_tasks(shared: &Arc<Shared>, host: &WorkerHost) {
+    let parker = Arc::new(Parker::new());
+    let mut context = host.run_context();
     let mut state = shared.state();
-    state.stand_up(&post.tally);
+    state.begin_hook(&host.counts);
     state = Shared::grow(shared, state);
     if shared.options.on_thread_start.is_set() {
         drop(state);
         shared.options.on_thread_start.call();
         state = shared.state();
-        post.unblock(&mut state);
+        host.unblock(&mut state);
     }
-    state.arrive();
-    // Wherever it comes from: one that is beyond the maximum takes no task.
-    while !state.has_surplus() {
+    state.end_start();
+    // The end of one task is the start of the next: reading the clock costs as much as a short task.
+    let mut now = Instant::now();
+    // Checked before each task: a thread beyond the maximum takes none, even if it was just created or woken.
+    while !state.has_excess_thread() {
         if let Some((task, sample)) = state.pop() {
-            state = run(shared, post, &mut context, state, task, sample);
+            state = run(shared, host, &mut context, state, task, sample, &mut now);
         } else if state.is_closed() {
             break;
-        } else if let Some(up) = rest(shared, state, &bed) {
-            state = up;
+        } else if let Some(woken) = wait(shared, state, &parker) {
+            state = woken;
+            now = Instant::now();
         } else {
             return;
         }
     }
-    state.depart();
+    state.begin_exit();
     let woken = state.wake_some();
-    drop(state);
+    shared.unlock(state);
     wake(woken.into_iter().flatten());
 }
 
-/// Runs a task without the lock, after waking others if there is more to do.
+/// Wakes other threads if there is more to do, and runs a task without the lock.
 fn run<'a>(
     shared: &'a Shared,
-    post: &Post,
+    host: &WorkerHost,
     context: &mut RunContext,
     mut state: MutexGuard<'a, State>,
     task: Task<RunContext>,
     sample: Option<Sample>,
+    now: &mut Instant,
 ) -> MutexGuard<'a, State> {
     let woken = state.wake_some();
     drop(state);
     wake(woken.into_iter().flatten());
-    post.tally.begin();
+    host.counts.begin();
     let ran = Work::new(task).run_in(context);
-    post.tally.end();
-    let mut state = shared.ran(context, ran, sample);
-    post.unblock(&mut state);
+    host.counts.end();
+    let started = std::mem::replace(now, Instant::now());
+    let mut state = shared.state();
+    host.unblock(&mut state);
+    if ran == Ran::Cancelled {
+        // The canceller has counted it.
+        state.remove_cancelled();
+        return state;
+    }
+    state.task_ended(sample.map(|sample| (sample, started, *now)));
+    if context.take_found_aborted() {
+        state.count_cancelled();
+    }
     state
 }
 
-/// Waits to be woken, and comes back with the lock; `None`: the keep-alive has passed, nothing was
-/// queued, and the thread is off the state.
-fn rest<'a>(
+/// Waits for a task, and returns with the lock; `None` if the keep-alive has passed without a task, and the thread is
+/// no longer counted.
+fn wait<'a>(
     shared: &'a Shared,
     mut state: MutexGuard<'a, State>,
-    bed: &Arc<Parker>,
+    parker: &Arc<Parker>,
 ) -> Option<MutexGuard<'a, State>> {
-    let mut deadline = deadline(&state);
-    bed.woken.store(false, Ordering::Relaxed);
-    state.park(bed);
-    drop(state);
-    // What it has freed is somebody's home: an idle thread holds nothing back.
+    let keep_alive = state.keep_alive();
+    let mut deadline = keep_alive.and_then(|time| Instant::now().checked_add(time));
+    parker.prepare();
+    state.park(parker);
+    shared.unlock(state);
+    // An idle thread holds back no memory that other threads have allocated.
     flush();
     loop {
-        let woken = sleep(bed, deadline);
+        let woken = parker.park(deadline);
         let mut state = shared.state();
-        // Whoever wakes takes the bed off the state under the lock: look there, not at the clock.
-        if woken || !state.is_parked(bed) || state.has_queued() || state.is_closed() {
-            state.unpark(bed);
+        // The thread that wakes this one decides so under the lock: look there, and not at the clock.
+        if woken || !state.is_parked(parker) || state.has_queued() || state.is_closed() {
+            state.unpark(parker);
             return Some(state);
         }
-        if state.patience().is_some() {
-            state.unpark(bed);
-            state.depart();
+        if state.keep_alive().is_some() {
+            state.unpark(parker);
+            state.begin_exit();
+            shared.unlock(state);
             return None;
         }
+        // The core threads are too few without this one.
         deadline = None;
     }
 }
 
-/// When a thread that goes idle now will end; `None`: never, it is one of those that stay.
-fn deadline(state: &State) -> Option<Instant> {
-    Instant::now().checked_add(state.patience()?)
-}
-
-/// Sleeps until woken (`true`), or until the deadline has passed.
-fn sleep(bed: &Parker, deadline: Option<Instant>) -> bool {
-    // What a task left of park tokens makes this loop turn once more, nothing else.
-    while !bed.woken.load(Ordering::Relaxed) {
-        match deadline {
-            None => thread::park(),
-            Some(deadline) if thread::park_until(deadline) => {
-                return bed.woken.load(Ordering::Relaxed);
-            }
-            Some(_) => {}
-        }
-    }
-    true
-}
+// ===== Waits inside tasks =====
 
 /// A thread of a pool, as its tasks see it.
-struct Post {
+struct WorkerHost {
     shared: Arc<Shared>,
     /// The number of the thread.
     number: usize,
-    tally: Arc<RunCounts>,
-    /// The address of the job that the running task has waited for last, if it has waited. The state keeps
-    /// that job, so its address is not used again.
+    counts: Arc<RunCounts>,
+    /// The address of the task that the running task has waited for last, if any. The state keeps that task, so the
+    /// address is not used again.
     awaited: Cell<Option<NonZeroUsize>>,
 }
 
-impl Post {
+impl WorkerHost {
     fn new(shared: &Arc<Shared>, number: usize) -> Self {
         Self {
             shared: Arc::clone(shared),
             number,
-            tally: Arc::default(),
+            counts: Arc::default(),
             awaited: Cell::new(None),
         }
     }
@@ -209,13 +315,13 @@ impl Post {
     }
 }
 
-impl PoolThread for Post {
+impl PoolThread for WorkerHost {
     fn pool_id(&self) -> NonZeroUsize {
-        Shared::name(&self.shared)
+        Shared::id(&self.shared)
     }
 
     fn run_context(&self) -> RunContext {
-        RunContext::default().counting(Arc::clone(&self.tally))
+        RunContext::default().counting(Arc::clone(&self.counts))
     }
 
     fn prepare_to_wait(&self, awaited: Abort, must_compensate: bool) -> bool {
@@ -224,11 +330,15 @@ impl PoolThread for Post {
             return true;
         }
         let mut state = self.shared.state();
-        let may = state.block(self.number, awaited, must_compensate);
-        if may {
+        let may_wait = state.block(Wait {
+            thread: self.number,
+            awaited,
+            must_compensate,
+        });
+        if may_wait {
             self.awaited.set(Some(address));
             drop(Shared::grow(&self.shared, state));
         }
-        may
+        may_wait
     }
 }

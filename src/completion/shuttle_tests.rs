@@ -83,8 +83,8 @@ fn shuttle_the_stream_is_dropped() {
                         }
                     }
                     drop(jobs);
-                    pool.shutdown();
-                    block_on(pool.terminated());
+                    pool.close();
+                    block_on(pool.closed());
                 })
             };
             drop(block_on(done.next()));

@@ -109,9 +109,11 @@ impl JoinError {
     ///
     /// ```should_panic
     /// # #[tokio::main] async fn main() {
-    /// if let Err(error) = throng::spawn_blocking(|| panic!("on purpose")).await {
+    /// let task = throng::spawn_blocking(|| -> u32 { panic!("on purpose") });
+    /// match task.await {
+    ///     Ok(sum) => println!("{sum}"),
     ///     // Resume the panic on this thread.
-    ///     std::panic::resume_unwind(error.into_panic());
+    ///     Err(error) => std::panic::resume_unwind(error.into_panic()),
     /// }
     /// # }
     /// ```

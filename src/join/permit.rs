@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::Closed;
-use super::spawn::sealed::Sealed;
+use super::sealed::Sealed;
 use crate::sync::Unshared;
 
 /// An executor that can bound the tasks that wait in it.

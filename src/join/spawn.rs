@@ -2,6 +2,7 @@
 
 use tokio::runtime::Handle;
 
+use super::sealed::Sealed;
 use super::work::Work;
 
 /// Runs [`Work`]: a Tokio runtime, or a pool of this crate.
@@ -30,7 +31,7 @@ use super::work::Work;
 /// # Ok(()) }
 /// ```
 // No method has the name of an inherent method of an implementor, which would win over it.
-pub trait Spawn: sealed::Sealed + Send + Sync + 'static {
+pub trait Spawn: Sealed + Send + Sync + 'static {
     /// Runs the work later, and not on this thread.
     ///
     /// # Errors
@@ -39,13 +40,7 @@ pub trait Spawn: sealed::Sealed + Send + Sync + 'static {
     fn spawn_work(&self, work: Work) -> Result<(), Work>;
 }
 
-pub(crate) mod sealed {
-    /// Cannot be named outside of this crate.
-    #[allow(unnameable_types, reason = "this is how a trait is sealed")]
-    pub trait Sealed {}
-}
-
-impl sealed::Sealed for Handle {}
+impl Sealed for Handle {}
 
 /// Work that blocks runs on the runtime's blocking threads, all other work on its workers.
 impl Spawn for Handle {

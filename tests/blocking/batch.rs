@@ -1,4 +1,4 @@
-//! Many closures at once.
+//! Batches of closures.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::thread;
 
 use throng::{BlockingPool, JoinHandle};
 
-use crate::pools::{Busy, hunt, jitter, output, rest, run};
+use crate::pools::{Busy, jitter, output, rounds_for, run, when_idle};
 use crate::support::{Drops, Gate, Numbers, join, ready};
 
 fn of(threads: usize) -> BlockingPool {
@@ -18,7 +18,7 @@ fn of(threads: usize) -> BlockingPool {
 }
 
 #[test]
-fn handles_are_in_the_order_of_the_closures_which_start_in_it() {
+fn handles_and_starts_are_in_the_order_of_the_closures() {
     let pool = of(1);
     let started = Arc::new(AtomicUsize::new(0));
     let tasks = (0..10_000).map(|n| {
@@ -30,13 +30,13 @@ fn handles_are_in_the_order_of_the_closures_which_start_in_it() {
     for (n, handle) in handles.into_iter().enumerate() {
         assert_eq!(output(handle), (n, n));
     }
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert_eq!((metrics.submitted, metrics.completed), (10_000, 10_000));
     assert_eq!(metrics.largest, 1);
 }
 
 #[test]
-fn a_batch_of_nothing_does_nothing() {
+fn an_empty_batch_does_nothing() {
     let pool = of(1);
     let handles = pool.spawn_batch(Vec::<fn()>::new());
     assert!(handles.is_empty());
@@ -44,14 +44,14 @@ fn a_batch_of_nothing_does_nothing() {
     assert_eq!((metrics.threads, metrics.submitted), (0, 0));
 }
 
-/// They are woken by one another: each waits until all of them run.
+/// Each task waits until all of them run. Woken threads wake the others.
 #[test]
-fn a_batch_wakes_all_the_threads_that_it_needs() {
+fn a_batch_wakes_a_thread_for_each_task() {
     const THREADS: usize = 6;
     let pool = of(THREADS);
     Busy::keep(&pool, THREADS).release();
-    for _ in hunt(0.5) {
-        rest(&pool);
+    for _ in rounds_for(0.5) {
+        when_idle(&pool);
         let meeting = Arc::new(Barrier::new(THREADS));
         let tasks = (0..THREADS).map(|_| {
             let meeting = Arc::clone(&meeting);
@@ -61,11 +61,11 @@ fn a_batch_wakes_all_the_threads_that_it_needs() {
             output(handle);
         }
     }
-    assert_eq!(pool.metrics().largest, THREADS);
+    assert_eq!(pool.metrics().largest, THREADS as u64);
 }
 
 #[test]
-fn what_there_is_no_room_for_is_refused_and_the_others_run() {
+fn a_batch_that_exceeds_the_bound_runs_in_part() {
     let pool = BlockingPool::builder()
         .max_threads(2)
         .queue_capacity(3)
@@ -84,22 +84,22 @@ fn what_there_is_no_room_for_is_refused_and_the_others_run() {
     }
     gate.open();
     assert!(handles.into_iter().map(output).eq(0..5));
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert_eq!((metrics.submitted, metrics.rejected), (5, 3));
-    // All places are free again.
+    // All permits are free again.
     let handles = pool.spawn_batch([|| (); 5]);
     handles.into_iter().for_each(output);
-    assert_eq!(rest(&pool).rejected, 3);
+    assert_eq!(when_idle(&pool).rejected, 3);
 }
 
 #[test]
-fn a_closed_pool_takes_none() {
+fn a_closed_pool_refuses_a_batch() {
     let pool = BlockingPool::builder()
         .max_threads(1)
         .queue_capacity(1)
         .build()
         .unwrap();
-    pool.shutdown();
+    pool.close();
     let drops = Drops::new();
     let tasks = (0..3).map(|_| {
         let value = drops.value();
@@ -110,12 +110,12 @@ fn a_closed_pool_takes_none() {
     }
     assert_eq!((drops.made(), drops.count()), (3, 3));
     assert_eq!(pool.metrics().rejected, 3);
-    run(pool.terminated());
+    run(pool.closed());
 }
 
 #[cfg(target_pointer_width = "64")]
 #[test]
-fn without_a_thread_none_is_taken_and_no_place_is_lost() {
+fn without_a_thread_a_batch_is_refused_and_its_permits_released() {
     let pool = BlockingPool::builder()
         .max_threads(2)
         .queue_capacity(2)
@@ -141,7 +141,7 @@ fn without_a_thread_none_is_taken_and_no_place_is_lost() {
 }
 
 #[test]
-fn an_iterator_that_panics_has_had_nothing_taken() {
+fn an_iterator_that_panics_acquires_no_permit() {
     let pool = BlockingPool::builder()
         .max_threads(1)
         .queue_capacity(4)
@@ -160,12 +160,12 @@ fn an_iterator_that_panics_has_had_nothing_taken() {
     assert_eq!((drops.made(), drops.count()), (6, 6));
     let metrics = pool.metrics();
     assert_eq!((metrics.submitted, metrics.rejected), (0, 0));
-    // All places are there.
+    // All permits are free.
     let handles = pool.spawn_batch([|| (); 5]);
     handles.into_iter().for_each(output);
 }
 
-/// The iterator may use the pool: it is asked for all closures before anything is taken.
+/// All closures are collected before a permit is acquired.
 #[test]
 fn an_iterator_may_use_the_pool() {
     let pool = of(1);
@@ -190,13 +190,13 @@ fn tasks_of_a_batch_can_be_aborted_one_by_one() {
             Err(error) => assert!(error.is_cancelled() && n % 2 == 0),
         }
     }
-    assert_eq!(rest(&pool).cancelled, 50);
+    assert_eq!(when_idle(&pool).cancelled, 50);
 }
 
-/// Batches, single tasks and a shutdown at the same time: each handle says what has become of its task.
+/// Batches, single tasks and `close` at the same time: each handle reports the end of its task.
 #[test]
-fn batches_race_with_a_shutdown() {
-    for round in hunt(1.0) {
+fn batches_race_with_close() {
+    for round in rounds_for(1.0) {
         let pool = BlockingPool::builder()
             .max_threads(2)
             .queue_capacity(20)
@@ -226,11 +226,11 @@ fn batches_race_with_a_shutdown() {
                 });
             }
             jitter(&mut Numbers::new(round as u64 + 1), 500);
-            pool.shutdown();
+            pool.close();
         });
-        run(pool.terminated());
+        run(pool.closed());
         let metrics = pool.metrics();
-        // Handles behind the first that was refused were dropped, and their tasks ran.
+        // The tasks of dropped handles ran.
         assert!(returned.into_inner() <= ran.load(Ordering::Relaxed));
         assert_eq!(ran.load(Ordering::Relaxed) as u64, metrics.completed);
         assert_eq!((metrics.completed, metrics.queued), (metrics.submitted, 0));

@@ -6,11 +6,11 @@ use std::thread;
 
 use throng::BlockingPool;
 
-use crate::pools::{Busy, hunt, output, rest, settle};
+use crate::pools::{Busy, output, rounds_for, when, when_idle};
 use crate::support::{Gate, PATIENCE, join};
 
 #[test]
-fn it_grows_before_it_queues_and_queues_before_it_refuses() {
+fn the_pool_grows_before_it_queues_and_queues_before_it_refuses() {
     let pool = BlockingPool::builder()
         .max_threads(3)
         .queue_capacity(2)
@@ -44,7 +44,7 @@ fn it_grows_before_it_queues_and_queues_before_it_refuses() {
 
     busy.into_iter().for_each(Busy::release);
     assert_eq!(queued.map(output), [1, 2]);
-    assert_eq!(rest(&pool).largest, 3);
+    assert_eq!(when_idle(&pool).largest, 3);
 }
 
 #[test]
@@ -52,16 +52,16 @@ fn an_idle_thread_is_used_before_another_is_created() {
     let pool = BlockingPool::builder().build().unwrap();
     for _ in 0..100 {
         output(pool.spawn_blocking(|| ()));
-        assert_eq!(rest(&pool).threads, 1);
+        assert_eq!(when_idle(&pool).threads, 1);
     }
 }
 
-/// Tasks that are submitted at the same moment, each of which needs all others to run: what one
-/// submitter's new thread takes must not be what another submitter counted on.
+/// Tasks submitted at the same moment, each of which waits for all others. The thread that one submitter relies on
+/// may take the task of another.
 #[test]
-fn tasks_submitted_at_once_have_a_thread_each() {
+fn tasks_submitted_at_once_get_a_thread_each() {
     const SUBMITTERS: usize = 4;
-    for _ in hunt(1.0) {
+    for _ in rounds_for(1.0) {
         let pool = BlockingPool::builder().build().unwrap();
         let together = Barrier::new(SUBMITTERS);
         let meeting = Arc::new(Barrier::new(SUBMITTERS));
@@ -76,17 +76,17 @@ fn tasks_submitted_at_once_have_a_thread_each() {
             submitters.map(|submitter| submitter.join().unwrap())
         });
         handles.into_iter().for_each(|handle| _ = output(handle));
-        assert!(pool.metrics().largest <= SUBMITTERS);
+        assert!(pool.metrics().largest <= SUBMITTERS as u64);
     }
 }
 
 /// The one idle thread counts for the first task, so the second needs a thread of its own.
 #[test]
-fn two_tasks_for_one_idle_thread() {
-    for _ in hunt(0.5).take(2_000) {
+fn a_second_task_for_one_idle_thread_gets_a_new_one() {
+    for _ in rounds_for(0.5).take(2_000) {
         let pool = BlockingPool::builder().max_threads(2).build().unwrap();
         output(pool.spawn_blocking(|| ()));
-        assert_eq!(rest(&pool).idle, 1);
+        assert_eq!(when_idle(&pool).idle, 1);
         let (second_runs, first_waits) = mpsc::channel();
         let first = pool.spawn_blocking(move || first_waits.recv_timeout(PATIENCE));
         let second = pool.spawn_blocking(move || second_runs.send(()));
@@ -95,22 +95,22 @@ fn two_tasks_for_one_idle_thread() {
     }
 }
 
-/// One wake-up is in flight at a time; so the woken ones have to wake the others.
+/// A submitter wakes one thread at a time, so woken threads must wake the others.
 #[test]
-fn a_burst_wakes_all_the_threads_that_it_needs() {
+fn a_burst_wakes_a_thread_for_each_task() {
     const THREADS: usize = 6;
     let pool = BlockingPool::builder()
         .max_threads(THREADS)
         .build()
         .unwrap();
-    for _ in hunt(0.5) {
+    for _ in rounds_for(0.5) {
         let meeting = Arc::new(Barrier::new(THREADS));
         let handles = [(); THREADS].map(|()| {
             let meeting = Arc::clone(&meeting);
             pool.spawn_blocking(move || meeting.wait())
         });
         handles.into_iter().for_each(|handle| _ = output(handle));
-        rest(&pool);
+        when_idle(&pool);
     }
 }
 
@@ -134,7 +134,7 @@ fn without_a_bound_any_number_queues() {
     }
     assert_eq!(pool.metrics().queued, 10_000);
     busy.release();
-    assert_eq!(rest(&pool).completed, 10_001);
+    assert_eq!(when_idle(&pool).completed, 10_001);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn there_are_never_more_threads_than_the_maximum() {
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                for n in hunt(0.5) {
+                for n in rounds_for(0.5) {
                     let (running, most) = (Arc::clone(&running), Arc::clone(&most));
                     let handle = pool.spawn_blocking(move || {
                         most.fetch_max(
@@ -162,21 +162,22 @@ fn there_are_never_more_threads_than_the_maximum() {
                     if n % 8 == 0 {
                         output(handle);
                     }
-                    assert!(pool.metrics().threads <= MAX);
+                    assert!(pool.metrics().threads <= MAX as u64);
                 }
             });
         }
     });
-    let metrics = rest(&pool);
-    assert_eq!((metrics.largest, most.load(Ordering::Relaxed)), (MAX, MAX));
+    let metrics = when_idle(&pool);
+    assert_eq!(metrics.largest, MAX as u64);
+    assert_eq!(most.load(Ordering::Relaxed), MAX);
     assert_eq!(metrics.completed, metrics.submitted);
 }
 
 #[test]
-fn exactly_as_many_are_accepted_as_fit() {
+fn a_pool_accepts_exactly_its_bound() {
     const MAX: usize = 2;
     const CAPACITY: usize = 3;
-    for _ in hunt(0.5) {
+    for _ in rounds_for(0.5) {
         let pool = BlockingPool::builder()
             .max_threads(MAX)
             .queue_capacity(CAPACITY)
@@ -198,17 +199,17 @@ fn exactly_as_many_are_accepted_as_fit() {
             }
         });
         assert_eq!(accepted.into_inner(), MAX + CAPACITY);
-        let metrics = settle(&pool, |metrics| metrics.busy == MAX);
-        assert_eq!(metrics.queued, CAPACITY);
+        let metrics = when(&pool, |metrics| metrics.busy == MAX as u64);
+        assert_eq!(metrics.queued, CAPACITY as u64);
         gate.open();
-        let metrics = rest(&pool);
+        let metrics = when_idle(&pool);
         assert_eq!(metrics.completed, (MAX + CAPACITY) as u64);
         assert_eq!(metrics.rejected, (8 * 4 - MAX - CAPACITY) as u64);
     }
 }
 
-/// Counts a task from when its submitter knows that it was accepted until just before it ends: that
-/// is less time than it takes up a place, so the count may not go over the bound at any moment.
+/// Counts a task from the return of its submission until just before its end. It holds its permit for longer, so the
+/// count never exceeds the bound.
 #[test]
 fn the_bound_holds_while_tasks_come_and_go() {
     const MAX: usize = 2;
@@ -223,7 +224,7 @@ fn the_bound_holds_while_tasks_come_and_go() {
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                for _ in hunt(0.5) {
+                for _ in rounds_for(0.5) {
                     let leaving = Arc::clone(&inside);
                     let task = move || {
                         thread::yield_now();
@@ -236,12 +237,12 @@ fn the_bound_holds_while_tasks_come_and_go() {
                         }
                         Err(_) => _ = refused.fetch_add(1, Ordering::Relaxed),
                     }
-                    assert!(pool.metrics().queued <= MAX + CAPACITY);
+                    assert!(pool.metrics().queued <= (MAX + CAPACITY) as u64);
                 }
             });
         }
     });
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert_eq!(inside.load(Ordering::Relaxed), 0);
     assert_eq!(metrics.rejected, refused.into_inner() as u64);
     assert!(metrics.rejected > 0, "the bound was never reached");
@@ -255,17 +256,17 @@ fn with_a_capacity_of_0_a_task_is_accepted_only_for_a_free_thread() {
         .build()
         .unwrap();
     for _ in 0..50 {
-        // Accepted, since those before have ended.
+        // Accepted, since the earlier tasks have ended.
         let busy = Busy::keep(&pool, 2);
         assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
         busy.release();
     }
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert_eq!((metrics.threads, metrics.rejected), (2, 50));
 }
 
 #[test]
-fn an_aborted_task_gives_its_place_back_at_once() {
+fn aborting_a_task_releases_its_permit() {
     let pool = BlockingPool::builder()
         .max_threads(1)
         .queue_capacity(1)
@@ -280,22 +281,22 @@ fn an_aborted_task_gives_its_place_back_at_once() {
         assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
         busy.release();
         output(last);
-        rest(&pool);
+        when_idle(&pool);
     }
     assert_eq!(pool.metrics().cancelled, 500);
 }
 
-/// Who knows how a task ended finds its place free.
+/// The permit is released before the handle is ready.
 #[test]
-fn a_task_that_has_ended_takes_up_no_place() {
+fn a_task_that_has_ended_holds_no_permit() {
     let pool = BlockingPool::builder()
         .max_threads(1)
         .queue_capacity(0)
         .build()
         .unwrap();
-    for n in hunt(0.3) {
+    for n in rounds_for(0.3) {
         let handle = pool.try_spawn_blocking(move || assert!(n % 3 != 2, "as it should"));
-        let outcome = handle.expect("there is room").blocking_join();
+        let outcome = handle.expect("a permit is free").blocking_join();
         assert_eq!(outcome.is_err(), n % 3 == 2);
     }
 }

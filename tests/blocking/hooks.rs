@@ -1,4 +1,4 @@
-//! Closures that are called on the threads of a pool.
+//! Hooks of threads and of tasks.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use throng::BlockingPool;
 use throng::blocking::Builder;
 
-use crate::pools::{Busy, hunt, output, rest, run, settle};
+use crate::pools::{Busy, output, rounds_for, run, when, when_idle};
 use crate::support::{join, message, thread_name, wait_until};
 
-/// What was called, and on which thread.
+/// The hooks that were called, each with its thread.
 #[derive(Clone, Default)]
 struct Calls(Arc<Mutex<Vec<(&'static str, String)>>>);
 
@@ -47,7 +47,7 @@ fn hooked(calls: &Calls) -> Builder {
         .on_thread_start(calls.of("start"))
         .before_task(calls.of("before"))
         .after_task(move || {
-            // Long enough for one who could see the outcome already.
+            // Long enough for an outcome that was visible too early to be seen.
             thread::sleep(Duration::from_millis(1));
             after();
         })
@@ -56,7 +56,7 @@ fn hooked(calls: &Calls) -> Builder {
 }
 
 #[test]
-fn hooks_of_a_thread_are_called_once_on_it_and_before_the_end() {
+fn thread_hooks_are_called_once_on_each_thread() {
     let calls = Calls::default();
     let pool = hooked(&calls).max_threads(3).build().unwrap();
     Busy::keep(&pool, 3).release();
@@ -64,8 +64,8 @@ fn hooks_of_a_thread_are_called_once_on_it_and_before_the_end() {
     let sorted = |of| calls.threads(of).into_iter().collect::<BTreeSet<_>>();
     assert!(sorted("start").iter().eq(names));
     assert!(calls.threads("stop").is_empty());
-    pool.shutdown();
-    run(pool.terminated());
+    pool.close();
+    run(pool.closed());
     assert!(sorted("stop").iter().eq(names));
     for of in ["start", "stop", "before", "after"] {
         assert_eq!(calls.threads(of).len(), 3, "{of}");
@@ -73,7 +73,7 @@ fn hooks_of_a_thread_are_called_once_on_it_and_before_the_end() {
 }
 
 #[test]
-fn a_thread_that_ends_for_want_of_tasks_calls_them_too() {
+fn a_thread_that_exits_idle_calls_its_stop_hook() {
     let calls = Calls::default();
     let pool = hooked(&calls)
         .keep_alive(Duration::from_millis(1))
@@ -81,8 +81,8 @@ fn a_thread_that_ends_for_want_of_tasks_calls_them_too() {
         .unwrap();
     for round in 1..=3 {
         output(pool.spawn_blocking(|| ()));
-        settle(&pool, |metrics| metrics.threads == 0);
-        // One that started late may have come and gone, and another for it.
+        when(&pool, |metrics| metrics.threads == 0);
+        // A thread that started late may have exited, and been replaced.
         let started = calls.threads("start");
         assert!(started.len() >= round);
         wait_until("they have stopped", || {
@@ -95,9 +95,9 @@ fn a_thread_that_ends_for_want_of_tasks_calls_them_too() {
     }
 }
 
-/// The outcome is seen after the hook was called: also that of a panic.
+/// The outcome, even a panic, is visible only after the hook.
 #[test]
-fn hooks_of_a_task_are_called_around_it() {
+fn task_hooks_are_called_before_and_after_each_task() {
     let calls = Calls::default();
     let pool = hooked(&calls).max_threads(1).build().unwrap();
     for n in 1..=20 {
@@ -121,7 +121,7 @@ fn hooks_of_a_task_are_called_around_it() {
 }
 
 #[test]
-fn hooks_of_a_task_are_not_called_for_one_that_does_not_run() {
+fn task_hooks_are_not_called_for_a_cancelled_task() {
     let calls = Calls::default();
     let pool = hooked(&calls).max_threads(1).build().unwrap();
     let busy = Busy::keep(&pool, 1);
@@ -133,50 +133,50 @@ fn hooks_of_a_task_are_not_called_for_one_that_does_not_run() {
     assert_eq!(calls.threads("after").len(), 2);
 }
 
-/// The task of a view is a task as any other, and is one task.
+/// A task of a bulkhead and its carrier count as one task.
 #[test]
-fn hooks_of_a_task_are_called_for_those_of_views() {
+fn task_hooks_are_called_once_for_a_task_of_a_bulkhead() {
     let calls = Calls::default();
     let pool = hooked(&calls).max_threads(2).build().unwrap();
-    let view = pool.view(1, 10);
-    for n in hunt(0.3) {
+    let bulkhead = pool.bulkhead(1, 10).unwrap();
+    for n in rounds_for(0.3) {
         let inside = calls.of("task");
-        output(view.spawn_blocking(inside));
+        output(bulkhead.spawn_blocking(inside));
         assert_eq!(calls.threads("after").len(), n + 1);
     }
     let tasks = calls.threads("task").len();
-    rest(&pool);
+    when_idle(&pool);
     assert_eq!(calls.threads("before").len(), tasks);
     assert_eq!(calls.threads("after").len(), tasks);
 }
 
-/// Whoever runs the task, it is on that thread, and around it.
+/// The waiting thread runs the task, and the hooks around it.
 #[test]
-fn hooks_of_a_task_are_called_where_it_is_run_by_who_waits_for_it() {
+fn task_hooks_are_called_on_the_waiting_thread_that_runs_the_task() {
     for in_view in [false, true] {
         let calls = Calls::default();
         let pool = hooked(&calls).max_threads(1).build().unwrap();
-        let (own, view) = (pool.clone(), pool.view(1, 10));
+        let (own, bulkhead) = (pool.clone(), pool.bulkhead(1, 10).unwrap());
         let (outer, inner) = (calls.of("outer"), calls.of("inner"));
         let joins = pool.spawn_blocking(move || {
             outer();
             let inner = match in_view {
-                true => view.spawn_blocking(inner),
+                true => bulkhead.spawn_blocking(inner),
                 false => own.spawn_blocking(inner),
             };
             inner.blocking_join().unwrap();
         });
         output(joins);
-        rest(&pool);
+        when_idle(&pool);
         let expected = [
             "start", "before", "outer", "before", "inner", "after", "after",
         ];
-        assert_eq!(calls.names(), expected, "in a view: {in_view}");
+        assert_eq!(calls.names(), expected, "in a bulkhead: {in_view}");
     }
 }
 
 #[test]
-fn hooks_that_panic_change_nothing() {
+fn hooks_that_panic_have_no_effect() {
     let panics = || panic!("as it should");
     let pool = BlockingPool::builder()
         .max_threads(2)
@@ -192,17 +192,20 @@ fn hooks_that_panic_change_nothing() {
     let panicked: Result<(), _> = join(pool.spawn_blocking(|| panic!("of its own")));
     let error = panicked.unwrap_err();
     assert_eq!(message(error.into_panic()), "of its own");
-    let view = pool.view(1, 1);
-    assert_eq!(output(view.spawn_blocking(|| "of a view")), "of a view");
-    pool.shutdown();
-    run(pool.terminated());
+    let bulkhead = pool.bulkhead(1, 1).unwrap();
+    assert_eq!(
+        output(bulkhead.spawn_blocking(|| "of a bulkhead")),
+        "of a bulkhead"
+    );
+    pool.close();
+    run(pool.closed());
     let metrics = pool.metrics();
     assert_eq!((metrics.completed, metrics.panicked), (11, 1));
 }
 
-/// What a hook has put into a thread-local is there for the tasks of that thread, and no others.
+/// Tasks see the thread-local of their own thread.
 #[test]
-fn a_thread_can_be_prepared_for_its_tasks() {
+fn a_start_hook_can_set_a_thread_local_for_tasks() {
     thread_local! {
         static PREPARED: Cell<Option<thread::ThreadId>> = const { Cell::new(None) };
     }
@@ -218,7 +221,7 @@ fn a_thread_can_be_prepared_for_its_tasks() {
     assert_eq!(PREPARED.get(), None);
 }
 
-/// Hooks may use the pool, also to submit.
+/// Hooks may use the pool, and submit tasks.
 #[test]
 fn hooks_may_use_the_pool() {
     let own: Arc<Mutex<Option<BlockingPool>>> = Arc::default();
@@ -240,7 +243,7 @@ fn hooks_may_use_the_pool() {
         .unwrap();
     *own.lock().unwrap() = Some(pool.clone());
     assert_eq!(output(pool.spawn_blocking(|| "ran")), "ran");
-    pool.shutdown();
-    run(pool.terminated());
+    pool.close();
+    run(pool.closed());
     own.lock().unwrap().take();
 }

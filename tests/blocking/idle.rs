@@ -1,4 +1,4 @@
-//! Threads without a task: which is woken, which leave, and that none gets lost on the way.
+//! Idle threads: which one is woken, and which exit.
 
 use std::collections::HashSet;
 use std::sync::mpsc;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use throng::BlockingPool;
 
-use crate::pools::{Busy, hunt, jitter, output, rest, settle};
+use crate::pools::{Busy, jitter, output, rounds_for, when, when_idle};
 use crate::support::{Numbers, PATIENCE};
 
 #[test]
-fn idle_threads_leave_after_the_keep_alive_and_core_threads_stay() {
+fn idle_threads_exit_after_the_keep_alive_and_core_threads_stay() {
     let pool = BlockingPool::builder()
         .core_threads(2)
         .max_threads(6)
@@ -20,8 +20,8 @@ fn idle_threads_leave_after_the_keep_alive_and_core_threads_stay() {
         .unwrap();
     for _ in 0..3 {
         Busy::keep(&pool, 6).release();
-        settle(&pool, |metrics| metrics.threads == 2 && metrics.idle == 2);
-        // Several keep-alives in which they could leave.
+        when(&pool, |metrics| metrics.threads == 2 && metrics.idle == 2);
+        // Several keep-alives pass in which they could exit.
         let end = Instant::now() + Duration::from_millis(100);
         while Instant::now() < end {
             assert_eq!(pool.metrics().threads, 2);
@@ -32,20 +32,20 @@ fn idle_threads_leave_after_the_keep_alive_and_core_threads_stay() {
 }
 
 #[test]
-fn without_core_threads_all_leave_and_come_back() {
+fn without_core_threads_all_threads_exit_and_new_ones_start() {
     let pool = BlockingPool::builder()
         .keep_alive(Duration::from_millis(1))
         .build()
         .unwrap();
     for _ in 0..20 {
         Busy::keep(&pool, 3).release();
-        settle(&pool, |metrics| metrics.threads == 0);
+        when(&pool, |metrics| metrics.threads == 0);
     }
 }
 
-/// Each thread would have its turn well within the keep-alive if they took turns.
+/// If the threads took turns, each would have a task within the keep-alive.
 #[test]
-fn idle_threads_leave_also_under_a_trickle_of_tasks() {
+fn idle_threads_exit_under_a_trickle_of_tasks() {
     const THREADS: usize = 16;
     const BETWEEN: Duration = Duration::from_millis(20);
     let keep_alive = 2 * THREADS as u32 * BETWEEN;
@@ -55,18 +55,18 @@ fn idle_threads_leave_also_under_a_trickle_of_tasks() {
         .build()
         .unwrap();
     Busy::keep(&pool, THREADS).release();
-    rest(&pool);
+    when_idle(&pool);
     let mut served_by = HashSet::new();
     let end = Instant::now() + PATIENCE;
     let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
     let mut left = None;
-    // And for another keep-alive, to see that it stays so.
+    // For another keep-alive, to check that the thread stays.
     while left.is_none_or(|left: Instant| left.elapsed() < keep_alive) {
         served_by.insert(output(pool.spawn_blocking(|| thread::current().id())));
         longest = longest.max(last.elapsed());
         last = Instant::now();
         thread::sleep(BETWEEN);
-        let threads = rest(&pool).threads;
+        let threads = when_idle(&pool).threads;
         if left.is_some() {
             assert!(threads <= 2, "{threads} threads again");
         } else if threads <= 2 {
@@ -74,8 +74,8 @@ fn idle_threads_leave_also_under_a_trickle_of_tasks() {
         }
         assert!(Instant::now() < end, "{threads} threads are still there");
     }
-    // The warm thread serves all, but for a task that waits for it just when another's keep-alive has
-    // passed: that one takes it before it leaves. And unless the machine is so slow that it had to leave.
+    // One thread takes all tasks. There are two exceptions: a thread whose keep-alive has just passed takes a task that
+    // is queued then, and on a slow machine the thread itself may exit.
     let served_by = served_by.len();
     assert!(
         served_by <= THREADS / 4 || longest > keep_alive / 2,
@@ -90,16 +90,16 @@ fn the_thread_that_went_idle_last_is_woken_first() {
     for busy in busy {
         busy.release();
     }
-    rest(&pool);
+    when_idle(&pool);
     let serve = || output(pool.spawn_blocking(|| thread::current().id()));
     let last = serve();
     for _ in 0..100 {
-        rest(&pool);
+        when_idle(&pool);
         assert_eq!(serve(), last);
     }
 }
 
-/// Submits a task whenever the only thread may be about to leave, or has just been created.
+/// Submits a task whenever the only thread may be about to exit, or has just been created.
 #[track_caller]
 fn submit_against_the_keep_alive(keep_alive: Duration, seconds: f64) {
     let pool = BlockingPool::builder()
@@ -110,7 +110,7 @@ fn submit_against_the_keep_alive(keep_alive: Duration, seconds: f64) {
     let mut numbers = Numbers::new(1);
     let (ran, runs) = mpsc::channel();
     let mut submitted = 0;
-    for n in hunt(seconds) {
+    for n in rounds_for(seconds) {
         let ran = ran.clone();
         drop(pool.spawn_blocking(move || ran.send(n)));
         let run = runs.recv_timeout(PATIENCE);
@@ -118,7 +118,7 @@ fn submit_against_the_keep_alive(keep_alive: Duration, seconds: f64) {
         jitter(&mut numbers, 300);
         submitted += 1;
     }
-    let metrics = settle(&pool, |metrics| metrics.threads == 0);
+    let metrics = when(&pool, |metrics| metrics.threads == 0);
     assert_eq!(
         (metrics.submitted, metrics.completed),
         (submitted, submitted)
@@ -126,17 +126,17 @@ fn submit_against_the_keep_alive(keep_alive: Duration, seconds: f64) {
 }
 
 #[test]
-fn no_task_is_stranded_by_a_time_out() {
+fn no_task_is_stranded_by_a_keep_alive_that_passes() {
     submit_against_the_keep_alive(Duration::from_micros(150), 10.0);
 }
 
 #[test]
-fn no_task_is_stranded_by_a_thread_that_leaves_at_once() {
+fn no_task_is_stranded_by_a_thread_that_exits_at_once() {
     submit_against_the_keep_alive(Duration::ZERO, 2.0);
 }
 
 #[test]
-fn no_task_is_stranded_by_one_of_several_that_leave_at_once() {
+fn no_task_is_stranded_by_one_of_several_threads_that_exit_at_once() {
     let pool = BlockingPool::builder()
         .max_threads(2)
         .keep_alive(Duration::ZERO)
@@ -146,27 +146,27 @@ fn no_task_is_stranded_by_one_of_several_that_leave_at_once() {
         for _ in 0..3 {
             scope.spawn(|| {
                 let mut numbers = Numbers::new(1);
-                for n in hunt(1.0) {
+                for n in rounds_for(1.0) {
                     assert_eq!(output(pool.spawn_blocking(move || n)), n);
                     jitter(&mut numbers, 100);
                 }
             });
         }
     });
-    settle(&pool, |metrics| metrics.threads == 0);
+    when(&pool, |metrics| metrics.threads == 0);
 }
 
-/// Two idle threads, one of which is woken, while the keep-alive of both may pass: the other has been
-/// counted on, and may not leave while a task is queued.
+/// Of two idle threads one is woken, while the keep-alive of both may pass. The second task relies on the other one,
+/// which must not exit while a task is queued.
 #[test]
-fn a_thread_that_is_counted_on_does_not_leave() {
+fn an_idle_thread_that_a_task_relies_on_does_not_exit() {
     let pool = BlockingPool::builder()
         .max_threads(2)
         .keep_alive(Duration::from_micros(150))
         .build()
         .unwrap();
     let mut numbers = Numbers::new(1);
-    for _ in hunt(1.0) {
+    for _ in rounds_for(1.0) {
         let (second_runs, first_waits) = mpsc::channel();
         let first = pool.spawn_blocking(move || first_waits.recv());
         let second = pool.spawn_blocking(move || second_runs.send(()));
@@ -181,7 +181,7 @@ fn tasks_may_park_and_unpark_their_thread() {
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
     let mut served_by = HashSet::new();
     for n in 0..200 {
-        // A token that the task leaves behind.
+        // The task leaves a park token behind.
         let worker = output(pool.spawn_blocking(|| {
             thread::park_timeout(Duration::from_micros(10));
             thread::current().unpark();
@@ -189,7 +189,7 @@ fn tasks_may_park_and_unpark_their_thread() {
             thread::current().unpark();
             thread::current()
         }));
-        // And some that come while it sleeps.
+        // Tokens arrive while the thread is parked.
         for _ in 0..10 {
             worker.unpark();
             thread::yield_now();
@@ -197,7 +197,7 @@ fn tasks_may_park_and_unpark_their_thread() {
         served_by.insert(worker.id());
         assert_eq!(output(pool.spawn_blocking(move || n)), n);
     }
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert_eq!((metrics.threads, served_by.len()), (1, 1));
     assert_eq!(metrics.completed, 400);
 }
@@ -211,10 +211,10 @@ mod switches {
 
     use throng::BlockingPool;
 
-    use crate::pools::{Busy, rest};
+    use crate::pools::{Busy, when_idle};
     use crate::support::{threads_called, wait_until};
 
-    /// How often the threads were switched to.
+    /// Returns the number of context switches to the threads.
     fn switches(threads: &[PathBuf]) -> u64 {
         let statuses = threads.iter().map(|file| fs::read_to_string(file).unwrap());
         statuses
@@ -231,13 +231,13 @@ mod switches {
 
     #[test]
     fn idle_threads_use_no_processor_time() {
-        // Those that wait for their keep-alive to pass, and those that wait for ever.
+        // Threads with a keep-alive, and threads without.
         let pools = [0, 2].map(|core_threads| {
             let mut builder = BlockingPool::builder();
             builder.name("quiet").core_threads(core_threads);
             let pool = builder.build().unwrap();
             Busy::keep(&pool, 2).release();
-            rest(&pool);
+            when_idle(&pool);
             pool
         });
         let mut threads = Vec::new();
@@ -245,7 +245,7 @@ mod switches {
             threads = threads_called("quiet-");
             threads.len() == 4
         });
-        // More than once, since a thread that was just counted as idle is not asleep yet.
+        // More than once, since a thread that just became idle is not parked yet.
         wait_until("no thread is switched to for a while", || {
             let before = switches(&threads);
             thread::sleep(Duration::from_millis(300));

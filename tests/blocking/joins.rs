@@ -1,4 +1,4 @@
-//! A task that waits for another of its pool.
+//! Tasks that wait for tasks of their own pool.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use throng::blocking::Overflow;
 use throng::{AbortHandle, BlockingPool, JoinError, JoinHandle};
 use tokio::runtime::Handle;
 
-use crate::pools::{Busy, hunt, jitter, output, rest, settle};
+use crate::pools::{Busy, jitter, output, rounds_for, when, when_idle};
 use crate::support::{
     Drops, Gate, Numbers, block_on, message, multi_thread, poll, receive, thread_name,
 };
@@ -23,7 +23,7 @@ fn of(threads: usize) -> BlockingPool {
         .unwrap()
 }
 
-/// The output of a closure that is run on the pool, and has the pool.
+/// Runs a closure on the pool, to which it passes the pool.
 #[track_caller]
 fn on<R: Send + 'static>(
     pool: &BlockingPool,
@@ -33,10 +33,11 @@ fn on<R: Send + 'static>(
     output(pool.spawn_blocking(move || f(&own)))
 }
 
-/// Waits until no task waits any more, and the threads are idle that stay.
+/// Waits until no task waits, and all threads are idle.
 #[track_caller]
 fn assert_back_to(pool: &BlockingPool, threads: usize) {
-    let metrics = settle(pool, |metrics| {
+    let threads = threads as u64;
+    let metrics = when(pool, |metrics| {
         metrics.threads <= threads && metrics.idle == metrics.threads
     });
     assert_eq!((metrics.blocked, metrics.queued), (0, 0));
@@ -63,7 +64,7 @@ fn one_thread_is_enough_for_tasks_that_wait_for_tasks() {
 }
 
 #[test]
-fn a_task_that_nobody_has_begun_is_run_by_who_waits_for_it() {
+fn a_queued_task_is_run_by_the_thread_that_waits_for_it() {
     let pool = of(1);
     let runs = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&runs);
@@ -80,7 +81,7 @@ fn a_task_that_nobody_has_begun_is_run_by_who_waits_for_it() {
 }
 
 #[test]
-fn the_last_of_many_is_run_before_those_that_wait_for_longer() {
+fn an_awaited_task_runs_before_older_queued_tasks() {
     let pool = of(1);
     let ran = on(&pool, |pool| {
         let (ran, order) = mpsc::channel();
@@ -111,23 +112,23 @@ fn held_by(gate: &Gate, pool: &BlockingPool) -> JoinHandle<String> {
     handle
 }
 
-/// Both threads are held up by what only a third can do.
+/// Both threads wait for a task that only a third can run.
 #[test]
-fn another_thread_stands_in_for_one_that_waits() {
+fn a_compensating_thread_runs_for_one_that_waits() {
     let pool = of(2);
     let gate = Gate::new();
     let running = held_by(&gate, &pool);
     let waiting = pool.spawn_blocking(move || running.blocking_join().unwrap());
-    settle(&pool, |metrics| metrics.blocked == 1);
+    when(&pool, |metrics| metrics.blocked == 1);
     output(pool.spawn_blocking(move || gate.open()));
     assert_eq!(output(waiting), "let go");
     assert_eq!(pool.metrics().largest, 3);
     assert_back_to(&pool, 2);
 }
 
-/// What is to let the others go waits in the queue already.
+/// The task that releases the others is queued already.
 #[test]
-fn another_thread_is_created_for_what_is_queued_when_one_begins_to_wait() {
+fn a_compensating_thread_is_created_for_queued_tasks() {
     let pool = of(2);
     let (gate, begin) = (Gate::new(), Gate::new());
     let running = held_by(&gate, &pool);
@@ -138,7 +139,7 @@ fn another_thread_is_created_for_what_is_queued_when_one_begins_to_wait() {
             running.blocking_join().unwrap()
         }
     });
-    settle(&pool, |metrics| metrics.busy == 2);
+    when(&pool, |metrics| metrics.busy == 2);
     let queued = pool.spawn_blocking(move || gate.open());
     assert_eq!(pool.metrics().queued, 1);
     begin.open();
@@ -152,7 +153,7 @@ type End = Result<(), JoinError>;
 const BOTH_WAYS: [fn(JoinHandle<()>) -> End; 2] =
     [JoinHandle::blocking_join, |handle| block_on(handle)];
 
-/// Tasks that wait for one another in a row, each for the one before it, from the `first` on.
+/// A chain of tasks, each of which waits for the one before it.
 fn row(
     pool: &BlockingPool,
     first: JoinHandle<()>,
@@ -164,14 +165,14 @@ fn row(
     (1..=tasks).fold(first, |last, n| {
         let waited = waited.clone();
         let next = pool.spawn_blocking(move || waited.send(way(last)).unwrap());
-        settle(pool, |metrics| metrics.blocked == before + n);
+        when(pool, |metrics| metrics.blocked == before + n as u64);
         next
     })
 }
 
-/// All threads that there may be but one wait for a task that has begun.
+/// All allowed threads but one wait for a task that has started.
 #[test]
-fn many_may_wait_for_what_has_begun() {
+fn all_threads_but_one_may_wait_for_tasks_that_have_started() {
     const MAX: usize = 3;
     for way in BOTH_WAYS {
         let pool = of(MAX);
@@ -179,26 +180,26 @@ fn many_may_wait_for_what_has_begun() {
         let (waited, waits) = mpsc::channel();
         let held = held_by(&gate, &pool);
         let first = pool.spawn_blocking(move || _ = held.blocking_join().unwrap());
-        settle(&pool, |metrics| metrics.blocked == 1);
+        when(&pool, |metrics| metrics.blocked == 1);
         let last = row(&pool, first, 2 * MAX - 2, way, &waited);
         // There is no thread for it.
         let late = pool.spawn_blocking(move || last.blocking_join());
         let metrics = pool.metrics();
-        let counts = (metrics.blocked, metrics.threads, metrics.queued);
-        assert_eq!(counts, (2 * MAX - 1, 2 * MAX, 1));
+        let counts = [metrics.blocked, metrics.threads, metrics.queued];
+        assert_eq!(counts, [2 * MAX - 1, 2 * MAX, 1].map(|n| n as u64));
         gate.open();
         for _ in 0..2 * MAX - 2 {
             receive(&waits).unwrap();
         }
         output(late).unwrap();
         assert_back_to(&pool, MAX);
-        assert_eq!(pool.metrics().largest, 2 * MAX);
+        assert_eq!(pool.metrics().largest, 2 * MAX as u64);
     }
 }
 
-/// A wait that is over is not one that would not end: a task may wait for one that has waited itself.
+/// A wait that is over does not count as one that would never end.
 #[test]
-fn a_task_that_has_waited_may_be_waited_for() {
+fn a_task_that_has_waited_can_be_awaited() {
     let pool = of(1);
     let gate = Gate::new();
     let (tell, told) = mpsc::channel();
@@ -211,16 +212,15 @@ fn a_task_that_has_waited_may_be_waited_for() {
     });
     assert_eq!(receive(&told), 7);
     let waits = pool.spawn_blocking(move || has_waited.blocking_join());
-    settle(&pool, |metrics| metrics.blocked == 2 || waits.is_finished());
+    when(&pool, |metrics| metrics.blocked == 2 || waits.is_finished());
     gate.open();
     output(waits).unwrap();
     assert_back_to(&pool, 1);
 }
 
-/// Fewer threads may be there than are, and all that wait do so for what waits in the queue: the thread that
-/// comes from another task takes it, instead of leaving.
+/// The maximum was lowered, and all threads but one wait for a queued task: the last one takes it instead of exiting.
 #[test]
-fn the_last_thread_that_does_not_wait_stays() {
+fn the_last_thread_that_does_not_wait_does_not_exit() {
     let pool = of(2);
     let (gate, begin) = (Gate::new(), Gate::new());
     let running = held_by(&gate, &pool);
@@ -229,12 +229,12 @@ fn the_last_thread_that_does_not_wait_stays() {
         begins.pass();
         block_on(own.spawn_blocking(|| 7)).unwrap()
     });
-    settle(&pool, |metrics| metrics.busy == 2);
-    // Ahead of the task that the one above polls.
+    when(&pool, |metrics| metrics.busy == 2);
+    // Queued ahead of the task that is polled above.
     let waits = pool.spawn_blocking(move || polls.blocking_join().unwrap());
     let waits = pool.spawn_blocking(move || waits.blocking_join().unwrap());
     begin.open();
-    settle(&pool, |metrics| metrics.blocked == 3);
+    when(&pool, |metrics| metrics.blocked == 3);
     assert_eq!(pool.metrics().queued, 1);
     pool.set_max_threads(1).unwrap();
     gate.open();
@@ -243,10 +243,10 @@ fn the_last_thread_that_does_not_wait_stays() {
     assert_back_to(&pool, 1);
 }
 
-/// Each waits for the one before it, and the first for the last: who would close the circle is told, ends, and
-/// so the others do.
+/// Each task waits for the one before it, and the first for the last: the wait that would close the circle fails, so
+/// that all tasks end.
 #[test]
-fn too_many_that_wait_are_an_error_and_do_not_hang() {
+fn a_circle_of_waits_is_an_error() {
     const MAX: usize = 3;
     for way in BOTH_WAYS {
         let pool = of(MAX);
@@ -263,11 +263,11 @@ fn too_many_that_wait_are_an_error_and_do_not_hang() {
         }
         assert_eq!(output(pool.spawn_blocking(|| "runs")), "runs");
         assert_back_to(&pool, MAX);
-        assert_eq!(pool.metrics().largest, 2 * MAX);
+        assert_eq!(pool.metrics().largest, 2 * MAX as u64);
     }
 }
 
-/// An abort does not end a closure that runs, so its task may close a circle as any other.
+/// An abort does not end a running closure, so its task can close a circle.
 #[test]
 fn a_circle_through_a_task_that_was_aborted_while_it_runs_is_an_error() {
     for way in BOTH_WAYS {
@@ -292,7 +292,7 @@ fn a_circle_through_a_task_that_was_aborted_while_it_runs_is_an_error() {
     }
 }
 
-/// Says that it is being dropped, which lasts until the gate is open.
+/// Its drop sends a message, and blocks until the gate is open.
 struct DropsSlowly(mpsc::Sender<()>, Gate);
 
 impl Drop for DropsSlowly {
@@ -302,10 +302,9 @@ impl Drop for DropsSlowly {
     }
 }
 
-/// A task that another thread drops, instead of running it, ends without a thread of the pool: all of them may
-/// wait for it.
+/// A task that another thread drops ends without a thread of the pool, so all of them may wait for it.
 #[test]
-fn a_task_that_is_being_dropped_may_be_waited_for() {
+fn a_task_that_is_being_dropped_can_be_awaited() {
     let ways: [fn(&BlockingPool, &AbortHandle); 3] = [
         |_, dropped| dropped.abort(),
         |pool, _| drop(pool.spawn_blocking(|| ())),
@@ -334,7 +333,7 @@ fn a_task_that_is_being_dropped_may_be_waited_for() {
         let drops_it = thread::spawn(move || drop_it(&own, &abort));
         receive(&drops);
         give.send(dropped).unwrap();
-        settle(&pool, |metrics| metrics.blocked == 2 || waits.is_finished());
+        when(&pool, |metrics| metrics.blocked == 2 || waits.is_finished());
         gate.open();
         let error = output(waits).unwrap_err();
         assert!(error.is_cancelled(), "{error}");
@@ -353,7 +352,7 @@ const WAYS: [Way; 4] = [
 ];
 
 #[test]
-fn waiting_by_polling_is_waiting() {
+fn polling_a_handle_counts_as_waiting() {
     let runtime = multi_thread(1, "worker");
     for way in WAYS {
         let pool = BlockingPool::builder()
@@ -362,25 +361,24 @@ fn waiting_by_polling_is_waiting() {
             .runtime(runtime.handle().clone())
             .build()
             .unwrap();
-        // Nobody has begun it: whoever waits does, or one who stands in for it.
+        // No thread has started it: the waiting thread runs it, or a compensating one.
         let name = on(&pool, move |pool| way(pool.spawn_blocking(thread_name)));
         assert!(name.unwrap().starts_with("polled-"));
-        // Somebody has, and what lets that one go waits for a thread.
+        // A thread has started it, and the task that releases it is queued.
         pool.set_max_threads(2).unwrap();
         let gate = Gate::new();
         let running = held_by(&gate, &pool);
         let waiting = pool.spawn_blocking(move || way(running).unwrap());
-        settle(&pool, |metrics| metrics.blocked == 1);
+        when(&pool, |metrics| metrics.blocked == 1);
         output(pool.spawn_blocking(move || gate.open()));
         assert_eq!(output(waiting), "let go");
         assert_back_to(&pool, 2);
     }
 }
 
-/// What one future waits for, another does that is polled after it: the thread must not run the task of
-/// the first one meanwhile.
+/// The first task waits for a future that is polled after it, so the thread must not run that task meanwhile.
 #[test]
-fn who_polls_several_goes_on_with_the_others() {
+fn polling_several_handles_does_not_run_the_first_task() {
     let pool = of(1);
     let (tell, told) = mpsc::channel();
     let sum = on(&pool, move |pool| {
@@ -392,9 +390,9 @@ fn who_polls_several_goes_on_with_the_others() {
     assert_back_to(&pool, 1);
 }
 
-/// It counts as waiting until its task has ended: nobody knows what it does meanwhile.
+/// The thread counts as waiting until its own task has ended.
 #[test]
-fn who_gives_up_waiting_is_counted_until_its_task_has_ended() {
+fn an_abandoned_wait_counts_until_its_task_has_ended() {
     let pool = of(2);
     let (gate, goes_on) = (Gate::new(), Gate::new());
     let running = held_by(&gate, &pool);
@@ -405,7 +403,7 @@ fn who_gives_up_waiting_is_counted_until_its_task_has_ended() {
             goes_on.pass();
         }
     });
-    settle(&pool, |metrics| metrics.blocked == 1);
+    when(&pool, |metrics| metrics.blocked == 1);
     assert_eq!(output(pool.spawn_blocking(|| "runs")), "runs");
     goes_on.open();
     output(waiting);
@@ -414,7 +412,7 @@ fn who_gives_up_waiting_is_counted_until_its_task_has_ended() {
 }
 
 #[test]
-fn the_task_of_another_pool_is_left_to_that_pool() {
+fn a_thread_does_not_run_a_task_of_another_pool() {
     let [pool, other] = ["waits", "runs"].map(|name| {
         let mut builder = BlockingPool::builder();
         builder.name(name).max_threads(1).build().unwrap()
@@ -430,11 +428,14 @@ fn the_task_of_another_pool_is_left_to_that_pool() {
     assert_eq!(pool.metrics().blocked, 0);
     busy.release();
     assert_eq!(output(waiting), "runs-0");
-    assert_eq!((pool.metrics().largest, rest(&other).completed), (1, 2));
+    assert_eq!(
+        (pool.metrics().largest, when_idle(&other).completed),
+        (1, 2)
+    );
 }
 
 #[test]
-fn whoever_waits_learns_of_a_panic_and_of_an_abort() {
+fn waiting_inside_reports_a_panic_and_an_abort() {
     let pool = of(1);
     let (panicked, cancelled) = on(&pool, |pool| {
         let panics = pool.spawn_blocking(|| panic!("as it should"));
@@ -452,7 +453,7 @@ fn whoever_waits_learns_of_a_panic_and_of_an_abort() {
 }
 
 #[test]
-fn a_task_that_was_run_by_who_waits_has_given_its_place_back() {
+fn a_task_run_by_the_waiting_thread_releases_its_permit() {
     let pool = BlockingPool::builder()
         .max_threads(1)
         .queue_capacity(1)
@@ -460,7 +461,7 @@ fn a_task_that_was_run_by_who_waits_has_given_its_place_back() {
         .unwrap();
     on(&pool, |pool| {
         for _ in 0..100 {
-            let inner = pool.try_spawn_blocking(|| ()).expect("there is room");
+            let inner = pool.try_spawn_blocking(|| ()).expect("a permit is free");
             assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
             inner.blocking_join().unwrap();
         }
@@ -470,11 +471,11 @@ fn a_task_that_was_run_by_who_waits_has_given_its_place_back() {
 }
 
 #[test]
-fn the_task_of_a_view_is_run_by_who_waits_for_it() {
+fn a_task_of_a_bulkhead_is_run_by_the_thread_that_waits_for_it() {
     let pool = of(1);
-    let view = pool.view(1, 10);
-    let own = view.clone();
-    let names = output(view.spawn_blocking(move || {
+    let bulkhead = pool.bulkhead(1, 10).unwrap();
+    let own = bulkhead.clone();
+    let names = output(bulkhead.spawn_blocking(move || {
         let inner = [(); 3].map(|()| own.spawn_blocking(thread_name));
         inner.map(|inner| inner.blocking_join().unwrap())
     }));
@@ -482,12 +483,15 @@ fn the_task_of_a_view_is_run_by_who_waits_for_it() {
     assert_back_to(&pool, 1);
     let metrics = pool.metrics();
     assert_eq!((metrics.completed, metrics.largest), (4, 1));
-    assert_eq!((view.running(), view.queued()), (0, 0));
+    assert_eq!(
+        (bulkhead.metrics().running, bulkhead.metrics().queued),
+        (0, 0)
+    );
 }
 
-/// A task is begun by a thread of the pool, by who waits for it, or by nobody, since it is aborted.
+/// A pool thread, a waiting thread and an abort compete for each task.
 #[test]
-fn of_those_who_could_begin_a_task_one_does() {
+fn a_task_is_started_once_by_a_thread_a_waiter_or_an_abort() {
     let pool = of(2);
     let ran = Arc::new(AtomicUsize::new(0));
     let drops = Drops::new();
@@ -501,7 +505,7 @@ fn of_those_who_could_begin_a_task_one_does() {
     });
     let mut numbers = Numbers::new(2);
     let (mut returned, mut cancelled) = (0, 0);
-    for n in hunt(1.0) {
+    for n in rounds_for(1.0) {
         let (counted, value, hand) = (Arc::clone(&ran), drops.value(), hand.clone());
         let pause = numbers.below(40);
         let inner = on(&pool, move |pool| {
@@ -545,7 +549,7 @@ fn leaves(pool: &BlockingPool, depth: u32, join: Join) -> usize {
         let own = pool.clone();
         pool.spawn_blocking(move || leaves(&own, depth - 1, join))
     });
-    // So that others may begin them.
+    // Other threads may start them now.
     thread::yield_now();
     branches
         .map(|branch| join(branch, depth - 1))
@@ -555,7 +559,7 @@ fn leaves(pool: &BlockingPool, depth: u32, join: Join) -> usize {
 
 #[track_caller]
 fn grow_trees(join: Join) {
-    for threads in hunt(2.0).map(|round| round % 4 + 1) {
+    for threads in rounds_for(2.0).map(|round| round % 4 + 1) {
         let pool = of(threads);
         let roots: Vec<_> = (0..3)
             .map(|_| {
@@ -567,13 +571,13 @@ fn grow_trees(join: Join) {
             assert_eq!(output(root), 1 << 6);
         }
         assert_back_to(&pool, threads);
-        assert!(pool.metrics().largest <= 2 * threads);
+        assert!(pool.metrics().largest <= 2 * threads as u64);
     }
 }
 
-/// Also if it waits for two, of which the one that it has polled last has ended.
+/// It has polled two tasks, and the one polled last has ended.
 #[test]
-fn who_still_waits_for_an_earlier_task_counts() {
+fn a_thread_that_polls_two_tasks_waits_for_both() {
     for is_last in [false, true] {
         let pool = of(1);
         let (give, given) = mpsc::channel();
@@ -601,26 +605,26 @@ fn who_still_waits_for_an_earlier_task_counts() {
             }));
             assert!(ended.iter().all(Result::is_ok));
         });
-        // It waits for both by now: a task that it has not polled it would run itself.
+        // It has polled both: it would run a task that it has not polled.
         receive(&polls);
         gate.open();
         give.send(waits).unwrap();
         let error = receive(&tells).unwrap_err();
         assert!(error.is_would_deadlock(), "{error}");
-        settle(&pool, |metrics| metrics.completed == 4);
+        when(&pool, |metrics| metrics.completed == 4);
     }
 }
 
-/// What such a task waits for has begun on another thread, or is run by itself: no wait is refused,
-/// however few threads there may be.
+/// An awaited task has started on another thread, or the waiting thread runs it: no wait fails, however few threads
+/// are allowed.
 #[test]
 fn fork_and_join_is_never_refused() {
-    grow_trees(|branch, _| branch.blocking_join().expect("nobody waits in a circle"));
+    grow_trees(|branch, _| branch.blocking_join().expect("there is no circle of waits"));
 }
 
-/// Who must not wait counts for itself: those who poll may all wait for what nobody has begun.
+/// Tasks that poll may all wait for tasks that have not started. The refused one counts its own leaves.
 #[test]
-fn trees_of_tasks_that_poll_come_to_their_end() {
+fn trees_of_tasks_that_poll_end() {
     grow_trees(|branch, depth| match block_on(branch) {
         Ok(count) => count,
         Err(error) => {

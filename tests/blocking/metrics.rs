@@ -6,10 +6,10 @@ use std::task::Wake;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use throng::blocking::{Metrics, Overflow, PoolView};
+use throng::blocking::{Bulkhead, Metrics, Overflow};
 use throng::{BlockingPool, CompletionStream, JoinHandle};
 
-use crate::pools::{Busy, hunt, jitter, output, rest};
+use crate::pools::{Busy, jitter, output, rounds_for, when_idle};
 use crate::support::{Gate, Numbers, block_on, join, poll_with, wait_until};
 
 fn of(threads: usize) -> BlockingPool {
@@ -19,50 +19,96 @@ fn of(threads: usize) -> BlockingPool {
         .unwrap()
 }
 
+/// The share of the tasks that are in the sample must be near 1 in 16.
 #[track_caller]
-fn timed(pool: &BlockingPool) -> u64 {
-    let metrics = rest(pool);
-    assert_eq!(metrics.queue_wait.count(), metrics.run_time.count());
-    metrics.run_time.count()
+fn assert_sampled(metrics: &Metrics, tasks: u64) {
+    let sampled = metrics.run_time.count();
+    assert_eq!(metrics.queue_wait.count(), sampled);
+    let expected = tasks / 16;
+    let deviation = sampled.abs_diff(expected);
+    // Six standard deviations.
+    assert!(
+        deviation * deviation <= 36 * expected,
+        "{sampled} of {tasks}"
+    );
 }
 
 #[test]
-fn one_task_in_sixteen_is_timed() {
+fn one_task_in_sixteen_is_in_the_histograms() {
     let pool = of(2);
-    assert_eq!(timed(&pool), 0);
-    output(pool.spawn_blocking(|| ()));
-    assert_eq!(timed(&pool), 1);
-    for _ in 1..160 {
+    for _ in 0..3_200 {
         output(pool.spawn_blocking(|| ()));
     }
-    assert_eq!(timed(&pool), 10);
-    let handles = pool.spawn_batch([|| (); 1_600]);
+    assert_sampled(&when_idle(&pool), 3_200);
+    let handles = pool.spawn_batch(vec![|| (); 32_000]);
     handles.into_iter().for_each(output);
-    assert_eq!(timed(&pool), 110);
-    let buckets: u64 = rest(&pool).run_time.buckets().map(|(_, count)| count).sum();
-    assert_eq!(buckets, 110);
+    let metrics = when_idle(&pool);
+    assert_sampled(&metrics, 35_200);
+    let buckets = metrics.run_time.buckets().map(|(_, count)| count);
+    assert_eq!(buckets.sum::<u64>(), metrics.run_time.count());
+    assert!(metrics.run_time.sum() > Duration::ZERO);
+}
+
+/// Every 16th task is long, as if one of sixteen clients had slow requests. A sample that goes by position would see
+/// only long tasks, or none.
+#[test]
+fn a_periodic_load_is_sampled_in_both_halves() {
+    const TASKS: usize = 16_000;
+    const LONG: Duration = Duration::from_micros(200);
+    for period in [2, 16] {
+        let pool = of(1);
+        let handles = pool.spawn_batch((0..TASKS / period).flat_map(|_| 0..period).map(|n| {
+            move || {
+                let end = Instant::now() + LONG;
+                while n == 0 && Instant::now() < end {}
+            }
+        }));
+        handles.into_iter().for_each(output);
+        let run_time = when_idle(&pool).run_time;
+        let long = run_time.buckets().filter(|(bound, _)| *bound > LONG);
+        let share = long.map(|(_, count)| count).sum::<u64>() as f64 / run_time.count() as f64;
+        // About one in `period`: of 1,000 samples, six standard deviations are 0.1 or less. A busy machine makes
+        // short tasks long, which the upper bound allows for.
+        let expected = 1.0 / period as f64;
+        assert!(
+            share > expected - 0.1 && share > expected / 4.0 && share < expected + 0.2,
+            "{share} of {expected}"
+        );
+    }
 }
 
 #[test]
-fn a_task_that_panics_is_timed_and_one_that_does_not_run_is_not() {
+fn the_maximum_is_exact_even_if_the_task_is_not_in_the_sample() {
+    const RUN: Duration = Duration::from_millis(20);
     let pool = of(1);
-    let panicked: Result<(), _> = join(pool.spawn_blocking(|| panic!("as it should")));
-    assert!(panicked.is_err());
-    assert_eq!(timed(&pool), 1);
-    let busy = Busy::keep(&pool, 1);
-    // The 16th to the 46th: two of them would be timed.
-    for _ in 0..14 {
-        drop(pool.spawn_blocking(|| ()));
+    let began = Instant::now();
+    // The long task is in the sample with a probability of 1 in 16.
+    for n in 0..300 {
+        output(pool.spawn_blocking(move || {
+            if n == 150 {
+                thread::sleep(RUN)
+            }
+        }));
     }
-    let aborted: Vec<_> = (16..=46).map(|_| pool.spawn_blocking(|| ())).collect();
+    let total = began.elapsed();
+    let run_time = when_idle(&pool).run_time;
+    assert!((RUN..=total).contains(&run_time.max()), "{run_time:?}");
+}
+
+#[test]
+fn a_task_that_does_not_run_has_no_times() {
+    let pool = of(1);
+    let busy = Busy::keep(&pool, 1);
+    let aborted: Vec<_> = (0..1_000).map(|_| pool.spawn_blocking(|| ())).collect();
     aborted.iter().for_each(JoinHandle::abort);
     busy.release();
-    assert_eq!(timed(&pool), 1);
-    assert_eq!(pool.metrics().cancelled, 31);
+    let metrics = when_idle(&pool);
+    assert!(metrics.run_time.count() <= 1);
+    assert_eq!(metrics.cancelled, 1_000);
 }
 
 #[test]
-fn times_are_about_as_long_as_they_were() {
+fn waits_and_runs_are_about_as_long_as_they_were() {
     const WAIT: Duration = Duration::from_millis(40);
     const RUN: Duration = Duration::from_millis(10);
     let pool = of(1);
@@ -75,31 +121,42 @@ fn times_are_about_as_long_as_they_were() {
         queued
     };
     handles.into_iter().for_each(output);
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     let total = began.elapsed();
-    assert_eq!(metrics.queue_wait.count(), 2);
-    // The first task waited for its thread, and the 17th for fifteen others.
-    let waited = metrics.queue_wait.max_bound().unwrap();
-    assert!(
-        waited >= WAIT + 15 * RUN && waited <= 2 * total,
-        "{waited:?}"
-    );
-    let ran = metrics.run_time.quantile(0.0).unwrap();
-    assert!(ran >= RUN, "{ran:?}");
+    // The last task has waited for fifteen others.
+    let waited = metrics.queue_wait.max();
+    assert!((WAIT + 15 * RUN..=total).contains(&waited), "{waited:?}");
+    let ran = metrics.run_time.max();
+    assert!((WAIT..=total).contains(&ran), "{ran:?}");
+}
+
+/// Tasks that stay in the queue while others are swept out of it keep their times.
+#[test]
+fn waits_are_exact_after_many_tasks_were_aborted() {
+    const WAIT: Duration = Duration::from_millis(30);
+    let pool = of(1);
+    let busy = Busy::keep(&pool, 1);
+    let before: Vec<_> = (0..200).map(|_| pool.spawn_blocking(|| ())).collect();
+    let kept = pool.spawn_blocking(|| ());
+    thread::sleep(WAIT);
+    before.iter().for_each(JoinHandle::abort);
+    busy.release();
+    output(kept);
+    assert!(when_idle(&pool).queue_wait.max() >= WAIT);
 }
 
 #[test]
-fn histograms_are_the_pools_own() {
+fn histograms_belong_to_their_pool() {
     let (pool, other) = (of(1), of(1));
     output(pool.spawn_blocking(|| ()));
-    assert_eq!((timed(&pool), timed(&other)), (1, 0));
+    assert!(when_idle(&pool).run_time.max() > Duration::ZERO);
     assert_eq!(other.metrics(), Metrics::default());
 }
 
-/// All that can happen to a task, on several threads at a time: each is counted once.
+/// Everything that can happen to a task, on several threads at a time: each is counted once.
 #[test]
-fn at_rest_all_tasks_are_accounted_for() {
-    for round in hunt(1.5) {
+fn all_tasks_are_accounted_for_once_the_pool_is_idle() {
+    for round in rounds_for(1.5) {
         let overflow = [Overflow::Reject, Overflow::DropOldest, Overflow::DropNewest];
         let pool = BlockingPool::builder()
             .max_threads(2)
@@ -116,7 +173,7 @@ fn at_rest_all_tasks_are_accounted_for() {
             submitters.map(|submitter| submitter.join().unwrap())
         });
         let sum = |of: fn(&Ends) -> u64| submitters.iter().map(of).sum::<u64>();
-        let metrics = rest(&pool);
+        let metrics = when_idle(&pool);
         assert_eq!(metrics.completed, sum(|ends| ends.returned), "{metrics:?}");
         assert_eq!(metrics.panicked, sum(|ends| ends.panicked), "{metrics:?}");
         let ended = metrics.completed + metrics.panicked + metrics.cancelled;
@@ -126,15 +183,15 @@ fn at_rest_all_tasks_are_accounted_for() {
                 assert_eq!(metrics.rejected, sum(|ends| ends.rejected));
                 assert_eq!(metrics.cancelled, sum(|ends| ends.cancelled));
             }
-            // Each that was refused had another dropped, but for those that found none.
+            // Each rejected task has replaced another one, unless none was queued.
             1 => assert!(metrics.rejected >= sum(|ends| ends.rejected)),
-            // What was dropped had not been accepted.
+            // The dropped tasks had not been accepted.
             _ => {
                 let cancelled = metrics.cancelled + metrics.rejected;
                 assert_eq!(cancelled, sum(|ends| ends.cancelled));
             }
         }
-        assert!(metrics.run_time.count() <= metrics.submitted.div_ceil(16));
+        assert!(metrics.run_time.count() <= metrics.completed + metrics.panicked);
     }
 }
 
@@ -164,52 +221,52 @@ fn task(n: usize) -> impl FnOnce() {
 }
 
 #[test]
-fn who_knows_how_a_task_ended_finds_it_counted() {
+fn a_task_is_counted_before_its_handle_is_ready() {
     let pool = of(2);
     assert_eq!(late(&pool, |n| pool.spawn_blocking(task(n))), 0);
 }
 
 #[test]
-fn who_knows_how_a_task_of_a_view_ended_finds_it_counted() {
+fn a_task_of_a_bulkhead_is_counted_before_its_handle_is_ready() {
     let pool = of(2);
-    let view = pool.view(1, 1);
-    assert_eq!(late(&pool, |n| view.spawn_blocking(task(n))), 0);
+    let bulkhead = pool.bulkhead(1, 1).unwrap();
+    assert_eq!(late(&pool, |n| bulkhead.spawn_blocking(task(n))), 0);
 }
 
-/// Records how many tasks of a view are running when the waker of a finished one is called.
+/// Records how many tasks of a bulkhead are running when the waker of a finished one is called.
 struct Note {
-    view: PoolView,
-    running: Mutex<Vec<usize>>,
+    bulkhead: Bulkhead,
+    running: Mutex<Vec<u64>>,
 }
 
 impl Wake for Note {
     fn wake(self: Arc<Self>) {
-        let running = self.view.running();
+        let running = self.bulkhead.metrics().running;
         self.running.lock().unwrap().push(running);
     }
 }
 
-/// The waker runs on the task's thread, before that thread leaves the view.
+/// The waker runs on the task's thread, before that thread leaves the bulkhead.
 #[test]
-fn who_is_told_that_a_task_of_a_view_ended_finds_that_it_runs_no_more() {
+fn a_task_of_a_bulkhead_is_not_running_when_its_waker_is_called() {
     let note = Arc::new(Note {
-        view: of(2).view(1, 1),
+        bulkhead: of(2).bulkhead(1, 1).unwrap(),
         running: Mutex::default(),
     });
     let noted = || note.running.lock().unwrap().clone();
     let gate = Gate::new();
     let task = gate.clone();
-    let mut handle = note.view.spawn_blocking(move || task.pass());
+    let mut handle = note.bulkhead.spawn_blocking(move || task.pass());
     assert!(poll_with(&Arc::clone(&note).into(), &mut handle).is_pending());
-    wait_until("the task runs", || note.view.running() == 1);
+    wait_until("the task runs", || note.bulkhead.metrics().running == 1);
     gate.open();
-    wait_until("its end is told", || !noted().is_empty());
+    wait_until("the waker is called", || !noted().is_empty());
     assert_eq!(noted(), [0]);
 }
 
 /// The task is a job of a stream, which yields the job before the pool has finished with it.
 #[test]
-fn who_reads_how_a_job_ended_finds_it_counted() {
+fn a_job_of_a_stream_is_counted_before_it_is_yielded() {
     let pool = of(2);
     let (jobs, mut done) = CompletionStream::<()>::builder().build().unwrap();
     let late = (1..=2_000).filter(|&n| {
@@ -222,7 +279,7 @@ fn who_reads_how_a_job_ended_finds_it_counted() {
 }
 
 #[test]
-fn a_task_knows_of_those_that_it_has_waited_for() {
+fn a_task_that_was_waited_for_inside_is_counted() {
     let pool = of(1);
     let own = pool.clone();
     output(pool.spawn_blocking(move || {

@@ -1,39 +1,38 @@
-//! The pool against a plain model: any sequence of submissions, aborts, ends and a shutdown.
+//! The pool against a simple model, with any sequence of submissions, aborts, ends and a close.
 //!
-//! The tasks run until they are told how to end, so the model knows at each moment which run, which
-//! wait, and what there is room for; after each step the pool has to come to the same.
+//! Each task runs until the test ends it, so the model knows which tasks run, which wait, and how many permits are
+//! free. After each step the pool must reach the same state.
 
 use std::sync::mpsc;
 
 use futures::FutureExt;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
-use throng::blocking::Permit;
-use throng::{BlockingPool, JoinError, JoinHandle};
+use throng::{BlockingPool, JoinError, JoinHandle, Permit};
 
 use crate::plain_model::{Ending, Fate, Model, Policy, Verdict};
-use crate::pools::{run, settle};
+use crate::pools::{run, when};
 use crate::support::{PATIENCE, join, ready, rounds};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Gets the task back if there is no room.
+    /// Returns the task if no permit is free.
     Submit,
-    /// Does as the policy says if there is no room.
+    /// Applies the policy if no permit is free.
     Spawn,
     Batch(usize),
-    /// Takes a place, for a later submission.
+    /// Acquires a permit for a later submission.
     Reserve,
     SubmitReserved,
     GiveBack,
-    /// Aborts one of the tasks that have a handle.
+    /// Aborts a task that has a handle.
     Abort(prop::sample::Index),
-    /// Ends one of those that run.
+    /// Ends a running task.
     End(prop::sample::Index, Ending),
     Shutdown,
 }
 
-/// How a task should have ended.
+/// The expected end of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Returned(usize),
@@ -74,7 +73,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn it_does_what_the_model_does(
+    fn the_pool_agrees_with_the_model(
         max_threads in 1..4_usize,
         capacity in prop::option::of(0..4_usize),
         policy in policy(),
@@ -95,16 +94,16 @@ proptest! {
     }
 }
 
-/// The model, the pool, and what connects them.
+/// The model, the pool, and the tasks of both.
 struct Both<'a> {
     model: Model,
     pool: &'a BlockingPool,
-    permits: Vec<Permit<'a>>,
-    /// The tasks that were accepted, by their number.
+    permits: Vec<Permit<'a, BlockingPool>>,
+    /// The accepted tasks, by their number.
     tasks: Vec<Submitted>,
     started: mpsc::Sender<usize>,
     starts: mpsc::Receiver<usize>,
-    /// How many have told that they started.
+    /// The number of tasks that have reported their start.
     known: usize,
 }
 
@@ -152,20 +151,20 @@ impl<'a> Both<'a> {
                 }
             }
             Step::Shutdown => {
-                self.pool.shutdown();
-                self.model.shutdown();
+                self.pool.close();
+                self.model.close();
             }
         }
     }
 
-    /// A task that runs until it is told how to end, and how to tell it.
+    /// A task that runs until it receives an ending, and the sender for that.
     fn task(&self) -> (mpsc::Sender<Ending>, impl FnOnce() -> usize + Send + use<>) {
         let ((number, end), task) = self.task_behind();
         number.send(self.tasks.len()).expect("the task waits");
         (end, task)
     }
 
-    /// The same for a task that is yet to be told its number.
+    /// The same for a task that does not know its number yet.
     fn task_behind(
         &self,
     ) -> (
@@ -216,7 +215,7 @@ impl<'a> Both<'a> {
         }
     }
 
-    /// Sees to it that what becomes of the next task is what should.
+    /// Checks the fate of the next task.
     fn meet_fate(&mut self, handle: JoinHandle<usize>, end: mpsc::Sender<Ending>) {
         let fate = self.model.spawn(self.tasks.len());
         match fate {
@@ -239,10 +238,7 @@ impl<'a> Both<'a> {
                 self.permits.push(permit);
                 Verdict::Accepted
             }
-            Some(Err(error)) => {
-                assert!(error.is_closed());
-                Verdict::Closed
-            }
+            Some(Err(_)) => Verdict::Closed,
             None => Verdict::Full,
         };
         assert_eq!(verdict, self.model.enter());
@@ -288,45 +284,45 @@ impl<'a> Both<'a> {
         self.model.end(number, ending);
     }
 
-    /// Waits until the pool is as the model is, or fails.
+    /// Waits until the pool agrees with the model, or fails.
     fn compare(&mut self) {
         let model = &self.model;
         let ended = model.returned + model.panicked;
         while self.known < model.running.len() + ended as usize {
             let number = self.starts.recv_timeout(PATIENCE).expect("a task starts");
-            // It may run already, or have been told to end; it may not wait.
+            // It runs, or has received its ending. It must not be queued in the model.
             assert!(model.queue.iter().all(|queued| *queued != number));
             self.known += 1;
         }
-        let metrics = settle(self.pool, |metrics| {
+        let metrics = when(self.pool, |metrics| {
             metrics.completed + metrics.panicked + metrics.cancelled == ended + model.cancelled
-                && metrics.busy == model.running.len()
-                // A thread that comes from a task, and is neither busy nor idle, would not be counted on.
+                && metrics.busy == model.running.len() as u64
+                // A thread between two tasks is neither busy nor idle, and no submitter relies on it.
                 && metrics.busy + metrics.idle == metrics.threads
-                && metrics.queued == model.queue.len()
-                && (!model.closed || metrics.threads == model.threads)
+                && metrics.queued == model.queue.len() as u64
+                && (!model.closed || metrics.threads == model.threads as u64)
         });
         let ended = (metrics.completed, metrics.panicked, metrics.cancelled);
         assert_eq!(ended, (model.returned, model.panicked, model.cancelled));
         let asked = (metrics.submitted, metrics.rejected);
         assert_eq!(asked, (model.accepted, model.rejected));
-        assert_eq!(metrics.threads, model.threads);
+        assert_eq!(metrics.threads, model.threads as u64);
         assert!(
             self.starts.try_recv().is_err(),
             "a task started that should wait"
         );
     }
 
-    /// Ends everything, and looks at how it ended.
+    /// Ends everything, and checks all outcomes.
     fn finish(mut self) {
-        self.pool.shutdown();
-        self.model.shutdown();
+        self.pool.close();
+        self.model.close();
         self.permits.clear();
         while let Some(number) = self.model.running.first() {
             self.end(*number, Ending::Return);
             self.compare();
         }
-        run(self.pool.terminated());
+        run(self.pool.closed());
         for task in self.tasks {
             let ended = match join(task.handle) {
                 Ok(number) => Ended::Returned(number),

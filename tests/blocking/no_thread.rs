@@ -1,4 +1,4 @@
-//! A system that gives no thread: nothing hangs, and what cannot run is told so.
+//! A system that refuses threads: nothing hangs, and tasks that cannot run are rejected.
 
 #![cfg(target_pointer_width = "64")]
 
@@ -8,11 +8,10 @@ use std::thread;
 use futures::FutureExt;
 use throng::{BlockingPool, JoinError};
 
-use crate::pools::{hunt, run};
+use crate::pools::{rounds_for, run};
 use crate::support::join;
 
-/// A pool for so many tasks that no system gives a thread to: its stack is as large as the address
-/// space.
+/// A pool that gets no thread, since its stacks are as large as the address space.
 fn impossible(tasks: usize) -> BlockingPool {
     BlockingPool::builder()
         .max_threads(tasks)
@@ -24,12 +23,12 @@ fn impossible(tasks: usize) -> BlockingPool {
 
 fn assert_refused(error: &JoinError) {
     assert!(error.is_rejected() && !error.is_closed() && !error.is_cancelled());
-    let source = error.source().expect("what the system said");
+    let source = error.source().expect("the error of the system");
     assert!(source.is::<std::io::Error>());
 }
 
 #[test]
-fn without_any_thread_the_closure_is_handed_back() {
+fn without_any_thread_the_closure_is_returned() {
     let pool = impossible(100);
     for attempt in 1..=3 {
         let error = pool.try_spawn_blocking(|| "handed back").unwrap_err();
@@ -50,12 +49,12 @@ fn without_any_thread_the_closure_is_handed_back() {
     assert_eq!((metrics.spawn_failures, metrics.rejected), (5, 5));
     assert_eq!((metrics.submitted, metrics.queued), (0, 0));
     assert_eq!((metrics.threads, metrics.largest), (0, 0));
-    pool.shutdown();
-    run(pool.terminated());
+    pool.close();
+    run(pool.closed());
 }
 
 #[test]
-fn a_place_that_came_to_nothing_is_given_back() {
+fn a_refused_task_releases_its_permit() {
     let pool = impossible(1);
     for _ in 0..10 {
         let error = pool.try_spawn_blocking(|| ()).unwrap_err();
@@ -63,11 +62,11 @@ fn a_place_that_came_to_nothing_is_given_back() {
     }
 }
 
-/// A task may be queued in the hope of a thread that another submitter is just being refused.
+/// A task may be queued for a thread of another submitter that the system then refuses.
 #[test]
 fn no_task_waits_for_a_thread_that_never_comes() {
     const TASKS: usize = 4 * 8;
-    for _ in hunt(0.5) {
+    for _ in rounds_for(0.5) {
         let pool = impossible(TASKS);
         let handles = thread::scope(|scope| {
             let submitters =
@@ -81,18 +80,18 @@ fn no_task_waits_for_a_thread_that_never_comes() {
         assert_eq!((metrics.threads, metrics.queued), (0, 0));
         assert!(metrics.spawn_failures > 0);
         assert_eq!(metrics.submitted + metrics.rejected, TASKS as u64);
-        // All places are free again.
+        // All permits are free again.
         let permits: Vec<_> = (0..TASKS)
             .map(|_| pool.reserve().now_or_never().expect("at once").unwrap())
             .collect();
         assert!(pool.reserve().now_or_never().is_none());
         drop(permits);
-        pool.shutdown();
-        run(pool.terminated());
+        pool.close();
+        run(pool.closed());
     }
 }
 
-/// With a limit on the address space there is room for one of two large stacks.
+/// Under a limit, the address space holds only one large stack.
 #[cfg(target_os = "linux")]
 mod with_one_thread {
     use std::env;
@@ -101,7 +100,7 @@ mod with_one_thread {
 
     use throng::BlockingPool;
 
-    use crate::pools::{Busy, output, rest};
+    use crate::pools::{Busy, output, when_idle};
     use crate::support::{threads_called, wait_until};
 
     const STACK: usize = 1 << 30;
@@ -109,13 +108,13 @@ mod with_one_thread {
     const IN_CHILD: &str = "THRONG_TEST_IN_CHILD";
 
     #[test]
-    fn a_refused_thread_leaves_the_task_to_those_that_are_there() {
+    fn a_refused_thread_leaves_the_task_to_existing_threads() {
         if env::var_os(IN_CHILD).is_some() {
             return in_child();
         }
         let name =
-            "no_thread::with_one_thread::a_refused_thread_leaves_the_task_to_those_that_are_there";
-        // A sanitizer, for one, needs more address space than that.
+            "no_thread::with_one_thread::a_refused_thread_leaves_the_task_to_existing_threads";
+        // A sanitizer needs more address space than that.
         if !limited(&["--list"]).status.success() {
             eprintln!("NOT RUN: the tests do not start in {LIMIT_KIB} KiB of address space");
             return;
@@ -127,7 +126,7 @@ mod with_one_thread {
         assert!(said.contains("1 passed"), "it did not run: {said}");
     }
 
-    /// Runs this program again, with little address space.
+    /// Runs this program again with little address space.
     fn limited(args: &[&str]) -> Output {
         Command::new("sh")
             .arg("-c")
@@ -149,8 +148,8 @@ mod with_one_thread {
         let busy = Busy::keep(&pool, 1);
         assert_eq!(pool.metrics().spawn_failures, 0);
 
-        // Refused, but there is a thread: they are accepted, and wait for it. After a refusal no
-        // thread is asked for during 50 ms.
+        // The system refuses, but a thread exists: the tasks wait for it. After a refusal, no thread is created for
+        // 50 ms.
         let asked = Instant::now();
         let queued = [(); 100].map(|()| pool.try_spawn_blocking(|| ()).unwrap());
         let pauses = asked.elapsed().as_millis() as u64 / 50;
@@ -162,9 +161,9 @@ mod with_one_thread {
         );
         busy.release();
         queued.into_iter().for_each(output);
-        assert_eq!(rest(&pool).rejected, 0);
+        assert_eq!(when_idle(&pool).rejected, 0);
 
-        // When the system has that thread's stack back there is room for another, pause or not.
+        // Once the stack of that thread is freed, another fits.
         wait_until("the thread has ended", || {
             threads_called("refused").is_empty()
         });

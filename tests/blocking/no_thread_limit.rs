@@ -1,4 +1,4 @@
-//! A user who may have no more threads: a limit of the system that comes, and goes.
+//! A limit of the system on threads that is imposed, and lifted.
 
 use std::env;
 use std::fs;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use throng::BlockingPool;
 use throng::blocking::Growth;
 
-use crate::pools::{Busy, output, rest, settle};
+use crate::pools::{Busy, output, when, when_idle};
 use crate::support::{Gate, PATIENCE, join, threads_called};
 
 const IN_CHILD: &str = "THRONG_TEST_IN_LIMITED_CHILD";
@@ -20,12 +20,12 @@ const LIMIT: &str = "limit threads to ";
 
 // ===== The parent =====
 
-/// Runs this test again, as a user who has no other threads. The child says how many it may have.
+/// Runs this test again, as a user without other threads. The child asks for its limits.
 fn in_child(name: &str, test: fn()) {
     if env::var_os(IN_CHILD).is_some() {
         return test();
     }
-    // Each child has a user of its own, so that the threads of others do not count.
+    // Each child has a user of its own, whose limit counts no other threads.
     static CHILDREN: AtomicU32 = AtomicU32::new(0);
     let nth = CHILDREN.fetch_add(1, Ordering::Relaxed);
     let user = 50_000 + std::process::id() % 1_000 * 8 + nth;
@@ -48,7 +48,7 @@ fn in_child(name: &str, test: fn()) {
     assert!(status.success() && said.contains("1 passed"), "{said}");
 }
 
-/// Only root may start it.
+/// Needs root.
 fn start(name: &str, user: u32) -> io::Result<Child> {
     Command::new(env::current_exe()?)
         .args([name, "--exact", "--test-threads=1", "--nocapture"])
@@ -61,7 +61,7 @@ fn start(name: &str, user: u32) -> io::Result<Child> {
         .spawn()
 }
 
-/// Sets the limits that the child asks for. What else it has said.
+/// Sets the limits that the child asks for, and returns the rest of its output.
 fn attend(child: &mut Child, user: u32) -> io::Result<String> {
     let id = child.id();
     let mut answers = child.stdin.take().expect("it is piped");
@@ -81,7 +81,7 @@ fn attend(child: &mut Child, user: u32) -> io::Result<String> {
     Ok(said)
 }
 
-/// As the same user: that of another process takes a capability which root may lack in a container.
+/// Runs as the same user, since root may lack the capability for other users in a container.
 fn set_limit(process: u32, user: u32, limit: &str) -> io::Result<()> {
     let set = Command::new("prlimit")
         .arg(format!("--pid={process}"))
@@ -97,7 +97,7 @@ fn set_limit(process: u32, user: u32, limit: &str) -> io::Result<()> {
 
 // ===== The child =====
 
-/// Has the parent set how many threads there may be.
+/// Asks the parent to limit the number of threads.
 fn limit(threads: usize) {
     println!("{LIMIT}{threads}");
     let mut answer = String::new();
@@ -105,22 +105,22 @@ fn limit(threads: usize) {
     assert_eq!(answer, "done\n");
 }
 
-/// How many threads this process has.
+/// Returns the number of threads of this process.
 fn threads() -> usize {
     fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// What the processors have done for this process so far.
+/// Returns the processor time of this process.
 fn processor_time() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    // The name, in parentheses, may hold anything; the times are the 12th and 13th behind it.
+    // The name, in parentheses, may contain spaces. The times are the 12th and 13th fields after it.
     let (_, fields) = stat.rsplit_once(')').unwrap();
     let times = fields.split_whitespace().skip(11).take(2);
     let ticks: u64 = times.map(|time| time.parse::<u64>().unwrap()).sum();
     Duration::from_millis(ticks * 10)
 }
 
-/// Polls seldom, so that it takes up no processor.
+/// Polls rarely, to use little processor time.
 #[track_caller]
 fn wait_idly(mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
@@ -130,7 +130,7 @@ fn wait_idly(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Pools are looked after from now on, whether or not there may be more threads.
+/// Starts the timer thread, before threads are limited.
 fn have_timer() {
     let growth = Growth::After(Duration::from_millis(1));
     let pool = BlockingPool::builder()
@@ -141,14 +141,14 @@ fn have_timer() {
     let busy = Busy::keep(&pool, 1);
     output(pool.spawn_blocking(|| ()));
     busy.release();
-    pool.shutdown();
+    pool.close();
     wait_idly(|| threads_called("calls").is_empty());
 }
 
 #[test]
-fn with_no_thread_at_all_closures_come_back() {
+fn without_any_thread_closures_are_returned() {
     in_child(
-        "no_thread_limit::with_no_thread_at_all_closures_come_back",
+        "no_thread_limit::without_any_thread_closures_are_returned",
         || {
             limit(1);
             let pool = BlockingPool::builder().build().unwrap();
@@ -183,13 +183,13 @@ fn with_one_thread_tasks_run_on_it() {
         assert_eq!((metrics.threads, metrics.queued), (1, 200));
         busy.release();
         assert!(queued.into_iter().chain(batch).map(output).eq(0..200));
-        let metrics = rest(&pool);
+        let metrics = when_idle(&pool);
         assert!(metrics.largest == 1 && metrics.spawn_failures > 0);
         assert_eq!(metrics.rejected, 0);
     });
 }
 
-/// Who waits inside has no thread to stand in for it, and needs none.
+/// No compensating thread can be created, and none is needed.
 #[test]
 fn with_one_thread_tasks_may_wait_for_tasks() {
     in_child(
@@ -203,16 +203,16 @@ fn with_one_thread_tasks_may_wait_for_tasks() {
                 inner.map(|inner| inner.blocking_join().unwrap())
             });
             assert_eq!(output(outer), [1, 2, 3]);
-            assert_eq!(rest(&pool).largest, 1);
+            assert_eq!(when_idle(&pool).largest, 1);
         },
     );
 }
 
-/// All that run wait for what is queued, and nobody submits any more.
+/// All running tasks wait for queued ones, and no task is submitted.
 #[test]
-fn a_pool_recovers_by_itself_and_is_patient_until_then() {
+fn a_pool_recovers_when_the_system_gives_threads_again() {
     in_child(
-        "no_thread_limit::a_pool_recovers_by_itself_and_is_patient_until_then",
+        "no_thread_limit::a_pool_recovers_when_the_system_gives_threads_again",
         || {
             have_timer();
             let after = Growth::After(Duration::from_millis(1));
@@ -221,7 +221,7 @@ fn a_pool_recovers_by_itself_and_is_patient_until_then() {
                 let gate = Gate::new();
                 let held = gate.clone();
                 let running = pool.spawn_blocking(move || held.pass());
-                settle(&pool, |metrics| metrics.busy == 1 && metrics.queued == 0);
+                when(&pool, |metrics| metrics.busy == 1 && metrics.queued == 0);
                 limit(1);
                 let (began, used) = (Instant::now(), processor_time());
                 let queued = pool.spawn_blocking(move || gate.open());
@@ -232,7 +232,7 @@ fn a_pool_recovers_by_itself_and_is_patient_until_then() {
                 limit(1_000);
                 output(queued);
                 output(running);
-                assert_eq!(rest(&pool).threads, 2);
+                assert_eq!(when_idle(&pool).threads, 2);
             }
         },
     );

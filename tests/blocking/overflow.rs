@@ -1,4 +1,4 @@
-//! What becomes of tasks for which there is no room, by each policy.
+//! The policies for a full queue.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -7,10 +7,10 @@ use std::thread;
 use throng::blocking::Overflow;
 use throng::{BlockingPool, JoinHandle, Spawn};
 
-use crate::pools::{Busy, output, rest, run};
+use crate::pools::{Busy, output, run, when_idle};
 use crate::support::{Drops, PanicsOnDrop, join, message, ready, thread_name};
 
-/// A pool with one thread, which is busy, and so many places in its queue.
+/// A pool with one busy thread and a queue of this capacity.
 fn busy(overflow: Overflow, capacity: usize) -> (BlockingPool, Busy) {
     let pool = BlockingPool::builder()
         .name("small")
@@ -23,7 +23,7 @@ fn busy(overflow: Overflow, capacity: usize) -> (BlockingPool, Busy) {
     (pool, busy)
 }
 
-/// Where closures ran, in which order.
+/// Records where closures ran, and in which order.
 #[derive(Clone, Default)]
 struct Ran(Arc<Mutex<Vec<(usize, String)>>>);
 
@@ -62,7 +62,7 @@ fn every_policy(handled: &Arc<AtomicUsize>) -> [Overflow; 6] {
 }
 
 #[test]
-fn to_try_is_to_get_the_closure_back_whatever_the_policy() {
+fn try_spawn_returns_the_closure_whatever_the_policy() {
     let handled = Arc::new(AtomicUsize::new(0));
     for policy in every_policy(&handled) {
         let (pool, busy) = busy(policy, 1);
@@ -74,7 +74,7 @@ fn to_try_is_to_get_the_closure_back_whatever_the_policy() {
         assert_eq!(refused.into_inner()(), 2);
         busy.release();
         assert_eq!(output(queued), 1);
-        assert_eq!(rest(&pool).rejected, 1);
+        assert_eq!(when_idle(&pool).rejected, 1);
     }
     assert_eq!(handled.load(Ordering::Relaxed), 0);
 }
@@ -85,7 +85,7 @@ fn a_closed_pool_refuses_whatever_the_policy() {
     for policy in every_policy(&handled) {
         let (pool, busy) = busy(policy, 1);
         let queued = pool.spawn_blocking(|| "runs");
-        pool.shutdown();
+        pool.close();
         let ran = Ran::default();
         assert!(
             join(pool.spawn_blocking(ran.task(1)))
@@ -97,7 +97,7 @@ fn a_closed_pool_refuses_whatever_the_policy() {
         }
         busy.release();
         assert_eq!(output(queued), "runs");
-        run(pool.terminated());
+        run(pool.closed());
         assert!(ran.order().is_empty());
         assert_eq!((pool.metrics().rejected, pool.metrics().completed), (3, 2));
     }
@@ -105,7 +105,7 @@ fn a_closed_pool_refuses_whatever_the_policy() {
 }
 
 #[test]
-fn rejected_ones_say_that_the_queue_is_full() {
+fn a_rejected_task_reports_a_full_queue() {
     let (pool, busy) = busy(Overflow::Reject, 2);
     let ran = Ran::default();
     let mut handles = pool.spawn_batch([1, 2, 3, 4].map(|n| ran.task(n)));
@@ -117,11 +117,11 @@ fn rejected_ones_say_that_the_queue_is_full() {
     busy.release();
     assert_eq!(handles.into_iter().map(output).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(ran.order(), [1, 2]);
-    assert_eq!(rest(&pool).rejected, 2);
+    assert_eq!(when_idle(&pool).rejected, 2);
 }
 
 #[test]
-fn a_submitter_runs_what_there_is_no_room_for() {
+fn run_on_caller_runs_the_task_on_the_submitting_thread() {
     for policy in [Overflow::RunOnCaller, Overflow::RunOnAnyCaller] {
         let (pool, busy) = busy(policy, 0);
         let ran = Ran::default();
@@ -135,14 +135,14 @@ fn a_submitter_runs_what_there_is_no_room_for() {
         let error = ready::<JoinHandle<()>>(panics).unwrap_err();
         assert_eq!(message(error.into_panic()), "as it should");
         busy.release();
-        let metrics = rest(&pool);
+        let metrics = when_idle(&pool);
         assert_eq!((metrics.submitted, metrics.rejected), (1, 4));
         assert_eq!((metrics.completed, metrics.panicked), (1, 0));
     }
 }
 
 #[test]
-fn a_submitter_in_a_runtime_runs_it_only_if_it_is_told_so() {
+fn only_run_on_any_caller_runs_a_task_inside_a_runtime() {
     let (pool, busy) = busy(Overflow::RunOnCaller, 0);
     let ran = Ran::default();
     run(async {
@@ -170,9 +170,9 @@ fn a_submitter_in_a_runtime_runs_it_only_if_it_is_told_so() {
     busy.release();
 }
 
-/// Its threads are in a runtime, and may block.
+/// The threads of the pool are in a runtime, but may block.
 #[test]
-fn a_task_runs_what_there_is_no_room_for() {
+fn run_on_caller_runs_the_task_on_a_pool_thread() {
     run(async {
         let pool = BlockingPool::builder()
             .name("own")
@@ -191,7 +191,7 @@ fn a_task_runs_what_there_is_no_room_for() {
 }
 
 #[test]
-fn the_newest_is_dropped() {
+fn drop_newest_drops_the_new_task() {
     let (pool, busy) = busy(Overflow::DropNewest, 1);
     let (ran, drops) = (Ran::default(), Drops::new());
     let queued = pool.spawn_blocking(ran.task(1));
@@ -209,13 +209,13 @@ fn the_newest_is_dropped() {
     busy.release();
     assert_eq!(output(queued), 1);
     assert_eq!(ran.order(), [1]);
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert_eq!((metrics.submitted, metrics.rejected), (2, 4));
     assert_eq!((metrics.completed, metrics.cancelled), (2, 0));
 }
 
 #[test]
-fn the_oldest_is_dropped_and_the_others_keep_their_order() {
+fn drop_oldest_keeps_the_order_of_the_others() {
     let (pool, busy) = busy(Overflow::DropOldest, 3);
     let ran = Ran::default();
     let mut handles: Vec<_> = (0..5).map(|n| pool.spawn_blocking(ran.task(n))).collect();
@@ -230,13 +230,13 @@ fn the_oldest_is_dropped_and_the_others_keep_their_order() {
         [4, 5, 6]
     );
     assert_eq!(ran.order(), [4, 5, 6]);
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert_eq!((metrics.submitted, metrics.rejected), (8, 4));
     assert_eq!((metrics.completed, metrics.cancelled), (4, 4));
 }
 
 #[test]
-fn the_oldest_that_was_aborted_is_not_the_one_that_is_dropped() {
+fn drop_oldest_skips_aborted_tasks() {
     let (pool, busy) = busy(Overflow::DropOldest, 2);
     let ran = Ran::default();
     let [aborted, second, third] = [1, 2, 3].map(|n| {
@@ -252,12 +252,12 @@ fn the_oldest_that_was_aborted_is_not_the_one_that_is_dropped() {
     busy.release();
     assert_eq!((output(third), output(fourth)), (3, 4));
     assert_eq!(ran.order(), [3, 4]);
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert_eq!((metrics.completed, metrics.cancelled), (3, 2));
 }
 
 #[test]
-fn with_nothing_that_waits_there_is_nothing_to_drop() {
+fn drop_oldest_rejects_if_no_task_waits() {
     let (pool, busy) = busy(Overflow::DropOldest, 0);
     let ran = Ran::default();
     for _ in 0..3 {
@@ -266,11 +266,11 @@ fn with_nothing_that_waits_there_is_nothing_to_drop() {
     }
     busy.release();
     assert!(ran.order().is_empty());
-    // No place was lost, and none was won.
+    // No permit was lost or released twice.
     let busy = Busy::keep(&pool, 1);
     assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
     busy.release();
-    assert_eq!(rest(&pool).rejected, 4);
+    assert_eq!(when_idle(&pool).rejected, 4);
 }
 
 #[test]
@@ -290,12 +290,12 @@ fn a_handler_may_run_pass_on_or_drop_a_task() {
     assert!(ready(dropped).unwrap_err().is_cancelled());
     assert_eq!(output(taken), "");
     busy.release();
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert_eq!((metrics.submitted, metrics.rejected), (1, 4));
 }
 
 #[test]
-fn a_handler_that_panics_harms_nobody() {
+fn a_handler_that_panics_is_contained() {
     let (pool, busy) = busy(Overflow::custom(|_| panic!("as it should")), 0);
     let (dropped, drops) = mpsc::channel::<()>();
     let handle = pool.spawn_blocking(move || dropped.send(()).unwrap());
@@ -308,14 +308,14 @@ fn a_handler_that_panics_harms_nobody() {
     assert_eq!(output(pool.spawn_blocking(|| "goes on")), "goes on");
 }
 
-/// A handler may come back to the pool.
+/// A handler may submit to its own pool.
 #[test]
 fn a_handler_may_use_the_pool() {
     let own: Arc<Mutex<Option<BlockingPool>>> = Arc::default();
     let pool = Arc::clone(&own);
     let (pool_of, busy) = busy(
         Overflow::custom(move |work| {
-            let pool = pool.lock().unwrap().clone().expect("it is there");
+            let pool = pool.lock().unwrap().clone().expect("the pool is set");
             assert_eq!(pool.metrics().busy, 1);
             let refused = pool.spawn_work(work).unwrap_err();
             refused.run();
@@ -329,7 +329,7 @@ fn a_handler_may_use_the_pool() {
 }
 
 #[test]
-fn what_a_policy_is_can_be_seen() {
+fn debug_output_names_the_policy() {
     let handled = Arc::default();
     let names = every_policy(&handled).map(|policy| format!("{policy:?}"));
     assert_eq!(names[1], "RunOnCaller");

@@ -1,4 +1,4 @@
-//! Panics: of tasks, and of whatever a task brings along. The thread survives them all.
+//! Panics of tasks, captures, outputs and wakers. The thread survives them all.
 
 use std::future::Future;
 use std::panic::{panic_any, resume_unwind};
@@ -10,7 +10,7 @@ use std::thread::{self, ThreadId};
 use throng::BlockingPool;
 use throng::blocking::{Builder, Metrics};
 
-use crate::pools::{Busy, output, rest, settle};
+use crate::pools::{Busy, output, when, when_idle};
 use crate::support::{self, Gate, join};
 
 /// Panics when it is dropped.
@@ -18,14 +18,14 @@ struct Bomb;
 
 impl Drop for Bomb {
     fn drop(&mut self) {
-        // Not in a test that has failed.
+        // Not while the test itself panics.
         if !thread::panicking() {
             panic_any("a bomb");
         }
     }
 }
 
-/// A payload that panics when it is dropped, with a payload that does so too.
+/// A payload whose drop panics with a payload of the same kind.
 struct Payload;
 
 impl Drop for Payload {
@@ -34,7 +34,7 @@ impl Drop for Payload {
     }
 }
 
-/// A pool of one thread, which must be the same at the end.
+/// A pool of one thread, which must survive the test.
 struct OneThread {
     pool: BlockingPool,
     thread: ThreadId,
@@ -52,16 +52,16 @@ impl OneThread {
     fn of(builder: &Builder) -> Self {
         let pool = builder.build().unwrap();
         let thread = output(pool.spawn_blocking(|| thread::current().id()));
-        rest(&pool);
+        when_idle(&pool);
         Self { pool, thread }
     }
 
-    /// What was counted since the beginning, after seeing that the thread is still there.
+    /// Checks that the thread has survived, and returns what was counted.
     #[track_caller]
     fn check(self) -> Metrics {
         let thread = output(self.pool.spawn_blocking(|| thread::current().id()));
         assert_eq!(thread, self.thread);
-        let mut metrics = rest(&self.pool);
+        let mut metrics = when_idle(&self.pool);
         assert_eq!((metrics.threads, metrics.largest), (1, 1));
         let ended = metrics.completed + metrics.panicked + metrics.cancelled;
         assert_eq!(metrics.submitted, ended);
@@ -94,7 +94,7 @@ fn a_panic_of_the_closure_reaches_the_handle() {
 }
 
 #[test]
-fn a_panic_that_nobody_waits_for_is_counted() {
+fn a_panic_of_a_detached_task_is_counted() {
     let one = OneThread::new();
     let busy = Busy::keep(&one.pool, 1);
     drop(one.pool.spawn_blocking(|| panic!("as it should")));
@@ -104,12 +104,12 @@ fn a_panic_that_nobody_waits_for_is_counted() {
 }
 
 #[test]
-fn what_an_aborted_closure_captured_may_panic_in_its_drop() {
+fn a_capture_of_an_aborted_closure_may_panic_in_its_drop() {
     let one = OneThread::new();
     let busy = Busy::keep(&one.pool, 1);
     let bomb = Bomb;
     let handle = one.pool.spawn_blocking(move || drop(bomb));
-    // Contained: it is not this caller's fault.
+    // The panic is contained, and does not reach the caller.
     handle.abort();
     assert!(join(handle).unwrap_err().is_cancelled());
     busy.release();
@@ -118,7 +118,7 @@ fn what_an_aborted_closure_captured_may_panic_in_its_drop() {
 }
 
 #[test]
-fn what_a_closure_captured_may_panic_in_its_drop() {
+fn a_capture_may_panic_in_its_drop() {
     let one = OneThread::new();
     let bomb = Bomb;
     let handle = one.pool.spawn_blocking(move || {
@@ -129,18 +129,18 @@ fn what_a_closure_captured_may_panic_in_its_drop() {
 }
 
 #[test]
-fn an_output_that_nobody_waits_for_may_panic_in_its_drop() {
+fn the_output_of_a_detached_task_may_panic_in_its_drop() {
     let one = OneThread::new();
     let busy = Busy::keep(&one.pool, 1);
     drop(one.pool.spawn_blocking(|| Bomb));
     busy.release();
     let metrics = one.check();
-    // The task did return.
+    // The task has returned.
     assert_eq!((metrics.completed, metrics.panicked), (2, 0));
 }
 
 #[test]
-fn a_payload_that_nobody_waits_for_may_panic_in_its_drop() {
+fn a_panic_payload_of_a_detached_task_may_panic_in_its_drop() {
     let one = OneThread::new();
     let busy = Busy::keep(&one.pool, 1);
     drop(one.pool.spawn_blocking(|| panic_any(Payload)));
@@ -149,7 +149,7 @@ fn a_payload_that_nobody_waits_for_may_panic_in_its_drop() {
     assert_eq!(one.check().panicked, 2);
 }
 
-/// A waker that panics when it is used, or, with a bomb, when it is dropped after that.
+/// A waker that panics when it is used, or, with a bomb, when it is dropped afterwards.
 struct PanicsInWake(#[allow(dead_code, reason = "for its drop")] Option<Bomb>);
 
 impl Wake for PanicsInWake {
@@ -165,7 +165,7 @@ impl PanicsInWake {
     }
 }
 
-/// Polls with a waker, of which the future then has the last reference.
+/// Polls with a waker, and leaves its last reference to the future.
 #[track_caller]
 fn poll_with(waker: Waker, future: &mut (impl Future + Unpin)) {
     assert!(support::poll_with(&waker, future).is_pending());
@@ -188,7 +188,7 @@ fn the_waker_of_a_handle_may_panic() {
 }
 
 #[test]
-fn the_waker_of_who_waits_for_room_may_panic() {
+fn the_waker_of_a_reservation_may_panic() {
     for waker in PanicsInWake::both() {
         let one = OneThread::with_queue_capacity(0);
         let pool = one.pool.clone();
@@ -196,25 +196,25 @@ fn the_waker_of_who_waits_for_room_may_panic() {
         let mut waiting = pin!(pool.reserve());
         poll_with(waker, &mut waiting);
         busy.release();
-        rest(&pool);
+        when_idle(&pool);
         assert_eq!(one.check().completed, 1);
     }
 }
 
 #[test]
-fn the_waker_of_who_waits_for_the_end_may_panic() {
+fn the_waker_of_closed_may_panic() {
     for waker in PanicsInWake::both() {
         let pool = OneThread::new().pool;
-        let mut waiting = pin!(pool.terminated());
+        let mut waiting = pin!(pool.closed());
         poll_with(waker, &mut waiting);
-        pool.shutdown();
-        settle(&pool, |metrics| metrics.threads == 0);
+        pool.close();
+        when(&pool, |metrics| metrics.threads == 0);
     }
     for waker in PanicsInWake::both() {
         let pool = BlockingPool::builder().build().unwrap();
-        let mut waiting = pin!(pool.terminated());
+        let mut waiting = pin!(pool.closed());
         poll_with(waker, &mut waiting);
-        // There is no thread, so it is this one that tells.
-        pool.shutdown();
+        // There is no thread, so `close` calls the waker.
+        pool.close();
     }
 }

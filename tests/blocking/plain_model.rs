@@ -1,18 +1,18 @@
-//! What a pool should do, said plainly: it has no threads, and no time passes.
+//! A simple model of a pool, without threads and without time.
 
 use std::collections::VecDeque;
 
 use throng::blocking::Overflow;
 
-/// What the pool should do.
+/// The expected state of the pool.
 #[derive(Debug)]
 pub(crate) struct Model {
     max_threads: usize,
     policy: Policy,
-    /// Places for tasks that are accepted and have not left.
-    places: usize,
+    /// The number of permits.
+    permits: usize,
     pub(crate) reserved: usize,
-    /// Numbers of tasks.
+    /// The numbers of tasks.
     pub(crate) queue: VecDeque<usize>,
     pub(crate) running: Vec<usize>,
     pub(crate) threads: usize,
@@ -36,7 +36,7 @@ impl Model {
         Self {
             max_threads,
             policy,
-            places: capacity.map_or(usize::MAX, |capacity| max_threads + capacity),
+            permits: capacity.map_or(usize::MAX, |capacity| max_threads + capacity),
             reserved: 0,
             queue: VecDeque::new(),
             running: Vec::new(),
@@ -50,11 +50,11 @@ impl Model {
         }
     }
 
-    /// What becomes of one who wants a place.
+    /// Acquires a permit, if one is free.
     pub(crate) fn enter(&self) -> Verdict {
         if self.closed {
             Verdict::Closed
-        } else if self.inside() < self.places {
+        } else if self.inside() < self.permits {
             Verdict::Accepted
         } else {
             Verdict::Full
@@ -70,7 +70,7 @@ impl Model {
         verdict
     }
 
-    /// As `submit`, but what there is no room for goes by the policy.
+    /// As `submit`, but applies the policy if no permit is free.
     pub(crate) fn spawn(&mut self, number: usize) -> Fate {
         match (self.submit(number), self.policy) {
             (Verdict::Accepted, _) => Fate::Accepted,
@@ -88,11 +88,11 @@ impl Model {
         }
     }
 
-    /// How many tasks may come at once: which of them the oldest is that waits, while threads come for
-    /// the others, nobody knows.
+    /// The largest batch whose outcome is determined: while threads start for other tasks, it is open which queued task
+    /// is the oldest.
     pub(crate) fn most_at_once(&self) -> usize {
         match self.policy {
-            Policy::DropOldest if !self.closed => self.places - self.inside(),
+            Policy::DropOldest if !self.closed => self.permits - self.inside(),
             _ => usize::MAX,
         }
     }
@@ -130,7 +130,7 @@ impl Model {
         }
     }
 
-    /// Whether the abort came in time. If so, the task is gone at once, and its place free.
+    /// Returns `true` if the task had not started. Then its permit is released at once.
     pub(crate) fn abort(&mut self, number: usize) -> bool {
         let before = self.queue.len();
         self.queue.retain(|queued| *queued != number);
@@ -148,13 +148,13 @@ impl Model {
         self.run_queued();
     }
 
-    pub(crate) fn shutdown(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.closed = true;
         self.run_queued();
     }
 }
 
-/// What becomes of a task for which there is no room.
+/// What happens to a task without a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
     Reject,
@@ -172,18 +172,18 @@ impl Policy {
     }
 }
 
-/// What has become of a task, whether or not there was room.
+/// What has happened to a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Accepted,
-    /// The task of this number was dropped for it.
+    /// It was accepted, and the task of this number was dropped for it.
     InPlaceOf(usize),
     Dropped,
     Rejected,
     Closed,
 }
 
-/// How a task is told to end.
+/// How a task ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ending {
     Return,

@@ -1,4 +1,4 @@
-//! When threads are created, by each policy of growth.
+//! The policies of growth.
 
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use throng::BlockingPool;
 use throng::blocking::{Builder, Growth};
 
-use crate::pools::{Busy, output, rest, run, settle};
+use crate::pools::{Busy, output, run, when, when_idle};
 use crate::support::Gate;
 
-/// Longer than any test.
+/// A time longer than any test.
 const NEVER: Growth = Growth::After(Duration::from_secs(3_600));
 const SOON: Growth = Growth::After(Duration::from_millis(1));
 
@@ -33,16 +33,16 @@ fn meet(pool: &BlockingPool, tasks: usize) {
 }
 
 #[test]
-fn a_cold_pool_has_a_thread_for_each_task_of_a_burst() {
+fn a_burst_gets_a_thread_for_each_task() {
     for _ in 0..3 {
         let pool = with(Growth::Eager).max_threads(200).build().unwrap();
         meet(&pool, 200);
-        assert_eq!(rest(&pool).largest, 200);
+        assert_eq!(when_idle(&pool).largest, 200);
     }
 }
 
 #[test]
-fn a_batch_has_a_thread_for_each_task_too() {
+fn a_batch_gets_a_thread_for_each_task() {
     let pool = with(Growth::Eager).max_threads(100).build().unwrap();
     let meeting = Arc::new(Barrier::new(100));
     let tasks = (0..100).map(|_| {
@@ -52,7 +52,7 @@ fn a_batch_has_a_thread_for_each_task_too() {
     for handle in pool.spawn_batch(tasks) {
         output(handle);
     }
-    assert_eq!(rest(&pool).largest, 100);
+    assert_eq!(when_idle(&pool).largest, 100);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn short_tasks_queue_for_the_core_threads() {
         })
         .collect();
     handles.into_iter().for_each(output);
-    assert!(rest(&pool).largest <= 2);
+    assert!(when_idle(&pool).largest <= 2);
 }
 
 #[test]
@@ -75,28 +75,28 @@ fn core_threads_are_created_at_once_whatever_the_policy() {
     for growth in [Growth::Eager, NEVER, Growth::WhenFull] {
         let pool = with(growth).core_threads(4).build().unwrap();
         meet(&pool, 4);
-        assert_eq!(rest(&pool).largest, 4);
-        // Without any, the first is.
+        assert_eq!(when_idle(&pool).largest, 4);
+        // Without core threads, the first thread is.
         let pool = with(growth).build().unwrap();
         output(pool.spawn_blocking(|| ()));
-        assert_eq!(rest(&pool).largest, 1);
+        assert_eq!(when_idle(&pool).largest, 1);
     }
 }
 
-/// Nobody submits anything, and no thread comes back from a task.
+/// No task is submitted, and no thread ends its task.
 #[test]
-fn a_pool_whose_threads_all_block_grows_by_itself() {
+fn a_pool_whose_threads_all_block_grows() {
     let pool = with(SOON).core_threads(2).build().unwrap();
     let busy = Busy::keep(&pool, 2);
     assert_eq!(output(pool.spawn_blocking(|| "runs")), "runs");
     assert_eq!(pool.metrics().busy, 2);
     busy.release();
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert!((3..=4).contains(&metrics.largest), "{metrics:?}");
 }
 
 #[test]
-fn it_grows_after_the_time_and_not_before() {
+fn growth_after_a_time_waits_for_that_time() {
     const TIME: Duration = Duration::from_millis(100);
     let pool = with(Growth::After(TIME)).build().unwrap();
     let busy = Busy::keep(&pool, 1);
@@ -106,21 +106,21 @@ fn it_grows_after_the_time_and_not_before() {
     busy.release();
 }
 
-/// One thread after another would take a hundred times as long as the time.
+/// Creating one thread at a time would take a hundred times this time.
 #[test]
-fn it_grows_by_more_each_time() {
+fn growth_after_a_time_doubles() {
     const TIME: Duration = Duration::from_millis(100);
     let pool = with(Growth::After(TIME)).build().unwrap();
     let submitted = Instant::now();
     meet(&pool, 101);
     let took = submitted.elapsed();
-    // One, two, four, and so on: seven times, if nothing holds it up.
+    // One, two, four, and so on: seven times, if nothing delays it.
     assert!(took >= 6 * TIME && took < 40 * TIME, "{took:?}");
-    assert!(rest(&pool).largest <= 127);
+    assert!(when_idle(&pool).largest <= 127);
 }
 
 #[test]
-fn it_never_grows_beyond_the_maximum() {
+fn growth_after_a_time_respects_the_maximum() {
     let pool = with(SOON).max_threads(3).build().unwrap();
     let busy = Busy::keep(&pool, 3);
     let queued: Vec<_> = (0..10).map(|n| pool.spawn_blocking(move || n)).collect();
@@ -128,11 +128,11 @@ fn it_never_grows_beyond_the_maximum() {
     assert_eq!((metrics.threads, metrics.queued), (3, 10));
     busy.release();
     assert!(queued.into_iter().map(output).eq(0..10));
-    assert_eq!(rest(&pool).largest, 3);
+    assert_eq!(when_idle(&pool).largest, 3);
 }
 
 #[test]
-fn a_pool_that_nobody_has_any_more_grows_for_what_it_has_accepted() {
+fn a_pool_without_handles_grows_for_accepted_tasks() {
     let pool = with(SOON).build().unwrap();
     let busy = Busy::keep(&pool, 1);
     let handle = pool.spawn_blocking(|| "runs");
@@ -142,18 +142,18 @@ fn a_pool_that_nobody_has_any_more_grows_for_what_it_has_accepted() {
 }
 
 #[test]
-fn a_pool_that_is_to_grow_terminates() {
+fn a_pool_with_an_armed_timer_terminates() {
     let pool = with(NEVER).build().unwrap();
     let busy = Busy::keep(&pool, 1);
     let queued = pool.spawn_blocking(|| "runs");
-    pool.shutdown();
+    pool.close();
     busy.release();
     assert_eq!(output(queued), "runs");
-    run(pool.terminated());
+    run(pool.closed());
 }
 
 #[test]
-fn with_a_bound_the_queue_is_filled_before_there_are_more_threads() {
+fn growth_when_full_fills_the_queue_first() {
     let pool = with(Growth::WhenFull)
         .core_threads(1)
         .max_threads(3)
@@ -164,19 +164,19 @@ fn with_a_bound_the_queue_is_filled_before_there_are_more_threads() {
     let queued = [1, 2].map(|n| pool.spawn_blocking(move || n));
     let metrics = pool.metrics();
     assert_eq!((metrics.threads, metrics.queued), (1, 2));
-    // Full: each task that comes has a thread created, which takes the oldest.
+    // The queue is full: each new task creates a thread, which takes the oldest.
     let more = [3, 4].map(|n| pool.spawn_blocking(move || n));
     let [one, two] = queued;
     assert_eq!((output(one), output(two)), (1, 2));
     assert_eq!(more.map(output), [3, 4]);
     first.release();
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert!((2..=3).contains(&metrics.largest), "{metrics:?}");
     assert_eq!(metrics.rejected, 0);
 }
 
 #[test]
-fn with_a_bound_there_are_as_many_threads_as_may_be_before_it_refuses() {
+fn growth_when_full_reaches_the_maximum_before_it_refuses() {
     let pool = with(Growth::WhenFull)
         .max_threads(3)
         .queue_capacity(2)
@@ -187,16 +187,16 @@ fn with_a_bound_there_are_as_many_threads_as_may_be_before_it_refuses() {
         let gate = gate.clone();
         pool.try_spawn_blocking(move || gate.pass()).unwrap()
     });
-    let metrics = settle(&pool, |metrics| metrics.busy == 3);
+    let metrics = when(&pool, |metrics| metrics.busy == 3);
     assert_eq!(metrics.queued, 2);
     assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
     gate.open();
     handles.into_iter().for_each(output);
-    assert_eq!(rest(&pool).largest, 3);
+    assert_eq!(when_idle(&pool).largest, 3);
 }
 
 #[test]
-fn without_a_bound_the_queue_is_never_full() {
+fn growth_when_full_without_a_bound_has_one_thread() {
     let pool = with(Growth::WhenFull)
         .core_threads(2)
         .max_threads(10)
@@ -208,23 +208,23 @@ fn without_a_bound_the_queue_is_never_full() {
     assert_eq!((metrics.threads, metrics.queued), (2, 1_000));
     busy.release();
     assert!(queued.into_iter().map(output).eq(0..1_000));
-    assert_eq!(rest(&pool).largest, 2);
+    assert_eq!(when_idle(&pool).largest, 2);
 }
 
-/// Also where threads are created late or not at all.
+/// Even if threads are created late or not at all.
 #[test]
-fn a_task_that_waits_for_another_has_a_thread_stand_in_for_it() {
+fn growth_policies_allow_compensating_threads() {
     for growth in [NEVER, Growth::WhenFull] {
         let pool = with(growth).max_threads(4).core_threads(2).build().unwrap();
         let gate = Gate::new();
         let held = gate.clone();
         let running = pool.spawn_blocking(move || held.pass());
-        settle(&pool, |metrics| metrics.busy == 1 && metrics.queued == 0);
+        when(&pool, |metrics| metrics.busy == 1 && metrics.queued == 0);
         let waiting = pool.spawn_blocking(move || running.blocking_join().unwrap());
-        settle(&pool, |metrics| metrics.blocked == 1);
+        when(&pool, |metrics| metrics.blocked == 1);
         output(pool.spawn_blocking(move || gate.open()));
         output(waiting);
-        let metrics = rest(&pool);
+        let metrics = when_idle(&pool);
         assert_eq!((metrics.blocked, metrics.largest), (0, 3));
     }
 }

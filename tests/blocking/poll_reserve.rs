@@ -1,4 +1,4 @@
-//! Places that outlive the handle of the pool, and those that a service asks for by polling.
+//! Permits that own their pool, and permits that a service reserves by polling.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use futures::FutureExt;
-use throng::blocking::PollReserve;
-use throng::{BlockingPool, TrySpawnError};
+use throng::{BlockingPool, Closed, PollReserve};
 
-use crate::pools::{Busy, output, rest, run};
+use crate::pools::{Busy, output, run, when_idle};
 use crate::support::{Wakes, join, multi_thread, wait_until, within};
 
-/// A pool with one thread and so many places in its queue.
+/// A pool with one thread and a queue of this capacity.
 fn bounded(capacity: usize) -> BlockingPool {
     BlockingPool::builder()
         .max_threads(1)
@@ -21,24 +20,24 @@ fn bounded(capacity: usize) -> BlockingPool {
         .unwrap()
 }
 
-fn poll(place: &mut PollReserve) -> Poll<Result<(), TrySpawnError<()>>> {
-    place.poll_reserve(&mut Context::from_waker(Waker::noop()))
+fn poll(reservation: &mut PollReserve<BlockingPool>) -> Poll<Result<(), Closed>> {
+    reservation.poll_reserve(&mut Context::from_waker(Waker::noop()))
 }
 
 #[test]
-fn an_owned_permit_keeps_its_place_and_its_pool() {
+fn an_owned_permit_keeps_its_pool_open() {
     let pool = bounded(0);
     let permit = pool.clone().reserve_owned().now_or_never();
     let permit = permit.expect("at once").unwrap();
     assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
     drop(pool);
-    // It may go to another thread.
+    // It may move to another thread.
     let handle = std::thread::spawn(move || permit.spawn_blocking(|| "runs"));
     assert_eq!(output(handle.join().unwrap()), "runs");
 }
 
 #[test]
-fn a_dropped_owned_permit_gives_its_place_back() {
+fn dropping_an_owned_permit_releases_it() {
     let pool = bounded(0);
     for _ in 0..10 {
         let permit = pool.clone().reserve_owned().now_or_never();
@@ -50,67 +49,73 @@ fn a_dropped_owned_permit_gives_its_place_back() {
 }
 
 #[test]
-fn an_owned_permit_is_of_no_use_after_a_shutdown() {
+fn an_owned_permit_of_a_closed_pool_spawns_nothing() {
     let pool = bounded(0);
     let permit = pool.clone().reserve_owned().now_or_never();
     let permit = permit.expect("at once").unwrap();
-    pool.shutdown();
+    pool.close();
     assert!(join(permit.spawn_blocking(|| ())).unwrap_err().is_closed());
-    assert!(run(pool.clone().reserve_owned()).unwrap_err().is_closed());
-    run(pool.terminated());
+    assert!(run(pool.clone().reserve_owned()).is_err());
+    run(pool.closed());
 }
 
 #[test]
-fn a_place_that_is_kept_is_ready_at_once_and_is_one_place() {
+fn polling_again_returns_the_same_permit() {
     let pool = bounded(1);
-    let mut place = PollReserve::new(pool.clone());
+    let mut reservation = PollReserve::new(pool.clone());
     for _ in 0..5 {
-        assert!(matches!(poll(&mut place), Poll::Ready(Ok(()))));
+        assert!(matches!(poll(&mut reservation), Poll::Ready(Ok(()))));
     }
     let other = pool.reserve().now_or_never().expect("at once").unwrap();
     assert!(pool.reserve().now_or_never().is_none());
     drop(other);
-    assert_eq!(output(place.spawn_blocking(|| 1)), 1);
-    // It is used up, and the next is another.
-    rest(&pool);
-    assert!(matches!(poll(&mut place), Poll::Ready(Ok(()))));
-    assert_eq!(output(place.spawn_blocking(|| 2)), 2);
+    assert_eq!(output(reservation.take_permit().spawn_blocking(|| 1)), 1);
+    // The next one is another permit.
+    when_idle(&pool);
+    assert!(matches!(poll(&mut reservation), Poll::Ready(Ok(()))));
+    assert_eq!(output(reservation.take_permit().spawn_blocking(|| 2)), 2);
 }
 
 #[test]
-fn it_waits_and_is_woken() {
+fn a_released_permit_wakes_a_polled_reservation() {
     let pool = bounded(0);
     let busy = Busy::keep(&pool, 1);
     let (woken, waker) = Wakes::new();
-    let mut place = PollReserve::new(pool.clone());
+    let mut reservation = PollReserve::new(pool.clone());
     let mut cx = Context::from_waker(&waker);
-    assert!(place.poll_reserve(&mut cx).is_pending());
-    assert!(place.poll_reserve(&mut cx).is_pending());
+    assert!(reservation.poll_reserve(&mut cx).is_pending());
+    assert!(reservation.poll_reserve(&mut cx).is_pending());
     assert_eq!(woken.count(), 0);
     busy.release();
     wait_until("it is woken", || woken.count() > 0);
-    assert!(matches!(place.poll_reserve(&mut cx), Poll::Ready(Ok(()))));
-    assert_eq!(output(place.spawn_blocking(|| "runs")), "runs");
+    assert!(matches!(
+        reservation.poll_reserve(&mut cx),
+        Poll::Ready(Ok(()))
+    ));
+    assert_eq!(
+        output(reservation.take_permit().spawn_blocking(|| "runs")),
+        "runs"
+    );
 }
 
 #[test]
-fn a_place_can_be_given_up_when_it_is_kept_and_when_it_is_waited_for() {
+fn release_gives_up_a_permit_or_the_wait_for_one() {
     let pool = bounded(0);
-    let mut place = PollReserve::new(pool.clone());
-    assert!(poll(&mut place).is_ready());
-    place.release();
+    let mut reservation = PollReserve::new(pool.clone());
+    assert!(poll(&mut reservation).is_ready());
+    reservation.release();
     let permit = pool.reserve().now_or_never().expect("at once").unwrap();
-    // The one that waits first gives up, or is dropped: then the other is woken.
+    // The first waiter gives up, or is dropped.
     for dropped in [false, true] {
-        let mut other = PollReserve::new(place.pool().clone());
+        let mut other = PollReserve::new(reservation.executor().clone());
         let (woken, waker) = Wakes::new();
-        assert!(poll(&mut place).is_pending());
+        assert!(poll(&mut reservation).is_pending());
         let mut cx = Context::from_waker(&waker);
         assert!(other.poll_reserve(&mut cx).is_pending());
         match dropped {
-            false => place.release(),
+            false => reservation.release(),
             true => drop(std::mem::replace(
-                &mut place,
+                &mut reservation,
                 PollReserve::new(pool.clone()),
             )),
         }
@@ -119,56 +124,56 @@ fn a_place_can_be_given_up_when_it_is_kept_and_when_it_is_waited_for() {
     }
     let (woken, waker) = Wakes::new();
     let mut other = PollReserve::new(pool.clone());
-    assert!(poll(&mut place).is_pending());
+    assert!(poll(&mut reservation).is_pending());
     assert!(
         other
             .poll_reserve(&mut Context::from_waker(&waker))
             .is_pending()
     );
     drop(permit);
-    drop(place);
+    drop(reservation);
     assert_eq!(woken.count(), 1);
     assert!(poll(&mut other).is_ready());
 }
 
 #[test]
-fn a_dropped_place_is_given_back() {
+fn dropping_a_reservation_releases_its_permit() {
     let pool = bounded(0);
     for _ in 0..3 {
-        let mut place = PollReserve::new(pool.clone());
-        assert!(poll(&mut place).is_ready());
+        let mut reservation = PollReserve::new(pool.clone());
+        assert!(poll(&mut reservation).is_ready());
         assert!(pool.reserve().now_or_never().is_none());
     }
     output(pool.try_spawn_blocking(|| ()).unwrap());
 }
 
 #[test]
-fn a_clone_keeps_no_place() {
+fn a_clone_holds_no_permit() {
     let pool = bounded(0);
-    let mut place = PollReserve::new(pool.clone());
-    assert!(poll(&mut place).is_ready());
-    let mut clone = place.clone();
+    let mut reservation = PollReserve::new(pool.clone());
+    assert!(poll(&mut reservation).is_ready());
+    let mut clone = reservation.clone();
     assert!(poll(&mut clone).is_pending());
     drop(clone);
-    assert_eq!(output(place.spawn_blocking(|| "kept")), "kept");
+    assert_eq!(
+        output(reservation.take_permit().spawn_blocking(|| "kept")),
+        "kept"
+    );
 }
 
 #[test]
-fn a_shutdown_ends_its_wait_and_it_says_so_again() {
+fn closing_the_pool_ends_the_wait() {
     let pool = bounded(0);
     let busy = Busy::keep(&pool, 1);
-    let mut place = PollReserve::new(pool.clone());
-    assert!(poll(&mut place).is_pending());
-    pool.shutdown();
+    let mut reservation = PollReserve::new(pool.clone());
+    assert!(poll(&mut reservation).is_pending());
+    pool.close();
     for _ in 0..3 {
-        let Poll::Ready(Err(refused)) = poll(&mut place) else {
-            panic!("it is closed")
-        };
-        assert!(refused.is_closed());
+        assert!(matches!(poll(&mut reservation), Poll::Ready(Err(_))));
     }
     busy.release();
     let unbounded = BlockingPool::builder().build().unwrap();
-    unbounded.shutdown();
+    unbounded.close();
     assert!(matches!(
         poll(&mut PollReserve::new(unbounded)),
         Poll::Ready(Err(_))
@@ -176,22 +181,26 @@ fn a_shutdown_ends_its_wait_and_it_says_so_again() {
 }
 
 #[test]
-#[should_panic(expected = "`poll_reserve` comes first")]
-fn to_spawn_without_a_place_is_a_mistake() {
-    drop(PollReserve::new(bounded(1)).spawn_blocking(|| ()));
+#[should_panic(expected = "`poll_reserve` must be ready first")]
+fn taking_a_permit_that_was_not_reserved_panics() {
+    drop(
+        PollReserve::new(bounded(1))
+            .take_permit()
+            .spawn_blocking(|| ()),
+    );
 }
 
 #[test]
-#[should_panic(expected = "`poll_reserve` comes first")]
-fn to_spawn_while_waiting_for_a_place_is_a_mistake() {
+#[should_panic(expected = "`poll_reserve` must be ready first")]
+fn taking_a_permit_while_waiting_for_it_panics() {
     let pool = bounded(0);
     let _permit = pool.reserve().now_or_never().expect("at once").unwrap();
-    let mut place = PollReserve::new(pool.clone());
-    assert!(poll(&mut place).is_pending());
-    drop(place.spawn_blocking(|| ()));
+    let mut reservation = PollReserve::new(pool.clone());
+    assert!(poll(&mut reservation).is_pending());
+    drop(reservation.take_permit().spawn_blocking(|| ()));
 }
 
-/// In shape that of `tower`.
+/// The shape of `tower::Service`.
 trait Service<Request> {
     type Response;
     type Error;
@@ -202,7 +211,7 @@ trait Service<Request> {
 }
 
 #[derive(Clone)]
-struct Square(PollReserve, Arc<AtomicUsize>);
+struct Square(PollReserve<BlockingPool>, Arc<AtomicUsize>);
 
 impl Service<usize> for Square {
     type Response = usize;
@@ -219,13 +228,13 @@ impl Service<usize> for Square {
             called.fetch_add(1, Ordering::Relaxed);
             n * n
         };
-        let handle = self.0.spawn_blocking(task);
+        let handle = self.0.take_permit().spawn_blocking(task);
         Box::pin(handle.map(|squared| squared.map_err(|error| error.to_string())))
     }
 }
 
 #[test]
-fn a_service_is_ready_when_the_pool_has_room() {
+fn a_service_is_ready_when_the_pool_has_a_permit() {
     const CLIENTS: usize = 50;
     let pool = bounded(1);
     let service = Square(PollReserve::new(pool.clone()), Arc::default());
@@ -247,7 +256,7 @@ fn a_service_is_ready_when_the_pool_has_room() {
             .unwrap();
     });
     assert_eq!(service.1.load(Ordering::Relaxed), 10 * CLIENTS);
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert_eq!(
         (metrics.completed, metrics.rejected),
         (10 * CLIENTS as u64, 0)

@@ -1,4 +1,4 @@
-//! Pools in the state that a test wants.
+//! Pools in a certain state.
 
 use std::future::Future;
 use std::sync::mpsc;
@@ -10,14 +10,14 @@ use throng::{BlockingPool, JoinHandle};
 
 use crate::support::{Gate, Numbers, PATIENCE, current_thread, join, receive, rounds, within};
 
-/// Counts for so many seconds: how long a test hunts for a race. Five times as long with
+/// Counts the rounds of a test that looks for a race, for this many seconds: five times as long with
 /// `THRONG_LONG=1`.
-pub(crate) fn hunt(seconds: f64) -> impl Iterator<Item = usize> {
+pub(crate) fn rounds_for(seconds: f64) -> impl Iterator<Item = usize> {
     let end = Instant::now() + Duration::from_secs_f64(seconds) * rounds(1, 5) as u32;
     (0..).take_while(move |_| Instant::now() < end)
 }
 
-/// Passes less than `micros` microseconds, half of the times asleep.
+/// Lets less than `micros` microseconds pass, asleep or spinning.
 pub(crate) fn jitter(numbers: &mut Numbers, micros: u64) {
     let time = Duration::from_micros(numbers.below(micros));
     if numbers.below(2) == 0 {
@@ -30,24 +30,27 @@ pub(crate) fn jitter(numbers: &mut Numbers, micros: u64) {
     }
 }
 
-/// Waits until the metrics are as the condition wants them.
+/// Waits until the metrics meet the condition.
 #[track_caller]
-pub(crate) fn settle(pool: &BlockingPool, mut condition: impl FnMut(&Metrics) -> bool) -> Metrics {
+pub(crate) fn when(pool: &BlockingPool, mut condition: impl FnMut(&Metrics) -> bool) -> Metrics {
     let end = Instant::now() + PATIENCE;
     loop {
         let metrics = pool.metrics();
         if condition(&metrics) {
             return metrics;
         }
-        assert!(Instant::now() < end, "it did not settle: {metrics:?}");
+        assert!(
+            Instant::now() < end,
+            "the condition is not met: {metrics:?}"
+        );
         thread::sleep(Duration::from_micros(200));
     }
 }
 
 /// Waits until nothing is queued and all threads are idle.
 #[track_caller]
-pub(crate) fn rest(pool: &BlockingPool) -> Metrics {
-    settle(pool, |metrics| {
+pub(crate) fn when_idle(pool: &BlockingPool) -> Metrics {
+    when(pool, |metrics| {
         metrics.queued == 0 && metrics.idle == metrics.threads
     })
 }
@@ -64,14 +67,14 @@ pub(crate) fn run<F: Future>(future: F) -> F::Output {
     current_thread().block_on(async { within(future).await })
 }
 
-/// Threads of a pool that run tasks until they are let go.
+/// Keeps threads of a pool busy.
 pub(crate) struct Busy {
     gate: Gate,
     handles: Vec<JoinHandle<()>>,
 }
 
 impl Busy {
-    /// Keeps so many threads busy. They are when this returns.
+    /// Submits tasks that run until the release. They run when this returns.
     #[track_caller]
     pub(crate) fn keep(pool: &BlockingPool, threads: usize) -> Self {
         let gate = Gate::new();
@@ -91,7 +94,7 @@ impl Busy {
         Self { gate, handles }
     }
 
-    /// Lets the threads go, and waits until the tasks have ended.
+    /// Ends the tasks, and waits for them.
     #[track_caller]
     pub(crate) fn release(mut self) {
         self.gate.open();

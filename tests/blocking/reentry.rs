@@ -1,4 +1,4 @@
-//! Code of others calls the pool, from wherever the pool calls it; and what that must not upset.
+//! User code that calls the pool, wherever the pool calls user code.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -12,7 +12,7 @@ use throng::blocking::{Growth, Overflow};
 use crate::pools::{Busy, output, run};
 use crate::support::{receive, wait_until};
 
-/// Calls this when it is dropped.
+/// Calls a closure when it is dropped.
 struct Finally<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for Finally<F> {
@@ -21,31 +21,31 @@ impl<F: FnMut()> Drop for Finally<F> {
     }
 }
 
-/// Wakes nobody, and looks at a pool.
-struct Looks {
+/// A waker that reads the metrics of a pool.
+struct ReadsMetrics {
     pool: BlockingPool,
-    told: mpsc::Sender<usize>,
+    told: mpsc::Sender<u64>,
 }
 
-impl Wake for Looks {
+impl Wake for ReadsMetrics {
     fn wake(self: Arc<Self>) {
         let threads = self.pool.metrics().threads;
-        // The test may have what it waits for.
+        // The test may have ended.
         self.told.send(threads).ok();
     }
 }
 
 #[test]
-fn the_waker_of_who_waits_for_room_may_call_the_pool() {
+fn the_waker_of_a_reservation_may_call_the_pool() {
     let mut builder = BlockingPool::builder();
     let pool = builder.max_threads(1).queue_capacity(0).build().unwrap();
     let busy = Busy::keep(&pool, 1);
     let (told, tells) = mpsc::channel();
     let (set, is_set) = mpsc::channel();
     let waits = pool.clone();
-    // On a thread of its own: if it hangs, the test does not.
+    // On another thread, so that a hang does not block the test.
     thread::spawn(move || {
-        let looks = Looks {
+        let looks = ReadsMetrics {
             pool: waits.clone(),
             told,
         };
@@ -62,7 +62,7 @@ fn the_waker_of_who_waits_for_room_may_call_the_pool() {
 }
 
 #[test]
-fn what_is_being_dropped_does_not_wait_any_more() {
+fn a_task_that_is_being_dropped_is_not_queued() {
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
     let busy = Busy::keep(&pool, 1);
     let (queued, seen) = mpsc::channel();
@@ -77,15 +77,15 @@ fn what_is_being_dropped_does_not_wait_any_more() {
     busy.release();
 }
 
-/// The one that is dropped for another closes the pool: what it has accepted still runs.
+/// The drop of the replaced task closes the pool. Accepted tasks still run.
 #[test]
-fn a_pool_that_is_closed_while_it_drops_the_oldest_drops_no_other() {
+fn a_pool_closed_while_it_drops_the_oldest_drops_no_other() {
     let mut builder = BlockingPool::builder();
     builder.max_threads(1).overflow(Overflow::DropOldest);
     let pool = builder.queue_capacity(3).build().unwrap();
     let busy = Busy::keep(&pool, 1);
     let closes = pool.clone();
-    let finally = Finally(move || closes.shutdown());
+    let finally = Finally(move || closes.close());
     let oldest = pool.spawn_blocking(move || drop(finally));
     let others = [1, 2].map(|n| pool.spawn_blocking(move || n));
     let late = pool.spawn_blocking(|| 3);
@@ -97,7 +97,7 @@ fn a_pool_that_is_closed_while_it_drops_the_oldest_drops_no_other() {
     assert_eq!(others.map(output), [1, 2]);
 }
 
-/// What is dropped is not taken by a thread: it is no sign that one comes back.
+/// A dropped task was not taken by a thread, so it does not delay growth.
 #[test]
 fn a_pool_that_drops_the_oldest_grows_when_its_threads_block() {
     let mut builder = BlockingPool::builder();
@@ -106,7 +106,7 @@ fn a_pool_that_drops_the_oldest_grows_when_its_threads_block() {
     let pool = builder.queue_capacity(1).build().unwrap();
     let busy = Busy::keep(&pool, 1);
     let runs = Arc::new(AtomicBool::new(false));
-    // Faster than it would grow.
+    // Faster than the pool grows.
     wait_until("a task runs", || {
         let runs = Arc::clone(&runs);
         drop(pool.spawn_blocking({
@@ -119,7 +119,7 @@ fn a_pool_that_drops_the_oldest_grows_when_its_threads_block() {
 }
 
 #[test]
-fn threads_that_end_at_once_are_not_created_for_ever() {
+fn threads_that_exit_at_once_are_not_created_forever() {
     let mut builder = BlockingPool::builder();
     builder.core_threads(4).allow_core_timeout(true);
     let pool = builder.keep_alive(Duration::ZERO).build().unwrap();
@@ -128,9 +128,9 @@ fn threads_that_end_at_once_are_not_created_for_ever() {
     }
 }
 
-/// The timer was to come for it in an hour.
+/// The timer is armed for an hour later.
 #[test]
-fn a_pool_that_has_ended_is_forgotten() {
+fn a_terminated_pool_is_dropped_although_the_timer_is_armed() {
     let held = Arc::new(());
     let hooked = Mutex::new(Arc::clone(&held));
     let mut builder = BlockingPool::builder();

@@ -1,4 +1,4 @@
-//! Waiting for room.
+//! Waiting for permits.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use throng::BlockingPool;
 
-use crate::pools::{Busy, output, rest, run};
+use crate::pools::{Busy, output, run, when_idle};
 use crate::support::{Wakes, join, multi_thread, poll_with, wait_until, within};
 
-/// A pool with one thread and so many places in its queue.
+/// A pool with one thread and a queue of this capacity.
 fn bounded(capacity: usize) -> BlockingPool {
     BlockingPool::builder()
         .max_threads(1)
@@ -23,7 +23,7 @@ fn bounded(capacity: usize) -> BlockingPool {
 }
 
 #[test]
-fn there_is_always_room_without_a_bound() {
+fn an_unbounded_pool_always_grants_a_permit() {
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
     let _busy = Busy::keep(&pool, 1);
     for _ in 0..1_000 {
@@ -34,7 +34,7 @@ fn there_is_always_room_without_a_bound() {
 }
 
 #[test]
-fn it_waits_for_a_place_and_keeps_it() {
+fn reserve_waits_for_a_permit_and_keeps_it() {
     let pool = bounded(1);
     let busy = Busy::keep(&pool, 1);
     let queued = pool.spawn_blocking(|| 1);
@@ -46,22 +46,18 @@ fn it_waits_for_a_place_and_keeps_it() {
     busy.release();
     output(queued);
     wait_until("the waiting one is woken", || woken.count() > 0);
-    rest(&pool);
+    when_idle(&pool);
     let Poll::Ready(Ok(permit)) = poll_with(&waker, &mut waiting) else {
-        panic!("there is room")
+        panic!("a permit is free")
     };
-    let other = pool
-        .reserve()
-        .now_or_never()
-        .expect("room for two")
-        .unwrap();
+    let other = pool.reserve().now_or_never().expect("two permits").unwrap();
     assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
     assert_eq!(output(permit.spawn_blocking(|| 2)), 2);
     assert_eq!(output(other.spawn_blocking(|| 3)), 3);
 }
 
 #[test]
-fn a_dropped_permit_gives_its_place_back() {
+fn dropping_a_permit_releases_it() {
     let pool = bounded(0);
     for _ in 0..10 {
         let permit = pool.reserve().now_or_never().expect("at once").unwrap();
@@ -71,9 +67,9 @@ fn a_dropped_permit_gives_its_place_back() {
     output(pool.spawn_blocking(|| ()));
 }
 
-/// The waiting ones are dropped before and after they are woken: the place goes to who still waits.
+/// Futures are dropped before and after they are woken: the permit goes to the one that still waits.
 #[test]
-fn a_dropped_waiting_future_loses_nothing() {
+fn dropping_a_waiting_future_loses_no_permit() {
     for woken_first in [false, true] {
         let pool = bounded(0);
         let permit = pool.reserve().now_or_never().expect("at once").unwrap();
@@ -98,7 +94,7 @@ fn a_dropped_waiting_future_loses_nothing() {
 }
 
 #[test]
-fn many_who_wait_all_get_through() {
+fn many_waiters_all_get_permits() {
     const TASKS: usize = 2_000;
     let pool = bounded(1);
     let ran = Arc::new(AtomicUsize::new(0));
@@ -108,7 +104,7 @@ fn many_who_wait_all_get_through() {
             let (pool, ran) = (pool.clone(), Arc::clone(&ran));
             runtime.spawn(async move {
                 if n % 5 == 0 {
-                    // One who comes and goes.
+                    // A waiter that gives up.
                     let _ =
                         tokio::time::timeout(Duration::from_micros(n as u64), pool.reserve()).await;
                 }
@@ -124,12 +120,12 @@ fn many_who_wait_all_get_through() {
             .unwrap();
     });
     assert_eq!(ran.load(Ordering::Relaxed), TASKS);
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert_eq!((metrics.completed, metrics.rejected), (TASKS as u64, 0));
 }
 
 #[test]
-fn a_shutdown_ends_the_wait() {
+fn closing_the_pool_ends_all_waits() {
     let pool = bounded(0);
     let busy = Busy::keep(&pool, 1);
     run(async {
@@ -140,30 +136,29 @@ fn a_shutdown_ends_the_wait() {
             })
             .collect();
         tokio::task::yield_now().await;
-        pool.shutdown();
+        pool.close();
         for waiting in waiting {
-            let refused = waiting.await.unwrap().unwrap_err();
-            assert!(refused.is_closed());
+            assert!(waiting.await.unwrap().is_err());
         }
-        assert!(pool.reserve().await.unwrap_err().is_closed());
+        assert!(pool.reserve().await.is_err());
     });
     busy.release();
 }
 
 #[test]
-fn a_permit_from_before_the_shutdown_is_of_no_use_after_it() {
+fn a_permit_of_a_closed_pool_spawns_nothing() {
     let pool = bounded(0);
     let permit = pool.reserve().now_or_never().expect("at once").unwrap();
-    pool.shutdown();
+    pool.close();
     let error = join(permit.spawn_blocking(|| ())).unwrap_err();
     assert!(error.is_closed());
     assert_eq!(pool.metrics().rejected, 1);
-    run(pool.terminated());
+    run(pool.closed());
 }
 
-/// Two who have found no room are about to wait when two places become free: each must get one.
+/// Two tasks have found no permit and are about to wait when two permits are released: each must get one.
 #[test]
-fn two_places_become_free_while_two_are_about_to_wait() {
+fn two_permits_released_to_two_new_waiters_are_both_granted() {
     let pool = BlockingPool::builder()
         .max_threads(2)
         .queue_capacity(0)
@@ -177,7 +172,7 @@ fn two_places_become_free_while_two_are_about_to_wait() {
             let (about_to_wait, freed) = (Arc::clone(&about_to_wait), Arc::clone(&freed));
             let while_cloned = move || {
                 about_to_wait.fetch_add(1, Ordering::Relaxed);
-                // They may not be able to be here both at once.
+                // They may not be here at the same time.
                 let end = Instant::now() + Duration::from_millis(200);
                 while !freed.load(Ordering::Relaxed) && Instant::now() < end {
                     thread::yield_now();
@@ -195,12 +190,12 @@ fn two_places_become_free_while_two_are_about_to_wait() {
         }
         drop(permits);
         freed.store(true, Ordering::Relaxed);
-        // Both at the same time: the first to come keeps its place until the second has one.
+        // Both at the same time: the first keeps its permit until the second has one.
         let _permits = waiting.map(|waiting| waiting.join().unwrap());
     });
 }
 
-/// A waker that takes its time to be cloned, which is when its future is about to wait.
+/// A waker whose clone is slow. It is cloned when its future is about to wait.
 mod slow_to_clone {
     use std::future::Future;
     use std::pin::pin;
@@ -221,12 +216,12 @@ mod slow_to_clone {
         future: F,
         while_cloned: impl Fn() + Send + Sync + 'static,
     ) -> F::Output {
-        // Leaked, so that its wakers need no count.
+        // Leaked, so that the wakers need no reference count.
         let slow: &'static Slow = Box::leak(Box::new(Slow {
             thread: thread::current(),
             while_cloned: Box::new(while_cloned),
         }));
-        // SAFETY: the functions of the table want a `Slow` that lives for ever and is Sync.
+        // SAFETY: the functions of the table need a `Slow` that is never dropped and is `Sync`.
         let waker = unsafe { Waker::from_raw(RawWaker::new((&raw const *slow).cast(), &TABLE)) };
         let mut future = pin!(future);
         let end = Instant::now() + PATIENCE;
@@ -234,7 +229,7 @@ mod slow_to_clone {
             if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 return output;
             }
-            // Until it is woken: to poll it without would hide a lost wake-up.
+            // Until it is woken: polling it anyway would hide a lost wake-up.
             thread::park_timeout(end.saturating_duration_since(Instant::now()));
             assert!(Instant::now() < end, "nobody woke the future");
         }
@@ -252,12 +247,12 @@ mod slow_to_clone {
     }
 
     fn slow(data: *const ()) -> &'static Slow {
-        // SAFETY: all wakers with this table are made of such a pointer.
+        // SAFETY: all wakers with this table are made from such a pointer.
         unsafe { &*data.cast::<Slow>() }
     }
 }
 
-/// Others are faster than `waiting`, twice; the last of them keeps the thread busy.
+/// Other tasks are faster than `waiting`, twice. The last one keeps the thread busy.
 fn loses_twice(pool: &BlockingPool, mut waiting: Pin<&mut impl Future>) -> Busy {
     let mut busy = Busy::keep(pool, 1);
     for _ in 0..2 {
@@ -270,21 +265,21 @@ fn loses_twice(pool: &BlockingPool, mut waiting: Pin<&mut impl Future>) -> Busy 
 }
 
 #[test]
-fn who_has_lost_twice_is_handed_a_place() {
+fn a_waiter_that_lost_twice_is_handed_a_permit() {
     let pool = bounded(0);
     let mut waiting = pin!(pool.reserve());
     loses_twice(&pool, waiting.as_mut()).release();
-    // The place is there, and it is not for everybody.
+    // The permit is free, but only for the waiter.
     assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
     let mut late = pin!(pool.reserve());
     assert!(late.as_mut().now_or_never().is_none());
-    let permit = waiting.now_or_never().expect("it is handed the place");
+    let permit = waiting.now_or_never().expect("it is handed the permit");
     output(permit.unwrap().spawn_blocking(|| ()));
-    assert!(late.now_or_never().expect("there is room").is_ok());
+    assert!(late.now_or_never().expect("a permit is free").is_ok());
 }
 
 #[test]
-fn a_place_that_was_handed_over_and_not_taken_is_not_lost() {
+fn a_permit_handed_to_a_dropped_waiter_is_released() {
     let pool = bounded(0);
     let mut waiting = Box::pin(pool.reserve());
     loses_twice(&pool, waiting.as_mut()).release();
@@ -293,18 +288,18 @@ fn a_place_that_was_handed_over_and_not_taken_is_not_lost() {
 }
 
 #[test]
-fn who_is_to_be_handed_a_place_learns_of_a_shutdown() {
+fn a_waiter_for_a_handoff_learns_of_the_close() {
     let pool = bounded(0);
     let mut waiting = pin!(pool.reserve());
     let busy = loses_twice(&pool, waiting.as_mut());
-    pool.shutdown();
-    assert!(waiting.now_or_never().expect("it is told").is_err());
+    pool.close();
+    assert!(waiting.now_or_never().expect("it is woken").is_err());
     busy.release();
 }
 
-/// With fewer places than before, none is handed over that is one too many.
+/// After the bound was lowered, a permit beyond it is not handed over.
 #[test]
-fn a_place_that_is_one_too_many_is_not_handed_over() {
+fn a_permit_beyond_a_lowered_bound_is_not_handed_over() {
     let pool = bounded(1);
     let queued = {
         let busy = Busy::keep(&pool, 1);
@@ -323,7 +318,7 @@ fn a_place_that_is_one_too_many_is_not_handed_over() {
     assert!(
         pool.reserve()
             .now_or_never()
-            .expect("there is room")
+            .expect("a permit is free")
             .is_ok()
     );
 }

@@ -1,4 +1,4 @@
-//! What can be set while a pool works.
+//! Settings that change while a pool works.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use throng::BlockingPool;
 use throng::blocking::{Builder, Growth};
 
-use crate::pools::{Busy, hunt, output, rest, run, settle};
+use crate::pools::{Busy, output, rounds_for, run, when, when_idle};
 use crate::support::{Gate, Numbers, block_on, poll, wait_until};
 
 fn with(core: usize, max: usize) -> Builder {
@@ -19,21 +19,21 @@ fn with(core: usize, max: usize) -> Builder {
 }
 
 #[test]
-fn core_threads_can_be_there_before_the_first_task() {
+fn core_threads_can_be_started_before_the_first_task() {
     let pool = with(3, 4).build().unwrap();
     assert_eq!(pool.prestart_core_threads().unwrap(), 3);
-    assert_eq!(rest(&pool).threads, 3);
+    assert_eq!(when_idle(&pool).threads, 3);
     assert_eq!(pool.prestart_core_threads().unwrap(), 0);
     Busy::keep(&pool, 3).release();
-    assert_eq!(rest(&pool).largest, 3);
+    assert_eq!(when_idle(&pool).largest, 3);
     pool.set_core_threads(4).unwrap();
     assert_eq!(pool.prestart_core_threads().unwrap(), 1);
     assert_eq!(
         with(0, 4).build().unwrap().prestart_core_threads().unwrap(),
         0
     );
-    pool.shutdown();
-    run(pool.terminated());
+    pool.close();
+    run(pool.closed());
     assert_eq!(pool.prestart_core_threads().unwrap(), 0);
 }
 
@@ -44,12 +44,12 @@ fn the_system_may_refuse_core_threads() {
     assert!(pool.prestart_core_threads().is_err());
     let metrics = pool.metrics();
     assert_eq!((metrics.threads, metrics.spawn_failures), (0, 1));
-    pool.shutdown();
-    run(pool.terminated());
+    pool.close();
+    run(pool.closed());
 }
 
 #[test]
-fn core_threads_stay_unless_they_may_not() {
+fn core_threads_stay_unless_they_may_time_out() {
     for may_go in [false, true] {
         let pool = with(2, 4)
             .keep_alive(Duration::from_millis(1))
@@ -58,41 +58,41 @@ fn core_threads_stay_unless_they_may_not() {
             .unwrap();
         Busy::keep(&pool, 4).release();
         let stay = if may_go { 0 } else { 2 };
-        settle(&pool, |metrics| metrics.threads == stay);
-        // Those that have to stay sleep without a time-out.
+        when(&pool, |metrics| metrics.threads == stay);
+        // Threads that stay park without a time-out.
         output(pool.spawn_blocking(|| thread::sleep(Duration::from_millis(5))));
-        settle(&pool, |metrics| metrics.threads == stay);
+        when(&pool, |metrics| metrics.threads == stay);
     }
 }
 
 #[test]
-fn with_fewer_core_threads_those_that_are_too_many_end() {
+fn lowering_the_core_threads_ends_idle_threads() {
     let pool = with(4, 4)
         .keep_alive(Duration::from_millis(1))
         .build()
         .unwrap();
     pool.prestart_core_threads().unwrap();
-    assert_eq!(rest(&pool).threads, 4);
+    assert_eq!(when_idle(&pool).threads, 4);
     pool.set_core_threads(1).unwrap();
-    settle(&pool, |metrics| metrics.threads == 1);
+    when(&pool, |metrics| metrics.threads == 1);
     output(pool.spawn_blocking(|| ()));
-    assert_eq!(rest(&pool).threads, 1);
+    assert_eq!(when_idle(&pool).threads, 1);
 }
 
 #[test]
-fn a_keep_alive_is_set_for_those_that_wait_too() {
+fn a_new_keep_alive_applies_to_idle_threads() {
     let pool = with(0, 4).keep_alive(Duration::MAX).build().unwrap();
     Busy::keep(&pool, 4).release();
-    assert_eq!(rest(&pool).threads, 4);
+    assert_eq!(when_idle(&pool).threads, 4);
     pool.set_keep_alive(Duration::from_millis(1));
-    settle(&pool, |metrics| metrics.threads == 0);
+    when(&pool, |metrics| metrics.threads == 0);
     pool.set_keep_alive(Duration::MAX);
     Busy::keep(&pool, 2).release();
-    assert_eq!(rest(&pool).threads, 2);
+    assert_eq!(when_idle(&pool).threads, 2);
 }
 
 #[test]
-fn with_more_threads_what_is_queued_runs() {
+fn raising_the_maximum_runs_queued_tasks() {
     for growth in [Growth::Eager, Growth::After(Duration::from_millis(1))] {
         let pool = with(0, 1).growth(growth).build().unwrap();
         let busy = Busy::keep(&pool, 1);
@@ -110,7 +110,7 @@ fn with_more_threads_what_is_queued_runs() {
 }
 
 #[test]
-fn with_more_core_threads_what_is_queued_runs() {
+fn raising_the_core_threads_runs_queued_tasks() {
     let pool = with(1, 4).growth(Growth::WhenFull).build().unwrap();
     let busy = Busy::keep(&pool, 1);
     let meeting = Arc::new(Barrier::new(3));
@@ -125,12 +125,12 @@ fn with_more_core_threads_what_is_queued_runs() {
 }
 
 #[test]
-fn with_fewer_threads_those_that_are_too_many_end_idle_or_not() {
+fn lowering_the_maximum_ends_idle_and_busy_threads() {
     let pool = with(0, 6).build().unwrap();
     Busy::keep(&pool, 6).release();
-    assert_eq!(rest(&pool).threads, 6);
+    assert_eq!(when_idle(&pool).threads, 6);
     pool.set_max_threads(4).unwrap();
-    settle(&pool, |metrics| metrics.threads == 4);
+    when(&pool, |metrics| metrics.threads == 4);
 
     let busy = [(); 4].map(|()| Busy::keep(&pool, 1));
     let gate = Gate::new();
@@ -139,16 +139,16 @@ fn with_fewer_threads_those_that_are_too_many_end_idle_or_not() {
         pool.spawn_blocking(move || gate.pass())
     });
     pool.set_max_threads(1).unwrap();
-    // They end with their tasks, also while others are queued.
+    // They exit after their tasks, even while others are queued.
     busy.into_iter().for_each(Busy::release);
-    let metrics = settle(&pool, |metrics| metrics.threads == 1 && metrics.busy == 1);
+    let metrics = when(&pool, |metrics| metrics.threads == 1 && metrics.busy == 1);
     assert_eq!(metrics.queued, 2);
     gate.open();
     queued.into_iter().for_each(output);
-    assert_eq!(rest(&pool).threads, 1);
+    assert_eq!(when_idle(&pool).threads, 1);
 }
 
-/// Runs tasks, and says how many ran at once at most.
+/// Runs tasks, and returns the largest number that ran at once.
 #[track_caller]
 fn most_at_once(pool: &BlockingPool, tasks: usize) -> usize {
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -173,10 +173,10 @@ fn a_woken_thread_beyond_the_maximum_takes_no_task() {
         for _ in 0..50 {
             let pool = with(0, 8).build().unwrap();
             Busy::keep(&pool, 8).release();
-            assert_eq!(rest(&pool).threads, 8);
+            assert_eq!(when_idle(&pool).threads, 8);
             pool.set_max_threads(most).unwrap();
             assert!(most_at_once(&pool, 24) <= most);
-            settle(&pool, |metrics| metrics.threads <= most);
+            when(&pool, |metrics| metrics.threads <= most as u64);
         }
     }
 }
@@ -200,12 +200,12 @@ fn a_new_thread_beyond_the_maximum_takes_no_task() {
         let opens = thread::spawn(move || gate.open());
         assert!(most_at_once(&pool, 24) <= 2);
         opens.join().unwrap();
-        settle(&pool, |metrics| metrics.threads <= 2);
+        when(&pool, |metrics| metrics.threads <= 2);
     }
 }
 
 #[test]
-fn the_bound_changes_with_the_threads() {
+fn the_bound_changes_with_the_maximum() {
     let pool = with(0, 1).queue_capacity(1).build().unwrap();
     let busy = Busy::keep(&pool, 1);
     let first = pool.try_spawn_blocking(|| ()).unwrap();
@@ -222,11 +222,11 @@ fn the_bound_changes_with_the_threads() {
     assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
     busy.release();
     output(kept);
-    assert_eq!(rest(&pool).threads, 1);
+    assert_eq!(when_idle(&pool).threads, 1);
 }
 
 #[test]
-fn what_cannot_be_changes_nothing() {
+fn an_invalid_setting_changes_nothing() {
     let pool = with(2, 3).queue_capacity(0).build().unwrap();
     let kinds = [
         pool.set_max_threads(0),
@@ -241,11 +241,11 @@ fn what_cannot_be_changes_nothing() {
     pool.set_core_threads(0).unwrap();
     pool.set_max_threads(1).unwrap();
     pool.set_keep_alive(Duration::from_millis(1));
-    settle(&pool, |metrics| metrics.threads == 0);
+    when(&pool, |metrics| metrics.threads == 0);
 }
 
 #[test]
-fn a_closed_pool_can_be_set_too() {
+fn settings_of_a_closed_pool_can_change() {
     let pool = with(0, 1).build().unwrap();
     let busy = Busy::keep(&pool, 1);
     let meeting = Arc::new(Barrier::new(2));
@@ -253,19 +253,19 @@ fn a_closed_pool_can_be_set_too() {
         let meeting = Arc::clone(&meeting);
         pool.spawn_blocking(move || meeting.wait())
     });
-    pool.shutdown();
+    pool.close();
     pool.set_max_threads(3).unwrap();
     queued.into_iter().for_each(|handle| _ = output(handle));
     busy.release();
-    run(pool.terminated());
+    run(pool.closed());
     pool.set_max_threads(1).unwrap();
     assert_eq!(pool.metrics().threads, 0);
 }
 
-/// Settings change all the time while tasks come: none is lost, and what was set last holds.
+/// Settings change while tasks are submitted: no task is lost, and the last settings apply.
 #[test]
-fn settings_may_change_under_a_stream_of_tasks() {
-    for round in hunt(1.5) {
+fn settings_can_change_under_load() {
+    for round in rounds_for(1.5) {
         let growth = [
             Growth::Eager,
             Growth::After(Duration::from_micros(200)),
@@ -298,7 +298,7 @@ fn settings_may_change_under_a_stream_of_tasks() {
         wait_until("all have run", || {
             ran.load(Ordering::Relaxed) == accepted.load(Ordering::Relaxed)
         });
-        let metrics = settle(&pool, |metrics| metrics.threads <= 1 && metrics.busy == 0);
+        let metrics = when(&pool, |metrics| metrics.threads <= 1 && metrics.busy == 0);
         assert_eq!(metrics.completed, metrics.submitted);
         assert_eq!(metrics.rejected + metrics.submitted, 400);
         output(pool.spawn_blocking(|| ()));
@@ -309,7 +309,7 @@ fn set_at_random(pool: &BlockingPool, mut numbers: Numbers) {
     for _ in 0..20 {
         let threads = numbers.below(4) as usize;
         match numbers.below(3) {
-            // Fewer than the core threads is an error.
+            // It is an error to set fewer than the core threads.
             0 => _ = pool.set_max_threads(threads + 1),
             1 => _ = pool.set_core_threads(threads),
             _ => pool.set_keep_alive(Duration::from_micros(numbers.below(100))),

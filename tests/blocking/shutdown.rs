@@ -1,4 +1,4 @@
-//! The end of a pool: what still runs, what is refused, and what must not block.
+//! Closing a pool: which tasks still run, which are refused, and what must not block.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use throng::BlockingPool;
 
-use crate::pools::{Busy, hunt, jitter, output, run, settle};
+use crate::pools::{Busy, jitter, output, rounds_for, run, when};
 use crate::support::{Gate, Numbers, join, receive, within};
 
 fn of(threads: usize) -> BlockingPool {
@@ -20,12 +20,12 @@ fn of(threads: usize) -> BlockingPool {
 }
 
 #[test]
-fn a_shutdown_runs_what_was_accepted_and_refuses_what_comes() {
+fn a_closed_pool_runs_accepted_tasks_and_refuses_new_ones() {
     let pool = of(1);
     let busy = Busy::keep(&pool, 1);
     let queued = [1, 2, 3].map(|n| pool.spawn_blocking(move || n));
-    pool.shutdown();
-    assert!(pool.terminated().now_or_never().is_none());
+    pool.close();
+    assert!(pool.closed().now_or_never().is_none());
 
     let error = join(pool.spawn_blocking(|| ())).unwrap_err();
     assert!(error.is_closed() && !error.is_rejected() && !error.is_cancelled());
@@ -33,9 +33,9 @@ fn a_shutdown_runs_what_was_accepted_and_refuses_what_comes() {
     assert!(refused.is_closed());
     assert_eq!(refused.into_inner()(), "handed back");
 
-    pool.shutdown();
+    pool.close();
     busy.release();
-    run(pool.terminated());
+    run(pool.closed());
     assert!(queued.iter().all(throng::JoinHandle::is_finished));
     assert_eq!(queued.map(output), [1, 2, 3]);
     let metrics = pool.metrics();
@@ -46,33 +46,33 @@ fn a_shutdown_runs_what_was_accepted_and_refuses_what_comes() {
 #[test]
 fn a_pool_without_threads_terminates_at_once() {
     let pool = of(1);
-    assert!(pool.terminated().now_or_never().is_none());
-    pool.shutdown();
-    assert!(pool.terminated().now_or_never().is_some());
+    assert!(pool.closed().now_or_never().is_none());
+    pool.close();
+    assert!(pool.closed().now_or_never().is_some());
 }
 
 #[test]
-fn idle_threads_do_not_hold_termination_up() {
+fn idle_threads_do_not_delay_termination() {
     let pool = BlockingPool::builder().core_threads(4).build().unwrap();
     Busy::keep(&pool, 4).release();
-    pool.shutdown();
-    run(pool.terminated());
+    pool.close();
+    run(pool.closed());
     assert_eq!(pool.metrics().threads, 0);
 }
 
 #[test]
-fn all_who_wait_learn_of_the_termination() {
+fn all_waiters_for_closed_are_woken() {
     let pool = of(2);
     let busy = Busy::keep(&pool, 2);
     run(async {
         let waiting: Vec<_> = (0..10)
             .map(|_| {
                 let pool = pool.clone();
-                tokio::spawn(async move { pool.terminated().await })
+                tokio::spawn(async move { pool.closed().await })
             })
             .collect();
         tokio::task::yield_now().await;
-        pool.shutdown();
+        pool.close();
         tokio::task::yield_now().await;
         assert!(waiting.iter().all(|waiting| !waiting.is_finished()));
         busy.release();
@@ -82,7 +82,7 @@ fn all_who_wait_learn_of_the_termination() {
     });
 }
 
-/// Accepts tasks behind a gate, and returns what tells that they have run.
+/// A pool with tasks behind a gate, and a receiver of their ends.
 fn with_tasks_behind(gate: &Gate) -> (BlockingPool, mpsc::Receiver<u32>) {
     let pool = of(1);
     let (ran, runs) = mpsc::channel();
@@ -107,7 +107,7 @@ fn the_last_clone_may_be_dropped_in_async_code() {
         let (pool, runs) = with_tasks_behind(&gate);
         drop(pool.clone());
         assert!(pool.try_spawn_blocking(|| ()).is_ok());
-        // If this waited for the tasks, nobody would open the gate.
+        // If this waited for the tasks, the gate would never be opened.
         drop(pool);
         gate.open();
         assert_ran(&runs);
@@ -129,7 +129,7 @@ fn the_last_clone_may_be_dropped_in_a_worker() {
 }
 
 #[test]
-fn the_last_clone_may_be_the_output_of_a_task_that_nobody_waits_for() {
+fn the_last_clone_may_be_the_output_of_a_detached_task() {
     let gate = Gate::new();
     let (pool, runs) = with_tasks_behind(&gate);
     let own = pool.clone();
@@ -153,7 +153,7 @@ fn the_last_clone_may_be_dropped_while_unwinding() {
 }
 
 #[test]
-fn threads_end_when_the_last_clone_is_dropped() {
+fn threads_exit_when_the_last_clone_is_dropped() {
     struct TellsOfItsEnd(mpsc::Sender<()>);
     impl Drop for TellsOfItsEnd {
         fn drop(&mut self) {
@@ -182,10 +182,10 @@ fn threads_end_when_the_last_clone_is_dropped() {
 }
 
 #[test]
-fn every_handle_resolves_when_submissions_race_with_a_shutdown() {
+fn every_handle_resolves_when_submissions_race_with_close() {
     let mut numbers = Numbers::new(1);
     let (mut all_accepted, mut all_refused) = (0, 0);
-    for round in hunt(1.5) {
+    for round in rounds_for(1.5) {
         let keep_alive = [Duration::ZERO, Duration::from_secs(10)][round % 2];
         let pool = BlockingPool::builder()
             .max_threads(2)
@@ -212,9 +212,9 @@ fn every_handle_resolves_when_submissions_race_with_a_shutdown() {
                 });
             }
             jitter(&mut numbers, 500);
-            pool.shutdown();
+            pool.close();
         });
-        run(pool.terminated());
+        run(pool.closed());
         let metrics = pool.metrics();
         let accepted = accepted.into_inner();
         assert_eq!(ran.load(Ordering::Relaxed), accepted);
@@ -227,11 +227,11 @@ fn every_handle_resolves_when_submissions_race_with_a_shutdown() {
     assert!(all_accepted > 0 && all_refused > 0, "there was no race");
 }
 
-/// The last thread leaves by itself just when the pool is shut down.
+/// The last thread exits by itself while the pool is closed.
 #[test]
-fn termination_is_told_also_when_it_races_with_a_time_out() {
+fn closed_is_notified_when_it_races_with_a_keep_alive() {
     let mut numbers = Numbers::new(1);
-    for _ in hunt(0.5) {
+    for _ in rounds_for(0.5) {
         let pool = BlockingPool::builder()
             .keep_alive(Duration::from_micros(100))
             .build()
@@ -239,26 +239,26 @@ fn termination_is_told_also_when_it_races_with_a_time_out() {
         drop(pool.spawn_blocking(|| ()));
         let waiting = {
             let pool = pool.clone();
-            thread::spawn(move || run(pool.terminated()))
+            thread::spawn(move || run(pool.closed()))
         };
         jitter(&mut numbers, 300);
-        pool.shutdown();
-        settle(&pool, |metrics| metrics.threads == 0);
+        pool.close();
+        when(&pool, |metrics| metrics.threads == 0);
         waiting.join().unwrap();
     }
 }
 
 #[test]
-fn a_pool_outlives_the_future_that_waits_for_its_termination() {
+fn closed_can_be_awaited_again_after_a_time_out() {
     let pool = of(1);
     let busy = Busy::keep(&pool, 1);
-    pool.shutdown();
+    pool.close();
     run(async {
         for _ in 0..3 {
-            let impatient = tokio::time::timeout(Duration::from_millis(1), pool.terminated());
+            let impatient = tokio::time::timeout(Duration::from_millis(1), pool.closed());
             assert!(impatient.await.is_err());
         }
         busy.release();
-        within(pool.terminated()).await;
+        within(pool.closed()).await;
     });
 }

@@ -1,4 +1,4 @@
-//! The end of a pool, at once or within some time.
+//! The end of a pool within a bound.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use throng::{BlockingPool, JoinHandle};
 
-use crate::pools::{Busy, hunt, jitter, output, run};
+use crate::pools::{Busy, jitter, output, rounds_for, run};
 use crate::support::{Drops, Gate, Numbers, PATIENCE, PanicsOnDrop, join, ready};
 
 fn of(threads: usize) -> BlockingPool {
@@ -18,7 +18,7 @@ fn of(threads: usize) -> BlockingPool {
 }
 
 #[test]
-fn what_runs_goes_on_and_what_waits_is_dropped() {
+fn shutdown_now_aborts_what_waits_and_not_what_runs() {
     let pool = of(1);
     let busy = Busy::keep(&pool, 1);
     let drops = Drops::new();
@@ -37,26 +37,26 @@ fn what_runs_goes_on_and_what_waits_is_dropped() {
     assert!(join(pool.spawn_blocking(|| ())).unwrap_err().is_closed());
     assert_eq!(pool.shutdown_now(), 0);
     busy.release();
-    run(pool.terminated());
+    run(pool.closed());
     let metrics = pool.metrics();
     assert_eq!((metrics.completed, metrics.cancelled), (1, 10));
     assert_eq!((metrics.queued, metrics.rejected), (0, 1));
 }
 
 #[test]
-fn it_may_come_after_a_shutdown() {
+fn a_closed_pool_can_be_shut_down_now() {
     let pool = of(1);
     let busy = Busy::keep(&pool, 1);
     let queued = pool.spawn_blocking(|| ());
-    pool.shutdown();
+    pool.close();
     assert_eq!(pool.shutdown_now(), 1);
     assert!(ready(queued).unwrap_err().is_cancelled());
     busy.release();
-    run(pool.terminated());
+    run(pool.closed());
 }
 
 #[test]
-fn drops_that_panic_hold_nothing_up() {
+fn captures_whose_drop_panics_are_dropped() {
     let pool = of(1);
     let busy = Busy::keep(&pool, 1);
     let drops = Drops::new();
@@ -70,11 +70,11 @@ fn drops_that_panic_hold_nothing_up() {
         .into_iter()
         .for_each(|handle| assert!(ready(handle).is_err()));
     busy.release();
-    run(pool.terminated());
+    run(pool.closed());
 }
 
 #[test]
-fn drops_may_use_the_pool() {
+fn drops_of_captures_may_use_the_pool() {
     struct Submits(BlockingPool);
     impl Drop for Submits {
         fn drop(&mut self) {
@@ -89,30 +89,37 @@ fn drops_may_use_the_pool() {
     assert!(ready(queued).unwrap_err().is_cancelled());
     assert_eq!(pool.metrics().rejected, 1);
     busy.release();
-    run(pool.terminated());
+    run(pool.closed());
 }
 
 #[test]
-fn a_time_out_says_whether_the_end_has_come() {
-    let pool = of(1);
-    let busy = Busy::keep(&pool, 1);
-    let queued = pool.spawn_blocking(|| "runs");
-    let began = Instant::now();
-    assert!(!pool.shutdown_timeout(Duration::from_millis(20)));
-    assert!(began.elapsed() >= Duration::from_millis(20));
-    assert!(!pool.shutdown_timeout(Duration::ZERO));
-    assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_closed());
-    busy.release();
-    assert!(pool.shutdown_timeout(PATIENCE));
-    assert_eq!(ready(queued).unwrap(), "runs");
-    assert_eq!(pool.metrics().threads, 0);
-    assert!(pool.shutdown_timeout(Duration::ZERO));
-    // A time that ends after the clock does.
-    assert!(pool.shutdown_timeout(Duration::MAX));
+fn a_bounded_shutdown_waits_and_then_aborts_what_has_not_started() {
+    for is_async in [false, true] {
+        let shutdown = |pool: &BlockingPool, timeout| match is_async {
+            true => run(pool.shutdown(timeout)),
+            false => pool.blocking_shutdown(timeout),
+        };
+        let pool = of(1);
+        let busy = Busy::keep(&pool, 1);
+        let queued = [1, 2].map(|n| pool.spawn_blocking(move || n));
+        let began = Instant::now();
+        assert_eq!(shutdown(&pool, Duration::from_millis(20)), 2);
+        assert!(began.elapsed() >= Duration::from_millis(20));
+        for handle in queued {
+            assert!(ready(handle).unwrap_err().is_cancelled());
+        }
+        assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_closed());
+        assert_eq!(shutdown(&pool, Duration::ZERO), 0);
+        busy.release();
+        assert_eq!(shutdown(&pool, PATIENCE), 0);
+        assert_eq!(pool.metrics().threads, 0);
+        // A time beyond the range of the clock.
+        assert_eq!(shutdown(&pool, Duration::MAX), 0);
+    }
 }
 
 #[test]
-fn it_waits_until_the_last_task_has_ended() {
+fn a_bounded_shutdown_waits_until_the_last_task_has_ended() {
     for _ in 0..20 {
         let pool = of(2);
         let ran = Arc::new(AtomicUsize::new(0));
@@ -120,27 +127,28 @@ fn it_waits_until_the_last_task_has_ended() {
             let ran = Arc::clone(&ran);
             drop(pool.spawn_blocking(move || ran.fetch_add(1, Ordering::Relaxed)));
         }
-        assert!(pool.shutdown_timeout(Duration::MAX));
+        assert_eq!(pool.blocking_shutdown(Duration::MAX), 0);
         assert_eq!(ran.load(Ordering::Relaxed), 10);
     }
 }
 
 /// A pool that was never used, and one whose threads are idle.
 #[test]
-fn there_may_be_nothing_to_wait_for() {
+fn a_pool_without_tasks_is_shut_down_at_once() {
     let pool = of(1);
-    assert!(pool.shutdown_timeout(PATIENCE));
+    assert_eq!(pool.blocking_shutdown(PATIENCE), 0);
     let pool = of(3);
     Busy::keep(&pool, 3).release();
-    assert!(pool.shutdown_timeout(PATIENCE));
+    assert_eq!(pool.blocking_shutdown(PATIENCE), 0);
+    assert_eq!(pool.metrics().threads, 0);
     assert_eq!(pool.shutdown_now(), 0);
 }
 
-/// Each task has run, was dropped by the shutdown, or was refused; and its handle says which.
+/// Each task runs, is aborted by the shutdown, or is refused, and its handle says which.
 #[test]
-fn every_handle_resolves_when_submissions_race_with_it() {
+fn every_handle_resolves_when_submissions_race_with_shutdown_now() {
     let (mut all_ran, mut all_dropped) = (0, 0);
-    for round in hunt(1.5) {
+    for round in rounds_for(1.5) {
         let pool = of(2);
         let ran = Arc::new(AtomicUsize::new(0));
         let drops = Drops::new();
@@ -153,7 +161,7 @@ fn every_handle_resolves_when_submissions_race_with_it() {
                 dropped,
             )
         });
-        run(pool.terminated());
+        run(pool.closed());
         let (mut returned, mut cancelled) = (0, 0);
         for handle in handles.into_iter().flatten() {
             match ready(handle) {
@@ -193,9 +201,9 @@ fn submit(pool: &BlockingPool, ran: &Arc<AtomicUsize>, drops: &Drops) -> Vec<Joi
     }
 }
 
-/// A task that waits for one that is dropped does not wait for ever.
+/// A task that waits for an aborted one does not wait forever.
 #[test]
-fn who_waits_inside_is_told() {
+fn a_task_that_waits_for_an_aborted_one_goes_on() {
     let pool = of(1);
     let (gate, begun) = (Gate::new(), Gate::new());
     let own = pool.clone();
@@ -210,5 +218,5 @@ fn who_waits_inside_is_told() {
     assert_eq!(pool.shutdown_now(), 1);
     gate.open();
     assert!(output(outer).unwrap_err().is_cancelled());
-    run(pool.terminated());
+    run(pool.closed());
 }

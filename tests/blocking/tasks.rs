@@ -1,4 +1,4 @@
-//! One task: its output, its abort, its place in the order.
+//! Single tasks: output, abort and order.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use throng::{BlockingPool, JoinHandle};
 
-use crate::pools::{Busy, output, rest, run, settle};
+use crate::pools::{Busy, output, run, when, when_idle};
 use crate::support::{Gate, join, receive, thread_name, wait_until};
 
 fn one_thread() -> BlockingPool {
@@ -31,7 +31,7 @@ fn a_handle_yields_the_output() {
 }
 
 #[test]
-fn a_task_runs_on_a_thread_of_the_pool_which_is_called_after_it() {
+fn threads_have_the_name_of_the_pool() {
     let pool = BlockingPool::builder().name("called-so").build().unwrap();
     assert_eq!(output(pool.spawn_blocking(thread_name)), "called-so-0");
 }
@@ -54,7 +54,7 @@ fn threads_that_are_not_async_can_wait() {
 }
 
 #[test]
-fn a_handle_that_was_polled_and_put_aside_still_yields() {
+fn a_handle_polled_once_can_be_awaited_later() {
     let pool = one_thread();
     let gate = Gate::new();
     let mut handle = pool.spawn_blocking({
@@ -79,7 +79,7 @@ fn a_task_whose_handle_is_dropped_still_runs() {
     receive(&runs);
 }
 
-/// Counts who holds it, and tells of being run.
+/// Counts its holders, and whether it was run.
 #[derive(Clone, Default)]
 struct Captured {
     holders: Arc<()>,
@@ -104,13 +104,13 @@ fn an_abort_before_the_start_drops_the_captures_at_once() {
     let captured = Captured::default();
     let handle = captured.spawn_on(&pool);
     handle.abort();
-    // The only thread is busy still: it was this one that dropped them.
+    // The only thread is still busy, so this thread has dropped them.
     assert!(captured.is_dropped_unrun());
     assert!(handle.is_finished());
     let error = join(handle).unwrap_err();
     assert!(error.is_cancelled() && !error.is_panic() && !error.is_rejected());
     busy.release();
-    let metrics = settle(&pool, |metrics| metrics.cancelled == 1);
+    let metrics = when(&pool, |metrics| metrics.cancelled == 1);
     assert_eq!((metrics.submitted, metrics.completed), (2, 1));
 }
 
@@ -127,7 +127,7 @@ fn an_abort_handle_outlives_the_handle() {
     abort.clone().abort();
     assert!(captured.is_dropped_unrun() && abort.is_finished());
     busy.release();
-    settle(&pool, |metrics| metrics.cancelled == 1);
+    when(&pool, |metrics| metrics.cancelled == 1);
     assert!(captured.is_dropped_unrun());
 }
 
@@ -151,7 +151,7 @@ fn an_abort_after_the_start_does_nothing() {
     wait_until("the task has ended", || handle.is_finished());
     handle.abort();
     assert_eq!(output(handle), "to its end");
-    assert_eq!(rest(&pool).cancelled, 0);
+    assert_eq!(when_idle(&pool).cancelled, 0);
 }
 
 #[test]
@@ -168,13 +168,13 @@ fn one_thread_starts_tasks_in_the_order_of_submission() {
         }
     }
     busy.release();
-    rest(&pool);
+    when_idle(&pool);
     let expected: Vec<_> = (0..100).filter(|n| *n != aborted).collect();
     assert_eq!(*order.lock().unwrap(), expected);
 }
 
 #[test]
-fn each_submitter_keeps_its_order_also_among_others() {
+fn each_submitter_keeps_its_order_among_others() {
     let pool = one_thread();
     let order = Arc::new(Mutex::new(vec![Vec::new(); 4]));
     thread::scope(|scope| {
@@ -188,7 +188,7 @@ fn each_submitter_keeps_its_order_also_among_others() {
             });
         }
     });
-    rest(&pool);
+    when_idle(&pool);
     for of_one in order.lock().unwrap().iter() {
         assert!(of_one.iter().copied().eq(0..500));
     }
@@ -209,7 +209,7 @@ impl Drop for UsesPool {
 }
 
 #[test]
-fn what_a_task_brings_along_may_use_the_pool_in_its_drop() {
+fn captures_and_outputs_may_use_the_pool_in_their_drop() {
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
     let (ran, runs) = mpsc::channel();
     let uses_pool = || UsesPool {
@@ -227,9 +227,9 @@ fn what_a_task_brings_along_may_use_the_pool_in_its_drop() {
     }
 }
 
-/// The pool that refuses a task may be used by what the task captured.
+/// Captures may use the pool that refuses their task.
 #[test]
-fn what_a_refused_task_captured_may_use_the_pool_in_its_drop() {
+fn captures_of_a_refused_task_may_use_the_pool_in_their_drop() {
     let pool = BlockingPool::builder()
         .max_threads(1)
         .queue_capacity(0)
@@ -244,7 +244,7 @@ fn what_a_refused_task_captured_may_use_the_pool_in_its_drop() {
     let error = join(pool.spawn_blocking(move || drop(capture))).unwrap_err();
     assert!(error.is_rejected());
     busy.release();
-    assert_eq!(rest(&pool).rejected, 2);
+    assert_eq!(when_idle(&pool).rejected, 2);
 }
 
 #[test]
@@ -264,13 +264,13 @@ fn a_thread_local_may_use_the_pool_in_its_destructor() {
             ran: ran.clone(),
         };
         output(pool.spawn_blocking(move || OF_THREAD.set(Some(of_thread))));
-        // The thread has left the pool when its locals are destroyed: another one runs the task.
+        // The thread is no longer one of the pool when its thread-locals are destroyed: another thread runs the task.
         receive(&runs);
     }
 }
 
 #[test]
-fn metrics_add_up_at_rest() {
+fn metrics_add_up_when_idle() {
     let pool = BlockingPool::builder()
         .max_threads(2)
         .queue_capacity(3)
@@ -289,7 +289,7 @@ fn metrics_add_up_at_rest() {
     assert!(join(pool.spawn_blocking(|| ())).unwrap_err().is_rejected());
     busy.release();
 
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert_eq!((metrics.threads, metrics.idle, metrics.busy), (2, 2, 0));
     assert_eq!((metrics.largest, metrics.queued), (2, 0));
     assert_eq!((metrics.submitted, metrics.rejected), (6, 2));
@@ -298,9 +298,9 @@ fn metrics_add_up_at_rest() {
     assert_eq!(metrics.spawn_failures, 0);
 }
 
-/// What is aborted in the queue does not wait any more, and is forgotten when a thread comes across it.
+/// An aborted task does not count as queued, before and after a thread finds its cell.
 #[test]
-fn what_was_aborted_is_not_queued() {
+fn an_aborted_task_is_not_queued() {
     let pool = one_thread();
     for _ in 0..2 {
         let busy = Busy::keep(&pool, 1);
@@ -311,6 +311,6 @@ fn what_was_aborted_is_not_queued() {
         assert_eq!(pool.metrics().queued, 1);
         busy.release();
         assert_eq!(output(queued), 2);
-        rest(&pool);
+        when_idle(&pool);
     }
 }

@@ -172,7 +172,7 @@ fn a_pool_that_is_full_or_closed_rejects_the_job() {
 
     gate.open();
     block_on(done.next()).unwrap().outcome.unwrap();
-    pool.shutdown();
+    pool.close();
     ready(pin!(jobs.submit_blocking(&pool, 2, || ()))).unwrap();
     assert!(take(&mut done).outcome.unwrap_err().is_rejected());
 }

@@ -66,7 +66,7 @@ async fn a_panic_in_the_drop_of_a_job_is_contained() {
 
     // when no pool accepts it,
     let pool = BlockingPool::builder().build().unwrap();
-    pool.shutdown();
+    pool.close();
     let bomb = PanicsOnDrop(captured.value());
     let closure = move || drop(bomb);
     jobs.submit_blocking(&pool, 1, closure).await.unwrap();

@@ -56,6 +56,7 @@ async fn a_file_that_was_moved_is_named_until_it_is_back() {
 #[cfg(feature = "redis")]
 #[tokio::test]
 async fn a_right_that_was_withdrawn_is_named_until_it_is_back() {
+    needs_redis!();
     let server = crate::redis_server::Server::start();
     server.ask(&[
         "ACL", "SETUSER", "web", "reset", "on", ">secret", "~*", "&*", "+@all",
@@ -75,6 +76,7 @@ async fn a_right_that_was_withdrawn_is_named_until_it_is_back() {
 #[cfg(feature = "redis")]
 #[tokio::test]
 async fn a_server_that_is_gone_is_unreachable_and_then_well() {
+    needs_redis!();
     let mut server = crate::redis_server::Server::start();
     let mut builder =
         throng::durable::RedisStore::builder(&format!("redis://127.0.0.1:{}", server.port()));

@@ -41,6 +41,7 @@ macro_rules! on_all_stores {
         mod redis {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
+                needs_redis!();
                 $crate::places::in_time(super::$name($crate::places::Place::server())).await;
             })*
         }

@@ -37,6 +37,7 @@ async fn a_worker_dies_at_each_commit() {
 /// or after the first has lost its tasks; later, they have crashed.
 #[tokio::test]
 async fn a_worker_dies_at_each_turn() {
+    needs_redis!();
     for point in TURN {
         for nth in 1..=4 {
             let site = Site::server(&ALWAYS).await;
@@ -49,6 +50,7 @@ async fn a_worker_dies_at_each_turn() {
 /// Its tasks take longer than a lease, which is renewed meanwhile.
 #[tokio::test]
 async fn a_worker_dies_when_it_renews_its_leases() {
+    needs_redis!();
     for point in BEAT {
         for nth in 1..=2 {
             let site = Site::server(&ALWAYS).await;
@@ -115,6 +117,7 @@ async fn a_producer_dies_at_each_commit_and_starts_over() {
 /// Each request but the last stores a task.
 #[tokio::test]
 async fn a_producer_dies_at_each_request_and_starts_over() {
+    needs_redis!();
     for point in ENQUEUE {
         for nth in 1..=TASKS + 1 {
             let site = Site::server(&ALWAYS).await;

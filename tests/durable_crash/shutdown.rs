@@ -83,11 +83,13 @@ const STOPPED_WITHIN: Duration = Duration::from_secs(8);
 
 #[tokio::test]
 async fn a_worker_ends_in_time_when_its_server_is_killed() {
+    needs_redis!();
     ends_in_time_without(Server::kill).await;
 }
 
 #[tokio::test]
 async fn a_worker_ends_in_time_when_its_server_stands_still() {
+    needs_redis!();
     ends_in_time_without(|server| server.signal(Signal::STOP)).await;
 }
 

@@ -30,6 +30,7 @@ macro_rules! on_both_stores {
         mod redis {
             $(#[tokio::test]
             async fn $name() {
+                needs_redis!();
                 super::$name($crate::site::Site::server(&$crate::site::EVERYSEC).await).await;
             })*
         }

@@ -29,6 +29,7 @@ async fn workers_whose_clock_is_set_remove_nothing() {
 
 #[tokio::test]
 async fn a_server_whose_clock_is_set_removes_nothing() {
+    needs_redis!();
     let clock = WallClock::new();
     let server = Server::with_library(&EVERYSEC, Some(clock.library()));
     let site = Site::of_server(server).await;

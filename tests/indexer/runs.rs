@@ -59,6 +59,7 @@ macro_rules! on_each_store {
         mod redis {
             $(#[test]
             fn $name() {
+                needs_redis!();
                 super::$name($crate::runs::Kind::Redis);
             })*
         }

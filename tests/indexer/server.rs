@@ -8,6 +8,7 @@ use super::runs::{State, ended, files, hits};
 /// again.
 #[test]
 fn a_server_that_is_killed_and_comes_back_costs_nothing_that_was_done() {
+    needs_redis!();
     let mut server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let state = State::with(Some(server.url()));
     let (program, errors) = state.start(30);
@@ -18,6 +19,7 @@ fn a_server_that_is_killed_and_comes_back_costs_nothing_that_was_done() {
 
 #[test]
 fn a_server_that_is_not_there_is_an_error() {
+    needs_redis!();
     let corpus = files(1);
     let mut server = Server::start();
     let state = State::with(Some(server.url()));
@@ -31,6 +33,7 @@ fn a_server_that_is_not_there_is_an_error() {
 /// would have no segment of it.
 #[test]
 fn two_states_in_one_server_are_two() {
+    needs_redis!();
     let server = Server::start();
     let states = [(); 2].map(|()| State::with(Some(server.url())));
     let corpora = [files(300), files(400)];

@@ -6,8 +6,9 @@ use std::io;
 use std::panic::{catch_unwind, panic_any};
 use std::pin::pin;
 
-use throng::{CompletionStream, JoinError, SerialExecutor, spawn_blocking};
+use throng::{JoinError, SerialExecutor, spawn_blocking};
 
+use crate::parts::stream;
 use crate::support::{join, message, ready};
 use crate::{busy, busy_and_full};
 
@@ -43,7 +44,7 @@ fn poisoned() -> JoinError {
 }
 
 fn lost() -> JoinError {
-    let (jobs, mut done) = CompletionStream::<(), ()>::builder().build().unwrap();
+    let (jobs, mut done) = stream::<(), ()>();
     drop(ready(pin!(jobs.slot(()))).unwrap());
     let completed = ready(pin!(done.next())).unwrap();
     completed.outcome.unwrap_err()

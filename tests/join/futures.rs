@@ -12,8 +12,7 @@ use throng::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
 use crate::support::{
-    PATIENCE, Wakes, block_on, current_thread, multi_thread, poll, poll_with, ready, receive,
-    rounds, within,
+    Wakes, block_on, current_thread, multi_thread, poll, poll_with, ready, receive, rounds, within,
 };
 use crate::{held, inline};
 
@@ -46,7 +45,7 @@ async fn a_handle_in_select_loses_nothing() {
     gate.open();
     let output = futures::select! {
         output = handle => output,
-        () = tokio::time::sleep(PATIENCE).fuse() => panic!("waited in vain"),
+        () = tokio::time::sleep(Duration::from_secs(30)).fuse() => panic!("waited in vain"),
     };
     assert_eq!(output.unwrap(), 2);
 }

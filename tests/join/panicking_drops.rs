@@ -5,7 +5,7 @@ use std::panic::panic_any;
 
 use throng::{ComputePool, JoinError};
 
-use crate::parts::Part;
+use crate::parts::{Part, bounded_compute_pool};
 use crate::support::{Drops, PanicsOnDrop, join, ready, wait_until};
 use crate::{ended, inline};
 
@@ -146,8 +146,7 @@ fn refusals(pool: &ComputePool, is_as_expected: impl Fn(&JoinError) -> bool) {
 
 #[test]
 fn a_full_compute_pool_contains_panics_of_captures() {
-    let mut builder = ComputePool::builder();
-    let pool = builder.threads(1).capacity(1).build().unwrap();
+    let pool = bounded_compute_pool();
     let permit = ready(Box::pin(pool.reserve())).unwrap();
     refusals(&pool, JoinError::is_rejected);
     drop(permit);
@@ -158,8 +157,7 @@ fn a_closed_compute_pool_contains_panics_of_captures() {
     let pool = ComputePool::builder().threads(1).build().unwrap();
     pool.shutdown();
     refusals(&pool, JoinError::is_closed);
-    let mut builder = ComputePool::builder();
-    let pool = builder.threads(1).capacity(1).build().unwrap();
+    let pool = bounded_compute_pool();
     pool.shutdown();
     refusals(&pool, JoinError::is_closed);
 }

@@ -1,6 +1,7 @@
 //! [`Part`]: any executor that takes closures, for what all of them promise.
 
-use throng::{BlockingPool, ComputePool, JoinHandle, SerialExecutor};
+use throng::completion::Submitter;
+use throng::{BlockingPool, CompletionStream, ComputePool, JoinHandle, SerialExecutor};
 
 use crate::gated;
 use crate::support::{Gate, receive};
@@ -41,7 +42,7 @@ impl Part {
     /// Accepts no more tasks.
     pub(crate) fn close(&self) {
         match self {
-            Self::Blocking(pool) => pool.shutdown(),
+            Self::Blocking(pool) => pool.close(),
             Self::Compute(pool) => pool.shutdown(),
             Self::Serial(executor) => executor.close(),
         }
@@ -54,4 +55,27 @@ impl Part {
         receive(&has_started);
         (busy, gate)
     }
+}
+
+/// A pool of one thread that has a single permit.
+pub(crate) fn bounded_compute_pool() -> ComputePool {
+    let mut builder = ComputePool::builder();
+    builder.threads(1).capacity(1).build().unwrap()
+}
+
+/// An executor whose queue has a single permit.
+pub(crate) fn bounded_executor() -> SerialExecutor<()> {
+    let mut builder = SerialExecutor::builder();
+    builder.queue_capacity(1).build(()).unwrap()
+}
+
+pub(crate) fn stream<T: Send + 'static, K: Send + 'static>()
+-> (Submitter<T, K>, CompletionStream<T, K>) {
+    CompletionStream::builder().build().unwrap()
+}
+
+/// A stream that runs one job at a time.
+pub(crate) fn stream_of_one<T: Send + 'static, K: Send + 'static>()
+-> (Submitter<T, K>, CompletionStream<T, K>) {
+    CompletionStream::builder().max_running(1).build().unwrap()
 }

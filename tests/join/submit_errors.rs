@@ -3,13 +3,14 @@
 use std::cell::Cell;
 use std::error::Error;
 
-use throng::{CompletionStream, SerialExecutor, TryRunError, TrySpawnError};
+use throng::{SerialExecutor, TryRunError, TrySpawnError};
 
+use crate::parts::stream;
 use crate::{busy_and_full, held_executor};
 
 #[test]
 fn an_error_returns_what_was_submitted() {
-    let (jobs, _done) = CompletionStream::<(), &str>::builder().build().unwrap();
+    let (jobs, _done) = stream::<(), &str>();
     jobs.close();
     let error = jobs.try_slot("tag").unwrap_err();
     assert!(error.is_closed() && !error.is_full());

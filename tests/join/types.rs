@@ -5,12 +5,12 @@ use std::error::Error;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
 
-use throng::blocking::{self, Growth, Overflow, Permit};
+use throng::blocking::{self, Growth, Overflow};
 use throng::completion::{self, Completed, Submitter};
 use throng::serial::{self, IntoInnerError, OnPanic};
 use throng::{
     AbortHandle, AbortOnDropHandle, BlockingPool, CompletionStream, Id, JoinError, JoinHandle,
-    SerialExecutor, Slot, TryRunError, TrySpawnError, Work, spawn_blocking,
+    Permit, SerialExecutor, Slot, TryRunError, TrySpawnError, Work, spawn_blocking,
 };
 
 use crate::inline;
@@ -79,7 +79,7 @@ assert_type!(SerialExecutor<Sent>: Send & Sync & Unpin & UnwindSafe & RefUnwindS
 assert_type!(SerialExecutor<Neither>: !Send & !Sync & Unpin & Clone);
 assert_type!(IntoInnerError<Both>: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Error);
 assert_type!(IntoInnerError<Neither>: !Send & !Sync & Error);
-assert_type!(serial::Builder<Both>: Send & Sync & Unpin);
+assert_type!(serial::Builder<Sent>: Send & Sync & Unpin);
 assert_type!(serial::Metrics: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Clone & Eq);
 assert_type!(OnPanic: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Copy & Eq);
 
@@ -96,7 +96,7 @@ assert_type!(Completed<Neither, Both>: !Send & !Sync & Unpin);
 assert_type!(completion::Builder<Neither, Neither>: Send & Sync & Unpin & UnwindSafe);
 
 assert_type!(BlockingPool: Send & Sync & Unpin & Clone);
-assert_type!(Permit<'static>: Send & Sync & Unpin);
+assert_type!(Permit<'static, BlockingPool>: Send & Sync & Unpin);
 assert_type!(blocking::Histogram: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Clone & Eq);
 assert_type!(blocking::Builder: Send & Sync & Unpin & Clone);
 assert_type!(blocking::Metrics: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Clone & Eq);
@@ -118,7 +118,7 @@ fn futures_can_be_sent(
     sent(jobs.submit_blocking(pool, Cell::new(0), || Cell::new(0)));
     sent(done.next());
     sent(pool.reserve());
-    sent(pool.terminated());
+    sent(pool.closed());
 }
 
 // ===== Layout =====

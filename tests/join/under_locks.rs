@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 
-use throng::CompletionStream;
 use throng::completion::Submitter;
-use throng::{BlockingPool, blocking};
+use throng::{BlockingPool, OwnedPermit};
 
 use crate::faulty_waker::{Act, FaultyWaker};
+use crate::parts::stream;
 use crate::support::{Wakes, poll_with, ready, receive};
 
 /// A waker whose last drop calls a method of the stream that takes its lock.
@@ -31,7 +31,7 @@ fn the_waker_of_a_slot_is_dropped_under_no_lock() {
     let (ended, has_ended) = channel();
     // On a thread of its own, which would hang if it took the lock twice.
     thread::spawn(move || {
-        let (jobs, mut done) = CompletionStream::<(), ()>::builder().build().unwrap();
+        let (jobs, mut done) = stream::<(), ()>();
         let mut open = ready(pin!(jobs.slot(()))).unwrap();
         let (faulty, panics) = FaultyWaker::panicking_in(Act::Drop);
         assert!(poll_with(&panics, &mut pin!(open.aborted())).is_pending());
@@ -53,7 +53,7 @@ fn the_waker_of_a_slot_is_dropped_under_no_lock() {
 }
 
 /// Cloning the waker releases this permit.
-static PERMIT: Mutex<Option<blocking::OwnedPermit>> = Mutex::new(None);
+static PERMIT: Mutex<Option<OwnedPermit<BlockingPool>>> = Mutex::new(None);
 
 #[test]
 fn a_waker_is_cloned_under_no_lock() {

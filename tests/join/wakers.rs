@@ -9,11 +9,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::stream::Stream;
-use throng::blocking::PollReserve;
-use throng::{BlockingPool, CompletionStream, ComputePool, SerialExecutor};
+use throng::{BlockingPool, ComputePool, PollReserve};
 
 use crate::faulty_waker::{Act, FaultyWaker};
-use crate::parts::Part;
+use crate::parts::{Part, bounded_compute_pool, bounded_executor, stream, stream_of_one};
 use crate::support::{Gate, Wakes, join, panicking_waker, poll_with, ready, receive, wait_until};
 use crate::{busy_and_full, busy_pool};
 
@@ -78,7 +77,7 @@ fn survives(check: impl Fn(Act)) {
 #[test]
 fn a_stream_is_woken_after_a_panic_of_a_waker() {
     survives(|act| {
-        let (jobs, mut done) = CompletionStream::<u8>::builder().build().unwrap();
+        let (jobs, mut done) = stream::<u8, ()>();
         let open = ready(Box::pin(jobs.slot(()))).unwrap();
         let poll = move |waker: &Waker| {
             let polled = Pin::new(&mut done).poll_next(&mut Context::from_waker(waker));
@@ -95,7 +94,7 @@ fn a_stream_is_woken_after_a_panic_of_a_waker() {
 #[test]
 fn the_abort_of_a_slot_wakes_after_a_panic_of_a_waker() {
     survives(|act| {
-        let (jobs, _done) = CompletionStream::<()>::builder().build().unwrap();
+        let (jobs, _done) = stream::<(), ()>();
         let mut open = ready(Box::pin(jobs.slot(()))).unwrap();
         let id = open.id();
         let registration = Registration {
@@ -109,7 +108,7 @@ fn the_abort_of_a_slot_wakes_after_a_panic_of_a_waker() {
 #[test]
 fn a_wrapped_future_is_woken_after_a_panic_of_a_waker() {
     survives(|act| {
-        let (jobs, _done) = CompletionStream::<()>::builder().build().unwrap();
+        let (jobs, _done) = stream::<(), ()>();
         let mut job = ready(Box::pin(jobs.wrap((), std::future::pending()))).unwrap();
         let id = job.id();
         let registration = Registration {
@@ -161,8 +160,8 @@ fn poll_reserve_is_woken_after_a_panic_of_a_waker() {
 fn the_end_of_a_blocking_pool_wakes_after_a_panic_of_a_waker() {
     survives(|act| {
         let (pool, gate) = busy_and_full();
-        pool.shutdown();
-        Registration::of(|| pool.terminated(), || gate.open()).survives(act);
+        pool.close();
+        Registration::of(|| pool.closed(), || gate.open()).survives(act);
     });
 }
 
@@ -177,10 +176,7 @@ fn reserve_of_a_compute_pool_is_woken_after_a_panic_of_a_waker() {
 #[test]
 fn reserve_of_a_serial_executor_is_woken_after_a_panic_of_a_waker() {
     survives(|act| {
-        let executor = SerialExecutor::builder()
-            .queue_capacity(1)
-            .build(())
-            .unwrap();
+        let executor = bounded_executor();
         let permit = ready(Box::pin(executor.reserve())).unwrap();
         Registration::of(|| executor.reserve(), || drop(permit)).survives(act);
     });
@@ -189,18 +185,14 @@ fn reserve_of_a_serial_executor_is_woken_after_a_panic_of_a_waker() {
 #[test]
 fn a_submitter_is_woken_after_a_panic_of_a_waker() {
     survives(|act| {
-        let (jobs, _done) = CompletionStream::<()>::builder()
-            .max_running(1)
-            .build()
-            .unwrap();
+        let (jobs, _done) = stream_of_one::<(), ()>();
         let open = ready(Box::pin(jobs.slot(()))).unwrap();
         Registration::of(|| jobs.slot(()), || open.complete(())).survives(act);
     });
 }
 
 fn full_compute() -> (ComputePool, Gate) {
-    let mut builder = ComputePool::builder();
-    let pool = builder.threads(1).capacity(1).build().unwrap();
+    let pool = bounded_compute_pool();
     let gate = Gate::new();
     let passed = gate.clone();
     let (entered, has_entered) = channel();
@@ -239,17 +231,11 @@ fn a_dropped_waiter_passes_its_turn_on_and_contains_the_panic_of_the_next() {
     let (pool, gate) = full_compute();
     drop_one_that_was_woken(|| pool.reserve(), || gate.open());
 
-    let executor = SerialExecutor::builder()
-        .queue_capacity(1)
-        .build(())
-        .unwrap();
+    let executor = bounded_executor();
     let permit = ready(Box::pin(executor.reserve())).unwrap();
     drop_one_that_was_woken(|| executor.reserve(), || drop(permit));
 
-    let (jobs, _done) = CompletionStream::<()>::builder()
-        .max_running(1)
-        .build()
-        .unwrap();
+    let (jobs, _done) = stream_of_one::<(), ()>();
     let open = ready(Box::pin(jobs.slot(()))).unwrap();
     drop_one_that_was_woken(|| jobs.slot(()), || open.complete(()));
 }
@@ -298,19 +284,16 @@ async fn a_panic_of_a_waker_costs_the_pool_no_thread() {
         let permit = pool.reserve().await.unwrap();
         let mut waiting = pin!(pool.reserve());
         assert!(poll_with(&panicking_waker(), &mut waiting).is_pending());
-        pool.shutdown();
+        pool.close();
         drop(permit);
     }
-    pool.terminated().await;
+    pool.closed().await;
     assert_eq!(pool.metrics().threads, 0);
 }
 
 #[tokio::test]
 async fn a_panic_of_a_waker_costs_the_stream_no_item() {
-    let (jobs, mut done) = CompletionStream::<u32, u32>::builder()
-        .max_running(1)
-        .build()
-        .unwrap();
+    let (jobs, mut done) = stream_of_one::<u32, u32>();
     let slot = jobs.slot(1).await.unwrap();
     let mut waiting = pin!(jobs.slot(2));
     assert!(poll_with(&panicking_waker(), &mut waiting).is_pending());
@@ -320,10 +303,7 @@ async fn a_panic_of_a_waker_costs_the_stream_no_item() {
 
 #[tokio::test]
 async fn the_end_of_a_stream_does_not_wait_for_a_submitter_whose_waker_panicked() {
-    let (jobs, mut done) = CompletionStream::<u32, u32>::builder()
-        .max_running(1)
-        .build()
-        .unwrap();
+    let (jobs, mut done) = stream_of_one::<u32, u32>();
     let slot = jobs.slot(1).await.unwrap();
     let mut waiting = pin!(jobs.slot(2));
     assert!(poll_with(&panicking_waker(), &mut waiting).is_pending());

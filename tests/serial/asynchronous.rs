@@ -373,7 +373,7 @@ fn a_submitter_that_a_pool_refuses_rejects_an_asynchronous_job_and_captures_the_
         .build(vec![])
         .unwrap();
     let (first, job, last) = while_busy(&executor, None, |executor| {
-        pool.shutdown();
+        pool.close();
         (
             executor.submit(|list| list.push(1)),
             executor.submit_async(|mut list| async move { list.push(2) }),

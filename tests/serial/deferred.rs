@@ -146,7 +146,7 @@ fn inside_a_job_of_another_executor_the_queue_is_handed_over_at_once() {
 #[test]
 fn inside_a_job_of_another_executor_a_queue_that_a_pool_refuses_is_captured() {
     let pool = BlockingPool::builder().build().unwrap();
-    pool.shutdown();
+    pool.close();
     let outer = SerialExecutor::new(1);
     let inner = SerialExecutor::builder().drain_on(pool).build(0).unwrap();
     let again = (outer.clone(), inner.clone());

@@ -50,7 +50,7 @@ fn the_rest_is_handed_over_to_a_pool() {
 #[test]
 fn a_caller_runs_a_queue_that_a_pool_refuses() {
     let pool = BlockingPool::builder().build().unwrap();
-    pool.shutdown();
+    pool.close();
     let executor = SerialExecutor::builder()
         .capture_jobs(0)
         .drain_on(pool)

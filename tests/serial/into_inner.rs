@@ -1,5 +1,6 @@
 //! `into_inner`, and the drop of the last handle.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -172,4 +173,20 @@ fn an_idle_executor_drops_its_state_with_its_last_handle() {
     assert_eq!(dropped.count(), 0);
     drop(clone);
     assert_eq!(dropped.count(), 1);
+}
+
+#[test]
+fn the_state_is_returned_while_its_poison_is_cleared() {
+    for _ in 0..500 {
+        let executor = SerialExecutor::new(());
+        let panics = AssertUnwindSafe(|| executor.try_run(|()| resume_unwind(Box::new(()))));
+        let panicked = catch_unwind(panics);
+        assert!(panicked.map(|ran: Result<(), _>| ran.is_ok()).is_err());
+        let other = executor.clone();
+        let clearing = thread::spawn(move || other.clear_poison());
+        // With the state, or with an error that returns it.
+        let returned = current_thread().block_on(within(executor.into_inner()));
+        drop(returned);
+        clearing.join().unwrap();
+    }
 }

@@ -144,7 +144,7 @@ fn a_rejected_job_is_returned() {
 #[test]
 fn a_posted_job_never_runs_on_the_posting_thread() {
     let pool = BlockingPool::builder().max_threads(1).build().unwrap();
-    pool.shutdown();
+    pool.close();
     let executor = SerialExecutor::builder().drain_on(pool).build(()).unwrap();
     let here = thread::current().id();
     let posted = executor.post(move |()| assert_ne!(thread::current().id(), here));

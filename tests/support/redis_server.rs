@@ -4,11 +4,41 @@ use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{self, Pid, Signal};
+
+/// Ends the calling test early if `redis-server` is not installed. One test of the library fails in that case, and names the
+/// package.
+#[allow(
+    unused_macros,
+    reason = "the tests of the library have a macro of their own"
+)]
+macro_rules! needs_redis {
+    () => {
+        if !$crate::redis_server::is_installed() {
+            return;
+        }
+    };
+}
+
+/// Returns `true` if `redis-server` is installed. Otherwise, it reports that the calling test is skipped.
+#[allow(
+    dead_code,
+    reason = "the tests of the library have a function of their own"
+)]
+pub(crate) fn is_installed() -> bool {
+    static IS_INSTALLED: LazyLock<bool> = LazyLock::new(|| {
+        let mut version = Command::new(binary());
+        version.arg("--version").output().is_ok()
+    });
+    if !*IS_INSTALLED {
+        eprintln!("skipped: redis-server is not installed");
+    }
+    *IS_INSTALLED
+}
 
 /// A server that ends with its owner.
 pub(crate) struct Server {

@@ -1,7 +1,7 @@
 //! The peer `apalis-sqlite` of the area `durable`.
 //!
-//! `apalis-sqlite-peer WORKLOAD FILE TASKS CONNECTIONS` does a workload once, on a database in a new file, and prints
-//! how many tasks were done, and in how many seconds of time and of CPU time.
+//! `apalis-sqlite-peer WORKLOAD FILE TASKS CONNECTIONS` runs a workload once, on a database in a new file. It prints
+//! three numbers: the tasks that were done, the seconds that this took, and the seconds of CPU time.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -37,11 +37,12 @@ fn main() -> Result<()> {
         }
     })?;
     println!("{done} {} {}", took.as_secs_f64(), cpu.as_secs_f64());
-    // Workers that are still there are not waited for.
+    // Exits without waiting for the workers.
     std::process::exit(0);
 }
 
-/// Opens it as durable as the others: `SqliteStorage::setup` would set `synchronous=OFF` on one of the connections.
+/// Opens the database with the durability of the other stores. `SqliteStorage::setup` would set `synchronous=OFF` on one
+/// of the connections.
 async fn open(file: &str, connections: u32) -> Result<SqlitePool> {
     let options = SqliteConnectOptions::new()
         .filename(file)
@@ -60,7 +61,7 @@ fn storage(pool: &SqlitePool) -> SqliteStorage<String> {
     SqliteStorage::<String>::new(pool).with_config(config)
 }
 
-/// 64 spawners, each of which waits for each of its tasks.
+/// Spawns the tasks from 64 spawners, each of which waits until a task is stored before it spawns the next.
 async fn enqueue(pool: &SqlitePool, tasks: u64) -> Result<(u64, Duration, Duration)> {
     let share = tasks.div_ceil(64);
     let meter = Meter::start();
@@ -79,7 +80,7 @@ async fn enqueue(pool: &SqlitePool, tasks: u64) -> Result<(u64, Duration, Durati
     Ok(meter.stop(share * 64))
 }
 
-/// One worker, and tasks that are there already.
+/// Runs tasks that are stored already, with one worker.
 async fn drain(pool: &SqlitePool, tasks: u64) -> Result<(u64, Duration, Duration)> {
     let mut full = storage(pool);
     let payloads: Vec<String> = (0..tasks).map(payload).collect();
@@ -99,7 +100,7 @@ async fn drain(pool: &SqlitePool, tasks: u64) -> Result<(u64, Duration, Duration
     while RAN.load(Relaxed) < tasks || count(pool, "Done").await? < tasks {
         if worker.is_finished() {
             let ended = worker.await?;
-            return Err(format!("the worker has ended: {ended:?}").into());
+            return Err(format!("the worker has stopped: {ended:?}").into());
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -111,14 +112,14 @@ async fn run(_: String) -> std::result::Result<(), BoxDynError> {
     Ok(())
 }
 
-/// The tasks of a status.
+/// Counts the tasks with a status.
 async fn count(pool: &SqlitePool, status: &str) -> Result<u64> {
     let query = "SELECT count(*) FROM Jobs WHERE job_type = ? AND status = ?";
     let query = sqlx::query_scalar::<_, i64>(query).bind(QUEUE).bind(status);
     Ok(query.fetch_one(pool).await? as u64)
 }
 
-/// As large as that of the others.
+/// Returns a payload of the size that the benchmarks of the other stores use.
 fn payload(task: u64) -> String {
     format!("{task:080}")
 }
@@ -142,7 +143,7 @@ impl Meter {
     }
 }
 
-/// CPU time of this process so far.
+/// Returns the CPU time of this process so far.
 fn cpu() -> Duration {
     let mut now = libc::timespec {
         tv_sec: 0,

@@ -3,12 +3,9 @@
 //!
 //! A new store needs a [`Harness`], and one line at the end of this file.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::time::Duration;
-
-use super::Store;
-use crate::durable::clock::Clock;
+#[cfg(feature = "sqlite-unbundled")]
+pub(super) use self::harness::temp_folder;
+use self::harness::{Harness, run, runtime};
 
 mod baseline_tests;
 mod cancel_tests;
@@ -19,6 +16,7 @@ mod enqueue_tests;
 mod errors_tests;
 mod events_tests;
 mod fences_tests;
+mod harness;
 mod leases_tests;
 mod machine_tests;
 mod memory;
@@ -32,60 +30,6 @@ mod status_tests;
 mod types_tests;
 mod unserved_tests;
 mod verdicts_tests;
-
-/// A store of one kind, for one test, and the processes that use it.
-trait Harness {
-    /// Creates an empty store with a clock that stands still.
-    fn new() -> Self
-    where
-        Self: Sized;
-
-    fn clock(&self) -> &Clock;
-
-    /// Connects one more process.
-    fn connect(&self) -> Store;
-
-    /// Kills a process as by `kill -9`, in such a way that the store can detect it.
-    fn kill(&self, process: Store);
-
-    /// Advances the clock, and store time as regular maintenance does, but removes nothing.
-    fn age(&self, time: Duration) {
-        self.clock().advance(time);
-    }
-
-    /// Returns the number of rows or keys in the store, except for the totals and the layout.
-    fn leftovers(&self) -> u64;
-
-    /// Returns `true` if the order of claims is that of the model even if sessions or tasks have different types.
-    fn knows_types(&self) -> bool {
-        true
-    }
-}
-
-type Case<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
-
-/// Runs a case on an empty store.
-fn run<H: Harness>(case: fn(&dyn Harness) -> Case<'_>) {
-    runtime().block_on(case(&H::new()));
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder
-        .enable_all()
-        .build()
-        .expect("a runtime can be built")
-}
-
-/// Creates a folder for a database. It is in memory if the system allows it, since the tests would spend most of their
-/// time waiting for the disk.
-#[cfg(feature = "sqlite-unbundled")]
-pub(super) fn temp_folder() -> tempfile::TempDir {
-    let in_memory = tempfile::tempdir_in("/dev/shm");
-    in_memory
-        .or_else(|_| tempfile::tempdir())
-        .expect("a folder can be created")
-}
 
 /// One test for each case, on one kind of store.
 macro_rules! store_suite {

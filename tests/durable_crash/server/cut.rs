@@ -15,6 +15,7 @@ const SOME: usize = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_and_it_goes_on_as_before() {
+    needs_redis!();
     let site = Site::behind_proxy(&EVERYSEC).await;
     let mut workers = [site.worker(LEASED).await, site.worker(LEASED).await];
     let mut load = Load::start(&site.client, 4, || (Job::Work(2), SpawnOptions::new()));

@@ -13,6 +13,7 @@ use crate::support::within;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_is_told_and_workers_go_on_with_what_is_new() {
+    needs_redis!();
     let mut site = Site::server(&NOTHING).await;
     let mut workers = [site.worker(LEASED).await, site.worker(LEASED).await];
     // Some of them run, some wait.

@@ -24,6 +24,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_that_it_has_answered_is_lost_and_all_go_on_by_themselves() {
+    needs_redis!();
     let mut site = Site::server(&ALWAYS).await;
     let mut workers = [site.worker(WORK).await, site.worker(WORK).await];
     let mut load = Load::start(&site.client, 4, || (Job::Work(5), SpawnOptions::new()));

@@ -7,6 +7,7 @@ use crate::site::{ALWAYS, LEASED, Site};
 
 #[tokio::test]
 async fn who_awaits_a_task_gets_its_output_all_the_same() {
+    needs_redis!();
     let mut site = Site::server(&ALWAYS).await;
     let id = site.spawn(Job::Wait).await.id();
     let mut worker = site.worker(LEASED).await;

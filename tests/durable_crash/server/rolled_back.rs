@@ -22,6 +22,7 @@ const WORK: Work = Work {
 /// it waits.
 #[tokio::test]
 async fn what_living_workers_run_has_not_crashed() {
+    needs_redis!();
     let mut site = Site::server(&NOTHING).await;
     // The first crash would end them.
     let handles = site.spawn_all_with(Job::Wait, 2 * HALF, 1).await;

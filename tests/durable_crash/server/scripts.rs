@@ -11,6 +11,7 @@ use crate::site::{EVERYSEC, LEASED, Site};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_notices() {
+    needs_redis!();
     let mut site = Site::server(&EVERYSEC).await;
     let mut workers = [site.worker(LEASED).await, site.worker(LEASED).await];
     let mut load = Load::start(&site.client, 4, || (Job::Work(1), SpawnOptions::new()));

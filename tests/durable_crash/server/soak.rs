@@ -29,6 +29,7 @@ const MAINTENANCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_task_ends_well_and_nothing_is_left() {
+    needs_redis!();
     let mut site = Site::behind_proxy(&ALWAYS).await;
     let before = memory_after_some(&mut site).await;
     let plan = site.plan(Role::Worker(WORK));

@@ -15,6 +15,7 @@ use crate::support::rounds;
 /// It does not matter how often: what a worker that lives has is not taken from it, nor is it to blame.
 #[tokio::test]
 async fn workers_that_live_keep_their_tasks() {
+    needs_redis!();
     // In the long run, these times are what they are by default.
     let lease = rounds(6000, 10_000) as u64;
     let away = Duration::from_millis(lease + lease / 5);
@@ -59,6 +60,7 @@ async fn workers_that_live_keep_their_tasks() {
 /// However short leases are: if one is over because the server stood still, nobody has crashed.
 #[tokio::test]
 async fn workers_that_live_have_not_crashed() {
+    needs_redis!();
     const LEASE: u64 = 1000;
     const RUN: usize = 64;
     let mut site = Site::server_within(&EVERYSEC, LEASE / 2).await;

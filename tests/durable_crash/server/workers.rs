@@ -45,12 +45,14 @@ impl Scene {
 
 #[tokio::test]
 async fn what_they_do_one_at_a_time_is_done_in_time() {
+    needs_redis!();
     let options = SpawnOptions::new().retention(Duration::ZERO);
     all_is_done_in_time(&Scene::of(1), Job::Work(20), options).await;
 }
 
 #[tokio::test]
 async fn what_they_do_side_by_side_is_done_in_time() {
+    needs_redis!();
     // However many workers die, the tasks are not to blame.
     let options = SpawnOptions::new().retention(Duration::ZERO);
     let job = Job::Work(rounds(100, 20) as u64);

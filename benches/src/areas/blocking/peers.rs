@@ -60,7 +60,7 @@ const CORE: &str = "four of its threads are core threads, which stay";
 /// What a pool is to be like: by default, except for this.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
-    /// How many closures run at once.
+    /// The maximum number of closures that run at once.
     max: usize,
     keep_alive: Option<Duration>,
 }

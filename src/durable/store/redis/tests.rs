@@ -1,6 +1,7 @@
-//! What only a store in Redis can get wrong.
+//! Tests of the store in Redis, beside those that all stores share. They need `redis-server`.
 
-use std::sync::Arc;
+use std::process::Command;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -18,6 +19,15 @@ use crate::durable::store::{
 };
 use crate::durable::{DeadFilter, DeadReason, Durability, TaskId};
 use crate::sync::{Mutex, Number, lock};
+
+/// Ends a test early if there is no `redis-server`. The test [`redis_server_is_installed`] then fails.
+macro_rules! needs_redis {
+    () => {
+        if !is_server_installed() {
+            return;
+        }
+    };
+}
 
 mod broken_connections_tests;
 mod census_tests;
@@ -49,11 +59,32 @@ mod turns_tests;
 mod unreadable_rows_tests;
 mod unready_servers_tests;
 
-/// How long anything may take that is bound to happen.
+/// Returns `true` if `redis-server` is installed. Otherwise, reports that the calling test is skipped.
+pub(in crate::durable::store) fn is_server_installed() -> bool {
+    static IS_INSTALLED: LazyLock<bool> = LazyLock::new(|| {
+        let server = std::env::var_os("THRONG_REDIS_SERVER");
+        let mut command = Command::new(server.unwrap_or_else(|| "redis-server".into()));
+        command.arg("--version").output().is_ok()
+    });
+    if !*IS_INSTALLED {
+        eprintln!("skipped: redis-server is not installed");
+    }
+    *IS_INSTALLED
+}
+
+#[test]
+fn redis_server_is_installed() {
+    assert!(
+        is_server_installed(),
+        "install redis-server to run the tests of the store in Redis: on Debian, `apt-get install redis-server`"
+    );
+}
+
+/// The maximum time for anything that must happen eventually.
 const DEADLINE: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(9);
 
-/// The time-outs of a store whose requests fail in the test.
+/// The timeouts of a store whose requests fail in the test.
 const SOON: Duration = Duration::from_millis(300);
 
 /// Opens a store whose requests are answered, however slow the machine is.

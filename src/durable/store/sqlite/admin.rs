@@ -32,7 +32,7 @@ pub(super) fn cancel(tx: &mut Transaction<'_>, ids: &[TaskId]) -> Result<u64, Fa
     Ok(found)
 }
 
-/// Notifies the txer that runs the task. The txer decides how the task ends.
+/// Notifies the worker that runs the task. The verdict of the worker determines how the task ends.
 fn cancel_running(tx: &mut Transaction<'_>, id: TaskId, epoch: i64) -> Result<(), Fault> {
     tx.execute(
         "UPDATE throng_task SET cancel = 1 WHERE id = ?1",

@@ -43,7 +43,7 @@ pub(super) struct Endpoint {
     /// is about to wake this one.
     idle: Mutex<HashMap<SessionId, SetId>>,
     is_watching: Mutex<bool>,
-    /// Whether the files stay when the endpoint is closed, as after a crash.
+    /// `true` if the files stay when the endpoint is closed, as after a crash.
     has_crashed: Mutex<bool>,
 }
 

@@ -133,8 +133,8 @@ impl Meta {
     ///
     /// No epoch was further above the clock than when the ceiling was raised, unless the clock was set or the machine was
     /// restarted since then, or the copy is on another machine. In these cases, the next epoch is above the ceiling.
-    /// Otherwise, it need not be, so the ceiling does not run away from the clock when workers often open sessions. Nor need
-    /// it be if the clock is past the ceiling, as after a restart on the next day.
+    /// Otherwise, it need not be, so the ceiling stays near the clock even if workers often open sessions. It need not be
+    /// above the ceiling either if the clock has passed the ceiling, as after a restart on the next day.
     pub(super) fn skip_lost_epochs(&mut self, now: Now) {
         if now.micros() > self.ceiling {
             return;

@@ -42,7 +42,7 @@ pub(super) fn open(tx: &mut Transaction<'_>, set: Option<&TypeSet>) -> Result<Se
         ],
     )?;
     if let Some(set) = set {
-        // So each copy that is taken while a txer has a session has a ceiling that is high enough.
+        // A copy that is taken while a worker has a session must have a ceiling that is high enough.
         tx.skip_lost_epochs();
         tx.meta.raise_ceiling(tx.now);
         tx.change_routes(|routes| routes.declare(set))?;

@@ -142,7 +142,7 @@ pub(super) async fn a_dead_letter_expires(it: &dyn Harness) {
     assert_eq!(process.dead_ids(DeadFilter::all(), 9).await, [id(1)]);
     assert!(!process.maintain(9).await);
     it.clock().advance(millisecond);
-    // Whether or not maintenance has removed it.
+    // Maintenance need not have removed it.
     assert_eq!(process.status_of(1).await, TaskState::Absent);
     assert_eq!(process.dead_letters(DeadFilter::all(), 9).await, []);
     assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 0);
@@ -194,8 +194,8 @@ pub(super) async fn maintenance_keeps_the_newest_dead_letters(it: &dyn Harness) 
     assert_eq!(process.counts().await.dead, stored - 100);
     while process.maintain(100).await {}
     assert_eq!(process.counts().await.dead, MAX_DEAD_LETTERS);
-    let surplus = stored - MAX_DEAD_LETTERS;
-    let seen = process.status([0, surplus - 1, surplus, stored - 1]).await;
+    let excess = stored - MAX_DEAD_LETTERS;
+    let seen = process.status([0, excess - 1, excess, stored - 1]).await;
     let expected = [
         TaskState::Absent,
         TaskState::Absent,

@@ -170,11 +170,11 @@ pub(super) async fn a_dead_process_wakes_a_worker(it: &dyn Harness) {
 /// Two producers and a worker run as fast as they can. A parked worker waits for a wake-up, so it needs one for every
 /// task that is stored between its turn and its wait.
 pub(super) async fn no_wake_up_is_lost(it: &dyn Harness) {
-    const EACH: u64 = 50;
+    const TASKS_OF_EACH: u64 = 50;
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let store = async |process: &Process, first| {
         let mut session = process.session().await;
-        for number in first..first + EACH {
+        for number in first..first + TASKS_OF_EACH {
             session.enqueue([task(number)]).await;
             // Yields often enough that the others are sometimes idle.
             for _ in 0..number % 4 {
@@ -186,7 +186,7 @@ pub(super) async fn no_wake_up_is_lost(it: &dyn Harness) {
         let mut events = three.events();
         let mut session = three.session().await;
         let mut claimed = 0;
-        while claimed < 2 * EACH {
+        while claimed < 2 * TASKS_OF_EACH {
             let turned = session.turn(wanting(3).park()).await;
             match turned.claim {
                 Some(claim) => claimed += claim.tasks.len() as u64,
@@ -195,7 +195,7 @@ pub(super) async fn no_wake_up_is_lost(it: &dyn Harness) {
             }
         }
     };
-    tokio::join!(store(&one, 0), store(&two, EACH), work);
+    tokio::join!(store(&one, 0), store(&two, TASKS_OF_EACH), work);
 }
 
 /// Returns a session that has found no task and is parked.

@@ -244,6 +244,9 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Compares a store with the model in this many sequences, or ten times as many with `THRONG_LONG=1`.
 pub(super) fn compare_sequences<H: Harness>(sequences: u32) {
+    if !H::is_available() {
+        return;
+    }
     let long = std::env::var_os("THRONG_LONG").is_some_and(|value| value == "1");
     let config = Config {
         cases: if long { 10 * sequences } else { sequences },

@@ -7,21 +7,25 @@ use std::time::{Duration, Instant};
 use super::Harness;
 use crate::durable::clock::Clock;
 use crate::durable::store::Store;
-use crate::durable::store::redis::tests::age;
 use crate::durable::store::redis::tests::server::Server;
+use crate::durable::store::redis::tests::{age, is_server_installed};
 use crate::durable::store::redis::{RedisStore, Time};
 use crate::sync::Number;
 
-/// A namespace of a server that the tests share that run at the same time.
+/// A namespace of a server that concurrent tests share.
 pub(super) struct Redis {
     server: Arc<Server>,
     clock: Clock,
     namespace: String,
-    /// All that were connected.
+    /// All stores that were opened.
     stores: RefCell<Vec<Weak<RedisStore>>>,
 }
 
 impl Harness for Redis {
+    fn is_available() -> bool {
+        is_server_installed()
+    }
+
     fn new() -> Self {
         static NEXT: Number = Number::new(0);
         Self {
@@ -32,8 +36,8 @@ impl Harness for Redis {
         }
     }
 
-    /// While no worker is there, each type waits in a list of its own. So the order between types is not that of
-    /// the model, not even if all sessions have the same set.
+    /// While there is no worker, each type waits in a list of its own. So the order between types is not that of the
+    /// model, even if all sessions have the same set.
     fn knows_types(&self) -> bool {
         false
     }
@@ -52,23 +56,26 @@ impl Harness for Redis {
         Store(store)
     }
 
-    /// Redis detects a death when time has passed. So here the leases of the dead are over, and have been looked
-    /// at once, and their sessions were not heard for long.
+    /// The store detects a crash after some time. Here, the leases of the process have ended, its claims are suspects, and
+    /// its sessions have been silent for long.
     fn kill(&self, process: Store) {
-        let dies = Arc::as_ptr(&process.0).cast::<()>();
+        let address = Arc::as_ptr(&process.0).cast::<()>();
         let stores = self.stores.borrow();
-        let dying = stores.iter().find(|it| it.as_ptr().cast::<()>() == dies);
+        let dying = stores.iter().find(|it| it.as_ptr().cast::<()>() == address);
         let dying = dying.and_then(Weak::upgrade);
         let client_id = dying
-            .expect("a process of this store dies")
+            .expect("the process has opened this store")
             .client_id()
             .to_owned();
         drop(process);
-        self.ask(GIVE_UP, &[&client_id]);
-        // Its thread closes its connections.
+        self.eval(END_LEASES, &[&client_id]);
+        // The thread of the store closes its connections.
         let start = Instant::now();
-        while self.ask(RECEIVERS, &[&client_id]) > 0 {
-            assert!(start.elapsed() < DEADLINE, "it still receives messages");
+        while self.eval(RECEIVERS, &[&client_id]) > 0 {
+            assert!(
+                start.elapsed() < DEADLINE,
+                "the process still receives messages"
+            );
         }
     }
 
@@ -76,16 +83,15 @@ impl Harness for Redis {
         age(&self.server, &self.namespace, &self.clock, time);
     }
 
-    /// The elements of all keys, but for the counts and the layout, and for those who are to be told of
-    /// the end of tasks that are alive.
+    /// Counts the elements of all keys, except for the counts, the layout, and the watchers of tasks that are alive.
     fn leftovers(&self) -> u64 {
-        self.ask(COUNT, &[]) as u64
+        self.eval(COUNT, &[]) as u64
     }
 }
 
 impl Redis {
-    /// Runs a script of the tests' own.
-    fn ask(&self, script: &str, arguments: &[&str]) -> i64 {
+    /// Runs a script of the tests.
+    fn eval(&self, script: &str, arguments: &[&str]) -> i64 {
         let base = format!("throng:{{{}:0}}:", self.namespace);
         let mut command = vec!["EVAL", script, "0", &base];
         command.extend(arguments);
@@ -98,18 +104,18 @@ impl Redis {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        self.ask(REMOVE, &[]);
+        self.eval(REMOVE, &[]);
     }
 }
 
-/// How long a connection may take to be closed.
+/// The maximum time to close a connection.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// The number of connections that receive the messages for a process.
 const RECEIVERS: &str = "return redis.call('PUBSUB', 'NUMSUB', ARGV[1] .. 'client:' .. ARGV[2])[2]";
 
-/// Has the leases of a process be over, its sessions silent, and all processes look.
-const GIVE_UP: &str = "
+/// Ends the leases of a process, makes its claims suspects and its sessions silent, and wakes all processes.
+const END_LEASES: &str = "
 local claims, lease = ARGV[1] .. 'claims', ARGV[1] .. 'lease'
 for _, epoch in ipairs(redis.call('ZRANGE', lease, 0, -1)) do
   if string.sub(redis.call('HGET', claims, epoch .. 'o'), 1, 8) == ARGV[2] then

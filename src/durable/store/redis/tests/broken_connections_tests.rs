@@ -1,4 +1,4 @@
-//! Connections that break, answers that are lost, servers that stand still or come back.
+//! Connections that break, answers that are lost, and servers that stop or restart.
 
 use rustix::process::Signal;
 
@@ -8,12 +8,13 @@ const AOF: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
 #[tokio::test]
 async fn a_request_whose_answer_is_lost_takes_effect_once() {
+    needs_redis!();
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let witness = open(&server.url()).await;
     let worker = Worker::new(open_hurried(&proxy.url()).await).await;
     for round in 1..=20 {
-        // The server has it, and answers; nobody hears that.
+        // The server stores the task, and its answer is lost.
         let request = worker.new_enqueue([task(2 * round), task(2 * round + 1)]);
         lose(&proxy, || worker.store.enqueue(Arc::clone(&request))).await;
         settled(|| worker.store.enqueue(Arc::clone(&request)))
@@ -42,18 +43,18 @@ async fn a_request_whose_answer_is_lost_takes_effect_once() {
     assert_eq!((counts.lost, counts.crashed), (0, 0));
 }
 
-/// Sends a request, swallows its answer, and cuts the connection.
+/// Sends a request, discards its answer, and closes the connection.
 async fn lose<T: std::fmt::Debug, F: Future<Output = Result<T, Failure>>>(
     proxy: &Proxy,
     send: impl Fn() -> F,
 ) {
-    // One that is answered shows that there is a connection.
+    // An answer shows that there is a connection.
     let sent = settled(async || {
         proxy.mute();
         let answer = timeout(Duration::from_millis(30), send()).await;
         proxy.cut();
         match answer {
-            // It was sent by a connection that had been cut before, and has found a new one.
+            // The connection was already closed, and the request was sent on a new one.
             Ok(Ok(_)) => Err(Failure::new(Effect::None, Cause::Full)),
             Ok(Err(failure)) => Err(failure),
             Err(_) => Ok(()),
@@ -67,6 +68,7 @@ async fn lose<T: std::fmt::Debug, F: Future<Output = Result<T, Failure>>>(
 
 #[tokio::test]
 async fn a_connection_without_answers_is_closed() {
+    needs_redis!();
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let worker = Worker::new(open_hurried(&proxy.url()).await).await;
@@ -77,13 +79,14 @@ async fn a_connection_without_answers_is_closed() {
     let answer = worker.store.enqueue(Arc::clone(&request)).await;
     assert_fails(answer, &Cause::Unavailable, Effect::Unknown);
     assert!(began.elapsed() < 5 * SOON, "{:?}", began.elapsed());
-    // The old connection is muted for ever; the new one is not.
+    // The old connection gets no more answers; the new one does.
     worker.store.enqueue(request).await.unwrap();
     assert_eq!(worker.store.counts().await.unwrap().stored, 2);
 }
 
 #[tokio::test]
 async fn a_new_subscription_announces_that_messages_may_be_missing() {
+    needs_redis!();
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let spawner = Worker::new(open(&server.url()).await).await;
@@ -101,9 +104,10 @@ async fn a_new_subscription_announces_that_messages_may_be_missing() {
     }
 }
 
-/// It is told nothing, so it looks by itself.
+/// The worker receives no messages, so it polls.
 #[tokio::test]
 async fn a_worker_without_a_subscription_does_not_go_idle() {
+    needs_redis!();
     let server = Server::start();
     server.ask(&["ACL", "SETUSER", "default", "resetchannels"]);
     let worker = Worker::new(open(&server.url()).await).await;
@@ -114,7 +118,7 @@ async fn a_worker_without_a_subscription_does_not_go_idle() {
             .is_some_and(|next| next < Duration::from_secs(1)),
         "{turned:?}"
     );
-    // A verdict is taken as a whole, although nobody can be told of it.
+    // A verdict is applied even if no client can be notified.
     worker.enqueue([task(1), task(2)]).await;
     let claim = worker.claim(2).await;
     assert_eq!(worker.turn(done(&claim), 0).await.refused, []);
@@ -124,6 +128,7 @@ async fn a_worker_without_a_subscription_does_not_go_idle() {
 
 #[tokio::test]
 async fn a_restarted_server_has_all_tasks() {
+    needs_redis!();
     let mut server = Server::with(&AOF);
     let url = format!("redis://127.0.0.1:{}/", server.port());
     let worker = Worker::new(open_hurried(&url).await).await;
@@ -164,6 +169,7 @@ async fn a_restarted_server_has_all_tasks() {
 
 #[tokio::test]
 async fn a_server_stopped_for_longer_than_a_lease_reaps_no_claim() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open_hurried(&server.url()).await).await;
     let idle = Worker::new(open_hurried(&server.url()).await).await;
@@ -181,7 +187,7 @@ async fn a_server_stopped_for_longer_than_a_lease_reaps_no_claim() {
     assert!(answer.is_err(), "{answer:?}");
     sleep(lease).await;
     server.signal(Signal::CONT);
-    // Others look first; who has it renews it in time.
+    // Other workers send turns first; the owner of the claim renews it in time.
     assert_eq!(idle.turn(Vec::new(), 1).await.claim, None);
     let beaten = settled(|| worker.store.renew(vec![epoch])).await.unwrap();
     assert_eq!((beaten.lost, beaten.cancelled), (vec![], vec![]));
@@ -191,8 +197,12 @@ async fn a_server_stopped_for_longer_than_a_lease_reaps_no_claim() {
 
 #[tokio::test]
 async fn a_connection_to_a_server_that_becomes_a_replica_is_closed() {
+    needs_redis!();
     let server = Server::start();
-    let worker = Worker::new(open(&server.url()).await).await;
+    // The request is sent again until this timeout.
+    let limit = Duration::from_secs(2);
+    let store = open_within(&mut RedisStore::builder(&server.url()), limit).await;
+    let worker = Worker::new(store).await;
     server.ask(&["REPLICAOF", "127.0.0.1", "1"]);
     let request = worker.new_enqueue([task(1)]);
     let answer = worker.store.enqueue(Arc::clone(&request)).await;
@@ -206,6 +216,7 @@ async fn a_connection_to_a_server_that_becomes_a_replica_is_closed() {
 
 #[tokio::test]
 async fn scripts_that_the_server_has_lost_are_sent_again() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
     for number in 0..3 {
@@ -218,6 +229,7 @@ async fn scripts_that_the_server_has_lost_are_sent_again() {
 
 #[tokio::test]
 async fn a_full_server_refuses_only_new_tasks() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
     let other = Worker::new(open(&server.url()).await).await;
@@ -294,17 +306,18 @@ async fn a_full_server_refuses_only_new_tasks() {
 
 #[tokio::test]
 async fn a_wake_without_a_receiver_goes_to_the_next_worker() {
+    needs_redis!();
     let server = Server::start();
     let spawner = Worker::new(open(&server.url()).await).await;
     let living = Worker::new(open(&server.url()).await).await;
     let mut events = living.store.events();
     assert_eq!(living.turn(Vec::new(), 1).await.claim, None);
-    // These rest, too, and are no more.
+    // These workers are idle, too, and are gone.
     for _ in 0..6 {
         let dying = Worker::new(open(&server.url()).await).await;
         assert_eq!(dying.turn(Vec::new(), 1).await.claim, None);
     }
-    // Until the server has seen that they are gone.
+    // The server may not have closed their connections yet.
     let gone = async {
         while server.ask(&["PUBSUB", "CHANNELS"]) != server.ask(&["EVAL", TWO, "0"]) {
             sleep(Duration::from_millis(5)).await;
@@ -322,6 +335,7 @@ return #channels == 2 and channels or 0";
 
 #[tokio::test]
 async fn connections_that_break_repeatedly_lose_nothing() {
+    needs_redis!();
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let worker = Worker::new(open_hurried(&proxy.url()).await).await;

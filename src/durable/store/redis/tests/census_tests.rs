@@ -1,4 +1,4 @@
-//! The census: it finds tasks that are nowhere, and takes no other task for lost.
+//! The census: it finds tasks that are in no list, and ends no other task.
 
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +12,7 @@ use crate::durable::{DeadReason, DurableError};
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 
-/// A store whose clock is told, and a worker.
+/// A store with a manual clock, and a worker.
 pub(super) struct Scene {
     pub(super) server: Arc<Server>,
     pub(super) namespace: String,
@@ -41,7 +41,7 @@ impl Scene {
         }
     }
 
-    /// Opens the store once more, as another process does.
+    /// Opens the store again, as another process does.
     async fn open(&self) -> RedisStore {
         self.try_open().await.expect("the store can be opened")
     }
@@ -62,14 +62,14 @@ impl Scene {
         self.server.ask(command)
     }
 
-    /// Runs a script, to which `call(command, key, ..)` and `id(number)` are known.
+    /// Runs a script that can use `call(command, key, ..)` and `id(number)`.
     pub(super) fn run(&self, script: &str) -> redis::Value {
         let before = "local function call(command, key, ...) return redis.call(command, ARGV[1] .. key, ...) end
             local function id(n) return string.rep('\\0', 8) .. struct.pack('>I4I4', 0, n) end ";
         self.ask(&["EVAL", &(before.to_owned() + script), "0", &self.key("")])
     }
 
-    /// Makes orphans: nothing is left of them but that they are alive.
+    /// Creates orphans: tasks that are alive and in no list.
     pub(super) fn orphan(&self, numbers: std::ops::Range<u64>) {
         let kind = Kind::of("job").to_bytes();
         let kind: String = kind.iter().map(|byte| format!("\\{byte:03}")).collect();
@@ -99,7 +99,7 @@ impl Scene {
         assert_eq!(found, redis::Value::Array(Vec::new()));
     }
 
-    /// Claims all that there is, and says that it is done. Returns the ids.
+    /// Claims and completes all tasks. Returns their ids.
     pub(super) async fn run_all(&self, worker: &Worker) -> Vec<TaskId> {
         let mut all = Vec::new();
         loop {
@@ -142,6 +142,7 @@ pub(super) fn later(number: u64, delay: Duration) -> NewTask {
 
 #[tokio::test]
 async fn an_orphan_ends_and_no_other_task_does() {
+    needs_redis!();
     let scene = Scene::new().await;
     let worker = &scene.worker;
     worker.enqueue((0..5).map(task)).await;
@@ -172,6 +173,7 @@ async fn an_orphan_ends_and_no_other_task_does() {
 
 #[tokio::test]
 async fn every_worker_reports_damage_for_an_hour() {
+    needs_redis!();
     let scene = Scene::new().await;
     let other = scene.open().await;
     scene.maintain().await;
@@ -192,9 +194,10 @@ async fn every_worker_reports_damage_for_an_hour() {
     assert_eq!(scene.worker.store.damage().map(|it| it.0), Some(1));
 }
 
-/// Health also names the damage that workers, turns and claims find.
+/// Health also reports the damage that turns and claims find.
 #[tokio::test]
 async fn an_unreadable_entry_is_kept_as_evidence() {
+    needs_redis!();
     let scene = Scene::new().await;
     let worker = &scene.worker;
     worker.enqueue((0..150).map(task)).await;
@@ -219,9 +222,10 @@ async fn an_unreadable_entry_is_kept_as_evidence() {
     assert_eq!(last.as_deref(), Some("its payload is missing"));
 }
 
-/// Nobody knows any more whose they are.
+/// The owner of the claim is lost.
 #[tokio::test]
 async fn tasks_of_a_lost_claim_are_requeued() {
+    needs_redis!();
     for part in ["", "n", "o", "all", "lease", "cut"] {
         let scene = Scene::new().await;
         let dead = Worker::new(scene.open().await).await;
@@ -254,9 +258,10 @@ async fn tasks_of_a_lost_claim_are_requeued() {
     }
 }
 
-/// It goes on, and its verdicts count.
+/// The worker continues, and its verdicts are applied.
 #[tokio::test]
 async fn a_live_worker_keeps_a_claim_whose_row_is_lost() {
+    needs_redis!();
     let scene = Scene::new().await;
     let worker = &scene.worker;
     worker.enqueue((0..4).map(task)).await;
@@ -277,6 +282,7 @@ async fn a_live_worker_keeps_a_claim_whose_row_is_lost() {
 
 #[tokio::test]
 async fn an_unreadable_row_ends_a_running_task() {
+    needs_redis!();
     let scene = Scene::new().await;
     let worker = &scene.worker;
     worker.enqueue((0..3).map(task)).await;
@@ -294,9 +300,10 @@ async fn an_unreadable_row_ends_a_running_task() {
     scene.check();
 }
 
-/// Else it would cost a later task of this id its entry.
+/// Otherwise, a later task of this id would lose its entry.
 #[tokio::test]
 async fn the_tombstone_of_an_orphan_is_removed() {
+    needs_redis!();
     let scene = Scene::new().await;
     let worker = &scene.worker;
     worker.enqueue([task(1), task(2)]).await;
@@ -311,6 +318,7 @@ async fn the_tombstone_of_an_orphan_is_removed() {
 
 #[tokio::test]
 async fn a_lost_due_time_is_restored() {
+    needs_redis!();
     let scene = Scene::new().await;
     let worker = &scene.worker;
     worker.enqueue([later(1, HOUR), later(2, 2 * HOUR)]).await;
@@ -326,6 +334,7 @@ async fn a_lost_due_time_is_restored() {
 
 #[tokio::test]
 async fn lost_rows_of_live_tasks_are_restored() {
+    needs_redis!();
     for what in [
         "redis.call('DEL', ARGV[1] .. 'alive')",
         "for n = 1, 4 do call('HSET', 'alive', id(n), 'x') end",
@@ -351,9 +360,10 @@ async fn lost_rows_of_live_tasks_are_restored() {
     }
 }
 
-/// Those whose type no worker knows wait in lists that no route names.
+/// Tasks of unknown types wait in lists that no route names.
 #[tokio::test]
 async fn tasks_of_unknown_types_are_not_lost() {
+    needs_redis!();
     let scene = Scene::new().await;
     let worker = &scene.worker;
     for round in 0..3 {
@@ -381,9 +391,10 @@ async fn tasks_of_unknown_types_are_not_lost() {
     assert_eq!(scene.run_all(&mail).await, [10, 11, 12].map(id));
 }
 
-/// No worker knows the task's type, so only its tombstone says in which list its entry waits.
+/// No worker knows the task's type, so only its tombstone identifies the list of its entry.
 #[tokio::test]
 async fn a_cancelled_task_of_an_unknown_type_stays_cancelled() {
+    needs_redis!();
     let scene = Scene::new().await;
     scene.worker.enqueue([named(7, "mail")]).await;
     assert_eq!(scene.worker.store.cancel(vec![id(7)]).await.unwrap(), 1);
@@ -395,9 +406,10 @@ async fn a_cancelled_task_of_an_unknown_type_stays_cancelled() {
     scene.check();
 }
 
-/// An earlier census has counted the list, so nothing is missing, but no worker reads it.
+/// An earlier census has counted the list, so no task is missing, but no worker reads the list.
 #[tokio::test]
 async fn a_counted_list_that_no_worker_reads() {
+    needs_redis!();
     let scene = Scene::new().await;
     scene.worker.enqueue((0..5).map(task)).await;
     let kind = format!("{:016x}", u64::from_be_bytes(Kind::of("job").to_bytes()));
@@ -411,9 +423,10 @@ async fn a_counted_list_that_no_worker_reads() {
     scene.check();
 }
 
-/// They wait in a shared list of which nobody knows any more.
+/// The tasks wait in a shared list that no route names any more.
 #[tokio::test]
 async fn tasks_are_found_when_the_routes_are_lost() {
+    needs_redis!();
     let scene = Scene::new().await;
     let mail = scene.worker_of(&["mail", "job"]).await;
     mail.enqueue((0..5).map(|number| named(number, "mail")))
@@ -433,9 +446,10 @@ async fn tasks_are_found_when_the_routes_are_lost() {
     scene.check();
 }
 
-/// The census goes on while tasks are claimed, given back and done.
+/// The census proceeds while tasks are claimed, released and completed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_orphan_among_many_is_found_while_workers_claim() {
+    needs_redis!();
     let long = std::env::var_os("THRONG_LONG").is_some_and(|value| value == "1");
     let tasks: u64 = if long { 100_000 } else { 4_096 };
     let scene = Scene::new().await;
@@ -452,7 +466,7 @@ async fn an_orphan_among_many_is_found_while_workers_claim() {
             while let Some(claim) = worker.turn(Vec::new(), 64).await.claim {
                 let mut verdicts = done(&claim);
                 if !found.is_cancelled() {
-                    // Most tasks are given back, so that many are left until the end.
+                    // Most tasks are released, so that many are left until the end.
                     let tasks = verdicts[0].tasks.iter_mut().skip(1);
                     tasks.for_each(|(_, verdict)| *verdict = Verdict::Release);
                 }
@@ -476,9 +490,10 @@ async fn an_orphan_among_many_is_found_while_workers_claim() {
     scene.check();
 }
 
-/// A census is under way all the time, by pages of few rows, while tasks go from one place to another.
+/// A census with small pages is always in progress while tasks change their states.
 #[tokio::test]
 async fn the_census_ends_only_lost_tasks() {
+    needs_redis!();
     let long = std::env::var_os("THRONG_LONG").is_some_and(|value| value == "1");
     let programs = if long { 10_000 } else { 60 };
     for seed in 0..programs {

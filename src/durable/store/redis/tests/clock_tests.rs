@@ -7,18 +7,20 @@ const STEP: Duration = Duration::from_secs(40 * 24 * 3600);
 
 #[tokio::test]
 async fn a_clock_that_is_set_forward_leaves_all_bins() {
+    needs_redis!();
     let scene = Scene::new().await;
     end(&scene, 1).await;
     scene.clock.set_wall(scene.clock.wall() + STEP);
     scene.worker.store.maintain(100).await.unwrap();
     assert_eq!(bins(&scene), 1);
-    // Otherwise, a new one would be made for it.
+    // Otherwise, a new bin would be created for it.
     assert_eq!(scene.worker.store.damage(), None);
 }
 
 /// A bin is written as a whole whenever it grows.
 #[tokio::test]
 async fn each_request_has_its_own_bin_while_store_time_stands_still() {
+    needs_redis!();
     const RESULTS: u64 = 40;
     let scene = Scene::new().await;
     scene.clock.set_wall(scene.clock.wall() - STEP);
@@ -27,7 +29,7 @@ async fn each_request_has_its_own_bin_while_store_time_stands_still() {
         scene.clock.advance(Duration::from_millis(1));
     }
     assert_eq!(bins(&scene), RESULTS);
-    // Several bins are no damage, and all of them are removed in time.
+    // Several bins are not damage, and all of them are removed in time.
     scene.maintain().await;
     assert_eq!(scene.worker.store.damage(), None);
     age(&scene.server, &scene.namespace, &scene.clock, HOUR);
@@ -38,6 +40,7 @@ async fn each_request_has_its_own_bin_while_store_time_stands_still() {
 
 #[tokio::test]
 async fn a_lost_store_time_starts_again() {
+    needs_redis!();
     let scene = Scene::new().await;
     scene.run("call('HSET', 'meta', 'aged', 'garbled')");
     end(&scene, 1).await;
@@ -52,6 +55,7 @@ async fn a_lost_store_time_starts_again() {
 /// Such a row has the right length, and its times are possible.
 #[tokio::test]
 async fn a_damaged_store_time_removes_no_end() {
+    needs_redis!();
     for (from, to) in [(1, 2), (2, 2), (1, 6), (7, 8)] {
         for byte in [0, 1, 255] {
             let scene = Scene::new().await;

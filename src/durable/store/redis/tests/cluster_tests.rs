@@ -1,4 +1,4 @@
-//! Nodes of a cluster: which of them a store is opened at, and what becomes of it when its slot moves.
+//! Nodes of a cluster: the node at which a store is opened, and requests while its cluster slot moves.
 
 use redis::Value;
 
@@ -42,7 +42,7 @@ impl Cluster {
         cluster
     }
 
-    /// Until each node knows of all slots where they are.
+    /// Waits until each node knows the owners of all slots.
     async fn until_agreed(&self) {
         let agreed = async {
             for node in &self.nodes {
@@ -81,7 +81,7 @@ impl Cluster {
         self.nodes[from].ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.ids[to]]);
     }
 
-    /// Moves some keys, or all that are left.
+    /// Moves some keys, or all remaining ones.
     fn move_keys(&self, from: usize, to: usize, most: usize) {
         let (slot, most) = (self.slot(), most.to_string());
         let Value::Array(keys) = self.nodes[from].ask(&["CLUSTER", "GETKEYSINSLOT", &slot, &most])
@@ -94,7 +94,7 @@ impl Cluster {
         }
     }
 
-    /// Says that the slot has moved.
+    /// Completes the move of the slot.
     fn end(&self, to: usize) {
         let others = (0..3).filter(|&node| node != to);
         for node in [to].into_iter().chain(others) {
@@ -103,7 +103,7 @@ impl Cluster {
         }
     }
 
-    /// What is stored in the keys of a store, wherever they are.
+    /// Returns the values of the store's keys, on whichever node they are.
     fn content(&self) -> Vec<Vec<String>> {
         let read = |node: &Server, key: &str| {
             let kind = text(node.try_ask(&["TYPE", key]).unwrap_or(Value::Nil));
@@ -123,8 +123,8 @@ impl Cluster {
         contents.collect()
     }
 
-    /// Fills those keys of a store that do not exist, but for the one that never does, with rows that mean
-    /// nothing for years.
+    /// Fills the missing keys of a store, except for the one that never exists, with rows that have no meaning
+    /// for years.
     fn fill(&self, node: usize) {
         let (nothing, row, never) = ("~".repeat(16), "0".repeat(80), "99999999999999");
         for name in &keys::ALL[1..] {
@@ -158,6 +158,7 @@ fn is_list_of(value: &Value, len: usize) -> bool {
 
 #[tokio::test]
 async fn a_store_is_opened_at_the_node_that_owns_its_slot() {
+    needs_redis!();
     let cluster = Cluster::start().await;
     let (owner, other) = cluster.owner_and_other();
     let worker = Worker::new(open(&cluster.url(owner)).await).await;
@@ -167,7 +168,7 @@ async fn a_store_is_opened_at_the_node_that_owns_its_slot() {
     assert!(error.is_unfit() && !error.is_unknown(), "{error}");
     let address = format!("127.0.0.1:{}", cluster.nodes[owner].port());
     assert!(error.to_string().contains(&address), "{error}");
-    // A node of a cluster has one database.
+    // A cluster node has one database.
     let error = RedisStore::open(&format!("{}1", cluster.url(owner)))
         .await
         .unwrap_err();
@@ -175,7 +176,7 @@ async fn a_store_is_opened_at_the_node_that_owns_its_slot() {
         error.is_invalid() && error.to_string().contains("database 0"),
         "{error}"
     );
-    // Some of so many parts are elsewhere, whichever node it is.
+    // With this many partitions, each node lacks some.
     for node in 0..3 {
         let mut builder = RedisStore::builder(&cluster.url(node));
         let error = builder.partitions(64).open().await.unwrap_err();
@@ -183,8 +184,7 @@ async fn a_store_is_opened_at_the_node_that_owns_its_slot() {
     }
 }
 
-/// The server refuses a request, which has no effect. On a machine that has much to do, it may not answer in
-/// time.
+/// The server refuses a request, which has no effect. On a slow machine, it may not answer in time.
 async fn is_refused<T: std::fmt::Debug>(send: impl AsyncFn() -> Result<T, Failure>) {
     let end = Instant::now() + DEADLINE;
     loop {
@@ -195,30 +195,33 @@ async fn is_refused<T: std::fmt::Debug>(send: impl AsyncFn() -> Result<T, Failur
     }
 }
 
-/// All that changes something, and some that do not: nothing is done by any of them.
+/// Sends all requests that change something, and some that do not. None of them has an effect.
 async fn assert_all_wait(worker: &Worker, claim: &Claim) {
     let store = &worker.store;
-    is_refused(async || store.enqueue(worker.new_enqueue([task(7)])).await).await;
-    is_refused(async || store.turn(worker.new_turn(Vec::new(), 9)).await).await;
-    is_refused(async || store.turn(worker.new_turn(done(claim), 9)).await).await;
-    is_refused(async || store.renew(vec![claim.epoch]).await).await;
-    is_refused(async || store.status(vec![id(1)]).await).await;
-    is_refused(async || store.cancel(vec![id(1), id(2)]).await).await;
-    is_refused(async || store.dead_letters(DeadFilter::all(), 9).await).await;
-    is_refused(async || store.replay_dead_letters(DeadFilter::ids([id(1)])).await).await;
-    is_refused(async || store.delete_dead_letters(DeadFilter::ids([id(1)])).await).await;
-    is_refused(async || store.maintain(10).await).await;
-    is_refused(async || store.counts().await).await;
-    is_refused(async || store.open_session(None).await).await;
-    is_refused(async || store.close_session(worker.session).await).await;
+    tokio::join!(
+        is_refused(async || store.enqueue(worker.new_enqueue([task(7)])).await),
+        is_refused(async || store.turn(worker.new_turn(Vec::new(), 9)).await),
+        is_refused(async || store.turn(worker.new_turn(done(claim), 9)).await),
+        is_refused(async || store.renew(vec![claim.epoch]).await),
+        is_refused(async || store.status(vec![id(1)]).await),
+        is_refused(async || store.cancel(vec![id(1), id(2)]).await),
+        is_refused(async || store.dead_letters(DeadFilter::all(), 9).await),
+        is_refused(async || store.replay_dead_letters(DeadFilter::ids([id(1)])).await),
+        is_refused(async || store.delete_dead_letters(DeadFilter::ids([id(1)])).await),
+        is_refused(async || store.maintain(10).await),
+        is_refused(async || store.counts().await),
+        is_refused(async || store.open_session(None).await),
+        is_refused(async || store.close_session(worker.session).await),
+    );
 }
 
-/// Also when all keys of the store exist, so that the node could begin with a script.
+/// All keys of the store exist, so that the node could begin to run a script.
 #[tokio::test]
 async fn a_slot_that_moves_stops_no_script_half_way() {
+    needs_redis!();
     let cluster = Cluster::start().await;
     let (from, to) = cluster.owner_and_other();
-    let worker = Worker::new(open(&cluster.url(from)).await).await;
+    let worker = Worker::new(open_hurried(&cluster.url(from)).await).await;
     worker.enqueue([task(1), task(2)]).await;
     let claim = worker.claim(1).await;
     cluster.fill(from);
@@ -232,7 +235,7 @@ async fn a_slot_that_moves_stops_no_script_half_way() {
     assert_eq!(cluster.content(), halves);
     cluster.move_keys(from, to, 100);
     cluster.end(to);
-    // From here on, the old node says where the tasks are.
+    // From here on, the old node names the new one.
     let failure = settled(|| worker.store.counts()).await.unwrap_err();
     assert!(matches!(failure.cause, Cause::Unfit(_)), "{failure}");
     let address = format!("127.0.0.1:{}", cluster.nodes[to].port());

@@ -1,8 +1,8 @@
-//! Damage that workers and clients endure while they work: rights that are withdrawn for a while, keys and rows that are lost,
-//! replaced or evicted, and a worker that is killed besides. All other tasks end, new tasks run, every handle ends, and
-//! `health` names what is wrong.
+//! Damage to a store in use: permissions that are withdrawn for a while, keys and rows that are lost, replaced or evicted, and
+//! a worker that is killed at the same time. All other tasks end, new tasks run, every handle ends, and `health` reports the
+//! damage.
 //!
-//! `THRONG_LONG=1` has rows cut to each length, and more evictions.
+//! With `THRONG_LONG=1`, rows are truncated to each length, and there are more evictions.
 
 use std::collections::BTreeSet;
 
@@ -19,19 +19,19 @@ use crate::durable::{
     TaskContext, TaskError,
 };
 
-/// Each handle ends within this time.
+/// The maximum time until each handle ends.
 const MINUTE: Duration = Duration::from_secs(60);
 /// The lease of the workers.
 const SHORT: Duration = Duration::from_secs(2);
-/// How many cases are tried at the same time.
+/// The number of cases that run at the same time.
 const AT_ONCE: usize = 16;
 
 /// An event that harms a store.
 #[derive(Clone, Debug)]
 enum Harm {
-    /// A command is forbidden, and allowed again after a while.
+    /// A command is forbidden for a while.
     Right(String),
-    /// A script that gets the prefix of the keys. The flag is `true` if it may cost tasks.
+    /// A script that gets the prefix of the keys. The flag is `true` if tasks may be lost.
     Script(String, bool),
 }
 
@@ -43,7 +43,7 @@ impl Harm {
     }
 }
 
-/// The keys with rows of tasks. Damage of the other keys costs no task.
+/// The keys with rows of tasks. Damage to other keys loses no task.
 const OF_TASKS: [&str; 9] = [
     "ready", "alive", "payloads", "delayed", "due", "running", "results", "dead", "died",
 ];
@@ -179,7 +179,7 @@ impl Site {
         }
     }
 
-    /// Does the harm, under load. Returns whether health named it, and whether a spawn has failed.
+    /// Does the harm, under load. Returns two flags: health has reported it, and a spawn has failed.
     async fn harm(&mut self, harm: &Harm) -> (bool, bool) {
         let (mut is_named, mut has_failed, mut number) = (false, false, 100);
         let mut end = Instant::now() + SOON;
@@ -211,7 +211,7 @@ impl Site {
         (is_named, has_failed)
     }
 
-    /// Does the harm, and returns what is wrong in the end.
+    /// Does the harm. Returns what is wrong afterwards.
     async fn endure(mut self, harm: Harm) -> Vec<String> {
         let mut wrong = Vec::new();
         let (mut is_named, has_failed) = self.harm(&harm).await;
@@ -247,7 +247,7 @@ impl Site {
         if !lost.is_empty() && !is_loss_allowed {
             wrong.push(format!("lost: {lost:?}"));
         }
-        // The store cannot detect that an output was cut short, but the handle can.
+        // The store cannot detect a truncated output, but the handle can.
         lost.retain(|error| !error.contains("cannot be decoded"));
         if (has_failed || !lost.is_empty()) && !is_named {
             wrong.push(format!("health did not name it: {lost:?}"));
@@ -262,7 +262,7 @@ impl Site {
         wrong
     }
 
-    /// Returns what is left in the store although all tasks have ended.
+    /// Returns the rows that are left although all tasks have ended.
     async fn left(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let empty = async {
@@ -286,7 +286,7 @@ impl Site {
     }
 }
 
-/// Tries all harms, each on a store of its own, and some of them at the same time.
+/// Tests all harms, each on a store of its own, and some of them at the same time.
 async fn try_all(harms: Vec<Harm>, evicts: bool) {
     let server = Arc::new(Server::start());
     let room = Arc::new(Semaphore::new(AT_ONCE));
@@ -322,12 +322,13 @@ fn commands() -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_permission_withdrawn_for_a_while_loses_no_task() {
+    needs_redis!();
     let commands = commands();
     assert!(commands.len() > 30, "{commands:?}");
     try_all(commands.into_iter().map(Harm::Right).collect(), false).await;
 }
 
-/// All keys but the one that never exists.
+/// All keys except the one that never exists.
 fn keys() -> Vec<String> {
     let names = &super::super::keys::ALL[1..];
     names.iter().map(|name| name.to_ascii_lowercase()).collect()
@@ -335,12 +336,14 @@ fn keys() -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_key_loses_only_its_own_rows() {
+    needs_redis!();
     let delete = |key: &String| Harm::to(key, "redis.call('DEL', NAME)");
     try_all(keys().iter().map(delete).collect(), false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_of_another_type_loses_only_its_own_rows() {
+    needs_redis!();
     let replace = |key: &String| Harm::to(key, "redis.call('SET', NAME, 'x')");
     try_all(keys().iter().map(replace).collect(), false).await;
 }
@@ -363,7 +366,7 @@ const ROWS: &str = "
     elseif kind == 'list' then
       for i = SEED % 2, redis.call('LLEN', key) - 1, 2 do redis.call('LSET', key, i, damaged(redis.call('LINDEX', key, i))) end
     end";
-/// Cuts a row to a random length of at most 60 bytes.
+/// Truncates a row to a random length of at most 60 bytes.
 const CUT: &str = "return string.sub(row, 1, random(61))";
 /// Replaces each byte of a row with one that is not a digit: a number could be the layout of another version.
 const RANDOM: &str =
@@ -397,11 +400,13 @@ fn harms_to_rows(damaged: &str, seeds: u64) -> Vec<Harm> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn truncated_rows_damage_no_others() {
+    needs_redis!();
     try_all(harms_to_rows(CUT, if is_long() { 61 } else { 1 }), false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn overwritten_rows_damage_no_others() {
+    needs_redis!();
     try_all(harms_to_rows(RANDOM, if is_long() { 61 } else { 1 }), false).await;
 }
 
@@ -429,6 +434,7 @@ const EVICT: &str = "
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn evicted_keys_lose_only_their_own_rows() {
+    needs_redis!();
     let seeds = if is_long() { 200 } else { 8 };
     let evict =
         |seed: u64| Harm::Script(EVICT.replace("SEED", &(seed * 7919 + 17).to_string()), true);

@@ -1,5 +1,5 @@
-//! Rows that are missing, cut short or overwritten: each costs one task at most, which becomes a dead letter, and
-//! all else goes on.
+//! Rows that are missing, truncated or overwritten: each ends one task at most, which becomes a dead letter, and other tasks
+//! continue.
 
 use super::*;
 use crate::durable::DeadReason;
@@ -15,7 +15,7 @@ fn large(number: u64) -> NewTask {
     }
 }
 
-/// The id as an argument of Redis's own commands: that of a test has a zero in each byte but the last.
+/// Returns an id as an argument of a Redis command. In ids of tests, all bytes but the last are zero.
 fn run(server: &Server, script: &str, number: u64) {
     let script = format!("local id = string.rep('\\0', 15) .. string.char({number}) {script}");
     server.ask(&["EVAL", &script, "0"]);
@@ -31,6 +31,7 @@ fn is_damaged(seen: &TaskState) -> bool {
 
 #[tokio::test]
 async fn a_missing_payload_is_reported() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
     worker.enqueue([large(1), large(2), task(3)]).await;
@@ -43,9 +44,10 @@ async fn a_missing_payload_is_reported() {
     assert!(payloads[2].is_ok());
 }
 
-/// However much of it is left.
+/// The entry is truncated to any length.
 #[tokio::test]
 async fn an_unreadable_entry_ends_only_its_own_task() {
+    needs_redis!();
     let server = Server::start();
     let ready = key("ready");
     for len in 0..=63 {
@@ -63,7 +65,7 @@ async fn an_unreadable_entry_ends_only_its_own_task() {
         match find(2) {
             Some(task) => assert!(task.payload.is_err(), "{len}: {task:?}"),
             None if len >= 16 => assert!(is_damaged(&seen(&worker.store, 2).await), "{len}"),
-            // Nobody knows whose it was: it still counts among those that wait.
+            // The task of the entry is unknown, so it still counts as waiting.
             None => assert_eq!(worker.store.counts().await.unwrap().waiting, 1),
         }
     }
@@ -71,6 +73,7 @@ async fn an_unreadable_entry_ends_only_its_own_task() {
 
 #[tokio::test]
 async fn a_delayed_task_without_an_entry_ends_and_the_others_continue() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
     let soon = |number| NewTask {
@@ -103,6 +106,7 @@ async fn a_delayed_task_without_an_entry_ends_and_the_others_continue() {
 
 #[tokio::test]
 async fn a_missing_dead_letter_is_listed_and_can_be_deleted() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
     worker.enqueue([task(1), task(2)]).await;
@@ -126,7 +130,7 @@ async fn a_missing_dead_letter_is_listed_and_can_be_deleted() {
             .unwrap();
         assert_eq!(letters.len(), 2, "{what}: {letters:?}");
     }
-    // What is damaged cannot run.
+    // A damaged task cannot run.
     assert_eq!(
         worker
             .store
@@ -149,6 +153,7 @@ async fn a_missing_dead_letter_is_listed_and_can_be_deleted() {
 
 #[tokio::test]
 async fn an_unreadable_session_is_replaced() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
     let script = format!(
@@ -165,6 +170,7 @@ async fn an_unreadable_session_is_replaced() {
 
 #[tokio::test]
 async fn a_missing_lease_is_restored() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
     worker.enqueue([task(1)]).await;
@@ -182,9 +188,10 @@ async fn a_missing_lease_is_restored() {
     assert_eq!(server.ask(&["ZCARD", &key("lease")]), redis::Value::Int(1));
 }
 
-/// Else they would be there for ever.
+/// Otherwise, these rows would never be removed.
 #[tokio::test]
 async fn a_completed_task_leaves_no_rows() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
     let other = open(&server.url()).await;

@@ -1,4 +1,4 @@
-//! Losses, or none, when the server is killed.
+//! Losses when the server is killed.
 
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
@@ -14,7 +14,7 @@ impl DurableTask for Job {
     type Output = u64;
 }
 
-/// A server that writes to a slow disk, and brings it there at these times.
+/// Starts a server with a slow disk and this `appendfsync`.
 fn slow_server(when: &str, time: Duration) -> Server {
     let mut server = Server::with(&["--appendonly", "yes", "--appendfsync", when]);
     server.kill();
@@ -34,7 +34,7 @@ async fn client_of(server: &Server) -> DurableClient {
     }
 }
 
-/// Producers that spawn until they cannot, and what was acknowledged.
+/// Producers that spawn until they fail, and the acknowledged tasks.
 struct Producers {
     running: JoinSet<()>,
     stored: Arc<Mutex<Vec<TaskId>>>,
@@ -55,7 +55,7 @@ impl Producers {
         Self { running, stored }
     }
 
-    /// Until many are stored, and a server that does not wait for its disk has fallen behind.
+    /// Waits until many tasks are stored, and a server that does not wait for its disk has fallen behind.
     async fn until_server_is_busy(&self) {
         let began = Instant::now();
         let busy = async {
@@ -72,9 +72,10 @@ impl Producers {
     }
 }
 
-/// `kill -9` of the server alone, in the middle of it.
+/// The server receives `kill -9` in the middle of its work.
 #[tokio::test]
 async fn a_server_that_syncs_every_write_loses_no_stored_task() {
+    needs_redis!();
     let mut server = slow_server("always", Duration::from_millis(100));
     let client = client_of(&server).await;
     client.require(Durability::Synced).await.unwrap();
@@ -90,15 +91,16 @@ async fn a_server_that_syncs_every_write_loses_no_stored_task() {
     }
 }
 
-/// While its disk is busy, it answers first and writes later.
+/// While its disk is busy, the server answers first and writes later.
 #[tokio::test]
 async fn a_server_that_syncs_every_second_loses_acknowledged_tasks() {
+    needs_redis!();
     let mut server = slow_server("everysec", Duration::from_millis(1_500));
     let client = client_of(&server).await;
     assert_eq!(client.durability().await.unwrap(), Durability::Buffered);
     let error = client.require(Durability::Process).await.unwrap_err();
     assert!(error.is_not_durable(), "{error}");
-    // Whoever kills it takes more than two seconds now and then, on a machine that has much to do.
+    // On a slow machine, the kill may take more than two seconds.
     for round in 0..10 {
         until_disk_is_busy(&client, &server).await;
         let handle = client.spawn(Job(round)).await.unwrap();
@@ -107,7 +109,7 @@ async fn a_server_that_syncs_every_second_loses_acknowledged_tasks() {
         server.kill();
         server.run();
         if client.status(id).await.unwrap() == Status::Absent {
-            // Who waits for a task that is lost learns of it.
+            // The handle of a lost task reports the loss.
             let ended = timeout(DEADLINE, waiting).await.expect("it does not hang");
             let error: DurableError = ended.unwrap().unwrap_err();
             assert!(error.is_expired(), "{error}");
@@ -118,7 +120,7 @@ async fn a_server_that_syncs_every_second_loses_acknowledged_tasks() {
     panic!("nothing was lost: `everysec` promises more than is documented");
 }
 
-/// Stores tasks until what was stored before is on its way to the disk.
+/// Stores tasks until the server writes earlier ones to its disk.
 async fn until_disk_is_busy(client: &DurableClient, server: &Server) {
     let busy = async {
         loop {
@@ -134,6 +136,7 @@ async fn until_disk_is_busy(client: &DurableClient, server: &Server) {
 
 #[tokio::test]
 async fn a_server_less_durable_than_required_is_refused() {
+    needs_redis!();
     let server = Server::with(&["--appendonly", "yes"]);
     let mut builder = RedisStore::builder(&server.url());
     for (level, will_do) in [

@@ -1,11 +1,11 @@
-//! What the answers of servers mean that are errors, in the words of each version.
+//! The classification of errors, in the words of each version of the server.
 
 use redis::parse_redis_value;
 
 use super::super::error::{Fault, fault};
 use super::*;
 
-/// What is made of an answer.
+/// Classifies an answer.
 fn read(answer: &str) -> Fault {
     let answer = parse_redis_value(format!("-{answer}\r\n").as_bytes()).unwrap();
     fault(answer.extract_error().expect_err("it is an error"))
@@ -86,7 +86,7 @@ fn a_cluster_node_names_the_owner_of_a_slot() {
     );
 }
 
-/// The same in the middle of a script: Redis 7 and Valkey put the place behind, 6.2 before.
+/// Errors in the middle of a script: Redis 7 and Valkey report the position after the error, Redis 6.2 before it.
 #[test]
 fn an_error_in_a_script_is_recognized_in_every_version() {
     let said = |what: &str| {

@@ -17,7 +17,7 @@ mod turns_tests;
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A store with something of everything, whose clock is told, and of whose commands one may fail.
+/// A store with tasks in every state and a manual clock. One of its commands may fail.
 struct Scene {
     server: Arc<Server>,
     namespace: String,
@@ -25,23 +25,23 @@ struct Scene {
     fault: Arc<Mutex<InjectedFault>>,
     worker: Worker,
     other: Worker,
-    /// A claim of the worker, and one of which nobody has heard again.
+    /// A claim of the worker, and one whose lease has ended.
     claim: Claim,
     late: Claim,
 }
 
-/// What the fault is, and what becomes of the answer.
+/// The command that fails, and whether the answer is lost.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     fault: InjectedFault,
     is_answer_lost: bool,
 }
 
-/// Ids up to here are of tasks that are there before.
+/// The first id of new tasks. The others exist before.
 const NEW: u64 = 100;
-/// This one is of a task that is nowhere.
+/// The id of a task that is in no list.
 const ORPHAN: u64 = 99;
-/// Functions for scripts of these tests.
+/// Functions for the scripts of these tests.
 const ID: &str = r"
 local function call(command, key, ...) return redis.call(command, ARGV[1] .. key, ...) end
 local function id(n) return string.rep('\0', 15) .. string.char(n) end";
@@ -83,11 +83,11 @@ impl Scene {
             max_crashes: 2,
             ..task(number)
         };
-        // Three have failed before, and one of them is delayed.
+        // Three tasks have failed before, and one of them is delayed.
         worker.enqueue((17..=19).map(task)).await;
         let failed = worker.claim(3).await;
         worker.turn(again(&failed), 0).await;
-        // Of the late ones, one is cancelled, one dies of it, and one is quarantined then.
+        // When the late claim is reaped, one task is cancelled, one becomes a dead letter, and one is quarantined.
         other.enqueue((1..=4).map(mortal).chain([large(5)])).await;
         let late = other.claim(5).await;
         other.store.renew(vec![late.epoch]).await.unwrap();
@@ -123,15 +123,15 @@ impl Scene {
         self.server.ask(&["EVAL", script, "0", &base])
     }
 
-    /// Returns `true` if the fault has happened since the last look. It happens to no later request.
+    /// Returns `true` if a command has failed since the last call. No command of later requests fails.
     fn has_failed(&self) -> bool {
         *lock(&self.fault) = InjectedFault::default();
         let key = format!("failed:{}", self.namespace);
         self.server.ask(&["DEL", &key]) == redis::Value::Int(1)
     }
 
-    /// Sends a request in the course of which a command fails. If its answer is lost, it is sent again; and
-    /// so it is by a worker. Returns the last answer, and whether there was a fault.
+    /// Sends a request, one of whose commands fails. Sends it again if its answer is lost, or if it fails and
+    /// `again` is set. Returns the last answer, and `true` if a command has failed.
     async fn send<T, F>(
         &self,
         trial: Trial,
@@ -155,14 +155,14 @@ impl Scene {
         let redis::Value::Array(mut found) = self.ask(INVARIANTS) else {
             panic!("no list: {trial:?}");
         };
-        // Until a census has ended, its orphan is nowhere.
+        // Until the census has ended, the orphan is in no list.
         let orphan = [b"is in one place, not 0 ", &id(ORPHAN).to_bytes()[..]].concat();
         found.retain(|it| *it != redis::Value::BulkString(orphan.clone()));
         assert_eq!(found, [], "{trial:?}");
     }
 
-    /// Has maintenance begin a census, because of an orphan, and has it go on until all lists have been read. Tasks that
-    /// run, or are stored later, are still suspects: they waited when the census came to them.
+    /// Creates an orphan, so that maintenance begins a census, and runs the census until all lists have been read. Tasks
+    /// that are running, or are stored later, are still suspects: they were waiting when the census read them.
     async fn begin_census(&self) {
         self.ask(&format!(
             "{ID} return call('HSET', 'alive', id({ORPHAN}), call('HGET', 'alive', id(20)))"
@@ -177,7 +177,7 @@ impl Scene {
         ));
     }
 
-    /// Ends the census: the orphan is lost, and nothing else.
+    /// Ends the census. It ends the orphan, and no other task.
     async fn end_census(&self, trial: Trial) {
         let store = &self.other.store;
         while store.maintain(100).await.unwrap() {}
@@ -188,7 +188,7 @@ impl Scene {
         assert_eq!(store.damage().map(|it| it.0), Some(1), "{trial:?}");
     }
 
-    /// Has everything run that is there: nothing stays behind.
+    /// Runs all tasks, and checks that no rows are left.
     async fn finish(&self, trial: Trial) {
         let last = Worker::of(&self.other.store).await;
         for _ in 0..40 {
@@ -219,7 +219,7 @@ async fn for_each_command(case: impl AsyncFn(&Scene, Trial) -> bool) {
     for_each_trial(&[false, true], case).await;
 }
 
-/// The same while a census is under way. It takes nothing but an orphan for lost.
+/// Runs a case for each command that can fail, during a census. The census ends only an orphan.
 async fn for_each_command_in_a_census(case: impl AsyncFn(&Scene, Trial) -> bool) {
     for_each_trial(&[false], async |scene, trial| {
         scene.begin_census().await;
@@ -231,7 +231,7 @@ async fn for_each_command_in_a_census(case: impl AsyncFn(&Scene, Trial) -> bool)
 }
 
 async fn for_each_trial(are_answers_lost: &[bool], case: impl AsyncFn(&Scene, Trial) -> bool) {
-    // Without this, each scene would start its own server.
+    // Without this, each scene would start a server of its own.
     let _server = Server::shared();
     for is_after in [false, true] {
         for &is_answer_lost in are_answers_lost {
@@ -252,13 +252,13 @@ async fn for_each_trial(are_answers_lost: &[bool], case: impl AsyncFn(&Scene, Tr
                     break;
                 }
             }
-            // Fewer would mean that none has failed.
+            // With fewer trials, no command would have failed.
             assert!(at > 3, "{at}");
         }
     }
 }
 
-/// All tasks of a claim have failed. The last is to run again later than the others.
+/// Returns verdicts by which all tasks of a claim have failed. The last one is retried later than the others.
 fn again(claim: &Claim) -> Vec<Verdicts> {
     let again = |id| Verdict::Retry {
         after: if id == self::id(19) { HOUR } else { SECOND },
@@ -271,7 +271,7 @@ fn again(claim: &Claim) -> Vec<Verdicts> {
     }]
 }
 
-/// One of each kind, of the worker's claim.
+/// Returns verdicts of each kind for the worker's claim.
 fn all_verdicts(claim: &Claim) -> Vec<Verdicts> {
     let dead = |error: &str| Verdict::Dead {
         reason: DeadReason::Fatal,

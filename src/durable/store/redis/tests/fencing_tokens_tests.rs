@@ -65,12 +65,14 @@ async fn assert_rises(
 
 #[tokio::test]
 async fn an_epoch_is_above_those_that_a_restored_copy_lacks() {
+    needs_redis!();
     assert_rises(async |_, _, _| (), Duration::ZERO, SECOND * 30).await;
 }
 
 /// Just before the copy was taken, the worker opened its session, the last claim was made, or maintenance ran.
 #[tokio::test]
 async fn an_epoch_is_above_those_of_five_minutes() {
+    needs_redis!();
     assert_rises(async |_, _, _| (), AGE, HOUR).await;
     let claims = async |_: &Server, clock: &Clock, worker: &Worker| {
         clock.advance(HOUR);
@@ -96,6 +98,7 @@ async fn an_epoch_is_above_those_of_five_minutes() {
 
 #[tokio::test]
 async fn a_copy_that_is_restored_twice_has_other_epochs_each_time() {
+    needs_redis!();
     let mut server = Server::start();
     let clock = clock(HOUR);
     let first = worker(&server, &clock).await;
@@ -114,9 +117,10 @@ async fn a_copy_that_is_restored_twice_has_other_epochs_each_time() {
     }
 }
 
-/// A connection asks the server for its replication id once. A user who may not ask claims all the same.
+/// A connection reads the replication id once. Without the permission for it, a worker can still claim.
 #[tokio::test]
 async fn epochs_are_advanced_once_for_each_connection() {
+    needs_redis!();
     let server = Server::start();
     let asked = || {
         let stats = format!("{:?}", server.ask(&["INFO", "commandstats"]));
@@ -130,7 +134,7 @@ async fn epochs_are_advanced_once_for_each_connection() {
     for _ in 0..3 {
         worker.claim(1).await;
     }
-    // The connection of this worker has asked, too.
+    // The connection of this worker has read it, too.
     assert_eq!(asked(), before + 2);
     let rights = ["on", ">password", "~throng:*", "&*", "+@all", "-info"];
     server.ask(&[&["ACL", "SETUSER", "worker", "reset"], &rights[..]].concat());
@@ -145,7 +149,7 @@ async fn epochs_are_advanced_once_for_each_connection() {
 /// The claims of all workers, in their order.
 type Log = Arc<Mutex<Vec<Claim>>>;
 
-/// A server, and a worker that claims a task and gives it back, again and again, whenever the server lets it.
+/// A server, and a worker that repeatedly claims and releases a task while the server accepts requests.
 struct Node {
     server: Server,
     /// The number of requests that have failed.
@@ -232,10 +236,11 @@ async fn claim_and_release(worker: &Worker, log: &Log) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The two servers change roles again and again. Each time, the replica lacks the last claims of its primary. One clock is
+/// The two servers change roles repeatedly. Each time, the replica lacks the last claims of its primary. One clock is
 /// an hour behind the other.
 #[tokio::test]
 async fn epochs_rise_over_promotions() {
+    needs_redis!();
     const CLAIMS: usize = 20;
     let long = std::env::var_os("THRONG_LONG").is_some_and(|value| value == "1");
     let promotions = if long { 50 } else { 4 };

@@ -1,9 +1,9 @@
-//! What a store says of its server: whether it is there, and how far it is to be trusted.
+//! The health of a store, and the report on its server.
 
 use super::*;
 use crate::durable::{DurableClient, Health};
 
-/// Waits until a store says that it is so.
+/// Waits for a health of the store.
 async fn until_health(store: &RedisStore, is_so: impl Fn(&Health) -> bool) {
     let come = async {
         while !is_so(&store.health()) {
@@ -16,9 +16,10 @@ async fn until_health(store: &RedisStore, is_so: impl Fn(&Health) -> bool) {
         .unwrap_or_else(|_| panic!("it stays {:?}", health()));
 }
 
-/// The connection on which nothing is sent notices the end of the server: without it, only the next ping would.
+/// The idle connection detects the end of the server. Without it, only the next ping would.
 #[tokio::test]
 async fn a_store_reports_whether_its_server_is_reachable() {
+    needs_redis!();
     let mut server = Server::start();
     let mut builder = RedisStore::builder(&format!("redis://127.0.0.1:{}/", server.port()));
     builder.timeouts.ping_interval = Duration::from_secs(3600);
@@ -30,9 +31,10 @@ async fn a_store_reports_whether_its_server_is_reachable() {
     until_health(&store, |health| *health == Health::Well).await;
 }
 
-/// Its connections are there, and nothing comes.
+/// The connections stay open, and nothing arrives.
 #[tokio::test]
 async fn a_stopped_server_is_detected() {
+    needs_redis!();
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let store = open_hurried(&proxy.url()).await;
@@ -40,12 +42,12 @@ async fn a_stopped_server_is_detected() {
     proxy.mute();
     let answer = store.counts().await;
     assert_eq!(answer.expect_err("nothing comes").cause, Cause::Unavailable);
-    // The connection was given up, and another one is made: to a server that answers again.
+    // The connection was closed. A new one is opened when the server answers again.
     settled(|| store.counts()).await.unwrap();
     until_health(&store, |health| *health == Health::Well).await;
 }
 
-/// What a client says of a store that fails.
+/// Returns the health of a client whose store fails.
 #[track_caller]
 pub(super) fn failing(client: &DurableClient) -> String {
     match client.health() {
@@ -64,16 +66,17 @@ async fn until_well(client: &DurableClient) {
     timeout(DEADLINE, well).await.expect("it is well");
 }
 
-/// It can be reached, and runs no script to its end.
+/// The server can be reached, but scripts fail.
 #[tokio::test]
 async fn a_server_on_which_scripts_fail_is_failing() {
+    needs_redis!();
     let server = Server::start();
     let rights = ["reset", "on", ">secret", "~*", "&*", "+@all"];
     server.ask(&[&["ACL", "SETUSER", "web"], &rights[..]].concat());
     let store = open(&format!("redis://web:secret@127.0.0.1:{}", server.port())).await;
     let client = DurableClient::open(store);
     until_well(&client).await;
-    // A right of the user, which a script needs.
+    // A permission that a script needs.
     server.ask(&["ACL", "SETUSER", "web", "-hlen"]);
     let error = client.counts().await.unwrap_err();
     assert!(error.is_denied(), "{error}");
@@ -84,7 +87,7 @@ async fn a_server_on_which_scripts_fail_is_failing() {
     );
     server.ask(&["ACL", "SETUSER", "web", "+hlen"]);
     until_well(&client).await;
-    // A script that stops at a key.
+    // A key of another type, at which a script fails.
     server.ask(&["SET", "throng:{default:0}:alive", "text"]);
     let error = client.counts().await.unwrap_err();
     assert!(error.is_corrupt(), "{error}");
@@ -99,6 +102,7 @@ async fn a_server_on_which_scripts_fail_is_failing() {
 
 #[tokio::test]
 async fn a_store_without_messages_is_mute() {
+    needs_redis!();
     let server = Server::start();
     for rights in ["-subscribe", "-publish"] {
         server.ask(&[
@@ -115,6 +119,7 @@ async fn a_store_without_messages_is_mute() {
 
 #[tokio::test]
 async fn a_report_describes_the_server() {
+    needs_redis!();
     let server = Server::with(&["--appendonly", "yes", "--maxmemory-policy", "volatile-lru"]);
     let store = open(&server.url()).await;
     until_health(&store, |health| *health == Health::Well).await;
@@ -135,9 +140,10 @@ async fn a_report_describes_the_server() {
     );
 }
 
-/// Redis can be asked when something is on its disk from 7.2 on.
+/// Redis can wait until a write is on its disk since 7.2.
 #[tokio::test]
 async fn a_store_that_waits_for_the_disk_refuses_a_server_that_cannot() {
+    needs_redis!();
     let server = Server::with(&["--appendonly", "yes"]);
     let url = server.url();
     let mut builder = RedisStore::builder(&url);

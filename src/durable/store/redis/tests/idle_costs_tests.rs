@@ -23,7 +23,7 @@ impl Run<()> for Job {
     }
 }
 
-/// Returns how often each command was sent, or run by a script. Scripts are run by `EVALSHA`, the first time by `EVAL`.
+/// Returns the number of times that each command was sent, or run by a script. Scripts are run by `EVALSHA`, the first time by `EVAL`.
 fn all_sent(server: &Server) -> HashMap<String, u64> {
     let redis::Value::BulkString(text) = server.ask(&["INFO", "commandstats"]) else {
         panic!("a text");
@@ -40,15 +40,15 @@ fn all_sent(server: &Server) -> HashMap<String, u64> {
     lines.map(|line| count(line).expect("a count")).collect()
 }
 
-/// Returns how often these commands were sent.
+/// Returns the number of times that these commands were sent.
 fn sent(server: &Server, commands: &[&str]) -> u64 {
     let all = all_sent(server);
     let counts = commands.iter().filter_map(|command| all.get(*command));
     counts.sum()
 }
 
-/// Returns the commands that the documentation of `RedisStore` names, and those of the categories that it names. Servers
-/// before Redis 7 do not tell the subcommands of `CONFIG` and `PUBSUB` apart.
+/// Returns the commands, and those of the categories, in the documentation of `RedisStore`. Servers
+/// before Redis 7 do not distinguish the subcommands of `CONFIG` and `PUBSUB`.
 fn documented(server: &Server) -> HashSet<String> {
     let named = [
         "exists",
@@ -82,9 +82,10 @@ fn documented(server: &Server) -> HashSet<String> {
     commands
 }
 
-/// Its turns are signs of life, so nothing else is asked of their connection.
+/// The turns show that their connection works, so it is not pinged.
 #[tokio::test]
 async fn an_idle_worker_sends_few_commands() {
+    needs_redis!();
     let server = Server::start();
     let documented = documented(&server);
     let mut builder = RedisStore::builder(&server.url());
@@ -92,7 +93,7 @@ async fn an_idle_worker_sends_few_commands() {
     builder.timeouts.ping_interval = pulse;
     server.ask(&["CONFIG", "RESETSTAT"]);
     let client = DurableClient::open(builder.open().await.unwrap());
-    // It looks for tasks four times in that time.
+    // The worker polls for tasks four times in that time.
     let lease = pulse / 3;
     let mut executor = DurableExecutor::builder(client.clone());
     executor.register::<Job>();
@@ -103,8 +104,8 @@ async fn an_idle_worker_sends_few_commands() {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    // Opening a session, a first turn, the recall of epochs and a pass of maintenance take two commands each, since the
-    // server does not know the scripts.
+    // Opening a session, a first turn, advancing the epochs and a pass of maintenance take two commands each, since the
+    // server does not have the scripts yet.
     timeout(DEADLINE, scripts_are(10)).await.unwrap();
     let began = Instant::now();
     let [scripts, pings] = [sent(&["evalsha", "eval"]), sent(&["ping"])];
@@ -120,7 +121,7 @@ async fn an_idle_worker_sends_few_commands() {
     // One may have been due when the time began. So may a pass of maintenance, of which there are four a minute at most.
     let most = every(lease * 3 / 4) + 1 + every(Duration::from_secs(15)) + 1;
     assert!(scripts <= most, "{scripts} in {elapsed:?}");
-    // Those of the other connection, on which nothing comes.
+    // The pings of the other connection, on which nothing arrives.
     let most = every(pulse) + 1;
     assert!(pings > 0 && pings <= most, "{pings} in {elapsed:?}");
     let mut undocumented = all_sent(&server);
@@ -128,9 +129,10 @@ async fn an_idle_worker_sends_few_commands() {
     assert_eq!(undocumented, HashMap::new());
 }
 
-/// It is told of ends from its first look on, and until it has looked at nothing for a minute.
+/// A client gets messages from its first status request on, until it has sent none for a minute.
 #[tokio::test]
 async fn a_client_that_awaits_nothing_gets_no_messages() {
+    needs_redis!();
     let server = Server::start();
     let clock = Clock::manual();
     let open = async || {
@@ -154,7 +156,7 @@ async fn a_client_that_awaits_nothing_gets_no_messages() {
     assert_eq!(end(2).await, 1);
     let seen = Event::Ended(vec![(id(2), TaskState::Done(b"output".to_vec()))]);
     until(&mut events, &seen).await;
-    // Those who await something look now and then.
+    // Clients that await tasks request their status now and then.
     clock.advance(Duration::from_secs(45));
     producer.store.status(vec![id(3)]).await.unwrap();
     clock.advance(Duration::from_secs(45));
@@ -170,7 +172,7 @@ async fn a_client_that_awaits_nothing_gets_no_messages() {
 mod costs {
     use super::*;
 
-    /// Returns how many threads and file descriptors this process has.
+    /// Returns the numbers of threads and file descriptors of this process.
     fn costs() -> [usize; 2] {
         ["task", "fd"].map(|what| {
             let entries = std::fs::read_dir(format!("/proc/self/{what}")).unwrap();
@@ -178,15 +180,16 @@ mod costs {
         })
     }
 
-    /// In a process of its own: the other tests have threads and files, too.
+    /// Runs in a process of its own, since other tests have threads and files, too.
     #[tokio::test]
     async fn a_client_uses_one_thread_and_six_file_descriptors() {
+        needs_redis!();
         const IN_CHILD: &str = "THRONG_TEST_IN_CHILD";
         const CLIENTS: usize = 10;
         if std::env::var_os(IN_CHILD).is_none() {
             let test = "costs::a_client_uses_one_thread_and_six_file_descriptors";
             let name = format!("durable::store::redis::tests::idle_costs_tests::{test}");
-            let child = std::process::Command::new(std::env::current_exe().unwrap())
+            let child = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", &name, "--nocapture"])
                 .env(IN_CHILD, "1")
                 .output()
@@ -198,7 +201,7 @@ mod costs {
             return;
         }
         let server = Server::start();
-        // What the process has once, it has now.
+        // The process has created by now what it creates only once.
         let _first = DurableClient::open(open(&server.url()).await);
         let before = costs();
         let mut clients = Vec::new();

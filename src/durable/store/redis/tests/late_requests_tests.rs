@@ -1,5 +1,5 @@
-//! Requests and processes that come too late: copies of old requests, processes that were frozen, and
-//! servers that were put back to an earlier state.
+//! Late requests and processes: copies of old requests, processes that were frozen, and servers that were restored to an
+//! earlier state.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::durable::store::redis::Time;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Sends a request that is kept on its way: the client never hears of it.
+/// Sends a request that the proxy keeps. The client gets no answer.
 async fn keep<T: std::fmt::Debug, F: Future<Output = Result<T, Failure>>>(
     proxy: &Proxy,
     send: impl FnOnce() -> F,
@@ -27,7 +27,7 @@ async fn deliver(proxy: &Proxy) -> String {
     answers.remove(0)
 }
 
-/// The server knows the scripts from here on, so that no request is sent as a whole.
+/// Loads the scripts into the server, so that no request contains the text of a script.
 async fn warm_up(worker: &Worker) {
     worker.enqueue([task(1_000)]).await;
     worker.turn(done(&worker.claim(1).await), 0).await;
@@ -35,6 +35,7 @@ async fn warm_up(worker: &Worker) {
 
 #[tokio::test]
 async fn a_late_copy_of_a_turn_claims_nothing() {
+    needs_redis!();
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let worker = Worker::new(open_hurried(&proxy.url()).await).await;
@@ -45,7 +46,7 @@ async fn a_late_copy_of_a_turn_claims_nothing() {
     let turned = settled(|| worker.store.turn(Arc::clone(&first))).await;
     let claim = turned.unwrap().claim.expect("it is new to the server");
     let second = worker.claim(2).await;
-    // The copy is told nothing, and the memory of the second turn stays.
+    // The copy gets no claim, and the stored answer of the second turn stays.
     let answer = deliver(&proxy).await;
     assert!(answer.starts_with("-NOSESSION"), "{answer}");
     assert_eq!(worker.store.counts().await.unwrap().running, 4);
@@ -56,9 +57,10 @@ async fn a_late_copy_of_a_turn_claims_nothing() {
     assert_eq!((counts.running, counts.lost, counts.crashed), (2, 0, 0));
 }
 
-/// The copy arrives right behind the request that it is a copy of.
+/// The copy arrives right after the original request.
 #[tokio::test]
 async fn a_copy_of_the_last_turn_gets_the_same_answer() {
+    needs_redis!();
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let worker = Worker::new(open_hurried(&proxy.url()).await).await;
@@ -77,6 +79,7 @@ async fn a_copy_of_the_last_turn_gets_the_same_answer() {
 
 #[tokio::test]
 async fn an_abandoned_request_stores_nothing_after_its_number_is_used() {
+    needs_redis!();
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let worker = Worker::new(open_hurried(&proxy.url()).await).await;
@@ -90,9 +93,10 @@ async fn an_abandoned_request_stores_nothing_after_its_number_is_used() {
     assert_eq!(seen, [TaskState::Absent, TaskState::Waiting]);
 }
 
-/// It was given up too early: its effect is unknown, and the id tells.
+/// The client has abandoned the request too early. Its effect is unknown, and the id prevents a second one.
 #[tokio::test]
 async fn an_abandoned_request_that_arrives_first_stores_its_tasks_once() {
+    needs_redis!();
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let worker = Worker::new(open_hurried(&proxy.url()).await).await;
@@ -105,7 +109,7 @@ async fn an_abandoned_request_that_arrives_first_stores_its_tasks_once() {
     assert_eq!(worker.claim(9).await.tasks.len(), 2);
 }
 
-/// Opens a store that goes by a clock.
+/// Opens a store with a manual clock.
 async fn open_at(url: &str, clock: &Clock) -> RedisStore {
     open_at_within(url, clock, DEADLINE).await
 }
@@ -117,9 +121,10 @@ async fn open_at_within(url: &str, clock: &Clock, limit: Duration) -> RedisStore
     opened.expect("the store can be opened")
 }
 
-/// Its session is ended a day later; it knows nothing of that.
+/// The session is removed after a day, without notice to the producer.
 #[tokio::test]
 async fn a_producer_that_was_frozen_for_a_day_is_refused() {
+    needs_redis!();
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let clock = Clock::manual();
@@ -142,27 +147,28 @@ async fn a_producer_that_was_frozen_for_a_day_is_refused() {
         other.status(vec![id(2)]).await.unwrap(),
         [TaskState::Absent]
     );
-    // So is the one that wakes up, and opens a session of its own.
+    // The producer that continues opens a session of its own.
     let request = Enqueue {
         session,
         ..Arc::unwrap_or_clone(living.new_enqueue([task(2)]))
     };
     let answer = other.enqueue(Arc::new(request)).await;
     assert_fails(answer, &Cause::NoSession, Effect::None);
-    // One that is heard of keeps its session, however long it is silent.
+    // A subscribed producer keeps its session, however long it is silent.
     living.enqueue([task(3)]).await;
 }
 
-/// Maintenance ends the session of a worker that has died, before or after somebody takes back what it had.
+/// Maintenance removes the session of a crashed worker, before or after its claims are reaped.
 #[tokio::test]
 async fn maintenance_changes_no_counts() {
+    needs_redis!();
     for is_first in [true, false] {
         let server = Server::start();
         let clock = Clock::manual();
         let other = Worker::new(open_at(&server.url(), &clock).await).await;
         let dead = Worker::new(open_at(&server.url(), &clock).await).await;
         dead.enqueue([task(1), task(2)]).await;
-        // The second claim says that the first has arrived.
+        // The second claim confirms that the first one has arrived.
         dead.claim(1).await;
         dead.claim(1).await;
         let client_id = dead.store.client_id().to_owned();
@@ -183,7 +189,7 @@ async fn maintenance_changes_no_counts() {
     }
 }
 
-/// Waits until nobody hears what a process is told.
+/// Waits until nobody receives the messages for a process.
 async fn until_deaf(server: &Server, client_id: &str) {
     let channel = format!("throng:{{default:0}}:client:{client_id}");
     let deaf = async {
@@ -196,9 +202,10 @@ async fn until_deaf(server: &Server, client_id: &str) {
     timeout(DEADLINE, deaf).await.unwrap();
 }
 
-/// A worker, whose answer was lost, was never there.
+/// The answer to each claim is lost, and the worker is gone.
 #[tokio::test]
 async fn repeated_losses_of_a_claim_count_no_crash() {
+    needs_redis!();
     const TIMES: u32 = 5;
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
@@ -212,7 +219,7 @@ async fn repeated_losses_of_a_claim_count_no_crash() {
         let answer = worker.store.turn(worker.new_turn(Vec::new(), 1)).await;
         assert_fails(answer, &Cause::Unavailable, Effect::Unknown);
         drop(worker);
-        // The first look suspects, the second takes back.
+        // The first turn makes the claim a suspect, the second one reaps it.
         for _ in 0..2 {
             clock.advance(LEASE);
             assert_eq!(other.turn(Vec::new(), 0).await.claim, None);
@@ -223,9 +230,10 @@ async fn repeated_losses_of_a_claim_count_no_crash() {
     assert_eq!(other.turn(done(&claim), 0).await.refused, []);
 }
 
-/// A copy of the data from before a claim is put back: the task is claimed again.
+/// A copy of the data from before a claim is restored, and the task is claimed again.
 #[tokio::test]
 async fn a_restored_server_repeats_no_epoch() {
+    needs_redis!();
     let mut server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let url = format!("redis://127.0.0.1:{}/", server.port());
     let first = Worker::new(open_hurried(&url).await).await;
@@ -248,9 +256,9 @@ async fn a_restored_server_repeats_no_epoch() {
     assert_eq!(second.turn(done(&claim), 0).await.refused, []);
 }
 
-/// Has a folder hold what another holds, but for sockets.
+/// Copies the files of a folder, except for sockets.
 fn replace(folder: &Path, with: &Path) {
-    let copied = std::process::Command::new("cp")
+    let copied = Command::new("cp")
         .args(["-a", "--"])
         .arg(with.join("."))
         .arg(emptied(folder))
@@ -266,6 +274,7 @@ fn emptied(folder: &Path) -> &Path {
 
 #[tokio::test]
 async fn a_full_server_repeats_a_claim() {
+    needs_redis!();
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let worker = Worker::new(open_hurried(&proxy.url()).await).await;

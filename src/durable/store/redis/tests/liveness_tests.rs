@@ -1,4 +1,4 @@
-//! How the store detects that a worker is gone.
+//! Detection of workers that are gone.
 
 use super::super::time::Time;
 use super::*;
@@ -19,12 +19,13 @@ fn sets(server: &Server) -> redis::Value {
 
 #[tokio::test]
 async fn a_killed_worker_counts_as_gone_after_three_minutes() {
+    needs_redis!();
     let (server, clock) = (Server::start(), Clock::manual());
     let other = open_as(&server.url(), &clock).await;
     let worker = Worker::of(&open_as(&server.url(), &clock).await).await;
     worker.enqueue([task(1), task(2)]).await;
     let unserved = async || other.counts().await.unwrap().unserved;
-    // Its last words: it is subscribed, so it lives however long it is silent.
+    // The worker is subscribed, so it counts as alive however long it is silent.
     clock.advance(10 * MINUTE);
     assert_eq!(unserved().await, 0);
     worker.turn(Vec::new(), 0).await;
@@ -51,9 +52,10 @@ fn none_of(channel: &str) -> redis::Value {
     redis::Value::Array(vec![channel, redis::Value::Int(0)])
 }
 
-/// Its process gets no messages, so all that shows that it lives is what it asks.
+/// The process receives no messages, so only its requests show that it is alive.
 #[tokio::test]
 async fn a_worker_without_messages_is_alive_while_it_sends_requests() {
+    needs_redis!();
     let (server, clock) = (Server::start(), Clock::manual());
     let rights = ["on", ">password", "~throng:*", "resetchannels", "+@all"];
     server.ask(&[&["ACL", "SETUSER", "worker", "reset"], &rights[..]].concat());
@@ -67,7 +69,7 @@ async fn a_worker_without_messages_is_alive_while_it_sends_requests() {
         assert_eq!(worker.turn(Vec::new(), 1).await.claim, None);
         while other.maintain(100).await.unwrap() {}
     }
-    // While its permits are taken, it only renews what it has.
+    // While all its permits are taken, the worker only renews its claims.
     worker.enqueue([task(1)]).await;
     let claim = worker.claim(1).await;
     for _ in 0..100 {

@@ -1,5 +1,5 @@
-//! Answers that are lost, cut short, held back or late, and requests that arrive twice: each takes
-//! effect once, and what was claimed is claimed by whom it was meant for.
+//! Answers that are lost, truncated, held back or late, and requests that arrive twice: each request takes effect once, and
+//! claims belong to the worker that has requested them.
 
 use futures::future::join_all;
 
@@ -7,7 +7,7 @@ use super::proxy::Trick;
 use super::*;
 use crate::durable::store::RenewAnswer;
 
-/// How many rounds, in each of which an answer of every kind is lost.
+/// The number of rounds, in each of which an answer of every kind is lost.
 fn rounds() -> u64 {
     if std::env::var_os("THRONG_LONG").is_some() {
         1_000
@@ -30,12 +30,12 @@ impl Tricked {
         let builder = builder.answer_timeout(answer).connect_timeout(DEADLINE);
         let worker = Worker::new(builder.open().await.unwrap()).await;
         let it = Self { proxy, worker };
-        // From here on, the server knows the scripts.
+        // From here on, the server has the scripts.
         it.round(0, None).await;
         it
     }
 
-    /// Sends a request that meets with a trick, and then again until it is answered.
+    /// Sends a request to which a trick is applied, and then again until it is answered.
     async fn send<T, F>(&self, trick: Option<Trick>, send: impl Fn() -> F) -> T
     where
         T: std::fmt::Debug,
@@ -46,7 +46,7 @@ impl Tricked {
         };
         self.proxy.play(trick);
         match send().await {
-            // The trick was one that nobody notices.
+            // This trick has no visible effect.
             Ok(answer) => answer,
             Err(failure) => {
                 assert_eq!(failure.effect, Effect::Unknown, "{trick:?}: {failure}");
@@ -55,7 +55,7 @@ impl Tricked {
         }
     }
 
-    /// The life of a task, each request of which meets with a trick.
+    /// Runs a task. A trick is applied to each request.
     async fn round(&self, number: u64, trick: Option<Trick>) {
         let Worker { store, .. } = &self.worker;
         let request = self.worker.new_enqueue([task(number)]);
@@ -73,7 +73,7 @@ impl Tricked {
         assert_eq!((turned.refused, turned.claim), (Vec::new(), None));
     }
 
-    /// Every task was stored, claimed and done once.
+    /// Checks that every task was stored, claimed and completed once.
     async fn check(&self, tasks: u64) {
         let counts = settled(|| self.worker.store.counts()).await.unwrap();
         assert_eq!(
@@ -87,6 +87,7 @@ impl Tricked {
 
 #[tokio::test]
 async fn lost_answers_lose_and_repeat_no_task() {
+    needs_redis!();
     const WORKERS: u64 = 20;
     let server = Server::start();
     let each = rounds() / WORKERS;
@@ -100,9 +101,10 @@ async fn lost_answers_lose_and_repeat_no_task() {
     timeout(6 * DEADLINE, join_all(work)).await.unwrap();
 }
 
-/// The connection is there, and nothing comes: only time tells.
+/// The connection stays open without an answer, so only a timeout detects the loss.
 #[tokio::test]
 async fn a_request_without_an_answer_is_sent_again() {
+    needs_redis!();
     let server = Server::start();
     let work = (0..3).map(async |namespace| {
         let it = Tricked::new(&server, namespace, SOON).await;
@@ -117,6 +119,7 @@ async fn a_request_without_an_answer_is_sent_again() {
 
 #[tokio::test]
 async fn a_truncated_answer_is_not_used() {
+    needs_redis!();
     let server = Server::start();
     let it = Tricked::new(&server, 0, DEADLINE).await;
     let cuts = [0, 1, 2, 3, 4, 5, 8, 13, 21, 34, 55];
@@ -126,9 +129,10 @@ async fn a_truncated_answer_is_not_used() {
     it.check(1 + cuts.len() as u64).await;
 }
 
-/// The connection was given up before: so the answer is nobody's, and not that of the next request.
+/// The connection was closed before, so the late answer is discarded, and does not answer the next request.
 #[tokio::test]
 async fn a_late_answer_does_not_answer_another_request() {
+    needs_redis!();
     let server = Server::start();
     let it = Tricked::new(&server, 0, SOON).await;
     it.round(1, Some(Trick::Delay(SOON + SOON / 3))).await;
@@ -138,6 +142,7 @@ async fn a_late_answer_does_not_answer_another_request() {
 
 #[tokio::test]
 async fn a_request_that_arrives_twice_takes_effect_once() {
+    needs_redis!();
     let server = Server::start();
     let it = Tricked::new(&server, 0, DEADLINE).await;
     for number in 1..=20 {

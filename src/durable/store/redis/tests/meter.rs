@@ -1,4 +1,4 @@
-//! How long the scripts of a server take.
+//! [`Meter`]: measures the run times of scripts.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use redis::{Connection, Value};
 
 use super::server::Server;
 
-/// No script may take longer: meanwhile, the server does nothing else.
+/// The maximum time of a script. The server is blocked meanwhile.
 pub(super) const LIMIT: Duration = Duration::from_millis(10);
 
 /// Measures scripts, one after the other.
 pub(super) struct Meter {
     server: Connection,
-    /// Where the system says for how long the server's thread has run.
+    /// The file in which the system reports the run time of the server's thread.
     ran: PathBuf,
-    /// How long each script has taken.
+    /// The time of each script.
     pub(super) taken: Vec<Duration>,
 }
 
 impl Meter {
     pub(super) fn new(server: &Server) -> Self {
-        // Where it is allowed, the server comes before all else on a machine that has much to do.
+        // If permitted, the server gets priority over other processes.
         server.hurry();
         let client = redis::Client::open(server.url()).unwrap();
         let id = server.process().as_raw_pid();
@@ -34,8 +34,8 @@ impl Meter {
         meter
     }
 
-    /// Measures a script. It has taken no longer than the server's log says, and no longer than the
-    /// server has run: on a machine that has much else to do, the log alone says little.
+    /// Measures a script. Its time is at most that in the server's log, and at most the run time of the server's
+    /// thread, since the log also counts the time of other processes on a slow machine.
     pub(super) async fn measure<T>(&mut self, script: impl Future<Output = T>) -> T {
         let before = self.ran();
         let answer = script.await;
@@ -46,7 +46,7 @@ impl Meter {
         answer
     }
 
-    /// The longest script that the server has logged since the last look.
+    /// Returns the longest script that the server has logged since the last call.
     fn logged(&mut self) -> Duration {
         let entries: Vec<Vec<Value>> = self.ask(&["SLOWLOG", "GET", "128"]);
         let scripts = entries.iter().filter(|entry| is_script(&entry[3]));
@@ -59,7 +59,7 @@ impl Meter {
         longest
     }
 
-    /// For how long the server has run; unknown where the system does not say so.
+    /// Returns the run time of the server, if the system reports it.
     fn ran(&self) -> Option<Duration> {
         let text = std::fs::read_to_string(&self.ran).ok()?;
         let nanos = text.split_whitespace().next()?.parse();

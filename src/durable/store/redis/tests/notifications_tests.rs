@@ -1,14 +1,14 @@
-//! The messages that clients get.
+//! The messages that clients receive.
 
 use super::*;
 
-/// Opens a store that does not repeat a request because the machine has much to do.
+/// Opens a store that does not repeat requests on a slow machine.
 async fn open_patient(server: &Server) -> Worker {
     let store = RedisStore::builder(&server.url()).open().await;
     Worker::new(store.unwrap()).await
 }
 
-/// Returns how many workers are idle, by the one set of types that there is.
+/// Returns the number of idle workers of the only set.
 fn idle(server: &Server) -> i64 {
     let count = "local key = redis.call('KEYS', '*:idle:*')[1]
         return key and redis.call('ZCARD', key) or 0";
@@ -18,9 +18,10 @@ fn idle(server: &Server) -> i64 {
     }
 }
 
-/// The producer has not heard the first answer, and the worker that was woken may have died since.
+/// The producer has not received the first answer, and the woken worker may have crashed since.
 #[tokio::test]
 async fn a_repeated_enqueue_wakes_another_worker() {
+    needs_redis!();
     let server = Server::start();
     let producer = open_patient(&server).await;
     let workers = [open_patient(&server).await, open_patient(&server).await];
@@ -41,10 +42,11 @@ async fn a_repeated_enqueue_wakes_another_worker() {
     assert_eq!(producer.store.counts().await.unwrap().waiting, 1);
 }
 
-/// The id may have another life when the message arrives, and then the client would believe the output to be that
-/// life's. So it is told that there is something to ask about.
+/// When the message arrives, a new task may have the id, and the client would take the output for that of the new task. So
+/// the message only announces that the task may have ended.
 #[tokio::test]
 async fn an_output_kept_for_less_than_a_minute_is_not_in_the_message() {
+    needs_redis!();
     let server = Server::start();
     let (producer, worker) = (open_patient(&server).await, open_patient(&server).await);
     let mut events = producer.store.events();
@@ -65,9 +67,10 @@ async fn an_output_kept_for_less_than_a_minute_is_not_in_the_message() {
     }
 }
 
-/// The script fails when it has read the rows of the tasks, and before it writes any.
+/// The script fails after it has read the rows of the tasks and before it writes any.
 #[tokio::test]
 async fn no_message_reports_an_end_that_is_not_stored() {
+    needs_redis!();
     let server = Server::start();
     let (producer, worker) = (open_patient(&server).await, open_patient(&server).await);
     let mut events = producer.store.events();

@@ -1,4 +1,4 @@
-//! A store of several partitions behaves as one, but for the order of tasks.
+//! A store of several partitions behaves like one with a single partition, except for the order of tasks.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ fn key(partition: usize, name: &str) -> String {
     format!("throng:{{default:{partition}}}:{name}")
 }
 
-/// Claims until there is nothing left; each claim is of one partition.
+/// Claims until no task is left. Each claim has tasks of one partition.
 async fn claim_all(worker: &Worker) -> Vec<Claim> {
     let mut claims = Vec::new();
     while let Some(claim) = worker.turn(Vec::new(), MAX_BATCH_TASKS).await.claim {
@@ -33,6 +33,7 @@ fn ids_of(claims: &[Claim]) -> HashSet<TaskId> {
 
 #[tokio::test]
 async fn tasks_of_all_partitions_run_and_end() {
+    needs_redis!();
     const TASKS: u64 = 100;
     let server = Server::start();
     let worker = Worker::new(open_divided(&server.url()).await).await;
@@ -65,6 +66,7 @@ async fn tasks_of_all_partitions_run_and_end() {
 
 #[tokio::test]
 async fn a_claim_sends_verdicts_to_other_partitions() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open_divided(&server.url()).await).await;
     worker.enqueue((0..20).map(task)).await;
@@ -83,6 +85,7 @@ async fn a_claim_sends_verdicts_to_other_partitions() {
 
 #[tokio::test]
 async fn an_idle_worker_is_woken_from_each_partition() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open_divided(&server.url()).await).await;
     let other = Worker::new(open_divided(&server.url()).await).await;
@@ -93,7 +96,7 @@ async fn an_idle_worker_is_woken_from_each_partition() {
         until(&mut events, &Event::Wake).await;
         let claim = worker.claim(1).await;
         assert_eq!(claim.tasks[0].id, id(number));
-        // Who has something to do rests in no partition.
+        // A busy session is idle in no partition.
         for partition in 0..PARTITIONS {
             let idle = server.ask(&["KEYS", &key(partition, "idle:*")]);
             assert_eq!(idle, redis::Value::Array(Vec::new()), "{partition}");
@@ -102,9 +105,10 @@ async fn an_idle_worker_is_woken_from_each_partition() {
     }
 }
 
-/// Also if the repeated turn would begin with a partition that had nothing, and now has something.
+/// This also holds if the repeated turn would begin at a partition that has received tasks meanwhile.
 #[tokio::test]
 async fn a_claim_whose_answer_is_lost_is_repeated_at_once() {
+    needs_redis!();
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let worker = Worker::new(open_divided(&proxy.url()).await).await;
@@ -137,9 +141,10 @@ async fn a_claim_whose_answer_is_lost_is_repeated_at_once() {
     }
 }
 
-/// One partition has given a claim, and another, that is only told something, does not answer.
+/// One partition has answered with a claim, and another one, which only gets verdicts, does not answer.
 #[tokio::test]
 async fn a_claim_before_a_lost_answer_is_repeated() {
+    needs_redis!();
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let worker = Worker::new(open_divided(&proxy.url()).await).await;
@@ -151,7 +156,7 @@ async fn a_claim_before_a_lost_answer_is_repeated() {
             .enqueue((0..40).map(|number| task(100 * round + number)))
             .await;
         let request = worker.new_turn(verdicts, MAX_BATCH_TASKS);
-        // All four are told something, and the first that is asked has something to claim.
+        // All four partitions get verdicts, and the first one has a task to claim.
         proxy.play_after(1 + round as usize % 3, Trick::Lose);
         let failure = worker.store.turn(Arc::clone(&request)).await;
         assert_eq!(failure.expect_err("it was lost").effect, Effect::Unknown);
@@ -171,9 +176,10 @@ async fn a_claim_before_a_lost_answer_is_repeated() {
     assert_eq!((counts.lost, counts.crashed), (0, 0));
 }
 
-/// In one of the partitions, some verdicts are taken and others are not.
+/// In one of the partitions, some verdicts are applied and others are not.
 #[tokio::test]
 async fn verdicts_applied_in_part_are_reported_and_counted_once() {
+    needs_redis!();
     for nth in [0, 2] {
         let server = Server::start();
         let other = Worker::new(open_divided(&server.url()).await).await;
@@ -206,7 +212,7 @@ async fn verdicts_applied_in_part_are_reported_and_counted_once() {
         assert_fails(failed, &Cause::Corrupt, Effect::Unknown);
         server.ask(&["DEL", &key(broken, "errors")]);
         let turned = worker.store.turn(request).await.unwrap();
-        // They are no longer held: the first request has taken them.
+        // These tasks are no longer held: the first request has applied their verdicts.
         let store = &worker.store.inner.partitions;
         let is_taken = |id: &TaskId| is_done(*id) && store.of_task(*id) == broken;
         let taken: HashSet<_> = (0..40).map(id).filter(is_taken).collect();
@@ -234,9 +240,10 @@ async fn verdicts_applied_in_part_are_reported_and_counted_once() {
     }
 }
 
-/// The worker opens another session, and knows nothing of the claim.
+/// The worker opens another session, and has not received the claim.
 #[tokio::test]
 async fn a_claim_of_a_session_that_has_ended_elsewhere_is_released() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open_divided(&server.url()).await).await;
     let other = Worker::new(open_divided(&server.url()).await).await;
@@ -260,6 +267,7 @@ async fn a_claim_of_a_session_that_has_ended_elsewhere_is_released() {
 
 #[tokio::test]
 async fn dead_letters_of_all_partitions_are_one_list() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open_divided(&server.url()).await).await;
     worker.enqueue((0..12).map(task)).await;
@@ -305,6 +313,7 @@ async fn worker_of(server: &Server, names: &[&'static str]) -> Worker {
 /// One partition has lost its routes, and one has lists that others do not have.
 #[tokio::test]
 async fn partitions_with_different_routes_run_all_tasks() {
+    needs_redis!();
     let server = Server::start();
     let mail = worker_of(&server, &["mail"]).await;
     let both = worker_of(&server, &["mail", "job"]).await;
@@ -346,6 +355,7 @@ async fn partitions_with_different_routes_run_all_tasks() {
 
 #[tokio::test]
 async fn errors_and_unserved_tasks_of_all_partitions_are_found() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open_divided(&server.url()).await).await;
     worker.enqueue((0..20).map(task)).await;
@@ -375,6 +385,7 @@ async fn errors_and_unserved_tasks_of_all_partitions_are_found() {
 
 #[tokio::test]
 async fn a_store_opens_only_with_its_number_of_partitions() {
+    needs_redis!();
     let server = Server::start();
     drop(open_divided(&server.url()).await);
     let error = RedisStore::open(&server.url()).await;
@@ -386,7 +397,7 @@ async fn a_store_opens_only_with_its_number_of_partitions() {
     drop(open_divided(&server.url()).await);
 }
 
-/// What was stored by one version of the crate has to be found by all others.
+/// Every version of the crate must find the tasks that another one has stored.
 #[test]
 fn the_partition_of_a_task_never_changes() {
     let partitions = super::super::partitions::Partitions::new(64);

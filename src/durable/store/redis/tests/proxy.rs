@@ -1,5 +1,4 @@
-//! A way to the server on which requests and answers are lost, come late or twice, and connections
-//! break.
+//! [`Proxy`]: a proxy to the server that loses, delays or repeats requests and answers, and closes connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,30 +12,30 @@ use tokio::task::JoinHandle;
 
 use crate::sync::{Mutex, lock};
 
-/// What happens to a connection.
+/// The fate of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// All goes through.
+    /// Everything is forwarded.
     Pass,
-    /// What the server answers is swallowed, for ever.
+    /// All answers are discarded.
     Mute,
     Cut,
 }
 
-/// What happens to one request, or to its answer.
+/// The fate of one request, or of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trick {
-    /// The answer is swallowed, and the connection cut.
+    /// The answer is discarded, and the connection closed.
     Lose,
-    /// The connection is cut after so many bytes of the answer.
+    /// The connection is closed after this number of bytes of the answer.
     CutAfter(usize),
-    /// The answer is swallowed, and all that follows; the connection stays.
+    /// This answer and all later ones are discarded. The connection stays open.
     Stall,
-    /// The answer comes late.
+    /// The answer is delayed.
     Delay(Duration),
-    /// The server gets it twice: the first copy by a connection of its own.
+    /// The server receives the request twice, the first time on a separate connection.
     Double,
-    /// It is kept, instead of sent, and the connection cut: see [`Proxy::deliver`].
+    /// The request is kept rather than sent, and the connection closed: see [`Proxy::deliver`].
     Keep,
 }
 
@@ -48,17 +47,17 @@ pub(super) struct Proxy {
 
 struct Shared {
     port: u16,
-    /// The fate of those connections that are there.
+    /// The fate of the current connections.
     fate: watch::Sender<Fate>,
-    /// What happens to the next script.
+    /// The trick for the next script.
     trick: Mutex<Option<Trick>>,
-    /// How many scripts come before that one.
+    /// The number of scripts before that one.
     skip: Mutex<usize>,
     kept: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Proxy {
-    /// A way to this port of this machine.
+    /// Creates a proxy to this port.
     pub(super) async fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -81,28 +80,28 @@ impl Proxy {
         format!("redis://{}/", self.address)
     }
 
-    /// From now on, the connections that are there swallow what the server answers. New ones do not.
+    /// Discards all answers on the current connections from now on. New connections are not affected.
     pub(super) fn mute(&self) {
         self.shared.fate.send_replace(Fate::Mute);
     }
 
-    /// Cuts the connections that are there. New ones are not.
+    /// Closes the current connections. New ones are not affected.
     pub(super) fn cut(&self) {
         self.shared.fate.send_replace(Fate::Cut);
     }
 
-    /// Has the next script meet with this.
+    /// Applies a trick to the next script.
     pub(super) fn play(&self, trick: Trick) {
         self.play_after(0, trick);
     }
 
-    /// Has the script meet with this that comes after so many others.
+    /// Applies a trick to the script after this number of others.
     pub(super) fn play_after(&self, skip: usize, trick: Trick) {
         *lock(&self.shared.skip) = skip;
         *lock(&self.shared.trick) = Some(trick);
     }
 
-    /// Sends what was kept, in its order, and returns the answers.
+    /// Sends the requests that were kept, in their order. Returns the answers.
     pub(super) async fn deliver(&self) -> Vec<String> {
         let kept = std::mem::take(&mut *lock(&self.shared.kept));
         let mut answers = Vec::new();
@@ -121,7 +120,7 @@ impl Drop for Proxy {
 }
 
 impl Shared {
-    /// What the script that comes now meets with.
+    /// Returns the trick for the current script.
     fn next_trick(&self) -> Option<Trick> {
         let mut skip = lock(&self.skip);
         if *skip > 0 {
@@ -131,7 +130,7 @@ impl Shared {
         lock(&self.trick).take()
     }
 
-    /// Sends a request by a connection of its own, and returns the beginning of the answer.
+    /// Sends a request on a separate connection. Returns the beginning of the answer.
     async fn send_alone(&self, request: &[u8]) -> String {
         let mut server = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
         server.write_all(request).await.unwrap();
@@ -157,13 +156,13 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// A connection, from end to end.
+/// A connection from the client to the server.
 struct Way {
     from_client: OwnedReadHalf,
     to_client: OwnedWriteHalf,
     from_server: OwnedReadHalf,
     to_server: OwnedWriteHalf,
-    /// What happens to the next answer.
+    /// The trick for the next answer.
     trick: Option<Trick>,
     is_mute: bool,
 }
@@ -182,7 +181,7 @@ impl Way {
         }
     }
 
-    /// Carries what both say, for as long as the connection lasts.
+    /// Forwards data in both directions until the connection ends.
     async fn carry(mut self, shared: &Shared, mut fate: watch::Receiver<Fate>) {
         let (mut asked, mut answered) = (vec![0; 64 << 10], vec![0; 64 << 10]);
         loop {
@@ -238,7 +237,7 @@ impl Way {
     }
 }
 
-/// Whether a request is a script; the others only make the connection.
+/// Returns `true` if a request runs a script. Other requests only set up the connection.
 fn is_script(request: &[u8]) -> bool {
     request.windows(7).any(|part| part == b"EVALSHA")
 }

@@ -1,4 +1,4 @@
-//! Routes that are missing, garbled or out of date: workers still find every task whose type they know.
+//! Routes that are missing, damaged or outdated: workers still find every task of a type that they know.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ async fn run_by(scene: &Scene, workers: &mut [(Worker, &[&'static str])]) -> Vec
     all
 }
 
-/// Scripts that damage a field: it is then missing, cut short, or has other bytes.
+/// Scripts that remove, truncate or overwrite a field.
 const DAMAGES: [&str; 5] = [
     "call('HDEL', key, field)",
     "call('HSET', key, field, '')",
@@ -75,6 +75,7 @@ const DAMAGES: [&str; 5] = [
 
 #[tokio::test]
 async fn a_damaged_field_is_written_again() {
+    needs_redis!();
     let (scene, _workers) = divided().await;
     let count = scene.run("return call('HLEN', 'routes')");
     let Value::Int(fields) = count else {
@@ -116,10 +117,11 @@ async fn a_damaged_field_is_written_again() {
     }
 }
 
-/// A task that is stored while its type has no path goes to the type's own list. Once the path has been written again, no
-/// worker reads that list.
+/// A task that is stored while its type has no path is added to the type's own list. After the path has been written again,
+/// no worker reads that list.
 #[tokio::test]
 async fn a_task_in_a_list_that_its_path_does_not_name_is_found() {
+    needs_redis!();
     let scene = Scene::new().await;
     scene.worker.enqueue([task(1), task(2)]).await;
     scene.run(
@@ -137,6 +139,7 @@ async fn a_task_in_a_list_that_its_path_does_not_name_is_found() {
 /// The tasks of the main list belong to types that the new set does not have.
 #[tokio::test]
 async fn a_new_set_gets_no_list_in_which_others_wait() {
+    needs_redis!();
     let scene = Scene::new().await;
     scene.worker.enqueue((0..200).map(task)).await;
     scene.run("redis.call('DEL', ARGV[1] .. 'routes') call('HDEL', 'meta', 'routes')");
@@ -146,7 +149,7 @@ async fn a_new_set_gets_no_list_in_which_others_wait() {
     assert_eq!(claim.tasks.len(), 1, "{claim:?}");
     assert_eq!(claim.tasks[0].id, id(400));
     mail.turn(done(&claim), 0).await;
-    // The set that is declared next gets them all, in their order.
+    // The set that is declared next gets all of them, in their order.
     let job = scene.worker_of(&["job"]).await;
     scene.maintain().await;
     assert_eq!(
@@ -160,6 +163,7 @@ async fn a_new_set_gets_no_list_in_which_others_wait() {
 /// Half of the first list is drained when another set changes the routes again.
 #[tokio::test]
 async fn two_lists_drain_in_the_order_of_their_tasks() {
+    needs_redis!();
     let scene = Scene::new().await;
     let some = |numbers: std::ops::Range<u64>, name| numbers.map(move |number| named(number, name));
     let all = scene.worker_of(&["one", "two", "three"]).await;
@@ -187,6 +191,7 @@ async fn two_lists_drain_in_the_order_of_their_tasks() {
 /// While both lists have tasks, a claim takes its share of the list whose first task has waited longest.
 #[tokio::test]
 async fn a_claim_takes_a_share_of_the_list_that_has_waited_longest() {
+    needs_redis!();
     let scene = Scene::new().await;
     let _only_a = scene.worker_of(&["a"]).await;
     let _only_b = scene.worker_of(&["b"]).await;
@@ -234,9 +239,10 @@ fn kind_text(name: &str) -> String {
     bytes.iter().map(|byte| format!("\\{byte:03}")).collect()
 }
 
-/// Tasks that are stored by outdated routes go to lists from which workers of their type claim.
+/// Tasks that are stored by outdated routes are moved to lists from which workers of their type claim.
 #[tokio::test]
 async fn routes_that_a_client_knows_may_change_at_any_time() {
+    needs_redis!();
     let scene = Scene::new().await;
     let sets: [&[&'static str]; 4] = [
         &["job", "mail"],
@@ -266,9 +272,10 @@ async fn routes_that_a_client_knows_may_change_at_any_time() {
     scene.check();
 }
 
-/// Idle workers rest until the time at which they expect the next task, so one of any set has to be woken.
+/// Workers are idle until the next due time that they know, so one of any set must be woken.
 #[tokio::test]
 async fn a_task_that_is_due_earlier_wakes_a_worker_of_any_set() {
+    needs_redis!();
     let scene = Scene::new().await;
     let mail = scene.worker_of(&["mail"]).await;
     scene
@@ -295,6 +302,7 @@ async fn a_task_that_is_due_earlier_wakes_a_worker_of_any_set() {
 /// The store does not trust a client that still knows the routes from before they were lost.
 #[tokio::test]
 async fn lost_versions_are_not_reused() {
+    needs_redis!();
     let scene = Scene::new().await;
     scene.worker.enqueue([task(1)]).await;
     let before = routing::read(&scene.worker.store.inner, 0).await.unwrap();

@@ -1,4 +1,4 @@
-//! No script takes long, whatever there is: each does a part, and says that there is more.
+//! No script takes long: it processes a part, and reports that there is more.
 
 use super::meter::{LIMIT, Meter};
 use super::*;
@@ -14,7 +14,7 @@ use crate::durable::store::redis::{Time, reply};
 const BATCH: u64 = MAX_BATCH_TASKS as u64;
 const LARGE: usize = 64 << 10;
 
-/// A server, whose time stands still, and two workers of it.
+/// A server with a manual clock, and two workers.
 struct Scene {
     meter: Meter,
     clock: Clock,
@@ -23,8 +23,8 @@ struct Scene {
     server: Server,
 }
 
-/// Plays a scene, the same each time, until no script of it was too long. What one has taken is the
-/// least of it: the machine may have done something else meanwhile.
+/// Runs a deterministic scene repeatedly until none of its scripts was too long. The time of a script is the minimum of
+/// all runs, since other processes may have delayed it.
 async fn in_short_scripts(play: impl AsyncFn(&mut Scene)) {
     let mut least: Vec<Duration> = Vec::new();
     for _ in 0..8 {
@@ -70,7 +70,7 @@ impl Scene {
         }
     }
 
-    /// Has the first worker claim all, so many at once.
+    /// Claims all tasks for the first worker, in claims of this size.
     async fn claim_all(&mut self, each: usize) -> Vec<Claim> {
         let mut claims = Vec::new();
         loop {
@@ -108,6 +108,7 @@ fn dead(error: usize) -> impl Fn() -> Verdict {
 
 #[tokio::test]
 async fn many_tasks_due_at_once() {
+    needs_redis!();
     const TASKS: u64 = 10_240;
     in_short_scripts(async |scene| {
         let delay = Duration::from_secs(1);
@@ -130,6 +131,7 @@ async fn many_tasks_due_at_once() {
 
 #[tokio::test]
 async fn many_leases_that_end_at_once() {
+    needs_redis!();
     const TASKS: u64 = 400 * BATCH;
     in_short_scripts(async |scene| {
         scene.store(TASKS, task).await;
@@ -148,7 +150,7 @@ async fn many_leases_that_end_at_once() {
     .await;
 }
 
-/// Turns of a worker that claims nothing, until nothing runs any more.
+/// Sends turns that claim nothing until no task is running.
 async fn take_all_back(scene: &mut Scene, claims: u64) {
     let mut turns = 0;
     while scene.counts().await.running > 0 {
@@ -162,13 +164,14 @@ async fn take_all_back(scene: &mut Scene, claims: u64) {
 
 #[tokio::test]
 async fn many_claims_of_a_session_that_is_closed() {
+    needs_redis!();
     const CLAIMS: u64 = 10_000;
     in_short_scripts(async |scene| {
         scene.store(CLAIMS, task).await;
         let claims = scene.claim_all(1).await;
         assert_eq!(claims.len() as u64, CLAIMS);
         close(scene).await;
-        // What it had is given back at once, in parts.
+        // The tasks of the session are requeued in parts.
         let mut turns = 0;
         while scene.counts().await.running > 0 {
             scene.turn(Vec::new(), 0).await;
@@ -200,6 +203,7 @@ async fn close(scene: &mut Scene) {
 /// The session of a killed producer stays for a day.
 #[tokio::test]
 async fn many_sessions() {
+    needs_redis!();
     const SESSIONS: u64 = 10_000;
     in_short_scripts(async |scene| {
         scene.server.ask(&[
@@ -233,6 +237,7 @@ async fn many_sessions() {
 
 #[tokio::test]
 async fn a_turn_with_many_verdicts_and_a_large_claim() {
+    needs_redis!();
     in_short_scripts(async |scene| {
         scene
             .store(16 * BATCH, |number| NewTask {
@@ -262,9 +267,10 @@ async fn a_turn_with_many_verdicts_and_a_large_claim() {
     .await;
 }
 
-/// What is late, due, told and claimed, all in one turn.
+/// One turn reaps, makes tasks due, applies verdicts, and claims.
 #[tokio::test]
 async fn a_turn_with_every_kind_of_work() {
+    needs_redis!();
     in_short_scripts(async |scene| {
         let batch = |number: u64, delay: u64| NewTask {
             delay: Duration::from_secs(delay),
@@ -295,6 +301,7 @@ async fn a_turn_with_every_kind_of_work() {
 
 #[tokio::test]
 async fn large_results() {
+    needs_redis!();
     in_short_scripts(async |scene| {
         scene.store(BATCH, task).await;
         for claim in scene.claim_all(16).await {
@@ -314,7 +321,7 @@ async fn large_results() {
     .await;
 }
 
-/// Looks at tasks, script by script.
+/// Requests the status of tasks, script by script.
 async fn look_at_all(scene: &mut Scene, ids: &[TaskId]) {
     let inner = &scene.other.store.inner;
     let mut from = 0;
@@ -331,7 +338,7 @@ async fn look_at_all(scene: &mut Scene, ids: &[TaskId]) {
     }
 }
 
-/// Has all ends removed that are kept for an hour.
+/// Removes all ends that are kept for an hour.
 async fn remove_all(scene: &mut Scene) {
     let time = Duration::from_secs(2 * 3600);
     age(&scene.server, "default", &scene.clock, time);
@@ -350,6 +357,7 @@ async fn remove_all(scene: &mut Scene) {
 
 #[tokio::test]
 async fn large_payloads() {
+    needs_redis!();
     in_short_scripts(async |scene| {
         for number in 0..16 {
             let new = |of: u64| NewTask {
@@ -371,6 +379,7 @@ async fn large_payloads() {
 
 #[tokio::test]
 async fn many_dead_letters_with_long_errors() {
+    needs_redis!();
     in_short_scripts(async |scene| {
         scene.store(4 * BATCH, task).await;
         for claim in scene.claim_all(MAX_BATCH_TASKS).await {
@@ -402,15 +411,17 @@ async fn many_dead_letters_with_long_errors() {
 
 #[tokio::test]
 async fn renewals_of_many_claims_with_some_cancelled_tasks() {
+    needs_redis!();
     in_short_scripts(async |scene| beat_with(scene, 99).await).await;
 }
 
 #[tokio::test]
 async fn renewals_of_many_claims_with_mostly_cancelled_tasks() {
+    needs_redis!();
     in_short_scripts(async |scene| beat_with(scene, 2).await).await;
 }
 
-/// Of many tasks that run, cancels one of so many: each beat says so.
+/// Cancels one of every `one_of` running tasks, and renews all claims.
 async fn beat_with(scene: &mut Scene, one_of: usize) {
     scene.store(64 * BATCH, task).await;
     let claims = scene.claim_all(MAX_BATCH_TASKS).await;
@@ -431,6 +442,7 @@ async fn beat_with(scene: &mut Scene, one_of: usize) {
 
 #[tokio::test]
 async fn many_cancelled_tasks() {
+    needs_redis!();
     in_short_scripts(async |scene| {
         scene.store(40 * BATCH, task).await;
         let ids: Vec<_> = (0..40 * BATCH).map(id).collect();
@@ -447,9 +459,10 @@ async fn many_cancelled_tasks() {
     .await;
 }
 
-/// A worker takes one of those that have cost workers their lives, and passes over the others.
+/// A worker claims one quarantined task, and passes over the others.
 #[tokio::test]
 async fn many_quarantined_tasks() {
+    needs_redis!();
     in_short_scripts(async |scene| {
         scene
             .store(20 * BATCH, |number| NewTask {
@@ -475,9 +488,10 @@ async fn many_quarantined_tasks() {
     .await;
 }
 
-/// All tasks wait but one, which is nowhere.
+/// All tasks are waiting except one, which is in no list.
 #[tokio::test]
 async fn a_census_of_many_tasks() {
+    needs_redis!();
     const BATCHES: u64 = 160;
     in_short_scripts(async |scene| {
         scene.store(BATCHES * BATCH, task).await;

@@ -1,4 +1,4 @@
-//! Servers that are set up otherwise, and keys that are.
+//! Servers and keys with other settings.
 
 use super::*;
 use crate::durable::DurableError;
@@ -16,6 +16,7 @@ async fn refused_within(url: &str, limit: Duration) -> DurableError {
 
 #[tokio::test]
 async fn an_unreachable_server_is_an_error() {
+    needs_redis!();
     let mut server = Server::start();
     server.kill();
     let began = Instant::now();
@@ -37,6 +38,7 @@ async fn an_unreachable_server_is_an_error() {
 
 #[tokio::test]
 async fn an_invalid_address_is_an_error() {
+    needs_redis!();
     let server = Server::start();
     let no_database = format!("redis://127.0.0.1:{}/9999", server.port());
     let mut urls = vec![
@@ -67,6 +69,7 @@ async fn an_invalid_address_is_an_error() {
 
 #[tokio::test]
 async fn a_sentinel_is_refused() {
+    needs_redis!();
     let primary = Server::start();
     let sentinel = Server::sentinel_of(&primary);
     for database in ["", "3"] {
@@ -82,6 +85,7 @@ async fn a_sentinel_is_refused() {
 
 #[tokio::test]
 async fn a_missing_password_is_an_error() {
+    needs_redis!();
     let server = Server::start();
     server.ask(&[
         "ACL", "SETUSER", "web", "on", ">secret", "~*", "&*", "+@all",
@@ -99,7 +103,7 @@ async fn a_missing_password_is_an_error() {
     worker.enqueue([task(1)]).await;
 }
 
-/// What the documentation of the store says that a user needs.
+/// The permissions in the documentation of the store.
 fn documented() -> Vec<&'static str> {
     let source = include_str!("../../redis.rs");
     let (_, after) = source.split_once("/// ACL SETUSER worker").unwrap();
@@ -108,7 +112,7 @@ fn documented() -> Vec<&'static str> {
     words.filter(|word| *word != "///").collect()
 }
 
-/// A user who may do this, and its URL.
+/// Creates a user with these permissions. Returns its URL.
 fn let_in(server: &Server, rights: &[&str]) -> String {
     server.ask(&[&["ACL", "SETUSER", "worker", "reset"], rights].concat());
     format!("redis://worker:password@127.0.0.1:{}/", server.port())
@@ -116,6 +120,7 @@ fn let_in(server: &Server, rights: &[&str]) -> String {
 
 #[tokio::test]
 async fn the_documented_permissions_suffice() {
+    needs_redis!();
     let server = Server::start();
     let url = let_in(&server, &documented());
     let worker = Worker::new(open(&url).await).await;
@@ -165,6 +170,7 @@ async fn the_documented_permissions_suffice() {
 
 #[tokio::test]
 async fn durability_is_unknown_without_permissions() {
+    needs_redis!();
     let server = Server::start();
     let mut rights = documented();
     rights.retain(|right| !right.contains("info") && !right.contains("config"));
@@ -176,6 +182,7 @@ async fn durability_is_unknown_without_permissions() {
 
 #[tokio::test]
 async fn keys_of_another_layout_are_not_touched() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
     worker.enqueue([task(1)]).await;
@@ -230,6 +237,7 @@ async fn assert_all_refused(worker: &Worker, cause: &Cause) {
 
 #[tokio::test]
 async fn keys_with_foreign_values_are_an_error() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
     server.ask(&["SET", "throng:{default:0}:ready", "text"]);
@@ -239,6 +247,7 @@ async fn keys_with_foreign_values_are_an_error() {
 
 #[tokio::test]
 async fn a_server_that_evicts_keys_is_refused() {
+    needs_redis!();
     let server = Server::with(&["--maxmemory-policy", "allkeys-lru"]);
     let error = refused(&server.url()).await;
     assert!(
@@ -255,6 +264,7 @@ async fn a_server_that_evicts_keys_is_refused() {
 
 #[tokio::test]
 async fn the_probe_returns_the_durability_of_the_server() {
+    needs_redis!();
     let server = Server::start();
     let store = open(&server.url()).await;
     let set = |name, value| server.ask(&["CONFIG", "SET", name, value]);
@@ -275,6 +285,7 @@ async fn the_probe_returns_the_durability_of_the_server() {
 
 #[tokio::test]
 async fn namespaces_are_separate() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
     worker.enqueue([task(1)]).await;
@@ -288,6 +299,7 @@ async fn namespaces_are_separate() {
 
 #[tokio::test]
 async fn large_states_are_answered_in_parts() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
     let output = vec![7; 300 << 10];
@@ -314,9 +326,10 @@ async fn large_states_are_answered_in_parts() {
     assert_eq!(seen[10..], expected);
 }
 
-/// More than any turn takes: each does a part, and says that there is more.
+/// There are more tasks than one turn handles. Each turn handles a part, and reports that there are more.
 #[tokio::test]
 async fn late_claims_and_due_tasks_are_handled_in_parts() {
+    needs_redis!();
     const BATCHES: u64 = 40;
     let server = Server::start();
     let open = async || {

@@ -1,10 +1,11 @@
-//! The line of those that wait, and who is told that there is something in it.
+//! Turns: the size of claims, cancelled tasks in lists, wake-ups and leases.
 
 use super::*;
 
-/// More than a batch is asked for by nobody of ours: it would be more than a script can take.
+/// The engine never wants more than a batch, which would be too many arguments for a script.
 #[tokio::test]
 async fn a_claim_has_at_most_a_batch() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
     let batch = MAX_BATCH_TASKS as u64;
@@ -18,16 +19,17 @@ async fn a_claim_has_at_most_a_batch() {
     assert!(turned.more);
     let counts = worker.store.counts().await.unwrap();
     assert_eq!((counts.waiting, counts.running), (19 * batch, batch));
-    // Nor is more than a batch stored, nor a part of it.
+    // A batch that is too large is not stored, not even in part.
     let request = worker.new_enqueue((0..=batch).map(|number| task(1_000_000 + number)));
     let failure = worker.store.enqueue(request).await.unwrap_err();
     assert_eq!(failure.effect, Effect::None, "{failure}");
     assert_eq!(worker.store.counts().await.unwrap().stored, 20 * batch);
 }
 
-/// What is cancelled stays in the line; no claim walks over all of it.
+/// Entries of cancelled tasks stay in their lists. No claim reads all of them.
 #[tokio::test]
 async fn a_task_behind_many_cancelled_ones_is_claimed_without_idling() {
+    needs_redis!();
     const CANCELLED: u64 = 10_240;
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
@@ -44,7 +46,7 @@ async fn a_task_behind_many_cancelled_ones_is_claimed_without_idling() {
         let turned = worker.turn(Vec::new(), 4).await;
         match turned.claim {
             Some(claim) => break claim,
-            // It goes on at once.
+            // The next turn follows at once.
             None => assert!(turned.more, "after {turns} turns"),
         }
     };
@@ -54,9 +56,10 @@ async fn a_task_behind_many_cancelled_ones_is_claimed_without_idling() {
     assert_eq!((counts.waiting, counts.running), (0, 1));
 }
 
-/// It works, so it need not be told that there is work.
+/// A busy worker finds tasks with its next turn.
 #[tokio::test]
 async fn a_busy_worker_is_not_woken() {
+    needs_redis!();
     let server = Server::start();
     let spawner = Worker::new(open(&server.url()).await).await;
     let rests = Worker::new(open(&server.url()).await).await;
@@ -65,7 +68,7 @@ async fn a_busy_worker_is_not_woken() {
     until(&mut resting, &Event::Ready).await;
     until(&mut working, &Event::Ready).await;
     assert_eq!(rests.turn(Vec::new(), 1).await.claim, None);
-    // It has rested after the other, so it would be told first; but it has found something by itself.
+    // This worker went idle last, so it would be woken first. But it has found a task by itself.
     assert_eq!(busy.turn(Vec::new(), 1).await.claim, None);
     assert_eq!(busy.turn(Vec::new(), 0).await.claim, None);
     spawner.enqueue([task(1)]).await;
@@ -74,9 +77,10 @@ async fn a_busy_worker_is_not_woken() {
     assert_eq!(rests.claim(1).await.tasks[0].id, id(1));
 }
 
-/// The clock of the server was set back: leases that were given before would last for long.
+/// The clock of the server was set back, so earlier leases would last too long.
 #[tokio::test]
 async fn a_lease_is_not_longer_than_requested() {
+    needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open(&server.url()).await).await;
     worker.enqueue([task(1)]).await;

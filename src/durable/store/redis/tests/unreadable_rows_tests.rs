@@ -1,5 +1,4 @@
-//! Rows that are missing or cannot be read, and belong to no single task: no script stops because of them, and maintenance
-//! mends them.
+//! Missing or unreadable rows that belong to no single task: no script fails because of them, and maintenance repairs them.
 
 use super::super::{request, routing};
 use super::census_tests::{HOUR, SECOND, Scene, later};
@@ -8,7 +7,7 @@ use crate::durable::DeadReason;
 use crate::durable::store::kind::Kind;
 use redis::Value;
 
-/// Returns `true` if a worker may rest: no turn of it has failed in part.
+/// Returns `true` if a worker can go idle, which means that its turn has not failed in part.
 async fn may_rest(worker: &Worker) -> bool {
     worker.turn(Vec::new(), 1).await.next != Some(Duration::ZERO)
 }
@@ -39,6 +38,7 @@ fn damage(scene: &Scene) -> String {
 
 #[tokio::test]
 async fn a_store_with_an_unreadable_layout_opens_after_its_repair() {
+    needs_redis!();
     for (field, remedy) in [("layout", "set it to 2"), ("partitions", "was created")] {
         for text in ["", "x", "-", "\\200\\1"] {
             let scene = Scene::new().await;
@@ -47,7 +47,7 @@ async fn a_store_with_an_unreadable_layout_opens_after_its_repair() {
             assert!(error.is_corrupt(), "{field}: {error}");
             let said = error.to_string();
             assert!(said.contains(remedy) && said.contains(field), "{said}");
-            // A client that has opened the store goes on, and knows the value to write.
+            // A client that has opened the store continues, and knows the value to write.
             scene.worker.enqueue([task(1)]).await;
             assert_eq!(scene.run_all(&scene.worker).await, [id(1)]);
             scene.maintain().await;
@@ -57,9 +57,10 @@ async fn a_store_with_an_unreadable_layout_opens_after_its_repair() {
     }
 }
 
-/// A layout that is a number stays, since it may be that of another version.
+/// A layout that is a number is kept, since it may be that of another version.
 #[tokio::test]
 async fn a_layout_of_another_version_is_not_repaired() {
+    needs_redis!();
     let scene = Scene::new().await;
     scene.run("call('HSET', 'meta', 'layout', 3)");
     let failure = scene.worker.store.maintain(9).await.unwrap_err();
@@ -67,9 +68,10 @@ async fn a_layout_of_another_version_is_not_repaired() {
     assert!(scene.try_open().await.unwrap_err().is_newer_layout());
 }
 
-/// Such numbers begin anew, and no script stops because of them.
+/// Unreadable numbers start again, and no script fails because of them.
 #[tokio::test]
 async fn an_unreadable_number_stops_no_request() {
+    needs_redis!();
     for text in ["x", "", "1.5", "9999999999999999999999"] {
         let scene = Scene::new().await;
         let worker = &scene.worker;
@@ -102,6 +104,7 @@ async fn an_unreadable_number_stops_no_request() {
 
 #[tokio::test]
 async fn the_sessions_of_a_set_are_counted_again() {
+    needs_redis!();
     let scene = Scene::new().await;
     let names = &["job", "mail"];
     let kept = scene.worker_of(names).await;
@@ -119,7 +122,7 @@ async fn the_sessions_of_a_set_are_counted_again() {
         worker.store.close_session(worker.session).await.unwrap();
         garble();
         scene.maintain().await;
-        // The sets of live workers stay, and the others go.
+        // The sets of live workers are kept, and the others are removed.
         kept.turn(Vec::new(), 1).await;
         scene.worker.turn(Vec::new(), 1).await;
     }
@@ -129,9 +132,10 @@ async fn the_sessions_of_a_set_are_counted_again() {
     assert_eq!(sets, Value::Int(8));
 }
 
-/// A number that is too large would keep the lists of a set for ever.
+/// A number that is too large would keep the lists of a set forever.
 #[tokio::test]
 async fn a_set_whose_sessions_are_lost_is_removed() {
+    needs_redis!();
     let scene = Scene::new().await;
     drop(scene.worker_of(&["job", "mail"]).await);
     scene.run("redis.call('DEL', ARGV[1] .. 'sessions')");
@@ -149,6 +153,7 @@ async fn a_set_whose_sessions_are_lost_is_removed() {
 /// No route names the list, so only the survey of the last census leads to it.
 #[tokio::test]
 async fn a_counted_list_of_another_type_stops_no_census() {
+    needs_redis!();
     let scene = Scene::new().await;
     scene.run(
         "local list = '00000000000000ff' call('SET', 'ready:' .. list, 'text')
@@ -163,6 +168,7 @@ async fn a_counted_list_of_another_type_stops_no_census() {
 /// The only set reads only the main list.
 #[tokio::test]
 async fn the_sessions_of_the_only_set_are_counted_again() {
+    needs_redis!();
     let scene = Scene::new().await;
     for number in [-5, 0] {
         scene.run(&format!(
@@ -218,6 +224,7 @@ fn sets_and_sessions(scene: &Scene) -> (Value, Value) {
 
 #[tokio::test]
 async fn a_set_without_sessions_is_removed_after_a_round() {
+    needs_redis!();
     let scene = Scene::new().await;
     add_sessions_of_producers(&scene);
     for notes in [
@@ -238,6 +245,7 @@ async fn a_set_without_sessions_is_removed_after_a_round() {
 
 #[tokio::test]
 async fn a_set_with_a_session_is_kept_after_a_round() {
+    needs_redis!();
     let scene = Scene::new().await;
     add_sessions_of_producers(&scene);
     let no_numbers = "for _, field in ipairs(call('HKEYS', 'routes')) do
@@ -256,6 +264,7 @@ async fn a_set_with_a_session_is_kept_after_a_round() {
 
 #[tokio::test]
 async fn an_unreadable_row_of_a_session_is_removed() {
+    needs_redis!();
     for row in [
         "'x'",
         "cmsgpack.pack({ 0, '', '', '', 0, 'a-client', { 1 }, '' })",
@@ -277,6 +286,7 @@ async fn an_unreadable_row_of_a_session_is_removed() {
 /// A cancelled task stays cancelled.
 #[tokio::test]
 async fn unreadable_tombstones_stop_no_request() {
+    needs_redis!();
     let scene = Scene::new().await;
     let worker = &scene.worker;
     worker.enqueue([task(1), task(2), task(3)]).await;
@@ -301,6 +311,7 @@ async fn unreadable_tombstones_stop_no_request() {
 
 #[tokio::test]
 async fn unreadable_rows_of_claims_stop_no_turn() {
+    needs_redis!();
     for damage in [
         "call('HSET', 'claims', epoch, '')",
         "call('HSET', 'claims', epoch, 'short')",
@@ -333,9 +344,10 @@ async fn unreadable_rows_of_claims_stop_no_turn() {
     }
 }
 
-/// The other ends in the same request can be read in full.
+/// The other states in the same answer are complete.
 #[tokio::test]
 async fn unreadable_results_and_dead_letters_are_damaged() {
+    needs_redis!();
     let scene = Scene::new().await;
     let worker = &scene.worker;
     worker.enqueue((0..8).map(task)).await;
@@ -379,6 +391,7 @@ async fn unreadable_results_and_dead_letters_are_damaged() {
 /// The row of a delayed task holds the entry of another task.
 #[tokio::test]
 async fn an_entry_of_another_task_is_not_delayed() {
+    needs_redis!();
     let scene = Scene::new().await;
     let worker = &scene.worker;
     worker
@@ -395,9 +408,10 @@ async fn an_entry_of_another_task_is_not_delayed() {
     scene.check();
 }
 
-/// Rows to which no other row leads any more.
+/// Creates rows to which no other row leads.
 #[tokio::test]
 async fn orphaned_rows_are_removed_or_restored() {
+    needs_redis!();
     let scene = Scene::new().await;
     let worker = &scene.worker;
     let large = |number| NewTask {
@@ -414,7 +428,7 @@ async fn orphaned_rows_are_removed_or_restored() {
         call('HSET', 'results', id(98), struct.pack('>I6', 1) .. 'd', id(97), 'x') call('HSET', 'expiry_bins', 'x', '', '5-0', '')
         call('SADD', 'quarantined', id(99)) call('HSET', 'dead', id(3), 'x')");
     scene.maintain().await;
-    // The letter and the result exist, and are kept for as long as before.
+    // The dead letter and the result are restored, and kept for as long as before.
     let letters = worker
         .store
         .dead_letters(DeadFilter::all(), 9)
@@ -444,9 +458,10 @@ async fn orphaned_rows_are_removed_or_restored() {
     assert_eq!(left, Value::Int(1), "of the last task");
 }
 
-/// A pass looks at some letters and at some payloads. The payloads need not be those of the letters.
+/// A pass examines some dead letters and some payloads. The payloads may belong to other dead letters.
 #[tokio::test]
 async fn payloads_of_dead_letters_without_times() {
+    needs_redis!();
     let scene = Scene::new().await;
     scene.run(
         "for n = 1, 600 do
@@ -464,6 +479,7 @@ async fn payloads_of_dead_letters_without_times() {
 /// One list cannot be written. The list behind it ends with the entry of a cancelled task, which equals the new entry.
 #[tokio::test]
 async fn a_failed_enqueue_leaves_no_entry_beside_a_tombstone() {
+    needs_redis!();
     let scene = Scene::new().await;
     let worker = &scene.worker;
     let list = format!(
@@ -489,7 +505,7 @@ async fn a_failed_enqueue_leaves_no_entry_beside_a_tombstone() {
     scene.check();
 }
 
-/// Stores tasks, each time at the same time of the client.
+/// Stores tasks, always at the same client time.
 async fn store_at_once(
     worker: &Worker,
     tasks: impl IntoIterator<Item = NewTask>,
@@ -505,6 +521,7 @@ async fn store_at_once(
 /// All keys, each with the command that reads its type.
 #[tokio::test]
 async fn a_key_of_another_type_is_removed_and_other_tasks_run() {
+    needs_redis!();
     for name in &super::super::keys::ALL[1..] {
         let scene = Scene::new().await;
         let mail = scene.worker_of(&["job", "mail"]).await;

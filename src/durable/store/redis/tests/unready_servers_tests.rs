@@ -1,5 +1,5 @@
-//! Servers that are there and not ready: each request waits, or fails by a name, and all goes on
-//! without help as soon as the server does.
+//! Servers that are reachable but not ready: requests wait, or fail with a specific cause, and everything continues as soon as
+//! the server is ready.
 
 use redis::aio::MultiplexedConnection;
 
@@ -7,14 +7,14 @@ use super::*;
 
 const PATIENT: Duration = Duration::from_secs(15);
 
-/// A store whose requests wait for long.
+/// Opens a store with long timeouts.
 async fn open_patient(url: &str) -> RedisStore {
     let mut builder = RedisStore::builder(url);
     builder.answer_timeout(PATIENT);
     builder.open().await.unwrap()
 }
 
-/// A connection of its own, on which an answer may take long.
+/// Opens a connection on which an answer may take long.
 async fn connect(server: &Server) -> MultiplexedConnection {
     let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
     let client = redis::Client::open(server.url()).unwrap();
@@ -24,11 +24,12 @@ async fn connect(server: &Server) -> MultiplexedConnection {
 
 #[tokio::test]
 async fn a_request_waits_while_the_server_loads_its_data() {
+    needs_redis!();
     let mut server = Server::start();
     let url = format!("redis://127.0.0.1:{}/", server.port());
     let patient = Worker::new(open_patient(&url).await).await;
     let hurried = Worker::new(open_hurried(&url).await).await;
-    // It answers, while it loads, after each two megabytes.
+    // While the server loads, it answers after every two megabytes.
     server.ask(&["CONFIG", "SET", "rdbcompression", "no"]);
     for number in 0..800 {
         server.ask(&["SETRANGE", &format!("other:{number}"), "20000", "end"]);
@@ -43,7 +44,7 @@ async fn a_request_waits_while_the_server_loads_its_data() {
     let failure = loop {
         let answer = hurried.store.enqueue(Arc::clone(&request)).await;
         let failure = answer.expect_err("it loads its data");
-        // The first was sent to the server that had gone.
+        // The first request was sent to the server that has exited.
         if failure.effect == Effect::None {
             break failure;
         }
@@ -58,6 +59,7 @@ async fn a_request_waits_while_the_server_loads_its_data() {
 
 #[tokio::test]
 async fn a_request_waits_while_the_server_runs_a_long_script() {
+    needs_redis!();
     let server = Server::start();
     let patient = Worker::new(open_patient(&server.url()).await).await;
     let hurried = Worker::new(open_hurried(&server.url()).await).await;
@@ -95,6 +97,7 @@ async fn kill_script(server: &Server) -> Result<(), redis::RedisError> {
 
 #[tokio::test]
 async fn a_connection_to_a_replica_without_a_primary_is_closed() {
+    needs_redis!();
     let server = Server::start();
     let hurried = Worker::new(open_hurried(&server.url()).await).await;
     server.ask(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
@@ -114,9 +117,10 @@ async fn a_connection_to_a_replica_without_a_primary_is_closed() {
     assert_eq!(hurried.claim(9).await.tasks.len(), 1);
 }
 
-/// A folder stands where its file should be, and it was told to stop then.
+/// A folder is in the place of the server's file, and the server is configured to refuse writes then.
 #[tokio::test]
 async fn a_request_waits_while_the_server_cannot_write_to_its_disk() {
+    needs_redis!();
     let server = Server::start();
     let patient = Worker::new(open_patient(&server.url()).await).await;
     let hurried = Worker::new(open_hurried(&server.url()).await).await;
@@ -136,32 +140,32 @@ async fn a_request_waits_while_the_server_cannot_write_to_its_disk() {
     assert_eq!(hurried.claim(9).await.tasks.len(), 2);
 }
 
-/// Has the server write its data to the disk, until that ends so.
+/// Makes the server write its data to the disk until that has this result.
 async fn save(server: &Server, end: &str) {
     let wanted = format!("rdb_last_bgsave_status:{end}\r");
     let mut connection = connect(server).await;
     let saved = async {
         loop {
-            // One that is still under way is an error.
-            let begun = redis::cmd("BGSAVE")
-                .query_async::<()>(&mut connection)
-                .await;
-            drop(begun);
             let mut info = redis::cmd("INFO");
             let info = info.arg("persistence").query_async(&mut connection);
             let info: String = info.await.unwrap();
-            if info.contains(&wanted) && info.contains("rdb_bgsave_in_progress:0") {
-                return;
+            if info.contains("rdb_bgsave_in_progress:0") {
+                if info.contains(&wanted) {
+                    return;
+                }
+                let save = redis::cmd("BGSAVE");
+                save.query_async::<()>(&mut connection).await.unwrap();
             }
-            sleep(Duration::from_millis(20)).await;
+            sleep(Duration::from_millis(5)).await;
         }
     };
     timeout(DEADLINE, saved).await.unwrap();
 }
 
-/// Some keys do not exist, and may be where the slot goes to: nobody can tell.
+/// Missing keys may already be on the other node, so the node cannot run the script.
 #[tokio::test]
 async fn a_request_waits_while_the_slot_moves() {
+    needs_redis!();
     let settings = [
         "--cluster-enabled",
         "yes",
@@ -184,7 +188,7 @@ async fn a_request_waits_while_the_slot_moves() {
     };
     let node = String::from_utf8(node).unwrap();
     let begun = async {
-        // Until the two have met.
+        // The two nodes may not have met yet.
         while server
             .try_ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &node])
             .is_none()

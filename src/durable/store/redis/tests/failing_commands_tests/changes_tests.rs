@@ -4,6 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn tasks_are_cancelled_as_a_whole() {
+    needs_redis!();
     for_each_command(async |scene, trial| {
         let store = &scene.worker.store;
         let ids: Vec<_> = [10, 19, 20, 22, 24, 30, 77].map(id).into();
@@ -29,6 +30,7 @@ async fn tasks_are_cancelled_as_a_whole() {
 
 #[tokio::test]
 async fn dead_letters_are_replayed_and_deleted_as_a_whole() {
+    needs_redis!();
     for is_replay in [true, false] {
         for_each_command(async |scene, trial| {
             let store = &scene.worker.store;

@@ -2,9 +2,10 @@
 
 use super::*;
 
-/// The client does not know that a task is there already, so the script finds the lists itself.
+/// The client does not know that one of the tasks exists, so the script assigns the lists itself.
 #[tokio::test]
 async fn a_task_is_stored_if_and_only_if_the_answer_says_so() {
+    needs_redis!();
     for_each_command(async |scene, trial| {
         let tasks = new_tasks().chain([task(20), named(NEW + 4, "mail")]);
         let has_failed = store_tasks(scene, trial, tasks.collect()).await;
@@ -14,9 +15,10 @@ async fn a_task_is_stored_if_and_only_if_the_answer_says_so() {
     .await;
 }
 
-/// The client says to which lists the tasks go.
+/// The client assigns the lists.
 #[tokio::test]
 async fn a_task_is_stored_if_and_only_if_the_answer_says_so_also_in_a_census() {
+    needs_redis!();
     for_each_command_in_a_census(async |scene, trial| {
         let tasks = new_tasks().chain([named(NEW + 4, "mail")]);
         let has_failed = store_tasks(scene, trial, tasks.collect()).await;
@@ -26,9 +28,10 @@ async fn a_task_is_stored_if_and_only_if_the_answer_says_so_also_in_a_census() {
     .await;
 }
 
-/// All of them go to one list, so the client names none.
+/// All tasks are added to the main list, so the client assigns no lists.
 #[tokio::test]
 async fn a_task_is_stored_in_the_main_list_if_and_only_if_the_answer_says_so() {
+    needs_redis!();
     for_each_command_in_a_census(async |scene, trial| {
         store_tasks(scene, trial, new_tasks().collect()).await
     })
@@ -43,7 +46,7 @@ fn new_tasks() -> impl Iterator<Item = NewTask> {
     [task(NEW), large(NEW + 1), delayed(NEW + 2, SECOND), later].into_iter()
 }
 
-/// Runs the task whose type no other worker knows. It has waited in a list of its own.
+/// Runs the task whose type no other worker knows, from a list of its own.
 async fn run_mail(scene: &Scene) {
     let worker = Worker::of_names(&scene.other.store, &["mail"]).await;
     loop {
@@ -82,6 +85,7 @@ async fn store_tasks(scene: &Scene, trial: Trial, tasks: Vec<NewTask>) -> bool {
 /// Once the tasks are stored, no later failure makes the request fail.
 #[tokio::test]
 async fn a_repeated_enqueue_succeeds_even_if_its_wake_fails() {
+    needs_redis!();
     for is_after in [false, true] {
         let mut at = 1;
         loop {
@@ -107,7 +111,7 @@ async fn a_repeated_enqueue_succeeds_even_if_its_wake_fails() {
                 break;
             }
         }
-        // Besides these three, the script runs commands that read paths and wake a worker.
+        // Besides the first three commands, the script reads paths and wakes a worker.
         assert!(at > 3, "{at}");
     }
 }

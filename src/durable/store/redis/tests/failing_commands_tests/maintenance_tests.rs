@@ -4,6 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn renewals_status_requests_and_maintenance_break_nothing() {
+    needs_redis!();
     for_each_command(async |scene, trial| {
         let store = &scene.worker.store;
         let epoch = scene.claim.epoch;
@@ -36,8 +37,8 @@ async fn renewals_status_requests_and_maintenance_break_nothing() {
     .await;
 }
 
-/// Orphans, with a tombstone and without one, waiting tasks without a row, one of which has a large payload, a due time that
-/// is lost, a claim, and a row that cannot be read. Maintenance would remove the payload before the census finds its task.
+/// Creates orphans, with a tombstone and without one, waiting tasks without a row, one of which has a large payload, a lost
+/// due time, a lost claim, and an unreadable row. Maintenance would remove the payload before the census finds its task.
 const DAMAGE: &str = r"
 local function id(n) return string.rep('\0', 15) .. string.char(n) end
 local row = redis.call('HGET', ARGV[1] .. 'alive', id(20))
@@ -52,6 +53,7 @@ return 0";
 
 #[tokio::test]
 async fn a_failed_census_is_repeated() {
+    needs_redis!();
     for_each_command(async |scene, trial| {
         scene.ask(DAMAGE);
         let store = &scene.worker.store;

@@ -11,13 +11,14 @@ local all = {}
 for i, key in ipairs(keys) do all[i] = { key, redis.call('DUMP', key) } end
 return all";
 
-/// They change nothing, so one scene is enough.
+/// The requests change nothing, so one scene suffices.
 #[tokio::test]
 async fn a_read_is_correct_or_fails() {
+    needs_redis!();
     let scene = Scene::new().await;
     let store = &scene.worker.store;
     scene.worker.turn(all_verdicts(&scene.claim), 0).await;
-    // Some wait in a list that is drained, and one whose type no worker knows.
+    // Some tasks wait in a draining list, and the type of one is unknown to all workers.
     let set = TypeSet::of_names(["job"]);
     store.open_session(set.ok()).await.unwrap();
     scene.other.enqueue([named(NEW, "unknown")]).await;
@@ -33,7 +34,7 @@ async fn a_read_is_correct_or_fails() {
     assert_eq!(all, letters);
 }
 
-/// Has each command of a request fail that only reads. Returns the right answer.
+/// Lets each command of a request fail that only reads. Returns the correct answer.
 async fn is_right_or_fails<'a, T: PartialEq + std::fmt::Debug>(
     scene: &Scene,
     read: impl Fn() -> Answer<'a, T>,

@@ -5,6 +5,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_session_is_closed_and_opened_as_a_whole() {
+    needs_redis!();
     for_each_command(async |scene, trial| {
         let store = &scene.worker.store;
         let session = scene.worker.session;
@@ -28,6 +29,7 @@ async fn a_session_is_closed_and_opened_as_a_whole() {
 /// Routes that were written in part are written again.
 #[tokio::test]
 async fn a_set_is_declared_as_a_whole() {
+    needs_redis!();
     for_each_command(async |scene, trial| {
         let store = &scene.worker.store;
         let set = || TypeSet::of_names(["job", "mail"]);

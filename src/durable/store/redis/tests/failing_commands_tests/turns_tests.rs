@@ -5,11 +5,13 @@ use crate::durable::AttemptError;
 
 #[tokio::test]
 async fn a_turn_applies_each_verdict_or_refuses_it() {
+    needs_redis!();
     for_each_command(take_verdicts).await;
 }
 
 #[tokio::test]
 async fn a_turn_applies_each_verdict_or_refuses_it_also_in_a_census() {
+    needs_redis!();
     for_each_command_in_a_census(take_verdicts).await;
 }
 
@@ -38,9 +40,10 @@ async fn take_verdicts(scene: &Scene, trial: Trial) -> bool {
     has_failed
 }
 
-/// A released task is already in one of the lists to which the others go.
+/// One of the lists to which tasks are moved already has a released task.
 #[tokio::test]
 async fn a_list_is_drained_as_a_whole() {
+    needs_redis!();
     for_each_command(async |scene, trial| {
         let store = &scene.worker.store;
         let set = TypeSet::of_names(["job"]);
@@ -56,9 +59,10 @@ async fn a_list_is_drained_as_a_whole() {
     .await;
 }
 
-/// The late claim is taken back, what is due waits, and some are claimed.
+/// The turn reaps the late claim, makes tasks due, and claims some.
 #[tokio::test]
 async fn a_turn_that_reaps_and_claims_loses_no_task() {
+    needs_redis!();
     for_each_command(async |scene, trial| {
         scene.clock.advance(LEASE);
         scene
@@ -95,8 +99,9 @@ async fn a_turn_that_reaps_and_claims_loses_no_task() {
 
 #[tokio::test]
 async fn a_turn_that_passes_over_cancelled_and_quarantined_tasks_loses_none() {
+    needs_redis!();
     for_each_command(async |scene, trial| {
-        // They come back as those that were crashed.
+        // The tasks of the late claim are requeued with a crash.
         let (store, epoch) = (&scene.other.store, scene.late.epoch);
         store.renew(vec![epoch]).await.unwrap();
         store.close_session(scene.other.session).await.unwrap();
@@ -113,9 +118,10 @@ async fn a_turn_that_passes_over_cancelled_and_quarantined_tasks_loses_none() {
     .await;
 }
 
-/// The script that recalls epochs has three commands, and a connection runs it before its first turn.
+/// A connection advances the epochs before its first turn, by a script of three commands.
 #[tokio::test]
 async fn epochs_are_advanced_as_a_whole_before_a_claim() {
+    needs_redis!();
     const FORGET: &str = "
 redis.call('HSET', ARGV[1] .. 'meta', 'history', 'of another server')
 return struct.unpack('>I7', redis.call('HGET', ARGV[1] .. 'meta', 'epoch'), 8)";

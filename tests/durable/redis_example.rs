@@ -1,10 +1,4 @@
 //! The example `durable_redis`, as a person runs it: what it says, how it ends, and what it leaves.
-#![cfg(all(unix, feature = "redis"))]
-
-#[path = "support/redis_server.rs"]
-#[allow(dead_code, reason = "other tests need all of it")]
-mod redis_server;
-mod support;
 
 use std::env;
 use std::io::{BufRead, BufReader, Read};
@@ -16,12 +10,13 @@ use std::thread;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use self::redis_server::Server;
-use self::support::receive;
+use crate::redis_server::Server;
+use crate::support::receive;
 
 /// What it kills has run four tasks at a time.
 #[test]
 fn one_worker_is_killed_and_everything_is_done() {
+    needs_redis!();
     let folder = Folder::new();
     let told = told(folder.program(&["--tasks", "120"]));
     assert_whole(&told, 120);
@@ -39,6 +34,7 @@ fn one_worker_is_killed_and_everything_is_done() {
 /// Then a third one comes, and the server is one that was there before.
 #[test]
 fn both_workers_are_killed_by_somebody_else_and_everything_is_done() {
+    needs_redis!();
     let (folder, server) = (Folder::new(), Server::start());
     let mut program = folder.program(&["--tasks", "60", "--url", &server.url()]);
     let mut child = program.stdout(Stdio::piped()).spawn().expect("it starts");
@@ -57,6 +53,7 @@ fn both_workers_are_killed_by_somebody_else_and_everything_is_done() {
 
 #[test]
 fn nothing_runs_on_when_it_is_killed_itself() {
+    needs_redis!();
     let folder = Folder::new();
     let mut program = folder.program(&[]);
     let program = program.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,4 +1,4 @@
-//! The pool as that on which other parts run their work.
+//! Other parts of the crate that run their work on a pool.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc;
@@ -6,7 +6,7 @@ use std::thread;
 
 use throng::{BlockingPool, CompletionStream, SerialExecutor};
 
-use crate::pools::{Busy, rest, run};
+use crate::pools::{Busy, run, when_idle};
 use crate::support::{PATIENCE, join, thread_name};
 
 fn called(name: &str) -> BlockingPool {
@@ -36,7 +36,7 @@ fn a_serial_executor_drains_on_it() {
     for (_, name) in state {
         assert!(name.starts_with("drain-"));
     }
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert!(metrics.completed > 0);
     assert_eq!(metrics.completed, metrics.submitted);
 }
@@ -44,7 +44,7 @@ fn a_serial_executor_drains_on_it() {
 #[test]
 fn a_serial_executor_survives_a_pool_that_refuses_its_drain() {
     let pool = called("closed");
-    pool.shutdown();
+    pool.close();
     let serial = SerialExecutor::builder()
         .drain_on(pool.clone())
         .build(0)
@@ -89,7 +89,7 @@ fn a_completion_stream_runs_closures_on_it() {
         seen
     });
     assert!(seen.into_iter().eq(0..100));
-    let metrics = rest(&pool);
+    let metrics = when_idle(&pool);
     assert_eq!((metrics.completed, metrics.panicked), (90, 10));
 }
 
@@ -107,7 +107,7 @@ fn a_full_or_closed_pool_rejects_the_jobs_of_a_stream() {
         let full = done.next().await.unwrap();
         assert_eq!(full.tag, "full");
         assert!(full.outcome.unwrap_err().is_rejected());
-        pool.shutdown();
+        pool.close();
         jobs.submit_blocking(&pool, "closed", || ()).await.unwrap();
         let closed = done.next().await.unwrap();
         assert_eq!(closed.tag, "closed");
@@ -128,11 +128,11 @@ fn dropping_a_stream_aborts_its_queued_closures() {
         jobs.submit_blocking(&pool, (), job).await.unwrap();
     });
     drop(done);
-    // The thread is busy still, and the closure gone: no sender is left, and nothing was sent.
+    // The thread is still busy, and the closure is dropped: no sender is left, and nothing was sent.
     assert_eq!(
         drops.recv_timeout(PATIENCE),
         Err(mpsc::RecvTimeoutError::Disconnected)
     );
     busy.release();
-    assert_eq!(rest(&pool).cancelled, 1);
+    assert_eq!(when_idle(&pool).cancelled, 1);
 }

@@ -1,17 +1,17 @@
-//! Views of a pool that is full, drops tasks for others, and is shut down: nothing is lost, and all is
-//! counted once.
+//! Bulkheads of a pool that is full, drops tasks for others, and is shut down: no task is lost, and each is counted
+//! once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use throng::BlockingPool;
-use throng::blocking::{Overflow, PoolView};
+use throng::blocking::{Bulkhead, Overflow};
 
-use crate::pools::{hunt, jitter, rest, run};
+use crate::pools::{jitter, rounds_for, run, when_idle};
 use crate::support::{Drops, Numbers, join, wait_until};
 
-/// What a task needs to be counted.
+/// Counts tasks and their captures.
 #[derive(Clone)]
 struct Watched {
     ran: Arc<AtomicUsize>,
@@ -28,12 +28,12 @@ impl Watched {
 }
 
 #[track_caller]
-fn assert_accounted_for(pool: &BlockingPool, views: &[PoolView], watched: &Watched) {
-    for view in views {
-        wait_until("the view is empty", || view.running() == 0);
-        assert_eq!(view.queued(), 0);
+fn assert_accounted_for(pool: &BlockingPool, bulkheads: &[Bulkhead], watched: &Watched) {
+    for bulkhead in bulkheads {
+        wait_until("the bulkhead is empty", || bulkhead.metrics().running == 0);
+        assert_eq!(bulkhead.metrics().queued, 0);
     }
-    let metrics = rest(pool);
+    let metrics = when_idle(pool);
     let ended = metrics.completed + metrics.panicked + metrics.cancelled;
     assert_eq!(ended, metrics.submitted, "{metrics:?}");
     let ran = watched.ran.load(Ordering::Relaxed) as u64;
@@ -43,29 +43,29 @@ fn assert_accounted_for(pool: &BlockingPool, views: &[PoolView], watched: &Watch
     });
 }
 
-fn submit_at_random(pool: &BlockingPool, views: &[PoolView], watched: &Watched, seed: u64) {
+fn submit_at_random(pool: &BlockingPool, bulkheads: &[Bulkhead], watched: &Watched, seed: u64) {
     let mut numbers = Numbers::new(seed);
     let mut handles = Vec::new();
     for _ in 0..40 {
-        let which = numbers.below(views.len() as u64 + 1) as usize;
+        let which = numbers.below(bulkheads.len() as u64 + 1) as usize;
         let what = numbers.below(8);
-        let (task, inside) = (watched.clone(), views.get(which).cloned());
+        let (task, inside) = (watched.clone(), bulkheads.get(which).cloned());
         let value = watched.drops.value();
         let task = move || {
             let _value = value;
             task.ran.fetch_add(1, Ordering::Relaxed);
             assert!(what != 0, "as it should");
-            if let (1..=3, Some(view)) = (what, inside) {
+            if let (1..=3, Some(bulkhead)) = (what, inside) {
                 let inner = task.clone();
-                let inner = view.spawn_blocking(move || {
+                let inner = bulkhead.spawn_blocking(move || {
                     inner.ran.fetch_add(1, Ordering::Relaxed);
                 });
-                // It may be refused, dropped, or be more than may wait.
+                // It may be refused or dropped, or exceed the bound.
                 inner.blocking_join().ok();
             }
         };
-        handles.push(match views.get(which) {
-            Some(view) => view.spawn_blocking(task),
+        handles.push(match bulkheads.get(which) {
+            Some(bulkhead) => bulkhead.spawn_blocking(task),
             None => pool.spawn_blocking(task),
         });
         if what > 5 {
@@ -79,30 +79,32 @@ fn submit_at_random(pool: &BlockingPool, views: &[PoolView], watched: &Watched, 
 }
 
 #[test]
-fn views_of_a_pool_that_drops_the_oldest() {
-    for round in hunt(1.5) {
+fn bulkheads_of_a_pool_that_drops_the_oldest() {
+    for round in rounds_for(1.5) {
         let pool = BlockingPool::builder()
             .max_threads(2)
             .queue_capacity(3)
             .overflow(Overflow::DropOldest)
             .build()
             .unwrap();
-        let views: Vec<_> = (1..=3).map(|n| pool.view(n, 3 * n)).collect();
+        let bulkheads: Vec<_> = (1..=3).map(|n| pool.bulkhead(n, 3 * n).unwrap()).collect();
         let watched = Watched::new();
         thread::scope(|scope| {
             for n in 0..3 {
-                let (pool, views, watched) = (&pool, &views, &watched);
-                scope.spawn(move || submit_at_random(pool, views, watched, (3 * round + n) as u64));
+                let (pool, bulkheads, watched) = (&pool, &bulkheads, &watched);
+                scope.spawn(move || {
+                    submit_at_random(pool, bulkheads, watched, (3 * round + n) as u64)
+                });
             }
         });
-        assert_accounted_for(&pool, &views, &watched);
-        // No place was lost or won.
-        assert_eq!(places(&pool), 2 + 3);
+        assert_accounted_for(&pool, &bulkheads, &watched);
+        // No permit was lost or released twice.
+        assert_eq!(free_permits(&pool), 2 + 3);
     }
 }
 
-/// How many places are free.
-fn places(pool: &BlockingPool) -> usize {
+/// Returns the number of free permits.
+fn free_permits(pool: &BlockingPool) -> usize {
     use futures::FutureExt;
     let mut permits = Vec::new();
     while let Some(Ok(permit)) = pool.reserve().now_or_never() {
@@ -112,27 +114,29 @@ fn places(pool: &BlockingPool) -> usize {
 }
 
 #[test]
-fn views_of_a_pool_that_is_shut_down() {
-    for round in hunt(1.5) {
+fn bulkheads_of_a_pool_that_is_shut_down() {
+    for round in rounds_for(1.5) {
         let pool = BlockingPool::builder()
             .max_threads(2)
             .queue_capacity(6)
             .build()
             .unwrap();
-        let views: Vec<_> = (1..=3).map(|n| pool.view(n, 3 * n)).collect();
+        let bulkheads: Vec<_> = (1..=3).map(|n| pool.bulkhead(n, 3 * n).unwrap()).collect();
         let watched = Watched::new();
         thread::scope(|scope| {
             for n in 0..3 {
-                let (pool, views, watched) = (&pool, &views, &watched);
-                scope.spawn(move || submit_at_random(pool, views, watched, (3 * round + n) as u64));
+                let (pool, bulkheads, watched) = (&pool, &bulkheads, &watched);
+                scope.spawn(move || {
+                    submit_at_random(pool, bulkheads, watched, (3 * round + n) as u64)
+                });
             }
             jitter(&mut Numbers::new(round as u64), 2_000);
             match round % 2 {
-                0 => pool.shutdown(),
+                0 => pool.close(),
                 _ => _ = pool.shutdown_now(),
             }
         });
-        run(pool.terminated());
-        assert_accounted_for(&pool, &views, &watched);
+        run(pool.closed());
+        assert_accounted_for(&pool, &bulkheads, &watched);
     }
 }

@@ -1,0 +1,72 @@
+//! [`Harness`]: what the suite needs to know of a store.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::durable::clock::Clock;
+use crate::durable::store::Store;
+
+/// A store of one kind, for one test, and the processes that use it.
+pub(super) trait Harness {
+    /// Returns `true` if stores of this kind can be tested on this machine.
+    fn is_available() -> bool
+    where
+        Self: Sized,
+    {
+        true
+    }
+
+    /// Creates an empty store with a clock that stands still.
+    fn new() -> Self
+    where
+        Self: Sized;
+
+    fn clock(&self) -> &Clock;
+
+    /// Connects one more process.
+    fn connect(&self) -> Store;
+
+    /// Kills a process as by `kill -9`, in such a way that the store can detect it.
+    fn kill(&self, process: Store);
+
+    /// Advances the clock, and store time as regular maintenance does, but removes nothing.
+    fn age(&self, time: Duration) {
+        self.clock().advance(time);
+    }
+
+    /// Returns the number of rows or keys in the store, except for the totals and the layout.
+    fn leftovers(&self) -> u64;
+
+    /// Returns `true` if the order of claims is that of the model even if sessions or tasks have different types.
+    fn knows_types(&self) -> bool {
+        true
+    }
+}
+
+pub(super) type Case<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// Runs a case on an empty store.
+pub(super) fn run<H: Harness>(case: fn(&dyn Harness) -> Case<'_>) {
+    if H::is_available() {
+        runtime().block_on(case(&H::new()));
+    }
+}
+
+pub(super) fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder
+        .enable_all()
+        .build()
+        .expect("a runtime can be built")
+}
+
+/// Creates a folder for a database. It is in memory if the system allows it, since the tests would spend most of their
+/// time waiting for the disk.
+#[cfg(feature = "sqlite-unbundled")]
+pub(in crate::durable::store) fn temp_folder() -> tempfile::TempDir {
+    let in_memory = tempfile::tempdir_in("/dev/shm");
+    in_memory
+        .or_else(|_| tempfile::tempdir())
+        .expect("a folder can be created")
+}
