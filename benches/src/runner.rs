@@ -19,7 +19,7 @@ use crate::preload::Allocator;
 use crate::report::Row;
 
 /// A child that takes so many times longer than its measured work should is killed.
-const PATIENCE: u32 = 240;
+const TEST_TIMEOUT: u32 = 240;
 
 /// What to run.
 pub(crate) struct Plan {
@@ -187,7 +187,7 @@ fn run_child(order: &Order, library: Option<&Path>) -> Result<Sample, String> {
         .spawn()
         .map_err(|error| format!("cannot start a child: {error}"))?;
     let (output, complaints) = (drain(child.stdout.take()), drain(child.stderr.take()));
-    let limit = order.rules.target * PATIENCE;
+    let limit = order.rules.target * TEST_TIMEOUT;
     let in_time = output.recv_timeout(limit);
     let status = end(&mut child, in_time.is_err())?;
     let complaints = || last_lines(&complaints.recv().unwrap_or_default());

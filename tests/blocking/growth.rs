@@ -7,7 +7,7 @@ use std::thread;
 use throng::BlockingPool;
 
 use crate::pools::{Busy, output, rounds_for, when, when_idle};
-use crate::support::{Gate, PATIENCE, join};
+use crate::support::{Gate, TEST_TIMEOUT, join};
 
 #[test]
 fn the_pool_grows_before_it_queues_and_queues_before_it_refuses() {
@@ -88,7 +88,7 @@ fn a_second_task_for_one_idle_thread_gets_a_new_one() {
         output(pool.spawn_blocking(|| ()));
         assert_eq!(when_idle(&pool).idle, 1);
         let (second_runs, first_waits) = mpsc::channel();
-        let first = pool.spawn_blocking(move || first_waits.recv_timeout(PATIENCE));
+        let first = pool.spawn_blocking(move || first_waits.recv_timeout(TEST_TIMEOUT));
         let second = pool.spawn_blocking(move || second_runs.send(()));
         output(second).unwrap();
         output(first).unwrap();

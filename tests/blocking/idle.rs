@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use throng::BlockingPool;
 
 use crate::pools::{Busy, jitter, output, rounds_for, when, when_idle};
-use crate::support::{Numbers, PATIENCE};
+use crate::support::{Numbers, TEST_TIMEOUT};
 
 #[test]
 fn idle_threads_exit_after_the_keep_alive_and_core_threads_stay() {
@@ -57,7 +57,7 @@ fn idle_threads_exit_under_a_trickle_of_tasks() {
     Busy::keep(&pool, THREADS).release();
     when_idle(&pool);
     let mut served_by = HashSet::new();
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
     let mut left = None;
     // For another keep-alive, to check that the thread stays.
@@ -113,7 +113,7 @@ fn submit_against_the_keep_alive(keep_alive: Duration, seconds: f64) {
     for n in rounds_for(seconds) {
         let ran = ran.clone();
         drop(pool.spawn_blocking(move || ran.send(n)));
-        let run = runs.recv_timeout(PATIENCE);
+        let run = runs.recv_timeout(TEST_TIMEOUT);
         assert_eq!(run, Ok(n), "stranded: {:?}", pool.metrics());
         jitter(&mut numbers, 300);
         submitted += 1;

@@ -12,7 +12,7 @@ use throng::{BlockingPool, JoinError, JoinHandle, Permit};
 
 use crate::plain_model::{Ending, Fate, Model, Policy, Verdict};
 use crate::pools::{run, when};
-use crate::support::{PATIENCE, join, ready, rounds};
+use crate::support::{TEST_TIMEOUT, join, ready, rounds};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -289,7 +289,10 @@ impl<'a> Both<'a> {
         let model = &self.model;
         let ended = model.returned + model.panicked;
         while self.known < model.running.len() + ended as usize {
-            let number = self.starts.recv_timeout(PATIENCE).expect("a task starts");
+            let number = self
+                .starts
+                .recv_timeout(TEST_TIMEOUT)
+                .expect("a task starts");
             // It runs, or has received its ending. It must not be queued in the model.
             assert!(model.queue.iter().all(|queued| *queued != number));
             self.known += 1;

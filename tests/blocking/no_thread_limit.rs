@@ -13,7 +13,7 @@ use throng::BlockingPool;
 use throng::blocking::Growth;
 
 use crate::pools::{Busy, output, when, when_idle};
-use crate::support::{Gate, PATIENCE, join, threads_called};
+use crate::support::{Gate, TEST_TIMEOUT, join, threads_called};
 
 const IN_CHILD: &str = "THRONG_TEST_IN_LIMITED_CHILD";
 const LIMIT: &str = "limit threads to ";
@@ -123,7 +123,7 @@ fn processor_time() -> Duration {
 /// Polls rarely, to use little processor time.
 #[track_caller]
 fn wait_idly(mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     while !condition() {
         assert!(Instant::now() < end, "waited in vain");
         thread::sleep(Duration::from_millis(20));

@@ -7,7 +7,7 @@ use std::thread;
 use throng::{BlockingPool, CompletionStream, SerialExecutor};
 
 use crate::pools::{Busy, run, when_idle};
-use crate::support::{PATIENCE, join, thread_name};
+use crate::support::{TEST_TIMEOUT, join, thread_name};
 
 fn called(name: &str) -> BlockingPool {
     BlockingPool::builder().name(name).build().unwrap()
@@ -130,7 +130,7 @@ fn dropping_a_stream_aborts_its_queued_closures() {
     drop(done);
     // The thread is still busy, and the closure is dropped: no sender is left, and nothing was sent.
     assert_eq!(
-        drops.recv_timeout(PATIENCE),
+        drops.recv_timeout(TEST_TIMEOUT),
         Err(mpsc::RecvTimeoutError::Disconnected)
     );
     busy.release();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use throng::blocking::Metrics;
 use throng::{BlockingPool, JoinHandle};
 
-use crate::support::{Gate, Numbers, PATIENCE, current_thread, join, receive, rounds, within};
+use crate::support::{Gate, Numbers, TEST_TIMEOUT, current_thread, join, receive, rounds, within};
 
 /// Counts the rounds of a test that looks for a race, for this many seconds: five times as long with
 /// `THRONG_LONG=1`.
@@ -33,7 +33,7 @@ pub(crate) fn jitter(numbers: &mut Numbers, micros: u64) {
 /// Waits until the metrics meet the condition.
 #[track_caller]
 pub(crate) fn when(pool: &BlockingPool, mut condition: impl FnMut(&Metrics) -> bool) -> Metrics {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     loop {
         let metrics = pool.metrics();
         if condition(&metrics) {

@@ -203,7 +203,7 @@ mod slow_to_clone {
     use std::thread::{self, Thread};
     use std::time::Instant;
 
-    use crate::support::PATIENCE;
+    use crate::support::TEST_TIMEOUT;
 
     struct Slow {
         thread: Thread,
@@ -224,7 +224,7 @@ mod slow_to_clone {
         // SAFETY: the functions of the table need a `Slow` that is never dropped and is `Sync`.
         let waker = unsafe { Waker::from_raw(RawWaker::new((&raw const *slow).cast(), &TABLE)) };
         let mut future = pin!(future);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TEST_TIMEOUT;
         loop {
             if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 return output;

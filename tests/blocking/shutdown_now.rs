@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use throng::{BlockingPool, JoinHandle};
 
 use crate::pools::{Busy, jitter, output, rounds_for, run};
-use crate::support::{Drops, Gate, Numbers, PATIENCE, PanicsOnDrop, join, ready};
+use crate::support::{Drops, Gate, Numbers, PanicsOnDrop, TEST_TIMEOUT, join, ready};
 
 fn of(threads: usize) -> BlockingPool {
     BlockingPool::builder()
@@ -111,7 +111,7 @@ fn a_bounded_shutdown_waits_and_then_aborts_what_has_not_started() {
         assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_closed());
         assert_eq!(shutdown(&pool, Duration::ZERO), 0);
         busy.release();
-        assert_eq!(shutdown(&pool, PATIENCE), 0);
+        assert_eq!(shutdown(&pool, TEST_TIMEOUT), 0);
         assert_eq!(pool.metrics().threads, 0);
         // A time beyond the range of the clock.
         assert_eq!(shutdown(&pool, Duration::MAX), 0);
@@ -136,10 +136,10 @@ fn a_bounded_shutdown_waits_until_the_last_task_has_ended() {
 #[test]
 fn a_pool_without_tasks_is_shut_down_at_once() {
     let pool = of(1);
-    assert_eq!(pool.blocking_shutdown(PATIENCE), 0);
+    assert_eq!(pool.blocking_shutdown(TEST_TIMEOUT), 0);
     let pool = of(3);
     Busy::keep(&pool, 3).release();
-    assert_eq!(pool.blocking_shutdown(PATIENCE), 0);
+    assert_eq!(pool.blocking_shutdown(TEST_TIMEOUT), 0);
     assert_eq!(pool.metrics().threads, 0);
     assert_eq!(pool.shutdown_now(), 0);
 }

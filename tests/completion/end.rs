@@ -10,7 +10,7 @@ use futures::stream::FusedStream;
 use throng::BlockingPool;
 
 use super::support::{
-    PATIENCE, Wakes, block_on, multi_thread, poll, poll_with, ready, rounds, wait_until,
+    TEST_TIMEOUT, Wakes, block_on, multi_thread, poll, poll_with, ready, rounds, wait_until,
 };
 use super::{bounded, poll_next, slot, take, unbounded};
 
@@ -138,7 +138,7 @@ fn jobs_accepted_during_a_close_are_yielded() {
                 scope.spawn(|| {
                     let _in = runtime.enter();
                     let jobs = jobs;
-                    let deadline = Instant::now() + PATIENCE;
+                    let deadline = Instant::now() + TEST_TIMEOUT;
                     while block_on(jobs.submit(0, async {})).is_ok() {
                         accepted.fetch_add(1, Ordering::SeqCst);
                         assert!(Instant::now() < deadline, "never closed");

@@ -10,7 +10,9 @@ use futures::Stream;
 use throng::completion::Completed;
 use throng::{CompletionStream, ComputePool};
 
-use super::support::{PATIENCE, Wakes, block_on, current_thread, poll, poll_with, ready, within};
+use super::support::{
+    TEST_TIMEOUT, Wakes, block_on, current_thread, poll, poll_with, ready, within,
+};
 use super::{completed, output, poll_next, slot, take, unbounded};
 
 #[test]
@@ -137,7 +139,7 @@ fn batches_yield_to_other_tasks() {
         let ran = Arc::new(AtomicBool::new(false));
         let runs = Arc::clone(&ran);
         tokio::spawn(async move { runs.store(true, Ordering::SeqCst) });
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let deadline = std::time::Instant::now() + TEST_TIMEOUT;
         while !ran.load(Ordering::SeqCst) {
             assert!(
                 std::time::Instant::now() < deadline,

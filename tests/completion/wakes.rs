@@ -16,7 +16,7 @@ use throng::Slot;
 use tokio::sync::oneshot;
 
 use super::support::{
-    Numbers, PATIENCE, Wakes, block_on, current_thread, multi_thread, poll_with, rounds, within,
+    Numbers, TEST_TIMEOUT, Wakes, block_on, current_thread, multi_thread, poll_with, rounds, within,
 };
 use super::{bounded, completed, poll_next, slot, take, unbounded};
 
@@ -169,7 +169,7 @@ fn ready_items_let_others_run() {
                 fired.store(true, Ordering::SeqCst);
             }
         });
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while !fired.load(Ordering::SeqCst) {
             assert!(Instant::now() < deadline, "the loop never yielded");
             slot(&jobs, 0).complete(());

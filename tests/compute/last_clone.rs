@@ -8,7 +8,7 @@ use std::thread;
 use throng::ComputePool;
 
 use crate::pools::{Busy, of, output, run};
-use crate::support::{Gate, PATIENCE, receive};
+use crate::support::{Gate, TEST_TIMEOUT, receive};
 
 /// Accepts tasks behind a gate, and returns what tells that they have run.
 fn with_tasks_behind(gate: &Gate) -> (ComputePool, mpsc::Receiver<u32>) {
@@ -37,7 +37,7 @@ fn assert_ran(runs: &mpsc::Receiver<u32>) {
 /// Nothing comes any more, since those who could send it are gone.
 #[track_caller]
 fn assert_hung_up<T: std::fmt::Debug + PartialEq>(runs: &mpsc::Receiver<T>) {
-    let end = runs.recv_timeout(PATIENCE);
+    let end = runs.recv_timeout(TEST_TIMEOUT);
     assert_eq!(end, Err(mpsc::RecvTimeoutError::Disconnected));
 }
 

@@ -26,7 +26,7 @@ mod with_one_thread {
 
     use crate::pools::output;
     use crate::pools::process::is_own;
-    use crate::support::{PATIENCE, threads_called};
+    use crate::support::{TEST_TIMEOUT, threads_called};
 
     const STACK: usize = 1 << 30;
     const LIMIT_KIB: usize = 7 * STACK / 4 / 1024;
@@ -46,7 +46,7 @@ mod with_one_thread {
     /// Waits until there are no more threads than that.
     #[track_caller]
     fn wait_for_end(before: usize) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TEST_TIMEOUT;
         while threads().len() != before {
             let left = threads();
             assert!(Instant::now() < end, "{left:?} are left, not {before}");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use throng::compute::Metrics;
 use throng::{ComputePool, JoinHandle};
 
-use crate::support::{self, Gate, Numbers, PATIENCE, current_thread, join, receive, rounds};
+use crate::support::{self, Gate, Numbers, TEST_TIMEOUT, current_thread, join, receive, rounds};
 
 /// A pool of so many threads.
 pub(crate) fn of(threads: usize) -> ComputePool {
@@ -49,7 +49,7 @@ pub(crate) fn jitter(numbers: &mut Numbers, micros: u64) {
 /// Waits until the metrics are as the condition wants them.
 #[track_caller]
 pub(crate) fn settle(pool: &ComputePool, mut condition: impl FnMut(&Metrics) -> bool) -> Metrics {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     loop {
         let metrics = pool.metrics();
         if condition(&metrics) {
@@ -88,7 +88,7 @@ pub(crate) fn output<T>(handle: JoinHandle<T>) -> T {
 pub(crate) async fn within<F: Future>(future: F) -> F::Output {
     let begun = Instant::now();
     let output = support::within(future).await;
-    assert!(begun.elapsed() < PATIENCE, "nobody woke the future");
+    assert!(begun.elapsed() < TEST_TIMEOUT, "nobody woke the future");
     output
 }
 

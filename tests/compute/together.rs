@@ -7,7 +7,7 @@ use std::thread;
 use throng::{CompletionStream, ComputePool, SerialExecutor};
 
 use crate::pools::{Busy, bounded, cancelled, free_places, panicked, rest, run, settle};
-use crate::support::{PATIENCE, join, thread_name};
+use crate::support::{TEST_TIMEOUT, join, thread_name};
 
 fn called(name: &str) -> ComputePool {
     ComputePool::builder().name(name).build().unwrap()
@@ -145,7 +145,7 @@ fn dropping_a_stream_aborts_its_queued_closures() {
     drop(done);
     // The thread is busy still, and the closure gone: no sender is left, and nothing was sent.
     assert_eq!(
-        drops.recv_timeout(PATIENCE),
+        drops.recv_timeout(TEST_TIMEOUT),
         Err(mpsc::RecvTimeoutError::Disconnected)
     );
     busy.release();

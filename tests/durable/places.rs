@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 
 #[cfg(feature = "redis")]
 use crate::redis_server::Server;
-use crate::support::PATIENCE;
+use crate::support::TEST_TIMEOUT;
 
 /// Makes a test for each store of functions that take a [`TestStore`].
 macro_rules! on_all_stores {
@@ -222,7 +222,7 @@ pub(crate) fn id(number: u64) -> TaskId {
 
 /// Waits until a task is so far.
 pub(crate) async fn reaches<T>(handle: &DurableHandle<T>, status: Status) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
         let now = handle.status().await.expect("the store answers");
         if now == status {
@@ -235,7 +235,7 @@ pub(crate) async fn reaches<T>(handle: &DurableHandle<T>, status: Status) {
 
 /// Waits until the condition holds.
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use throng::durable::{DurableClient, DurableError, RedisStore, SqliteStore};
 use tokio::time::{Instant, sleep};
 
-use super::support::PATIENCE;
+use super::support::TEST_TIMEOUT;
 
 /// Where the tasks of a test are kept: all its processes open it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ impl StoreAddress {
     /// A client of its own. A server that is away just now is waited for, as a program does that is
     /// started again and again.
     pub(crate) async fn client(&self) -> DurableClient {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TEST_TIMEOUT;
         loop {
             match self.open().await {
                 Ok(client) => return client,

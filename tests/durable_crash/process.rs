@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::sleep;
 
 use super::child::{ENTRY, PLAN, Plan, SAYS};
-use super::support::PATIENCE;
+use super::support::TEST_TIMEOUT;
 
 /// A child, which is killed when this is dropped.
 pub(crate) struct Process {
@@ -157,7 +157,7 @@ fn listen(stdout: impl BufRead, said: &Mutex<Vec<String>>) {
 
 /// Waits until there is something to be seen.
 pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
         if let Some(seen) = look().await {
             return seen;

@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::support::{
-    Drops, Gate, Numbers, PATIENCE, PanicsOnDrop, block_on, current_thread, eventually, join,
+    Drops, Gate, Numbers, PanicsOnDrop, TEST_TIMEOUT, block_on, current_thread, eventually, join,
     message, multi_thread, panicking_waker, poll, poll_with, ready, receive, rounds, thread_name,
     wait_until, within,
 };
@@ -461,7 +461,7 @@ fn a_runtime_that_shuts_down_cancels_a_suspended_job_and_the_jobs_behind_it() {
             let value = drops.value();
             move |_| async { drop(value) }
         });
-        runtime.shutdown_timeout(PATIENCE);
+        runtime.shutdown_timeout(TEST_TIMEOUT);
         assert!(join(job.handle).unwrap_err().is_cancelled());
         assert!(join(behind).unwrap_err().is_cancelled());
         assert!(join(behind_it).unwrap_err().is_cancelled());
@@ -480,7 +480,7 @@ fn a_guard_outlives_the_runtime_that_polled_its_job() {
         .block_on(async { within(executor.submit_async(|state| async { state })).await })
         .unwrap();
     let behind = executor.submit(|_| ());
-    runtime.shutdown_timeout(PATIENCE);
+    runtime.shutdown_timeout(TEST_TIMEOUT);
     assert!(join(behind).unwrap_err().is_cancelled());
 
     // There is no runtime to run it, and the drop of the guard does not.

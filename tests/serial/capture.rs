@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use throng::SerialExecutor;
 
-use crate::support::{PATIENCE, block_on, multi_thread, receive, rounds};
+use crate::support::{TEST_TIMEOUT, block_on, multi_thread, receive, rounds};
 
 #[test]
 fn a_caller_runs_no_more_jobs_of_others_than_the_limit() {
@@ -18,7 +18,7 @@ fn a_caller_runs_no_more_jobs_of_others_than_the_limit() {
         for depth in 0..20 {
             let executor = SerialExecutor::builder()
                 .capture_jobs(limit)
-                .capture_time(PATIENCE)
+                .capture_time(TEST_TIMEOUT)
                 .drain_on(runtime.handle().clone())
                 .build(())
                 .unwrap();
@@ -96,7 +96,7 @@ impl Endless {
     pub(crate) fn new() -> Self {
         Self {
             stopped: AtomicBool::new(false),
-            deadline: Instant::now() + PATIENCE,
+            deadline: Instant::now() + TEST_TIMEOUT,
         }
     }
 

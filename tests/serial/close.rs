@@ -12,8 +12,8 @@ use tokio::time::timeout;
 
 use crate::occupied::occupy;
 use crate::support::{
-    Drops, PATIENCE, Wakes, block_on, current_thread, join, multi_thread, panicking_waker, poll,
-    poll_with, ready, rounds, wait_until, within,
+    Drops, TEST_TIMEOUT, Wakes, block_on, current_thread, join, multi_thread, panicking_waker,
+    poll, poll_with, ready, rounds, wait_until, within,
 };
 
 #[test]
@@ -73,7 +73,7 @@ fn jobs_that_are_accepted_during_a_close_run() {
                 scope.spawn(|| {
                     let _in = runtime.enter();
                     barrier.wait();
-                    let deadline = Instant::now() + PATIENCE;
+                    let deadline = Instant::now() + TEST_TIMEOUT;
                     // Until a job is refused.
                     while join(executor.submit(|n| *n += 1)).is_ok() {
                         accepted.fetch_add(1, Ordering::SeqCst);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use throng::{JoinHandle, SerialExecutor};
 
-use crate::support::{PATIENCE, current_thread, ready};
+use crate::support::{TEST_TIMEOUT, current_thread, ready};
 
 #[test]
 fn an_idle_executor_runs_the_job_on_the_caller() {
@@ -48,7 +48,7 @@ fn a_loop_over_ready_handles_lets_others_run() {
                 fired.store(true, Ordering::SeqCst);
             }
         });
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while !fired.load(Ordering::SeqCst) {
             assert!(Instant::now() < deadline, "the loop never yielded");
             executor.submit(|n| *n += 1).await.unwrap();

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use crate::capture::nest;
 use crate::occupied::occupy;
 use crate::support::{
-    Drops, PATIENCE, PanicsOnDrop, block_on, current_thread, join, message, panicking_waker,
+    Drops, PanicsOnDrop, TEST_TIMEOUT, block_on, current_thread, join, message, panicking_waker,
     poll_with, ready, rounds,
 };
 
@@ -81,7 +81,7 @@ fn a_caller_that_learns_of_a_panic_finds_the_state_poisoned() {
         thread::scope(|scope| {
             scope.spawn(|| busy.release());
             // Without the sleeps of `wait_until`.
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TEST_TIMEOUT;
             while !handle.is_finished() && Instant::now() < deadline {
                 std::hint::spin_loop();
             }

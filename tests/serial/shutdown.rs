@@ -9,8 +9,8 @@ use throng::SerialExecutor;
 
 use crate::occupied::occupy;
 use crate::support::{
-    Drops, Gate, PATIENCE, PanicsOnDrop, Wakes, block_on, current_thread, join, poll_with, ready,
-    receive, rounds, within,
+    Drops, Gate, PanicsOnDrop, TEST_TIMEOUT, Wakes, block_on, current_thread, join, poll_with,
+    ready, receive, rounds, within,
 };
 
 // ===== shutdown_now =====
@@ -157,7 +157,7 @@ fn shutdown_waits_for_what_was_accepted() {
         for _ in 0..100 {
             drop(executor.post(|n| *n += 1));
         }
-        assert_eq!(within(executor.shutdown(PATIENCE)).await, 0);
+        assert_eq!(within(executor.shutdown(TEST_TIMEOUT)).await, 0);
         assert!(executor.is_closed());
         assert_eq!(executor.metrics().completed, 100);
     });

@@ -21,7 +21,7 @@ use throng::{JoinError, JoinHandle};
 use tokio::runtime::{self, Runtime};
 
 /// How long a test waits for what must happen. It says when a test has failed, and nothing else.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often to repeat what depends on timing: more with `THRONG_LONG=1`.
 pub(crate) fn rounds(short: usize, long: usize) -> usize {
@@ -36,7 +36,7 @@ pub(crate) fn rounds(short: usize, long: usize) -> usize {
 /// Waits on this thread until the condition holds.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         thread::park_timeout(Duration::from_micros(100));
@@ -45,7 +45,7 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Waits until the condition holds, and lets other tasks run meanwhile.
 pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         tokio::task::yield_now().await;
@@ -54,7 +54,7 @@ pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) 
 
 /// Awaits what must become ready.
 pub(crate) async fn within<F: Future>(future: F) -> F::Output {
-    match tokio::time::timeout(PATIENCE, future).await {
+    match tokio::time::timeout(TEST_TIMEOUT, future).await {
         Ok(output) => output,
         Err(_) => panic!("waited in vain for a future"),
     }
@@ -63,13 +63,15 @@ pub(crate) async fn within<F: Future>(future: F) -> F::Output {
 /// Receives what must come.
 #[track_caller]
 pub(crate) fn receive<T>(receiver: &Receiver<T>) -> T {
-    receiver.recv_timeout(PATIENCE).expect("a message comes")
+    receiver
+        .recv_timeout(TEST_TIMEOUT)
+        .expect("a message comes")
 }
 
 /// Waits on this thread for what must become ready.
 #[track_caller]
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     loop {
@@ -182,7 +184,7 @@ impl Gate {
         let (open, changed) = &*self.0;
         let open = open.lock().expect("nobody panics here");
         let (open, _) = changed
-            .wait_timeout_while(open, PATIENCE, |open| !*open)
+            .wait_timeout_while(open, TEST_TIMEOUT, |open| !*open)
             .expect("nobody panics here");
         let opened = *open;
         drop(open);

@@ -12,7 +12,7 @@ use throng::{JoinError, JoinHandle, SerialExecutor};
 use tokio::runtime::Runtime;
 
 use super::THREADS;
-use crate::support::{Numbers, PATIENCE, block_on, multi_thread, receive, rounds, wait_until};
+use crate::support::{Numbers, TEST_TIMEOUT, block_on, multi_thread, receive, rounds, wait_until};
 
 // ===== shutdown =====
 
@@ -152,7 +152,7 @@ fn held_for(executor: &SerialExecutor<()>, runtime: &Runtime, queued: usize, job
         for _ in 0..THREADS {
             scope.spawn(|| {
                 let _in = runtime.enter();
-                let deadline = Instant::now() + PATIENCE;
+                let deadline = Instant::now() + TEST_TIMEOUT;
                 while !stop.load(Ordering::Relaxed) && Instant::now() < deadline {
                     drop(executor.submit(move |()| {
                         RAN_HERE.set(RAN_HERE.get() + 1);
@@ -177,7 +177,7 @@ fn a_caller_captures_as_many_jobs_as_it_may() {
         for limit in [0, 1, 4, 16, 17, 100] {
             let executor = SerialExecutor::builder()
                 .capture_jobs(limit)
-                .capture_time(PATIENCE)
+                .capture_time(TEST_TIMEOUT)
                 .build(())
                 .unwrap();
             let ran = held_for(&executor, &runtime, limit + 4, || ());
