@@ -304,7 +304,7 @@ impl Everything {
                 _ => handles.last().into_iter().for_each(JoinHandle::abort),
             }
             let threads = self.pool.metrics().threads;
-            assert!(threads <= 2 * MAX_THREADS, "{threads} threads");
+            assert!(threads <= 2 * MAX_THREADS as u64, "{threads} threads");
         }
         for handle in handles {
             resolve(handle.blocking_join());
