@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Who may use whom: a module, those of the lines above its own.
+/// The order of the modules: one may use those of the lines above its own.
 const LAYERS: [&[&str]; 8] = [
     &["sync", "unwind"],
     &["drops", "inbox", "waker"],
@@ -66,7 +66,7 @@ const UNSAFE: &[&str] = &[
     "src/waker.rs",
 ];
 
-/// How many lines of code a file of `src` may have, without tests, comments and blank lines.
+/// The most lines of code in a file of `src`, without tests, comments and blank lines.
 const MAX_CODE_LINES: usize = 400;
 
 /// How far above an operation the comment on its ordering may stand.

@@ -43,12 +43,12 @@ pub(crate) struct Workload {
     pub(crate) unit: Unit,
     /// Fresh processes in one repetition: more than one where a process can do the work only once.
     pub(crate) processes: usize,
-    /// Whether allocations are counted as well, in a run of its own.
+    /// If set, a run of its own counts the allocations.
     pub(crate) counted: bool,
     pub(crate) peers: Vec<Peer>,
 }
 
-/// Who does it: ours is called `throng`.
+/// What is measured: our row is called `throng`.
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     /// What a reader of the row has to know.
@@ -78,7 +78,7 @@ impl Unit {
     /// Threads that there should be: so many at least.
     pub(crate) const THREADS_WANTED: Self = Self::more("threads");
     pub(crate) const CPU_US_PER_S: Self = Self::less("us/s");
-    /// How many times longer than it could be at best.
+    /// The time relative to the ideal.
     pub(crate) const X_IDEAL: Self = Self::less("x ideal");
     pub(crate) const BYTES: Self = Self::less("bytes");
     pub(crate) const ALLOCATIONS: Self = Self::less("allocations");
@@ -179,11 +179,11 @@ fn with_handle<R: Send + 'static>(
 
 /// Yields to Tokio after 128 operations: peers that never wait would otherwise starve the other tasks.
 #[derive(Default)]
-struct Pace {
+struct YieldEvery {
     operations: u32,
 }
 
-impl Pace {
+impl YieldEvery {
     async fn step(&mut self) {
         self.operations += 1;
         if self.operations.is_multiple_of(128) {

@@ -56,7 +56,7 @@ pub(crate) fn file_system(path: &Path) -> Option<(String, String)> {
     innermost.map(|(_, kind, device)| (kind, device))
 }
 
-/// Whether what is on such a file system is gone when the machine is switched off.
+/// Returns `true` if such a file system loses its files when the machine is switched off.
 pub(crate) fn is_memory(kind: &str) -> bool {
     ["tmpfs", "ramfs", "devtmpfs"].contains(&kind)
 }

@@ -40,7 +40,7 @@ pub(crate) struct Sample {
     pub(crate) allocs_per_task: Option<f64>,
     pub(crate) threads_peak: u64,
     pub(crate) rss_peak_kb: u64,
-    /// How many cores other processes kept busy meanwhile: what the row has suffered from.
+    /// The number of cores that other processes kept busy meanwhile, which disturbs the row.
     pub(crate) foreign_cores: f64,
     /// What else there is to say, in numbers.
     #[serde(default)]

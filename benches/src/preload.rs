@@ -34,7 +34,7 @@ impl Allocator {
         })
     }
 
-    /// Whether this process really uses it: the loader only warns when it cannot preload a library.
+    /// Returns `true` if this process really uses it: the loader only warns when it cannot preload a library.
     pub(crate) fn check_loaded(self) -> Result<(), String> {
         let maps = fs::read_to_string("/proc/self/maps").map_err(|error| error.to_string())?;
         if maps.contains(self.stem()) {

@@ -89,8 +89,8 @@ impl Keys {
         let is_known = |name: &&String| META.contains(&name.as_str());
         let unknown: Vec<_> = self.meta.keys().filter(|name| !is_known(name)).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
-        let tombs = self.meta.get("tombstones").map_or(&b"0"[..], Vec::as_slice);
-        assert_eq!(tombs, b"0", "{self:?}");
+        let tombstones = self.meta.get("tombstones").map_or(&b"0"[..], Vec::as_slice);
+        assert_eq!(tombstones, b"0", "{self:?}");
     }
 
     /// Of processes, only those have left something that were killed.

@@ -7,7 +7,7 @@ use super::{Problems, files, numbered, read, sources, words};
 /// Each is in two halves, so that this file does not hold it.
 const OLD_NAMES: [(&str, &str); 34] = [
     (concat!("Ro", "om"), "Semaphore"),
-    (concat!("No", "Room"), "TryAcquireError"),
+    (concat!("NoRo", "om"), "TryAcquireError"),
     (concat!("Be", "ll"), "WaitQueue"),
     (concat!("Se", "at"), "RunContext"),
     (concat!("Cr", "ew"), "Shared"),

@@ -60,7 +60,7 @@ trait Peer: Clone + Send + Sync + Sized + 'static {
     /// Runs tasks until something goes wrong.
     fn work(self) -> impl Future<Output = Result<()>> + Send;
 
-    /// Whether the store knows that `tasks` have run, and that nothing is left.
+    /// Returns `true` once the store knows that `tasks` have run and that nothing is left.
     fn is_done(
         &self,
         redis: &mut MultiplexedConnection,

@@ -7,7 +7,7 @@ use throng::completion::Submitter;
 use throng::{CompletionStream, ComputePool, SerialExecutor, Slot};
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Area, Pace, Peer, Unit, Workload};
+use super::{Area, Peer, Unit, Workload, YieldEvery};
 use crate::measure::{Rules, Sample};
 
 const WINDOW: u64 = 1_000;
@@ -82,12 +82,12 @@ impl Work for Local {
 }
 
 async fn local(promises: &mut impl Promises, tasks: u64) {
-    let mut pace = Pace::default();
+    let mut yields = YieldEvery::default();
     for task in 0..tasks {
         let writer = promises.open().await;
         writer.complete(task);
         assert_eq!(promises.read().await, task);
-        pace.step().await;
+        yields.step().await;
     }
 }
 
@@ -235,11 +235,11 @@ fn ready_throng(rules: &Rules) -> Sample {
     let executor = SerialExecutor::new(0_u64);
     rules.measure(rules.scaled(1_000_000), |tasks| {
         runtime.block_on(async {
-            let mut pace = Pace::default();
+            let mut yields = YieldEvery::default();
             for _ in 0..tasks {
                 let handle = executor.submit(increment);
                 std::hint::black_box(handle.await.expect("an increment does not panic"));
-                pace.step().await;
+                yields.step().await;
             }
         });
     })
@@ -251,11 +251,11 @@ fn ready_tokio_mutex(rules: &Rules) -> Sample {
     let state = tokio::sync::Mutex::new(0_u64);
     rules.measure(rules.scaled(1_000_000), |tasks| {
         runtime.block_on(async {
-            let mut pace = Pace::default();
+            let mut yields = YieldEvery::default();
             for _ in 0..tasks {
                 let value = increment(&mut *state.lock().await);
                 std::hint::black_box(std::future::ready(value).await);
-                pace.step().await;
+                yields.step().await;
             }
         });
     })

@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use self::held::held;
 use self::peers::{Serial, all};
 use self::post::{Memory, Post};
-use super::{Area, Pace, Peer, Unit, Workload, on_worker, two_workers};
+use super::{Area, Peer, Unit, Workload, YieldEvery, on_worker, two_workers};
 use crate::measure::{Rules, Sample, Spin, quantile};
 
 /// One operation in this many is timed, so that the clock costs little. The number is odd, so that the operation after
@@ -98,10 +98,10 @@ impl Work for Contend {
 }
 
 async fn operate<S: Serial>(state: S, spin: Spin, operations: u64) {
-    let mut pace = Pace::default();
+    let mut yields = YieldEvery::default();
     for _ in 0..operations {
         std::hint::black_box(state.operate(spin).await);
-        pace.step().await;
+        yields.step().await;
     }
 }
 
@@ -127,7 +127,7 @@ impl Work for Latency {
 }
 
 async fn operate_timed<S: Serial>(state: S, spin: Spin, operations: u64) -> Vec<u64> {
-    let mut pace = Pace::default();
+    let mut yields = YieldEvery::default();
     let mut latencies = Vec::with_capacity((operations / OPERATIONS_PER_SAMPLE + 1) as usize);
     for operation in 0..operations {
         if operation.is_multiple_of(OPERATIONS_PER_SAMPLE) {
@@ -135,7 +135,7 @@ async fn operate_timed<S: Serial>(state: S, spin: Spin, operations: u64) -> Vec<
         } else {
             std::hint::black_box(state.operate(spin).await);
         }
-        pace.step().await;
+        yields.step().await;
     }
     latencies
 }
@@ -190,7 +190,7 @@ struct Share {
 }
 
 async fn operate_until<S: Serial>(state: S, spin: Spin, end: Instant) -> Share {
-    let mut pace = Pace::default();
+    let mut yields = YieldEvery::default();
     let mut share = Share::default();
     loop {
         if share.operations.is_multiple_of(OPERATIONS_PER_SAMPLE) {
@@ -202,7 +202,7 @@ async fn operate_until<S: Serial>(state: S, spin: Spin, end: Instant) -> Share {
             std::hint::black_box(state.operate(spin).await);
         }
         share.operations += 1;
-        pace.step().await;
+        yields.step().await;
     }
 }
 

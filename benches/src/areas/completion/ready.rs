@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::peers::{Collector, Throng};
 use super::{JOBS, check, repeat};
-use crate::areas::{Pace, Peer};
+use crate::areas::{Peer, YieldEvery};
 use crate::measure::Rules;
 
 /// Jobs in flight.
@@ -42,14 +42,14 @@ trait Polls: Send + 'static {
 
 async fn window<P: Polls>(jobs: u64) {
     let mut polls = P::new();
-    let mut pace = Pace::default();
+    let mut yields = YieldEvery::default();
     let mut sum = 0;
     for job in 0..jobs {
         if job >= WINDOW {
             sum += polls.next().await;
         }
         polls.submit(ready(job)).await;
-        pace.step().await;
+        yields.step().await;
     }
     for _ in 0..WINDOW.min(jobs) {
         sum += polls.next().await;

@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 use super::peers::Serial;
 use super::{Work, on_tasks, operations, start};
 use crate::alloc;
-use crate::areas::Pace;
+use crate::areas::YieldEvery;
 use crate::measure::{Rules, Sample, Section, Spin, rss_anon_kb};
 
 /// Tasks that await only the last of their operations, which waits for all before it.
@@ -72,10 +72,10 @@ fn post_from<S: Serial>(tasks: u64, runtime: &Runtime, state: &S, operations: u6
 }
 
 async fn post<S: Serial>(state: S, operations: u64) {
-    let mut pace = Pace::default();
+    let mut yields = YieldEvery::default();
     for _ in 1..operations {
         state.post(Spin::NONE).await;
-        pace.step().await;
+        yields.step().await;
     }
     state.operate(Spin::NONE).await;
 }
