@@ -120,7 +120,7 @@ mod tests {
 
     /// A value that holds another one, in place.
     #[allow(dead_code, reason = "it is only dropped")]
-    struct Link(Option<Box<SmallValue<Link>>>);
+    struct Link(Option<Box<SmallValue<Self>>>);
 
     #[test]
     fn a_long_chain_is_dropped_with_little_stack() {

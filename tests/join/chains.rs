@@ -91,7 +91,7 @@ fn a_chain_of_ready_outputs_is_dropped_in_little_stack() {
 }
 
 /// The output of each job is one word, which is stored in its handle.
-struct Link(#[allow(dead_code, reason = "it is only dropped")] Option<Box<JoinHandle<Link>>>);
+struct Link(#[allow(dead_code, reason = "it is only dropped")] Option<Box<JoinHandle<Self>>>);
 
 #[test]
 fn a_chain_of_outputs_in_their_handles_is_dropped_in_little_stack() {

@@ -127,7 +127,7 @@ fn futures_can_be_sent(
 /// A state machine whose state is the output of the task that it waits for, as in `cacache`.
 enum State {
     Idle(Vec<u8>),
-    Busy(JoinHandle<State>),
+    Busy(JoinHandle<Self>),
 }
 
 impl State {

@@ -55,7 +55,7 @@ fn a_weak_handle_can_be_upgraded_until_what_was_accepted_has_run() {
 #[test]
 fn a_state_with_a_weak_handle_of_its_own_executor_is_dropped() {
     struct Actor {
-        own: Option<WeakSerialExecutor<Actor>>,
+        own: Option<WeakSerialExecutor<Self>>,
         _dropped: Dropped,
     }
     let dropped = Drops::new();

@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Fault;
 use super::batch::{Batch, cut};
-use super::feed::{self, Jobs, NoSegment, Planned};
+use super::feed::{self, Jobs, NoSegment, Planned, Segments};
 use super::folder::Missing;
 use super::ledger::Ledger;
 use super::name::Name;
@@ -319,12 +319,7 @@ impl<F: FnMut(Event<'_>), P: FnMut(Progress<'_>)> Work<'_, F, P> {
     }
 
     /// A stream with room for twice what the executor runs and what is spawned at a time.
-    fn stream(
-        &self,
-    ) -> io::Result<(
-        Jobs,
-        CompletionStream<Result<Segment, NoSegment>, Arc<Planned>>,
-    )> {
+    fn stream(&self) -> io::Result<(Jobs, Segments)> {
         CompletionStream::builder()
             .max_outstanding(4 * self.options.threads)
             .build()

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use throng::CompletionStream;
 use throng::completion::Submitter;
 use throng::durable::{DurableClient, DurableError, DurableHandle, SpawnOptions, TaskId};
 
@@ -15,6 +16,9 @@ use super::task::{App, Tally};
 
 /// The end of the stream where segments go in, each under its batch.
 pub(crate) type Jobs = Submitter<Result<Segment, NoSegment>, Arc<Planned>>;
+
+/// The stream that yields the segments.
+pub(crate) type Segments = CompletionStream<Result<Segment, NoSegment>, Arc<Planned>>;
 
 /// A batch of the tree, and its id.
 #[derive(Debug)]

@@ -159,9 +159,9 @@ impl Core {
         let (task, join_ref) = Task::joinable(PoolTask { body, guard });
         match Self::queue_or_send(this, task, permit) {
             Ok(()) => Ok(join_ref),
-            // SAFETY: the task was made above.
             Err(refused) => {
                 this.state().rejected += 1;
+                // SAFETY: the task was made above.
                 Err(refused.map(|task| unsafe { take_back_one::<B, BulkheadGuard>(task) }))
             }
         }

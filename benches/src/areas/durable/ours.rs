@@ -78,7 +78,7 @@ pub(super) fn drain(rules: &Rules) -> Sample {
     builder.max_running(256);
     let executor = runtime.block_on(builder.register::<Nothing>().start(()));
     let executor = executor.expect("an executor can be started");
-    while executor.metrics().completed < tasks as usize {
+    while executor.metrics().completed < tasks {
         thread::sleep(Duration::from_micros(200));
     }
     let counts = runtime.block_on(client.counts());
@@ -86,7 +86,7 @@ pub(super) fn drain(rules: &Rules) -> Sample {
     let counts = counts.expect("the store can be read");
     assert_eq!((counts.done, counts.waiting), (tasks, 0), "{counts:?}");
     let metrics = executor.metrics();
-    assert_eq!(metrics.claimed as u64, tasks, "a task ran twice");
+    assert_eq!(metrics.claimed, tasks, "a task ran twice");
     syncs
         .note(sample, tasks)
         .with_fact("turns/task", metrics.turns as f64 / tasks as f64)
@@ -104,7 +104,7 @@ pub(super) fn start_latency(rules: &Rules) -> Sample {
     let executor = executor.expect("an executor can be started");
     let section = Section::begin();
     let spawned = on_worker(&runtime, spawn_paced(client, rules.scaled(400)));
-    wait_until(|| executor.metrics().completed >= spawned.len());
+    wait_until(|| executor.metrics().completed >= spawned.len() as u64);
     let cost = section.end();
     let starts = starts.0.lock().expect("nobody panics with it").clone();
     let begins: Vec<_> = spawned.iter().map(|spawned| spawned.begin).collect();
@@ -225,7 +225,7 @@ where
     });
     let metrics = executor.metrics();
     let turns = metrics.turns as f64 / metrics.completed as f64;
-    let sample = syncs.note(sample, metrics.completed as u64);
+    let sample = syncs.note(sample, metrics.completed);
     sample.with_fact("turns/task", turns)
 }
 

@@ -51,7 +51,7 @@ where
         let stored = client.spawn_all((0..tasks).map(Nap::new)).await;
         drop(stored.expect("tasks can be stored"));
     });
-    while executor.metrics().completed < tasks as usize {
+    while executor.metrics().completed < tasks {
         thread::sleep(Duration::from_millis(1));
     }
     let took = begin.elapsed();

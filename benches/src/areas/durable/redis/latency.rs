@@ -24,7 +24,7 @@ pub(super) fn start(rules: &Rules) -> Sample {
         let executor = executor.expect("an executor can be started");
         let meter = server.meter();
         let spawned = on_worker(&runtime, spawn_paced(client, rules.scaled(400)));
-        wait_until(|| executor.metrics().completed >= spawned.len());
+        wait_until(|| executor.metrics().completed >= spawned.len() as u64);
         let sample = meter.end(spawned.len() as u64);
         let begun = starts.0.lock().expect("nobody panics with it").clone();
         let begins: Vec<_> = spawned.iter().map(|spawned| spawned.begin).collect();

@@ -110,7 +110,7 @@ fn drain_some(
     builder.max_running(CONCURRENCY);
     let executor = runtime.block_on(builder.register::<Nothing>().start(()));
     let executor = executor.expect("an executor can be started");
-    while (executor.metrics().completed as u64) < tasks {
+    while executor.metrics().completed < tasks {
         thread::sleep(Duration::from_micros(500));
     }
     let done = count(runtime, client).done - before;
@@ -211,7 +211,7 @@ pub(super) fn together(rules: &Rules) -> Sample {
         let executor = executor.expect("an executor can be started");
         let meter = server.meter();
         fill(&runtime, &client, tasks, 0);
-        while (executor.metrics().completed as u64) < tasks {
+        while executor.metrics().completed < tasks {
             thread::sleep(Duration::from_micros(500));
         }
         let counts = count(&runtime, &client);
