@@ -45,6 +45,7 @@
 //! | `sqlite-unbundled` | the same, linked to the system's SQLite or to one that another dependency compiles |
 //! | `test-util` | `durable`, with an in-memory store, a clock that tests control, and an executor that runs tasks on the caller's thread |
 //! | `durable` | `durable` without a store; the features above enable it |
+//! | `tokio-util` | `durable`, and a `CancellationToken` in the context of a durable task |
 //! | `tracing` | spans for the tasks of a [`BlockingPool`], in the form that tokio-console reads, and for each run of a durable task; events for panics of tasks of [`ComputePool::execute`] and for errors that no caller receives |
 //!
 //! See `ARCHITECTURE.md` for the structure and a reading order.
