@@ -1,16 +1,16 @@
 //! The executors that Tokio applications lack.
 //!
-//! | part | what it is | what people do today |
+//! | part | description | common alternatives |
 //! | --- | --- | --- |
-//! | [`BlockingPool`] | threads for closures that block: grows before it queues, bounded, isolated, measurable | [`tokio::task::spawn_blocking`]: one pool per runtime, an unbounded queue |
-//! | [`ComputePool`] | a few threads for huge numbers of tiny closures: recycled memory, batches, keys, stealing; asleep when idle | [`tokio::spawn`], `rayon::spawn`, a channel with threads |
-//! | [`SerialExecutor`] | an actor without a thread or a mailbox: jobs on a state, one at a time; if it is idle, it runs the job on the caller's thread | a task with a channel, [`tokio::sync::Mutex`] |
-//! | [`CompletionStream`] | a bounded stream of jobs in the order in which they finish, wherever they run | [`tokio::task::JoinSet`], `FuturesUnordered` |
-//! | `durable` (features `redis`, `sqlite`) | tasks that survive the process: stored before `spawn` returns, run at least once, awaited from anywhere | a table of jobs and a loop that polls it, a job queue on Redis |
+//! | [`BlockingPool`] | a thread pool for blocking closures: adds threads before it queues, bounded, isolated, measurable | [`tokio::task::spawn_blocking`]: one pool per runtime, an unbounded queue |
+//! | [`ComputePool`] | a few threads for very large numbers of tiny closures: recycled memory, batches, keys, work stealing; its threads sleep when idle | [`tokio::spawn`], `rayon::spawn`, a channel with threads |
+//! | [`SerialExecutor`] | an actor that needs neither a thread nor a mailbox: jobs on a state, one at a time; if it is idle, it runs the job on the caller's thread | a task with a channel, [`tokio::sync::Mutex`] |
+//! | [`CompletionStream`] | a bounded stream that yields jobs as they finish, wherever they run | [`tokio::task::JoinSet`], `FuturesUnordered` |
+//! | `durable` (features `redis`, `sqlite`) | tasks that survive the process: stored before `spawn` returns, run at least once, awaited from any process | a table of jobs and a loop that polls it, a job queue on Redis |
 //!
-//! They compose with Tokio and with one another: all return the same [`JoinHandle`], which is awaited
-//! like Tokio's. A [`Slot`] brings the completion of anything into a stream. A [`Spawn`] (a runtime's
-//! handle, or a pool) tells a part where to run its work.
+//! The executors compose with Tokio and with one another. The four in-process executors return the same
+//! [`JoinHandle`], which is awaited like Tokio's. A [`Slot`] feeds the completion of any other work into a
+//! stream. A [`Spawn`] (a runtime's handle or a pool) determines where an executor runs its work.
 //!
 //! ```
 //! use throng::{BlockingPool, CompletionStream, SerialExecutor};
@@ -35,17 +35,18 @@
 //!
 //! # Features
 //!
-//! None is on by default.
+//! No feature is enabled by default.
 //!
 //! | feature | what it adds |
 //! | --- | --- |
 //! | `redis` | `durable`, with a store in Redis 6.2 or later, or Valkey |
 //! | `redis-tls` | the same, and `rediss://` URLs |
-//! | `sqlite` | `durable`, with a store in a SQLite file, whose code is compiled in |
-//! | `sqlite-unbundled` | the same, linked to the system's SQLite, or to one that another dependency compiles in |
-//! | `test-util` | `durable`, with a store in memory, a clock that tests set, and an executor that runs tasks on the caller's thread |
-//! | `durable` | `durable` without a store: the other features enable it |
-//! | `tracing` | events and spans: each task of a [`BlockingPool`], as Tokio's console reads them, a panic of a task of [`ComputePool::execute`], each run of a durable task, and errors that no caller receives |
+//! | `sqlite` | `durable`, with a store in a SQLite file; compiles and links a bundled SQLite |
+//! | `sqlite-unbundled` | the same, linked to the system's SQLite or to one that another dependency compiles |
+//! | `test-util` | `durable`, with an in-memory store, a clock that tests control, and an executor that runs tasks on the caller's thread |
+//! | `durable` | `durable` without a store; the features above enable it |
+//! | `tokio-util` | `durable`, and a `CancellationToken` in the context of a durable task |
+//! | `tracing` | spans for the tasks of a [`BlockingPool`], in the form that tokio-console reads, and for each run of a durable task; events for panics of tasks of [`ComputePool::execute`] and for errors that no caller receives |
 //!
 //! See `ARCHITECTURE.md` for the structure and a reading order.
 
@@ -86,7 +87,7 @@ pub use crate::serial::SerialExecutor;
 #[doc = include_str!("../README.md")]
 struct ReadmeDoctests;
 
-/// What the public types can be used for, checked when the crate is compiled.
+/// Checks at compile time which auto traits the public types implement.
 const _: () = {
     use std::future::Ready;
     use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -94,7 +95,7 @@ const _: () = {
     const fn handle<T: Send + Sync + Unpin + UnwindSafe + RefUnwindSafe>() {}
     const fn shared<T: Send + Sync + Unpin>() {}
     const fn sent<T: Send + Unpin>() {}
-    /// `Send`, and not `Sync`: what a state or an output may be.
+    /// A type that is `Send` and not `Sync`, as a state or an output may be.
     type Output = std::cell::Cell<u8>;
 
     handle::<JoinHandle<Output>>();
@@ -123,7 +124,7 @@ const _: () = {
     shared::<serial::Metrics>();
     shared::<serial::Level>();
     shared::<Permit<'_, SerialExecutor<Output>>>();
-    // Models have no weak references.
+    // The models do not support weak references.
     #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
     shared::<serial::WeakSerialExecutor<Output>>();
     shared::<completion::Builder<Output, Output>>();
