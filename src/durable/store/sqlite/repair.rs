@@ -12,7 +12,7 @@
 //! 4. counts the tasks again.
 //!
 //! A repair reads the whole store and may write all of it, in one transaction. This takes some seconds for each
-//! 100,000 tasks. Maintenance [checks](check) for damage that no request has encountered, a bounded number of rows at a
+//! 100,000 tasks. Maintenance [checks](mod@check) for damage that no request has encountered, a bounded number of rows at a
 //! time.
 
 use std::collections::BTreeSet;
