@@ -1,4 +1,4 @@
-//! [`BlockingPool`]: threads for closures that block, which grow before they queue.
+//! A thread pool for blocking closures that adds threads before it queues: [`BlockingPool`].
 //!
 //! See `blocking/PROTOCOL.md` for the protocol between submitters, threads and the timer.
 

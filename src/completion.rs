@@ -1,20 +1,20 @@
-//! [`CompletionStream`]: finished jobs, in the order in which they finish, wherever they run. [`JoinSet`] and
-//! [`JoinMap`] are the same without bounds, with the interface of Tokio's.
+//! A bounded stream that yields jobs as they finish, wherever they run: [`CompletionStream`]. [`JoinSet`] and
+//! [`JoinMap`] are unbounded, and have the interfaces of Tokio's types of the same names.
 //!
-//! A *job* is submitted and runs, *completes* when it has an outcome, and is *read* when the stream yields it. From the
-//! submission until it is read, it is *outstanding*.
+//! A *job* is submitted and runs, *completes* when it has an outcome, and is *read* when the stream yields it. It is
+//! *outstanding* from its submission until it is read.
 //!
-//! The files, each of which uses only those above it:
+//! Each file uses only files above it in this table:
 //!
-//! | files | content |
+//! | files | contents |
 //! | --- | --- |
-//! | `spill.rs`, `jobs.rs`, `queue.rs` | where completions arrive, and the records of the jobs |
-//! | `slot.rs`, `forward.rs`, `in_place.rs`, `wrapped.rs` | the promise of a completion, and the ways to keep it |
+//! | `spill.rs`, `jobs.rs`, `queue.rs` | the queue of completions, and the records of the jobs |
+//! | `slot.rs`, `forward.rs`, `in_place.rs`, `wrapped.rs` | the promise of a completion, and the ways to fulfil it |
 //! | `runners.rs` | the tasks that poll futures for the first time |
-//! | `stall.rs`, `shared.rs`, `start.rs` | the limits, and how accepted futures start |
-//! | `submitter.rs`, `reserve.rs` | the end where jobs go in |
-//! | `stream.rs`, `read.rs`, `ordered.rs`, `until_idle.rs`, `builder.rs` | the end where completions come out |
-//! | `fixed.rs`, `join_set.rs`, `join_map.rs` | what is built with streams |
+//! | `stall.rs`, `shared.rs`, `start.rs` | the limits, and the start of accepted futures |
+//! | `submitter.rs`, `reserve.rs` | the submitting end of a stream |
+//! | `stream.rs`, `read.rs`, `ordered.rs`, `until_idle.rs`, `builder.rs` | the reading end of a stream |
+//! | `fixed.rs`, `join_set.rs`, `join_map.rs` | functions and types that are built on streams |
 
 mod builder;
 mod fixed;

@@ -1,6 +1,6 @@
-//! [`ComputePool`]: few threads for huge numbers of tiny closures.
+//! A pool of a few threads for very large numbers of tiny closures: [`ComputePool`].
 //!
-//! `src/compute/PROTOCOL.md` describes how tasks and threads find each other.
+//! See `compute/PROTOCOL.md` for the protocol between submitters, workers and the timer.
 
 mod builder;
 mod counters;

@@ -3,17 +3,17 @@
 //! A [`DurableTask`] is stored before [`spawn`](DurableClient::spawn) returns. It runs at least once, in some process that
 //! has a [`DurableExecutor`] for its type, and any process can await its [`DurableHandle`]. A program that only spawns and
 //! awaits tasks needs a [`DurableClient`] and the types of the tasks. Only workers need the code of the tasks and the `App`
-//! that they work with.
+//! that this code uses.
 //!
 //! | store | use it for |
 //! | --- | --- |
 //! | `RedisStore` (feature `redis`) | any number of machines: a server |
 //! | `SqliteStore` (feature `sqlite`) | one machine, any number of processes: a file |
-//! | `MemoryStore` (feature `test-util`) | tests, with a clock that the test moves |
+//! | `MemoryStore` (feature `test-util`) | tests, with a clock that the test controls |
 //!
 //! # Examples
 //!
-//! One process stores a task in Redis and awaits it. Another one, on any machine, runs it.
+//! One process stores a task in Redis and awaits it. Another process, on any machine, runs it.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -63,8 +63,8 @@
 //! # Guarantees
 //!
 //! - A task whose spawn has returned `Ok` runs until it succeeds, fails for good, or is cancelled, as long as the store
-//!   keeps acknowledged data. [`durability`](DurableClient::durability) returns which failures that includes, and
-//!   [`require`](DurableClient::require) demands a level.
+//!   keeps acknowledged data. [`durability`](DurableClient::durability) returns the failures that the store survives, and
+//!   [`require`](DurableClient::require) fails if the store does not reach a given level.
 //! - A spawn stores one task, even if the store's answer is lost and the request is sent again. A [`TaskId`] identifies one
 //!   task for as long as the task lives or its end is kept.
 //! - One worker at a time holds a task. The verdict of a worker that has lost the task is refused, so a task ends once.
@@ -72,27 +72,27 @@
 //!   task that crashes several workers becomes a dead letter.
 //! - Awaiting a handle never hangs because a message was lost, or because the task no longer exists.
 //!
-//! *Not* guaranteed: that a task runs only once. Its worker may die after the task has taken effect and before the store
-//! knows. To guard against a second run, use [`TaskContext::idempotency_key`] or [`TaskContext::fencing_token`].
+//! It is *not* guaranteed that a task runs only once. Its worker may die after the task has taken effect and before the
+//! store has recorded its end. To guard against a second run, use [`TaskContext::idempotency_key`] or [`TaskContext::fencing_token`].
 //!
 //! # If a process exits at a given step
 //!
-//! Processes that are killed, freeze or lose their connection at each of these steps are part of the test suite.
+//! The test suite kills processes, freezes them or cuts their connections at each of these steps.
 //!
-//! | failure | what happens to the task |
+//! | failure | effect on the task |
 //! | --- | --- |
 //! | The producer dies before it has sent the task. | It is not stored, and no caller was told that it was. |
 //! | The producer dies later, but before the answer. | It is stored as a whole or not at all. If it is spawned again under the same id, it is stored once. |
 //! | The producer dies after the answer. | It runs. |
-//! | The connection fails before the answer. | It is stored once: the request is sent again. |
+//! | The connection fails before the answer. | It is stored once, since the client sends the request again. |
 //! | Redis is killed and restarted. | It is still stored (`appendfsync always`); or it is lost if it was stored in the last two seconds (`everysec`), and its handle reports that. All clients reconnect, and runs continue. |
 //! | The SQLite file is removed or replaced while it is open. | Spawning fails with an error that [`is_replaced`](DurableError::is_replaced). |
 //! | A page or a row of the SQLite file cannot be read. | It becomes a [dead letter](DeadReason::Damaged) if its own data are lost. All other tasks continue, and [`health`](DurableClient::health) returns `Damaged`. |
 //! | The disk of the SQLite file is full. | Spawning fails at once with an error that [`is_full`](DurableError::is_full). Runs continue, and their outcomes are stored as soon as there is room; until then, `health` returns `Failing`. |
 //! | A process is frozen inside a write to the SQLite file. | All processes wait with their writes until that process resumes or dies. Requests fail after ten seconds with an error that [`is_busy`](DurableError::is_busy) and names the process. |
-//! | Redis hangs for longer than a lease. | It stays with its worker. |
+//! | Redis hangs for longer than a lease. | It is not taken from its worker. |
 //! | A worker dies after it has claimed the task and before it runs. | It counts as lost, and runs elsewhere. Losses alone never make it a dead letter. |
-//! | A worker dies while it runs the task. | It runs again elsewhere. A crash is counted, not a retry. |
+//! | A worker dies while it runs the task. | It runs again elsewhere. This counts as a crash, not as a retry. |
 //! | All workers die. | It runs again as soon as there is a worker. |
 //! | A worker dies after the task has taken effect, and before its outcome is stored. | It runs again, with the same idempotency key and a higher fencing token. |
 //! | A worker dies after the outcome is stored. | It has ended, and does not run again. |
@@ -101,7 +101,7 @@
 //! | A message to a process that awaits the task is lost. | The process requests its status when messages arrive again, or after a few seconds at most. |
 //! | The process that awaits the task dies. | It keeps its output, and another process can attach to its id. |
 //! | A worker is shut down. | It may end within the grace period. Otherwise, it is given back, and goes ahead of the waiting tasks. |
-//! | The task itself crashes its worker each time. | It becomes a dead letter after [three crashes](SpawnOptions::max_crashes), and no other task does. |
+//! | The task crashes its worker each time. | It becomes a dead letter after [three crashes](SpawnOptions::max_crashes), and no other task does. |
 
 #![cfg_attr(
     not(any(

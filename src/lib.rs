@@ -8,9 +8,9 @@
 //! | [`CompletionStream`] | a bounded stream that yields jobs as they finish, wherever they run | [`tokio::task::JoinSet`], `FuturesUnordered` |
 //! | `durable` (features `redis`, `sqlite`) | tasks that survive the process: stored before `spawn` returns, run at least once, awaited from any process | a table of jobs and a loop that polls it, a job queue on Redis |
 //!
-//! The executors compose with Tokio and with one another. The four in-process executors return the same
-//! [`JoinHandle`], which is awaited like Tokio's. A [`Slot`] feeds the completion of any other work into a
-//! stream. A [`Spawn`] (a runtime's handle or a pool) determines where an executor runs its work.
+//! The executors compose with Tokio and with one another. Both pools and the serial executor return the
+//! same [`JoinHandle`], which is awaited like Tokio's. A [`Slot`] feeds the completion of any other work into
+//! a stream. A [`Spawn`] (a runtime's handle or a pool) determines where an executor runs its work.
 //!
 //! ```
 //! use throng::{BlockingPool, CompletionStream, SerialExecutor};

@@ -1,17 +1,16 @@
-//! [`SerialExecutor`]: runs jobs on a state, one at a time, without a thread and without a mailbox.
+//! An actor that needs neither a thread nor a mailbox, and runs jobs on its state one at a time: [`SerialExecutor`].
 //!
-//! `core` defines the words and the protocol; read it first. A file uses only files that are further down in this
-//! table:
+//! Read `core` first: it defines the terms and the protocol. Each file uses only files below it in this table:
 //!
-//! | files | what they do |
+//! | files | contents |
 //! |---|---|
 //! | `builder`, `weak`, `reserve`, `submit`, `submit_async`, `blocking`, `transact` | the public methods |
-//! | `enqueue`, `job`, `executor` | how a job runs inline, is queued or is rejected; the handle and its end |
+//! | `enqueue`, `job`, `executor` | running a job inline, queueing or rejecting it; the handle of the executor |
 //! | `exclusive` | the guard of an asynchronous job |
-//! | `drain`, `target`, `quantum` | what runs the queue, where and for how long |
+//! | `drain`, `target`, `quantum` | the task that runs the queue, the runtime or pool it runs on, and the limit of one poll |
 //! | `owner` | acquiring and releasing the executor |
 //! | `core` | the state, the queue and the word |
-//! | `queue`, `suspended`, `level`, `cost`, `metrics`, `options` | what the core is made of |
+//! | `queue`, `suspended`, `level`, `cost`, `metrics`, `options` | the parts of the core |
 
 mod blocking;
 mod builder;
@@ -44,7 +43,7 @@ pub use self::level::Level;
 pub use self::metrics::Metrics;
 pub use self::options::OnPanic;
 pub use self::transact::{ByClone, Checkpoint};
-// Models have no weak references.
+// The models do not support weak references.
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 pub use self::weak::WeakSerialExecutor;
 
