@@ -210,6 +210,7 @@ impl Builder {
     }
 
     /// Makes a pool whose tasks run in no runtime.
+    #[cfg(any(test, feature = "durable"))]
     pub(crate) fn build_outside(&self) -> BlockingPool {
         BlockingPool::with_options(Options {
             runtime_is_pinned: true,
