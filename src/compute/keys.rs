@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hash, RandomState};
 
-use crate::inbox::{FifoList, Inbox};
+use crate::inbox::{FifoList, Inbox, Tags};
 use crate::join::RunContext;
 use crate::task::Task;
 
@@ -30,6 +30,14 @@ impl Keys {
 
     pub(super) fn inbox(&self, number: usize) -> &Inbox<Task<RunContext>> {
         &self.inboxes[number]
+    }
+
+    /// Returns `true` if no key has a task, and no drain of one is on its way to a lane.
+    pub(super) fn are_idle(&self) -> bool {
+        // An inbox that nobody owns is empty.
+        self.inboxes
+            .iter()
+            .all(|inbox| inbox.peek().tags == Tags::NONE)
     }
 
     /// Takes all queued tasks.

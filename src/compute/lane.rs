@@ -335,6 +335,11 @@ impl Lane {
         self.inbox.peek().tags.has(PARKED)
     }
 
+    /// Returns `true` if the worker is parked, or on its way to it, and has no task of its own.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_parked() && !self.pinned().has_tasks()
+    }
+
     pub(super) fn is_sealed(&self) -> bool {
         self.inbox.peek().tags.has(SEALED)
     }

@@ -169,12 +169,13 @@ impl Shared {
     /// Returns `true` if there was a moment during the call at which no task was outstanding.
     pub(super) fn is_idle(&self) -> bool {
         // All workers sleep at the first read, and the second one returns the same epoch: so none has run in between,
-        // and a task that was queued at first would still be queued when its lane is checked.
+        // and a task that was queued at first would still be queued when its lane or its key is checked.
         // Ordering: AcqRel. Acquire pairs with the Release in `begin_sleep`, for what the workers did; Release with the
         // Acquire in `end_sleep`: a worker that wakes after the second read does not change what the checks saw.
         let before = self.sleep.fetch_or(0, Ordering::AcqRel);
         sleepers(before) == self.lanes.len()
-            && self.lanes.iter().all(Lane::is_parked)
+            && self.lanes.iter().all(Lane::is_idle)
+            && self.keys.are_idle()
             && self.sleep.fetch_or(0, Ordering::AcqRel) & !SEARCHING == before & !SEARCHING
     }
 

@@ -54,11 +54,13 @@ impl DurableClient {
     /// # Examples
     ///
     /// ```no_run
-    /// # #[cfg(feature = "sqlite")]
-    /// # async fn open() -> Result<(), throng::durable::DurableError> {
+    /// # #[tokio::main] async fn main() -> Result<(), throng::durable::DurableError> {
+    /// # #[cfg(feature = "sqlite-unbundled")] {
     /// use throng::durable::{DurableClient, SqliteStore};
     ///
     /// let client = DurableClient::open(SqliteStore::open("tasks.db").await?);
+    /// client.close().await?;
+    /// # }
     /// # Ok(()) }
     /// ```
     pub fn open(store: impl Into<Store>) -> Self {

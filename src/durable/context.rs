@@ -126,7 +126,7 @@ impl<App> TaskContext<App> {
     ///         }
     ///     }
     /// }
-    /// # drop(copy);
+    /// # let _ = copy;
     /// ```
     pub async fn stopped(&self) -> StopReason {
         self.stop.token.cancelled().await;

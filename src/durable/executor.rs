@@ -157,6 +157,7 @@ impl DurableExecutor {
     /// # Examples
     ///
     /// ```no_run
+    /// # #![allow(dead_code)]
     /// # use throng::durable::DurableExecutor;
     /// # async fn stop(executor: DurableExecutor) -> Result<(), Box<dyn std::error::Error>> {
     /// tokio::signal::ctrl_c().await?;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
-use super::core::Core;
+use super::core::{CLOSED, Core, POISONED};
 use super::metrics::Metrics;
 use super::options::Options;
 use super::owner::Owner;
@@ -188,7 +188,15 @@ impl<S: Send + 'static> SerialExecutor<S> {
         if !self.is_poisoned() || self.is_closed() {
             return new.take().map(Err);
         }
-        let mut owner = Owner::acquire_poisoned(&self.core).ok()?;
+        let mut owner = match Owner::acquire_poisoned(&self.core) {
+            Ok(owner) => owner,
+            // Another reset has cleared the poison, or `close` came: neither notifies this waiter again.
+            Err(head) if !head.tags.has(POISONED) || head.tags.has(CLOSED) => {
+                return new.take().map(Err);
+            }
+            // Busy and poisoned: its release notifies.
+            Err(_) => return None,
+        };
         let _inside = ExecutorScope::job(self.core.id());
         let old = new.take().map(|new| owner.replace_state(new));
         owner.finish();
