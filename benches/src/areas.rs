@@ -48,7 +48,7 @@ pub(crate) struct Workload {
     pub(crate) peers: Vec<Peer>,
 }
 
-/// What is measured: our row is called `throng`.
+/// An implementation to measure: ours is called `throng`.
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     /// What a reader of the row has to know.

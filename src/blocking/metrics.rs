@@ -3,7 +3,7 @@
 use super::histogram::Histogram;
 use crate::join::RunCounts;
 
-/// What a [`BlockingPool`](crate::BlockingPool) does and has done, at one moment.
+/// A snapshot of the work of a [`BlockingPool`](crate::BlockingPool).
 ///
 /// Before a task's handle is ready, the task is counted in `completed`, `panicked` or `cancelled`, and is no longer
 /// counted in `busy`. The histograms and the state of its thread follow a moment later.

@@ -6,7 +6,7 @@ use std::sync::Arc as StdArc;
 
 use crate::join::Work;
 
-/// What happens to a task that finds the queue full.
+/// The policy for a task that finds the queue full.
 ///
 /// The policy applies to [`spawn_blocking`](crate::BlockingPool::spawn_blocking) and
 /// [`spawn_batch`](crate::BlockingPool::spawn_batch). [`try_spawn_blocking`](crate::BlockingPool::try_spawn_blocking)

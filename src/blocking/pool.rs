@@ -80,7 +80,7 @@ pub struct BlockingPool {
     handle: Arc<Handle>,
 }
 
-/// What the clones of a pool share. Dropping the last clone closes the pool.
+/// The handle that the clones of a pool share. Dropping the last clone closes the pool.
 struct Handle(Arc<Shared>);
 
 impl BlockingPool {

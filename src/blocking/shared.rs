@@ -12,7 +12,7 @@ use crate::sync::{Arc, Mutex, MutexGuard, Weak, cyclic, lock};
 use crate::task::{Fault, Task};
 use crate::wait_queue::WaitQueue;
 
-/// What all handles and all threads of a pool share.
+/// The state that all handles and all threads of a pool share.
 pub(super) struct Shared {
     pub(super) options: Options,
     /// The pool itself, for the timer, which has no other reference to it.

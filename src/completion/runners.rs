@@ -78,7 +78,7 @@ struct Queue {
     taken: usize,
 }
 
-/// What the watchdog remembers from one check to the next.
+/// The results of the last check of the watchdog.
 #[derive(Default)]
 struct WatchState {
     /// The value of `Queue::taken` at its last check.
@@ -320,7 +320,7 @@ impl Watchdog for Runners {
     }
 }
 
-/// What a runner did in one poll.
+/// The work that a runner did in one poll.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Quantum {
     /// There was no job.

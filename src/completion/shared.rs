@@ -1,4 +1,4 @@
-//! What the two ends of a stream share: the queue, the limits, and the runners.
+//! The state that the two ends of a stream share: the queue, the limits, and the runners.
 
 use std::fmt::{self, DebugStruct};
 use std::future::Future;
@@ -18,7 +18,7 @@ use crate::semaphore::{Semaphore, TryAcquireError};
 use crate::sync::{Arc, Number};
 use crate::task::{Abort, Job, Task};
 
-/// What the two ends of a stream share.
+/// The state that the two ends of a stream share.
 pub(super) struct Shared<T, K> {
     pub(super) queue: Arc<CompletionQueue<T, K>>,
     /// Limits the jobs that have not been read, including those that are being submitted.

@@ -35,7 +35,7 @@ pub struct Metrics {
     pub lanes: Vec<LaneMetrics>,
 }
 
-/// What one thread of a pool has done so far, and does now.
+/// A snapshot of the work of one thread of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LaneMetrics {

@@ -25,7 +25,7 @@ pub(crate) enum Effect {
     Unknown,
 }
 
-/// What is wrong with a store.
+/// A problem with a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     not(all(feature = "redis", feature = "sqlite-unbundled")),

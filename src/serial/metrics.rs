@@ -2,7 +2,7 @@
 
 use crate::sync::{AtomicUsize, Number, Ordering};
 
-/// What a [`SerialExecutor`](crate::SerialExecutor) has done so far.
+/// A snapshot of the work of a [`SerialExecutor`](crate::SerialExecutor).
 ///
 /// Before a job's handle is ready, the job is counted in `completed` or `panicked`. The numbers are read one after
 /// the other while jobs run, so they need not add up.

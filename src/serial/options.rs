@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::join::Spawn;
 
-/// What happens to the state when a job panics.
+/// The policy for the state when a job panics.
 ///
 /// A [transaction](crate::SerialExecutor::transact) that panics is rolled back instead, whatever this says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

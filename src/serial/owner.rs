@@ -19,7 +19,7 @@ use crate::task::Fault;
 #[must_use]
 pub(super) struct Owner<'a, S>(&'a Arc<Core<S>>);
 
-/// What happened to a job that was pushed.
+/// The result of pushing a job.
 pub(super) enum Pushed<'a, S> {
     /// The owner will run it.
     Queued,

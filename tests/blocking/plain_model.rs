@@ -172,7 +172,7 @@ impl Policy {
     }
 }
 
-/// What has happened to a task.
+/// The state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Accepted,

@@ -20,7 +20,7 @@ use crate::semaphore::{Semaphore, TryAcquireError};
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::task::{Fault, JoinRef, Ran, Task};
 
-/// What a [`Bulkhead`](crate::blocking::Bulkhead) does and has done, at one moment.
+/// A snapshot of the work of a [`Bulkhead`](crate::blocking::Bulkhead).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BulkheadMetrics {
@@ -38,7 +38,7 @@ pub struct BulkheadMetrics {
     pub rejected: u64,
 }
 
-/// What the clones of a bulkhead and its tasks share.
+/// The state that the clones of a bulkhead and its tasks share.
 pub(super) struct Core {
     pub(super) pool: BlockingPool,
     max_running: usize,

@@ -58,7 +58,7 @@ pub(super) struct WriterThread {
     next_repair: Option<Instant>,
 }
 
-/// What a transaction has written.
+/// The rows that a transaction has written.
 struct Written {
     requests: usize,
     notices: Notices,
