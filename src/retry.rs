@@ -16,10 +16,19 @@ use std::time::Duration;
 /// use std::time::Duration;
 /// use throng::Retry;
 ///
-/// let retry = Retry::exponential().attempts(3).base(Duration::from_millis(100));
-/// assert!(retry.delay(1).is_some_and(|delay| delay <= Duration::from_millis(100)));
-/// assert!(retry.delay(2).is_some_and(|delay| delay <= Duration::from_millis(200)));
-/// assert_eq!(retry.delay(3), None);
+/// # #[tokio::main] async fn main() {
+/// let retry = Retry::exponential()
+///     .attempts(3)
+///     .base(Duration::from_millis(1))
+///     .cap(Duration::from_secs(60));
+/// let mut attempts = 0;
+/// let fetched = retry.run(|attempt| {
+///     attempts = attempt;
+///     async { Err::<(), _>("timed out") }
+/// });
+/// assert_eq!(fetched.await, Err("timed out"));
+/// assert_eq!(attempts, 3);
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
@@ -44,7 +53,7 @@ impl Retry {
     /// # Examples
     ///
     /// ```
-    /// assert_eq!(throng::Retry::never().delay(1), None);
+    /// assert_eq!(throng::Retry::never(), throng::Retry::exponential().attempts(1));
     /// ```
     pub const fn never() -> Self {
         Self::exponential().attempts(1)
@@ -65,17 +74,6 @@ impl Retry {
     }
 
     /// Sets the longest delay after any failure.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use throng::Retry;
-    ///
-    /// let minute = Duration::from_secs(60);
-    /// let retry = Retry::exponential().attempts(100).cap(minute);
-    /// assert!(retry.delay(99).is_some_and(|delay| delay <= minute));
-    /// ```
     #[must_use]
     pub const fn cap(mut self, cap: Duration) -> Self {
         self.cap = cap;
@@ -83,7 +81,7 @@ impl Retry {
     }
 
     /// Returns the delay after this number of failures: a random time up to the limit, or `None` if no attempt is left.
-    pub fn delay(&self, failures: u32) -> Option<Duration> {
+    pub(crate) fn delay(&self, failures: u32) -> Option<Duration> {
         let limit = self.limit(failures)?;
         Some(limit.mul_f64(fastrand::f64()))
     }

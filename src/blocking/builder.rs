@@ -19,7 +19,7 @@ use super::pool::BlockingPool;
 /// ```
 /// use std::time::Duration;
 /// use throng::BlockingPool;
-/// use throng::blocking::{Growth, Overflow};
+/// use throng::blocking::Overflow;
 ///
 /// # fn main() -> std::io::Result<()> {
 /// let pool = BlockingPool::builder()
@@ -28,7 +28,7 @@ use super::pool::BlockingPool;
 ///     .max_threads(16)
 ///     .queue_capacity(100)
 ///     .keep_alive(Duration::from_secs(30))
-///     .growth(Growth::After(Duration::from_micros(200)))
+///     .grow_after(Duration::from_micros(200))
 ///     .overflow(Overflow::RunOnCaller)
 ///     .build()?;
 /// assert_eq!(pool.metrics().threads, 0);
@@ -124,9 +124,21 @@ impl Builder {
         self
     }
 
-    /// Sets when a thread is created: [`Growth::Eager`] by default.
-    pub fn growth(&mut self, growth: Growth) -> &mut Self {
-        self.options.growth = growth;
+    /// Sets for how long no task must have been taken from the queue before the pool creates more threads. The default
+    /// is zero.
+    ///
+    /// The first [`core_threads`](Self::core_threads), at least one, are created as soon as tasks need them. Beyond
+    /// these, the pool grows as follows:
+    ///
+    /// - With zero, whenever a task arrives that no idle thread will take. This suits tasks that block, and tasks that
+    ///   wait for one another.
+    /// - With a time, when no task has been taken from the queue for this long: it creates one thread, then two, then
+    ///   four, until threads take tasks again. This avoids a burst of threads for tasks of a few microseconds, and yet
+    ///   the pool grows if all its threads block. A fraction of a millisecond suits a server.
+    /// - With [`Duration::MAX`], only when the queue is full, as the thread pools of Java do. Without a
+    ///   [`queue_capacity`](Self::queue_capacity), there are never more than the core threads.
+    pub fn grow_after(&mut self, time: Duration) -> &mut Self {
+        self.options.growth = Growth::after(time);
         self
     }
 

@@ -6,15 +6,13 @@ use std::fmt;
 use std::io;
 use std::panic::Location;
 
-pub use self::tasks::BulkheadMetrics;
 use self::tasks::{Core, PoolPermit, Reserved};
+use super::metrics::Metrics;
 use super::pool::BlockingPool;
 use super::shared::Shared;
 use super::submit::{Submit, not_acquired};
 use super::task::Body;
-use crate::join::{
-    Bounded, Closed, JoinHandle, OwnedPermit, Permit, Spawn, TrySpawnError, Work, sealed,
-};
+use crate::join::{Bounded, Closed, JoinHandle, Permit, Spawn, TrySpawnError, Work, sealed};
 use crate::sync::Arc;
 use crate::task::JoinRef;
 
@@ -167,20 +165,10 @@ impl Bulkhead {
         Permit::reserve(self).await
     }
 
-    /// As [`reserve`](Self::reserve), for a permit that owns a handle of the bulkhead.
-    ///
-    /// # Errors
-    ///
-    /// As [`reserve`](Self::reserve).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`BlockingPool::reserve`].
-    pub async fn reserve_owned(self) -> Result<OwnedPermit<Self>, Closed> {
-        OwnedPermit::reserve(self).await
-    }
-
     /// Returns what the bulkhead does and has done.
+    ///
+    /// `busy` counts its tasks that run or wait for a thread of the pool, and `queued` those that wait for one of these
+    /// to end. The threads and the histograms belong to the pool, so these fields are empty.
     ///
     /// # Examples
     ///
@@ -192,13 +180,8 @@ impl Bulkhead {
     /// assert_eq!(bulkhead.metrics().completed, 1);
     /// # Ok(()) }
     /// ```
-    pub fn metrics(&self) -> BulkheadMetrics {
+    pub fn metrics(&self) -> Metrics {
         self.core.metrics()
-    }
-
-    /// The pool.
-    pub fn pool(&self) -> &BlockingPool {
-        &self.core.pool
     }
 }
 
@@ -225,23 +208,6 @@ impl Permit<'_, Bulkhead> {
         R: Send + 'static,
     {
         self.consume().spawn_acquired(f, Location::caller())
-    }
-}
-
-impl OwnedPermit<Bulkhead> {
-    /// Runs a closure that may block on a thread of the pool.
-    ///
-    /// # Errors
-    ///
-    /// As [`Bulkhead::spawn_blocking`], but neither the bulkhead nor the pool is full.
-    #[track_caller]
-    pub fn spawn_blocking<F, R>(self, f: F) -> JoinHandle<R>
-    where
-        F: FnOnce() -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        let location = Location::caller();
-        self.submit_with(|permit| permit.consume().spawn_acquired(f, location))
     }
 }
 

@@ -12,8 +12,7 @@ use super::state::Source;
 use super::submit::{Submit, not_acquired, submit, submit_batch};
 use super::task::{Body, Closure, InRuntime, PoolTask, TaskGuard};
 use crate::join::{
-    Bounded, Closed, Id, JoinHandle, OwnedPermit, Permit, Spawn, TrySpawnError, Work,
-    is_pool_thread, sealed,
+    Bounded, Closed, Id, JoinHandle, Permit, Spawn, TrySpawnError, Work, is_pool_thread, sealed,
 };
 use crate::semaphore::TryAcquireError;
 use crate::sync::Arc;
@@ -166,8 +165,7 @@ impl BlockingPool {
     {
         match &self.shared().options.overflow {
             Overflow::RunOnCaller if is_async_worker() => reject(f, ON_ASYNC_WORKER),
-            Overflow::RunOnCaller | Overflow::RunOnAnyCaller => hand_over(f, Work::run),
-            Overflow::DropNewest => hand_over(f, drop),
+            Overflow::RunOnCaller => hand_over(f, Work::run),
             Overflow::Custom(handler) => hand_over(f, |work| contain(|| handler(work))),
             Overflow::DropOldest if self.shared().replace_oldest() => {
                 self.spawn_acquired(f, location)
@@ -179,7 +177,7 @@ impl BlockingPool {
 
 const FULL: &str = "the queue is full";
 const ON_ASYNC_WORKER: &str = "the queue is full, and the caller must not block because it is in a Tokio runtime; \
-                               use `Overflow::RunOnAnyCaller` to run the task there nevertheless";
+                               use `Overflow::Custom` with `Work::run` to run the task there nevertheless";
 
 fn reject<F, R: 'static>(f: F, why: &'static str) -> JoinHandle<R> {
     contain(|| drop(f));
@@ -234,19 +232,6 @@ impl BlockingPool {
     pub async fn reserve(&self) -> Result<Permit<'_, Self>, Closed> {
         Permit::reserve(self).await
     }
-
-    /// As [`reserve`](Self::reserve), for a permit that owns a handle of the pool.
-    ///
-    /// # Errors
-    ///
-    /// As [`reserve`](Self::reserve).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`reserve`](Self::reserve).
-    pub async fn reserve_owned(self) -> Result<OwnedPermit<Self>, Closed> {
-        OwnedPermit::reserve(self).await
-    }
 }
 
 impl Bounded for BlockingPool {
@@ -272,23 +257,6 @@ impl Permit<'_, BlockingPool> {
         R: Send + 'static,
     {
         self.consume().spawn_acquired(f, Location::caller())
-    }
-}
-
-impl OwnedPermit<BlockingPool> {
-    /// Runs a closure that may block on a thread of the pool.
-    ///
-    /// # Errors
-    ///
-    /// As [`BlockingPool::spawn_blocking`], but the queue is never full.
-    #[track_caller]
-    pub fn spawn_blocking<F, R>(self, f: F) -> JoinHandle<R>
-    where
-        F: FnOnce() -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        let location = Location::caller();
-        self.submit_with(|permit| permit.consume().spawn_acquired(f, location))
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::task::LocalSet;
 
 use super::join_set::JoinSet;
-use crate::join::{AbortHandle, Id, JoinError, Spawn};
+use crate::join::{AbortHandle, Id, JoinError};
 
 /// A [`JoinSet`] whose tasks have keys, with the interface of `JoinMap` in `tokio_util::task`.
 ///
@@ -77,11 +77,6 @@ impl<K, V: 'static> JoinMap<K, V> {
     /// The keys of the tasks in the map, in no particular order.
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.tasks.values().map(|task| &task.key)
-    }
-
-    /// Returns `true` if the map contains a task with this id.
-    pub fn contains_task(&self, id: &Id) -> bool {
-        self.tasks.contains_key(id)
     }
 
     /// Aborts the tasks whose keys match. They stay in the map until they are joined.
@@ -205,32 +200,6 @@ impl<K: Hash + Eq, V: 'static> JoinMap<K, V> {
         V: Send,
     {
         let abort = self.set.spawn_on(future, runtime);
-        self.insert(key, abort);
-    }
-
-    /// Runs a closure that may block on the blocking threads of the current Tokio runtime, and aborts the previous task
-    /// with this key. A closure that has started cannot be aborted: it runs to its end, and its output is dropped.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a Tokio runtime.
-    pub fn spawn_blocking<F>(&mut self, key: K, f: F)
-    where
-        F: FnOnce() -> V + Send + 'static,
-        V: Send,
-    {
-        let abort = self.set.spawn_blocking(f);
-        self.insert(key, abort);
-    }
-
-    /// As [`spawn_blocking`](Self::spawn_blocking), on the blocking threads of this Tokio runtime, or on a pool of this
-    /// crate.
-    pub fn spawn_blocking_on<F>(&mut self, key: K, f: F, pool: &impl Spawn)
-    where
-        F: FnOnce() -> V + Send + 'static,
-        V: Send,
-    {
-        let abort = self.set.spawn_blocking_on(f, pool);
         self.insert(key, abort);
     }
 

@@ -259,12 +259,11 @@ impl<T: 'static> JoinSet<T> {
     }
 
     /// As [`poll_join_next`](Self::poll_join_next), and also returns the id of the task.
-    pub fn poll_join_next_with_id(
+    pub(super) fn poll_join_next_with_id(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<(Id, T), JoinError>>> {
-        let is_empty = |stream: &CompletionStream<_>| stream.shared.len().0 == 0;
-        let completed = self.done.poll_take(cx, CompletionStream::take, is_empty);
+        let completed = self.done.poll_until_idle(cx);
         completed.map(|completed| completed.map(with_id))
     }
 

@@ -6,7 +6,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::task::{Context, Poll};
 
 use super::queue::QueueEntry;
-use crate::join::{Id, JoinError};
+use crate::join::Id;
 use crate::task::{Abort, Fault, Outcome, Promise};
 use crate::unwind::contain;
 
@@ -91,27 +91,6 @@ impl<T: Send + 'static, K: Send + 'static> Slot<T, K> {
             panic::catch_unwind(AssertUnwindSafe(f)).map_err(Fault::panicked)
         };
         self.end(outcome);
-    }
-
-    /// Ends the job with the error of another task. The item has the error's cause and the slot's own id.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use throng::CompletionStream;
-    /// let (jobs, mut done) = CompletionStream::<u32>::builder().build()?;
-    /// let slot = jobs.slot(()).await?;
-    /// match throng::spawn_blocking(|| panic!("out of paper")).await {
-    ///     Ok(pages) => slot.complete(pages),
-    ///     Err(error) => slot.fail(error),
-    /// }
-    /// let error = done.next().await.expect("one is outstanding").outcome.unwrap_err();
-    /// assert!(error.is_panic());
-    /// # Ok(()) }
-    /// ```
-    pub fn fail(self, error: JoinError) {
-        self.end(Err(error.into_fault()));
     }
 
     pub(super) fn end(self, outcome: Outcome<T>) {

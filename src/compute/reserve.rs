@@ -1,7 +1,7 @@
 //! Permits of a pool.
 
 use super::pool::ComputePool;
-use crate::join::{Bounded, Closed, JoinHandle, OwnedPermit, Permit};
+use crate::join::{Bounded, Closed, JoinHandle, Permit};
 
 impl ComputePool {
     /// Waits until the pool has fewer than [`max_outstanding`](super::Builder::max_outstanding) tasks, and reserves a
@@ -32,15 +32,6 @@ impl ComputePool {
     /// ```
     pub async fn reserve(&self) -> Result<Permit<'_, Self>, Closed> {
         Permit::reserve(self).await
-    }
-
-    /// As [`reserve`](Self::reserve), with a permit that owns a clone of the pool.
-    ///
-    /// # Errors
-    ///
-    /// As [`reserve`](Self::reserve).
-    pub async fn reserve_owned(&self) -> Result<OwnedPermit<Self>, Closed> {
-        OwnedPermit::reserve(self.clone()).await
     }
 }
 
@@ -82,32 +73,5 @@ impl Permit<'_, ComputePool> {
         R: Send + 'static,
     {
         self.consume().spawn_with_permit(f)
-    }
-}
-
-impl OwnedPermit<ComputePool> {
-    /// Runs a closure on a thread of the pool, without a handle.
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`], with the closure, if the pool is closed.
-    pub fn execute<F>(self, f: F) -> Result<(), Closed<F>>
-    where
-        F: FnOnce() + Send + 'static,
-    {
-        self.submit_with(|permit| permit.execute(f))
-    }
-
-    /// Runs a closure on a thread of the pool.
-    ///
-    /// # Errors
-    ///
-    /// As [`ComputePool::spawn`], but the pool is never full.
-    pub fn spawn<F, R>(self, f: F) -> JoinHandle<R>
-    where
-        F: FnOnce() -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        self.submit_with(|permit| permit.spawn(f))
     }
 }

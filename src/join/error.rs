@@ -44,10 +44,6 @@ impl JoinError {
         Self { id, fault }
     }
 
-    pub(crate) fn into_fault(self) -> Fault {
-        self.fault
-    }
-
     /// Returns the id of the task.
     pub fn id(&self) -> Id {
         self.id

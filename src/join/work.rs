@@ -20,6 +20,8 @@ use crate::task::{Fault, Polled, Ran, Task};
 /// A custom overflow policy gets the task that a full pool does not accept:
 ///
 /// ```
+/// use std::sync::Arc;
+///
 /// use throng::blocking::Overflow;
 /// use throng::BlockingPool;
 ///
@@ -27,7 +29,7 @@ use crate::task::{Fault, Polled, Ran, Task};
 /// let pool = BlockingPool::builder()
 ///     .max_threads(1)
 ///     .queue_capacity(0)
-///     .overflow(Overflow::custom(|work| drop(std::thread::spawn(|| work.run()))))
+///     .overflow(Overflow::Custom(Arc::new(|work| drop(std::thread::spawn(|| work.run())))))
 ///     .build()?;
 /// let tasks = [1, 2, 3].map(|n| pool.spawn_blocking(move || n));
 /// let mut sum = 0;

@@ -41,7 +41,7 @@ use std::ptr::NonNull;
 
 use super::cost::JobCost;
 use super::metrics::{Counters, Metrics};
-use super::options::{OnPanic, Options};
+use super::options::Options;
 use super::queue::Queue;
 use super::suspended::Suspended;
 use crate::inbox::{Inbox, Tags};
@@ -175,9 +175,9 @@ impl<S> Core<S> {
         self.apply_on_panic();
     }
 
-    /// Applies [`OnPanic`] to the state.
+    /// Poisons the state, unless the options forbid it.
     pub(super) fn apply_on_panic(&self) {
-        if self.options.on_panic == OnPanic::Poison {
+        if self.options.poison_on_panic {
             self.poison();
         }
     }

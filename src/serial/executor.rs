@@ -8,8 +8,9 @@ use super::core::{CLOSED, Core, POISONED};
 use super::metrics::Metrics;
 use super::options::Options;
 use super::owner::Owner;
-use crate::join::{self, Close, ExecutorScope, is_inside, prepare_to_wait};
+use crate::join::{self, Close, ExecutorScope, Id, JoinError, is_inside, prepare_to_wait};
 use crate::sync::Arc;
+use crate::task::{Fault, Held};
 
 /// An actor without a thread and without a mailbox: it owns a state and runs jobs on it one at a time, in the order
 /// in which they were submitted.
@@ -51,8 +52,9 @@ use crate::sync::Arc;
 ///
 /// - *Order*: jobs of one [level](Self::submit_at) run in the order in which they were submitted. A job does not
 ///   wait for its handle to be polled.
-/// - *Panics*: a panic reaches the handle of its job only. [`OnPanic`](super::OnPanic) determines what happens to
-///   the state. A [transaction](Self::transact) that panics is rolled back.
+/// - *Panics*: a panic reaches the handle of its job only. It poisons the state, unless
+///   [`poison_on_panic`](super::Builder::poison_on_panic) is off. A [transaction](Self::transact) that panics is rolled
+///   back.
 /// - *Drop*: when the last handle is dropped, queued jobs still run. Then the state is dropped, on the thread that
 ///   ran the last job.
 /// - *Shutdown of the runtime*: jobs that were handed over to it end with
@@ -101,9 +103,11 @@ impl<S: Send + 'static> SerialExecutor<S> {
     ///
     /// # Errors
     ///
-    /// [`IntoInnerError::Poisoned`] with the state if a job has panicked and left it poisoned,
-    /// [`IntoInnerError::Taken`] if another call on another handle has returned the state, and
-    /// [`IntoInnerError::WouldDeadlock`] inside a job of the same executor, which stays open.
+    /// - [`is_poisoned`](JoinError::is_poisoned) if a job has panicked and left the state poisoned. To get the state
+    ///   nevertheless, close the executor, await [`closed`](Self::closed), and call
+    ///   [`clear_poison`](Self::clear_poison) first.
+    /// - [`is_closed`](JoinError::is_closed) if a call on another handle has returned the state.
+    /// - [`is_would_deadlock`](JoinError::is_would_deadlock) inside a job of the same executor, which stays open.
     ///
     /// # Cancel safety
     ///
@@ -126,24 +130,23 @@ impl<S: Send + 'static> SerialExecutor<S> {
     /// # drop(server);
     /// # Ok(()) }
     /// ```
-    pub async fn into_inner(self) -> Result<S, IntoInnerError<S>> {
+    pub async fn into_inner(self) -> Result<S, JoinError> {
         if prepare_to_wait(self.core.id()).is_err() {
-            return Err(IntoInnerError::WouldDeadlock);
+            return Err(no_state(Fault::would_deadlock(Held::State)));
         }
         self.close();
         self.core.released.wait(|| self.try_take_state()).await
     }
 
     /// The state of a closed executor. `None` while it is busy.
-    fn try_take_state(&self) -> Option<Result<S, IntoInnerError<S>>> {
+    fn try_take_state(&self) -> Option<Result<S, JoinError>> {
         let mut owner = Owner::acquire_closed(&self.core).ok()?;
-        let state = owner.take_state();
+        let taken = match self.is_poisoned() {
+            true => Err(no_state(Fault::poisoned())),
+            false => owner.take_state().ok_or_else(|| no_state(Fault::closed())),
+        };
         owner.finish();
-        Some(match state {
-            None => Err(IntoInnerError::Taken),
-            Some(state) if self.is_poisoned() => Err(IntoInnerError::Poisoned(state)),
-            Some(state) => Ok(state),
-        })
+        Some(taken)
     }
 
     /// Replaces a poisoned state, accepts jobs again, and returns the poisoned state.
@@ -286,7 +289,7 @@ impl<S> SerialExecutor<S> {
     /// # }
     /// ```
     pub async fn closed(&self) {
-        // ExecutorScope its own job it waits nevertheless, as documented.
+        // Inside a job of this executor it waits nevertheless, as documented.
         let _ = prepare_to_wait(self.core.id());
         let has_ended = || self.core.has_ended().then_some(());
         self.core.released.wait(has_ended).await;
@@ -333,6 +336,11 @@ impl<S> SerialExecutor<S> {
     }
 }
 
+/// Returns the error of a call that returns no state.
+fn no_state(fault: Fault) -> JoinError {
+    JoinError::new(Id::next(), fault)
+}
+
 impl<S: Send + 'static> Close for SerialExecutor<S> {
     fn close(&self) {
         self.core.close();
@@ -355,7 +363,7 @@ impl<S> Clone for SerialExecutor<S> {
     }
 }
 
-// A panic in a job cannot break the executor, and `OnPanic` protects the state.
+// A panic in a job cannot break the executor, and `poison_on_panic` protects the state.
 impl<S> UnwindSafe for SerialExecutor<S> {}
 impl<S> RefUnwindSafe for SerialExecutor<S> {}
 
@@ -369,36 +377,3 @@ impl<S> fmt::Debug for SerialExecutor<S> {
             .finish()
     }
 }
-
-/// Why [`SerialExecutor::into_inner`] did not return a sound state.
-#[non_exhaustive]
-pub enum IntoInnerError<S> {
-    /// A job has panicked. Carries the state as the panic left it.
-    Poisoned(S),
-    /// Another call has returned the state.
-    Taken,
-    /// The call was made inside a job of the same executor, which would wait for itself.
-    WouldDeadlock,
-}
-
-impl<S> fmt::Display for IntoInnerError<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Poisoned(_) => "a job panicked and left the state poisoned",
-            Self::Taken => "another call of `into_inner` has returned the state",
-            Self::WouldDeadlock => "`into_inner` was called inside a job of the same executor",
-        })
-    }
-}
-
-impl<S> fmt::Debug for IntoInnerError<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Poisoned(_) => "Poisoned(..)",
-            Self::Taken => "Taken",
-            Self::WouldDeadlock => "WouldDeadlock",
-        })
-    }
-}
-
-impl<S> std::error::Error for IntoInnerError<S> {}

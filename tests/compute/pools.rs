@@ -68,16 +68,6 @@ pub(crate) fn rest(pool: &ComputePool) -> Metrics {
     })
 }
 
-/// Tasks that have panicked.
-pub(crate) fn panicked(metrics: &Metrics) -> u64 {
-    metrics.lanes.iter().map(|lane| lane.panicked).sum()
-}
-
-/// Tasks that were aborted before they started.
-pub(crate) fn cancelled(metrics: &Metrics) -> u64 {
-    metrics.lanes.iter().map(|lane| lane.cancelled).sum()
-}
-
 /// The output of a task that returns.
 #[track_caller]
 pub(crate) fn output<T>(handle: JoinHandle<T>) -> T {
