@@ -1,5 +1,5 @@
-//! What all executors of this crate share: the handle of a task, its errors, and the trait through which one part
-//! runs its tasks on another.
+//! The types that all executors of this crate share: the handle of a task, its errors, and the trait through which one
+//! part runs its tasks on another.
 
 mod abort_handle;
 mod abort_on_drop;

@@ -116,6 +116,7 @@ const _: () = {
     shared::<compute::LaneMetrics>();
     shared::<Permit<'_, ComputePool>>();
     shared::<Permit<'static, ComputePool>>();
+    shared::<PollReserve<ComputePool>>();
     shared::<compute::Scope<'_, '_>>();
     shared::<serial::Builder<Output>>();
     shared::<serial::Exclusive<u8>>();
@@ -130,7 +131,11 @@ const _: () = {
     shared::<completion::Builder<Output, Output>>();
     shared::<completion::Submitter<Output, Output>>();
     shared::<Slot<Output, Output>>();
+    shared::<Permit<'_, completion::Submitter<Output, Output>>>();
     shared::<CompletionStream<Output, Output>>();
+    shared::<completion::JoinSet<u8>>();
+    shared::<completion::JoinSet<Output>>();
+    shared::<completion::JoinMap<u8, Output>>();
     shared::<Wrapped<Ready<()>>>();
     sent::<completion::Completed<Output, Output>>();
 

@@ -40,6 +40,14 @@ pub struct Retry {
 impl Retry {
     /// At most 8 attempts, with delays of up to 1 s after the first failure, and twice as long after each further one, up to
     /// an hour.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::Retry;
+    ///
+    /// assert_eq!(Retry::exponential(), Retry::default());
+    /// ```
     pub const fn exponential() -> Self {
         Self {
             attempts: 8,
@@ -74,6 +82,19 @@ impl Retry {
     }
 
     /// Sets the longest delay after any failure.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throng::Retry;
+    ///
+    /// let retry = Retry::exponential()
+    ///     .attempts(100)
+    ///     .base(Duration::from_millis(10))
+    ///     .cap(Duration::from_secs(60));
+    /// # let _ = retry;
+    /// ```
     #[must_use]
     pub const fn cap(mut self, cap: Duration) -> Self {
         self.cap = cap;

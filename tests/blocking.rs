@@ -70,7 +70,6 @@ mod until_idle;
 
 const fn is_thread_safe<T: Send + Sync + Unpin>() {}
 const fn is_unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
-const fn is_plain<T: Copy + Eq + Default>() {}
 
 const _: () = {
     is_thread_safe::<BlockingPool>();

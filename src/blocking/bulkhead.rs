@@ -55,7 +55,13 @@ impl BlockingPool {
     ///
     /// # Examples
     ///
-    /// See [`Bulkhead`].
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::new();
+    /// let reports = pool.bulkhead(2, 10)?;
+    /// assert_eq!(reports.spawn_blocking(|| "report").await?, "report");
+    /// # Ok(()) }
+    /// ```
     pub fn bulkhead(&self, max_running: usize, queue_capacity: usize) -> io::Result<Bulkhead> {
         if max_running == 0 {
             let message = "`max_running` is 0: a bulkhead must be able to run at least one task";
@@ -75,6 +81,16 @@ impl Bulkhead {
     ///
     /// The handle fails as that of [`BlockingPool::spawn_blocking`], and with
     /// [`is_rejected`](crate::JoinError::is_rejected) if the bulkhead is full, or the pool is.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::new();
+    /// let bulkhead = pool.bulkhead(1, 1)?;
+    /// assert_eq!(bulkhead.spawn_blocking(|| 7).await?, 7);
+    /// # Ok(()) }
+    /// ```
     #[track_caller]
     pub fn spawn_blocking<F, R>(&self, f: F) -> JoinHandle<R>
     where
@@ -91,6 +107,23 @@ impl Bulkhead {
     ///
     /// Fails as [`BlockingPool::try_spawn_blocking`], and with [`is_full`](TrySpawnError::is_full) if the bulkhead is full, or
     /// the pool is.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::new();
+    /// let bulkhead = pool.bulkhead(1, 0)?;
+    /// let (open, gate) = std::sync::mpsc::channel::<()>();
+    /// let running = bulkhead.try_spawn_blocking(move || gate.recv().is_ok())?;
+    /// let refused = bulkhead.try_spawn_blocking(|| ()).unwrap_err();
+    /// assert!(refused.is_full());
+    /// // The pool itself has room.
+    /// pool.spawn_blocking(|| ()).await?;
+    /// # drop(open);
+    /// # running.await?;
+    /// # Ok(()) }
+    /// ```
     #[track_caller]
     pub fn try_spawn_blocking<F, R>(&self, f: F) -> Result<JoinHandle<R>, TrySpawnError<F>>
     where
@@ -165,7 +198,7 @@ impl Bulkhead {
         Permit::reserve(self).await
     }
 
-    /// Returns what the bulkhead does and has done.
+    /// Returns a snapshot of the bulkhead's work.
     ///
     /// `busy` counts its tasks that run or wait for a thread of the pool, and `queued` those that wait for one of these
     /// to end. The threads and the histograms belong to the pool, so these fields are empty.
@@ -201,6 +234,17 @@ impl Permit<'_, Bulkhead> {
     /// # Errors
     ///
     /// As [`Bulkhead::spawn_blocking`], but neither the bulkhead nor the pool is full.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::new();
+    /// let bulkhead = pool.bulkhead(1, 0)?;
+    /// let permit = bulkhead.reserve().await?;
+    /// assert_eq!(permit.spawn_blocking(|| 7).await?, 7);
+    /// # Ok(()) }
+    /// ```
     #[track_caller]
     pub fn spawn_blocking<F, R>(self, f: F) -> JoinHandle<R>
     where

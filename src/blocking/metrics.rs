@@ -1,4 +1,4 @@
-//! [`Metrics`]: what a pool does and has done.
+//! [`Metrics`]: a snapshot of the work of a pool.
 
 use super::histogram::Histogram;
 use crate::join::RunCounts;
@@ -35,12 +35,12 @@ pub struct Metrics {
     pub rejected: u64,
     /// Threads that the system has refused so far.
     pub spawn_failures: u64,
-    /// How long tasks have waited in the queue.
+    /// The times that tasks have waited in the queue.
     ///
     /// The buckets hold a random sample of the tasks that have run, one in sixteen on average. The maximum includes
     /// every task.
     pub queue_wait: Histogram,
-    /// How long tasks have run. The sample is that of `queue_wait`, and the maximum includes every task.
+    /// The times that tasks have run. The sample is that of `queue_wait`, and the maximum includes every task.
     pub run_time: Histogram,
 }
 

@@ -1,4 +1,4 @@
-//! How callers submit tasks to a [`BlockingPool`], and what happens when its queue is full.
+//! The methods that submit tasks to a [`BlockingPool`], and the policies for a full queue.
 
 use std::io;
 use std::panic::Location;
@@ -250,6 +250,16 @@ impl Permit<'_, BlockingPool> {
     /// # Errors
     ///
     /// As [`BlockingPool::spawn_blocking`], but the queue is never full.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::builder().max_threads(1).queue_capacity(1).build()?;
+    /// let permit = pool.reserve().await?;
+    /// assert_eq!(permit.spawn_blocking(|| 7).await?, 7);
+    /// # Ok(()) }
+    /// ```
     #[track_caller]
     pub fn spawn_blocking<F, R>(self, f: F) -> JoinHandle<R>
     where

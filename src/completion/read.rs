@@ -19,7 +19,18 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
     ///
     /// # Examples
     ///
-    /// See [`CompletionStream`].
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// jobs.submit("tag", async { 7 }).await?;
+    /// jobs.close();
+    /// while let Some(completed) = done.next().await {
+    ///     assert_eq!((completed.tag, completed.outcome?), ("tag", 7));
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn next(&mut self) -> Option<Completed<T, K>> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }

@@ -77,7 +77,16 @@ impl<T: Send + 'static, K: Send + 'static> Permit<'_, Submitter<T, K>> {
     ///
     /// # Examples
     ///
-    /// See [`Submitter::reserve`].
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// let permit = jobs.reserve().await?;
+    /// permit.submit("future", async { 7 })?;
+    /// assert_eq!(done.next().await.expect("one is outstanding").outcome?, 7);
+    /// # Ok(()) }
+    /// ```
     pub fn submit<F>(self, tag: K, future: F) -> Result<Id, Closed<(K, F)>>
     where
         F: Future<Output = T> + Send + 'static,
@@ -90,6 +99,20 @@ impl<T: Send + 'static, K: Send + 'static> Permit<'_, Submitter<T, K>> {
     /// # Errors
     ///
     /// [`Closed`] with tag and closure, if the stream was closed since the permit was reserved.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::BlockingPool;
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = BlockingPool::builder().max_threads(2).build()?;
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// jobs.reserve().await?.submit_blocking(&pool, "closure", || 7)?;
+    /// assert_eq!(done.next().await.expect("one is outstanding").outcome?, 7);
+    /// # Ok(()) }
+    /// ```
     pub fn submit_blocking<F>(self, pool: &impl Spawn, tag: K, f: F) -> Result<Id, Closed<(K, F)>>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -102,6 +125,18 @@ impl<T: Send + 'static, K: Send + 'static> Permit<'_, Submitter<T, K>> {
     /// # Errors
     ///
     /// [`Closed`] with the tag, if the stream was closed since the permit was reserved.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// jobs.reserve().await?.slot("callback")?.complete(7);
+    /// assert_eq!(done.next().await.expect("one is outstanding").outcome?, 7);
+    /// # Ok(()) }
+    /// ```
     pub fn slot(self, tag: K) -> Result<Slot<T, K>, Closed<K>> {
         let submitter = self.consume();
         let reservation = Reservation::kept(submitter.shared());

@@ -58,7 +58,15 @@ impl<T: Send + 'static, K: Send + 'static> Slot<T, K> {
     ///
     /// # Examples
     ///
-    /// See [`Slot`].
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// jobs.slot("callback").await?.complete(7);
+    /// assert_eq!(done.next().await.expect("one is outstanding").outcome?, 7);
+    /// # Ok(()) }
+    /// ```
     pub fn complete(self, value: T) {
         self.end(Ok(value));
     }
@@ -147,6 +155,20 @@ impl<T, K> Slot<T, K> {
 
     /// Returns `true` if the completion is no longer wanted: the job was aborted, or the stream was dropped, but not
     /// [detached](crate::CompletionStream::detach).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, _done) = CompletionStream::<()>::builder().build()?;
+    /// let slot = jobs.slot(()).await?;
+    /// assert!(!slot.is_aborted());
+    /// jobs.abort(slot.id());
+    /// assert!(slot.is_aborted());
+    /// # Ok(()) }
+    /// ```
     pub fn is_aborted(&self) -> bool {
         self.promise.is_aborted()
     }

@@ -1,4 +1,4 @@
-//! [`CompletionStream`]: the end of a stream where completions come out.
+//! [`CompletionStream`]: the reading end of a stream.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::task::Outcome;
 
 /// A stream of finished jobs, in the order in which they finish.
 ///
-/// Jobs go in at the [`Submitter`] and come out here. Submit and read in two tasks, as in the example below: when the
+/// Jobs are submitted through a [`Submitter`] and read from the stream. Submit and read in two tasks, as in the example below: when the
 /// stream is full, `submit` waits until a completion is read. A single task that does both must never await `submit`,
 /// because it would wait for itself. It selects between [`reserve`](super::Submitter::reserve), whose example shows the
 /// loop, and [`next`](Self::next).

@@ -1,4 +1,4 @@
-//! [`Submitter`]: the end of a stream where jobs go in.
+//! [`Submitter`]: the submitting end of a stream.
 
 use std::fmt;
 use std::future::Future;
@@ -194,7 +194,17 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// # Examples
     ///
-    /// See [`CompletionStream`](super::CompletionStream).
+    /// ```
+    /// use throng::BlockingPool;
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = BlockingPool::builder().max_threads(2).build()?;
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// jobs.submit_blocking(&pool, "closure", || 7).await?;
+    /// assert_eq!(done.next().await.expect("one is outstanding").outcome?, 7);
+    /// # Ok(()) }
+    /// ```
     pub async fn submit_blocking<F>(
         &self,
         pool: &impl Spawn,
@@ -223,7 +233,17 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// # Examples
     ///
-    /// See [`Slot`].
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// let slot = jobs.slot("callback").await?;
+    /// slot.complete(7);
+    /// let completed = done.next().await.expect("one is outstanding");
+    /// assert_eq!((completed.tag, completed.outcome?), ("callback", 7));
+    /// # Ok(()) }
+    /// ```
     pub async fn slot(&self, tag: K) -> Result<Slot<T, K>, Closed<K>> {
         match self.reservation().await {
             Some(reservation) => reservation.slot(tag).map_err(Closed::new),
@@ -236,6 +256,20 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     /// # Errors
     ///
     /// [`is_full`](TrySpawnError::is_full) or [`is_closed`](TrySpawnError::is_closed), with the tag.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, _done) = CompletionStream::<(), _>::builder().max_outstanding(1).build()?;
+    /// let slot = jobs.try_slot(1)?;
+    /// let refused = jobs.try_slot(2).unwrap_err();
+    /// assert!(refused.is_full() && refused.into_inner() == 2);
+    /// # drop(slot);
+    /// # Ok(()) }
+    /// ```
     pub fn try_slot(&self, tag: K) -> Result<Slot<T, K>, TrySpawnError<K>> {
         match self.shared().try_reserve() {
             Ok(reservation) => reservation.slot(tag).map_err(TrySpawnError::closed),
@@ -271,6 +305,20 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
 
     /// [Aborts](Self::abort) all outstanding jobs, and returns how many of them had not finished. The stream stays
     /// open, and yields their items.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::<()>::builder().build()?;
+    /// jobs.submit((), std::future::pending()).await?;
+    /// assert_eq!(jobs.abort_all(), 1);
+    /// let completed = done.next().await.expect("one is outstanding");
+    /// assert!(completed.outcome.unwrap_err().is_cancelled());
+    /// # Ok(()) }
+    /// ```
     pub fn abort_all(&self) -> usize {
         self.shared().abort_all()
     }
@@ -279,6 +327,21 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     /// been read.
     ///
     /// Submitters that wait for room get an error. Accepted jobs run on.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// jobs.submit((), async { 7 }).await?;
+    /// jobs.close();
+    /// assert!(jobs.submit((), async { 8 }).await.is_err());
+    /// assert!(done.next().await.is_some());
+    /// assert!(done.next().await.is_none());
+    /// # Ok(()) }
+    /// ```
     pub fn close(&self) {
         self.shared().close();
     }
@@ -289,6 +352,22 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     }
 
     /// The number of outstanding jobs: accepted and not read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// let slot = jobs.slot(()).await?;
+    /// assert_eq!((jobs.in_flight(), jobs.ready()), (1, 0));
+    /// slot.complete(7);
+    /// assert_eq!((jobs.in_flight(), jobs.ready()), (1, 1));
+    /// done.next().await;
+    /// assert_eq!((jobs.in_flight(), jobs.ready()), (0, 0));
+    /// # Ok(()) }
+    /// ```
     pub fn in_flight(&self) -> usize {
         self.shared().in_flight()
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::shared::Shared;
 
-/// What a [`ComputePool`](crate::ComputePool) has done so far, and does now.
+/// A snapshot of the work of a [`ComputePool`](crate::ComputePool).
 ///
 /// The numbers are read one after the other while the pool works. A task is counted before its handle is ready.
 ///

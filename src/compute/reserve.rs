@@ -55,6 +55,18 @@ impl Permit<'_, ComputePool> {
     /// # Errors
     ///
     /// [`Closed`], with the closure, if the pool is closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::ComputePool::builder().max_outstanding(1).build()?;
+    /// let (send, receive) = std::sync::mpsc::channel();
+    /// let permit = pool.reserve().await?;
+    /// permit.execute(move || send.send(7).expect("the receiver exists"))?;
+    /// assert_eq!(receive.recv()?, 7);
+    /// # Ok(()) }
+    /// ```
     pub fn execute<F>(self, f: F) -> Result<(), Closed<F>>
     where
         F: FnOnce() + Send + 'static,
@@ -67,6 +79,15 @@ impl Permit<'_, ComputePool> {
     /// # Errors
     ///
     /// As [`ComputePool::spawn`], but the pool is never full.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::ComputePool::builder().max_outstanding(1).build()?;
+    /// assert_eq!(pool.reserve().await?.spawn(|| 7).await?, 7);
+    /// # Ok(()) }
+    /// ```
     pub fn spawn<F, R>(self, f: F) -> JoinHandle<R>
     where
         F: FnOnce() -> R + Send + 'static,

@@ -52,7 +52,7 @@ fn tasks_of_all_kinds_run() {
     assert_eq!(pool.metrics().panicked, 1);
 }
 
-/// What is queued behind a task that waits is dropped, with all that it has captured.
+/// The tasks behind a task that waits are dropped, with their captures.
 #[test]
 fn shutdown_now_drops_what_waits() {
     let pool = pool(1);

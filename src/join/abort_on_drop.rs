@@ -77,11 +77,33 @@ pub struct AbortOnDropHandle<T>(JoinHandle<T>);
 
 impl<T> AbortOnDropHandle<T> {
     /// Makes a handle abort its task when it is dropped: the same as [`JoinHandle::abort_on_drop`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::AbortOnDropHandle;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let query = AbortOnDropHandle::new(throng::spawn_blocking(|| "rows"));
+    /// assert_eq!(query.await?, "rows");
+    /// # Ok(()) }
+    /// ```
     pub fn new(handle: JoinHandle<T>) -> Self {
         Self(handle)
     }
 
     /// Returns a handle that detaches the task when it is dropped, instead of aborting it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let query = throng::spawn_blocking(|| "rows").abort_on_drop();
+    /// // From here on, dropping the handle lets the task run on.
+    /// let query = query.detach();
+    /// assert_eq!(query.await?, "rows");
+    /// # Ok(()) }
+    /// ```
     pub fn detach(mut self) -> JoinHandle<T> {
         // There is nothing left to abort.
         self.0.take()

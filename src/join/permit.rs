@@ -1,7 +1,7 @@
 //! Permits: the right to submit one task to an executor that has a bound.
 //!
 //! An executor implements [`Bounded`]; [`Permit`] and [`PollReserve`] are written once, here.
-//! What a permit can submit is an inherent impl in the module of each executor.
+//! The methods of a permit that submit a task are in the module of each executor.
 
 use std::borrow::Cow;
 use std::fmt;

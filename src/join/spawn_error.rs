@@ -74,6 +74,18 @@ impl<F> TrySpawnError<F> {
     }
 
     /// Returns what was submitted.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let pool = throng::BlockingPool::new();
+    /// pool.close();
+    /// let refused = pool.try_spawn_blocking(|| 7).unwrap_err();
+    /// assert!(refused.is_closed() && !refused.is_full());
+    /// // The closure can still run elsewhere.
+    /// let closure = refused.into_inner();
+    /// assert_eq!(closure(), 7);
+    /// ```
     pub fn into_inner(self) -> F {
         self.task.into_inner()
     }

@@ -80,6 +80,17 @@ impl<S> Builder<S> {
     /// With `false`, [`submit`](SerialExecutor::submit) queues the job as [`post`](SerialExecutor::post) does, and
     /// [`capture_jobs`](Self::capture_jobs) is 0. This is for submitters that hold locks which jobs take, or that
     /// must not be delayed by long jobs.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let log = throng::SerialExecutor::builder().inline(false).build(Vec::new())?;
+    /// // A Tokio task runs the job, not this one.
+    /// log.submit(|log| log.push("entry")).await?;
+    /// assert_eq!(log.metrics().inline, 0);
+    /// # Ok(()) }
+    /// ```
     pub fn inline(&mut self, inline: bool) -> &mut Self {
         self.options.inline = inline;
         self
@@ -91,6 +102,17 @@ impl<S> Builder<S> {
     /// Without a Tokio runtime on that thread, and without [`drain_on`](Self::drain_on), nothing can take the rest,
     /// so the thread runs all of them. Inside a job of another executor, the thread hands the queue over at once if
     /// it can, because a captured job may wait for that other executor.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // A submitting thread runs its own job only.
+    /// let log = throng::SerialExecutor::builder().capture_jobs(0).build(Vec::new())?;
+    /// log.submit(|log| log.push("entry")).await?;
+    /// assert_eq!(log.metrics().captured, 0);
+    /// # Ok(()) }
+    /// ```
     pub fn capture_jobs(&mut self, jobs: usize) -> &mut Self {
         self.options.capture_jobs = jobs;
         self
@@ -99,6 +121,20 @@ impl<S> Builder<S> {
     /// Sets for about how long a submitting thread runs queued jobs of others. The default is 20 microseconds.
     ///
     /// The clock is read before the first job and after every fourth.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let log = throng::SerialExecutor::builder()
+    ///     .capture_jobs(100)
+    ///     .capture_time(Duration::from_micros(50))
+    ///     .build(Vec::new())?;
+    /// log.submit(|log| log.push("entry")).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn capture_time(&mut self, time: Duration) -> &mut Self {
         self.options.capture_time = time;
         self
@@ -161,6 +197,13 @@ impl<S: Send + 'static> Builder<S> {
     ///
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the options would reject every job:
     /// [`queue_capacity(0)`](Self::queue_capacity) together with [`inline(false)`](Self::inline).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let error = throng::SerialExecutor::builder().inline(false).queue_capacity(0).build(()).unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    /// ```
     pub fn build(&self, state: S) -> io::Result<SerialExecutor<S>> {
         let options = self.options.clone().validated()?;
         Ok(SerialExecutor::with_options(state, options))

@@ -109,7 +109,7 @@ impl<S: Send + 'static> Owner<'_, S> {
         match Target::of(owner.core()) {
             Some(target) => drop(owner.hand_over(&target)),
             None => {
-                // What is aborted must not wait for the executor.
+                // A drop of an aborted job must not wait for the executor.
                 let _inside = ExecutorScope::drain(owner.core().id());
                 drop(owner);
             }

@@ -1,4 +1,4 @@
-//! [`SerialExecutor`]: its handle, and how it ends.
+//! [`SerialExecutor`]: the handle of an executor, and its end.
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -87,6 +87,15 @@ pub struct SerialExecutor<S> {
 
 impl<S: Send + 'static> SerialExecutor<S> {
     /// Creates an executor with the default options.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let count = throng::SerialExecutor::new(1);
+    /// assert_eq!(count.submit(|n| *n).await?, 1);
+    /// # Ok(()) }
+    /// ```
     pub fn new(state: S) -> Self {
         Self::with_options(state, Options::default())
     }
@@ -240,7 +249,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
 
     /// Closes the executor and aborts the jobs that have not started. Returns the number of jobs aborted.
     ///
-    /// What they have captured is dropped before this returns, on this thread, and their handles end with
+    /// Their captures are dropped on this thread before this method returns, and their handles end with
     /// [`is_cancelled`](crate::JoinError::is_cancelled). A job that has started runs to its end, for which
     /// [`closed`](Self::closed) waits. A job may call this on its own executor.
     ///
@@ -266,6 +275,17 @@ impl<S> SerialExecutor<S> {
     /// Accepts no more jobs. Jobs that were accepted still run.
     ///
     /// A job may call this on its own executor. Calling it again has no effect.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let count = throng::SerialExecutor::new(0);
+    /// count.close();
+    /// assert!(count.is_closed());
+    /// assert!(count.submit(|n| *n).await.unwrap_err().is_closed());
+    /// # Ok(()) }
+    /// ```
     pub fn close(&self) {
         self.core.close();
     }
@@ -303,11 +323,32 @@ impl<S> SerialExecutor<S> {
     /// Returns `true` inside a job of this executor, also if jobs of other executors are in between.
     ///
     /// There, waiting for another job of this executor is an error.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let count = throng::SerialExecutor::new(0);
+    /// let again = count.clone();
+    /// assert!(!count.is_current());
+    /// assert!(count.submit(move |_| again.is_current()).await?);
+    /// # Ok(()) }
+    /// ```
     pub fn is_current(&self) -> bool {
         is_inside(self.core.id())
     }
 
     /// Returns `true` if a job has panicked and left the state poisoned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let count = throng::SerialExecutor::new(0);
+    /// let failed: Result<(), _> = count.submit(|_| panic!("harmless")).await;
+    /// assert!(failed.is_err() && count.is_poisoned());
+    /// # Ok(()) }
+    /// ```
     pub fn is_poisoned(&self) -> bool {
         self.core.is_poisoned()
     }
@@ -331,6 +372,17 @@ impl<S> SerialExecutor<S> {
     }
 
     /// Returns the counters of the executor.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let count = throng::SerialExecutor::new(0);
+    /// count.submit(|n| *n += 1).await?;
+    /// let metrics = count.metrics();
+    /// assert_eq!((metrics.inline, metrics.completed), (1, 1));
+    /// # Ok(()) }
+    /// ```
     pub fn metrics(&self) -> Metrics {
         self.core.metrics()
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::join::Spawn;
 
-/// What drains run on. Not the `Arc` of `crate::sync`: loom's cannot hold a trait object.
+/// The runtime or pool on which drains run. Not the `Arc` of `crate::sync`: loom's cannot hold a trait object.
 pub(super) type DrainOn = Arc<dyn Spawn>;
 
 /// The options of one executor. See the methods of [`Builder`](super::Builder).

@@ -68,7 +68,7 @@ use crate::unwind::contain;
 /// # Ok(()) }
 /// ```
 pub trait Checkpoint {
-    /// What [`save`](Self::save) returns. It is dropped if the transaction succeeds.
+    /// The type that [`save`](Self::save) returns. The value is dropped if the transaction succeeds.
     type Saved;
 
     /// Called before each transaction. It may change what is not visible, such as an undo log.

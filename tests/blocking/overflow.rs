@@ -332,5 +332,5 @@ fn debug_output_names_the_policy() {
     let handled = Arc::default();
     let names = every_policy(&handled).map(|policy| format!("{policy:?}"));
     assert_eq!(names[1], "RunOnCaller");
-    assert_eq!(names[5], "Custom(..)");
+    assert_eq!(names[3], "Custom(..)");
 }

@@ -9,7 +9,7 @@ use throng::{AbortHandle, ComputePool, JoinHandle};
 use crate::pools::{Busy, Count, hunt, of, output, rest};
 use crate::support::{Gate, Numbers, join, receive, wait_until};
 
-/// Counts who holds it, and tells of being run.
+/// Counts its holders, and records that it ran.
 #[derive(Clone, Default)]
 struct Captured {
     holders: Arc<()>,

@@ -1,4 +1,4 @@
-//! Panics of tasks: who is told, and that the thread goes on.
+//! Panics of tasks: they are reported, and the thread survives.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
@@ -37,7 +37,7 @@ impl OneThread {
         Self { pool, thread, told }
     }
 
-    /// What was counted, after seeing that the thread is still there.
+    /// Checks that the thread is still there, and returns the metrics.
     #[track_caller]
     fn check(self) -> Metrics {
         let thread = output(self.pool.spawn(|| thread::current().id()));

@@ -16,7 +16,7 @@ pub(crate) fn of(threads: usize) -> ComputePool {
     ComputePool::builder().threads(threads).build().unwrap()
 }
 
-/// A pool of so many threads, with room for so many tasks.
+/// A pool with this number of threads and this bound.
 pub(crate) fn bounded(threads: usize, capacity: usize) -> ComputePool {
     let mut builder = ComputePool::builder();
     builder

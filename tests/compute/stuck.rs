@@ -1,4 +1,4 @@
-//! A task that takes long: what waits behind it is taken over by others, and the metrics tell of it.
+//! A long task: other threads take over the tasks behind it, and the metrics report it.
 
 use std::sync::mpsc;
 use std::thread;
@@ -10,8 +10,7 @@ use throng::compute::Metrics;
 use crate::pools::{Busy, Count, of, output, rest, settle};
 use crate::support::{Gate, TEST_TIMEOUT, receive, wait_until};
 
-/// How long what is tiny may have to wait behind a long task: far more than it should, on a machine that
-/// is busy with other tests.
+/// The longest time that a tiny task may wait behind a long one. Generous, because other tests load the machine.
 const BAR: Duration = Duration::from_secs(2);
 
 /// A task that holds its thread, and ten tiny ones behind it, in one batch; all ten must be done while

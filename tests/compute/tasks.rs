@@ -5,7 +5,7 @@ use std::thread;
 
 use throng::ComputePool;
 
-use crate::pools::{Busy, Count, bounded, of, output, rest, run, settle};
+use crate::pools::{Busy, Count, bounded, of, output, rest, run};
 use crate::support::{join, receive, thread_name, wait_until};
 
 #[test]
