@@ -65,8 +65,8 @@ impl BlockingPool {
     /// # Errors
     ///
     /// Fails with [`is_full`](TrySpawnError::is_full) if the queue is bounded and full, with
-    /// [`is_closed`](TrySpawnError::is_closed) if the pool is closed, and with [`is_no_thread`](TrySpawnError::is_no_thread) if there
-    /// is no thread and the system refuses to create one.
+    /// [`is_closed`](TrySpawnError::is_closed) if the pool is closed. If there is no thread and the system refuses to
+    /// create one, its error is the [`source`](std::error::Error::source).
     ///
     /// # Examples
     ///

@@ -10,6 +10,9 @@ use crate::unwind::contain;
 
 /// A task was not accepted. The error returns what was submitted.
 ///
+/// Besides the reasons that have a method, a state may be poisoned, or the system may have refused a thread. The
+/// message names the reason, and the [`source`](Error::source) is the error of the system.
+///
 /// `F` is the closure or the future, often with a tag; for `reserve`, where there is none, it is `()`. It can only
 /// be taken [out](Self::into_inner), not borrowed. So the error is [`Sync`] even if `F` is not, and [`Send`] if
 /// `F` is: the operator `?` converts it into a `Box<dyn Error + Send + Sync>`, or into an `anyhow::Error`, whatever

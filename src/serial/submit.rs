@@ -131,9 +131,9 @@ impl<S: Send + 'static> SerialExecutor<S> {
     /// # Errors
     ///
     /// [`is_full`](TrySpawnError::is_full) if the executor is busy and its queue is
-    /// [full](super::Builder::queue_capacity); [`is_closed`](TrySpawnError::is_closed) or
-    /// [`is_poisoned`](TrySpawnError::is_poisoned) if it is; [`is_no_thread`](TrySpawnError::is_no_thread) if the executor
-    /// was built with [`inline(false)`](super::Builder::inline) and there is nothing to run the job on.
+    /// [full](super::Builder::queue_capacity); [`is_closed`](TrySpawnError::is_closed) if it is. It also
+    /// fails if the state [is poisoned](Self::is_poisoned), or if the executor was built with
+    /// [`inline(false)`](super::Builder::inline) and there is nothing to run the job on; the message tells these apart.
     ///
     /// # Examples
     ///
