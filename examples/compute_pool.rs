@@ -34,7 +34,7 @@ struct Args {
     bytes: NonZeroUsize,
 }
 
-/// The bytes of text that are made from a directory.
+/// The number of bytes to which the text of a directory is extended.
 const MADE: usize = 100_000_000;
 
 /// A part of the text, which lives as long as the program, so that a task can borrow it.
@@ -80,16 +80,16 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 const MEANING: &str = "\
-What a pool needs beyond the loop's time divided by the number of cores is the price of handing over
-tasks one by one, as they come in a server; where all data is there at once, as it is here, rayon's
-par_iter and join are the better choice, for they hand over only what an idle thread asks for.";
+The time beyond that of the loop divided by the number of cores is the cost of submitting tasks one by one,
+as a server does. If all data exists at the start, as it does here, rayon's par_iter and join are the better
+choice: they pass a task to another thread only if that thread is idle.";
 
-/// Has everyone count the words, and compares the results.
+/// Counts the words with each contender, and compares the results.
 fn compete(pool: &ComputePool, pieces: &'static [Piece]) -> [(Duration, Words); 5] {
     let bar = ProgressBar::new(CONTENDERS.len() as u64);
     bar.enable_steady_tick(Duration::from_millis(100));
     let results = CONTENDERS.map(|submit| {
-        // The threads are there when it counts.
+        // Warm up, so that all threads exist before the measurement.
         count(submit, pool, &pieces[..pieces.len() / 20]);
         bar.inc(1);
         count(submit, pool, pieces)
@@ -100,7 +100,7 @@ fn compete(pool: &ComputePool, pieces: &'static [Piece]) -> [(Duration, Words); 
     results
 }
 
-/// Counts the words, and the time from the first task until the end of the last.
+/// Counts the words, and measures the time from the first submission to the end of the last task.
 fn count(submit: Submit, pool: &ComputePool, pieces: &'static [Piece]) -> (Duration, Words) {
     let shards = Default::default();
     let work: &Work = Box::leak(Box::new(Work { pieces, shards }));
@@ -112,17 +112,17 @@ fn count(submit: Submit, pool: &ComputePool, pieces: &'static [Piece]) -> (Durat
     (start.elapsed(), work.take_words())
 }
 
-/// How often each word occurs.
+/// The number of occurrences of each word.
 type Words = HashMap<Piece, u64>;
 
-/// Pieces to count; and, in a shard for each thread, how many it has counted, and their words.
+/// The pieces to count. Each shard has the number of pieces that its threads have counted, and the words in them.
 struct Work {
     pieces: &'static [Piece],
     shards: [Mutex<(usize, Words)>; 32],
 }
 
 impl Work {
-    /// A closure for each piece: the same for everyone.
+    /// A closure for each piece, the same for all contenders.
     fn tasks(&'static self) -> impl Iterator<Item = impl FnOnce() + Send + 'static> {
         let pieces = self.pieces.iter();
         pieces.map(move |piece| move || self.count(piece))
@@ -156,10 +156,12 @@ impl Work {
 }
 
 fn lock<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
-    shard.lock().expect("nobody panics here")
+    shard
+        .lock()
+        .expect("no thread panics while it holds the lock")
 }
 
-/// Cuts a text into pieces of whole words: of at least so many bytes, but for the last.
+/// Cuts a text into pieces of whole words. All but the last have at least this number of bytes.
 fn cut(text: &[u8], bytes: NonZeroUsize) -> impl Iterator<Item = &[u8]> {
     let mut rest = text;
     iter::from_fn(move || {
@@ -190,7 +192,7 @@ fn print_words(words: &Words) {
     }
 }
 
-/// The text of a file, or one that is made of a directory's.
+/// Returns the text of a file, or a text that is made of the sources in a directory.
 fn text_of(input: &Path) -> Result<Vec<u8>, String> {
     let mut text = load(input).map_err(|error| format!("{}: {error}", input.display()))?;
     if text.is_empty() {
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn everyone_comes_to_the_same_counts() {
+    fn all_contenders_count_the_same() {
         let text = b"one two two\nthree three three ".repeat(500).leak();
         let pieces = Vec::from_iter(cut(text, NonZeroUsize::MIN)).leak();
         let pool = ComputePool::builder().threads(2).build().expect("a pool");

@@ -26,12 +26,11 @@ mod waits;
 mod worker;
 
 pub use self::builder::Builder;
-pub use self::bulkhead::{Bulkhead, BulkheadMetrics};
+pub use self::bulkhead::Bulkhead;
 pub use self::default_pool::spawn_blocking;
 pub use self::histogram::Histogram;
 pub use self::metrics::Metrics;
-pub use self::options::Growth;
-pub use self::overflow::{Overflow, OverflowHandler};
+pub use self::overflow::Overflow;
 pub use self::pool::BlockingPool;
 
 #[cfg(all(test, throng_loom))]

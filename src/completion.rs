@@ -13,11 +13,10 @@
 //! | `runners.rs` | the tasks that poll futures for the first time |
 //! | `stall.rs`, `shared.rs`, `start.rs` | the limits, and the start of accepted futures |
 //! | `submitter.rs`, `reserve.rs` | the submitting end of a stream |
-//! | `stream.rs`, `read.rs`, `ordered.rs`, `until_idle.rs`, `builder.rs` | the reading end of a stream |
-//! | `fixed.rs`, `join_set.rs`, `join_map.rs` | functions and types that are built on streams |
+//! | `stream.rs`, `read.rs`, `ordered.rs`, `builder.rs` | the reading end of a stream |
+//! | `join_set.rs`, `join_map.rs` | types that are built on streams |
 
 mod builder;
-mod fixed;
 mod forward;
 mod in_place;
 mod jobs;
@@ -36,21 +35,16 @@ mod stall;
 mod start;
 mod stream;
 mod submitter;
-mod until_idle;
 mod wrapped;
 
 pub use self::builder::Builder;
-pub use self::fixed::JobError;
 #[cfg(feature = "durable")]
 pub(crate) use self::forward::forward;
 pub use self::join_map::JoinMap;
 pub use self::join_set::JoinSet;
-pub use self::ordered::Ordered;
-pub use self::read::{DrainReady, NextOrSubmit};
 pub use self::slot::Slot;
 pub use self::stream::{Completed, CompletionStream};
 pub use self::submitter::Submitter;
-pub use self::until_idle::UntilIdle;
 pub use self::wrapped::Wrapped;
 
 #[cfg(all(test, throng_loom))]

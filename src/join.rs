@@ -1,5 +1,5 @@
-//! What all executors of this crate share: the handle of a task, its errors, and the trait through which one part
-//! runs its tasks on another.
+//! The types that all executors of this crate share: the handle of a task, its errors, and the trait through which one
+//! part runs its tasks on another.
 
 mod abort_handle;
 mod abort_on_drop;
@@ -31,13 +31,13 @@ pub(crate) use self::nesting::{
     ExecutorId, ExecutorScope, MAX_NESTED_JOBS, NestedJob, defer, is_inside, is_inside_other,
     prepare_to_wait,
 };
-pub use self::permit::{Bounded, OwnedPermit, Permit, PollReserve};
+pub use self::permit::{Bounded, Permit, PollReserve};
 pub(crate) use self::pool_thread::{Origin, PoolThread, enter_pool, is_pool_thread};
 pub(crate) use self::run_context::{PanicHandler, RunContext};
 #[allow(unused_imports, reason = "the parts adopt it one after the other")]
 pub(crate) use self::shutdown::{Close, blocking_shutdown, shutdown, shutdown_now};
 pub use self::spawn::Spawn;
-pub use self::spawn_error::{TryRunError, TrySpawnError};
+pub use self::spawn_error::TrySpawnError;
 pub use self::work::Work;
 
 #[cfg(all(test, throng_loom))]

@@ -76,8 +76,8 @@ pub use crate::blocking::{BlockingPool, spawn_blocking};
 pub use crate::completion::{CompletionStream, Slot, Wrapped};
 pub use crate::compute::ComputePool;
 pub use crate::join::{
-    AbortHandle, AbortOnDropHandle, Bounded, Closed, Id, JoinError, JoinHandle, OwnedPermit,
-    Permit, PollReserve, Spawn, TryRunError, TrySpawnError, Work, try_id,
+    AbortHandle, AbortOnDropHandle, Bounded, Closed, Id, JoinError, JoinHandle, Permit,
+    PollReserve, Spawn, TrySpawnError, Work, try_id,
 };
 pub use crate::retry::Retry;
 pub use crate::serial::SerialExecutor;
@@ -115,7 +115,8 @@ const _: () = {
     shared::<compute::Metrics>();
     shared::<compute::LaneMetrics>();
     shared::<Permit<'_, ComputePool>>();
-    shared::<OwnedPermit<ComputePool>>();
+    shared::<Permit<'static, ComputePool>>();
+    shared::<PollReserve<ComputePool>>();
     shared::<compute::Scope<'_, '_>>();
     shared::<serial::Builder<Output>>();
     shared::<serial::Exclusive<u8>>();
@@ -130,13 +131,13 @@ const _: () = {
     shared::<completion::Builder<Output, Output>>();
     shared::<completion::Submitter<Output, Output>>();
     shared::<Slot<Output, Output>>();
+    shared::<Permit<'_, completion::Submitter<Output, Output>>>();
     shared::<CompletionStream<Output, Output>>();
-    shared::<completion::UntilIdle<Output, Output>>();
-    shared::<completion::Ordered<Output, Output>>();
-    shared::<completion::JobError<u8>>();
+    shared::<completion::JoinSet<u8>>();
+    shared::<completion::JoinSet<Output>>();
+    shared::<completion::JoinMap<u8, Output>>();
     shared::<Wrapped<Ready<()>>>();
     sent::<completion::Completed<Output, Output>>();
-    sent::<completion::DrainReady<'_, Output, Output>>();
 
     #[cfg(feature = "durable")]
     {

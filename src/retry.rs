@@ -16,10 +16,19 @@ use std::time::Duration;
 /// use std::time::Duration;
 /// use throng::Retry;
 ///
-/// let retry = Retry::exponential().attempts(3).base(Duration::from_millis(100));
-/// assert!(retry.delay(1).is_some_and(|delay| delay <= Duration::from_millis(100)));
-/// assert!(retry.delay(2).is_some_and(|delay| delay <= Duration::from_millis(200)));
-/// assert_eq!(retry.delay(3), None);
+/// # #[tokio::main] async fn main() {
+/// let retry = Retry::exponential()
+///     .attempts(3)
+///     .base(Duration::from_millis(1))
+///     .cap(Duration::from_secs(60));
+/// let mut attempts = 0;
+/// let fetched = retry.run(|attempt| {
+///     attempts = attempt;
+///     async { Err::<(), _>("timed out") }
+/// });
+/// assert_eq!(fetched.await, Err("timed out"));
+/// assert_eq!(attempts, 3);
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
@@ -31,6 +40,14 @@ pub struct Retry {
 impl Retry {
     /// At most 8 attempts, with delays of up to 1 s after the first failure, and twice as long after each further one, up to
     /// an hour.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::Retry;
+    ///
+    /// assert_eq!(Retry::exponential(), Retry::default());
+    /// ```
     pub const fn exponential() -> Self {
         Self {
             attempts: 8,
@@ -44,7 +61,7 @@ impl Retry {
     /// # Examples
     ///
     /// ```
-    /// assert_eq!(throng::Retry::never().delay(1), None);
+    /// assert_eq!(throng::Retry::never(), throng::Retry::exponential().attempts(1));
     /// ```
     pub const fn never() -> Self {
         Self::exponential().attempts(1)
@@ -72,9 +89,11 @@ impl Retry {
     /// use std::time::Duration;
     /// use throng::Retry;
     ///
-    /// let minute = Duration::from_secs(60);
-    /// let retry = Retry::exponential().attempts(100).cap(minute);
-    /// assert!(retry.delay(99).is_some_and(|delay| delay <= minute));
+    /// let retry = Retry::exponential()
+    ///     .attempts(100)
+    ///     .base(Duration::from_millis(10))
+    ///     .cap(Duration::from_secs(60));
+    /// # let _ = retry;
     /// ```
     #[must_use]
     pub const fn cap(mut self, cap: Duration) -> Self {
@@ -83,7 +102,7 @@ impl Retry {
     }
 
     /// Returns the delay after this number of failures: a random time up to the limit, or `None` if no attempt is left.
-    pub fn delay(&self, failures: u32) -> Option<Duration> {
+    pub(crate) fn delay(&self, failures: u32) -> Option<Duration> {
         let limit = self.limit(failures)?;
         Some(limit.mul_f64(fastrand::f64()))
     }

@@ -23,7 +23,7 @@ const MAX_STARVING: usize = (1 << (usize::BITS / 4 - 1)) - 1;
 /// One permit in use.
 const PERMIT: usize = STARVING * (MAX_STARVING + 1);
 
-/// How often a waiter may be woken in vain before it starves.
+/// The number of times that a waiter may be woken without getting a permit. After that, it starves.
 const MAX_LOSSES: usize = 2;
 
 /// Hands out a bounded number of permits, and lets tasks wait for one.
@@ -151,8 +151,9 @@ impl Semaphore {
 
     /// Returns a permit, and wakes a waiter that can have it.
     ///
-    /// A release may come before the `acquire_over_limit` that belongs to it. The count wraps around meanwhile, which looks
-    /// like a full semaphore.
+    /// A compute pool that drops a task which it has not accepted calls this before the matching `acquire_over_limit`. If no
+    /// permit was in use, the count wraps around until then, which looks like a full semaphore: callers wait or are
+    /// refused, but never get a permit that does not exist.
     pub(crate) fn release(&self) {
         // Ordering: Release pairs with the Acquire in `update`, Acquire with the Release in `latest`.
         let before = self.state.fetch_sub(PERMIT, Ordering::AcqRel);

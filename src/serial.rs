@@ -38,10 +38,9 @@ mod weak;
 
 pub use self::builder::Builder;
 pub use self::exclusive::Exclusive;
-pub use self::executor::{IntoInnerError, SerialExecutor};
+pub use self::executor::SerialExecutor;
 pub use self::level::Level;
 pub use self::metrics::Metrics;
-pub use self::options::OnPanic;
 pub use self::transact::{ByClone, Checkpoint};
 // The models do not support weak references.
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]

@@ -10,16 +10,15 @@
 //! | `FULL` (`BUSY OFFERED`) | holds a waker | `BUSY`, by the party that takes it out, replaces it, or compares it |
 //! | `BUSY` | belongs to the party that set the word to this | `EMPTY` or `FULL`, by that party |
 //!
-//! A party has the slot for a few instructions only, and none of them is user code: a waker is cloned before,
-//! and woken or dropped after. So a panic of a waker leaves the cell unchanged, or at least usable.
+//! A party uses the slot for a few instructions, and none of them is user code: a waker is cloned before, and woken or
+//! dropped after. So if a waker panics, the cell remains usable.
 //!
-//! **Why no wake-up is lost.** A task registers, and then looks at what it waits for. Another party changes
-//! that, and then wakes. Both end with a read-modify-write of the word: [`register`](WakerCell::register)
-//! sets it to `FULL`, [`wake`](WakerCell::wake) clears `OFFERED`, also where it is not set. If the wake
-//! comes later, it finds the waker. If it comes first, the registration acquires what it released, and the
-//! look sees the change. A party that finds the slot in use need not wait for it: if it wakes, the registration
-//! of the party that has the slot, or the next registration, comes later; if it registers, its task is woken
-//! at once.
+//! **Why no wake-up is lost.** A task registers, and then checks its condition. Another party changes the condition,
+//! and then wakes. Both end with a read-modify-write of the word: [`register`](WakerCell::register) sets it to
+//! `FULL`, and [`wake`](WakerCell::wake) clears `OFFERED` even if it is not set. If the wake is the later of the two,
+//! it finds the waker. If it is the earlier, the registration acquires what the wake released, so the check sees the
+//! change. A party that finds the slot in use does not wait for it. If that party wakes, the registration that uses
+//! the slot, or the next one, is ordered after the wake. If it registers, its task is woken at once.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::task::Waker;
@@ -34,13 +33,13 @@ const FULL: u32 = BUSY | OFFERED;
 
 /// A cell for a waker: see the module. One task at a time should register.
 pub(crate) struct WakerCell {
-    /// A number, of which nothing is dropped. To models it would be more than that: see `drop`.
+    /// An integer needs no drop. In models, it does: see `drop`.
     word: ManuallyDrop<AtomicU32>,
     /// Initialised while the word is `FULL`.
     slot: UnsafeCell<MaybeUninit<Waker>>,
 }
 
-// SAFETY: the slot is used by one party at a time, which the word says; a waker is Send and Sync.
+// SAFETY: the word ensures that one party at a time uses the slot; a waker is Send and Sync.
 unsafe impl Send for WakerCell {}
 // SAFETY: as above.
 unsafe impl Sync for WakerCell {}

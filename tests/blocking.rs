@@ -5,8 +5,8 @@
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
-use throng::blocking::{Builder, Bulkhead, Growth, Histogram, Metrics, Overflow};
-use throng::{BlockingPool, OwnedPermit, Permit, PollReserve};
+use throng::blocking::{Builder, Bulkhead, Histogram, Metrics, Overflow};
+use throng::{BlockingPool, Permit, PollReserve};
 
 mod support;
 
@@ -70,7 +70,6 @@ mod until_idle;
 
 const fn is_thread_safe<T: Send + Sync + Unpin>() {}
 const fn is_unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
-const fn is_plain<T: Copy + Eq + Default>() {}
 
 const _: () = {
     is_thread_safe::<BlockingPool>();
@@ -79,17 +78,14 @@ const _: () = {
     is_thread_safe::<Metrics>();
     is_thread_safe::<Histogram>();
     is_thread_safe::<Overflow>();
-    is_thread_safe::<OwnedPermit<BlockingPool>>();
     is_thread_safe::<PollReserve<BlockingPool>>();
     is_thread_safe::<Bulkhead>();
     is_unwind_safe::<BlockingPool>();
     is_unwind_safe::<Permit<'static, BlockingPool>>();
     is_unwind_safe::<Builder>();
     is_unwind_safe::<Metrics>();
-    is_unwind_safe::<OwnedPermit<BlockingPool>>();
     is_unwind_safe::<PollReserve<BlockingPool>>();
     is_unwind_safe::<Bulkhead>();
-    is_plain::<Growth>();
 };
 
 #[test]

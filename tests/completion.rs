@@ -10,8 +10,6 @@ mod debug;
 mod dropped;
 #[path = "completion/end.rs"]
 mod end;
-#[path = "completion/fixed.rs"]
-mod fixed;
 #[path = "completion/in_place.rs"]
 mod in_place;
 #[path = "completion/items.rs"]
@@ -24,8 +22,6 @@ mod join_set;
 mod large;
 #[path = "completion/limits.rs"]
 mod limits;
-#[path = "completion/next_or_submit.rs"]
-mod next_or_submit;
 #[path = "completion/ordered.rs"]
 mod ordered;
 #[path = "completion/other_parts.rs"]
@@ -56,12 +52,14 @@ mod until_idle;
 #[path = "completion/wakes.rs"]
 mod wakes;
 
+use std::iter;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use futures::stream::Stream;
 use throng::completion::{Completed, Submitter};
-use throng::{CompletionStream, Slot};
+use throng::{Closed, CompletionStream, Id, Slot};
+use tokio::runtime::Handle;
 
 use self::support::ready;
 
@@ -89,6 +87,30 @@ fn take<T: Send + 'static>(done: &mut CompletionStream<T, usize>) -> Completed<T
 }
 
 /// Polls the stream once.
+/// Takes the completions that have arrived.
+fn drain<T: Send + 'static>(
+    done: &mut CompletionStream<T, usize>,
+) -> impl Iterator<Item = Completed<T, usize>> {
+    iter::from_fn(|| done.try_next())
+}
+
+/// Submits a future on another runtime.
+async fn submit_on<T, K, F>(
+    jobs: &Submitter<T, K>,
+    runtime: &Handle,
+    tag: K,
+    future: F,
+) -> Result<Id, Closed<(K, F)>>
+where
+    T: Send + 'static,
+    K: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let permit = jobs.reserve().await.expect("it is open");
+    let _entered = runtime.enter();
+    permit.submit(tag, future)
+}
+
 fn poll_next<T, K>(
     waker: &Waker,
     done: &mut CompletionStream<T, K>,

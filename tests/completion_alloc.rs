@@ -179,7 +179,7 @@ fn a_million_unread_items_take_little() {
     assert!((8..=MAX_BYTES).contains(&each), "{each}");
 
     let mut sum = 0;
-    for item in done.drain_ready() {
+    while let Some(item) = done.try_next() {
         assert_eq!(item.outcome.unwrap(), u64::from(item.tag));
         sum += u64::from(item.tag);
     }
@@ -231,7 +231,7 @@ fn what_a_future_owns_is_freed_when_it_ends() {
         eventually("all have ended", || jobs.ready() == OWNERS).await;
         let each = (live() - before) / OWNERS.cast_signed();
         assert!(each < BESIDE, "{each} bytes for each job that has ended");
-        for item in done.drain_ready() {
+        while let Some(item) = done.try_next() {
             assert_eq!(item.outcome.unwrap(), OWNED);
         }
     });

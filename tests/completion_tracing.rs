@@ -71,7 +71,7 @@ fn a_submission_that_waits_while_nothing_polls_the_stream_warns_once() {
     assert!(poll(&mut waits).is_pending());
     wait_until("it warns", || warnings() == 1);
     assert!(start.elapsed() >= Duration::from_secs(1));
-    assert!(WARNINGS.lock().unwrap()[0].contains("next_or_submit"));
+    assert!(WARNINGS.lock().unwrap()[0].contains("`reserve`"));
     // Not once a second.
     std::thread::sleep(Duration::from_millis(2_100));
     assert_eq!(warnings(), 1);

@@ -3,7 +3,7 @@
 //! With `THRONG_LONG=1`, the tests that look for races take longer.
 
 use throng::compute::{Builder, LaneMetrics, Metrics, Scope};
-use throng::{ComputePool, OwnedPermit, Permit};
+use throng::{ComputePool, Permit};
 
 mod support;
 
@@ -61,7 +61,6 @@ const fn is_thread_safe<T: Send + Sync + Unpin>() {}
 const _: () = {
     is_thread_safe::<ComputePool>();
     is_thread_safe::<Permit<'static, ComputePool>>();
-    is_thread_safe::<OwnedPermit<ComputePool>>();
     is_thread_safe::<Scope<'static, 'static>>();
     is_thread_safe::<Builder>();
     is_thread_safe::<Metrics>();

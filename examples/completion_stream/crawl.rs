@@ -22,8 +22,7 @@ pub(crate) struct Crawl {
     address: SocketAddr,
     at_once: usize,
     jobs: Submitter<Outcome, Path>,
-    /// Taken while a phase lasts.
-    done: Option<CompletionStream<Outcome, Path>>,
+    done: CompletionStream<Outcome, Path>,
     /// Pages to fetch in this phase, or in the next.
     to_do: VecDeque<Path>,
     /// Pages that are left for the next phase.
@@ -48,7 +47,7 @@ impl Crawl {
             address,
             at_once,
             jobs,
-            done: Some(done),
+            done,
             to_do: VecDeque::from([root.clone()]),
             failed: Vec::new(),
             last_failure: None,
@@ -77,15 +76,12 @@ impl Crawl {
     /// Fetches the pages to do, and those that they link to, until none is left. Pages that fail, after as many
     /// attempts as `retry` allows, are left for the next phase.
     pub(crate) async fn phase(&mut self, retry: Retry) -> Result<()> {
-        let done = self.done.take().ok_or("the last phase has failed")?;
-        // The stream stays open because there is a submitter. The phase ends when no job is outstanding.
-        let mut phase = done.until_idle();
         self.submit(retry).await?;
-        while let Some(completed) = phase.next().await {
+        // The stream stays open because there is a submitter. The phase ends when no job is outstanding.
+        while let Some(completed) = self.done.next_until_idle().await {
             self.learn(completed)?;
             self.submit(retry).await?;
         }
-        self.done = Some(phase.into_inner());
         self.to_do.extend(self.failed.drain(..));
         Ok(())
     }

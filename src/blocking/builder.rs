@@ -1,4 +1,4 @@
-//! [`Builder`]: how a pool is made.
+//! [`Builder`]: the options of a new pool.
 
 use std::io;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::options::{Growth, Hook, Options};
 use super::overflow::Overflow;
 use super::pool::BlockingPool;
 
-/// Makes a [`BlockingPool`]: see [`BlockingPool::builder`].
+/// Builds a [`BlockingPool`]: see [`BlockingPool::builder`].
 ///
 /// The defaults are those of Tokio's pool: no core threads, at most 512 threads, a keep-alive of 10 seconds, an
 /// unbounded queue.
@@ -19,7 +19,7 @@ use super::pool::BlockingPool;
 /// ```
 /// use std::time::Duration;
 /// use throng::BlockingPool;
-/// use throng::blocking::{Growth, Overflow};
+/// use throng::blocking::Overflow;
 ///
 /// # fn main() -> std::io::Result<()> {
 /// let pool = BlockingPool::builder()
@@ -28,14 +28,14 @@ use super::pool::BlockingPool;
 ///     .max_threads(16)
 ///     .queue_capacity(100)
 ///     .keep_alive(Duration::from_secs(30))
-///     .growth(Growth::After(Duration::from_micros(200)))
+///     .grow_after(Duration::from_micros(200))
 ///     .overflow(Overflow::RunOnCaller)
 ///     .build()?;
 /// assert_eq!(pool.metrics().threads, 0);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a builder makes nothing until `build` is called"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
     options: Options,
 }
@@ -57,7 +57,7 @@ impl BlockingPool {
         }
     }
 
-    /// Makes a pool with the default options of [`Builder`].
+    /// Creates a pool with the default options of [`Builder`].
     ///
     /// # Examples
     ///
@@ -85,19 +85,49 @@ impl Default for BlockingPool {
 impl Builder {
     /// Sets the name of the threads, to which a number is appended: `throng-blocking` by default. Most systems show
     /// the first 15 bytes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::builder().name("disk").build()?;
+    /// let name = pool.spawn_blocking(|| std::thread::current().name().map(String::from));
+    /// assert_eq!(name.await?.as_deref(), Some("disk-0"));
+    /// # Ok(()) }
+    /// ```
     pub fn name(&mut self, name: impl Into<String>) -> &mut Self {
         self.options.name = name.into();
         self
     }
 
-    /// Sets how many idle threads never exit: 0 by default. They are created when they are first needed, as all
-    /// others, or by [`prestart_core_threads`](BlockingPool::prestart_core_threads).
+    /// Sets the number of idle threads that never exit: 0 by default. They are created when they are first needed, or by [`prestart_core_threads`](BlockingPool::prestart_core_threads).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::builder().core_threads(2).build()?;
+    /// assert_eq!(pool.prestart_core_threads()?, 2);
+    /// # Ok(()) }
+    /// ```
     pub fn core_threads(&mut self, threads: usize) -> &mut Self {
         self.options.limits.core_threads = threads;
         self
     }
 
     /// Sets the maximum number of threads: 512 by default.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::builder().max_threads(2).build()?;
+    /// for _ in 0..100 {
+    ///     drop(pool.spawn_blocking(|| ()));
+    /// }
+    /// assert!(pool.metrics().largest <= 2);
+    /// # Ok(()) }
+    /// ```
     pub fn max_threads(&mut self, threads: usize) -> &mut Self {
         self.options.limits.max_threads = threads;
         self
@@ -107,30 +137,121 @@ impl Builder {
     /// only if a thread can take it at once.
     ///
     /// The pool accepts at most `max_threads + tasks` tasks that have not ended.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::builder().max_threads(1).queue_capacity(0).build()?;
+    /// let (open, gate) = std::sync::mpsc::channel::<()>();
+    /// let running = pool.spawn_blocking(move || gate.recv().is_ok());
+    /// assert!(pool.try_spawn_blocking(|| ()).is_err_and(|error| error.is_full()));
+    /// # drop(open);
+    /// # running.blocking_join()?;
+    /// # Ok(()) }
+    /// ```
     pub fn queue_capacity(&mut self, tasks: usize) -> &mut Self {
         self.options.queue_capacity = Some(tasks);
         self
     }
 
     /// Sets how long a thread beyond the core threads waits for a task before it exits: 10 seconds by default.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut builder = throng::BlockingPool::builder();
+    /// let pool = builder.keep_alive(Duration::from_millis(1)).build()?;
+    /// pool.spawn_blocking(|| ()).await?;
+    /// while pool.metrics().threads > 0 {
+    ///     tokio::time::sleep(Duration::from_millis(1)).await;
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn keep_alive(&mut self, time: Duration) -> &mut Self {
         self.options.limits.keep_alive = time;
         self
     }
 
     /// Sets whether idle core threads exit after the keep-alive, too: `false` by default.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::builder()
+    ///     .core_threads(1)
+    ///     .keep_alive(Duration::from_millis(1))
+    ///     .allow_core_timeout(true)
+    ///     .build()?;
+    /// pool.prestart_core_threads()?;
+    /// while pool.metrics().threads > 0 {
+    ///     tokio::time::sleep(Duration::from_millis(1)).await;
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn allow_core_timeout(&mut self, allow: bool) -> &mut Self {
         self.options.limits.core_timeout = allow;
         self
     }
 
-    /// Sets when a thread is created: [`Growth::Eager`] by default.
-    pub fn growth(&mut self, growth: Growth) -> &mut Self {
-        self.options.growth = growth;
+    /// Sets for how long no task must have been taken from the queue before the pool creates more threads. The default
+    /// is zero.
+    ///
+    /// The first [`core_threads`](Self::core_threads), at least one, are created as soon as tasks need them. Beyond
+    /// these, the pool grows as follows:
+    ///
+    /// - With zero, whenever a task arrives that no idle thread will take. This suits tasks that block, and tasks that
+    ///   wait for one another.
+    /// - With a time, when no task has been taken from the queue for this long: it creates one thread, then two, then
+    ///   four, until threads take tasks again. This avoids a burst of threads for tasks of a few microseconds, and yet
+    ///   the pool grows if all its threads block. A fraction of a millisecond suits a server.
+    /// - With [`Duration::MAX`], only when the queue is full, as the thread pools of Java do. Without a
+    ///   [`queue_capacity`](Self::queue_capacity), there are never more than the core threads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // A second thread only if the first takes no task for 200 microseconds.
+    /// let pool = throng::BlockingPool::builder().grow_after(Duration::from_micros(200)).build()?;
+    /// for n in 0..100 {
+    ///     drop(pool.spawn_blocking(move || n * n));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn grow_after(&mut self, time: Duration) -> &mut Self {
+        self.options.growth = Growth::after(time);
         self
     }
 
     /// Sets what happens to a task that finds the queue full: [`Overflow::Reject`] by default.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::blocking::Overflow;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::builder()
+    ///     .max_threads(1)
+    ///     .queue_capacity(1)
+    ///     .overflow(Overflow::RunOnCaller)
+    ///     .build()?;
+    /// let sums = (0..10).map(|n| pool.spawn_blocking(move || n));
+    /// // No task is rejected: this thread runs those that find the queue full.
+    /// for (n, sum) in sums.enumerate() {
+    ///     assert_eq!(sum.blocking_join()?, n);
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn overflow(&mut self, overflow: Overflow) -> &mut Self {
         self.options.overflow = overflow;
         self
@@ -138,20 +259,65 @@ impl Builder {
 
     /// Sets a hook that each thread calls when it starts.
     ///
-    /// As all hooks, it should be short. A panic in a hook is reported by the panic hook of the process and has no
+    /// Like all hooks, it should be short. A panic in a hook is reported by the panic hook of the process and has no
     /// other effect.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (send, receive) = std::sync::mpsc::channel();
+    /// let pool = throng::BlockingPool::builder()
+    ///     .on_thread_start(move || send.send("started").expect("the receiver exists"))
+    ///     .build()?;
+    /// pool.spawn_blocking(|| ()).await?;
+    /// assert_eq!(receive.recv()?, "started");
+    /// # Ok(()) }
+    /// ```
     pub fn on_thread_start(&mut self, f: impl Fn() + Send + Sync + 'static) -> &mut Self {
         self.options.on_thread_start = Hook::new(f);
         self
     }
 
     /// Sets a hook that each thread calls before it exits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (send, receive) = std::sync::mpsc::channel();
+    /// let pool = throng::BlockingPool::builder()
+    ///     .on_thread_stop(move || send.send("stops").expect("the receiver exists"))
+    ///     .build()?;
+    /// pool.spawn_blocking(|| ()).await?;
+    /// pool.close();
+    /// assert_eq!(receive.recv()?, "stops");
+    /// # Ok(()) }
+    /// ```
     pub fn on_thread_stop(&mut self, f: impl Fn() + Send + Sync + 'static) -> &mut Self {
         self.options.on_thread_stop = Hook::new(f);
         self
     }
 
     /// Sets a hook that is called before each task, on its thread.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (started, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    /// let [starts, ends] = [&started, &ended].map(Arc::clone);
+    /// let pool = throng::BlockingPool::builder()
+    ///     .before_task(move || _ = starts.fetch_add(1, Ordering::Relaxed))
+    ///     .after_task(move || _ = ends.fetch_add(1, Ordering::Relaxed))
+    ///     .build()?;
+    /// pool.spawn_blocking(|| ()).await?;
+    /// assert_eq!((started.load(Ordering::Relaxed), ended.load(Ordering::Relaxed)), (1, 1));
+    /// # Ok(()) }
+    /// ```
     pub fn before_task(&mut self, f: impl Fn() + Send + Sync + 'static) -> &mut Self {
         self.options.before_task = Hook::new(f);
         self
@@ -165,6 +331,15 @@ impl Builder {
     }
 
     /// Sets the stack size of the threads, in bytes: by default that of [`std::thread`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::builder().thread_stack_size(256 * 1024).build()?;
+    /// # drop(pool);
+    /// # Ok(()) }
+    /// ```
     pub fn thread_stack_size(&mut self, bytes: usize) -> &mut Self {
         self.options.stack_size = Some(bytes);
         self
@@ -194,12 +369,19 @@ impl Builder {
         self
     }
 
-    /// Makes the pool. No thread is created before it is needed.
+    /// Creates the pool. Its threads are created when they are first needed.
     ///
     /// # Errors
     ///
     /// Fails with [`InvalidInput`](io::ErrorKind::InvalidInput) if [`max_threads`](Self::max_threads) is 0, if
     /// [`core_threads`](Self::core_threads) exceeds it, or if the [`name`](Self::name) contains a zero byte.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let error = throng::BlockingPool::builder().max_threads(0).build().unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    /// ```
     pub fn build(&self) -> io::Result<BlockingPool> {
         self.options.check()?;
         let mut options = self.options.clone();

@@ -6,15 +6,13 @@ use std::fmt;
 use std::io;
 use std::panic::Location;
 
-pub use self::tasks::BulkheadMetrics;
 use self::tasks::{Core, PoolPermit, Reserved};
+use super::metrics::Metrics;
 use super::pool::BlockingPool;
 use super::shared::Shared;
 use super::submit::{Submit, not_acquired};
 use super::task::Body;
-use crate::join::{
-    Bounded, Closed, JoinHandle, OwnedPermit, Permit, Spawn, TrySpawnError, Work, sealed,
-};
+use crate::join::{Bounded, Closed, JoinHandle, Permit, Spawn, TrySpawnError, Work, sealed};
 use crate::sync::Arc;
 use crate::task::JoinRef;
 
@@ -57,7 +55,13 @@ impl BlockingPool {
     ///
     /// # Examples
     ///
-    /// See [`Bulkhead`].
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::new();
+    /// let reports = pool.bulkhead(2, 10)?;
+    /// assert_eq!(reports.spawn_blocking(|| "report").await?, "report");
+    /// # Ok(()) }
+    /// ```
     pub fn bulkhead(&self, max_running: usize, queue_capacity: usize) -> io::Result<Bulkhead> {
         if max_running == 0 {
             let message = "`max_running` is 0: a bulkhead must be able to run at least one task";
@@ -77,6 +81,16 @@ impl Bulkhead {
     ///
     /// The handle fails as that of [`BlockingPool::spawn_blocking`], and with
     /// [`is_rejected`](crate::JoinError::is_rejected) if the bulkhead is full, or the pool is.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::new();
+    /// let bulkhead = pool.bulkhead(1, 1)?;
+    /// assert_eq!(bulkhead.spawn_blocking(|| 7).await?, 7);
+    /// # Ok(()) }
+    /// ```
     #[track_caller]
     pub fn spawn_blocking<F, R>(&self, f: F) -> JoinHandle<R>
     where
@@ -93,6 +107,23 @@ impl Bulkhead {
     ///
     /// Fails as [`BlockingPool::try_spawn_blocking`], and with [`is_full`](TrySpawnError::is_full) if the bulkhead is full, or
     /// the pool is.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::new();
+    /// let bulkhead = pool.bulkhead(1, 0)?;
+    /// let (open, gate) = std::sync::mpsc::channel::<()>();
+    /// let running = bulkhead.try_spawn_blocking(move || gate.recv().is_ok())?;
+    /// let refused = bulkhead.try_spawn_blocking(|| ()).unwrap_err();
+    /// assert!(refused.is_full());
+    /// // The pool itself has room.
+    /// pool.spawn_blocking(|| ()).await?;
+    /// # drop(open);
+    /// # running.await?;
+    /// # Ok(()) }
+    /// ```
     #[track_caller]
     pub fn try_spawn_blocking<F, R>(&self, f: F) -> Result<JoinHandle<R>, TrySpawnError<F>>
     where
@@ -167,20 +198,10 @@ impl Bulkhead {
         Permit::reserve(self).await
     }
 
-    /// As [`reserve`](Self::reserve), for a permit that owns a handle of the bulkhead.
+    /// Returns a snapshot of the bulkhead's work.
     ///
-    /// # Errors
-    ///
-    /// As [`reserve`](Self::reserve).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`BlockingPool::reserve`].
-    pub async fn reserve_owned(self) -> Result<OwnedPermit<Self>, Closed> {
-        OwnedPermit::reserve(self).await
-    }
-
-    /// Returns what the bulkhead does and has done.
+    /// `busy` counts its tasks that run or wait for a thread of the pool, and `queued` those that wait for one of these
+    /// to end. The threads and the histograms belong to the pool, so these fields are empty.
     ///
     /// # Examples
     ///
@@ -192,13 +213,8 @@ impl Bulkhead {
     /// assert_eq!(bulkhead.metrics().completed, 1);
     /// # Ok(()) }
     /// ```
-    pub fn metrics(&self) -> BulkheadMetrics {
+    pub fn metrics(&self) -> Metrics {
         self.core.metrics()
-    }
-
-    /// The pool.
-    pub fn pool(&self) -> &BlockingPool {
-        &self.core.pool
     }
 }
 
@@ -218,6 +234,17 @@ impl Permit<'_, Bulkhead> {
     /// # Errors
     ///
     /// As [`Bulkhead::spawn_blocking`], but neither the bulkhead nor the pool is full.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::new();
+    /// let bulkhead = pool.bulkhead(1, 0)?;
+    /// let permit = bulkhead.reserve().await?;
+    /// assert_eq!(permit.spawn_blocking(|| 7).await?, 7);
+    /// # Ok(()) }
+    /// ```
     #[track_caller]
     pub fn spawn_blocking<F, R>(self, f: F) -> JoinHandle<R>
     where
@@ -225,23 +252,6 @@ impl Permit<'_, Bulkhead> {
         R: Send + 'static,
     {
         self.consume().spawn_acquired(f, Location::caller())
-    }
-}
-
-impl OwnedPermit<Bulkhead> {
-    /// Runs a closure that may block on a thread of the pool.
-    ///
-    /// # Errors
-    ///
-    /// As [`Bulkhead::spawn_blocking`], but neither the bulkhead nor the pool is full.
-    #[track_caller]
-    pub fn spawn_blocking<F, R>(self, f: F) -> JoinHandle<R>
-    where
-        F: FnOnce() -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        let location = Location::caller();
-        self.submit_with(|permit| permit.consume().spawn_acquired(f, location))
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`Histogram`]: how durations are distributed.
+//! [`Histogram`]: a distribution of durations.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// One for each power of two of nanoseconds that fits into 64 bits, and one for longer durations.
 const BUCKETS: usize = u64::BITS as usize + 1;
 
-/// How durations are distributed: the number of them in each bucket, their sum and their maximum, at one moment.
+/// A distribution of durations: the number in each bucket, the sum and the maximum, at one moment.
 ///
 /// The buckets are fixed. Each ends at a power of two of nanoseconds, which it includes: 1 ns, 2 ns, 4 ns, and so
 /// on. Recording is one increment, there is nothing to configure, and two histograms can always be compared. A
@@ -63,6 +63,18 @@ impl Histogram {
     /// # Panics
     ///
     /// Panics if `q` is not between 0 and 1.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::BlockingPool;
+    ///
+    /// let metrics = BlockingPool::new().metrics();
+    /// match metrics.run_time.quantile(0.99) {
+    ///     Some(bound) => println!("99% of the tasks ran for at most {bound:?}"),
+    ///     None => println!("no task was sampled"),
+    /// }
+    /// ```
     #[track_caller]
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         assert!((0.0..=1.0).contains(&q), "{q} is not between 0 and 1");

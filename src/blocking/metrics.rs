@@ -1,4 +1,4 @@
-//! [`Metrics`]: what a pool does and has done.
+//! [`Metrics`]: a snapshot of the work of a pool.
 
 use super::histogram::Histogram;
 use crate::join::RunCounts;
@@ -35,13 +35,13 @@ pub struct Metrics {
     pub rejected: u64,
     /// Threads that the system has refused so far.
     pub spawn_failures: u64,
-    /// How long tasks have waited in the queue.
+    /// The times that tasks have waited in the queue.
     ///
     /// The buckets hold a random sample of the tasks that have run, one in sixteen on average. The maximum includes
     /// every task, with one exception: reading the clock takes about 25 ns, so while the last thousand tasks took less
     /// than 1 us each, only the sample is timed.
     pub queue_wait: Histogram,
-    /// How long tasks have run. The sample is that of `queue_wait`.
+    /// The times that tasks have run. The sample is that of `queue_wait`.
     ///
     /// The maximum includes every task that has run for 1 ms or longer, and is exact, with one exception: while the
     /// last thousand tasks took less than 1 us each, a thread reads the clock once for up to 32 of them. If one of

@@ -11,26 +11,26 @@ use tokio::runtime::Handle;
 use super::overflow::Overflow;
 use crate::unwind::contain;
 
-/// When a pool creates a thread.
-///
-/// Whatever the policy, the first [`core_threads`](super::Builder::core_threads) (at least one) are created as with
-/// `Eager`.
+/// When a pool creates a thread: see [`Builder::grow_after`](super::Builder::grow_after).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Growth {
-    /// Scale first: whenever a task arrives that no idle thread will take, until there are
-    /// [`max_threads`](super::Builder::max_threads). Only then do tasks queue. For tasks that block, and that may
-    /// wait for one another.
+pub(super) enum Growth {
+    /// Whenever a task arrives that no idle thread will take.
     #[default]
     Eager,
-    /// When no task has been taken from the queue for this long, create threads: one, then two, then four, until
-    /// threads take tasks again. This avoids a burst of threads for tasks of a few microseconds, and yet the pool
-    /// grows if all its threads block. A fraction of a millisecond is a good choice for a server; a burst of
-    /// blocking tasks waits for it a few times.
+    /// When no task has been taken from the queue for this long: one, then two, then four.
     After(Duration),
-    /// Queue first: only when the queue is full, as the thread pools of Java do. Without a
-    /// [`queue_capacity`](super::Builder::queue_capacity) there are never more than the core threads.
+    /// Only when the queue is full.
     WhenFull,
+}
+
+impl Growth {
+    pub(super) fn after(time: Duration) -> Self {
+        match time {
+            Duration::ZERO => Self::Eager,
+            Duration::MAX => Self::WhenFull,
+            time => Self::After(time),
+        }
+    }
 }
 
 /// The settings of a pool.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::Arc as StdArc;
+use std::sync::Arc;
 
 use crate::join::Work;
 
@@ -12,6 +12,27 @@ use crate::join::Work;
 /// [`spawn_batch`](crate::BlockingPool::spawn_batch). [`try_spawn_blocking`](crate::BlockingPool::try_spawn_blocking)
 /// always returns the closure, and [`reserve`](crate::BlockingPool::reserve) waits. Each task that finds the queue
 /// full counts as [`rejected`](super::Metrics::rejected), whatever the policy does with it.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use throng::{BlockingPool, Spawn};
+/// use throng::blocking::Overflow;
+///
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let spare = BlockingPool::builder().name("spare").build()?;
+/// let pool = BlockingPool::builder()
+///     .max_threads(1)
+///     .queue_capacity(0)
+///     .overflow(Overflow::Custom(Arc::new(move |work| drop(spare.spawn_work(work)))))
+///     .build()?;
+/// let slow = pool.spawn_blocking(|| std::thread::sleep(std::time::Duration::from_millis(50)));
+/// assert_eq!(pool.spawn_blocking(|| "done elsewhere").await?, "done elsewhere");
+/// slow.await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum Overflow {
@@ -22,47 +43,13 @@ pub enum Overflow {
     /// fast. Inside a Tokio runtime the task is rejected instead, since running it there would hold up all tasks of
     /// the worker. (A thread of a [`BlockingPool`](crate::BlockingPool) may run it, although it is in a runtime.)
     RunOnCaller,
-    /// As `RunOnCaller`, but also inside a Tokio runtime. Use it if submitters run in `block_in_place`, or have a
-    /// runtime of their own.
-    RunOnAnyCaller,
-    /// The task is dropped, and its handle fails with [`is_cancelled`](crate::JoinError::is_cancelled).
-    DropNewest,
     /// The task that has waited longest is dropped to make room, and its handle fails with
     /// [`is_cancelled`](crate::JoinError::is_cancelled). If none waits, the new task is rejected.
     DropOldest,
-    /// A handler receives the task on the submitting thread. It can run the task there, pass it to another executor
-    /// ([`Spawn`](crate::Spawn)), or drop it, in which case the handle fails with
+    /// A handler receives the task on the submitting thread. It can [run](Work::run) the task there, even inside a Tokio
+    /// runtime, pass it to another executor ([`Spawn`](crate::Spawn)), or drop it, in which case the handle fails with
     /// [`is_cancelled`](crate::JoinError::is_cancelled).
-    Custom(OverflowHandler),
-}
-
-/// Receives the tasks that find the queue full: see [`Overflow::Custom`].
-pub type OverflowHandler = StdArc<dyn Fn(Work) + Send + Sync>;
-
-impl Overflow {
-    /// Makes an [`Overflow::Custom`] of a closure.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use throng::{BlockingPool, Spawn};
-    /// use throng::blocking::Overflow;
-    ///
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let spare = BlockingPool::builder().name("spare").build()?;
-    /// let pool = BlockingPool::builder()
-    ///     .max_threads(1)
-    ///     .queue_capacity(0)
-    ///     .overflow(Overflow::custom(move |work| drop(spare.spawn_work(work))))
-    ///     .build()?;
-    /// let slow = pool.spawn_blocking(|| std::thread::sleep(std::time::Duration::from_millis(50)));
-    /// assert_eq!(pool.spawn_blocking(|| "done elsewhere").await?, "done elsewhere");
-    /// slow.await?;
-    /// # Ok(()) }
-    /// ```
-    pub fn custom(handler: impl Fn(Work) + Send + Sync + 'static) -> Self {
-        Self::Custom(StdArc::new(handler))
-    }
+    Custom(Arc<dyn Fn(Work) + Send + Sync>),
 }
 
 // A panic of a handler is contained, and leaves nothing of the pool half changed.
@@ -74,8 +61,6 @@ impl fmt::Debug for Overflow {
         f.write_str(match self {
             Self::Reject => "Reject",
             Self::RunOnCaller => "RunOnCaller",
-            Self::RunOnAnyCaller => "RunOnAnyCaller",
-            Self::DropNewest => "DropNewest",
             Self::DropOldest => "DropOldest",
             Self::Custom(_) => "Custom(..)",
         })

@@ -1,4 +1,4 @@
-//! [`BlockingPool`]: its handle, its settings and its end.
+//! [`BlockingPool`]: the handle of a pool, its settings, and its end.
 
 use std::fmt;
 use std::io;
@@ -94,7 +94,7 @@ impl BlockingPool {
         &self.handle.0
     }
 
-    /// Returns what the pool does and has done.
+    /// Returns a snapshot of the pool's work.
     ///
     /// # Examples
     ///
@@ -131,12 +131,22 @@ impl BlockingPool {
         Shared::prestart(self.shared())
     }
 
-    /// Changes [how many idle threads never exit](super::Builder::core_threads). Those beyond the new number exit after
+    /// Changes the number of [core threads](super::Builder::core_threads). Idle threads beyond the new number exit after
     /// their keep-alive.
     ///
     /// # Errors
     ///
     /// Fails with [`InvalidInput`](io::ErrorKind::InvalidInput) if it is more than the maximum of threads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::builder().max_threads(4).build()?;
+    /// pool.set_core_threads(2)?;
+    /// assert!(pool.set_core_threads(5).is_err());
+    /// # Ok(()) }
+    /// ```
     pub fn set_core_threads(&self, threads: usize) -> io::Result<()> {
         Shared::set_limits(self.shared(), |limits| limits.core_threads = threads)
     }
@@ -161,8 +171,23 @@ impl BlockingPool {
         Shared::set_limits(self.shared(), |limits| limits.max_threads = threads)
     }
 
-    /// Changes [how long an idle thread waits before it exits](super::Builder::keep_alive). For threads that are idle
-    /// now, the time begins anew.
+    /// Changes the [keep-alive](super::Builder::keep_alive): the time that an idle thread waits before it exits. For
+    /// threads that are idle now, the time starts again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::new();
+    /// pool.spawn_blocking(|| ()).await?;
+    /// pool.set_keep_alive(Duration::ZERO);
+    /// while pool.metrics().threads > 0 {
+    ///     tokio::time::sleep(Duration::from_millis(1)).await;
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn set_keep_alive(&self, time: Duration) {
         let set = Shared::set_limits(self.shared(), |limits| limits.keep_alive = time);
         set.expect("any keep-alive is valid");
@@ -221,6 +246,18 @@ impl BlockingPool {
     /// # Cancel safety
     ///
     /// Dropping the future has no effect.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::new();
+    /// let task = pool.spawn_blocking(|| 7);
+    /// pool.close();
+    /// pool.closed().await;
+    /// assert!(pool.is_closed() && task.is_finished());
+    /// # Ok(()) }
+    /// ```
     pub async fn closed(&self) {
         self.shared().closed().await;
     }

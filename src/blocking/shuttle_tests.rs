@@ -371,10 +371,7 @@ impl Everything {
         let left = [metrics.threads, metrics.blocked, metrics.queued];
         assert_eq!(left, [0; 3], "{metrics:?}");
         assert_eq!(
-            [
-                self.bulkhead.metrics().running,
-                self.bulkhead.metrics().queued
-            ],
+            [self.bulkhead.metrics().busy, self.bulkhead.metrics().queued],
             [0; 2]
         );
         let ended = [metrics.completed, metrics.panicked];

@@ -1,4 +1,4 @@
-//! How callers submit tasks to a [`BlockingPool`], and what happens when its queue is full.
+//! The methods that submit tasks to a [`BlockingPool`], and the policies for a full queue.
 
 use std::io;
 use std::panic::Location;
@@ -12,8 +12,7 @@ use super::state::Source;
 use super::submit::{Submit, not_acquired, submit, submit_batch};
 use super::task::{Body, Closure, InRuntime, PoolTask, TaskGuard};
 use crate::join::{
-    Bounded, Closed, Id, JoinHandle, OwnedPermit, Permit, Spawn, TrySpawnError, Work,
-    is_pool_thread, sealed,
+    Bounded, Closed, Id, JoinHandle, Permit, Spawn, TrySpawnError, Work, is_pool_thread, sealed,
 };
 use crate::semaphore::TryAcquireError;
 use crate::sync::Arc;
@@ -66,8 +65,8 @@ impl BlockingPool {
     /// # Errors
     ///
     /// Fails with [`is_full`](TrySpawnError::is_full) if the queue is bounded and full, with
-    /// [`is_closed`](TrySpawnError::is_closed) if the pool is closed, and with [`is_no_thread`](TrySpawnError::is_no_thread) if there
-    /// is no thread and the system refuses to create one.
+    /// [`is_closed`](TrySpawnError::is_closed) if the pool is closed. If there is no thread and the system refuses to
+    /// create one, its error is the [`source`](std::error::Error::source).
     ///
     /// # Examples
     ///
@@ -166,8 +165,7 @@ impl BlockingPool {
     {
         match &self.shared().options.overflow {
             Overflow::RunOnCaller if is_async_worker() => reject(f, ON_ASYNC_WORKER),
-            Overflow::RunOnCaller | Overflow::RunOnAnyCaller => hand_over(f, Work::run),
-            Overflow::DropNewest => hand_over(f, drop),
+            Overflow::RunOnCaller => hand_over(f, Work::run),
             Overflow::Custom(handler) => hand_over(f, |work| contain(|| handler(work))),
             Overflow::DropOldest if self.shared().replace_oldest() => {
                 self.spawn_acquired(f, location)
@@ -179,7 +177,7 @@ impl BlockingPool {
 
 const FULL: &str = "the queue is full";
 const ON_ASYNC_WORKER: &str = "the queue is full, and the caller must not block because it is in a Tokio runtime; \
-                               use `Overflow::RunOnAnyCaller` to run the task there nevertheless";
+                               use `Overflow::Custom` with `Work::run` to run the task there nevertheless";
 
 fn reject<F, R: 'static>(f: F, why: &'static str) -> JoinHandle<R> {
     contain(|| drop(f));
@@ -234,19 +232,6 @@ impl BlockingPool {
     pub async fn reserve(&self) -> Result<Permit<'_, Self>, Closed> {
         Permit::reserve(self).await
     }
-
-    /// As [`reserve`](Self::reserve), for a permit that owns a handle of the pool.
-    ///
-    /// # Errors
-    ///
-    /// As [`reserve`](Self::reserve).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`reserve`](Self::reserve).
-    pub async fn reserve_owned(self) -> Result<OwnedPermit<Self>, Closed> {
-        OwnedPermit::reserve(self).await
-    }
 }
 
 impl Bounded for BlockingPool {
@@ -265,6 +250,16 @@ impl Permit<'_, BlockingPool> {
     /// # Errors
     ///
     /// As [`BlockingPool::spawn_blocking`], but the queue is never full.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::builder().max_threads(1).queue_capacity(1).build()?;
+    /// let permit = pool.reserve().await?;
+    /// assert_eq!(permit.spawn_blocking(|| 7).await?, 7);
+    /// # Ok(()) }
+    /// ```
     #[track_caller]
     pub fn spawn_blocking<F, R>(self, f: F) -> JoinHandle<R>
     where
@@ -272,23 +267,6 @@ impl Permit<'_, BlockingPool> {
         R: Send + 'static,
     {
         self.consume().spawn_acquired(f, Location::caller())
-    }
-}
-
-impl OwnedPermit<BlockingPool> {
-    /// Runs a closure that may block on a thread of the pool.
-    ///
-    /// # Errors
-    ///
-    /// As [`BlockingPool::spawn_blocking`], but the queue is never full.
-    #[track_caller]
-    pub fn spawn_blocking<F, R>(self, f: F) -> JoinHandle<R>
-    where
-        F: FnOnce() -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        let location = Location::caller();
-        self.submit_with(|permit| permit.consume().spawn_acquired(f, location))
     }
 }
 

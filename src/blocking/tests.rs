@@ -116,10 +116,7 @@ fn a_closed_pool_returns_the_closure() {
     let work = Work::future(async move { inner() });
     pool.spawn_work(work).expect_err("it is closed").run();
     assert_eq!(Arc::strong_count(&witness), 1);
-    assert_eq!(
-        (bulkhead.metrics().running, bulkhead.metrics().queued),
-        (0, 0)
-    );
+    assert_eq!((bulkhead.metrics().busy, bulkhead.metrics().queued), (0, 0));
     assert_eq!((end(&pool), pool.metrics().rejected), ((0, 0, 0), 5));
 }
 
@@ -137,10 +134,7 @@ fn all_waiting(witness: &Arc<()>) -> (BlockingPool, Bulkhead, Sender<()>, Vec<Jo
         bulkhead.spawn_blocking(share()),
         bulkhead.spawn_blocking(share()),
     ];
-    assert_eq!(
-        (bulkhead.metrics().running, bulkhead.metrics().queued),
-        (1, 1)
-    );
+    assert_eq!((bulkhead.metrics().busy, bulkhead.metrics().queued), (1, 1));
     (pool, bulkhead, gate, waiting)
 }
 
@@ -155,10 +149,7 @@ fn an_abort_drops_a_task_wherever_it_waits() {
     assert_eq!(Arc::strong_count(&witness), 1);
     drop(gate);
     assert_eq!(end(&pool), (1, 0, 3));
-    assert_eq!(
-        (bulkhead.metrics().running, bulkhead.metrics().queued),
-        (0, 0)
-    );
+    assert_eq!((bulkhead.metrics().busy, bulkhead.metrics().queued), (0, 0));
 }
 
 #[test]
@@ -175,10 +166,7 @@ fn a_shutdown_now_aborts_tasks_wherever_they_wait() {
     assert_eq!(Arc::strong_count(&witness), 1);
     drop(gate);
     assert_eq!(end(&pool), (1, 0, 3));
-    assert_eq!(
-        (bulkhead.metrics().running, bulkhead.metrics().queued),
-        (0, 0)
-    );
+    assert_eq!((bulkhead.metrics().busy, bulkhead.metrics().queued), (0, 0));
 }
 
 /// Tasks of a pool of one thread that wait for others, of the pool and of a bulkhead.
@@ -198,10 +186,7 @@ fn a_task_that_waits_runs_the_other_or_a_compensating_thread_does() {
         assert_eq!(outer.blocking_join().expect("it returns"), 3);
     }
     assert_eq!(end(&pool), (6, 0, 0));
-    assert_eq!(
-        (bulkhead.metrics().running, bulkhead.metrics().queued),
-        (0, 0)
-    );
+    assert_eq!((bulkhead.metrics().busy, bulkhead.metrics().queued), (0, 0));
 }
 
 /// A thread takes a task while another thread aborts it and a third one waits for it.

@@ -55,6 +55,20 @@ pub struct Builder<T, K = ()> {
 
 impl<T: Send + 'static, K: Send + 'static> Builder<T, K> {
     /// Limits the jobs that were submitted and have not finished, open slots included. The default is 1,024.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, _done) = CompletionStream::<()>::builder().max_running(1).build()?;
+    /// let running = jobs.try_slot(())?;
+    /// assert!(jobs.try_slot(()).unwrap_err().is_full());
+    /// running.complete(());
+    /// assert!(jobs.try_slot(()).is_ok());
+    /// # Ok(()) }
+    /// ```
     pub fn max_running(&mut self, jobs: usize) -> &mut Self {
         self.max_running = jobs;
         self
@@ -64,6 +78,21 @@ impl<T: Send + 'static, K: Send + 'static> Builder<T, K> {
     /// `max_running`.
     ///
     /// This is the back-pressure of a slow reader: at the limit, submitters wait until a completion is read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().max_outstanding(1).build()?;
+    /// jobs.try_slot(())?.complete(7);
+    /// // It has finished, and was not read.
+    /// assert!(jobs.try_slot(()).unwrap_err().is_full());
+    /// assert!(done.try_next().is_some());
+    /// assert!(jobs.try_slot(()).is_ok());
+    /// # Ok(()) }
+    /// ```
     pub fn max_outstanding(&mut self, jobs: usize) -> &mut Self {
         self.max_outstanding = Some(jobs);
         self
@@ -107,6 +136,15 @@ impl<T: Send + 'static, K: Send + 'static> Builder<T, K> {
     /// # Errors
     ///
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) if an option has a value with which no job could run.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// let error = CompletionStream::<()>::builder().max_running(0).build().unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    /// ```
     pub fn build(&self) -> io::Result<(Submitter<T, K>, CompletionStream<T, K>)> {
         let max_running = at_least_one("max_running", self.max_running)?;
         let max_outstanding = match self.max_outstanding {

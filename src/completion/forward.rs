@@ -1,4 +1,4 @@
-//! How a task completes a slot when it ends, without another task that awaits it.
+//! Completing a slot when a task ends, without another task that awaits it.
 
 use std::future::Future;
 use std::panic::{self, AssertUnwindSafe};

@@ -56,7 +56,12 @@ impl<K, V> JoinMap<K, V> {
     ///
     /// # Examples
     ///
-    /// See [`JoinMap`].
+    /// ```
+    /// use throng::completion::JoinMap;
+    ///
+    /// let map = JoinMap::<&str, u32>::new();
+    /// assert!(map.is_empty());
+    /// ```
     pub fn new() -> Self {
         Self {
             set: JoinSet::new(),
@@ -77,6 +82,18 @@ impl<K, V> JoinMap<K, V> {
     }
 
     /// The keys of the tasks in the map, in no particular order.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinMap;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut map = JoinMap::new();
+    /// map.spawn("index", async {});
+    /// assert!(map.keys().eq([&"index"]));
+    /// # Ok(()) }
+    /// ```
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.tasks.values().map(|task| &task.key)
     }
@@ -111,11 +128,40 @@ impl<K, V: 'static> JoinMap<K, V> {
     }
 
     /// Aborts all tasks. They stay in the map until they are joined.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinMap;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut map = JoinMap::new();
+    /// map.spawn("index", std::future::pending::<()>());
+    /// map.abort_all();
+    /// let (key, outcome) = map.join_next().await.expect("one task was spawned");
+    /// assert!(key == "index" && outcome.unwrap_err().is_cancelled());
+    /// # Ok(()) }
+    /// ```
     pub fn abort_all(&mut self) {
         self.set.abort_all();
     }
 
     /// Lets all tasks run on, and removes them from the map.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinMap;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut map = JoinMap::new();
+    /// let (finished, is_finished) = tokio::sync::oneshot::channel();
+    /// map.spawn("index", async move { finished.send(()) });
+    /// map.detach_all();
+    /// assert!(map.is_empty());
+    /// assert!(is_finished.await.is_ok());
+    /// # Ok(()) }
+    /// ```
     pub fn detach_all(&mut self) {
         self.set.detach_all();
         self.tasks.clear();
@@ -127,6 +173,19 @@ impl<K, V: 'static> JoinMap<K, V> {
     /// # Cancel safety
     ///
     /// If the future is dropped, the tasks are aborted, and those that have not ended stay in the map.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinMap;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut map = JoinMap::new();
+    /// map.spawn("index", std::future::pending::<()>());
+    /// map.shutdown().await;
+    /// assert!(map.is_empty());
+    /// # Ok(()) }
+    /// ```
     pub async fn shutdown(&mut self) {
         self.abort_all();
         while self.join_next().await.is_some() {}
@@ -143,7 +202,17 @@ impl<K, V: 'static> JoinMap<K, V> {
     ///
     /// # Examples
     ///
-    /// See [`JoinMap`].
+    /// ```
+    /// use throng::completion::JoinMap;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut map = JoinMap::new();
+    /// map.spawn("index", async { 7 });
+    /// while let Some((key, outcome)) = map.join_next().await {
+    ///     assert_eq!((key, outcome?), ("index", 7));
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn join_next(&mut self) -> Option<(K, Result<V, JoinError>)> {
         while !self.is_empty() {
             let joined = self.set.join_next_with_id().await?;
@@ -156,6 +225,18 @@ impl<K, V: 'static> JoinMap<K, V> {
     }
 
     /// Returns the key and the output of a task that has ended. Returns `None` if there is none, without waiting.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinMap;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut map = JoinMap::new();
+    /// map.spawn("index", std::future::pending::<()>());
+    /// assert!(map.try_join_next().is_none());
+    /// # Ok(()) }
+    /// ```
     pub fn try_join_next(&mut self) -> Option<(K, Result<V, JoinError>)> {
         loop {
             let joined = self.set.try_join_next_with_id()?;
@@ -192,7 +273,15 @@ impl<K: Hash + Eq, V: 'static> JoinMap<K, V> {
     ///
     /// # Examples
     ///
-    /// See [`JoinMap`].
+    /// ```
+    /// use throng::completion::JoinMap;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut map = JoinMap::new();
+    /// map.spawn("index", async { 7 });
+    /// assert!(map.contains_key("index"));
+    /// # Ok(()) }
+    /// ```
     pub fn spawn<F>(&mut self, key: K, future: F)
     where
         F: Future<Output = V> + Send + 'static,
@@ -203,6 +292,19 @@ impl<K: Hash + Eq, V: 'static> JoinMap<K, V> {
     }
 
     /// Runs a future on this Tokio runtime, and aborts the previous task with this key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinMap;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut map = JoinMap::new();
+    /// map.spawn_on("index", async { 7 }, &tokio::runtime::Handle::current());
+    /// let (key, outcome) = map.join_next().await.expect("one task was spawned");
+    /// assert_eq!((key, outcome?), ("index", 7));
+    /// # Ok(()) }
+    /// ```
     pub fn spawn_on<F>(&mut self, key: K, future: F, runtime: &Handle)
     where
         F: Future<Output = V> + Send + 'static,
@@ -218,6 +320,20 @@ impl<K: Hash + Eq, V: 'static> JoinMap<K, V> {
     /// # Panics
     ///
     /// Panics outside of a Tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinMap;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut map = JoinMap::new();
+    /// map.spawn_blocking("manifest", || std::fs::read_to_string("Cargo.toml"));
+    /// let (key, manifest) = map.join_next().await.expect("a task is in the map");
+    /// assert_eq!(key, "manifest");
+    /// assert!(manifest??.contains("[package]"));
+    /// # Ok(()) }
+    /// ```
     pub fn spawn_blocking<F>(&mut self, key: K, f: F)
     where
         F: FnOnce() -> V + Send + 'static,
@@ -244,6 +360,25 @@ impl<K: Hash + Eq, V: 'static> JoinMap<K, V> {
     /// # Panics
     ///
     /// Panics outside of a [`LocalSet`] and of a local runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinMap;
+    /// use std::rc::Rc;
+    /// use tokio::task::LocalSet;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let local = LocalSet::new();
+    /// let joined = local.run_until(async {
+    ///     let mut map = JoinMap::new();
+    ///     map.spawn_local("index", async { Rc::new(7) });
+    ///     map.join_next().await
+    /// });
+    /// let (key, outcome) = joined.await.expect("one task was spawned");
+    /// assert_eq!((key, *outcome?), ("index", 7));
+    /// # Ok(()) }
+    /// ```
     pub fn spawn_local<F>(&mut self, key: K, future: F)
     where
         F: Future<Output = V> + 'static,
@@ -253,6 +388,21 @@ impl<K: Hash + Eq, V: 'static> JoinMap<K, V> {
     }
 
     /// Runs a future, which need not be `Send`, on this [`LocalSet`], and aborts the previous task with this key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinMap;
+    /// use std::rc::Rc;
+    /// use tokio::task::LocalSet;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (local, mut map) = (LocalSet::new(), JoinMap::new());
+    /// map.spawn_local_on("index", async { Rc::new(7) }, &local);
+    /// let (key, outcome) = local.run_until(map.join_next()).await.expect("one task was spawned");
+    /// assert_eq!((key, *outcome?), ("index", 7));
+    /// # Ok(()) }
+    /// ```
     pub fn spawn_local_on<F>(&mut self, key: K, future: F, local_set: &LocalSet)
     where
         F: Future<Output = V> + 'static,

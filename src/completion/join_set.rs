@@ -72,7 +72,12 @@ impl<T> JoinSet<T> {
     ///
     /// # Examples
     ///
-    /// See [`JoinSet`].
+    /// ```
+    /// use throng::completion::JoinSet;
+    ///
+    /// let set = JoinSet::<u32>::new();
+    /// assert!(set.is_empty());
+    /// ```
     pub fn new() -> Self {
         let (jobs, done) = CompletionStream::unbounded();
         Self {
@@ -118,6 +123,19 @@ impl<T: 'static> JoinSet<T> {
     }
 
     /// Runs a future on this Tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinSet;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = tokio::runtime::Runtime::new()?;
+    /// let mut set = JoinSet::new();
+    /// set.spawn_on(async { 7 }, runtime.handle());
+    /// assert_eq!(runtime.block_on(set.join_all()), [7]);
+    /// # Ok(()) }
+    /// ```
     pub fn spawn_on<F>(&mut self, future: F, runtime: &Handle) -> AbortHandle
     where
         F: Future<Output = T> + Send + 'static,
@@ -131,6 +149,19 @@ impl<T: 'static> JoinSet<T> {
     /// # Panics
     ///
     /// Panics outside of a Tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinSet;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut set = JoinSet::new();
+    /// set.spawn_blocking(|| std::fs::read_to_string("Cargo.toml"));
+    /// let text = set.join_next().await.expect("one task was spawned")??;
+    /// assert!(text.contains("[package]"));
+    /// # Ok(()) }
+    /// ```
     pub fn spawn_blocking<F>(&mut self, f: F) -> AbortHandle
     where
         F: FnOnce() -> T + Send + 'static,
@@ -199,6 +230,21 @@ impl<T: 'static> JoinSet<T> {
     }
 
     /// Runs a future, which need not be `Send`, on this [`LocalSet`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinSet;
+    /// use std::rc::Rc;
+    /// use tokio::task::LocalSet;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (local, mut set) = (LocalSet::new(), JoinSet::new());
+    /// set.spawn_local_on(async { Rc::new(7) }, &local);
+    /// let joined = local.run_until(set.join_next()).await.expect("one task was spawned");
+    /// assert_eq!(*joined?, 7);
+    /// # Ok(()) }
+    /// ```
     pub fn spawn_local_on<F>(&mut self, future: F, local_set: &LocalSet) -> AbortHandle
     where
         F: Future<Output = T> + 'static,
@@ -216,7 +262,17 @@ impl<T: 'static> JoinSet<T> {
     ///
     /// # Examples
     ///
-    /// See [`JoinSet`].
+    /// ```
+    /// use throng::completion::JoinSet;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut set = JoinSet::new();
+    /// set.spawn(async { 7 });
+    /// while let Some(joined) = set.join_next().await {
+    ///     assert_eq!(joined?, 7);
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn join_next(&mut self) -> Option<Result<T, JoinError>> {
         poll_fn(|cx| self.poll_join_next(cx)).await
     }
@@ -245,16 +301,61 @@ impl<T: 'static> JoinSet<T> {
     }
 
     /// Returns the output of a task that has ended. Returns `None` if there is none, without waiting.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinSet;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut set = JoinSet::new();
+    /// set.spawn(std::future::pending::<()>());
+    /// assert!(set.try_join_next().is_none());
+    /// assert_eq!(set.len(), 1);
+    /// # Ok(()) }
+    /// ```
     pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
         Some(without_id(with_id(self.done.take()?)))
     }
 
     /// As [`try_join_next`](Self::try_join_next), and also returns the id of the task.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinSet;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut set = JoinSet::new();
+    /// let id = set.spawn(async { 7 }).id();
+    /// let joined = loop {
+    ///     match set.try_join_next_with_id() {
+    ///         Some(joined) => break joined?,
+    ///         None => tokio::task::yield_now().await,
+    ///     }
+    /// };
+    /// assert_eq!(joined, (id, 7));
+    /// # Ok(()) }
+    /// ```
     pub fn try_join_next_with_id(&mut self) -> Option<Result<(Id, T), JoinError>> {
         Some(with_id(self.done.take()?))
     }
 
     /// Polls for the output of a task that has ended. `Ready(None)` if the set is empty.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinSet;
+    /// use std::future::poll_fn;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut set = JoinSet::new();
+    /// set.spawn(async { 7 });
+    /// let joined = poll_fn(|cx| set.poll_join_next(cx)).await;
+    /// assert_eq!(joined.expect("one task was spawned")?, 7);
+    /// # Ok(()) }
+    /// ```
     pub fn poll_join_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
         self.poll_join_next_with_id(cx)
             .map(|joined| joined.map(without_id))
@@ -265,8 +366,7 @@ impl<T: 'static> JoinSet<T> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<(Id, T), JoinError>>> {
-        let is_empty = |stream: &CompletionStream<_>| stream.shared.len().0 == 0;
-        let completed = self.done.poll_take(cx, CompletionStream::take, is_empty);
+        let completed = self.done.poll_until_idle(cx);
         completed.map(|completed| completed.map(with_id))
     }
 
@@ -305,6 +405,20 @@ impl<T: 'static> JoinSet<T> {
     }
 
     /// Aborts all tasks. They stay in the set until they are joined.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinSet;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut set = JoinSet::new();
+    /// set.spawn(std::future::pending::<()>());
+    /// set.abort_all();
+    /// let outcome = set.join_next().await.expect("one task was spawned");
+    /// assert!(outcome.unwrap_err().is_cancelled());
+    /// # Ok(()) }
+    /// ```
     pub fn abort_all(&mut self) {
         self.jobs.abort_all();
     }
@@ -336,6 +450,19 @@ impl<T: 'static> JoinSet<T> {
     /// # Cancel safety
     ///
     /// If the future is dropped, the tasks are aborted, and those that have not ended stay in the set.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinSet;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut set = JoinSet::new();
+    /// set.spawn(std::future::pending::<()>());
+    /// set.shutdown().await;
+    /// assert!(set.is_empty());
+    /// # Ok(()) }
+    /// ```
     pub async fn shutdown(&mut self) {
         self.abort_all();
         while self.join_next().await.is_some() {}

@@ -1,8 +1,6 @@
-//! [`Ordered`]: a stream in the order of submission.
+//! `ordered`: a stream in the order of submission.
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -20,43 +18,40 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
     /// `max_outstanding` others finish before the submitters wait. Jobs that were read before this is called are not
     /// waited for.
     ///
+    /// # Cancel safety
+    ///
+    /// As with the stream itself, nothing is lost in `select!`.
+    ///
     /// # Examples
     ///
-    /// See [`Ordered`].
-    pub fn ordered(self) -> Ordered<T, K> {
+    /// ```
+    /// use futures::StreamExt;
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, done) = CompletionStream::builder().build()?;
+    /// let slots = [jobs.slot(1).await?, jobs.slot(2).await?];
+    /// drop(jobs);
+    /// for slot in slots.into_iter().rev() {
+    ///     slot.complete("done");
+    /// }
+    ///
+    /// let mut done = done.ordered();
+    /// let mut tags = Vec::new();
+    /// while let Some(completed) = done.next().await {
+    ///     tags.push(completed.tag);
+    /// }
+    /// assert_eq!(tags, [1, 2]);
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "streams do nothing unless polled, and dropping this one aborts its jobs"]
+    pub fn ordered(self) -> impl FusedStream<Item = Completed<T, K>> + Unpin {
         Ordered::new(self)
     }
 }
 
-/// A stream of completions in the order in which the jobs were submitted: see [`CompletionStream::ordered`].
-///
-/// # Cancel safety
-///
-/// As with the stream itself, nothing is lost in `select!`.
-///
-/// # Examples
-///
-/// ```
-/// use throng::CompletionStream;
-///
-/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let (jobs, done) = CompletionStream::builder().build()?;
-/// let slots = [jobs.slot(1).await?, jobs.slot(2).await?];
-/// drop(jobs);
-/// for slot in slots.into_iter().rev() {
-///     slot.complete("done");
-/// }
-///
-/// let mut done = done.ordered();
-/// let mut tags = Vec::new();
-/// while let Some(completed) = done.next().await {
-///     tags.push(completed.tag);
-/// }
-/// assert_eq!(tags, [1, 2]);
-/// # Ok(()) }
-/// ```
-#[must_use = "streams do nothing unless polled, and dropping this one aborts its jobs"]
-pub struct Ordered<T, K = ()> {
+/// A stream of completions in the order in which the jobs were submitted.
+struct Ordered<T, K> {
     stream: CompletionStream<T, K>,
     /// Completions that finished before an earlier job, from `next_seq` on. They are outstanding, and so are the jobs
     /// that they wait for, which bounds the length.
@@ -73,16 +68,6 @@ impl<T: Send + 'static, K: Send + 'static> Ordered<T, K> {
             waiting: VecDeque::new(),
             next_seq: 0,
         }
-    }
-
-    /// Waits for the next completion, in the order of submission. Returns `None` when the stream is closed and
-    /// everything has been read.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost if the future is dropped.
-    pub async fn next(&mut self) -> Option<Completed<T, K>> {
-        poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 }
 
@@ -130,11 +115,3 @@ impl<T: Send + 'static, K: Send + 'static> FusedStream for Ordered<T, K> {
 
 // Completions are moved, never pinned.
 impl<T, K> Unpin for Ordered<T, K> {}
-
-impl<T, K> fmt::Debug for Ordered<T, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ordered")
-            .field("stream", &self.stream)
-            .finish()
-    }
-}

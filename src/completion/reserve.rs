@@ -4,7 +4,7 @@ use super::shared::Reservation;
 use super::slot::Slot;
 use super::start::{start, start_blocking};
 use super::submitter::Submitter;
-use crate::join::{Bounded, Closed, Id, OwnedPermit, Permit, Spawn, sealed};
+use crate::join::{Bounded, Closed, Id, Permit, Spawn, sealed};
 
 impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     /// Waits for room for one job.
@@ -48,36 +48,6 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
         self.shared().charge().await;
         Permit::reserve(self).await
     }
-
-    /// As [`reserve`](Self::reserve), but the permit owns a clone of the submitter, so that it can be stored or sent
-    /// to another task.
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`] if the stream is or becomes closed.
-    ///
-    /// # Cancel safety
-    ///
-    /// As that of [`reserve`](Self::reserve).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use throng::CompletionStream;
-    ///
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let (jobs, mut done) = CompletionStream::builder().build()?;
-    /// let permit = jobs.reserve_owned().await?;
-    /// tokio::spawn(async move { permit.submit("page", async { 200 }) });
-    ///
-    /// let completed = done.next().await.expect("one is outstanding");
-    /// assert_eq!((completed.tag, completed.outcome?), ("page", 200));
-    /// # Ok(()) }
-    /// ```
-    pub async fn reserve_owned(&self) -> Result<OwnedPermit<Self>, Closed> {
-        self.shared().charge().await;
-        OwnedPermit::reserve(self.clone()).await
-    }
 }
 
 impl<T, K> sealed::Sealed for Submitter<T, K> {}
@@ -107,7 +77,16 @@ impl<T: Send + 'static, K: Send + 'static> Permit<'_, Submitter<T, K>> {
     ///
     /// # Examples
     ///
-    /// See [`Submitter::reserve`].
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// let permit = jobs.reserve().await?;
+    /// permit.submit("future", async { 7 })?;
+    /// assert_eq!(done.next().await.expect("one is outstanding").outcome?, 7);
+    /// # Ok(()) }
+    /// ```
     pub fn submit<F>(self, tag: K, future: F) -> Result<Id, Closed<(K, F)>>
     where
         F: Future<Output = T> + Send + 'static,
@@ -120,6 +99,20 @@ impl<T: Send + 'static, K: Send + 'static> Permit<'_, Submitter<T, K>> {
     /// # Errors
     ///
     /// [`Closed`] with tag and closure, if the stream was closed since the permit was reserved.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::BlockingPool;
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = BlockingPool::builder().max_threads(2).build()?;
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// jobs.reserve().await?.submit_blocking(&pool, "closure", || 7)?;
+    /// assert_eq!(done.next().await.expect("one is outstanding").outcome?, 7);
+    /// # Ok(()) }
+    /// ```
     pub fn submit_blocking<F>(self, pool: &impl Spawn, tag: K, f: F) -> Result<Id, Closed<(K, F)>>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -132,43 +125,21 @@ impl<T: Send + 'static, K: Send + 'static> Permit<'_, Submitter<T, K>> {
     /// # Errors
     ///
     /// [`Closed`] with the tag, if the stream was closed since the permit was reserved.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// jobs.reserve().await?.slot("callback")?.complete(7);
+    /// assert_eq!(done.next().await.expect("one is outstanding").outcome?, 7);
+    /// # Ok(()) }
+    /// ```
     pub fn slot(self, tag: K) -> Result<Slot<T, K>, Closed<K>> {
-        let reservation = Reservation::kept(self.consume().shared());
+        let submitter = self.consume();
+        let reservation = Reservation::kept(submitter.shared());
         reservation.slot(tag).map_err(Closed::new)
-    }
-}
-
-impl<T: Send + 'static, K: Send + 'static> OwnedPermit<Submitter<T, K>> {
-    /// As [`Permit::submit`].
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`] with tag and future, if the stream was closed since the permit was reserved.
-    pub fn submit<F>(self, tag: K, future: F) -> Result<Id, Closed<(K, F)>>
-    where
-        F: Future<Output = T> + Send + 'static,
-    {
-        self.submit_with(|permit| permit.submit(tag, future))
-    }
-
-    /// As [`Permit::submit_blocking`].
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`] with tag and closure, if the stream was closed since the permit was reserved.
-    pub fn submit_blocking<F>(self, pool: &impl Spawn, tag: K, f: F) -> Result<Id, Closed<(K, F)>>
-    where
-        F: FnOnce() -> T + Send + 'static,
-    {
-        self.submit_with(|permit| permit.submit_blocking(pool, tag, f))
-    }
-
-    /// As [`Permit::slot`].
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`] with the tag, if the stream was closed since the permit was reserved.
-    pub fn slot(self, tag: K) -> Result<Slot<T, K>, Closed<K>> {
-        self.submit_with(|permit| permit.slot(tag))
     }
 }

@@ -217,7 +217,7 @@ pub(super) struct Reservation<'a, T, K> {
     running: bool,
 }
 
-/// What the submitter of a job gets.
+/// The value that the submitter of a job receives.
 pub(super) trait Receipt {
     fn new(id: Id, abort: &Abort) -> Self;
 }

@@ -6,7 +6,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::task::{Context, Poll};
 
 use super::queue::QueueEntry;
-use crate::join::{Id, JoinError};
+use crate::join::Id;
 use crate::task::{Abort, Fault, Outcome, Promise};
 use crate::unwind::contain;
 
@@ -58,7 +58,15 @@ impl<T: Send + 'static, K: Send + 'static> Slot<T, K> {
     ///
     /// # Examples
     ///
-    /// See [`Slot`].
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// jobs.slot("callback").await?.complete(7);
+    /// assert_eq!(done.next().await.expect("one is outstanding").outcome?, 7);
+    /// # Ok(()) }
+    /// ```
     pub fn complete(self, value: T) {
         self.end(Ok(value));
     }
@@ -91,27 +99,6 @@ impl<T: Send + 'static, K: Send + 'static> Slot<T, K> {
             panic::catch_unwind(AssertUnwindSafe(f)).map_err(Fault::panicked)
         };
         self.end(outcome);
-    }
-
-    /// Ends the job with the error of another task. The item has the error's cause and the slot's own id.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use throng::CompletionStream;
-    /// let (jobs, mut done) = CompletionStream::<u32>::builder().build()?;
-    /// let slot = jobs.slot(()).await?;
-    /// match throng::spawn_blocking(|| panic!("out of paper")).await {
-    ///     Ok(pages) => slot.complete(pages),
-    ///     Err(error) => slot.fail(error),
-    /// }
-    /// let error = done.next().await.expect("one is outstanding").outcome.unwrap_err();
-    /// assert!(error.is_panic());
-    /// # Ok(()) }
-    /// ```
-    pub fn fail(self, error: JoinError) {
-        self.end(Err(error.into_fault()));
     }
 
     pub(super) fn end(self, outcome: Outcome<T>) {
@@ -168,6 +155,20 @@ impl<T, K> Slot<T, K> {
 
     /// Returns `true` if the completion is no longer wanted: the job was aborted, or the stream was dropped, but not
     /// [detached](crate::CompletionStream::detach).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, _done) = CompletionStream::<()>::builder().build()?;
+    /// let slot = jobs.slot(()).await?;
+    /// assert!(!slot.is_aborted());
+    /// jobs.abort(slot.id());
+    /// assert!(slot.is_aborted());
+    /// # Ok(()) }
+    /// ```
     pub fn is_aborted(&self) -> bool {
         self.promise.is_aborted()
     }

@@ -86,7 +86,7 @@ impl<T: Send + 'static, K: Send + 'static> Tick for StallWatch<T, K> {
         if stalled {
             tracing::warn!(
                 "a submission to a `CompletionStream` has waited for 1 s while nothing polled the stream: does \
-                 the task that reads it await `submit`? Use `next_or_submit` there"
+                 the task that reads it await `submit`? Select between `reserve` and `next` there"
             );
         }
         Some(now + STALL_TIMEOUT)

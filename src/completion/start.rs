@@ -1,4 +1,4 @@
-//! How futures that were accepted start: where they are stored, and who polls them for the first time.
+//! The start of accepted futures: where they are stored, and which task polls them for the first time.
 //!
 //! - A small future is stored in its cell and left to the [runners](super::runners).
 //! - A larger future would need a cell that is not recycled, and that stays until the item is read. It is stored in a

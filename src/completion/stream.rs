@@ -1,4 +1,4 @@
-//! [`CompletionStream`]: the end of a stream where completions come out.
+//! [`CompletionStream`]: the reading end of a stream.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,9 +17,10 @@ use crate::task::Outcome;
 
 /// A stream of finished jobs, in the order in which they finish.
 ///
-/// Jobs go in at the [`Submitter`] and come out here. Submit and read in two tasks, as in the example below: when the
+/// Jobs are submitted through a [`Submitter`] and read from the stream. Submit and read in two tasks, as in the example below: when the
 /// stream is full, `submit` waits until a completion is read. A single task that does both must never await `submit`,
-/// because it would wait for itself; its loop is that of [`next_or_submit`](Self::next_or_submit).
+/// because it would wait for itself. It selects between [`reserve`](super::Submitter::reserve), whose example shows the
+/// loop, and [`next`](Self::next).
 ///
 /// A job is a future that runs on Tokio, a closure that runs on a pool, or a [slot](super::Slot) that is completed
 /// by anything else. Each job yields exactly one [`Completed`]: its output, its panic, its cancellation, or its loss.
@@ -31,10 +32,8 @@ use crate::task::Outcome;
 /// [`detach`](Self::detach) lets the jobs run on, and [`shutdown`](Self::shutdown) waits for them.
 ///
 /// It implements [`Stream`], and can also be read [without waiting](Self::try_next),
-/// [in batches](Self::next_batch), [with a timeout](Self::next_timeout), [until no job is left](Self::until_idle),
-/// and [in the order of submission](Self::ordered). For a fixed number of futures, see
-/// [`all`](CompletionStream::all), [`all_or_abort`](CompletionStream::all_or_abort) and
-/// [`first_ok`](CompletionStream::first_ok).
+/// [in batches](Self::next_batch), [until no job is left](Self::next_until_idle), and [in the order of submission](Self::ordered). For a fixed number of
+/// futures, see [`JoinSet::join_all`](super::JoinSet::join_all).
 ///
 /// # Compared with others
 ///
@@ -45,7 +44,7 @@ use crate::task::Outcome;
 /// | jobs in parallel | yes | yes | yes | no |
 /// | submits | any number of [`Submitter`]s, also while it is read | its owner | its owner | its owner |
 /// | bounds | on what runs and on what is unread; `submit` waits | none | none | none |
-/// | empty | pending; [`until_idle`](Self::until_idle) ends | `None` | `None` | `None` |
+/// | empty | pending; [`next_until_idle`](Self::next_until_idle) returns `None` | `None` | `None` | `None` |
 /// | a panic | is an item | is an item | is an item | unwinds into the task |
 /// | identifies a job by | [`Id`] and a tag of any type | [`Id`] | `tokio::task::Id` | |
 /// | keeps of a finished job | output and tag, and little else once 1,024 are unread | output, and little else once 1,024 are unread | the whole task | the output |
@@ -230,6 +229,14 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         }
         self.paid -= 1;
         Poll::Ready(item)
+    }
+
+    /// Polls for the next completion. `None` if no job is outstanding.
+    pub(super) fn poll_until_idle(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Completed<T, K>>> {
+        self.poll_take(cx, Self::take, |stream| stream.shared.len().0 == 0)
     }
 }
 

@@ -1,13 +1,11 @@
-//! [`Submitter`]: the end of a stream where jobs go in.
+//! [`Submitter`]: the submitting end of a stream.
 
 use std::fmt;
 use std::future::Future;
 
-use tokio::runtime::Handle;
-
 use super::shared::{Reservation, Shared};
 use super::slot::Slot;
-use super::start::{start, start_blocking, start_on};
+use super::start::{start, start_blocking};
 use super::wrapped::Wrapped;
 use crate::join::{Closed, Id, Spawn, TrySpawnError};
 use crate::semaphore::TryAcquireError;
@@ -22,7 +20,8 @@ use crate::sync::Arc;
 ///
 /// | job | method |
 /// | --- | --- |
-/// | a future, on the current Tokio runtime or another one | [`submit`](Self::submit), [`submit_on`](Self::submit_on) |
+/// | a future, on the current Tokio runtime | [`submit`](Self::submit) |
+/// | a future, on another Tokio runtime | [`reserve`](Self::reserve), and then [`submit`](crate::Permit) on the permit, after [`Handle::enter`](tokio::runtime::Handle::enter) |
 /// | a future that is tried again when it fails | [`submit`](Self::submit) with [`Retry::run`](crate::Retry::run) |
 /// | a future that is not `Send`, or that another executor runs | [`wrap`](Self::wrap) |
 /// | a closure, on a [`BlockingPool`](crate::BlockingPool), a [`ComputePool`](crate::ComputePool), or a runtime's blocking threads | [`submit_blocking`](Self::submit_blocking) |
@@ -62,8 +61,8 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// With [`poll_in_place`](super::Builder::poll_in_place), this method polls the future once itself.
     ///
-    /// Do not await this in the task that reads the stream: if the stream is full, the task waits for itself. Use
-    /// [`next_or_submit`](super::CompletionStream::next_or_submit) there. With the feature `tracing`, a submission
+    /// Do not await this in the task that reads the stream: if the stream is full, the task waits for itself. Select between
+    /// [`reserve`](Self::reserve) and [`next`](super::CompletionStream::next) there. With the feature `tracing`, a submission
     /// that has waited for a second while nothing polls the stream logs a warning.
     ///
     /// # Errors
@@ -127,48 +126,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
         }
     }
 
-    /// Waits for room, and runs a future on this Tokio runtime.
-    ///
-    /// As [`submit`](Self::submit) otherwise. Small futures share tasks only on the runtime of the first future; on
-    /// others, each is a task of its own.
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`] with tag and future, if the stream is or becomes closed.
-    ///
-    /// # Cancel safety
-    ///
-    /// As that of [`submit`](Self::submit).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use throng::CompletionStream;
-    ///
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let runtime = tokio::runtime::Runtime::new()?;
-    /// let (jobs, mut done) = CompletionStream::builder().build()?;
-    /// jobs.submit_on(runtime.handle(), (), async { 7 }).await?;
-    /// assert_eq!(done.next().await.expect("one is outstanding").outcome?, 7);
-    /// # runtime.shutdown_background();
-    /// # Ok(()) }
-    /// ```
-    pub async fn submit_on<F>(
-        &self,
-        runtime: &Handle,
-        tag: K,
-        future: F,
-    ) -> Result<Id, Closed<(K, F)>>
-    where
-        F: Future<Output = T> + Send + 'static,
-    {
-        match self.reservation().await {
-            Some(reservation) => start_on(reservation, runtime, tag, future),
-            None => Err(Closed::new((tag, future))),
-        }
-    }
-
-    /// Waits for room, and makes a job of a future that the caller runs on an executor of its choice.
+    /// Waits for room, and makes a job of a future that the caller runs on an executor of its choice. Returns its id.
     ///
     /// Use this for futures that are not `Send`, on a [`LocalSet`](tokio::task::LocalSet), and for executors other
     /// than Tokio's. As with futures that are [submitted](Self::submit), a panic becomes the outcome, and
@@ -197,7 +155,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///     tokio::task::yield_now().await;
     ///     name.len()
     /// });
-    /// if let Ok(job) = job.await {
+    /// if let Ok((_id, job)) = job.await {
     ///     local.spawn_local(job);
     /// }
     ///
@@ -205,16 +163,12 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     /// assert_eq!(completed.outcome?, 8);
     /// # Ok(()) }
     /// ```
-    pub async fn wrap<F>(&self, tag: K, future: F) -> Result<Wrapped<F, K>, Closed<(K, F)>>
+    pub async fn wrap<F>(&self, tag: K, future: F) -> Result<(Id, Wrapped<F, K>), Closed<(K, F)>>
     where
         F: Future<Output = T>,
     {
         match self.reservation().await {
-            Some(reservation) => {
-                let accepted = reservation.wrap(tag, future).map_err(Closed::new)?;
-                let (_, job): (Id, _) = accepted;
-                Ok(job)
-            }
+            Some(reservation) => reservation.wrap(tag, future).map_err(Closed::new),
             None => Err(Closed::new((tag, future))),
         }
     }
@@ -234,7 +188,17 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// # Examples
     ///
-    /// See [`CompletionStream`](super::CompletionStream).
+    /// ```
+    /// use throng::BlockingPool;
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = BlockingPool::builder().max_threads(2).build()?;
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// jobs.submit_blocking(&pool, "closure", || 7).await?;
+    /// assert_eq!(done.next().await.expect("one is outstanding").outcome?, 7);
+    /// # Ok(()) }
+    /// ```
     pub async fn submit_blocking<F>(
         &self,
         pool: &impl Spawn,
@@ -263,7 +227,17 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     ///
     /// # Examples
     ///
-    /// See [`Slot`].
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// let slot = jobs.slot("callback").await?;
+    /// slot.complete(7);
+    /// let completed = done.next().await.expect("one is outstanding");
+    /// assert_eq!((completed.tag, completed.outcome?), ("callback", 7));
+    /// # Ok(()) }
+    /// ```
     pub async fn slot(&self, tag: K) -> Result<Slot<T, K>, Closed<K>> {
         match self.reservation().await {
             Some(reservation) => reservation.slot(tag).map_err(Closed::new),
@@ -276,6 +250,20 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     /// # Errors
     ///
     /// [`is_full`](TrySpawnError::is_full) or [`is_closed`](TrySpawnError::is_closed), with the tag.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, _done) = CompletionStream::<(), _>::builder().max_outstanding(1).build()?;
+    /// let slot = jobs.try_slot(1)?;
+    /// let refused = jobs.try_slot(2).unwrap_err();
+    /// assert!(refused.is_full() && refused.into_inner() == 2);
+    /// # drop(slot);
+    /// # Ok(()) }
+    /// ```
     pub fn try_slot(&self, tag: K) -> Result<Slot<T, K>, TrySpawnError<K>> {
         match self.shared().try_reserve() {
             Ok(reservation) => reservation.slot(tag).map_err(TrySpawnError::closed),
@@ -311,6 +299,20 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
 
     /// [Aborts](Self::abort) all outstanding jobs, and returns how many of them had not finished. The stream stays
     /// open, and yields their items.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::<()>::builder().build()?;
+    /// jobs.submit((), std::future::pending()).await?;
+    /// assert_eq!(jobs.abort_all(), 1);
+    /// let completed = done.next().await.expect("one is outstanding");
+    /// assert!(completed.outcome.unwrap_err().is_cancelled());
+    /// # Ok(()) }
+    /// ```
     pub fn abort_all(&self) -> usize {
         self.shared().abort_all()
     }
@@ -319,6 +321,21 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     /// been read.
     ///
     /// Submitters that wait for room get an error. Accepted jobs run on.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// jobs.submit((), async { 7 }).await?;
+    /// jobs.close();
+    /// assert!(jobs.submit((), async { 8 }).await.is_err());
+    /// assert!(done.next().await.is_some());
+    /// assert!(done.next().await.is_none());
+    /// # Ok(()) }
+    /// ```
     pub fn close(&self) {
         self.shared().close();
     }
@@ -329,6 +346,22 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     }
 
     /// The number of outstanding jobs: accepted and not read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// let slot = jobs.slot(()).await?;
+    /// assert_eq!((jobs.in_flight(), jobs.ready()), (1, 0));
+    /// slot.complete(7);
+    /// assert_eq!((jobs.in_flight(), jobs.ready()), (1, 1));
+    /// done.next().await;
+    /// assert_eq!((jobs.in_flight(), jobs.ready()), (0, 0));
+    /// # Ok(()) }
+    /// ```
     pub fn in_flight(&self) -> usize {
         self.shared().in_flight()
     }

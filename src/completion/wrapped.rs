@@ -100,16 +100,6 @@ where
     }
 }
 
-impl<F, K> Wrapped<F, K>
-where
-    F: Future,
-{
-    /// The id of the job, which its item has too.
-    pub fn id(&self) -> Id {
-        self.id
-    }
-}
-
 impl<F, K> Future for Wrapped<F, K>
 where
     F: Future,

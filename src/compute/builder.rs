@@ -39,6 +39,15 @@ impl ComputePool {
     /// # Panics
     ///
     /// Panics if the system does not create the threads. [`builder`](Self::builder) returns an error instead.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::ComputePool::new();
+    /// assert_eq!(pool.spawn(|| 6 * 7).await?, 42);
+    /// # Ok(()) }
+    /// ```
     pub fn new() -> Self {
         Self::builder()
             .build()
@@ -46,6 +55,15 @@ impl ComputePool {
     }
 
     /// Returns a builder with the default options.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::ComputePool::builder().threads(2).build()?;
+    /// assert_eq!(pool.metrics().lanes.len(), 2);
+    /// # Ok(()) }
+    /// ```
     pub fn builder() -> Builder {
         Builder {
             options: Options::new(),
@@ -63,6 +81,16 @@ impl Builder {
     /// Sets the prefix of the names of the threads, which an index follows. Most systems show about 15 bytes of a name.
     ///
     /// The default is `throng-compute`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::ComputePool::builder().name("thumbnails").threads(1).build()?;
+    /// let name = pool.spawn(|| std::thread::current().name().map(String::from));
+    /// assert_eq!(name.await?.as_deref(), Some("thumbnails-0"));
+    /// # Ok(()) }
+    /// ```
     pub fn name(&mut self, name: impl Into<String>) -> &mut Self {
         self.options.name = name.into();
         self
@@ -71,6 +99,15 @@ impl Builder {
     /// Sets the number of threads, from 1 to 32,767.
     ///
     /// The default is the number that [can run at the same time](std::thread::available_parallelism).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::ComputePool::builder().threads(3).build()?;
+    /// assert_eq!(pool.metrics().lanes.len(), 3);
+    /// # Ok(()) }
+    /// ```
     pub fn threads(&mut self, threads: usize) -> &mut Self {
         self.options.threads = threads;
         self
@@ -99,6 +136,15 @@ impl Builder {
     /// Sets the size of the threads' stacks in bytes.
     ///
     /// The default is that of [`std::thread`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::ComputePool::builder().thread_stack_size(8 << 20).build()?;
+    /// # drop(pool);
+    /// # Ok(()) }
+    /// ```
     pub fn thread_stack_size(&mut self, bytes: usize) -> &mut Self {
         self.options.stack_size = Some(bytes);
         self
@@ -107,6 +153,18 @@ impl Builder {
     /// Sets the runtime that the threads enter, so that `Handle::current()` and `tokio::spawn` work in tasks.
     ///
     /// By default there is none. A thread enters the runtime once, when it starts.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tokio::runtime::Handle;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::ComputePool::builder().runtime(Handle::current()).build()?;
+    /// let id = pool.spawn(|| Handle::current().id()).await?;
+    /// assert_eq!(id, Handle::current().id());
+    /// # Ok(()) }
+    /// ```
     pub fn runtime(&mut self, runtime: Handle) -> &mut Self {
         self.options.runtime = Some(runtime);
         self
@@ -166,6 +224,20 @@ impl Builder {
     /// Sets a function that each thread runs before it exits, with its index.
     ///
     /// A panic of the function is contained. [`closed`](ComputePool::closed) waits for it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (send, receive) = std::sync::mpsc::channel();
+    /// let pool = throng::ComputePool::builder()
+    ///     .threads(1)
+    ///     .on_thread_stop(move |index| send.send(index).expect("the receiver exists"))
+    ///     .build()?;
+    /// pool.close();
+    /// assert_eq!(receive.recv()?, 0);
+    /// # Ok(()) }
+    /// ```
     pub fn on_thread_stop<H>(&mut self, hook: H) -> &mut Self
     where
         H: Fn(usize) + Send + Sync + 'static,
@@ -180,6 +252,13 @@ impl Builder {
     ///
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) if an option has an invalid value, which the message names; the
     /// system's error if it does not create the threads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let error = throng::ComputePool::builder().threads(0).build().unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    /// ```
     pub fn build(&self) -> io::Result<ComputePool> {
         self.options.validate()?;
         ComputePool::with_options(self.options.clone())

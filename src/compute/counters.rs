@@ -27,8 +27,6 @@ pub(super) struct Counters {
     pub(super) stolen: Number,
     /// Tasks that have left this lane without having run here. The thread that takes them writes it.
     pub(super) removed: Number,
-    /// The number of times that the worker has gone to sleep.
-    pub(super) parked: Number,
     /// Started tasks that were not submitted: drains of keys.
     pub(super) drains: Number,
     /// Tasks that the worker has pushed itself.
@@ -49,7 +47,6 @@ impl Counters {
             cancelled: Number::new(0),
             stolen: Number::new(0),
             removed: Number::new(0),
-            parked: Number::new(0),
             drains: Number::new(0),
             pushed: Number::new(0),
             drained: Number::new(0),

@@ -371,7 +371,6 @@ impl Lane {
 
     /// Sleeps until woken. Returns `true` if the worker was called to search.
     pub(super) fn sleep(&self) -> bool {
-        self.own.counters.parked.add_own(1);
         // A park token that a task has left only makes this loop go round once more.
         while self.is_parked() {
             thread::park();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::shared::Shared;
 
-/// What a [`ComputePool`](crate::ComputePool) has done so far, and does now.
+/// A snapshot of the work of a [`ComputePool`](crate::ComputePool).
 ///
 /// The numbers are read one after the other while the pool works. A task is counted before its handle is ready.
 ///
@@ -27,7 +27,8 @@ pub struct Metrics {
     pub panicked: u64,
     /// Tasks that were not accepted, because the pool was full or closed.
     pub rejected: u64,
-    /// Tasks that were aborted before they started, by a handle or by a shutdown.
+    /// Tasks that were aborted before they started, by a handle or by a shutdown. Those that a handle aborted are counted
+    /// when a thread reaches them.
     pub cancelled: u64,
     /// Tasks that wait.
     pub queued: u64,
@@ -39,18 +40,8 @@ pub struct Metrics {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LaneMetrics {
-    /// Tasks that have returned on the thread, or run now.
-    pub completed: u64,
-    /// Tasks that have panicked on the thread.
-    pub panicked: u64,
-    /// Tasks that a handle aborted before they started. They are counted when the thread reaches them.
-    pub cancelled: u64,
     /// Tasks that the thread has stolen from others.
     pub stolen: u64,
-    /// The number of times that the thread has gone to sleep.
-    pub parked: u64,
-    /// The number of times that the thread has been woken.
-    pub woken: u64,
     /// Tasks that wait in the lane.
     pub queued: u64,
     /// `true` if the thread sleeps.
@@ -62,48 +53,34 @@ pub struct LaneMetrics {
 
 impl Metrics {
     pub(super) fn of(shared: &Shared) -> Self {
-        let lanes: Vec<_> = (0..shared.lanes.len())
-            .map(|lane| LaneMetrics::of(shared, lane))
-            .collect();
-        let sum = |number: fn(&LaneMetrics) -> u64| lanes.iter().map(number).sum();
-        Self {
-            completed: sum(|lane| lane.completed),
-            panicked: sum(|lane| lane.panicked),
+        let mut metrics = Self {
             rejected: shared.rejected.get() as u64,
-            cancelled: sum(|lane| lane.cancelled) + shared.aborted.get() as u64,
-            queued: sum(|lane| lane.queued),
-            lanes,
+            cancelled: shared.aborted.get() as u64,
+            ..Self::default()
+        };
+        for number in 0..shared.lanes.len() {
+            metrics.add_lane(shared, number);
         }
+        metrics
     }
 
-    /// The longest time for which a task that runs now has been running.
-    pub fn longest_running(&self) -> Duration {
-        let running = self.lanes.iter().map(|lane| lane.running_for);
-        running.max().unwrap_or_default()
-    }
-}
-
-impl LaneMetrics {
-    fn of(shared: &Shared, number: usize) -> Self {
+    fn add_lane(&mut self, shared: &Shared, number: usize) {
         let lane = &shared.lanes[number];
         let counters = lane.counters();
         // Before the number of those that have started, so that their difference is not negative.
         let panicked = counters.outcomes.panicked();
         let cancelled = counters.cancelled.get() as u64;
         let others = cancelled + counters.drains.get() as u64 + panicked;
-        let is_parked = lane.is_parked();
-        let parked = counters.parked.get() as u64;
-        Self {
-            completed: (counters.started.get() as u64).saturating_sub(others),
-            panicked,
-            cancelled,
+        let lane = LaneMetrics {
             stolen: counters.stolen.get() as u64,
-            parked,
-            // The thread has been woken from each sleep but the present one.
-            woken: parked - u64::from(is_parked && parked > 0),
             queued: lane.backlog() as u64,
-            is_parked,
+            is_parked: lane.is_parked(),
             running_for: shared.watchdog().running_for(number, lane),
-        }
+        };
+        self.completed += (counters.started.get() as u64).saturating_sub(others);
+        self.panicked += panicked;
+        self.cancelled += cancelled;
+        self.queued += lane.queued;
+        self.lanes.push(lane);
     }
 }

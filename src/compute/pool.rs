@@ -398,7 +398,18 @@ impl ComputePool {
 
 /// Waiting and closing.
 impl ComputePool {
-    /// Returns what the pool has done so far, and does now.
+    /// Returns a snapshot of the pool's work.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::ComputePool::new();
+    /// pool.spawn(|| ()).await?;
+    /// let metrics = pool.metrics();
+    /// assert_eq!((metrics.completed, metrics.queued), (1, 0));
+    /// # Ok(()) }
+    /// ```
     pub fn metrics(&self) -> Metrics {
         Metrics::of(self.shared())
     }
@@ -453,6 +464,18 @@ impl ComputePool {
     /// # Cancel safety
     ///
     /// Dropping the future has no effect.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::ComputePool::new();
+    /// let task = pool.spawn(|| 7);
+    /// pool.close();
+    /// pool.closed().await;
+    /// assert!(pool.is_closed() && task.is_finished());
+    /// # Ok(()) }
+    /// ```
     pub async fn closed(&self) {
         self.shared().closed().await;
     }
@@ -488,11 +511,32 @@ impl ComputePool {
     /// Closes the pool and drops the tasks that have not started. Returns their number. Does not wait for running tasks.
     ///
     /// A thread drops the tasks that it takes from its lane at this moment. These may be missing from the number.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::ComputePool::new();
+    /// assert_eq!(pool.shutdown_now(), 0);
+    /// assert!(pool.spawn(|| ()).await.unwrap_err().is_closed());
+    /// # Ok(()) }
+    /// ```
     pub fn shutdown_now(&self) -> usize {
         join::shutdown_now(self)
     }
 
     /// As [`shutdown`](Self::shutdown), for a thread that is not async: blocks it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let pool = throng::ComputePool::new();
+    /// let task = pool.spawn(|| 7);
+    /// assert_eq!(pool.blocking_shutdown(Duration::from_secs(10)), 0);
+    /// assert!(task.is_finished());
+    /// ```
     pub fn blocking_shutdown(&self, timeout: Duration) -> usize {
         join::blocking_shutdown(self, timeout)
     }

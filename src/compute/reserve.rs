@@ -1,7 +1,7 @@
 //! Permits of a pool.
 
 use super::pool::ComputePool;
-use crate::join::{Bounded, Closed, JoinHandle, OwnedPermit, Permit};
+use crate::join::{Bounded, Closed, JoinHandle, Permit};
 
 impl ComputePool {
     /// Waits until the pool has fewer than [`max_outstanding`](super::Builder::max_outstanding) tasks, and reserves a
@@ -33,15 +33,6 @@ impl ComputePool {
     pub async fn reserve(&self) -> Result<Permit<'_, Self>, Closed> {
         Permit::reserve(self).await
     }
-
-    /// As [`reserve`](Self::reserve), with a permit that owns a clone of the pool.
-    ///
-    /// # Errors
-    ///
-    /// As [`reserve`](Self::reserve).
-    pub async fn reserve_owned(&self) -> Result<OwnedPermit<Self>, Closed> {
-        OwnedPermit::reserve(self.clone()).await
-    }
 }
 
 impl Bounded for ComputePool {
@@ -64,6 +55,18 @@ impl Permit<'_, ComputePool> {
     /// # Errors
     ///
     /// [`Closed`], with the closure, if the pool is closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::ComputePool::builder().max_outstanding(1).build()?;
+    /// let (send, receive) = std::sync::mpsc::channel();
+    /// let permit = pool.reserve().await?;
+    /// permit.execute(move || send.send(7).expect("the receiver exists"))?;
+    /// assert_eq!(receive.recv()?, 7);
+    /// # Ok(()) }
+    /// ```
     pub fn execute<F>(self, f: F) -> Result<(), Closed<F>>
     where
         F: FnOnce() + Send + 'static,
@@ -76,38 +79,20 @@ impl Permit<'_, ComputePool> {
     /// # Errors
     ///
     /// As [`ComputePool::spawn`], but the pool is never full.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::ComputePool::builder().max_outstanding(1).build()?;
+    /// assert_eq!(pool.reserve().await?.spawn(|| 7).await?, 7);
+    /// # Ok(()) }
+    /// ```
     pub fn spawn<F, R>(self, f: F) -> JoinHandle<R>
     where
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
         self.consume().spawn_with_permit(f)
-    }
-}
-
-impl OwnedPermit<ComputePool> {
-    /// Runs a closure on a thread of the pool, without a handle.
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`], with the closure, if the pool is closed.
-    pub fn execute<F>(self, f: F) -> Result<(), Closed<F>>
-    where
-        F: FnOnce() + Send + 'static,
-    {
-        self.submit_with(|permit| permit.execute(f))
-    }
-
-    /// Runs a closure on a thread of the pool.
-    ///
-    /// # Errors
-    ///
-    /// As [`ComputePool::spawn`], but the pool is never full.
-    pub fn spawn<F, R>(self, f: F) -> JoinHandle<R>
-    where
-        F: FnOnce() -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        self.submit_with(|permit| permit.spawn(f))
     }
 }

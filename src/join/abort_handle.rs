@@ -36,6 +36,21 @@ impl AbortHandle {
     }
 
     /// Aborts the task, as [`JoinHandle::abort`](crate::JoinHandle::abort) does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::BlockingPool::builder().max_threads(1).build()?;
+    /// let (release, released) = std::sync::mpsc::channel::<()>();
+    /// let busy = pool.spawn_blocking(move || released.recv());
+    /// let queued = pool.spawn_blocking(|| unreachable!("it is aborted first"));
+    /// queued.abort_handle().abort();
+    /// assert!(queued.await.unwrap_err().is_cancelled());
+    /// # drop(release);
+    /// # assert!(busy.await?.is_err());
+    /// # Ok(()) }
+    /// ```
     pub fn abort(&self) {
         if let Some(task) = &self.task {
             task.abort();

@@ -2,13 +2,12 @@
 
 use std::fmt;
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::abort_handle::AbortHandle;
 use super::error::JoinError;
 use super::handle::JoinHandle;
-use super::id::Id;
 use crate::drops::drop_nested;
 
 impl<T> JoinHandle<T> {
@@ -78,51 +77,36 @@ pub struct AbortOnDropHandle<T>(JoinHandle<T>);
 
 impl<T> AbortOnDropHandle<T> {
     /// Makes a handle abort its task when it is dropped: the same as [`JoinHandle::abort_on_drop`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::AbortOnDropHandle;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let query = AbortOnDropHandle::new(throng::spawn_blocking(|| "rows"));
+    /// assert_eq!(query.await?, "rows");
+    /// # Ok(()) }
+    /// ```
     pub fn new(handle: JoinHandle<T>) -> Self {
         Self(handle)
     }
 
-    /// Returns the id of the task.
-    pub fn id(&self) -> Id {
-        self.0.id()
-    }
-
-    /// Aborts the task, as [`JoinHandle::abort`] does.
-    pub fn abort(&self) {
-        self.0.abort();
-    }
-
-    /// Returns a handle that can only abort the task, and that can outlive this one.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the task already has 16 million handles.
-    pub fn abort_handle(&self) -> AbortHandle {
-        self.0.abort_handle()
-    }
-
-    /// Returns `true` if the task has ended, whether with an output or with an error.
-    pub fn is_finished(&self) -> bool {
-        self.0.is_finished()
-    }
-
     /// Returns a handle that detaches the task when it is dropped, instead of aborting it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let query = throng::spawn_blocking(|| "rows").abort_on_drop();
+    /// // From here on, dropping the handle lets the task run on.
+    /// let query = query.detach();
+    /// assert_eq!(query.await?, "rows");
+    /// # Ok(()) }
+    /// ```
     pub fn detach(mut self) -> JoinHandle<T> {
         // There is nothing left to abort.
         self.0.take()
-    }
-
-    /// Blocks this thread until the task has ended, as [`JoinHandle::blocking_join`] does.
-    ///
-    /// # Errors
-    ///
-    /// The same errors as when the handle is awaited.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the handle has already returned its output to a poll.
-    pub fn blocking_join(self) -> Result<T, JoinError> {
-        self.detach().blocking_join()
     }
 }
 
@@ -144,6 +128,15 @@ impl<T> Future for AbortOnDropHandle<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+/// So that the methods that borrow a [`JoinHandle`], such as [`abort`](JoinHandle::abort), can be called.
+impl<T> Deref for AbortOnDropHandle<T> {
+    type Target = JoinHandle<T>;
+
+    fn deref(&self) -> &JoinHandle<T> {
+        &self.0
     }
 }
 

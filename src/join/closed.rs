@@ -30,6 +30,17 @@ impl<T> Closed<T> {
     }
 
     /// Returns what was not accepted.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, done) = throng::CompletionStream::<()>::builder().build()?;
+    /// drop(done);
+    /// let refused = jobs.slot(()).await.unwrap_err();
+    /// let () = refused.into_inner();
+    /// # Ok(()) }
+    /// ```
     pub fn into_inner(self) -> T {
         self.0.into_inner()
     }

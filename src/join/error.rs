@@ -44,10 +44,6 @@ impl JoinError {
         Self { id, fault }
     }
 
-    pub(crate) fn into_fault(self) -> Fault {
-        self.fault
-    }
-
     /// Returns the id of the task.
     pub fn id(&self) -> Id {
         self.id
@@ -55,6 +51,20 @@ impl JoinError {
 
     /// Returns `true` if the task was aborted, or was dropped by its executor before it ended, such as by a runtime
     /// that shut down.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::ComputePool::builder().threads(1).build()?;
+    /// let (release, released) = std::sync::mpsc::channel::<()>();
+    /// pool.execute(move || released.recv().unwrap_or_default());
+    /// let queued = pool.spawn(|| ());
+    /// queued.abort();
+    /// assert!(queued.await.unwrap_err().is_cancelled());
+    /// # drop(release);
+    /// # Ok(()) }
+    /// ```
     pub fn is_cancelled(&self) -> bool {
         matches!(self.fault.kind(), FaultKind::Cancelled)
     }
@@ -66,6 +76,20 @@ impl JoinError {
 
     /// Returns `true` if the task was not accepted because a queue was full, or if there was no thread or no
     /// runtime to run it. The [`source`](Error::source) is an [`io::Error`] with the reason.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::error::Error;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = throng::ComputePool::builder().max_outstanding(1).build()?;
+    /// let permit = pool.reserve().await?;
+    /// let error = pool.spawn(|| ()).await.unwrap_err();
+    /// assert!(error.is_rejected() && error.source().is_some());
+    /// # drop(permit);
+    /// # Ok(()) }
+    /// ```
     pub fn is_rejected(&self) -> bool {
         matches!(self.fault.kind(), FaultKind::Rejected(_))
     }
@@ -82,6 +106,17 @@ impl JoinError {
     }
 
     /// Returns `true` if the task was a [`Slot`](crate::Slot) that was dropped without being completed or aborted.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = throng::CompletionStream::<()>::builder().build()?;
+    /// drop(jobs.slot(()).await?);
+    /// let completed = done.next().await.expect("one is outstanding");
+    /// assert!(completed.outcome.unwrap_err().is_lost());
+    /// # Ok(()) }
+    /// ```
     pub fn is_lost(&self) -> bool {
         matches!(self.fault.kind(), FaultKind::Lost)
     }
@@ -95,6 +130,17 @@ impl JoinError {
     ///   handle from the job, and await it outside.
     ///
     /// The task itself, if it was accepted, runs later.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let count = throng::SerialExecutor::new(0);
+    /// let again = count.clone();
+    /// let waited = count.submit(move |_| again.submit(|n| *n).blocking_join()).await?;
+    /// assert!(waited.unwrap_err().is_would_deadlock());
+    /// # Ok(()) }
+    /// ```
     pub fn is_would_deadlock(&self) -> bool {
         matches!(self.fault.kind(), FaultKind::WouldDeadlock(_))
     }
@@ -130,6 +176,17 @@ impl JoinError {
     /// # Errors
     ///
     /// Returns the error itself if the task did not panic.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let task = throng::spawn_blocking(|| panic!("on purpose"));
+    /// let error = task.await.unwrap_err();
+    /// let payload = error.try_into_panic().expect("it panicked");
+    /// assert_eq!(payload.downcast_ref(), Some(&"on purpose"));
+    /// # Ok(()) }
+    /// ```
     pub fn try_into_panic(self) -> Result<Box<dyn Any + Send + 'static>, Self> {
         if !self.is_panic() {
             return Err(self);

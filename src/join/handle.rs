@@ -146,6 +146,18 @@ impl<T> JoinHandle<T> {
     /// # Panics
     ///
     /// Panics if the task already has 16 million handles.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let task = throng::spawn_blocking(|| 7);
+    /// let abort = task.abort_handle();
+    /// assert_eq!(abort.id(), task.id());
+    /// assert_eq!(task.await?, 7);
+    /// assert!(abort.is_finished());
+    /// # Ok(()) }
+    /// ```
     pub fn abort_handle(&self) -> AbortHandle {
         let cell = match &self.state {
             State::Waiting(join_ref, _) => Some(join_ref.abort_ref()),
@@ -155,6 +167,18 @@ impl<T> JoinHandle<T> {
     }
 
     /// Returns `true` if the task has ended, whether with an output or with an error.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let task = throng::spawn_blocking(|| 7);
+    /// while !task.is_finished() {
+    ///     tokio::task::yield_now().await;
+    /// }
+    /// assert_eq!(task.await?, 7);
+    /// # Ok(()) }
+    /// ```
     pub fn is_finished(&self) -> bool {
         match &self.state {
             State::Waiting(join_ref, _) => join_ref.is_complete(),
@@ -226,7 +250,7 @@ impl<T> JoinHandle<T> {
                 return Poll::Ready(Err(fault));
             }
             if origin.is_some_and(Origin::ends_soon) {
-                join_ref.linger();
+                join_ref.spin_briefly();
             }
             ready!(join_ref.poll_complete(cx));
         }

@@ -1,11 +1,10 @@
-#![allow(dead_code, reason = "the parts adopt it one after the other")]
 //! Permits: the right to submit one task to an executor that has a bound.
 //!
-//! An executor implements [`Bounded`]; [`Permit`], [`OwnedPermit`] and [`PollReserve`] are written once, here.
-//! What a permit can submit is an inherent impl in the module of each executor.
+//! An executor implements [`Bounded`]; [`Permit`] and [`PollReserve`] are written once, here.
+//! The methods of a permit that submit a task are in the module of each executor.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::mem::{self, ManuallyDrop};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -29,9 +28,10 @@ pub trait Bounded: Sealed + Clone {
     fn release_permit(&self);
 }
 
-/// The right to submit one task to the executor `E`, which it borrows.
+/// The right to submit one task to the executor `E`.
 ///
-/// The `reserve` method of an executor returns it. Dropping it releases the permit.
+/// The `reserve` method of an executor returns it. Dropping it releases the permit. A permit borrows its executor;
+/// [`into_owned`](Self::into_owned) returns one that can be stored or sent to another task, a `Permit<'static, E>`.
 ///
 /// # Examples
 ///
@@ -46,17 +46,8 @@ pub trait Bounded: Sealed + Clone {
 /// ```
 #[must_use = "dropping a permit releases it"]
 pub struct Permit<'a, E: Bounded> {
-    executor: &'a E,
-}
-
-/// A [`Permit`] that owns a handle of its executor, so that it can be stored or sent to another task.
-///
-/// The `reserve_owned` method of an executor returns it. Dropping it releases the permit.
-#[must_use = "dropping a permit releases it"]
-pub struct OwnedPermit<E: Bounded> {
-    executor: E,
-    /// Cleared once a [`Permit`] stands for this one.
-    held: bool,
+    /// `None` once a task has used the permit.
+    executor: Option<Cow<'a, E>>,
 }
 
 /// Reserves permits by polling, which is what `poll_ready` of a `tower::Service` needs.
@@ -69,25 +60,21 @@ pub struct OwnedPermit<E: Bounded> {
 ///
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = BlockingPool::builder().max_threads(4).queue_capacity(16).build()?;
-/// let mut service = PollReserve::new(pool);
-/// // In a service, `poll_ready` is the first line and `call` is the second.
-/// poll_fn(|cx| service.poll_reserve(cx)).await?;
-/// assert_eq!(service.take_permit().spawn_blocking(|| 7).await?, 7);
+/// let mut reservation = PollReserve::new(pool);
+/// // In a service, `poll_ready` stores the permit, and `call` uses it.
+/// let permit = poll_fn(|cx| reservation.poll_reserve(cx)).await?;
+/// assert_eq!(permit.spawn_blocking(|| 7).await?, 7);
 /// # Ok(()) }
 /// ```
-pub struct PollReserve<E: Bounded> {
+pub struct PollReserve<E: Bounded + 'static> {
     executor: E,
-    state: State<E>,
-}
-
-enum State<E: Bounded> {
-    Idle,
-    Waiting(Waiting<E>),
-    Reserved(OwnedPermit<E>),
+    /// `Some` while it waits.
+    waiting: Option<Waiting<E>>,
 }
 
 /// It is only polled through `&mut`, so it need not be `Sync`.
-type Waiting<E> = Unshared<Pin<Box<dyn Future<Output = Result<OwnedPermit<E>, Closed>> + Send>>>;
+type Waiting<E> =
+    Unshared<Pin<Box<dyn Future<Output = Result<Permit<'static, E>, Closed>> + Send>>>;
 
 // ===== impl Permit =====
 
@@ -95,18 +82,45 @@ impl<'a, E: Bounded> Permit<'a, E> {
     /// Waits for a permit of `executor`.
     pub(crate) async fn reserve(executor: &'a E) -> Result<Self, Closed> {
         executor.acquire_permit().await?;
-        Ok(Self { executor })
+        Ok(Self {
+            executor: Some(Cow::Borrowed(executor)),
+        })
     }
 
     /// Keeps the permit for the task that the caller submits now.
-    pub(crate) fn consume(self) -> &'a E {
-        ManuallyDrop::new(self).executor
+    pub(crate) fn consume(mut self) -> Cow<'a, E> {
+        self.executor.take().expect("a permit is used once")
+    }
+
+    /// Returns a permit that owns a clone of its executor, so that it can be stored or sent to another task.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::SerialExecutor;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let total = SerialExecutor::builder().queue_capacity(10).build(0)?;
+    /// let permit = total.reserve().await?.into_owned();
+    /// let task = tokio::spawn(async move { permit.submit(|total| *total += 1).await });
+    /// task.await??;
+    /// # Ok(()) }
+    /// ```
+    pub fn into_owned(self) -> Permit<'static, E>
+    where
+        E: 'static,
+    {
+        Permit {
+            executor: Some(Cow::Owned(self.consume().into_owned())),
+        }
     }
 }
 
 impl<E: Bounded> Drop for Permit<'_, E> {
     fn drop(&mut self) {
-        self.executor.release_permit();
+        if let Some(executor) = &self.executor {
+            executor.release_permit();
+        }
     }
 }
 
@@ -116,59 +130,22 @@ impl<E: Bounded> fmt::Debug for Permit<'_, E> {
     }
 }
 
-// ===== impl OwnedPermit =====
-
-impl<E: Bounded> OwnedPermit<E> {
-    /// Waits for a permit of `executor`.
-    pub(crate) async fn reserve(executor: E) -> Result<Self, Closed> {
-        executor.acquire_permit().await?;
-        Ok(Self {
-            executor,
-            held: true,
-        })
-    }
-
-    /// Submits a task through the methods of [`Permit`].
-    pub(crate) fn submit_with<R>(mut self, submit: impl FnOnce(Permit<'_, E>) -> R) -> R {
-        self.held = false;
-        submit(Permit {
-            executor: &self.executor,
-        })
-    }
-
-    /// The executor that has granted the permit.
-    pub fn executor(&self) -> &E {
-        &self.executor
-    }
-}
-
-impl<E: Bounded> Drop for OwnedPermit<E> {
-    fn drop(&mut self) {
-        if self.held {
-            self.executor.release_permit();
-        }
-    }
-}
-
-impl<E: Bounded> fmt::Debug for OwnedPermit<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnedPermit").finish_non_exhaustive()
-    }
-}
-
 // ===== impl PollReserve =====
 
 impl<E: Bounded + Send + Sync + 'static> PollReserve<E> {
-    /// Holds no permit yet.
+    /// Returns a value that does not wait yet.
+    ///
+    /// # Examples
+    ///
+    /// See [`PollReserve`].
     pub fn new(executor: E) -> Self {
         Self {
             executor,
-            state: State::Idle,
+            waiting: None,
         }
     }
 
-    /// Waits for a permit and holds it until [`take_permit`](Self::take_permit). Returns ready at once while it
-    /// holds one.
+    /// Polls for a permit, which owns a clone of the executor.
     ///
     /// # Errors
     ///
@@ -176,74 +153,50 @@ impl<E: Bounded + Send + Sync + 'static> PollReserve<E> {
     ///
     /// # Cancel safety
     ///
-    /// Between two polls, the place in the wait queue or the permit is kept. [`release`](Self::release) gives it up.
-    pub fn poll_reserve(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
-        let mut waiting = match mem::replace(&mut self.state, State::Idle) {
-            State::Reserved(permit) => {
-                self.state = State::Reserved(permit);
-                return Poll::Ready(Ok(()));
-            }
-            State::Waiting(waiting) => waiting,
-            State::Idle => self.wait(),
-        };
+    /// Between two polls, the position in the wait queue is kept. Dropping the `PollReserve` gives it up.
+    ///
+    /// # Examples
+    ///
+    /// See [`PollReserve`].
+    pub fn poll_reserve(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Permit<'static, E>, Closed>> {
         // Not stored while it is polled: if a waker panics, the next call starts again.
-        match waiting.get_mut().as_mut().poll(cx) {
-            Poll::Ready(permit) => {
-                self.state = State::Reserved(permit?);
-                Poll::Ready(Ok(()))
-            }
-            Poll::Pending => {
-                self.state = State::Waiting(waiting);
-                Poll::Pending
-            }
+        let mut waiting = self.waiting.take().unwrap_or_else(|| self.wait());
+        let polled = waiting.get_mut().as_mut().poll(cx);
+        if polled.is_pending() {
+            self.waiting = Some(waiting);
         }
-    }
-
-    /// Takes the permit that [`poll_reserve`](Self::poll_reserve) has reserved.
-    ///
-    /// # Panics
-    ///
-    /// Panics if no permit is held, because `poll_reserve` has not returned `Ready(Ok(()))` since the last call.
-    #[track_caller]
-    pub fn take_permit(&mut self) -> OwnedPermit<E> {
-        match mem::replace(&mut self.state, State::Idle) {
-            State::Reserved(permit) => permit,
-            State::Idle | State::Waiting(_) => {
-                panic!("no permit is reserved: `poll_reserve` must be ready first")
-            }
-        }
-    }
-
-    /// Releases the permit, or stops waiting for one.
-    pub fn release(&mut self) {
-        self.state = State::Idle;
-    }
-
-    /// The executor.
-    pub fn executor(&self) -> &E {
-        &self.executor
+        polled
     }
 
     fn wait(&self) -> Waiting<E> {
-        Unshared::new(Box::pin(OwnedPermit::reserve(self.executor.clone())))
+        let executor = self.executor.clone();
+        Unshared::new(Box::pin(async move {
+            executor.acquire_permit().await?;
+            Ok(Permit {
+                executor: Some(Cow::Owned(executor)),
+            })
+        }))
     }
 }
 
-// A panic cannot leave it half changed: `poll_reserve` stores the state only after the poll.
-impl<E: Bounded> UnwindSafe for PollReserve<E> {}
-impl<E: Bounded> RefUnwindSafe for PollReserve<E> {}
+// A panic cannot leave it half changed: `poll_reserve` stores the future only after the poll.
+impl<E: Bounded + 'static> UnwindSafe for PollReserve<E> {}
+impl<E: Bounded + 'static> RefUnwindSafe for PollReserve<E> {}
 
-/// The clone holds no permit.
+/// The clone does not wait.
 impl<E: Bounded + Send + Sync + 'static> Clone for PollReserve<E> {
     fn clone(&self) -> Self {
         Self::new(self.executor.clone())
     }
 }
 
-impl<E: Bounded> fmt::Debug for PollReserve<E> {
+impl<E: Bounded + 'static> fmt::Debug for PollReserve<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PollReserve")
-            .field("reserved", &matches!(self.state, State::Reserved(_)))
+            .field("waiting", &self.waiting.is_some())
             .finish_non_exhaustive()
     }
 }

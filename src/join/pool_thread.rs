@@ -62,7 +62,7 @@ impl Origin {
     }
 }
 
-/// How a thread waits for a task.
+/// The way in which a thread waits for a task.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
     /// It blocks until the task has ended.

@@ -14,8 +14,8 @@ use crate::unwind::contain;
 /// Receives the payloads of panics that no handle reports.
 pub(crate) type PanicHandler = StdArc<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
 
-/// What a pool lends to the tasks that it runs: it does the pool's bookkeeping when a task ends, before the
-/// task's outcome is visible. So a caller that has awaited a task finds it counted and its permit released.
+/// The context that a pool lends to the tasks that it runs. It does the pool's bookkeeping when a task ends, before the
+/// task's outcome is visible, so a caller that has awaited a task finds it counted and its permit released.
 ///
 /// The default does nothing. It is for tasks that run outside of pools.
 #[derive(Default)]

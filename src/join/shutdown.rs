@@ -1,5 +1,5 @@
 #![allow(dead_code, reason = "the parts adopt it one after the other")]
-//! How an executor ends: the one implementation of `shutdown`, `shutdown_now` and `blocking_shutdown`.
+//! The end of an executor: the one implementation of `shutdown`, `shutdown_now` and `blocking_shutdown`.
 
 use std::time::{Duration, Instant};
 

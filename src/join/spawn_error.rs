@@ -1,4 +1,4 @@
-//! Why a task was not accepted: errors that return it.
+//! [`TrySpawnError`]: why a task was not accepted.
 
 use std::error::Error;
 use std::fmt;
@@ -9,6 +9,9 @@ use crate::task::Fault;
 use crate::unwind::contain;
 
 /// A task was not accepted. The error returns what was submitted.
+///
+/// Besides the reasons that have a method, a state may be poisoned, or the system may have refused a thread. The
+/// message names the reason, and the [`source`](Error::source) is the error of the system.
 ///
 /// `F` is the closure or the future, often with a tag; for `reserve`, where there is none, it is `()`. It can only
 /// be taken [out](Self::into_inner), not borrowed. So the error is [`Sync`] even if `F` is not, and [`Send`] if
@@ -39,6 +42,7 @@ pub struct TrySpawnError<F> {
 #[derive(Debug)]
 enum Reason {
     Full,
+    Busy,
     Closed,
     NoThread(io::Error),
     Poisoned,
@@ -56,6 +60,10 @@ impl<F> TrySpawnError<F> {
         Self::new(task, Reason::Full)
     }
 
+    pub(crate) fn busy(task: F) -> Self {
+        Self::new(task, Reason::Busy)
+    }
+
     pub(crate) fn closed(task: F) -> Self {
         Self::new(task, Reason::Closed)
     }
@@ -69,29 +77,32 @@ impl<F> TrySpawnError<F> {
     }
 
     /// Returns what was submitted.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let pool = throng::BlockingPool::new();
+    /// pool.close();
+    /// let refused = pool.try_spawn_blocking(|| 7).unwrap_err();
+    /// assert!(refused.is_closed() && !refused.is_full());
+    /// // The closure can still run elsewhere.
+    /// let closure = refused.into_inner();
+    /// assert_eq!(closure(), 7);
+    /// ```
     pub fn into_inner(self) -> F {
         self.task.into_inner()
     }
 
-    /// Returns `true` if a queue or another bound was full. Submit again later, wait with `reserve`, or shed load.
+    /// Returns `true` if there was no room: a queue or another bound was full, or, for
+    /// [`try_run`](crate::SerialExecutor::try_run), another job was running or queued. Submit again later, wait with
+    /// `reserve`, or shed load.
     pub fn is_full(&self) -> bool {
-        matches!(self.reason, Reason::Full)
+        matches!(self.reason, Reason::Full | Reason::Busy)
     }
 
     /// Returns `true` if the executor was closed.
     pub fn is_closed(&self) -> bool {
         matches!(self.reason, Reason::Closed)
-    }
-
-    /// Returns `true` if there was no thread to run the task, and the system refused to create one. Its error is
-    /// the [`source`](Error::source).
-    pub fn is_no_thread(&self) -> bool {
-        matches!(self.reason, Reason::NoThread(_))
-    }
-
-    /// Returns `true` if a job had panicked and left the state of the serial executor poisoned.
-    pub fn is_poisoned(&self) -> bool {
-        matches!(self.reason, Reason::Poisoned)
     }
 
     /// Changes what the error returns.
@@ -102,7 +113,7 @@ impl<F> TrySpawnError<F> {
     /// Returns the task, and the fault that its handle reports.
     pub(crate) fn into_fault(self) -> (F, Fault) {
         let fault = match self.reason {
-            Reason::Full => Fault::rejected(io::Error::new(
+            Reason::Full | Reason::Busy => Fault::rejected(io::Error::new(
                 io::ErrorKind::WouldBlock,
                 "the queue is full",
             )),
@@ -125,6 +136,7 @@ impl<F> fmt::Display for TrySpawnError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.reason {
             Reason::Full => f.write_str("the queue is full; `reserve` waits for capacity"),
+            Reason::Busy => f.write_str("the executor is busy; `submit` queues the job"),
             Reason::Closed => f.write_str("the executor is closed"),
             Reason::NoThread(why) => write!(f, "there is no thread to run the task: {why}"),
             Reason::Poisoned => f.write_str(POISONED),
@@ -149,96 +161,5 @@ impl<F> Error for TrySpawnError<F> {
         }
     }
 }
-
-// ===== impl TryRunError =====
-
-/// A job did not run at once. The error returns the job: see
-/// [`SerialExecutor::try_run`](crate::SerialExecutor::try_run).
-///
-/// As with [`TrySpawnError`], the job can only be taken [out](Self::into_inner), so the error is [`Sync`] even if
-/// the job is not.
-///
-/// # Examples
-///
-/// ```
-/// use throng::SerialExecutor;
-///
-/// let counter = SerialExecutor::new(0);
-/// counter.close();
-/// let error = counter.try_run(|count| *count += 1).unwrap_err();
-/// assert!(error.is_closed());
-/// let job = error.into_inner();
-/// # let _ = job;
-/// ```
-pub struct TryRunError<F> {
-    job: Unshared<F>,
-    reason: RunReason,
-}
-
-#[derive(Debug)]
-enum RunReason {
-    Busy,
-    Closed,
-    Poisoned,
-}
-
-impl<F> TryRunError<F> {
-    fn new(job: F, reason: RunReason) -> Self {
-        Self {
-            job: Unshared::new(job),
-            reason,
-        }
-    }
-
-    pub(crate) fn busy(job: F) -> Self {
-        Self::new(job, RunReason::Busy)
-    }
-
-    pub(crate) fn closed(job: F) -> Self {
-        Self::new(job, RunReason::Closed)
-    }
-
-    pub(crate) fn poisoned(job: F) -> Self {
-        Self::new(job, RunReason::Poisoned)
-    }
-
-    /// Returns the job.
-    pub fn into_inner(self) -> F {
-        self.job.into_inner()
-    }
-
-    /// Returns `true` if another job was running or queued.
-    pub fn is_busy(&self) -> bool {
-        matches!(self.reason, RunReason::Busy)
-    }
-
-    /// Returns `true` if the executor was closed.
-    pub fn is_closed(&self) -> bool {
-        matches!(self.reason, RunReason::Closed)
-    }
-
-    /// Returns `true` if a job had panicked and left the state poisoned.
-    pub fn is_poisoned(&self) -> bool {
-        matches!(self.reason, RunReason::Poisoned)
-    }
-}
-
-impl<F> fmt::Display for TryRunError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.reason {
-            RunReason::Busy => "the executor is busy; `submit` queues the job",
-            RunReason::Closed => "the executor is closed",
-            RunReason::Poisoned => POISONED,
-        })
-    }
-}
-
-impl<F> fmt::Debug for TryRunError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}(..)", self.reason)
-    }
-}
-
-impl<F> Error for TryRunError<F> {}
 
 const POISONED: &str = "a job panicked and left the state poisoned; see `clear_poison`";

@@ -20,6 +20,8 @@ use crate::task::{Fault, Polled, Ran, Task};
 /// A custom overflow policy gets the task that a full pool does not accept:
 ///
 /// ```
+/// use std::sync::Arc;
+///
 /// use throng::blocking::Overflow;
 /// use throng::BlockingPool;
 ///
@@ -27,7 +29,7 @@ use crate::task::{Fault, Polled, Ran, Task};
 /// let pool = BlockingPool::builder()
 ///     .max_threads(1)
 ///     .queue_capacity(0)
-///     .overflow(Overflow::custom(|work| drop(std::thread::spawn(|| work.run()))))
+///     .overflow(Overflow::Custom(Arc::new(|work| drop(std::thread::spawn(|| work.run())))))
 ///     .build()?;
 /// let tasks = [1, 2, 3].map(|n| pool.spawn_blocking(move || n));
 /// let mut sum = 0;
@@ -64,6 +66,27 @@ impl Work {
     }
 
     /// Runs the task to its end on this thread, which it may block.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use throng::BlockingPool;
+    /// use throng::blocking::Overflow;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // Run what does not fit on the submitting thread, even inside a runtime.
+    /// let pool = BlockingPool::builder()
+    ///     .max_threads(1)
+    ///     .queue_capacity(0)
+    ///     .overflow(Overflow::Custom(Arc::new(|work| work.run())))
+    ///     .build()?;
+    /// let squares = [1, 2, 3].map(|n| pool.spawn_blocking(move || n * n));
+    /// for (square, n) in squares.into_iter().zip(1..) {
+    ///     assert_eq!(square.await?, n * n);
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn run(self) {
         self.run_in(&mut RunContext::default());
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::executor::SerialExecutor;
-use super::options::{OnPanic, Options};
+use super::options::Options;
 use crate::join::Spawn;
 
 /// Builds a [`SerialExecutor`]. See [`SerialExecutor::builder`].
@@ -24,13 +24,12 @@ impl<S> SerialExecutor<S> {
     ///
     /// ```
     /// use throng::SerialExecutor;
-    /// use throng::serial::OnPanic;
     ///
     /// # fn main() -> std::io::Result<()> {
     /// type Log = SerialExecutor<Vec<String>>;
     /// let log = Log::builder()
     ///     .queue_capacity(1_000)
-    ///     .on_panic(OnPanic::Continue)
+    ///     .poison_on_panic(false)
     ///     .build(Vec::new())?;
     /// # drop(log);
     /// # Ok(()) }
@@ -81,6 +80,17 @@ impl<S> Builder<S> {
     /// With `false`, [`submit`](SerialExecutor::submit) queues the job as [`post`](SerialExecutor::post) does, and
     /// [`capture_jobs`](Self::capture_jobs) is 0. This is for submitters that hold locks which jobs take, or that
     /// must not be delayed by long jobs.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let log = throng::SerialExecutor::builder().inline(false).build(Vec::new())?;
+    /// // A Tokio task runs the job, not this one.
+    /// log.submit(|log| log.push("entry")).await?;
+    /// assert_eq!(log.metrics().inline, 0);
+    /// # Ok(()) }
+    /// ```
     pub fn inline(&mut self, inline: bool) -> &mut Self {
         self.options.inline = inline;
         self
@@ -90,8 +100,19 @@ impl<S> Builder<S> {
     /// default is 16.
     ///
     /// Without a Tokio runtime on that thread, and without [`drain_on`](Self::drain_on), nothing can take the rest,
-    /// so the thread runs all of them. ExecutorScope a job of another executor the thread hands the queue over at once if
+    /// so the thread runs all of them. Inside a job of another executor, the thread hands the queue over at once if
     /// it can, because a captured job may wait for that other executor.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // A submitting thread runs its own job only.
+    /// let log = throng::SerialExecutor::builder().capture_jobs(0).build(Vec::new())?;
+    /// log.submit(|log| log.push("entry")).await?;
+    /// assert_eq!(log.metrics().captured, 0);
+    /// # Ok(()) }
+    /// ```
     pub fn capture_jobs(&mut self, jobs: usize) -> &mut Self {
         self.options.capture_jobs = jobs;
         self
@@ -100,14 +121,44 @@ impl<S> Builder<S> {
     /// Sets for about how long a submitting thread runs queued jobs of others. The default is 20 microseconds.
     ///
     /// The clock is read before the first job and after every fourth.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let log = throng::SerialExecutor::builder()
+    ///     .capture_jobs(100)
+    ///     .capture_time(Duration::from_micros(50))
+    ///     .build(Vec::new())?;
+    /// log.submit(|log| log.push("entry")).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn capture_time(&mut self, time: Duration) -> &mut Self {
         self.options.capture_time = time;
         self
     }
 
-    /// Sets what happens to the state when a job panics. The default is [`OnPanic::Poison`].
-    pub fn on_panic(&mut self, on_panic: OnPanic) -> &mut Self {
-        self.options.on_panic = on_panic;
+    /// Sets whether a job that panics poisons the state. The default is `true`.
+    ///
+    /// A poisoned executor is like a poisoned [`std::sync::Mutex`]: queued and later jobs end with
+    /// [`is_poisoned`](crate::JoinError::is_poisoned), until [`clear_poison`](SerialExecutor::clear_poison) or
+    /// [`reset`](SerialExecutor::reset). With `false`, later jobs run on the state as the panic left it, as with
+    /// [`tokio::sync::Mutex`]. A [transaction](SerialExecutor::transact) that panics is rolled back in either case.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let count = throng::SerialExecutor::builder().poison_on_panic(false).build(1)?;
+    /// let failed: Result<(), _> = count.submit(|_| panic!("harmless")).await;
+    /// assert!(failed.is_err_and(|error| error.is_panic()));
+    /// assert_eq!(count.submit(|n| *n).await?, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn poison_on_panic(&mut self, poison: bool) -> &mut Self {
+        self.options.poison_on_panic = poison;
         self
     }
 
@@ -146,6 +197,13 @@ impl<S: Send + 'static> Builder<S> {
     ///
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the options would reject every job:
     /// [`queue_capacity(0)`](Self::queue_capacity) together with [`inline(false)`](Self::inline).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let error = throng::SerialExecutor::builder().inline(false).queue_capacity(0).build(()).unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    /// ```
     pub fn build(&self, state: S) -> io::Result<SerialExecutor<S>> {
         let options = self.options.clone().validated()?;
         Ok(SerialExecutor::with_options(state, options))
@@ -159,7 +217,7 @@ impl<S> fmt::Debug for Builder<S> {
             .field("inline", &self.options.inline)
             .field("capture_jobs", &self.options.capture_jobs)
             .field("capture_time", &self.options.capture_time)
-            .field("on_panic", &self.options.on_panic)
+            .field("poison_on_panic", &self.options.poison_on_panic)
             .field("drain_on", &self.options.drain_on.is_some())
             .finish()
     }

@@ -18,7 +18,7 @@
 //!
 //! | tag | meaning | set by | cleared by |
 //! |---|---|---|---|
-//! | `OWNED` | the executor is busy | the party that becomes the owner: alone (idle) or with a push | the owner, when nothing is queued |
+//! | `OWNED` | the executor is busy | the new owner: alone if the executor is idle, or together with a push | the owner, when nothing is queued |
 //! | `CLOSED` | no job is accepted | `close` | nothing |
 //! | `POISONED` | a job has panicked, and no job is accepted | the owner | `clear_poison` and `reset` |
 //!
@@ -27,9 +27,9 @@
 //! - *The inbox has jobs only while the executor is owned.* A push sets `OWNED` in the same compare-and-swap; the
 //!   owner clears it only by a compare-and-swap on an empty inbox.
 //! - *There is one owner.* `OWNED` is set by a compare-and-swap that saw it clear, and the party that did so is the
-//!   owner. To hand over changes the thread, not the word. While an asynchronous job runs, the state alone belongs
+//!   owner. Handing over changes the thread, not the word. While an asynchronous job runs, the state alone belongs
 //!   to its guard.
-//! - *Every accepted job is seen by an owner.* It was pushed while `OWNED` was set, or by the push that set it, and
+//! - *An owner takes every accepted job.* The job was pushed while `OWNED` was set, or by the push that set it, and
 //!   that owner cannot release before it has taken the job.
 //! - *Jobs of one level run in the order of their successful pushes.* The owner runs what it took earlier before
 //!   what it takes later, and a job runs inline only when nothing is queued.
@@ -41,7 +41,7 @@ use std::ptr::NonNull;
 
 use super::cost::JobCost;
 use super::metrics::{Counters, Metrics};
-use super::options::{OnPanic, Options};
+use super::options::Options;
 use super::queue::Queue;
 use super::suspended::Suspended;
 use crate::inbox::{Inbox, Tags};
@@ -61,7 +61,7 @@ pub(super) const STATE_EXISTS: &str = "the state is taken only when no job can c
 /// A job in its cell.
 pub(super) type JobTask<S> = Task<Lent<S>>;
 
-/// What all handles of an executor share.
+/// The state that all handles of an executor share.
 ///
 /// A thread that queues a job writes the first two fields, which share a cache line.
 #[repr(C)]
@@ -175,9 +175,9 @@ impl<S> Core<S> {
         self.apply_on_panic();
     }
 
-    /// Applies [`OnPanic`] to the state.
+    /// Poisons the state, unless the options forbid it.
     pub(super) fn apply_on_panic(&self) {
-        if self.options.on_panic == OnPanic::Poison {
+        if self.options.poison_on_panic {
             self.poison();
         }
     }
@@ -208,7 +208,7 @@ pub(super) fn refusal(tags: Tags) -> Option<Fault> {
     }
 }
 
-/// What a job runs on: the state, lent by the owner while the job runs.
+/// The state, which the owner lends to a job while the job runs.
 pub(super) struct Lent<S>(*const Core<S>);
 
 impl<S: 'static> JobContext for Lent<S> {}

@@ -18,7 +18,7 @@ use crate::sync::thread::panicking;
 /// thread: no other job runs before the guard is dropped, even if its own job has ended. If the guard is leaked, the
 /// executor stays busy forever.
 ///
-/// If a panic drops the guard, [`OnPanic`](super::OnPanic) is applied, as if a job had panicked. If the runtime that
+/// If a panic drops the guard, the state is poisoned, as if a job had panicked. If the runtime that
 /// polled the job was shut down meanwhile, the drop of the guard hands over what was queued since, as
 /// [`post`](crate::SerialExecutor::post) does, or aborts it if there is nothing to hand over to. No job runs inside
 /// the drop.
@@ -109,7 +109,7 @@ impl<S: Send + 'static> Owner<'_, S> {
         match Target::of(owner.core()) {
             Some(target) => drop(owner.hand_over(&target)),
             None => {
-                // What is aborted must not wait for the executor.
+                // A drop of an aborted job must not wait for the executor.
                 let _inside = ExecutorScope::drain(owner.core().id());
                 drop(owner);
             }

@@ -1,4 +1,4 @@
-//! [`SerialExecutor`]: its handle, and how it ends.
+//! [`SerialExecutor`]: the handle of an executor, and its end.
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -8,8 +8,9 @@ use super::core::{CLOSED, Core, POISONED};
 use super::metrics::Metrics;
 use super::options::Options;
 use super::owner::Owner;
-use crate::join::{self, Close, ExecutorScope, is_inside, prepare_to_wait};
+use crate::join::{self, Close, ExecutorScope, Id, JoinError, is_inside, prepare_to_wait};
 use crate::sync::Arc;
+use crate::task::{Fault, Held};
 
 /// An actor without a thread and without a mailbox: it owns a state and runs jobs on it one at a time, in the order
 /// in which they were submitted.
@@ -51,8 +52,9 @@ use crate::sync::Arc;
 ///
 /// - *Order*: jobs of one [level](Self::submit_at) run in the order in which they were submitted. A job does not
 ///   wait for its handle to be polled.
-/// - *Panics*: a panic reaches the handle of its job only. [`OnPanic`](super::OnPanic) determines what happens to
-///   the state. A [transaction](Self::transact) that panics is rolled back.
+/// - *Panics*: a panic reaches the handle of its job only. It poisons the state, unless
+///   [`poison_on_panic`](super::Builder::poison_on_panic) is off. A [transaction](Self::transact) that panics is rolled
+///   back.
 /// - *Drop*: when the last handle is dropped, queued jobs still run. Then the state is dropped, on the thread that
 ///   ran the last job.
 /// - *Shutdown of the runtime*: jobs that were handed over to it end with
@@ -85,6 +87,15 @@ pub struct SerialExecutor<S> {
 
 impl<S: Send + 'static> SerialExecutor<S> {
     /// Creates an executor with the default options.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let count = throng::SerialExecutor::new(1);
+    /// assert_eq!(count.submit(|n| *n).await?, 1);
+    /// # Ok(()) }
+    /// ```
     pub fn new(state: S) -> Self {
         Self::with_options(state, Options::default())
     }
@@ -101,9 +112,11 @@ impl<S: Send + 'static> SerialExecutor<S> {
     ///
     /// # Errors
     ///
-    /// [`IntoInnerError::Poisoned`] with the state if a job has panicked and left it poisoned,
-    /// [`IntoInnerError::Taken`] if another call on another handle has returned the state, and
-    /// [`IntoInnerError::WouldDeadlock`] inside a job of the same executor, which stays open.
+    /// - [`is_poisoned`](JoinError::is_poisoned) if a job has panicked and left the state poisoned. To get the state
+    ///   nevertheless, close the executor, await [`closed`](Self::closed), and call
+    ///   [`clear_poison`](Self::clear_poison) first.
+    /// - [`is_closed`](JoinError::is_closed) if a call on another handle has returned the state.
+    /// - [`is_would_deadlock`](JoinError::is_would_deadlock) inside a job of the same executor, which stays open.
     ///
     /// # Cancel safety
     ///
@@ -126,24 +139,23 @@ impl<S: Send + 'static> SerialExecutor<S> {
     /// # drop(server);
     /// # Ok(()) }
     /// ```
-    pub async fn into_inner(self) -> Result<S, IntoInnerError<S>> {
+    pub async fn into_inner(self) -> Result<S, JoinError> {
         if prepare_to_wait(self.core.id()).is_err() {
-            return Err(IntoInnerError::WouldDeadlock);
+            return Err(no_state(Fault::would_deadlock(Held::State)));
         }
         self.close();
         self.core.released.wait(|| self.try_take_state()).await
     }
 
     /// The state of a closed executor. `None` while it is busy.
-    fn try_take_state(&self) -> Option<Result<S, IntoInnerError<S>>> {
+    fn try_take_state(&self) -> Option<Result<S, JoinError>> {
         let mut owner = Owner::acquire_closed(&self.core).ok()?;
-        let state = owner.take_state();
+        let taken = match self.is_poisoned() {
+            true => Err(no_state(Fault::poisoned())),
+            false => owner.take_state().ok_or_else(|| no_state(Fault::closed())),
+        };
         owner.finish();
-        Some(match state {
-            None => Err(IntoInnerError::Taken),
-            Some(state) if self.is_poisoned() => Err(IntoInnerError::Poisoned(state)),
-            Some(state) => Ok(state),
-        })
+        Some(taken)
     }
 
     /// Replaces a poisoned state, accepts jobs again, and returns the poisoned state.
@@ -237,7 +249,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
 
     /// Closes the executor and aborts the jobs that have not started. Returns the number of jobs aborted.
     ///
-    /// What they have captured is dropped before this returns, on this thread, and their handles end with
+    /// Their captures are dropped on this thread before this method returns, and their handles end with
     /// [`is_cancelled`](crate::JoinError::is_cancelled). A job that has started runs to its end, for which
     /// [`closed`](Self::closed) waits. A job may call this on its own executor.
     ///
@@ -263,6 +275,17 @@ impl<S> SerialExecutor<S> {
     /// Accepts no more jobs. Jobs that were accepted still run.
     ///
     /// A job may call this on its own executor. Calling it again has no effect.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let count = throng::SerialExecutor::new(0);
+    /// count.close();
+    /// assert!(count.is_closed());
+    /// assert!(count.submit(|n| *n).await.unwrap_err().is_closed());
+    /// # Ok(()) }
+    /// ```
     pub fn close(&self) {
         self.core.close();
     }
@@ -286,7 +309,7 @@ impl<S> SerialExecutor<S> {
     /// # }
     /// ```
     pub async fn closed(&self) {
-        // ExecutorScope its own job it waits nevertheless, as documented.
+        // Inside a job of this executor it waits nevertheless, as documented.
         let _ = prepare_to_wait(self.core.id());
         let has_ended = || self.core.has_ended().then_some(());
         self.core.released.wait(has_ended).await;
@@ -300,11 +323,32 @@ impl<S> SerialExecutor<S> {
     /// Returns `true` inside a job of this executor, also if jobs of other executors are in between.
     ///
     /// There, waiting for another job of this executor is an error.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let count = throng::SerialExecutor::new(0);
+    /// let again = count.clone();
+    /// assert!(!count.is_current());
+    /// assert!(count.submit(move |_| again.is_current()).await?);
+    /// # Ok(()) }
+    /// ```
     pub fn is_current(&self) -> bool {
         is_inside(self.core.id())
     }
 
     /// Returns `true` if a job has panicked and left the state poisoned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let count = throng::SerialExecutor::new(0);
+    /// let failed: Result<(), _> = count.submit(|_| panic!("harmless")).await;
+    /// assert!(failed.is_err() && count.is_poisoned());
+    /// # Ok(()) }
+    /// ```
     pub fn is_poisoned(&self) -> bool {
         self.core.is_poisoned()
     }
@@ -328,9 +372,25 @@ impl<S> SerialExecutor<S> {
     }
 
     /// Returns the counters of the executor.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let count = throng::SerialExecutor::new(0);
+    /// count.submit(|n| *n += 1).await?;
+    /// let metrics = count.metrics();
+    /// assert_eq!((metrics.inline, metrics.completed), (1, 1));
+    /// # Ok(()) }
+    /// ```
     pub fn metrics(&self) -> Metrics {
         self.core.metrics()
     }
+}
+
+/// Returns the error of a call that returns no state.
+fn no_state(fault: Fault) -> JoinError {
+    JoinError::new(Id::next(), fault)
 }
 
 impl<S: Send + 'static> Close for SerialExecutor<S> {
@@ -355,7 +415,7 @@ impl<S> Clone for SerialExecutor<S> {
     }
 }
 
-// A panic in a job cannot break the executor, and `OnPanic` protects the state.
+// A panic in a job cannot break the executor, and `poison_on_panic` protects the state.
 impl<S> UnwindSafe for SerialExecutor<S> {}
 impl<S> RefUnwindSafe for SerialExecutor<S> {}
 
@@ -369,36 +429,3 @@ impl<S> fmt::Debug for SerialExecutor<S> {
             .finish()
     }
 }
-
-/// Why [`SerialExecutor::into_inner`] did not return a sound state.
-#[non_exhaustive]
-pub enum IntoInnerError<S> {
-    /// A job has panicked. Carries the state as the panic left it.
-    Poisoned(S),
-    /// Another call has returned the state.
-    Taken,
-    /// The call was made inside a job of the same executor, which would wait for itself.
-    WouldDeadlock,
-}
-
-impl<S> fmt::Display for IntoInnerError<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Poisoned(_) => "a job panicked and left the state poisoned",
-            Self::Taken => "another call of `into_inner` has returned the state",
-            Self::WouldDeadlock => "`into_inner` was called inside a job of the same executor",
-        })
-    }
-}
-
-impl<S> fmt::Debug for IntoInnerError<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Poisoned(_) => "Poisoned(..)",
-            Self::Taken => "Taken",
-            Self::WouldDeadlock => "WouldDeadlock",
-        })
-    }
-}
-
-impl<S> std::error::Error for IntoInnerError<S> {}

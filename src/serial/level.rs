@@ -2,7 +2,8 @@
 
 /// The priority of a queued job. See [`SerialExecutor::submit_at`](crate::SerialExecutor::submit_at).
 ///
-/// Levels are ordered: [`HIGH`](Self::HIGH) is the greatest.
+/// Levels are ordered: [`HIGH`](Self::HIGH) is the greatest. At most 16 jobs of higher levels overtake a job that is the
+/// next of its own level. After that the job runs first, so no level starves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Level(i8);
 
@@ -14,9 +15,8 @@ impl Level {
     /// Runs after all others.
     pub const LOW: Self = Self(-1);
 
-    /// The number of jobs of higher levels that may overtake a job which is the next of its own level. After that
-    /// the job runs first, so no level starves.
-    pub const MAX_OVERTAKES: usize = 16;
+    /// The number of jobs of higher levels that may overtake a job which is the next of its own level.
+    pub(super) const MAX_OVERTAKES: usize = 16;
 
     /// The number of levels.
     pub(super) const COUNT: usize = 3;

@@ -6,22 +6,7 @@ use std::time::Duration;
 
 use crate::join::Spawn;
 
-/// The policy for the state when a job panics.
-///
-/// A [transaction](crate::SerialExecutor::transact) that panics is rolled back instead, whatever this says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OnPanic {
-    /// The state is poisoned, as by [`std::sync::Mutex`]: queued and later jobs end with
-    /// [`is_poisoned`](crate::JoinError::is_poisoned), until
-    /// [`clear_poison`](crate::SerialExecutor::clear_poison) or [`reset`](crate::SerialExecutor::reset).
-    #[default]
-    Poison,
-    /// Later jobs run on the state as the panic left it, as with [`tokio::sync::Mutex`].
-    Continue,
-}
-
-/// What drains run on. Not the `Arc` of `crate::sync`: loom's cannot hold a trait object.
+/// The runtime or pool on which drains run. Not the `Arc` of `crate::sync`: loom's cannot hold a trait object.
 pub(super) type DrainOn = Arc<dyn Spawn>;
 
 /// The options of one executor. See the methods of [`Builder`](super::Builder).
@@ -31,7 +16,7 @@ pub(super) struct Options {
     pub(super) queue_capacity: Option<usize>,
     pub(super) capture_jobs: usize,
     pub(super) capture_time: Duration,
-    pub(super) on_panic: OnPanic,
+    pub(super) poison_on_panic: bool,
     pub(super) drain_on: Option<DrainOn>,
 }
 
@@ -42,7 +27,7 @@ impl Default for Options {
             queue_capacity: None,
             capture_jobs: 16,
             capture_time: Duration::from_micros(20),
-            on_panic: OnPanic::default(),
+            poison_on_panic: true,
             drain_on: None,
         }
     }

@@ -199,7 +199,7 @@ impl<S> Owner<'_, S> {
         }
     }
 
-    /// What the owner lends to a job.
+    /// Returns the state in the form in which the owner lends it to a job.
     #[inline]
     pub(super) fn lent(&mut self) -> Lent<S> {
         // SAFETY: this is the owner, which uses it for one job at a time and stays the owner meanwhile.

@@ -4,9 +4,7 @@ use super::executor::SerialExecutor;
 use super::job::{Plain, QueuePermit};
 use super::level::Level;
 use super::owner::Owner;
-use crate::join::{
-    Bounded, Closed, JoinHandle, OwnedPermit, Permit, TrySpawnError, prepare_to_wait, sealed,
-};
+use crate::join::{Bounded, Closed, JoinHandle, Permit, TrySpawnError, prepare_to_wait, sealed};
 use crate::semaphore::TryAcquireError;
 
 impl<S: Send + 'static> SerialExecutor<S> {
@@ -41,32 +39,6 @@ impl<S: Send + 'static> SerialExecutor<S> {
     /// ```
     pub async fn reserve(&self) -> Result<Permit<'_, Self>, Closed> {
         Permit::reserve(self).await
-    }
-
-    /// As [`reserve`](Self::reserve), with a permit that owns a handle of the executor.
-    ///
-    /// # Errors
-    ///
-    /// As [`reserve`](Self::reserve).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`reserve`](Self::reserve).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use throng::SerialExecutor;
-    ///
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let total = SerialExecutor::builder().queue_capacity(10).build(0)?;
-    /// let permit = total.clone().reserve_owned().await?;
-    /// let task = tokio::spawn(async move { permit.submit(|total| *total += 1).await });
-    /// task.await??;
-    /// # Ok(()) }
-    /// ```
-    pub async fn reserve_owned(self) -> Result<OwnedPermit<Self>, Closed> {
-        OwnedPermit::reserve(self).await
     }
 
     /// The permit of the queue that a [`Permit`] stands for. `None` if the queue has no bound.
@@ -123,7 +95,7 @@ impl<S: Send + 'static> Permit<'_, SerialExecutor<S>> {
     {
         let executor = self.consume();
         if !executor.core.options.inline {
-            return post(executor, job);
+            return post(&executor, job);
         }
         let permit = executor.adopt_queue_permit();
         let job = Plain(job);
@@ -136,28 +108,6 @@ impl<S: Send + 'static> Permit<'_, SerialExecutor<S>> {
             None => executor.push(Level::NORMAL, job, ()),
         };
         executor.handle(queued.map_err(TrySpawnError::drop_task))
-    }
-
-    /// Queues a job as [`SerialExecutor::post`] does.
-    ///
-    /// # Errors
-    ///
-    /// As [`SerialExecutor::post`], but the queue is never full.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let total = throng::SerialExecutor::builder().queue_capacity(10).build(0)?;
-    /// total.reserve().await?.post(|total| *total += 1).await?;
-    /// # Ok(()) }
-    /// ```
-    pub fn post<F, R>(self, job: F) -> JoinHandle<R>
-    where
-        F: FnOnce(&mut S) -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        post(self.consume(), job)
     }
 }
 
@@ -173,32 +123,4 @@ where
         None => executor.post_permitted(Level::NORMAL, Plain(job), ()),
     };
     executor.handle(queued.map_err(TrySpawnError::drop_task))
-}
-
-impl<S: Send + 'static> OwnedPermit<SerialExecutor<S>> {
-    /// Submits a job as [`Permit::submit`] does.
-    ///
-    /// # Errors
-    ///
-    /// As [`SerialExecutor::submit`], but the queue is never full.
-    pub fn submit<F, R>(self, job: F) -> JoinHandle<R>
-    where
-        F: FnOnce(&mut S) -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        self.submit_with(|permit| permit.submit(job))
-    }
-
-    /// Queues a job as [`Permit::post`] does.
-    ///
-    /// # Errors
-    ///
-    /// As [`SerialExecutor::post`], but the queue is never full.
-    pub fn post<F, R>(self, job: F) -> JoinHandle<R>
-    where
-        F: FnOnce(&mut S) -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        self.submit_with(|permit| permit.post(job))
-    }
 }

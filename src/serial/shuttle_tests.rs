@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use shuttle::{check_pct, thread};
 
-use super::{Exclusive, OnPanic, SerialExecutor};
+use super::{Exclusive, SerialExecutor};
 use crate::blocking::BlockingPool;
 
 const SCHEDULES: usize = 3_000;
@@ -59,7 +59,7 @@ fn shuttle_every_handle_ends() {
     check_pct(
         || {
             let executor = SerialExecutor::builder()
-                .on_panic(OnPanic::Continue)
+                .poison_on_panic(false)
                 .build(0_usize)
                 .unwrap();
             let submitters: Vec<_> = (0..3)

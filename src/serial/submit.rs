@@ -8,7 +8,7 @@ use super::job::Plain;
 use super::level::Level;
 use super::owner::Owner;
 use crate::inbox::Head;
-use crate::join::{ExecutorScope, JoinHandle, TryRunError, TrySpawnError};
+use crate::join::{ExecutorScope, JoinHandle, TrySpawnError};
 
 impl<S: Send + 'static> SerialExecutor<S> {
     /// Runs a job on the state: at once on this thread if the executor is idle, otherwise after the jobs before it.
@@ -56,7 +56,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
     /// As [`submit`](Self::submit), with a priority among the jobs that wait.
     ///
     /// Of the waiting jobs, one of the highest level runs first, and jobs of one level run in the order in which they
-    /// were submitted. No level starves: see [`Level::MAX_OVERTAKES`]. An idle executor runs the job at once,
+    /// were submitted. No level starves: see [`Level`]. An idle executor runs the job at once,
     /// whatever its level.
     ///
     /// # Errors
@@ -131,9 +131,9 @@ impl<S: Send + 'static> SerialExecutor<S> {
     /// # Errors
     ///
     /// [`is_full`](TrySpawnError::is_full) if the executor is busy and its queue is
-    /// [full](super::Builder::queue_capacity); [`is_closed`](TrySpawnError::is_closed) or
-    /// [`is_poisoned`](TrySpawnError::is_poisoned) if it is; [`is_no_thread`](TrySpawnError::is_no_thread) if the executor
-    /// was built with [`inline(false)`](super::Builder::inline) and there is nothing to run the job on.
+    /// [full](super::Builder::queue_capacity); [`is_closed`](TrySpawnError::is_closed) if it is. It also
+    /// fails if the state [is poisoned](Self::is_poisoned), or if the executor was built with
+    /// [`inline(false)`](super::Builder::inline) and there is nothing to run the job on; the message tells these apart.
     ///
     /// # Examples
     ///
@@ -170,7 +170,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
     ///
     /// # Panics
     ///
-    /// If the job panics, [`OnPanic`](super::OnPanic) is applied, and the panic is propagated to the caller.
+    /// If the job panics, the state is poisoned, and the panic is propagated to the caller.
     ///
     /// # Examples
     ///
@@ -180,7 +180,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
     /// executor.try_run(|state| copy.push_str(state)).expect("it is idle");
     /// assert_eq!(copy, "state");
     /// ```
-    pub fn try_run<F, R>(&self, job: F) -> Result<R, TryRunError<F>>
+    pub fn try_run<F, R>(&self, job: F) -> Result<R, TrySpawnError<F>>
     where
         F: FnOnce(&mut S) -> R,
     {
@@ -195,12 +195,12 @@ impl<S: Send + 'static> SerialExecutor<S> {
     }
 }
 
-fn not_run<F>(job: F, seen: Head) -> TryRunError<F> {
+fn not_run<F>(job: F, seen: Head) -> TrySpawnError<F> {
     if seen.tags.has(CLOSED) {
-        TryRunError::closed(job)
+        TrySpawnError::closed(job)
     } else if seen.tags.has(POISONED) {
-        TryRunError::poisoned(job)
+        TrySpawnError::poisoned(job)
     } else {
-        TryRunError::busy(job)
+        TrySpawnError::busy(job)
     }
 }

@@ -68,7 +68,7 @@ use crate::unwind::contain;
 /// # Ok(()) }
 /// ```
 pub trait Checkpoint {
-    /// What [`save`](Self::save) returns. It is dropped if the transaction succeeds.
+    /// The type that [`save`](Self::save) returns. The value is dropped if the transaction succeeds.
     type Saved;
 
     /// Called before each transaction. It may change what is not visible, such as an undo log.
@@ -79,7 +79,8 @@ pub trait Checkpoint {
 
     /// Restores the state as it was when `saved` was created.
     ///
-    /// If it panics, the state is poisoned, whatever [`OnPanic`](super::OnPanic) is, and the handle of the job ends with
+    /// If it panics, the state is poisoned, even with
+    /// [`poison_on_panic(false)`](super::Builder::poison_on_panic), and the handle of the job ends with
     /// this panic.
     fn restore(&mut self, saved: Self::Saved);
 }
@@ -93,29 +94,20 @@ pub trait Checkpoint {
 /// use throng::serial::ByClone;
 ///
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let list = SerialExecutor::new(ByClone::new(vec![1, 2]));
+/// let list = SerialExecutor::new(ByClone(vec![1, 2]));
 /// let failed = list.transact(|list| {
 ///     list.clear();
 ///     Err::<(), _>("not today")
 /// });
 /// assert_eq!(failed.await?, Err("not today"));
-/// assert_eq!(list.into_inner().await?.into_inner(), [1, 2]);
+/// assert_eq!(list.into_inner().await?.0, [1, 2]);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ByClone<S>(S);
-
-impl<S> ByClone<S> {
-    /// Wraps a state.
-    pub fn new(state: S) -> Self {
-        Self(state)
-    }
-
-    /// Returns the state.
-    pub fn into_inner(self) -> S {
-        self.0
-    }
-}
+pub struct ByClone<S>(
+    /// The state.
+    pub S,
+);
 
 impl<S: Clone> Checkpoint for ByClone<S> {
     type Saved = S;
@@ -168,7 +160,7 @@ impl<S: Checkpoint + Send + 'static> SerialExecutor<S> {
     /// use throng::serial::ByClone;
     ///
     /// # #[tokio::main] async fn main() -> Result<(), throng::JoinError> {
-    /// let accounts = SerialExecutor::new(ByClone::new([100_u32, 0]));
+    /// let accounts = SerialExecutor::new(ByClone([100_u32, 0]));
     /// let transfer = accounts.transact(|accounts| {
     ///     accounts[1] += 120;
     ///     accounts[0] = accounts[0].checked_sub(120).ok_or("too little")?;
@@ -186,50 +178,6 @@ impl<S: Checkpoint + Send + 'static> SerialExecutor<S> {
         E: Send + 'static,
     {
         self.run_or_queue(Level::NORMAL, Transaction(job))
-    }
-
-    /// Runs several jobs as one [transaction](Self::transact): all of them take effect, or none.
-    ///
-    /// The first job that returns `Err` or panics ends the batch: the state is rolled back to the one before the first
-    /// job, the remaining jobs are dropped, and the handle ends with the error or the panic. There is one checkpoint for
-    /// the whole batch. No other job runs in between.
-    ///
-    /// The iterator is read to its end before the first job runs.
-    ///
-    /// # Errors
-    ///
-    /// As [`transact`](Self::transact).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use throng::SerialExecutor;
-    /// use throng::serial::ByClone;
-    ///
-    /// # #[tokio::main] async fn main() -> Result<(), throng::JoinError> {
-    /// let total = SerialExecutor::new(ByClone::new(0_u8));
-    /// let add = |n: u8| {
-    ///     move |total: &mut ByClone<u8>| {
-    ///         **total = total.checked_add(n).ok_or("too much")?;
-    ///         Ok(**total)
-    ///     }
-    /// };
-    /// let fits = total.transact_all([100, 50].map(add));
-    /// assert_eq!(fits.await?, Ok(vec![100, 150]));
-    /// let does_not = total.transact_all([50, 100].map(add));
-    /// assert_eq!(does_not.await?, Err("too much"));
-    /// assert_eq!(total.submit(|total| **total).await?, 150);
-    /// # Ok(()) }
-    /// ```
-    pub fn transact_all<I, F, R, E>(&self, jobs: I) -> JoinHandle<Result<Vec<R>, E>>
-    where
-        I: IntoIterator<Item = F>,
-        F: FnOnce(&mut S) -> Result<R, E> + Send + 'static,
-        R: Send + 'static,
-        E: Send + 'static,
-    {
-        let jobs: Vec<F> = jobs.into_iter().collect();
-        self.transact(move |state| run_all(state, jobs))
     }
 }
 
@@ -306,34 +254,6 @@ where
         payload,
         restored: true,
     })
-}
-
-/// Runs jobs one after the other, up to the first that fails.
-fn run_all<S, F, R, E>(state: &mut S, jobs: Vec<F>) -> Result<Vec<R>, E>
-where
-    F: FnOnce(&mut S) -> Result<R, E>,
-{
-    let mut outputs = Vec::with_capacity(jobs.len());
-    let mut jobs = jobs.into_iter();
-    let ended = caught(|| {
-        for job in jobs.by_ref() {
-            outputs.push(job(state)?);
-        }
-        Ok(())
-    });
-    let failed = match ended {
-        Ok(Ok(())) => return Ok(outputs),
-        Ok(Err(error)) => Ok(error),
-        Err(payload) => Err(payload),
-    };
-    drop_each(jobs);
-    drop_each(outputs);
-    Err(failed.unwrap_or_else(|payload| resume_unwind(payload)))
-}
-
-/// Drops values one by one, so that two drops that panic do not end the process.
-fn drop_each<T>(values: impl IntoIterator<Item = T>) {
-    values.into_iter().for_each(|value| contain(|| drop(value)));
 }
 
 fn caught<R>(f: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {

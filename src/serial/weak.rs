@@ -41,6 +41,17 @@ impl<S> WeakSerialExecutor<S> {
     /// Returns a handle of the executor, or `None` if its state has been dropped.
     ///
     /// The state is dropped when there is no handle any more and the accepted jobs have ended.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let executor = throng::SerialExecutor::new(7);
+    /// let weak = executor.downgrade();
+    /// let again = weak.upgrade().expect("a handle exists");
+    /// assert_eq!(again.submit(|n| *n).await?, 7);
+    /// # Ok(()) }
+    /// ```
     pub fn upgrade(&self) -> Option<SerialExecutor<S>> {
         let core = self.core.upgrade()?;
         Some(SerialExecutor { core })

@@ -31,7 +31,7 @@ pub(crate) enum FaultKind {
     WouldDeadlock(Held),
 }
 
-/// What a task needs and the party that waits for it holds.
+/// The resource that a task needs and that the party waiting for the task holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Held {
     /// A thread of its pool, whose other threads are held too.

@@ -94,7 +94,7 @@ impl<T> JoinRef<T> {
     }
 
     /// Spins for a moment, unless a task already waits for the outcome.
-    pub(crate) fn linger(&self) {
+    pub(crate) fn spin_briefly(&self) {
         let state = &self.prefix().header.state;
         if state.is_complete() || state.has_waker() {
             return;

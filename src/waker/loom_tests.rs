@@ -10,7 +10,7 @@ use loom::thread;
 
 use super::WakerCell;
 
-/// What a task waits for: flags that publish nothing themselves.
+/// The conditions that a task waits for: flags that publish nothing themselves.
 struct Flags {
     waker: WakerCell,
     raised: AtomicUsize,

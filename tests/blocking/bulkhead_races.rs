@@ -30,7 +30,7 @@ impl Watched {
 #[track_caller]
 fn assert_accounted_for(pool: &BlockingPool, bulkheads: &[Bulkhead], watched: &Watched) {
     for bulkhead in bulkheads {
-        wait_until("the bulkhead is empty", || bulkhead.metrics().running == 0);
+        wait_until("the bulkhead is empty", || bulkhead.metrics().busy == 0);
         assert_eq!(bulkhead.metrics().queued, 0);
     }
     let metrics = when_idle(pool);

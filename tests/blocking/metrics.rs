@@ -157,7 +157,8 @@ fn histograms_belong_to_their_pool() {
 #[test]
 fn all_tasks_are_accounted_for_once_the_pool_is_idle() {
     for round in rounds_for(1.5) {
-        let overflow = [Overflow::Reject, Overflow::DropOldest, Overflow::DropNewest];
+        let drop_newest = Overflow::Custom(Arc::new(drop));
+        let overflow = [Overflow::Reject, Overflow::DropOldest, drop_newest];
         let pool = BlockingPool::builder()
             .max_threads(2)
             .queue_capacity(8)
@@ -241,7 +242,7 @@ struct Note {
 
 impl Wake for Note {
     fn wake(self: Arc<Self>) {
-        let running = self.bulkhead.metrics().running;
+        let running = self.bulkhead.metrics().busy;
         self.running.lock().unwrap().push(running);
     }
 }
@@ -258,7 +259,7 @@ fn a_task_of_a_bulkhead_is_not_running_when_its_waker_is_called() {
     let task = gate.clone();
     let mut handle = note.bulkhead.spawn_blocking(move || task.pass());
     assert!(poll_with(&Arc::clone(&note).into(), &mut handle).is_pending());
-    wait_until("the task runs", || note.bulkhead.metrics().running == 1);
+    wait_until("the task runs", || note.bulkhead.metrics().busy == 1);
     gate.open();
     wait_until("the waker is called", || !noted().is_empty());
     assert_eq!(noted(), [0]);

@@ -1,6 +1,7 @@
 //! A limit of the system on threads that is imposed, and lifted.
 
 use std::env;
+use std::error::Error as _;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -10,7 +11,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use throng::BlockingPool;
-use throng::blocking::Growth;
 
 use crate::pools::{Busy, output, when, when_idle};
 use crate::support::{Gate, TEST_TIMEOUT, join, threads_called};
@@ -132,10 +132,10 @@ fn wait_idly(mut condition: impl FnMut() -> bool) {
 
 /// Starts the timer thread, before threads are limited.
 fn have_timer() {
-    let growth = Growth::After(Duration::from_millis(1));
+    let growth = Duration::from_millis(1);
     let pool = BlockingPool::builder()
         .name("calls")
-        .growth(growth)
+        .grow_after(growth)
         .build()
         .unwrap();
     let busy = Busy::keep(&pool, 1);
@@ -154,7 +154,7 @@ fn without_any_thread_closures_are_returned() {
             let pool = BlockingPool::builder().build().unwrap();
             for _ in 0..3 {
                 let refused = pool.try_spawn_blocking(|| "handed back").unwrap_err();
-                assert!(refused.is_no_thread());
+                assert!(refused.source().is_some());
                 assert_eq!(refused.into_inner()(), "handed back");
             }
             assert!(join(pool.spawn_blocking(|| ())).unwrap_err().is_rejected());
@@ -215,9 +215,9 @@ fn a_pool_recovers_when_the_system_gives_threads_again() {
         "no_thread_limit::a_pool_recovers_when_the_system_gives_threads_again",
         || {
             have_timer();
-            let after = Growth::After(Duration::from_millis(1));
-            for growth in [Growth::Eager, after] {
-                let pool = BlockingPool::builder().growth(growth).build().unwrap();
+            let after = Duration::from_millis(1);
+            for growth in [Duration::ZERO, after] {
+                let pool = BlockingPool::builder().grow_after(growth).build().unwrap();
                 let gate = Gate::new();
                 let held = gate.clone();
                 let running = pool.spawn_blocking(move || held.pass());

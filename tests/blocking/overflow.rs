@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use throng::blocking::Overflow;
-use throng::{BlockingPool, JoinHandle, Spawn};
+use throng::{BlockingPool, JoinHandle, Spawn, Work};
 
 use crate::pools::{Busy, output, run, when_idle};
 use crate::support::{Drops, PanicsOnDrop, join, message, ready, thread_name};
@@ -46,15 +46,17 @@ impl Ran {
     }
 }
 
-fn every_policy(handled: &Arc<AtomicUsize>) -> [Overflow; 6] {
+fn custom(handler: impl Fn(Work) + Send + Sync + 'static) -> Overflow {
+    Overflow::Custom(Arc::new(handler))
+}
+
+fn every_policy(handled: &Arc<AtomicUsize>) -> [Overflow; 4] {
     let handled = Arc::clone(handled);
     [
         Overflow::Reject,
         Overflow::RunOnCaller,
-        Overflow::RunOnAnyCaller,
-        Overflow::DropNewest,
         Overflow::DropOldest,
-        Overflow::custom(move |work| {
+        custom(move |work| {
             handled.fetch_add(1, Ordering::Relaxed);
             work.run();
         }),
@@ -122,7 +124,7 @@ fn a_rejected_task_reports_a_full_queue() {
 
 #[test]
 fn run_on_caller_runs_the_task_on_the_submitting_thread() {
-    for policy in [Overflow::RunOnCaller, Overflow::RunOnAnyCaller] {
+    for policy in [Overflow::RunOnCaller, custom(Work::run)] {
         let (pool, busy) = busy(policy, 0);
         let ran = Ran::default();
         assert_eq!(ready(pool.spawn_blocking(ran.task(1))).unwrap(), 1);
@@ -153,16 +155,13 @@ fn only_run_on_any_caller_runs_a_task_inside_a_runtime() {
         for handle in handles {
             let error = handle.await.unwrap_err();
             assert!(error.is_rejected());
-            assert!(
-                error.to_string().contains("`Overflow::RunOnAnyCaller`"),
-                "{error}"
-            );
+            assert!(error.to_string().contains("`Overflow::Custom`"), "{error}");
         }
     });
     assert!(ran.order().is_empty());
     busy.release();
 
-    let (pool, busy) = self::busy(Overflow::RunOnAnyCaller, 0);
+    let (pool, busy) = self::busy(custom(Work::run), 0);
     run(async {
         assert_eq!(ready(pool.spawn_blocking(ran.task(3))).unwrap(), 3);
     });
@@ -192,7 +191,7 @@ fn run_on_caller_runs_the_task_on_a_pool_thread() {
 
 #[test]
 fn drop_newest_drops_the_new_task() {
-    let (pool, busy) = busy(Overflow::DropNewest, 1);
+    let (pool, busy) = busy(custom(drop), 1);
     let (ran, drops) = (Ran::default(), Drops::new());
     let queued = pool.spawn_blocking(ran.task(1));
     let value = drops.value();
@@ -277,7 +276,7 @@ fn drop_oldest_rejects_if_no_task_waits() {
 fn a_handler_may_run_pass_on_or_drop_a_task() {
     let spare = BlockingPool::builder().name("spare").build().unwrap();
     let next = AtomicUsize::new(0);
-    let handler = Overflow::custom(move |work| match next.fetch_add(1, Ordering::Relaxed) {
+    let handler = custom(move |work| match next.fetch_add(1, Ordering::Relaxed) {
         0 => work.run(),
         1 => spare.spawn_work(work).unwrap(),
         2 => drop(work),
@@ -296,7 +295,7 @@ fn a_handler_may_run_pass_on_or_drop_a_task() {
 
 #[test]
 fn a_handler_that_panics_is_contained() {
-    let (pool, busy) = busy(Overflow::custom(|_| panic!("as it should")), 0);
+    let (pool, busy) = busy(custom(|_| panic!("as it should")), 0);
     let (dropped, drops) = mpsc::channel::<()>();
     let handle = pool.spawn_blocking(move || dropped.send(()).unwrap());
     assert!(ready(handle).unwrap_err().is_cancelled());
@@ -314,7 +313,7 @@ fn a_handler_may_use_the_pool() {
     let own: Arc<Mutex<Option<BlockingPool>>> = Arc::default();
     let pool = Arc::clone(&own);
     let (pool_of, busy) = busy(
-        Overflow::custom(move |work| {
+        custom(move |work| {
             let pool = pool.lock().unwrap().clone().expect("the pool is set");
             assert_eq!(pool.metrics().busy, 1);
             let refused = pool.spawn_work(work).unwrap_err();
@@ -333,5 +332,5 @@ fn debug_output_names_the_policy() {
     let handled = Arc::default();
     let names = every_policy(&handled).map(|policy| format!("{policy:?}"));
     assert_eq!(names[1], "RunOnCaller");
-    assert_eq!(names[5], "Custom(..)");
+    assert_eq!(names[3], "Custom(..)");
 }

@@ -1,6 +1,7 @@
 //! A simple model of a pool, without threads and without time.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use throng::blocking::Overflow;
 
@@ -166,7 +167,7 @@ impl Policy {
     pub(crate) fn overflow(self) -> Overflow {
         match self {
             Self::Reject => Overflow::Reject,
-            Self::DropNewest => Overflow::DropNewest,
+            Self::DropNewest => Overflow::Custom(Arc::new(drop)),
             Self::DropOldest => Overflow::DropOldest,
         }
     }

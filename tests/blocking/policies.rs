@@ -4,18 +4,18 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use throng::BlockingPool;
-use throng::blocking::{Builder, Growth};
+use throng::blocking::Builder;
 
 use crate::pools::{Busy, output, run, when, when_idle};
 use crate::support::Gate;
 
 /// A time longer than any test.
-const NEVER: Growth = Growth::After(Duration::from_secs(3_600));
-const SOON: Growth = Growth::After(Duration::from_millis(1));
+const NEVER: Duration = Duration::from_secs(3_600);
+const SOON: Duration = Duration::from_millis(1);
 
-fn with(growth: Growth) -> Builder {
+fn with(growth: Duration) -> Builder {
     let mut builder = BlockingPool::builder();
-    builder.growth(growth);
+    builder.grow_after(growth);
     builder
 }
 
@@ -35,7 +35,7 @@ fn meet(pool: &BlockingPool, tasks: usize) {
 #[test]
 fn a_burst_gets_a_thread_for_each_task() {
     for _ in 0..3 {
-        let pool = with(Growth::Eager).max_threads(200).build().unwrap();
+        let pool = with(Duration::ZERO).max_threads(200).build().unwrap();
         meet(&pool, 200);
         assert_eq!(when_idle(&pool).largest, 200);
     }
@@ -43,7 +43,7 @@ fn a_burst_gets_a_thread_for_each_task() {
 
 #[test]
 fn a_batch_gets_a_thread_for_each_task() {
-    let pool = with(Growth::Eager).max_threads(100).build().unwrap();
+    let pool = with(Duration::ZERO).max_threads(100).build().unwrap();
     let meeting = Arc::new(Barrier::new(100));
     let tasks = (0..100).map(|_| {
         let meeting = Arc::clone(&meeting);
@@ -72,7 +72,7 @@ fn short_tasks_queue_for_the_core_threads() {
 
 #[test]
 fn core_threads_are_created_at_once_whatever_the_policy() {
-    for growth in [Growth::Eager, NEVER, Growth::WhenFull] {
+    for growth in [Duration::ZERO, NEVER, Duration::MAX] {
         let pool = with(growth).core_threads(4).build().unwrap();
         meet(&pool, 4);
         assert_eq!(when_idle(&pool).largest, 4);
@@ -98,7 +98,7 @@ fn a_pool_whose_threads_all_block_grows() {
 #[test]
 fn growth_after_a_time_waits_for_that_time() {
     const TIME: Duration = Duration::from_millis(100);
-    let pool = with(Growth::After(TIME)).build().unwrap();
+    let pool = with(TIME).build().unwrap();
     let busy = Busy::keep(&pool, 1);
     let submitted = Instant::now();
     let started = output(pool.spawn_blocking(Instant::now));
@@ -110,7 +110,7 @@ fn growth_after_a_time_waits_for_that_time() {
 #[test]
 fn growth_after_a_time_doubles() {
     const TIME: Duration = Duration::from_millis(100);
-    let pool = with(Growth::After(TIME)).build().unwrap();
+    let pool = with(TIME).build().unwrap();
     let submitted = Instant::now();
     meet(&pool, 101);
     let took = submitted.elapsed();
@@ -154,7 +154,7 @@ fn a_pool_with_an_armed_timer_terminates() {
 
 #[test]
 fn growth_when_full_fills_the_queue_first() {
-    let pool = with(Growth::WhenFull)
+    let pool = with(Duration::MAX)
         .core_threads(1)
         .max_threads(3)
         .queue_capacity(2)
@@ -177,7 +177,7 @@ fn growth_when_full_fills_the_queue_first() {
 
 #[test]
 fn growth_when_full_reaches_the_maximum_before_it_refuses() {
-    let pool = with(Growth::WhenFull)
+    let pool = with(Duration::MAX)
         .max_threads(3)
         .queue_capacity(2)
         .build()
@@ -197,7 +197,7 @@ fn growth_when_full_reaches_the_maximum_before_it_refuses() {
 
 #[test]
 fn growth_when_full_without_a_bound_has_one_thread() {
-    let pool = with(Growth::WhenFull)
+    let pool = with(Duration::MAX)
         .core_threads(2)
         .max_threads(10)
         .build()
@@ -214,7 +214,7 @@ fn growth_when_full_without_a_bound_has_one_thread() {
 /// Even if threads are created late or not at all.
 #[test]
 fn growth_policies_allow_compensating_threads() {
-    for growth in [NEVER, Growth::WhenFull] {
+    for growth in [NEVER, Duration::MAX] {
         let pool = with(growth).max_threads(4).core_threads(2).build().unwrap();
         let gate = Gate::new();
         let held = gate.clone();

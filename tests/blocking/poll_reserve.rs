@@ -3,10 +3,10 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use futures::FutureExt;
-use throng::{BlockingPool, Closed, PollReserve};
+use throng::{BlockingPool, Closed, Permit, PollReserve};
 
 use crate::pools::{Busy, output, run, when_idle};
 use crate::support::{Wakes, join, multi_thread, wait_until, within};
@@ -20,15 +20,31 @@ fn bounded(capacity: usize) -> BlockingPool {
         .unwrap()
 }
 
-fn poll(reservation: &mut PollReserve<BlockingPool>) -> Poll<Result<(), Closed>> {
+/// An owned permit, or `None` if the caller would have to wait for it.
+fn reserve(pool: &BlockingPool) -> Option<Permit<'static, BlockingPool>> {
+    let permit = pool.reserve().now_or_never()?;
+    Some(permit.unwrap().into_owned())
+}
+
+type Polled = Poll<Result<Permit<'static, BlockingPool>, Closed>>;
+
+fn poll(reservation: &mut PollReserve<BlockingPool>) -> Polled {
     reservation.poll_reserve(&mut Context::from_waker(Waker::noop()))
+}
+
+/// The permit that a reservation has at once.
+#[track_caller]
+fn reserved(reservation: &mut PollReserve<BlockingPool>) -> Permit<'static, BlockingPool> {
+    match poll(reservation) {
+        Poll::Ready(permit) => permit.unwrap(),
+        Poll::Pending => panic!("it waits"),
+    }
 }
 
 #[test]
 fn an_owned_permit_keeps_its_pool_open() {
     let pool = bounded(0);
-    let permit = pool.clone().reserve_owned().now_or_never();
-    let permit = permit.expect("at once").unwrap();
+    let permit = reserve(&pool).expect("at once");
     assert!(pool.try_spawn_blocking(|| ()).unwrap_err().is_full());
     drop(pool);
     // It may move to another thread.
@@ -40,9 +56,8 @@ fn an_owned_permit_keeps_its_pool_open() {
 fn dropping_an_owned_permit_releases_it() {
     let pool = bounded(0);
     for _ in 0..10 {
-        let permit = pool.clone().reserve_owned().now_or_never();
-        let permit = permit.expect("at once").unwrap();
-        assert!(pool.clone().reserve_owned().now_or_never().is_none());
+        let permit = reserve(&pool).expect("at once");
+        assert!(reserve(&pool).is_none());
         drop(permit);
     }
     output(pool.try_spawn_blocking(|| ()).unwrap());
@@ -51,29 +66,24 @@ fn dropping_an_owned_permit_releases_it() {
 #[test]
 fn an_owned_permit_of_a_closed_pool_spawns_nothing() {
     let pool = bounded(0);
-    let permit = pool.clone().reserve_owned().now_or_never();
-    let permit = permit.expect("at once").unwrap();
+    let permit = reserve(&pool).expect("at once");
     pool.close();
     assert!(join(permit.spawn_blocking(|| ())).unwrap_err().is_closed());
-    assert!(run(pool.clone().reserve_owned()).is_err());
+    assert!(run(pool.reserve()).is_err());
     run(pool.closed());
 }
 
 #[test]
-fn polling_again_returns_the_same_permit() {
+fn each_reservation_is_another_permit() {
     let pool = bounded(1);
     let mut reservation = PollReserve::new(pool.clone());
-    for _ in 0..5 {
-        assert!(matches!(poll(&mut reservation), Poll::Ready(Ok(()))));
-    }
-    let other = pool.reserve().now_or_never().expect("at once").unwrap();
+    let [first, second] = [(); 2].map(|()| reserved(&mut reservation));
+    assert!(poll(&mut reservation).is_pending());
     assert!(pool.reserve().now_or_never().is_none());
-    drop(other);
-    assert_eq!(output(reservation.take_permit().spawn_blocking(|| 1)), 1);
-    // The next one is another permit.
+    assert_eq!(output(first.spawn_blocking(|| 1)), 1);
+    assert_eq!(output(second.spawn_blocking(|| 2)), 2);
     when_idle(&pool);
-    assert!(matches!(poll(&mut reservation), Poll::Ready(Ok(()))));
-    assert_eq!(output(reservation.take_permit().spawn_blocking(|| 2)), 2);
+    assert_eq!(output(reserved(&mut reservation).spawn_blocking(|| 3)), 3);
 }
 
 #[test]
@@ -88,77 +98,40 @@ fn a_released_permit_wakes_a_polled_reservation() {
     assert_eq!(woken.count(), 0);
     busy.release();
     wait_until("it is woken", || woken.count() > 0);
-    assert!(matches!(
-        reservation.poll_reserve(&mut cx),
-        Poll::Ready(Ok(()))
-    ));
-    assert_eq!(
-        output(reservation.take_permit().spawn_blocking(|| "runs")),
-        "runs"
-    );
+    let permit = reserved(&mut reservation);
+    assert_eq!(output(permit.spawn_blocking(|| "runs")), "runs");
 }
 
 #[test]
-fn release_gives_up_a_permit_or_the_wait_for_one() {
+fn a_dropped_reservation_gives_up_its_wait() {
     let pool = bounded(0);
-    let mut reservation = PollReserve::new(pool.clone());
-    assert!(poll(&mut reservation).is_ready());
-    reservation.release();
-    let permit = pool.reserve().now_or_never().expect("at once").unwrap();
-    // The first waiter gives up, or is dropped.
-    for dropped in [false, true] {
-        let mut other = PollReserve::new(reservation.executor().clone());
-        let (woken, waker) = Wakes::new();
-        assert!(poll(&mut reservation).is_pending());
-        let mut cx = Context::from_waker(&waker);
-        assert!(other.poll_reserve(&mut cx).is_pending());
-        match dropped {
-            false => reservation.release(),
-            true => drop(std::mem::replace(
-                &mut reservation,
-                PollReserve::new(pool.clone()),
-            )),
-        }
-        assert_eq!(woken.count(), 0);
-        other.release();
-    }
+    let permit = reserve(&pool).expect("at once");
+    let mut first = PollReserve::new(pool.clone());
+    assert!(poll(&mut first).is_pending());
     let (woken, waker) = Wakes::new();
-    let mut other = PollReserve::new(pool.clone());
-    assert!(poll(&mut reservation).is_pending());
-    assert!(
-        other
-            .poll_reserve(&mut Context::from_waker(&waker))
-            .is_pending()
-    );
+    let mut second = PollReserve::new(pool.clone());
+    let mut cx = Context::from_waker(&waker);
+    assert!(second.poll_reserve(&mut cx).is_pending());
+    drop(first);
+    assert_eq!(woken.count(), 0);
+    let mut first = PollReserve::new(pool.clone());
+    assert!(poll(&mut first).is_pending());
     drop(permit);
-    drop(reservation);
     assert_eq!(woken.count(), 1);
-    assert!(poll(&mut other).is_ready());
+    // The one that was woken is dropped, so the permit is the next one's.
+    drop(second);
+    drop(reserved(&mut first));
 }
 
 #[test]
-fn dropping_a_reservation_releases_its_permit() {
-    let pool = bounded(0);
-    for _ in 0..3 {
-        let mut reservation = PollReserve::new(pool.clone());
-        assert!(poll(&mut reservation).is_ready());
-        assert!(pool.reserve().now_or_never().is_none());
-    }
-    output(pool.try_spawn_blocking(|| ()).unwrap());
-}
-
-#[test]
-fn a_clone_holds_no_permit() {
+fn a_clone_waits_for_a_permit_of_its_own() {
     let pool = bounded(0);
     let mut reservation = PollReserve::new(pool.clone());
-    assert!(poll(&mut reservation).is_ready());
+    let permit = reserved(&mut reservation);
     let mut clone = reservation.clone();
     assert!(poll(&mut clone).is_pending());
     drop(clone);
-    assert_eq!(
-        output(reservation.take_permit().spawn_blocking(|| "kept")),
-        "kept"
-    );
+    assert_eq!(output(permit.spawn_blocking(|| "kept")), "kept");
 }
 
 #[test]
@@ -180,26 +153,6 @@ fn closing_the_pool_ends_the_wait() {
     ));
 }
 
-#[test]
-#[should_panic(expected = "`poll_reserve` must be ready first")]
-fn taking_a_permit_that_was_not_reserved_panics() {
-    drop(
-        PollReserve::new(bounded(1))
-            .take_permit()
-            .spawn_blocking(|| ()),
-    );
-}
-
-#[test]
-#[should_panic(expected = "`poll_reserve` must be ready first")]
-fn taking_a_permit_while_waiting_for_it_panics() {
-    let pool = bounded(0);
-    let _permit = pool.reserve().now_or_never().expect("at once").unwrap();
-    let mut reservation = PollReserve::new(pool.clone());
-    assert!(poll(&mut reservation).is_pending());
-    drop(reservation.take_permit().spawn_blocking(|| ()));
-}
-
 /// The shape of `tower::Service`.
 trait Service<Request> {
     type Response;
@@ -210,8 +163,27 @@ trait Service<Request> {
     fn call(&mut self, request: Request) -> Self::Future;
 }
 
-#[derive(Clone)]
-struct Square(PollReserve<BlockingPool>, Arc<AtomicUsize>);
+struct Square {
+    reservation: PollReserve<BlockingPool>,
+    permit: Option<Permit<'static, BlockingPool>>,
+    called: Arc<AtomicUsize>,
+}
+
+impl Square {
+    fn new(reservation: PollReserve<BlockingPool>, called: Arc<AtomicUsize>) -> Self {
+        Self {
+            reservation,
+            permit: None,
+            called,
+        }
+    }
+}
+
+impl Clone for Square {
+    fn clone(&self) -> Self {
+        Self::new(self.reservation.clone(), Arc::clone(&self.called))
+    }
+}
 
 impl Service<usize> for Square {
     type Response = usize;
@@ -219,16 +191,21 @@ impl Service<usize> for Square {
     type Future = futures::future::BoxFuture<'static, Result<usize, String>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
-        self.0.poll_reserve(cx).map_err(|closed| closed.to_string())
+        if self.permit.is_none() {
+            let permit = ready!(self.reservation.poll_reserve(cx));
+            self.permit = Some(permit.map_err(|closed| closed.to_string())?);
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, n: usize) -> Self::Future {
-        let called = Arc::clone(&self.1);
+        let called = Arc::clone(&self.called);
         let task = move || {
             called.fetch_add(1, Ordering::Relaxed);
             n * n
         };
-        let handle = self.0.take_permit().spawn_blocking(task);
+        let permit = self.permit.take().expect("`poll_ready` was ready");
+        let handle = permit.spawn_blocking(task);
         Box::pin(handle.map(|squared| squared.map_err(|error| error.to_string())))
     }
 }
@@ -237,7 +214,7 @@ impl Service<usize> for Square {
 fn a_service_is_ready_when_the_pool_has_a_permit() {
     const CLIENTS: usize = 50;
     let pool = bounded(1);
-    let service = Square(PollReserve::new(pool.clone()), Arc::default());
+    let service = Square::new(PollReserve::new(pool.clone()), Arc::default());
     let runtime = multi_thread(2, "clients");
     let clients: Vec<_> = (0..CLIENTS)
         .map(|n| {
@@ -255,7 +232,7 @@ fn a_service_is_ready_when_the_pool_has_a_permit() {
             .await
             .unwrap();
     });
-    assert_eq!(service.1.load(Ordering::Relaxed), 10 * CLIENTS);
+    assert_eq!(service.called.load(Ordering::Relaxed), 10 * CLIENTS);
     let metrics = when_idle(&pool);
     assert_eq!(
         (metrics.completed, metrics.rejected),

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use throng::BlockingPool;
-use throng::blocking::{Growth, Overflow};
+use throng::blocking::Overflow;
 
 use crate::pools::{Busy, output, run};
 use crate::support::{receive, wait_until};
@@ -101,7 +101,7 @@ fn a_pool_closed_while_it_drops_the_oldest_drops_no_other() {
 #[test]
 fn a_pool_that_drops_the_oldest_grows_when_its_threads_block() {
     let mut builder = BlockingPool::builder();
-    builder.growth(Growth::After(Duration::from_millis(50)));
+    builder.grow_after(Duration::from_millis(50));
     builder.max_threads(2).overflow(Overflow::DropOldest);
     let pool = builder.queue_capacity(1).build().unwrap();
     let busy = Busy::keep(&pool, 1);
@@ -134,7 +134,7 @@ fn a_terminated_pool_is_dropped_although_the_timer_is_armed() {
     let held = Arc::new(());
     let hooked = Mutex::new(Arc::clone(&held));
     let mut builder = BlockingPool::builder();
-    builder.growth(Growth::After(Duration::from_secs(3600)));
+    builder.grow_after(Duration::from_secs(3600));
     builder.on_thread_start(move || drop(hooked.lock().unwrap()));
     let pool = builder.max_threads(2).build().unwrap();
     drop(builder);

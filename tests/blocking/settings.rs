@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use throng::BlockingPool;
-use throng::blocking::{Builder, Growth};
+use throng::blocking::Builder;
 
 use crate::pools::{Busy, output, rounds_for, run, when, when_idle};
 use crate::support::{Gate, Numbers, block_on, poll, wait_until};
@@ -93,8 +93,8 @@ fn a_new_keep_alive_applies_to_idle_threads() {
 
 #[test]
 fn raising_the_maximum_runs_queued_tasks() {
-    for growth in [Growth::Eager, Growth::After(Duration::from_millis(1))] {
-        let pool = with(0, 1).growth(growth).build().unwrap();
+    for growth in [Duration::ZERO, Duration::from_millis(1)] {
+        let pool = with(0, 1).grow_after(growth).build().unwrap();
         let busy = Busy::keep(&pool, 1);
         let meeting = Arc::new(Barrier::new(6));
         let queued = [(); 6].map(|()| {
@@ -111,7 +111,7 @@ fn raising_the_maximum_runs_queued_tasks() {
 
 #[test]
 fn raising_the_core_threads_runs_queued_tasks() {
-    let pool = with(1, 4).growth(Growth::WhenFull).build().unwrap();
+    let pool = with(1, 4).grow_after(Duration::MAX).build().unwrap();
     let busy = Busy::keep(&pool, 1);
     let meeting = Arc::new(Barrier::new(3));
     let queued = [(); 3].map(|()| {
@@ -266,14 +266,10 @@ fn settings_of_a_closed_pool_can_change() {
 #[test]
 fn settings_can_change_under_load() {
     for round in rounds_for(1.5) {
-        let growth = [
-            Growth::Eager,
-            Growth::After(Duration::from_micros(200)),
-            Growth::WhenFull,
-        ];
+        let growth = [Duration::ZERO, Duration::from_micros(200), Duration::MAX];
         let pool = with(0, 2)
             .queue_capacity([0, 4, 64][round % 3])
-            .growth(growth[round / 3 % 3])
+            .grow_after(growth[round / 3 % 3])
             .build()
             .unwrap();
         let ran = Arc::new(AtomicUsize::new(0));

@@ -9,7 +9,7 @@ use tokio::task::yield_now;
 
 use crate::support::{Dropped, Drops, PanicsOnDrop, current_thread, eventually, message, within};
 use crate::support::{multi_thread, poll};
-use crate::{take, unbounded};
+use crate::{submit_on, take, unbounded};
 
 /// A future that is larger than a recycled cell, and owns a value.
 async fn large<O>(value: impl Sized, future: impl Future<Output = O>) -> O {
@@ -134,13 +134,15 @@ fn a_runtime_that_shuts_down_cancels_large_futures() {
     current_thread().block_on(async {
         for tag in 0..10 {
             let future = large(captured.value(), pending());
-            jobs.submit_on(runtime.handle(), tag, future).await.unwrap();
+            submit_on(&jobs, runtime.handle(), tag, future)
+                .await
+                .unwrap();
         }
         let handle = runtime.handle().clone();
         runtime.shutdown_background();
         // The runtime is also gone for later jobs.
         let future = large(captured.value(), pending());
-        jobs.submit_on(&handle, 10, future).await.unwrap();
+        submit_on(&jobs, &handle, 10, future).await.unwrap();
         for _ in 0..11 {
             let completed = within(done.next()).await.unwrap();
             assert!(completed.outcome.unwrap_err().is_cancelled());

@@ -4,12 +4,14 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use futures::stream::{FusedStream, Stream, StreamExt};
-use throng::completion::Ordered;
+use throng::completion::Completed;
 
 use super::support::{Drops, Numbers, Wakes, multi_thread, poll, poll_with, ready, rounds, within};
 use super::{bounded, slot, take, unbounded};
 
-fn poll_ordered<T: Send + 'static>(stream: &mut Ordered<T, usize>) -> Poll<Option<usize>> {
+fn poll_ordered<T>(
+    stream: &mut (impl Stream<Item = Completed<T, usize>> + Unpin),
+) -> Poll<Option<usize>> {
     let polled = Pin::new(stream).poll_next(&mut Context::from_waker(Waker::noop()));
     polled.map(|item| item.map(|completed| completed.tag))
 }

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use futures::Stream;
 use throng::completion::Completed;
 use throng::{CompletionStream, ComputePool};
+use tokio::time::timeout;
 
 use super::support::{
     TEST_TIMEOUT, Wakes, block_on, current_thread, poll, poll_with, ready, within,
 };
-use super::{completed, output, poll_next, slot, take, unbounded};
+use super::{completed, drain, output, poll_next, slot, take, unbounded};
 
 #[test]
 fn try_next_takes_what_has_arrived() {
@@ -39,7 +39,7 @@ fn try_next_keeps_the_readers_waker() {
     let (jobs, mut done) = unbounded();
     let read: [Read; 2] = [
         |done| done.try_next().into_iter().count(),
-        |done| done.drain_ready().count(),
+        |done| drain(done).count(),
     ];
     for read in read {
         // Nothing has arrived, and the reader waits.
@@ -61,38 +61,14 @@ fn try_next_keeps_the_readers_waker() {
 }
 
 #[test]
-fn try_next_and_drain_ready_ignore_the_budget() {
+fn try_next_ignores_the_budget() {
     current_thread().block_on(async {
         let mut done = completed(0..5_000);
         for tag in 0..1_000 {
             assert_eq!(done.try_next().unwrap().tag, tag);
         }
-        assert_eq!(done.drain_ready().count(), 4_000);
+        assert_eq!(drain(&mut done).count(), 4_000);
     });
-}
-
-#[test]
-fn drain_ready_ends_although_others_complete() {
-    let (jobs, mut done) = unbounded();
-    for tag in 0..3 {
-        slot(&jobs, tag).complete(());
-    }
-    take(&mut done);
-    // Two more were taken with the first. Another job completes for each that is drained.
-    let mut tags = Vec::new();
-    for drained in done.drain_ready() {
-        tags.push(drained.tag);
-        slot(&jobs, 10 + drained.tag).complete(());
-    }
-    // Those that had been taken, and those that had arrived when these were used up.
-    assert_eq!(tags, [1, 2, 11, 12]);
-    assert_eq!(jobs.in_flight(), 2);
-
-    // Those that are not taken stay in the stream.
-    let mut done = completed(0..5);
-    assert_eq!(done.drain_ready().take(2).count(), 2);
-    assert_eq!(done.size_hint(), (3, Some(3)));
-    assert_eq!(take(&mut done).tag, 2);
 }
 
 #[test]
@@ -152,14 +128,14 @@ fn batches_yield_to_other_tasks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn next_timeout_loses_nothing() {
+async fn a_timeout_of_next_loses_nothing() {
     let (jobs, mut done) = unbounded();
     let promised = slot(&jobs, 0);
     let second = Duration::from_secs(1);
-    assert!(done.next_timeout(second).await.is_err());
+    assert!(timeout(second, done.next()).await.is_err());
 
     // The time passes, and then the completion arrives, before the next poll.
-    let mut waits = Box::pin(done.next_timeout(second));
+    let mut waits = Box::pin(timeout(second, done.next()));
     assert!(poll(&mut waits).is_pending());
     tokio::time::advance(2 * second).await;
     promised.complete(());
@@ -168,7 +144,7 @@ async fn next_timeout_loses_nothing() {
 
     // The completion arrives after the wait has ended.
     let promised = slot(&jobs, 1);
-    let mut waits = Box::pin(done.next_timeout(second));
+    let mut waits = Box::pin(timeout(second, done.next()));
     assert!(poll(&mut waits).is_pending());
     promised.complete(());
     drop(waits);
@@ -176,10 +152,15 @@ async fn next_timeout_loses_nothing() {
 
     // A completion that has arrived needs no time.
     slot(&jobs, 2).complete(());
-    let completed = done.next_timeout(Duration::ZERO).await.unwrap().unwrap();
+    let completed = timeout(Duration::ZERO, done.next()).await.unwrap().unwrap();
     assert_eq!(completed.tag, 2);
     jobs.close();
-    assert!(within(done.next_timeout(second)).await.unwrap().is_none());
+    assert!(
+        within(timeout(second, done.next()))
+            .await
+            .unwrap()
+            .is_none()
+    );
     assert!(poll_next(Waker::noop(), &mut done).is_ready());
 }
 

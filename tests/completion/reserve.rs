@@ -1,4 +1,4 @@
-//! Reserving room for a job: permits, owned permits, and `PollReserve`.
+//! Reserving room for a job: permits and `PollReserve`.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -18,18 +18,19 @@ async fn a_permit_submits_futures_closures_and_slots() {
             .unwrap()
             .submit(0, async { 0 })
             .unwrap(),
-        jobs.reserve_owned()
+        jobs.reserve()
             .await
             .unwrap()
+            .into_owned()
             .submit(1, async { 1 })
             .unwrap(),
     ];
     let permit = jobs.reserve().await.unwrap();
     ids.push(permit.submit_blocking(&pool, 2, || 2).unwrap());
-    let permit = jobs.reserve_owned().await.unwrap();
+    let permit = jobs.reserve().await.unwrap().into_owned();
     ids.push(permit.submit_blocking(&pool, 3, || 3).unwrap());
     let borrowed = jobs.reserve().await.unwrap().slot(4).unwrap();
-    let owned = jobs.reserve_owned().await.unwrap().slot(5).unwrap();
+    let owned = jobs.reserve().await.unwrap().into_owned().slot(5).unwrap();
     ids.extend([borrowed.id(), owned.id()]);
     borrowed.complete(4);
     owned.complete(5);
@@ -61,7 +62,7 @@ fn a_permit_counts_towards_both_limits() {
 #[test]
 fn a_dropped_permit_wakes_a_waiting_submitter() {
     let (jobs, _done) = bounded::<()>(1, 1);
-    let owned = ready(pin!(jobs.reserve_owned())).unwrap();
+    let owned = ready(pin!(jobs.reserve())).unwrap().into_owned();
     let (wakes, waker) = Wakes::new();
     let mut waits = Box::pin(jobs.reserve());
     assert!(poll_with(&waker, &mut waits).is_pending());
@@ -98,11 +99,11 @@ async fn a_permit_of_a_closed_stream_returns_the_job() {
     assert_eq!(second.slot(2).unwrap_err().into_inner(), 2);
     // Permits do not hold the end up.
     assert!(within(done.next()).await.is_none());
-    assert!(jobs.reserve_owned().await.is_err());
+    assert!(jobs.reserve().await.is_err());
 }
 
 #[test]
-fn poll_reserve_keeps_its_permit() {
+fn poll_reserve_waits_for_a_permit() {
     let (jobs, mut done) = bounded(1, 1);
     let held = slot(&jobs, 0);
     let mut reserve = PollReserve::new(jobs.clone());
@@ -111,16 +112,15 @@ fn poll_reserve_keeps_its_permit() {
     assert!(reserve.poll_reserve(&mut cx).is_pending());
     held.complete(0);
     assert_eq!((take(&mut done).tag, wakes.count()), (0, 1));
-    for _ in 0..2 {
-        assert!(matches!(reserve.poll_reserve(&mut cx), Poll::Ready(Ok(()))));
-    }
+    let Poll::Ready(Ok(permit)) = reserve.poll_reserve(&mut cx) else {
+        panic!("there is room");
+    };
     assert!(jobs.try_slot(1).unwrap_err().is_full());
-    reserve.take_permit().slot(2).unwrap().complete(2);
+    permit.slot(2).unwrap().complete(2);
     assert_eq!(take(&mut done).tag, 2);
 
     let mut cx = Context::from_waker(Waker::noop());
-    assert!(reserve.poll_reserve(&mut cx).is_ready());
-    reserve.release();
+    drop(reserve.poll_reserve(&mut cx));
     slot(&jobs, 3).complete(3);
 }
 
@@ -128,23 +128,25 @@ fn poll_reserve_keeps_its_permit() {
 #[test]
 fn reserve_in_a_select_loses_no_job() {
     const JOBS: usize = 1_000;
-    let captured = Drops::new();
-    current_thread().block_on(async {
-        let (jobs, mut done) = bounded(2, 2);
-        let (mut submitted, mut read) = (0, 0);
-        while read < JOBS {
-            tokio::select! {
-                permit = jobs.reserve(), if submitted < JOBS => {
-                    let value = captured.value();
-                    permit.unwrap().submit(submitted, async move { drop(value) }).unwrap();
-                    submitted += 1;
-                }
-                completed = within(done.next()) => {
-                    completed.unwrap().outcome.unwrap();
-                    read += 1;
+    for (max_running, max_outstanding) in [(1, 1), (2, 2), (2, 3), (8, 2)] {
+        let captured = Drops::new();
+        current_thread().block_on(async {
+            let (jobs, mut done) = bounded(max_running, max_outstanding);
+            let (mut submitted, mut read) = (0, 0);
+            while read < JOBS {
+                tokio::select! {
+                    permit = jobs.reserve(), if submitted < JOBS => {
+                        let value = captured.value();
+                        permit.unwrap().submit(submitted, async move { drop(value) }).unwrap();
+                        submitted += 1;
+                    }
+                    completed = within(done.next()) => {
+                        completed.unwrap().outcome.unwrap();
+                        read += 1;
+                    }
                 }
             }
-        }
-        assert_eq!((jobs.in_flight(), captured.count()), (0, JOBS));
-    });
+            assert_eq!((jobs.in_flight(), captured.count()), (0, JOBS));
+        });
+    }
 }

@@ -29,7 +29,7 @@ where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
-    match ready(pin!(jobs.submit_on(runtime, tag, job))) {
+    match ready(pin!(super::submit_on(jobs, runtime, tag, job))) {
         Ok(id) => id,
         Err(_) => panic!("there is no room"),
     }

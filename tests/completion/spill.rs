@@ -12,7 +12,7 @@ use throng::completion::Submitter;
 use throng::{CompletionStream, Slot};
 
 use super::support::{Drops, Numbers, PanicsOnDrop, block_on, poll, rounds, wait_until};
-use super::{Ends, bounded, take, unbounded};
+use super::{Ends, bounded, drain, take, unbounded};
 
 /// Several times the threshold. Under Miri, which is slow, just more than the threshold.
 const MANY: usize = if cfg!(miri) { 1_500 } else { 6_000 };
@@ -86,7 +86,7 @@ fn spilled_completions_hold_their_permits_until_read() {
         take(&mut done);
         jobs.try_slot(tag).unwrap().complete(());
     }
-    assert_eq!(done.drain_ready().count(), MANY);
+    assert_eq!(drain(&mut done).count(), MANY);
     assert!(done.try_next().is_none());
 }
 
@@ -177,13 +177,12 @@ fn shutdown_returns_spilled_completions() {
 }
 
 #[test]
-fn until_idle_yields_spilled_completions() {
-    let (jobs, done) = filled(0..MANY, MANY);
-    let mut done = done.until_idle();
+fn next_until_idle_yields_spilled_completions() {
+    let (jobs, mut done) = filled(0..MANY, MANY);
     for tag in 0..MANY {
-        assert_eq!(block_on(done.next()).unwrap().tag, tag);
+        assert_eq!(block_on(done.next_until_idle()).unwrap().tag, tag);
     }
-    assert!(block_on(done.next()).is_none());
+    assert!(block_on(done.next_until_idle()).is_none());
     drop(jobs);
 }
 

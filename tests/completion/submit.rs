@@ -1,4 +1,4 @@
-//! `try_submit`, `submit_on` and `wrap`.
+//! `try_submit`, submitting on another runtime, and `wrap`.
 
 use std::cell::Cell;
 use std::future::pending;
@@ -13,7 +13,7 @@ use super::support::{
     Drops, PanicsOnDrop, block_on, current_thread, eventually, message, multi_thread, poll, ready,
     thread_name, within,
 };
-use super::{bounded, slot, take, unbounded};
+use super::{bounded, slot, submit_on, take, unbounded};
 
 #[tokio::test]
 async fn a_full_stream_returns_tag_and_job() {
@@ -54,10 +54,6 @@ async fn a_closed_stream_rejects_at_once() {
     assert!(error.is_closed());
     assert_eq!(error.into_inner(), 2);
 
-    let runtime = tokio::runtime::Handle::current();
-    let error = jobs.submit_on(&runtime, 3, async { 30 }).await.unwrap_err();
-    let (tag, future) = error.into_inner();
-    assert_eq!((tag, future.await), (3, 30));
     let error = jobs.wrap(4, async { 40 }).await.unwrap_err();
     let (tag, future) = error.into_inner();
     assert_eq!((tag, future.await), (4, 40));
@@ -98,7 +94,7 @@ fn ready_counts_finished_jobs() {
 fn a_future_runs_on_the_given_runtime() {
     let other = multi_thread(1, "other");
     let (jobs, mut done) = unbounded();
-    let submitted = jobs.submit_on(other.handle(), 0, async { thread_name() });
+    let submitted = submit_on(&jobs, other.handle(), 0, async { thread_name() });
     // This thread has no runtime.
     ready(pin!(submitted)).unwrap();
     let completed = block_on(done.next()).unwrap();
@@ -119,8 +115,7 @@ fn a_future_that_cannot_be_sent_runs_where_it_was_made() {
                 shared.set(shared.get() + 1);
                 (shared.get(), thread::current().id())
             };
-            let job = jobs.wrap(tag, future).await.unwrap();
-            let id = job.id();
+            let (id, job) = jobs.wrap(tag, future).await.unwrap();
             tokio::task::spawn_local(job);
             let completed = within(done.next()).await.unwrap();
             assert_eq!((completed.id, completed.tag), (id, tag));
@@ -137,7 +132,7 @@ async fn a_wrapped_job_yields_one_item_however_it_ends() {
     let captured = Drops::new();
     // By a panic:
     let panics = || -> usize { panic!("on purpose") };
-    let job = jobs.wrap(0, async move { panics() }).await.unwrap();
+    let (_, job) = jobs.wrap(0, async move { panics() }).await.unwrap();
     job.await;
     let error = take(&mut done).outcome.unwrap_err();
     assert_eq!(message(error.into_panic()), "on purpose");
@@ -149,7 +144,7 @@ async fn a_wrapped_job_yields_one_item_however_it_ends() {
             let _value = value;
             pending().await
         };
-        let mut job = Box::pin(jobs.wrap(1, future).await.unwrap());
+        let mut job = Box::pin(jobs.wrap(1, future).await.unwrap().1);
         if polled {
             assert!(poll(&mut job).is_pending());
         }
@@ -165,9 +160,9 @@ async fn a_wrapped_job_yields_one_item_however_it_ends() {
         let _value = value;
         pending().await
     };
-    let mut job = Box::pin(jobs.wrap(2, future).await.unwrap());
+    let (id, job) = jobs.wrap(2, future).await.unwrap();
+    let mut job = Box::pin(job);
     let abort = jobs.clone();
-    let id = job.id();
     assert!(thread::spawn(move || abort.abort(id)).join().unwrap());
     assert_eq!(captured.count(), 2);
     assert!(poll(&mut pin!(done.next())).is_pending());
@@ -196,8 +191,7 @@ async fn an_abort_wakes_a_wrapped_job() {
         let _held = held;
         pending().await
     };
-    let job = jobs.wrap(0, future).await.unwrap();
-    let id = job.id();
+    let (id, job) = jobs.wrap(0, future).await.unwrap();
     let ended = local.spawn_local(job);
     let aborted = async {
         tokio::task::yield_now().await;
@@ -226,7 +220,7 @@ fn a_wrapped_job_is_sent_if_its_future_can_be() {
     const { assert!(!IsSend::<Wrapped<std::future::Ready<Rc<()>>>>::SEND) };
 
     let (jobs, mut done) = CompletionStream::builder().build().unwrap();
-    let job = ready(pin!(jobs.wrap((), async { 7 }))).unwrap();
+    let (_, job) = ready(pin!(jobs.wrap((), async { 7 }))).unwrap();
     thread::spawn(move || block_on(job)).join().unwrap();
     let completed = ready(pin!(done.next())).unwrap();
     assert_eq!(completed.outcome.unwrap(), 7);

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use super::support::{
     Numbers, TEST_TIMEOUT, Wakes, block_on, current_thread, multi_thread, poll_with, rounds, within,
 };
-use super::{bounded, completed, poll_next, slot, take, unbounded};
+use super::{bounded, completed, drain, poll_next, slot, take, unbounded};
 
 #[test]
 fn items_come_in_the_order_of_completion() {
@@ -285,7 +285,7 @@ fn mixed_ways_of_reading_miss_nothing() {
         loop {
             // The final wait comes after polls with another waker, and without one.
             match numbers.below(4) {
-                0 => done.drain_ready().for_each(|item| see(item.tag)),
+                0 => drain(&mut done).for_each(|item| see(item.tag)),
                 1 => done.try_next().into_iter().for_each(|item| see(item.tag)),
                 2 => match poll_next(Waker::noop(), &mut done) {
                     Poll::Ready(Some(item)) => see(item.tag),
@@ -318,7 +318,7 @@ fn a_timer_fires_while_a_million_items_are_ready() {
             read += 1;
         }
         assert!(read < ITEMS, "all was read, and the timer had not fired");
-        assert!(done.drain_ready().count() > 0);
+        assert!(drain(&mut done).count() > 0);
     });
 }
 

@@ -1,4 +1,4 @@
-//! Capacity: what is refused, and when a place is free again.
+//! The bound: which tasks are refused, and when a permit is free again.
 
 use std::sync::Arc;
 use std::thread;
@@ -67,9 +67,9 @@ fn a_pool_without_room_accepts_nothing() {
     run(pool.closed());
 }
 
-/// The place is free before the handle is ready, so that one who waits for each task is never refused.
+/// The permit is free before the handle is ready, so a caller that waits for each task is never refused.
 #[test]
-fn whoever_waits_for_each_task_needs_one_place() {
+fn a_caller_that_waits_for_each_task_needs_one_permit() {
     let pool = bounded(2, 1);
     for n in 0..10_000 {
         assert_eq!(output(pool.spawn(move || n)), n);
@@ -165,7 +165,7 @@ fn places_are_not_lost_by_a_shutdown() {
     }
 }
 
-/// Submits one task of some kind, whose place must come back whatever becomes of it.
+/// Submits one task of some kind. Its permit must be released however the task ends.
 fn submit(pool: &ComputePool, serial: &SerialExecutor<u32>, numbers: &mut Numbers) {
     let fails = numbers.below(4) == 0;
     let task = move || {

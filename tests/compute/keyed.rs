@@ -9,7 +9,7 @@ use throng::{ComputePool, JoinHandle};
 use crate::pools::{Busy, Count, of, output, rest};
 use crate::support::{Gate, Numbers, join, receive, rounds, thread_name, wait_until};
 
-/// What is known of a key: whether a task of it runs, and what of each submitter ran last.
+/// The state of a key: whether one of its tasks runs, and the last task of each submitter that ran.
 struct Key {
     name: String,
     runs: AtomicBool,

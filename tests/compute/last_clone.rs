@@ -34,7 +34,7 @@ fn assert_ran(runs: &mpsc::Receiver<u32>) {
     assert_eq!([(); 3].map(|()| receive(runs)), [0, 1, 2]);
 }
 
-/// Nothing comes any more, since those who could send it are gone.
+/// Asserts that all senders are gone.
 #[track_caller]
 fn assert_hung_up<T: std::fmt::Debug + PartialEq>(runs: &mpsc::Receiver<T>) {
     let end = runs.recv_timeout(TEST_TIMEOUT);

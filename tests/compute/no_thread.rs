@@ -15,7 +15,7 @@ fn a_pool_whose_threads_are_refused_is_not_made() {
     }
 }
 
-/// With a limit on the address space there is room for one of two large stacks.
+/// A limit on the address space leaves room for one of two large stacks.
 #[cfg(target_os = "linux")]
 mod with_one_thread {
     use std::fs;

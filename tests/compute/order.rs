@@ -8,7 +8,7 @@ use throng::ComputePool;
 use crate::pools::{Busy, of, output, rest, run};
 use crate::support::receive;
 
-/// What has run, in this order.
+/// The tasks that have run, in order.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u32>>>);
 
@@ -142,9 +142,9 @@ fn each_of_several_tasks_keeps_its_order_beside_threads() {
     }
 }
 
-/// A permit's task is in order from when it is submitted, not from when its place was taken.
+/// The order is that of the submissions, not that of the reservations.
 #[test]
-fn a_permit_is_no_place_in_the_order() {
+fn a_permit_reserves_no_position_in_the_order() {
     let (pool, log) = (of(1), Log::default());
     let busy = Busy::keep(&pool, 1);
     run(async {

@@ -16,7 +16,7 @@ pub(crate) fn of(threads: usize) -> ComputePool {
     ComputePool::builder().threads(threads).build().unwrap()
 }
 
-/// A pool of so many threads, with room for so many tasks.
+/// A pool with this number of threads and this bound.
 pub(crate) fn bounded(threads: usize, capacity: usize) -> ComputePool {
     let mut builder = ComputePool::builder();
     builder
@@ -66,16 +66,6 @@ pub(crate) fn rest(pool: &ComputePool) -> Metrics {
     settle(pool, |metrics| {
         metrics.queued == 0 && metrics.lanes.iter().all(|lane| lane.is_parked)
     })
-}
-
-/// Tasks that have panicked.
-pub(crate) fn panicked(metrics: &Metrics) -> u64 {
-    metrics.lanes.iter().map(|lane| lane.panicked).sum()
-}
-
-/// Tasks that were aborted before they started.
-pub(crate) fn cancelled(metrics: &Metrics) -> u64 {
-    metrics.lanes.iter().map(|lane| lane.cancelled).sum()
 }
 
 /// The output of a task that returns.

@@ -1,4 +1,4 @@
-//! Waiting for room.
+//! Waiting for a permit.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn it_waits_for_a_place_and_keeps_it() {
     output(queued);
     wait_until("the waiting one is woken", || woken.count() > 0);
     let Poll::Ready(Ok(permit)) = poll_with(&waker, &mut waiting) else {
-        panic!("there is room")
+        panic!("a permit is free")
     };
     let other = pool.reserve().now_or_never().expect("for two").unwrap();
     assert!(pool.try_execute(|| ()).unwrap_err().is_full());
@@ -58,7 +58,7 @@ fn a_dropped_permit_gives_its_place_back() {
     output(pool.spawn(|| ()));
 }
 
-/// The waiting ones are dropped before and after they are woken: the place goes to who still waits.
+/// Waiting futures are dropped before and after they are woken. The permit goes to the one that still waits.
 #[test]
 fn a_dropped_waiting_future_loses_nothing() {
     for woken_first in [false, true] {
@@ -94,7 +94,7 @@ fn many_who_wait_all_get_through() {
             let (pool, task) = (pool.clone(), ran.adder());
             runtime.spawn(async move {
                 if n % 5 == 0 {
-                    // One who comes and goes.
+                    // This wait may be cancelled.
                     let _ =
                         tokio::time::timeout(Duration::from_micros(n as u64), pool.reserve()).await;
                 }

@@ -1,4 +1,4 @@
-//! A shutdown that lets what was accepted run: who is refused, and who is told of the end.
+//! A shutdown that lets accepted tasks run: which tasks are refused, and which callers learn of the end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;

@@ -117,9 +117,9 @@ fn a_handle_that_aborts_on_drop_returns_the_output() {
     let (joined, _) = waiting(&pool);
     gate.open();
     assert_eq!(block_on(awaited).unwrap(), 8);
-    assert_eq!(joined.blocking_join().unwrap(), 8);
+    assert_eq!(joined.detach().blocking_join().unwrap(), 8);
     let panics = spawn_blocking(|| panic!("on purpose")).abort_on_drop();
-    let error = panics.blocking_join().unwrap_err();
+    let error = panics.detach().blocking_join().unwrap_err();
     assert_eq!(message(error.into_panic()), "on purpose");
 }
 

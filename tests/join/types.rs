@@ -5,12 +5,12 @@ use std::error::Error;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
 
-use throng::blocking::{self, Growth, Overflow};
+use throng::blocking::{self, Overflow};
 use throng::completion::{self, Completed, Submitter};
-use throng::serial::{self, IntoInnerError, OnPanic};
+use throng::serial;
 use throng::{
     AbortHandle, AbortOnDropHandle, BlockingPool, CompletionStream, Id, JoinError, JoinHandle,
-    Permit, SerialExecutor, Slot, TryRunError, TrySpawnError, Work, spawn_blocking,
+    Permit, SerialExecutor, Slot, TrySpawnError, Work, spawn_blocking,
 };
 
 use crate::inline;
@@ -63,9 +63,6 @@ assert_type!(Id: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Copy);
 assert_type!(TrySpawnError<Both>: Send & Sync & Unpin & Error);
 assert_type!(TrySpawnError<Sent>: Send & Sync & Unpin & Error);
 assert_type!(TrySpawnError<Neither>: !Send & Sync & Unpin & Error);
-assert_type!(TryRunError<Both>: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Error);
-assert_type!(TryRunError<Sent>: Send & Sync & Unpin & Error);
-assert_type!(TryRunError<Neither>: !Send & Sync & Unpin & Error);
 
 assert_type!(Slot<Both, Both>: Send & Sync & Unpin);
 assert_type!(Slot<Sent, Sent>: Send & Sync & Unpin);
@@ -77,12 +74,9 @@ assert_type!(Work: Send & Sync & Unpin);
 assert_type!(SerialExecutor<Both>: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Clone);
 assert_type!(SerialExecutor<Sent>: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Clone);
 assert_type!(SerialExecutor<Neither>: !Send & !Sync & Unpin & Clone);
-assert_type!(IntoInnerError<Both>: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Error);
-assert_type!(IntoInnerError<Neither>: !Send & !Sync & Error);
 assert_type!(serial::Builder<Sent>: Send & Sync & Unpin);
 assert_type!(serial::WeakSerialExecutor<Sent>: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Clone);
 assert_type!(serial::Metrics: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Clone & Eq);
-assert_type!(OnPanic: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Copy & Eq);
 
 assert_type!(CompletionStream<Both, Both>: Send & Unpin);
 assert_type!(CompletionStream<Sent, Sent>: Send & Unpin);
@@ -101,7 +95,6 @@ assert_type!(Permit<'static, BlockingPool>: Send & Sync & Unpin);
 assert_type!(blocking::Histogram: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Clone & Eq);
 assert_type!(blocking::Builder: Send & Sync & Unpin & Clone);
 assert_type!(blocking::Metrics: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Clone & Eq);
-assert_type!(Growth: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe & Copy & Eq);
 assert_type!(Overflow: Send & Sync & Unpin & UnwindSafe & RefUnwindSafe);
 
 /// Futures of this crate can be spawned, also if what they carry cannot be shared. Never called.

@@ -7,7 +7,7 @@ use std::task::{RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 
 use throng::completion::Submitter;
-use throng::{BlockingPool, OwnedPermit};
+use throng::{BlockingPool, Permit};
 
 use crate::faulty_waker::{Act, FaultyWaker};
 use crate::parts::stream;
@@ -53,7 +53,7 @@ fn the_waker_of_a_slot_is_dropped_under_no_lock() {
 }
 
 /// Cloning the waker releases this permit.
-static PERMIT: Mutex<Option<OwnedPermit<BlockingPool>>> = Mutex::new(None);
+static PERMIT: Mutex<Option<Permit<'static, BlockingPool>>> = Mutex::new(None);
 
 #[test]
 fn a_waker_is_cloned_under_no_lock() {
@@ -71,8 +71,8 @@ fn a_waker_is_cloned_under_no_lock() {
     thread::spawn(move || {
         let mut builder = BlockingPool::builder();
         let pool = builder.max_threads(1).queue_capacity(0).build().unwrap();
-        let permit = ready(Box::pin(pool.clone().reserve_owned())).unwrap();
-        *PERMIT.lock().unwrap() = Some(permit);
+        let permit = ready(Box::pin(pool.reserve())).unwrap();
+        *PERMIT.lock().unwrap() = Some(permit.into_owned());
         let (wakes, counts) = Wakes::new();
         let mut before = Box::pin(pool.reserve());
         assert!(poll_with(&counts, &mut before).is_pending());

@@ -109,8 +109,7 @@ fn the_abort_of_a_slot_wakes_after_a_panic_of_a_waker() {
 fn a_wrapped_future_is_woken_after_a_panic_of_a_waker() {
     survives(|act| {
         let (jobs, _done) = stream::<(), ()>();
-        let mut job = ready(Box::pin(jobs.wrap((), std::future::pending()))).unwrap();
-        let id = job.id();
+        let (id, mut job) = ready(Box::pin(jobs.wrap((), std::future::pending()))).unwrap();
         let registration = Registration {
             poll: Box::new(move |waker| poll_with(waker, &mut job)),
             make_ready: Box::new(move || assert!(jobs.abort(id))),
@@ -146,7 +145,7 @@ fn poll_reserve_is_woken_after_a_panic_of_a_waker() {
         let mut service = PollReserve::new(pool);
         let poll = move |waker: &Waker| {
             let polled = service.poll_reserve(&mut Context::from_waker(waker));
-            polled.map(Result::unwrap)
+            polled.map(|permit| drop(permit.unwrap()))
         };
         let registration = Registration {
             poll: Box::new(poll),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use throng::serial::{Exclusive, OnPanic};
+use throng::serial::Exclusive;
 use throng::{BlockingPool, JoinError, JoinHandle, SerialExecutor};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -101,7 +101,7 @@ fn later_jobs_wait_across_await_points_in_order() {
         assert!(poll(&mut second).is_pending());
         assert!(poll(&mut third).is_pending());
         assert!(poll(&mut fourth).is_pending());
-        assert!(executor.try_run(|_| ()).is_err_and(|error| error.is_busy()));
+        assert!(executor.try_run(|_| ()).is_err_and(|error| error.is_full()));
 
         first.go_on.send(()).unwrap();
         first.handle.await.unwrap();
@@ -303,7 +303,7 @@ fn a_leaked_guard_holds_the_executor_forever() {
         }
         assert!(poll(&mut next).is_pending());
         let ran = executor.try_run(|()| ());
-        assert!(ran.is_err_and(|error| error.is_busy()));
+        assert!(ran.is_err_and(|error| error.is_full()));
     });
 }
 
@@ -513,11 +513,11 @@ fn a_guard_that_outlived_its_runtime_hands_over_to_another() {
 
 #[test]
 fn a_panic_of_an_asynchronous_job_is_handled_as_that_of_a_closure() {
-    for on_panic in [OnPanic::Poison, OnPanic::Continue] {
+    for poisons in [true, false] {
         current_thread().block_on(async {
             for stage in 0..3 {
                 let executor = SerialExecutor::builder()
-                    .on_panic(on_panic)
+                    .poison_on_panic(poisons)
                     .build(0)
                     .unwrap();
                 let job = executor.submit_async(move |mut n| {
@@ -533,19 +533,14 @@ fn a_panic_of_an_asynchronous_job_is_handled_as_that_of_a_closure() {
                 let next = executor.submit(|n| *n);
                 let error: JoinError = within(job).await.unwrap_err();
                 assert_eq!(message(error.into_panic()), format!("at stage {stage}"));
-                check_after_panic(&executor, within(next).await, on_panic);
+                check_after_panic(&executor, within(next).await, poisons);
                 assert_eq!(executor.metrics().panicked, 1);
             }
         });
     }
 }
 
-fn check_after_panic(
-    executor: &SerialExecutor<i32>,
-    next: Result<i32, JoinError>,
-    on_panic: OnPanic,
-) {
-    let poisons = on_panic == OnPanic::Poison;
+fn check_after_panic(executor: &SerialExecutor<i32>, next: Result<i32, JoinError>, poisons: bool) {
     assert_eq!(executor.is_poisoned(), poisons);
     match next {
         Ok(n) => assert!(!poisons && n == 1),
@@ -573,11 +568,11 @@ fn a_poisoned_executor_does_not_start_a_job() {
 }
 
 #[test]
-fn on_panic_applies_to_a_guard_that_a_panic_drops_elsewhere() {
-    for on_panic in [OnPanic::Poison, OnPanic::Continue] {
+fn poisoning_applies_to_a_guard_that_a_panic_drops_elsewhere() {
+    for poisons in [true, false] {
         current_thread().block_on(async {
             let executor = SerialExecutor::builder()
-                .on_panic(on_panic)
+                .poison_on_panic(poisons)
                 .build(1)
                 .unwrap();
             let job = executor.submit_async(|state| async { state });
@@ -588,7 +583,7 @@ fn on_panic_applies_to_a_guard_that_a_panic_drops_elsewhere() {
                 panic!("elsewhere");
             });
             assert!(catch_unwind(elsewhere).is_err());
-            check_after_panic(&executor, within(next).await, on_panic);
+            check_after_panic(&executor, within(next).await, poisons);
         });
     }
 }
@@ -757,7 +752,7 @@ fn jobs_of_all_kinds_are_exclusive_and_in_order() {
     for workers in [1, 4] {
         let runtime = multi_thread(workers, "drain");
         let executor = SerialExecutor::builder()
-            .on_panic(OnPanic::Continue)
+            .poison_on_panic(false)
             .build(Book::default())
             .unwrap();
         let submitters: Vec<_> = (0..4)

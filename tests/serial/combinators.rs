@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt, join_all, select_ok};
 use futures::stream::FuturesUnordered;
-use throng::serial::{Metrics, OnPanic};
+use throng::serial::Metrics;
 use throng::{JoinError, JoinHandle, SerialExecutor};
 use tokio::sync::oneshot;
 use tokio::time::{error::Elapsed, timeout};
@@ -60,7 +60,7 @@ fn ran(executor: &SerialExecutor<usize>) -> usize {
 
 fn resilient() -> SerialExecutor<usize> {
     SerialExecutor::builder()
-        .on_panic(OnPanic::Continue)
+        .poison_on_panic(false)
         .build(0)
         .unwrap()
 }

@@ -8,7 +8,6 @@ use std::task::{Context, Waker};
 use std::thread;
 
 use throng::SerialExecutor;
-use throng::serial::IntoInnerError;
 
 use crate::occupied::occupy;
 use crate::support::{
@@ -43,19 +42,16 @@ fn into_inner_waits_for_a_drain_on_a_runtime() {
 }
 
 #[test]
-fn into_inner_gives_a_poisoned_state_with_the_error() {
+fn into_inner_returns_a_poisoned_state_only_once_the_poison_is_cleared() {
     let executor = SerialExecutor::new(0);
     drop(executor.submit(|n| {
         *n = 3;
         panic!("on purpose");
     }));
-    let error = block_on(executor.into_inner()).unwrap_err();
-    assert_eq!(format!("{error:?}"), "Poisoned(..)");
-    assert_eq!(
-        error.to_string(),
-        "a job panicked and left the state poisoned"
-    );
-    assert!(matches!(error, IntoInnerError::Poisoned(3)));
+    let error = block_on(executor.clone().into_inner()).unwrap_err();
+    assert!(error.is_poisoned());
+    assert!(executor.clear_poison());
+    assert_eq!(block_on(executor.into_inner()).unwrap(), 3);
 }
 
 #[test]
@@ -64,12 +60,7 @@ fn only_the_first_call_returns_the_state() {
     let second = executor.clone();
     assert_eq!(ready(Box::pin(executor.into_inner())).unwrap(), 1);
     let error = ready(Box::pin(second.clone().into_inner())).unwrap_err();
-    assert!(matches!(error, IntoInnerError::Taken));
-    assert_eq!(format!("{error:?}"), "Taken");
-    assert_eq!(
-        error.to_string(),
-        "another call of `into_inner` has returned the state"
-    );
+    assert!(error.is_closed());
     assert!(ready(second.submit(|_| ())).unwrap_err().is_closed());
 }
 
@@ -91,7 +82,7 @@ fn of_many_concurrent_calls_one_returns_the_state() {
                     }
                     match block_on(executor.into_inner()) {
                         Ok((n, _)) => taken.fetch_add(1 + n, Ordering::SeqCst),
-                        Err(IntoInnerError::Taken) => 0,
+                        Err(error) if error.is_closed() => 0,
                         Err(error) => panic!("{error}"),
                     };
                 });

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use throng::SerialExecutor;
-use throng::serial::{IntoInnerError, OnPanic, WeakSerialExecutor};
+use throng::serial::WeakSerialExecutor;
 
 use crate::occupied::occupy;
 use crate::support::{
@@ -92,7 +92,7 @@ fn a_builder_is_found_through_an_alias_of_any_executor() {
 #[test]
 fn a_builder_builds_several_executors() {
     let mut builder = SerialExecutor::builder();
-    builder.on_panic(OnPanic::Continue);
+    builder.poison_on_panic(false);
     let [one, other] = [1, 2].map(|n| builder.build(n).unwrap());
     drop(one.submit(|_| panic!("on purpose")));
     assert!(!one.is_poisoned());
@@ -143,7 +143,7 @@ fn reset_returns_the_state_if_the_executor_is_sound_or_closed() {
     executor.close();
     assert_eq!(ready(Box::pin(executor.reset(2))), Err(2));
     let error = block_on(executor.into_inner()).unwrap_err();
-    assert!(matches!(error, IntoInnerError::Poisoned(1)));
+    assert!(error.is_poisoned());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::panic::resume_unwind;
 
-use throng::serial::{Builder, OnPanic};
+use throng::serial::Builder;
 use throng::{BlockingPool, JoinHandle, SerialExecutor};
 
 use crate::occupied::occupy;
@@ -32,7 +32,7 @@ fn job(panics: bool) -> impl FnOnce(&mut ()) {
 
 fn continuing() -> Builder<()> {
     let mut builder = SerialExecutor::builder();
-    builder.on_panic(OnPanic::Continue);
+    builder.poison_on_panic(false);
     builder
 }
 
@@ -71,7 +71,7 @@ fn the_queue_is_empty_when_its_job_has_run() {
 #[test]
 fn metrics_count_what_was_done() {
     let executor = SerialExecutor::builder()
-        .on_panic(OnPanic::Continue)
+        .poison_on_panic(false)
         .build(())
         .unwrap();
     let counts = || {

@@ -6,7 +6,6 @@ use std::thread;
 use std::time::Instant;
 
 use throng::SerialExecutor;
-use throng::serial::OnPanic;
 use tokio::runtime::Handle;
 
 use crate::capture::nest;
@@ -95,7 +94,7 @@ fn a_caller_that_learns_of_a_panic_finds_the_state_poisoned() {
 #[test]
 fn with_continue_later_jobs_run_on_what_the_panic_left() {
     let executor = SerialExecutor::builder()
-        .on_panic(OnPanic::Continue)
+        .poison_on_panic(false)
         .build(0)
         .unwrap();
     let busy = occupy(&executor);
@@ -160,7 +159,7 @@ fn a_panic_in_the_drop_of_an_unwanted_output_is_contained() {
 #[test]
 fn a_panic_in_the_drop_of_an_unwanted_panic_is_contained() {
     let executor = SerialExecutor::builder()
-        .on_panic(OnPanic::Continue)
+        .poison_on_panic(false)
         .build(0)
         .unwrap();
     let dropped = Drops::new();

@@ -4,8 +4,6 @@ use std::thread;
 
 use throng::SerialExecutor;
 
-use throng::serial::OnPanic;
-
 use crate::occupied::occupy;
 
 use crate::support::{join, ready};
@@ -37,7 +35,7 @@ fn a_job_sees_the_task_locals_of_its_thread_and_leaves_them_unchanged() {
     }
     let whose = |_: &mut ()| WHOSE.try_with(|whose| *whose).unwrap_or("none");
     let executor = SerialExecutor::builder()
-        .on_panic(OnPanic::Continue)
+        .poison_on_panic(false)
         .build(())
         .unwrap();
     let inner = SerialExecutor::new(());

@@ -1,12 +1,12 @@
 //! Transactions, which are rolled back if they fail.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
+use std::panic::{panic_any, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use throng::serial::{ByClone, Checkpoint, OnPanic};
+use throng::serial::{ByClone, Checkpoint};
 use throng::{JoinHandle, SerialExecutor};
 
 use crate::support::{
@@ -88,9 +88,9 @@ fn an_error_rolls_back() {
 
 #[test]
 fn a_panic_rolls_back_and_poisons_nothing() {
-    for on_panic in [OnPanic::Poison, OnPanic::Continue] {
+    for poisons in [true, false] {
         let executor = SerialExecutor::builder()
-            .on_panic(on_panic)
+            .poison_on_panic(poisons)
             .build(Log::default())
             .unwrap();
         let failed: JoinHandle<Result<(), ()>> = executor.transact(|log| {
@@ -213,9 +213,9 @@ fn a_save_that_panics_runs_no_job_and_poisons_nothing() {
 
 #[test]
 fn a_restore_that_panics_poisons() {
-    for on_panic in [OnPanic::Poison, OnPanic::Continue] {
+    for poisons in [true, false] {
         let executor = SerialExecutor::builder()
-            .on_panic(on_panic)
+            .poison_on_panic(poisons)
             .build(Log {
                 restore_panics: true,
                 ..Log::default()
@@ -279,97 +279,6 @@ fn a_panic_in_the_drop_of_a_checkpoint_is_contained() {
     assert_eq!(ready(executor.submit(|state| state.0)).unwrap(), 1);
 }
 
-// ===== all or nothing =====
-
-#[test]
-fn a_batch_runs_in_order_with_one_checkpoint() {
-    let executor = SerialExecutor::new(Log::default());
-    let done = executor.transact_all((1..=4).map(push));
-    assert_eq!(ready(done).unwrap(), Ok(vec![1, 2, 3, 4]));
-    assert_eq!(entries(&executor), [1, 2, 3, 4]);
-    let counts = ready(executor.submit(|log| (log.saves(), log.restores())));
-    assert_eq!(counts.unwrap(), (1, 0));
-}
-
-#[test]
-fn an_empty_batch_succeeds() {
-    let executor = SerialExecutor::new(Log::default());
-    let done = executor.transact_all([push(1)].into_iter().skip(1));
-    assert_eq!(ready(done).unwrap(), Ok(vec![]));
-    assert!(entries(&executor).is_empty());
-}
-
-#[test]
-fn the_first_failure_undoes_the_batch_and_ends_it() {
-    for panics in [false, true] {
-        for failing in 0..3 {
-            let executor = SerialExecutor::new(Log::default());
-            drop(executor.transact(push(9)));
-            let ran = Arc::new(AtomicUsize::new(0));
-            let job = |number: u32| {
-                let ran = Arc::clone(&ran);
-                move |log: &mut Log| {
-                    ran.fetch_add(1, Ordering::SeqCst);
-                    log.entries.push(number);
-                    match number == failing {
-                        true if panics => panic!("in job {number}"),
-                        true => Err(number),
-                        false => Ok(()),
-                    }
-                }
-            };
-            match ready(executor.transact_all((0..3).map(job))) {
-                Ok(result) => assert!(!panics && result == Err(failing)),
-                Err(error) => {
-                    assert!(panics);
-                    assert_eq!(message(error.into_panic()), format!("in job {failing}"));
-                }
-            }
-            assert_eq!(ran.load(Ordering::SeqCst), failing as usize + 1);
-            assert!(!executor.is_poisoned());
-            assert_eq!(entries(&executor), [9]);
-            let counts = ready(executor.submit(|log| (log.saves(), log.restores())));
-            assert_eq!(counts.unwrap(), (2, 1));
-        }
-    }
-}
-
-#[test]
-fn panics_in_the_drops_of_a_failed_batch_are_contained() {
-    let executor = SerialExecutor::new(Log::default());
-    let drops = Drops::new();
-    let job = |number: u32| {
-        let value = PanicsOnDrop(drops.value());
-        move |_: &mut Log| {
-            if number == 2 {
-                std::mem::forget(value);
-                panic!("in the job");
-            }
-            Ok::<_, ()>(value)
-        }
-    };
-    let failed = executor.transact_all((0..5).map(job));
-    let error = ready(failed).map(drop).unwrap_err();
-    assert_eq!(message(error.into_panic()), "in the job");
-    // Two outputs and two jobs that did not run.
-    assert_eq!(drops.count(), 4);
-    assert_eq!(ready(executor.transact(push(1))).unwrap(), Ok(1));
-}
-
-#[test]
-fn a_panic_in_the_iterator_is_the_callers() {
-    let executor = SerialExecutor::new(Log::default());
-    let jobs = (0..3).map(|number| match number {
-        2 => panic!("in the iterator"),
-        number => push(number),
-    });
-    let caller = AssertUnwindSafe(|| drop(executor.transact_all(jobs)));
-    let payload = catch_unwind(caller).unwrap_err();
-    assert_eq!(message(payload), "in the iterator");
-    assert!(entries(&executor).is_empty());
-    assert!(!executor.is_poisoned());
-}
-
 // ===== many at once =====
 
 /// Transfers between accounts, some of which fail half-way: no money appears or is lost, and failed transfers have no
@@ -378,7 +287,7 @@ fn a_panic_in_the_iterator_is_the_callers() {
 fn transfers_of_many_threads_keep_the_total() {
     const ACCOUNTS: u64 = 4;
     const START: i64 = 100;
-    let executor = SerialExecutor::new(ByClone::new([START; ACCOUNTS as usize]));
+    let executor = SerialExecutor::new(ByClone([START; ACCOUNTS as usize]));
     let submitters: Vec<_> = (0..4)
         .map(|seed| {
             let executor = executor.clone();

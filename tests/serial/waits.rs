@@ -3,7 +3,6 @@
 use std::sync::mpsc::channel;
 use std::thread;
 
-use throng::serial::IntoInnerError;
 use throng::{JoinError, SerialExecutor};
 
 use crate::capture::nest;
@@ -274,13 +273,7 @@ fn into_inner_inside_a_job_of_the_same_executor_is_an_error() {
     let again = executor.clone();
     let error = ready(executor.submit(move |_| block_on(again.into_inner()).unwrap_err()));
     let error = error.unwrap();
-    assert!(matches!(error, IntoInnerError::WouldDeadlock));
-    assert_eq!(format!("{error:?}"), "WouldDeadlock");
-    assert!(
-        error
-            .to_string()
-            .contains("inside a job of the same executor")
-    );
+    assert!(error.is_would_deadlock());
     assert_eq!(ready(Box::pin(executor.into_inner())).unwrap(), 7);
 }
 

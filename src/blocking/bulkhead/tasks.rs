@@ -8,6 +8,7 @@ use std::mem;
 use std::pin::pin;
 use std::task::Poll;
 
+use crate::blocking::metrics::Metrics;
 use crate::blocking::pool::BlockingPool;
 use crate::blocking::queue::TaskQueue;
 use crate::blocking::runtime::TaskRuntime;
@@ -19,24 +20,6 @@ use crate::join::{Closed, RunContext, TrySpawnError, Work};
 use crate::semaphore::{Semaphore, TryAcquireError};
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::task::{Fault, JoinRef, Ran, Task};
-
-/// A snapshot of the work of a [`Bulkhead`](crate::blocking::Bulkhead).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BulkheadMetrics {
-    /// Tasks that run, or wait for a thread of the pool. A task no longer counts once its handle is ready.
-    pub running: u64,
-    /// Tasks that wait for one of those to end.
-    pub queued: u64,
-    /// Tasks that have returned so far.
-    pub completed: u64,
-    /// Tasks that have panicked so far.
-    pub panicked: u64,
-    /// Tasks so far that were aborted before they started, or dropped by the pool.
-    pub cancelled: u64,
-    /// Tasks not accepted so far.
-    pub rejected: u64,
-}
 
 /// The state that the clones of a bulkhead and its tasks share.
 pub(super) struct Core {
@@ -98,15 +81,20 @@ impl Core {
         }
     }
 
-    pub(super) fn metrics(&self) -> BulkheadMetrics {
+    pub(super) fn metrics(&self) -> Metrics {
         let state = self.state();
-        BulkheadMetrics {
-            running: (state.sent - state.ended) as u64,
-            queued: state.queue.waiting() as u64,
+        let busy = (state.sent - state.ended) as u64;
+        let queued = state.queue.waiting() as u64;
+        let ended = state.completed + state.panicked + state.cancelled;
+        Metrics {
+            busy,
+            queued,
+            submitted: busy + queued + ended,
             completed: state.completed,
             panicked: state.panicked,
             cancelled: state.cancelled,
             rejected: state.rejected,
+            ..Metrics::default()
         }
     }
 

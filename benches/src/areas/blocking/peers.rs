@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng::BlockingPool;
-use throng::blocking::{Builder, Growth};
+use throng::blocking::Builder;
 use tokio::runtime::{Handle, Runtime};
 
 use super::Work;
@@ -39,7 +39,7 @@ pub(super) fn in_storm<W: Work>(work: W) -> Vec<Peer> {
     peers
 }
 
-const AFTER: &str = "core_threads(2).growth(Growth::After(200 us))";
+const AFTER: &str = "core_threads(2).grow_after(200 us)";
 
 /// The pools that have a keep-alive.
 pub(super) fn shrinking<W: Work>(work: W) -> Vec<Peer> {
@@ -135,7 +135,7 @@ impl Pool for ThrongAfter {
     fn start(shape: &Shape) -> Self {
         let pool = Throng::builder(shape)
             .core_threads(2)
-            .growth(Growth::After(Duration::from_micros(200)))
+            .grow_after(Duration::from_micros(200))
             .build();
         Self(Throng(pool.expect("a pool can be built")))
     }

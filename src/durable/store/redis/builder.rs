@@ -83,6 +83,17 @@ impl RedisStoreBuilder {
     /// One partition is the fastest: with several, each request is divided, and an idle worker polls every partition.
     /// Tasks in different partitions may run in another order than the one in which they were stored. In a cluster, use
     /// one partition, since each has its own cluster slot and a store talks to one node.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = RedisStore::builder("redis://127.0.0.1/").partitions(4).open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
     pub fn partitions(&mut self, partitions: usize) -> &mut Self {
         self.partitions = partitions;
         self
@@ -139,6 +150,19 @@ impl RedisStoreBuilder {
     }
 
     /// Sets the maximum time to connect, which must be greater than zero. The default is two seconds.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut builder = RedisStore::builder("redis://127.0.0.1/");
+    /// let store = builder.connect_timeout(Duration::from_millis(500)).open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
     pub fn connect_timeout(&mut self, time: Duration) -> &mut Self {
         self.timeouts.connect = time;
         self
@@ -146,6 +170,19 @@ impl RedisStoreBuilder {
 
     /// Sets the time after which a connection that has not answered is closed, which must be greater than zero. The
     /// default is five seconds. It should be shorter than the lease of the workers.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut builder = RedisStore::builder("redis://127.0.0.1/");
+    /// let store = builder.answer_timeout(Duration::from_secs(2)).open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
     pub fn answer_timeout(&mut self, time: Duration) -> &mut Self {
         self.timeouts.answer = time;
         self
@@ -159,6 +196,17 @@ impl RedisStoreBuilder {
     /// ([`DeadReason::Damaged`](crate::durable::DeadReason::Damaged)), and
     /// [`DurableClient::health`](crate::durable::DurableClient::health) reports the damage. Handles of tasks that
     /// are lost entirely fail with an error that [`is_expired`](crate::durable::DurableError::is_expired).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = RedisStore::builder("redis://127.0.0.1/").allow_eviction(true).open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
     pub fn allow_eviction(&mut self, allow: bool) -> &mut Self {
         self.allow_eviction = allow;
         self
