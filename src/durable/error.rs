@@ -29,6 +29,8 @@ enum Kind {
     },
     Encode(Arc<dyn Error + Send + Sync>),
     Decode(Arc<dyn Error + Send + Sync>),
+    DecodeTask(Arc<dyn Error + Send + Sync>),
+    Damaged(String),
     NotDurable {
         found: Durability,
         wanted: Durability,
@@ -71,6 +73,18 @@ impl DurableError {
         error: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
         Self::of(queue, task, Kind::Decode(error.into().into()))
+    }
+
+    pub(crate) fn decode_task(
+        queue: &Arc<str>,
+        task: TaskId,
+        error: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        Self::of(queue, task, Kind::DecodeTask(error.into().into()))
+    }
+
+    pub(crate) fn damaged(queue: &Arc<str>, task: TaskId, description: String) -> Self {
+        Self::of(queue, task, Kind::Damaged(description))
     }
 
     pub(crate) fn not_durable(queue: &Arc<str>, found: Durability, wanted: Durability) -> Self {
@@ -167,9 +181,15 @@ impl DurableError {
         matches!(self.kind, Kind::Encode(_))
     }
 
-    /// Returns `true` if the stored output is not one of this type of task.
+    /// Returns `true` if the stored output is not that of this type of task, or the dead letter is not a task of this type.
     pub fn is_decode(&self) -> bool {
-        matches!(self.kind, Kind::Decode(_))
+        matches!(self.kind, Kind::Decode(_) | Kind::DecodeTask(_))
+    }
+
+    /// Returns `true` if the store has lost the payload of the dead letter, or cannot read it. Other tasks are not
+    /// affected.
+    pub fn is_damaged(&self) -> bool {
+        matches!(self.kind, Kind::Damaged(_))
     }
 
     /// Returns `true` if the store is less durable than [a client](super::DurableClient::require) or the
@@ -303,6 +323,8 @@ impl fmt::Display for DurableError {
             ),
             Kind::Encode(_) => f.write_str("it cannot be encoded"),
             Kind::Decode(_) => f.write_str("its output cannot be decoded as that of this type of task"),
+            Kind::DecodeTask(_) => f.write_str("it cannot be decoded as this type of task"),
+            Kind::Damaged(description) => write!(f, "it is damaged: {description}"),
             Kind::NotDurable { found, wanted } => write!(
                 f,
                 "it is less durable than required: {found:?} instead of {wanted:?} (the docs of \
@@ -328,7 +350,7 @@ impl fmt::Debug for DurableError {
 impl Error for DurableError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.kind {
-            Kind::Encode(error) | Kind::Decode(error) => Some(&**error),
+            Kind::Encode(error) | Kind::Decode(error) | Kind::DecodeTask(error) => Some(&**error),
             Kind::Store(failure) => failure.source.as_deref().map(|error| error as _),
             _ => None,
         }

@@ -12,8 +12,8 @@ use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::resend::{STORE_TIMEOUT, resend};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, Enqueue, Epoch, Event, RenewAnswer, SessionId, Store, TaskState, Turn,
-    TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, RenewAnswer, SessionId, Store, TaskState,
+    Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableClient, DurableExecutor,
@@ -223,6 +223,10 @@ impl Backend for Faulty {
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
         self.store.dead_letters(filter, limit)
+    }
+
+    fn dead_letter_payload(&self, id: TaskId) -> Answer<'_, Option<DeadPayload>> {
+        self.store.dead_letter_payload(id)
     }
 
     fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {

@@ -27,8 +27,8 @@ macro_rules! files {
 /// The files in `lua` of which scripts consist, by name.
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
-    "advance_epochs" "cancel" "close" "counts" "dead_letters" "enqueue" "errors" "maintain" "open" "renew" "replay"
-    "routes" "status" "turn"
+    "advance_epochs" "cancel" "close" "counts" "dead_letters" "enqueue" "errors" "maintain" "open" "payload" "renew"
+    "replay" "routes" "status" "turn"
     // Parts.
     "base" "census" "claim" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "ids" "intact_entry" "lists"
     "liveness" "notifications" "orphans" "outcomes" "reap" "remove_session" "repair" "repair_meta" "results"
@@ -84,6 +84,7 @@ pub(super) struct Scripts {
     pub(super) open: Script,
     pub(super) close: Script,
     pub(super) dead_letters: Script,
+    pub(super) payload: Script,
     pub(super) replay: Script,
     pub(super) maintain: Script,
     pub(super) counts: Script,
@@ -120,6 +121,7 @@ impl Scripts {
             open: script("open"),
             close: script("close"),
             dead_letters: script("dead_letters"),
+            payload: script("payload"),
             replay: script("replay"),
             maintain: script("maintain"),
             counts: script("counts"),

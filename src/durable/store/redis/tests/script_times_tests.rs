@@ -403,7 +403,7 @@ async fn many_dead_letters_with_long_errors() {
         ids.sort_unstable();
         for (turn, ids) in ids.chunks(TASKS_PER_CHANGE).enumerate() {
             let mut arguments = Arguments::default();
-            arguments.push(if turn % 2 == 0 { "replay" } else { "bury" });
+            arguments.push(if turn % 2 == 0 { "replay" } else { "delete" });
             arguments.push_ids(ids);
             let script = store.inner.run(&store.inner.scripts.replay, 0, arguments);
             let found = scene.meter.measure(script).await.unwrap();

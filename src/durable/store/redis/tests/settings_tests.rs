@@ -164,6 +164,8 @@ async fn the_documented_permissions_suffice() {
             .unwrap(),
         []
     );
+    let payload = worker.store.dead_letter_payload(id(1)).await;
+    assert_eq!(payload.unwrap(), None);
     assert_eq!(
         worker
             .store
@@ -252,6 +254,7 @@ async fn assert_all_refused(worker: &Worker, cause: &Cause) {
     assert_fails(store.open_session(None).await, cause, none);
     assert_fails(store.close_session(worker.session).await, cause, none);
     assert_fails(store.dead_letters(DeadFilter::all(), 1).await, cause, none);
+    assert_fails(store.dead_letter_payload(id(1)).await, cause, none);
     let replayed = store.replay_dead_letters(DeadFilter::ids([id(1)])).await;
     assert_fails(replayed, cause, none);
     assert_fails(store.maintain(1).await, cause, none);

@@ -315,6 +315,8 @@ impl<H: Harness> Pair<H> {
         let [model, tested] = self.stores(process);
         for &id in &ids {
             same((model.0.errors(id).await, tested.0.errors(id).await))?;
+            let payload = model.0.dead_letter_payload(id).await;
+            same((payload, tested.0.dead_letter_payload(id).await))?;
         }
         let seen = model.0.status(ids.clone()).await;
         same((seen, tested.0.status(ids).await))
