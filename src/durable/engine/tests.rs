@@ -39,7 +39,7 @@ struct Faulty {
     holder: Option<mpsc::UnboundedSender<Held>>,
 }
 
-/// What is to be stored, and is answered by a test.
+/// A request to store tasks, which a test answers.
 struct Held {
     request: StdArc<Enqueue>,
     answer: oneshot::Sender<Result<(), Failure>>,
@@ -117,7 +117,7 @@ impl Faulty {
         }
     }
 
-    /// What was sent twice arrives for the second time, and nobody reads the answer.
+    /// Delivers the second copies of requests that were sent twice. Their answers are discarded.
     async fn deliver_copies(&self) {
         while let Some(copy) = self.next_copy() {
             match copy {
@@ -354,7 +354,7 @@ impl Run<()> for Large {
     }
 }
 
-/// What has ended is held until the store knows, however long that takes.
+/// A worker keeps the lease of a task that has ended until the store has its verdict.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_is_slower_than_its_tasks_loses_none() {
     let lease = Duration::from_millis(600);
