@@ -49,6 +49,7 @@ async fn the_newest_dead_letters_are_listed_first(place: TestStore) {
         let handle = spawn(&client, number).await;
         ids.push(handle.id());
         within(handle).await.unwrap_err();
+        // The order is that of the milliseconds of death.
         tokio::time::sleep(std::time::Duration::from_millis(3)).await;
     }
     ids.reverse();

@@ -1,10 +1,9 @@
 //! Requests the status of tasks, cancels and counts tasks, and manages dead letters.
 
-use super::arguments::Arguments;
 use super::error::unexpected_answer;
 use super::inner::{Inner, after_others};
 use super::reply;
-use super::scripts::Script;
+use super::scripts::{Arguments, Script};
 use crate::durable::failure::Failure;
 use crate::durable::store::{DeadPayload, MAX_BATCH_BYTES, MAX_BATCH_TASKS, TaskState};
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, TaskId};

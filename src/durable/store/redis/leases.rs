@@ -1,7 +1,7 @@
 //! Renews leases.
 
-use super::arguments::Arguments;
 use super::inner::Inner;
+use super::scripts::Arguments;
 use super::{partitions, reply};
 use crate::durable::TaskId;
 use crate::durable::failpoint::failpoint;

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::super::{request, routing};
+use super::super::{enqueue, routing};
 use super::scene::{HOUR, SECOND, Scene, later};
 use super::*;
 use crate::durable::store::kind::Kind;
@@ -242,7 +242,7 @@ async fn store_at_once(
     let known = routing::read(inner, 0).await?.known;
     let request = worker.new_enqueue(tasks);
     let tasks: Vec<_> = request.batch.close().iter().collect();
-    let arguments = request::enqueue(&request, &tasks, &inner.client_id, &known, 1);
+    let arguments = enqueue::arguments(&request, &tasks, &inner.client_id, &known, 1);
     inner.run(&inner.scripts.enqueue, 0, arguments).await
 }
 

@@ -4,8 +4,8 @@ use super::*;
 use crate::durable::store::MAX_BATCH_BYTES;
 use crate::durable::store::MAX_ERROR_BYTES;
 use crate::durable::store::redis::admin::TASKS_PER_CHANGE;
-use crate::durable::store::redis::arguments::Arguments;
 use crate::durable::store::redis::reply;
+use crate::durable::store::redis::scripts::Arguments;
 
 #[tokio::test]
 async fn large_results() {

@@ -1,9 +1,9 @@
 //! Many sessions, and sessions with many claims.
 
 use super::*;
-use crate::durable::store::redis::arguments::Arguments;
 use crate::durable::store::redis::leases::CLAIMS_PER_RENEWAL;
 use crate::durable::store::redis::reply;
+use crate::durable::store::redis::scripts::Arguments;
 
 #[tokio::test]
 async fn many_claims_of_a_session_that_is_closed() {
