@@ -130,7 +130,6 @@ mod failure;
 mod handle;
 mod id;
 mod inspect;
-mod new_task;
 mod options;
 mod report;
 mod resend;

@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::Arc as StdArc;
 
 use super::engine::Engine;
-use super::new_task::bytes_of;
 use super::spawn_queue::Stored;
+use super::store::kind::ENVELOPE;
 use super::store::{Answer, Backend, MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask, Store};
-use super::task::{ENVELOPE, seal};
+use super::task::{bytes_of, seal};
 use super::{
     AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
     Health, SpawnOptions, Status, TaskId,

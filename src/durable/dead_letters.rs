@@ -1,10 +1,12 @@
 //! [`DeadLetters`]: the tasks that have failed for good.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::engine::Engine;
 use super::store::Backend;
-use super::{DeadFilter, DeadLetter, DurableError};
+use super::task::unseal;
+use super::{DeadFilter, DeadLetter, DurableError, DurableTask, TaskId};
 
 /// The tasks of a store that have failed for good: see
 /// [`DurableClient::dead_letters`](super::DurableClient::dead_letters). The newest 10,000 of them are kept, for 30 days each,
@@ -51,6 +53,123 @@ impl<'a> DeadLetters<'a> {
     ) -> Result<Vec<DeadLetter>, DurableError> {
         let list = |store: &'a dyn Backend| store.dead_letters(filter.clone(), limit);
         self.engine.ask(None, list).await
+    }
+
+    /// Returns the payload of a dead letter, as [`encode`](DurableTask::encode) has returned it: by default, the task as JSON.
+    /// Returns `None` if no dead letter has this id: for instance, because it was replayed or deleted, or has expired.
+    ///
+    /// [`list`](Self::list) does not read payloads, since each may have 1 MiB.
+    ///
+    /// # Errors
+    ///
+    /// - The store has lost the payload or cannot read it, and the error [`is_damaged`](DurableError::is_damaged).
+    /// - A version of this crate that stores payloads in another way has stored it, and the error
+    ///   [`is_decode`](DurableError::is_decode).
+    /// - The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, MemoryStore};
+    /// use throng::durable::DeadFilter;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let dead_letters = client.dead_letters();
+    /// for letter in dead_letters.list(DeadFilter::all(), 100).await? {
+    ///     if let Some(payload) = dead_letters.payload(letter.id).await? {
+    ///         println!("{}: {}", letter.name, String::from_utf8_lossy(&payload));
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn payload(&self, id: TaskId) -> Result<Option<Vec<u8>>, DurableError> {
+        let found = self.read(id).await?;
+        Ok(found.map(|(_, payload)| payload))
+    }
+
+    /// Returns the task of a dead letter, decoded as it is for a run. Returns `None` if no dead letter has this id.
+    ///
+    /// # Errors
+    ///
+    /// As [`payload`](Self::payload). The error also [`is_decode`](DurableError::is_decode) if the dead letter has another
+    /// [name](DurableTask::NAME) than `T`, or cannot be [decoded](DurableTask::decode).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use serde::{Deserialize, Serialize};
+    /// use throng::durable::{
+    ///     DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError,
+    /// };
+    ///
+    /// #[derive(Serialize, Deserialize)]
+    /// struct SendMail {
+    ///     to: String,
+    /// }
+    ///
+    /// impl DurableTask for SendMail {
+    ///     const NAME: &'static str = "mail.send";
+    ///     type Output = ();
+    /// }
+    ///
+    /// impl Run<()> for SendMail {
+    ///     async fn run(self, _cx: TaskContext<()>) -> Result<(), TaskError> {
+    ///         Err(TaskError::fatal("no such mailbox"))
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = DurableClient::open(MemoryStore::new());
+    /// let executor = DurableExecutor::builder(client.clone()).register::<SendMail>().start(()).await?;
+    /// let handle = client.spawn(SendMail { to: "a@b.c".into() }).await?;
+    /// let id = handle.id();
+    /// assert!(handle.await.is_err_and(|error| error.is_dead()));
+    ///
+    /// let mail = client.dead_letters().task::<SendMail>(id).await?;
+    /// assert!(mail.is_some_and(|mail| mail.to == "a@b.c"));
+    /// # drop(executor);
+    /// # Ok(()) }
+    /// ```
+    pub async fn task<T: DurableTask>(&self, id: TaskId) -> Result<Option<T>, DurableError> {
+        let Some((name, payload)) = self.read(id).await? else {
+            return Ok(None);
+        };
+        let queue = &self.engine.queue;
+        if *name != *T::NAME {
+            let error = format!("its name is {name:?}, not {:?}", T::NAME);
+            return Err(DurableError::decode_task(queue, id, error));
+        }
+        let task = T::decode(&payload);
+        task.map(Some)
+            .map_err(|error| DurableError::decode_task(queue, id, error))
+    }
+
+    /// Returns the name and the payload of a dead letter, without the envelope.
+    async fn read(&self, id: TaskId) -> Result<Option<(Arc<str>, Vec<u8>)>, DurableError> {
+        let read = |store: &'a dyn Backend| store.dead_letter_payload(id);
+        let Some(found) = self.engine.ask(Some(id), read).await? else {
+            return Ok(None);
+        };
+        let queue = &self.engine.queue;
+        let damaged = |error| DurableError::damaged(queue, id, error);
+        let payload = found.payload.map_err(damaged)?;
+        match unseal(&payload) {
+            Some(bytes) => Ok(Some((found.name, bytes.to_vec()))),
+            None if payload.is_empty() => Err(damaged(String::from("its payload is empty"))),
+            None => {
+                let error = "it was stored by another version of this crate";
+                Err(DurableError::decode_task(queue, id, error))
+            }
+        }
     }
 
     /// Makes the dead letters that match wait for a worker again, under their ids and with nothing counted against them.

@@ -25,7 +25,6 @@ use crate::sync::thread;
 use crate::sync::{Mutex, lock};
 
 mod batch_sender;
-pub(crate) mod decoder;
 mod monitored;
 pub(crate) mod waiters;
 

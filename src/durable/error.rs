@@ -1,4 +1,4 @@
-//! [`DurableError`]: what can go wrong with a durable task, and with its store.
+//! [`DurableError`]: the errors of durable tasks and of their stores.
 
 use std::error::Error;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::failure::{Cause, Effect, Failure};
 use super::{DeadReason, Durability, TaskId};
 
-/// Why a durable task was not stored, or has no output, or why its store does not answer.
+/// An error of a durable task or of its store: the task was not stored, it has no output, or the store does not answer.
 #[derive(Clone)]
 pub struct DurableError {
     kind: Kind,
@@ -29,6 +29,8 @@ enum Kind {
     },
     Encode(Arc<dyn Error + Send + Sync>),
     Decode(Arc<dyn Error + Send + Sync>),
+    DecodeTask(Arc<dyn Error + Send + Sync>),
+    Damaged(String),
     NotDurable {
         found: Durability,
         wanted: Durability,
@@ -73,6 +75,18 @@ impl DurableError {
         Self::of(queue, task, Kind::Decode(error.into().into()))
     }
 
+    pub(crate) fn decode_task(
+        queue: &Arc<str>,
+        task: TaskId,
+        error: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        Self::of(queue, task, Kind::DecodeTask(error.into().into()))
+    }
+
+    pub(crate) fn damaged(queue: &Arc<str>, task: TaskId, description: String) -> Self {
+        Self::of(queue, task, Kind::Damaged(description))
+    }
+
     pub(crate) fn not_durable(queue: &Arc<str>, found: Durability, wanted: Durability) -> Self {
         Self {
             kind: Kind::NotDurable { found, wanted },
@@ -93,7 +107,7 @@ impl DurableError {
         Self::of(queue, task, Kind::WouldDeadlock)
     }
 
-    /// The error has no store, and names none.
+    /// Returns the error of a handle that was deserialised and has no store.
     pub(crate) fn detached(task: TaskId) -> Self {
         Self::of(&Arc::from("no store"), task, Kind::Detached)
     }
@@ -122,12 +136,12 @@ impl DurableError {
         }
     }
 
-    /// The task that it is about, if it is about one.
+    /// Returns the id of the task that the error concerns, if it concerns one.
     pub fn task_id(&self) -> Option<TaskId> {
         self.task
     }
 
-    /// The store that it is about, as messages name it.
+    /// Returns the name of the store, as messages show it.
     pub fn queue(&self) -> &str {
         &self.queue
     }
@@ -137,7 +151,7 @@ impl DurableError {
         matches!(self.kind, Kind::Dead { .. })
     }
 
-    /// Why the task is dead.
+    /// Returns the reason for which the task is dead, or `None` if it is not dead.
     pub fn dead_reason(&self) -> Option<DeadReason> {
         match self.kind {
             Kind::Dead { reason, .. } => Some(reason),
@@ -161,15 +175,20 @@ impl DurableError {
         matches!(self.kind, Kind::TooLarge { .. })
     }
 
-    /// Returns `true` if the task could not be written as JSON (or as whatever it
-    /// [encodes](super::DurableTask::encode) itself).
+    /// Returns `true` if the task could not be [encoded](super::DurableTask::encode).
     pub fn is_encode(&self) -> bool {
         matches!(self.kind, Kind::Encode(_))
     }
 
-    /// Returns `true` if the stored output is not one of this type of task.
+    /// Returns `true` if the stored output is not that of this type of task, or the dead letter is not a task of this type.
     pub fn is_decode(&self) -> bool {
-        matches!(self.kind, Kind::Decode(_))
+        matches!(self.kind, Kind::Decode(_) | Kind::DecodeTask(_))
+    }
+
+    /// Returns `true` if the store has lost the payload of the dead letter, or cannot read it. Other tasks are not
+    /// affected.
+    pub fn is_damaged(&self) -> bool {
+        matches!(self.kind, Kind::Damaged(_))
     }
 
     /// Returns `true` if the store is less durable than [a client](super::DurableClient::require) or the
@@ -202,21 +221,21 @@ impl DurableError {
         matches!(self.kind, Kind::Closed)
     }
 
-    /// Returns `true` if the request may have taken effect: the store was cut off after it was sent.
+    /// Returns `true` if the request may have taken effect: the connection to the store was lost after it was sent.
     ///
-    /// A task may have been stored then. [Spawn](super::DurableClient::spawn_with) it again with its
-    /// id, [`task_id`](Self::task_id), and it is stored exactly once.
+    /// If the request was to store a task, [spawn](super::DurableClient::spawn_with) the task again with the same id,
+    /// [`task_id`](Self::task_id). It is then stored exactly once.
     pub fn is_unknown(&self) -> bool {
         self.failure()
             .is_some_and(|failure| failure.effect == Effect::Unknown)
     }
 
-    /// Returns `true` if others kept the store locked for longer than a request waits.
+    /// Returns `true` if other processes kept the store locked for longer than a request waits.
     pub fn is_busy(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Busy))
     }
 
-    /// Returns `true` if no room is left where the store is.
+    /// Returns `true` if the store has no space left.
     pub fn is_full(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Full))
     }
@@ -226,31 +245,31 @@ impl DurableError {
         self.is_failure(|cause| matches!(cause, Cause::ReadOnly))
     }
 
-    /// Returns `true` if the store's user lacks a right, or may not log in.
+    /// Returns `true` if the store's user lacks a permission, or may not log in.
     pub fn is_denied(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Denied))
     }
 
-    /// Returns `true` if a setting is wrong: the store was opened with an address that cannot be that of a
-    /// store, or an executor has no task types. The message names the remedy.
+    /// Returns `true` if a setting is invalid: for instance, the address of a store, or an executor without task types. The
+    /// message names the remedy.
     pub fn is_invalid(&self) -> bool {
         matches!(self.kind, Kind::Invalid(_))
             || self.is_failure(|cause| matches!(cause, Cause::Invalid(_)))
     }
 
-    /// Returns `true` if the store's configuration rules out storing tasks. The message names the setting and
-    /// the remedy.
+    /// Returns `true` if the store is configured in a way in which it cannot keep tasks. The message names the setting
+    /// and the remedy.
     pub fn is_unfit(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Unfit(_)))
     }
 
-    /// Returns `true` if a newer version of this crate has laid the store out.
+    /// Returns `true` if the store has the layout of a newer version of this crate.
     pub fn is_newer_layout(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::NewerLayout { .. }))
     }
 
-    /// Returns `true` if an older version of this crate has laid the store out. The store is not converted:
-    /// let the older version run all tasks to their end, or delete the store.
+    /// Returns `true` if the store has the layout of an older version of this crate. The store is not converted: let the
+    /// older version run all tasks to their end, or delete the store.
     pub fn is_older_layout(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::OlderLayout { .. }))
     }
@@ -260,7 +279,7 @@ impl DurableError {
         self.is_failure(|cause| matches!(cause, Cause::Replaced))
     }
 
-    /// Returns `true` if the stored data cannot be read and cannot be repaired. To go on, do what the message says, or
+    /// Returns `true` if the stored data cannot be read and cannot be repaired. The message names a remedy. Otherwise,
     /// replace the store with a copy, as the docs of the store describe.
     pub fn is_corrupt(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Corrupt))
@@ -303,6 +322,8 @@ impl fmt::Display for DurableError {
             ),
             Kind::Encode(_) => f.write_str("it cannot be encoded"),
             Kind::Decode(_) => f.write_str("its output cannot be decoded as that of this type of task"),
+            Kind::DecodeTask(_) => f.write_str("it cannot be decoded as this type of task"),
+            Kind::Damaged(description) => write!(f, "it is damaged: {description}"),
             Kind::NotDurable { found, wanted } => write!(
                 f,
                 "it is less durable than required: {found:?} instead of {wanted:?} (the docs of \
@@ -328,7 +349,7 @@ impl fmt::Debug for DurableError {
 impl Error for DurableError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.kind {
-            Kind::Encode(error) | Kind::Decode(error) => Some(&**error),
+            Kind::Encode(error) | Kind::Decode(error) | Kind::DecodeTask(error) => Some(&**error),
             Kind::Store(failure) => failure.source.as_deref().map(|error| error as _),
             _ => None,
         }

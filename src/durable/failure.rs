@@ -1,4 +1,4 @@
-//! [`Failure`]: why a request to a store failed, and whether it can have taken effect.
+//! [`Failure`]: the failure of a request to a store: its cause, and whether the request may have taken effect.
 
 use std::error::Error;
 use std::fmt;
@@ -19,9 +19,9 @@ pub(crate) struct Failure {
 /// The effect that a failed request may have had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// It has not, and never will.
+    /// The request has had no effect, and never will.
     None,
-    /// It may have: its answer is lost.
+    /// The request may have taken effect: its answer is lost.
     Unknown,
 }
 
@@ -32,29 +32,30 @@ pub(crate) enum Effect {
     allow(dead_code, reason = "a store in memory does not fail")
 )]
 pub(crate) enum Cause {
-    /// Others keep it locked.
+    /// Other processes keep the store locked.
     Busy,
-    /// There is no room.
+    /// The store has no space left.
     Full,
-    /// It cannot be written.
+    /// The store cannot be written.
     ReadOnly,
-    /// It does not let its user do that.
+    /// The store's user lacks a permission.
     Denied,
-    /// There can be no store at its address. The text names the remedy.
+    /// The address of the store is invalid. The text names the remedy.
     Invalid(String),
-    /// It is set up, or is of a version, such that it cannot keep tasks: how.
+    /// The store cannot keep tasks, because of its version or its configuration. The text names the problem and the
+    /// remedy.
     Unfit(String),
-    /// It was laid out by a newer version of this crate.
+    /// The store has the layout of a newer version of this crate.
     NewerLayout { found: i64, known: i64 },
-    /// It was laid out by an older version of this crate.
+    /// The store has the layout of an older version of this crate.
     OlderLayout { found: i64, known: i64 },
-    /// It is no longer the file that was opened.
+    /// The file was removed or replaced after it was opened.
     Replaced,
-    /// What is stored makes no sense.
+    /// The stored data cannot be read.
     Corrupt,
-    /// It knows no such session, or a later request of it.
+    /// The store has no such session, or has received a later request of it.
     NoSession,
-    /// It cannot be reached, or says something else.
+    /// The store cannot be reached, or has reported another error.
     Unavailable,
 }
 
@@ -69,27 +70,27 @@ impl Failure {
         }
     }
 
-    /// The same, as the store has answered: the request is not to be sent again.
+    /// Marks the failure as an answer of the store, so the request is not sent again.
     #[cfg(feature = "redis")]
     pub(crate) fn answered(mut self) -> Self {
         self.answered = true;
         self
     }
 
-    /// The same, as the store reports itself.
+    /// Marks the failure as reported by the store itself.
     #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
     pub(crate) fn reported_by_store(mut self) -> Self {
         self.by_store = true;
         self
     }
 
-    /// The same, of another request, which was not sent.
+    /// Returns the failure for another request, which was not sent.
     pub(crate) fn without_effect(mut self) -> Self {
         self.effect = Effect::None;
         self
     }
 
-    /// The same, of a request that may have taken effect.
+    /// Returns the failure for a request that may have taken effect.
     #[cfg(feature = "sqlite-unbundled")]
     pub(crate) fn with_unknown_effect(mut self) -> Self {
         self.effect = Effect::Unknown;

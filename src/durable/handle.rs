@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::Arc as StdArc;
+use std::sync::{Arc as StdArc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use serde::de::DeserializeOwned;
@@ -11,11 +11,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::oneshot;
 
 use super::engine::Engine;
-use super::engine::decoder::decode;
 use super::engine::waiters::End;
 use super::executor::scope::Wait;
 use super::store::TaskState;
 use super::{AttemptError, DurableError, Status, TaskId};
+use crate::blocking::BlockingPool;
 use crate::completion::{Slot, forward};
 use crate::task::Outcome;
 
@@ -286,6 +286,23 @@ impl<T: DeserializeOwned> Future for DurableHandle<T> {
         this.waiting = None;
         Poll::Ready(this.outcome(end.ok()))
     }
+}
+
+/// The maximum number of outputs that are decoded at once.
+const MAX_DECODE_THREADS: usize = 4;
+
+/// Runs `work`, which decodes an output and is user code, on a thread of a pool. The pool creates threads when
+/// they are needed, and they exit after a while.
+fn decode(work: impl FnOnce() + Send + 'static) {
+    static POOL: OnceLock<BlockingPool> = OnceLock::new();
+    let pool = POOL.get_or_init(|| {
+        let mut builder = BlockingPool::builder();
+        builder
+            .name("throng-decode")
+            .max_threads(MAX_DECODE_THREADS);
+        builder.build_outside()
+    });
+    drop(pool.spawn_blocking(work));
 }
 
 /// A clone awaits the same task.

@@ -1,4 +1,4 @@
-//! What a client can read from a store: the states of tasks, dead letters, counts, health and durability.
+//! Types that a client reads from a store: the status of tasks, dead letters, counts, health and durability.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -9,19 +9,19 @@ use super::TaskId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Status {
-    /// There is no such task: it was never stored, or its end is no longer kept.
+    /// There is no such task. Either it was never stored, or its end is no longer kept.
     Absent,
-    /// It will run as soon as a worker is free.
+    /// The task runs as soon as a worker is free.
     Waiting,
-    /// It will run later: it was spawned with a delay, or is between two attempts.
+    /// The task runs later: it was spawned with a delay, or is between two attempts.
     Delayed,
-    /// A worker has claimed it.
+    /// A worker has claimed the task.
     Running,
-    /// It has succeeded, and its output is kept.
+    /// The task has succeeded, and its output is kept.
     Done,
-    /// It has failed for good, and is a dead letter.
+    /// The task has failed for good, and is a dead letter.
     Dead,
-    /// It was cancelled.
+    /// The task was cancelled.
     Cancelled,
 }
 
@@ -34,7 +34,7 @@ impl Status {
 
 /// The numbers of tasks in a store, and the totals since the store was created.
 ///
-/// The totals add up: every claim of a task either is still `running`, or has ended in exactly one of
+/// The totals count each claim of a task. They add up: each claim is either still `running`, or has ended in exactly one of
 /// `done`, `retried`, `snoozed`, `died`, `released`, `crashed`, `lost` and `cancelled`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -46,34 +46,34 @@ pub struct Counts {
     /// with Redis, for about three minutes. This is an estimate while more than 4,096 waiting tasks are being moved
     /// to other lists, because workers with other types have started or stopped.
     pub unserved: u64,
-    /// Tasks that will run later.
+    /// Tasks that run later.
     pub delayed: u64,
     /// Tasks that a worker has claimed.
     pub running: u64,
-    /// Tasks that have succeeded or were cancelled, and whose end is kept.
+    /// Tasks that have succeeded or were cancelled, and whose ends are kept.
     pub kept: u64,
     /// Dead letters.
     pub dead: u64,
     /// All tasks that were ever stored.
     pub stored: u64,
-    /// How often a worker has claimed a task.
+    /// The number of claims.
     pub claimed: u64,
-    /// How often a claimed task has succeeded.
+    /// Claimed tasks that have succeeded.
     pub done: u64,
-    /// How often a claimed task has failed, and was to run again.
+    /// Claimed tasks that have failed and are tried again.
     pub retried: u64,
-    /// How often a claimed task has asked to run later.
+    /// Claimed tasks that asked to run again later.
     pub snoozed: u64,
-    /// How often a claimed task has become a dead letter through its run.
+    /// Claimed tasks whose run has made them dead letters.
     pub died: u64,
-    /// How often a claimed task was given back by a worker that shut down.
+    /// Claimed tasks that a worker gave back because it shut down.
     pub released: u64,
-    /// How often a claimed task was running when its worker died.
+    /// Claimed tasks that were running when their worker died.
     pub crashed: u64,
-    /// How often a claimed task was taken back from a live worker, or from a worker that died before the store knew that
-    /// the claim had arrived. The task may have begun to run.
+    /// Claimed tasks that were taken back from a live worker, or from a worker that died before the store learned that
+    /// the claim had arrived. They may have begun to run.
     pub lost: u64,
-    /// How often a claimed task was cancelled while it ran.
+    /// Claimed tasks that were cancelled while they ran.
     pub cancelled: u64,
 }
 
@@ -107,25 +107,25 @@ impl DeadFilter {
     }
 }
 
-/// A task that has failed for good.
+/// A task that has failed for good. Its payload is read [by its id](super::DeadLetters::payload).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetter {
-    /// Its id.
+    /// The id of the task.
     pub id: TaskId,
-    /// Its [name](super::DurableTask::NAME).
+    /// The [name](super::DurableTask::NAME) of the task.
     pub name: String,
-    /// The reason for which it is dead.
+    /// The reason for which the task is dead.
     pub reason: DeadReason,
     /// The last error.
     pub error: String,
-    /// The errors of earlier attempts, after which the task was tried again: at most the last 8, the oldest first.
+    /// The errors of the attempts after which the task was tried again: at most the last 8, the oldest first.
     pub errors: Vec<AttemptError>,
     /// The number of runs that have failed.
     pub failures: u32,
-    /// The number of workers that have died while they ran it.
+    /// The number of workers that have died while they ran the task.
     pub crashes: u32,
-    /// How long it has been dead. Time during which no executor ran on the store does not count.
+    /// The time for which the task has been dead. Time during which no executor ran on the store does not count.
     pub age: Duration,
 }
 
@@ -133,11 +133,11 @@ pub struct DeadLetter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeadReason {
-    /// A run has reported that another attempt is of no use.
+    /// A run has reported that another attempt would not help.
     Fatal,
     /// The task has failed as often as the executor's [`Retry`](crate::Retry) allows.
     Attempts,
-    /// As many workers have died with the task as `max_crashes` allows.
+    /// The task has crashed as many workers as `max_crashes` allows.
     Crashes,
     /// The program that claimed the task cannot decode it.
     Unreadable,
@@ -158,7 +158,7 @@ impl DeadReason {
 impl fmt::Display for DeadReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Fatal => "it reported that another attempt is of no use",
+            Self::Fatal => "it reported that another attempt would not help",
             Self::Attempts => "its attempts are used up",
             Self::Crashes => "it has crashed as many workers as `max_crashes` allows",
             Self::Unreadable => "its worker cannot read it",
@@ -174,9 +174,9 @@ impl fmt::Display for DeadReason {
 pub struct AttemptError {
     /// The [number of the attempt](super::TaskContext::attempt).
     pub attempt: u32,
-    /// The first 1 KiB of the message with which it failed.
+    /// The first 1 KiB of the error message.
     pub error: String,
-    /// How long ago that was.
+    /// The time since the attempt has failed.
     pub age: Duration,
 }
 

@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::failure::Failure;
-use super::new_task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask, bytes_of};
 use super::resend::STORE_TIMEOUT;
+use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask, bytes_of};
 use crate::sync::{Mutex, lock};
 use crate::unwind::contain;
 use crate::wait_queue::WaitQueue;

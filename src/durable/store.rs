@@ -40,7 +40,7 @@ use super::spawn_queue::WriteBatch;
 use super::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Status, TaskId};
 
 pub(crate) use super::DeadReason;
-pub(crate) use super::new_task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask};
+pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask};
 
 #[cfg_attr(
     not(all(feature = "redis", feature = "sqlite")),
@@ -125,6 +125,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Returns dead letters, the newest first.
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>>;
+
+    /// Returns the payload of a dead letter, or `None` if no dead letter has this id.
+    fn dead_letter_payload(&self, id: TaskId) -> Answer<'_, Option<DeadPayload>>;
 
     /// Makes dead letters wait for a worker again, under their ids and with nothing counted against them. Returns their
     /// number.
@@ -291,6 +294,15 @@ pub(crate) struct Claimed {
     pub(crate) lost: u32,
     /// `true` if the task is [quarantined](is_quarantined).
     pub(crate) quarantined: bool,
+}
+
+/// The payload of a dead letter, and the name of its task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeadPayload {
+    /// Empty if it cannot be read.
+    pub(crate) name: Arc<str>,
+    /// The payload, or a description of the damage if the store has lost it or cannot read it.
+    pub(crate) payload: Result<Vec<u8>, String>,
 }
 
 /// Returns the deaths of workers that count against a task. All its lost claims count as one: later claims are confirmed

@@ -31,7 +31,7 @@ pub struct TaskError {
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-/// What follows a run that did not succeed.
+/// The step that follows a run that did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Retry,

@@ -3,18 +3,26 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use throng::durable::{DeadFilter, DurableClient, DurableExecutor, Status, TaskError};
+use serde::{Deserialize, Serialize};
+use throng::durable::{
+    DeadFilter, DeadReason, DurableClient, DurableExecutor, DurableTask, Run, Status, TaskContext,
+    TaskError,
+};
 
-use crate::places::{TestStore, reaches, spawn, spawn_as, start, timed};
+use crate::places::{App, Number, TestStore, reaches, spawn, spawn_as, start, timed};
 use crate::support::within;
 
 on_all_stores! {
     the_newest_dead_letters_are_listed_first,
     dead_letters_are_found_by_name_and_by_id,
     a_replayed_task_runs_again_as_if_it_never_had,
-    what_is_buried_is_gone,
+    a_deleted_dead_letter_is_gone,
     a_dead_letter_keeps_its_id,
     a_dead_letter_cannot_be_cancelled,
+    a_dead_letter_has_its_payload_until_it_is_replayed,
+    a_large_payload_of_a_dead_letter_is_read,
+    a_task_that_no_run_can_decode_still_has_its_payload,
+    a_dead_letter_of_another_type_is_not_decoded,
 }
 
 /// An executor whose tasks die, until it is told that they should not.
@@ -41,6 +49,7 @@ async fn the_newest_dead_letters_are_listed_first(place: TestStore) {
         let handle = spawn(&client, number).await;
         ids.push(handle.id());
         within(handle).await.unwrap_err();
+        // The order is that of the milliseconds of death.
         tokio::time::sleep(std::time::Duration::from_millis(3)).await;
     }
     ids.reverse();
@@ -96,7 +105,7 @@ async fn a_replayed_task_runs_again_as_if_it_never_had(place: TestStore) {
     assert_eq!(again.unwrap(), 0);
 }
 
-async fn what_is_buried_is_gone(place: TestStore) {
+async fn a_deleted_dead_letter_is_gone(place: TestStore) {
     let client = place.client().await;
     let _executor = mortal(&client).await;
     let mut handle = spawn(&client, 1).await;
@@ -134,8 +143,155 @@ async fn a_dead_letter_cannot_be_cancelled(place: TestStore) {
     assert!(within(handle).await.unwrap_err().is_dead());
 }
 
+async fn a_dead_letter_has_its_payload_until_it_is_replayed(place: TestStore) {
+    let (client, other) = (place.client().await, place.client().await);
+    let (_executor, healed) = mortal(&client).await;
+    let handle = spawn(&client, 7).await;
+    let id = handle.id();
+    reaches(&handle, Status::Dead).await;
+    let dead = other.dead_letters();
+    assert_eq!(dead.payload(id).await.unwrap(), Some(b"7".to_vec()));
+    let task = dead.task::<Number>(id).await.unwrap();
+    assert_eq!(task.map(|task| task.0), Some(7));
+    let unknown = crate::places::id(9);
+    assert_eq!(dead.payload(unknown).await.unwrap(), None);
+    assert!(dead.task::<Number>(unknown).await.unwrap().is_none());
+    healed.store(true, Ordering::SeqCst);
+    assert_eq!(dead.replay(DeadFilter::ids([id])).await.unwrap(), 1);
+    assert_eq!(within(handle).await.unwrap(), 1);
+    assert_eq!(dead.payload(id).await.unwrap(), None);
+}
+
+/// A task that always fails.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Text(String);
+
+impl DurableTask for Text {
+    const NAME: &'static str = "text";
+    type Output = u64;
+}
+
+impl Run<App> for Text {
+    async fn run(self, _cx: TaskContext<App>) -> Result<u64, TaskError> {
+        Err(TaskError::fatal("no text is ever right"))
+    }
+}
+
+async fn start_texts(client: &DurableClient) -> DurableExecutor {
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder.register::<Text>();
+    crate::places::start_as(builder, async |_, _| Ok(0)).await
+}
+
+async fn a_large_payload_of_a_dead_letter_is_read(place: TestStore) {
+    let client = place.client().await;
+    let _executor = start_texts(&client).await;
+    let dead = client.dead_letters();
+    // With the quotes and the envelope, the last payload has the largest size that a store accepts.
+    for len in [600, 60_000, (1 << 20) - 3] {
+        let text = "x".repeat(len);
+        let handle = client.spawn(Text(text.clone())).await.unwrap();
+        reaches(&handle, Status::Dead).await;
+        let payload = dead.payload(handle.id()).await.unwrap();
+        assert!(payload == Some(format!("\"{text}\"").into_bytes()), "{len}");
+        let task = dead.task::<Text>(handle.id()).await.unwrap();
+        assert!(task == Some(Text(text)), "{len}");
+    }
+}
+
+/// Stores something other than a [`Text`] under its name.
+#[derive(Debug, Serialize, Deserialize)]
+struct NoText(Vec<u64>);
+
+impl DurableTask for NoText {
+    const NAME: &'static str = "text";
+    type Output = u64;
+}
+
+async fn a_task_that_no_run_can_decode_still_has_its_payload(place: TestStore) {
+    let client = place.client().await;
+    let _executor = start_texts(&client).await;
+    let handle = client.spawn(NoText(vec![1, 2])).await.unwrap();
+    let id = handle.id();
+    let error = within(handle).await.unwrap_err();
+    assert_eq!(error.dead_reason(), Some(DeadReason::Unreadable));
+    let dead = client.dead_letters();
+    assert_eq!(dead.payload(id).await.unwrap(), Some(b"[1,2]".to_vec()));
+    let error = dead.task::<Text>(id).await.unwrap_err();
+    assert!(error.is_decode() && !error.is_damaged(), "{error}");
+    assert_eq!(error.task_id(), Some(id));
+    let task = dead.task::<NoText>(id).await.unwrap();
+    assert!(task.is_some_and(|task| task.0 == [1, 2]));
+}
+
+/// Its payload could also be decoded as a [`Number`].
+#[derive(Debug, Serialize, Deserialize)]
+struct OtherNumber(u64);
+
+impl DurableTask for OtherNumber {
+    const NAME: &'static str = "other";
+    type Output = u64;
+}
+
+async fn a_dead_letter_of_another_type_is_not_decoded(place: TestStore) {
+    let client = place.client().await;
+    let _executor = mortal(&client).await;
+    let handle = spawn(&client, 7).await;
+    reaches(&handle, Status::Dead).await;
+    let dead = client.dead_letters();
+    let error = dead.task::<OtherNumber>(handle.id()).await.unwrap_err();
+    assert!(error.is_decode(), "{error}");
+    let source = std::error::Error::source(&error).map(ToString::to_string);
+    let expected = "its name is \"number\", not \"other\"";
+    assert_eq!(source.as_deref(), Some(expected));
+}
+
+/// Asserts that the payload of a dead letter is damaged, and that it is listed nevertheless.
+#[cfg(any(feature = "redis", feature = "sqlite"))]
+async fn assert_damaged(client: &DurableClient, id: throng::durable::TaskId) {
+    let dead = client.dead_letters();
+    let error = dead.payload(id).await.unwrap_err();
+    assert!(error.is_damaged() && !error.is_corrupt(), "{error}");
+    assert!(error.to_string().contains("is damaged: its "), "{error}");
+    assert!(dead.task::<Text>(id).await.unwrap_err().is_damaged());
+    let letters = dead.list(DeadFilter::all(), 9).await.unwrap();
+    assert_eq!(letters.len(), 1);
+}
+
 #[tokio::test]
-async fn letters_are_replayed_without_the_clock() {
+#[cfg(feature = "sqlite")]
+async fn a_lost_payload_is_reported_by_sqlite() {
+    let place = TestStore::file();
+    let client = place.client().await;
+    let _executor = start_texts(&client).await;
+    let handle = client.spawn(Text("x".repeat(2000))).await.unwrap();
+    reaches(&handle, Status::Dead).await;
+    let TestStore::File(folder) = &place else {
+        unreachable!("it is in a file")
+    };
+    let database = rusqlite::Connection::open(folder.path().join("tasks.db")).unwrap();
+    assert_eq!(database.execute("DELETE FROM throng_payload", []), Ok(1));
+    assert_damaged(&client, handle.id()).await;
+}
+
+#[tokio::test]
+#[cfg(feature = "redis")]
+async fn a_lost_payload_is_reported_by_redis() {
+    needs_redis!();
+    let place = TestStore::server();
+    let client = place.client().await;
+    let _executor = start_texts(&client).await;
+    let handle = client.spawn(Text("x".repeat(2000))).await.unwrap();
+    reaches(&handle, Status::Dead).await;
+    let TestStore::Server(server, namespace) = &place else {
+        unreachable!("it is on a server")
+    };
+    server.ask(&["DEL", &format!("throng:{{{namespace}:0}}:payloads")]);
+    assert_damaged(&client, handle.id()).await;
+}
+
+#[tokio::test]
+async fn dead_letters_are_replayed_without_the_clock() {
     let (_clock, client) = timed();
     let (_executor, healed) = mortal(&client).await;
     let handle = spawn(&client, 1).await;

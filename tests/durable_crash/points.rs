@@ -18,7 +18,7 @@ const COMMIT: [&str; 3] = [
     "sqlite.after-commit",
 ];
 const TURN: [&str; 2] = ["redis.before-turn", "redis.after-turn"];
-const BEAT: [&str; 2] = ["redis.before-beat", "redis.after-beat"];
+const RENEWAL: [&str; 2] = ["redis.before-renew", "redis.after-renew"];
 const ENQUEUE: [&str; 2] = ["redis.before-enqueue", "redis.after-enqueue"];
 
 /// The first commit of a worker begins its session, the second claims, those that follow also bring
@@ -51,7 +51,7 @@ async fn a_worker_dies_at_each_turn() {
 #[tokio::test]
 async fn a_worker_dies_when_it_renews_its_leases() {
     needs_redis!();
-    for point in BEAT {
+    for point in RENEWAL {
         for nth in 1..=2 {
             let site = Site::server(&ALWAYS).await;
             worker_dies_at(&site, &format!("{point}:{nth}"), 1_500).await;

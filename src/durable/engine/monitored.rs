@@ -11,7 +11,8 @@ use tokio::time::{Duration, Instant};
 use crate::durable::failure::{Cause, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, Enqueue, Epoch, Event, RenewAnswer, SessionId, TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, RenewAnswer, SessionId, TaskState, Turn,
+    TurnAnswer,
 };
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 use crate::sync::{Mutex, lock};
@@ -156,6 +157,10 @@ impl Backend for MonitoredStore {
             "listing dead letters",
             self.store.dead_letters(filter, limit),
         )
+    }
+
+    fn dead_letter_payload(&self, id: TaskId) -> Answer<'_, Option<DeadPayload>> {
+        self.record("reading a dead letter", self.store.dead_letter_payload(id))
     }
 
     fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {

@@ -12,8 +12,8 @@ use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::resend::{STORE_TIMEOUT, resend};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, Enqueue, Epoch, Event, RenewAnswer, SessionId, Store, TaskState, Turn,
-    TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, RenewAnswer, SessionId, Store, TaskState,
+    Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableClient, DurableExecutor,
@@ -39,7 +39,7 @@ struct Faulty {
     holder: Option<mpsc::UnboundedSender<Held>>,
 }
 
-/// What is to be stored, and is answered by a test.
+/// A request to store tasks, which a test answers.
 struct Held {
     request: StdArc<Enqueue>,
     answer: oneshot::Sender<Result<(), Failure>>,
@@ -117,7 +117,7 @@ impl Faulty {
         }
     }
 
-    /// What was sent twice arrives for the second time, and nobody reads the answer.
+    /// Delivers the second copies of requests that were sent twice. Their answers are discarded.
     async fn deliver_copies(&self) {
         while let Some(copy) = self.next_copy() {
             match copy {
@@ -223,6 +223,10 @@ impl Backend for Faulty {
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
         self.store.dead_letters(filter, limit)
+    }
+
+    fn dead_letter_payload(&self, id: TaskId) -> Answer<'_, Option<DeadPayload>> {
+        self.store.dead_letter_payload(id)
     }
 
     fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
@@ -350,7 +354,7 @@ impl Run<()> for Large {
     }
 }
 
-/// What has ended is held until the store knows, however long that takes.
+/// A worker keeps the lease of a task that has ended until the store has its verdict.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_is_slower_than_its_tasks_loses_none() {
     let lease = Duration::from_millis(600);

@@ -70,7 +70,7 @@ impl RunScope {
     }
 }
 
-/// What a waiting handle remembers of the run that polls it.
+/// The wait of a handle, as the run that polls it counts it.
 #[derive(Default)]
 pub(crate) struct Wait {
     scope: Option<StdArc<RunScope>>,

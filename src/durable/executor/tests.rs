@@ -33,7 +33,7 @@ impl DurableTask for Number {
 
 type Outcome = Pin<Box<dyn Future<Output = Result<u64, TaskError>> + Send>>;
 
-/// What a [`Number`] does.
+/// The function that a [`Number`] runs.
 struct App(Box<dyn Fn(u64, TaskContext<Self>) -> Outcome + Send + Sync>);
 
 impl App {

@@ -87,7 +87,7 @@ impl Worker {
         Some(Instant::now() + over.saturating_sub(since_boot()))
     }
 
-    /// Does what is due.
+    /// Performs the steps that are due.
     fn run_timers(&mut self) {
         self.pause = self.pause.filter(|&pause| Instant::now() < pause);
         let over = since_boot().saturating_sub(self.settings.lease);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::durable::task::ENVELOPE;
+/// The version of the envelope around payloads in a store.
+pub(crate) const ENVELOPE: u8 = 1;
 
 /// The type of a task, as stores identify it: a hash of its name and of the version of its envelope.
 ///

@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 use self::model::Model;
 use super::kind::TypeSet;
 use super::{
-    Answer, Backend, Enqueue, Epoch, Event, RenewAnswer, SessionId, Store, TaskState, Turn,
-    TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, RenewAnswer, SessionId, Store, TaskState,
+    Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::Failure;
@@ -233,6 +233,12 @@ impl Backend for Connection {
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
         self.run("dead_letters", move |model, _| {
             Ok(model.dead_letters(&filter, limit))
+        })
+    }
+
+    fn dead_letter_payload(&self, id: TaskId) -> Answer<'_, Option<DeadPayload>> {
+        self.run("dead_letter_payload", move |model, _| {
+            Ok(model.dead_letter_payload(id))
         })
     }
 

@@ -4,8 +4,8 @@
 //! for [requests](link), and one for [messages](subscriber) to this process. Each is reopened whenever it breaks. If the
 //! answer to a request is lost, its effect is unknown, and the engine sends it again under the same number.
 //!
-//! A batch of tasks is stored by [`enqueue`], which encodes it with [`request`] and runs `lua/enqueue.lua`. A [turn](turns)
-//! sends verdicts and claims tasks.
+//! [`enqueue`] encodes a batch of tasks, and runs `lua/enqueue.lua` to store it. A [turn](turns) sends verdicts and claims
+//! tasks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use self::inner::Inner;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{
-    Answer, Backend, Enqueue, Epoch, Event, RenewAnswer, SessionId, Store, TaskState, Turn,
-    TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, RenewAnswer, SessionId, Store, TaskState,
+    Turn, TurnAnswer,
 };
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
@@ -32,7 +32,6 @@ use crate::durable::{
 use crate::sync::{Mutex, lock, thread};
 
 mod admin;
-mod arguments;
 mod builder;
 mod enqueue;
 mod entry;
@@ -47,7 +46,6 @@ mod names;
 mod partitions;
 mod probe;
 mod reply;
-mod request;
 mod routes_cache;
 mod routing;
 mod scripts;
@@ -361,6 +359,10 @@ impl Backend for RedisStore {
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
         self.request(move |inner| async move { admin::dead_letters(&inner, &filter, limit).await })
+    }
+
+    fn dead_letter_payload(&self, id: TaskId) -> Answer<'_, Option<DeadPayload>> {
+        self.request(move |inner| async move { admin::dead_letter_payload(&inner, id).await })
     }
 
     fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {

@@ -25,8 +25,8 @@ use self::shared::Shared;
 use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
-    Answer, Backend, Enqueue, Epoch, Event, MAX_BATCH_BYTES, RenewAnswer, SessionId, Store,
-    TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, MAX_BATCH_BYTES, RenewAnswer, SessionId,
+    Store, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
@@ -353,6 +353,13 @@ impl Backend for SqliteStore {
             let filter = filter.clone();
             self.reader
                 .run(move |reader| queries::dead_letters(reader, &filter, limit))
+        })
+    }
+
+    fn dead_letter_payload(&self, id: TaskId) -> Answer<'_, Option<DeadPayload>> {
+        self.read(move || {
+            self.reader
+                .run(move |reader| queries::dead_letter_payload(reader, id))
         })
     }
 

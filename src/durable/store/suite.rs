@@ -148,6 +148,9 @@ macro_rules! store_suite {
                     the_newest_dead_letter_is_first
                     a_list_of_dead_letters_has_at_most_its_limit
                     filters_select_dead_letters
+                    a_dead_letter_has_its_payload
+                    only_a_dead_letter_has_a_payload
+                    a_replayed_or_deleted_dead_letter_has_no_payload
                     a_replayed_dead_letter_starts_afresh
                     replayed_dead_letters_wait_in_the_order_of_their_ids
                     a_deleted_dead_letter_is_gone

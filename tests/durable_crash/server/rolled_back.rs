@@ -29,6 +29,7 @@ async fn what_living_workers_run_has_not_crashed() {
     let mut workers = vec![worker_of_half(&site).await];
     site.redis().ask(&["SAVE"]);
     workers.push(worker_of_half(&site).await);
+    // The leases in the copy expire.
     sleep(Duration::from_millis(WORK.lease + 1000)).await;
 
     site.redis().kill();

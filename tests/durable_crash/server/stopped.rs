@@ -29,9 +29,10 @@ async fn workers_that_live_keep_their_tasks() {
     // Some can be run besides.
     let handles = site.spawn_all(Job::Wait, 12).await;
     let mut ids: Vec<_> = handles.iter().map(DurableHandle::id).collect();
-    while site.folder.ledger().len() < handles.len() {
-        sleep(Duration::from_millis(5)).await;
-    }
+    until("all run", async || {
+        (site.folder.ledger().len() >= handles.len()).then_some(())
+    })
+    .await;
     for _ in 0..rounds(1, 4) {
         let stored = site.spawn_all(Job::Work(1), 20).await;
         ids.extend(stored.iter().map(DurableHandle::id));
@@ -44,6 +45,7 @@ async fn workers_that_live_keep_their_tasks() {
     let last = site.spawn_all(Job::Work(1), 20).await;
     ids.extend(last.iter().map(DurableHandle::id));
     outcomes(last).await;
+    // By then, a claim that was suspected would have been taken back.
     sleep(Duration::from_millis(lease)).await;
     site.folder.open_gate();
     outcomes(handles).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::poll;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{advance, sleep};
+use tokio::time::{advance, sleep, timeout};
 
 use super::{Faulty, Held, Number, lost};
 use crate::durable::engine::batch_sender::BatchSender;
@@ -159,9 +159,12 @@ async fn spawned_tasks_are_stored_after_the_client_is_dropped() {
         one.answer(answer);
     }
     // Only the tasks are left, which are in two lists each: the sessions are closed.
-    while memory.leftovers() != 2 * MANY {
-        sleep(Duration::from_millis(1)).await;
-    }
+    let closed = async {
+        while memory.leftovers() != 2 * MANY {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), closed).await.unwrap();
     assert_eq!(store.counts().await.unwrap().stored, MANY);
     assert!(held.recv().await.is_none());
 }

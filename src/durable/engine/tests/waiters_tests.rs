@@ -46,9 +46,12 @@ async fn await_in_vain(client: &DurableClient) -> TaskId {
 }
 
 async fn until_there_are(times: &Times, count: usize) {
-    while lock(times).len() < count {
-        sleep(Duration::from_millis(1)).await;
-    }
+    let reached = async {
+        while lock(times).len() < count {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(Duration::from_secs(3600), reached).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,12 +1,11 @@
 //! Requests the status of tasks, cancels and counts tasks, and manages dead letters.
 
-use super::arguments::Arguments;
 use super::error::unexpected_answer;
 use super::inner::{Inner, after_others};
 use super::reply;
-use super::scripts::Script;
+use super::scripts::{Arguments, Script};
 use crate::durable::failure::Failure;
-use crate::durable::store::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, TaskState};
+use crate::durable::store::{DeadPayload, MAX_BATCH_BYTES, MAX_BATCH_TASKS, TaskState};
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, TaskId};
 
 /// The number of dead letters that one request reads: their errors may be long.
@@ -139,6 +138,23 @@ async fn read(
 fn matches(filter: &DeadFilter, dead_letter: &DeadLetter) -> bool {
     let name = filter.name.as_ref();
     name.is_none_or(|name| *name == dead_letter.name)
+}
+
+/// Returns the payload of a dead letter.
+pub(super) async fn dead_letter_payload(
+    inner: &Inner,
+    id: TaskId,
+) -> Result<Option<DeadPayload>, Failure> {
+    let mut found = None;
+    for (partition, ids) in inner.partitions.split(vec![id], |&id| id) {
+        for id in ids {
+            let mut arguments = Arguments::default();
+            arguments.push(id.to_bytes());
+            let answer = inner.run(&inner.scripts.payload, partition, arguments);
+            found = reply::dead_letter_payload(answer.await?)?;
+        }
+    }
+    Ok(found)
 }
 
 /// Replays the dead letters that match. Returns their number.

@@ -1,16 +1,22 @@
 //! Stores batches of tasks.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use redis::Value;
 
+use super::entry::{self, MAX_INLINE_PAYLOAD, short_millis};
 use super::inner::{Inner, after_others};
-use super::request;
+use super::reply::millis_text;
 use super::routes_cache::KnownRoutes;
 use super::routing;
+use super::scripts::Arguments;
+use crate::durable::clock::millis;
 use crate::durable::failpoint::failpoint;
 use crate::durable::failure::Failure;
-use crate::durable::store::Enqueue;
+use crate::durable::store::kind::Kind;
+use crate::durable::store::routes::ListId;
+use crate::durable::store::{Enqueue, NewTask};
 
 /// Stores a batch of tasks. Each partition stores its own tasks, all under the same number.
 pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<(), Failure> {
@@ -23,7 +29,7 @@ pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<(), Fail
     for (nth, (partition, batch)) in batches.into_iter().enumerate() {
         let routes = known_routes(inner, partition).await;
         let now = inner.server_time();
-        let arguments = request::enqueue(request, &batch, &inner.client_id, &routes, now);
+        let arguments = arguments(request, &batch, &inner.client_id, &routes, now);
         failpoint("redis.before-enqueue");
         let stored = inner.run_enqueue(partition, arguments).await;
         let answer = stored.map_err(|failure| after_others(failure, nth))?;
@@ -48,4 +54,92 @@ async fn known_routes(inner: &Inner, partition: usize) -> Arc<KnownRoutes> {
         }
         _ => Arc::default(),
     }
+}
+
+/// Returns the arguments of `enqueue` for the tasks of a partition, given the known routes and the estimated time of the
+/// server.
+pub(super) fn arguments(
+    request: &Enqueue,
+    batch: &[&NewTask],
+    client_id: &str,
+    known: &KnownRoutes,
+    now: u64,
+) -> Arguments {
+    let first = batch.first().map(|task| task.id.to_bytes().to_vec());
+    let kinds = kinds(batch);
+    // Of several tasks with one id, only the first is stored.
+    let mut ids = HashSet::with_capacity(batch.len());
+    let tasks = batch.iter().copied().filter(|task| ids.insert(task.id));
+    let (delayed, mut waiting): (Vec<_>, Vec<_>) = tasks.partition(|task| millis(task.delay) != 0);
+    let list_of = |task: &&NewTask| known.routes.entrance(kinds[&named(task)]);
+    waiting.sort_by_key(list_of);
+    let lists = runs_of_lists(waiting.iter().map(list_of));
+    let all = || waiting.iter().chain(&delayed);
+    let separate = || all().filter(|task| task.payload.len() > MAX_INLINE_PAYLOAD);
+
+    let mut arguments = Arguments::default();
+    arguments.push_number(request.session);
+    arguments.push_number(request.number);
+    arguments.push(first.unwrap_or_default());
+    arguments.push_number(waiting.len());
+    arguments.push_number(delayed.len());
+    arguments.push_number(separate().count());
+    arguments.push(&*known.version);
+    arguments.push_number(lists.len());
+    for task in all() {
+        arguments.push(task.id.to_bytes());
+        arguments.push(alive_row(task, client_id, kinds[&named(task)]));
+    }
+    all().for_each(|task| arguments.push(entry::pack(task, client_id, kinds[&named(task)], now)));
+    delayed
+        .iter()
+        .for_each(|task| arguments.push(millis_text(task.delay)));
+    for task in separate() {
+        arguments.push(task.id.to_bytes());
+        arguments.push(&*task.payload);
+    }
+    for (list, tasks) in lists {
+        arguments.push(routing::list_text(list));
+        arguments.push_number(tasks);
+    }
+    arguments
+}
+
+/// The name of a task, and the version of its envelope.
+type Named<'a> = (&'a str, u8);
+
+fn named(task: &NewTask) -> Named<'_> {
+    (&task.name, task.envelope)
+}
+
+/// Returns the kinds of tasks. Each is computed once.
+fn kinds<'a>(tasks: &[&'a NewTask]) -> HashMap<Named<'a>, Kind> {
+    let mut kinds = HashMap::new();
+    for task in tasks {
+        kinds.entry(named(task)).or_insert_with(|| task.kind());
+    }
+    kinds
+}
+
+/// Returns the lists in succession, each with the number of its tasks. Returns nothing if there is only the main list.
+fn runs_of_lists(lists: impl Iterator<Item = ListId>) -> Vec<(ListId, usize)> {
+    let mut groups: Vec<(ListId, usize)> = Vec::new();
+    for list in lists {
+        match groups.last_mut() {
+            Some((last, tasks)) if *last == list => *tasks += 1,
+            _ => groups.push((list, 1)),
+        }
+    }
+    if let [(ListId::MAIN, _)] = groups[..] {
+        groups.clear();
+    }
+    groups
+}
+
+/// Returns the row of a task in `alive`: client id, retention, and kind.
+fn alive_row(task: &NewTask, client_id: &str, kind: Kind) -> Vec<u8> {
+    let mut row = client_id.as_bytes().to_vec();
+    row.extend(&short_millis(task.retention).to_be_bytes()[2..]);
+    row.extend(kind.to_bytes());
+    row
 }

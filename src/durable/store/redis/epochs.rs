@@ -7,9 +7,8 @@
 
 use redis::Cmd;
 
-use super::arguments::Arguments;
 use super::keys::Keys;
-use super::scripts::Script;
+use super::scripts::{Arguments, Script};
 use super::time::Time;
 
 /// The request that a connection sends before its first turn on a partition.

@@ -7,7 +7,6 @@ use redis::{Client, ConnectionInfo, ProtocolVersion, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
-use super::arguments::Arguments;
 use super::builder::RedisStoreBuilder;
 use super::epochs::AdvanceEpochs;
 use super::error::not_connected;
@@ -15,7 +14,7 @@ use super::keys::{self, Keys};
 use super::link::{Link, Timeouts};
 use super::partitions::Partitions;
 use super::routes_cache::RoutesCache;
-use super::scripts::{Script, Scripts};
+use super::scripts::{Arguments, Script, Scripts};
 use super::session_state::Sessions;
 use super::subscriber::{Subscriber, Subscription};
 use super::time::Time;

@@ -1,7 +1,7 @@
 //! Renews leases.
 
-use super::arguments::Arguments;
 use super::inner::Inner;
+use super::scripts::Arguments;
 use super::{partitions, reply};
 use crate::durable::TaskId;
 use crate::durable::failpoint::failpoint;
@@ -35,11 +35,11 @@ async fn renew_in(
     for &epoch in claims {
         arguments.push(reply::epoch_text(epoch));
     }
-    failpoint("redis.before-beat");
+    failpoint("redis.before-renew");
     let answer = inner
         .run(&inner.scripts.renew, partition, arguments)
         .await?;
-    failpoint("redis.after-beat");
+    failpoint("redis.after-renew");
     let (lost, cancelled) = reply::renewed(answer)?;
     let is_lost = |epoch: &Epoch| lost.contains(&partitions::own(*epoch));
     Ok((claims.iter().copied().filter(is_lost).collect(), cancelled))

@@ -13,11 +13,10 @@ use redis::{AsyncConnectionConfig, Client, Cmd, RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::arguments::Arguments;
 use super::epochs::AdvanceEpochs;
 use super::error::{Fault, fault, no_answer, no_connection, not_connected};
 use super::keys::Keys;
-use super::scripts::Script;
+use super::scripts::{Arguments, Script};
 use crate::durable::failure::{Effect, Failure};
 use crate::retry::Retry;
 use crate::sync::{Mutex, Number, lock};

@@ -1,9 +1,9 @@
 //! Maintains a store.
 
-use super::arguments::Arguments;
 use super::inner::Inner;
 use super::reply::Reader;
 use super::routing;
+use super::scripts::Arguments;
 use crate::durable::failure::Failure;
 use crate::sync::lock;
 

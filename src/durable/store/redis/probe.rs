@@ -24,7 +24,7 @@ pub struct RedisReport {
     pub append_only: Option<bool>,
     /// When this file is synchronized to the disk: the setting `appendfsync`.
     pub append_fsync: Option<String>,
-    /// What the server does when its memory is full: the setting `maxmemory-policy`.
+    /// The setting `maxmemory-policy`: the server's reaction when its memory is full.
     pub eviction: Option<String>,
     /// `true` if this process receives messages, which announce work at once. Otherwise, for instance because the user may
     /// not publish and subscribe, workers poll.

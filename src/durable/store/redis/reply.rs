@@ -9,7 +9,9 @@ use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
 use crate::durable::store::totals::FIELDS;
-use crate::durable::store::{Claim, Claimed, DeadReason, Epoch, TaskState, TurnAnswer};
+use crate::durable::store::{
+    Claim, Claimed, DeadPayload, DeadReason, Epoch, TaskState, TurnAnswer,
+};
 use crate::durable::{AttemptError, Counts, DeadLetter};
 use std::time::Duration;
 
@@ -264,6 +266,26 @@ fn dead_letter(mut parts: Reader) -> Result<DeadLetter, Failure> {
         crashes,
         age: Duration::from_millis(u64::try_from(age).unwrap_or_default()),
     })
+}
+
+/// Reads the payload of a dead letter, or `None` if there is no such dead letter.
+pub(super) fn dead_letter_payload(answer: Value) -> Result<Option<DeadPayload>, Failure> {
+    let mut parts = Reader::new(answer)?;
+    if parts.0.len() == 0 {
+        return Ok(None);
+    }
+    let row = parts.bytes()?;
+    let payload = parts.optional_bytes()?;
+    let task = Entry::read(&row).map(|entry| entry.claimed(payload, None));
+    Ok(Some(match task {
+        Some(Claimed { name, payload, .. }) => DeadPayload { name, payload },
+        None => DeadPayload {
+            name: "".into(),
+            payload: Err(String::from(
+                "its dead letter is missing, or cannot be read",
+            )),
+        },
+    }))
 }
 
 /// Reads the errors of a task.

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redis::Value;
 
-use super::arguments::Arguments;
 use super::error::unexpected_answer;
 use super::inner::Inner;
 use super::reply::{self, Reader};
 use super::routes_cache::KnownRoutes;
+use super::scripts::Arguments;
 use crate::durable::failure::Failure;
 use crate::durable::store::kind::{SetId, TypeSet};
 use crate::durable::store::routes::{ListId, Routes};

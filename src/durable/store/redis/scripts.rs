@@ -1,4 +1,4 @@
-//! The scripts, which make all changes. The server runs each script as a whole.
+//! The scripts, which make all changes, and their arguments. The server runs each script as a whole.
 //!
 //! A script is a file in `lua`. Its head, the comment at its beginning, names the *parts* that it needs, which are other
 //! files there, and the keys that it uses:
@@ -13,10 +13,14 @@
 //! script or part has written if a command fails: see `lua/transaction.lua`. `KEYS` lists the keys in their order, or is
 //! `all`. In the rest of the script, the names of keys and constants are replaced: see `names.rs`.
 
+use std::fmt::Display;
 use std::sync::LazyLock;
+
+use redis::Cmd;
 
 use super::keys::{self, Keys};
 use super::names;
+use crate::durable::TaskId;
 
 macro_rules! files {
     ($($name:literal)+) => {
@@ -27,8 +31,8 @@ macro_rules! files {
 /// The files in `lua` of which scripts consist, by name.
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
-    "advance_epochs" "cancel" "close" "counts" "dead_letters" "enqueue" "errors" "maintain" "open" "renew" "replay"
-    "routes" "status" "turn"
+    "advance_epochs" "cancel" "close" "counts" "dead_letters" "enqueue" "errors" "maintain" "open" "payload" "renew"
+    "replay" "routes" "status" "turn"
     // Parts.
     "base" "census" "claim" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "ids" "intact_entry" "lists"
     "liveness" "notifications" "orphans" "outcomes" "reap" "remove_session" "repair" "repair_meta" "results"
@@ -84,6 +88,7 @@ pub(super) struct Scripts {
     pub(super) open: Script,
     pub(super) close: Script,
     pub(super) dead_letters: Script,
+    pub(super) payload: Script,
     pub(super) replay: Script,
     pub(super) maintain: Script,
     pub(super) counts: Script,
@@ -120,6 +125,7 @@ impl Scripts {
             open: script("open"),
             close: script("close"),
             dead_letters: script("dead_letters"),
+            payload: script("payload"),
             replay: script("replay"),
             maintain: script("maintain"),
             counts: script("counts"),
@@ -148,6 +154,45 @@ impl Script {
     /// Returns the names of the script's keys, given those of all keys of a partition.
     pub(super) fn keys<'a>(&self, all: &'a Keys) -> impl ExactSizeIterator<Item = &'a str> {
         self.keys.iter().map(|&index| all.at(index))
+    }
+}
+
+/// The arguments of a script, in order.
+#[derive(Debug, Default)]
+pub(super) struct Arguments(Vec<Vec<u8>>);
+
+impl Arguments {
+    pub(super) fn push(&mut self, argument: impl Into<Vec<u8>>) {
+        self.0.push(argument.into());
+    }
+
+    pub(super) fn push_number(&mut self, number: impl Display) {
+        self.push(number.to_string());
+    }
+
+    /// Adds the number of ids, and the ids.
+    pub(super) fn push_ids(&mut self, ids: &[TaskId]) {
+        self.push_number(ids.len());
+        ids.iter().for_each(|id| self.push(id.to_bytes()));
+    }
+
+    /// Returns the command that runs a script: `EVAL` with its text, or `EVALSHA` with its hash.
+    pub(super) fn command<'a>(
+        &self,
+        name: &str,
+        script: &str,
+        keys: impl ExactSizeIterator<Item = &'a str>,
+    ) -> Cmd {
+        let size = self.0.iter().map(Vec::len).sum::<usize>() + script.len() + 1024;
+        let mut command = Cmd::with_capacity(self.0.len() + keys.len() + 3, size);
+        command.arg(name).arg(script).arg(keys.len());
+        for key in keys {
+            command.arg(key);
+        }
+        for argument in &self.0 {
+            command.arg(argument);
+        }
+        command
     }
 }
 

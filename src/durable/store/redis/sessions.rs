@@ -1,9 +1,9 @@
 //! Opens and closes the store and its sessions.
 
-use super::arguments::Arguments;
 use super::error::no_connection;
 use super::inner::Inner;
 use super::routing::{self, Write};
+use super::scripts::Arguments;
 use super::subscriber::Subscription;
 use super::{probe, reply};
 use crate::durable::TaskId;

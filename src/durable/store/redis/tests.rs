@@ -48,8 +48,10 @@ mod lost_answers_tests;
 mod meter;
 mod notifications_tests;
 mod partitions_tests;
+mod parts_tests;
 mod proxy;
 mod routes_tests;
+mod scene;
 mod script_times_tests;
 mod scripts_tests;
 #[path = "../../../../tests/support/redis_server.rs"]

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::arguments::Arguments;
-use super::scripts::TimeSource;
+use super::scripts::{Arguments, TimeSource};
 #[cfg(test)]
 use crate::durable::clock::Clock;
 use crate::durable::clock::since_boot;

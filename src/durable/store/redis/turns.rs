@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use super::inner::{Inner, after_others};
-use super::reply::PartitionAnswer;
-use super::request::{GoIdle, PartitionTurn};
-use super::{reply, request, routing};
+use super::partitions::Partitions;
+use super::reply::{PartitionAnswer, epoch_text, millis_text, reason_number};
+use super::scripts::Arguments;
+use super::{reply, routing};
+use crate::durable::TaskId;
 use crate::durable::failpoint::failpoint;
 use crate::durable::failure::{Cause, Failure};
-use crate::durable::store::{Claim, Turn, TurnAnswer, Verdict, Verdicts};
+use crate::durable::store::{Claim, Epoch, Turn, TurnAnswer, Verdict, Verdicts};
 
 /// How often a worker that receives no messages polls for tasks.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -68,7 +70,7 @@ async fn turn_in(
     partition: usize,
     part: &PartitionTurn<'_>,
 ) -> Result<TurnAnswer, Failure> {
-    let (arguments, positions) = request::turn(request, part, &inner.client_id);
+    let (arguments, positions) = arguments(request, part, &inner.client_id);
     failpoint("redis.before-turn");
     let answer = inner.run_turn(partition, arguments).await?;
     failpoint("redis.after-turn");
@@ -111,7 +113,7 @@ async fn release(inner: &Inner, request: &Turn, claim: Claim) {
         ..request.clone()
     };
     let part = PartitionTurn::of(&release, inner.partitions, partition);
-    let (arguments, _) = request::turn(&release, &part, &inner.client_id);
+    let (arguments, _) = arguments(&release, &part, &inner.client_id);
     let turn = inner.run(&inner.scripts.turn, partition, arguments);
     turn.await.ok();
 }
@@ -133,10 +135,140 @@ fn add(whole: &mut TurnAnswer, part: TurnAnswer) {
 /// poll. To retry would endanger the lease.
 async fn leave_idle(inner: &Inner, request: &Turn, claimed: usize) {
     for partition in inner.partitions.all().filter(|&other| other != claimed) {
-        let (arguments, _) = request::turn(request, &PartitionTurn::default(), &inner.client_id);
+        let (arguments, _) = arguments(request, &PartitionTurn::default(), &inner.client_id);
         let turn = inner.run(&inner.scripts.turn, partition, arguments);
         if turn.await.is_err() {
             return;
         }
     }
+}
+
+// ===== Arguments =====
+
+/// The part of a turn that concerns one partition.
+#[derive(Default)]
+struct PartitionTurn<'a> {
+    verdicts: Vec<&'a Verdicts>,
+    /// The claim that answered the last turn, if it belongs to this partition.
+    received: Option<Epoch>,
+    want: usize,
+    go_idle: GoIdle,
+}
+
+/// When a session goes idle: it is then woken when there are tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum GoIdle {
+    #[default]
+    Never,
+    IfNothingClaimed,
+    /// If fewer tasks were claimed than wanted.
+    IfLessClaimed,
+}
+
+impl<'a> PartitionTurn<'a> {
+    fn of(request: &'a Turn, partitions: Partitions, partition: usize) -> Self {
+        let verdicts = request.verdicts.iter();
+        Self {
+            verdicts: verdicts
+                .filter(|it| partitions.of_claim(it.epoch) == partition)
+                .collect(),
+            received: request
+                .received
+                .filter(|&epoch| partitions.of_claim(epoch) == partition),
+            want: request.want,
+            go_idle: match (request.park, partitions.count()) {
+                (false, _) => GoIdle::Never,
+                (true, 1) => GoIdle::IfLessClaimed,
+                (true, _) => GoIdle::IfNothingClaimed,
+            },
+        }
+    }
+}
+
+/// Returns the arguments of `turn`, and the positions in the request of the verdicts, in the order in which they are sent.
+fn arguments(request: &Turn, part: &PartitionTurn<'_>, client_id: &str) -> (Arguments, Vec<usize>) {
+    let mut arguments = Arguments::default();
+    arguments.push_number(request.session);
+    arguments.push_number(request.number);
+    arguments.push(client_id);
+    arguments.push_number(part.want);
+    arguments.push_number(request.want_bytes.min(1 << 40));
+    arguments.push_number(u8::from(request.quarantined));
+    arguments.push(millis_text(request.lease));
+    arguments.push_number(part.go_idle as u8);
+    arguments.push_number(part.verdicts.len());
+    arguments.push(part.received.map_or_else(String::new, epoch_text));
+    arguments.push(epoch_text(request.floor));
+    let mut positions = Vec::new();
+    for verdicts in &part.verdicts {
+        let sent = SentVerdicts::of(verdicts, positions.len());
+        push_verdicts(&mut arguments, verdicts, &sent);
+        positions.extend(sent.done.iter().map(|it| it.0));
+        positions.extend(sent.others.iter().map(|it| it.0));
+    }
+    (arguments, positions)
+}
+
+/// The verdicts of a claim, grouped as they are sent. Each has its position in the request.
+struct SentVerdicts<'a> {
+    done: Vec<(usize, TaskId, &'a [u8])>,
+    others: Vec<(usize, TaskId, &'a Verdict)>,
+}
+
+impl<'a> SentVerdicts<'a> {
+    fn of(verdicts: &'a Verdicts, before: usize) -> Self {
+        let (mut done, mut others) = (Vec::new(), Vec::new());
+        for (position, (id, verdict)) in (before..).zip(&verdicts.tasks) {
+            match verdict {
+                Verdict::Done(output) => done.push((position, *id, &**output)),
+                other => others.push((position, *id, other)),
+            }
+        }
+        Self { done, others }
+    }
+}
+
+fn push_verdicts(arguments: &mut Arguments, verdicts: &Verdicts, sent: &SentVerdicts<'_>) {
+    arguments.push(epoch_text(verdicts.epoch));
+    arguments.push_number(sent.done.len());
+    sent.done
+        .iter()
+        .for_each(|(_, id, _)| arguments.push(id.to_bytes()));
+    sent.done
+        .iter()
+        .for_each(|(_, _, output)| arguments.push(*output));
+    arguments.push_number(sent.others.len());
+    let others = &sent.others;
+    others
+        .iter()
+        .for_each(|(_, id, _)| arguments.push(id.to_bytes()));
+    others
+        .iter()
+        .for_each(|(_, _, verdict)| push_other(arguments, verdict));
+}
+
+/// Adds a verdict other than done: its name, and two values.
+fn push_other(arguments: &mut Arguments, verdict: &Verdict) {
+    let (name, after) = match verdict {
+        Verdict::Done(_) | Verdict::Release => ("release", String::new()),
+        Verdict::Retry { after, error } => {
+            arguments.push("retry");
+            arguments.push(millis_text(*after));
+            return arguments.push(&**error);
+        }
+        Verdict::Snooze { after } => ("snooze", millis_text(*after)),
+        Verdict::Dead { reason, error } => {
+            let name = if reason.is_failure() {
+                "1dead"
+            } else {
+                "0dead"
+            };
+            arguments.push(name);
+            arguments.push_number(reason_number(*reason));
+            return arguments.push(&**error);
+        }
+    };
+    arguments.push(name);
+    arguments.push(after);
+    arguments.push("");
 }

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::admin;
 use super::error::Fault;
 use super::meta::{Meta, read_store_time};
 use super::payload;
 use super::reader::ReadConnection;
-use super::state::{State, reason};
+use super::state::{State, dead_letter_cutoff, reason};
 use super::time::Now;
 use super::unserved;
-use crate::durable::store::{DeadReason, TaskState};
+use crate::durable::store::{DeadPayload, DeadReason, TaskState};
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, TaskId};
 
 /// Returns the status of tasks, in the order of the ids.
@@ -38,6 +38,35 @@ pub(super) fn dead_letters(
         let letters = ids.iter().take(limit);
         let letters = letters.map(|&id| dead_letter(db, id, now.wall, store_time));
         Ok(letters.collect::<Result<_, _>>()?)
+    })
+}
+
+/// Returns the payload of a dead letter.
+pub(super) fn dead_letter_payload(
+    reader: &ReadConnection,
+    id: TaskId,
+) -> Result<Option<DeadPayload>, Fault> {
+    let now = Now::read(&reader.clock);
+    reader.snapshot(|db| {
+        let store_time = read_store_time(db, now)?;
+        let mut statement = db.prepare_cached(
+            "SELECT name, payload FROM throng_task WHERE id = ?1 AND state = 4 AND at > ?2",
+        )?;
+        let params = params![id.to_bytes(), dead_letter_cutoff(store_time)];
+        let found = statement.query_row(params, |row| {
+            let payload = match row.get(1)? {
+                Some(payload) => Ok(payload),
+                None => payload::read_or_lost(db, id)?,
+            };
+            let lost = payload.as_ref().err();
+            lost.inspect(|error| reader.shared.damage.record_lost_data(error));
+            let name: String = row.get(0)?;
+            Ok(DeadPayload {
+                name: name.into(),
+                payload,
+            })
+        });
+        Ok(found.optional()?)
     })
 }
 

@@ -1,4 +1,4 @@
-//! [`Now`]: the times that one request goes by.
+//! [`Now`]: the times of one request.
 
 use std::time::{Duration, Instant};
 

@@ -6,7 +6,8 @@ use super::Harness;
 use super::process::*;
 use crate::durable::DeadFilter;
 use crate::durable::store::{
-    DEAD_LETTER_RETENTION, MAX_BATCH_TASKS, MAX_DEAD_LETTERS, NewTask, TaskState, Verdict,
+    DEAD_LETTER_RETENTION, DeadPayload, MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_DEAD_LETTERS,
+    NewTask, TaskState, Verdict,
 };
 
 pub(super) async fn the_newest_dead_letter_is_first(it: &dyn Harness) {
@@ -87,6 +88,74 @@ pub(super) async fn filters_select_dead_letters(it: &dyn Harness) {
     );
 }
 
+pub(super) async fn a_dead_letter_has_its_payload(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let lens = [0, 1, 512, 513, 100_000, MAX_BATCH_BYTES];
+    let news = (1..).zip(lens).map(|(number, len)| NewTask {
+        name: STRANGE_NAMES[len % 2].into(),
+        payload: (0..len).map(|at| (at % 251) as u8).collect(),
+        ..task(number)
+    });
+    let news: Vec<_> = news.collect();
+    for new in &news {
+        session.run(new.clone(), dead()).await;
+    }
+    for (number, new) in (1..).zip(&news) {
+        let found = process.dead_letter_payload(number).await;
+        let expected = DeadPayload {
+            name: (*new.name).into(),
+            payload: Ok(new.payload.clone()),
+        };
+        assert!(found == Some(expected), "{} bytes", new.payload.len());
+    }
+}
+
+pub(super) async fn only_a_dead_letter_has_a_payload(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.run(task(1), done()).await;
+    session.run(task(2), retry(SECOND)).await;
+    session.enqueue([task(3)]).await;
+    session.claim(1).await;
+    session.enqueue([task(4), task(5)]).await;
+    process.cancel([5]).await;
+    for number in 0..=5 {
+        let found = process.dead_letter_payload(number).await;
+        assert_eq!(found, None, "{:?}", process.status_of(number).await);
+    }
+}
+
+pub(super) async fn a_replayed_or_deleted_dead_letter_has_no_payload(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let large = |number| NewTask {
+        payload: vec![number as u8; 2000],
+        ..task(number)
+    };
+    session.run(large(1), dead()).await;
+    session.run(large(2), dead()).await;
+    let payload_of = async |number| {
+        let found = process.dead_letter_payload(number).await;
+        found.map(|found| found.payload)
+    };
+    assert_eq!(payload_of(1).await, Some(Ok(vec![1; 2000])));
+    assert_eq!(
+        process.replay_dead_letters(DeadFilter::ids([id(1)])).await,
+        1
+    );
+    assert_eq!(
+        process.delete_dead_letters(DeadFilter::ids([id(2)])).await,
+        1
+    );
+    assert_eq!((payload_of(1).await, payload_of(2).await), (None, None));
+    // The payload is still there when the task has failed again.
+    let epoch = session.claim(1).await.epoch;
+    assert_eq!(payload_of(1).await, None);
+    session.report(epoch, 1, dead()).await;
+    assert_eq!(payload_of(1).await, Some(Ok(vec![1; 2000])));
+}
+
 pub(super) async fn a_replayed_dead_letter_starts_afresh(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -140,11 +209,13 @@ pub(super) async fn a_dead_letter_expires(it: &dyn Harness) {
     let millisecond = Duration::from_millis(1);
     it.age(DEAD_LETTER_RETENTION - millisecond);
     assert_eq!(process.dead_ids(DeadFilter::all(), 9).await, [id(1)]);
+    assert!(process.dead_letter_payload(1).await.is_some());
     assert!(!process.maintain(9).await);
     it.clock().advance(millisecond);
     // Maintenance need not have removed it.
     assert_eq!(process.status_of(1).await, TaskState::Absent);
     assert_eq!(process.dead_letters(DeadFilter::all(), 9).await, []);
+    assert_eq!(process.dead_letter_payload(1).await, None);
     assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 0);
     assert_eq!(process.delete_dead_letters(DeadFilter::all()).await, 0);
     process.maintain(9).await;

@@ -220,14 +220,14 @@ pub(super) async fn a_claim_that_a_live_worker_does_not_renew_has_not_crashed(it
     let mut other = two.session().await;
     worker.enqueue((1..=3).map(task)).await;
     let kept = worker.claim(1).await.epoch;
-    for (by_beat, number) in [(true, 2), (false, 3)] {
+    for (by_renewal, number) in [(true, 2), (false, 3)] {
         let abandoned = worker.claim(1).await;
         one.renew([abandoned.epoch, kept]).await;
         it.clock().advance(LEASE - SECOND);
         one.renew([kept]).await;
         it.clock().advance(SECOND);
         other.turn(wanting(0)).await;
-        match by_beat {
+        match by_renewal {
             true => drop(one.renew([kept]).await),
             false => drop(worker.turn(wanting(0)).await),
         }

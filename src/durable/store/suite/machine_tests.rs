@@ -140,7 +140,9 @@ fn tasks(most: usize) -> impl Strategy<Value = Vec<u8>> {
 
 fn new() -> impl Strategy<Value = New> {
     let times = (seconds(&[0, 0, 0, 5, 5, 60]), seconds(&[0, 10, 3600]));
-    (0..12_u8, any::<bool>(), 0..20_usize, times, 0..3_u32).prop_map(
+    // Some payloads are too large for the row of their task.
+    let len = prop_oneof![9 => 0..20_usize, 1 => Just(2_000)];
+    (0..12_u8, any::<bool>(), len, times, 0..3_u32).prop_map(
         |(task, other_name, len, (delay, retention), max_crashes)| New {
             task,
             other_name,

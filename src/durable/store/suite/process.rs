@@ -11,8 +11,8 @@ use super::Harness;
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Claim, Claimed, DeadReason, Enqueue, Epoch, Event, NewTask, RenewAnswer, SessionId, Store,
-    TaskState, Turn, TurnAnswer, Verdict, Verdicts,
+    Claim, Claimed, DeadPayload, DeadReason, Enqueue, Epoch, Event, NewTask, RenewAnswer,
+    SessionId, Store, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
 use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
 
@@ -193,6 +193,10 @@ impl Process {
     pub(super) async fn dead_ids(&self, filter: DeadFilter, limit: usize) -> Vec<TaskId> {
         let letters = self.dead_letters(filter, limit).await;
         letters.iter().map(|letter| letter.id).collect()
+    }
+
+    pub(super) async fn dead_letter_payload(&self, number: u64) -> Option<DeadPayload> {
+        self.0.0.dead_letter_payload(id(number)).await.unwrap()
     }
 
     pub(super) async fn replay_dead_letters(&self, filter: DeadFilter) -> u64 {

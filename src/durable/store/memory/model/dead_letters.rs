@@ -2,7 +2,8 @@
 
 use super::row::{Row, State};
 use super::state::Model;
-use crate::durable::{DeadFilter, DeadLetter};
+use crate::durable::store::DeadPayload;
+use crate::durable::{DeadFilter, DeadLetter, TaskId};
 
 impl Model {
     pub(in super::super) fn dead_letters(
@@ -18,6 +19,14 @@ impl Model {
         letters.sort_by_key(|letter| (letter.age, std::cmp::Reverse(letter.id)));
         letters.truncate(limit);
         letters
+    }
+
+    pub(in super::super) fn dead_letter_payload(&self, id: TaskId) -> Option<DeadPayload> {
+        let row = self.dead_rows(&DeadFilter::ids([id])).next()?;
+        Some(DeadPayload {
+            name: (*row.task.name).into(),
+            payload: Ok(row.task.payload.clone()),
+        })
     }
 
     pub(in super::super) fn replay_dead_letters(&mut self, filter: &DeadFilter) -> u64 {

@@ -48,7 +48,7 @@ pub(super) struct Lease {
     pub(super) tasks: Vec<TaskId>,
 }
 
-/// What a claim whose lease has expired is suspected of.
+/// The suspicion against a claim whose lease has expired.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Suspect {
     /// Its session has made no request since the lease expired, so its worker may be dead.

@@ -1,4 +1,4 @@
-//! A worker's turn: takes verdicts, reaps, makes due what is due, and claims.
+//! A worker's turn: applies verdicts, takes back expired claims, makes delayed tasks ready, and claims tasks.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

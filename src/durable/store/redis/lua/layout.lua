@@ -1,6 +1,6 @@
 -- The layout of stored rows: byte positions, counted from 1 as `string.sub` counts them. Numbers in rows are big-endian.
 --
--- No script contains this file. `constants.rs` reads it, and puts the numbers into the scripts in place of the names, since
+-- No script contains this file. `names.rs` reads it, and puts the numbers into the scripts in place of the names, since
 -- a Lua variable would cost each run of a script time. The module `layout` in `entry.rs` has the same positions in Rust,
 -- and a test compares the two.
 

@@ -191,6 +191,7 @@ async fn a_server_stopped_for_longer_than_a_lease_reaps_no_claim() {
     assert_eq!(idle.turn(Vec::new(), 1).await.claim, None);
     let renewed = settled(|| worker.store.renew(vec![epoch])).await.unwrap();
     assert_eq!((renewed.lost, renewed.cancelled), (vec![], vec![]));
+    // Without the renewal, the extension of the lease would be over by now.
     sleep(lease / 2).await;
     assert_eq!(idle.turn(Vec::new(), 1).await.claim, None);
 }

@@ -1,6 +1,6 @@
 //! The content of the keys after the server's clock was set.
 
-use super::census_tests::{HOUR, SECOND, Scene};
+use super::scene::{HOUR, SECOND, Scene};
 use super::*;
 
 const STEP: Duration = Duration::from_secs(40 * 24 * 3600);

@@ -206,6 +206,7 @@ async fn assert_all_wait(worker: &Worker, claim: &Claim) {
         is_refused(async || store.status(vec![id(1)]).await),
         is_refused(async || store.cancel(vec![id(1), id(2)]).await),
         is_refused(async || store.dead_letters(DeadFilter::all(), 9).await),
+        is_refused(async || store.dead_letter_payload(id(1)).await),
         is_refused(async || store.replay_dead_letters(DeadFilter::ids([id(1)])).await),
         is_refused(async || store.delete_dead_letters(DeadFilter::ids([id(1)])).await),
         is_refused(async || store.maintain(10).await),

@@ -151,6 +151,63 @@ async fn a_missing_dead_letter_is_listed_and_can_be_deleted() {
     assert_eq!(seen(&worker.store, 1).await, TaskState::Absent);
 }
 
+/// The row of the dead letter or its separate payload is truncated to any length, overwritten, or missing.
+#[tokio::test]
+async fn a_damaged_payload_of_a_dead_letter_is_reported() {
+    needs_redis!();
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    worker.enqueue([task(1), large(2), task(3)]).await;
+    let claim = worker.claim(3).await;
+    worker.turn(dead(&claim, DeadReason::Fatal, "e"), 0).await;
+    let payload_of = async |number| {
+        let found = worker.store.dead_letter_payload(id(number)).await.unwrap();
+        found.expect("it is still a dead letter").payload
+    };
+    assert_eq!(payload_of(2).await, Ok(vec![7; 2000]));
+    let truncate = |name: &str, number: u64, len: usize| {
+        let key = key(name);
+        let script = format!(
+            "local row = redis.call('HGET', '{key}', id)
+            redis.call('HSET', '{key}', id, string.sub(row, 1, {len}))"
+        );
+        run(&server, &script, number);
+    };
+    truncate("payloads", 2, 1999);
+    let lost = payload_of(2).await;
+    assert_eq!(
+        lost,
+        Err("its payload has 1999 bytes instead of 2000".into())
+    );
+    run(
+        &server,
+        &format!("redis.call('HDEL', '{}', id)", key("payloads")),
+        2,
+    );
+    assert_eq!(payload_of(2).await, Err("its payload is missing".into()));
+    // The row has a header of 5 bytes, the error, a header of 59 bytes, and the payload of 8 bytes.
+    for len in (0..5 + 1 + 59 + 8).rev() {
+        truncate("dead", 1, len);
+        assert!(payload_of(1).await.is_err(), "{len}");
+    }
+    run(
+        &server,
+        &format!(
+            "redis.call('HSET', '{}', id, string.rep('x', 100))",
+            key("dead")
+        ),
+        1,
+    );
+    assert!(payload_of(1).await.is_err());
+    run(
+        &server,
+        &format!("redis.call('HDEL', '{}', id)", key("dead")),
+        1,
+    );
+    assert!(payload_of(1).await.is_err());
+    assert_eq!(payload_of(3).await, Ok(3_u64.to_be_bytes().to_vec()));
+}
+
 #[tokio::test]
 async fn an_unreadable_session_is_replaced() {
     needs_redis!();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use redis::Value;
 
 use super::super::routing;
-use super::census_tests::{SECOND, Scene, later};
+use super::scene::{SECOND, Scene, later};
 use super::*;
 use crate::durable::store::kind::Kind;
 

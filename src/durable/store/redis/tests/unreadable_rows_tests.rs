@@ -1,11 +1,19 @@
 //! Missing or unreadable rows that belong to no single task: no script fails because of them, and maintenance repairs them.
 
-use super::super::{request, routing};
-use super::census_tests::{HOUR, SECOND, Scene, later};
-use super::*;
-use crate::durable::DeadReason;
-use crate::durable::store::kind::Kind;
 use redis::Value;
+
+use super::super::{enqueue, routing};
+use super::scene::{HOUR, SECOND, Scene, later};
+use super::*;
+use crate::durable::store::kind::Kind;
+
+mod ends_tests;
+mod sessions_tests;
+
+fn damage(scene: &Scene) -> String {
+    let damage = scene.worker.store.damage();
+    damage.map(|(_, last)| last).unwrap_or_default()
+}
 
 /// Returns `true` if a worker can go idle, which means that its turn has not failed in part.
 async fn can_go_idle(worker: &Worker) -> bool {
@@ -29,11 +37,6 @@ async fn finish(scene: &Scene, names: &[&'static str]) -> Vec<TaskId> {
     }
     all.sort_unstable();
     all
-}
-
-fn damage(scene: &Scene) -> String {
-    let damage = scene.worker.store.damage();
-    damage.map(|(_, last)| last).unwrap_or_default()
 }
 
 #[tokio::test]
@@ -105,54 +108,6 @@ async fn an_unreadable_number_stops_no_request() {
     }
 }
 
-#[tokio::test]
-async fn the_sessions_of_a_set_are_counted_again() {
-    needs_redis!();
-    let scene = Scene::new().await;
-    let names = &["job", "mail"];
-    let kept = scene.worker_of(names).await;
-    for text in ["x", "", "1.5"] {
-        let overwrite = || {
-            scene.run(&format!(
-                "for _, field in ipairs(call('HKEYS', 'routes')) do
-                    if string.sub(field, 1, 1) == 'n' then call('HSET', 'routes', field, '{text}') end
-                end"
-            ))
-        };
-        overwrite();
-        let worker = scene.worker_of(names).await;
-        overwrite();
-        worker.store.close_session(worker.session).await.unwrap();
-        overwrite();
-        scene.maintain().await;
-        // The sets of live workers are kept, and the others are removed.
-        kept.turn(Vec::new(), 1).await;
-        scene.worker.turn(Vec::new(), 1).await;
-    }
-    kept.store.close_session(kept.session).await.unwrap();
-    scene.maintain().await;
-    let sets = scene.run("return #call('HGET', 'routes', 'sets')");
-    assert_eq!(sets, Value::Int(8));
-}
-
-/// A number that is too large would keep the lists of a set forever.
-#[tokio::test]
-async fn a_set_whose_sessions_are_lost_is_removed() {
-    needs_redis!();
-    let scene = Scene::new().await;
-    drop(scene.worker_of(&["job", "mail"]).await);
-    scene.run("redis.call('DEL', ARGV[1] .. 'sessions')");
-    let answer = scene
-        .worker
-        .store
-        .turn(scene.worker.new_turn(Vec::new(), 1));
-    assert_fails(answer.await, &Cause::NoSession, Effect::None);
-    let _kept = scene.worker_of(&["job"]).await;
-    scene.maintain().await;
-    let sets = scene.run("return #call('HGET', 'routes', 'sets')");
-    assert_eq!(sets, Value::Int(8));
-}
-
 /// No route names the list, so only the survey of the last census leads to it.
 #[tokio::test]
 async fn a_counted_list_of_another_type_stops_no_census() {
@@ -166,124 +121,6 @@ async fn a_counted_list_of_another_type_stops_no_census() {
     scene.maintain().await;
     assert!(scene.is_damaged(1).await);
     scene.check();
-}
-
-/// The only set reads only the main list.
-#[tokio::test]
-async fn the_sessions_of_the_only_set_are_counted_again() {
-    needs_redis!();
-    let scene = Scene::new().await;
-    for number in [-5, 0] {
-        scene.run(&format!(
-            "call('HSET', 'routes', 'n' .. call('HGET', 'routes', 'sets'), {number})"
-        ));
-        scene.maintain().await;
-        let found =
-            scene.run("return call('HGET', 'routes', 'n' .. call('HGET', 'routes', 'sets'))");
-        assert_eq!(found, Value::BulkString(b"1".into()), "{number}");
-        assert_eq!(scene.worker.turn(Vec::new(), 1).await.claim, None);
-    }
-    scene.run("call('HSET', 'routes', 'n' .. call('HGET', 'routes', 'sets'), 5)");
-    let session = scene.worker.session;
-    scene.worker.store.close_session(session).await.unwrap();
-    scene.maintain().await;
-    let sets = scene.run("return #call('HGET', 'routes', 'sets')");
-    assert_eq!(sets, Value::Int(0));
-}
-
-/// Adds enough sessions that a round over all of them takes several passes of maintenance.
-fn add_sessions_of_producers(scene: &Scene) {
-    scene.run(
-        "local _, now = struct.unpack('>I6I6', call('HGET', 'meta', 'aged'))
-        for number = 1, 1000 do
-            local row = { 0, '', '', '', now, 'a-client', '', '' }
-            call('HSET', 'sessions', 'p' .. number, cmsgpack.pack(row))
-        end",
-    );
-}
-
-/// Finishes the current round over the sessions, and runs a script before each pass. Returns the number of passes.
-async fn finish_round(scene: &Scene, script: &str) -> u32 {
-    for passes in 1.. {
-        scene.run(script);
-        scene.worker.store.maintain(1_000).await.unwrap();
-        if scene.run("return call('HGET', 'meta', 'cursor')") == Value::BulkString(b"0".into()) {
-            return passes;
-        }
-    }
-    unreachable!("a round ends")
-}
-
-/// Returns the number of sets, and the total of their session numbers.
-fn sets_and_sessions(scene: &Scene) -> (Value, Value) {
-    let sets = scene.run("return #call('HGET', 'routes', 'sets') / 8");
-    let sum = "local sum = 0
-        for _, field in ipairs(call('HKEYS', 'routes')) do
-            if string.sub(field, 1, 1) == 'n' then sum = sum + (call('HGET', 'routes', field)) end
-        end
-        return sum";
-    (sets, scene.run(sum))
-}
-
-#[tokio::test]
-async fn a_set_without_sessions_is_removed_after_a_round() {
-    needs_redis!();
-    let scene = Scene::new().await;
-    add_sessions_of_producers(&scene);
-    for notes in [
-        "",
-        "call('HSET', 'meta', 'seen', 'x')",
-        "call('HDEL', 'meta', 'seen')",
-    ] {
-        let lost = scene.worker_of(&["job", "mail"]).await;
-        scene.run(&format!("call('HDEL', 'sessions', '{}')", lost.session));
-        assert!(finish_round(&scene, notes).await > 3);
-        assert_eq!(
-            sets_and_sessions(&scene),
-            (Value::Int(1), Value::Int(1)),
-            "{notes}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_set_with_a_session_is_kept_after_a_round() {
-    needs_redis!();
-    let scene = Scene::new().await;
-    add_sessions_of_producers(&scene);
-    let no_numbers = "for _, field in ipairs(call('HKEYS', 'routes')) do
-            if string.sub(field, 1, 1) == 'n' then call('HDEL', 'routes', field) end
-        end";
-    for damage in ["call('HSET', 'meta', 'seen', '')", no_numbers] {
-        assert!(finish_round(&scene, damage).await > 3);
-        assert_eq!(
-            scene.run("return #call('HGET', 'routes', 'sets')"),
-            Value::Int(8)
-        );
-    }
-    assert!(finish_round(&scene, "").await > 3);
-    assert_eq!(sets_and_sessions(&scene), (Value::Int(1), Value::Int(1)));
-}
-
-#[tokio::test]
-async fn an_unreadable_row_of_a_session_is_removed() {
-    needs_redis!();
-    for row in [
-        "'x'",
-        "cmsgpack.pack({ 0, '', '', '', 0, 'a-client', { 1 }, '' })",
-    ] {
-        let scene = Scene::new().await;
-        let lost = scene.worker_of(&["mail"]).await;
-        let session = lost.session;
-        scene.run(&format!("call('HSET', 'sessions', '{session}', {row})"));
-        scene.maintain().await;
-        assert!(damage(&scene).contains("session"), "{}", damage(&scene));
-        scene.maintain().await;
-        let left = scene.run("return call('HLEN', 'sessions')");
-        assert_eq!(left, Value::Int(1));
-        let sets = scene.run("return #call('HGET', 'routes', 'sets')");
-        assert_eq!(sets, Value::Int(8), "no session has the set");
-    }
 }
 
 /// A cancelled task stays cancelled.
@@ -347,50 +184,6 @@ async fn unreadable_rows_of_claims_stop_no_turn() {
     }
 }
 
-/// The other states in the same answer are complete.
-#[tokio::test]
-async fn unreadable_results_and_dead_letters_are_damaged() {
-    needs_redis!();
-    let scene = Scene::new().await;
-    let worker = &scene.worker;
-    worker.enqueue((0..8).map(task)).await;
-    let claim = worker.claim(8).await;
-    let verdict = |at: usize| match at < 4 {
-        true => Verdict::Done(b"output".to_vec()),
-        false => Verdict::Dead {
-            reason: DeadReason::Fatal,
-            error: "error".into(),
-        },
-    };
-    let tasks = claim.tasks.iter().enumerate();
-    let tasks = tasks.map(|(at, task)| (task.id, verdict(at))).collect();
-    let epoch = claim.epoch;
-    worker.turn(vec![Verdicts { epoch, tasks }], 0).await;
-    for row in ["", "x", "xxxxxx", "\\200xxxxxx", "\\200xxxxxxxxxxxxxxxxxx"] {
-        scene.run(&format!(
-            "call('HSET', 'results', id(1), '{row}') call('HSET', 'dead', id(5), '{row}')"
-        ));
-        let seen = worker.store.status((0..8).map(id).collect()).await.unwrap();
-        let is_damaged = |seen: &TaskState| matches!(seen, TaskState::Dead { reason, .. } if *reason == DeadReason::Damaged);
-        let damaged: Vec<_> = (0..8).filter(|&at| is_damaged(&seen[at])).collect();
-        assert_eq!(damaged, [1, 5], "{row}: {seen:?}");
-        assert_eq!(seen[0], TaskState::Done(b"output".to_vec()));
-        let dead_letters = worker
-            .store
-            .dead_letters(DeadFilter::all(), 9)
-            .await
-            .unwrap();
-        assert_eq!(dead_letters.len(), 4, "{row}: {dead_letters:?}");
-        // The damaged task cannot run, so it is not replayed.
-        let damaged = DeadFilter::ids([id(5)]);
-        assert_eq!(
-            worker.store.replay_dead_letters(damaged).await.unwrap(),
-            0,
-            "{row}"
-        );
-    }
-}
-
 /// The row of a delayed task holds the entry of another task.
 #[tokio::test]
 async fn an_entry_of_another_task_is_not_delayed() {
@@ -409,74 +202,6 @@ async fn an_entry_of_another_task_is_not_delayed() {
     assert!(scene.is_damaged(1).await && scene.is_damaged(2).await);
     scene.maintain().await;
     scene.check();
-}
-
-/// Creates rows to which no other row leads.
-#[tokio::test]
-async fn orphaned_rows_are_removed_or_restored() {
-    needs_redis!();
-    let scene = Scene::new().await;
-    let worker = &scene.worker;
-    let large = |number| NewTask {
-        payload: vec![7; 2000],
-        ..task(number)
-    };
-    worker.enqueue([large(1), large(2), task(3)]).await;
-    let claim = worker.claim(1).await;
-    let failed = dead(&claim, DeadReason::Fatal, "error");
-    worker.turn(failed, 0).await;
-    worker.turn(done(&worker.claim(1).await), 0).await;
-    scene.run("for _, key in ipairs({ 'died', 'expiry_bins', 'expiry' }) do redis.call('DEL', ARGV[1] .. key) end
-        for _, key in ipairs({ 'payloads', 'errors', 'cancel', 'watchers' }) do call('HSET', key, id(99), 'x') end
-        call('HSET', 'results', id(98), struct.pack('>I6', 1) .. 'd', id(97), 'x') call('HSET', 'expiry_bins', 'x', '', '5-0', '')
-        call('SADD', 'quarantined', id(99)) call('HSET', 'dead', id(3), 'x')");
-    scene.maintain().await;
-    // The dead letter and the result are restored, and kept for as long as before.
-    let dead_letters = worker
-        .store
-        .dead_letters(DeadFilter::all(), 9)
-        .await
-        .unwrap();
-    assert_eq!(dead_letters.len(), 1);
-    assert_eq!(dead_letters[0].error, "error");
-    assert_eq!(scene.seen(2).await, TaskState::Done(b"output".to_vec()));
-    assert!(worker.store.damage().is_some());
-    let sizes = scene.run(
-        "return { call('HLEN', 'payloads'), call('HLEN', 'results'), call('HLEN', 'expiry_bins') }",
-    );
-    assert_eq!(sizes, Value::Array([1, 1, 2].map(Value::Int).into()));
-    for key in ["errors", "cancel", "watchers", "quarantined"] {
-        let left = scene.server.ask(&["EXISTS", &scene.key(key)]);
-        assert_eq!(left, Value::Int(0), "{key}");
-    }
-    scene.run("call('HDEL', 'results', id(2)) call('HDEL', 'meta', 'damaged')");
-    scene.maintain().await;
-    assert_eq!(damage(&scene), "a result is missing");
-    age(&scene.server, &scene.namespace, &scene.clock, 2 * HOUR);
-    scene.maintain().await;
-    assert_eq!(scene.seen(2).await, TaskState::Absent);
-    assert_eq!(scene.run_all(worker).await, [id(3)]);
-    scene.check();
-    let left = scene.server.ask(&["EXISTS", &scene.key("expiry_bins")]);
-    assert_eq!(left, Value::Int(1), "of the last task");
-}
-
-/// A pass examines some dead dead_letters and some payloads. The payloads may belong to other dead dead_letters.
-#[tokio::test]
-async fn payloads_of_dead_letters_without_times() {
-    needs_redis!();
-    let scene = Scene::new().await;
-    scene.run(
-        "for n = 1, 600 do
-            call('HSET', 'dead', id(n), '\\1\\0\\0\\0\\0' .. id(n) .. string.rep('\\0', 60))
-            call('HSET', 'payloads', id(n), 'payload')
-        end",
-    );
-    for _ in 0..20 {
-        scene.maintain().await;
-    }
-    let left = scene.run("return { call('HLEN', 'payloads'), call('HLEN', 'dead') }");
-    assert_eq!(left, Value::Array([600, 600].map(Value::Int).into()));
 }
 
 /// One list cannot be written. The list behind it ends with the entry of a cancelled task, which equals the new entry.
@@ -517,7 +242,7 @@ async fn store_at_once(
     let known = routing::read(inner, 0).await?.known;
     let request = worker.new_enqueue(tasks);
     let tasks: Vec<_> = request.batch.close().iter().collect();
-    let arguments = request::enqueue(&request, &tasks, &inner.client_id, &known, 1);
+    let arguments = enqueue::arguments(&request, &tasks, &inner.client_id, &known, 1);
     inner.run(&inner.scripts.enqueue, 0, arguments).await
 }
 

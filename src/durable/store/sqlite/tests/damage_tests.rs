@@ -135,6 +135,7 @@ impl DamagedStore {
         for &id in &self.all {
             let errors = store.errors(id).await;
             assert!(errors.is_ok_and(|errors| errors.len() <= 1), "{id}");
+            store.dead_letter_payload(id).await.unwrap();
         }
         let found = store.damage();
         for n in [1, 600] {

@@ -221,8 +221,8 @@ async fn a_worker_is_notified_of_cancellations() {
     runner
         .expect(|event| event == Event::Cancel(vec![id(1)]))
         .await;
-    let beaten = runner.store.renew(vec![claim.epoch]).await.unwrap();
-    assert_eq!(beaten.cancelled, [id(1)]);
+    let renewed = runner.store.renew(vec![claim.epoch]).await.unwrap();
+    assert_eq!(renewed.cancelled, [id(1)]);
     let verdicts = verdicts(&claim, |_| Verdict::Release);
     runner.turn(verdicts, 0).await;
     let counts = runner.store.counts().await.unwrap();

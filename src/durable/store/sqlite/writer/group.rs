@@ -82,7 +82,7 @@ pub(super) struct Group<'a> {
     pub(super) recovery: Recovery,
 }
 
-/// What was done about stored data that the requests could not read.
+/// The measures taken so far because the requests could not read stored data.
 #[derive(Clone, Copy)]
 pub(super) enum Recovery {
     Nothing,

@@ -37,7 +37,7 @@ const MAX_REPAIRS: u32 = 3;
 /// How long the store is not repaired again after repairs that have not helped.
 const REPAIR_PAUSE: Duration = Duration::from_secs(10);
 
-/// What the thread has opened.
+/// The files and the shared state that the thread has opened.
 pub(in super::super) struct Opened {
     pub(in super::super) files: Files,
     pub(in super::super) shared: Arc<Shared>,

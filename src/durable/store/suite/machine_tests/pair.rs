@@ -296,16 +296,16 @@ impl<H: Harness> Pair<H> {
         let [model, tested] = self.stores(0);
         let expected = model.0.renew(for_model).await;
         let answered = tested.0.renew(for_tested).await;
-        let expected = expected.map(|beaten| self.beaten(0, beaten));
-        let answered = answered.map(|beaten| self.beaten(1, beaten));
+        let expected = expected.map(|renewed| self.renewed(0, renewed));
+        let answered = answered.map(|renewed| self.renewed(1, renewed));
         same((expected, answered))
     }
 
     /// Returns an answer with sorted claims, numbered by the test.
-    fn beaten(&self, side: usize, beaten: RenewAnswer) -> (Vec<Option<usize>>, Vec<TaskId>) {
+    fn renewed(&self, side: usize, renewed: RenewAnswer) -> (Vec<Option<usize>>, Vec<TaskId>) {
         let of = |epoch| self.epochs[side].iter().position(|&it| it == epoch);
-        let mut lost: Vec<_> = beaten.lost.into_iter().map(of).collect();
-        let mut cancelled = beaten.cancelled;
+        let mut lost: Vec<_> = renewed.lost.into_iter().map(of).collect();
+        let mut cancelled = renewed.cancelled;
         lost.sort();
         cancelled.sort();
         (lost, cancelled)
@@ -315,6 +315,8 @@ impl<H: Harness> Pair<H> {
         let [model, tested] = self.stores(process);
         for &id in &ids {
             same((model.0.errors(id).await, tested.0.errors(id).await))?;
+            let payload = model.0.dead_letter_payload(id).await;
+            same((payload, tested.0.dead_letter_payload(id).await))?;
         }
         let seen = model.0.status(ids.clone()).await;
         same((seen, tested.0.status(ids).await))

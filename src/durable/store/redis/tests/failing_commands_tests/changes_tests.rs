@@ -1,4 +1,4 @@
-//! Commands fail while tasks are cancelled, and dead dead_letters are replayed or deleted.
+//! Commands fail while tasks are cancelled, and dead letters are replayed or deleted.
 
 use super::*;
 

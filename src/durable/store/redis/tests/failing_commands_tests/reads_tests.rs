@@ -32,6 +32,9 @@ async fn a_read_is_correct_or_fails() {
     assert_eq!(dead_letters.len(), 1);
     let all = assert_correct_or_failed(&scene, || store.dead_letters(DeadFilter::all(), 9)).await;
     assert_eq!(all, dead_letters);
+    let payload = || store.dead_letter_payload(id(16));
+    let payload = assert_correct_or_failed(&scene, payload).await.unwrap();
+    assert_eq!(payload.payload, Ok(16_u64.to_be_bytes().to_vec()));
 }
 
 /// Lets each command of a request fail that only reads. Returns the correct answer.

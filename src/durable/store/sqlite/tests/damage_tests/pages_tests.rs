@@ -4,8 +4,11 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use super::super::{Backend, File, NewTask, SqliteStore, TaskState, Worker, done, id, task};
-use super::{DamagedStore, RETENTION, is_damaged, is_final};
+use super::super::{
+    Backend, DeadFilter, DeadReason, File, NewTask, SqliteStore, TaskState, Worker, done, id, task,
+    verdicts,
+};
+use super::{DamagedStore, RETENTION, dead, is_damaged, is_final};
 use crate::durable::failure::{Cause, Effect};
 
 /// Overwrites a page of the file.
@@ -263,6 +266,43 @@ async fn an_output_that_is_lost_costs_its_own_task() {
             .unwrap();
         let damaged: Vec<_> = seen.iter().map(is_damaged).collect();
         assert_eq!(damaged, [false, false, true], "{seen:?}");
+    }
+    assert!(worker.store.damage().is_some());
+    assert_eq!(worker.store.shared.damage.repairs(), 0);
+}
+
+/// A list of dead letters does not read payloads, and the other payloads can be read.
+#[tokio::test]
+async fn a_lost_payload_costs_its_own_dead_letter() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let file = File::new();
+    let worker = Worker::new(&file.open().await).await;
+    let new = |n| task(n).payload(vec![n as u8; 20_000]).0;
+    worker.enqueue([new(1), new(2), new(3), new(4)]).await;
+    let claim = worker.claim(4).await;
+    let fatal = |_| dead(DeadReason::Fatal);
+    worker.turn(verdicts(&claim, fatal), 0).await;
+    assert_eq!(file.number("PRAGMA wal_checkpoint(TRUNCATE)"), 0);
+    let page =
+        "SELECT max(pageno) FROM dbstat WHERE name = 'throng_payload' AND pagetype = 'overflow'";
+    let page = file.number(page);
+    // The next reader reads it from the file.
+    file.sql("DELETE FROM throng_payload WHERE hex(id) LIKE '%01'");
+    overwrite(&file, page - 1, &mut random);
+    let payload_of = async |n| {
+        let found = worker.store.dead_letter_payload(id(n)).await.unwrap();
+        found.expect("it is a dead letter").payload
+    };
+    for _ in 0..2 {
+        for n in [2, 3] {
+            assert_eq!(payload_of(n).await, Ok(vec![n as u8; 20_000]), "{n}");
+        }
+        for n in [1, 4] {
+            let lost = payload_of(n).await.unwrap_err();
+            assert!(lost.starts_with("its data cannot be read"), "{n}: {lost}");
+        }
+        let letters = worker.store.dead_letters(DeadFilter::all(), 9).await;
+        assert_eq!(letters.unwrap().len(), 4);
     }
     assert!(worker.store.damage().is_some());
     assert_eq!(worker.store.shared.damage.repairs(), 0);
