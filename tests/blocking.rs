@@ -36,8 +36,6 @@ mod no_thread;
 #[cfg(target_os = "linux")]
 #[path = "blocking/no_thread_limit.rs"]
 mod no_thread_limit;
-#[path = "blocking/other_parts.rs"]
-mod other_parts;
 #[path = "blocking/overflow.rs"]
 mod overflow;
 #[path = "blocking/panics.rs"]

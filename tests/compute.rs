@@ -50,8 +50,6 @@ mod shutdown_now;
 mod stuck;
 #[path = "compute/tasks.rs"]
 mod tasks;
-#[path = "compute/together.rs"]
-mod together;
 #[cfg(feature = "tracing")]
 #[path = "compute/tracing.rs"]
 mod tracing;

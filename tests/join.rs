@@ -18,6 +18,8 @@ mod ids;
 mod limits;
 #[path = "join/nesting.rs"]
 mod nesting;
+#[path = "join/on_pools.rs"]
+mod on_pools;
 #[path = "join/panicking_drops.rs"]
 mod panicking_drops;
 #[path = "join/parts.rs"]

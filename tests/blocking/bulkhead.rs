@@ -11,7 +11,7 @@ use throng::{BlockingPool, CompletionStream, JoinHandle, SerialExecutor};
 
 use crate::pools::{Busy, jitter, output, rounds_for, run, when_idle};
 use crate::support::{
-    Drops, Gate, Numbers, PanicsOnDrop, join, message, receive, thread_name, wait_until,
+    Drops, Gate, Numbers, PanicsOnDrop, join, message, poll, receive, thread_name, wait_until,
 };
 
 fn of(threads: usize) -> BlockingPool {
@@ -465,13 +465,10 @@ fn closing_the_pool_ends_the_waits_for_permits_of_its_bulkheads() {
     let pool = of(1);
     let bulkhead = pool.bulkhead(1, 0).unwrap();
     let permit = bulkhead.reserve().now_or_never().expect("at once").unwrap();
-    let waiting = thread::spawn({
-        let bulkhead = bulkhead.clone();
-        move || run(bulkhead.reserve()).is_err()
-    });
-    thread::sleep(std::time::Duration::from_millis(5));
+    let mut waiting = Box::pin(bulkhead.reserve());
+    assert!(poll(&mut waiting).is_pending());
     pool.close();
-    assert!(waiting.join().unwrap());
+    assert!(run(waiting).is_err());
     assert!(join(permit.spawn_blocking(|| ())).unwrap_err().is_closed());
     assert!(run(bulkhead.reserve()).is_err());
     run(pool.closed());

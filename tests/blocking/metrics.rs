@@ -117,6 +117,7 @@ fn waits_and_runs_are_about_as_long_as_they_were() {
         let _busy = Busy::keep(&pool, 1);
         let queued = (0..16).map(|_| pool.spawn_blocking(|| thread::sleep(RUN)));
         let queued = queued.collect();
+        // The tasks wait for this time, which is what is measured.
         thread::sleep(WAIT);
         queued
     };
@@ -138,6 +139,7 @@ fn waits_are_exact_after_many_tasks_were_aborted() {
     let busy = Busy::keep(&pool, 1);
     let before: Vec<_> = (0..200).map(|_| pool.spawn_blocking(|| ())).collect();
     let kept = pool.spawn_blocking(|| ());
+    // The tasks wait for this time, which is what is measured.
     thread::sleep(WAIT);
     before.iter().for_each(JoinHandle::abort);
     busy.release();

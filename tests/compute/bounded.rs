@@ -231,3 +231,24 @@ fn the_number_of_places_stays_exact() {
         assert_eq!(free_places(&pool), PLACES);
     }
 }
+
+#[test]
+fn the_drains_of_a_serial_executor_take_permits_and_release_them() {
+    let pool = bounded(2, 3);
+    let serial = SerialExecutor::builder()
+        .drain_on(pool.clone())
+        .build(0)
+        .unwrap();
+    for n in 1..=500 {
+        assert_eq!(join(serial.post(move |state| *state = n)).ok(), Some(()));
+        if n % 7 == 0 {
+            let error = join(serial.post(move |_| {
+                assert!(n == 0, "as it should");
+            }));
+            assert!(error.unwrap_err().is_panic());
+            assert!(serial.clear_poison());
+        }
+    }
+    settle(&pool, |_| free_places(&pool) == 3);
+    assert_eq!(run(serial.into_inner()).unwrap(), 500);
+}

@@ -1,16 +1,15 @@
-//! Panics of tasks: they are reported, and the thread survives.
+//! Panics of tasks: they are reported, and the thread survives. `tests/join` has those of drops and wakers.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, ThreadId};
 
-use futures::FutureExt;
 use throng::ComputePool;
 use throng::compute::Metrics;
 
-use crate::pools::{Busy, Count, bounded, of, output, rest};
-use crate::support::{Gate, Wakes, join, message, panicking_waker, poll_with, receive, wait_until};
+use crate::pools::{Count, bounded, of, output, rest};
+use crate::support::{join, message, receive, wait_until};
 
 type Payload = Box<dyn Any + Send>;
 
@@ -156,74 +155,6 @@ fn panics_of_tasks_of_a_key_are_counted() {
         assert!(join(keyed).unwrap_err().is_panic());
     }
     assert_eq!(one.check().panicked, 10);
-}
-
-#[test]
-fn the_waker_of_a_handle_may_panic() {
-    for keyed in [false, true] {
-        let one = OneThread::new();
-        let gate = Gate::new();
-        let task = {
-            let gate = gate.clone();
-            move || gate.pass()
-        };
-        let mut handle = match keyed {
-            false => one.pool.spawn(task),
-            true => one.pool.spawn_keyed("key", task),
-        };
-        assert!(poll_with(&panicking_waker(), &mut handle).is_pending());
-        gate.open();
-        output(handle);
-        assert_eq!(one.check().panicked, 0);
-    }
-}
-
-#[test]
-fn the_waker_of_who_waits_for_room_may_panic() {
-    let pool = bounded(1, 1);
-    let busy = Busy::keep(&pool, 1);
-    let mut waiting = Box::pin(pool.reserve());
-    assert!(poll_with(&panicking_waker(), &mut waiting).is_pending());
-    busy.release();
-    rest(&pool);
-    drop(waiting);
-    output(pool.spawn(|| ()));
-}
-
-#[test]
-fn the_waker_of_who_waits_for_the_end_may_panic() {
-    let one = OneThread::new();
-    let pool = one.pool.clone();
-    let mut waiting = Box::pin(pool.closed());
-    assert!(poll_with(&panicking_waker(), &mut waiting).is_pending());
-    one.pool.close();
-    wait_until("the pool has ended", || {
-        one.pool.closed().now_or_never().is_some()
-    });
-}
-
-#[test]
-fn whoever_waits_for_the_end_is_told_also_when_the_waker_of_another_panics() {
-    let pool = bounded(2, 1);
-    let (woken, waker) = Wakes::new();
-    let mut panics = Box::pin(pool.closed());
-    let mut waits = Box::pin(pool.closed());
-    assert!(poll_with(&panicking_waker(), &mut panics).is_pending());
-    assert!(poll_with(&waker, &mut waits).is_pending());
-    pool.close();
-    wait_until("the other is told", || woken.count() > 0);
-}
-
-#[test]
-fn whoever_waits_for_room_is_told_of_the_end_also_when_the_waker_of_another_panics() {
-    let pool = bounded(2, 0);
-    let (woken, waker) = Wakes::new();
-    let mut panics = Box::pin(pool.reserve());
-    let mut waits = Box::pin(pool.reserve());
-    assert!(poll_with(&panicking_waker(), &mut panics).is_pending());
-    assert!(poll_with(&waker, &mut waits).is_pending());
-    pool.close();
-    wait_until("the other is told", || woken.count() > 0);
 }
 
 /// Gives so many closures, and panics then.

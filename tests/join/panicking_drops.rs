@@ -1,7 +1,8 @@
 //! Captures, outputs and payloads whose drop panics. Whichever part drops them, the panic is contained: the caller
-//! gets the outcome of the task, and the part continues to work.
+//! gets the outcome of the task, and the thread continues to run tasks.
 
 use std::panic::panic_any;
+use std::thread::ThreadId;
 
 use throng::{ComputePool, JoinError};
 
@@ -9,14 +10,17 @@ use crate::parts::{Part, bounded_compute_pool};
 use crate::support::{Drops, PanicsOnDrop, join, ready, wait_until};
 use crate::{ended, inline};
 
-/// Checks that the part still runs tasks.
-fn works(part: &Part) {
-    assert_eq!(join(part.spawn(|| 7)).unwrap(), 7, "{part:?}");
+/// Checks that the thread of the part still runs tasks, and how many tasks have panicked.
+#[track_caller]
+fn works(part: &Part, thread: ThreadId, panicked: u64) {
+    assert_eq!(part.thread(), thread, "{part:?}");
+    part.has_panicked(panicked);
 }
 
 #[test]
 fn a_capture_of_an_aborted_task_may_panic() {
     for part in Part::all() {
+        let thread = part.thread();
         let (busy, gate) = part.keep_busy();
         let captured = Drops::new();
         let value = PanicsOnDrop(captured.value());
@@ -30,7 +34,7 @@ fn a_capture_of_an_aborted_task_may_panic() {
         assert_eq!(captured.count(), 2);
         gate.open();
         join(busy).unwrap();
-        works(&part);
+        works(&part, thread, 0);
     }
 }
 
@@ -49,19 +53,30 @@ fn a_capture_of_a_refused_task_may_panic() {
 #[test]
 fn a_capture_that_panics_in_its_task_is_a_panic_of_the_task() {
     for part in Part::all() {
+        let thread = part.thread();
         let captured = Drops::new();
         let value = PanicsOnDrop(captured.value());
         let task = part.spawn(move || drop(value));
         assert!(join(task).unwrap_err().is_panic());
-        if !matches!(part, Part::Serial(_)) {
-            works(&part);
-        }
+        part.clear_poison();
+        works(&part, thread, 1);
+
+        // The same for a value that is dropped with the closure, after its body.
+        let value = PanicsOnDrop(captured.value());
+        let task = part.spawn(move || {
+            let _value = &value;
+        });
+        assert!(join(task).unwrap_err().is_panic());
+        assert_eq!(captured.count(), 2);
+        part.clear_poison();
+        works(&part, thread, 2);
     }
 }
 
 #[test]
 fn an_output_without_a_reader_may_panic() {
     for part in Part::all() {
+        let thread = part.thread();
         let outputs = Drops::new();
         // Dropped by the part.
         let (busy, gate) = part.keep_busy();
@@ -70,7 +85,7 @@ fn an_output_without_a_reader_may_panic() {
         gate.open();
         join(busy).unwrap();
         wait_until("the output is dropped", || outputs.count() == 1);
-        works(&part);
+        works(&part, thread, 0);
 
         // Dropped with its handle.
         let value = PanicsOnDrop(outputs.value());
@@ -78,22 +93,65 @@ fn an_output_without_a_reader_may_panic() {
         wait_until("the task has ended", || handle.is_finished());
         drop(handle);
         assert_eq!(outputs.count(), 2);
-        works(&part);
+        works(&part, thread, 0);
+    }
+}
+
+/// Its drop panics with a payload whose drop panics as well.
+struct PanicsTwice(Drops);
+
+impl Drop for PanicsTwice {
+    fn drop(&mut self) {
+        panic_any(PanicsOnDrop(self.0.value()));
+    }
+}
+
+#[test]
+fn a_panic_of_a_drop_may_panic_when_it_is_dropped() {
+    for part in Part::all() {
+        let thread = part.thread();
+        let (busy, gate) = part.keep_busy();
+        let payloads = Drops::new();
+        let value = PanicsTwice(payloads.clone());
+        drop(part.spawn(move || value));
+        gate.open();
+        join(busy).unwrap();
+        wait_until("the payload is dropped", || payloads.count() == 1);
+        assert_eq!(payloads.made(), 1);
+        works(&part, thread, 0);
+    }
+}
+
+/// A payload whose drop panics with a payload of the same kind, without end.
+struct Endless;
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        panic_any(Self);
     }
 }
 
 #[test]
 fn a_payload_without_a_reader_may_panic() {
     for part in Part::all() {
-        if matches!(part, Part::Serial(_)) {
-            // A panic poisons its state.
-            continue;
-        }
+        let thread = part.thread();
         let payloads = Drops::new();
+        let (busy, gate) = part.keep_busy();
         let value = PanicsOnDrop(payloads.value());
         drop(part.spawn(move || panic_any(value)));
+        gate.open();
+        join(busy).unwrap();
         wait_until("the payload is dropped", || payloads.count() == 1);
-        works(&part);
+        part.clear_poison();
+        works(&part, thread, 1);
+
+        let (busy, gate) = part.keep_busy();
+        drop(part.spawn(|| panic_any(Endless)));
+        gate.open();
+        join(busy).unwrap();
+        part.has_panicked(2);
+        part.clear_poison();
+        works(&part, thread, 2);
     }
 }
 

@@ -1,29 +1,37 @@
 //! [`Part`]: any executor that takes closures, for what all of them promise.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::thread::{self, ThreadId};
+
 use throng::completion::Submitter;
 use throng::{BlockingPool, CompletionStream, ComputePool, JoinHandle, SerialExecutor};
 
 use crate::gated;
-use crate::support::{Gate, receive};
+use crate::support::{Gate, join, receive, wait_until};
 
 /// An executor that runs one task at a time, on another thread.
 #[derive(Debug)]
 pub(crate) enum Part {
     Blocking(BlockingPool),
     Compute(ComputePool),
+    /// A compute pool whose tasks all have one key.
+    Keyed(ComputePool),
     Serial(SerialExecutor<()>),
 }
 
 impl Part {
-    pub(crate) fn all() -> [Self; 3] {
+    pub(crate) fn all() -> [Self; 4] {
         let pool = || BlockingPool::builder().max_threads(1).build().unwrap();
+        let compute = || ComputePool::builder().threads(1).build().unwrap();
         let serial = SerialExecutor::builder()
             .drain_on(pool())
             .build(())
             .unwrap();
         [
             Self::Blocking(pool()),
-            Self::Compute(ComputePool::builder().threads(1).build().unwrap()),
+            Self::Compute(compute()),
+            Self::Keyed(compute()),
             Self::Serial(serial),
         ]
     }
@@ -35,6 +43,7 @@ impl Part {
         match self {
             Self::Blocking(pool) => pool.spawn_blocking(f),
             Self::Compute(pool) => pool.spawn(f),
+            Self::Keyed(pool) => pool.spawn_keyed("key", f),
             Self::Serial(executor) => executor.post(|()| f()),
         }
     }
@@ -43,9 +52,41 @@ impl Part {
     pub(crate) fn close(&self) {
         match self {
             Self::Blocking(pool) => pool.close(),
-            Self::Compute(pool) => pool.close(),
+            Self::Compute(pool) | Self::Keyed(pool) => pool.close(),
             Self::Serial(executor) => executor.close(),
         }
+    }
+
+    /// Waits until all tasks have ended after a close.
+    pub(crate) fn closed(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        match self {
+            Self::Blocking(pool) => Box::pin(pool.closed()),
+            Self::Compute(pool) | Self::Keyed(pool) => Box::pin(pool.closed()),
+            Self::Serial(executor) => Box::pin(executor.closed()),
+        }
+    }
+
+    /// Lets a serial executor run tasks again after a panic.
+    pub(crate) fn clear_poison(&self) {
+        if let Self::Serial(executor) = self {
+            wait_until("it is poisoned", || executor.clear_poison());
+        }
+    }
+
+    /// Returns the thread that runs all tasks.
+    #[track_caller]
+    pub(crate) fn thread(&self) -> ThreadId {
+        join(self.spawn(|| thread::current().id())).expect("the task returns")
+    }
+
+    /// Waits until this number of tasks have been counted as panicked.
+    #[track_caller]
+    pub(crate) fn has_panicked(&self, tasks: u64) {
+        wait_until("the panics are counted", || match self {
+            Self::Blocking(pool) => pool.metrics().panicked == tasks,
+            Self::Compute(pool) | Self::Keyed(pool) => pool.metrics().panicked == tasks,
+            Self::Serial(executor) => executor.metrics().panicked == tasks,
+        });
     }
 
     /// Keeps the part busy until the gate is opened, so that its tasks are queued.

@@ -4,8 +4,9 @@
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use futures::stream::Stream;
@@ -13,7 +14,10 @@ use throng::{BlockingPool, ComputePool, PollReserve};
 
 use crate::faulty_waker::{Act, FaultyWaker};
 use crate::parts::{Part, bounded_compute_pool, bounded_executor, stream, stream_of_one};
-use crate::support::{Gate, Wakes, join, panicking_waker, poll_with, ready, receive, wait_until};
+use crate::support::{
+    Drops, Gate, PanicsOnDrop, Wakes, block_on, join, panicking_waker, poll_with, ready, receive,
+    wait_until,
+};
 use crate::{busy_and_full, busy_pool};
 
 type PollWith<'a> = dyn FnMut(&Waker) -> Poll<()> + 'a;
@@ -241,24 +245,120 @@ fn a_dropped_waiter_passes_its_turn_on_and_contains_the_panic_of_the_next() {
 
 // ===== The parts continue to work =====
 
+struct PanicsInDrop(#[allow(dead_code, reason = "for its drop")] PanicsOnDrop);
+
+impl Wake for PanicsInDrop {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// Makes wakers that panic when they are used, or when they are dropped after that.
+const PANICKING_WAKERS: [fn() -> Waker; 2] = [panicking_waker, || {
+    Waker::from(Arc::new(PanicsInDrop(PanicsOnDrop(Drops::new().value()))))
+}];
+
+/// Polls a future, which keeps the last reference to the waker.
+#[track_caller]
+fn waits_with(waker: Waker, future: &mut (impl Future + Unpin)) {
+    assert!(poll_with(&waker, future).is_pending());
+    // A panic of its drop would be one of the test.
+    drop(waker);
+}
+
 #[test]
 fn a_panic_of_the_waker_of_a_handle_is_contained() {
     for part in Part::all() {
-        let (mut busy, gate) = part.keep_busy();
-        let next = part.spawn(|| 2);
-        assert!(poll_with(&panicking_waker(), &mut busy).is_pending());
-        gate.open();
-        assert_eq!(join(next).unwrap(), 2, "{part:?}");
-        join(busy).unwrap();
-
+        let thread = part.thread();
+        for waker in PANICKING_WAKERS {
+            let (mut busy, gate) = part.keep_busy();
+            waits_with(waker(), &mut busy);
+            gate.open();
+            assert_eq!(part.thread(), thread, "{part:?}");
+            join(busy).unwrap();
+        }
         // The same when an abort wakes it.
-        let (busy, gate) = part.keep_busy();
-        let mut aborted = part.spawn(|| ());
-        assert!(poll_with(&panicking_waker(), &mut aborted).is_pending());
-        aborted.abort();
-        assert!(ready(aborted).unwrap_err().is_cancelled());
+        for waker in PANICKING_WAKERS {
+            let (busy, gate) = part.keep_busy();
+            let mut aborted = part.spawn(|| ());
+            waits_with(waker(), &mut aborted);
+            aborted.abort();
+            assert!(ready(aborted).unwrap_err().is_cancelled());
+            gate.open();
+            join(busy).unwrap();
+        }
+        assert_eq!(part.thread(), thread, "{part:?}");
+        part.has_panicked(0);
+    }
+}
+
+#[test]
+fn a_panic_of_the_waker_of_a_reservation_is_contained() {
+    for waker in PANICKING_WAKERS {
+        let (pool, gate) = busy_and_full();
+        let mut waiting = Box::pin(pool.reserve());
+        waits_with(waker(), &mut waiting);
         gate.open();
-        join(busy).unwrap();
+        // The permit is reserved for the waiter, although its waker has panicked.
+        let permit = block_on(waiting).unwrap();
+        join(permit.spawn_blocking(|| ())).unwrap();
+        assert_eq!(pool.metrics().largest, 1);
+    }
+    for waker in PANICKING_WAKERS {
+        let (pool, gate) = full_compute();
+        let mut waiting = Box::pin(pool.reserve());
+        waits_with(waker(), &mut waiting);
+        gate.open();
+        let permit = block_on(waiting).unwrap();
+        join(permit.spawn(|| ())).unwrap();
+        assert_eq!(pool.metrics().panicked, 0);
+    }
+}
+
+/// Two futures wait for one event, which is not lost for the second although the waker of the first panics.
+#[track_caller]
+fn wakes_both<F: Future>(waker: Waker, make: impl Fn() -> F, make_ready: impl FnOnce()) {
+    let (woken, counts) = Wakes::new();
+    let [mut first, mut second] = [(); 2].map(|()| Box::pin(make()));
+    waits_with(waker, &mut first);
+    assert!(poll_with(&counts, &mut second).is_pending());
+    make_ready();
+    wait_until("the second is woken", || woken.count() > 0);
+    // A serial executor wakes its waiters more than once.
+    for future in [&mut first, &mut second] {
+        wait_until("it is ready", || {
+            poll_with(Waker::noop(), future).is_ready()
+        });
+    }
+}
+
+#[test]
+fn all_waiters_of_closed_are_woken_although_a_waker_panics() {
+    for waker in PANICKING_WAKERS {
+        for part in Part::all() {
+            let (busy, gate) = part.keep_busy();
+            part.close();
+            wakes_both(waker(), || part.closed(), || gate.open());
+            join(busy).unwrap();
+        }
+        // `close` itself wakes those who wait for an idle part.
+        for part in Part::all() {
+            wakes_both(waker(), || part.closed(), || part.close());
+        }
+    }
+}
+
+#[test]
+fn all_waiters_of_reserve_are_woken_by_close_although_a_waker_panics() {
+    for waker in PANICKING_WAKERS {
+        let (pool, gate) = busy_and_full();
+        wakes_both(waker(), || pool.reserve(), || pool.close());
+        gate.open();
+        let (pool, gate) = full_compute();
+        wakes_both(waker(), || pool.reserve(), || pool.close());
+        gate.open();
+        let executor = bounded_executor();
+        let permit = ready(Box::pin(executor.reserve())).unwrap();
+        wakes_both(waker(), || executor.reserve(), || executor.close());
+        drop(permit);
     }
 }
 

@@ -71,6 +71,7 @@ fn a_timeout_of_a_plain_handle_leaves_the_job_with_the_state() {
         drop(answer);
 
         let next = connection.submit(|_| ());
+        // Another timeout passes, which frees the state just as little.
         tokio::time::sleep(TIMEOUT).await;
         assert!(!next.is_finished());
         assert_eq!(within(accepted.read_u8()).await.unwrap(), b'?');

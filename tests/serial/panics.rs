@@ -127,72 +127,6 @@ fn a_panic_in_the_drop_of_captures_is_that_of_the_job() {
 }
 
 #[test]
-fn a_panic_in_the_drop_of_aborted_captures_is_contained() {
-    let executor = SerialExecutor::new(0);
-    let dropped = Drops::new();
-    let busy = occupy(&executor);
-    let bomb = PanicsOnDrop(dropped.value());
-    let aborted = executor.submit(move |_| drop(bomb));
-    let next = executor.submit(|n| *n);
-    aborted.abort();
-    assert_eq!(dropped.count(), 1);
-    assert!(ready(aborted).unwrap_err().is_cancelled());
-    busy.release();
-    assert_eq!(join(next).unwrap(), 0);
-    assert!(!executor.is_poisoned());
-}
-
-#[test]
-fn a_panic_in_the_drop_of_an_unwanted_output_is_contained() {
-    let executor = SerialExecutor::new(0);
-    let dropped = Drops::new();
-    let busy = occupy(&executor);
-    let bomb = PanicsOnDrop(dropped.value());
-    drop(executor.submit(move |_| bomb));
-    let next = executor.submit(|n| *n);
-    busy.release();
-    assert_eq!(join(next).unwrap(), 0);
-    assert_eq!(dropped.count(), 1);
-    assert!(!executor.is_poisoned());
-}
-
-#[test]
-fn a_panic_in_the_drop_of_an_unwanted_panic_is_contained() {
-    let executor = SerialExecutor::builder()
-        .poison_on_panic(false)
-        .build(0)
-        .unwrap();
-    let dropped = Drops::new();
-    let busy = occupy(&executor);
-    let bomb = PanicsOnDrop(dropped.value());
-    drop(executor.submit(move |_| panic_any(bomb)));
-    let next = executor.submit(|n| *n);
-    busy.release();
-    assert_eq!(join(next).unwrap(), 0);
-    assert_eq!(dropped.count(), 1);
-}
-
-#[test]
-fn a_panic_that_panics_when_it_is_dropped_is_contained() {
-    struct PanicsTwice(Drops);
-    impl Drop for PanicsTwice {
-        fn drop(&mut self) {
-            panic_any(PanicsOnDrop(self.0.value()));
-        }
-    }
-
-    let executor = SerialExecutor::new(0);
-    let dropped = Drops::new();
-    let busy = occupy(&executor);
-    let bomb = PanicsTwice(dropped.clone());
-    drop(executor.submit(move |_| bomb));
-    let next = executor.submit(|n| *n);
-    busy.release();
-    assert_eq!(join(next).unwrap(), 0);
-    assert_eq!((dropped.made(), dropped.count()), (1, 1));
-}
-
-#[test]
 fn deferred_jobs_run_although_the_outermost_job_panics() {
     for panics in [false, true] {
         let executor = SerialExecutor::new(());
@@ -224,19 +158,6 @@ fn a_job_that_blocks_on_the_runtime_that_runs_it_panics() {
         assert!(executor.clear_poison());
         executor.submit(|()| ()).await.unwrap();
     });
-}
-
-#[test]
-fn a_panic_in_the_waker_of_a_handle_is_contained() {
-    let executor = SerialExecutor::new(0);
-    let busy = occupy(&executor);
-    let mut watched = executor.submit(|n| *n += 1);
-    let next = executor.submit(|n| *n);
-    assert!(poll_with(&panicking_waker(), &mut watched).is_pending());
-    busy.release();
-    join(watched).unwrap();
-    assert_eq!(join(next).unwrap(), 1);
-    assert!(!executor.is_poisoned());
 }
 
 #[test]
