@@ -8,6 +8,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use super::ComputePool;
+use super::keyed;
 use super::lane::{Chunk, Lane};
 use super::options::Options;
 use super::shared::Shared;
@@ -305,6 +306,59 @@ fn loom_idle_against_a_task_that_moves() {
             })
         };
         assert!(!shared.is_idle());
+        worker.join().unwrap();
+    });
+}
+
+/// A caller pushes a task behind one whose drain another thread has not queued yet. No worker runs the two, so the pool
+/// is never idle.
+#[test]
+fn loom_idle_against_a_drain_that_is_not_queued() {
+    loom::model(|| {
+        let shared = Arc::new(Shared::new(Options::of_threads(1)));
+        let ran = Arc::new(AtomicUsize::new(0));
+        shared.lanes[0].attach_thread();
+        assert!(shared.lanes[0].park());
+        shared.begin_sleep(false);
+        let other = {
+            let (shared, task) = (shared.clone(), counting(&ran));
+            thread::spawn(move || keyed::push(&shared, 0, task))
+        };
+        keyed::push(&shared, 0, counting(&ran));
+        assert!(!shared.is_idle());
+        other.join().unwrap();
+        assert_eq!(shared.abort_queued(), 2);
+    });
+}
+
+/// A caller pins a task to a worker that parks, and the task runs: the pool is idle only after that.
+#[test]
+fn loom_idle_against_a_pinned_task() {
+    loom::model(|| {
+        let shared = Arc::new(Shared::new(Options::of_threads(1)));
+        let ran = Arc::new(AtomicUsize::new(0));
+        let worker = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let own = &shared.lanes[0];
+                own.attach_thread();
+                assert!(own.park());
+                shared.begin_sleep(false);
+                if !(own.pinned().has_tasks() && own.unpark()) {
+                    own.sleep();
+                }
+                shared.end_sleep();
+                let task = own.pinned().take().pop_front().unwrap();
+                task.run(&mut RunContext::default());
+                assert!(own.park());
+                shared.begin_sleep(false);
+            })
+        };
+        assert!(shared.lanes[0].pinned().push(counting(&ran)).is_ok());
+        shared.lanes[0].wake();
+        if shared.is_idle() {
+            assert_eq!(ran.load(Ordering::Relaxed), 1);
+        }
         worker.join().unwrap();
     });
 }
