@@ -18,6 +18,7 @@ mod samples;
 mod shared;
 mod spawn;
 mod state;
+mod stopwatch;
 mod submit;
 mod task;
 mod trace;

@@ -50,7 +50,7 @@ impl Histogram {
         self.sum
     }
 
-    /// The longest duration, exactly. Zero if there is none.
+    /// The longest duration. Zero if there is none.
     pub fn max(&self) -> Duration {
         self.max
     }

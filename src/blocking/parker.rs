@@ -59,6 +59,9 @@ impl Parker {
 }
 
 /// Wakes threads that are no longer among the idle ones of the state. The caller holds no lock.
+#[inline]
 pub(super) fn wake(parkers: impl IntoIterator<Item = Arc<Parker>>) {
-    parkers.into_iter().for_each(|parker| parker.unpark());
+    for parker in parkers {
+        parker.unpark();
+    }
 }

@@ -1,35 +1,63 @@
 //! [`Samples`]: how long tasks wait and run.
 //!
-//! The maxima include every task. For the histograms a *sample* of the tasks is enough: each task is in it with the
-//! same probability, independently of all others. A rule such as "every 16th task" would see the same kind of task
-//! again and again when tasks come in a regular pattern.
+//! The histograms hold a *sample* of the tasks: each task is in it with the same probability, independently of all
+//! others. A rule such as "every 16th task" would see the same kind of task again and again when tasks come in a
+//! regular pattern.
+//!
+//! The maxima include tasks that are not in the sample, so every task is timed. That costs about as much as a task that
+//! does nothing, so it ends when a great many tasks in a row are *short*: then only the sample is timed, and a thread
+//! reads the clock for the others together. If these take long, the maximum includes their time, and every task is timed
+//! again.
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::histogram::Histogram;
+use super::stopwatch::Lap;
 use crate::sync::MODEL;
 
 /// On average, one task out of this number is in the sample.
 const MEAN_INTERVAL: f64 = 16.0;
+/// A task that takes less is short: timing it would slow it down noticeably.
+const SHORT: Duration = Duration::from_micros(1);
+/// The maxima are exact from here on.
+const LONG: Duration = Duration::from_millis(1);
+/// After this number of short tasks, only the sample is timed.
+const MANY: u32 = 1024;
 
 /// The times of the tasks of a pool. A task is identified by its position in the order of all tasks ever queued.
 pub(super) struct Samples {
-    /// The tasks that wait, in groups that were queued together: the end of each group, and when that was.
-    queued: VecDeque<(usize, Instant)>,
-    /// The position of the next task of the sample.
+    /// The tasks in the queue that are timed, in the order of their positions.
+    queued: VecDeque<Group>,
+    /// The position of the next task of the sample that will be queued.
     next: usize,
     random: fastrand::Rng,
+    /// The number of short tasks in the recent past: a task that takes longer outweighs several.
+    short: u32,
     pub(super) queue_wait: Histogram,
     pub(super) run_time: Histogram,
 }
 
-/// The times of a task that was taken from the queue.
+/// Tasks that were queued together.
+struct Group {
+    positions: Range<usize>,
+    queued: Instant,
+    /// The tasks are in the sample.
+    is_chosen: bool,
+}
+
+/// A timed task that was taken from the queue.
 pub(super) struct Sample {
     queued: Instant,
-    /// The task is in the sample.
     is_chosen: bool,
+}
+
+/// The times of a task that has ended.
+pub(super) struct Times {
+    pub(super) sample: Sample,
+    pub(super) started: Instant,
+    pub(super) ended: Instant,
 }
 
 impl Samples {
@@ -47,54 +75,89 @@ impl Samples {
             queued: VecDeque::new(),
             next: skip(&mut random),
             random,
+            short: 0,
             queue_wait: Histogram::default(),
             run_time: Histogram::default(),
         }
     }
 
-    /// Tasks in these positions were queued.
+    /// Tasks are queued in these positions.
     #[inline]
-    pub(super) fn push(&mut self, positions: Range<usize>, now: Instant) {
-        self.queued.push_back((positions.end, now));
+    pub(super) fn push(&mut self, positions: Range<usize>) {
+        if self.times_all() || self.next < positions.end {
+            self.push_timed(positions, Instant::now());
+        }
+    }
+
+    fn push_timed(&mut self, mut positions: Range<usize>, queued: Instant) {
+        while self.next < positions.end {
+            let chosen = self.next..self.next + 1;
+            self.push_unless_sampled(positions.start..chosen.start, queued);
+            positions.start = chosen.end;
+            self.next = chosen.end + skip(&mut self.random);
+            self.queued.push_back(Group {
+                positions: chosen,
+                queued,
+                is_chosen: true,
+            });
+        }
+        self.push_unless_sampled(positions, queued);
+    }
+
+    fn push_unless_sampled(&mut self, positions: Range<usize>, queued: Instant) {
+        if self.times_all() && !positions.is_empty() {
+            self.queued.push_back(Group {
+                positions,
+                queued,
+                is_chosen: false,
+            });
+        }
     }
 
     /// The task in this position is taken from the queue. Positions are taken in order.
     #[inline]
     pub(super) fn pop(&mut self, position: usize) -> Option<Sample> {
-        let (end, queued) = *self.queued.front()?;
-        if position + 1 == end {
+        let group = self.queued.front_mut()?;
+        if position < group.positions.start {
+            return None;
+        }
+        let sample = Sample {
+            queued: group.queued,
+            is_chosen: group.is_chosen,
+        };
+        group.positions.start = position + 1;
+        if group.positions.is_empty() {
             self.queued.pop_front();
         }
-        // Tasks may have been removed from the queue, and the next task of the sample with them.
-        let is_chosen = position >= self.next;
-        if is_chosen {
-            self.next = position + 1 + skip(&mut self.random);
-        }
-        Some(Sample { queued, is_chosen })
+        Some(sample)
     }
 
     /// Of the tasks in the queue, which ends at this position, only some are kept.
     pub(super) fn retain(&mut self, kept: &[bool], end: usize) {
-        let count = |group: &[bool]| group.iter().filter(|kept| **kept).count();
-        let (mut left, mut old_end) = (kept, end - kept.len());
-        let mut new_end = end - count(kept);
-        for (group_end, queued) in std::mem::take(&mut self.queued) {
-            let (group, others) = left.split_at(group_end - old_end);
-            (left, old_end) = (others, group_end);
-            let size = count(group);
-            if size > 0 {
-                new_end += size;
-                self.queued.push_back((new_end, queued));
-            }
+        // The new position of each task is that of the first one kept, plus the number of those kept before it.
+        let mut moved = Vec::with_capacity(kept.len() + 1);
+        moved.push(end - kept.iter().filter(|kept| **kept).count());
+        for kept in kept {
+            moved.push(moved[moved.len() - 1] + usize::from(*kept));
         }
+        let start = end - kept.len();
+        self.queued.retain_mut(|Group { positions, .. }| {
+            *positions = moved[positions.start - start]..moved[positions.end - start];
+            positions.start < positions.end
+        });
     }
 
     /// Records the times of a task that has ended.
     #[inline]
-    pub(super) fn record(&mut self, sample: &Sample, started: Instant, ended: Instant) {
+    pub(super) fn record(&mut self, times: &Times) {
+        let Times {
+            sample,
+            started,
+            ended,
+        } = times;
         // A thread reads the clock before it takes the lock, so a task may seem to start before it was queued.
         let wait = started.saturating_duration_since(sample.queued);
-        let run = ended.saturating_duration_since(started);
+        let run = ended.saturating_duration_since(*started);
         if sample.is_chosen {
             self.queue_wait.record(wait);
             self.run_time.record(run);
@@ -102,6 +165,28 @@ impl Samples {
             self.queue_wait.raise_max(wait);
             self.run_time.raise_max(run);
         }
+        self.weigh(run, 1);
+    }
+
+    /// Records the time of tasks that were not timed one by one.
+    pub(super) fn record_lap(&mut self, lap: &Lap) {
+        if lap.time >= LONG {
+            self.run_time.raise_max(lap.time);
+        }
+        self.weigh(lap.time, lap.tasks);
+    }
+
+    fn weigh(&mut self, time: Duration, tasks: u32) {
+        self.short = match time {
+            time if time < SHORT * tasks => MANY.min(self.short + tasks),
+            time if time < LONG => self.short.saturating_sub(16 * tasks),
+            _ => 0,
+        };
+    }
+
+    /// Returns `true` if every task is timed, and `false` if only the sample is.
+    fn times_all(&self) -> bool {
+        self.short < MANY
     }
 }
 
@@ -114,32 +199,47 @@ fn skip(random: &mut fastrand::Rng) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn seeded(seed: u64) -> Samples {
         Samples::with_random(fastrand::Rng::with_seed(seed))
     }
 
-    /// Pops a task, and returns whether it is in the sample and when it was queued.
-    fn popped(samples: &mut Samples, position: usize) -> (bool, Instant) {
-        let sample = samples.pop(position).expect("it was queued");
-        (sample.is_chosen, sample.queued)
+    /// Queues a task and takes it, and records how long it has run if it is timed.
+    fn run(samples: &mut Samples, position: usize, time: Duration) {
+        samples.push(position..position + 1);
+        let Some(sample) = samples.pop(position) else {
+            return;
+        };
+        let started = sample.queued;
+        samples.record(&Times {
+            sample,
+            started,
+            ended: started + time,
+        });
+    }
+
+    /// Samples of a pool whose recent tasks were all short.
+    fn with_short_tasks(seed: u64) -> Samples {
+        let mut samples = seeded(seed);
+        samples.short = MANY;
+        samples
     }
 
     #[test]
     fn one_task_in_sixteen_is_in_the_sample_however_tasks_are_queued() {
         const TASKS: usize = 160_000;
-        for group in [1, 7, TASKS] {
-            let mut samples = seeded(1);
-            for start in (0..TASKS).step_by(group) {
-                samples.push(start..(start + group).min(TASKS), Instant::now());
+        for new in [seeded, with_short_tasks] {
+            for group in [1, 7, TASKS] {
+                let mut samples = new(1);
+                for start in (0..TASKS).step_by(group) {
+                    samples.push(start..(start + group).min(TASKS));
+                }
+                let chosen = (0..TASKS).filter_map(|position| samples.pop(position));
+                let chosen = chosen.filter(|sample| sample.is_chosen).count();
+                assert!((9_500..=10_500).contains(&chosen), "{chosen}");
+                assert!(samples.queued.is_empty());
             }
-            let chosen = (0..TASKS).filter(|position| popped(&mut samples, *position).0);
-            let chosen = chosen.count();
-            assert!((9_500..=10_500).contains(&chosen), "{chosen}");
-            assert!(samples.queued.is_empty());
         }
     }
 
@@ -149,12 +249,9 @@ mod tests {
         // Every second task is long, and every 16th is longer still.
         for period in [2, 16] {
             let mut samples = seeded(2);
-            let start = Instant::now();
             for position in 0..TASKS {
-                samples.push(position..position + 1, start);
-                let sample = samples.pop(position).expect("it was queued");
                 let millis = if position % period == 0 { 100 } else { 1 };
-                samples.record(&sample, start, start + Duration::from_millis(millis));
+                run(&mut samples, position, Duration::from_millis(millis));
             }
             let long = samples.run_time.buckets().next_back().expect("a bucket").1;
             let share = long as f64 / samples.run_time.count() as f64;
@@ -175,7 +272,11 @@ mod tests {
             is_chosen: false,
         };
         let [wait, run] = [1, 2].map(Duration::from_millis);
-        samples.record(&sample, start + wait, start + wait + run);
+        samples.record(&Times {
+            sample,
+            started: start + wait,
+            ended: start + wait + run,
+        });
         assert_eq!(
             (samples.queue_wait.max(), samples.queue_wait.count()),
             (wait, 0)
@@ -184,19 +285,73 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_stay_in_the_queue_keep_their_times() {
+    fn every_task_is_timed_until_many_in_a_row_are_short() {
         let mut samples = seeded(4);
+        for position in 0..MANY as usize {
+            assert!(samples.times_all());
+            run(&mut samples, position, SHORT / 2);
+        }
+        assert!(!samples.times_all());
+    }
+
+    #[test]
+    fn tasks_of_a_microsecond_are_all_timed() {
+        let mut samples = with_short_tasks(5);
+        for position in 0..10 * MANY as usize {
+            // Nine short tasks do not make up for a longer one.
+            let time = if position % 10 == 0 { SHORT } else { SHORT / 2 };
+            run(&mut samples, position, time);
+        }
+        assert!(samples.times_all());
+    }
+
+    #[test]
+    fn a_long_task_among_short_ones_is_in_the_maximum() {
+        let mut samples = with_short_tasks(6);
+        let mut lap = Lap {
+            tasks: 16,
+            time: SHORT,
+        };
+        samples.record_lap(&lap);
+        assert_eq!(samples.run_time.max(), Duration::ZERO);
+        assert!(!samples.times_all());
+        lap.time = LONG;
+        samples.record_lap(&lap);
+        assert_eq!(samples.run_time.max(), LONG);
+        assert!(samples.times_all(), "the next one is timed alone");
+    }
+
+    #[test]
+    fn tasks_that_stay_in_the_queue_keep_their_times() {
+        let mut samples = seeded(7);
         let start = Instant::now();
         let at = |group: u32| start + group * Duration::from_secs(1);
         for (group, positions) in [(0, 0..4), (1, 4..6), (2, 6..9)] {
-            samples.push(positions, at(group));
+            samples.push_timed(positions, at(group));
         }
-        assert_eq!(popped(&mut samples, 0).1, at(0));
+        let popped =
+            |samples: &mut Samples, position| samples.pop(position).map(|sample| sample.queued);
+        assert_eq!(popped(&mut samples, 0), Some(at(0)));
         // Of the 8 tasks left, the first group keeps one, the second none, the third two.
         let kept = [false, true, false, false, false, true, false, true];
         samples.retain(&kept, 9);
-        samples.push(9..10, at(3));
-        let times = (6..10).map(|position| popped(&mut samples, position).1);
-        assert_eq!(times.collect::<Vec<_>>(), [0, 2, 2, 3].map(at));
+        samples.push_timed(9..10, at(3));
+        let times = (6..10).map(|position| popped(&mut samples, position));
+        assert_eq!(
+            times.collect::<Vec<_>>(),
+            [0, 2, 2, 3].map(|group| Some(at(group)))
+        );
+    }
+
+    #[test]
+    fn a_task_that_is_not_timed_has_no_times() {
+        let mut samples = with_short_tasks(8);
+        samples.next = 2;
+        samples.push(0..2);
+        samples.push(2..3);
+        samples.push(3..4);
+        let timed = (0..4).map(|position| samples.pop(position).is_some());
+        let timed: Vec<_> = timed.collect();
+        assert_eq!(timed[..3], [false, false, true]);
     }
 }

@@ -109,6 +109,7 @@ impl Shared {
     }
 
     /// A queued task was cancelled, and its captures are dropped.
+    #[cold]
     pub(super) fn cancelled(&self) {
         self.release();
         let mut state = self.state();

@@ -5,14 +5,15 @@
 
 mod growth;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::metrics::Metrics;
 use super::options::Limits;
 use super::parker::Parker;
 use super::pause::Pause;
 use super::queue::TaskQueue;
-use super::samples::{Sample, Samples};
+use super::samples::{Sample, Samples, Times};
+use super::stopwatch::Lap;
 use super::waits::{Wait, Waits};
 use crate::inbox::FifoList;
 use crate::join::{RunContext, RunCounts};
@@ -161,16 +162,11 @@ impl State {
     }
 
     #[inline]
-    pub(super) fn push(
-        &mut self,
-        tasks: &mut FifoList<Task<RunContext>>,
-        count: usize,
-        now: Instant,
-    ) {
+    pub(super) fn push(&mut self, tasks: &mut FifoList<Task<RunContext>>, count: usize) {
         self.queue.append(tasks, count);
         let first = self.submitted;
         self.submitted += count;
-        self.samples.push(first..self.submitted, now);
+        self.samples.push(first..self.submitted);
     }
 
     /// Takes the next task, for the calling thread to run.
@@ -232,10 +228,18 @@ impl State {
 
     /// A task has run to its end.
     #[inline]
-    pub(super) fn task_ended(&mut self, times: Option<(Sample, Instant, Instant)>) {
+    pub(super) fn task_ended(&mut self, times: Option<Times>) {
         self.has_ended = true;
-        if let Some((sample, started, ended)) = times {
-            self.samples.record(&sample, started, ended);
+        if let Some(times) = times {
+            self.samples.record(&times);
+        }
+    }
+
+    /// Tasks have run that were not timed one by one.
+    #[inline]
+    pub(super) fn lap_ended(&mut self, lap: Option<Lap>) {
+        if let Some(lap) = lap {
+            self.samples.record_lap(&lap);
         }
     }
 
@@ -352,16 +356,19 @@ impl State {
     #[inline]
     pub(super) fn wake_some(&mut self) -> Woken {
         let mut woken = [const { None }; WOKEN_AT_ONCE];
-        if self.idle.is_empty() {
-            return woken;
-        }
         for slot in &mut woken {
-            if self.waking >= self.wake_limit.min(self.queue.len()) {
+            if !self.must_wake() {
                 break;
             }
             *slot = self.wake();
         }
         woken
+    }
+
+    /// Returns `true` if a thread that has taken a task wakes another.
+    #[inline]
+    pub(super) fn must_wake(&self) -> bool {
+        self.waking < self.wake_limit.min(self.queue.len()) && !self.idle.is_empty()
     }
 
     #[inline]

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::panic::Location;
-use std::time::Instant;
 
 use super::parker::wake;
 use super::shared::Shared;
@@ -133,7 +132,6 @@ fn accept(
     count: usize,
     source: Source,
 ) -> Result<(), Refused> {
-    let now = Instant::now();
     let mut state = this.state();
     // Asks again until no thread is needed: by the time that the lock is back, the new thread may have taken another
     // task, or have exited.
@@ -153,7 +151,7 @@ fn accept(
             Ok(state) | Err((state, _)) => state,
         };
     }
-    state.push(&mut tasks, count, now);
+    state.push(&mut tasks, count);
     let woken = state.wake_one();
     let due = state.arm(&this.options);
     drop(state);

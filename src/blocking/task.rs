@@ -210,6 +210,7 @@ impl Guard for TaskGuard {
 }
 
 impl Drop for TaskGuard {
+    #[inline]
     fn drop(&mut self) {
         if let Some(shared) = self.0.take() {
             shared.cancelled();

@@ -9,9 +9,10 @@ use std::time::Instant;
 use super::options::Limits;
 use super::parker::{Parker, wake};
 use super::runtime;
-use super::samples::Sample;
+use super::samples::{Sample, Times};
 use super::shared::Shared;
 use super::state::State;
+use super::stopwatch::Stopwatch;
 use super::waits::Wait;
 use crate::join::{PoolThread, RunContext, RunCounts, Work, enter_pool};
 use crate::sync::{Arc, MutexGuard, thread};
@@ -174,7 +175,7 @@ fn run_thread(shared: &Arc<Shared>, number: usize) {
     runtime::start_thread(shared.options.runtime.clone());
     let host = Rc::new(WorkerHost::new(shared, number));
     let in_pool = enter_pool(Rc::clone(&host) as Rc<dyn PoolThread>);
-    take_tasks(shared, &host);
+    Worker::new(shared, &host).take_tasks();
     runtime::enter(runtime::TaskRuntime::Pool, false);
     shared.options.on_thread_stop.call();
     drop(in_pool);
@@ -185,103 +186,157 @@ fn run_thread(shared: &Arc<Shared>, number: usize) {
     shared.unlock(state);
 }
 
-/// Takes tasks until the thread is no longer counted among those of the pool.
-fn take_tasks(shared: &Arc<Shared>, host: &WorkerHost) {
-    let parker = Arc::new(Parker::new());
-    let mut context = host.run_context();
-    let mut state = shared.state();
-    state.begin_hook(&host.counts);
-    state = Shared::grow(shared, state);
-    if shared.options.on_thread_start.is_set() {
-        drop(state);
-        shared.options.on_thread_start.call();
-        state = shared.state();
-        host.unblock(&mut state);
-    }
-    state.end_start();
-    // The end of one task is the start of the next: reading the clock costs as much as a short task.
-    let mut now = Instant::now();
-    // Checked before each task: a thread beyond the maximum takes none, even if it was just created or woken.
-    while !state.has_excess_thread() {
-        if let Some((task, sample)) = state.pop() {
-            state = run(shared, host, &mut context, state, task, sample, &mut now);
-        } else if state.is_closed() {
-            break;
-        } else if let Some(woken) = wait(shared, state, &parker) {
-            state = woken;
-            now = Instant::now();
-        } else {
-            return;
-        }
-    }
-    state.begin_exit();
-    let woken = state.wake_some();
-    shared.unlock(state);
-    wake(woken.into_iter().flatten());
+/// A thread of a pool, while it is counted among those of the pool.
+struct Worker<'a> {
+    shared: &'a Arc<Shared>,
+    host: &'a WorkerHost,
+    context: RunContext,
+    parker: Arc<Parker>,
+    stopwatch: Stopwatch,
 }
 
-/// Wakes other threads if there is more to do, and runs a task without the lock.
-fn run<'a>(
-    shared: &'a Shared,
-    host: &WorkerHost,
-    context: &mut RunContext,
-    mut state: MutexGuard<'a, State>,
-    task: Task<RunContext>,
-    sample: Option<Sample>,
-    now: &mut Instant,
-) -> MutexGuard<'a, State> {
+impl<'a> Worker<'a> {
+    fn new(shared: &'a Arc<Shared>, host: &'a WorkerHost) -> Self {
+        Self {
+            shared,
+            host,
+            context: host.run_context(),
+            parker: Arc::new(Parker::new()),
+            stopwatch: Stopwatch::new(),
+        }
+    }
+
+    /// Takes tasks until the thread is no longer counted.
+    fn take_tasks(mut self) {
+        let mut state = self.begin();
+        // Checked before each task: a thread beyond the maximum takes none, even if it was just created or woken.
+        while !state.has_excess_thread() {
+            if let Some((task, sample)) = state.pop() {
+                state = self.run(state, task, sample);
+                continue;
+            }
+            self.end_lap(&mut state);
+            if state.is_closed() {
+                break;
+            }
+            let Some(woken) = self.wait(state) else {
+                return;
+            };
+            state = woken;
+            self.stopwatch = Stopwatch::new();
+        }
+        self.end_lap(&mut state);
+        state.begin_exit();
+        let woken = state.wake_some();
+        self.shared.unlock(state);
+        wake(woken.into_iter().flatten());
+    }
+
+    /// Helps to create threads, and runs the hook.
+    fn begin(&self) -> MutexGuard<'a, State> {
+        let mut state = self.shared.state();
+        state.begin_hook(&self.host.counts);
+        state = Shared::grow(self.shared, state);
+        if self.shared.options.on_thread_start.is_set() {
+            drop(state);
+            self.shared.options.on_thread_start.call();
+            state = self.shared.state();
+            self.host.unblock(&mut state);
+        }
+        state.end_start();
+        state
+    }
+
+    /// Runs a task without the lock, after waking other threads if there is more to do.
+    fn run(
+        &mut self,
+        state: MutexGuard<'a, State>,
+        task: Task<RunContext>,
+        sample: Option<Sample>,
+    ) -> MutexGuard<'a, State> {
+        if state.must_wake() {
+            unlock_and_wake(state);
+        } else {
+            drop(state);
+        }
+        let timed = sample.map(|sample| (sample, self.stopwatch.start()));
+        self.host.counts.begin();
+        let ran = Work::new(task).run_in(&mut self.context);
+        self.host.counts.end();
+        let times = self.stop(timed);
+        let mut state = self.shared.state();
+        self.host.unblock(&mut state);
+        state.lap_ended(self.stopwatch.take_lap());
+        if ran == Ran::Cancelled {
+            // The canceller has counted it.
+            state.remove_cancelled();
+            return state;
+        }
+        state.task_ended(times);
+        if self.context.take_found_aborted() {
+            state.count_cancelled();
+        }
+        state
+    }
+
+    /// Stops the time of a task, if it is timed.
+    #[inline]
+    fn stop(&mut self, timed: Option<(Sample, Instant)>) -> Option<Times> {
+        let Some((sample, started)) = timed else {
+            self.stopwatch.skip();
+            return None;
+        };
+        let ended = self.stopwatch.end();
+        Some(Times {
+            sample,
+            started,
+            ended,
+        })
+    }
+
+    /// Ends the current lap, and records it.
+    fn end_lap(&mut self, state: &mut State) {
+        self.stopwatch.end_lap();
+        state.lap_ended(self.stopwatch.take_lap());
+    }
+
+    /// Waits for a task, and returns with the lock; `None` if the keep-alive has passed without a task, and the thread
+    /// is no longer counted.
+    fn wait(&self, mut state: MutexGuard<'a, State>) -> Option<MutexGuard<'a, State>> {
+        let (shared, parker) = (self.shared, &self.parker);
+        let keep_alive = state.keep_alive();
+        let mut deadline = keep_alive.and_then(|time| Instant::now().checked_add(time));
+        parker.prepare();
+        state.park(parker);
+        shared.unlock(state);
+        // An idle thread holds back no memory that other threads have allocated.
+        flush();
+        loop {
+            let woken = parker.park(deadline);
+            let mut state = shared.state();
+            // The thread that wakes this one decides so under the lock: look there, and not at the clock.
+            if woken || !state.is_parked(parker) || state.has_queued() || state.is_closed() {
+                state.unpark(parker);
+                return Some(state);
+            }
+            if state.keep_alive().is_some() {
+                state.unpark(parker);
+                state.begin_exit();
+                shared.unlock(state);
+                return None;
+            }
+            // The core threads are too few without this one.
+            deadline = None;
+        }
+    }
+}
+
+/// Releases the lock, and wakes the threads for which there is more to do.
+#[inline(never)]
+fn unlock_and_wake(mut state: MutexGuard<'_, State>) {
     let woken = state.wake_some();
     drop(state);
     wake(woken.into_iter().flatten());
-    host.counts.begin();
-    let ran = Work::new(task).run_in(context);
-    host.counts.end();
-    let started = std::mem::replace(now, Instant::now());
-    let mut state = shared.state();
-    host.unblock(&mut state);
-    if ran == Ran::Cancelled {
-        // The canceller has counted it.
-        state.remove_cancelled();
-        return state;
-    }
-    state.task_ended(sample.map(|sample| (sample, started, *now)));
-    if context.take_found_aborted() {
-        state.count_cancelled();
-    }
-    state
-}
-
-/// Waits for a task, and returns with the lock; `None` if the keep-alive has passed without a task, and the thread is
-/// no longer counted.
-fn wait<'a>(
-    shared: &'a Shared,
-    mut state: MutexGuard<'a, State>,
-    parker: &Arc<Parker>,
-) -> Option<MutexGuard<'a, State>> {
-    let keep_alive = state.keep_alive();
-    let mut deadline = keep_alive.and_then(|time| Instant::now().checked_add(time));
-    parker.prepare();
-    state.park(parker);
-    shared.unlock(state);
-    // An idle thread holds back no memory that other threads have allocated.
-    flush();
-    loop {
-        let woken = parker.park(deadline);
-        let mut state = shared.state();
-        // The thread that wakes this one decides so under the lock: look there, and not at the clock.
-        if woken || !state.is_parked(parker) || state.has_queued() || state.is_closed() {
-            state.unpark(parker);
-            return Some(state);
-        }
-        if state.keep_alive().is_some() {
-            state.unpark(parker);
-            state.begin_exit();
-            shared.unlock(state);
-            return None;
-        }
-        // The core threads are too few without this one.
-        deadline = None;
-    }
 }
 
 // ===== Waits inside tasks =====

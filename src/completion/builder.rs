@@ -35,7 +35,9 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
             jobs: PhantomData,
         }
     }
+}
 
+impl<T, K> CompletionStream<T, K> {
     /// The two ends of a stream without limits, for owners that submit without waiting.
     pub(super) fn unbounded() -> (Submitter<T, K>, Self) {
         Self::new(Shared::new(usize::MAX, usize::MAX, SPILL_THRESHOLD))

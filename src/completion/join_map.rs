@@ -17,6 +17,8 @@ use crate::join::{AbortHandle, Id, JoinError, Spawn};
 /// Each key has at most one task. Spawning a task under a key that is in the map aborts the previous task, whose outcome
 /// is not returned. When the map is dropped, its tasks are aborted.
 ///
+/// Unlike that of `tokio_util`, it has no methods for its capacity, and no parameter for the hasher.
+///
 /// # Examples
 ///
 /// ```
@@ -49,7 +51,7 @@ struct Task<K> {
     abort: AbortHandle,
 }
 
-impl<K, V: 'static> JoinMap<K, V> {
+impl<K, V> JoinMap<K, V> {
     /// An empty map.
     ///
     /// # Examples
@@ -83,7 +85,9 @@ impl<K, V: 'static> JoinMap<K, V> {
     pub fn contains_task(&self, id: &Id) -> bool {
         self.tasks.contains_key(id)
     }
+}
 
+impl<K, V: 'static> JoinMap<K, V> {
     /// Aborts the tasks whose keys match. They stay in the map until they are joined.
     ///
     /// # Examples
@@ -317,7 +321,7 @@ impl<K: Hash + Eq, V: 'static> JoinMap<K, V> {
     }
 }
 
-impl<K, V: 'static> Default for JoinMap<K, V> {
+impl<K, V> Default for JoinMap<K, V> {
     fn default() -> Self {
         Self::new()
     }

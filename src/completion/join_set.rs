@@ -67,7 +67,7 @@ struct Output<T>(T);
 // set is gone, to be dropped. An abort from another thread only wakes the task, whose future is not in its cell.
 unsafe impl<T> Send for Output<T> {}
 
-impl<T: 'static> JoinSet<T> {
+impl<T> JoinSet<T> {
     /// An empty set.
     ///
     /// # Examples
@@ -84,14 +84,16 @@ impl<T: 'static> JoinSet<T> {
 
     /// The number of tasks that were spawned and not joined.
     pub fn len(&self) -> usize {
-        self.jobs.in_flight()
+        self.jobs.shared().in_flight()
     }
 
     /// Returns `true` if every task was joined.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
 
+impl<T: 'static> JoinSet<T> {
     /// Runs a future on the current Tokio runtime, as [`Submitter::submit`] does.
     ///
     /// # Examples
@@ -382,7 +384,7 @@ impl<F: Future> Future for IntoOutput<F> {
     }
 }
 
-impl<T: 'static> Default for JoinSet<T> {
+impl<T> Default for JoinSet<T> {
     fn default() -> Self {
         Self::new()
     }

@@ -112,7 +112,7 @@ pub struct Completed<T, K = ()> {
 /// The number of jobs that are released at a time.
 const RELEASE_BATCH: usize = 32;
 
-impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
+impl<T, K> CompletionStream<T, K> {
     /// The two ends of a stream.
     pub(super) fn new(shared: Shared<T, K>) -> (Submitter<T, K>, Self) {
         let shared = Arc::new(shared);
@@ -127,7 +127,9 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         };
         (Submitter::new(shared), stream)
     }
+}
 
+impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
     /// Takes the next completion that has arrived.
     pub(super) fn take(&mut self) -> Option<Completed<T, K>> {
         self.fetch();

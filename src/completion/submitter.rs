@@ -44,12 +44,6 @@ pub struct Submitter<T, K = ()> {
 struct Open<T, K>(Arc<Shared<T, K>>);
 
 impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
-    pub(super) fn new(shared: Arc<Shared<T, K>>) -> Self {
-        Self {
-            handle: Arc::new(Open(shared)),
-        }
-    }
-
     /// Waits for room, and runs a future on the current Tokio runtime.
     ///
     /// A Tokio task costs more than many futures do, so not every future becomes one. A small future is polled for
@@ -350,6 +344,12 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
 }
 
 impl<T, K> Submitter<T, K> {
+    pub(super) fn new(shared: Arc<Shared<T, K>>) -> Self {
+        Self {
+            handle: Arc::new(Open(shared)),
+        }
+    }
+
     pub(super) fn shared(&self) -> &Arc<Shared<T, K>> {
         &self.handle.0
     }

@@ -168,3 +168,15 @@ async fn a_panic_in_the_drop_of_a_replaced_key_loses_no_task() {
     assert_eq!(outcome.unwrap(), 2);
     assert!(map.join_next().await.is_none());
 }
+
+#[test]
+fn a_map_is_generic_over_any_key_and_output() {
+    #[derive(Default)]
+    struct Holder<K, V> {
+        map: JoinMap<K, V>,
+    }
+    fn is_empty<K, V>(holder: &Holder<K, V>) -> bool {
+        holder.map.is_empty() && holder.map.keys().count() == 0
+    }
+    assert!(is_empty(&Holder::<f32, &str>::default()));
+}

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::future::{pending, ready};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -335,6 +336,42 @@ fn dropping_a_set_aborts_local_tasks() {
         within(local).await;
         assert_eq!(captured.count(), 10);
     });
+}
+
+/// The drop of a waker is user code: it may run the task that the set waits for.
+#[test]
+fn dropping_a_replaced_waker_may_end_a_task() {
+    struct RunsTasks(tokio::runtime::Runtime);
+    impl Wake for RunsTasks {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for RunsTasks {
+        fn drop(&mut self) {
+            self.0.block_on(yield_now());
+        }
+    }
+    let runtime = current_thread();
+    let mut set = JoinSet::new();
+    set.spawn_on(async { 7 }, runtime.handle());
+    let waker = Waker::from(Arc::new(RunsTasks(runtime)));
+    let polled = set.poll_join_next(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    drop(waker);
+    // This replaces the waker, and returns what its drop has completed.
+    let polled = set.poll_join_next(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(polled, Poll::Ready(Some(Ok(7)))));
+}
+
+#[test]
+fn a_set_is_generic_over_any_output() {
+    #[derive(Default)]
+    struct Holder<T> {
+        set: JoinSet<T>,
+    }
+    fn is_empty<T>(holder: &Holder<T>) -> bool {
+        holder.set.is_empty() && holder.set.len() == 0
+    }
+    assert!(is_empty(&Holder::<&str>::default()));
 }
 
 #[test]
