@@ -7,7 +7,8 @@
 //!
 //! **Soundness.** A closure may borrow data that lives for `'scope`, and its type is erased to `'static` while it is in the
 //! queue. It leaves the queue only to run, and running it consumes it. [`ComputePool::scope`] returns, or unwinds, only
-//! after the queue is empty and no closure runs, which the destructor of `Waiter` ensures; and `'scope` ends after that.
+//! after the queue is empty and no closure runs, which the destructor of `Waiter` ensures; and `'scope` ends after that. If
+//! that destructor unwound, the process would abort.
 //! Tickets that are left in the pool own the state of the scope, and find the queue empty.
 
 use std::any::Any;
@@ -20,6 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use super::pool::ComputePool;
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
+use crate::unwind::{AbortOnUnwind, contain};
 
 type Payload = Box<dyn Any + Send>;
 type Closure = Box<dyn FnOnce() + Send>;
@@ -70,7 +72,10 @@ impl ComputePool {
             scope: PhantomData,
             env: PhantomData,
         };
-        let waiter = Waiter(Arc::clone(&scope.state));
+        let waiter = Waiter {
+            state: Arc::clone(&scope.state),
+            thread: thread::current(),
+        };
         let output = catch_unwind(AssertUnwindSafe(|| f(&scope)));
         let state = Arc::clone(&scope.state);
         drop(waiter);
@@ -122,11 +127,19 @@ impl fmt::Debug for Scope<'_, '_> {
 }
 
 /// Waits for all closures when it is dropped.
-struct Waiter(Arc<ScopeState>);
+struct Waiter {
+    state: Arc<ScopeState>,
+    /// The thread that waits. Taken before there are closures, so that nothing that might panic is left for the wait.
+    thread: Thread,
+}
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.0.wait();
+        // The closures borrow from this stack. Nothing below unwinds; if it did, closures that still run would use
+        // frames that are gone.
+        let must_not_unwind = AbortOnUnwind;
+        self.state.wait(&self.thread);
+        mem::forget(must_not_unwind);
     }
 }
 
@@ -179,12 +192,12 @@ impl ScopeState {
         };
         wake(tasks);
         // The payload of a further panic may panic when it is dropped: without the lock.
-        crate::unwind::contain(|| drop(other));
+        contain(|| drop(other));
         true
     }
 
-    /// Runs closures until the queue is empty and no closure runs.
-    fn wait(&self) {
+    /// Runs closures until the queue is empty and no closure runs. `waiting` is the current thread.
+    fn wait(&self, waiting: &Thread) {
         loop {
             while self.run_one() {}
             let mut tasks = self.lock();
@@ -194,7 +207,7 @@ impl ScopeState {
             if tasks.running == 0 {
                 return;
             }
-            tasks.sleeper = Some(thread::current());
+            tasks.sleeper = Some(waiting.clone());
             drop(tasks);
             // A wake-up takes the sleeper out. A park token that a closure has left only costs another round.
             thread::park();

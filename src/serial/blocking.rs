@@ -1,7 +1,5 @@
 //! [`SerialExecutor::blocking_run`]: the job lies on the stack of a thread that waits for it, so it may borrow.
 
-use std::process;
-
 use super::enqueue::Rejection;
 use super::executor::SerialExecutor;
 use super::job::{Plain, pack};
@@ -9,6 +7,7 @@ use super::level::Level;
 use super::owner::Owner;
 use crate::join::{ExecutorScope, Id, JoinError, JoinHandle, prepare_to_wait};
 use crate::task::Fault;
+use crate::unwind::AbortOnUnwind;
 
 impl<S: Send + 'static> SerialExecutor<S> {
     /// Runs a job on the state, and blocks this thread until the job has ended. The job may borrow.
@@ -124,14 +123,5 @@ impl<S> StackJobPtr<S> {
     unsafe fn run(self, state: &mut S) {
         // SAFETY: as the caller guarantees; `run` is the function for its types.
         unsafe { (self.run)(self.stack_job, state) }
-    }
-}
-
-/// Ends the process if it is dropped.
-struct AbortOnUnwind;
-
-impl Drop for AbortOnUnwind {
-    fn drop(&mut self) {
-        process::abort();
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
-use super::core::{CLOSED, Core, POISONED};
+use super::core::{Core, POISONED};
 use super::metrics::Metrics;
 use super::options::Options;
 use super::owner::Owner;
@@ -202,12 +202,10 @@ impl<S: Send + 'static> SerialExecutor<S> {
         }
         let mut owner = match Owner::acquire_poisoned(&self.core) {
             Ok(owner) => owner,
-            // Another reset has cleared the poison, or `close` came: neither notifies this waiter again.
-            Err(head) if !head.tags.has(POISONED) || head.tags.has(CLOSED) => {
-                return new.take().map(Err);
-            }
-            // Busy and poisoned: its release notifies.
-            Err(_) => return None,
+            // Busy, or closed meanwhile: the release notifies, and so does `close`.
+            Err(head) if head.tags.has(POISONED) => return None,
+            // Another reset has cleared the poison, and does not notify.
+            Err(_) => return new.take().map(Err),
         };
         let _inside = ExecutorScope::job(self.core.id());
         let old = new.take().map(|new| owner.replace_state(new));

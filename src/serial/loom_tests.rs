@@ -39,6 +39,15 @@ fn add(executor: &SerialExecutor<Plain>) -> crate::JoinHandle<()> {
     executor.submit(|number| number.add(1))
 }
 
+/// An executor whose state is 0 and poisoned.
+fn poisoned() -> SerialExecutor<Plain> {
+    let executor = SerialExecutor::new(Plain::new(0));
+    let panicked = executor.submit(|_| std::panic::resume_unwind(Box::new(())));
+    let panicked: Result<(), _> = panicked.blocking_join();
+    assert!(panicked.unwrap_err().is_panic());
+    executor
+}
+
 #[test]
 fn loom_three_submitters() {
     loom::model(|| {
@@ -313,10 +322,7 @@ fn loom_a_refused_hand_over_against_submit() {
 #[test]
 fn loom_reset_against_submit() {
     loom::model(|| {
-        let executor = SerialExecutor::new(Plain::new(0));
-        let panicked = executor.submit(|_| std::panic::resume_unwind(Box::new(())));
-        let panicked: Result<(), _> = panicked.blocking_join();
-        assert!(panicked.unwrap_err().is_panic());
+        let executor = poisoned();
         let other = {
             let executor = executor.clone();
             thread::spawn(move || match add(&executor).blocking_join() {
@@ -353,5 +359,38 @@ fn loom_reset_against_a_panic() {
         if was_poisoned {
             assert_eq!(executor.try_run(|number| number.get()).unwrap(), 10);
         }
+    });
+}
+
+/// Two resets of one poisoned state: one replaces it, and the other returns. If it waits instead, nothing wakes it, which
+/// loom reports.
+#[test]
+fn loom_reset_against_reset() {
+    loom::model(|| {
+        let executor = poisoned();
+        let other = {
+            let executor = executor.clone();
+            thread::spawn(move || block_on(executor.reset(Plain::new(10))).is_ok())
+        };
+        let here = block_on(executor.reset(Plain::new(20))).is_ok();
+        assert_ne!(here, other.join().unwrap());
+        let state = executor.try_run(|number| number.get()).unwrap();
+        assert_eq!(state, if here { 20 } else { 10 });
+    });
+}
+
+/// A reset replaces the state before the executor is closed, or returns. If it waits instead, nothing wakes it.
+#[test]
+fn loom_reset_against_close() {
+    loom::model(|| {
+        let executor = poisoned();
+        let other = {
+            let executor = executor.clone();
+            thread::spawn(move || executor.close())
+        };
+        let was_reset = block_on(executor.reset(Plain::new(10))).is_ok();
+        other.join().unwrap();
+        assert_ne!(executor.is_poisoned(), was_reset);
+        assert!(executor.is_closed());
     });
 }
