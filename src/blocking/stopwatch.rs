@@ -30,6 +30,11 @@ impl Stopwatch {
         }
     }
 
+    /// The last reading.
+    pub(super) fn time(&self) -> Instant {
+        self.time
+    }
+
     /// A timed task starts now. The end of a timed task is the start of the next one.
     #[inline]
     pub(super) fn start(&mut self) -> Instant {

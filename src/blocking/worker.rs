@@ -301,11 +301,11 @@ impl<'a> Worker<'a> {
     }
 
     /// Waits for a task, and returns with the lock; `None` if the keep-alive has passed without a task, and the thread
-    /// is no longer counted.
+    /// is no longer counted. The stopwatch was read just now.
     fn wait(&self, mut state: MutexGuard<'a, State>) -> Option<MutexGuard<'a, State>> {
         let (shared, parker) = (self.shared, &self.parker);
         let keep_alive = state.keep_alive();
-        let mut deadline = keep_alive.and_then(|time| Instant::now().checked_add(time));
+        let mut deadline = keep_alive.and_then(|time| self.stopwatch.time().checked_add(time));
         parker.prepare();
         state.park(parker);
         shared.unlock(state);
