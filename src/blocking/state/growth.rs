@@ -163,7 +163,9 @@ impl State {
             return 0;
         }
         let needed = self.queue.waiting().saturating_sub(self.looking());
-        let allowed = self.max_allowed().saturating_sub(self.threads + self.starting);
+        let allowed = self
+            .max_allowed()
+            .saturating_sub(self.threads + self.starting);
         let count = needed.min(allowed).min(self.rest.burst);
         // Each new thread takes one task, which says nothing about the threads that existed before.
         self.rest.taken_at_tick = self.taken() + self.starting + count;
