@@ -298,7 +298,7 @@ impl State {
     /// can run.
     #[inline]
     pub(super) fn has_excess_thread(&self) -> bool {
-        self.threads > self.most() && self.threads > self.rest.waits.blocked() + 1
+        self.threads > self.max_allowed() && self.threads > self.rest.waits.blocked() + 1
     }
 
     /// How long a thread that becomes idle now waits before it exits; `None` if it never exits.

@@ -20,7 +20,7 @@ const SEARCHING: usize = 1;
 /// One worker that sleeps, or is about to.
 const SLEEPER: usize = 1 << 1;
 /// Counts each time that a worker goes to sleep. It wraps around.
-const EPOCH: usize = SLEEPER * (MAX_THREADS + 1);
+const SLEEP_ROUND: usize = SLEEPER * (MAX_THREADS + 1);
 
 /// A backlog that takes longer is worth waking a worker for: about what a wake-up costs.
 const WAKE_NS: usize = if MODEL { 1 } else { 50_000 };
@@ -34,7 +34,7 @@ pub(super) struct Shared {
     pub(super) rejected: Number,
     /// Tasks that `shutdown_now` has dropped.
     pub(super) aborted: Number,
-    /// `[ epoch | sleepers | SEARCHING ]`
+    /// `[ sleep_round | sleepers | SEARCHING ]`
     sleep: AtomicUsize,
     /// The lane at which the next new submitter begins.
     pub(super) next: Number,
@@ -149,7 +149,7 @@ impl Shared {
         let searcher = if searched { SEARCHING } else { 0 };
         // Ordering: AcqRel, see `share` and `is_idle`.
         self.sleep
-            .fetch_add(EPOCH + SLEEPER - searcher, Ordering::AcqRel);
+            .fetch_add(SLEEP_ROUND + SLEEPER - searcher, Ordering::AcqRel);
         searched && self.lanes.iter().any(Lane::has_stealable) && self.begin_search()
     }
 
@@ -168,7 +168,7 @@ impl Shared {
 
     /// Returns `true` if there was a moment during the call at which no task was outstanding.
     pub(super) fn is_idle(&self) -> bool {
-        // All workers sleep at the first read, and the second one returns the same epoch: so none has run in between,
+        // All workers sleep at the first read, and the second one returns the same sleep round: so none has run in between,
         // and a task that was queued at first would still be queued when its lane or its key is checked.
         // Ordering: AcqRel. Acquire pairs with the Release in `begin_sleep`, for what the workers did; Release with the
         // Acquire in `end_sleep`: a worker that wakes after the second read does not change what the checks saw.

@@ -226,8 +226,8 @@ pub(crate) struct Turn {
     pub(crate) lease: Duration,
     /// If nothing could be claimed: have [`Event::Wake`] sent to some of the sessions that asked for it as soon as there
     /// is a task. This holds until the next turn. A store may also do so if it has claimed less than was wanted, and then
-    /// [says so](TurnAnswer::parked).
-    pub(crate) park: bool,
+    /// [says so](TurnAnswer::is_idle).
+    pub(crate) go_idle: bool,
 }
 
 /// The verdicts on tasks of one claim.
@@ -266,7 +266,7 @@ pub(crate) struct TurnAnswer {
     /// The time after which to send another turn, unless an event wakes the worker earlier.
     pub(crate) next: Option<Duration>,
     /// Although tasks were claimed, this worker is woken when there are more.
-    pub(crate) parked: bool,
+    pub(crate) is_idle: bool,
 }
 
 /// Tasks that were claimed together.

@@ -49,6 +49,7 @@ use crate::task::{Fault, JoinRef, Outcome};
 /// ```
 pub struct JoinHandle<T> {
     id: Id,
+    // `JoinHandle` has no `Drop`: the task is detached by `JoinRef`'s `Drop` (`task/join_ref.rs`).
     state: State<T>,
 }
 

@@ -34,7 +34,8 @@
 //! - *Jobs of one level run in the order of their successful pushes.* The owner runs what it took earlier before
 //!   what it takes later, and a job runs inline only when nothing is queued.
 //!
-//! A thread that aborts queued jobs takes them away without owning the executor: see `queue`.
+//! A thread that aborts queued jobs takes them away without owning the executor: see `queue`. Where a job runs, inline or
+//! queued, is decided in `enqueue`.
 
 use std::mem;
 use std::ptr::NonNull;

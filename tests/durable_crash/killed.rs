@@ -75,7 +75,10 @@ async fn one_that_was_idle_all_the_time_takes_over_soon(site: Site) {
         site.worker(site.work()).await,
         site.worker(site.work()).await,
     ];
-    until("both are idle", async || (site.parked() == 2).then_some(())).await;
+    until("both are idle", async || {
+        (site.idle_workers() == 2).then_some(())
+    })
+    .await;
     let handle = site.spawn(Job::Wait).await;
     let start = async || site.lines("start", handle.id()).pop();
     let line = until("one has begun", start).await;

@@ -88,7 +88,10 @@ async fn a_producer_dies_after_its_answer_and_a_worker_knows() {
     for round in 0..4 {
         let site = Site::file().await;
         let mut worker = site.worker(site.work()).await;
-        until("it rests", async || (site.parked() == 1).then_some(())).await;
+        until("it rests", async || {
+            (site.idle_workers() == 1).then_some(())
+        })
+        .await;
         // The first answer is that to its session.
         let plan = site.plan(Role::Producer { tasks: TASKS });
         let mut deadly = Process::start_deadly(&plan, "sqlite.after-answer:2");

@@ -68,7 +68,10 @@ async fn one_that_has_ended_keeps_no_wake_up_from_others(site: Site) {
         .start(site.folder.clone())
         .await
         .expect("an executor");
-    until("both are idle", async || (site.parked() == 2).then_some(())).await;
+    until("both are idle", async || {
+        (site.idle_workers() == 2).then_some(())
+    })
+    .await;
     executor.shutdown(Duration::ZERO).await;
 
     let spawned = Instant::now();

@@ -270,7 +270,7 @@ impl Site {
     }
 
     /// Returns the number of processes that have asked to be woken.
-    pub(crate) fn parked(&self) -> usize {
+    pub(crate) fn idle_workers(&self) -> usize {
         match &self.server {
             None => {
                 let markers = self.folder.0.join("tasks.db-throng").join("idle");

@@ -16,7 +16,7 @@ impl State {
     /// Returns `true` if one more thread is needed for the queue and for `coming` tasks that are not queued yet.
     #[inline]
     pub(in crate::blocking) fn must_grow(&self, coming: usize, options: &Options) -> bool {
-        !self.is_at_most()
+        !self.is_at_limit()
             && self.is_short(coming)
             && self.pause_end().is_none()
             && self.grows(coming, options)
@@ -49,16 +49,17 @@ impl State {
 
     /// The number of threads allowed now.
     #[inline]
-    pub(super) fn most(&self) -> usize {
+    pub(super) fn max_allowed(&self) -> usize {
         let limits = &self.rest.limits;
         limits
             .max_threads
             .saturating_add(self.rest.waits.compensated())
     }
 
+    /// Returns `true` if as many threads as are allowed exist or are starting.
     #[inline]
-    fn is_at_most(&self) -> bool {
-        self.threads + self.starting >= self.most()
+    fn is_at_limit(&self) -> bool {
+        self.threads + self.starting >= self.max_allowed()
     }
 
     /// Returns `true` if the policy asks for a thread now, and not later.
@@ -125,7 +126,7 @@ impl State {
     /// When the timer must fire for this pool, if it must and is not armed yet. Counts it as armed.
     #[inline]
     pub(in crate::blocking) fn arm(&mut self, options: &Options) -> Option<Instant> {
-        if self.is_at_most() || !self.is_short(0) || self.rest.armed || MODEL {
+        if self.is_at_limit() || !self.is_short(0) || self.rest.armed || MODEL {
             return None;
         }
         let due = self.due(options)?;
@@ -140,7 +141,7 @@ impl State {
 
     /// When the timer must fire: tasks wait, and there may be no event that would give them a thread.
     pub(in crate::blocking) fn due(&self, options: &Options) -> Option<Instant> {
-        if !self.is_short(0) || self.is_at_most() {
+        if !self.is_short(0) || self.is_at_limit() {
             return None;
         }
         match (self.pause_end(), options.growth) {
@@ -162,7 +163,9 @@ impl State {
             return 0;
         }
         let needed = self.queue.waiting().saturating_sub(self.looking());
-        let allowed = self.most().saturating_sub(self.threads + self.starting);
+        let allowed = self
+            .max_allowed()
+            .saturating_sub(self.threads + self.starting);
         let count = needed.min(allowed).min(self.rest.burst);
         // Each new thread takes one task, which says nothing about the threads that existed before.
         self.rest.taken_at_tick = self.taken() + self.starting + count;

@@ -131,7 +131,7 @@ impl InlineExecutor {
             want_bytes: MAX_BATCH_BYTES,
             quarantined: true,
             lease: LEASE,
-            park: false,
+            go_idle: false,
         })
     }
 }

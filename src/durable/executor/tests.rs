@@ -129,6 +129,6 @@ fn claim_all(session: SessionId) -> Turn {
         want_bytes: 1 << 20,
         quarantined: true,
         lease: Duration::from_secs(10),
-        park: false,
+        go_idle: false,
     }
 }

@@ -39,12 +39,12 @@ mod epochs;
 mod error;
 mod inner;
 mod keys;
-mod leases;
 mod link;
 mod maintenance;
 mod names;
 mod partitions;
 mod probe;
+mod renew;
 mod reply;
 mod routes_cache;
 mod routing;
@@ -346,7 +346,7 @@ impl Backend for RedisStore {
     }
 
     fn renew(&self, claims: Vec<Epoch>) -> Answer<'_, RenewAnswer> {
-        self.request(move |inner| async move { leases::renew(&inner, claims).await })
+        self.request(move |inner| async move { renew::renew(&inner, claims).await })
     }
 
     fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {

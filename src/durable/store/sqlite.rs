@@ -270,10 +270,12 @@ impl SqliteStore {
         let bytes = output_bytes(&request);
         let turned = self.writer.run(bytes, move |tx| turn::turn(tx, &turn));
         let mut turned = turned.await?;
-        if request.park && turned.claim.is_none() && !turned.more {
-            let parked = self.reader.run(move |reader| idle::park(reader, &request));
-            match parked.await {
-                Ok(Some(parked)) => turned.next = parked.next,
+        if request.go_idle && turned.claim.is_none() && !turned.more {
+            let turned_idle = self
+                .reader
+                .run(move |reader| idle::go_idle(reader, &request));
+            match turned_idle.await {
+                Ok(Some(idle)) => turned.next = idle.next,
                 // Meanwhile, there is something to do.
                 Ok(None) => turned.next = Some(Duration::ZERO),
                 Err(_) => turned.next = Some(UNREACHABLE_CHECK_INTERVAL),

@@ -77,7 +77,7 @@ impl Worker {
             want_bytes: MAX_BATCH_BYTES,
             quarantined: !self.claims.has_quarantined(),
             lease: self.store_lease(),
-            park: want > 0,
+            go_idle: want > 0,
         }
     }
 
@@ -113,11 +113,11 @@ impl Worker {
             Ok(answer) => {
                 self.failures = 0;
                 self.tally.turns.add(1);
-                // After a turn that has claimed tasks, or had no free permit, the worker is usually not parked. So it sends
+                // After a turn that has claimed tasks, or had no free permit, the worker is usually not idle. So it sends
                 // another turn as soon as it has a free permit.
-                self.may_claim |= answer.more || answer.claim.is_some() && !answer.parked;
+                self.may_claim |= answer.more || answer.claim.is_some() && !answer.is_idle;
                 if let Some(request) = self.unanswered.take() {
-                    self.may_claim |= !request.park;
+                    self.may_claim |= !request.go_idle;
                     self.confirm(&request, &answer.refused);
                 }
                 let next = answer.next.map_or(MAX_REST, |next| next.min(MAX_REST));

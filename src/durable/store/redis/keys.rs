@@ -28,7 +28,7 @@
 //! | `quarantined` | set | ids of quarantined tasks in `ready`: a worker runs one such task at a time |
 //! | `watchers` | hash | by id: the client ids of other processes that are notified of the end |
 //! | `awaiting` | sorted set | clients, by the time of their last status request: only these get completion events |
-//! | `suspects` | set | during a census: ids, and ids with kinds, that it has found in no list: see `lua/census.lua` |
+//! | `unlisted` | set | during a census: ids, and ids with kinds, that it has found in no list: see `lua/census.lua` |
 //! | `damage` | list | the last 100 unreadable rows: the time, the damage, and up to 1,024 bytes of the row |
 //! | `idle:<set>` | sorted sets | client and session of idle workers that know a set of types, by the time at which they went idle |
 //!
@@ -68,7 +68,7 @@ pub(super) const ALL: [&str; 26] = [
     "AWAITING",
     "IDLE",
     "ROUTES",
-    "SUSPECTS",
+    "UNLISTED",
     "DAMAGE",
 ];
 

@@ -137,7 +137,7 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
         None => None,
     };
     let is_repeated = parts.number()? != 0;
-    let parked = parts.number()? != 0;
+    let is_idle = parts.number()? != 0;
     let is_drained = parts.number()? != 0;
     if let Some(claim) = claim.as_mut().filter(|_| is_repeated) {
         claim.tasks.sort_unstable_by_key(|task| task.id);
@@ -147,7 +147,7 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
         claim,
         more,
         next: next.map(Duration::from_millis),
-        parked,
+        is_idle,
     };
     Ok(PartitionAnswer {
         turned,

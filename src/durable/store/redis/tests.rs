@@ -158,7 +158,7 @@ impl Worker {
             want_bytes: 1 << 20,
             quarantined: true,
             lease: LEASE,
-            park: want > 0,
+            go_idle: want > 0,
         })
     }
 

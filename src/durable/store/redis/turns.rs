@@ -57,7 +57,7 @@ pub(super) async fn turn(inner: &Inner, request: &Turn) -> Result<TurnAnswer, Fa
         state.is_idle = false;
     }
     inner.sessions.set(request.session, state);
-    if request.park && !is_subscribed && !inner.is_subscribed() {
+    if request.go_idle && !is_subscribed && !inner.is_subscribed() {
         let next = whole.next.unwrap_or(POLL_INTERVAL);
         whole.next = Some(next.min(POLL_INTERVAL));
     }
@@ -109,7 +109,7 @@ async fn release(inner: &Inner, request: &Turn, claim: Claim) {
             tasks: tasks.collect(),
         }],
         want: 0,
-        park: false,
+        go_idle: false,
         ..request.clone()
     };
     let part = PartitionTurn::of(&release, inner.partitions, partition);
@@ -123,7 +123,7 @@ fn add(whole: &mut TurnAnswer, part: TurnAnswer) {
     whole.refused.extend(part.refused);
     whole.claim = whole.claim.take().or(part.claim);
     whole.more |= part.more;
-    whole.parked |= part.parked;
+    whole.is_idle |= part.is_idle;
     whole.next = match (whole.next, part.next) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
@@ -176,7 +176,7 @@ impl<'a> PartitionTurn<'a> {
                 .received
                 .filter(|&epoch| partitions.of_claim(epoch) == partition),
             want: request.want,
-            go_idle: match (request.park, partitions.count()) {
+            go_idle: match (request.go_idle, partitions.count()) {
                 (false, _) => GoIdle::Never,
                 (true, 1) => GoIdle::IfLessClaimed,
                 (true, _) => GoIdle::IfNothingClaimed,

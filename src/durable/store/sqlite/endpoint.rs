@@ -92,14 +92,14 @@ impl Endpoint {
     // ===== Idle sessions =====
 
     /// Registers a session to be woken. The caller must check for tasks once more before it waits.
-    pub(super) fn park(&self, session: SessionId, set: SetId) -> io::Result<()> {
+    pub(super) fn add_idle(&self, session: SessionId, set: SetId) -> io::Result<()> {
         let mut idle = lock(&self.idle);
         folder::create_marker(&self.idle_marker(self.id, set))?;
         idle.insert(session, set);
         Ok(())
     }
 
-    /// Returns `true` if a session is idle and another process has woken this endpoint since it was parked.
+    /// Returns `true` if a session is idle and another process has woken this endpoint since it went idle.
     pub(super) fn was_woken(&self, session: SessionId) -> bool {
         let idle = lock(&self.idle);
         let set = idle.get(&session);
@@ -107,7 +107,7 @@ impl Endpoint {
     }
 
     /// Unregisters a session. The marker stays while other sessions of this endpoint with the same set are idle.
-    pub(super) fn unpark(&self, session: SessionId) {
+    pub(super) fn remove_idle(&self, session: SessionId) {
         let mut idle = lock(&self.idle);
         if let Some(set) = idle.remove(&session)
             && !idle.values().any(|&other| other == set)

@@ -17,37 +17,40 @@ pub(super) fn idle_turn(
     reader: &ReadConnection,
     request: &Turn,
 ) -> Result<Option<TurnAnswer>, Fault> {
-    reader.shared.endpoint.unpark(request.session);
+    reader.shared.endpoint.remove_idle(request.session);
     let Some(set) = reader.snapshot(|db| set_of_new_turn(db, request))? else {
         return Ok(None);
     };
     match check(reader, request, set)? {
-        Some(turned) if request.park && !turned.more => park_with(reader, request, set),
+        Some(turned) if request.go_idle && !turned.more => go_idle_with(reader, request, set),
         found => Ok(found),
     }
 }
 
-/// Parks the session, to be woken when there is something to do. Returns `None` if there may be something to do now.
-pub(super) fn park(reader: &ReadConnection, request: &Turn) -> Result<Option<TurnAnswer>, Fault> {
+/// Makes the session idle, to be woken when there is something to do. Returns `None` if there may be something to do now.
+pub(super) fn go_idle(
+    reader: &ReadConnection,
+    request: &Turn,
+) -> Result<Option<TurnAnswer>, Fault> {
     let set = reader.snapshot(|db| set_of(db, request))?;
     match set {
-        Some(set) => park_with(reader, request, set),
+        Some(set) => go_idle_with(reader, request, set),
         None => Ok(None),
     }
 }
 
-fn park_with(
+fn go_idle_with(
     reader: &ReadConnection,
     request: &Turn,
     set: SetId,
 ) -> Result<Option<TurnAnswer>, Fault> {
     let endpoint = &reader.shared.endpoint;
-    let is_parked = endpoint.park(request.session, set).is_ok();
+    let is_idle = endpoint.add_idle(request.session, set).is_ok();
     // Checks again after the marker was created: a process may have stored a task before that, and have seen no marker.
     let mut found = check(reader, request, set)?;
     match &mut found {
-        None => endpoint.unpark(request.session),
-        Some(turned) if !is_parked => {
+        None => endpoint.remove_idle(request.session),
+        Some(turned) if !is_idle => {
             turned.next = earlier(turned.next, UNREACHABLE_CHECK_INTERVAL);
         }
         Some(_) => {}

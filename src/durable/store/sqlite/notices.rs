@@ -59,7 +59,7 @@ impl Notices {
     /// has its answer.
     pub(super) fn wake(&mut self, endpoint: &Endpoint) {
         for session in self.closed_sessions.drain(..) {
-            endpoint.unpark(session);
+            endpoint.remove_idle(session);
         }
         endpoint.notify_cancelled(&self.cancelled);
         for (sessions, sets) in &self.wakes {

@@ -329,7 +329,7 @@ impl Worker {
         self.try_enqueue(tasks).await.unwrap();
     }
 
-    fn request_turn(&self, verdicts: Vec<Verdicts>, want: usize, park: bool) -> Turn {
+    fn request_turn(&self, verdicts: Vec<Verdicts>, want: usize, go_idle: bool) -> Turn {
         Turn {
             session: self.session,
             number: self.next(),
@@ -340,7 +340,7 @@ impl Worker {
             want_bytes: 1 << 20,
             lease: LEASE,
             quarantined: true,
-            park,
+            go_idle,
         }
     }
 
@@ -348,9 +348,9 @@ impl Worker {
         &self,
         verdicts: Vec<Verdicts>,
         want: usize,
-        park: bool,
+        go_idle: bool,
     ) -> Result<TurnAnswer, Failure> {
-        let turn = self.request_turn(verdicts, want, park);
+        let turn = self.request_turn(verdicts, want, go_idle);
         let turned = self.store.turn(Arc::new(turn)).await?;
         let claim = turned.claim.as_ref();
         self.seen.set(claim.map(|claim| claim.epoch));
@@ -366,7 +366,7 @@ impl Worker {
         turned.claim.expect("a task can be claimed")
     }
 
-    async fn park(&self) {
+    async fn go_idle(&self) {
         let turned = self.try_turn(vec![], 5, true).await.unwrap();
         assert_eq!((turned.claim, turned.more), (None, false));
     }
@@ -396,7 +396,7 @@ impl Worker {
 async fn assert_wakes(one: &Arc<SqliteStore>, two: &Arc<SqliteStore>) {
     let producer = Worker::new(one).await;
     let mut worker = Worker::new(two).await;
-    worker.park().await;
+    worker.go_idle().await;
     producer
         .enqueue([NewTask {
             id: TaskId::new(),

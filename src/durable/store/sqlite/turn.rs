@@ -17,7 +17,7 @@ use crate::durable::store::{Claim, Epoch, Turn, TurnAnswer};
 const MAX_DUE: i64 = 256;
 
 pub(super) fn turn(tx: &mut Transaction<'_>, request: &Turn) -> Result<TurnAnswer, Fault> {
-    tx.shared.endpoint.unpark(request.session);
+    tx.shared.endpoint.remove_idle(request.session);
     let session = session::find(tx, request.session)?;
     let is_last = session.is_last(request.number)?;
     confirm_alive(tx, &session, request.received)?;

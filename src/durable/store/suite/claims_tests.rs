@@ -208,7 +208,7 @@ pub(super) async fn a_repeated_turn_only_reports_expired_leases(it: &dyn Harness
         next: Some(Duration::ZERO),
         ..TurnAnswer::default()
     };
-    for turn in [wanting(1), wanting(1).park()] {
+    for turn in [wanting(1), wanting(1).go_idle()] {
         assert_eq!(session.turn_again(turn).await.unwrap(), expected);
     }
     assert_eq!(process.status_of(2).await, TaskState::Running);

@@ -82,7 +82,7 @@ pub(super) async fn a_cancellation_is_reported_to_the_worker(it: &dyn Harness) {
 
 pub(super) async fn a_stored_task_wakes_a_worker(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
-    let (mut worker, mut events) = parked(&two).await;
+    let (mut worker, mut events) = idle_session(&two).await;
     one.session().await.enqueue([task(1)]).await;
     events.woken().await;
     assert_eq!(ids(&worker.claim(1).await), [id(1)]);
@@ -90,7 +90,7 @@ pub(super) async fn a_stored_task_wakes_a_worker(it: &dyn Harness) {
 
 pub(super) async fn a_delayed_task_wakes_a_worker_in_time(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
-    let (mut worker, mut events) = parked(&two).await;
+    let (mut worker, mut events) = idle_session(&two).await;
     let mut spawner = one.session().await;
     // The first, and then one that is due before it.
     for (number, delay) in [(1, 9 * SECOND), (2, 2 * SECOND)] {
@@ -98,7 +98,7 @@ pub(super) async fn a_delayed_task_wakes_a_worker_in_time(it: &dyn Harness) {
         // Like a worker, it makes a turn whenever it is woken.
         loop {
             events.woken().await;
-            let turned = worker.turn(wanting(1).park()).await;
+            let turned = worker.turn(wanting(1).go_idle()).await;
             assert_eq!(turned.claim, None);
             if turned.next.is_some_and(|next| next <= delay) {
                 break;
@@ -112,7 +112,7 @@ pub(super) async fn the_clock_wakes_workers(it: &dyn Harness) {
     one.session().await.enqueue([delayed(1, SECOND)]).await;
     let mut events = two.events();
     let mut worker = two.session().await;
-    let turned = worker.turn(wanting(1).park()).await;
+    let turned = worker.turn(wanting(1).go_idle()).await;
     assert_eq!(turned.claim, None);
     assert!(turned.next.is_some_and(|next| next <= SECOND), "{turned:?}");
     events.drain();
@@ -124,7 +124,7 @@ pub(super) async fn the_clock_wakes_workers(it: &dyn Harness) {
 pub(super) async fn a_replayed_dead_letter_wakes_a_worker(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     one.session().await.run(task(1), dead()).await;
-    let (mut worker, mut events) = parked(&two).await;
+    let (mut worker, mut events) = idle_session(&two).await;
     assert_eq!(one.replay_dead_letters(DeadFilter::all()).await, 1);
     events.woken().await;
     assert_eq!(ids(&worker.claim(1).await), [id(1)]);
@@ -137,7 +137,7 @@ pub(super) async fn a_released_task_wakes_a_worker(it: &dyn Harness) {
     let epoch = busy.claim(1).await.epoch;
     let mut events = two.events();
     let mut worker = two.session().await;
-    assert_eq!(worker.turn(wanting(1).park()).await.claim, None);
+    assert_eq!(worker.turn(wanting(1).go_idle()).await.claim, None);
     events.drain();
     busy.report(epoch, 1, Verdict::Release).await;
     events.woken().await;
@@ -151,7 +151,7 @@ pub(super) async fn a_dead_process_wakes_a_worker(it: &dyn Harness) {
     busy.claim(1).await;
     let mut events = two.events();
     let mut worker = two.session().await;
-    let mut turned = worker.turn(wanting(1).park()).await;
+    let mut turned = worker.turn(wanting(1).go_idle()).await;
     assert_eq!(turned.claim, None);
     events.drain();
     one.kill(it);
@@ -160,14 +160,14 @@ pub(super) async fn a_dead_process_wakes_a_worker(it: &dyn Harness) {
         while turned.claim.is_none() {
             let next = turned.next.expect("it looks again while others run");
             tokio::time::timeout(next, events.woken()).await.ok();
-            turned = worker.turn(wanting(1).park()).await;
+            turned = worker.turn(wanting(1).go_idle()).await;
         }
     })
     .await;
     assert_eq!(ids(&turned.claim.unwrap()), [id(1)]);
 }
 
-/// Two producers and a worker run as fast as they can. A parked worker waits for a wake-up, so it needs one for every
+/// Two producers and a worker run as fast as they can. An idle worker waits for a wake-up, so it needs one for every
 /// task that is stored between its turn and its wait.
 pub(super) async fn no_wake_up_is_lost(it: &dyn Harness) {
     const TASKS_OF_EACH: u64 = 50;
@@ -187,7 +187,7 @@ pub(super) async fn no_wake_up_is_lost(it: &dyn Harness) {
         let mut session = three.session().await;
         let mut claimed = 0;
         while claimed < 2 * TASKS_OF_EACH {
-            let turned = session.turn(wanting(3).park()).await;
+            let turned = session.turn(wanting(3).go_idle()).await;
             match turned.claim {
                 Some(claim) => claimed += claim.tasks.len() as u64,
                 None if turned.more || turned.next == Some(std::time::Duration::ZERO) => {}
@@ -198,11 +198,11 @@ pub(super) async fn no_wake_up_is_lost(it: &dyn Harness) {
     tokio::join!(store(&one, 0), store(&two, TASKS_OF_EACH), work);
 }
 
-/// Returns a session that has found no task and is parked.
-async fn parked(process: &Process) -> (Session<'_>, Events) {
+/// Returns a session that has found no task and is idle.
+async fn idle_session(process: &Process) -> (Session<'_>, Events) {
     let mut events = process.events();
     let mut session = process.session().await;
-    let turned = session.turn(wanting(1).park()).await;
+    let turned = session.turn(wanting(1).go_idle()).await;
     assert_eq!((turned.claim, turned.more), (None, false));
     // Earlier events must not wake it.
     events.drain();

@@ -99,7 +99,7 @@ pub(super) struct TurnStep {
     want_bytes: usize,
     lease: Duration,
     quarantined: bool,
-    park: bool,
+    go_idle: bool,
     /// Use the number of the last request if that was a turn.
     same_number: bool,
 }
@@ -178,7 +178,7 @@ fn turn() -> impl Strategy<Value = TurnStep> {
             (verdicts, received, floor),
             (want, want_bytes),
             lease,
-            (quarantined, park, same_number),
+            (quarantined, go_idle, same_number),
         )| {
             TurnStep {
                 session,
@@ -189,7 +189,7 @@ fn turn() -> impl Strategy<Value = TurnStep> {
                 want_bytes,
                 lease,
                 quarantined,
-                park,
+                go_idle,
                 same_number,
             }
         },

@@ -265,7 +265,7 @@ impl Session<'_> {
             want_bytes: options.want_bytes,
             lease: options.lease,
             quarantined: options.quarantined,
-            park: options.park,
+            go_idle: options.go_idle,
         };
         let turned = self.store.0.turn(Arc::new(request)).await?;
         let answered = turned.claim.as_ref().map(|claim| claim.epoch);
@@ -318,7 +318,7 @@ pub(super) struct TurnOptions {
     want_bytes: usize,
     lease: Duration,
     quarantined: bool,
-    park: bool,
+    go_idle: bool,
 }
 
 /// The options of a turn that claims up to `want` tasks of any size.
@@ -330,7 +330,7 @@ pub(super) fn wanting(want: usize) -> TurnOptions {
         want_bytes: usize::MAX >> 1,
         lease: LEASE,
         quarantined: true,
-        park: false,
+        go_idle: false,
     }
 }
 
@@ -371,8 +371,11 @@ impl TurnOptions {
         }
     }
 
-    pub(super) fn park(self) -> Self {
-        Self { park: true, ..self }
+    pub(super) fn go_idle(self) -> Self {
+        Self {
+            go_idle: true,
+            ..self
+        }
     }
 }
 

@@ -218,7 +218,7 @@ pub(super) async fn a_wake_up_goes_to_a_worker_that_knows_the_type(it: &dyn Harn
     }
     // In some stores, a new session makes other workers check again.
     for session in [&mut even, &mut odd] {
-        assert_eq!(session.turn(wanting(1).park()).await.claim, None);
+        assert_eq!(session.turn(wanting(1).go_idle()).await.claim, None);
     }
     even_events.drain();
     odd_events.drain();
@@ -226,7 +226,7 @@ pub(super) async fn a_wake_up_goes_to_a_worker_that_knows_the_type(it: &dyn Harn
     for round in 0..20 {
         // A session that was woken for the producer is idle again.
         for session in [&mut even, &mut odd] {
-            assert_eq!(session.turn(wanting(1).park()).await.claim, None);
+            assert_eq!(session.turn(wanting(1).go_idle()).await.claim, None);
         }
         let number = 100 + round;
         producer.enqueue([typed(number)]).await;
@@ -258,7 +258,7 @@ pub(super) async fn no_wake_up_for_a_type_is_lost(it: &dyn Harness) {
         let mut session = process.session_of(types).await;
         let mut claimed = 0;
         while claimed < expected {
-            let turned = session.turn(wanting(2).park()).await;
+            let turned = session.turn(wanting(2).go_idle()).await;
             match turned.claim {
                 Some(claim) => claimed += claim.tasks.len() as u64,
                 None if turned.more || turned.next == Some(std::time::Duration::ZERO) => {}

@@ -34,7 +34,7 @@ impl Model {
         self.wake(1, |session| left.is_some_and(|kind| session.knows(kind)));
         self.wake_for_new_ready();
         if let Some(session) = self.sessions.get_mut(&request.session) {
-            session.is_idle = request.park && turned.claim.is_none() && !turned.more;
+            session.is_idle = request.go_idle && turned.claim.is_none() && !turned.more;
         }
         Ok(turned)
     }

@@ -5,18 +5,18 @@
 -- `running`. If they differ, a census begins. If the server may evict keys, each pass begins one. A census proceeds in pages,
 -- and any client that maintains the store takes the next page. Its steps:
 --
--- 1 clear: removes suspects that an earlier census has left.
+-- 1 clear: removes unlisted ids that an earlier census has left.
 -- 2 kinds: finds lists of kinds that no route names. If the numbers agree once these lists are counted, and there are no
 --   strays, the census ends here.
 -- 3 strays: drains lists that no route names and no worker reads, because routes were lost.
 -- 4 running, 5 delayed: restores missing rows of `alive`, `claims` and `lease`, derived from other rows.
--- 6 tombstones, 7 alive: tombstones, and tasks that are neither running nor delayed, become suspects.
--- 8 lists: reads all lists. A task that is in a list is no longer a suspect.
--- 9 suspects: ends the remaining suspects.
+-- 6 tombstones, 7 alive: tombstones, and tasks that are neither running nor delayed, become unlisted.
+-- 8 lists: reads all lists. A task that is in a list is no longer unlisted.
+-- 9 unlisted: ends the tasks that are still unlisted.
 --
 -- A task that is not lost is never ended: while `meta` has the field `census`, each script that adds an entry to a list
--- removes its task from the suspects (`remove_suspects` in `lists.lua`). So a remaining suspect has been added to no list
--- since it became one. If it is in a list at the end, it has been there all the time, and step 8 has read it: lists are read
+-- removes its task from the unlisted ones (`mark_listed` in `lists.lua`). So a task that is still unlisted has been added to
+-- no list since it became unlisted. If it is in a list at the end, it has been there all the time, and step 8 has read it: lists are read
 -- from their ends to their heads, by the number of entries behind, and that number never falls for an entry that stays.
 -- (Entries that a claim passes over are added again.) The last step looks for the task in `running` and `due` in the script
 -- that ends it.
@@ -166,7 +166,7 @@ local function make_census(page)
   local steps = {}
 
   function steps.clear()
-    return #call('SPOP', SUSPECTS, page) == page
+    return #call('SPOP', UNLISTED, page) == page
   end
 
   -- Returns the first entry of a list that no route names, unless other tasks of its kind go there.
@@ -265,7 +265,7 @@ local function make_census(page)
     for i = 1, #scan[2], 2 do some[#some + 1], cancelled[#some + 1] = scan[2][i], sub(scan[2][i], TOMBSTONE_KIND) end
     -- The last task of a kind may have been cancelled.
     add_lists(p, cancelled)
-    if #some > 0 then call('SADD', SUSPECTS, unpack(some)) end
+    if #some > 0 then call('SADD', UNLISTED, unpack(some)) end
     p.cursor = scan[1]
     return p.cursor ~= '0'
   end
@@ -277,7 +277,7 @@ local function make_census(page)
       for i, id in ipairs(ids) do
         if not running[i] and not due[i] then some[#some + 1] = id end
       end
-      if #some > 0 then call('SADD', SUSPECTS, unpack(some)) end
+      if #some > 0 then call('SADD', UNLISTED, unpack(some)) end
     end
     return p.cursor ~= '0'
   end
@@ -291,7 +291,7 @@ local function make_census(page)
       local id = sub(entry, 1, ENTRY_ID_END)
       if is_intact(id, entry) then ids[#ids + 1], sound[#ids + 1] = id, entry end
     end
-    lists().remove_suspects(entries)
+    lists().mark_listed(entries)
     restore_alive(ids, sound)
     p.offset = p.offset + page
     if #entries < page then p.at, p.offset = p.at + 16, 0 end
@@ -315,8 +315,8 @@ local function make_census(page)
     state.is_earlier = true
   end
 
-  function steps.suspects()
-    local some, ids, tombstones = call('SRANDMEMBER', SUSPECTS, math.min(page, 64)), {}, {}
+  function steps.unlisted()
+    local some, ids, tombstones = call('SRANDMEMBER', UNLISTED, math.min(page, 64)), {}, {}
     if #some == 0 then return false end
     for _, it in ipairs(some) do
       if #it == 16 then ids[#ids + 1] = it else tombstones[#tombstones + 1] = it end
@@ -336,11 +336,11 @@ local function make_census(page)
       if #collected.ended > 0 then outcomes.write('census', collected) end
     end
     remove_tombstones(tombstones)
-    call('SREM', SUSPECTS, unpack(some))
+    call('SREM', UNLISTED, unpack(some))
     return true
   end
 
-  local ORDER = { 'clear', 'kinds', 'strays', 'running', 'delayed', 'tombstones', 'alive', 'lists', 'suspects' }
+  local ORDER = { 'clear', 'kinds', 'strays', 'running', 'delayed', 'tombstones', 'alive', 'lists', 'unlisted' }
 
   -- Begins a census if there is a reason for one. Returns its progress, or nil.
   local function begin(left, others, is_forced)

@@ -4,7 +4,7 @@
 -- Needs: session, lists, store_time.
 -- Undo: enqueue.
 -- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RESULTS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES,
---   SUSPECTS.
+--   UNLISTED.
 --
 -- ARGV[1]   -> session
 -- ARGV[2]   -> number of the request
@@ -132,12 +132,12 @@ end
 if groups then
   for _, group in ipairs(groups) do
     local key = group.key
-    if meta[3] then lists().remove_suspects(group.entries) end
+    if meta[3] then lists().mark_listed(group.entries) end
     call('RPUSH', key, unpack(group.entries))
     group.is_pushed = true
   end
 elseif #entries > 0 then
-  if meta[3] then lists().remove_suspects(entries) end
+  if meta[3] then lists().mark_listed(entries) end
   call('RPUSH', READY, unpack(entries))
   state.transaction.is_pushed = true
 end

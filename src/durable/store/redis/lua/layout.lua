@@ -53,5 +53,5 @@ DEAD_ERROR = 6
 -- A row of `results`: expiry in store time 6, state: `c` if the task was cancelled, or `d` and the output.
 RESULT_STATE = 7
 
--- A field of `tombstones`, and some members of `suspects`: id 16, kind 8.
+-- A field of `tombstones`, and some members of `unlisted`: id 16, kind 8.
 TOMBSTONE_KIND = 17

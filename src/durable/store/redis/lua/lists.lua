@@ -116,20 +116,20 @@ local function lists()
     return grouped(entries, function(path) return sub(path, -16) end)
   end
 
-  -- During a census, a task that is added to a list is not a suspect: see `census.lua`. If it cannot be removed from the
-  -- suspects, the census is abandoned.
-  local function remove_suspects(entries)
+  -- During a census, a task that is added to a list is not unlisted: see `census.lua`. If it cannot be removed from that
+  -- set, the census is abandoned.
+  local function mark_listed(entries)
     local some = {}
     for _, entry in ipairs(entries) do
       some[#some + 1], some[#some + 2] = sub(entry, 1, ENTRY_ID_END), sub(entry, 1, ENTRY_ID_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END)
     end
-    if #some > 0 and not pcall(call, 'SREM', SUSPECTS, unpack(some)) then call('HDEL', META, 'census') end
+    if #some > 0 and not pcall(call, 'SREM', UNLISTED, unpack(some)) then call('HDEL', META, 'census') end
   end
 
   local function push(command, groups)
     for _, group in ipairs(groups) do
       local key = group.key
-      if meta[3] then remove_suspects(group.entries) end
+      if meta[3] then mark_listed(group.entries) end
       call(command, key, unpack(group.entries))
       group.is_pushed = true
     end
@@ -147,7 +147,7 @@ local function lists()
 
   made_lists = {
     own = hex, path_of = path_of, grouped = grouped, at_the_end = at_the_end, at_the_head = at_the_head,
-    remove_suspects = remove_suspects, push = push, wake_for = wake_for, wake_one = wake_one,
+    mark_listed = mark_listed, push = push, wake_for = wake_for, wake_one = wake_one,
   }
   return made_lists
 end

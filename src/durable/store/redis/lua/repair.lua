@@ -36,7 +36,7 @@ local function repair_keys()
       SESSIONS, ALIVE, PAYLOADS, DELAYED, RUNNING, CLAIMS, RESULTS, EXPIRY_BINS, DEAD, ERRORS, CANCEL, TOMBSTONES,
       WATCHERS, ROUTES,
     },
-    LLEN = { READY, DAMAGE }, ZCARD = { DUE, LEASE, EXPIRY, DIED, AWAITING }, SCARD = { QUARANTINED, SUSPECTS },
+    LLEN = { READY, DAMAGE }, ZCARD = { DUE, LEASE, EXPIRY, DIED, AWAITING }, SCARD = { QUARANTINED, UNLISTED },
   }
   for command, some in pairs(keys) do
     for _, key in ipairs(some) do remove_other_type(command, key) end

@@ -34,7 +34,7 @@ async fn an_orphan_ends_and_no_other_task_does() {
     worker.turn(done(&claim), 0).await;
     assert_eq!(scene.run_all(worker).await, [id(2), id(4)]);
     assert_eq!(scene.seen(5).await, TaskState::Delayed);
-    let left = scene.ask(&["EXISTS", &scene.key("suspects")]);
+    let left = scene.ask(&["EXISTS", &scene.key("unlisted")]);
     assert_eq!(left, redis::Value::Int(0));
 }
 

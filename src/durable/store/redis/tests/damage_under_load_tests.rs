@@ -113,7 +113,7 @@ fn harms_to_rows(damaged: &str, seeds: u64) -> Vec<Harm> {
         "quarantined",
         "awaiting",
         "idle",
-        "suspects",
+        "unlisted",
     ];
     let mut keys = keys();
     keys.retain(|key| !sorted.contains(&&**key));

@@ -162,7 +162,7 @@ impl Scene {
     }
 
     /// Creates an orphan, so that maintenance begins a census, and runs the census until all lists have been read. Tasks
-    /// that are running, or are stored later, are still suspects: they were waiting when the census read them.
+    /// that are running, or are stored later, are still unlisted: they were waiting when the census read them.
     async fn begin_census(&self) {
         self.ask(&format!(
             "{ID} return call('HSET', 'alive', id({ORPHAN}), call('HGET', 'alive', id(20)))"
@@ -172,8 +172,8 @@ impl Scene {
             "{ID} local progress = cmsgpack.unpack(call('HGET', 'meta', 'progress'))
             progress.step = 9
             call('HSET', 'meta', 'progress', cmsgpack.pack(progress))
-            for n = {NEW}, {NEW} + 4 do call('SADD', 'suspects', id(n)) end
-            return call('SADD', 'suspects', id({ORPHAN}), unpack(call('HKEYS', 'running')))"
+            for n = {NEW}, {NEW} + 4 do call('SADD', 'unlisted', id(n)) end
+            return call('SADD', 'unlisted', id({ORPHAN}), unpack(call('HKEYS', 'running')))"
         ));
     }
 

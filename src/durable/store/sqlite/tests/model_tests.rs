@@ -114,7 +114,7 @@ impl Pair {
                 want_bytes: 2000,
                 lease: LEASE,
                 quarantined: true,
-                park: true,
+                go_idle: true,
             })
         };
         let sessions = self.sessions[session];

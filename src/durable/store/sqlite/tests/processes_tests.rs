@@ -44,18 +44,18 @@ async fn a_process_without_a_lock_file_is_not_dead() {
 }
 
 #[tokio::test]
-async fn sessions_of_a_process_park_independently() {
+async fn sessions_of_a_process_go_idle_independently() {
     let file = File::new();
     let store = file.open().await;
     let mut resting = Worker::new(&store).await;
     let busy = Worker::new(&store).await;
-    resting.park().await;
-    busy.park().await;
-    // Both share the marker: when one session is unparked, the marker stays for the other.
-    store.shared.endpoint.unpark(busy.session);
+    resting.go_idle().await;
+    busy.go_idle().await;
+    // Both share the marker: when one session is no longer idle, the marker stays for the other.
+    store.shared.endpoint.remove_idle(busy.session);
     let producer = Worker::new(&file.open().await).await;
-    resting.park().await;
-    store.shared.endpoint.unpark(busy.session);
+    resting.go_idle().await;
+    store.shared.endpoint.remove_idle(busy.session);
     producer.enqueue([task(1).0]).await;
     resting.expect(|event| event == Event::Wake).await;
 }
@@ -65,7 +65,7 @@ async fn files_of_dead_processes_are_removed() {
     let file = File::new();
     let alive = Worker::new(&file.open().await).await;
     let dead = Worker::new(&file.open().await).await;
-    dead.park().await;
+    dead.go_idle().await;
     let name = super::super::endpoint::file_name(dead.store.shared.endpoint.id, "");
     dead.store.simulate_crash();
     drop(dead);
@@ -83,7 +83,7 @@ async fn files_of_dead_processes_are_removed() {
 async fn a_store_that_is_dropped_leaves_no_files() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
-    worker.park().await;
+    worker.go_idle().await;
     assert_ne!(file.files(), [""; 0]);
     drop(worker);
     until(|| file.files().is_empty()).await;
@@ -120,7 +120,7 @@ async fn a_dead_process_does_not_consume_a_wake_up() {
         workers.push(Worker::new(&file.open().await).await);
     }
     for worker in &workers {
-        worker.park().await;
+        worker.go_idle().await;
     }
     let mut alive = workers.pop().unwrap();
     for dead in workers {
@@ -156,14 +156,14 @@ async fn an_idle_worker_is_notified_of_new_processes() {
 }
 
 #[tokio::test]
-async fn a_worker_that_parks_while_a_task_is_stored_misses_nothing() {
+async fn a_worker_that_goes_idle_while_a_task_is_stored_misses_nothing() {
     let file = File::new();
     let producer = Worker::new(&file.open().await).await;
     let mut worker = Worker::new(&file.open().await).await;
     for n in 0..200 {
         let stored = producer.enqueue([task(n).0]);
-        let parked = worker.try_turn(vec![], 1, true);
-        let (_, turned) = tokio::join!(stored, parked);
+        let turn = worker.try_turn(vec![], 1, true);
+        let (_, turned) = tokio::join!(stored, turn);
         let mut turned = turned.unwrap();
         let is_told = turned.more || turned.next == Some(Duration::ZERO);
         if turned.claim.is_none() && !is_told {
@@ -240,7 +240,7 @@ async fn idle_turns_write_nothing() {
     let version = || file.number("SELECT number FROM throng_session");
     let before = (version(), file.log());
     for _ in 0..10 {
-        worker.park().await;
+        worker.go_idle().await;
         worker.turn(vec![], 5).await;
     }
     assert_eq!((version(), file.log()), before);

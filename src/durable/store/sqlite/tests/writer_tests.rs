@@ -111,12 +111,12 @@ async fn an_idle_worker_is_woken_before_the_answer() {
     let file = File::new();
     let producer = Worker::new(&file.open().await).await;
     let mut resting = Worker::new(&file.open().await).await;
-    resting.park().await;
+    resting.go_idle().await;
     let (tell, told) = mpsc::channel();
     let markers = file.path.with_file_name("tasks.db-throng").join("idle");
-    let parked = move || std::fs::read_dir(&markers).unwrap().count();
-    assert_eq!(parked(), 1);
-    let stored = move || tell.send(parked()).unwrap();
+    let idle = move || std::fs::read_dir(&markers).unwrap().count();
+    assert_eq!(idle(), 1);
+    let stored = move || tell.send(idle()).unwrap();
     let request = Enqueue {
         session: producer.session,
         number: producer.next(),
@@ -206,8 +206,8 @@ async fn a_claim_consumes_no_wake_up_of_a_task_stored_with_it() {
     let store = file.open().await;
     let (worker, producer) = (Worker::new(&store).await, Worker::new(&store).await);
     let mut resting = Worker::new(&file.open().await).await;
-    resting.park().await;
-    worker.park().await;
+    resting.go_idle().await;
+    worker.go_idle().await;
     // This wakes the worker of the same process.
     producer.enqueue([task(1).0]).await;
     while resting.events.try_recv().is_ok() {}

@@ -371,7 +371,7 @@ fn all() -> TurnRequest {
         want_bytes: 10_000,
         lease: Duration::from_secs(30),
         quarantined: true,
-        park: false,
+        go_idle: false,
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) struct TurnRequest {
     pub(super) want_bytes: usize,
     pub(super) lease: Duration,
     pub(super) quarantined: bool,
-    pub(super) park: bool,
+    pub(super) go_idle: bool,
 }
 
 pub(super) fn enqueue(session: SessionId, number: u64, tasks: &[NewTask]) -> Arc<Enqueue> {
@@ -58,7 +58,7 @@ impl TurnRequest {
             want_bytes: self.want_bytes,
             lease: self.lease,
             quarantined: self.quarantined,
-            park: self.park,
+            go_idle: self.go_idle,
         })
     }
 

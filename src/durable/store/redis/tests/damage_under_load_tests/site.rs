@@ -127,7 +127,7 @@ impl Site {
             want_bytes: 1 << 20,
             quarantined: true,
             lease: SHORT,
-            park: false,
+            go_idle: false,
         };
         killed.turn(Arc::new(turn)).await.unwrap();
         site

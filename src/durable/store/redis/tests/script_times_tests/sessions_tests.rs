@@ -1,7 +1,7 @@
 //! Many sessions, and sessions with many claims.
 
 use super::*;
-use crate::durable::store::redis::leases::CLAIMS_PER_RENEWAL;
+use crate::durable::store::redis::renew::CLAIMS_PER_RENEWAL;
 use crate::durable::store::redis::reply;
 use crate::durable::store::redis::scripts::Arguments;
 

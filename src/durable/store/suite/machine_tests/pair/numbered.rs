@@ -32,7 +32,7 @@ impl<H: Harness> Pair<H> {
             want_bytes: step.want_bytes,
             lease: step.lease,
             quarantined: step.quarantined,
-            park: step.park,
+            go_idle: step.go_idle,
         };
         self.send(at, Request::Turn(request)).await
     }
