@@ -23,12 +23,12 @@ mod job;
 mod keys;
 #[path = "durable_crash/load.rs"]
 mod load;
-#[path = "durable_crash/place.rs"]
-mod place;
 #[path = "durable_crash/process.rs"]
 mod process;
 #[path = "durable_crash/proxy.rs"]
 mod proxy;
+#[path = "durable_crash/store_address.rs"]
+mod store_address;
 #[path = "durable_crash/site.rs"]
 #[macro_use]
 mod site;

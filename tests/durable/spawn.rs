@@ -11,7 +11,7 @@ use throng::durable::{
     TaskContext, TaskError, TaskId,
 };
 
-use crate::places::{Door, Number, TestStore, id, reaches, spawn, spawn_as, start, until};
+use crate::harness::{Door, Number, TestStore, id, reaches, spawn, spawn_as, start, until};
 use crate::support::within;
 
 on_all_stores! {

@@ -10,7 +10,7 @@ use throng::durable::{
     TaskError,
 };
 
-use crate::places::{builder, id, run_due, spawn, spawn_as, start, start_inline, timed};
+use crate::harness::{builder, id, run_due, spawn, spawn_as, start, start_inline, timed};
 use crate::support::within;
 
 const SECOND: Duration = Duration::from_secs(1);

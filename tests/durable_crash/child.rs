@@ -13,8 +13,8 @@ use tokio::runtime;
 use tokio::sync::mpsc;
 
 use super::job::{Child, Folder, Job};
-use super::place::StoreAddress;
 use super::site::PATIENT;
+use super::store_address::StoreAddress;
 
 /// What a process is to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

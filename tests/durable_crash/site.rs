@@ -1,4 +1,4 @@
-//! [`Site`]: where a test takes place.
+//! [`Site`]: the folder, the store and the client of a test.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,10 +12,10 @@ use super::child::{Plan, Role, Work};
 use super::job::{Folder, Job, Line, Outcome};
 use super::keys::Keys;
 use super::ledger::assert_balanced;
-use super::place::StoreAddress;
 use super::process::{Process, until};
 use super::proxy::Proxy;
 use super::redis_server::Server;
+use super::store_address::StoreAddress;
 
 /// Makes a test for each store of functions that take a [`Site`].
 macro_rules! on_both_stores {
@@ -37,7 +37,7 @@ macro_rules! on_both_stores {
     };
 }
 
-/// Where a test takes place: a folder, and a client of the store in it, or of one in a server.
+/// The folder of a test, its store, in the folder or on a server, and a client of it.
 pub(crate) struct Site {
     pub(crate) folder: Folder,
     pub(crate) client: DurableClient,
