@@ -65,7 +65,7 @@ async fn a_task_between_two_attempts_can_be_cancelled(place: TestStore) {
     assert!(within(handle).await.unwrap_err().is_cancelled());
 }
 
-/// What a task does once it is told to stop.
+/// The reactions of a task to its cancellation.
 #[derive(Clone, Copy, Debug)]
 enum Then {
     Fails,

@@ -48,7 +48,7 @@ macro_rules! on_all_stores {
     };
 }
 
-/// How long a whole test may take.
+/// The time limit of a test.
 const LONG: Duration = Duration::from_secs(120);
 
 pub(crate) async fn in_time(test: impl Future<Output = ()>) {
@@ -132,7 +132,7 @@ impl DurableTask for Number {
 
 type Outcome = Pin<Box<dyn Future<Output = Result<u64, TaskError>> + Send>>;
 
-/// What a [`Number`] does.
+/// The behaviour of a [`Number`].
 pub(crate) struct App(Box<dyn Fn(u64, TaskContext<Self>) -> Outcome + Send + Sync>);
 
 impl App {

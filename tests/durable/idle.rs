@@ -1,4 +1,4 @@
-//! What costs nothing: an executor without tasks, and what is left when a client is gone.
+//! Idle executors cost nothing, and a dropped client leaves nothing behind.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};

@@ -77,7 +77,7 @@ impl Alone {
         }
     }
 
-    /// What the executor has done.
+    /// Ends the executor, and returns its metrics.
     async fn end(self) -> Metrics {
         self.end.send(()).ok();
         until("it has ended", || self.thread.is_finished()).await;

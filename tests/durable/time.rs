@@ -1,4 +1,4 @@
-//! What depends on time, on a clock that the tests move.
+//! Behaviour that depends on time, on a clock that the tests move.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -27,7 +27,7 @@ impl DurableTask for Nothing {
     type Output = ();
 }
 
-/// What runs when it is dropped.
+/// An app that runs a closure when it is dropped.
 struct App(Option<Box<dyn FnOnce() + Send + Sync>>);
 
 impl App {

@@ -69,7 +69,7 @@ pub(crate) const EVERYSEC: [&str; 4] = ["--appendonly", "yes", "--appendfsync", 
 /// Of one that forgets everything.
 pub(crate) const NOTHING: [&str; 2] = ["--appendonly", "no"];
 
-/// How long a server of these tests may take to answer, in milliseconds, unless a test says otherwise.
+/// The default answer timeout of the servers of these tests, in milliseconds.
 const ANSWER_TIMEOUT: u64 = 5000;
 
 impl Site {
@@ -166,7 +166,7 @@ impl Site {
         }
     }
 
-    /// How soon others take over from a worker that has died.
+    /// Returns the time within which other workers take over from a dead one.
     pub(crate) fn taken_over_in(&self) -> Duration {
         match self.place {
             StoreAddress::File(_) => self.soon(),
