@@ -79,7 +79,7 @@ async fn run(args: &Args) -> Result<String> {
 
     let started = Instant::now();
     let mut crawl = Crawl::new(address, args.at_once.into())?;
-    crawl.phase(Retry::never()).await?;
+    crawl.phase(Retry::exponential().attempts(1)).await?;
     let first = crawl.fetched();
     crawl.phase(PATIENT).await?;
     let time = started.elapsed();

@@ -56,18 +56,7 @@ impl Retry {
         }
     }
 
-    /// One attempt.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// assert_eq!(throng::Retry::never(), throng::Retry::exponential().attempts(1));
-    /// ```
-    pub const fn never() -> Self {
-        Self::exponential().attempts(1)
-    }
-
-    /// Sets the number of attempts, including the first one. Zero counts as one.
+    /// Sets the number of attempts, including the first one: with one attempt, nothing is retried. Zero counts as one.
     #[must_use]
     pub const fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
@@ -146,8 +135,8 @@ mod tests {
             [2, 3, u32::MAX].map(|failures| retry.delay(failures)),
             [None; 3]
         );
-        assert_eq!(Retry::never().delay(1), None);
-        assert_eq!(Retry::never().attempts(0).delay(1), None);
+        assert_eq!(Retry::exponential().attempts(1).delay(1), None);
+        assert_eq!(Retry::exponential().attempts(0).delay(1), None);
     }
 
     #[test]

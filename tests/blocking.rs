@@ -58,9 +58,6 @@ mod settings;
 mod shutdown;
 #[path = "blocking/shutdown_now.rs"]
 mod shutdown_now;
-#[cfg(feature = "tracing")]
-#[path = "blocking/spans.rs"]
-mod spans;
 #[path = "blocking/tasks.rs"]
 mod tasks;
 #[path = "blocking/until_idle.rs"]

@@ -86,7 +86,6 @@ fn take<T: Send + 'static>(done: &mut CompletionStream<T, usize>) -> Completed<T
     ready(pin!(done.next())).expect("the stream has not ended")
 }
 
-/// Polls the stream once.
 /// Takes the completions that have arrived.
 fn drain<T: Send + 'static>(
     done: &mut CompletionStream<T, usize>,
@@ -111,6 +110,7 @@ where
     permit.submit(tag, future)
 }
 
+/// Polls the stream once.
 fn poll_next<T, K>(
     waker: &Waker,
     done: &mut CompletionStream<T, K>,

@@ -62,7 +62,8 @@ impl<F: FnMut(Event<'_>)> Gatherer<F> {
             compute: reader.compute.metrics(),
             executor: self.index.metrics(),
         };
-        let index = self.index.into_inner().await.map_err(io::Error::other)?;
+        let poisoned = |_| io::Error::other("a job has panicked and left the index poisoned");
+        let index = self.index.into_inner().await.map_err(poisoned)?;
         Ok(Outcome { index, summary })
     }
 

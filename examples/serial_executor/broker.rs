@@ -52,7 +52,8 @@ impl Broker {
 
     /// Accepts no more operations, and returns the topic after the last one.
     pub(crate) async fn close(self) -> Result<Topic> {
-        Ok(self.0.into_inner().await?)
+        let topic = self.0.into_inner().await;
+        topic.map_err(|_| "a job has panicked and left the topic poisoned".into())
     }
 }
 

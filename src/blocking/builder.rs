@@ -100,7 +100,8 @@ impl Builder {
         self
     }
 
-    /// Sets the number of idle threads that never exit: 0 by default. They are created when they are first needed, or by [`prestart_core_threads`](BlockingPool::prestart_core_threads).
+    /// Sets the number of idle threads that never exit: 0 by default. They are created when they are first needed, or
+    /// by [`prestart_core_threads`](BlockingPool::prestart_core_threads).
     ///
     /// # Examples
     ///

@@ -200,8 +200,12 @@ impl Bulkhead {
 
     /// Returns a snapshot of the bulkhead's work.
     ///
-    /// `busy` counts its tasks that run or wait for a thread of the pool, and `queued` those that wait for one of these
-    /// to end. The threads and the histograms belong to the pool, so these fields are empty.
+    /// `busy` counts the tasks that have joined the pool, until they end, and `queued` those that wait for one of these
+    /// to end. A task may end while it waits for a thread of the pool, because it is aborted, or because the task that
+    /// waits for it runs it. It still counts as busy until a thread of the pool finds it, as it delays the next task
+    /// until then.
+    ///
+    /// The threads and the histograms belong to the pool, so these fields are empty.
     ///
     /// # Examples
     ///

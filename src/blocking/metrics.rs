@@ -38,14 +38,15 @@ pub struct Metrics {
     /// The times that tasks have waited in the queue.
     ///
     /// The buckets hold a random sample of the tasks that have run, one in sixteen on average. The maximum includes
-    /// every task, with one exception: reading the clock takes about 25 ns, so while almost all of the last thousand
-    /// tasks took less than 1 us, only the sample is timed.
+    /// every task that a thread of the pool has run, and is exact, with one exception. Reading the clock takes about
+    /// 25 ns. So while almost all of the last thousand tasks took less than 1 us, only the sample is timed, and the
+    /// maximum may miss a task.
     pub queue_wait: Histogram,
     /// The times that tasks have run. The sample is that of `queue_wait`.
     ///
-    /// The maximum includes every task that has run for 1 ms or longer, and is exact, with one exception: while almost
-    /// all of the last thousand tasks took less than 1 us, a thread reads the clock once for up to 32 of them. If one
-    /// of these takes long, the maximum includes the time of the others.
+    /// The maximum includes every task that a thread of the pool has run, and is exact, with one exception. While almost
+    /// all of the last thousand tasks took less than 1 us, a thread reads the clock once for up to 32 of them. The
+    /// maximum then includes the sum of their times if that is 1 ms or more.
     pub run_time: Histogram,
 }
 

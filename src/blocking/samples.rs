@@ -6,8 +6,8 @@
 //!
 //! The maxima include tasks that are not in the sample, so every task is timed. That costs about as much as a task that
 //! does nothing, so it ends when almost all of the last thousand tasks were *short*: then only the sample is timed, and
-//! a thread reads the clock for the others together. If these take long, the maximum includes their time, and every task
-//! is timed again.
+//! a thread reads the clock for the others together. If these take long together, the maximum includes the sum of their
+//! times, and every task is timed again.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::sync::MODEL;
 const MEAN_INTERVAL: f64 = 16.0;
 /// A task that takes less is short: timing it would slow it down noticeably.
 const SHORT: Duration = Duration::from_micros(1);
-/// The maxima are exact from here on.
+/// The maximum includes tasks that are not timed one by one if they take this long together.
 const LONG: Duration = Duration::from_millis(1);
 /// After this number of short tasks, only the sample is timed.
 const MANY: u32 = 1024;
@@ -44,8 +44,16 @@ pub(super) struct Samples {
 struct Group {
     positions: Range<usize>,
     queued: Instant,
-    /// The tasks are in the sample.
-    is_chosen: bool,
+    choice: Choice,
+}
+
+/// Which tasks of a group are in the sample.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    None,
+    All,
+    /// To be decided for each task when it is taken from the queue.
+    Random,
 }
 
 /// A timed task that was taken from the queue.
@@ -85,52 +93,53 @@ impl Samples {
     /// Tasks are queued in these positions.
     #[inline]
     pub(super) fn push(&mut self, positions: Range<usize>) {
-        if self.times_all() || self.next < positions.end {
+        if self.times_all() || self.next < positions.end || positions.len() > 1 {
             self.push_timed(positions, Instant::now());
         }
     }
 
-    fn push_timed(&mut self, mut positions: Range<usize>, queued: Instant) {
-        while self.next < positions.end {
-            let chosen = self.next..self.next + 1;
-            self.push_unless_sampled(positions.start..chosen.start, queued);
-            positions.start = chosen.end;
-            self.next = chosen.end + skip(&mut self.random);
-            self.queued.push_back(Group {
-                positions: chosen,
-                queued,
-                is_chosen: true,
-            });
+    fn push_timed(&mut self, positions: Range<usize>, queued: Instant) {
+        let is_next = self.next < positions.end;
+        if is_next {
+            self.next = positions.end + skip(&mut self.random);
         }
-        self.push_unless_sampled(positions, queued);
+        let choice = match positions.len() {
+            1 if is_next => Choice::All,
+            1 => Choice::None,
+            _ => Choice::Random,
+        };
+        self.queued.push_back(Group {
+            positions,
+            queued,
+            choice,
+        });
     }
 
-    fn push_unless_sampled(&mut self, positions: Range<usize>, queued: Instant) {
-        if self.times_all() && !positions.is_empty() {
-            self.queued.push_back(Group {
-                positions,
-                queued,
-                is_chosen: false,
-            });
-        }
-    }
-
-    /// The task in this position is taken from the queue. Positions are taken in order.
+    /// The task in this position is taken from the queue. Positions are taken in order. Returns `None` if the task is
+    /// not timed.
     #[inline]
     pub(super) fn pop(&mut self, position: usize) -> Option<Sample> {
         let group = self.queued.front_mut()?;
         if position < group.positions.start {
             return None;
         }
-        let sample = Sample {
-            queued: group.queued,
-            is_chosen: group.is_chosen,
-        };
+        let Group { queued, choice, .. } = *group;
         group.positions.start = position + 1;
-        if group.positions.is_empty() {
+        if group.positions.start == group.positions.end {
             self.queued.pop_front();
         }
-        Some(sample)
+        let is_chosen = match choice {
+            Choice::None => false,
+            Choice::All => true,
+            Choice::Random => self.random.f64() < 1.0 / MEAN_INTERVAL,
+        };
+        (is_chosen || self.times_all()).then_some(Sample { queued, is_chosen })
+    }
+
+    /// A thread waits for tasks, which takes longer than reading the clock: the next tasks are timed until one of them
+    /// was short.
+    pub(super) fn thread_parks(&mut self) {
+        self.short = self.short.min(MANY - 1);
     }
 
     /// Of the tasks in the queue, which ends at this position, only some are kept.
@@ -146,6 +155,7 @@ impl Samples {
             *positions = moved[positions.start - start]..moved[positions.end - start];
             positions.start < positions.end
         });
+        self.queued.shrink_to(2 * self.queued.len());
     }
 
     /// Records the times of a task that has ended.
@@ -324,6 +334,24 @@ mod tests {
     }
 
     #[test]
+    fn tasks_are_timed_after_a_thread_has_waited_until_one_was_short() {
+        let mut samples = with_short_tasks(7);
+        samples.thread_parks();
+        for position in 0..2 {
+            samples.push(position..position + 1);
+            assert!(samples.times_all());
+        }
+        let sample = samples.pop(0).expect("it is timed");
+        let started = sample.queued;
+        samples.record(&Times {
+            sample,
+            started,
+            ended: started,
+        });
+        assert!(!samples.times_all());
+    }
+
+    #[test]
     fn tasks_that_stay_in_the_queue_keep_their_times() {
         let mut samples = seeded(7);
         let start = Instant::now();
@@ -348,12 +376,10 @@ mod tests {
     #[test]
     fn a_task_that_is_not_timed_has_no_times() {
         let mut samples = with_short_tasks(8);
-        samples.next = 2;
-        samples.push(0..2);
-        samples.push(2..3);
-        samples.push(3..4);
-        let timed = (0..4).map(|position| samples.pop(position).is_some());
-        let timed: Vec<_> = timed.collect();
-        assert_eq!(timed[..3], [false, false, true]);
+        samples.next = 1;
+        samples.push(0..1);
+        samples.push(1..2);
+        let timed = (0..2).map(|position| samples.pop(position).is_some());
+        assert!(timed.eq([false, true]));
     }
 }

@@ -391,6 +391,7 @@ impl State {
     #[inline]
     pub(super) fn park(&mut self, parker: &Arc<Parker>) {
         debug_assert!(parker.set_parked(true), "the thread is parked already");
+        self.samples.thread_parks();
         self.idle.push(Arc::clone(parker));
     }
 

@@ -209,6 +209,7 @@ impl<'a> Worker<'a> {
     /// Takes tasks until the thread is no longer counted.
     fn take_tasks(mut self) {
         let mut state = self.begin();
+        self.stopwatch = Stopwatch::new();
         // Checked before each task: a thread beyond the maximum takes none, even if it was just created or woken.
         while !state.has_excess_thread() {
             if let Some((task, sample)) = state.pop() {

@@ -10,14 +10,15 @@ use tokio::runtime::Handle;
 use tokio::task::LocalSet;
 
 use super::join_set::JoinSet;
-use crate::join::{AbortHandle, Id, JoinError, Spawn};
+use crate::join::{AbortHandle, Id, JoinError};
 
 /// A [`JoinSet`] whose tasks have keys, with the interface of `JoinMap` in `tokio_util::task`.
 ///
 /// Each key has at most one task. Spawning a task under a key that is in the map aborts the previous task, whose outcome
 /// is not returned. When the map is dropped, its tasks are aborted.
 ///
-/// Unlike that of `tokio_util`, it has no methods for its capacity, and no parameter for the hasher.
+/// Unlike that of `tokio_util`, it has no methods for its capacity, no parameter for the hasher, and no
+/// `spawn_blocking_on`.
 ///
 /// # Examples
 ///
@@ -340,17 +341,6 @@ impl<K: Hash + Eq, V: 'static> JoinMap<K, V> {
         V: Send,
     {
         let abort = self.set.spawn_blocking(f);
-        self.insert(key, abort);
-    }
-
-    /// As [`spawn_blocking`](Self::spawn_blocking), on the blocking threads of this Tokio runtime, or on a pool of this
-    /// crate.
-    pub fn spawn_blocking_on<F>(&mut self, key: K, f: F, pool: &impl Spawn)
-    where
-        F: FnOnce() -> V + Send + 'static,
-        V: Send,
-    {
-        let abort = self.set.spawn_blocking_on(f, pool);
         self.insert(key, abort);
     }
 

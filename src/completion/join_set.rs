@@ -33,6 +33,7 @@ use crate::join::{AbortHandle, Closed, Id, JoinError, JoinHandle, Spawn};
 /// - [`spawn`](Self::spawn) outside of a runtime does not panic: the outcome is
 ///   [`is_rejected`](JoinError::is_rejected).
 /// - [`spawn_blocking_on`](Self::spawn_blocking_on) also accepts a pool of this crate.
+/// - There is no `poll_join_next_with_id`.
 ///
 /// # Examples
 ///
@@ -362,7 +363,7 @@ impl<T: 'static> JoinSet<T> {
     }
 
     /// As [`poll_join_next`](Self::poll_join_next), and also returns the id of the task.
-    pub fn poll_join_next_with_id(
+    pub(super) fn poll_join_next_with_id(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<(Id, T), JoinError>>> {

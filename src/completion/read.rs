@@ -1,7 +1,7 @@
 //! The methods that read a stream, besides polling it.
 
 use std::future::poll_fn;
-use std::iter;
+use std::mem;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
@@ -123,7 +123,15 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
             return Vec::new();
         };
         let mut batch = vec![first];
-        batch.extend(iter::from_fn(|| self.take()).take(max - 1));
+        // Once: jobs that finish while the batch is read belong to the next one, or it might never end.
+        let mut may_fetch = true;
+        while batch.len() < max {
+            if self.has_yielded_all() && !mem::take(&mut may_fetch) {
+                break;
+            }
+            let Some(completed) = self.take() else { break };
+            batch.push(completed);
+        }
         batch
     }
 

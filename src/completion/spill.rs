@@ -1,7 +1,8 @@
 //! Spilled completions: those that were moved out of their cells.
 //!
 //! A cell is several times as large as what most jobs return. Completions that have been unread for long, or that
-//! finished before their turn in an [ordered](super::CompletionStream::ordered) stream, leave their cells, which are then recycled.
+//! finished before their turn in an [ordered](super::CompletionStream::ordered) stream, leave their cells, which are
+//! then recycled.
 
 use std::collections::VecDeque;
 use std::vec;

@@ -17,10 +17,10 @@ use crate::task::Outcome;
 
 /// A stream of finished jobs, in the order in which they finish.
 ///
-/// Jobs are submitted through a [`Submitter`] and read from the stream. Submit and read in two tasks, as in the example below: when the
-/// stream is full, `submit` waits until a completion is read. A single task that does both must never await `submit`,
-/// because it would wait for itself. It selects between [`reserve`](super::Submitter::reserve), whose example shows the
-/// loop, and [`next`](Self::next).
+/// Jobs are submitted through a [`Submitter`] and read from the stream. Submit and read in two tasks, as in the example
+/// below: when the stream is full, `submit` waits until a completion is read. A single task that does both must never
+/// await `submit`, because it would wait for itself. It selects between [`reserve`](super::Submitter::reserve), whose
+/// example shows the loop, and [`next`](Self::next).
 ///
 /// A job is a future that runs on Tokio, a closure that runs on a pool, or a [slot](super::Slot) that is completed
 /// by anything else. Each job yields exactly one [`Completed`]: its output, its panic, its cancellation, or its loss.
@@ -31,9 +31,9 @@ use crate::task::Outcome;
 /// been read. Dropping it aborts the jobs: futures are dropped, and closures that have not started are dropped too.
 /// [`detach`](Self::detach) lets the jobs run on, and [`shutdown`](Self::shutdown) waits for them.
 ///
-/// It implements [`Stream`], and can also be read [without waiting](Self::try_next),
-/// [in batches](Self::next_batch), [until no job is left](Self::next_until_idle), and [in the order of submission](Self::ordered). For a fixed number of
-/// futures, see [`JoinSet::join_all`](super::JoinSet::join_all).
+/// It implements [`Stream`], and can also be read [without waiting](Self::try_next), [in batches](Self::next_batch),
+/// [until no job is left](Self::next_until_idle), and [in the order of submission](Self::ordered). For a fixed number
+/// of futures, see [`JoinSet::join_all`](super::JoinSet::join_all).
 ///
 /// # Compared with others
 ///

@@ -7,7 +7,9 @@ use std::sync::Arc as StdArc;
 use super::engine::Engine;
 use super::spawn_queue::Stored;
 use super::store::kind::ENVELOPE;
-use super::store::{Answer, Backend, MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask, Store};
+use super::store::{
+    Answer, Backend, MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask, Store,
+};
 use super::task::{bytes_of, seal};
 use super::{
     AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
@@ -378,13 +380,13 @@ impl DurableClient {
     ) -> Result<NewTask, DurableError> {
         let id = options.id.unwrap_or_else(TaskId::new);
         let payload = seal(task).map_err(|error| DurableError::encode(self.queue(), id, error))?;
-        if payload.len() > MAX_BATCH_BYTES {
+        if payload.len() > MAX_PAYLOAD_BYTES {
             let len = payload.len();
             return Err(DurableError::too_large(
                 self.queue(),
                 id,
                 len,
-                MAX_BATCH_BYTES,
+                MAX_PAYLOAD_BYTES,
             ));
         }
         Ok(NewTask {

@@ -40,7 +40,7 @@ use super::spawn_queue::WriteBatch;
 use super::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Status, TaskId};
 
 pub(crate) use super::DeadReason;
-pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask};
+pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask};
 
 #[cfg_attr(
     not(all(feature = "redis", feature = "sqlite")),

@@ -71,9 +71,11 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
 /// The maximum number of tasks, ids or verdicts in one request. The engine respects these limits, and the stores
 /// rely on it.
 pub(crate) const MAX_BATCH_TASKS: usize = 256;
-/// The maximum size in bytes of the payloads in one request, and in one answer. A single larger payload has a request of
-/// its own.
-pub(crate) const MAX_BATCH_BYTES: usize = 1 << 20;
+/// The maximum size of a payload or an output, in bytes. The client refuses a larger task, and an executor a larger
+/// output.
+pub(crate) const MAX_PAYLOAD_BYTES: usize = 1 << 20;
+/// The maximum size in bytes of the payloads in one request, and in one answer.
+pub(crate) const MAX_BATCH_BYTES: usize = MAX_PAYLOAD_BYTES;
 
 /// A task that is to be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -36,7 +36,7 @@ impl<T> JoinHandle<T> {
     /// # Ok(()) }
     /// ```
     pub fn abort_on_drop(self) -> AbortOnDropHandle<T> {
-        AbortOnDropHandle::new(self)
+        AbortOnDropHandle(self)
     }
 }
 
@@ -76,22 +76,6 @@ impl<T> JoinHandle<T> {
 pub struct AbortOnDropHandle<T>(JoinHandle<T>);
 
 impl<T> AbortOnDropHandle<T> {
-    /// Makes a handle abort its task when it is dropped: the same as [`JoinHandle::abort_on_drop`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use throng::AbortOnDropHandle;
-    ///
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let query = AbortOnDropHandle::new(throng::spawn_blocking(|| "rows"));
-    /// assert_eq!(query.await?, "rows");
-    /// # Ok(()) }
-    /// ```
-    pub fn new(handle: JoinHandle<T>) -> Self {
-        Self(handle)
-    }
-
     /// Returns a handle that detaches the task when it is dropped, instead of aborting it.
     ///
     /// # Examples

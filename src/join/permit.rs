@@ -52,18 +52,44 @@ pub struct Permit<'a, E: Bounded> {
 
 /// Reserves permits by polling, which is what `poll_ready` of a `tower::Service` needs.
 ///
+/// Each poll that is ready returns another permit. `poll_ready` may be called again before `call`, so it must not poll
+/// while it holds a permit: with a second one, the service would occupy two tasks' share of the executor, and where
+/// there is only one permit, it would wait for itself.
+///
 /// # Examples
 ///
 /// ```
 /// use std::future::poll_fn;
-/// use throng::{BlockingPool, PollReserve};
+/// use std::task::{Context, Poll, ready};
+/// use throng::{BlockingPool, Closed, JoinHandle, Permit, PollReserve};
+///
+/// struct Squares {
+///     reservation: PollReserve<BlockingPool>,
+///     permit: Option<Permit<'static, BlockingPool>>,
+/// }
+///
+/// impl Squares {
+///     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+///         if self.permit.is_none() {
+///             self.permit = Some(ready!(self.reservation.poll_reserve(cx))?);
+///         }
+///         Poll::Ready(Ok(()))
+///     }
+///
+///     fn call(&mut self, n: u64) -> JoinHandle<u64> {
+///         let permit = self.permit.take().expect("`poll_ready` was ready");
+///         permit.spawn_blocking(move || n * n)
+///     }
+/// }
 ///
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let pool = BlockingPool::builder().max_threads(4).queue_capacity(16).build()?;
-/// let mut reservation = PollReserve::new(pool);
-/// // In a service, `poll_ready` stores the permit, and `call` uses it.
-/// let permit = poll_fn(|cx| reservation.poll_reserve(cx)).await?;
-/// assert_eq!(permit.spawn_blocking(|| 7).await?, 7);
+/// let pool = BlockingPool::builder().max_threads(1).queue_capacity(0).build()?;
+/// let mut squares = Squares { reservation: PollReserve::new(pool), permit: None };
+/// for _ in 0..2 {
+///     // The pool has a single permit: the second call finds it held.
+///     poll_fn(|cx| squares.poll_ready(cx)).await?;
+/// }
+/// assert_eq!(squares.call(7).await?, 49);
 /// # Ok(()) }
 /// ```
 pub struct PollReserve<E: Bounded + 'static> {
@@ -145,7 +171,7 @@ impl<E: Bounded + Send + Sync + 'static> PollReserve<E> {
         }
     }
 
-    /// Polls for a permit, which owns a clone of the executor.
+    /// Polls for a permit, which owns a clone of the executor. Each poll that is ready returns another permit.
     ///
     /// # Errors
     ///

@@ -93,9 +93,13 @@ impl<F> TrySpawnError<F> {
         self.task.into_inner()
     }
 
-    /// Returns `true` if there was no room: a queue or another bound was full, or, for
-    /// [`try_run`](crate::SerialExecutor::try_run), another job was running or queued. Submit again later, wait with
-    /// `reserve`, or shed load.
+    /// Returns `true` if there was no room: a queue or another bound was full. Submit again later, wait with `reserve`,
+    /// or shed load.
+    ///
+    /// For [`SerialExecutor::try_run`](crate::SerialExecutor::try_run), which never queues, it also means that the
+    /// executor is busy: another job is running or queued. `reserve` does not wait until the executor is idle, but only
+    /// until its queue has capacity; to wait for the other jobs, [`submit`](crate::SerialExecutor::submit) the job
+    /// instead.
     pub fn is_full(&self) -> bool {
         matches!(self.reason, Reason::Full | Reason::Busy)
     }

@@ -8,9 +8,8 @@ use super::core::{Core, POISONED};
 use super::metrics::Metrics;
 use super::options::Options;
 use super::owner::Owner;
-use crate::join::{self, Close, ExecutorScope, Id, JoinError, is_inside, prepare_to_wait};
+use crate::join::{self, Close, ExecutorScope, is_inside, prepare_to_wait};
 use crate::sync::Arc;
-use crate::task::{Fault, Held};
 
 /// An actor without a thread and without a mailbox: it owns a state and runs jobs on it one at a time, in the order
 /// in which they were submitted.
@@ -112,11 +111,12 @@ impl<S: Send + 'static> SerialExecutor<S> {
     ///
     /// # Errors
     ///
-    /// - [`is_poisoned`](JoinError::is_poisoned) if a job has panicked and left the state poisoned. To get the state
-    ///   nevertheless, close the executor, await [`closed`](Self::closed), and call
-    ///   [`clear_poison`](Self::clear_poison) first.
-    /// - [`is_closed`](JoinError::is_closed) if a call on another handle has returned the state.
-    /// - [`is_would_deadlock`](JoinError::is_would_deadlock) inside a job of the same executor, which stays open.
+    /// Returns the executor, with the state if it still has one:
+    ///
+    /// - A job has panicked and left the state poisoned: the executor [is poisoned](Self::is_poisoned) and closed. To
+    ///   get the state nevertheless, call [`clear_poison`](Self::clear_poison) and then `into_inner` again.
+    /// - The caller is a job of the same executor, which [is current](Self::is_current) and stays open.
+    /// - Otherwise, a call on another handle has returned the state.
     ///
     /// # Cancel safety
     ///
@@ -134,28 +134,29 @@ impl<S: Send + 'static> SerialExecutor<S> {
     /// let written = connection.submit_async(|mut stream| async move { stream.write_all(b"bye").await });
     /// written.await??;
     ///
-    /// let mut stream = connection.into_inner().await?;
+    /// let mut stream = connection.into_inner().await.expect("no job has panicked");
     /// stream.shutdown().await?;
     /// # drop(server);
     /// # Ok(()) }
     /// ```
-    pub async fn into_inner(self) -> Result<S, JoinError> {
+    pub async fn into_inner(self) -> Result<S, Self> {
         if prepare_to_wait(self.core.id()).is_err() {
-            return Err(no_state(Fault::would_deadlock(Held::State)));
+            return Err(self);
         }
         self.close();
-        self.core.released.wait(|| self.try_take_state()).await
+        let state = self.core.released.wait(|| self.try_take_state()).await;
+        state.ok_or(self)
     }
 
-    /// The state of a closed executor. `None` while it is busy.
-    fn try_take_state(&self) -> Option<Result<S, JoinError>> {
+    /// The state of a closed executor, unless it is poisoned or was taken before. `None` while the executor is busy.
+    fn try_take_state(&self) -> Option<Option<S>> {
         let mut owner = Owner::acquire_closed(&self.core).ok()?;
-        let taken = match self.is_poisoned() {
-            true => Err(no_state(Fault::poisoned())),
-            false => owner.take_state().ok_or_else(|| no_state(Fault::closed())),
+        let state = match self.is_poisoned() {
+            true => None,
+            false => owner.take_state(),
         };
         owner.finish();
-        Some(taken)
+        Some(state)
     }
 
     /// Replaces a poisoned state, accepts jobs again, and returns the poisoned state.
@@ -217,7 +218,7 @@ impl<S: Send + 'static> SerialExecutor<S> {
     /// not started. Returns the number of jobs aborted.
     ///
     /// Their handles end with [`is_cancelled`](crate::JoinError::is_cancelled). A job that has started is not
-    /// aborted: it runs to its end, for which [`closed`](Self::closed) waits. ExecutorScope a job of the same executor,
+    /// aborted: it runs to its end, for which [`closed`](Self::closed) waits. Inside a job of the same executor,
     /// which cannot end meanwhile, the whole timeout passes.
     ///
     /// # Panics
@@ -290,7 +291,7 @@ impl<S> SerialExecutor<S> {
 
     /// Waits until the executor is closed and its last job has ended.
     ///
-    /// It does not close the executor. ExecutorScope a job of the same executor it never returns.
+    /// It does not close the executor. Inside a job of the same executor it never returns.
     ///
     /// # Cancel safety
     ///
@@ -384,11 +385,6 @@ impl<S> SerialExecutor<S> {
     pub fn metrics(&self) -> Metrics {
         self.core.metrics()
     }
-}
-
-/// Returns the error of a call that returns no state.
-fn no_state(fault: Fault) -> JoinError {
-    JoinError::new(Id::next(), fault)
 }
 
 impl<S: Send + 'static> Close for SerialExecutor<S> {

@@ -34,7 +34,8 @@ impl<S: Send + 'static> SerialExecutor<S> {
     ///     // Waits while a hundred lines are queued.
     ///     drop(log.reserve().await?.submit(move |log| log.push(line)));
     /// }
-    /// assert_eq!(log.into_inner().await?.len(), 1_000);
+    /// let log = log.into_inner().await.expect("no job has panicked");
+    /// assert_eq!(log.len(), 1_000);
     /// # Ok(()) }
     /// ```
     pub async fn reserve(&self) -> Result<Permit<'_, Self>, Closed> {

@@ -100,7 +100,8 @@ pub trait Checkpoint {
 ///     Err::<(), _>("not today")
 /// });
 /// assert_eq!(failed.await?, Err("not today"));
-/// assert_eq!(list.into_inner().await?.0, [1, 2]);
+/// let list = list.into_inner().await.expect("the state is not poisoned");
+/// assert_eq!(list.0, [1, 2]);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

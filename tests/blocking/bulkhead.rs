@@ -38,9 +38,10 @@ fn held_by(gate: &Gate, bulkhead: &Bulkhead) -> JoinHandle<()> {
 fn assert_empty(pool: &BlockingPool, bulkhead: &Bulkhead) {
     wait_until("the bulkhead is empty", || bulkhead.metrics().busy == 0);
     assert_eq!(bulkhead.metrics().queued, 0);
-    let metrics = when_idle(pool);
-    let ended = metrics.completed + metrics.panicked + metrics.cancelled;
-    assert_eq!(ended, metrics.submitted, "{metrics:?}");
+    for metrics in [bulkhead.metrics(), when_idle(pool)] {
+        let ended = metrics.completed + metrics.panicked + metrics.cancelled;
+        assert_eq!(ended, metrics.submitted, "{metrics:?}");
+    }
 }
 
 #[test]
@@ -348,12 +349,9 @@ fn many_bulkheads_lose_no_task() {
             }
         });
         for bulkhead in &bulkheads {
-            wait_until("the bulkhead is empty", || bulkhead.metrics().busy == 0);
-            assert_eq!(bulkhead.metrics().queued, 0);
+            assert_empty(&pool, bulkhead);
         }
-        let metrics = when_idle(&pool);
-        let ended = metrics.completed + metrics.panicked + metrics.cancelled;
-        assert_eq!(ended, metrics.submitted, "{metrics:?}");
+        let metrics = pool.metrics();
         let ran = ran.into_inner() as u64;
         assert_eq!(metrics.completed + metrics.panicked, ran, "{metrics:?}");
     }
@@ -408,6 +406,48 @@ fn a_bulkhead_counts_how_its_tasks_end() {
     let metrics = pool.metrics();
     assert_eq!((metrics.completed, metrics.panicked), (2, 1));
     assert_eq!((metrics.cancelled, metrics.rejected), (1, 1));
+}
+
+/// Their carriers wait for the thread of the pool when the tasks have ended.
+#[test]
+fn a_bulkhead_counts_each_task_once() {
+    let pool = of(1);
+    let bulkhead = pool.bulkhead(2, 0).unwrap();
+    let inside = bulkhead.clone();
+    let counts = pool.spawn_blocking(move || {
+        let counts = || {
+            let metrics = inside.metrics();
+            (metrics.submitted, metrics.completed, metrics.cancelled)
+        };
+        let aborted = inside.spawn_blocking(|| ());
+        let mut seen = vec![counts()];
+        aborted.abort();
+        seen.push(counts());
+        inside.spawn_blocking(|| ()).blocking_join().unwrap();
+        seen.push(counts());
+        assert_eq!(inside.metrics().busy, 2);
+        seen
+    });
+    assert_eq!(output(counts), [(1, 0, 0), (1, 0, 1), (2, 1, 1)]);
+    assert_empty(&pool, &bulkhead);
+    assert_eq!(bulkhead.metrics().submitted, 2);
+}
+
+/// The pool is full, so it refuses the tasks that the bulkhead would accept.
+#[test]
+fn a_task_that_the_pool_refuses_is_not_submitted() {
+    let pool = BlockingPool::builder()
+        .max_threads(1)
+        .queue_capacity(0)
+        .build()
+        .unwrap();
+    let bulkhead = pool.bulkhead(1, 1).unwrap();
+    let busy = Busy::keep(&pool, 1);
+    assert!(bulkhead.try_spawn_blocking(|| ()).unwrap_err().is_full());
+    let metrics = bulkhead.metrics();
+    assert_eq!((metrics.submitted, metrics.rejected), (0, 1));
+    busy.release();
+    assert_empty(&pool, &bulkhead);
 }
 
 #[test]

@@ -31,7 +31,10 @@ impl Watched {
 fn assert_accounted_for(pool: &BlockingPool, bulkheads: &[Bulkhead], watched: &Watched) {
     for bulkhead in bulkheads {
         wait_until("the bulkhead is empty", || bulkhead.metrics().busy == 0);
-        assert_eq!(bulkhead.metrics().queued, 0);
+        let metrics = bulkhead.metrics();
+        assert_eq!(metrics.queued, 0);
+        let ended = metrics.completed + metrics.panicked + metrics.cancelled;
+        assert_eq!(ended, metrics.submitted, "{metrics:?}");
     }
     let metrics = when_idle(pool);
     let ended = metrics.completed + metrics.panicked + metrics.cancelled;

@@ -131,6 +131,34 @@ fn waits_and_runs_are_about_as_long_as_they_were() {
     assert!((WAIT..=total).contains(&ran), "{ran:?}");
 }
 
+#[test]
+fn the_start_hook_of_a_thread_is_a_wait_of_its_first_task() {
+    const HOOK: Duration = Duration::from_millis(100);
+    let pool = BlockingPool::builder()
+        .max_threads(1)
+        .on_thread_start(|| thread::sleep(HOOK))
+        .build()
+        .unwrap();
+    output(pool.spawn_blocking(|| ()));
+    let metrics = when_idle(&pool);
+    assert!(metrics.queue_wait.max() >= HOOK, "{metrics:?}");
+    assert!(metrics.run_time.max() < HOOK, "{metrics:?}");
+}
+
+#[test]
+fn a_long_task_after_many_short_ones_is_in_the_maximum() {
+    const RUN: Duration = Duration::from_millis(20);
+    // Whether the long one is in the sample is a matter of chance.
+    for _ in 0..20 {
+        let pool = of(1);
+        let short = pool.spawn_batch((0..5_000).map(|_| || ()));
+        output(pool.spawn_blocking(|| thread::sleep(RUN)));
+        short.into_iter().for_each(output);
+        let longest = when_idle(&pool).run_time.max();
+        assert!(longest >= RUN, "{longest:?}");
+    }
+}
+
 /// Tasks that stay in the queue while others are swept out of it keep their times.
 #[test]
 fn waits_are_exact_after_many_tasks_were_aborted() {

@@ -1,9 +1,9 @@
 //! Reading without waiting, in batches, and with a timeout.
 
-use std::pin::pin;
-use std::sync::Arc;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Waker;
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use throng::completion::Completed;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::support::{
     TEST_TIMEOUT, Wakes, block_on, current_thread, poll, poll_with, ready, within,
 };
-use super::{completed, drain, output, poll_next, slot, take, unbounded};
+use super::{bounded, completed, drain, output, poll_next, slot, take, unbounded};
 
 #[test]
 fn try_next_takes_what_has_arrived() {
@@ -87,6 +87,33 @@ fn a_batch_contains_what_has_arrived() {
     assert!(poll(&mut pin!(done.next_batch(1))).is_pending());
     jobs.close();
     assert!(ready(pin!(done.next_batch(1))).is_empty());
+}
+
+/// Each time that the reader releases jobs, others are submitted and complete at once. Without an end of its own, the
+/// batch would contain all of them.
+#[test]
+fn a_batch_ends_while_jobs_go_on_to_complete() {
+    const OUTSTANDING: usize = 64;
+    type Submitting = Pin<Box<dyn Future<Output = ()> + Send>>;
+    struct Submits(Mutex<Submitting>);
+    impl Wake for Submits {
+        fn wake(self: Arc<Self>) {
+            let waker = Waker::from(Arc::clone(&self));
+            let mut submitting = self.0.lock().unwrap();
+            assert!(poll_with(&waker, &mut *submitting).is_pending());
+        }
+    }
+
+    let (jobs, mut done) = bounded(OUTSTANDING, OUTSTANDING);
+    let submitting = Box::pin(async move {
+        loop {
+            jobs.slot(0).await.expect("it is open").complete(());
+        }
+    });
+    Waker::from(Arc::new(Submits(Mutex::new(submitting)))).wake();
+    let batch = ready(pin!(done.next_batch(100 * OUTSTANDING)));
+    // What had arrived when it began, and what had arrived when it had read that.
+    assert_eq!(batch.len(), 2 * OUTSTANDING);
 }
 
 #[test]

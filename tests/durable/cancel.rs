@@ -121,7 +121,13 @@ async fn another_process_can_cancel_a_running_task(place: TestStore) {
 
 async fn a_task_that_succeeds_all_the_same_has_succeeded(place: TestStore) {
     let client = place.client().await;
-    let end = cancelled(&client, &client, Retry::never(), Then::Succeeds).await;
+    let end = cancelled(
+        &client,
+        &client,
+        Retry::exponential().attempts(1),
+        Then::Succeeds,
+    )
+    .await;
     assert_eq!(end.unwrap(), 7);
 }
 
@@ -133,20 +139,38 @@ async fn a_task_that_panics_when_it_is_cancelled_is_cancelled(place: TestStore) 
 
 async fn a_task_that_snoozes_when_it_is_cancelled_is_cancelled(place: TestStore) {
     let client = place.client().await;
-    let end = cancelled(&client, &client, Retry::never(), Then::Snoozes).await;
+    let end = cancelled(
+        &client,
+        &client,
+        Retry::exponential().attempts(1),
+        Then::Snoozes,
+    )
+    .await;
     assert!(end.unwrap_err().is_cancelled());
 }
 
 async fn a_task_that_fails_at_its_last_attempt_when_it_is_cancelled_is_cancelled(place: TestStore) {
     let client = place.client().await;
-    let error = cancelled(&client, &client, Retry::never(), Then::Fails).await;
+    let error = cancelled(
+        &client,
+        &client,
+        Retry::exponential().attempts(1),
+        Then::Fails,
+    )
+    .await;
     let error = error.unwrap_err();
     assert!(error.is_cancelled(), "{error}");
 }
 
 async fn a_task_that_fails_for_good_when_it_is_cancelled_is_cancelled(place: TestStore) {
     let client = place.client().await;
-    let error = cancelled(&client, &client, Retry::never(), Then::FailsForGood).await;
+    let error = cancelled(
+        &client,
+        &client,
+        Retry::exponential().attempts(1),
+        Then::FailsForGood,
+    )
+    .await;
     let error = error.unwrap_err();
     assert!(error.is_cancelled(), "{error}");
 }

@@ -92,15 +92,18 @@ async fn one_attempt_is_one(place: TestStore) {
     let client = place.client().await;
     let runs = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&runs);
-    let _executor = start_as(builder(&client).retry(Retry::never()), move |number, _| {
-        counted.fetch_add(1, Ordering::SeqCst);
-        async move {
-            match number {
-                0 => Err(TaskError::retry("no")),
-                _ => Err(TaskError::retry_after("no", Duration::ZERO)),
+    let _executor = start_as(
+        builder(&client).retry(Retry::exponential().attempts(1)),
+        move |number, _| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async move {
+                match number {
+                    0 => Err(TaskError::retry("no")),
+                    _ => Err(TaskError::retry_after("no", Duration::ZERO)),
+                }
             }
-        }
-    })
+        },
+    )
     .await;
     for number in 0..2 {
         let error = within(spawn(&client, number).await).await.unwrap_err();
@@ -126,15 +129,18 @@ async fn a_snooze_counts_nothing(place: TestStore) {
     let client = place.client().await;
     let runs = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&runs);
-    let _executor = start_as(builder(&client).retry(Retry::never()), move |_, cx| {
-        let run = counted.fetch_add(1, Ordering::SeqCst);
-        async move {
-            match run {
-                9 => Ok(cx.attempt().into()),
-                _ => Err(TaskError::snooze(Duration::from_millis(1))),
+    let _executor = start_as(
+        builder(&client).retry(Retry::exponential().attempts(1)),
+        move |_, cx| {
+            let run = counted.fetch_add(1, Ordering::SeqCst);
+            async move {
+                match run {
+                    9 => Ok(cx.attempt().into()),
+                    _ => Err(TaskError::snooze(Duration::from_millis(1))),
+                }
             }
-        }
-    })
+        },
+    )
     .await;
     assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 1);
     let counts = client.counts().await.unwrap();
@@ -152,7 +158,7 @@ async fn every_kind_of_error_can_be_asked_after(place: TestStore) {
     }
     let client = place.client().await;
     let executor = start_as(
-        builder(&client).retry(Retry::never()),
+        builder(&client).retry(Retry::exponential().attempts(1)),
         |number, _| async move {
             match number {
                 3 => Ok("of a number".parse::<u64>()?),

@@ -186,7 +186,13 @@ async fn a_run_that_panics_while_it_waits_gives_its_permit_back_once(place: Test
             Ok(number)
         }
     };
-    let executor = start_as(builder(&client).max_running(2).retry(Retry::never()), act).await;
+    let executor = start_as(
+        builder(&client)
+            .max_running(2)
+            .retry(Retry::exponential().attempts(1)),
+        act,
+    )
+    .await;
     for parent in client.spawn_all((0..20).map(|_| Number(1))).await.unwrap() {
         assert!(within(parent).await.unwrap_err().is_dead());
     }

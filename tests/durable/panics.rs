@@ -44,7 +44,11 @@ where
     F: Future<Output = Result<u64, TaskError>> + Send + 'static,
 {
     let client = place.client().await;
-    let executor = start_as(builder(&client).retry(Retry::never()), act).await;
+    let executor = start_as(
+        builder(&client).retry(Retry::exponential().attempts(1)),
+        act,
+    )
+    .await;
     let handle = spawn(&client, 1).await;
     let error = tokio::select! {
         end = within(handle) => end.unwrap_err(),
@@ -74,7 +78,7 @@ async fn a_panic_is_an_attempt(place: TestStore) {
 async fn a_panic_has_its_message_in_the_dead_letter(place: TestStore) {
     let client = place.client().await;
     let mut builder = builder(&client);
-    builder.retry(Retry::never());
+    builder.retry(Retry::exponential().attempts(1));
     let executor = start_as(builder, |number, _| async move {
         match number {
             0 => Ok(0),
@@ -223,7 +227,7 @@ async fn wild(place: &TestStore, kind: u8) -> DurableError {
     let mut builder = DurableExecutor::builder::<()>(client.clone());
     builder.register::<Wild>();
     let _executor = builder
-        .retry(Retry::never())
+        .retry(Retry::exponential().attempts(1))
         .start(Arc::new(()))
         .await
         .unwrap();

@@ -243,7 +243,7 @@ async fn counts_say_what_there_is(place: TestStore) {
         ids.push(spawn(&client, number).await);
     }
     let mut inline = start_inline(
-        builder(&client).retry(Retry::never()),
+        builder(&client).retry(Retry::exponential().attempts(1)),
         |number, _| async move {
             match number {
                 0 => Err("no".into()),

@@ -142,7 +142,7 @@ fn a_handle_that_aborts_on_drop_has_the_id_of_its_task() {
     let (pool, gate) = busy();
     let handle = pool.spawn_blocking(|| ());
     let id = handle.id();
-    let handle = AbortOnDropHandle::new(handle);
+    let handle = handle.abort_on_drop();
     assert_eq!((handle.id(), handle.as_ref().id()), (id, id));
     assert_eq!(handle.abort_handle().id(), id);
     let shown = format!("AbortOnDropHandle {{ id: {id:?}, finished: false }}");

@@ -142,8 +142,8 @@ fn reset_returns_the_state_if_the_executor_is_sound_or_closed() {
     let executor = poisoned(1);
     executor.close();
     assert_eq!(ready(Box::pin(executor.reset(2))), Err(2));
-    let error = block_on(executor.into_inner()).unwrap_err();
-    assert!(error.is_poisoned());
+    let executor = block_on(executor.into_inner()).unwrap_err();
+    assert!(executor.is_poisoned());
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::blocking::submit::{Submit, not_acquired, submit, take_back_one};
 use crate::blocking::task::{Body, Guard, PoolTask, Running};
 use crate::join::{Closed, RunContext, TrySpawnError, Work};
 use crate::semaphore::{Semaphore, TryAcquireError};
-use crate::sync::{Arc, Mutex, MutexGuard, lock};
+use crate::sync::{Arc, Mutex, MutexGuard, Number, lock};
 use crate::task::{Fault, JoinRef, Ran, Task};
 
 /// The state that the clones of a bulkhead and its tasks share.
@@ -27,6 +27,8 @@ pub(super) struct Core {
     max_running: usize,
     /// Counts the tasks that are accepted and have not ended.
     semaphore: Semaphore,
+    /// The number of tasks accepted so far. A task may end before it is counted here.
+    accepted: Number,
     state: Mutex<State>,
 }
 
@@ -69,6 +71,7 @@ impl Core {
             pool,
             max_running,
             semaphore: Semaphore::new(max_running.saturating_add(queue_capacity)),
+            accepted: Number::new(0),
             state: Mutex::new(State {
                 queue: TaskQueue::new(),
                 sent: 0,
@@ -83,13 +86,11 @@ impl Core {
 
     pub(super) fn metrics(&self) -> Metrics {
         let state = self.state();
-        let busy = (state.sent - state.ended) as u64;
-        let queued = state.queue.waiting() as u64;
         let ended = state.completed + state.panicked + state.cancelled;
         Metrics {
-            busy,
-            queued,
-            submitted: busy + queued + ended,
+            busy: (state.sent - state.ended) as u64,
+            queued: state.queue.waiting() as u64,
+            submitted: ended.max(self.accepted.get() as u64),
             completed: state.completed,
             panicked: state.panicked,
             cancelled: state.cancelled,
@@ -146,7 +147,10 @@ impl Core {
         let guard = BulkheadGuard(Some(Arc::clone(this)));
         let (task, join_ref) = Task::joinable(PoolTask { body, guard });
         match Self::queue_or_send(this, task, permit) {
-            Ok(()) => Ok(join_ref),
+            Ok(()) => {
+                this.accepted.add(1);
+                Ok(join_ref)
+            }
             Err(refused) => {
                 this.state().rejected += 1;
                 // SAFETY: the task was made above.
@@ -238,8 +242,7 @@ impl Core {
     }
 
     /// A task that the pool has not started was cancelled, or runs elsewhere.
-    fn add_cancelled(&self) {
-        let mut state = self.state();
+    fn add_cancelled(&self, mut state: MutexGuard<'_, State>) {
         state.queue.add_cancelled();
         let (swept, count) = state.queue.sweep(|_| {});
         drop(state);
@@ -299,7 +302,7 @@ impl Guard for BulkheadGuard {
         let core = self.0.take()?;
         let is_carried = !context.is_by_waiter();
         if !is_carried {
-            core.add_cancelled();
+            core.add_cancelled(core.state());
         }
         core.shared().options.before_task.call();
         Some(RunningInBulkhead {
@@ -322,8 +325,9 @@ impl Drop for BulkheadGuard {
         if let Some(core) = self.0.take() {
             core.semaphore.release();
             core.shared().state().count_cancelled();
-            core.state().cancelled += 1;
-            core.add_cancelled();
+            let mut state = core.state();
+            state.cancelled += 1;
+            core.add_cancelled(state);
         }
     }
 }

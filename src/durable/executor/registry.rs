@@ -12,7 +12,8 @@ use std::time::Duration;
 use crate::durable::context::Stop;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Claimed, DeadReason, Epoch, MAX_ATTEMPT_ERROR_BYTES, MAX_BATCH_BYTES, MAX_ERROR_BYTES, Verdict,
+    Claimed, DeadReason, Epoch, MAX_ATTEMPT_ERROR_BYTES, MAX_ERROR_BYTES, MAX_PAYLOAD_BYTES,
+    Verdict,
 };
 use crate::durable::task::unseal;
 use crate::durable::task_error::Next;
@@ -202,9 +203,9 @@ fn panicked(panic: Box<dyn Any + Send>) -> Failed {
 /// Returns the verdict on a run.
 fn verdict(output: Output, retry: &Retry, failures: u32, stopped: Option<StopReason>) -> Verdict {
     let (next, error) = match output {
-        Ok(output) if output.len() > MAX_BATCH_BYTES => {
+        Ok(output) if output.len() > MAX_PAYLOAD_BYTES => {
             let error = format!(
-                "it has {} bytes, and a store accepts at most {MAX_BATCH_BYTES}: keep the data elsewhere and return a reference to it",
+                "it has {} bytes, and a store accepts at most {MAX_PAYLOAD_BYTES}: keep the data elsewhere and return a reference to it",
                 output.len()
             );
             return dead(DeadReason::OutputTooLarge, error);

@@ -78,7 +78,9 @@ fn client_with(
 /// An executor of [`Number`]s, still to be started.
 fn builder(client: &DurableClient) -> Builder<App> {
     let mut builder = DurableExecutor::builder(client.clone());
-    builder.register::<Number>().retry(Retry::never());
+    builder
+        .register::<Number>()
+        .retry(Retry::exponential().attempts(1));
     builder
 }
 

@@ -14,7 +14,7 @@ fn runner() -> AppRunner<App> {
         set: set(),
         app: StdArc::new(App::new(|number, _| async move { Ok(number) })),
         client: client_of(&MemoryStore::new()),
-        retry: Retry::never(),
+        retry: Retry::exponential().attempts(1),
     }
 }
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::store::kind::Kind;
-use crate::durable::store::{Claimed, NewTask, is_quarantined};
+use crate::durable::store::{Claimed, DeadPayload, NewTask, is_quarantined};
 
 /// The byte positions of the fields of an entry, counted from zero. The scripts have the same ones, counted from one: see
 /// `lua/layout.lua`.
@@ -128,14 +128,37 @@ impl<'a> Entry<'a> {
                 Some(before) if *before.name == *self.name => Arc::clone(&before.name),
                 _ => self.name.into(),
             },
-            payload: match self.payload {
-                Some(inline) => Ok(inline.to_vec()),
-                None => self.check(payload),
-            },
+            payload: self.payload(payload),
             failures: self.failures,
             crashes: self.crashes,
             lost: self.lost,
             quarantined: is_quarantined(self.crashes, self.lost, self.max_crashes),
+        }
+    }
+
+    /// Returns the dead letter. `payload` is its payload if that is stored separately.
+    pub(super) fn dead(&self, payload: Option<Vec<u8>>) -> DeadPayload {
+        let payload = match payload {
+            Some(payload) if self.is_rebuilt() => Ok(payload),
+            payload => self.payload(payload),
+        };
+        DeadPayload {
+            name: self.name.into(),
+            payload,
+        }
+    }
+
+    /// Returns `true` if a script has rebuilt a lost entry. It knows neither the name nor the length of the payload, so
+    /// both are empty. The payload is intact if it is stored separately.
+    fn is_rebuilt(&self) -> bool {
+        self.payload.is_none() && self.payload_len == 0 && self.name.is_empty()
+    }
+
+    /// Returns the payload in the entry, or else the separate one.
+    fn payload(&self, separate: Option<Vec<u8>>) -> Result<Vec<u8>, String> {
+        match self.payload {
+            Some(inline) => Ok(inline.to_vec()),
+            None => self.check(separate),
         }
     }
 

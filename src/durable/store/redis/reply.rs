@@ -276,16 +276,13 @@ pub(super) fn dead_letter_payload(answer: Value) -> Result<Option<DeadPayload>, 
     }
     let row = parts.bytes()?;
     let payload = parts.optional_bytes()?;
-    let task = Entry::read(&row).map(|entry| entry.claimed(payload, None));
-    Ok(Some(match task {
-        Some(Claimed { name, payload, .. }) => DeadPayload { name, payload },
-        None => DeadPayload {
-            name: "".into(),
-            payload: Err(String::from(
-                "its dead letter is missing, or cannot be read",
-            )),
-        },
-    }))
+    let found = Entry::read(&row).map(|entry| entry.dead(payload));
+    Ok(Some(found.unwrap_or_else(|| DeadPayload {
+        name: "".into(),
+        payload: Err(String::from(
+            "its dead letter is missing, or cannot be read",
+        )),
+    })))
 }
 
 /// Reads the errors of a task.

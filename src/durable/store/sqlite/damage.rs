@@ -1,5 +1,6 @@
 //! [`DamageWatch`]: the damage to the file that this process has detected.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, params};
@@ -67,6 +68,8 @@ pub(super) struct DamageWatch {
     recent: Mutex<Option<(Damage, Instant)>>,
     /// The last row that maintenance has checked.
     last_checked: Mutex<Option<TaskId>>,
+    /// The tasks whose lost data is counted. Reading it again is no further damage.
+    lost: Mutex<BTreeSet<TaskId>>,
     /// How often this process has repaired the store.
     repairs: Number,
 }
@@ -91,12 +94,9 @@ impl DamageWatch {
         }
     }
 
-    /// Records that the payload or the output of a task could not be read.
-    pub(super) fn record_lost_data(&self, description: &str) {
-        if self
-            .recent()
-            .is_none_or(|recent| recent.last != description)
-        {
+    /// Records that the payload or the output of a task could not be read, once for each task.
+    pub(super) fn record_lost_data(&self, id: TaskId, description: &str) {
+        if lock(&self.lost).insert(id) {
             self.record(Damage {
                 rows: 1,
                 last: description.to_owned(),

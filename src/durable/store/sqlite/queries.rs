@@ -50,7 +50,7 @@ pub(super) fn dead_letter_payload(
     reader.snapshot(|db| {
         let store_time = read_store_time(db, now)?;
         let mut statement = db.prepare_cached(
-            "SELECT name, payload FROM throng_task WHERE id = ?1 AND state = 4 AND at > ?2",
+            "SELECT name, payload, reason FROM throng_task WHERE id = ?1 AND state = 4 AND at > ?2",
         )?;
         let params = params![id.to_bytes(), dead_letter_cutoff(store_time)];
         let found = statement.query_row(params, |row| {
@@ -58,8 +58,10 @@ pub(super) fn dead_letter_payload(
                 Some(payload) => Ok(payload),
                 None => payload::read_or_lost(db, id)?,
             };
-            let lost = payload.as_ref().err();
-            lost.inspect(|error| reader.shared.damage.record_lost_data(error));
+            // The damage of a letter that has this reason was recorded when it was found.
+            let is_known = reason(row.get(2)?) == DeadReason::Damaged;
+            let lost = payload.as_ref().err().filter(|_| !is_known);
+            lost.inspect(|error| reader.shared.damage.record_lost_data(id, error));
             let name: String = row.get(0)?;
             Ok(DeadPayload {
                 name: name.into(),
@@ -133,7 +135,7 @@ fn status_of(
             State::Running => TaskState::Running,
             State::Done => match row.get(2)? {
                 Some(output) => TaskState::Done(output),
-                None => done(reader, payload::read_or_lost(db, id)?),
+                None => done(reader, id, payload::read_or_lost(db, id)?),
             },
             State::Dead => TaskState::Dead {
                 reason: reason(row.get(4)?),
@@ -147,11 +149,11 @@ fn status_of(
 }
 
 /// Returns the status of a task that has succeeded with a large output, which may be lost.
-fn done(reader: &ReadConnection, output: Result<Vec<u8>, String>) -> TaskState {
+fn done(reader: &ReadConnection, id: TaskId, output: Result<Vec<u8>, String>) -> TaskState {
     match output {
         Ok(output) => TaskState::Done(output),
         Err(error) => {
-            reader.shared.damage.record_lost_data(&error);
+            reader.shared.damage.record_lost_data(id, &error);
             let reason = DeadReason::Damaged;
             TaskState::Dead { reason, error }
         }

@@ -290,7 +290,7 @@ impl Transaction<'_> {
             },
         };
         if let Ok(Err(description)) = &bytes {
-            self.shared.damage.record_lost_data(description);
+            self.shared.damage.record_lost_data(id, description);
         }
         bytes
     }

@@ -6,7 +6,7 @@ use super::Harness;
 use super::process::*;
 use crate::durable::DeadFilter;
 use crate::durable::store::{
-    DEAD_LETTER_RETENTION, DeadPayload, MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_DEAD_LETTERS,
+    DEAD_LETTER_RETENTION, DeadPayload, MAX_BATCH_TASKS, MAX_DEAD_LETTERS, MAX_PAYLOAD_BYTES,
     NewTask, TaskState, Verdict,
 };
 
@@ -91,7 +91,7 @@ pub(super) async fn filters_select_dead_letters(it: &dyn Harness) {
 pub(super) async fn a_dead_letter_has_its_payload(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
-    let lens = [0, 1, 512, 513, 100_000, MAX_BATCH_BYTES];
+    let lens = [0, 1, 512, 513, 100_000, MAX_PAYLOAD_BYTES];
     let news = (1..).zip(lens).map(|(number, len)| NewTask {
         name: STRANGE_NAMES[len % 2].into(),
         payload: (0..len).map(|at| (at % 251) as u8).collect(),

@@ -208,6 +208,34 @@ async fn a_damaged_payload_of_a_dead_letter_is_reported() {
     assert_eq!(payload_of(3).await, Ok(3_u64.to_be_bytes().to_vec()));
 }
 
+/// The entry of a task is truncated, so that its name and the length of its payload are lost.
+#[tokio::test]
+async fn a_payload_outlives_the_entry_of_its_task() {
+    needs_redis!();
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    worker.enqueue([large(1), task(2)]).await;
+    let ready = key("ready");
+    let script = format!(
+        "for at = 0, 1 do
+            local entry = redis.call('LINDEX', '{ready}', at)
+            redis.call('LSET', '{ready}', at, string.sub(entry, 1, 20))
+        end"
+    );
+    run(&server, &script, 1);
+    assert!(worker.turn(Vec::new(), 9).await.claim.is_none());
+    let payload_of = async |number| {
+        let found = worker.store.dead_letter_payload(id(number)).await.unwrap();
+        let found = found.expect("it is a dead letter");
+        assert_eq!(&*found.name, "");
+        found.payload
+    };
+    assert!(is_damaged(&seen(&worker.store, 1).await));
+    assert_eq!(payload_of(1).await, Ok(vec![7; 2000]));
+    // The other payload was in its entry.
+    assert_eq!(payload_of(2).await, Err("its payload is missing".into()));
+}
+
 #[tokio::test]
 async fn an_unreadable_session_is_replaced() {
     needs_redis!();

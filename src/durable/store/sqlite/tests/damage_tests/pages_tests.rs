@@ -303,9 +303,24 @@ async fn a_lost_payload_costs_its_own_dead_letter() {
         }
         let letters = worker.store.dead_letters(DeadFilter::all(), 9).await;
         assert_eq!(letters.unwrap().len(), 4);
+        // Each lost payload counts once, however often it is read.
+        assert_eq!(worker.store.damage().map(|(rows, _)| rows), Some(2));
     }
-    assert!(worker.store.damage().is_some());
     assert_eq!(worker.store.shared.damage.repairs(), 0);
+}
+
+#[tokio::test]
+async fn the_payload_of_a_damaged_dead_letter_is_no_new_damage() {
+    let file = File::new();
+    let worker = Worker::new(&file.open().await).await;
+    worker.enqueue([task(1).payload(vec![1; 20_000]).0]).await;
+    let claim = worker.claim(1).await;
+    let damaged = |_| dead(DeadReason::Damaged);
+    worker.turn(verdicts(&claim, damaged), 0).await;
+    file.sql("DELETE FROM throng_payload");
+    let found = worker.store.dead_letter_payload(id(1)).await.unwrap();
+    assert!(found.is_some_and(|found| found.payload.is_err()));
+    assert_eq!(worker.store.damage(), None);
 }
 
 /// The first page contains the names of the tables, and identifies the file as a database.
