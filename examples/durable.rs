@@ -74,7 +74,7 @@ impl DurableTask for Report {
     type Output = u32;
 }
 
-/// What the tasks of a worker work with.
+/// The context of a worker's tasks.
 struct App {
     fixed: bool,
 }

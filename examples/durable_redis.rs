@@ -56,18 +56,16 @@ enum Role {
 type Fault = Box<dyn Error + Send + Sync>;
 type Result<T, E = Fault> = std::result::Result<T, E>;
 
-/// How long the tasks of a worker that is killed are kept from the others. (Ten seconds, where nobody
-/// says something else.)
+/// The time after which the tasks of a killed worker run elsewhere. (The default is ten seconds.)
 const LEASE: Duration = Duration::from_secs(3);
-/// How often a task is stored. Two workers do not keep up with that, so that there is always something
-/// to do.
+/// The interval at which tasks are stored. Two workers do not keep up, so there are always tasks to run.
 const PACE: Duration = Duration::from_millis(15);
-/// How often there is a line that says how far it is, where there is no bar.
+/// The interval of progress lines if there is no bar.
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // What is in `run` ends in order also then: processes, and the folder.
+    // `run` ends its processes and removes its folder in this case, too.
     let ended = tokio::select! {
         ended = run(Args::parse()) => ended,
         _ = ctrl_c() => Err("ended by Ctrl-C".into()),

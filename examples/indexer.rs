@@ -52,7 +52,7 @@ use self::screen::{Report, Screen};
 
 /// Builds a full-text index of a directory tree, and searches it.
 ///
-/// What is found goes to standard output, everything else to standard error. Ctrl-C finishes the
+/// Hits are printed to standard output, everything else to standard error. Ctrl-C finishes the
 /// files that are being read, and answers from what there is; pressed again, it ends the program.
 ///
 /// The exit status is 0 if there are hits, or nothing was asked; 1 if there are none; 2 if something
@@ -92,7 +92,7 @@ struct Built {
     outcome: Outcome,
     /// More lines for the report.
     more: Option<String>,
-    /// What is missing in the index, and not for being told to stop.
+    /// Describes what the index lacks, unless the program was told to stop.
     lack: Option<String>,
 }
 

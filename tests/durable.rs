@@ -13,9 +13,9 @@ mod support;
 #[path = "support/ledger.rs"]
 mod ledger;
 
-#[path = "durable/places.rs"]
+#[path = "durable/harness.rs"]
 #[macro_use]
-mod places;
+mod harness;
 
 #[path = "durable/cancel.rs"]
 mod cancel;

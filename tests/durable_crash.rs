@@ -1,4 +1,4 @@
-//! What becomes of tasks when processes die, hang, or are told to end, and when their server does.
+//! The fate of tasks when processes die, hang or are told to exit, and when their server does.
 //!
 //! Each test starts processes of its own, on a store in a folder or a server of its own, and kills some
 //! of them. They all run the [child]; what their tasks did, each has written into a ledger in the folder.
@@ -23,12 +23,12 @@ mod job;
 mod keys;
 #[path = "durable_crash/load.rs"]
 mod load;
-#[path = "durable_crash/place.rs"]
-mod place;
 #[path = "durable_crash/process.rs"]
 mod process;
 #[path = "durable_crash/proxy.rs"]
 mod proxy;
+#[path = "durable_crash/store_address.rs"]
+mod store_address;
 #[path = "durable_crash/site.rs"]
 #[macro_use]
 mod site;

@@ -51,7 +51,7 @@ pub(crate) struct Workload {
 /// An implementation to measure: ours is called `throng`.
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
-    /// What a reader of the row has to know.
+    /// A remark that readers of the row need.
     pub(crate) note: Option<&'static str>,
     pub(crate) run: Run,
 }
@@ -60,7 +60,7 @@ type Prepare = fn(&Rules, &[String]) -> std::io::Result<TempDir>;
 
 type Run = Box<dyn Fn(&Rules) -> Sample>;
 
-/// What a value is, and which end of it is the good one.
+/// The unit of a value, and whether higher or lower is better.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unit {
     pub(crate) name: &'static str,

@@ -1,4 +1,4 @@
-//! What a child can say about disks: how often it has waited for one, and on which a file is.
+//! Measures disks: how often a child has waited for one, and which disk a file is on.
 
 use std::ffi::c_int;
 use std::fs;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 static SYNCS: AtomicU64 = AtomicU64::new(0);
 
-/// How often this process has waited for a disk so far.
+/// Returns how often this process has waited for a disk so far.
 pub(crate) fn syncs() -> u64 {
     SYNCS.load(Relaxed)
 }

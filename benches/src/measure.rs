@@ -1,4 +1,4 @@
-//! What a child measures about itself: time, CPU time, context switches, threads, memory, allocations.
+//! Measures a child from inside: time, CPU time, context switches, threads, memory, allocations.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::alloc;
 /// The length of a tick of `/proc/stat` in nanoseconds (`USER_HZ` is 100 on every Linux).
 const TICK_NS: u64 = 10_000_000;
 
-/// What the coarse clock of the machine may be wrong by, against the fine one of the process.
+/// The largest error of the machine's coarse clock, compared with the fine clock of the process.
 const TICKS_OF_DOUBT: u64 = 2;
 
 /// The rules under which a child measures; they come from the runner.
@@ -31,7 +31,7 @@ pub(crate) struct Rules {
     pub(crate) dir: Option<PathBuf>,
 }
 
-/// What a child reports. Only `value` is always there: a counting run has nothing but allocations to tell.
+/// The report of a child. Only `value` is always present: a counting run reports only allocations.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) value: f64,
@@ -42,7 +42,7 @@ pub(crate) struct Sample {
     pub(crate) rss_peak_kb: u64,
     /// The number of cores that other processes kept busy meanwhile, which disturbs the row.
     pub(crate) foreign_cores: f64,
-    /// What else there is to say, in numbers.
+    /// Further numbers.
     #[serde(default)]
     pub(crate) facts: BTreeMap<String, f64>,
     /// Why nothing was measured, if that is no failure.
@@ -154,7 +154,7 @@ pub(crate) struct Section {
     machine_ns: u64,
 }
 
-/// What a [`Section`] has cost.
+/// The cost of a [`Section`].
 pub(crate) struct Cost {
     pub(crate) elapsed: Duration,
     pub(crate) cpu_ns: u64,
@@ -215,7 +215,7 @@ impl Cost {
     }
 }
 
-/// What the kernel has charged to this process so far.
+/// The resources that the kernel has charged to this process so far.
 struct Usage {
     cpu_ns: u64,
     ctx_switches: u64,

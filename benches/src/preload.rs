@@ -19,7 +19,7 @@ impl Allocator {
     ///
     /// # Errors
     ///
-    /// What to install if there is none.
+    /// Fails if there is none, with the name of the package to install.
     pub(crate) fn find(self) -> Result<PathBuf, String> {
         let named = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
         let usual = ["/usr/local/lib", "/usr/lib", "/usr/lib64", "/lib"].map(PathBuf::from);

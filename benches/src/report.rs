@@ -110,7 +110,7 @@ impl Row {
         }
     }
 
-    /// What a filter is matched on.
+    /// The text that a filter is matched against.
     pub(crate) fn path(&self) -> String {
         format!("{}/{}/{}", self.area, self.workload, self.peer)
     }
@@ -170,7 +170,7 @@ impl Row {
         })
     }
 
-    /// What a reader has to know about this row, a line for each.
+    /// Remarks on this row, one per line.
     fn remarks(&self) -> Vec<String> {
         let noisy = self.figures.as_ref().map_or(0, |figures| figures.left_out);
         let noisy = (noisy > 0).then(|| format!("{noisy} noisy repetitions left out"));
@@ -238,13 +238,13 @@ pub(crate) fn table(rows: &[Row]) -> String {
     heading + &aligned(&lines) + &remarks.collect::<String>()
 }
 
-/// What the columns of a table are.
+/// Describes the columns of a table.
 pub(crate) const LEGEND: &str = "\
 Columns: the median, the least and the largest value; the median over that of ours; CPU time, context
 switches and allocations per task; threads at the end, and peak memory; and how many cores other
 processes kept busy meanwhile (repetitions with more than 0.1 are left out if most had less).";
 
-/// What only some samples say.
+/// Aggregates the numbers that only some samples contain.
 fn facts(samples: &[&Sample]) -> BTreeMap<String, Fact> {
     let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for (name, value) in samples.iter().flat_map(|sample| &sample.facts) {
@@ -288,7 +288,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// What the machine can tell: the rest of the digits is noise.
+/// Rounds to the precision of the machine: the remaining digits are noise.
 fn rounded(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }

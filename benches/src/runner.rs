@@ -21,7 +21,7 @@ use crate::report::Row;
 /// A child that takes so many times longer than its measured work should is killed.
 const TEST_TIMEOUT: u32 = 240;
 
-/// What to run.
+/// The rows to run.
 pub(crate) struct Plan {
     pub(crate) rules: Rules,
     pub(crate) repetitions: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Plan {
 /// A workload, and the indices of those of its peers that are to run.
 pub(crate) type Selected = (Workload, Vec<usize>);
 
-/// What a child is told, as JSON in its argument.
+/// An order to a child, as JSON in its argument.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     area: String,
@@ -43,7 +43,7 @@ pub(crate) struct Order {
 }
 
 impl Plan {
-    /// What the filter leaves of an area.
+    /// Returns the rows of an area that match the filter.
     pub(crate) fn select(&self, area: &Area) -> Vec<Selected> {
         let chosen = |workload: &Workload, peer: usize| {
             let path = format!(
@@ -144,7 +144,7 @@ impl Plan {
 ///
 /// # Errors
 ///
-/// What is wrong with the order.
+/// Fails if the order is malformed, with the reason.
 pub(crate) fn obey(order: &str) -> Result<(), String> {
     let order: Order =
         serde_json::from_str(order).map_err(|error| format!("not an order: {error}"))?;
@@ -234,7 +234,7 @@ fn drain(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What could be read before an error is the best there is.
+            // After an error, use the bytes that could be read.
             let _ = pipe.read_to_end(&mut bytes);
         }
         // Nobody asks for the complaints of a child that did well.
@@ -243,7 +243,7 @@ fn drain(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
     text
 }
 
-/// What a child said last, on one line.
+/// Joins the last lines of a child's output into one.
 fn last_lines(complaints: &str) -> String {
     let lines = complaints.lines().map(str::trim);
     let telling = |line: &&str| !line.is_empty() && !line.starts_with("note: run with");

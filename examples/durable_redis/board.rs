@@ -10,7 +10,7 @@ use throng::durable::TaskId;
 
 use super::worker::Began;
 
-/// What has happened so far.
+/// The events so far.
 pub(crate) struct Board {
     bar: ProgressBar,
     tasks: u64,

@@ -44,7 +44,7 @@ const MISSING: &str = "there is no redis-server here: install it, on Debian and 
     `apt-get install redis-server`, with Homebrew by `brew install redis`; or name a Redis that runs, \
     by `--url redis://HOST/`";
 
-/// How long the server may take to start.
+/// The time within which the server must start.
 const MAX_WAIT: Duration = Duration::from_secs(20);
 const INTERVAL: Duration = Duration::from_millis(20);
 

@@ -39,11 +39,11 @@ impl Run<()> for Thumbnail {
     }
 }
 
-/// How long a task takes.
+/// The duration of a task.
 const WORK: Duration = Duration::from_millis(200);
 /// The number of tasks that a worker runs at a time.
 const AT_A_TIME: usize = 4;
-/// How long tasks that run may go on when the worker is told to end.
+/// The time for which running tasks may continue when the worker is told to exit.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Runs tasks until standard input ends.
@@ -68,7 +68,7 @@ pub(crate) struct Worker {
     child: Child,
 }
 
-/// What has happened in a worker.
+/// An event in a worker.
 pub(crate) enum News {
     /// It has begun a task.
     Began(Began),

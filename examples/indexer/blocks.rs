@@ -8,7 +8,7 @@ use super::source::Skip;
 
 /// The size of a block that is read at once. It is that of grep: where a NUL ends a file depends on it.
 const BLOCK: usize = 96 << 10;
-/// How much of a file is tokenised at once. Nearly all files have one chunk.
+/// The number of bytes tokenised at once. Nearly all files have one chunk.
 const CHUNK: usize = 10 * BLOCK;
 /// The longest file that is indexed: its postings and lines have positions of 32 bits.
 pub(crate) const MAX_FILE: u64 = u32::MAX as u64 - 1;
@@ -22,7 +22,7 @@ pub(crate) struct Blocks {
     file: File,
     /// The part of an unfinished token that was read.
     rest: Vec<u8>,
-    /// How much was read, and how much the system says there is.
+    /// The number of bytes read, and the size that the system reports.
     pub(crate) len: u64,
     size: u64,
 }

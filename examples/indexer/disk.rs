@@ -14,7 +14,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 
-/// How long the path of a step is at most: somewhat less than the system takes.
+/// The maximum length of the path of a step: somewhat less than the system allows.
 #[cfg(target_os = "linux")]
 const STEP: usize = 4000;
 #[cfg(not(target_os = "linux"))]

@@ -75,7 +75,8 @@ impl Feeder {
         submitted.map(drop).map_err(|_| stream_is_closed())
     }
 
-    /// What is not read goes through the stream all the same: it has one reader, who counts.
+    /// Sends a file that is not read through the stream, too, because the one reader of the stream
+    /// counts all files.
     async fn skip(&self, path: Arc<Path>, skip: Skip) -> io::Result<()> {
         let slot = self.jobs.slot(path).await.map_err(|_| stream_is_closed())?;
         slot.complete(Err(skip));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::postings::{Lines, Postings};
 use super::terms::Terms;
 
-/// Which lines of which files each term is on.
+/// Maps each term to the lines and files that contain it.
 ///
 /// The packed lines of a file stay as they came. What is added for a term of a file is one link of
 /// a chain, in one vector for all chains: no term has an allocation of its own.

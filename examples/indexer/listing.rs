@@ -42,7 +42,7 @@ impl Listing {
         Ok(listing)
     }
 
-    /// What was found next, or `None` at the end.
+    /// Returns the next item, or `None` at the end.
     ///
     /// # Errors
     ///

@@ -9,25 +9,25 @@ use tokio::sync::watch;
 
 use super::source::{Disk, Source};
 
-/// How the index is built.
+/// The options of a build.
 #[derive(Clone)]
 pub(crate) struct Options {
     /// The number of threads that read files.
     pub(crate) threads: usize,
     /// The number of threads that tokenise them.
     pub(crate) cores: usize,
-    /// For each thread that reads, how many texts are in memory: read, tokenised, or waiting for that.
+    /// For each thread that reads, the maximum number of texts in memory.
     pub(crate) texts: usize,
-    /// For each thread that reads, how many files are texts in memory, or wait for becoming one.
+    /// For each thread that reads, the maximum number of files that are in memory or wait to be read.
     pub(crate) running: usize,
-    /// For each thread that reads, how many files are submitted and not yet on their way into the
-    /// index.
+    /// For each thread that reads, the maximum number of files that are submitted and not yet read from
+    /// the stream.
     pub(crate) outstanding: usize,
-    /// What is done about a file that cannot be read just now.
+    /// The reaction to a file that cannot be read at the moment.
     pub(crate) backoff: Backoff,
     /// Where the files come from.
     pub(crate) source: Arc<dyn Source>,
-    /// How to end before everything is in the index.
+    /// Ends the build early.
     pub(crate) stop: Stop,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Debug for Options {
     }
 }
 
-/// How often something is tried, and how long to wait between two attempts.
+/// The number of attempts, and the delays between them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     /// The number of attempts.
@@ -71,7 +71,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// How long to wait after so many failures, or `None` if there is to be no other attempt.
+    /// Returns the delay after this number of failures, or `None` if there is no further attempt.
     pub(crate) fn delay(&self, failures: u32) -> Option<Duration> {
         let doublings = failures.saturating_sub(1).min(16);
         (failures < self.attempts).then(|| self.first * (1 << doublings))

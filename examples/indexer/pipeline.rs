@@ -31,41 +31,41 @@ use super::source::Skip;
 pub(crate) struct Outcome {
     /// The index.
     pub(crate) index: Index,
-    /// How it came about.
+    /// The work that was done for it.
     pub(crate) summary: Summary,
 }
 
-/// What was done for an index.
+/// The work done for an index.
 #[derive(Debug)]
 pub(crate) struct Summary {
-    /// What became of the files.
+    /// The number of files by outcome.
     pub(crate) counts: Counts,
     /// `true` if it was stopped, so there may be more files.
     pub(crate) stopped: bool,
     /// The maximum number of files that are submitted and not yet read from the stream.
     pub(crate) most_in_flight: usize,
-    /// What the pool has done that reads files.
+    /// The metrics of the pool that reads files.
     pub(crate) pool: blocking::Metrics,
-    /// What the pool has done that tokenises them.
+    /// The metrics of the pool that tokenises files.
     pub(crate) compute: compute::Metrics,
-    /// What the executor has done that owns the index.
+    /// The metrics of the executor that owns the index.
     pub(crate) executor: serial::Metrics,
 }
 
-/// What became of the files.
+/// The number of files by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Files in the index.
     pub(crate) files: u64,
     /// Bytes that they have.
     pub(crate) bytes: u64,
-    /// What is not in the index, by the kind of reason.
+    /// The files that are not in the index, by the kind of reason.
     pub(crate) skipped: BTreeMap<&'static str, u64>,
-    /// How much of that should be there, but could not be read.
+    /// The number of these that should be in the index but could not be read.
     pub(crate) errors: u64,
 }
 
-/// What became of a file.
+/// The outcome of a file.
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
     /// It is in the index.
@@ -101,7 +101,7 @@ pub(crate) async fn build(
     let feeder = Feeder::new(Arc::clone(&reader), jobs, dir, options.stop.clone());
     let feeding = tokio::spawn(feeder.run());
 
-    // What was read goes into the index, as it comes.
+    // Files are added to the index as their results arrive.
     let mut gatherer = Gatherer::new(observe);
     while let Some(Completed { tag, outcome, .. }) = done.next().await {
         let reading = outcome.unwrap_or_else(|error| Err(error.into()));

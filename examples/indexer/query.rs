@@ -15,7 +15,7 @@ pub(crate) struct Query {
     words: BTreeSet<String>,
 }
 
-/// What is found in a file that holds all words.
+/// The matches in a file that contains all words.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Hits<'i> {
     /// Where the file is.
@@ -29,7 +29,7 @@ pub(crate) struct Hits<'i> {
 pub(crate) struct NoWord;
 
 impl Query {
-    /// What an index has, in the order of the bytes of the paths.
+    /// Searches an index. The files are in the byte order of their paths.
     pub(crate) fn run<'i>(&self, index: &'i Index) -> Vec<Hits<'i>> {
         let files = self.files(index).into_iter();
         let mut hits: Vec<_> = files

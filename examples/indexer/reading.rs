@@ -15,10 +15,10 @@ use super::options::{Backoff, Options};
 use super::postings::{Builder, Postings};
 use super::source::{Skip, Source};
 
-/// What becomes of a file.
+/// The result of reading a file.
 pub(crate) type Reading = Result<Parsed, Skip>;
 
-/// What a file has for the index.
+/// The contribution of a file to the index.
 #[derive(Debug)]
 pub(crate) struct Parsed {
     /// Its terms, and their lines.
@@ -137,7 +137,7 @@ fn tokenising_pool(options: &Options) -> io::Result<ComputePool> {
 }
 
 impl Parsed {
-    /// What the chunks of a file have come to.
+    /// Combines the chunks of a file.
     pub(crate) fn new(builder: Builder, blocks: &Blocks) -> Self {
         Self {
             postings: builder.finish(),

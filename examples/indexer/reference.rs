@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::indexer::text::{fold, is_word};
 
-/// Which lines of which files each term is on.
+/// Maps each term to the lines and files that contain it.
 #[derive(Debug, Default)]
 pub(crate) struct Reference {
     /// The files that are text.

@@ -14,9 +14,9 @@ use super::indexer::pipeline::{Counts, Event, Outcome};
 use super::indexer::source::Skip;
 use super::usage;
 
-/// How often the bar changes.
+/// The interval at which the bar is redrawn.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// What is seen before it is known how much there is to do, and then.
+/// The templates of the display before and after the amount of work is known.
 const SPINNER: &str = "{spinner} {elapsed_precise}  {prefix}{msg}";
 const BAR: &str =
     "{elapsed_precise} [{wide_bar}] {percent}% of {human_len}, ETA {eta}  {prefix}{msg}";
@@ -128,7 +128,7 @@ impl Screen {
     }
 }
 
-/// How much was done in a time, and how fast.
+/// The work done in a time, and its rate.
 struct Rate<'a>(&'a Counts, Duration);
 
 impl fmt::Display for Rate<'_> {
@@ -144,12 +144,12 @@ impl fmt::Display for Rate<'_> {
     }
 }
 
-/// What was done for an index, and in which time.
+/// The work done for an index, and its duration.
 #[derive(Debug)]
 pub(crate) struct Report<'a> {
     /// The index, and how it came about.
     pub(crate) outcome: &'a Outcome,
-    /// How long it took.
+    /// The duration.
     pub(crate) time: Duration,
 }
 
@@ -185,7 +185,7 @@ impl Report<'_> {
         }
     }
 
-    /// What each part of `throng` has done.
+    /// Writes the metrics of each part of `throng`.
     fn fmt_parts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let summary = &self.outcome.summary;
         let (pool, compute) = (&summary.pool, &summary.compute);

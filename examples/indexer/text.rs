@@ -130,7 +130,7 @@ impl<F: FnMut(u32, &str)> Scanner<'_, F> {
     }
 }
 
-/// What a byte is for the scanner. Each class of word bytes has a bit of its own.
+/// The classes of bytes for the scanner. Each class of word bytes has a bit of its own.
 const OTHER: u8 = 0;
 const SMALL: u8 = 1;
 const CAPITAL: u8 = 2;

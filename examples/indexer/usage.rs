@@ -1,4 +1,4 @@
-//! What the process has used, where the system tells it in `/proc`.
+//! Reads the resource usage of the process from `/proc`, where the system has it.
 
 use std::fs;
 use std::time::Duration;

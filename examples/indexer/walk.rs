@@ -24,11 +24,11 @@ pub(crate) struct Walk {
 pub(crate) struct Directory {
     /// Where it is.
     pub(crate) path: PathBuf,
-    /// How often it could not be opened.
+    /// The number of failed attempts to open it.
     pub(crate) failures: u32,
 }
 
-/// What a walk came by.
+/// An item found by a walk.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// A regular file.
@@ -40,7 +40,7 @@ pub(crate) enum Found {
 /// A part of a walk.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// What the walk came by.
+    /// The items found.
     pub(crate) found: Vec<Found>,
     /// The directory that could not be opened, if that is where the batch ends.
     /// [Another attempt](Walk::enter_next) can be made.
@@ -120,7 +120,7 @@ impl Walk {
         }
     }
 
-    /// What an entry is; a directory is opened later.
+    /// Classifies an entry; a directory is opened later.
     fn classify(&mut self, path: PathBuf, kind: Kind) -> Option<Found> {
         Some(match kind {
             Kind::File => Found::File(path),

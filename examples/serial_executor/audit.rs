@@ -12,7 +12,7 @@ pub(crate) struct Life {
     id: Id,
     first: Number,
     pub(crate) acknowledged: Vec<Number>,
-    /// What it left when it disconnected. `None` if it did not disconnect.
+    /// The state that it left behind when it disconnected. `None` if it did not disconnect.
     pub(crate) dropped: Option<Left>,
 }
 

@@ -148,7 +148,7 @@ fn the_start_hook_of_a_thread_is_a_wait_of_its_first_task() {
 #[test]
 fn a_long_task_after_many_short_ones_is_in_the_maximum() {
     const RUN: Duration = Duration::from_millis(20);
-    // Whether the long one is in the sample is a matter of chance.
+    // It is a matter of chance whether the long one is in the sample.
     for _ in 0..20 {
         let pool = of(1);
         let short = pool.spawn_batch((0..5_000).map(|_| || ()));

@@ -5,8 +5,8 @@ use std::time::Duration;
 use throng::Retry;
 use throng::durable::{DurableClient, SpawnOptions, Status, StopReason, TaskError};
 
+use crate::harness::{Door, TestStore, builder, id, reaches, spawn, spawn_as, start, start_as};
 use crate::ledger::assert_balanced;
-use crate::places::{Door, TestStore, builder, id, reaches, spawn, spawn_as, start, start_as};
 use crate::support::{Drops, within};
 
 on_all_stores! {
@@ -65,7 +65,7 @@ async fn a_task_between_two_attempts_can_be_cancelled(place: TestStore) {
     assert!(within(handle).await.unwrap_err().is_cancelled());
 }
 
-/// What a task does once it is told to stop.
+/// The reactions of a task to its cancellation.
 #[derive(Clone, Copy, Debug)]
 enum Then {
     Fails,
@@ -182,7 +182,7 @@ async fn what_has_ended_cannot_be_cancelled(place: TestStore) {
     within(&mut handle).await.unwrap();
     assert!(!handle.cancel().await.unwrap());
     assert_eq!(within(handle).await.unwrap(), 1);
-    let unknown = client.attach::<crate::places::Number>(id(9));
+    let unknown = client.attach::<crate::harness::Number>(id(9));
     assert!(!unknown.cancel().await.unwrap());
     assert_eq!(client.cancel(&[]).await.unwrap(), 0);
 }
@@ -190,7 +190,7 @@ async fn what_has_ended_cannot_be_cancelled(place: TestStore) {
 async fn many_tasks_are_cancelled_in_one_call(place: TestStore) {
     let client = place.client().await;
     let handles = client
-        .spawn_all((0..1_000).map(crate::places::Number))
+        .spawn_all((0..1_000).map(crate::harness::Number))
         .await
         .unwrap();
     let mut ids: Vec<_> = handles.iter().map(|handle| handle.id()).collect();
@@ -205,7 +205,7 @@ async fn many_tasks_are_cancelled_in_one_call(place: TestStore) {
 async fn whoever_waits_is_told_of_a_cancel(place: TestStore) {
     let (client, other) = (place.client().await, place.client().await);
     let handle = spawn(&client, 1).await;
-    let same = other.attach::<crate::places::Number>(handle.id());
+    let same = other.attach::<crate::harness::Number>(handle.id());
     let waits = tokio::spawn(same);
     tokio::task::yield_now().await;
     handle.cancel().await.unwrap();
@@ -229,7 +229,7 @@ async fn what_a_cancelled_task_has_captured_is_dropped(place: TestStore) {
     .await;
     let handle = spawn(&client, 1).await;
     reaches(&handle, Status::Running).await;
-    crate::places::until("it runs", || drops.made() == 1).await;
+    crate::harness::until("it runs", || drops.made() == 1).await;
     handle.cancel().await.unwrap();
     assert!(within(handle).await.unwrap_err().is_cancelled());
     assert_eq!((drops.made(), drops.count()), (1, 1));

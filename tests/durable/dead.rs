@@ -9,7 +9,7 @@ use throng::durable::{
     TaskError,
 };
 
-use crate::places::{App, Number, TestStore, reaches, spawn, spawn_as, start, timed};
+use crate::harness::{App, Number, TestStore, reaches, spawn, spawn_as, start, timed};
 use crate::support::within;
 
 on_all_stores! {
@@ -67,7 +67,7 @@ async fn dead_letters_are_found_by_name_and_by_id(place: TestStore) {
     let (one, two) = (first.id(), second.id());
     within(first).await.unwrap_err();
     within(second).await.unwrap_err();
-    let unknown = crate::places::id(9);
+    let unknown = crate::harness::id(9);
     for (filter, found) in [
         (DeadFilter::all(), 2),
         (DeadFilter::name("number"), 2),
@@ -119,7 +119,7 @@ async fn a_deleted_dead_letter_is_gone(place: TestStore) {
 async fn a_dead_letter_keeps_its_id(place: TestStore) {
     let client = place.client().await;
     let (_executor, healed) = mortal(&client).await;
-    let options = throng::durable::SpawnOptions::new().id(crate::places::id(1));
+    let options = throng::durable::SpawnOptions::new().id(crate::harness::id(1));
     let handle = spawn_as(&client, 1, options.clone()).await;
     reaches(&handle, Status::Dead).await;
     healed.store(true, Ordering::SeqCst);
@@ -153,7 +153,7 @@ async fn a_dead_letter_has_its_payload_until_it_is_replayed(place: TestStore) {
     assert_eq!(dead.payload(id).await.unwrap(), Some(b"7".to_vec()));
     let task = dead.task::<Number>(id).await.unwrap();
     assert_eq!(task.map(|task| task.0), Some(7));
-    let unknown = crate::places::id(9);
+    let unknown = crate::harness::id(9);
     assert_eq!(dead.payload(unknown).await.unwrap(), None);
     assert!(dead.task::<Number>(unknown).await.unwrap().is_none());
     healed.store(true, Ordering::SeqCst);
@@ -180,7 +180,7 @@ impl Run<App> for Text {
 async fn start_texts(client: &DurableClient) -> DurableExecutor {
     let mut builder = DurableExecutor::builder(client.clone());
     builder.register::<Text>();
-    crate::places::start_as(builder, async |_, _| Ok(0)).await
+    crate::harness::start_as(builder, async |_, _| Ok(0)).await
 }
 
 async fn a_large_payload_of_a_dead_letter_is_read(place: TestStore) {

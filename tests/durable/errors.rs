@@ -10,8 +10,8 @@ use std::time::Duration;
 use throng::Retry;
 use throng::durable::{DeadFilter, DeadReason, TaskError};
 
+use crate::harness::{TestStore, builder, spawn, start, start_as};
 use crate::ledger::assert_balanced;
-use crate::places::{TestStore, builder, spawn, start, start_as};
 use crate::support::within;
 
 on_all_stores! {

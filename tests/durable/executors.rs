@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use throng::durable::{DurableClient, Status};
 
-use crate::ledger::assert_balanced;
-use crate::places::{
+use crate::harness::{
     App, Door, Number, TestStore, builder, reaches, spawn, start, start_as, until,
 };
+use crate::ledger::assert_balanced;
 use crate::support::{thread_name, within};
 
 on_all_stores! {

@@ -14,7 +14,7 @@ use throng::durable::{
     TaskContext, TaskError,
 };
 
-use crate::places::{Door, in_time, reaches, until};
+use crate::harness::{Door, in_time, reaches, until};
 use crate::support::within;
 
 /// A task that is as large as its output.

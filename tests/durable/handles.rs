@@ -8,7 +8,7 @@ use throng::CompletionStream;
 use throng::durable::{DurableHandle, DurableTask, Status, TaskError};
 use tokio::task::coop;
 
-use crate::places::{Door, Number, TestStore, id, reaches, spawn, start, until};
+use crate::harness::{Door, Number, TestStore, id, reaches, spawn, start, until};
 use crate::support::{current_thread, poll, within};
 
 on_all_stores! {

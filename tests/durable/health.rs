@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use throng::durable::{DurableClient, Health};
 
 #[cfg(any(feature = "redis", feature = "sqlite"))]
-use crate::places::{Number, until};
+use crate::harness::{Number, until};
 
 /// Requests have been failing since `before` at the earliest and say `error`; so does the health.
 #[cfg(any(feature = "redis", feature = "sqlite"))]

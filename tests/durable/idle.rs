@@ -1,11 +1,11 @@
-//! What costs nothing: an executor without tasks, and what is left when a client is gone.
+//! Idle executors cost nothing, and a dropped client leaves nothing behind.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use throng::durable::SpawnOptions;
 
-use crate::places::{TestStore, spawn, spawn_as, start, until};
+use crate::harness::{TestStore, spawn, spawn_as, start, until};
 use crate::support::within;
 
 on_all_stores! {
@@ -76,7 +76,7 @@ mod threads {
     use futures::executor::block_on;
     use throng::durable::{DurableClient, MemoryStore};
 
-    use crate::places::{Number, start};
+    use crate::harness::{Number, start};
     use crate::support::{current_thread, wait_until};
 
     /// The threads of clients that were started by this thread or by none of the tests.
@@ -146,7 +146,7 @@ mod threads {
             })
             .await;
             let handle = client.spawn(Number(1)).await.unwrap();
-            crate::places::reaches(&handle, throng::durable::Status::Running).await;
+            crate::harness::reaches(&handle, throng::durable::Status::Running).await;
             executor
         });
         drop(executor);

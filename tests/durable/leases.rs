@@ -9,8 +9,8 @@ use throng::durable::{
     DurableClient, DurableExecutor, Metrics, Status, StopReason, TaskContext, TaskError,
 };
 
+use crate::harness::{App, TestStore, builder, reaches, spawn, start, start_as, until};
 use crate::ledger::assert_balanced;
-use crate::places::{App, TestStore, builder, reaches, spawn, start, start_as, until};
 use crate::support::{Gate, current_thread, receive, within};
 
 on_all_stores! {
@@ -77,7 +77,7 @@ impl Alone {
         }
     }
 
-    /// What the executor has done.
+    /// Ends the executor, and returns its metrics.
     async fn end(self) -> Metrics {
         self.end.send(()).ok();
         until("it has ended", || self.thread.is_finished()).await;

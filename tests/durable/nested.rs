@@ -13,10 +13,10 @@ use throng::durable::{
 use throng::{CompletionStream, Retry};
 use tokio::sync::Barrier;
 
-use crate::ledger::assert_balanced;
-use crate::places::{
+use crate::harness::{
     App, Door, Number, TestStore, builder, id, spawn, start, start_as, start_inline, timed, until,
 };
+use crate::ledger::assert_balanced;
 use crate::support::{poll, within};
 
 on_all_stores! {
@@ -353,10 +353,10 @@ async fn a_run_on_its_caller_must_not_wait_but_is_told_of_what_has_ended() {
     };
     let mut inline = start_inline(builder(&client), act).await;
     let parent = spawn(&client, 1).await;
-    assert_eq!(crate::places::run_due(&mut inline).await, 2);
+    assert_eq!(crate::harness::run_due(&mut inline).await, 2);
     assert_eq!(parent.status().await.unwrap(), Status::Delayed);
     clock.advance(Duration::from_secs(2));
-    assert_eq!(crate::places::run_due(&mut inline).await, 1);
+    assert_eq!(crate::harness::run_due(&mut inline).await, 1);
     assert_eq!(within(parent).await.unwrap(), 7);
     assert_eq!(client.counts().await.unwrap().retried, 0);
 }

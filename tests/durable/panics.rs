@@ -12,8 +12,8 @@ use throng::durable::{
 };
 use tokio::task::yield_now;
 
+use crate::harness::{App, TestStore, builder, spawn, start, start_as};
 use crate::ledger::assert_balanced;
-use crate::places::{App, TestStore, builder, spawn, start, start_as};
 use crate::support::{Drops, PanicsOnDrop, within};
 
 on_all_stores! {

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::redis_server::Server;
 use crate::support::receive;
 
-/// What it kills has run four tasks at a time.
+/// The killed worker ran four tasks at a time.
 #[test]
 fn one_worker_is_killed_and_everything_is_done() {
     needs_redis!();
@@ -116,7 +116,7 @@ impl Folder {
     }
 }
 
-/// What a run says that ends well.
+/// Runs the program, which must succeed, and returns its output.
 fn told(mut program: Command) -> String {
     let output = program.stderr(Stdio::inherit()).output();
     let output = output.expect("it starts");

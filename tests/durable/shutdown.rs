@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use throng::durable::{DurableExecutor, DurableHandle, Status, StopReason, TaskError};
 
-use crate::ledger::assert_balanced;
-use crate::places::{
+use crate::harness::{
     App, Door, Number, TestStore, builder, reaches, spawn, start, start_as, until,
 };
+use crate::ledger::assert_balanced;
 use crate::support::{Drops, Gate, multi_thread, within};
 
 on_all_stores! {

@@ -1,4 +1,4 @@
-//! What is spawned: outputs, ids, sizes.
+//! Spawning: outputs, ids, sizes.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -11,7 +11,7 @@ use throng::durable::{
     TaskContext, TaskError, TaskId,
 };
 
-use crate::places::{Door, Number, TestStore, id, reaches, spawn, spawn_as, start, until};
+use crate::harness::{Door, Number, TestStore, id, reaches, spawn, spawn_as, start, until};
 use crate::support::within;
 
 on_all_stores! {
@@ -248,7 +248,7 @@ async fn the_largest_task_and_the_largest_output_fit(place: TestStore) {
     assert_eq!(within(handle).await.unwrap().len(), MAX - 3);
 }
 
-/// What is said of a task or an output that is larger by one byte.
+/// The error for a task or an output that is one byte too large.
 const TOO_LARGE: &str =
     "it has 1048577 bytes, and a store accepts at most 1048576: keep the data elsewhere and";
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use throng::durable::{DurableClient, DurableExecutor, DurableHandle, TaskContext, TaskError};
 
+use crate::harness::{App, Number, TestStore, builder, start_as};
 use crate::ledger::assert_balanced;
-use crate::places::{App, Number, TestStore, builder, start_as};
 use crate::support::{rounds, within};
 
 on_all_stores! {

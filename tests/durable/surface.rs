@@ -8,7 +8,7 @@ use throng::durable::{
     TaskId,
 };
 
-use crate::places::{
+use crate::harness::{
     App, Number, TestStore, builder, id, run_due, spawn, start, start_inline, timed,
 };
 use crate::support::within;
@@ -198,7 +198,7 @@ async fn what_is_shown_says_what_it_is(place: TestStore) {
     let text = format!("{handle:?}");
     assert!(text.contains(&handle.id().to_string()), "{text}");
     within(&mut handle).await.unwrap();
-    crate::places::until("it is counted", || {
+    crate::harness::until("it is counted", || {
         format!("{executor:?}").contains("completed: 1")
     })
     .await;

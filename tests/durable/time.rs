@@ -1,4 +1,4 @@
-//! What depends on time, on a clock that the tests move.
+//! Behaviour that depends on time, on a clock that the tests move.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use throng::durable::{
     TaskError,
 };
 
-use crate::places::{builder, id, run_due, spawn, spawn_as, start, start_inline, timed};
+use crate::harness::{builder, id, run_due, spawn, spawn_as, start, start_inline, timed};
 use crate::support::within;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@ use throng::durable::{
     DurableClient, DurableExecutor, DurableTask, Run, SpawnOptions, Status, TaskContext, TaskError,
 };
 
-use crate::places::{TestStore, builder, reaches, spawn, start_as, until};
+use crate::harness::{TestStore, builder, reaches, spawn, start_as, until};
 use crate::support::within;
 
 on_all_stores! {
@@ -119,8 +119,8 @@ impl DurableTask for Both {
     type Output = u64;
 }
 
-impl Run<crate::places::App> for Both {
-    async fn run(self, _: TaskContext<crate::places::App>) -> Result<u64, TaskError> {
+impl Run<crate::harness::App> for Both {
+    async fn run(self, _: TaskContext<crate::harness::App>) -> Result<u64, TaskError> {
         Ok(self.0)
     }
 }

@@ -9,7 +9,7 @@ use throng::CompletionStream;
 use throng::durable::{DurableClient, DurableExecutor, DurableTask, Run, TaskContext, TaskError};
 use tokio::runtime::Runtime;
 
-use crate::places::{TestStore, start, until};
+use crate::harness::{TestStore, start, until};
 use crate::support::{Gate, current_thread, multi_thread, receive, thread_name, within};
 
 on_all_stores! {
@@ -27,7 +27,7 @@ impl DurableTask for Nothing {
     type Output = ();
 }
 
-/// What runs when it is dropped.
+/// An app that runs a closure when it is dropped.
 struct App(Option<Box<dyn FnOnce() + Send + Sync>>);
 
 impl App {
@@ -155,7 +155,7 @@ async fn an_output_that_takes_long_to_decode_holds_nobody_up(place: TestStore) {
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let (jobs, mut done) = CompletionStream::builder().build().unwrap();
     let slot = jobs.slot(()).await.unwrap();
-    let handle = crate::places::spawn(&client, number).await;
+    let handle = crate::harness::spawn(&client, number).await;
     client.attach::<SlowToRead>(handle.id()).complete(slot);
     until("it is read", || is_there.load(Ordering::SeqCst)).await;
     // Otherwise the gate is waited for in vain.

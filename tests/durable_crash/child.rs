@@ -13,10 +13,10 @@ use tokio::runtime;
 use tokio::sync::mpsc;
 
 use super::job::{Child, Folder, Job};
-use super::place::StoreAddress;
 use super::site::PATIENT;
+use super::store_address::StoreAddress;
 
-/// What a process is to do.
+/// The plan of a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) folder: Folder,
@@ -38,7 +38,7 @@ pub(crate) enum Role {
     Whole { tasks: usize, closes: bool },
 }
 
-/// How a worker works. Times are in milliseconds.
+/// The options of a worker. Times are in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Work {
     pub(crate) executors: usize,
@@ -53,7 +53,7 @@ pub(crate) struct Work {
 pub(crate) const PLAN: &str = "THRONG_CRASH_PLAN";
 /// The name of the test that follows it.
 pub(crate) const ENTRY: &str = "child::entry";
-/// What stands before everything that a child says: the test harness talks, too.
+/// The prefix of all output of a child: the test harness prints, too.
 pub(crate) const SAYS: &str = "child says: ";
 
 /// The number of threads that run the tasks of a process.

@@ -8,9 +8,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::child::{Plan, Role};
 use super::job::{Job, Outcome};
-use super::place::StoreAddress;
 use super::process::{Process, until};
 use super::site::{LEASED, PATIENT, Site, outcomes};
+use super::store_address::StoreAddress;
 
 on_both_stores! {
     it_is_told_that_it_has_lost_its_lease,

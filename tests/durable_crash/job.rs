@@ -1,4 +1,4 @@
-//! What the tasks of these tests do, and the ledger in which they write it down.
+//! The tasks of these tests, and the ledger in which they record their runs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use throng::durable::{DurableTask, Run, SpawnOptions, TaskContext, TaskError, TaskId};
 use tokio::time::sleep;
 
-/// What a task does.
+/// The behaviour of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Job {
     /// Takes that many milliseconds.
@@ -187,7 +187,7 @@ impl Folder {
     /// The lines that were written so far.
     pub(crate) fn ledger(&self) -> Vec<Line> {
         let text = fs::read_to_string(self.0.join("ledger")).unwrap_or_default();
-        // What is behind the last end of a line is being written.
+        // The text after the last line end is still being written.
         let written = text.rfind('\n').map_or("", |end| &text[..end]);
         let lines = written.lines();
         lines
@@ -231,5 +231,5 @@ impl Folder {
     }
 }
 
-/// How often a task looks whether the gate is open.
+/// The interval at which a task checks whether the gate is open.
 const GATE_INTERVAL: Duration = Duration::from_millis(2);

@@ -11,7 +11,7 @@ use super::redis_server::Server;
 #[derive(Debug)]
 pub(crate) struct Keys {
     sizes: BTreeMap<String, usize>,
-    /// What is in `meta`.
+    /// The contents of `meta`.
     meta: BTreeMap<String, Vec<u8>>,
     /// The number of ids in the bins.
     binned: usize,
@@ -133,7 +133,7 @@ fn ask<T: redis::FromRedisValue>(
     asked.query(connection).expect("the server answers")
 }
 
-/// How much is in a key.
+/// Returns the size of a key's contents.
 fn size(connection: &mut Connection, name: &[u8]) -> usize {
     let kind: String = ask(connection, &[b"TYPE", name]);
     let command = match &*kind {

@@ -18,7 +18,7 @@ pub(crate) struct Load {
     spawners: JoinSet<Result<(), DurableError>>,
 }
 
-/// What they have seen so far.
+/// Their observations so far.
 #[derive(Default)]
 struct Seen {
     is_over: AtomicBool,

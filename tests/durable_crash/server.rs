@@ -1,4 +1,4 @@
-//! What happens to the tasks of a server, and to it.
+//! Failures of the server, and their consequences for its tasks.
 
 #[path = "server/cut.rs"]
 mod cut;

@@ -1,4 +1,4 @@
-//! [`Site`]: where a test takes place.
+//! [`Site`]: the folder, the store and the client of a test.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,10 +12,10 @@ use super::child::{Plan, Role, Work};
 use super::job::{Folder, Job, Line, Outcome};
 use super::keys::Keys;
 use super::ledger::assert_balanced;
-use super::place::StoreAddress;
 use super::process::{Process, until};
 use super::proxy::Proxy;
 use super::redis_server::Server;
+use super::store_address::StoreAddress;
 
 /// Makes a test for each store of functions that take a [`Site`].
 macro_rules! on_both_stores {
@@ -37,7 +37,7 @@ macro_rules! on_both_stores {
     };
 }
 
-/// Where a test takes place: a folder, and a client of the store in it, or of one in a server.
+/// The folder of a test, its store, in the folder or on a server, and a client of it.
 pub(crate) struct Site {
     pub(crate) folder: Folder,
     pub(crate) client: DurableClient,
@@ -69,7 +69,7 @@ pub(crate) const EVERYSEC: [&str; 4] = ["--appendonly", "yes", "--appendfsync", 
 /// Of one that forgets everything.
 pub(crate) const NOTHING: [&str; 2] = ["--appendonly", "no"];
 
-/// How long a server of these tests may take to answer, in milliseconds, unless a test says otherwise.
+/// The default answer timeout of the servers of these tests, in milliseconds.
 const ANSWER_TIMEOUT: u64 = 5000;
 
 impl Site {
@@ -166,7 +166,7 @@ impl Site {
         }
     }
 
-    /// How soon others take over from a worker that has died.
+    /// Returns the time within which other workers take over from a dead one.
     pub(crate) fn taken_over_in(&self) -> Duration {
         match self.place {
             StoreAddress::File(_) => self.soon(),

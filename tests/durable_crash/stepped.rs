@@ -12,10 +12,10 @@ use throng::durable::{DeadFilter, DurableTask, SpawnOptions, TaskId};
 use super::child::Role;
 use super::job::{Job, Outcome};
 use super::keys::BASE;
-use super::place::StoreAddress;
 use super::process::{Process, until};
 use super::redis_server::{Server, compile};
 use super::site::{EVERYSEC, Site, outcomes};
+use super::store_address::StoreAddress;
 use super::support::within;
 
 const DAY: i64 = 24 * 3600;

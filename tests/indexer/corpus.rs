@@ -13,7 +13,7 @@ pub(crate) struct Corpus {
     dir: TempDir,
     /// Files that are binary, or that nobody can read.
     pub(crate) skipped: Vec<PathBuf>,
-    /// What is no regular file, and no link.
+    /// Entries that are neither regular files nor links.
     pub(crate) special: Vec<PathBuf>,
     /// `true` if there is a file that nobody can read.
     has_secret: bool,
@@ -183,7 +183,7 @@ const TEXTS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What must be skipped.
+/// The entries that must be skipped.
 const BINARY: &[(&str, &[u8])] = &[
     ("nul.bin", b"alpha\0beta\n"),
     ("nul-last.bin", b"alpha beta\n\0"),

@@ -1,4 +1,4 @@
-//! What does not go as it should: errors that pass, errors that do not, and an early stop.
+//! Failures: transient errors, permanent errors, and an early stop.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -34,7 +34,7 @@ where
     }
 }
 
-/// How often each path was tried.
+/// The number of attempts for each path.
 #[derive(Clone, Default)]
 struct Attempts(Arc<Mutex<HashMap<PathBuf, u32>>>);
 

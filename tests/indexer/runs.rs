@@ -21,7 +21,7 @@ use super::program::{program, run as run_plainly};
 #[cfg(feature = "redis")]
 use super::redis_server::Server;
 
-/// What each run of the program is asked.
+/// The query of each run of the program.
 pub(crate) const QUERY: &str = "common rare7";
 
 // ===== Stores =====
@@ -127,7 +127,7 @@ pub(crate) struct State {
     _server: Option<Arc<Server>>,
 }
 
-/// How a run has ended.
+/// The end of a run.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,

@@ -165,7 +165,7 @@ pub(crate) fn lines_of(index: &Index, term: &str) -> BTreeSet<(PathBuf, u32)> {
         .collect()
 }
 
-/// What a query finds, in its order.
+/// Returns the results of a query, in its order.
 pub(crate) fn search<'i>(index: &'i Index, words: &str) -> Vec<(&'i Path, u32)> {
     let query: Query = words.parse().expect("a query");
     let hits = query.run(index).into_iter();

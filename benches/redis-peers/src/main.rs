@@ -31,7 +31,7 @@ static RAN: AtomicU64 = AtomicU64::new(0);
 /// When tasks have begun: their numbers, and nanoseconds.
 static STARTS: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 
-/// What a task is stored with: about a hundred bytes, as with the others.
+/// The payload of all tasks: about a hundred bytes, as with the others.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Payload {
     number: u64,
@@ -68,7 +68,7 @@ trait Peer: Clone + Send + Sync + Sized + 'static {
     ) -> impl Future<Output = Result<bool>> + Send;
 }
 
-/// What one run has told.
+/// The result of one run.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     tasks: u64,
@@ -234,7 +234,7 @@ async fn until_done<P: Peer>(
     Ok(())
 }
 
-/// What every task does.
+/// The work of every task.
 fn ran(payload: &Payload) {
     let now = monotonic_ns();
     RAN.fetch_add(1, Relaxed);

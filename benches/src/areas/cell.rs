@@ -58,7 +58,7 @@ fn promises<W: Work>(work: W) -> Vec<Peer> {
     ]
 }
 
-/// What is done with promises.
+/// A workload of promises.
 trait Work: Copy + 'static {
     fn run<P: Promises>(self, rules: &Rules) -> Sample;
 }

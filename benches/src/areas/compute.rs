@@ -79,7 +79,7 @@ trait Work: Copy + 'static {
     fn run<P: Pool>(self, rules: &Rules) -> Sample;
 }
 
-/// What has run in this process.
+/// Counts the closures that have run in this process.
 static RAN: Counter = Counter::new();
 
 /// A counter with a stripe for each of the first threads that count, so that no two of them share a cache line.
@@ -113,7 +113,7 @@ impl Counter {
     }
 }
 
-/// What a closure captures: enough for most pools to allocate.
+/// The captures of a closure: enough for most pools to allocate.
 #[derive(Clone, Copy)]
 struct Task {
     ran: &'static Counter,
@@ -302,7 +302,8 @@ fn split_mix(seed: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// How long ten tiny closures of a batch take that begins with one that sleeps for a second.
+/// Measures how long ten tiny closures of a batch take if the batch begins with a closure that
+/// sleeps for a second.
 fn behind_a_sleeper(_: &Rules) -> Sample {
     let pool = leaked::<Throng>();
     // The threads are there, and at rest.
@@ -365,7 +366,8 @@ fn backlog_rss(rules: &Rules) -> Sample {
     burst(rules, submit_backlog, resident_kb)
 }
 
-/// How much more memory is `held` after a burst than before, while the thread that submitted it still lives.
+/// Measures by how much `held` is higher after a burst than before, while the submitting thread
+/// still lives.
 fn burst(rules: &Rules, submit: fn(&'static Throng, u64), held: fn() -> f64) -> Sample {
     let mut round = producers(1, leaked(), submit);
     round(10_000);

@@ -47,20 +47,20 @@ pub(crate) struct Built {
     pub(crate) indexed: usize,
     /// The number of batches that have failed.
     pub(crate) failed: usize,
-    /// What the store says.
+    /// The store's counts.
     pub(crate) ledger: Ledger,
 }
 
-/// How far it has come, and what has happened.
+/// The progress of a build.
 #[derive(Debug)]
 pub(crate) enum Progress<'a> {
-    /// So many entries of the tree will have an [`Event`] each.
+    /// The number of entries of the tree. Each will have an [`Event`].
     Found(usize),
-    /// So many batches are in the index.
+    /// A batch was added to the index.
     Batch {
-        /// How many.
+        /// The number of batches in the index.
         done: usize,
-        /// Of how many.
+        /// The number of all batches.
         of: usize,
     },
     /// A segment was there, and cannot be used: its batch is done again.
@@ -69,12 +69,12 @@ pub(crate) enum Progress<'a> {
     Failed(&'a Batch, &'a NoSegment),
 }
 
-/// How long tasks that run may go on when the program is told to stop.
+/// The time for which running tasks may continue when the program is told to stop.
 const GRACE: Duration = Duration::from_secs(20);
-/// With Redis, how long after an earlier run was killed what was running then can run again.
+/// With Redis, the time after which the running tasks of a killed run can run again.
 const LEASE: Duration = Duration::from_secs(3);
-/// How long to wait for what an earlier run has left in the store, which is longer than a lease; and
-/// how often to ask for it.
+/// The maximum wait for tasks that an earlier run has left in the store, which is longer than a lease;
+/// and the interval of the checks.
 const LEFTOVERS: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_millis(10);
 
@@ -122,7 +122,8 @@ async fn build_in(
     for (path, skip) in survey.skipped {
         gatherer.take(path.into(), Err(skip)).await?;
     }
-    // What is not known as a whole cannot be cut: it would be other batches.
+    // A tree that was not read completely cannot be divided into batches: they would be different
+    // ones.
     let files = match options.stop.is_set() {
         true => Vec::new(),
         false => survey.files,

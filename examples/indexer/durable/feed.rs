@@ -1,4 +1,4 @@
-//! What goes into the stream of segments: those that are there, and those that tasks will make.
+//! Feeds the stream of segments: existing ones, and those that tasks will write.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ pub(crate) type Segments = CompletionStream<Result<Segment, NoSegment>, Arc<Plan
 /// A batch of the tree, and its id.
 #[derive(Debug)]
 pub(crate) struct Planned {
-    /// Which one.
+    /// The id of the task.
     pub(crate) id: TaskId,
-    /// What it is.
+    /// The files of the task.
     pub(crate) batch: Batch,
 }
 

@@ -6,12 +6,12 @@ use throng::durable::Counts;
 
 use super::build::Built;
 
-/// What the store says of all that was ever done with it.
+/// The store's counts of all tasks that it ever held.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ledger(pub(crate) Counts);
 
 impl fmt::Display for Ledger {
-    /// What always happens, and what has happened of the rest.
+    /// Writes the counts that are always relevant, and the others if they are not zero.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = &self.0;
         write!(
@@ -36,7 +36,7 @@ impl fmt::Display for Ledger {
 }
 
 impl Built {
-    /// What is missing in the index because batches have failed.
+    /// Describes what the index lacks because batches have failed.
     pub(crate) fn lack(&self) -> Option<String> {
         let Self {
             failed, batches, ..

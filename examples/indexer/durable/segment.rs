@@ -24,21 +24,21 @@ use crate::indexer::reading::{Parsed, Reading};
 use crate::indexer::source::Skip;
 use crate::indexer::terms;
 
-/// What a segment starts with: the version of all that follows, and of the rules of text.
+/// The first bytes of a segment: the version of its format and of the text rules.
 const MAGIC: &[u8] = b"throng segment 2\n";
 const ID_LEN: usize = 16;
 const CHECKSUM_LEN: usize = 32;
 
-/// What became of a file.
+/// The outcome of a file.
 const INDEXED: u8 = 0;
 const UNREADABLE: u8 = 1;
 const BINARY: u8 = 2;
 const TOO_LARGE: u8 = 3;
 
-/// What is known of the files of a batch.
+/// The contents of a batch's files.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    /// What became of each file, in the order of the batch.
+    /// The outcome of each file, in the order of the batch.
     pub(crate) files: Vec<(PathBuf, Reading)>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum Damage {
 ///
 /// # Errors
 ///
-/// What became of a file may be something else the next time: that is not written down.
+/// Fails if the outcome of a file may be different the next time: such an outcome is not stored.
 pub(crate) fn encode(id: TaskId, files: Vec<(Name, Reading)>) -> Result<Vec<u8>, Skip> {
     let mut bytes = [MAGIC, &id.to_bytes()].concat();
     push_number(&mut bytes, files.len() as u32);

@@ -28,7 +28,7 @@ pub(crate) struct StoreAddress<'p> {
     pub(crate) url: Option<&'p str>,
 }
 
-/// What stays between two runs: the store of tasks, and the segments.
+/// The state that persists between two runs: the store of tasks, and the segments.
 #[derive(Debug)]
 pub(crate) struct State {
     /// The store.
@@ -133,7 +133,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// How long to wait for another process to end: one that was killed may be in the midst of a write.
+/// The maximum wait for another process to exit: a killed one may be in the middle of a write.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_millis(50);
 

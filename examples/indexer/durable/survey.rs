@@ -14,13 +14,13 @@ use crate::indexer::reading::Reader;
 use crate::indexer::source::Skip;
 use crate::indexer::walk::Found;
 
-/// What is in a tree, before any of it is read: all of it at once, because batches are cut from the
-/// sorted whole.
+/// The entries of a tree, before any file is read. They are all listed at once, because the batches are
+/// parts of the sorted list.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     /// The files, in the order of their paths.
     pub(crate) files: Vec<Entry>,
-    /// What is not to be read.
+    /// The files that are skipped.
     pub(crate) skipped: Vec<(PathBuf, Skip)>,
 }
 

@@ -1,4 +1,4 @@
-//! What is done for a batch: its files are read, tokenised, and written as a segment.
+//! The task of a batch: it reads and tokenises the files, and writes them as a segment.
 
 use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
@@ -17,10 +17,10 @@ use super::segment::{self, Segment};
 use crate::indexer::reading::{Reader, Reading};
 use crate::indexer::source::Skip;
 
-/// What the tasks work with.
+/// The context of the tasks.
 #[derive(Debug)]
 pub(crate) struct App {
-    /// How files are read.
+    /// Reads files.
     pub(crate) reader: Arc<Reader>,
     /// Where segments go.
     pub(crate) folder: Folder,
@@ -28,14 +28,14 @@ pub(crate) struct App {
     pub(crate) current: HashSet<TaskId>,
 }
 
-/// What a task has done: its output.
+/// The output of a task: a summary of its work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Tally {
     /// Files in the segment.
     files: u64,
     /// Bytes that they have.
     bytes: u64,
-    /// What was skipped, by the kind of reason.
+    /// The number of skipped files, by the kind of reason.
     skipped: BTreeMap<String, u64>,
 }
 
@@ -128,7 +128,7 @@ impl App {
         let folder = self.folder.clone();
         let permit = self.reader.pool.reserve().await?;
         let written = permit.spawn_blocking(move || {
-            // What may go better the next time is not written: the task is tried again.
+            // A file that may be readable the next time is not stored: the task is retried.
             let unsettled = |skip: Skip| TaskError::retry(skip.to_string());
             let bytes = segment::encode(id, files).map_err(unsettled)?;
             folder.write(id, run, &bytes).map_err(TaskError::retry)

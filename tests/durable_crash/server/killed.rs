@@ -19,7 +19,7 @@ const WORK: Work = Work {
 
 /// For how long the server is away.
 const AWAY: Duration = Duration::from_secs(1);
-/// How soon everybody works again when it is there.
+/// The time within which all processes work again after the server has returned.
 const MAX_RECONNECT: Duration = Duration::from_secs(2);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

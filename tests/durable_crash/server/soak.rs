@@ -24,7 +24,7 @@ const WORK: Work = Work {
 /// For how long ends are kept.
 const RETENTION: Duration = Duration::from_secs(20);
 
-/// How long it takes at most until a worker removes what is kept no longer.
+/// The maximum time until a worker removes expired results.
 const MAINTENANCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -88,7 +88,7 @@ fn job(seed: u64) -> (Job, SpawnOptions) {
 struct Chaos {
     start: Instant,
     random: Numbers,
-    /// How often it has done harm.
+    /// The number of injected faults.
     struck: u64,
     /// The number of workers it has killed.
     killed: usize,
@@ -198,7 +198,7 @@ async fn assert_memory_is_back(site: &mut Site, before: u64) {
         sleep(Duration::from_millis(100)).await;
     }
     worker.stop(0).await;
-    // What is left of processes that were killed stays for a day.
+    // The records of killed processes stay for a day.
     site.redis().ask(&["EVAL", FORGET_PROCESSES, "0", BASE]);
     site.redis().kill();
     site.redis().run();

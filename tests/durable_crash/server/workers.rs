@@ -17,7 +17,7 @@ const DEATHS: u32 = 9;
 /// How long after the last death all is done, besides the lease.
 const REST: Duration = Duration::from_secs(2);
 
-/// How the workers work, and how long it takes until the next of them dies. Times are in milliseconds.
+/// The options of the workers, and the time until the next one is killed. Times are in milliseconds.
 struct Scene {
     max_running: usize,
     lease: u64,

@@ -1,4 +1,4 @@
-//! What collects the results.
+//! The peers that collect results.
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -253,7 +253,7 @@ impl Spawner for Threadpool {
     }
 }
 
-/// What pools of a few lines send through a channel.
+/// The job type that the hand-written pools send through a channel.
 type Job = Box<dyn FnOnce() + Send>;
 
 struct CrossbeamChannel(crossbeam_channel::Sender<Job>);

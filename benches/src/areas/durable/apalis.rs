@@ -12,7 +12,7 @@ pub(super) const PROGRAM: Program = Program {
     file: "apalis-sqlite-peer",
 };
 
-/// What it can do.
+/// The workloads that apalis supports.
 #[derive(Clone, Copy)]
 pub(super) enum Apalis {
     Enqueue,

@@ -19,7 +19,7 @@ use crate::measure::{Rules, Sample, Section, monotonic_ns};
 /// After so long it is over, whatever is left.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// What is killed, and when.
+/// Determines which processes are killed, and when.
 struct Plan {
     tasks: u64,
     kills: usize,
@@ -97,7 +97,7 @@ impl Plan {
     }
 }
 
-/// What has happened, by what the workers have written.
+/// The events of a run, reconstructed from what the workers have written.
 struct Story {
     /// The runs of each task, in the order in which they began.
     runs: BTreeMap<u64, Vec<Ran>>,
@@ -181,7 +181,8 @@ impl Story {
             .with_fact("left at the last kill", left as f64)
     }
 
-    /// How long it took from the last kill until all had ended, in milliseconds, and how many had not ended then.
+    /// Returns the time in milliseconds from the last kill until all tasks had ended, and the
+    /// number of tasks that had not ended at the kill.
     fn after_last_kill(&self) -> (f64, usize) {
         let last = self.kills.values().max().copied().unwrap_or(0);
         let first_ends = self

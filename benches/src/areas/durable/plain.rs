@@ -59,7 +59,7 @@ pub(super) fn drain<C: Commits>(rules: &Rules) -> Sample {
     syncs.note(section.end().per_task(done), done)
 }
 
-/// How long it takes until one task is stored.
+/// Measures the time until one task is stored.
 pub(super) fn commit_latency(rules: &Rules) -> Sample {
     let dir = new_dir(rules);
     let mut queue = Queue::open(dir.path());
@@ -76,7 +76,7 @@ pub(super) fn commit_latency(rules: &Rules) -> Sample {
     latencies(section.end().per_task(tasks), took)
 }
 
-/// How long it takes until a task is stored, run, and known to have been.
+/// Measures the time from storing a task until its end is known.
 pub(super) fn round_trip(rules: &Rules) -> Sample {
     let dir = new_dir(rules);
     let mut queue = Queue::open(dir.path());

@@ -12,7 +12,7 @@ use crate::measure::Rules;
 pub(super) struct Program {
     /// Its folder, in that of this package.
     pub(super) folder: &'static str,
-    /// What is built.
+    /// The file that is built.
     pub(super) file: &'static str,
 }
 
@@ -47,7 +47,7 @@ impl Program {
         fs::write(dir.join(self.complaint()), complaint)
     }
 
-    /// What starts it, or why it is not there.
+    /// Returns the command that starts the program, or the reason why there is none.
     pub(super) fn command(self, rules: &Rules) -> Result<Command, String> {
         let root = rules
             .dir

@@ -10,7 +10,7 @@ use throng::durable::{DurableTask, Run, TaskContext, TaskError};
 
 use crate::measure::monotonic_ns;
 
-/// How long a [`Slow`] task or a [`Nap`] takes.
+/// The duration of a [`Slow`] task or a [`Nap`].
 pub(super) const SLOW: Duration = Duration::from_millis(20);
 
 /// Does nothing.
@@ -37,7 +37,7 @@ pub(super) struct Slow(Payload);
 #[derive(Serialize, Deserialize)]
 pub(super) struct Nap(Payload);
 
-/// What all of them are stored with: about a hundred bytes.
+/// The payload of all tasks: about a hundred bytes.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Payload {
     pub(super) number: u64,
@@ -59,9 +59,9 @@ impl Payload {
         }
     }
 
-    /// As JSON, it has so many bytes, or as many as the others.
+    /// A payload whose JSON has this number of bytes, but at least as many as that of `new`.
     pub(super) fn sized(number: u64, bytes: usize) -> Self {
-        // What JSON adds to the text.
+        // The JSON around the text has about 30 bytes.
         let digits = bytes.saturating_sub(30).max(80);
         Self {
             number,

@@ -24,7 +24,7 @@ pub(super) enum Other {
     Idle,
 }
 
-/// How long the tasks take, from the first that is stored to the last that has ended, in milliseconds.
+/// Measures the time in milliseconds from storing the first task until the last one has ended.
 pub(super) fn drain<C>(
     rules: &Rules,
     runtime: &Runtime,

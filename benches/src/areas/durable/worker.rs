@@ -15,7 +15,7 @@ use super::redis;
 use super::tasks::{Ledger, Slow, Stamp, Starts};
 use crate::areas::two_workers;
 
-/// What a worker is told, as JSON in its argument.
+/// An order to a worker, as JSON in its argument.
 #[derive(Debug, Serialize, Deserialize)]
 enum Order {
     Sqlite {
@@ -33,7 +33,7 @@ enum Order {
 ///
 /// # Errors
 ///
-/// What is wrong with the order.
+/// Fails if the order is malformed, with the reason.
 pub(crate) fn work(order: &str) -> Result<(), String> {
     let order: Order =
         serde_json::from_str(order).map_err(|error| format!("not an order: {error}"))?;

@@ -16,7 +16,7 @@ const DIRECTORIES: u64 = 40;
 ///
 /// # Errors
 ///
-/// What the file system says.
+/// Fails with the error of the file system.
 pub(super) fn generate(root: &Path, files: u64) -> io::Result<()> {
     let mut dice = Dice(0x2545_f491_4f6c_dd1d);
     let words: Vec<String> = (0..VOCABULARY).map(|_| word(&mut dice)).collect();
@@ -28,11 +28,11 @@ pub(super) fn generate(root: &Path, files: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies a tree until so many bytes are copied, and returns how many are missing then. Links are left out.
+/// Copies files of a tree until `bytes` are copied, and returns the number of bytes that are missing. Skips links.
 ///
 /// # Errors
 ///
-/// What the file system says.
+/// Fails with the error of the file system.
 pub(super) fn copy_some(from: &Path, to: &Path, mut bytes: u64) -> io::Result<u64> {
     fs::create_dir_all(to)?;
     let mut entries = fs::read_dir(from)?.collect::<io::Result<Vec<_>>>()?;
@@ -69,7 +69,7 @@ pub(super) struct Size {
 ///
 /// # Errors
 ///
-/// What the file system says.
+/// Fails with the error of the file system.
 pub(super) fn size(dir: &Path) -> io::Result<Size> {
     let mut size = Size::default();
     for entry in fs::read_dir(dir)? {

@@ -1,4 +1,4 @@
-//! How long one task takes with ours, and what a worker costs that has nothing to do.
+//! Measures the latency of one task with throng, and the cost of an idle worker.
 
 use std::sync::Arc;
 use std::time::Instant;

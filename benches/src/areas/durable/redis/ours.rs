@@ -17,7 +17,7 @@ use crate::areas::durable::types::{self, Other};
 use crate::areas::{on_worker, two_workers};
 use crate::measure::{Rules, Sample};
 
-/// How much one worker has in hand.
+/// The number of tasks that a worker runs at a time.
 pub(super) const CONCURRENCY: usize = 256;
 
 /// A client of the store in a server.
@@ -52,7 +52,7 @@ pub(super) struct Drain {
     pub(super) waiting: u64,
     /// The number of tasks that are to run.
     pub(super) runs: u64,
-    /// How large the payload of each is, at least.
+    /// The minimum size of each payload.
     pub(super) bytes: usize,
     pub(super) fsync: Fsync,
 }

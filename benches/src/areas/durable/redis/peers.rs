@@ -141,7 +141,7 @@ fn with_program(rules: &Rules, work: impl FnOnce(&Server) -> Sample) -> Sample {
     }
 }
 
-/// What the program says.
+/// The output of the program.
 #[derive(Debug, Deserialize)]
 struct Report {
     tasks: u64,

@@ -1,4 +1,4 @@
-//! What only ours is asked: memory, and several processes.
+//! Benchmarks without peers: memory, and several processes.
 
 use std::thread;
 use std::time::Duration;

@@ -222,7 +222,7 @@ struct Monitor<'a> {
 }
 
 impl Monitor<'_> {
-    /// What a command says that is the last to be looked at.
+    /// The marker that ends the list of monitored commands.
     const END: &'static str = "bench-end-of-monitor";
 
     fn end(self) -> (u64, u64) {
@@ -255,7 +255,7 @@ impl Meter<'_> {
     }
 }
 
-/// What several rounds have cost on average.
+/// Averages the costs of several rounds.
 pub(super) fn mean(rounds: Vec<Sample>) -> Sample {
     let share = 1.0 / rounds.len() as f64;
     let mut sum = Sample::default();

@@ -1,4 +1,4 @@
-//! [`StoreAddress`]: where the tasks of a test are kept.
+//! [`StoreAddress`]: the address of a test's store.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::support::TEST_TIMEOUT;
 
-/// Where the tasks of a test are kept: all its processes open it.
+/// The address of a test's store, which all processes of the test open.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum StoreAddress {
     File(PathBuf),
@@ -21,8 +21,7 @@ pub(crate) enum StoreAddress {
 }
 
 impl StoreAddress {
-    /// A client of its own. A server that is away just now is waited for, as a program does that is
-    /// started again and again.
+    /// Opens a new client. Retries while the server is unavailable, like a program that is restarted.
     pub(crate) async fn client(&self) -> DurableClient {
         let end = Instant::now() + TEST_TIMEOUT;
         loop {

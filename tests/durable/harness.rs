@@ -1,5 +1,5 @@
-//! What the tests of durable tasks share: places for tasks, a task that does what a test says, and
-//! doors to hold it up.
+//! Shared by the tests of durable tasks: stores, a task whose behaviour a test defines, and doors that
+//! delay it.
 
 use std::borrow::Borrow;
 use std::future::Future;
@@ -25,7 +25,7 @@ macro_rules! on_all_stores {
         mod memory {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                $crate::places::in_time(super::$name($crate::places::TestStore::memory())).await;
+                $crate::harness::in_time(super::$name($crate::harness::TestStore::memory())).await;
             })*
         }
 
@@ -33,7 +33,7 @@ macro_rules! on_all_stores {
         mod sqlite {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                $crate::places::in_time(super::$name($crate::places::TestStore::file())).await;
+                $crate::harness::in_time(super::$name($crate::harness::TestStore::file())).await;
             })*
         }
 
@@ -42,13 +42,13 @@ macro_rules! on_all_stores {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 needs_redis!();
-                $crate::places::in_time(super::$name($crate::places::TestStore::server())).await;
+                $crate::harness::in_time(super::$name($crate::harness::TestStore::server())).await;
             })*
         }
     };
 }
 
-/// How long a whole test may take.
+/// The time limit of a test.
 const LONG: Duration = Duration::from_secs(120);
 
 pub(crate) async fn in_time(test: impl Future<Output = ()>) {
@@ -58,7 +58,7 @@ pub(crate) async fn in_time(test: impl Future<Output = ()>) {
 
 // ===== Stores =====
 
-/// A place for tasks, which many clients can open, as many processes would.
+/// A store that many clients can open, as many processes would.
 pub(crate) enum TestStore {
     Memory(MemoryStore),
     #[cfg(feature = "sqlite")]
@@ -92,7 +92,7 @@ impl TestStore {
         }
     }
 
-    /// A client that shares nothing with others but the place.
+    /// A client that shares only the store with others.
     pub(crate) async fn client(&self) -> DurableClient {
         match self {
             Self::Memory(store) => DurableClient::open(store.clone()),
@@ -132,7 +132,7 @@ impl DurableTask for Number {
 
 type Outcome = Pin<Box<dyn Future<Output = Result<u64, TaskError>> + Send>>;
 
-/// What a [`Number`] does.
+/// The behaviour of a [`Number`].
 pub(crate) struct App(Box<dyn Fn(u64, TaskContext<Self>) -> Outcome + Send + Sync>);
 
 impl App {
