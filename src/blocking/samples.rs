@@ -136,10 +136,11 @@ impl Samples {
         (is_chosen || self.times_all()).then_some(Sample { queued, is_chosen })
     }
 
-    /// A thread waits for tasks, which takes longer than reading the clock: the next tasks are timed until one of them
-    /// was short.
-    pub(super) fn thread_parks(&mut self) {
-        self.short = self.short.min(MANY - 1);
+    /// A thread has waited for a task. After a long wait, tasks are timed until one of them was short.
+    pub(super) fn thread_waited(&mut self, time: Duration) {
+        if time >= LONG {
+            self.short = self.short.min(MANY - 1);
+        }
     }
 
     /// Of the tasks in the queue, which ends at this position, only some are kept.
@@ -334,9 +335,11 @@ mod tests {
     }
 
     #[test]
-    fn tasks_are_timed_after_a_thread_has_waited_until_one_was_short() {
+    fn tasks_are_timed_after_a_long_wait_until_one_was_short() {
         let mut samples = with_short_tasks(7);
-        samples.thread_parks();
+        samples.thread_waited(LONG / 2);
+        assert!(!samples.times_all());
+        samples.thread_waited(LONG);
         for position in 0..2 {
             samples.push(position..position + 1);
             assert!(samples.times_all());

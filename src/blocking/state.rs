@@ -243,6 +243,11 @@ impl State {
         }
     }
 
+    /// A thread has waited for a task.
+    pub(super) fn thread_waited(&mut self, time: Duration) {
+        self.samples.thread_waited(time);
+    }
+
     // ===== Threads =====
 
     /// Returns `true` if some thread will look at the queue.
@@ -391,7 +396,6 @@ impl State {
     #[inline]
     pub(super) fn park(&mut self, parker: &Arc<Parker>) {
         debug_assert!(parker.set_parked(true), "the thread is parked already");
-        self.samples.thread_parks();
         self.idle.push(Arc::clone(parker));
     }
 

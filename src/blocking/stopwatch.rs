@@ -30,6 +30,12 @@ impl Stopwatch {
         }
     }
 
+    /// The thread has waited for a task. Returns the time since the last reading.
+    pub(super) fn restart(&mut self) -> Duration {
+        let before = self.time;
+        self.end().saturating_duration_since(before)
+    }
+
     /// The last reading.
     pub(super) fn time(&self) -> Instant {
         self.time

@@ -224,7 +224,7 @@ impl<'a> Worker<'a> {
                 return;
             };
             state = woken;
-            self.stopwatch = Stopwatch::new();
+            state.thread_waited(self.stopwatch.restart());
         }
         self.end_lap(&mut state);
         state.begin_exit();
