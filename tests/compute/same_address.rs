@@ -5,11 +5,9 @@
 
 use std::cell::Cell;
 use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
 
 use crate::pools::{of, process, rest};
-use crate::support::receive;
+use crate::support::{receive, wait_until};
 
 /// The number of pools. The memory of the first one is free after some milliseconds.
 const POOLS: usize = 20;
@@ -24,7 +22,7 @@ impl Drop for MakesPools {
             // Its threads go to sleep first: one that is not woken sleeps on.
             rest(&pool);
             pool.execute(move || ran.send(n).unwrap());
-            thread::sleep(Duration::from_millis(2));
+            wait_until("the task has run", || pool.metrics().completed == 1);
         }
     }
 }

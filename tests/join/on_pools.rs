@@ -36,11 +36,34 @@ trait Pool: Spawn + Clone + Debug + Send + Sync + 'static {
     }
 }
 
-impl Pool for BlockingPool {
-    fn called(name: &str) -> Self {
-        Self::builder().name(name).build().unwrap()
-    }
+/// What both pools have under one name, and with types of their own.
+macro_rules! same_name_in_both_pools {
+    () => {
+        fn called(name: &str) -> Self {
+            Self::builder().name(name).build().unwrap()
+        }
 
+        fn end(&self) {
+            self.close();
+        }
+
+        fn abort_queued(&self) -> usize {
+            self.shutdown_now()
+        }
+
+        fn counts(&self) -> [u64; 4] {
+            let metrics = self.metrics();
+            [
+                metrics.completed,
+                metrics.panicked,
+                metrics.cancelled,
+                metrics.rejected,
+            ]
+        }
+    };
+}
+
+impl Pool for BlockingPool {
     fn with_queue(tasks: usize) -> Self {
         let mut builder = Self::builder();
         builder.max_threads(1).queue_capacity(tasks);
@@ -51,30 +74,10 @@ impl Pool for BlockingPool {
         self.spawn_blocking(f)
     }
 
-    fn end(&self) {
-        self.close();
-    }
-
-    fn abort_queued(&self) -> usize {
-        self.shutdown_now()
-    }
-
-    fn counts(&self) -> [u64; 4] {
-        let metrics = self.metrics();
-        [
-            metrics.completed,
-            metrics.panicked,
-            metrics.cancelled,
-            metrics.rejected,
-        ]
-    }
+    same_name_in_both_pools!();
 }
 
 impl Pool for ComputePool {
-    fn called(name: &str) -> Self {
-        Self::builder().name(name).build().unwrap()
-    }
-
     fn with_queue(tasks: usize) -> Self {
         let mut builder = Self::builder();
         builder.threads(1).max_outstanding(1 + tasks);
@@ -85,23 +88,7 @@ impl Pool for ComputePool {
         self.spawn(f)
     }
 
-    fn end(&self) {
-        self.close();
-    }
-
-    fn abort_queued(&self) -> usize {
-        self.shutdown_now()
-    }
-
-    fn counts(&self) -> [u64; 4] {
-        let metrics = self.metrics();
-        [
-            metrics.completed,
-            metrics.panicked,
-            metrics.cancelled,
-            metrics.rejected,
-        ]
-    }
+    same_name_in_both_pools!();
 }
 
 /// Keeps the only thread of a pool busy until the gate is opened.

@@ -93,11 +93,11 @@ impl Error for LockHolder {}
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::sync::atomic::{AtomicBool, Ordering};
 
     use rustix::fs::{FlockOperation, fcntl_lock};
 
     use super::*;
+    use crate::sync::{AtomicBool, Ordering};
 
     /// The list of locks is long, and changes while it is read.
     #[test]
