@@ -153,7 +153,7 @@ fn bound(index: usize) -> Duration {
     nanos.map_or(Duration::MAX, Duration::from_nanos)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(throng_loom, throng_shuttle))))]
 mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
