@@ -185,6 +185,30 @@ fn loom_ownership_is_exclusive() {
     });
 }
 
+/// The new owner uses what the last one wrote before it takes anything from the inbox.
+#[test]
+fn loom_a_push_that_takes_ownership_sees_what_the_last_owner_did() {
+    loom::model(|| {
+        let shared = Arc::new((Inbox::<Node>::new(), Plain::new(0)));
+        assert!(shared.0.exchange_empty(Tags::NONE, OWNED).is_ok());
+        let owner = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.1.add(1);
+                shared.0.exchange_empty(OWNED, Tags::NONE).is_ok()
+            })
+        };
+        let pushed = shared
+            .0
+            .push(Batch::of(Node::new(0)), |head| Some(head.tags.with(OWNED)));
+        if pushed.is_ok_and(|head| !head.tags.has(OWNED)) {
+            assert_eq!(shared.1.get(), 1);
+        }
+        owner.join().unwrap();
+        take(&shared.0);
+    });
+}
+
 /// A node is refused after the seal, or taken by the thread that sealed: never left behind.
 #[test]
 fn loom_push_against_seal() {

@@ -26,8 +26,8 @@ on_all_stores! {
     what_a_cancelled_task_has_captured_is_dropped,
 }
 
-async fn a_task_that_is_cancelled_before_it_runs_never_does(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_that_is_cancelled_before_it_runs_never_does(store: TestStore) {
+    let client = store.client().await;
     let handle = spawn(&client, 1).await;
     assert!(handle.cancel().await.unwrap());
     assert!(!handle.cancel().await.unwrap());
@@ -43,8 +43,8 @@ async fn a_task_that_is_cancelled_before_it_runs_never_does(place: TestStore) {
     assert_balanced(&counts);
 }
 
-async fn a_delayed_task_can_be_cancelled(place: TestStore) {
-    let client = place.client().await;
+async fn a_delayed_task_can_be_cancelled(store: TestStore) {
+    let client = store.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let later = SpawnOptions::new().delay(Duration::from_secs(3600));
     let handle = spawn_as(&client, 1, later).await;
@@ -53,8 +53,8 @@ async fn a_delayed_task_can_be_cancelled(place: TestStore) {
     assert_eq!(client.counts().await.unwrap().delayed, 0);
 }
 
-async fn a_task_between_two_attempts_can_be_cancelled(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_between_two_attempts_can_be_cancelled(store: TestStore) {
+    let client = store.client().await;
     let _executor = start(&client, |_, _| async {
         Err(TaskError::retry_after("later", Duration::from_secs(3600)))
     })
@@ -106,21 +106,21 @@ async fn cancelled(
     end
 }
 
-async fn a_running_task_sees_that_it_is_cancelled(place: TestStore) {
-    let client = place.client().await;
+async fn a_running_task_sees_that_it_is_cancelled(store: TestStore) {
+    let client = store.client().await;
     let end = cancelled(&client, &client, Retry::exponential(), Then::Fails).await;
     assert!(end.unwrap_err().is_cancelled());
     assert_eq!(client.counts().await.unwrap().cancelled, 1);
 }
 
-async fn another_process_can_cancel_a_running_task(place: TestStore) {
-    let (client, other) = (place.client().await, place.client().await);
+async fn another_process_can_cancel_a_running_task(store: TestStore) {
+    let (client, other) = (store.client().await, store.client().await);
     let end = cancelled(&client, &other, Retry::exponential(), Then::Fails).await;
     assert!(end.unwrap_err().is_cancelled());
 }
 
-async fn a_task_that_succeeds_all_the_same_has_succeeded(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_that_succeeds_all_the_same_has_succeeded(store: TestStore) {
+    let client = store.client().await;
     let end = cancelled(
         &client,
         &client,
@@ -131,14 +131,14 @@ async fn a_task_that_succeeds_all_the_same_has_succeeded(place: TestStore) {
     assert_eq!(end.unwrap(), 7);
 }
 
-async fn a_task_that_panics_when_it_is_cancelled_is_cancelled(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_that_panics_when_it_is_cancelled_is_cancelled(store: TestStore) {
+    let client = store.client().await;
     let end = cancelled(&client, &client, Retry::exponential(), Then::Panics).await;
     assert!(end.unwrap_err().is_cancelled());
 }
 
-async fn a_task_that_snoozes_when_it_is_cancelled_is_cancelled(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_that_snoozes_when_it_is_cancelled_is_cancelled(store: TestStore) {
+    let client = store.client().await;
     let end = cancelled(
         &client,
         &client,
@@ -149,8 +149,8 @@ async fn a_task_that_snoozes_when_it_is_cancelled_is_cancelled(place: TestStore)
     assert!(end.unwrap_err().is_cancelled());
 }
 
-async fn a_task_that_fails_at_its_last_attempt_when_it_is_cancelled_is_cancelled(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_that_fails_at_its_last_attempt_when_it_is_cancelled_is_cancelled(store: TestStore) {
+    let client = store.client().await;
     let error = cancelled(
         &client,
         &client,
@@ -162,8 +162,8 @@ async fn a_task_that_fails_at_its_last_attempt_when_it_is_cancelled_is_cancelled
     assert!(error.is_cancelled(), "{error}");
 }
 
-async fn a_task_that_fails_for_good_when_it_is_cancelled_is_cancelled(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_that_fails_for_good_when_it_is_cancelled_is_cancelled(store: TestStore) {
+    let client = store.client().await;
     let error = cancelled(
         &client,
         &client,
@@ -175,8 +175,8 @@ async fn a_task_that_fails_for_good_when_it_is_cancelled_is_cancelled(place: Tes
     assert!(error.is_cancelled(), "{error}");
 }
 
-async fn what_has_ended_cannot_be_cancelled(place: TestStore) {
-    let client = place.client().await;
+async fn what_has_ended_cannot_be_cancelled(store: TestStore) {
+    let client = store.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let mut handle = spawn(&client, 1).await;
     within(&mut handle).await.unwrap();
@@ -187,8 +187,8 @@ async fn what_has_ended_cannot_be_cancelled(place: TestStore) {
     assert_eq!(client.cancel(&[]).await.unwrap(), 0);
 }
 
-async fn many_tasks_are_cancelled_in_one_call(place: TestStore) {
-    let client = place.client().await;
+async fn many_tasks_are_cancelled_in_one_call(store: TestStore) {
+    let client = store.client().await;
     let handles = client
         .spawn_all((0..1_000).map(crate::harness::Number))
         .await
@@ -202,8 +202,8 @@ async fn many_tasks_are_cancelled_in_one_call(place: TestStore) {
     }
 }
 
-async fn whoever_waits_is_told_of_a_cancel(place: TestStore) {
-    let (client, other) = (place.client().await, place.client().await);
+async fn whoever_waits_is_told_of_a_cancel(store: TestStore) {
+    let (client, other) = (store.client().await, store.client().await);
     let handle = spawn(&client, 1).await;
     let same = other.attach::<crate::harness::Number>(handle.id());
     let waits = tokio::spawn(same);
@@ -212,8 +212,8 @@ async fn whoever_waits_is_told_of_a_cancel(place: TestStore) {
     assert!(within(waits).await.unwrap().unwrap_err().is_cancelled());
 }
 
-async fn what_a_cancelled_task_has_captured_is_dropped(place: TestStore) {
-    let (client, drops, door) = (place.client().await, Drops::new(), Door::new());
+async fn what_a_cancelled_task_has_captured_is_dropped(store: TestStore) {
+    let (client, drops, door) = (store.client().await, Drops::new(), Door::new());
     let (counted, held) = (drops.clone(), door.clone());
     let _executor = start(&client, move |_, cx| {
         let (value, door) = (counted.value(), held.clone());

@@ -41,8 +41,8 @@ async fn mortal(client: &DurableClient) -> (DurableExecutor, Arc<AtomicBool>) {
     (executor.await, healed)
 }
 
-async fn the_newest_dead_letters_are_listed_first(place: TestStore) {
-    let client = place.client().await;
+async fn the_newest_dead_letters_are_listed_first(store: TestStore) {
+    let client = store.client().await;
     let _executor = mortal(&client).await;
     let mut ids = Vec::new();
     for number in 0..5 {
@@ -60,8 +60,8 @@ async fn the_newest_dead_letters_are_listed_first(place: TestStore) {
     }
 }
 
-async fn dead_letters_are_found_by_name_and_by_id(place: TestStore) {
-    let client = place.client().await;
+async fn dead_letters_are_found_by_name_and_by_id(store: TestStore) {
+    let client = store.client().await;
     let _executor = mortal(&client).await;
     let (first, second) = (spawn(&client, 1).await, spawn(&client, 2).await);
     let (one, two) = (first.id(), second.id());
@@ -91,8 +91,8 @@ async fn dead_letters_are_found_by_name_and_by_id(place: TestStore) {
     assert_eq!(client.counts().await.unwrap().dead, 1);
 }
 
-async fn a_replayed_task_runs_again_as_if_it_never_had(place: TestStore) {
-    let (client, other) = (place.client().await, place.client().await);
+async fn a_replayed_task_runs_again_as_if_it_never_had(store: TestStore) {
+    let (client, other) = (store.client().await, store.client().await);
     let (_executor, healed) = mortal(&client).await;
     let mut handle = spawn(&client, 1).await;
     assert!(within(&mut handle).await.unwrap_err().is_dead());
@@ -105,8 +105,8 @@ async fn a_replayed_task_runs_again_as_if_it_never_had(place: TestStore) {
     assert_eq!(again.unwrap(), 0);
 }
 
-async fn a_deleted_dead_letter_is_gone(place: TestStore) {
-    let client = place.client().await;
+async fn a_deleted_dead_letter_is_gone(store: TestStore) {
+    let client = store.client().await;
     let _executor = mortal(&client).await;
     let mut handle = spawn(&client, 1).await;
     within(&mut handle).await.unwrap_err();
@@ -116,8 +116,8 @@ async fn a_deleted_dead_letter_is_gone(place: TestStore) {
     assert!(within(handle).await.unwrap_err().is_expired());
 }
 
-async fn a_dead_letter_keeps_its_id(place: TestStore) {
-    let client = place.client().await;
+async fn a_dead_letter_keeps_its_id(store: TestStore) {
+    let client = store.client().await;
     let (_executor, healed) = mortal(&client).await;
     let options = throng::durable::SpawnOptions::new().id(crate::harness::id(1));
     let handle = spawn_as(&client, 1, options.clone()).await;
@@ -134,8 +134,8 @@ async fn a_dead_letter_keeps_its_id(place: TestStore) {
     assert_eq!(within(new).await.unwrap(), 1);
 }
 
-async fn a_dead_letter_cannot_be_cancelled(place: TestStore) {
-    let client = place.client().await;
+async fn a_dead_letter_cannot_be_cancelled(store: TestStore) {
+    let client = store.client().await;
     let _executor = mortal(&client).await;
     let handle = spawn(&client, 1).await;
     reaches(&handle, Status::Dead).await;
@@ -143,8 +143,8 @@ async fn a_dead_letter_cannot_be_cancelled(place: TestStore) {
     assert!(within(handle).await.unwrap_err().is_dead());
 }
 
-async fn a_dead_letter_has_its_payload_until_it_is_replayed(place: TestStore) {
-    let (client, other) = (place.client().await, place.client().await);
+async fn a_dead_letter_has_its_payload_until_it_is_replayed(store: TestStore) {
+    let (client, other) = (store.client().await, store.client().await);
     let (_executor, healed) = mortal(&client).await;
     let handle = spawn(&client, 7).await;
     let id = handle.id();
@@ -183,8 +183,8 @@ async fn start_texts(client: &DurableClient) -> DurableExecutor {
     crate::harness::start_as(builder, async |_, _| Ok(0)).await
 }
 
-async fn a_large_payload_of_a_dead_letter_is_read(place: TestStore) {
-    let client = place.client().await;
+async fn a_large_payload_of_a_dead_letter_is_read(store: TestStore) {
+    let client = store.client().await;
     let _executor = start_texts(&client).await;
     let dead = client.dead_letters();
     // With the quotes and the envelope, the last payload has the largest size that a store accepts.
@@ -208,8 +208,8 @@ impl DurableTask for NoText {
     type Output = u64;
 }
 
-async fn a_task_that_no_run_can_decode_still_has_its_payload(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_that_no_run_can_decode_still_has_its_payload(store: TestStore) {
+    let client = store.client().await;
     let _executor = start_texts(&client).await;
     let handle = client.spawn(NoText(vec![1, 2])).await.unwrap();
     let id = handle.id();
@@ -233,8 +233,8 @@ impl DurableTask for OtherNumber {
     type Output = u64;
 }
 
-async fn a_dead_letter_of_another_type_is_not_decoded(place: TestStore) {
-    let client = place.client().await;
+async fn a_dead_letter_of_another_type_is_not_decoded(store: TestStore) {
+    let client = store.client().await;
     let _executor = mortal(&client).await;
     let handle = spawn(&client, 7).await;
     reaches(&handle, Status::Dead).await;
@@ -261,12 +261,12 @@ async fn assert_damaged(client: &DurableClient, id: throng::durable::TaskId) {
 #[tokio::test]
 #[cfg(feature = "sqlite")]
 async fn a_lost_payload_is_reported_by_sqlite() {
-    let place = TestStore::file();
-    let client = place.client().await;
+    let store = TestStore::file();
+    let client = store.client().await;
     let _executor = start_texts(&client).await;
     let handle = client.spawn(Text("x".repeat(2000))).await.unwrap();
     reaches(&handle, Status::Dead).await;
-    let TestStore::File(folder) = &place else {
+    let TestStore::File(folder) = &store else {
         unreachable!("it is in a file")
     };
     let database = rusqlite::Connection::open(folder.path().join("tasks.db")).unwrap();
@@ -278,12 +278,12 @@ async fn a_lost_payload_is_reported_by_sqlite() {
 #[cfg(feature = "redis")]
 async fn a_lost_payload_is_reported_by_redis() {
     needs_redis!();
-    let place = TestStore::server();
-    let client = place.client().await;
+    let store = TestStore::server();
+    let client = store.client().await;
     let _executor = start_texts(&client).await;
     let handle = client.spawn(Text("x".repeat(2000))).await.unwrap();
     reaches(&handle, Status::Dead).await;
-    let TestStore::Server(server, namespace) = &place else {
+    let TestStore::Server(server, namespace) = &store else {
         unreachable!("it is on a server")
     };
     server.ask(&["DEL", &format!("throng:{{{namespace}:0}}:payloads")]);

@@ -26,8 +26,8 @@ on_all_stores! {
     runs_of_a_task_have_one_key_and_rising_tokens,
 }
 
-async fn attempts_are_counted(place: TestStore) {
-    let client = place.client().await;
+async fn attempts_are_counted(store: TestStore) {
+    let client = store.client().await;
     let attempts = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&attempts);
     let executor = start(&client, move |number, cx| {
@@ -66,8 +66,8 @@ impl Error for Outer {
     }
 }
 
-async fn a_task_that_fails_too_often_is_a_dead_letter_with_its_last_error(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_that_fails_too_often_is_a_dead_letter_with_its_last_error(store: TestStore) {
+    let client = store.client().await;
     let _executor = start(&client, |_, cx| async move {
         Err(Outer(cx.attempt(), io::Error::other("inner")).into())
     })
@@ -88,8 +88,8 @@ async fn a_task_that_fails_too_often_is_a_dead_letter_with_its_last_error(place:
     assert_eq!(letter.failures, 3);
 }
 
-async fn one_attempt_is_one(place: TestStore) {
-    let client = place.client().await;
+async fn one_attempt_is_one(store: TestStore) {
+    let client = store.client().await;
     let runs = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&runs);
     let _executor = start_as(
@@ -112,8 +112,8 @@ async fn one_attempt_is_one(place: TestStore) {
     assert_eq!(runs.load(Ordering::SeqCst), 2);
 }
 
-async fn a_fatal_error_is_the_last(place: TestStore) {
-    let client = place.client().await;
+async fn a_fatal_error_is_the_last(store: TestStore) {
+    let client = store.client().await;
     let executor = start(&client, |_, _| async {
         Err(TaskError::fatal("no such card"))
     })
@@ -125,8 +125,8 @@ async fn a_fatal_error_is_the_last(place: TestStore) {
     assert_eq!((metrics.claimed, metrics.died, metrics.retried), (1, 1, 0));
 }
 
-async fn a_snooze_counts_nothing(place: TestStore) {
-    let client = place.client().await;
+async fn a_snooze_counts_nothing(store: TestStore) {
+    let client = store.client().await;
     let runs = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&runs);
     let _executor = start_as(
@@ -148,7 +148,7 @@ async fn a_snooze_counts_nothing(place: TestStore) {
     assert_balanced(&counts);
 }
 
-async fn every_kind_of_error_can_be_asked_after(place: TestStore) {
+async fn every_kind_of_error_can_be_asked_after(store: TestStore) {
     fn fails(kind: u64) -> Result<u64, Box<dyn Error + Send + Sync>> {
         match kind {
             0 => Err(io::Error::other("of the system").into()),
@@ -156,7 +156,7 @@ async fn every_kind_of_error_can_be_asked_after(place: TestStore) {
             _ => Ok("of a number".parse()?),
         }
     }
-    let client = place.client().await;
+    let client = store.client().await;
     let executor = start_as(
         builder(&client).retry(Retry::exponential().attempts(1)),
         |number, _| async move {
@@ -182,8 +182,8 @@ async fn every_kind_of_error_can_be_asked_after(place: TestStore) {
     assert_eq!(executor.metrics().died, 5);
 }
 
-async fn a_long_error_is_shortened(place: TestStore) {
-    let client = place.client().await;
+async fn a_long_error_is_shortened(store: TestStore) {
+    let client = store.client().await;
     let _executor = start(&client, |_, _| async {
         // Not a multiple of the limit, so that a character lies on it.
         Err(TaskError::fatal(format!(
@@ -198,8 +198,8 @@ async fn a_long_error_is_shortened(place: TestStore) {
     assert_eq!(letters.unwrap()[0].error.len(), 2_045);
 }
 
-async fn a_long_error_of_an_attempt_is_shortened(place: TestStore) {
-    let client = place.client().await;
+async fn a_long_error_of_an_attempt_is_shortened(store: TestStore) {
+    let client = store.client().await;
     let _executor = start(&client, |number, cx| async move {
         match cx.attempt() {
             1 => Err(TaskError::retry(format!(
@@ -219,8 +219,8 @@ async fn a_long_error_of_an_attempt_is_shortened(place: TestStore) {
     assert_eq!(lengths, [1_021, 1_024]);
 }
 
-async fn runs_of_a_task_have_one_key_and_rising_tokens(place: TestStore) {
-    let client = place.client().await;
+async fn runs_of_a_task_have_one_key_and_rising_tokens(store: TestStore) {
+    let client = store.client().await;
     let runs = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&runs);
     let _executor = start(&client, move |number, cx| {

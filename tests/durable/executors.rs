@@ -27,8 +27,8 @@ on_all_stores! {
     an_executor_is_not_blocked_by_one_that_computes,
 }
 
-async fn one_with_room_takes_what_comes_while_it_runs_another(place: TestStore) {
-    let (client, door) = (place.client().await, Door::new());
+async fn one_with_room_takes_what_comes_while_it_runs_another(store: TestStore) {
+    let (client, door) = (store.client().await, Door::new());
     let held = door.clone();
     // Nothing is renewed while the test goes on: that has a worker look, too.
     let mut builder = builder(&client);
@@ -50,8 +50,8 @@ async fn one_with_room_takes_what_comes_while_it_runs_another(place: TestStore) 
     assert_eq!(within(first).await.unwrap(), 0);
 }
 
-async fn no_more_tasks_run_at_once_than_were_allowed(place: TestStore) {
-    let (client, door) = (place.client().await, Door::new());
+async fn no_more_tasks_run_at_once_than_were_allowed(store: TestStore) {
+    let (client, door) = (store.client().await, Door::new());
     let running = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
     let (counted, held) = (Arc::clone(&running), door.clone());
     let executor = start_as(builder(&client).max_running(7), move |number, _| {
@@ -94,12 +94,12 @@ async fn runs_in_order(client: &DurableClient, max_running: usize) {
     assert!(order.lock().unwrap().iter().copied().eq(0..300));
 }
 
-async fn one_at_a_time_they_run_in_their_order(place: TestStore) {
-    runs_in_order(&place.client().await, 1).await;
+async fn one_at_a_time_they_run_in_their_order(store: TestStore) {
+    runs_in_order(&store.client().await, 1).await;
 }
 
-async fn invalid_options_are_errors_that_name_the_remedy(place: TestStore) {
-    let client = place.client().await;
+async fn invalid_options_are_errors_that_name_the_remedy(store: TestStore) {
+    let client = store.client().await;
     let app = App::new(|number, _| async move { Ok(number) });
     let mut builder = builder(&client);
     let error = builder.max_running(0).start(app).await.unwrap_err();
@@ -160,17 +160,17 @@ async fn both_run(one: &DurableClient, two: &DurableClient) {
     .await;
 }
 
-async fn two_executors_of_one_client_share(place: TestStore) {
-    let client = place.client().await;
+async fn two_executors_of_one_client_share(store: TestStore) {
+    let client = store.client().await;
     both_run(&client, &client).await;
 }
 
-async fn two_processes_share(place: TestStore) {
-    both_run(&place.client().await, &place.client().await).await;
+async fn two_processes_share(store: TestStore) {
+    both_run(&store.client().await, &store.client().await).await;
 }
 
-async fn tasks_run_on_the_runtime_that_the_executor_was_started_on(place: TestStore) {
-    let client = place.client().await;
+async fn tasks_run_on_the_runtime_that_the_executor_was_started_on(store: TestStore) {
+    let client = store.client().await;
     let runtime = crate::support::multi_thread(1, "of the tasks");
     let app = App::new(|number, _| async move {
         assert_eq!(thread_name(), "of the tasks");
@@ -185,8 +185,8 @@ async fn tasks_run_on_the_runtime_that_the_executor_was_started_on(place: TestSt
     runtime.shutdown_background();
 }
 
-async fn a_runtime_without_timers_will_do(place: TestStore) {
-    let client = place.client().await;
+async fn a_runtime_without_timers_will_do(store: TestStore) {
+    let client = store.client().await;
     let other = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = { runtime }.build().unwrap();
@@ -207,18 +207,18 @@ async fn a_runtime_without_timers_will_do(place: TestStore) {
     assert_eq!(other.join().unwrap().unwrap(), 7);
 }
 
-async fn tasks_that_are_left_run_when_there_is_an_executor(place: TestStore) {
-    let client = place.client().await;
+async fn tasks_that_are_left_run_when_there_is_an_executor(store: TestStore) {
+    let client = store.client().await;
     let id = spawn(&client, 7).await.id();
     drop(client);
-    let client = place.client().await;
+    let client = store.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let handle = client.attach::<Number>(id);
     assert_eq!(within(handle).await.unwrap(), 7);
 }
 
-async fn an_executor_runs_while_it_is_full_of_tasks_that_wait(place: TestStore) {
-    let client = place.client().await;
+async fn an_executor_runs_while_it_is_full_of_tasks_that_wait(store: TestStore) {
+    let client = store.client().await;
     let executor = start_as(builder(&client).max_running(2), |number, cx| async move {
         if number == 0 {
             return Ok(cx.client().spawn(Number(1)).await?.await?);
@@ -230,7 +230,7 @@ async fn an_executor_runs_while_it_is_full_of_tasks_that_wait(place: TestStore) 
     until("all is counted", || executor.metrics().completed == 2).await;
 }
 
-async fn large_tasks_run_in_batches(place: TestStore) {
+async fn large_tasks_run_in_batches(store: TestStore) {
     #[derive(serde::Serialize, serde::Deserialize)]
     struct Large(String);
 
@@ -248,7 +248,7 @@ async fn large_tasks_run_in_batches(place: TestStore) {
         }
     }
 
-    let client = place.client().await;
+    let client = store.client().await;
     let texts: Vec<_> = (0..20).map(|n| n.to_string().repeat(300_000)).collect();
     let handles = client
         .spawn_all(texts.iter().cloned().map(Large))
@@ -261,8 +261,8 @@ async fn large_tasks_run_in_batches(place: TestStore) {
     }
 }
 
-async fn an_executor_is_not_blocked_by_one_that_computes(place: TestStore) {
-    let (client, gate) = (place.client().await, crate::support::Gate::new());
+async fn an_executor_is_not_blocked_by_one_that_computes(store: TestStore) {
+    let (client, gate) = (store.client().await, crate::support::Gate::new());
     let computes = gate.clone();
     let _executor = start(&client, move |number, _| {
         let gate = computes.clone();

@@ -44,10 +44,10 @@ fn large() -> String {
     "x".repeat(300_000)
 }
 
-/// A place for files in which a test determines how much room there is.
+/// A file system whose free space a test controls.
 trait Disk {
     fn fill(&self, folder: &Path);
-    fn make_room(&self, folder: &Path);
+    fn make_space(&self, folder: &Path);
 }
 
 /// A disk of some megabytes, which another file fills.
@@ -59,7 +59,7 @@ impl Disk for Small {
         while other.write_all(&[0; 4096]).is_ok() {}
     }
 
-    fn make_room(&self, folder: &Path) {
+    fn make_space(&self, folder: &Path) {
         fs::remove_file(folder.join("other")).unwrap();
     }
 }
@@ -73,7 +73,7 @@ impl Disk for Limited {
         limit(Some(log));
     }
 
-    fn make_room(&self, _folder: &Path) {
+    fn make_space(&self, _folder: &Path) {
         limit(None);
     }
 }
@@ -154,7 +154,7 @@ async fn is_named_and_costs_nothing(folder: &Path, disk: impl Disk) {
         assert_is_full(&error);
     }
 
-    disk.make_room(folder);
+    disk.make_space(folder);
     for handle in handles {
         assert_eq!(within(handle).await.unwrap(), large());
     }

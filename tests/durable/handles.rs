@@ -28,15 +28,15 @@ on_all_stores! {
     waiting_may_be_given_up_and_taken_up,
 }
 
-async fn a_task_runs_also_when_its_handle_is_dropped(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_runs_also_when_its_handle_is_dropped(store: TestStore) {
+    let client = store.client().await;
     let executor = start(&client, |number, _| async move { Ok(number) }).await;
     drop(spawn(&client, 1).await);
     until("it has run", || executor.metrics().completed == 1).await;
 }
 
-async fn a_task_can_have_two_handles(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_can_have_two_handles(store: TestStore) {
+    let client = store.client().await;
     let handle = spawn(&client, 7).await;
     let other = client.attach::<Number>(handle.id());
     let both = tokio::spawn(async { tokio::join!(handle, other) });
@@ -45,8 +45,8 @@ async fn a_task_can_have_two_handles(place: TestStore) {
     assert_eq!((one.unwrap(), two.unwrap()), (7, 7));
 }
 
-async fn another_process_can_await_before_during_and_after_the_run(place: TestStore) {
-    let (client, other, door) = (place.client().await, place.client().await, Door::new());
+async fn another_process_can_await_before_during_and_after_the_run(store: TestStore) {
+    let (client, other, door) = (store.client().await, store.client().await, Door::new());
     let id = spawn(&client, 7).await.id();
     let before = tokio::spawn(other.attach::<Number>(id));
     let held = door.clone();
@@ -67,8 +67,8 @@ async fn another_process_can_await_before_during_and_after_the_run(place: TestSt
     assert_eq!(within(other.attach::<Number>(id)).await.unwrap(), 7);
 }
 
-async fn a_task_that_was_never_stored_is_not_waited_for(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_that_was_never_stored_is_not_waited_for(store: TestStore) {
+    let client = store.client().await;
     let handle = client.attach::<Number>(id(1));
     assert_eq!(handle.status().await.unwrap(), Status::Absent);
     let error = within(handle).await.unwrap_err();
@@ -76,8 +76,8 @@ async fn a_task_that_was_never_stored_is_not_waited_for(place: TestStore) {
     assert_eq!(error.task_id(), Some(id(1)));
 }
 
-async fn a_handle_can_be_awaited_again(place: TestStore) {
-    let client = place.client().await;
+async fn a_handle_can_be_awaited_again(store: TestStore) {
+    let client = store.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let mut handle = spawn(&client, 7).await;
     for _ in 0..3 {
@@ -85,8 +85,8 @@ async fn a_handle_can_be_awaited_again(place: TestStore) {
     }
 }
 
-async fn clones_of_a_handle_await_the_same_task(place: TestStore) {
-    let (client, door) = (place.client().await, Door::new());
+async fn clones_of_a_handle_await_the_same_task(store: TestStore) {
+    let (client, door) = (store.client().await, Door::new());
     let held = door.clone();
     let _executor = start(&client, move |number, _| {
         let door = held.clone();
@@ -106,8 +106,8 @@ async fn clones_of_a_handle_await_the_same_task(place: TestStore) {
     }
 }
 
-async fn a_handle_loses_nothing_in_a_select(place: TestStore) {
-    let (client, door) = (place.client().await, Door::new());
+async fn a_handle_loses_nothing_in_a_select(store: TestStore) {
+    let (client, door) = (store.client().await, Door::new());
     let held = door.clone();
     let _executor = start(&client, move |number, _| {
         let door = held.clone();
@@ -132,8 +132,8 @@ async fn a_handle_loses_nothing_in_a_select(place: TestStore) {
     }
 }
 
-async fn handles_go_into_a_completion_stream(place: TestStore) {
-    let client = place.client().await;
+async fn handles_go_into_a_completion_stream(store: TestStore) {
+    let client = store.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number * 2) }).await;
     let (jobs, mut done) = CompletionStream::builder().build().unwrap();
     for number in 0..100 {
@@ -149,8 +149,8 @@ async fn handles_go_into_a_completion_stream(place: TestStore) {
     assert_eq!(sum, 4_950);
 }
 
-async fn handles_complete_slots(place: TestStore) {
-    let client = place.client().await;
+async fn handles_complete_slots(store: TestStore) {
+    let client = store.client().await;
     let act = |number, _| async move {
         match number {
             7 => Err(TaskError::fatal("not this one")),
@@ -209,8 +209,8 @@ impl<'de> Deserialize<'de> for Unreadable {
     }
 }
 
-async fn a_handle_can_be_awaited_in_another_runtime(place: TestStore) {
-    let client = place.client().await;
+async fn a_handle_can_be_awaited_in_another_runtime(store: TestStore) {
+    let client = store.client().await;
     let mut handle = spawn(&client, 7).await;
     // Begun here, ended there.
     assert!(poll(&mut handle).is_pending());
@@ -220,8 +220,8 @@ async fn a_handle_can_be_awaited_in_another_runtime(place: TestStore) {
     assert_eq!(other.join().unwrap().unwrap(), 7);
 }
 
-async fn a_handle_needs_no_runtime(place: TestStore) {
-    let client = place.client().await;
+async fn a_handle_needs_no_runtime(store: TestStore) {
+    let client = store.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let outside = std::thread::spawn(move || {
         futures::executor::block_on(async {
@@ -241,16 +241,16 @@ async fn a_handle_needs_no_runtime(place: TestStore) {
     assert_eq!(outside.join().unwrap().unwrap(), 8);
 }
 
-async fn a_handle_outlives_its_client(place: TestStore) {
-    let (client, other) = (place.client().await, place.client().await);
+async fn a_handle_outlives_its_client(store: TestStore) {
+    let (client, other) = (store.client().await, store.client().await);
     let _executor = start(&other, |number, _| async move { Ok(number) }).await;
     let handle = spawn(&client.clone(), 7).await;
     drop(client);
     assert_eq!(within(handle).await.unwrap(), 7);
 }
 
-async fn ten_thousand_handles_are_awaited(place: TestStore) {
-    let (client, other) = (place.client().await, place.client().await);
+async fn ten_thousand_handles_are_awaited(store: TestStore) {
+    let (client, other) = (store.client().await, store.client().await);
     let handles = client.spawn_all((0..10_000).map(Number)).await.unwrap();
     let all = tokio::spawn(futures::future::join_all(handles));
     let _executor = start(&other, |number, _| async move { Ok(number) }).await;
@@ -259,8 +259,8 @@ async fn ten_thousand_handles_are_awaited(place: TestStore) {
     }
 }
 
-async fn waiting_may_be_given_up_and_taken_up(place: TestStore) {
-    let client = place.client().await;
+async fn waiting_may_be_given_up_and_taken_up(store: TestStore) {
+    let client = store.client().await;
     let handle = spawn(&client, 7).await;
     for _ in 0..1_000 {
         let mut same: DurableHandle<u64> = client.attach::<Number>(handle.id());

@@ -17,8 +17,8 @@ on_all_stores! {
 /// A time in which an executor that polls would make a turn.
 const SPAN: Duration = Duration::from_millis(300);
 
-async fn an_idle_executor_asks_for_nothing(place: TestStore) {
-    let (client, other) = (place.client().await, place.client().await);
+async fn an_idle_executor_asks_for_nothing(store: TestStore) {
+    let (client, other) = (store.client().await, store.client().await);
     let executors = [
         start(&client, |number, _| async move { Ok(number) }).await,
         start(&other, |number, _| async move { Ok(number) }).await,
@@ -44,16 +44,16 @@ async fn assert_idle<T: PartialEq + Debug>(turns: impl Fn() -> T) {
     assert_eq!(turns(), before);
 }
 
-async fn an_executor_that_waits_for_a_delayed_task_asks_for_nothing(place: TestStore) {
-    let client = place.client().await;
+async fn an_executor_that_waits_for_a_delayed_task_asks_for_nothing(store: TestStore) {
+    let client = store.client().await;
     let executor = start(&client, |number, _| async move { Ok(number) }).await;
     let later = SpawnOptions::new().delay(Duration::from_secs(3600));
     let _handle = spawn_as(&client, 1, later).await;
     assert_idle(|| executor.metrics().turns).await;
 }
 
-async fn a_task_of_another_process_wakes_an_idle_executor(place: TestStore) {
-    let (client, other) = (place.client().await, place.client().await);
+async fn a_task_of_another_process_wakes_an_idle_executor(store: TestStore) {
+    let (client, other) = (store.client().await, store.client().await);
     let executor = start(&client, |number, _| async move { Ok(number) }).await;
     until("it is idle", || executor.metrics().turns > 0).await;
     let mut best = Duration::MAX;

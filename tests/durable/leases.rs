@@ -85,8 +85,8 @@ impl Alone {
     }
 }
 
-async fn a_task_that_computes_for_longer_than_its_lease_keeps_it(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_that_computes_for_longer_than_its_lease_keeps_it(store: TestStore) {
+    let client = store.client().await;
     let alone = Alone::start(&client, Duration::from_secs(60), |_, cx| async move {
         thread::sleep(3 * LEASE);
         assert_eq!(cx.stop_reason(), None);
@@ -94,7 +94,7 @@ async fn a_task_that_computes_for_longer_than_its_lease_keeps_it(place: TestStor
     });
     let handle = spawn(&client, 1).await;
     reaches(&handle, Status::Running).await;
-    let _other = start(&place.client().await, |_, _| async { Ok(100) }).await;
+    let _other = start(&store.client().await, |_, _| async { Ok(100) }).await;
     assert_eq!(within(handle).await.unwrap(), 1);
     let metrics = alone.end().await;
     assert_eq!((metrics.leases_lost, metrics.refused), (0, 0));
@@ -102,8 +102,8 @@ async fn a_task_that_computes_for_longer_than_its_lease_keeps_it(place: TestStor
     assert_eq!((counts.claimed, counts.crashed, counts.done), (1, 0, 1));
 }
 
-async fn a_task_that_waits_for_longer_than_its_lease_keeps_it(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_that_waits_for_longer_than_its_lease_keeps_it(store: TestStore) {
+    let client = store.client().await;
     let executor = start_as(builder(&client).lease(LEASE), |number, _| async move {
         tokio::time::sleep(3 * LEASE).await;
         Ok(number)
@@ -114,8 +114,8 @@ async fn a_task_that_waits_for_longer_than_its_lease_keeps_it(place: TestStore) 
     assert_eq!((counts.claimed, executor.metrics().leases_lost), (1, 0));
 }
 
-async fn a_runtime_that_is_stuck_loses_its_leases(place: TestStore) {
-    let client = place.client().await;
+async fn a_runtime_that_is_stuck_loses_its_leases(store: TestStore) {
+    let client = store.client().await;
     let (tell, told) = mpsc::channel();
     let alone = Alone::start(&client, Duration::from_millis(100), move |_, cx| {
         let tell = tell.clone();
@@ -146,8 +146,8 @@ async fn a_runtime_that_is_stuck_loses_its_leases(place: TestStore) {
     assert_balanced(&counts);
 }
 
-async fn a_runtime_that_works_keeps_its_leases_however_short_the_stall_limit_is(place: TestStore) {
-    let client = place.client().await;
+async fn a_runtime_that_works_keeps_its_leases_however_short_the_stall_limit_is(store: TestStore) {
+    let client = store.client().await;
     let lease = 2 * LEASE;
     // It takes up what it is given every 10 ms.
     let alone = Alone::start_with(&client, lease, lease / 12, move |_, cx| async move {
@@ -163,8 +163,8 @@ async fn a_runtime_that_works_keeps_its_leases_however_short_the_stall_limit_is(
     assert_eq!(client.counts().await.unwrap().claimed, 1);
 }
 
-async fn a_task_goes_on_elsewhere_when_its_runtime_is_stuck(place: TestStore) {
-    let (client, gate) = (place.client().await, Gate::new());
+async fn a_task_goes_on_elsewhere_when_its_runtime_is_stuck(store: TestStore) {
+    let (client, gate) = (store.client().await, Gate::new());
     let (tell, told) = mpsc::channel();
     let stuck = gate.clone();
     let alone = Alone::start(&client, Duration::from_millis(100), move |_, cx| {
@@ -178,7 +178,7 @@ async fn a_task_goes_on_elsewhere_when_its_runtime_is_stuck(place: TestStore) {
     let handle = spawn(&client, 1).await;
     reaches(&handle, Status::Running).await;
     let token = receive(&told);
-    let other = place.client().await;
+    let other = store.client().await;
     let _other = start(&other, |_, cx| async move { Ok(cx.fencing_token()) }).await;
     assert!(within(handle).await.unwrap() > token);
     gate.open();
@@ -191,9 +191,9 @@ async fn a_task_goes_on_elsewhere_when_its_runtime_is_stuck(place: TestStore) {
 }
 
 /// The other has seen nothing of the lease, and nobody tells it that this is over.
-async fn it_goes_on_with_one_that_was_idle_all_the_time(place: TestStore) {
-    let (client, gate) = (place.client().await, Gate::new());
-    let clients = [place.client().await, place.client().await];
+async fn it_goes_on_with_one_that_was_idle_all_the_time(store: TestStore) {
+    let (client, gate) = (store.client().await, Gate::new());
+    let clients = [store.client().await, store.client().await];
     let is_stuck = Arc::new(AtomicBool::new(false));
     let executors = clients.each_ref().map(|client| {
         let (is_stuck, gate) = (Arc::clone(&is_stuck), gate.clone());
@@ -220,8 +220,8 @@ async fn it_goes_on_with_one_that_was_idle_all_the_time(place: TestStore) {
     assert_balanced(&client.counts().await.unwrap());
 }
 
-async fn a_stuck_runtime_costs_no_task_its_life_that_has_not_begun(place: TestStore) {
-    let (client, gate) = (place.client().await, Gate::new());
+async fn a_stuck_runtime_costs_no_task_its_life_that_has_not_begun(store: TestStore) {
+    let (client, gate) = (store.client().await, Gate::new());
     let stuck = gate.clone();
     let alone = Alone::start(&client, Duration::from_millis(100), move |number, _| {
         let gate = stuck.clone();
@@ -250,15 +250,15 @@ async fn runs_one(executor: DurableExecutor) {
     }
 }
 
-async fn a_lease_may_be_as_long_as_there_is_time(place: TestStore) {
-    let client = place.client().await;
+async fn a_lease_may_be_as_long_as_there_is_time(store: TestStore) {
+    let client = store.client().await;
     let mut builder = builder(&client);
     builder.lease(Duration::MAX);
     runs_one(start_as(builder, |number, _| async move { Ok(number) }).await).await;
 }
 
-async fn a_stall_limit_may_be_as_long_as_there_is_time(place: TestStore) {
-    let client = place.client().await;
+async fn a_stall_limit_may_be_as_long_as_there_is_time(store: TestStore) {
+    let client = store.client().await;
     let mut builder = builder(&client);
     builder.stall_limit(Duration::MAX);
     runs_one(start_as(builder, |number, _| async move { Ok(number) }).await).await;

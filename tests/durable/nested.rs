@@ -47,8 +47,8 @@ async fn count_down(number: u64, cx: TaskContext<App>) -> Result<u64, TaskError>
     }
 }
 
-async fn three_levels_of_tasks_run_with_one_permit(place: TestStore) {
-    let client = place.client().await;
+async fn three_levels_of_tasks_run_with_one_permit(store: TestStore) {
+    let client = store.client().await;
     let executor = start_as(builder(&client).max_running(1), count_down).await;
     assert_eq!(within(spawn(&client, 3).await).await.unwrap(), 3);
     until("nothing runs", || {
@@ -58,8 +58,8 @@ async fn three_levels_of_tasks_run_with_one_permit(place: TestStore) {
     .await;
 }
 
-async fn two_hundred_parents_await_a_child_each(place: TestStore) {
-    let client = place.client().await;
+async fn two_hundred_parents_await_a_child_each(store: TestStore) {
+    let client = store.client().await;
     let executor = start(&client, count_down).await;
     let parents = client.spawn_all((0..200).map(|_| Number(1))).await.unwrap();
     for parent in parents {
@@ -69,8 +69,8 @@ async fn two_hundred_parents_await_a_child_each(place: TestStore) {
 }
 
 /// A future that polls many is not polled as a whole, nor are all of them polled again.
-async fn a_run_may_await_many_tasks_at_once(place: TestStore) {
-    let client = place.client().await;
+async fn a_run_may_await_many_tasks_at_once(store: TestStore) {
+    let client = store.client().await;
     let act = |number, cx: TaskContext<App>| async move {
         if number == 0 {
             return Ok(1);
@@ -87,8 +87,8 @@ async fn a_run_may_await_many_tasks_at_once(place: TestStore) {
     assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 40);
 }
 
-async fn a_run_may_await_a_stream_of_tasks(place: TestStore) {
-    let client = place.client().await;
+async fn a_run_may_await_a_stream_of_tasks(store: TestStore) {
+    let client = store.client().await;
     let act = |number, cx: TaskContext<App>| async move {
         if number == 0 {
             return Ok(1);
@@ -108,8 +108,8 @@ async fn a_run_may_await_a_stream_of_tasks(place: TestStore) {
     assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 40);
 }
 
-async fn a_run_may_await_a_task_and_a_timer(place: TestStore) {
-    let client = place.client().await;
+async fn a_run_may_await_a_task_and_a_timer(store: TestStore) {
+    let client = store.client().await;
     let act = |number, cx: TaskContext<App>| async move {
         if number == 0 {
             return Ok(1);
@@ -142,8 +142,8 @@ impl Crowd {
     }
 }
 
-async fn never_more_runs_go_on_than_there_are_permits(place: TestStore) {
-    let client = place.client().await;
+async fn never_more_runs_go_on_than_there_are_permits(store: TestStore) {
+    let client = store.client().await;
     let crowd = Arc::new(Crowd::default());
     let there = Arc::clone(&crowd);
     let act = move |number, cx: TaskContext<App>| {
@@ -165,8 +165,8 @@ async fn never_more_runs_go_on_than_there_are_permits(place: TestStore) {
     assert_eq!(crowd.most.load(Ordering::SeqCst), 3);
 }
 
-async fn a_run_that_panics_while_it_waits_gives_its_permit_back_once(place: TestStore) {
-    let client = place.client().await;
+async fn a_run_that_panics_while_it_waits_gives_its_permit_back_once(store: TestStore) {
+    let client = store.client().await;
     let crowd = Arc::new(Crowd::default());
     let (there, pair) = (Arc::clone(&crowd), Arc::new(Barrier::new(2)));
     let act = move |number, cx: TaskContext<App>| {
@@ -240,8 +240,8 @@ where
     (executor, parents)
 }
 
-async fn a_run_that_waits_is_told_that_its_task_is_cancelled(place: TestStore) {
-    let client = place.client().await;
+async fn a_run_that_waits_is_told_that_its_task_is_cancelled(store: TestStore) {
+    let client = store.client().await;
     let (executor, mut parents) = start_to_wait(&client, wait_in_vain).await;
     assert!(parents[0].cancel().await.unwrap());
     let first = parents.remove(0);
@@ -250,8 +250,8 @@ async fn a_run_that_waits_is_told_that_its_task_is_cancelled(place: TestStore) {
     assert_eq!(within(spawn(&client, 0).await).await.unwrap(), 0);
 }
 
-async fn a_shutdown_tells_runs_that_wait(place: TestStore) {
-    let client = place.client().await;
+async fn a_shutdown_tells_runs_that_wait(store: TestStore) {
+    let client = store.client().await;
     let (executor, parents) = start_to_wait(&client, wait_in_vain).await;
     within(executor.shutdown(Duration::from_secs(3600))).await;
     for parent in &parents {
@@ -262,8 +262,8 @@ async fn a_shutdown_tells_runs_that_wait(place: TestStore) {
     assert_balanced(&counts);
 }
 
-async fn a_shutdown_ends_runs_that_wait_after_its_grace(place: TestStore) {
-    let client = place.client().await;
+async fn a_shutdown_ends_runs_that_wait_after_its_grace(store: TestStore) {
+    let client = store.client().await;
     let deaf = |_, cx: TaskContext<App>| async move {
         let never = cx.client().spawn_with(Number(0), later()).await?;
         Ok(never.await?)
@@ -296,10 +296,10 @@ impl std::error::Error for Because {
     }
 }
 
-async fn a_run_too_many_must_not_wait(place: TestStore) {
+async fn a_run_too_many_must_not_wait(store: TestStore) {
     const WAIT: u64 = 1024;
     const REFUSED: u64 = 76;
-    let client = place.client().await;
+    let client = store.client().await;
     let refused = Arc::new(Mutex::new(HashSet::new()));
     let (seen, door) = (Arc::clone(&refused), Door::new());
     let held = door.clone();

@@ -37,13 +37,13 @@ async fn goes_on(executor: &DurableExecutor) {
 
 /// The error of a task of number 1, which fails in one attempt, after which the executor goes on.
 async fn error_of<F>(
-    place: &TestStore,
+    store: &TestStore,
     act: impl Fn(u64, TaskContext<App>) -> F + Send + Sync + 'static,
 ) -> DurableError
 where
     F: Future<Output = Result<u64, TaskError>> + Send + 'static,
 {
-    let client = place.client().await;
+    let client = store.client().await;
     let executor = start_as(
         builder(&client).retry(Retry::exponential().attempts(1)),
         act,
@@ -58,8 +58,8 @@ where
     error
 }
 
-async fn a_panic_is_an_attempt(place: TestStore) {
-    let client = place.client().await;
+async fn a_panic_is_an_attempt(store: TestStore) {
+    let client = store.client().await;
     let executor = start(&client, |number, cx| async move {
         match (number, cx.attempt()) {
             (0, _) | (_, 3) => return Ok(number),
@@ -75,8 +75,8 @@ async fn a_panic_is_an_attempt(place: TestStore) {
     goes_on(&executor).await;
 }
 
-async fn a_panic_has_its_message_in_the_dead_letter(place: TestStore) {
-    let client = place.client().await;
+async fn a_panic_has_its_message_in_the_dead_letter(store: TestStore) {
+    let client = store.client().await;
     let mut builder = builder(&client);
     builder.retry(Retry::exponential().attempts(1));
     let executor = start_as(builder, |number, _| async move {
@@ -98,8 +98,8 @@ async fn a_panic_has_its_message_in_the_dead_letter(place: TestStore) {
     goes_on(&executor).await;
 }
 
-async fn a_future_may_panic_before_it_is_one(place: TestStore) {
-    let error = error_of(&place, |number, _| {
+async fn a_future_may_panic_before_it_is_one(store: TestStore) {
+    let error = error_of(&store, |number, _| {
         assert_eq!(number, 0, "no future");
         async { Ok(0) }
     })
@@ -107,10 +107,10 @@ async fn a_future_may_panic_before_it_is_one(place: TestStore) {
     assert!(error.to_string().contains("no future"), "{error}");
 }
 
-async fn what_a_task_has_captured_may_panic_when_it_is_dropped(place: TestStore) {
+async fn what_a_task_has_captured_may_panic_when_it_is_dropped(store: TestStore) {
     let drops = Drops::new();
     let counted = drops.clone();
-    let error = error_of(&place, move |number, _| {
+    let error = error_of(&store, move |number, _| {
         let captured = (number == 1).then(|| PanicsOnDrop(counted.value()));
         async move {
             yield_now().await;
@@ -123,9 +123,9 @@ async fn what_a_task_has_captured_may_panic_when_it_is_dropped(place: TestStore)
     assert_eq!(drops.count(), 1);
 }
 
-async fn a_payload_may_panic_when_it_is_dropped(place: TestStore) {
+async fn a_payload_may_panic_when_it_is_dropped(store: TestStore) {
     let drops = Drops::new();
-    let error = error_of(&place, move |number, _| {
+    let error = error_of(&store, move |number, _| {
         let value = drops.value();
         async move {
             match number {
@@ -154,9 +154,9 @@ impl fmt::Display for Bad {
 
 impl Error for Bad {}
 
-async fn an_error_may_panic_when_it_is_dropped(place: TestStore) {
+async fn an_error_may_panic_when_it_is_dropped(store: TestStore) {
     let drops = Drops::new();
-    let error = error_of(&place, move |number, _| {
+    let error = error_of(&store, move |number, _| {
         let value = drops.value();
         async move {
             match number {
@@ -173,8 +173,8 @@ async fn an_error_may_panic_when_it_is_dropped(place: TestStore) {
     assert!(error.is_dead(), "{error}");
 }
 
-async fn an_error_may_panic_when_it_is_shown(place: TestStore) {
-    let error = error_of(&place, |number, _| async move {
+async fn an_error_may_panic_when_it_is_shown(store: TestStore) {
+    let error = error_of(&store, |number, _| async move {
         match number {
             0 => Ok(0),
             _ => Err(Bad {
@@ -222,8 +222,8 @@ impl Run<()> for Wild {
     }
 }
 
-async fn wild(place: &TestStore, kind: u8) -> DurableError {
-    let client = place.client().await;
+async fn wild(store: &TestStore, kind: u8) -> DurableError {
+    let client = store.client().await;
     let mut builder = DurableExecutor::builder::<()>(client.clone());
     builder.register::<Wild>();
     let _executor = builder
@@ -244,12 +244,12 @@ async fn wild(place: &TestStore, kind: u8) -> DurableError {
     error
 }
 
-async fn a_task_may_panic_when_it_is_read(place: TestStore) {
-    let error = wild(&place, 1).await;
+async fn a_task_may_panic_when_it_is_read(store: TestStore) {
+    let error = wild(&store, 1).await;
     assert!(error.to_string().contains("it cannot be read"), "{error}");
 }
 
-async fn an_output_may_panic_when_it_is_dropped(place: TestStore) {
-    let error = wild(&place, 2).await;
+async fn an_output_may_panic_when_it_is_dropped(store: TestStore) {
+    let error = wild(&store, 2).await;
     assert!(error.to_string().contains("the output panics"), "{error}");
 }

@@ -41,8 +41,8 @@ async fn runs(executor: &DurableExecutor, handle: &DurableHandle<u64>) {
     .await;
 }
 
-async fn a_shutdown_waits_for_what_runs(place: TestStore) {
-    let client = place.client().await;
+async fn a_shutdown_waits_for_what_runs(store: TestStore) {
+    let client = store.client().await;
     let executor = start_as(builder(&client).max_running(3), |number, cx| async move {
         assert_eq!(cx.stopped().await, StopReason::Shutdown);
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -58,8 +58,8 @@ async fn a_shutdown_waits_for_what_runs(place: TestStore) {
     assert_balanced(&counts);
 }
 
-async fn a_shutdown_waits_no_longer_than_its_grace(place: TestStore) {
-    let (client, drops) = (place.client().await, Drops::new());
+async fn a_shutdown_waits_no_longer_than_its_grace(store: TestStore) {
+    let (client, drops) = (store.client().await, Drops::new());
     let counted = drops.clone();
     let executor = start(&client, move |number, _| {
         let value = counted.value();
@@ -77,7 +77,7 @@ async fn a_shutdown_waits_no_longer_than_its_grace(place: TestStore) {
     assert!(start_of_it.elapsed() >= Duration::from_millis(100));
     assert_eq!(handle.status().await.unwrap(), Status::Waiting);
     until("the run is dropped", || drops.count() == 1).await;
-    let _other = start(&place.client().await, |_, cx| async move {
+    let _other = start(&store.client().await, |_, cx| async move {
         Ok(cx.attempt().into())
     })
     .await;
@@ -87,8 +87,8 @@ async fn a_shutdown_waits_no_longer_than_its_grace(place: TestStore) {
     assert_balanced(&counts);
 }
 
-async fn a_run_that_ends_with_an_error_at_a_shutdown_is_given_back(place: TestStore) {
-    let client = place.client().await;
+async fn a_run_that_ends_with_an_error_at_a_shutdown_is_given_back(store: TestStore) {
+    let client = store.client().await;
     let executor = start(&client, |number, cx| async move {
         cx.stopped().await;
         match number {
@@ -113,8 +113,8 @@ async fn a_run_that_ends_with_an_error_at_a_shutdown_is_given_back(place: TestSt
     }
 }
 
-async fn a_fatal_error_at_a_shutdown_is_one(place: TestStore) {
-    let client = place.client().await;
+async fn a_fatal_error_at_a_shutdown_is_one(store: TestStore) {
+    let client = store.client().await;
     let executor = start(&client, |_, cx| async move {
         cx.stopped().await;
         Err(TaskError::fatal("no"))
@@ -126,8 +126,8 @@ async fn a_fatal_error_at_a_shutdown_is_one(place: TestStore) {
     assert!(within(handle).await.unwrap_err().is_dead());
 }
 
-async fn what_is_given_back_comes_first(place: TestStore) {
-    let client = place.client().await;
+async fn what_is_given_back_comes_first(store: TestStore) {
+    let client = store.client().await;
     let executor = start_as(builder(&client).max_running(1), |_, cx| async move {
         cx.stopped().await;
         Err("told to stop".into())
@@ -150,8 +150,8 @@ async fn what_is_given_back_comes_first(place: TestStore) {
 }
 
 /// An executor that runs a task that never ends.
-async fn busy(place: &TestStore) -> DurableExecutor {
-    let client = place.client().await;
+async fn busy(store: &TestStore) -> DurableExecutor {
+    let client = store.client().await;
     let executor = start(&client, |number, _| async move {
         Door::new().pass().await;
         Ok(number)
@@ -162,23 +162,23 @@ async fn busy(place: &TestStore) -> DurableExecutor {
     executor
 }
 
-async fn an_executor_can_be_shut_down_twice(place: TestStore) {
-    let executor = busy(&place).await;
+async fn an_executor_can_be_shut_down_twice(store: TestStore) {
+    let executor = busy(&store).await;
     within(executor.shutdown(Duration::ZERO)).await;
     within(executor.shutdown(LONG)).await;
     within(executor.closed()).await;
     assert_eq!(executor.client().counts().await.unwrap().released, 1);
 }
 
-async fn a_shutdown_can_be_hurried(place: TestStore) {
-    let executor = busy(&place).await;
+async fn a_shutdown_can_be_hurried(store: TestStore) {
+    let executor = busy(&store).await;
     let both = async { tokio::join!(executor.shutdown(LONG), executor.shutdown(Duration::ZERO)) };
     within(both).await;
     assert_eq!(executor.metrics().released, 1);
 }
 
-async fn a_shutdown_goes_on_when_nobody_waits_for_it(place: TestStore) {
-    let (client, door) = (place.client().await, Door::new());
+async fn a_shutdown_goes_on_when_nobody_waits_for_it(store: TestStore) {
+    let (client, door) = (store.client().await, Door::new());
     let held = door.clone();
     let executor = start(&client, move |number, _| {
         let door = held.clone();
@@ -198,8 +198,8 @@ async fn a_shutdown_goes_on_when_nobody_waits_for_it(place: TestStore) {
     assert_eq!(executor.metrics().completed, 1);
 }
 
-async fn a_shutdown_without_end_waits_until_all_have_ended(place: TestStore) {
-    let (client, door) = (place.client().await, Door::new());
+async fn a_shutdown_without_end_waits_until_all_have_ended(store: TestStore) {
+    let (client, door) = (store.client().await, Door::new());
     let held = door.clone();
     let executor = start(&client, move |number, cx| {
         let door = held.clone();
@@ -216,8 +216,8 @@ async fn a_shutdown_without_end_waits_until_all_have_ended(place: TestStore) {
     assert_eq!(client.counts().await.unwrap().done, 1);
 }
 
-async fn an_executor_can_be_shut_down_after_its_client_was_dropped(place: TestStore) {
-    let client = place.client().await;
+async fn an_executor_can_be_shut_down_after_its_client_was_dropped(store: TestStore) {
+    let client = store.client().await;
     let executor = start(&client, |number, _| async move { Ok(number) }).await;
     drop(spawn(&client, 1).await);
     drop(client);
@@ -225,8 +225,8 @@ async fn an_executor_can_be_shut_down_after_its_client_was_dropped(place: TestSt
     within(executor.shutdown(LONG)).await;
 }
 
-async fn an_idle_executor_ends_at_once(place: TestStore) {
-    let client = place.client().await;
+async fn an_idle_executor_ends_at_once(store: TestStore) {
+    let client = store.client().await;
     let executor = start(&client, |number, _| async move { Ok(number) }).await;
     within(executor.shutdown(LONG)).await;
     let handle = spawn(&client, 1).await;
@@ -234,8 +234,8 @@ async fn an_idle_executor_ends_at_once(place: TestStore) {
     assert_eq!(executor.metrics().claimed, 0);
 }
 
-async fn an_executor_that_is_dropped_gives_back_what_it_runs(place: TestStore) {
-    let (client, other) = (place.client().await, place.client().await);
+async fn an_executor_that_is_dropped_gives_back_what_it_runs(store: TestStore) {
+    let (client, other) = (store.client().await, store.client().await);
     let executor = start(&client, |number, _| async move {
         Door::new().pass().await;
         Ok(number)
@@ -249,8 +249,8 @@ async fn an_executor_that_is_dropped_gives_back_what_it_runs(place: TestStore) {
     assert_balanced(&client.counts().await.unwrap());
 }
 
-async fn a_task_that_computes_is_given_back_too(place: TestStore) {
-    let (client, gate) = (place.client().await, Gate::new());
+async fn a_task_that_computes_is_given_back_too(store: TestStore) {
+    let (client, gate) = (store.client().await, Gate::new());
     let runtime = multi_thread(1, "computes");
     let computes = gate.clone();
     let app = App::new(move |_, _| {
@@ -273,8 +273,8 @@ async fn a_task_that_computes_is_given_back_too(place: TestStore) {
     assert_eq!(client.counts().await.unwrap().done, 1);
 }
 
-async fn an_executor_ends_with_its_runtime(place: TestStore) {
-    let client = place.client().await;
+async fn an_executor_ends_with_its_runtime(store: TestStore) {
+    let client = store.client().await;
     let runtime = multi_thread(1, "ends");
     let app = App::new(|number, _| async move {
         Door::new().pass().await;
@@ -293,8 +293,8 @@ async fn an_executor_ends_with_its_runtime(place: TestStore) {
     assert_eq!((counts.released, counts.crashed), (1, 0));
 }
 
-async fn an_idle_executor_ends_with_its_runtime(place: TestStore) {
-    let client = place.client().await;
+async fn an_idle_executor_ends_with_its_runtime(store: TestStore) {
+    let client = store.client().await;
     let runtime = multi_thread(1, "ends");
     let app = App::new(|number, _| async move { Ok(number) });
     let executor = builder(&client);
@@ -305,8 +305,8 @@ async fn an_idle_executor_ends_with_its_runtime(place: TestStore) {
     within(executor.closed()).await;
 }
 
-async fn what_a_given_up_run_has_captured_may_panic_when_it_is_dropped(place: TestStore) {
-    let (client, drops) = (place.client().await, Drops::new());
+async fn what_a_given_up_run_has_captured_may_panic_when_it_is_dropped(store: TestStore) {
+    let (client, drops) = (store.client().await, Drops::new());
     let counted = drops.clone();
     let executor = start(&client, move |number, _| {
         let value = crate::support::PanicsOnDrop(counted.value());

@@ -92,8 +92,8 @@ where
     assert_eq!(within(handle).await.unwrap(), value);
 }
 
-async fn outputs_of_many_types_arrive(place: TestStore) {
-    let client = place.client().await;
+async fn outputs_of_many_types_arrive(store: TestStore) {
+    let client = store.client().await;
     let mut builder = DurableExecutor::builder(client.clone());
     builder
         .register::<Echo<()>>()
@@ -124,8 +124,8 @@ async fn outputs_of_many_types_arrive(place: TestStore) {
     echoes(&client, Err::<u8, _>("an output like any other".to_owned())).await;
 }
 
-async fn outputs_arrive_in_the_order_of_the_tasks(place: TestStore) {
-    let client = place.client().await;
+async fn outputs_arrive_in_the_order_of_the_tasks(store: TestStore) {
+    let client = store.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number * 2) }).await;
     let handles = client.spawn_all((0..1_000).map(Number)).await.unwrap();
     for (number, handle) in (0..).zip(handles) {
@@ -133,8 +133,8 @@ async fn outputs_arrive_in_the_order_of_the_tasks(place: TestStore) {
     }
 }
 
-async fn ten_thousand_tasks_are_spawned_in_one_call(place: TestStore) {
-    let client = place.client().await;
+async fn ten_thousand_tasks_are_spawned_in_one_call(store: TestStore) {
+    let client = store.client().await;
     let handles = client.spawn_all((0..10_000).map(Number)).await.unwrap();
     let ids: std::collections::HashSet<_> = handles.iter().map(|handle| handle.id()).collect();
     assert_eq!(ids.len(), 10_000);
@@ -142,15 +142,15 @@ async fn ten_thousand_tasks_are_spawned_in_one_call(place: TestStore) {
     assert_eq!((counts.stored, counts.waiting), (10_000, 10_000));
 }
 
-async fn no_tasks_are_spawned_in_one_call(place: TestStore) {
-    let client = place.client().await;
+async fn no_tasks_are_spawned_in_one_call(store: TestStore) {
+    let client = store.client().await;
     assert!(client.spawn_all::<Number>([]).await.unwrap().is_empty());
     assert_eq!(client.counts().await.unwrap().stored, 0);
 }
 
-async fn a_task_with_an_id_is_stored_once(place: TestStore) {
-    let (client, door) = (place.client().await, Door::new());
-    let other = place.client().await;
+async fn a_task_with_an_id_is_stored_once(store: TestStore) {
+    let (client, door) = (store.client().await, Door::new());
+    let other = store.client().await;
     let options = SpawnOptions::new().id(id(1));
     let waiting = spawn_as(&client, 1, options.clone()).await;
     drop(spawn_as(&other, 2, options.clone()).await);
@@ -175,8 +175,8 @@ async fn a_task_with_an_id_is_stored_once(place: TestStore) {
     assert_eq!((counts.stored, counts.done), (1, 1));
 }
 
-async fn an_id_twice_in_one_call_is_one_task(place: TestStore) {
-    let client = place.client().await;
+async fn an_id_twice_in_one_call_is_one_task(store: TestStore) {
+    let client = store.client().await;
     let options = SpawnOptions::new().id(id(1));
     let tasks = [(Number(1), options.clone()), (Number(2), options)];
     let handles = client.spawn_all_with(tasks).await.unwrap();
@@ -187,8 +187,8 @@ async fn an_id_twice_in_one_call_is_one_task(place: TestStore) {
     assert_eq!(client.counts().await.unwrap().stored, 1);
 }
 
-async fn a_task_may_be_spawned_again_once_it_is_not_kept(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_may_be_spawned_again_once_it_is_not_kept(store: TestStore) {
+    let client = store.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let options = SpawnOptions::new().id(id(1)).retention(Duration::ZERO);
     let first = spawn_as(&client, 1, options.clone()).await;
@@ -198,8 +198,8 @@ async fn a_task_may_be_spawned_again_once_it_is_not_kept(place: TestStore) {
     assert_eq!(client.counts().await.unwrap().stored, 2);
 }
 
-async fn a_delayed_task_waits(place: TestStore) {
-    let client = place.client().await;
+async fn a_delayed_task_waits(store: TestStore) {
+    let client = store.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let start = std::time::Instant::now();
     let delay = Duration::from_millis(150);
@@ -209,8 +209,8 @@ async fn a_delayed_task_waits(place: TestStore) {
     assert!(start.elapsed() >= delay - Duration::from_millis(2));
 }
 
-async fn a_delay_without_end_disturbs_nobody(place: TestStore) {
-    let client = place.client().await;
+async fn a_delay_without_end_disturbs_nobody(store: TestStore) {
+    let client = store.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let options = SpawnOptions::new()
         .delay(Duration::MAX)
@@ -223,8 +223,8 @@ async fn a_delay_without_end_disturbs_nobody(place: TestStore) {
     assert_eq!(never.status().await.unwrap(), Status::Cancelled);
 }
 
-async fn what_is_not_kept_is_gone(place: TestStore) {
-    let client = place.client().await;
+async fn what_is_not_kept_is_gone(store: TestStore) {
+    let client = store.client().await;
     let options = SpawnOptions::new().retention(Duration::ZERO);
     let handle = spawn_as(&client, 1, options).await;
     let executor = start(&client, |number, _| async move { Ok(number) }).await;
@@ -238,8 +238,8 @@ async fn what_is_not_kept_is_gone(place: TestStore) {
 /// The largest payload, and the largest output.
 const MAX: usize = 1 << 20;
 
-async fn the_largest_task_and_the_largest_output_fit(place: TestStore) {
-    let client = place.client().await;
+async fn the_largest_task_and_the_largest_output_fit(store: TestStore) {
+    let client = store.client().await;
     let mut builder = DurableExecutor::builder(client.clone());
     builder.register::<Echo<String>>();
     let _executor = builder.start(()).await.unwrap();
@@ -252,8 +252,8 @@ async fn the_largest_task_and_the_largest_output_fit(place: TestStore) {
 const TOO_LARGE: &str =
     "it has 1048577 bytes, and a store accepts at most 1048576: keep the data elsewhere and";
 
-async fn a_task_that_is_too_large_is_not_stored(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_that_is_too_large_is_not_stored(store: TestStore) {
+    let client = store.client().await;
     let error = client.spawn(Echo("x".repeat(MAX - 2))).await.unwrap_err();
     assert!(error.is_too_large() && !error.is_unknown(), "{error}");
     assert!(error.to_string().contains(TOO_LARGE), "{error}");
@@ -262,8 +262,8 @@ async fn a_task_that_is_too_large_is_not_stored(place: TestStore) {
     assert_eq!(client.counts().await.unwrap().stored, 0);
 }
 
-async fn nothing_is_stored_if_one_of_many_is_too_large(place: TestStore) {
-    let client = place.client().await;
+async fn nothing_is_stored_if_one_of_many_is_too_large(store: TestStore) {
+    let client = store.client().await;
     let tasks = (0..1_000).map(|n| Echo("x".repeat(if n == 999 { MAX } else { 1 })));
     let error = client.spawn_all(tasks).await.unwrap_err();
     assert!(error.is_too_large(), "{error}");
@@ -322,8 +322,8 @@ impl Run<()> for Odd {
     }
 }
 
-async fn a_task_that_cannot_be_written_is_not_stored(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_that_cannot_be_written_is_not_stored(store: TestStore) {
+    let client = store.client().await;
     let task = Odd {
         write: false,
         read: true,
@@ -334,8 +334,8 @@ async fn a_task_that_cannot_be_written_is_not_stored(place: TestStore) {
     assert_eq!(client.counts().await.unwrap().stored, 0);
 }
 
-async fn an_output_that_cannot_be_written_makes_a_dead_letter(place: TestStore) {
-    let client = place.client().await;
+async fn an_output_that_cannot_be_written_makes_a_dead_letter(store: TestStore) {
+    let client = store.client().await;
     let mut builder = DurableExecutor::builder(client.clone());
     builder.register::<Odd>();
     let _executor = builder.start(()).await.unwrap();
@@ -351,8 +351,8 @@ async fn an_output_that_cannot_be_written_makes_a_dead_letter(place: TestStore) 
     assert!(error.to_string().contains("an odd output"), "{error}");
 }
 
-async fn a_task_that_cannot_be_read_makes_a_dead_letter(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_that_cannot_be_read_makes_a_dead_letter(store: TestStore) {
+    let client = store.client().await;
     let mut builder = DurableExecutor::builder(client.clone());
     builder.register::<Odd>();
     let _executor = builder.register::<Echo<()>>().start(()).await.unwrap();
@@ -384,8 +384,8 @@ impl Run<()> for Long {
     }
 }
 
-async fn an_output_that_is_too_large_makes_a_dead_letter(place: TestStore) {
-    let client = place.client().await;
+async fn an_output_that_is_too_large_makes_a_dead_letter(store: TestStore) {
+    let client = store.client().await;
     let mut builder = DurableExecutor::builder(client.clone());
     builder.register::<Long>();
     let _executor = builder.start(()).await.unwrap();
@@ -400,8 +400,8 @@ async fn an_output_that_is_too_large_makes_a_dead_letter(place: TestStore) {
     assert_eq!((counts.claimed, counts.retried), (2, 0), "{counts:?}");
 }
 
-async fn an_output_of_another_type_is_an_error(place: TestStore) {
-    let client = place.client().await;
+async fn an_output_of_another_type_is_an_error(store: TestStore) {
+    let client = store.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let handle = spawn(&client, 1).await;
     let other = client.attach::<Echo<Vec<Shape>>>(handle.id());
@@ -411,8 +411,8 @@ async fn an_output_of_another_type_is_an_error(place: TestStore) {
     assert_eq!(within(handle).await.unwrap(), 1);
 }
 
-async fn a_task_spawns_tasks(place: TestStore) {
-    let client = place.client().await;
+async fn a_task_spawns_tasks(store: TestStore) {
+    let client = store.client().await;
     let _executor = start(&client, |number, cx| async move {
         if number == 0 {
             return Ok(1);

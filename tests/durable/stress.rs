@@ -67,9 +67,9 @@ async fn all_end(handles: Vec<DurableHandle<u64>>) -> u64 {
     done
 }
 
-async fn many_tasks_of_all_kinds_all_end_once(place: TestStore) {
+async fn many_tasks_of_all_kinds_all_end_once(store: TestStore) {
     let tasks = rounds(20_000, 100_000) as u64;
-    let (one, two, ran) = (place.client().await, place.client().await, Ran::default());
+    let (one, two, ran) = (store.client().await, store.client().await, Ran::default());
     let mut executors = Vec::new();
     for client in [&one, &two, &one, &two] {
         executors.push(executor(client, &ran).await);
@@ -107,8 +107,8 @@ async fn many_tasks_of_all_kinds_all_end_once(place: TestStore) {
     assert!(own.count() as u64 >= done);
 }
 
-async fn nothing_is_lost_while_executors_come_and_go(place: TestStore) {
-    let (one, two, ran) = (place.client().await, place.client().await, Ran::default());
+async fn nothing_is_lost_while_executors_come_and_go(store: TestStore) {
+    let (one, two, ran) = (store.client().await, store.client().await, Ran::default());
     let handles = spawn_all(&one, 5_000).await;
     let ends = tokio::spawn(all_end(handles));
     // The last executor stays: how much the earlier ones finish depends on the machine.

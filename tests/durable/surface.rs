@@ -136,8 +136,8 @@ fn some_states_are_final() {
     assert!(!open.iter().any(|status| status.is_final()));
 }
 
-async fn errors_say_which_task_in_which_store_and_what_to_do(place: TestStore) {
-    let client = place.client().await;
+async fn errors_say_which_task_in_which_store_and_what_to_do(store: TestStore) {
+    let client = store.client().await;
     let _executor = start(&client, |_, _| async {
         Err(TaskError::fatal("no such card"))
     })
@@ -179,8 +179,8 @@ impl throng::durable::DurableTask for Large {
     type Output = ();
 }
 
-async fn what_is_shown_says_what_it_is(place: TestStore) {
-    let client = place.client().await;
+async fn what_is_shown_says_what_it_is(store: TestStore) {
+    let client = store.client().await;
     let text = format!("{client:?}");
     assert!(text.starts_with("DurableClient"), "{text}");
     let mut builder = builder(&client);
@@ -214,12 +214,12 @@ fn a_task_error_shows_its_source() {
     assert!(snooze.source().is_none() && !snooze.to_string().is_empty());
 }
 
-async fn a_store_says_how_durable_it_is(place: TestStore) {
-    let client = place.client().await;
+async fn a_store_says_how_durable_it_is(store: TestStore) {
+    let client = store.client().await;
     let found = client.durability().await.unwrap();
     client.require(found).await.unwrap();
     if found == Durability::Memory {
-        assert!(!place.is_on_disk());
+        assert!(!store.is_on_disk());
         let error = client.require(Durability::Synced).await.unwrap_err();
         assert!(
             error.is_not_durable() && error.task_id().is_none(),
@@ -228,13 +228,13 @@ async fn a_store_says_how_durable_it_is(place: TestStore) {
         let text = error.to_string();
         assert!(text.contains("Memory") && text.contains("Synced"), "{text}");
     } else {
-        assert!(place.is_on_disk());
+        assert!(store.is_on_disk());
         assert_eq!(found, Durability::Synced);
     }
 }
 
-async fn counts_say_what_there_is(place: TestStore) {
-    let client = place.client().await;
+async fn counts_say_what_there_is(store: TestStore) {
+    let client = store.client().await;
     assert_eq!(client.counts().await.unwrap(), Counts::default());
     let later = SpawnOptions::new().delay(std::time::Duration::from_secs(3600));
     let _delayed = client.spawn_with(Number(1), later).await.unwrap();
@@ -263,8 +263,8 @@ async fn counts_say_what_there_is(place: TestStore) {
     assert_eq!((counts.done, counts.died, counts.snoozed), (2, 1, 1));
 }
 
-async fn a_handle_is_serialised_as_its_id(place: TestStore) {
-    let client = place.client().await;
+async fn a_handle_is_serialised_as_its_id(store: TestStore) {
+    let client = store.client().await;
     let handle = spawn(&client, 7).await;
     let json = serde_json::to_string(&handle).unwrap();
     let id: TaskId = serde_json::from_str(&json).unwrap();
@@ -273,8 +273,8 @@ async fn a_handle_is_serialised_as_its_id(place: TestStore) {
     assert_eq!(within(client.attach::<Number>(id)).await.unwrap(), 7);
 }
 
-async fn a_deserialised_handle_is_attached_to_a_client(place: TestStore) {
-    let client = place.client().await;
+async fn a_deserialised_handle_is_attached_to_a_client(store: TestStore) {
+    let client = store.client().await;
     let json = serde_json::to_string(&spawn(&client, 7).await).unwrap();
     let detached: DurableHandle<u64> = serde_json::from_str(&json).unwrap();
     for error in [

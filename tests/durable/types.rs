@@ -45,11 +45,11 @@ async fn numbers(client: &DurableClient) -> DurableExecutor {
 }
 
 /// Before, the idle worker claimed each of the tasks, and put it off.
-async fn an_idle_worker_of_another_type_takes_nothing(place: TestStore) {
+async fn an_idle_worker_of_another_type_takes_nothing(store: TestStore) {
     let [producer, one, other] = [
-        place.client().await,
-        place.client().await,
-        place.client().await,
+        store.client().await,
+        store.client().await,
+        store.client().await,
     ];
     let idle = letters(&other).await;
     let worker = numbers(&one).await;
@@ -66,8 +66,8 @@ async fn an_idle_worker_of_another_type_takes_nothing(place: TestStore) {
 }
 
 /// A deploy that adds a type: the producer comes first, then a worker that knows the type.
-async fn a_new_type_waits_for_its_worker_and_holds_up_nobody(place: TestStore) {
-    let client = place.client().await;
+async fn a_new_type_waits_for_its_worker_and_holds_up_nobody(store: TestStore) {
+    let client = store.client().await;
     let worker = numbers(&client).await;
     let letter = client.spawn(Letter(7)).await.unwrap();
     let later = SpawnOptions::new().delay(std::time::Duration::from_millis(1));
@@ -78,14 +78,14 @@ async fn a_new_type_waits_for_its_worker_and_holds_up_nobody(place: TestStore) {
     }
     reaches(&letter, Status::Waiting).await;
     assert_eq!(worker.metrics().claimed, 20);
-    let _late = letters(&place.client().await).await;
+    let _late = letters(&store.client().await).await;
     assert_eq!(within(letter).await.unwrap(), 7);
     assert_eq!(within(delayed).await.unwrap(), 8);
 }
 
 /// One worker knows both types, one only one of them: what waited mixed is parted, and all of it runs.
-async fn a_worker_that_knows_less_gets_what_it_knows(place: TestStore) {
-    let client = place.client().await;
+async fn a_worker_that_knows_less_gets_what_it_knows(store: TestStore) {
+    let client = store.client().await;
     let mut both = builder(&client);
     both.max_running(1).register::<Both>();
     let both = start_as(both, |number, _| async move { Ok(number) }).await;
@@ -96,7 +96,7 @@ async fn a_worker_that_knows_less_gets_what_it_knows(place: TestStore) {
         numbers_of.push((number, spawn(&client, number).await));
         others.push(client.spawn(Both(number)).await.unwrap());
     }
-    let less = numbers(&place.client().await).await;
+    let less = numbers(&store.client().await).await;
     for (number, handle) in numbers_of {
         assert_eq!(within(handle).await.unwrap(), number);
     }

@@ -54,8 +54,8 @@ async fn start_with(client: &DurableClient, app: App) -> DurableExecutor {
     builder.start(app).await.expect("the store answers")
 }
 
-async fn an_app_that_owns_a_runtime_is_dropped(place: TestStore) {
-    let client = place.client().await;
+async fn an_app_that_owns_a_runtime_is_dropped(store: TestStore) {
+    let client = store.client().await;
     let (dropped, drops) = channel();
     let runtime = multi_thread(1, "of the app");
     let executor = start_with(&client, owner(runtime, dropped)).await;
@@ -76,8 +76,8 @@ fn owner(runtime: Runtime, dropped: Sender<String>) -> App {
     })
 }
 
-async fn an_app_whose_drop_takes_long_holds_nobody_up(place: TestStore) {
-    let client = place.client().await;
+async fn an_app_whose_drop_takes_long_holds_nobody_up(store: TestStore) {
+    let client = store.client().await;
     let (gate, is_dropped) = (Gate::new(), Arc::new(AtomicBool::new(false)));
     let (held, dropping) = (gate.clone(), Arc::clone(&is_dropped));
     let app = App::new(move || {
@@ -93,8 +93,8 @@ async fn an_app_whose_drop_takes_long_holds_nobody_up(place: TestStore) {
     gate.open();
 }
 
-async fn an_app_is_dropped_also_without_its_runtime(place: TestStore) {
-    let client = place.client().await;
+async fn an_app_is_dropped_also_without_its_runtime(store: TestStore) {
+    let client = store.client().await;
     let (dropped, drops) = channel();
     let app = owner(multi_thread(1, "of the app"), dropped);
     let own = client.clone();
@@ -143,8 +143,8 @@ impl<'de> Deserialize<'de> for Slow {
     }
 }
 
-async fn an_output_that_takes_long_to_decode_holds_nobody_up(place: TestStore) {
-    let client = place.client().await;
+async fn an_output_that_takes_long_to_decode_holds_nobody_up(store: TestStore) {
+    let client = store.client().await;
     let (gate, is_there) = (Gate::new(), Arc::new(AtomicBool::new(false)));
     let number = {
         let mut gates = gates();

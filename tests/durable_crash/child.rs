@@ -20,7 +20,7 @@ use super::store_address::StoreAddress;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) folder: Folder,
-    pub(crate) place: StoreAddress,
+    pub(crate) address: StoreAddress,
     pub(crate) role: Role,
 }
 
@@ -92,13 +92,13 @@ fn plans_arrive_as_they_were_sent() {
         },
     ] {
         let folder = Folder("a folder/\"with\" a name".into());
-        let place = StoreAddress::Server {
+        let address = StoreAddress::Server {
             url: "a url".into(),
             answer_timeout: 5,
         };
         let plan = Plan {
             folder,
-            place,
+            address,
             role,
         };
         let text = serde_json::to_string(&plan).expect("a text");
@@ -113,7 +113,7 @@ fn follow(plan: Plan) {
     // The plan does not run on a thread of the runtime: tasks can block all of those.
     runtime.expect("a runtime").block_on(async {
         let orders = orders();
-        let client = plan.place.client().await;
+        let client = plan.address.client().await;
         match plan.role {
             Role::Worker(work) => run_tasks(&client, plan.folder, work, orders).await,
             Role::Producer { tasks } => store_tasks(&client, tasks).await,

@@ -16,7 +16,7 @@ on_both_stores! {
 }
 
 async fn what_was_spawned_is_stored_and_nothing_is_spawned_afterwards(site: Site) {
-    let client = site.place.client().await;
+    let client = site.address.client().await;
     let spawning = tokio::spawn({
         let client = client.clone();
         async move { client.spawn_all(vec![Job::Work(1); 3000]).await }
@@ -44,7 +44,7 @@ async fn what_was_spawned_is_stored_and_nothing_is_spawned_afterwards(site: Site
 }
 
 async fn what_runs_goes_to_others(site: Site) {
-    let client = site.place.client().await;
+    let client = site.address.client().await;
     let executor = DurableExecutor::builder(client.clone())
         .register::<Job>()
         .start(site.folder.clone())

@@ -51,7 +51,7 @@ async fn a_lost_page_and_a_killed_worker_cost_the_tasks_of_that_page() {
     }
     assert!((1..100).contains(&lost), "{lost}");
     // All processes learn of the damage that one has found.
-    for client in [site.client.clone(), site.place.client().await] {
+    for client in [site.client.clone(), site.address.client().await] {
         client.counts().await.expect("the store answers");
         assert!(
             matches!(client.health(), Health::Damaged { .. }),
@@ -89,13 +89,13 @@ impl Load {
         let (client, is_over) = (client.clone(), Arc::<AtomicBool>::default());
         let stops = Arc::clone(&is_over);
         let stored = tokio::spawn(async move {
-            let (room, mut awaited) = (Arc::new(Semaphore::new(50)), JoinSet::new());
+            let (permits, mut awaited) = (Arc::new(Semaphore::new(50)), JoinSet::new());
             while !stops.load(Ordering::SeqCst) {
-                let place = Arc::clone(&room).acquire_owned().await;
+                let permit = Arc::clone(&permits).acquire_owned().await;
                 let handle = client.spawn(Job::Work(1)).await.expect("it is stored");
                 awaited.spawn(async move {
                     let (id, ended) = (handle.id(), within(handle).await);
-                    drop(place);
+                    drop(permit);
                     (id, ended)
                 });
             }

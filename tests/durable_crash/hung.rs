@@ -83,7 +83,7 @@ async fn one_that_is_frozen_while_it_makes_the_file_is_named() {
     let site = Site::file().await;
     let path = site.folder.0.join("other.db");
     let plan = Plan {
-        place: StoreAddress::File(path.clone()),
+        address: StoreAddress::File(path.clone()),
         ..site.plan(Role::Producer { tasks: 1 })
     };
     let mut frozen = Process::start_freezing(&plan, "sqlite.in-commit:1");
@@ -208,7 +208,7 @@ async fn taken_over(site: &Site, job: Job) -> (DurableHandle<Outcome>, Process, 
 
 /// Stops a process; but not where it has a database locked, which nobody could help.
 fn hang(site: &Site, process: &Process) {
-    if matches!(site.place, StoreAddress::Server { .. }) {
+    if matches!(site.address, StoreAddress::Server { .. }) {
         return process.send(Signal::STOP);
     }
     let db = site.database();

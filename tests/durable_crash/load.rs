@@ -103,10 +103,10 @@ async fn spawn(
     seen: Arc<Seen>,
     make: impl Fn() -> (Job, SpawnOptions),
 ) -> Result<(), DurableError> {
-    let room = Arc::new(Semaphore::new(AWAITED));
+    let permits = Arc::new(Semaphore::new(AWAITED));
     let mut awaited = JoinSet::new();
     while !seen.is_over.load(Ordering::SeqCst) {
-        let place = Arc::clone(&room).acquire_owned().await;
+        let permit = Arc::clone(&permits).acquire_owned().await;
         let (job, options) = make();
         let handle = client.spawn_with(job, options).await?;
         seen.stored
@@ -117,7 +117,7 @@ async fn spawn(
         awaited.spawn(async move {
             let ended = handle.await;
             seen.ended.fetch_add(1, Ordering::SeqCst);
-            drop(place);
+            drop(permit);
             ended.map(drop)
         });
         while let Some(ended) = awaited.try_join_next() {

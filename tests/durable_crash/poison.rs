@@ -99,10 +99,10 @@ async fn a_neighbour_is_never_to_blame(site: Site) {
     let mut numbers = Numbers::new(seed);
     for _ in 0..rounds(4, 1000) {
         let mut jobs: Vec<_> = (0..30).map(|_| Job::Work(numbers.below(60))).collect();
-        let place = numbers.below(jobs.len() as u64) as usize;
-        jobs.insert(place, Job::AbortAfter(numbers.below(60)));
+        let index = numbers.below(jobs.len() as u64) as usize;
+        jobs.insert(index, Job::AbortAfter(numbers.below(60)));
         let mut handles = site.client.spawn_all(jobs).await.expect("they are stored");
-        let pill = handles.remove(place);
+        let pill = handles.remove(index);
         let deaths = deaths_by(&site, &pill, &mut workers, work).await;
         assert_eq!(deaths, 3);
         assert_eq!(site.lines("start", pill.id()).len(), 3);

@@ -41,7 +41,7 @@ macro_rules! on_both_stores {
 pub(crate) struct Site {
     pub(crate) folder: Folder,
     pub(crate) client: DurableClient,
-    pub(crate) place: StoreAddress,
+    pub(crate) address: StoreAddress,
     server: Option<Server>,
     proxy: Option<Proxy>,
     _dir: TempDir,
@@ -76,8 +76,8 @@ impl Site {
     /// In a file.
     pub(crate) async fn file() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
-        let place = StoreAddress::File(dir.path().join("tasks.db"));
-        Self::at(place, dir).await
+        let address = StoreAddress::File(dir.path().join("tasks.db"));
+        Self::at(address, dir).await
     }
 
     /// In a server with these settings.
@@ -111,18 +111,18 @@ impl Site {
     }
 
     async fn reached_by(url: String, answer_timeout: u64) -> Self {
-        let place = StoreAddress::Server {
+        let address = StoreAddress::Server {
             url,
             answer_timeout,
         };
-        Self::at(place, tempfile::tempdir().expect("a folder")).await
+        Self::at(address, tempfile::tempdir().expect("a folder")).await
     }
 
-    async fn at(place: StoreAddress, dir: TempDir) -> Self {
+    async fn at(address: StoreAddress, dir: TempDir) -> Self {
         Self {
             folder: Folder(dir.path().to_owned()),
-            client: place.client().await,
-            place,
+            client: address.client().await,
+            address,
             server: None,
             proxy: None,
             _dir: dir,
@@ -139,7 +139,7 @@ impl Site {
 
     /// A worker, of whose death others know as soon as they can: by its lock, or by its lease.
     pub(crate) fn work(&self) -> Work {
-        match self.place {
+        match self.address {
             StoreAddress::File(_) => PATIENT,
             StoreAddress::Server { .. } => LEASED,
         }
@@ -147,7 +147,7 @@ impl Site {
 
     /// The same; a lease is over sooner, yet later than a worker that lives is heard on a slow machine.
     pub(crate) fn brief_work(&self) -> Work {
-        match self.place {
+        match self.address {
             StoreAddress::File(_) => PATIENT,
             StoreAddress::Server { .. } => Work {
                 lease: 1500,
@@ -160,7 +160,7 @@ impl Site {
     /// itself, which it does every two seconds with a file, and every minute with a server, if leases
     /// are longer.
     pub(crate) fn soon(&self) -> Duration {
-        match self.place {
+        match self.address {
             StoreAddress::File(_) => Duration::from_millis(1500),
             StoreAddress::Server { .. } => Duration::from_secs(5),
         }
@@ -168,7 +168,7 @@ impl Site {
 
     /// Returns the time within which other workers take over from a dead one.
     pub(crate) fn taken_over_in(&self) -> Duration {
-        match self.place {
+        match self.address {
             StoreAddress::File(_) => self.soon(),
             StoreAddress::Server { .. } => Duration::from_millis(LEASED.lease + 2000),
         }
@@ -177,7 +177,7 @@ impl Site {
     pub(crate) fn plan(&self, role: Role) -> Plan {
         Plan {
             folder: self.folder.clone(),
-            place: self.place.clone(),
+            address: self.address.clone(),
             role,
         }
     }

@@ -69,7 +69,7 @@ async fn start(site: &Site, library: Option<&Path>) -> Process {
 
 /// Asserts that a server's own clock was set.
 fn assert_time(site: &mut Site, ahead: i64) {
-    if matches!(site.place, StoreAddress::File(_)) {
+    if matches!(site.address, StoreAddress::File(_)) {
         return;
     }
     let time = site.redis().ask(&["TIME"]);
@@ -81,7 +81,7 @@ fn assert_time(site: &mut Site, ahead: i64) {
 
 /// Returns the store time that maintenance has recorded.
 fn aged(site: &mut Site) -> Vec<u8> {
-    if matches!(site.place, StoreAddress::Server { .. }) {
+    if matches!(site.address, StoreAddress::Server { .. }) {
         let aged = site.redis().ask(&["HGET", &format!("{BASE}meta"), "aged"]);
         return redis::from_redis_value(aged).expect("bytes");
     }
