@@ -3,18 +3,23 @@
 //! A task runs in the runtime of its submitter. Entering a runtime costs as much as a short task, so a thread stays in
 //! the runtime of its last task until a task needs another one.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use tokio::runtime::{EnterGuard, Handle};
 
 use crate::sync::thread::panicking;
-use crate::sync::thread_local;
+use crate::sync::{plain_thread_local, thread_local};
 
 thread_local! {
     #[allow(clippy::missing_const_for_thread_local, reason = "loom has no such form")]
     static THREAD: RefCell<ThreadRuntime> = RefCell::new(ThreadRuntime::default());
+}
+
+plain_thread_local! {
+    // The thread is in the pool's runtime, as it is for most tasks.
+    static IS_HOME: Cell<bool> = Cell::new(false);
 }
 
 /// The runtimes of a thread of a pool.
@@ -40,6 +45,7 @@ pub(super) enum TaskRuntime {
 pub(super) fn start_thread(home: Option<Handle>) {
     let entered = home.clone().map(Entered::new);
     THREAD.with(|thread| *thread.borrow_mut() = ThreadRuntime { home, entered });
+    update_is_home();
 }
 
 /// Leaves the runtime that the thread is in, before the thread exits.
@@ -57,7 +63,7 @@ pub(super) fn enter(runtime: TaskRuntime, nested: bool) -> Option<Entered> {
         TaskRuntime::Any => {}
         runtime if nested => return enter_nested(runtime),
         TaskRuntime::Pool => {
-            if !THREAD.with(|thread| thread.borrow().is_home()) {
+            if !IS_HOME.with(Cell::get) {
                 change(THREAD.with(|thread| thread.borrow().home.clone()));
             }
         }
@@ -73,10 +79,17 @@ pub(super) fn enter(runtime: TaskRuntime, nested: bool) -> Option<Entered> {
 /// Leaves the runtime that the thread is in, and enters another.
 #[cold]
 fn change(runtime: Option<Handle>) {
+    // In case leaving or entering a runtime panics.
+    IS_HOME.with(|is_home| is_home.set(false));
     // `THREAD` is not borrowed while handles are dropped, which may drop the last part of a runtime.
     drop(THREAD.with(|thread| thread.borrow_mut().entered.take()));
     let entered = runtime.map(Entered::new);
     THREAD.with(|thread| thread.borrow_mut().entered = entered);
+    update_is_home();
+}
+
+fn update_is_home() {
+    IS_HOME.with(|is_home| is_home.set(THREAD.with(|thread| thread.borrow().is_home())));
 }
 
 #[cold]
@@ -93,7 +106,6 @@ fn enter_nested(runtime: TaskRuntime) -> Option<Entered> {
 }
 
 impl ThreadRuntime {
-    #[inline]
     fn is_home(&self) -> bool {
         match &self.home {
             Some(home) => self.is_in(home),
