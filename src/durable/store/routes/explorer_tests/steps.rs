@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::super::{ListId, SetId};
-use super::state::{Bounds, Rule, State, Task, Worker};
 use super::Kind;
+use super::state::{Bounds, Rule, State, Task, Worker};
 
 impl State {
     /// Returns the states after each possible step.

@@ -62,7 +62,10 @@ impl DamagedStore {
         let (holder, other) = (Worker::new(&holder).await, Worker::new(&other).await);
         let claim = holder.claim(each as usize).await;
         let ids: Vec<_> = claim.tasks.iter().map(|task| task.id).collect();
-        assert_eq!(ids, ids_of(Initial::Running, each).map(id).collect::<Vec<_>>());
+        assert_eq!(
+            ids,
+            ids_of(Initial::Running, each).map(id).collect::<Vec<_>>()
+        );
         let all = INITIALS.map(|initial| ids_of(initial, each).map(id));
         let failed = "INSERT INTO throng_error (id, attempt, at, error)
             SELECT id, 1, 0, 'it has failed before' FROM throng_task;
