@@ -14,7 +14,7 @@ local function call(...)
   counter.calls = counter.calls + 1
   if counter.calls ~= fails_at then return real.call(...) end
   if mode == 'after' then real.call(...) end
-  real.call('INCR', 'failed:' .. string.match(KEYS[1], '{(.-):'))
+  real.call('SADD', 'failed:' .. string.match(KEYS[1], '{(.-):'), (...))
   error({ err = 'ERR a test has it fail' })
 end
 local redis = { call = call, pcall = real.pcall, error_reply = real.error_reply }

@@ -44,10 +44,11 @@ fn check_rows(tx: &Transaction<'_>, last: Option<TaskId>) -> Result<Option<TaskI
     let mut statement = tx.db.prepare_cached(
         "SELECT * FROM throng_now WHERE ?1 IS NULL OR id > ?1 ORDER BY id LIMIT ?2",
     )?;
+    let columns = rows::Columns::of_tasks(&statement);
     let mut page = statement.query(params![last, ROWS_PER_PASS])?;
     let (mut checked, mut last) = (0, None);
     while let Some(row) = page.next()? {
-        if !rows::is_valid(row) {
+        if !rows::is_valid(row, &columns) {
             return Err(corrupt());
         }
         let id = TaskId::from_bytes(row.get("id")?);

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures::future::join_all;
+use tokio::sync::Mutex;
+
 use super::{
     Backend, Clock, DeadFilter, DeadReason, Duration, File, NewTask, SqliteStore, TaskId,
     TaskState, TypeSet, Verdict, Verdicts, Worker, done, id, task,
@@ -49,6 +52,7 @@ impl DamagedStore {
     /// Creates a store with `each` tasks in each state. Every third task has large data.
     async fn new(each: u64) -> Self {
         let file = File::new();
+        std::fs::write(&file.path, &*file_with(each).await).unwrap();
         let clock = Clock::manual();
         let [holder, other] = [0; 2].map(|_| SqliteStore::open_with(&file.path, clock.clone()));
         let (holder, other) = (
@@ -56,37 +60,13 @@ impl DamagedStore {
             Arc::new(other.await.unwrap()),
         );
         let (holder, other) = (Worker::new(&holder).await, Worker::new(&other).await);
-        let mut held = None;
-        for (n, initial) in INITIALS.into_iter().enumerate() {
-            let ids = (0..each).map(|i| 1000 * (n as u64 + 1) + i);
-            for batch in ids.collect::<Vec<_>>().chunks(200) {
-                holder
-                    .enqueue(batch.iter().map(|&id| new_task(id, initial)))
-                    .await;
-            }
-            for _ in 0..each.div_ceil(200) {
-                match initial {
-                    Initial::Waiting | Initial::Delayed => {}
-                    Initial::Kept => {
-                        let claim = holder.claim(200).await;
-                        holder.turn(super::verdicts(&claim, output), 0).await;
-                    }
-                    Initial::Dead => {
-                        let claim = holder.claim(200).await;
-                        holder
-                            .turn(super::verdicts(&claim, |_| dead(DeadReason::Fatal)), 0)
-                            .await;
-                    }
-                    Initial::Running => {
-                        let claim = holder.claim(each as usize).await;
-                        held = done(&claim, vec![]).pop();
-                        break;
-                    }
-                }
-            }
-        }
-        let all =
-            (1..=INITIALS.len() as u64).flat_map(|n| (0..each).map(move |i| id(1000 * n + i)));
+        let claim = holder.claim(each as usize).await;
+        let ids: Vec<_> = claim.tasks.iter().map(|task| task.id).collect();
+        assert_eq!(
+            ids,
+            ids_of(Initial::Running, each).map(id).collect::<Vec<_>>()
+        );
+        let all = INITIALS.map(|initial| ids_of(initial, each).map(id));
         let failed = "INSERT INTO throng_error (id, attempt, at, error)
             SELECT id, 1, 0, 'it has failed before' FROM throng_task;
             UPDATE throng_task SET failures = 1;
@@ -97,8 +77,8 @@ impl DamagedStore {
             clock,
             holder,
             other,
-            held: held.expect("some tasks run"),
-            all: all.collect(),
+            held: done(&claim, vec![]).pop().expect("some tasks run"),
+            all: all.into_iter().flatten().collect(),
         }
     }
 
@@ -132,11 +112,13 @@ impl DamagedStore {
     async fn assert_sound(&mut self) {
         let store = Arc::clone(&self.other.store);
         assert!(!store.maintain(1000).await.unwrap());
-        for &id in &self.all {
+        // All at once, so that the reader does not wait for each of the next ones.
+        let reads = self.all.iter().map(async |&id| {
             let errors = store.errors(id).await;
             assert!(errors.is_ok_and(|errors| errors.len() <= 1), "{id}");
             store.dead_letter_payload(id).await.unwrap();
-        }
+        });
+        join_all(reads).await;
         let found = store.damage();
         for n in [1, 600] {
             let new = task(90_000 + n).payload(vec![1; n as usize * 5]).0;
@@ -205,6 +187,42 @@ impl Worker {
             });
         }
     }
+}
+
+/// The numbers of the tasks in a state.
+fn ids_of(initial: Initial, each: u64) -> std::ops::Range<u64> {
+    let nth = INITIALS.iter().position(|it| *it == initial);
+    let first = 1000 * (nth.expect("it is one of them") as u64 + 1);
+    first..first + each
+}
+
+/// Returns the content of a file with `each` tasks in each state. Those that are to run are the first to be claimed. Many
+/// tests and cases begin with a copy of the same file, which takes time to make.
+async fn file_with(each: u64) -> Arc<Vec<u8>> {
+    static MADE: Mutex<BTreeMap<u64, Arc<Vec<u8>>>> = Mutex::const_new(BTreeMap::new());
+    let mut made = MADE.lock().await;
+    if let Some(content) = made.get(&each) {
+        return Arc::clone(content);
+    }
+    let file = File::new();
+    let store = SqliteStore::open_with(&file.path, Clock::manual()).await;
+    let worker = Worker::new(&Arc::new(store.unwrap())).await;
+    for initial in INITIALS {
+        let new = ids_of(initial, each).map(|n| new_task(n, initial));
+        worker.enqueue(new).await;
+        let verdict: fn(TaskId) -> Verdict = match initial {
+            Initial::Kept => output,
+            Initial::Dead => |_| dead(DeadReason::Fatal),
+            Initial::Running | Initial::Waiting | Initial::Delayed => continue,
+        };
+        let claim = worker.claim(each as usize).await;
+        worker.turn(super::verdicts(&claim, verdict), 0).await;
+    }
+    worker.store.close_session(worker.session).await.unwrap();
+    worker.store.close().await.unwrap();
+    let content = Arc::new(std::fs::read(&file.path).unwrap());
+    made.insert(each, Arc::clone(&content));
+    content
 }
 
 fn new_task(n: u64, initial: Initial) -> NewTask {

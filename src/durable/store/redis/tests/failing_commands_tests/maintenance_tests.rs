@@ -55,7 +55,7 @@ return 0";
 async fn a_failed_census_is_repeated() {
     needs_redis!();
     for_each_command(async |scene, trial| {
-        scene.ask(DAMAGE);
+        scene.run(DAMAGE);
         let store = &scene.worker.store;
         let (answer, has_failed) = scene.send(trial, true, || store.maintain(100)).await;
         assert!(answer.is_ok(), "{trial:?}: {answer:?}");

@@ -42,7 +42,7 @@ async fn assert_correct_or_failed<'a, T: PartialEq + std::fmt::Debug>(
     scene: &Scene,
     read: impl Fn() -> Answer<'a, T>,
 ) -> T {
-    let (right, before) = (read().await.unwrap(), scene.ask(ALL));
+    let (right, before) = (read().await.unwrap(), scene.run(ALL));
     for is_after in [false, true] {
         let mut at = 0;
         loop {
@@ -54,7 +54,7 @@ async fn assert_correct_or_failed<'a, T: PartialEq + std::fmt::Debug>(
                 Ok(answer) => assert_eq!(answer, right, "{at}"),
                 Err(failure) => assert!(has_failed, "{at}: {failure}"),
             }
-            assert!(scene.ask(ALL) == before, "{at}: something has changed");
+            assert!(scene.run(ALL) == before, "{at}: something has changed");
             if !has_failed {
                 break;
             }

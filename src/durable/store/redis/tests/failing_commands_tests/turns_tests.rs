@@ -126,7 +126,7 @@ async fn epochs_are_advanced_as_a_whole_before_a_claim() {
 redis.call('HSET', ARGV[1] .. 'meta', 'history', 'of another server')
 return struct.unpack('>I7', redis.call('HGET', ARGV[1] .. 'meta', 'epoch'), 8)";
     for_each_command(async |scene, trial| {
-        let redis::Value::Int(ceiling) = scene.ask(FORGET) else {
+        let redis::Value::Int(ceiling) = scene.run(FORGET) else {
             panic!("there is no ceiling");
         };
         let time = Time::failing(scene.clock.clone(), Arc::clone(&scene.fault));

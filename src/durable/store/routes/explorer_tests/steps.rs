@@ -1,0 +1,180 @@
+//! The steps of a small store, and of its workers.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::super::{ListId, SetId};
+use super::Kind;
+use super::state::{Bounds, Rule, State, Task, Worker};
+
+impl State {
+    /// Returns the states after each possible step.
+    pub(super) fn steps(&self, bounds: &Bounds, rule: Rule) -> Vec<Self> {
+        let mut next = Vec::new();
+        if self.pushes < bounds.pushes {
+            for &kind in &bounds.kinds {
+                next.extend(self.push(kind, bounds, rule));
+            }
+        }
+        for worker in 0..self.workers.len() {
+            match self.workers[worker] {
+                Worker::Absent => next.push(self.open(worker, bounds)),
+                Worker::Awake => next.extend(self.turn(worker, bounds, rule)),
+                Worker::Busy(task) => next.extend(self.end(worker, task, bounds, rule)),
+                Worker::Idle | Worker::Gone => {}
+            }
+            if self.deaths < bounds.deaths {
+                next.extend(self.die(worker, bounds, rule));
+            }
+        }
+        next.extend(self.maintain(bounds));
+        next
+    }
+
+    fn push(&self, kind: Kind, bounds: &Bounds, rule: Rule) -> Vec<Self> {
+        let mut state = self.clone();
+        let number = state.pushes;
+        state.pushes += 1;
+        let task = Task { kind, number };
+        let list = state.routes.entrance(kind);
+        state.lists.entry(list).or_default().push_back(task);
+        state.expected.entry(kind).or_default().push_back(task);
+        state.wake([list], bounds, rule)
+    }
+
+    fn open(&self, worker: usize, bounds: &Bounds) -> Self {
+        let mut state = self.clone();
+        state.change_routes(bounds, |routes| routes.declare(&bounds.sets[worker]));
+        state.workers[worker] = Worker::Awake;
+        state
+    }
+
+    fn turn(&self, worker: usize, bounds: &Bounds, rule: Rule) -> Vec<Self> {
+        let set = bounds.sets[worker].id();
+        let mut state = self.clone();
+        let moved = state.drain(set, bounds.drained);
+        let draining = state.routes.draining(set);
+        let mut claimed_from = state.routes.leaves(set);
+        if rule == Rule::ClaimsWhileDraining {
+            claimed_from.extend(&draining);
+        }
+        claimed_from.retain(|&list| !state.is_empty(list));
+        let mut left: BTreeSet<_> = state.routes.leaves(set);
+        left.extend(&draining);
+        if rule != Rule::DrainWakesNobody {
+            left.extend(moved);
+        }
+        if claimed_from.is_empty() {
+            let is_drained = draining.iter().all(|&list| state.is_empty(list));
+            let mut states = state.wake(left, bounds, rule);
+            if is_drained || rule == Rule::IdleWhileDraining {
+                for state in &mut states {
+                    state.workers[worker] = Worker::Idle;
+                }
+            }
+            return states;
+        }
+        // The order of the lists is not explored, so any of them may be first.
+        let claims = claimed_from.into_iter().flat_map(|list| {
+            let state = state.claim(worker, list, bounds);
+            let left = match rule {
+                Rule::LeavingWakesNobody => BTreeSet::new(),
+                _ => left.clone(),
+            };
+            state.wake(left, bounds, rule)
+        });
+        claims.collect()
+    }
+
+    /// Moves tasks out of the draining lists. Returns the lists that they were moved to.
+    fn drain(&mut self, set: SetId, limit: usize) -> BTreeSet<ListId> {
+        let mut moved = BTreeSet::new();
+        for list in self.routes.draining(set) {
+            for _ in 0..limit {
+                let Some(task) = self.lists.get_mut(&list).and_then(VecDeque::pop_front) else {
+                    break;
+                };
+                let next = self.routes.next(task.kind, list);
+                let next = next.expect("a draining list has a next list for each kind");
+                self.lists.entry(next).or_default().push_back(task);
+                moved.insert(next);
+            }
+        }
+        moved
+    }
+
+    fn claim(&self, worker: usize, list: ListId, bounds: &Bounds) -> Self {
+        let mut state = self.clone();
+        let task = state.lists.get_mut(&list).and_then(VecDeque::pop_front);
+        let task = task.expect("the list is not empty");
+        assert!(
+            bounds.sets[worker].knows(task.kind),
+            "a worker has claimed a task that it does not know"
+        );
+        let expected = state.expected.get_mut(&task.kind);
+        let first = expected.and_then(VecDeque::pop_front);
+        assert_eq!(
+            first,
+            Some(task),
+            "a task has overtaken another of its kind"
+        );
+        state.workers[worker] = Worker::Busy(task);
+        state
+    }
+
+    /// A run ends: the task is done, or released.
+    fn end(&self, worker: usize, task: Task, bounds: &Bounds, rule: Rule) -> Vec<Self> {
+        let mut done = self.clone();
+        done.workers[worker] = Worker::Awake;
+        let mut next = vec![done.clone()];
+        if self.releases < bounds.releases {
+            done.releases += 1;
+            next.extend(done.push_front(task, bounds, rule));
+        }
+        next
+    }
+
+    fn push_front(&self, task: Task, bounds: &Bounds, rule: Rule) -> Vec<Self> {
+        let mut state = self.clone();
+        let list = state.routes.leaf(task.kind);
+        state.lists.entry(list).or_default().push_front(task);
+        let expected = state.expected.entry(task.kind).or_default();
+        expected.push_front(task);
+        state.wake([list], bounds, rule)
+    }
+
+    /// A worker dies, and its task is taken back. The worker that detects this wakes others for the lists that it read.
+    fn die(&self, worker: usize, bounds: &Bounds, rule: Rule) -> Vec<Self> {
+        let mut state = self.clone();
+        state.deaths += 1;
+        let was = std::mem::replace(&mut state.workers[worker], Worker::Gone);
+        let set = bounds.sets[worker].id();
+        let mut read = state.routes.leaves(set);
+        read.extend(state.routes.draining(set));
+        match was {
+            Worker::Absent | Worker::Gone => Vec::new(),
+            Worker::Idle | Worker::Awake => state.wake(read, bounds, rule),
+            Worker::Busy(task) => state.push_front(task, bounds, rule),
+        }
+    }
+
+    /// Maintenance removes sets without sessions, and empty lists.
+    fn maintain(&self, bounds: &Bounds) -> Vec<Self> {
+        let mut next = Vec::new();
+        for set in self.routes.sets() {
+            let has_session = bounds.sets.iter().zip(&self.workers).any(|(it, worker)| {
+                it.id() == set && !matches!(worker, Worker::Absent | Worker::Gone)
+            });
+            if !has_session {
+                let mut state = self.clone();
+                state.change_routes(bounds, |routes| routes.remove(set));
+                next.push(state);
+            }
+        }
+        let mut state = self.clone();
+        state.change_routes(bounds, |routes| routes.collapse(|list| self.is_empty(list)));
+        if state.routes != self.routes {
+            next.push(state);
+        }
+        next
+    }
+}
