@@ -146,8 +146,11 @@ impl Scene {
     }
 
     fn run(&self, script: &str) -> redis::Value {
-        let base = format!("throng:{{{}:0}}:", self.namespace);
-        self.ask(&["EVAL", script, "0", &base])
+        self.ask(&["EVAL", script, "0", &self.key("")])
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("throng:{{{}:0}}:{name}", self.namespace)
     }
 
     /// Returns `true` if a command has failed since the last call. No command of later requests fails.
@@ -238,8 +241,10 @@ impl Scene {
             }
             let counts = self.other.store.counts().await.unwrap();
             if counts.waiting + counts.delayed + counts.running == 0 {
-                let alive = format!("throng:{{{}:0}}:alive", self.namespace);
-                assert!(!self.ask::<bool>(&["EXISTS", &alive]), "{trial:?}");
+                assert!(
+                    !self.ask::<bool>(&["EXISTS", &self.key("alive")]),
+                    "{trial:?}"
+                );
                 return;
             }
             self.clock.advance(HOUR);

@@ -65,5 +65,8 @@ for bin, ids in pairs(hash('expiry_bins')) do
   expect('bin expires', expiry[bin] == string.match(bin, '^%d+'), bin)
   for at = 1, #ids, 16 do binned[string.sub(ids, at, at + 15)] = true end
 end
-for id in pairs(results) do expect('is in a bin', binned[id], id) end
+for id in pairs(results) do
+  expect('is in a bin', binned[id], id)
+  expect('has ended', not alive[id], id)
+end
 return wrong";

@@ -8,6 +8,8 @@ async fn tasks_are_cancelled_as_a_whole() {
     for_each_command(async |scene, trial| {
         let store = &scene.worker.store;
         let ids: Vec<_> = [10, 19, 20, 22, 24, 30, 77].map(id).into();
+        let requests = || scene.ask::<usize>(&["HLEN", &scene.key("cancel")]);
+        let before = requests();
         let (answer, has_failed) = scene.send(trial, false, || store.cancel(ids.clone())).await;
         let seen = store.status(ids.clone()).await.unwrap();
         let errors = store.errors(id(19)).await.unwrap().len();
@@ -21,6 +23,7 @@ async fn tasks_are_cancelled_as_a_whole() {
             Err(failure) => {
                 assert_eq!(failure.effect, Effect::None, "{trial:?}: {failure}");
                 assert_eq!(cancelled, 0, "{trial:?}: {seen:?}");
+                assert_eq!(requests(), before, "{trial:?}");
             }
         }
         has_failed
