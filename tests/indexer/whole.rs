@@ -44,7 +44,7 @@ async fn the_index_is_that_of_the_reference() {
 }
 
 #[tokio::test]
-async fn one_thread_and_one_place_are_enough() {
+async fn one_thread_and_one_permit_are_enough() {
     let corpus = Corpus::made_up();
     let options = Options {
         threads: 1,
@@ -73,7 +73,7 @@ fn one_thread_without_any_executor_comes_to_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_files_are_in_flight_than_there_are_places() {
+async fn no_more_files_are_in_flight_than_there_are_permits() {
     let corpus = Corpus::empty();
     for n in 0..500 {
         corpus.write(format!("{}/{n}", n % 3), b"word");
