@@ -118,12 +118,16 @@ async fn story(client: DurableClient, url: &str, tasks: u32) -> Result<()> {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         tokio::select! {
-            Some(news) = news.recv() => crew.hear(&news, &mut board)?,
+            Some(news) = news.recv() => {
+                crew.hear(&news, &mut board)?;
+                if let News::Began(run) = news && board.count() >= u64::from(tasks) / 4 {
+                    crew.kill_first(run.worker, &board)?;
+                }
+            }
             handle = done.next() => {
                 let Some(handle) = handle else { break };
                 handle.outcome??;
                 board.done(handle.tag);
-                crew.kill_one_after(u64::from(tasks) / 4, &board)?;
             }
             _ = ticks.tick() => board.tick(),
         }
@@ -202,11 +206,11 @@ impl<'u> Workers<'u> {
         Ok(())
     }
 
-    /// Kills a worker when so much is done, if nobody has done so yet.
-    fn kill_one_after(&mut self, done: u64, board: &Board) -> Result<()> {
-        if !self.is_over && board.count() >= done {
+    /// Kills the first worker, which has just begun a task and so loses it, if no worker has been killed yet.
+    fn kill_first(&mut self, began: char, board: &Board) -> Result<()> {
+        let worker = &mut self.workers[0];
+        if !self.is_over && worker.name == began {
             self.is_over = true;
-            let worker = &mut self.workers[0];
             let (name, pid) = (worker.name, worker.pid);
             let lease = LEASE.as_secs();
             board.say(format_args!(
