@@ -4,7 +4,7 @@
 //! cargo run --features sqlite --example durable -- [--state FILE]
 //! ```
 //!
-//! This tells the whole story, and starts the other processes by itself. Each can be started by hand,
+//! This demonstrates all of it, and starts the other processes by itself. Each can be started by hand,
 //! too, in a terminal of its own: `durable --state FILE worker`, and `durable --state FILE wait ID`.
 
 use std::env;
@@ -24,7 +24,7 @@ use throng::durable::{
 use tokio::io::{AsyncReadExt, stdin};
 use tokio::time::{sleep, timeout};
 
-/// Tells a story of tasks that survive the process: a retry, a dead letter and its replay, and a
+/// Demonstrates tasks that survive the process: a retry, a dead letter and its replay, and a
 /// worker that is killed.
 #[derive(Debug, Parser)]
 struct Args {
@@ -112,7 +112,7 @@ async fn main() -> Result<()> {
     match args.role {
         Some(Role::Worker { fixed }) => work(client, App { fixed }).await,
         Some(Role::Wait { id }) => wait(client.attach::<Report>(id)).await,
-        None => timeout(Duration::from_secs(60), story(client, state)).await?,
+        None => timeout(Duration::from_secs(60), demonstrate(client, state)).await?,
     }
 }
 
@@ -137,14 +137,14 @@ async fn wait(report: DurableHandle<u32>) -> Result<()> {
     Ok(())
 }
 
-/// Says what this process does, as long as it is not the one that tells the story.
+/// Says what this process does, as long as it is not the main process.
 fn say(what: &str) {
     println!("    process {} {what}", process::id());
 }
 
-// ===== The story =====
+// ===== The demonstration =====
 
-async fn story(client: DurableClient, state: PathBuf) -> Result<()> {
+async fn demonstrate(client: DurableClient, state: PathBuf) -> Result<()> {
     let start = |args: &[&str]| Process::start(&state, args, Stdio::inherit());
     println!("A worker begins, in a process of its own.");
     let worker = start(&["worker"])?;
@@ -239,7 +239,7 @@ fn ensure(condition: bool, otherwise: &str) -> Result<()> {
     }
 }
 
-/// Another process of this program; it is killed if the story ends early.
+/// Another process of this program; it is killed if the main process ends early.
 struct Process(Child);
 
 impl Process {

@@ -29,7 +29,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use self::board::Board;
 use self::server::Server;
-use self::worker::{News, Thumbnail, Worker, work};
+use self::worker::{Event, Thumbnail, Worker, work};
 
 /// Stores tasks in Redis, has two workers run them, and kills one of those: its tasks are run by the
 /// other, and every handle resolves.
@@ -83,7 +83,7 @@ async fn run(args: Args) -> Result<()> {
     match (args.role, args.url) {
         (Some(Role::Worker), Some(url)) => work(open(&url).await?).await,
         (Some(Role::Worker), None) => Err("a worker needs --url".into()),
-        (None, Some(url)) => story(open(&url).await?, &url, args.tasks).await,
+        (None, Some(url)) => demonstrate(open(&url).await?, &url, args.tasks).await,
         (None, None) => {
             let server = Server::start()?;
             let client = server.open().await?;
@@ -92,7 +92,7 @@ async fn run(args: Args) -> Result<()> {
                 "A redis-server runs. Look into it: redis-cli -s {}",
                 socket.display()
             );
-            story(client, &server.url(), args.tasks).await
+            demonstrate(client, &server.url(), args.tasks).await
         }
     }
 }
@@ -104,13 +104,13 @@ async fn open(url: &str) -> Result<DurableClient, DurableError> {
     Ok(DurableClient::open(store))
 }
 
-// ===== The story =====
+// ===== The demonstration =====
 
-async fn story(client: DurableClient, url: &str, tasks: u32) -> Result<()> {
+async fn demonstrate(client: DurableClient, url: &str, tasks: u32) -> Result<()> {
     let durability = client.durability().await?;
     println!("What is stored is as safe as this server makes it: {durability:?}.");
-    let (sender, mut news) = unbounded_channel();
-    let mut crew = Workers::start(url, sender)?;
+    let (sender, mut events) = unbounded_channel();
+    let mut workers = Workers::start(url, sender)?;
     let mut board = Board::new(tasks);
     let (jobs, mut done) = CompletionStream::builder().build()?;
     let producer = tokio::spawn(produce(client, jobs, tasks));
@@ -118,10 +118,10 @@ async fn story(client: DurableClient, url: &str, tasks: u32) -> Result<()> {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         tokio::select! {
-            Some(news) = news.recv() => {
-                crew.hear(&news, &mut board)?;
-                if let News::Began(run) = news && board.count() >= u64::from(tasks) / 4 {
-                    crew.kill_first(run.worker, &board)?;
+            Some(event) = events.recv() => {
+                workers.handle(&event, &mut board)?;
+                if let Event::Began(run) = event && board.count() >= u64::from(tasks) / 4 {
+                    workers.kill_first(run.worker, &board)?;
                 }
             }
             handle = done.next() => {
@@ -134,7 +134,7 @@ async fn story(client: DurableClient, url: &str, tasks: u32) -> Result<()> {
     }
     producer.await??;
     board.finish();
-    crew.finish().await
+    workers.finish().await
 }
 
 /// Stores tasks, and has their handles awaited.
@@ -153,7 +153,7 @@ type Handles = Submitter<Result<u32, DurableError>, TaskId>;
 /// The workers that live.
 struct Workers<'u> {
     url: &'u str,
-    news: UnboundedSender<News>,
+    events: UnboundedSender<Event>,
     workers: Vec<Worker>,
     names: RangeInclusive<char>,
     /// `true` if one was killed, by this program or by somebody else.
@@ -161,36 +161,36 @@ struct Workers<'u> {
 }
 
 impl<'u> Workers<'u> {
-    fn start(url: &'u str, news: UnboundedSender<News>) -> Result<Self> {
-        let mut crew = Self {
+    fn start(url: &'u str, events: UnboundedSender<Event>) -> Result<Self> {
+        let mut workers = Self {
             url,
-            news,
+            events,
             workers: Vec::new(),
             names: 'A'..='Z',
             is_over: false,
         };
         for _ in 0..2 {
-            let (name, pid) = crew.add()?;
+            let (name, pid) = workers.add()?;
             println!("Worker {name} is process {pid}.");
         }
-        let pid = crew.workers[0].pid;
+        let pid = workers.workers[0].pid;
         println!("Soon one of them is killed. You may be faster: kill -9 {pid}");
-        Ok(crew)
+        Ok(workers)
     }
 
     fn add(&mut self) -> Result<(char, u32)> {
         let name = self.names.next().ok_or("too many workers have ended")?;
-        let worker = Worker::start(name, self.url, &self.news)?;
+        let worker = Worker::start(name, self.url, &self.events)?;
         let pid = worker.pid;
         self.workers.push(worker);
         Ok((name, pid))
     }
 
     /// Sees what has happened, and replaces the last worker.
-    fn hear(&mut self, news: &News, board: &mut Board) -> Result<()> {
-        match *news {
-            News::Began(run) => board.began(run),
-            News::Ended(name) => {
+    fn handle(&mut self, event: &Event, board: &mut Board) -> Result<()> {
+        match *event {
+            Event::Began(run) => board.began(run),
+            Event::Ended(name) => {
                 board.ended(name);
                 self.is_over = true;
                 self.workers.retain(|worker| worker.name != name);

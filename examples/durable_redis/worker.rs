@@ -1,4 +1,4 @@
-//! The processes that run tasks: what they do, and [`Worker`], as the story sees one.
+//! The processes that run tasks: what they do, and [`Worker`], as the main process sees one.
 
 use std::env;
 use std::io::{self, Write};
@@ -61,7 +61,7 @@ pub(crate) async fn work(client: DurableClient) -> Result<()> {
 
 // ===== What is seen of it =====
 
-/// A process that runs tasks; it is killed if the story ends early.
+/// A process that runs tasks; it is killed if the main process ends early.
 pub(crate) struct Worker {
     pub(crate) name: char,
     pub(crate) pid: u32,
@@ -69,7 +69,7 @@ pub(crate) struct Worker {
 }
 
 /// An event in a worker.
-pub(crate) enum News {
+pub(crate) enum Event {
     /// It has begun a task.
     Began(Began),
     /// It has ended.
@@ -86,14 +86,14 @@ pub(crate) struct Began {
 
 impl Worker {
     /// Starts a worker on the store at `url`, and tells what happens in it.
-    pub(crate) fn start(name: char, url: &str, news: &UnboundedSender<News>) -> Result<Self> {
+    pub(crate) fn start(name: char, url: &str, events: &UnboundedSender<Event>) -> Result<Self> {
         let mut command = Command::new(env::current_exe()?);
         command.args(["--url", url, "worker"]).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // In a group of its own: Ctrl-C is for who tells the story.
+        // In a group of its own: Ctrl-C goes to the main process only.
         let mut child = command.process_group(0).spawn()?;
         let stdout = child.stdout.take().ok_or("no pipe")?;
-        tokio::spawn(listen(name, stdout, news.clone()));
+        tokio::spawn(listen(name, stdout, events.clone()));
         let pid = child.id().ok_or("no process")?;
         Ok(Self { name, pid, child })
     }
@@ -113,14 +113,14 @@ impl Worker {
     }
 }
 
-async fn listen(worker: char, stdout: ChildStdout, news: UnboundedSender<News>) {
+async fn listen(worker: char, stdout: ChildStdout, events: UnboundedSender<Event>) {
     let mut lines = BufReader::new(stdout).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         if let Some(began) = Began::parse(worker, &line) {
-            news.send(News::Began(began)).ok();
+            events.send(Event::Began(began)).ok();
         }
     }
-    news.send(News::Ended(worker)).ok();
+    events.send(Event::Ended(worker)).ok();
 }
 
 impl Began {

@@ -305,18 +305,15 @@ impl Builder {
     /// # Examples
     ///
     /// ```
-    /// use std::sync::Arc;
-    /// use std::sync::atomic::{AtomicUsize, Ordering};
-    ///
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let (started, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    /// let [starts, ends] = [&started, &ended].map(Arc::clone);
+    /// let (before, events) = std::sync::mpsc::channel();
+    /// let after = before.clone();
     /// let pool = throng::BlockingPool::builder()
-    ///     .before_task(move || _ = starts.fetch_add(1, Ordering::Relaxed))
-    ///     .after_task(move || _ = ends.fetch_add(1, Ordering::Relaxed))
+    ///     .before_task(move || _ = before.send("before"))
+    ///     .after_task(move || _ = after.send("after"))
     ///     .build()?;
     /// pool.spawn_blocking(|| ()).await?;
-    /// assert_eq!((started.load(Ordering::Relaxed), ended.load(Ordering::Relaxed)), (1, 1));
+    /// assert_eq!(events.try_iter().collect::<Vec<_>>(), ["before", "after"]);
     /// # Ok(()) }
     /// ```
     pub fn before_task(&mut self, f: impl Fn() + Send + Sync + 'static) -> &mut Self {

@@ -243,9 +243,11 @@ impl State {
         }
     }
 
-    /// A thread has waited for a task.
+    /// A thread has waited for a task. It may find none, since others are faster.
     pub(super) fn thread_waited(&mut self, time: Duration) {
-        self.samples.thread_waited(time);
+        if self.has_queued() {
+            self.samples.thread_waited(time);
+        }
     }
 
     // ===== Threads =====

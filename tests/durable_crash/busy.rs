@@ -54,7 +54,7 @@ async fn its_tasks_are_given_to_others_if_that_is_over_the_limit(site: Site) {
         assert_eq!(outcome.pid, second.pid());
     }
     first.stop(0).await;
-    assert_ne!(first.hears("late ").await, "0");
+    assert_ne!(first.wait_for_line("late ").await, "0");
     let counts = site.settled().await;
     assert_eq!(counts.done as usize, THREADS, "{counts:?}");
 }

@@ -135,7 +135,7 @@ async fn program_that_ends(closes: bool) -> (Site, Process) {
         closes,
     };
     let program = Process::start(&site.plan(role));
-    program.hears("ended").await;
+    program.wait_for_line("ended").await;
     (site, program)
 }
 

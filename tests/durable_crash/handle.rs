@@ -22,12 +22,12 @@ async fn who_waits_is_killed_and_its_successor_gets_the_output(site: Site) {
 
     site.folder.open_gate();
     let pid = worker.pid().to_string();
-    assert_eq!(second.hears("run by ").await, pid);
+    assert_eq!(second.wait_for_line("run by ").await, pid);
     assert!(second.died().await.success());
     worker.stop(0).await;
     // When no worker is left, the output still is.
     let third = awaiter(&site, id).await;
-    assert_eq!(third.hears("run by ").await, pid);
+    assert_eq!(third.wait_for_line("run by ").await, pid);
     assert_eq!(first.heard("run by "), [""; 0]);
     assert_eq!(site.settled().await.claimed, 1);
 }
@@ -35,6 +35,6 @@ async fn who_waits_is_killed_and_its_successor_gets_the_output(site: Site) {
 /// A process that awaits a task.
 async fn awaiter(site: &Site, id: TaskId) -> Process {
     let awaiter = Process::start(&site.plan(Role::Awaiter { id }));
-    awaiter.hears("awaits").await;
+    awaiter.wait_for_line("awaits").await;
     awaiter
 }

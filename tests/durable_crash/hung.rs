@@ -144,7 +144,7 @@ async fn ten_that_are_stopped_hold_up_nobody() {
     let mut stopped = Vec::new();
     for _ in 0..TASKS_PER_PROCESS {
         let awaiter = Process::start(&site.plan(Role::Awaiter { id: awaited.id() }));
-        awaiter.hears("awaits").await;
+        awaiter.wait_for_line("awaits").await;
         stopped.push(awaiter);
     }
     let watchers = site.folder.0.join("tasks.db-throng").join("watchers");
@@ -232,7 +232,7 @@ fn stop(process: &Process) {
 async fn assert_one_result(site: &Site, first: &mut Process, second: &mut Process) {
     for (worker, is_late) in [(first, true), (second, false)] {
         worker.stop(0).await;
-        assert_eq!(worker.hears("late ").await != "0", is_late);
+        assert_eq!(worker.wait_for_line("late ").await != "0", is_late);
     }
     let counts = site.settled().await;
     assert_eq!((counts.claimed, counts.done), (2, 1), "{counts:?}");

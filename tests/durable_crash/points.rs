@@ -148,7 +148,7 @@ async fn producer_dies_at(site: &Site, point: &str) {
     assert!(told.len() <= 2 * TASKS, "{point}: {told:?}");
 
     let mut again = Process::start(&plan);
-    again.hears("all stored").await;
+    again.wait_for_line("all stored").await;
     assert!(again.died().await.success());
     assert_eq!(stored(&again).len(), 2 * TASKS);
     let handles = (0..2 * TASKS).map(|n| site.client.attach::<Job>(nth_id(n)));

@@ -71,7 +71,7 @@ impl Process {
     }
 
     /// Waits until it says something that begins with `start`, and gives the rest.
-    pub(crate) async fn hears(&self, start: &str) -> String {
+    pub(crate) async fn wait_for_line(&self, start: &str) -> String {
         let what = format!("process {} says `{start}`", self.pid());
         until(&what, async || self.heard(start).pop()).await
     }
@@ -86,7 +86,7 @@ impl Process {
     /// Has a worker shut down, with some milliseconds of grace, and waits until it has.
     pub(crate) async fn stop(&mut self, grace: u64) {
         self.tell_to_stop(grace);
-        self.hears("stopped").await;
+        self.wait_for_line("stopped").await;
         assert!(self.died().await.success());
     }
 

@@ -43,7 +43,7 @@ async fn what_it_does_not_finish_others_begin_at_once(site: Site) {
         lines.push(site.begun(id, &second).await);
         times.push(told.elapsed());
     }
-    first.hears("stopped").await;
+    first.wait_for_line("stopped").await;
     times.push(told.elapsed());
     assert!(times.iter().all(|&time| time < site.soon()), "{times:?}");
     for line in lines {
@@ -104,7 +104,7 @@ async fn ends_in_time_without(take_away: impl FnOnce(&mut Server)) {
     take_away(site.redis());
     worker.tell_to_stop(2000);
     let told = Instant::now();
-    worker.hears("stopped").await;
+    worker.wait_for_line("stopped").await;
     let needed = told.elapsed();
     println!("it has stopped after {needed:?}");
     assert!(needed < STOPPED_WITHIN, "{needed:?}");

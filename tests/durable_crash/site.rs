@@ -185,7 +185,7 @@ impl Site {
     /// Starts a worker, and waits until it works.
     pub(crate) async fn worker(&self, work: Work) -> Process {
         let worker = Process::start(&self.plan(Role::Worker(work)));
-        worker.hears("ready").await;
+        worker.wait_for_line("ready").await;
         worker
     }
 

@@ -63,7 +63,7 @@ async fn remove_nothing(mut site: Site, clock: &WallClock, library: Option<&Path
 async fn start(site: &Site, library: Option<&Path>) -> Process {
     let plan = site.plan(Role::Worker(site.work()));
     let worker = Process::start_with(&plan, library);
-    worker.hears("ready").await;
+    worker.wait_for_line("ready").await;
     worker
 }
 

@@ -13,16 +13,16 @@ async fn who_awaits_a_task_gets_its_output_all_the_same() {
     let mut worker = site.worker(LEASED).await;
     site.begun(id, &worker).await;
     let mut first = Process::start(&site.plan(Role::Awaiter { id }));
-    first.hears("awaits").await;
+    first.wait_for_line("awaits").await;
 
     restart(&mut site);
     // A handle that begins to wait only now is resolved, too.
     let mut second = Process::start(&site.plan(Role::Awaiter { id }));
-    second.hears("awaits").await;
+    second.wait_for_line("awaits").await;
     site.folder.open_gate();
     let pid = worker.pid().to_string();
     for awaiter in [&mut first, &mut second] {
-        assert_eq!(awaiter.hears("run by ").await, pid);
+        assert_eq!(awaiter.wait_for_line("run by ").await, pid);
         assert!(awaiter.died().await.success());
     }
     worker.stop(0).await;
@@ -30,7 +30,7 @@ async fn who_awaits_a_task_gets_its_output_all_the_same() {
     restart(&mut site);
     // When no worker is left, and the server has read it from its disk, the output still is there.
     let mut third = Process::start(&site.plan(Role::Awaiter { id }));
-    assert_eq!(third.hears("run by ").await, pid);
+    assert_eq!(third.wait_for_line("run by ").await, pid);
     assert!(third.died().await.success());
     assert_eq!(site.settled().await.claimed, 1);
     site.ends(0).await;

@@ -23,6 +23,6 @@ async fn nobody_notices() {
     }
     load.ends_well(site, &mut workers).await;
     for worker in &mut workers {
-        assert_eq!(worker.hears("failures ").await, "0");
+        assert_eq!(worker.wait_for_line("failures ").await, "0");
     }
 }

@@ -1,5 +1,5 @@
 -- Sets `micros` as `manual_time.lua` does, and makes one command fail. Tests use it to let every command of every script
--- fail in turn.
+-- fail in turn. The name of the command that fails is added to the set `failed:NAMESPACE`.
 --
 -- ARGV[last - 2] -> index of the command that fails, from 1; 0 if none does
 -- ARGV[last - 1] -> "before" or "after": whether the command fails before or after it has run
