@@ -1,5 +1,6 @@
 //! Permits: room in a bounded queue, reserved before the job exists.
 
+use super::exclusive::Exclusive;
 use super::executor::SerialExecutor;
 use super::job::{Plain, QueuePermit};
 use super::level::Level;
@@ -109,6 +110,35 @@ impl<S: Send + 'static> Permit<'_, SerialExecutor<S>> {
             None => executor.push(Level::NORMAL, job, ()),
         };
         executor.handle(queued.map_err(TrySpawnError::drop_task))
+    }
+
+    /// Queues an asynchronous job as [`SerialExecutor::submit_async`] does. The permit is released when the job starts.
+    ///
+    /// # Errors
+    ///
+    /// As [`SerialExecutor::submit_async`], but the queue is never full.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let total = throng::SerialExecutor::builder().queue_capacity(10).build(0)?;
+    /// let job = total.reserve().await?.submit_async(|mut total| async move {
+    ///     tokio::task::yield_now().await;
+    ///     *total += 1;
+    ///     *total
+    /// });
+    /// assert_eq!(job.await?, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn submit_async<F, Fut>(self, job: F) -> JoinHandle<Fut::Output>
+    where
+        F: FnOnce(Exclusive<S>) -> Fut + Send + 'static,
+        Fut: Future<Output: Send> + Send + 'static,
+    {
+        let executor = self.consume();
+        let permit = executor.adopt_queue_permit();
+        executor.submit_async_permitted(job, permit)
     }
 }
 

@@ -74,10 +74,22 @@ impl<S: Send + 'static> SerialExecutor<S> {
         F: FnOnce(Exclusive<S>) -> Fut + Send + 'static,
         Fut: Future<Output: Send> + Send + 'static,
     {
-        let permit = match self.acquire_queue_permit() {
-            Ok(permit) => permit,
-            Err(error) => return JoinHandle::refused(self.reject(job, Rejection::from(error))),
-        };
+        match self.acquire_queue_permit() {
+            Ok(permit) => self.submit_async_permitted(job, permit),
+            Err(error) => JoinHandle::refused(self.reject(job, Rejection::from(error))),
+        }
+    }
+
+    /// Queues an asynchronous job, with its permit if the queue has a bound.
+    pub(super) fn submit_async_permitted<F, Fut>(
+        &self,
+        job: F,
+        permit: Option<QueuePermit>,
+    ) -> JoinHandle<Fut::Output>
+    where
+        F: FnOnce(Exclusive<S>) -> Fut + Send + 'static,
+        Fut: Future<Output: Send> + Send + 'static,
+    {
         self.core.suspended.remember_runtime();
         let target = self.target_if_idle();
         let core = Arc::clone(&self.core);

@@ -941,3 +941,24 @@ fn a_permit_is_released_when_the_job_starts_or_after_the_drop_of_its_captures() 
         within(next).await.unwrap();
     });
 }
+
+#[test]
+fn a_reserved_permit_admits_an_asynchronous_job() {
+    current_thread().block_on(async {
+        let executor = SerialExecutor::builder()
+            .queue_capacity(1)
+            .build(())
+            .unwrap();
+        let suspended = suspend(&executor).await;
+        let permit = executor.reserve().await.unwrap();
+        let queued = permit.submit_async(|state| async move { drop(state) });
+        assert!(executor.try_submit(|()| ()).unwrap_err().is_full());
+        suspended.go_on.send(()).unwrap();
+        within(queued).await.unwrap();
+
+        let permit = executor.reserve().await.unwrap();
+        executor.close();
+        let refused = permit.submit_async(|state| async move { drop(state) });
+        assert!(within(refused).await.unwrap_err().is_closed());
+    });
+}
