@@ -122,6 +122,7 @@ mod clock;
 mod context;
 mod dead_letters;
 mod engine;
+mod envelope;
 mod error;
 mod executor;
 #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
@@ -138,6 +139,7 @@ mod spawn_queue;
 pub(crate) mod store;
 mod task;
 mod task_error;
+mod task_types;
 
 pub use self::client::DurableClient;
 #[cfg(any(test, feature = "test-util"))]
@@ -166,3 +168,4 @@ pub use self::store::redis::{RedisReport, RedisStore, RedisStoreBuilder};
 pub use self::store::sqlite::SqliteStore;
 pub use self::task::DurableTask;
 pub use self::task_error::TaskError;
+pub use self::task_types::TaskTypes;

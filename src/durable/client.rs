@@ -5,15 +5,15 @@ use std::fmt;
 use std::sync::Arc as StdArc;
 
 use super::engine::Engine;
+use super::envelope::{PAYLOAD_ENVELOPE, seal_payload};
 use super::spawn_queue::Stored;
-use super::store::kind::ENVELOPE;
 use super::store::{
     Answer, Backend, MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask, Store,
 };
-use super::task::{bytes_of, seal};
+use super::task::bytes_of;
 use super::{
     AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
-    Health, SpawnOptions, Status, TaskId,
+    Health, SpawnOptions, Status, TaskId, TaskTypes,
 };
 
 /// Stores tasks, awaits them, and reports their states. A program that only produces tasks needs nothing else.
@@ -143,7 +143,7 @@ impl DurableClient {
         let task = self.new_task(&task, &options)?;
         let id = task.id;
         self.store(vec![task]).await?;
-        Ok(self.handle(id))
+        Ok(self.attach::<T>(id))
     }
 
     /// Stores many tasks in few requests. The handles are in the order of the tasks.
@@ -176,7 +176,7 @@ impl DurableClient {
     ) -> Result<Vec<DurableHandle<T::Output>>, DurableError> {
         let options = SpawnOptions::new();
         let tasks = tasks.into_iter().map(|task| self.new_task(&task, &options));
-        self.store_all(tasks.collect::<Result<Vec<_>, _>>()?).await
+        self.store_all::<T>(tasks.collect::<Result<_, _>>()?).await
     }
 
     /// Stores many tasks, each with its options.
@@ -194,13 +194,13 @@ impl DurableClient {
     ) -> Result<Vec<DurableHandle<T::Output>>, DurableError> {
         let tasks = tasks.into_iter();
         let tasks = tasks.map(|(task, options)| self.new_task(&task, &options));
-        self.store_all(tasks.collect::<Result<Vec<_>, _>>()?).await
+        self.store_all::<T>(tasks.collect::<Result<_, _>>()?).await
     }
 
     /// Returns a handle of a task that was spawned earlier, or by another process. It does not check that the task exists
     /// and is a `T`: awaiting the handle does.
     pub fn attach<T: DurableTask>(&self, id: TaskId) -> DurableHandle<T::Output> {
-        self.handle(id)
+        DurableHandle::new(&self.engine, id, T::NAME)
     }
 
     /// Returns the status of a task.
@@ -330,6 +330,45 @@ impl DurableClient {
         }
     }
 
+    /// Returns the interface to the types of tasks, which can be paused.
+    pub fn types(&self) -> TaskTypes<'_> {
+        TaskTypes::new(&self.engine)
+    }
+
+    /// Raises the layout of the store to the newest one that this version of the crate knows. Does nothing if the store has
+    /// this layout already. A new store always has it.
+    ///
+    /// A new version of this crate continues to use the layout of its predecessor, so that the processes of a fleet can be updated
+    /// one by one. It refuses features that need a newer layout until the store is upgraded. Call this when all processes
+    /// have been updated: afterwards, older versions cannot use the store any more
+    /// ([`is_newer_layout`](DurableError::is_newer_layout)). Stored tasks are not converted and still run.
+    ///
+    /// # Errors
+    ///
+    /// - Processes that do not know the new layout still use the store
+    ///   ([`is_upgrade_blocked`](DurableError::is_upgrade_blocked)). In Redis, a process that was killed counts for three
+    ///   minutes.
+    /// - The store does not answer. It is safe to call this again.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the store may be upgraded or not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, MemoryStore};
+    /// # #[tokio::main] async fn main() {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// if let Err(error) = client.upgrade().await {
+    ///     eprintln!("{error}"); // it names the processes that are to be updated first
+    /// }
+    /// # }
+    /// ```
+    pub async fn upgrade(&self) -> Result<(), DurableError> {
+        self.ask(None, |store| store.upgrade()).await
+    }
+
     /// Closes the client and all its clones. Tasks that were spawned before are stored. Executors of the client
     /// give their tasks back, as in a [shutdown](super::DurableExecutor::shutdown) without a grace period. The
     /// client's sessions in the store are closed. Later requests, and handles that are still awaited, fail with
@@ -369,17 +408,15 @@ impl DurableClient {
         self.engine.ask(task, request).await
     }
 
-    fn handle<T>(&self, id: TaskId) -> DurableHandle<T> {
-        DurableHandle::new(StdArc::clone(&self.engine), id)
-    }
-
     fn new_task<T: DurableTask>(
         &self,
         task: &T,
         options: &SpawnOptions,
     ) -> Result<NewTask, DurableError> {
         let id = options.id.unwrap_or_else(TaskId::new);
-        let payload = seal(task).map_err(|error| DurableError::encode(self.queue(), id, error))?;
+        let encoded = task.encode();
+        let encoded = encoded.map_err(|error| DurableError::encode(self.queue(), id, error))?;
+        let payload = seal_payload(encoded);
         if payload.len() > MAX_PAYLOAD_BYTES {
             let len = payload.len();
             return Err(DurableError::too_large(
@@ -392,7 +429,7 @@ impl DurableClient {
         Ok(NewTask {
             id,
             name: T::NAME.into(),
-            envelope: ENVELOPE,
+            envelope: PAYLOAD_ENVELOPE,
             payload,
             delay: options.delay,
             retention: options.retention.unwrap_or(T::RETENTION),
@@ -400,10 +437,10 @@ impl DurableClient {
         })
     }
 
-    async fn store_all<T>(
+    async fn store_all<T: DurableTask>(
         &self,
         tasks: Vec<NewTask>,
-    ) -> Result<Vec<DurableHandle<T>>, DurableError> {
+    ) -> Result<Vec<DurableHandle<T::Output>>, DurableError> {
         let ids: Vec<_> = tasks.iter().map(|task| task.id).collect();
         let mut pending = VecDeque::new();
         for tasks in split(tasks) {
@@ -417,7 +454,7 @@ impl DurableClient {
         for request in pending {
             self.stored(request).await?;
         }
-        Ok(ids.into_iter().map(|id| self.handle(id)).collect())
+        Ok(ids.into_iter().map(|id| self.attach::<T>(id)).collect())
     }
 
     /// Stores tasks that fit into one batch.
@@ -441,10 +478,11 @@ impl DurableClient {
 }
 
 impl<T> DurableHandle<T> {
-    /// Returns a handle of the same task that uses `client`. This is necessary after a handle was deserialised.
+    /// Returns a handle of the same task that uses `client`. This is necessary after a handle was deserialised. A deserialised
+    /// handle does not check the type of the task, only that the output can be decoded.
     #[must_use = "the handle itself does not change"]
     pub fn attach(&self, client: &DurableClient) -> Self {
-        client.handle(self.id())
+        self.with_engine(client.engine())
     }
 }
 

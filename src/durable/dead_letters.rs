@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::engine::Engine;
+use super::envelope::open_payload;
 use super::store::Backend;
-use super::task::unseal;
 use super::{DeadFilter, DeadLetter, DurableError, DurableTask, TaskId};
 
 /// The tasks of a store that have failed for good: see
@@ -162,7 +162,7 @@ impl<'a> DeadLetters<'a> {
         let queue = &self.engine.queue;
         let damaged = |error| DurableError::damaged(queue, id, error);
         let payload = found.payload.map_err(damaged)?;
-        match unseal(&payload) {
+        match open_payload(&payload) {
             Some(bytes) => Ok(Some((found.name, bytes.to_vec()))),
             None if payload.is_empty() => Err(damaged(String::from("its payload is empty"))),
             None => {

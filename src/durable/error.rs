@@ -263,15 +263,21 @@ impl DurableError {
         self.is_failure(|cause| matches!(cause, Cause::Unfit(_)))
     }
 
-    /// Returns `true` if the store has the layout of a newer version of this crate.
+    /// Returns `true` if the store has a newer layout than this version of the crate knows.
     pub fn is_newer_layout(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::NewerLayout { .. }))
     }
 
-    /// Returns `true` if the store has the layout of an older version of this crate. The store is not converted: let the
+    /// Returns `true` if the store has an older layout than this version of the crate knows. The store is not converted: let the
     /// older version run all tasks to their end, or delete the store.
     pub fn is_older_layout(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::OlderLayout { .. }))
+    }
+
+    /// Returns `true` if a store was not [upgraded](super::DurableClient::upgrade) because processes with an older version of
+    /// this crate use it. The message names the processes.
+    pub fn is_upgrade_blocked(&self) -> bool {
+        self.is_failure(|cause| matches!(cause, Cause::OldProcesses(_)))
     }
 
     /// Returns `true` if the file of the store has been removed, or replaced by another, since it was opened.

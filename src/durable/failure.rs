@@ -45,10 +45,12 @@ pub(crate) enum Cause {
     /// The store cannot keep tasks, because of its version or its configuration. The text names the problem and the
     /// remedy.
     Unfit(String),
-    /// The store has the layout of a newer version of this crate.
+    /// The store has a newer layout than this version of the crate knows.
     NewerLayout { found: i64, known: i64 },
-    /// The store has the layout of an older version of this crate.
+    /// The store has an older layout than this version of the crate knows.
     OlderLayout { found: i64, known: i64 },
+    /// Processes that do not know the newest layout use the store.
+    OldProcesses(Vec<String>),
     /// The file was removed or replaced after it was opened.
     Replaced,
     /// The stored data cannot be read.
@@ -121,12 +123,18 @@ impl fmt::Display for Failure {
             Cause::Unfit(how) => write!(f, "the store cannot keep tasks: {how}"),
             Cause::NewerLayout { found, known } => write!(
                 f,
-                "the store has layout {found}, and this version of throng knows {known}: update it"
+                "layout {found} of the store is newer than layout {known}, the newest that this version of throng knows: \
+                 update throng"
             ),
             Cause::OlderLayout { found, known } => write!(
                 f,
-                "the store has layout {found}, and this version of throng knows {known}: let the \
-                 version that wrote it run its tasks to their end, or delete it"
+                "layout {found} of the store is too old for this version of throng, which knows layout {known}: let the \
+                 version that wrote it finish its tasks, or delete the store"
+            ),
+            Cause::OldProcesses(processes) => write!(
+                f,
+                "processes with an older version of throng still use the store: update or stop {}, then try again",
+                processes.join(", ")
             ),
             Cause::Replaced => f.write_str(
                 "the file of the store was removed or replaced: put it back, or open the store again",

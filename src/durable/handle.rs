@@ -1,5 +1,6 @@
 //! [`DurableHandle`]: awaits a task, wherever it runs.
 
+use std::error::Error;
 use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -12,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::engine::Engine;
 use super::engine::waiters::End;
+use super::envelope::open_output;
 use super::executor::scope::Wait;
 use super::store::TaskState;
 use super::{AttemptError, DurableError, Status, TaskId};
@@ -86,6 +88,8 @@ pub struct DurableHandle<T> {
     /// `None` if the handle was deserialised, and not attached yet.
     engine: Option<StdArc<Engine>>,
     id: TaskId,
+    /// The name of the type of the task. `None` if the handle was deserialised.
+    name: Option<&'static str>,
     waiting: Option<Waiting>,
     output: PhantomData<fn() -> T>,
 }
@@ -105,12 +109,22 @@ impl Waiting {
 }
 
 impl<T> DurableHandle<T> {
-    pub(crate) fn new(engine: StdArc<Engine>, id: TaskId) -> Self {
+    /// Returns a handle of a task whose type has this name.
+    pub(crate) fn new(engine: &StdArc<Engine>, id: TaskId, name: &'static str) -> Self {
         Self {
-            engine: Some(engine),
+            engine: Some(StdArc::clone(engine)),
             id,
+            name: Some(name),
             waiting: None,
             output: PhantomData,
+        }
+    }
+
+    /// Returns a handle of the same task that uses another engine.
+    pub(crate) fn with_engine(&self, engine: &StdArc<Engine>) -> Self {
+        Self {
+            engine: Some(StdArc::clone(engine)),
+            ..self.clone()
         }
     }
 
@@ -178,7 +192,8 @@ impl<T: DeserializeOwned> DurableHandle<T> {
             return Err(DurableError::closed(queue, Some(id)));
         };
         match end {
-            Ok(TaskState::Done(output)) => serde_json::from_slice(&output)
+            Ok(TaskState::Done(output)) => self
+                .decode(&output)
                 .map_err(|error| DurableError::decode(queue, id, error)),
             Ok(TaskState::Dead { reason, error }) => {
                 Err(DurableError::dead(queue, id, reason, error))
@@ -189,6 +204,18 @@ impl<T: DeserializeOwned> DurableHandle<T> {
                 Err(DurableError::would_deadlock(queue, id))
             }
             Err(failure) => Err(DurableError::store(queue, Some(id), failure)),
+        }
+    }
+
+    /// Decodes the output of the task, unless it is that of a task of another type.
+    fn decode(&self, sealed: &[u8]) -> Result<T, Box<dyn Error + Send + Sync>> {
+        let (name, output) = open_output(sealed)
+            .ok_or("its envelope cannot be read; another version of throng may have written it")?;
+        match self.name {
+            Some(expected) if expected != name => {
+                Err(format!("the task is a `{name}`, not a `{expected}`").into())
+            }
+            _ => Ok(serde_json::from_slice(output)?),
         }
     }
 }
@@ -311,6 +338,7 @@ impl<T> Clone for DurableHandle<T> {
         Self {
             engine: self.engine.clone(),
             id: self.id,
+            name: self.name,
             waiting: None,
             output: PhantomData,
         }
@@ -330,6 +358,7 @@ impl<'de, T> Deserialize<'de> for DurableHandle<T> {
         Ok(Self {
             engine: None,
             id: TaskId::deserialize(deserializer)?,
+            name: None,
             waiting: None,
             output: PhantomData,
         })

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::TaskId;
-use super::store::kind::{ENVELOPE, Kind};
+use super::store::kind::Kind;
 
 /// A type whose values can be stored as tasks. A program that only spawns and awaits tasks needs nothing else of them.
 ///
@@ -71,8 +71,8 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
 /// The maximum number of tasks, ids or verdicts in one request. The engine respects these limits, and the stores
 /// rely on it.
 pub(crate) const MAX_BATCH_TASKS: usize = 256;
-/// The maximum size of a payload or an output, in bytes. The client refuses a larger task, and an executor a larger
-/// output.
+/// The maximum size in bytes of a payload, including its envelope, and of an output, excluding it. The client refuses a larger task,
+/// and an executor a larger output.
 pub(crate) const MAX_PAYLOAD_BYTES: usize = 1 << 20;
 /// The maximum size in bytes of the payloads in one request, and in one answer.
 pub(crate) const MAX_BATCH_BYTES: usize = MAX_PAYLOAD_BYTES;
@@ -103,19 +103,4 @@ impl NewTask {
 /// Returns the size of the payloads of these tasks, in bytes.
 pub(crate) fn bytes_of(tasks: &[NewTask]) -> usize {
     tasks.iter().map(|task| task.payload.len()).sum()
-}
-
-/// Returns the payload of a task as it is stored.
-pub(crate) fn seal(task: &impl DurableTask) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
-    let mut payload = task.encode()?;
-    payload.insert(0, ENVELOPE);
-    Ok(payload)
-}
-
-/// Returns the contents of an envelope that [`seal`] made, or `None` if it has another version.
-pub(crate) fn unseal(payload: &[u8]) -> Option<&[u8]> {
-    match payload {
-        [ENVELOPE, bytes @ ..] => Some(bytes),
-        _ => None,
-    }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use throng::durable::{
-    DeadReason, DurableClient, DurableExecutor, DurableTask, Run, SpawnOptions, Status,
-    TaskContext, TaskError, TaskId,
+    DeadReason, DurableClient, DurableExecutor, DurableHandle, DurableTask, Run, SpawnOptions,
+    Status, TaskContext, TaskError, TaskId,
 };
 
 use crate::harness::{Door, Number, TestStore, id, reaches, spawn, spawn_as, start, until};
@@ -33,6 +33,7 @@ on_all_stores! {
     an_output_that_cannot_be_written_makes_a_dead_letter,
     a_task_that_cannot_be_read_makes_a_dead_letter,
     an_output_of_another_type_is_an_error,
+    a_handle_of_another_type_of_task_is_an_error,
     a_task_spawns_tasks,
 }
 
@@ -400,14 +401,49 @@ async fn an_output_that_is_too_large_makes_a_dead_letter(store: TestStore) {
     assert_eq!((counts.claimed, counts.retried), (2, 0), "{counts:?}");
 }
 
+/// A version of [`Number`] with another output.
+#[derive(Serialize, Deserialize)]
+struct Shapes;
+
+impl DurableTask for Shapes {
+    const NAME: &'static str = Number::NAME;
+    type Output = Vec<Shape>;
+}
+
+/// A type of task with the same output as [`Number`].
+#[derive(Serialize, Deserialize)]
+struct Letter;
+
+impl DurableTask for Letter {
+    const NAME: &'static str = "letter";
+    type Output = u64;
+}
+
 async fn an_output_of_another_type_is_an_error(store: TestStore) {
     let client = store.client().await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let handle = spawn(&client, 1).await;
-    let other = client.attach::<Echo<Vec<Shape>>>(handle.id());
+    let other = client.attach::<Shapes>(handle.id());
     let error = within(other).await.unwrap_err();
     assert!(error.is_decode() && error.source().is_some(), "{error}");
     assert_eq!(error.task_id(), Some(handle.id()));
+    assert_eq!(within(handle).await.unwrap(), 1);
+}
+
+async fn a_handle_of_another_type_of_task_is_an_error(store: TestStore) {
+    let client = store.client().await;
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
+    let handle = spawn(&client, 1).await;
+    let other = client.attach::<Letter>(handle.id());
+    let error = within(other.clone()).await.unwrap_err();
+    assert!(error.is_decode() && !error.is_damaged(), "{error}");
+    let reason = error.source().expect("the reason").to_string();
+    assert_eq!(reason, "the task is a `number`, not a `letter`");
+    assert_eq!(error.task_id(), Some(handle.id()));
+    // A handle that was deserialised knows the output only.
+    let stored = serde_json::to_string(&other).unwrap();
+    let other: DurableHandle<u64> = serde_json::from_str(&stored).unwrap();
+    assert_eq!(within(other.attach(&client)).await.unwrap(), 1);
     assert_eq!(within(handle).await.unwrap(), 1);
 }
 

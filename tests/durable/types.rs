@@ -14,6 +14,7 @@ on_all_stores! {
     an_idle_worker_of_another_type_takes_nothing,
     a_new_type_waits_for_its_worker_and_holds_up_nobody,
     a_worker_that_knows_less_gets_what_it_knows,
+    a_paused_type_does_not_delay_others,
 }
 
 /// A task of a type that only some executors know.
@@ -123,4 +124,27 @@ impl Run<crate::harness::App> for Both {
     async fn run(self, _: TaskContext<crate::harness::App>) -> Result<u64, TaskError> {
         Ok(self.0)
     }
+}
+
+async fn a_paused_type_does_not_delay_others(store: TestStore) {
+    let [producer, one, other] = [
+        store.client().await,
+        store.client().await,
+        store.client().await,
+    ];
+    let _letters = letters(&one).await;
+    let _numbers = numbers(&other).await;
+    producer.types().pause(Letter::NAME).await.unwrap();
+    let waits = producer.spawn(Letter(7)).await.unwrap();
+    for number in 0..20 {
+        let handle = spawn(&producer, number).await;
+        assert_eq!(within(handle).await.unwrap(), number);
+    }
+    // Workers that start later know of the pause.
+    let _more = letters(&other).await;
+    assert_eq!(other.types().paused().await.unwrap(), [Letter::NAME]);
+    assert_eq!(waits.status().await.unwrap(), Status::Waiting);
+    one.types().resume(Letter::NAME).await.unwrap();
+    assert_eq!(within(waits).await.unwrap(), 7);
+    assert!(producer.types().paused().await.unwrap().is_empty());
 }

@@ -23,8 +23,9 @@ pub(crate) const BASE: &str = "throng:{default:0}:";
 /// The fields that `meta` may have: the layout, the number of partitions, the last epoch and its ceiling, the replication
 /// id of the server, store time, the number of tombstones, the progress of the search for old sessions and the sets that
 /// it has found, the progress of the searches for damage, and the totals. No field says that damage was found.
-const META: [&str; 22] = [
+const META: [&str; 23] = [
     "layout",
+    "layout_copy",
     "partitions",
     "routes",
     "epoch",

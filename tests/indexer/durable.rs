@@ -246,7 +246,7 @@ fn a_file_that_is_no_store_of_this_version_is_an_error() {
     let newer = State::new(Kind::File);
     newer.run(corpus.path());
     raise_layout(&newer.file());
-    newer.fails(corpus.path(), "update it");
+    newer.fails(corpus.path(), "update throng");
 }
 
 /// The store has one file when the program has ended, however that was.

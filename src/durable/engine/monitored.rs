@@ -177,6 +177,17 @@ impl Backend for MonitoredStore {
         )
     }
 
+    fn set_paused(&self, name: String, is_paused: bool) -> Answer<'_, ()> {
+        self.record(
+            "pausing or resuming a type",
+            self.store.set_paused(name, is_paused),
+        )
+    }
+
+    fn paused_types(&self) -> Answer<'_, Vec<String>> {
+        self.record("listing paused types", self.store.paused_types())
+    }
+
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
         self.record("maintenance", self.store.maintain(budget))
     }
@@ -199,6 +210,11 @@ impl Backend for MonitoredStore {
 
     fn damage(&self) -> Option<(u64, String)> {
         self.store.damage()
+    }
+
+    fn upgrade(&self) -> Answer<'_, ()> {
+        // Not recorded: a refused upgrade is not a failure of the store.
+        self.store.upgrade()
     }
 
     fn probe(&self) -> Answer<'_, Durability> {

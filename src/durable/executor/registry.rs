@@ -10,12 +10,12 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use crate::durable::context::Stop;
+use crate::durable::envelope::{open_output, open_payload, seal_output};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Claimed, DeadReason, Epoch, MAX_ATTEMPT_ERROR_BYTES, MAX_ERROR_BYTES, MAX_PAYLOAD_BYTES,
     Verdict,
 };
-use crate::durable::task::unseal;
 use crate::durable::task_error::Next;
 use crate::durable::{
     DurableClient, DurableError, Run, StopReason, TaskContext, TaskError, report,
@@ -31,7 +31,7 @@ pub(crate) struct Registry<App> {
 /// Decodes a task of one type and runs it.
 type RunFn<App> = fn(&[u8], TaskContext<App>) -> Result<EncodedRun, String>;
 
-/// A run of a task, which returns the encoded output.
+/// A run of a task, which returns the encoded output in its envelope.
 type EncodedRun = Pin<Box<dyn Future<Output = Result<Vec<u8>, TaskError>> + Send>>;
 
 /// Runs claimed tasks. It hides the type of the `App`.
@@ -106,7 +106,7 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         let Some(&run_fn) = self.registry.types.get(&*claimed.name) else {
             return damaged(format!("its name cannot be read: {:?}", claimed.name));
         };
-        if unseal(&payload).is_none() {
+        if open_payload(&payload).is_none() {
             return damaged(String::from("the envelope of its payload cannot be read"));
         }
         let (app, client) = (StdArc::clone(&self.app), self.client.clone());
@@ -134,7 +134,7 @@ type Output = Result<Vec<u8>, Failed>;
 
 /// Decodes and runs a task. All of this is code of the user.
 async fn decode_and_run<App>(run_fn: RunFn<App>, payload: Vec<u8>, cx: TaskContext<App>) -> Output {
-    let bytes = unseal(&payload).unwrap_or_default();
+    let bytes = open_payload(&payload).unwrap_or_default();
     let run = run_fn(bytes, cx).map_err(Failed::Unreadable)?;
     let output = run.await;
     output.map_err(|error| Failed::Error(next(&error), error.describe()))
@@ -168,7 +168,7 @@ fn run_one<T: Run<App>, App: Send + Sync + 'static>(
     let task = T::decode(bytes).map_err(|error| error.to_string())?;
     Ok(Box::pin(async move {
         let output = task.run(cx).await?;
-        serde_json::to_vec(&output)
+        seal_output(T::NAME, &output)
             .map_err(|error| TaskError::fatal(format!("its output cannot be encoded: {error}")))
     }))
 }
@@ -203,14 +203,7 @@ fn panicked(panic: Box<dyn Any + Send>) -> Failed {
 /// Returns the verdict on a run.
 fn verdict(output: Output, retry: &Retry, failures: u32, stopped: Option<StopReason>) -> Verdict {
     let (next, error) = match output {
-        Ok(output) if output.len() > MAX_PAYLOAD_BYTES => {
-            let error = format!(
-                "it has {} bytes, and a store accepts at most {MAX_PAYLOAD_BYTES}: keep the data elsewhere and return a reference to it",
-                output.len()
-            );
-            return dead(DeadReason::OutputTooLarge, error);
-        }
-        Ok(output) => return Verdict::Done(output),
+        Ok(output) => return done(output),
         Err(Failed::Unreadable(error)) => return dead(DeadReason::Unreadable, error),
         Err(Failed::Error(next, error)) => (next, error),
         Err(Failed::Panicked(error)) => (Next::Retry, error),
@@ -223,6 +216,18 @@ fn verdict(output: Output, retry: &Retry, failures: u32, stopped: Option<StopRea
         (Next::Retry, _) => retry_after(retry.delay(failures), error),
         (Next::RetryAfter(after), _) => retry_after(retry.delay(failures).map(|_| after), error),
     }
+}
+
+/// Returns the verdict on a run with this output, in its envelope.
+fn done(sealed: Vec<u8>) -> Verdict {
+    let len = open_output(&sealed).map_or(0, |(_, output)| output.len());
+    if len > MAX_PAYLOAD_BYTES {
+        let error = format!(
+            "it has {len} bytes, and a store accepts at most {MAX_PAYLOAD_BYTES}: keep the data elsewhere and return a reference to it"
+        );
+        return dead(DeadReason::OutputTooLarge, error);
+    }
+    Verdict::Done(sealed)
 }
 
 /// Returns the verdict on a run that has failed; `None`: no attempt is left.

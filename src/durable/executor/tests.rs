@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
-use crate::durable::store::{Answer, SessionId, Store, Turn};
+use crate::durable::store::{Answer, Enqueue, NewTask, SessionId, Store, Turn};
 use crate::durable::{
     Builder, DurableClient, DurableError, DurableExecutor, DurableHandle, DurableTask, MemoryStore,
     Run, SpawnOptions, TaskContext, TaskError, TaskId,
@@ -131,4 +131,32 @@ fn claim_all(session: SessionId) -> Turn {
         lease: Duration::from_secs(10),
         go_idle: false,
     }
+}
+
+/// A later version writes the second envelope, with a trace context.
+#[tokio::test(start_paused = true)]
+async fn a_task_in_envelope_version_2_runs() {
+    let store = MemoryStore::new();
+    let client = client_of(&store);
+    let app = App::new(|number, _| async move { Ok(number) });
+    let _executor = builder(&client).start(app).await.unwrap();
+    let backend = store
+        .within(&Handle::current(), |_| Box::pin(async { Ok(()) }))
+        .0;
+    let task = NewTask {
+        id: id(7),
+        name: Number::NAME.into(),
+        envelope: 2,
+        payload: [&b"\x02\x01"[..], &[9; 25], b"7"].concat(),
+        delay: Duration::ZERO,
+        retention: Duration::from_secs(60),
+        max_crashes: 3,
+    };
+    let enqueue = Enqueue {
+        session: backend.open_session(None).await.unwrap(),
+        number: 1,
+        batch: StdArc::new(vec![task].into()),
+    };
+    backend.enqueue(StdArc::new(enqueue)).await.unwrap();
+    assert_eq!(client.attach::<Number>(id(7)).await.unwrap(), 7);
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The version of the envelope around payloads in a store.
-pub(crate) const ENVELOPE: u8 = 1;
+use crate::durable::envelope::KNOWN_PAYLOAD_ENVELOPES;
+#[cfg(test)]
+use crate::durable::envelope::PAYLOAD_ENVELOPE;
 
 /// The type of a task, as stores identify it: a hash of its name and of the version of its envelope.
 ///
@@ -19,9 +20,15 @@ pub(crate) const ENVELOPE: u8 = 1;
 pub(crate) struct Kind(i64);
 
 impl Kind {
-    /// Returns the type of the tasks with this name whose envelope this build reads and writes.
+    /// Returns the type of the tasks with this name that this build stores.
+    #[cfg(test)]
     pub(crate) fn of(name: &str) -> Self {
-        Self::in_envelope(name, ENVELOPE)
+        Self::in_envelope(name, PAYLOAD_ENVELOPE)
+    }
+
+    /// Returns the types of the tasks with this name that this build can read.
+    pub(crate) fn all_of(name: &str) -> [Self; KNOWN_PAYLOAD_ENVELOPES.len()] {
+        KNOWN_PAYLOAD_ENVELOPES.map(|version| Self::in_envelope(name, version))
     }
 
     pub(crate) fn in_envelope(name: &str, version: u8) -> Self {
@@ -65,7 +72,7 @@ pub(crate) struct TypeSet {
 pub(crate) struct SetId(i64);
 
 impl TypeSet {
-    /// Returns the set of the types with these names.
+    /// Returns the set of the types with these names, in each envelope that this build reads.
     ///
     /// # Errors
     ///
@@ -73,10 +80,8 @@ impl TypeSet {
     pub(crate) fn of_names<'a>(
         names: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, (&'a str, &'a str)> {
-        let mut named: Vec<_> = names
-            .into_iter()
-            .map(|name| (Kind::of(name), name))
-            .collect();
+        let kinds_of = |name| Kind::all_of(name).map(|kind| (kind, name));
+        let mut named: Vec<_> = names.into_iter().flat_map(kinds_of).collect();
         named.sort_unstable();
         named.dedup();
         match named.windows(2).find(|pair| pair[0].0 == pair[1].0) {

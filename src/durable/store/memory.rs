@@ -262,6 +262,22 @@ impl Backend for Connection {
         self.run("counts", move |model, _| Ok(model.counts()))
     }
 
+    fn set_paused(&self, name: String, is_paused: bool) -> Answer<'_, ()> {
+        self.run("set_paused", move |model, _| {
+            model.set_paused(name, is_paused);
+            Ok(())
+        })
+    }
+
+    fn paused_types(&self) -> Answer<'_, Vec<String>> {
+        self.run("paused_types", move |model, _| Ok(model.paused_types()))
+    }
+
+    /// One process uses the store, so it always has the newest layout.
+    fn upgrade(&self) -> Answer<'_, ()> {
+        self.run("upgrade", move |_, _| Ok(()))
+    }
+
     fn probe(&self) -> Answer<'_, Durability> {
         self.run("probe", move |_, _| Ok(Durability::Memory))
     }

@@ -75,8 +75,9 @@ mod turns;
 ///   removed at most one minute early if the clock is set forward, and never early if it is set back. Their age increases
 ///   only while an executor runs, and for a minute after that.
 /// - If the server has no memory left, no more tasks can be stored; stored tasks still run.
-/// - A store with the layout of another version of this crate is neither changed nor converted. If the layout is older,
-///   let that version run all tasks, or delete the keys.
+/// - A store with a layout that this version of the crate does not know is neither changed nor converted. If the layout is
+///   older, let a version that knows it run all tasks, or delete the keys. See also
+///   [`DurableClient::upgrade`](crate::durable::DurableClient::upgrade).
 ///
 /// # Clusters
 ///
@@ -377,6 +378,16 @@ impl Backend for RedisStore {
         self.request(move |inner| async move { maintenance::maintain(&inner, budget).await })
     }
 
+    fn set_paused(&self, name: String, is_paused: bool) -> Answer<'_, ()> {
+        self.request(
+            move |inner| async move { routing::set_paused(&inner, &name, is_paused).await },
+        )
+    }
+
+    fn paused_types(&self) -> Answer<'_, Vec<String>> {
+        self.request(|inner| async move { routing::paused_types(&inner).await })
+    }
+
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
         self.request(move |inner| async move { admin::errors(&inner, id).await })
     }
@@ -395,6 +406,10 @@ impl Backend for RedisStore {
 
     fn damage(&self) -> Option<(u64, String)> {
         maintenance::damage(&self.inner)
+    }
+
+    fn upgrade(&self) -> Answer<'_, ()> {
+        self.request(|inner| async move { sessions::upgrade(&inner).await })
     }
 
     fn probe(&self) -> Answer<'_, Durability> {

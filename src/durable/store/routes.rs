@@ -12,6 +12,9 @@
 //! tasks are appended to the first list of the path. So the order within a kind is kept: the tasks in a list are older
 //! than those in the lists before it. A draining list that is empty is removed from all paths.
 //!
+//! A *paused* type has a leaf that no set reads, so its tasks wait without delaying others. When the type is resumed, sets
+//! read its leaf again, or the leaf drains into one that they read.
+//!
 //! A kind that no set has ever contained has its own list, [`ListId::own`], which needs no entry
 //! here. So a task of a type that no worker knows waits without delaying other tasks.
 //!
@@ -30,6 +33,9 @@ pub(crate) struct Routes {
     sets: BTreeMap<SetId, Vec<Kind>>,
     /// The path of each kind that a set has contained.
     paths: BTreeMap<Kind, Vec<ListId>>,
+    /// The kinds of the paused types, by the names of the types.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    paused: BTreeMap<String, Vec<Kind>>,
     /// Lists that must not be added to a path: they contain tasks whose routes were lost.
     #[serde(skip)]
     avoided: BTreeSet<ListId>,
@@ -61,8 +67,16 @@ impl ListId {
     }
 }
 
-/// Identifies kinds that share a list: by the sets that contain them or, if there are none, by their leaf.
-type Group = (Vec<SetId>, Option<ListId>);
+/// Identifies kinds that share a list.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Group {
+    /// These sets contain them.
+    Known(Vec<SetId>),
+    /// No set contains them, and this is their leaf.
+    Unknown(ListId),
+    /// They belong to the paused type with this name.
+    Paused(String),
+}
 
 impl Routes {
     // ===== Queries =====
@@ -98,15 +112,27 @@ impl Routes {
             .any(|kinds| kinds.binary_search(&kind).is_ok())
     }
 
+    /// Returns `true` if tasks of a kind are not claimed.
+    pub(crate) fn is_paused(&self, kind: Kind) -> bool {
+        self.paused.values().flatten().any(|&paused| paused == kind)
+    }
+
+    /// Returns the names of the paused types.
+    pub(crate) fn paused(&self) -> impl Iterator<Item = &str> {
+        self.paused.keys().map(String::as_str)
+    }
+
     /// Returns the lists from which the sessions of a set claim.
     pub(crate) fn leaves(&self, set: SetId) -> BTreeSet<ListId> {
-        self.kinds_of(set).map(|kind| self.leaf(kind)).collect()
+        self.claimed_by(set).map(|kind| self.leaf(kind)).collect()
     }
 
     /// Returns the lists that the sessions of a set drain before they claim, in the order of the paths.
     pub(crate) fn draining(&self, set: SetId) -> Vec<ListId> {
         let mut lists: Vec<ListId> = Vec::new();
-        let paths = self.kinds_of(set).filter_map(|kind| self.paths.get(&kind));
+        let paths = self
+            .claimed_by(set)
+            .filter_map(|kind| self.paths.get(&kind));
         for list in paths.flat_map(|path| &path[..path.len() - 1]) {
             if !lists.contains(list) {
                 lists.push(*list);
@@ -118,31 +144,35 @@ impl Routes {
     /// Returns all lists in the paths of a set. If one of them is not empty, its sessions have work.
     #[cfg(feature = "sqlite-unbundled")]
     pub(crate) fn reads(&self, set: SetId) -> BTreeSet<ListId> {
-        let paths = self.kinds_of(set).filter_map(|kind| self.paths.get(&kind));
+        let paths = self
+            .claimed_by(set)
+            .filter_map(|kind| self.paths.get(&kind));
         paths.flatten().copied().collect()
+    }
+
+    /// Returns the lists in which tasks of a kind may wait. The last one is the leaf.
+    #[cfg(any(test, feature = "sqlite-unbundled"))]
+    pub(crate) fn path(&self, kind: Kind) -> &[ListId] {
+        self.paths.get(&kind).map_or(&[], |path| path)
     }
 
     /// Returns the sets whose sessions have work if a list is not empty: those with a kind that may be in
     /// the list.
     pub(crate) fn readers(&self, list: ListId) -> impl Iterator<Item = SetId> {
-        let has_list = move |kinds: &[Kind]| {
-            let mut paths = kinds.iter().filter_map(|kind| self.paths.get(kind));
-            paths.any(|path| path.contains(&list))
+        let has_list = move |kind| {
+            let path = self.paths.get(&kind);
+            path.is_some_and(|path| path.contains(&list))
         };
-        let sets = self.sets.iter();
-        sets.filter_map(move |(&set, kinds)| has_list(kinds).then_some(set))
+        let sets = self.sets();
+        sets.filter(move |&set| self.claimed_by(set).any(has_list))
     }
 
     /// Returns the only declared set, if its sessions read only [`ListId::MAIN`].
     #[cfg(any(test, feature = "redis"))]
     pub(crate) fn plain(&self) -> Option<SetId> {
-        let (&set, kinds) = self.sets.first_key_value()?;
-        let is_plain = |kind| {
-            self.paths
-                .get(kind)
-                .is_some_and(|path| *path == [ListId::MAIN])
-        };
-        (self.sets.len() == 1 && kinds.iter().all(is_plain)).then_some(set)
+        let (&set, _) = self.sets.first_key_value()?;
+        let is_plain = self.draining(set).is_empty() && self.leaves(set).iter().eq([&ListId::MAIN]);
+        (self.sets.len() == 1 && is_plain).then_some(set)
     }
 
     #[cfg(feature = "redis")]
@@ -156,6 +186,15 @@ impl Routes {
         self.paths.values().flatten().copied().collect()
     }
 
+    /// Returns the lists that no set reads because the types of their tasks, which a set contains, are paused.
+    #[cfg(feature = "redis")]
+    pub(crate) fn paused_lists(&self, set: SetId) -> BTreeSet<ListId> {
+        let paused = self.kinds(set).filter(|&kind| self.is_paused(kind));
+        let lists = paused.filter_map(|kind| self.paths.get(&kind)).flatten();
+        let unread = lists.filter(|&&list| self.readers(list).next().is_none());
+        unread.copied().collect()
+    }
+
     /// Returns the lists that [`collapse`](Self::collapse) removes once they are empty.
     pub(crate) fn collapsible(&self) -> BTreeSet<ListId> {
         let paths = self.paths.iter().flat_map(|(&kind, path)| {
@@ -165,8 +204,14 @@ impl Routes {
         paths.copied().collect()
     }
 
-    fn kinds_of(&self, set: SetId) -> impl Iterator<Item = Kind> {
+    /// Returns the kinds that a set contains.
+    pub(crate) fn kinds(&self, set: SetId) -> impl Iterator<Item = Kind> {
         self.sets.get(&set).into_iter().flatten().copied()
+    }
+
+    /// Returns the kinds whose tasks the sessions of a set claim.
+    fn claimed_by(&self, set: SetId) -> impl Iterator<Item = Kind> {
+        self.kinds(set).filter(|&kind| !self.is_paused(kind))
     }
 
     // ===== Changes =====
@@ -196,6 +241,20 @@ impl Routes {
         }
     }
 
+    /// Pauses the type with this name, which has these kinds.
+    pub(crate) fn pause(&mut self, name: &str, kinds: impl IntoIterator<Item = Kind>) {
+        self.paused
+            .insert(name.to_owned(), kinds.into_iter().collect());
+        self.assign();
+    }
+
+    /// Resumes a type.
+    pub(crate) fn resume(&mut self, name: &str) {
+        if self.paused.remove(name).is_some() {
+            self.assign();
+        }
+    }
+
     /// Removes empty draining lists from the paths, and the kinds that no set contains and of which
     /// no task waits.
     pub(crate) fn collapse(&mut self, is_empty: impl Fn(ListId) -> bool) {
@@ -212,15 +271,13 @@ impl Routes {
     /// Assigns each group of kinds a leaf of its own.
     fn assign(&mut self) {
         let kinds_by_leaf = self.kinds_by_leaf();
-        for ((sets, _), kinds) in self.groups() {
+        for (group, kinds) in self.groups() {
             let is_free_of_others = |leaf: &&ListId| kinds_by_leaf[*leaf].is_subset(&kinds);
             let mut shared = kinds_by_leaf.keys().filter(|leaf| leaf.is_shared());
             let unused = self.unused();
             let leaf = match shared.find(is_free_of_others) {
                 // The only set moves back to the main list as soon as that is free.
-                Some(_) if self.sets.len() == 1 && !sets.is_empty() && unused == ListId::MAIN => {
-                    unused
-                }
+                Some(_) if self.is_of_only_set(&group) && unused == ListId::MAIN => unused,
                 Some(&leaf) => leaf,
                 None => unused,
             };
@@ -246,17 +303,30 @@ impl Routes {
         kinds_by_leaf
     }
 
-    /// Returns the groups of kinds. A kind that no set contains stays in the group of its leaf.
+    fn is_of_only_set(&self, group: &Group) -> bool {
+        self.sets.len() == 1 && matches!(group, Group::Known(_))
+    }
+
+    /// Returns the groups of kinds.
     fn groups(&self) -> BTreeMap<Group, BTreeSet<Kind>> {
         let mut groups = BTreeMap::<Group, BTreeSet<_>>::new();
-        for (&kind, path) in &self.paths {
-            let knows = |kinds: &Vec<Kind>| kinds.binary_search(&kind).is_ok();
-            let sets = self.sets.iter().filter(|(_, kinds)| knows(kinds));
-            let sets: Vec<_> = sets.map(|(&set, _)| set).collect();
-            let leaf = path.last().copied().filter(|_| sets.is_empty());
-            groups.entry((sets, leaf)).or_default().insert(kind);
+        for &kind in self.paths.keys() {
+            groups.entry(self.group(kind)).or_default().insert(kind);
         }
         groups
+    }
+
+    fn group(&self, kind: Kind) -> Group {
+        let paused = self.paused.iter().find(|(_, kinds)| kinds.contains(&kind));
+        if let Some((name, _)) = paused {
+            return Group::Paused(name.clone());
+        }
+        let knows = |kinds: &Vec<Kind>| kinds.binary_search(&kind).is_ok();
+        let sets = self.sets.iter().filter(|(_, kinds)| knows(kinds));
+        match sets.map(|(&set, _)| set).collect::<Vec<_>>() {
+            sets if sets.is_empty() => Group::Unknown(self.leaf(kind)),
+            sets => Group::Known(sets),
+        }
     }
 
     /// Returns a shared list that is in no path and need not be avoided.

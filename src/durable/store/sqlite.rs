@@ -31,6 +31,7 @@ use super::{
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
+use crate::durable::store::layouts::Layouts;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId,
 };
@@ -96,7 +97,8 @@ compile_error!("the feature `sqlite` needs Unix for now");
 ///   [`health`](crate::durable::DurableClient::health) reports that the store fails. The same applies to quotas and to the
 ///   maximum size of a file. If the process has a limit for the size of files, it must ignore
 ///   `SIGXFSZ`, or the system kills it.
-/// - A file with the layout of another version of this crate is left unchanged.
+/// - A file with a layout that this version of the crate does not know is left unchanged. See also
+///   [`DurableClient::upgrade`](crate::durable::DurableClient::upgrade).
 /// - When the last client is [closed](crate::durable::DurableClient::close), the file contains all data, and
 ///   no other files are left beside it.
 ///
@@ -167,7 +169,7 @@ impl SqliteStore {
     /// - if the file cannot be opened, created or written ([`is_read_only`](DurableError::is_read_only),
     ///   [`is_denied`](DurableError::is_denied), [`is_full`](DurableError::is_full));
     /// - if the file is not a SQLite database ([`is_corrupt`](DurableError::is_corrupt));
-    /// - if it has the layout of another version of this crate
+    /// - if it has a layout that this version of the crate does not know
     ///   ([`is_newer_layout`](DurableError::is_newer_layout),
     ///   [`is_older_layout`](DurableError::is_older_layout));
     /// - if other processes have kept the file locked for five seconds ([`is_busy`](DurableError::is_busy)).
@@ -194,13 +196,23 @@ impl SqliteStore {
 
     /// Opens the store with another clock.
     pub(crate) async fn open_with(path: &Path, clock: Clock) -> Result<Self, DurableError> {
+        Self::open_as(path, clock, Layouts::KNOWN).await
+    }
+
+    /// Opens the store as a process that knows these layouts.
+    async fn open_as(path: &Path, clock: Clock, layouts: Layouts) -> Result<Self, DurableError> {
         let name: Arc<str> = path.to_string_lossy().into();
         let path = path.to_owned();
-        let opened = Self::try_open(path, Arc::clone(&name), clock).await;
+        let opened = Self::try_open(path, Arc::clone(&name), clock, layouts).await;
         opened.map_err(|failure| DurableError::store(&name, None, failure))
     }
 
-    async fn try_open(path: PathBuf, name: Arc<str>, clock: Clock) -> Result<Self, Failure> {
+    async fn try_open(
+        path: PathBuf,
+        name: Arc<str>,
+        clock: Clock,
+        layouts: Layouts,
+    ) -> Result<Self, Failure> {
         let is_special =
             |name: &str| name.is_empty() || name == ":memory:" || name.starts_with("file:");
         if is_special(&name) {
@@ -215,7 +227,7 @@ impl SqliteStore {
             let sender = sender.clone();
             clock.watch(move || sender.send(Event::Wake).is_ok());
         }
-        let (writer, opened) = Writer::start(path, clock.clone(), sender).await?;
+        let (writer, opened) = Writer::start(path, layouts, clock.clone(), sender).await?;
         if !opened.shared.endpoint.dead().is_empty() {
             // Programs that exit without closing their store leave files behind. The first sweep removes their
             // sessions, and the second the files that no session refers to. Nothing waits for this.
@@ -375,6 +387,15 @@ impl Backend for SqliteStore {
             .run(0, move |tx| admin::delete_dead_letters(tx, &filter))
     }
 
+    fn set_paused(&self, name: String, is_paused: bool) -> Answer<'_, ()> {
+        let set = move |tx: &mut Transaction<'_>| tx.set_paused(&name, is_paused);
+        self.writer.run(0, set)
+    }
+
+    fn paused_types(&self) -> Answer<'_, Vec<String>> {
+        self.read(|| self.reader.run(queries::paused_types))
+    }
+
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
         self.writer.run(0, move |tx| admin::maintain(tx, budget))
     }
@@ -403,6 +424,10 @@ impl Backend for SqliteStore {
     fn damage(&self) -> Option<(u64, String)> {
         let damage = self.shared.damage.recent()?;
         Some((damage.rows, damage.last))
+    }
+
+    fn upgrade(&self) -> Answer<'_, ()> {
+        self.writer.run(0, session::upgrade)
     }
 
     fn probe(&self) -> Answer<'_, Durability> {

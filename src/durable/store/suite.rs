@@ -20,6 +20,7 @@ mod harness;
 mod leases_tests;
 mod machine_tests;
 mod memory;
+mod paused_types_tests;
 mod process;
 #[cfg(feature = "redis")]
 mod redis;
@@ -214,6 +215,21 @@ macro_rules! store_suite {
                 a_session_keeps_its_set
                 a_wake_up_goes_to_a_worker_that_knows_the_type
                 no_wake_up_for_a_type_is_lost
+            }
+            paused_types_tests {
+                a_paused_type_is_not_claimed
+                the_only_type_is_paused
+                tasks_of_a_paused_type_keep_their_order
+                a_run_of_a_paused_type_goes_on
+                a_type_stays_paused_after_all_processes_exit
+                a_paused_task_is_cancelled_at_once
+                a_resumed_type_wakes_a_worker
+                the_only_type_wakes_a_worker_when_it_is_resumed
+                a_returned_task_is_claimed_with_those_that_wait
+                tasks_that_pass_two_lists_are_claimed_at_once
+                a_backlog_of_a_paused_type_delays_no_task
+                a_paused_task_is_not_unserved
+                an_unknown_type_can_be_paused
             }
             unserved_tests {
                 tasks_that_no_live_worker_knows_are_unserved

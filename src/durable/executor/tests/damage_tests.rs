@@ -36,14 +36,16 @@ async fn verdict(name: &str, payload: &[u8]) -> Verdict {
 #[tokio::test]
 async fn a_task_that_its_worker_cannot_read_is_damaged() {
     let is_damaged = |verdict: &Verdict| matches!(verdict, Verdict::Dead { reason, .. } if *reason == DeadReason::Damaged);
-    assert_eq!(
-        verdict("number", b"\x017").await,
-        Verdict::Done(b"7".to_vec())
-    );
+    let traced = [&b"\x02\x01"[..], &[0; 25], b"7"].concat();
+    for payload in [&b"\x017"[..], b"\x02\x007", &traced] {
+        let done = Verdict::Done(b"\x01\x00\x06number7".to_vec());
+        assert_eq!(verdict("number", payload).await, done, "{payload:?}");
+    }
     for (name, payload) in [
         ("number", &b""[..]),
         ("number", b"\x007"),
         ("number", b"7"),
+        ("number", b"\x02\x017"),
         ("numbe?", b"\x017"),
     ] {
         let verdict = verdict(name, payload).await;

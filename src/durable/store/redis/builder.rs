@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::link::Timeouts;
 use super::partitions::MAX_PARTITIONS;
 use crate::durable::Durability;
+use crate::durable::store::layouts::Layouts;
 
 /// Configures and opens a store in Redis. [`RedisStore::builder`](crate::durable::RedisStore::builder) creates one.
 ///
@@ -35,6 +36,8 @@ pub struct RedisStoreBuilder {
     pub(super) partitions: usize,
     pub(super) wait_for_disk: bool,
     pub(super) required: Durability,
+    /// The layouts that this process knows.
+    pub(super) layouts: Layouts,
 }
 
 impl RedisStoreBuilder {
@@ -53,6 +56,7 @@ impl RedisStoreBuilder {
             partitions: 1,
             wait_for_disk: false,
             required: Durability::Unknown,
+            layouts: Layouts::KNOWN,
         }
     }
 

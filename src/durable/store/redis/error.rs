@@ -2,8 +2,8 @@
 
 use redis::{ErrorKind, RedisError, Value};
 
-use super::keys::LAYOUT;
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::store::layouts::Layouts;
 
 /// An error, classified by what to do about it.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ fn refused(code: &str, effect: Effect, is_answer: bool, error: RedisError) -> Fa
     match code {
         "NOSCRIPT" => return Fault::NoScript,
         "NOSESSION" => return Fault::Final(Failure::new(Effect::None, Cause::NoSession)),
-        "LAYOUT" => return Fault::Final(other_layout(text)),
+        "LAYOUT" => return Fault::Final(unknown_layout(text)),
         "PARTITIONS" => {
             let what = format!("it has {text} partitions: open it with `partitions({text})`");
             return Fault::Final(Failure::new(Effect::None, Cause::Unfit(what)));
@@ -222,19 +222,22 @@ fn without_effect(cause: Cause, error: RedisError) -> Failure {
 fn unreadable(text: &str) -> Failure {
     let (field, key) = text.split_once(' ').unwrap_or((text, "its key `meta`"));
     let value = match field {
-        "layout" => format!("{LAYOUT}, if this version of throng has created the store"),
+        "layout" => {
+            let newest = Layouts::KNOWN.newest;
+            format!("{newest}, if this version of throng has created the store")
+        }
         _ => String::from("the number of partitions with which the store was created"),
     };
     let what = format!("the field `{field}` of {key} is not a number: set it to {value}");
     Failure::new(Effect::None, Cause::Corrupt).with_source(std::io::Error::other(what))
 }
 
-fn other_layout(found: &str) -> Failure {
-    let found = found.split_whitespace().next();
-    let found = found
-        .and_then(|found| found.parse().ok())
-        .unwrap_or(i64::MAX);
-    let known = LAYOUT;
+/// Returns the failure of a request to a store whose layout is unknown. The text contains this layout and the newest known
+/// one.
+fn unknown_layout(text: &str) -> Failure {
+    let mut numbers = text.split_whitespace().map(|number| number.parse().ok());
+    let mut next = || numbers.next().flatten();
+    let (found, known) = (next().unwrap_or(i64::MAX), next().unwrap_or_default());
     let cause = match found < known {
         true => Cause::OlderLayout { found, known },
         false => Cause::NewerLayout { found, known },

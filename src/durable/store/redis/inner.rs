@@ -85,7 +85,7 @@ impl Inner {
             link: link(),
             disk: builder.wait_for_disk.then(link),
             has_to_wait: OnceLock::new(),
-            scripts: Scripts::of(time.of_scripts()),
+            scripts: Scripts::of(time.of_scripts(), builder.layouts),
             keys: bases.iter().map(|base| Keys::new(base)).collect(),
             partitions,
             client_id,

@@ -39,9 +39,6 @@
 //! node refuses a script if one of the script's keys is missing. Without `none`, a script whose keys all exist
 //! would run, and fail half-way at the first key that has moved.
 
-/// The layout that this version of the crate knows.
-pub(super) const LAYOUT: i64 = 2;
-
 /// The names of the keys in the scripts. In Redis, they are in lower case.
 pub(super) const ALL: [&str; 26] = [
     "NONE",

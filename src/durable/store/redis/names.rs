@@ -4,22 +4,24 @@
 //! Lua variables would serve the same purpose. But a variable that an inner function uses costs an allocation in each run
 //! of the script, even if the function is never called, and a script would have dozens of them.
 
-use super::keys::{self, LAYOUT};
+use super::keys;
 use super::reply::reason_number;
 use crate::durable::clock::millis;
+use crate::durable::store::layouts::Layouts;
 use crate::durable::store::{
     CEILING_AHEAD, DEAD_LETTER_RETENTION, DeadReason, MAX_BATCH_TASKS, MAX_DEAD_LETTERS,
     MAX_ERRORS, MAX_STORE_TIME_STEP,
 };
 
 /// The constants of scripts, by their names.
-fn constants() -> Vec<(&'static str, String)> {
+fn constants(layouts: Layouts) -> Vec<(&'static str, String)> {
     let values = [
         // The version of routes that have not been written yet.
         ("NO_ROUTES", "'00000000'".to_owned()),
         // The id of the main list.
         ("MAIN", format!("'{}'", "0".repeat(16))),
-        ("LAYOUT", LAYOUT.to_string()),
+        ("LAYOUT", layouts.newest.to_string()),
+        ("OLDEST_LAYOUT", layouts.oldest.to_string()),
         ("MAX_BATCH", MAX_BATCH_TASKS.to_string()),
         ("MAX_DEAD", MAX_DEAD_LETTERS.to_string()),
         ("DEAD_RETENTION", millis(DEAD_LETTER_RETENTION).to_string()),
@@ -52,9 +54,9 @@ pub(super) fn layout() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// Returns a script in which the names of these keys are replaced with their positions, and those of constants with
 /// their values.
-pub(super) fn resolve(script: &str, keys: &[&str]) -> String {
+pub(super) fn resolve(script: &str, keys: &[&str], layouts: Layouts) -> String {
     debug_assert!(keys.iter().all(|key| keys::ALL.contains(key)));
-    let constants = constants();
+    let constants = constants(layouts);
     let meaning = |word: &str| {
         let index = keys.iter().position(|key| *key == word);
         let constant = || constants.iter().find(|it| it.0 == word);
@@ -93,7 +95,7 @@ mod tests {
     use super::*;
 
     fn resolved(script: &str) -> String {
-        resolve(script, &["NONE", "META", "DEAD"])
+        resolve(script, &["NONE", "META", "DEAD"], Layouts::KNOWN)
     }
 
     #[test]

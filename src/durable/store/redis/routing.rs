@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use redis::Value;
 
 use super::error::unexpected_answer;
-use super::inner::Inner;
+use super::inner::{Inner, after_others};
 use super::reply::{self, Reader};
 use super::routes_cache::KnownRoutes;
 use super::scripts::Arguments;
 use crate::durable::failure::Failure;
-use crate::durable::store::kind::{SetId, TypeSet};
+use crate::durable::store::kind::{Kind, SetId, TypeSet};
 use crate::durable::store::routes::{ListId, Routes};
 
 /// A field of the hash, and its value.
@@ -43,6 +43,29 @@ pub(super) async fn declare(
 pub(super) async fn remove(inner: &Inner, partition: usize, set: SetId) -> Result<(), Failure> {
     let write = Write::Changes;
     change(inner, partition, write, |routes| routes.remove(set)).await
+}
+
+/// Pauses or resumes the type with this name.
+pub(super) async fn set_paused(inner: &Inner, name: &str, is_paused: bool) -> Result<(), Failure> {
+    let change_one = |routes: &mut Routes| match is_paused {
+        true => routes.pause(name, Kind::all_of(name)),
+        false => routes.resume(name),
+    };
+    for partition in inner.partitions.all() {
+        let changed = change(inner, partition, Write::Changes, change_one).await;
+        changed.map_err(|failure| after_others(failure, partition))?;
+    }
+    Ok(())
+}
+
+/// Returns the names of the types that are paused in all partitions or, if a request has failed half-way, in some.
+pub(super) async fn paused_types(inner: &Inner) -> Result<Vec<String>, Failure> {
+    let mut names = BTreeSet::new();
+    for partition in inner.partitions.all() {
+        let stored = read(inner, partition).await?;
+        names.extend(stored.known.routes.paused().map(str::to_owned));
+    }
+    Ok(names.into_iter().collect())
 }
 
 /// Removes lists that have been drained.
@@ -205,6 +228,10 @@ pub(super) fn fields(routes: &Routes) -> Fields {
         plan.extend(ids(&draining));
         plan.extend(ids(&leaves));
         fields.insert(field(b's', &set.to_bytes()), plan);
+        let paused: Vec<_> = routes.paused_lists(set).into_iter().collect();
+        if !paused.is_empty() {
+            fields.insert(field(b'p', &set.to_bytes()), ids(&paused));
+        }
         sets.extend(set.to_bytes());
     }
     for list in routes.lists() {

@@ -21,6 +21,7 @@ use redis::Cmd;
 use super::keys::{self, Keys};
 use super::names;
 use crate::durable::TaskId;
+use crate::durable::store::layouts::Layouts;
 
 macro_rules! files {
     ($($name:literal)+) => {
@@ -32,7 +33,7 @@ macro_rules! files {
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
     "advance_epochs" "cancel" "close" "counts" "dead_letters" "enqueue" "errors" "maintain" "open" "payload" "renew"
-    "replay" "routes" "status" "turn"
+    "replay" "routes" "status" "turn" "upgrade"
     // Parts.
     "base" "census" "claim" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "ids" "intact_entry" "lists"
     "liveness" "notifications" "orphans" "outcomes" "reap" "remove_session" "repair" "repair_meta" "results"
@@ -95,16 +96,24 @@ pub(super) struct Scripts {
     pub(super) errors: Script,
     pub(super) routes: Script,
     pub(super) advance_epochs: Script,
+    pub(super) upgrade: Script,
 }
 
 impl Scripts {
-    /// Returns the scripts with this source of time. A process composes them once.
-    pub(super) fn of(time: TimeSource) -> &'static Self {
-        static SERVER: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(TimeSource::Server));
+    /// Returns the scripts with this source of time, for processes that know these layouts. A process composes them once.
+    pub(super) fn of(time: TimeSource, layouts: Layouts) -> &'static Self {
+        static SERVER: LazyLock<Scripts> =
+            LazyLock::new(|| Scripts::new(TimeSource::Server, Layouts::KNOWN));
         #[cfg(test)]
-        static MANUAL: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(TimeSource::Manual));
+        static MANUAL: LazyLock<Scripts> =
+            LazyLock::new(|| Scripts::new(TimeSource::Manual, Layouts::KNOWN));
         #[cfg(test)]
-        static FAILING: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(TimeSource::Failing));
+        static FAILING: LazyLock<Scripts> =
+            LazyLock::new(|| Scripts::new(TimeSource::Failing, Layouts::KNOWN));
+        if layouts != Layouts::KNOWN {
+            // Only tests of upgrades do this.
+            return Box::leak(Box::new(Self::new(time, layouts)));
+        }
         match time {
             TimeSource::Server => &SERVER,
             #[cfg(test)]
@@ -114,8 +123,8 @@ impl Scripts {
         }
     }
 
-    fn new(time: TimeSource) -> Self {
-        let script = |name| Script::new(name, time);
+    fn new(time: TimeSource, layouts: Layouts) -> Self {
+        let script = |name| Script::new(name, time, layouts);
         Self {
             enqueue: script("enqueue"),
             turn: script("turn"),
@@ -132,17 +141,18 @@ impl Scripts {
             errors: script("errors"),
             routes: script("routes"),
             advance_epochs: script("advance_epochs"),
+            upgrade: script("upgrade"),
         }
     }
 }
 
 impl Script {
-    fn new(name: &'static str, time: TimeSource) -> Self {
+    fn new(name: &'static str, time: TimeSource, layouts: Layouts) -> Self {
         let keys = match *listed(file(name), "KEYS:") {
             ["all"] => keys::ALL.to_vec(),
             ref some => some.to_vec(),
         };
-        let text = names::resolve(&compose(name, time), &keys);
+        let text = names::resolve(&compose(name, time), &keys, layouts);
         let index = |name: &&str| keys::ALL.iter().position(|it| it == name);
         Self {
             hash: redis::Script::new(&text).get_hash().to_owned(),

@@ -1,7 +1,7 @@
 //! Opens and closes the store and its sessions.
 
 use super::error::no_connection;
-use super::inner::Inner;
+use super::inner::{Inner, after_others};
 use super::routing::{self, Write};
 use super::scripts::Arguments;
 use super::subscriber::Subscription;
@@ -68,6 +68,7 @@ async fn open(
         arguments.push(&*inner.client_id);
         arguments.push_number(inner.partitions.count());
         arguments.push(set.map_or_else(Vec::new, |set| set.id().to_bytes().to_vec()));
+        arguments.push(describe_process());
         let answer = inner.run(&inner.scripts.open, partition, arguments).await?;
         match (routing::opened(&answer)?, set) {
             (None, Some(set)) => {
@@ -84,6 +85,29 @@ async fn open(
     }
     // The row of the set is missing, and declaring the set again does not restore it.
     Err(Failure::new(Effect::None, Cause::Corrupt))
+}
+
+/// Describes this process for the users of other processes.
+fn describe_process() -> String {
+    let (id, system) = (std::process::id(), rustix::system::uname());
+    format!("process {id} on {}", system.nodename().to_string_lossy())
+}
+
+/// Raises the layout of the store to the newest that this process knows. Stops at the first partition that fails.
+pub(super) async fn upgrade(inner: &Inner) -> Result<(), Failure> {
+    for partition in inner.partitions.all() {
+        let upgraded = upgrade_one(inner, partition).await;
+        upgraded.map_err(|failure| after_others(failure, partition))?;
+    }
+    Ok(())
+}
+
+async fn upgrade_one(inner: &Inner, partition: usize) -> Result<(), Failure> {
+    let answer = inner.run(&inner.scripts.upgrade, partition, Arguments::default());
+    match reply::Reader::new(answer.await?)?.rest(reply::Reader::text)? {
+        processes if processes.is_empty() => Ok(()),
+        processes => Err(Failure::new(Effect::None, Cause::OldProcesses(processes))),
+    }
 }
 
 /// Closes a session in all partitions.

@@ -60,6 +60,7 @@ mod settings_tests;
 mod turns_tests;
 mod unreadable_rows_tests;
 mod unready_servers_tests;
+mod upgrade_tests;
 
 #[test]
 fn redis_server_is_installed() {

@@ -55,6 +55,7 @@ fn bounds(sets: &[&str]) -> Bounds {
         },
         releases: 1,
         deaths: 1,
+        pauses: 0,
         drained: 1,
         routes: RefCell::default(),
     }
@@ -94,6 +95,49 @@ fn equal_sets() {
         ..bounds(&["ab", "ab", "a"])
     };
     println!("{} states", explore(&sets, Rule::Right));
+}
+
+/// A type is paused and resumed while its tasks wait, run and return.
+#[test]
+fn a_paused_type() {
+    let sets = Bounds {
+        deaths: 0,
+        pauses: 2,
+        ..bounds(&["ab"])
+    };
+    println!("{} states", explore(&sets, Rule::Right));
+}
+
+/// A worker starts or dies while a type is paused.
+#[test]
+fn a_paused_type_in_different_sets() {
+    let sets = Bounds {
+        releases: 0,
+        pauses: 2,
+        ..bounds(&["ab", "a"])
+    };
+    println!("{} states", explore(&sets, Rule::Right));
+}
+
+#[test]
+#[should_panic(expected = "idle")]
+fn a_resumed_type_must_wake_a_worker() {
+    let sets = Bounds {
+        pauses: 2,
+        ..bounds(&["ab"])
+    };
+    explore(&sets, Rule::ResumeWakesNobody);
+}
+
+#[test]
+#[should_panic(expected = "idle")]
+fn a_paused_type_must_wake_another_reader_of_its_lists() {
+    let sets = Bounds {
+        releases: 0,
+        pauses: 1,
+        ..bounds(&["ab", "a"])
+    };
+    explore(&sets, Rule::PauseWakesNobody);
 }
 
 #[test]

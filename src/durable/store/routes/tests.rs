@@ -127,5 +127,79 @@ fn a_forgotten_type_keeps_its_list_while_tasks_wait() {
 fn two_names_with_one_kind_cannot_be_in_a_set() {
     // Names with equal hashes cannot be found, but equal kinds can be repeated.
     assert_eq!(TypeSet::of([kind("a"), kind("a")]).kinds().len(), 1);
-    assert_eq!(set(&["a", "a"]).kinds().len(), 1);
+    assert_eq!(set(&["a", "a"]), set(&["a"]));
+}
+
+#[test]
+fn a_paused_type_has_a_list_that_nobody_reads() {
+    let both = set(&["a", "b"]);
+    let mut routes = declared(&[&both]);
+    routes.pause("a", [kind("a")]);
+    assert!(routes.is_paused(kind("a")) && !routes.is_paused(kind("b")));
+    assert_eq!(routes.paused().collect::<Vec<_>>(), ["a"]);
+    assert_eq!(routes.plain(), None);
+    // The tasks that wait in the main list are moved to two others.
+    assert_eq!(routes.draining(both.id()), [ListId::MAIN]);
+    let leaf = routes.leaf(kind("a"));
+    assert_eq!(routes.readers(leaf).count(), 0);
+    assert_eq!(
+        routes.leaves(both.id()),
+        BTreeSet::from([routes.leaf(kind("b"))])
+    );
+
+    routes.collapse(|list| list == ListId::MAIN);
+    routes.resume("a");
+    routes.collapse(|_| true);
+    assert_eq!(
+        (routes.plain(), routes.paused().count()),
+        (Some(both.id()), 0)
+    );
+}
+
+#[test]
+fn the_only_type_is_paused() {
+    let only = set(&["a"]);
+    let mut routes = declared(&[&only]);
+    routes.pause("a", only.kinds().to_vec());
+    assert_eq!(routes.plain(), None);
+    assert!(routes.leaves(only.id()).is_empty());
+    assert!(routes.draining(only.id()).is_empty());
+    // Another set does not read its list either.
+    let other = set(&["b"]);
+    routes.declare(&other);
+    assert!(!routes.leaves(other.id()).contains(&routes.leaf(kind("a"))));
+    routes.remove(only.id());
+    routes.collapse(|_| true);
+    assert_eq!(routes.entrance(kind("a")), ListId::own(kind("a")));
+    // It is still paused for a worker that starts later.
+    routes.declare(&only);
+    assert_eq!(routes.readers(routes.leaf(kind("a"))).count(), 0);
+    routes.resume("a");
+    assert_eq!(
+        routes.readers(routes.leaf(kind("a"))).collect::<Vec<_>>(),
+        [only.id()]
+    );
+}
+
+#[test]
+fn an_unknown_type_can_be_paused() {
+    let mut routes = Routes::default();
+    routes.pause("a", [kind("a")]);
+    routes.pause("a", [kind("a")]);
+    assert_eq!(routes.entrance(kind("a")), ListId::own(kind("a")));
+    routes.resume("a");
+    routes.resume("a");
+    assert_eq!(routes, Routes::default());
+}
+
+#[test]
+fn stored_routes_without_paused_types_are_read() {
+    let routes = declared(&[&set(&["a"])]);
+    let text = serde_json::to_string(&routes).unwrap();
+    assert!(!text.contains("paused"), "{text}");
+    assert_eq!(serde_json::from_str::<Routes>(&text).unwrap(), routes);
+    let mut paused = routes;
+    paused.pause("a", [kind("a")]);
+    let text = serde_json::to_string(&paused).unwrap();
+    assert_eq!(serde_json::from_str::<Routes>(&text).unwrap(), paused);
 }

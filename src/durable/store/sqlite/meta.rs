@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 use rusqlite::{Connection, Row, params_from_iter};
 
 use super::error::Fault;
-use super::schema::check_known;
 use super::time::Now;
 use crate::durable::Counts;
 use crate::durable::clock::millis;
+use crate::durable::store::layouts::Layouts;
 use crate::durable::store::totals::{FIELDS, FIRST_END, Field};
 use crate::durable::store::{CEILING_AHEAD, Epoch, MAX_STORE_TIME_STEP};
 
@@ -78,11 +78,11 @@ impl Meta {
     ///
     /// # Errors
     ///
-    /// If another version of the crate has created the tables.
-    pub(super) fn load(db: &Connection) -> Result<Self, Fault> {
+    /// If the store has none of these layouts.
+    pub(super) fn load(db: &Connection, layouts: Layouts) -> Result<Self, Fault> {
         let mut statement = db.prepare_cached(&LOAD)?;
         let (layout, meta) = statement.query_row([], read)?;
-        check_known(layout)?;
+        layouts.check(layout).map_err(Fault::Refused)?;
         Ok(meta)
     }
 

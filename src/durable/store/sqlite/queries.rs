@@ -77,8 +77,16 @@ pub(super) fn counts(reader: &ReadConnection) -> Result<Counts, Fault> {
         let damage = &reader.shared.damage;
         damage.load(db, Now::read(&reader.clock))?;
         let unserved = unserved::count(db, &reader.shared)?;
-        let counts = Meta::load(db)?.counts;
+        let counts = Meta::load(db, reader.shared.layouts)?.counts;
         Ok(Counts { unserved, ..counts })
+    })
+}
+
+/// Returns the names of the paused types, in order.
+pub(super) fn paused_types(reader: &ReadConnection) -> Result<Vec<String>, Fault> {
+    reader.snapshot(|db| {
+        let routes = reader.shared.routes.load(db)?;
+        Ok(routes.paused().map(str::to_owned).collect())
     })
 }
 

@@ -103,7 +103,8 @@ impl ReadConnection {
         read: impl FnOnce(&Connection) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         self.db.prepare_cached("BEGIN")?.execute([])?;
-        let found = schema::check_layout(&self.db).and_then(|()| read(&self.db));
+        let found =
+            schema::check_layout(&self.db, self.shared.layouts).and_then(|()| read(&self.db));
         match self.db.prepare_cached("COMMIT")?.execute([]) {
             Ok(_) => {}
             // SQLite reports once more that a page could not be read. The rows that were read are valid.

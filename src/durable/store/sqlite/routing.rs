@@ -39,6 +39,23 @@ impl Transaction<'_> {
         Ok(())
     }
 
+    /// Pauses or resumes the type with this name.
+    pub(super) fn set_paused(&mut self, name: &str, is_paused: bool) -> Result<(), Fault> {
+        let kinds = Kind::all_of(name);
+        self.change_routes(|routes| match is_paused {
+            true => routes.pause(name, kinds),
+            false => routes.resume(name),
+        })?;
+        // Idle sessions that read the lists from now on have work. A session that no longer reads them may have been woken
+        // for their tasks.
+        for kind in kinds {
+            for &list in self.routes.path(kind) {
+                self.notices.add_ready(list, 0);
+            }
+        }
+        Ok(())
+    }
+
     /// Removes the sets that no session has.
     pub(super) fn remove_unused_sets(&mut self) -> Result<(), Fault> {
         let mut statement = self

@@ -1,7 +1,6 @@
 //! Opens connections, and defines the tables of the file.
 
 use std::cell::Cell;
-use std::cmp::Ordering;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,11 +10,8 @@ use super::error::{Fault, cannot_open, io_failure, is_busy};
 use super::files::Files;
 use super::time::{Now, sleep};
 use crate::durable::failpoint::failpoint;
-use crate::durable::failure::Cause;
+use crate::durable::store::layouts::Layouts;
 use crate::sync::thread_local;
-
-/// The layout that this version of the crate reads and writes.
-pub(super) const LAYOUT: i64 = 2;
 
 /// How long a request waits until other processes unlock the database.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -31,6 +27,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The column `at` of a delayed task is the time since 1970 at which it is due. In the row of a dead letter, it is the
 /// time of death, and in the row of any other ended task the end of its retention, both in store time (see
 /// `Meta::store_time`). The times of claims are measured from the start of the machine. All times are in milliseconds.
+///
+/// The columns `layout` and `process` of a session contain the newest layout that its process knows, and the id of the process.
 ///
 /// The table `throng_payload` contains the payloads that are too large for the rows of their tasks, and after a success
 /// the outputs that are. The column `results` of `throng_meta` counts the ended tasks whose retention is not over,
@@ -71,6 +69,8 @@ CREATE TABLE IF NOT EXISTS throng_meta (
 CREATE TABLE IF NOT EXISTS throng_session (
     id INTEGER PRIMARY KEY,
     endpoint INTEGER NOT NULL,
+    layout INTEGER NOT NULL,
+    process INTEGER NOT NULL,
     types INTEGER,
     number INTEGER NOT NULL DEFAULT 0,
     claim INTEGER,
@@ -144,7 +144,11 @@ CREATE TABLE IF NOT EXISTS throng_damaged (
 ";
 
 /// Opens the database for writing. Creates the file and the tables if they do not exist.
-pub(super) fn create(path: &Path, now: Now) -> Result<(Connection, Files), Fault> {
+pub(super) fn create(
+    path: &Path,
+    layouts: Layouts,
+    now: Now,
+) -> Result<(Connection, Files), Fault> {
     // The file must exist before the links in its path can be resolved.
     let created = connect(path, OpenFlags::SQLITE_OPEN_CREATE);
     drop(created.map_err(|error| match error.sqlite_error_code() {
@@ -158,8 +162,8 @@ pub(super) fn create(path: &Path, now: Now) -> Result<(Connection, Files), Fault
         use_wal(&db)?;
         set_durability(&mut db)?;
         match layout(&db)? {
-            Some(found) => check_known(found)?,
-            None => create_tables(&db, now)?,
+            Some(found) => layouts.check(found).map_err(Fault::Refused)?,
+            None => create_tables(&db, layouts, now)?,
         }
         Ok(db)
     })
@@ -187,20 +191,11 @@ pub(super) fn read(files: &Files) -> Result<(Connection, Files), Fault> {
     })
 }
 
-/// Fails if a layout is that of another version of the crate.
-pub(super) fn check_known(found: i64) -> Result<(), Fault> {
-    let known = LAYOUT;
-    match found.cmp(&known) {
-        Ordering::Less => Err(Fault::Refused(Cause::OlderLayout { found, known })),
-        Ordering::Equal => Ok(()),
-        Ordering::Greater => Err(Fault::Refused(Cause::NewerLayout { found, known })),
-    }
-}
-
-/// Fails if another version of the crate has changed the layout since the database was opened.
-pub(super) fn check_layout(db: &Connection) -> Result<(), Fault> {
+/// Fails if another process has raised the layout above these since the database was opened.
+pub(super) fn check_layout(db: &Connection, layouts: Layouts) -> Result<(), Fault> {
     let mut statement = db.prepare_cached("SELECT layout FROM throng_meta")?;
-    check_known(statement.query_row([], |row| row.get(0))?)
+    let found = statement.query_row([], |row| row.get(0))?;
+    layouts.check(found).map_err(Fault::Refused)
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
@@ -253,17 +248,17 @@ fn layout(db: &Connection) -> Result<Option<i64>, rusqlite::Error> {
 
 /// Creates the tables in one transaction. If several processes do this at the same time, the first one succeeds, and
 /// the others find the tables.
-fn create_tables(db: &Connection, now: Now) -> Result<(), Fault> {
+fn create_tables(db: &Connection, layouts: Layouts, now: Now) -> Result<(), Fault> {
     let transaction =
         rusqlite::Transaction::new_unchecked(db, rusqlite::TransactionBehavior::Immediate)?;
     if let Some(found) = layout(db)? {
-        check_known(found)?;
+        layouts.check(found).map_err(Fault::Refused)?;
     }
     db.execute_batch(SCHEMA)?;
     db.execute(
         "INSERT OR IGNORE INTO throng_meta (one, layout, birth, aged, aged_at)
          VALUES (1, ?1, random(), ?2, ?3)",
-        [LAYOUT, now.wall, now.boot],
+        [layouts.newest, now.wall, now.boot],
     )?;
     transaction.commit()?;
     Ok(())

@@ -1,7 +1,10 @@
 //! Sessions, which identify the process that sends a request, and detect repeated requests.
 
+use std::collections::BTreeSet;
+
 use rusqlite::{OptionalExtension, params};
 
+use super::endpoint::EndpointId;
 use super::error::Fault;
 use super::transaction::Transaction;
 use super::{admin, reap};
@@ -34,10 +37,12 @@ pub(super) fn open(tx: &mut Transaction<'_>, set: Option<&TypeSet>) -> Result<Se
     reap::reap_dead(tx)?;
     tx.meta.session += 1;
     tx.execute(
-        "INSERT INTO throng_session (id, endpoint, types) VALUES (?1, ?2, ?3)",
+        "INSERT INTO throng_session (id, endpoint, layout, process, types) VALUES (?1, ?2, ?3, ?4, ?5)",
         params![
             tx.meta.session,
             tx.shared.endpoint.id,
+            tx.shared.layouts.newest,
+            std::process::id(),
             set.map(|set| set.id().number())
         ],
     )?;
@@ -62,6 +67,29 @@ pub(super) fn close(tx: &mut Transaction<'_>, session: SessionId) -> Result<(), 
     // The session may have been woken for tasks in these lists.
     tx.recheck_lists_of(closed.set);
     tx.remove_unused_sets()
+}
+
+/// Raises the layout of the store to the newest that this process knows, unless a live process does not know it.
+pub(super) fn upgrade(tx: &mut Transaction<'_>) -> Result<(), Fault> {
+    let newest = tx.shared.layouts.newest;
+    admin::sweep(tx)?;
+    let mut statement = tx
+        .db
+        .prepare_cached("SELECT endpoint, process FROM throng_session WHERE layout < ?1")?;
+    let older = statement.query_map([newest], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let mut alive = BTreeSet::new();
+    for found in older {
+        let (endpoint, process): (EndpointId, i64) = found?;
+        if !tx.shared.endpoint.is_dead(endpoint) {
+            alive.insert(format!("process {process}"));
+        }
+    }
+    if !alive.is_empty() {
+        let alive = alive.into_iter().collect();
+        return Err(Fault::Refused(Cause::OldProcesses(alive)));
+    }
+    tx.execute("UPDATE throng_meta SET layout = ?1", [newest])?;
+    Ok(())
 }
 
 /// Closes all sessions of this process, and removes what dead processes have left behind.

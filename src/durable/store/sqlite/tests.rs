@@ -11,10 +11,10 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
 use super::SqliteStore;
-use super::schema::LAYOUT;
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
+use crate::durable::store::layouts::Layouts;
 use crate::durable::store::memory::MemoryStore;
 use crate::durable::store::suite::temp_folder;
 use crate::durable::store::{
@@ -35,6 +35,7 @@ mod model_tests;
 mod peers_tests;
 mod processes_tests;
 mod tokens_tests;
+mod upgrade_tests;
 mod writer_tests;
 
 // ===== Files =====
@@ -90,12 +91,13 @@ async fn a_file_that_becomes_one_of_a_newer_layout_is_not_touched() {
 
     let newer = Cause::NewerLayout {
         found: 99,
-        known: LAYOUT,
+        known: Layouts::KNOWN.newest,
     };
     assert_fails(worker.try_enqueue([task(2).0]).await, &newer);
     assert_fails(worker.try_turn(vec![], 1, false).await, &newer);
     assert_fails(worker.store.status(vec![id(1)]).await, &newer);
-    file.sql(&format!("UPDATE throng_meta SET layout = {LAYOUT}"));
+    let known = Layouts::KNOWN.newest;
+    file.sql(&format!("UPDATE throng_meta SET layout = {known}"));
     assert_eq!(worker.claim(9).await.tasks.len(), 1);
 }
 

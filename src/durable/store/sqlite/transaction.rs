@@ -43,7 +43,7 @@ impl<'a> Transaction<'a> {
         clock: &Clock,
         has_skipped_epochs: bool,
     ) -> Result<Self, Fault> {
-        let meta = Meta::load(db)?;
+        let meta = Meta::load(db, shared.layouts)?;
         let routes = shared.routes.load(db)?;
         Ok(Self {
             db,

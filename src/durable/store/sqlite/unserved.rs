@@ -21,8 +21,10 @@ const MAX_SAMPLED: i64 = 4096;
 pub(super) fn count(db: &Connection, shared: &Shared) -> Result<u64, Fault> {
     let routes = shared.routes.load(db)?;
     let live = live_sets(db, &shared.endpoint)?;
-    let leaves: BTreeSet<_> = live.iter().flat_map(|&set| routes.leaves(set)).collect();
-    let draining: BTreeSet<_> = live.iter().flat_map(|&set| routes.draining(set)).collect();
+    let known: BTreeSet<_> = live.iter().flat_map(|&set| routes.kinds(set)).collect();
+    let leaves: BTreeSet<_> = known.iter().map(|&kind| routes.leaf(kind)).collect();
+    let lists = known.iter().flat_map(|&kind| routes.path(kind));
+    let draining: BTreeSet<_> = lists.copied().collect();
     let mut unserved = 0;
     for list in ready_queue::lists(db)? {
         unserved += match (leaves.contains(&list), draining.contains(&list)) {

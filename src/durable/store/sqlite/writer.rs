@@ -12,6 +12,7 @@ use super::error::{Fault, corrupt, io_failure, no_answer};
 use super::transaction::Transaction;
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::store::layouts::Layouts;
 use crate::durable::store::{Answer, Event};
 use crate::sync::{Mutex, lock, thread};
 
@@ -30,6 +31,7 @@ impl Writer {
     /// Starts the thread, which opens the database.
     pub(super) async fn start(
         path: PathBuf,
+        layouts: Layouts,
         clock: Clock,
         events: UnboundedSender<Event>,
     ) -> Result<(Self, Opened), Failure> {
@@ -37,7 +39,8 @@ impl Writer {
         let (reply, opened) = oneshot::channel();
         let (end, ended) = watch::channel(None);
         let builder = thread::Builder::new().name(String::from("throng-sqlite"));
-        let started = builder.spawn(move || match writer_thread::open(&path, clock, events) {
+        let open = move || writer_thread::open(&path, layouts, clock, events);
+        let started = builder.spawn(move || match open() {
             Ok((writer, opened)) => {
                 reply.send(Ok(opened)).ok();
                 let closed = writer.run(&received);

@@ -74,6 +74,11 @@ pub(super) enum Step {
     Counts {
         process: u8,
     },
+    /// Pauses or resumes a type.
+    Pause {
+        other: bool,
+        is_paused: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -217,6 +222,11 @@ fn time() -> impl Strategy<Value = Duration> {
     ]
 }
 
+fn pause() -> impl Strategy<Value = Step> {
+    let choices = (any::<bool>(), any::<bool>());
+    choices.prop_map(|(other, is_paused)| Step::Pause { other, is_paused })
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let any = any::<u8>;
     let new = prop::collection::vec(new(), 0..5);
@@ -241,6 +251,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => choice().prop_map(|choice| Step::Delete { choice }),
         2 => (1..4_usize).prop_map(|budget| Step::Maintain { budget }),
         3 => any().prop_map(|process| Step::Counts { process }),
+        3 => pause(),
     ]
 }
 

@@ -207,6 +207,18 @@ impl Process {
         self.0.0.delete_dead_letters(filter).await.unwrap()
     }
 
+    pub(super) async fn pause(&self, name: &str) {
+        self.0.0.set_paused(name.to_owned(), true).await.unwrap();
+    }
+
+    pub(super) async fn resume(&self, name: &str) {
+        self.0.0.set_paused(name.to_owned(), false).await.unwrap();
+    }
+
+    pub(super) async fn paused_types(&self) -> Vec<String> {
+        self.0.0.paused_types().await.unwrap()
+    }
+
     pub(super) async fn maintain(&self, budget: usize) -> bool {
         self.0.0.maintain(budget).await.unwrap()
     }
@@ -415,5 +427,31 @@ impl Events {
     /// Discards the events so far.
     pub(super) fn drain(&mut self) {
         while self.0.try_recv().is_ok() {}
+    }
+}
+
+/// Even tasks are of one type, odd ones of another.
+pub(super) fn typed(number: u64) -> NewTask {
+    let name = if number.is_multiple_of(2) {
+        "even"
+    } else {
+        "odd"
+    };
+    NewTask {
+        name: name.into(),
+        ..task(number)
+    }
+}
+
+/// Claims until no task is left. Returns the tasks and the number of turns.
+pub(super) async fn claim_all(session: &mut Session<'_>) -> (Vec<TaskId>, usize) {
+    let (mut claimed, mut turns) = (Vec::new(), 0);
+    loop {
+        let turned = session.turn(wanting(256)).await;
+        turns += 1;
+        claimed.extend(turned.claim.iter().flat_map(ids));
+        if turned.claim.is_none() && !turned.more {
+            return (claimed, turns);
+        }
     }
 }

@@ -39,7 +39,7 @@ pub(super) async fn tasks_that_no_live_worker_knows_are_unserved(it: &dyn Harnes
         ..named("odd", 11)
     };
     let newer = NewTask {
-        envelope: 2,
+        envelope: 3,
         ..named("even", 12)
     };
     even.enqueue([later, newer, named("odd", 13)]).await;

@@ -3,7 +3,8 @@
 use tokio::sync::mpsc;
 
 use super::state::{Endpoint, Model, Session};
-use crate::durable::store::kind::TypeSet;
+use crate::durable::TaskId;
+use crate::durable::store::kind::{Kind, TypeSet};
 use crate::durable::store::{Event, SessionId};
 
 impl Model {
@@ -53,6 +54,23 @@ impl Model {
         self.reap_dead();
         self.wake_for_new_ready();
         self.last_session
+    }
+
+    /// Pauses or resumes the type with this name.
+    pub(in super::super) fn set_paused(&mut self, name: String, is_paused: bool) {
+        let kinds = Kind::all_of(&name);
+        match is_paused {
+            true => drop(self.paused.insert(name, kinds.to_vec())),
+            false => drop(self.paused.remove(&name)),
+        }
+        let waits = |id: &TaskId| kinds.contains(&self.tasks[id].kind);
+        if !is_paused && self.ready_queue.iter().any(waits) {
+            self.wake(1, |session| kinds.iter().any(|&kind| session.knows(kind)));
+        }
+    }
+
+    pub(in super::super) fn paused_types(&self) -> Vec<String> {
+        self.paused.keys().cloned().collect()
     }
 
     pub(in super::super) fn close_session(&mut self, id: SessionId) {

@@ -27,6 +27,8 @@ pub(in super::super) struct Model {
     pub(super) last_session: SessionId,
     pub(super) last_epoch: Epoch,
     pub(super) last_endpoint: usize,
+    /// The kinds of the paused types, by the names of the types.
+    pub(super) paused: BTreeMap<String, Vec<Kind>>,
     /// The kinds of the tasks that the current request has made ready.
     pub(super) new_ready: Vec<Kind>,
     /// The totals. The numbers of tasks by state are counted on request.
@@ -96,6 +98,7 @@ impl Model {
             last_session: 0,
             last_epoch: 0,
             last_endpoint: 0,
+            paused: BTreeMap::new(),
             new_ready: Vec::new(),
             totals: Counts::default(),
         }
@@ -110,6 +113,11 @@ impl Model {
             }
             _ => Err(Failure::new(Effect::None, Cause::NoSession)),
         }
+    }
+
+    /// Returns `true` if tasks of this kind are not claimed.
+    pub(super) fn is_paused(&self, kind: Kind) -> bool {
+        self.paused.values().flatten().any(|&paused| paused == kind)
     }
 
     // ===== Time =====
@@ -247,7 +255,8 @@ impl Model {
 
     /// Wakes idle sessions that can run what the current request has made ready, at most one for each task.
     pub(super) fn wake_for_new_ready(&mut self) {
-        let new_ready = mem::take(&mut self.new_ready);
+        let mut new_ready = mem::take(&mut self.new_ready);
+        new_ready.retain(|&kind| !self.is_paused(kind));
         self.wake(new_ready.len(), |session| {
             new_ready.iter().any(|&kind| session.knows(kind))
         });

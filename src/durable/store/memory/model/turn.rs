@@ -62,8 +62,10 @@ impl Model {
     fn first_left(&self, session: SessionId, quarantined: bool) -> Option<Kind> {
         let session = &self.sessions[&session];
         let mut waiting = self.ready_queue.iter().map(|id| &self.tasks[id]);
-        let left =
-            waiting.find(|row| session.knows(row.kind) && (quarantined || !row.is_quarantined()));
+        let left = waiting.find(|row| {
+            let is_claimable = session.knows(row.kind) && !self.is_paused(row.kind);
+            is_claimable && (quarantined || !row.is_quarantined())
+        });
         left.map(|row| row.kind)
     }
 
@@ -174,7 +176,8 @@ impl Model {
         let session = &self.sessions[&request.session];
         for id in &self.ready_queue {
             let row = &self.tasks[id];
-            if !session.knows(row.kind) || row.is_quarantined() && !quarantined {
+            let is_claimable = session.knows(row.kind) && !self.is_paused(row.kind);
+            if !is_claimable || row.is_quarantined() && !quarantined {
                 passed.push(*id);
                 read += 1;
                 continue;

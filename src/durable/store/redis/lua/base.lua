@@ -4,8 +4,8 @@
 -- The lines before this part set `micros`.
 --
 -- Errors:
--- LAYOUT <number> -> the store has another layout
--- UNDONE <error>  -> the layout cannot be read
+-- LAYOUT <found> <known> -> this process does not know the layout; `known` is the newest that it knows
+-- UNDONE <error>         -> the layout cannot be read
 local call, concat = redis.call, table.concat
 local sub, byte, char = string.sub, string.byte, string.char
 local pack, number_at = struct.pack, struct.unpack
@@ -15,5 +15,6 @@ local BASE = sub(META, 1, -5)
 local meta = redis.pcall('HMGET', META, 'layout', 'routes', 'census', 'epoch', 'tombstones')
 if meta.err then return redis.error_reply('UNDONE ' .. meta.err) end
 if meta[1] and tonumber(meta[1]) ~= LAYOUT and string.find(meta[1], '^%d+$') then
-  return redis.error_reply('LAYOUT ' .. meta[1])
+  local found = tonumber(meta[1])
+  if found < OLDEST_LAYOUT or found > LAYOUT then return redis.error_reply('LAYOUT ' .. meta[1] .. ' ' .. LAYOUT) end
 end

@@ -31,9 +31,14 @@ local function drain(list, most, other)
 end
 
 local function drain_all(draining, leaves)
-  local budget = MAX_BATCH
-  -- The last list is drained first: its tasks are older, and sessions claim from the list that they move to.
-  for i = #draining, 1, -1 do
-    if budget > 0 then budget = budget - drain(draining[i], budget, leaves[1]) end
-  end
+  local budget, moved = MAX_BATCH, 0
+  repeat
+    moved = 0
+    -- The last list is drained first: its tasks are older, and sessions claim from the list that they move to.
+    for i = #draining, 1, -1 do
+      local n = budget > 0 and drain(draining[i], budget, leaves[1]) or 0
+      budget, moved = budget - n, moved + n
+    end
+    -- Tasks may have moved into a list that was drained before.
+  until moved == 0 or budget <= 0 or #draining == 1
 end

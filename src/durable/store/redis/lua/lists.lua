@@ -8,6 +8,7 @@
 -- s<set>  -> lists that sessions of the set read: number of draining lists 2, their ids, ids of the leaves
 -- l<list> -> sets that read the list
 -- n<set>  -> number of sessions of the set
+-- p<set>  -> lists that no set reads because the types of their tasks, which the set contains, are paused; or absent
 -- sets    -> all sets
 -- text, version -> the value for clients
 --

@@ -7,6 +7,7 @@
 -- ARGV[2] -> client id
 -- ARGV[3] -> number of partitions
 -- ARGV[4] -> set of types that the session claims, or empty
+-- ARGV[5] -> description of the process
 --
 -- Output: the time in milliseconds, or NOSET if the set must be declared first
 --
@@ -23,7 +24,7 @@ partitions = partitions or ARGV[3]
 if partitions ~= ARGV[3] then return redis.error_reply('PARTITIONS ' .. partitions) end
 if not meta[1] then
   local routes = call('HGET', ROUTES, 'version') or NO_ROUTES
-  call('HSET', META, 'layout', LAYOUT, 'partitions', partitions, 'routes', routes, 'aged', pack('>I6I6I6', now, now, 2 * now))
+  call('HSET', META, 'layout', LAYOUT, 'layout_copy', LAYOUT, 'partitions', partitions, 'routes', routes, 'aged', pack('>I6I6I6', now, now, 2 * now))
   call('HSETNX', META, 'tombstones', call('HLEN', TOMBSTONES))
 end
 if ARGV[1] == '' then return now end
@@ -38,6 +39,7 @@ if not committed.session then
   end
   save_session(ARGV[1], {
     number = 0, claim = '', undelivered = '', first = '', at = now, client = ARGV[2], set = ARGV[4], suspects = '',
+    process = LAYOUT .. ' ' .. ARGV[5],
   })
   if ARGV[4] ~= '' then add_sessions(ARGV[4], 1) end
   commit('session')

@@ -61,11 +61,13 @@ end
 
 -- Writes damaged fields again whose values each client knows, and removes unreadable numbers, which start again at zero.
 local function repair_meta(partitions)
-  local known = { layout = LAYOUT, partitions = partitions }
+  local known = { layout = call('HGET', META, 'layout_copy') or '', partitions = partitions }
+  if not is_integer(known.layout) then known.layout = LAYOUT end
   for field, value in pairs(known) do
     local text = call('HGET', META, field)
     if not text or string.find(text, '%D') or text == '' then
       call('HSET', META, field, value)
+      if field == 'layout' then call('HSET', META, 'layout_copy', value) end
       record_repair('a field of meta is written again: ' .. field, text)
     end
   end
@@ -101,6 +103,7 @@ local function has_form(rows)
     each_id(sub(row, 3), function(list) readers[list] = (readers[list] or 0) + 8 end)
     return #row > 1 and is_hex(sub(row, 3)) and number_at('>I2', row) <= #row / 16 and is_set(sub(field, 2))
   end
+  function forms.p(field, row) return is_hex(row) and is_set(sub(field, 2)) end
   function forms.l(_, row)
     spare = spare + 1
     for at = 1, #row, 8 do
@@ -132,7 +135,7 @@ local function are_routes_intact()
   local plain = ''
   if #(rows.sets or '') == 8 then
     local plan = rows['s' .. rows.sets] or ''
-    if plan == '\0\0' or plan == '\0\0' .. MAIN then plain = rows.sets end
+    if plan == '\0\0' .. MAIN then plain = rows.sets end
   end
   return meta[2] == written .. plain and (written == NO_ROUTES and next(rows) == nil or has_form(rows))
 end

@@ -44,6 +44,7 @@ if ARGV[6] == '1' then
     if sub(field, 1, 1) ~= 'n' and field ~= 'version' then call('HDEL', ROUTES, field) end
   end
 end
+local first = at
 for i = at, at + 2 * rows - 1, 2 do call('HSET', ROUTES, ARGV[i], ARGV[i + 1]) end
 at = at + 2 * rows
 for i = at, at + fields - 1 do
@@ -59,4 +60,11 @@ local last = written == NO_ROUTES and math.floor(now / 1000) or tonumber(written
 local next = string.format('%08d', last % 99999999 + 1)
 call('HSET', ROUTES, 'version', next)
 call('HSET', META, 'routes', next .. ARGV[5])
+-- After a resume, idle sessions may have work in lists that they did not read before. After a pause, a session that was
+-- woken for tasks in a list may no longer read it.
+for i = first, first + 2 * rows - 1, 2 do
+  local list = string.match(ARGV[i], '^l(%x+)$')
+  local key = list and key_of(list)
+  if key and call('EXISTS', key) == 1 then pcall(wake, list, 1, ARGV[i + 1]) end
+end
 return 'OK'

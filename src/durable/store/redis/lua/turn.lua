@@ -136,7 +136,8 @@ if not skipped.next_check then
   more = #lists_left > 0 or not leaves and has_tasks(READY)
   next_check = math.min(next_due or first_of(DUE), next_lease_end or first_of(LEASE))
   next_check = next_check == math.huge and -1 or math.max(next_check - now, 0)
-  goes_idle = not more and not first_error and (ARGV[8] == '2' and #claimed < want or ARGV[8] == '1' and #claimed == 0)
+  -- The number wanted was reduced if the types of the session are paused.
+  goes_idle = not more and not first_error and (ARGV[8] == '2' and #claimed < tonumber(ARGV[4]) or ARGV[8] == '1' and #claimed == 0)
   if goes_idle then
     local key = idle_key
     call('ZADD', key, now, idle_member)

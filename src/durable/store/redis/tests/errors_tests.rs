@@ -162,11 +162,11 @@ fn a_request_refused_by_a_script_had_no_effect() {
         Effect::None,
     );
     let older = Cause::OlderLayout { found: 1, known: 2 };
-    check("LAYOUT 1", &Then::Fail, &older, Effect::None);
+    check("LAYOUT 1 2", &Then::Fail, &older, Effect::None);
     let newer = Cause::NewerLayout { found: 7, known: 2 };
-    check("LAYOUT 7", &Then::Fail, &newer, Effect::None);
+    check("LAYOUT 7 2", &Then::Fail, &newer, Effect::None);
     check(
-        "LAYOUT 7 script: 14606b1b, on @user_script:1.",
+        "LAYOUT 7 2 script: 14606b1b, on @user_script:1.",
         &Then::Fail,
         &newer,
         Effect::None,

@@ -6,12 +6,13 @@ use std::path::Path;
 
 use super::super::keys::{self, ALL, Keys};
 use super::super::scripts::{FILES, Script, Scripts, TimeSource};
+use crate::durable::store::layouts::Layouts;
 
 /// Commands without a key.
 const WITHOUT_KEYS: [&str; 4] = ["TIME", "PUBLISH", "PUBSUB", "INFO"];
 
 fn all() -> Vec<(&'static str, &'static Script)> {
-    let scripts = Scripts::of(TimeSource::Server);
+    let scripts = Scripts::of(TimeSource::Server, Layouts::KNOWN);
     vec![
         ("enqueue", &scripts.enqueue),
         ("turn", &scripts.turn),
@@ -28,6 +29,7 @@ fn all() -> Vec<(&'static str, &'static Script)> {
         ("errors", &scripts.errors),
         ("routes", &scripts.routes),
         ("advance_epochs", &scripts.advance_epochs),
+        ("upgrade", &scripts.upgrade),
     ]
 }
 

@@ -229,12 +229,7 @@ async fn keys_of_another_layout_are_not_touched() {
         "{error}"
     );
     let text = error.to_string();
-    for expected in [
-        "layout 1",
-        "knows 2",
-        "run its tasks to their end",
-        "delete",
-    ] {
+    for expected in ["layout 1", "knows layout 2", "finish its tasks", "delete"] {
         assert!(text.contains(expected), "{text}");
     }
     layout("2");

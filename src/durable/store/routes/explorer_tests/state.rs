@@ -20,6 +20,7 @@ pub(super) struct State {
     pub(super) pushes: usize,
     pub(super) releases: usize,
     pub(super) deaths: usize,
+    pub(super) pauses: usize,
 }
 
 /// Routes that are compared by their address. Most steps do not change the routes, and there are few different ones, so
@@ -73,6 +74,8 @@ pub(super) struct Bounds {
     pub(super) pushes: usize,
     pub(super) releases: usize,
     pub(super) deaths: usize,
+    /// The number of times that a type is paused or resumed.
+    pub(super) pauses: usize,
     /// The number of tasks that a turn moves out of a draining list.
     pub(super) drained: usize,
     /// All routes so far.
@@ -105,6 +108,10 @@ pub(super) enum Rule {
     IdleWhileDraining,
     /// A session claims from a draining list.
     ClaimsWhileDraining,
+    /// A type that is resumed wakes nobody.
+    ResumeWakesNobody,
+    /// A type that is paused wakes nobody, although a session that no longer reads a list may have been woken for it.
+    PauseWakesNobody,
 }
 
 impl State {
@@ -117,6 +124,7 @@ impl State {
             pushes: 0,
             releases: 0,
             deaths: 0,
+            pauses: 0,
         }
     }
 
@@ -213,9 +221,10 @@ impl State {
             return;
         }
         for (set, worker) in bounds.sets.iter().zip(&self.workers) {
-            let could_run = set.kinds().iter().any(|kind| {
+            let mut claimed = set.kinds().iter();
+            let could_run = claimed.any(|kind| {
                 let waiting = self.expected.get(kind);
-                waiting.is_some_and(|waiting| !waiting.is_empty())
+                !self.routes.is_paused(*kind) && waiting.is_some_and(|waiting| !waiting.is_empty())
             });
             assert!(
                 *worker != Worker::Idle || !could_run,

@@ -26,6 +26,11 @@ impl State {
                 next.extend(self.die(worker, bounds, rule));
             }
         }
+        if self.pauses < bounds.pauses {
+            for &kind in &bounds.kinds {
+                next.extend(self.pause_or_resume(kind, bounds, rule));
+            }
+        }
         next.extend(self.maintain(bounds));
         next
     }
@@ -110,6 +115,10 @@ impl State {
             bounds.sets[worker].knows(task.kind),
             "a worker has claimed a task that it does not know"
         );
+        assert!(
+            !state.routes.is_paused(task.kind),
+            "a worker has claimed a paused task"
+        );
         let expected = state.expected.get_mut(&task.kind);
         let first = expected.and_then(VecDeque::pop_front);
         assert_eq!(
@@ -155,6 +164,23 @@ impl State {
             Worker::Idle | Worker::Awake => state.wake(read, bounds, rule),
             Worker::Busy(task) => state.push_front(task, bounds, rule),
         }
+    }
+
+    fn pause_or_resume(&self, kind: Kind, bounds: &Bounds, rule: Rule) -> Vec<Self> {
+        let mut state = self.clone();
+        state.pauses += 1;
+        let name = format!("{kind:?}");
+        let is_paused = self.routes.is_paused(kind);
+        state.change_routes(bounds, |routes| match is_paused {
+            true => routes.resume(&name),
+            false => routes.pause(&name, [kind]),
+        });
+        let path = match rule {
+            Rule::ResumeWakesNobody if is_paused => Vec::new(),
+            Rule::PauseWakesNobody if !is_paused => Vec::new(),
+            _ => state.routes.path(kind).to_vec(),
+        };
+        state.wake(path, bounds, rule)
     }
 
     /// Maintenance removes sets without sessions, and empty lists.

@@ -36,6 +36,8 @@ const FLAG: Values = Values::Number(0..=1);
 
 const SESSION: &[Column] = &[
     Column("endpoint", ANY, ""),
+    Column("layout", ANY, ""),
+    Column("process", ANY, ""),
     Column("types", Values::Optional(&ANY), ""),
     Column("number", ANY, ""),
     Column("claim", Values::Optional(&ANY), ""),

@@ -14,6 +14,7 @@ use crate::durable::clock::Clock;
 use crate::durable::failpoint::failpoint;
 use crate::durable::failure::{Effect, Failure};
 use crate::durable::store::Event;
+use crate::durable::store::layouts::Layouts;
 use crate::durable::store::sqlite::damage::Damage;
 use crate::durable::store::sqlite::endpoint::Endpoint;
 use crate::durable::store::sqlite::error::{
@@ -68,10 +69,11 @@ struct Written {
 /// Opens the database.
 pub(super) fn open(
     path: &Path,
+    layouts: Layouts,
     clock: Clock,
     events: UnboundedSender<Event>,
 ) -> Result<(WriterThread, Opened), Failure> {
-    let created = schema::create(path, Now::read(&clock)).map_err(|fault| match fault {
+    let created = schema::create(path, layouts, Now::read(&clock)).map_err(|fault| match fault {
         Fault::Sqlite(error) => {
             let path = path.canonicalize().ok();
             busy_failure(error, path.as_deref())
@@ -80,7 +82,7 @@ pub(super) fn open(
     });
     let (db, files) = created?;
     let endpoint = Endpoint::new(files.path(), events).map_err(io_failure)?;
-    let shared = Arc::new(Shared::new(endpoint));
+    let shared = Arc::new(Shared::new(endpoint, layouts));
     let opened = Opened {
         files: files.clone(),
         shared: Arc::clone(&shared),

@@ -37,6 +37,8 @@ pub(super) struct Pair<H> {
     started: usize,
     /// The processes that ever had a session.
     opened: BTreeSet<usize>,
+    /// A type was paused before.
+    has_paused: bool,
     /// An upper bound of the time since the last maintenance.
     unmaintained: Duration,
 }
@@ -79,6 +81,7 @@ impl<H: Harness> Pair<H> {
             marks: 0,
             started: 0,
             opened: BTreeSet::new(),
+            has_paused: false,
             unmaintained: Duration::ZERO,
         };
         for process in 0..processes {
@@ -130,6 +133,7 @@ impl<H: Harness> Pair<H> {
             }
             Step::Close { session } => self.close(*session).await,
             Step::Counts { process } => self.counts(*process).await,
+            Step::Pause { other, is_paused } => self.pause(*other, *is_paused).await,
             Step::Maintain { budget } => self.maintain(*budget).await,
             Step::Dead { choice, limit } => self.dead_letters(choice, *limit).await,
             Step::Replay { choice } => {
@@ -153,6 +157,9 @@ impl<H: Harness> Pair<H> {
         self.counts(0).await?;
         self.status(0, ids.clone()).await?;
         self.dead_letters(&Choice::All, 100).await?;
+        for other in [false, true] {
+            self.pause(other, false).await?;
+        }
         // Compares the order in which the remaining tasks are claimed, after all leases and delays.
         let session = self.open(0, Types::All).await;
         for _ in 0..3 {
@@ -326,6 +333,15 @@ impl<H: Harness> Pair<H> {
         let [model, tested] = self.stores(0);
         let letters = model.0.dead_letters(choice.filter(), limit).await;
         same((letters, tested.0.dead_letters(choice.filter(), limit).await))
+    }
+
+    async fn pause(&mut self, other: bool, is_paused: bool) -> Outcome {
+        self.has_paused |= is_paused;
+        let name = requests::name(other).to_owned();
+        let [model, tested] = self.stores(0);
+        let paused = model.0.set_paused(name.clone(), is_paused).await;
+        same((paused, tested.0.set_paused(name, is_paused).await))?;
+        same((model.0.paused_types().await, tested.0.paused_types().await))
     }
 
     async fn counts(&mut self, process: u8) -> Outcome {

@@ -129,6 +129,6 @@ pub(super) fn ids(tasks: &[u8]) -> Vec<TaskId> {
     tasks.into_iter().map(|task| id(task.into())).collect()
 }
 
-fn name(other: bool) -> &'static str {
+pub(super) fn name(other: bool) -> &'static str {
     if other { "other" } else { "job" }
 }

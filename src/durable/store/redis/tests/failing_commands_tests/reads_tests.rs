@@ -3,12 +3,21 @@
 use super::*;
 use crate::durable::store::Answer;
 
-/// Returns all keys of a store, with their values.
+/// Returns all keys of a store, with their values. The order of the fields of a hash, and of the members of a set, depends on
+/// earlier reads, so both are sorted.
 const ALL: &str = "
 local keys = redis.call('KEYS', ARGV[1] .. '*')
 table.sort(keys)
+local function value_of(key)
+  local type = redis.call('TYPE', key).ok
+  if type ~= 'hash' and type ~= 'set' then return redis.call('DUMP', key) end
+  local values = redis.call(type == 'hash' and 'HKEYS' or 'SMEMBERS', key)
+  table.sort(values)
+  for i, it in ipairs(values) do values[i] = { it, type == 'hash' and redis.call('HGET', key, it) } end
+  return values
+end
 local all = {}
-for i, key in ipairs(keys) do all[i] = { key, redis.call('DUMP', key) } end
+for i, key in ipairs(keys) do all[i] = { key, value_of(key) } end
 return all";
 
 /// The requests change nothing, so one scene suffices.

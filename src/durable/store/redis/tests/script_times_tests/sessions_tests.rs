@@ -54,7 +54,7 @@ async fn many_sessions() {
             "local now = redis.call('HGET', KEYS[1] .. 'meta', 'aged')
             now = select(2, struct.unpack('>I6I6', now))
             for number = 1, tonumber(ARGV[1]) do
-                local row = { 0, '', '', '', now, 'a-client', '', '' }
+                local row = { 0, '', '', '', now, 'a-client', '', '', '2 a' }
                 redis.call('HSET', KEYS[1] .. 'sessions', 'p' .. number, cmsgpack.pack(row))
             end",
             "1",

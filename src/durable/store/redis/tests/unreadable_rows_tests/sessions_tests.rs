@@ -82,7 +82,7 @@ fn add_sessions_of_producers(scene: &Scene) {
     scene.run(
         "local _, now = struct.unpack('>I6I6', call('HGET', 'meta', 'aged'))
         for number = 1, 1000 do
-            local row = { 0, '', '', '', now, 'a-client', '', '' }
+            local row = { 0, '', '', '', now, 'a-client', '', '', '2 a' }
             call('HSET', 'sessions', 'p' .. number, cmsgpack.pack(row))
         end",
     );
@@ -156,7 +156,7 @@ async fn an_unreadable_row_of_a_session_is_removed() {
     needs_redis!();
     for row in [
         "'x'",
-        "cmsgpack.pack({ 0, '', '', '', 0, 'a-client', { 1 }, '' })",
+        "cmsgpack.pack({ 0, '', '', '', 0, 'a-client', { 1 }, '', '2 a' })",
     ] {
         let scene = Scene::new().await;
         let lost = scene.worker_of(&["mail"]).await;

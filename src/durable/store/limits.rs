@@ -1,0 +1,30 @@
+//! The limits of what a store keeps.
+
+use std::time::Duration;
+
+/// A store that can be restored from a copy records a *ceiling*: a number that the epochs of the next minutes do not
+/// exceed. The store keeps the ceiling this far above the last epoch and above the time: each claim, each pass of
+/// maintenance and each worker that opens a session raises a lower ceiling, to one and a half times this distance. So
+/// maintenance may be five minutes late, and a copy that is five minutes old still has a ceiling above all epochs that
+/// it lacks.
+#[cfg_attr(
+    not(any(feature = "redis", feature = "sqlite-unbundled")),
+    allow(dead_code, reason = "no copy of the store in memory can be restored")
+)]
+pub(crate) const CEILING_AHEAD: Duration = Duration::from_secs(600);
+
+/// The maximum number of errors of attempts that a store keeps of a task: the last ones.
+pub(crate) const MAX_ERRORS: usize = 8;
+/// The maximum size in bytes of the last error of a task, and of the error of an attempt after which the task is tried
+/// again. A task has several of the latter.
+pub(crate) const MAX_ERROR_BYTES: usize = 2048;
+pub(crate) const MAX_ATTEMPT_ERROR_BYTES: usize = 1024;
+
+/// The time for which a dead letter is kept.
+pub(crate) const DEAD_LETTER_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
+/// The maximum number of dead letters that are kept: the newest ones.
+pub(crate) const MAX_DEAD_LETTERS: u64 = 10_000;
+/// The maximum by which one pass of maintenance advances store time. The time for which ends are kept is measured in store
+/// time, since the clock can be set: see `PROTOCOL.md`.
+#[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
+pub(crate) const MAX_STORE_TIME_STEP: Duration = Duration::from_secs(60);

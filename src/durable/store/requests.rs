@@ -1,0 +1,186 @@
+//! The requests that a store answers, and the answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::durable::spawn_queue::WriteBatch;
+use crate::durable::{DeadReason, Status, TaskId};
+
+/// The id of a session. The store issues each one once.
+pub(crate) type SessionId = u64;
+
+/// The epoch of a claim: above zero, and above the epochs of all earlier claims of its tasks.
+pub(crate) type Epoch = u64;
+
+/// A request to store tasks.
+#[derive(Clone, Debug)]
+pub(crate) struct Enqueue {
+    pub(crate) session: SessionId,
+    pub(crate) number: u64,
+    pub(crate) batch: Arc<WriteBatch>,
+}
+
+/// A request of a worker: it reports how tasks ended, and claims others.
+#[derive(Clone, Debug)]
+pub(crate) struct Turn {
+    pub(crate) session: SessionId,
+    pub(crate) number: u64,
+    /// The verdicts, grouped by claim: at most [`MAX_BATCH_TASKS`](super::MAX_BATCH_TASKS) in total.
+    pub(crate) verdicts: Vec<Verdicts>,
+    /// The claim in the answer to the last turn of this session. This turn confirms that it has arrived.
+    pub(crate) received: Option<Epoch>,
+    /// The highest epoch that this client has received, or zero. A new claim gets a higher one, even in a store
+    /// that was restored from an older copy.
+    pub(crate) floor: Epoch,
+    /// The number of tasks to claim: at most [`MAX_BATCH_TASKS`](super::MAX_BATCH_TASKS).
+    pub(crate) want: usize,
+    /// The maximum size of their payloads in bytes. A claim may have one larger payload.
+    pub(crate) want_bytes: usize,
+    /// `true` if the claim may have one [quarantined](super::is_quarantined) task. Otherwise, the turn passes over those.
+    pub(crate) quarantined: bool,
+    /// The lease of the claim. When it is over, the store extends it once, by a third, and takes the tasks back at the
+    /// end of the extension.
+    pub(crate) lease: Duration,
+    /// If nothing could be claimed: have [`Event::Wake`] sent to some of the sessions that asked for it as soon as there
+    /// is a task. This holds until the next turn. A store may also do so if it has claimed less than was wanted, and then
+    /// [says so](TurnAnswer::is_idle).
+    pub(crate) go_idle: bool,
+}
+
+/// The verdicts on tasks of one claim.
+#[derive(Clone, Debug)]
+pub(crate) struct Verdicts {
+    pub(crate) epoch: Epoch,
+    pub(crate) tasks: Vec<(TaskId, Verdict)>,
+}
+
+/// How a run of a task ended. If the task was to be cancelled, any verdict but `Done` makes it cancelled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The task has succeeded, with this output.
+    Done(Vec<u8>),
+    /// The attempt has failed, and another one follows after a while.
+    Retry { after: Duration, error: String },
+    /// The task runs again after a while. No attempt is counted.
+    Snooze { after: Duration },
+    /// The task has failed for good.
+    Dead { reason: DeadReason, error: String },
+    /// The task is given back, and goes ahead of the waiting tasks. (Tasks of one claim that are given back together are
+    /// in the order of their ids.)
+    Release,
+}
+
+/// The answer to a [`Turn`].
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct TurnAnswer {
+    /// The tasks whose verdicts came too late: they were no longer held under that epoch. The answer to a repeated turn
+    /// does not contain them again.
+    pub(crate) refused: Vec<TaskId>,
+    /// The claimed tasks.
+    pub(crate) claim: Option<Claim>,
+    /// `true` if more tasks wait that this session may claim.
+    pub(crate) more: bool,
+    /// The time after which to send another turn, unless an event wakes the worker earlier.
+    pub(crate) next: Option<Duration>,
+    /// Although tasks were claimed, this worker is woken when there are more.
+    pub(crate) is_idle: bool,
+}
+
+/// Tasks that were claimed together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) epoch: Epoch,
+    /// The tasks in the order in which they waited, or, if the turn was repeated, in the order of their ids.
+    pub(crate) tasks: Vec<Claimed>,
+}
+
+/// A claimed task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claimed {
+    pub(crate) id: TaskId,
+    pub(crate) name: Arc<str>,
+    /// The payload, or a description of the damage if the store has lost a part of the task or cannot read it.
+    pub(crate) payload: Result<Vec<u8>, String>,
+    /// The number of runs that have failed.
+    pub(crate) failures: u32,
+    /// The number of workers that have died while they ran the task.
+    pub(crate) crashes: u32,
+    /// The number of claims that were lost although nothing shows that their workers live, so the task may have run. If it
+    /// is not zero, the worker renews the claim before it runs the task: if the task then kills the worker at once, that
+    /// counts as a crash.
+    pub(crate) lost: u32,
+    /// `true` if the task is [quarantined](super::is_quarantined).
+    pub(crate) quarantined: bool,
+}
+
+/// The payload of a dead letter, and the name of its task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeadPayload {
+    /// Empty if it cannot be read.
+    pub(crate) name: Arc<str>,
+    /// The payload, or a description of the damage if the store has lost it or cannot read it.
+    pub(crate) payload: Result<Vec<u8>, String>,
+}
+
+/// The answer to a renewal of leases.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct RenewAnswer {
+    /// Claims that hold no tasks any more.
+    pub(crate) lost: Vec<Epoch>,
+    /// Running tasks of the other claims that are to be cancelled.
+    pub(crate) cancelled: Vec<TaskId>,
+}
+
+/// The state of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TaskState {
+    /// There is no such task: it was never stored, or its end is no longer kept.
+    Absent,
+    /// It runs as soon as a worker is free.
+    Waiting,
+    /// It runs later.
+    Delayed,
+    /// A worker has claimed it.
+    Running,
+    /// It has succeeded, with this output.
+    Done(Vec<u8>),
+    /// It has failed for good.
+    Dead { reason: DeadReason, error: String },
+    /// It was cancelled.
+    Cancelled,
+}
+
+impl TaskState {
+    /// Returns the state without the output or the error.
+    pub(crate) fn status(&self) -> Status {
+        match self {
+            Self::Absent => Status::Absent,
+            Self::Waiting => Status::Waiting,
+            Self::Delayed => Status::Delayed,
+            Self::Running => Status::Running,
+            Self::Done(_) => Status::Done,
+            Self::Dead { .. } => Status::Dead,
+            Self::Cancelled => Status::Cancelled,
+        }
+    }
+}
+
+/// An event in a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Events arrive from now on. Earlier ones may have been missed.
+    Ready,
+    /// There may be a task to claim.
+    Wake,
+    /// Tasks whose status this process has requested may have ended, other than by a verdict of its own. The list may
+    /// contain other tasks, such as those that this process has only stored.
+    MaybeEnded(Vec<TaskId>),
+    /// Such tasks have ended, in these states.
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "only Redis sends it")
+    )]
+    Ended(Vec<(TaskId, TaskState)>),
+    /// Tasks that this process runs are to be cancelled.
+    Cancel(Vec<TaskId>),
+}
