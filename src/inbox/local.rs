@@ -33,7 +33,7 @@ impl<T: Linked> LocalQueue<T> {
     #[inline]
     pub(crate) fn pop(&self) -> Option<T> {
         // A load first, which is cheaper: only the owner adds nodes.
-        // Ordering: Acquire, here and in the swap, pairs with the Release in `steal_all`: what the owner puts there
+        // Ordering: Acquire, here and in the swap, pairs with the Release in `detach`: what the owner puts there
         // next comes after the theft.
         if self.oldest.load(Ordering::Acquire) == 0 {
             return None;
@@ -92,7 +92,7 @@ impl<T: Linked> LocalQueue<T> {
     #[inline]
     fn publish(&self, oldest: usize) {
         debug_assert!(self.is_empty(), "two owners");
-        // Ordering: Release publishes the nodes to the Acquire of `steal_all`.
+        // Ordering: Release publishes the nodes to the Acquire in `detach`.
         self.oldest.store(oldest, Ordering::Release);
     }
 }
