@@ -44,7 +44,10 @@ async fn act(number: u64, cx: TaskContext<App>, ran: Ran) -> Result<u64, TaskErr
 async fn executor(client: &DurableClient, ran: &Ran) -> DurableExecutor {
     let ran = Arc::clone(ran);
     let act = move |number, cx| act(number, cx, Arc::clone(&ran));
-    start_as(builder(client).max_running(32), act).await
+    let mut builder = builder(client);
+    // A busy machine must not end a lease: nothing is to be lost here.
+    builder.max_running(32).lease(Duration::from_secs(120));
+    start_as(builder, act).await
 }
 
 async fn spawn_all(client: &DurableClient, tasks: u64) -> Vec<DurableHandle<u64>> {

@@ -35,7 +35,7 @@ pub(crate) struct Routes {
     paths: BTreeMap<Kind, Vec<ListId>>,
     /// The kinds of the paused types, by the names of the types.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    paused: BTreeMap<String, Vec<Kind>>,
+    paused: BTreeMap<String, BTreeSet<Kind>>,
     /// Lists that must not be added to a path: they contain tasks whose routes were lost.
     #[serde(skip)]
     avoided: BTreeSet<ListId>,
@@ -241,10 +241,10 @@ impl Routes {
         }
     }
 
-    /// Pauses the type with this name, which has these kinds.
+    /// Pauses the type with this name, which has these kinds, and perhaps others that a later version knows.
     pub(crate) fn pause(&mut self, name: &str, kinds: impl IntoIterator<Item = Kind>) {
-        self.paused
-            .insert(name.to_owned(), kinds.into_iter().collect());
+        let paused = self.paused.entry(name.to_owned()).or_default();
+        paused.extend(kinds);
         self.assign();
     }
 

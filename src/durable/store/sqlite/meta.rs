@@ -81,9 +81,10 @@ impl Meta {
     /// If the store has none of these layouts.
     pub(super) fn load(db: &Connection, layouts: Layouts) -> Result<Self, Fault> {
         let mut statement = db.prepare_cached(&LOAD)?;
-        let (layout, meta) = statement.query_row([], read)?;
+        // Another layout may have other values in the other columns.
+        let (layout, meta) = statement.query_row([], |row| Ok((row.get(0)?, read(row))))?;
         layouts.check(layout).map_err(Fault::Refused)?;
-        Ok(meta)
+        Ok(meta?)
     }
 
     pub(super) fn save(&self, db: &Connection) -> Result<(), rusqlite::Error> {
@@ -175,13 +176,13 @@ fn store_time(aged: i64, aged_at: i64, now: Now) -> i64 {
     aged + (now.boot - aged_at).clamp(0, millis(MAX_STORE_TIME_STEP) as i64)
 }
 
-/// Reads a row of [`LOAD`]. Returns its layout, and the rest.
-fn read(row: &Row<'_>) -> Result<(i64, Meta), rusqlite::Error> {
+/// Reads a row of [`LOAD`], except its layout.
+fn read(row: &Row<'_>) -> Result<Meta, rusqlite::Error> {
     let mut counts = Counts::default();
     for ((_, field), column) in totals().zip(1 + COLUMNS.len()..) {
         *field(&mut counts) = issued(row, column)? as u64;
     }
-    let meta = Meta {
+    Ok(Meta {
         epoch: issued(row, 1)?,
         ceiling: issued(row, 2)?,
         raised: issued(row, 3)?,
@@ -190,8 +191,7 @@ fn read(row: &Row<'_>) -> Result<(i64, Meta), rusqlite::Error> {
         aged: issued(row, 6)?,
         aged_at: issued(row, 7)?,
         counts,
-    };
-    Ok((row.get(0)?, meta))
+    })
 }
 
 /// Reads a number that only rises.

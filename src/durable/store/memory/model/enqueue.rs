@@ -37,11 +37,11 @@ impl Model {
             session.first = first;
         }
         let is_earlier = self.earliest_due().unwrap_or(u64::MAX) < earliest.unwrap_or(u64::MAX);
-        match self.new_ready.is_empty() && is_earlier {
+        if is_earlier {
             // The worker that makes the task due need not be able to run it.
-            true => self.wake(1, |_| true),
-            false => self.wake_for_new_ready(),
+            self.wake(1, |_| true);
         }
+        self.wake_for_new_ready();
         Ok(())
     }
 

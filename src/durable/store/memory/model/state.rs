@@ -257,9 +257,10 @@ impl Model {
     pub(super) fn wake_for_new_ready(&mut self) {
         let mut new_ready = mem::take(&mut self.new_ready);
         new_ready.retain(|&kind| !self.is_paused(kind));
-        self.wake(new_ready.len(), |session| {
-            new_ready.iter().any(|&kind| session.knows(kind))
-        });
+        new_ready.sort_unstable();
+        for kinds in new_ready.chunk_by(PartialEq::eq) {
+            self.wake(kinds.len(), |session| session.knows(kinds[0]));
+        }
     }
 
     /// Wakes up to `limit` of the chosen idle sessions.

@@ -1,5 +1,5 @@
--- The beginning of every script: short names, the time, and a check of the layout. A layout that is not a number is
--- damaged, and is not that of another version: `open.lua` refuses it, and maintenance writes it again.
+-- The beginning of every script: short names, the time, and a check of the layout. If the layout is damaged, its copy
+-- counts: `open.lua` refuses a layout that is not a number, and maintenance writes it again.
 --
 -- The lines before this part set `micros`.
 --
@@ -14,7 +14,9 @@ local BASE = sub(META, 1, -5)
 
 local meta = redis.pcall('HMGET', META, 'layout', 'routes', 'census', 'epoch', 'tombstones')
 if meta.err then return redis.error_reply('UNDONE ' .. meta.err) end
-if meta[1] and tonumber(meta[1]) ~= LAYOUT and string.find(meta[1], '^%d+$') then
-  local found = tonumber(meta[1])
-  if found < OLDEST_LAYOUT or found > LAYOUT then return redis.error_reply('LAYOUT ' .. meta[1] .. ' ' .. LAYOUT) end
+if tonumber(meta[1] or '') ~= LAYOUT then
+  local found = string.match(meta[1] or '', '^%d+$') or string.match(call('HGET', META, 'layout_copy') or '', '^%d+$')
+  if found and (tonumber(found) < OLDEST_LAYOUT or tonumber(found) > LAYOUT) then
+    return redis.error_reply('LAYOUT ' .. found .. ' ' .. LAYOUT)
+  end
 end

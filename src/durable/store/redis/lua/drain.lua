@@ -6,6 +6,8 @@
 
 -- `true` if a draining list is empty, and can be removed from the routes.
 local is_drained = false
+-- `true` if tasks have moved to the end of the list that they came from, since their path is damaged.
+local is_stuck = false
 
 -- Moves at most `most` entries. Unreadable ones are moved to the list `other`. Returns the number of entries.
 local function drain(list, most, other)
@@ -18,6 +20,7 @@ local function drain(list, most, other)
     return next ~= '' and next or sub(path, -16)
   end, other)
   for _, group in ipairs(groups) do
+    is_stuck = is_stuck or group.list == list
     local key = group.key
     group.before = call('LLEN', key)
   end
@@ -40,5 +43,5 @@ local function drain_all(draining, leaves)
       budget, moved = budget - n, moved + n
     end
     -- Tasks may have moved into a list that was drained before.
-  until moved == 0 or budget <= 0 or #draining == 1
+  until moved == 0 or budget <= 0 or #draining == 1 or is_stuck
 end

@@ -23,8 +23,9 @@ end
 partitions = partitions or ARGV[3]
 if partitions ~= ARGV[3] then return redis.error_reply('PARTITIONS ' .. partitions) end
 if not meta[1] then
+  local layout = string.match(call('HGET', META, 'layout_copy') or '', '^%d+$') or LAYOUT
   local routes = call('HGET', ROUTES, 'version') or NO_ROUTES
-  call('HSET', META, 'layout', LAYOUT, 'layout_copy', LAYOUT, 'partitions', partitions, 'routes', routes, 'aged', pack('>I6I6I6', now, now, 2 * now))
+  call('HSET', META, 'layout', layout, 'layout_copy', layout, 'partitions', partitions, 'routes', routes, 'aged', pack('>I6I6I6', now, now, 2 * now))
   call('HSETNX', META, 'tombstones', call('HLEN', TOMBSTONES))
 end
 if ARGV[1] == '' then return now end

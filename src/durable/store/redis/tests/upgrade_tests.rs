@@ -142,19 +142,29 @@ async fn a_damaged_layout_is_restored_and_not_raised() {
     needs_redis!();
     let scene = Scene::new().await;
     let new = scene.new_worker().await;
-    let damage = || scene.run("call('HSET', 'meta', 'layout', 'x')");
     let old = Arc::clone(&scene.worker.store);
-    for layout in [OLD, NEW] {
+    let garble = "call('HSET', 'meta', 'layout', 'x')";
+    let remove = "call('HDEL', 'meta', 'layout')";
+    for damage in [garble, remove] {
         for store in [&old, &new.store] {
-            damage();
+            scene.run(damage);
             store.maintain(100).await.unwrap();
-            assert_eq!(scene.layout(), layout);
-            old.maintain(100).await.ok();
+            assert_eq!(scene.layout(), OLD);
         }
-        old.close_session(scene.worker.session).await.ok();
-        new.store.upgrade().await.unwrap();
     }
-    assert_fails(old.maintain(100).await, &too_new(), Effect::None);
+    old.close_session(scene.worker.session).await.unwrap();
+    new.store.upgrade().await.unwrap();
+    for damage in [garble, remove] {
+        scene.run(damage);
+        assert_fails(old.maintain(100).await, &too_new(), Effect::None);
+        assert_fails(old.open_session(None).await, &too_new(), Effect::None);
+        new.store.maintain(100).await.unwrap();
+        assert_eq!(scene.layout(), NEW);
+    }
+    // A process that opens the store restores the layout, too.
+    scene.run(remove);
+    drop(scene.open_later_version().await.unwrap());
+    assert_eq!(scene.layout(), NEW);
 }
 
 fn has_receivers(scene: &Scene, channel: &str) -> bool {

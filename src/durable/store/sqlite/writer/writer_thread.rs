@@ -321,6 +321,8 @@ impl WriterThread {
 
     fn try_repair(&mut self) -> Result<Damage, GroupError> {
         let db = self.begin()?;
+        schema::check_layout(&db, self.shared.layouts)
+            .map_err(|fault| GroupError::All(fault.without_effect()))?;
         let old = self.probe()?;
         match repair::repair(&db, &old, Now::read(&self.clock)) {
             Ok(damage) => self.commit(db).map(|()| damage),
