@@ -131,7 +131,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Stores tasks. A task with the id of an existing task changes nothing.
     ///
-    /// The store [closes the batch](super::spawn_queue::WriteBatch::close) as late as it can: everything that is spawned until then is in it.
+    /// The store [closes the batch](super::spawn_queue::WriteBatch::close) as late as it can: everything that is spawned
+    /// until then is in it.
     fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, ()>;
 
     /// Accepts verdicts, takes back the tasks of expired claims, makes delayed tasks due, and claims tasks, in this order.

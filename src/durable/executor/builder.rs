@@ -92,9 +92,9 @@ impl<App: Send + Sync + 'static> Builder<App> {
         self
     }
 
-    /// Sets the time after which other workers take the tasks of a worker that hangs, cannot reach the store or, with Redis,
-    /// has died: at least 100 ms. The default is 10 s. Leases are renewed for as long as the worker lives, so a lease need not be longer
-    /// than a task runs.
+    /// Sets the time after which other workers take the tasks of a worker that hangs, cannot reach the store or, with
+    /// Redis, has died: at least 100 ms. The default is 10 s. Leases are renewed for as long as the worker lives, so a
+    /// lease need not be longer than a task runs.
     pub fn lease(&mut self, lease: Duration) -> &mut Self {
         self.lease = lease;
         self

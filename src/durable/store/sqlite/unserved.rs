@@ -14,7 +14,7 @@ use crate::durable::store::routes::ListId;
 /// The number of tasks that are sampled in a draining list. The result is extrapolated to the others.
 const MAX_SAMPLED: i64 = 4096;
 
-/// Counts the waiting tasks whose type no live worker has registered.
+/// Counts the waiting tasks whose type no live worker has registered. A paused type counts as any other.
 ///
 /// A list that is not draining has tasks of types that belong to exactly the same sets, so live workers know
 /// either all of these types or none. Only the tasks of a draining list are checked one by one.

@@ -61,10 +61,12 @@ local next = string.format('%08d', last % 99999999 + 1)
 call('HSET', ROUTES, 'version', next)
 call('HSET', META, 'routes', next .. ARGV[5])
 -- After a resume, idle sessions may have work in lists that they did not read before. After a pause, a session that was
--- woken for tasks in a list may no longer read it.
-for i = first, first + 2 * rows - 1, 2 do
-  local list = string.match(ARGV[i], '^l(%x+)$')
-  local key = list and key_of(list)
-  if key and call('EXISTS', key) == 1 then pcall(wake, list, 1, ARGV[i + 1]) end
-end
+-- woken for tasks in a list may no longer read it. If this fails, idle workers find the tasks when they poll.
+pcall(function()
+  for i = first, first + 2 * rows - 1, 2 do
+    local list = string.match(ARGV[i], '^l(%x+)$')
+    local key = list and key_of(list)
+    if key and call('EXISTS', key) == 1 then wake(list, 1, ARGV[i + 1]) end
+  end
+end)
 return 'OK'
