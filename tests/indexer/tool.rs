@@ -64,7 +64,10 @@ impl Stranger {
     fn new(dir: &Path) -> Self {
         let home = tempfile::tempdir().expect("a temporary directory");
         let source = program().get_program().to_owned();
-        fs::copy(source, home.path().join("indexer")).expect("a copy");
+        // A process copies it: a program cannot be started while a child of another test, which has just been forked, still has
+        // the file open for writing.
+        let copied = Command::new("cp").arg(source).arg(home.path()).status();
+        assert!(copied.expect("`cp` runs").success());
         set_mode(home.path(), 0o755);
         set_mode(dir, 0o755);
         Self { home }
