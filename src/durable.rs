@@ -132,6 +132,7 @@ mod handle;
 mod id;
 mod inspect;
 mod options;
+mod queue;
 mod report;
 mod resend;
 mod run;
@@ -158,6 +159,7 @@ pub use self::inspect::{
     AttemptError, Counts, DeadFilter, DeadLetter, DeadReason, Durability, Health, Status,
 };
 pub use self::options::SpawnOptions;
+pub use self::queue::{Level, Queue, QueueInfo, QueueSettings, Rate};
 pub use self::run::Run;
 pub use self::store::Store;
 #[cfg(any(test, feature = "test-util"))]

@@ -6,6 +6,7 @@ use std::sync::Arc as StdArc;
 
 use super::engine::Engine;
 use super::envelope::{PAYLOAD_ENVELOPE, seal_payload};
+use super::queue::name::QueueName;
 use super::spawn_queue::Stored;
 use super::store::{
     Answer, Backend, MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask, Store,
@@ -13,7 +14,7 @@ use super::store::{
 use super::task::bytes_of;
 use super::{
     AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
-    Health, SpawnOptions, Status, TaskId, TaskTypes,
+    Health, Queue, SpawnOptions, Status, TaskId, TaskTypes,
 };
 
 /// Stores tasks, awaits them, and reports their states. A program that only produces tasks needs nothing else.
@@ -326,8 +327,47 @@ impl DurableClient {
         let found = self.durability().await?;
         match found >= level {
             true => Ok(()),
-            false => Err(DurableError::not_durable(self.queue(), found, level)),
+            false => Err(DurableError::not_durable(self.store_name(), found, level)),
         }
+    }
+
+    /// Returns the interface to a named queue, which has limits and can be paused. It need not have been used before.
+    pub fn queue(&self, name: &str) -> Queue<'_> {
+        Queue::new(&self.engine, name)
+    }
+
+    /// Derives an id for a task in a named queue, as [`TaskId::derive`] does for a task in the default queue: the same arguments
+    /// give the same id. In a store with several partitions, the id is in the partition of the queue.
+    ///
+    /// # Errors
+    ///
+    /// The name of the queue is [invalid](DurableError::is_invalid).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Bill { order: u64 }
+    /// # impl DurableTask for Bill { const NAME: &'static str = "bill"; type Output = (); }
+    /// use throng::durable::SpawnOptions;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let id = client.derive_id("billing", "bill", b"order 7")?;
+    /// let options = SpawnOptions::new().queue("billing").id(id);
+    /// client.spawn_with(Bill { order: 7 }, options).await?; // stored once, however often this runs
+    /// # Ok(()) }
+    /// ```
+    pub fn derive_id(&self, queue: &str, name: &str, bytes: &[u8]) -> Result<TaskId, DurableError> {
+        let queue = self.queue_name(Some(queue))?;
+        let derive = |salt: u32| match salt {
+            0 => TaskId::derive(name, bytes),
+            salt => TaskId::derive(name, &[bytes, &salt.to_be_bytes()].concat()),
+        };
+        let mut ids = (0..).map(derive);
+        let id = ids.find(|&id| self.engine.store.can_have(&queue, id));
+        Ok(id.unwrap_or_else(|| derive(0)))
     }
 
     /// Returns the interface to the types of tasks, which can be paused.
@@ -388,15 +428,15 @@ impl DurableClient {
     /// If the future is dropped, the client may be partly closed. Another call of `close` continues.
     pub async fn close(&self) -> Result<(), DurableError> {
         let closed = self.engine.close().await;
-        closed.map_err(|failure| DurableError::store(self.queue(), None, failure))
+        closed.map_err(|failure| DurableError::store(self.store_name(), None, failure))
     }
 
     pub(crate) fn engine(&self) -> &StdArc<Engine> {
         &self.engine
     }
 
-    pub(crate) fn queue(&self) -> &StdArc<str> {
-        &self.engine.queue
+    pub(crate) fn store_name(&self) -> &StdArc<str> {
+        &self.engine.store_name
     }
 
     /// Sends a request that may be sent more than once, until the store answers it.
@@ -413,14 +453,16 @@ impl DurableClient {
         task: &T,
         options: &SpawnOptions,
     ) -> Result<NewTask, DurableError> {
-        let id = options.id.unwrap_or_else(TaskId::new);
+        let queue = self.queue_name(options.queue.as_deref().or(T::QUEUE))?;
+        let id = self.new_id(&queue, options.id)?;
         let encoded = task.encode();
-        let encoded = encoded.map_err(|error| DurableError::encode(self.queue(), id, error))?;
+        let encoded =
+            encoded.map_err(|error| DurableError::encode(self.store_name(), id, error))?;
         let payload = seal_payload(encoded);
         if payload.len() > MAX_PAYLOAD_BYTES {
             let len = payload.len();
             return Err(DurableError::too_large(
-                self.queue(),
+                self.store_name(),
                 id,
                 len,
                 MAX_PAYLOAD_BYTES,
@@ -431,10 +473,37 @@ impl DurableClient {
             name: T::NAME.into(),
             envelope: PAYLOAD_ENVELOPE,
             payload,
+            queue,
+            level: options.level.unwrap_or(T::LEVEL),
             delay: options.delay,
             retention: options.retention.unwrap_or(T::RETENTION),
             max_crashes: options.max_crashes.unwrap_or(DEFAULT_MAX_CRASHES),
         })
+    }
+
+    /// Returns the queue with this name, or the default queue.
+    fn queue_name(&self, name: Option<&str>) -> Result<QueueName, DurableError> {
+        let queue = name.map(QueueName::new).transpose();
+        let queue = queue.map_err(|reason| DurableError::invalid(self.store_name(), reason))?;
+        Ok(queue.unwrap_or_default())
+    }
+
+    /// Returns the id of a task in a queue: the given one, or a new one.
+    fn new_id(&self, queue: &QueueName, given: Option<TaskId>) -> Result<TaskId, DurableError> {
+        let can_have = |&id: &TaskId| self.engine.store.can_have(queue, id);
+        let Some(given) = given else {
+            let mut ids = std::iter::repeat_with(TaskId::new);
+            return Ok(ids.find(can_have).unwrap_or_else(TaskId::new));
+        };
+        match can_have(&given) {
+            true => Ok(given),
+            false => Err(DurableError::invalid(
+                self.store_name(),
+                format!(
+                    "the id {given} is in another partition than {queue}: use `DurableClient::derive_id` to derive an id"
+                ),
+            )),
+        }
     }
 
     async fn store_all<T: DurableTask>(
@@ -472,8 +541,8 @@ impl DurableClient {
 
     async fn stored(&self, Pushed { first, stored }: Pushed) -> Result<(), DurableError> {
         let stored = stored.await;
-        let stored = stored.map_err(|_| DurableError::closed(self.queue(), first))?;
-        stored.map_err(|failure| DurableError::store(self.queue(), first, failure))
+        let stored = stored.map_err(|_| DurableError::closed(self.store_name(), first))?;
+        stored.map_err(|failure| DurableError::store(self.store_name(), first, failure))
     }
 }
 
@@ -489,7 +558,7 @@ impl<T> DurableHandle<T> {
 impl fmt::Debug for DurableClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DurableClient")
-            .field("queue", self.queue())
+            .field("store", self.store_name())
             .finish_non_exhaustive()
     }
 }

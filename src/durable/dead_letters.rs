@@ -143,14 +143,14 @@ impl<'a> DeadLetters<'a> {
         let Some((name, payload)) = self.read(id).await? else {
             return Ok(None);
         };
-        let queue = &self.engine.queue;
+        let store_name = &self.engine.store_name;
         if *name != *T::NAME {
             let error = format!("its name is {name:?}, not {:?}", T::NAME);
-            return Err(DurableError::decode_task(queue, id, error));
+            return Err(DurableError::decode_task(store_name, id, error));
         }
         let task = T::decode(&payload);
         task.map(Some)
-            .map_err(|error| DurableError::decode_task(queue, id, error))
+            .map_err(|error| DurableError::decode_task(store_name, id, error))
     }
 
     /// Returns the name and the payload of a dead letter, without the envelope.
@@ -159,15 +159,15 @@ impl<'a> DeadLetters<'a> {
         let Some(found) = self.engine.ask(Some(id), read).await? else {
             return Ok(None);
         };
-        let queue = &self.engine.queue;
-        let damaged = |error| DurableError::damaged(queue, id, error);
+        let store_name = &self.engine.store_name;
+        let damaged = |error| DurableError::damaged(store_name, id, error);
         let payload = found.payload.map_err(damaged)?;
         match open_payload(&payload) {
             Some(bytes) => Ok(Some((found.name, bytes.to_vec()))),
             None if payload.is_empty() => Err(damaged(String::from("its payload is empty"))),
             None => {
                 let error = "it was stored by another version of this crate";
-                Err(DurableError::decode_task(queue, id, error))
+                Err(DurableError::decode_task(store_name, id, error))
             }
         }
     }
@@ -217,7 +217,7 @@ impl<'a> DeadLetters<'a> {
 impl fmt::Debug for DeadLetters<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeadLetters")
-            .field("queue", &self.engine.queue)
+            .field("store", &self.engine.store_name)
             .finish()
     }
 }

@@ -32,7 +32,7 @@ pub(crate) mod waiters;
 pub(crate) struct Engine {
     pub(crate) store: StdArc<dyn Backend>,
     /// The name of the store for messages.
-    pub(crate) queue: StdArc<str>,
+    pub(crate) store_name: StdArc<str>,
     pub(crate) waiters: StdArc<Waiters>,
     pub(crate) spawn_queue: StdArc<SpawnQueue>,
     workers: Mutex<Vec<mpsc::UnboundedSender<Message>>>,
@@ -60,7 +60,7 @@ impl Engine {
         let spawn_queue = StdArc::new(SpawnQueue::new());
         let waiters = StdArc::new(Waiters::default());
         let engine = StdArc::new(Self {
-            queue: store.name().into(),
+            store_name: store.name().into(),
             store: StdArc::clone(&store),
             waiters: StdArc::clone(&waiters),
             spawn_queue: StdArc::clone(&spawn_queue),
@@ -116,11 +116,11 @@ impl Engine {
         request: impl Fn(&'a dyn Backend) -> Answer<'a, T>,
     ) -> Result<T, DurableError> {
         let Some(runtime) = self.runtime() else {
-            return Err(DurableError::closed(&self.queue, task));
+            return Err(DurableError::closed(&self.store_name, task));
         };
         let store = &*self.store;
         let answer = resend(runtime, || request(store)).await;
-        answer.map_err(|failure| DurableError::store(&self.queue, task, failure))
+        answer.map_err(|failure| DurableError::store(&self.store_name, task, failure))
     }
 
     /// Requests the status of a task.
@@ -178,9 +178,9 @@ impl Engine {
         match event {
             Event::Ready => {
                 self.waiters.recovered();
-                self.send_to_workers(|| Message::Wake);
+                self.send_to_workers(|| Message::Wake(None));
             }
-            Event::Wake => self.send_to_workers(|| Message::Wake),
+            Event::Wake(session) => self.send_to_workers(|| Message::Wake(session)),
             Event::MaybeEnded(ids) => self.waiters.check(ids),
             Event::Ended(ends) => ends
                 .into_iter()

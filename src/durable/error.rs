@@ -12,7 +12,7 @@ use super::{DeadReason, Durability, TaskId};
 pub struct DurableError {
     kind: Kind,
     task: Option<TaskId>,
-    queue: Arc<str>,
+    store_name: Arc<str>,
 }
 
 #[derive(Clone, Debug)]
@@ -43,68 +43,77 @@ enum Kind {
 }
 
 impl DurableError {
-    pub(crate) fn dead(queue: &Arc<str>, task: TaskId, reason: DeadReason, error: String) -> Self {
-        Self::of(queue, task, Kind::Dead { reason, error })
+    pub(crate) fn dead(
+        store_name: &Arc<str>,
+        task: TaskId,
+        reason: DeadReason,
+        error: String,
+    ) -> Self {
+        Self::of(store_name, task, Kind::Dead { reason, error })
     }
 
-    pub(crate) fn cancelled(queue: &Arc<str>, task: TaskId) -> Self {
-        Self::of(queue, task, Kind::Cancelled)
+    pub(crate) fn cancelled(store_name: &Arc<str>, task: TaskId) -> Self {
+        Self::of(store_name, task, Kind::Cancelled)
     }
 
-    pub(crate) fn expired(queue: &Arc<str>, task: TaskId) -> Self {
-        Self::of(queue, task, Kind::Expired)
+    pub(crate) fn expired(store_name: &Arc<str>, task: TaskId) -> Self {
+        Self::of(store_name, task, Kind::Expired)
     }
 
-    pub(crate) fn too_large(queue: &Arc<str>, task: TaskId, len: usize, max: usize) -> Self {
-        Self::of(queue, task, Kind::TooLarge { len, max })
+    pub(crate) fn too_large(store_name: &Arc<str>, task: TaskId, len: usize, max: usize) -> Self {
+        Self::of(store_name, task, Kind::TooLarge { len, max })
     }
 
     pub(crate) fn encode(
-        queue: &Arc<str>,
+        store_name: &Arc<str>,
         task: TaskId,
         error: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
-        Self::of(queue, task, Kind::Encode(error.into().into()))
+        Self::of(store_name, task, Kind::Encode(error.into().into()))
     }
 
     pub(crate) fn decode(
-        queue: &Arc<str>,
+        store_name: &Arc<str>,
         task: TaskId,
         error: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
-        Self::of(queue, task, Kind::Decode(error.into().into()))
+        Self::of(store_name, task, Kind::Decode(error.into().into()))
     }
 
     pub(crate) fn decode_task(
-        queue: &Arc<str>,
+        store_name: &Arc<str>,
         task: TaskId,
         error: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
-        Self::of(queue, task, Kind::DecodeTask(error.into().into()))
+        Self::of(store_name, task, Kind::DecodeTask(error.into().into()))
     }
 
-    pub(crate) fn damaged(queue: &Arc<str>, task: TaskId, description: String) -> Self {
-        Self::of(queue, task, Kind::Damaged(description))
+    pub(crate) fn damaged(store_name: &Arc<str>, task: TaskId, description: String) -> Self {
+        Self::of(store_name, task, Kind::Damaged(description))
     }
 
-    pub(crate) fn not_durable(queue: &Arc<str>, found: Durability, wanted: Durability) -> Self {
+    pub(crate) fn not_durable(
+        store_name: &Arc<str>,
+        found: Durability,
+        wanted: Durability,
+    ) -> Self {
         Self {
             kind: Kind::NotDurable { found, wanted },
             task: None,
-            queue: Arc::clone(queue),
+            store_name: Arc::clone(store_name),
         }
     }
 
-    pub(crate) fn invalid(queue: &Arc<str>, reason: String) -> Self {
+    pub(crate) fn invalid(store_name: &Arc<str>, reason: String) -> Self {
         Self {
             kind: Kind::Invalid(reason),
             task: None,
-            queue: Arc::clone(queue),
+            store_name: Arc::clone(store_name),
         }
     }
 
-    pub(crate) fn would_deadlock(queue: &Arc<str>, task: TaskId) -> Self {
-        Self::of(queue, task, Kind::WouldDeadlock)
+    pub(crate) fn would_deadlock(store_name: &Arc<str>, task: TaskId) -> Self {
+        Self::of(store_name, task, Kind::WouldDeadlock)
     }
 
     /// Returns the error of a handle that was deserialised and has no store.
@@ -112,27 +121,27 @@ impl DurableError {
         Self::of(&Arc::from("no store"), task, Kind::Detached)
     }
 
-    pub(crate) fn closed(queue: &Arc<str>, task: Option<TaskId>) -> Self {
+    pub(crate) fn closed(store_name: &Arc<str>, task: Option<TaskId>) -> Self {
         Self {
             kind: Kind::Closed,
             task,
-            queue: Arc::clone(queue),
+            store_name: Arc::clone(store_name),
         }
     }
 
-    pub(crate) fn store(queue: &Arc<str>, task: Option<TaskId>, failure: Failure) -> Self {
+    pub(crate) fn store(store_name: &Arc<str>, task: Option<TaskId>, failure: Failure) -> Self {
         Self {
             kind: Kind::Store(failure),
             task,
-            queue: Arc::clone(queue),
+            store_name: Arc::clone(store_name),
         }
     }
 
-    fn of(queue: &Arc<str>, task: TaskId, kind: Kind) -> Self {
+    fn of(store_name: &Arc<str>, task: TaskId, kind: Kind) -> Self {
         Self {
             kind,
             task: Some(task),
-            queue: Arc::clone(queue),
+            store_name: Arc::clone(store_name),
         }
     }
 
@@ -142,8 +151,8 @@ impl DurableError {
     }
 
     /// Returns the name of the store, as messages show it.
-    pub fn queue(&self) -> &str {
-        &self.queue
+    pub fn store_name(&self) -> &str {
+        &self.store_name
     }
 
     /// Returns `true` if the task has failed for good, and is a dead letter.
@@ -305,10 +314,10 @@ impl DurableError {
 
 impl fmt::Display for DurableError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queue = &self.queue;
+        let store_name = &self.store_name;
         match self.task {
-            Some(task) => write!(f, "task {task} in {queue}: ")?,
-            None => write!(f, "{queue}: ")?,
+            Some(task) => write!(f, "task {task} in {store_name}: ")?,
+            None => write!(f, "{store_name}: ")?,
         }
         match &self.kind {
             Kind::Dead { reason, error } => {

@@ -223,7 +223,7 @@ impl Drop for DurableExecutor {
 impl fmt::Debug for DurableExecutor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DurableExecutor")
-            .field("queue", self.client.queue())
+            .field("store", self.client.store_name())
             .field("metrics", &self.metrics())
             .finish_non_exhaustive()
     }

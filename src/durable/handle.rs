@@ -187,23 +187,23 @@ impl<T> DurableHandle<T> {
 impl<T: DeserializeOwned> DurableHandle<T> {
     /// Turns the end of the task into the handle's result. `None` means that the client was closed.
     fn outcome(&self, end: Option<End>) -> Result<T, DurableError> {
-        let (queue, id) = (&self.engine()?.queue, self.id);
+        let (store_name, id) = (&self.engine()?.store_name, self.id);
         let Some(end) = end else {
-            return Err(DurableError::closed(queue, Some(id)));
+            return Err(DurableError::closed(store_name, Some(id)));
         };
         match end {
             Ok(TaskState::Done(output)) => self
                 .decode(&output)
-                .map_err(|error| DurableError::decode(queue, id, error)),
+                .map_err(|error| DurableError::decode(store_name, id, error)),
             Ok(TaskState::Dead { reason, error }) => {
-                Err(DurableError::dead(queue, id, reason, error))
+                Err(DurableError::dead(store_name, id, reason, error))
             }
-            Ok(TaskState::Cancelled) => Err(DurableError::cancelled(queue, id)),
-            Ok(TaskState::Absent) => Err(DurableError::expired(queue, id)),
+            Ok(TaskState::Cancelled) => Err(DurableError::cancelled(store_name, id)),
+            Ok(TaskState::Absent) => Err(DurableError::expired(store_name, id)),
             Ok(TaskState::Waiting | TaskState::Delayed | TaskState::Running) => {
-                Err(DurableError::would_deadlock(queue, id))
+                Err(DurableError::would_deadlock(store_name, id))
             }
-            Err(failure) => Err(DurableError::store(queue, Some(id), failure)),
+            Err(failure) => Err(DurableError::store(store_name, Some(id), failure)),
         }
     }
 
@@ -367,10 +367,10 @@ impl<'de, T> Deserialize<'de> for DurableHandle<T> {
 
 impl<T> fmt::Debug for DurableHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queue = self.engine.as_ref().map(|engine| &engine.queue);
+        let store_name = self.engine.as_ref().map(|engine| &engine.store_name);
         f.debug_struct("DurableHandle")
             .field("id", &self.id)
-            .field("queue", &queue)
+            .field("store", &store_name)
             .finish()
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::TaskId;
+use super::queue::Level;
 
 /// The options of one task: see [`DurableClient::spawn_with`](super::DurableClient::spawn_with).
 ///
@@ -20,13 +21,15 @@ use super::TaskId;
 #[derive(Clone, Debug, Default)]
 pub struct SpawnOptions {
     pub(crate) id: Option<TaskId>,
+    pub(crate) queue: Option<String>,
+    pub(crate) level: Option<Level>,
     pub(crate) delay: Duration,
     pub(crate) retention: Option<Duration>,
     pub(crate) max_crashes: Option<u32>,
 }
 
 impl SpawnOptions {
-    /// Returns the defaults: a new id, no delay, the retention of the task's type, and three crashes.
+    /// Returns the defaults: a new id, the queue, the level and the retention of the task's type, no delay, and three crashes.
     pub fn new() -> Self {
         Self::default()
     }
@@ -36,6 +39,25 @@ impl SpawnOptions {
     #[must_use]
     pub fn id(mut self, id: TaskId) -> Self {
         self.id = Some(id);
+        self
+    }
+
+    /// Sets the [queue](super::Queue) in which the task waits: 1 to 64 ASCII letters, digits, and the characters `._:/-`. The
+    /// default is [`QUEUE`](super::DurableTask::QUEUE).
+    ///
+    /// With an [`id`](Self::id) in a store with several partitions, the queue must be in the partition of the id:
+    /// [`DurableClient::derive_id`](super::DurableClient::derive_id) returns such ids.
+    #[must_use]
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = Some(queue.into());
+        self
+    }
+
+    /// Sets how urgent the task is, compared with the other tasks of its queue. The default is
+    /// [`LEVEL`](super::DurableTask::LEVEL).
+    #[must_use]
+    pub fn level(mut self, level: Level) -> Self {
+        self.level = Some(level);
         self
     }
 

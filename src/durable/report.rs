@@ -26,28 +26,28 @@ mod imp {
     }
 
     /// A request of a worker to its store has failed.
-    pub(crate) fn store_failed(queue: &str, failure: &Failure, failures: u32) {
-        tracing::warn!(queue, %failure, failures, "a worker's request to its store has failed");
+    pub(crate) fn store_failed(store: &str, failure: &Failure, failures: u32) {
+        tracing::warn!(store, %failure, failures, "a worker's request to its store has failed");
     }
 
     /// The verdict of a run came too late.
-    pub(crate) fn refused(queue: &str, id: TaskId) {
-        tracing::warn!(queue, task.id = %id, "the end of a run came too late: the task had been taken back");
+    pub(crate) fn refused(store: &str, id: TaskId) {
+        tracing::warn!(store, task.id = %id, "the end of a run came too late: the task had been taken back");
     }
 
     /// The store may have given the tasks of a claim to others.
-    pub(crate) fn lease_lost(queue: &str, epoch: Epoch) {
+    pub(crate) fn lease_lost(store: &str, epoch: Epoch) {
         tracing::warn!(
-            queue,
+            store,
             epoch,
             "a lease was lost: its tasks may run elsewhere"
         );
     }
 
     /// No permit becomes free, and this process awaits tasks that need one.
-    pub(crate) fn waits_stalled(queue: &str, max_running: usize) {
+    pub(crate) fn waits_stalled(store: &str, max_running: usize) {
         tracing::warn!(
-            queue,
+            store,
             max_running,
             "no permit has become free for 30 s while awaited tasks wait for a worker: \
              await handles in the run itself, not in tasks that it spawns"
@@ -55,13 +55,13 @@ mod imp {
     }
 
     /// An attempt has failed, and the task is tried again.
-    pub(crate) fn retried(queue: &str, id: TaskId, error: &str) {
-        tracing::warn!(queue, task.id = %id, error, "a task has failed, and is tried again");
+    pub(crate) fn retried(store: &str, id: TaskId, error: &str) {
+        tracing::warn!(store, task.id = %id, error, "a task has failed, and is tried again");
     }
 
     /// A task has failed for good.
-    pub(crate) fn died(queue: &str, id: TaskId, error: &str) {
-        tracing::error!(queue, task.id = %id, error, "a task has become a dead letter");
+    pub(crate) fn died(store: &str, id: TaskId, error: &str) {
+        tracing::error!(store, task.id = %id, error, "a task has become a dead letter");
     }
 }
 

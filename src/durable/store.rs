@@ -16,6 +16,11 @@
 //! epoch is a fencing token: a verdict counts only if the task is still held under its epoch. A task that is one crash
 //! short of becoming a dead letter is *quarantined*: a worker holds one such task at a time.
 //!
+//! A session belongs to one *queue*, and claims only tasks of that queue. The running tasks of a queue are counted where a task
+//! starts or stops to run, in the same script or transaction, so a limit of running tasks is never exceeded. Whatever lets a
+//! waiting task of a queue start wakes an idle session of the queue: a new task, a task that stops to run, a higher limit, or
+//! the end of a pause. If only time must pass, the answer to a turn says how long.
+//!
 //! ```text
 //!                 enqueue                       claim                  verdict
 //!      absent ---------------> waiting -------------------> running ------------> done, dead, cancelled
@@ -35,6 +40,8 @@ use tokio::sync::mpsc;
 
 use self::kind::TypeSet;
 use super::failure::Failure;
+use super::queue::QueueInfo;
+use super::queue::name::QueueName;
 use super::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 
 #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
@@ -60,8 +67,8 @@ pub(crate) use self::quarantine::is_dead_letter;
 ))]
 pub(crate) use self::quarantine::is_quarantined;
 pub(crate) use self::requests::{
-    Claim, Claimed, DeadPayload, Enqueue, Epoch, Event, RenewAnswer, SessionId, TaskState, Turn,
-    TurnAnswer, Verdict, Verdicts,
+    Claim, Claimed, DeadPayload, Enqueue, Epoch, Event, QueueChange, RenewAnswer, SessionId,
+    TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
 pub(crate) use super::DeadReason;
 pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask};
@@ -171,6 +178,18 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Returns the names of the paused types, in order.
     fn paused_types(&self) -> Answer<'_, Vec<String>>;
+
+    /// Returns `true` if a task with this id can be in a queue. In a store with several partitions, a named queue is in one of
+    /// them.
+    fn can_have(&self, _queue: &QueueName, _id: TaskId) -> bool {
+        true
+    }
+
+    /// Changes a named queue. Returns `false` if that has no effect because the store has settings of a later revision.
+    fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool>;
+
+    /// Returns the state of a named queue.
+    fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo>;
 
     /// Removes at most `budget` things that need not be kept any longer. Returns `true` if there are more.
     fn maintain(&self, budget: usize) -> Answer<'_, bool>;

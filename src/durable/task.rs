@@ -8,6 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::TaskId;
+use super::queue::Level;
+use super::queue::name::QueueName;
 use super::store::kind::Kind;
 
 /// A type whose values can be stored as tasks. A program that only spawns and awaits tasks needs nothing else of them.
@@ -49,6 +51,13 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     /// ends are kept for longer.
     const RETENTION: Duration = Duration::from_secs(600);
 
+    /// The [queue](super::Queue) of tasks of this type: the default queue by default.
+    /// [`SpawnOptions::queue`](super::SpawnOptions::queue) sets it for one task.
+    const QUEUE: Option<&'static str> = None;
+
+    /// How urgent tasks of this type are. [`SpawnOptions::level`](super::SpawnOptions::level) sets it for one task.
+    const LEVEL: Level = Level::Normal;
+
     /// Encodes the task, as JSON by default. The encoded task may have at most 1 MiB; spawning a larger one fails.
     ///
     /// # Errors
@@ -85,6 +94,8 @@ pub(crate) struct NewTask {
     /// The version of the envelope around the payload.
     pub(crate) envelope: u8,
     pub(crate) payload: Vec<u8>,
+    pub(crate) queue: QueueName,
+    pub(crate) level: Level,
     /// If it is zero, the task can be claimed at once.
     pub(crate) delay: Duration,
     /// The time for which the end of the task is kept; zero: the end is not kept. (Dead letters are kept for
@@ -96,7 +107,7 @@ pub(crate) struct NewTask {
 
 impl NewTask {
     pub(crate) fn kind(&self) -> Kind {
-        Kind::in_envelope(&self.name, self.envelope)
+        Kind::in_envelope(&self.name, self.envelope).placed(&self.queue, self.level)
     }
 }
 

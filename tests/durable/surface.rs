@@ -145,10 +145,10 @@ async fn errors_say_which_task_in_which_store_and_what_to_do(store: TestStore) {
     let check = |error: &DurableError, task: TaskId, advice: &str| {
         for text in [error.to_string(), format!("{error:?}")] {
             assert!(text.contains(&task.to_string()), "{text}");
-            assert!(text.contains(error.queue()), "{text}");
+            assert!(text.contains(error.store_name()), "{text}");
             assert!(text.contains(advice), "{text}");
         }
-        assert!(!error.queue().is_empty());
+        assert!(!error.store_name().is_empty());
         assert_eq!(error.task_id(), Some(task));
     };
     let handle = spawn(&client, 1).await;

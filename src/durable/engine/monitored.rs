@@ -9,10 +9,12 @@ use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant};
 
 use crate::durable::failure::{Cause, Failure};
+use crate::durable::queue::QueueInfo;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, RenewAnswer, SessionId, TaskState, Turn,
-    TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, QueueChange, RenewAnswer, SessionId,
+    TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 use crate::sync::{Mutex, lock};
@@ -186,6 +188,18 @@ impl Backend for MonitoredStore {
 
     fn paused_types(&self) -> Answer<'_, Vec<String>> {
         self.record("listing paused types", self.store.paused_types())
+    }
+
+    fn can_have(&self, queue: &QueueName, id: TaskId) -> bool {
+        self.store.can_have(queue, id)
+    }
+
+    fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool> {
+        self.record("changing a queue", self.store.change_queue(queue, change))
+    }
+
+    fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo> {
+        self.record("reading a queue", self.store.queue(queue))
     }
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {

@@ -9,11 +9,13 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::queue::QueueInfo;
+use crate::durable::queue::name::QueueName;
 use crate::durable::resend::{STORE_TIMEOUT, resend};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, RenewAnswer, SessionId, Store, TaskState,
-    Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, QueueChange, RenewAnswer, SessionId,
+    Store, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableClient, DurableExecutor,
@@ -239,6 +241,14 @@ impl Backend for Faulty {
 
     fn set_paused(&self, name: String, is_paused: bool) -> Answer<'_, ()> {
         self.store.set_paused(name, is_paused)
+    }
+
+    fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool> {
+        self.store.change_queue(queue, change)
+    }
+
+    fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo> {
+        self.store.queue(queue)
     }
 
     fn paused_types(&self) -> Answer<'_, Vec<String>> {

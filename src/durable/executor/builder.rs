@@ -155,7 +155,7 @@ impl<App: Send + Sync + 'static> Builder<App> {
     }
 
     fn settings(&self) -> Result<Settings, DurableError> {
-        let invalid = |reason| Err(DurableError::invalid(self.client.queue(), reason));
+        let invalid = |reason| Err(DurableError::invalid(self.client.store_name(), reason));
         if self.max_running == 0 {
             return invalid(
                 "`max_running` is 0, so no task could run: set it to at least 1".into(),
@@ -191,14 +191,14 @@ impl<App: Send + Sync + 'static> Builder<App> {
 
     /// Returns the registered types, as stores identify them.
     fn set(&self) -> Result<TypeSet, DurableError> {
-        let invalid = |reason| DurableError::invalid(self.client.queue(), reason);
+        let invalid = |reason| DurableError::invalid(self.client.store_name(), reason);
         let set = TypeSet::of_names(self.registry.names());
         let set = set.map_err(|(one, other)| {
             let reason =
                 format!("the names {one:?} and {other:?} have the same hash: rename one of them");
             invalid(reason)
         })?;
-        match set.kinds() {
+        match set.types() {
             [] => Err(invalid(
                 "no type of task is registered: call `register` before `start`".to_owned(),
             )),

@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::durable::TaskId;
-use crate::durable::store::{Epoch, Verdict};
+use crate::durable::store::{Epoch, SessionId, Verdict};
 
 /// A message to a worker.
 pub(crate) enum Message {
-    /// There may be a task to claim.
-    Wake,
+    /// There may be a task to claim for this session or, without one, for any.
+    Wake(Option<SessionId>),
     /// Cancel those of these tasks that this worker runs.
     Cancel(Vec<TaskId>),
     /// A run has ended. Without a verdict, its runtime has dropped it.

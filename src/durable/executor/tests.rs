@@ -9,6 +9,8 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::queue::Level;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{Answer, Enqueue, NewTask, SessionId, Store, Turn};
 use crate::durable::{
@@ -147,6 +149,8 @@ async fn a_task_in_envelope_version_2_runs() {
         id: id(7),
         name: Number::NAME.into(),
         envelope: 2,
+        queue: QueueName::DEFAULT,
+        level: Level::Normal,
         payload: [&b"\x02\x01"[..], &[9; 25], b"7"].concat(),
         delay: Duration::ZERO,
         retention: Duration::from_secs(60),

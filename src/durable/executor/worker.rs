@@ -118,7 +118,7 @@ impl Worker {
             self.full_since = Some(now);
             if self.engine.waiters.is_any_queued() {
                 self.tally.stalled_waits.add(1);
-                report::waits_stalled(&self.engine.queue, self.settings.max_running);
+                report::waits_stalled(&self.engine.store_name, self.settings.max_running);
             }
         }
     }

@@ -9,6 +9,8 @@ use sha2::{Digest, Sha256};
 use crate::durable::envelope::KNOWN_PAYLOAD_ENVELOPES;
 #[cfg(test)]
 use crate::durable::envelope::PAYLOAD_ENVELOPE;
+use crate::durable::queue::Level;
+use crate::durable::queue::name::QueueName;
 
 /// The type of a task, as stores identify it: a hash of its name and of the version of its envelope.
 ///
@@ -16,6 +18,8 @@ use crate::durable::envelope::PAYLOAD_ENVELOPE;
 /// set, so the signed number is negative. Stores save it with each task, and use it to find the
 /// workers that know the type. Since it includes the version, a build never claims a task whose
 /// envelope it cannot read: the task waits for a build that can.
+///
+/// In a named queue, or at another [`Level`] than the normal one, the type has another kind: see [`placed`](Self::placed).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Kind(i64);
 
@@ -33,6 +37,20 @@ impl Kind {
 
     pub(crate) fn in_envelope(name: &str, version: u8) -> Self {
         Self(hash(&[&[version], name.as_bytes()].concat()) | i64::MIN)
+    }
+
+    /// Returns the kind of the tasks of this type in a queue, at a level: in the default queue at the normal level, this kind
+    /// itself, and otherwise the first 8 bytes of the SHA-256 hash of this kind, the level in one byte, and the name of the queue.
+    pub(crate) fn placed(self, queue: &QueueName, level: Level) -> Self {
+        if queue.is_default() && level == Level::Normal {
+            return self;
+        }
+        let placed = [
+            &self.to_bytes()[..],
+            &[level as u8],
+            queue.as_str().as_bytes(),
+        ];
+        Self(hash(&placed.concat()) | i64::MIN)
     }
 
     #[cfg(feature = "sqlite-unbundled")]
@@ -56,23 +74,51 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// The types that a worker has registered.
+/// The types that a worker has registered, and the queue of which it runs the tasks.
 ///
 /// A worker declares its set when it opens a session, and a claim of that session contains only tasks of
-/// these types. Stores do not distinguish workers with equal sets.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// these types in this queue. A worker that serves several queues has a session for each. Stores do not distinguish
+/// workers with equal sets.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "StoredTypeSet", into = "StoredTypeSet")]
 pub(crate) struct TypeSet {
     id: SetId,
+    queue: QueueName,
     /// Sorted and distinct.
-    kinds: Arc<[Kind]>,
+    types: Arc<[Kind]>,
+    /// The kinds of the types in the queue, with their types and levels; sorted.
+    placed: Arc<[(Kind, Kind, Level)]>,
 }
 
-/// The id of a [`TypeSet`] in stores: a hash of its kinds.
+/// The id of a [`TypeSet`] in stores: a hash of its types and its queue.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct SetId(i64);
 
+/// A [`TypeSet`] in a store.
+#[derive(Serialize, Deserialize)]
+struct StoredTypeSet {
+    types: Vec<Kind>,
+    #[serde(default, skip_serializing_if = "QueueName::is_default")]
+    queue: QueueName,
+}
+
+impl From<StoredTypeSet> for TypeSet {
+    fn from(stored: StoredTypeSet) -> Self {
+        Self::of(stored.types).in_queue(stored.queue)
+    }
+}
+
+impl From<TypeSet> for StoredTypeSet {
+    fn from(set: TypeSet) -> Self {
+        Self {
+            types: set.types.to_vec(),
+            queue: set.queue,
+        }
+    }
+}
+
 impl TypeSet {
-    /// Returns the set of the types with these names, in each envelope that this build reads.
+    /// Returns the set of the types with these names, in each envelope that this build reads, in the default queue.
     ///
     /// # Errors
     ///
@@ -90,14 +136,34 @@ impl TypeSet {
         }
     }
 
-    pub(crate) fn of(kinds: impl IntoIterator<Item = Kind>) -> Self {
-        let mut kinds: Vec<_> = kinds.into_iter().collect();
-        kinds.sort_unstable();
-        kinds.dedup();
-        let bytes: Vec<_> = kinds.iter().flat_map(|kind| kind.to_bytes()).collect();
+    /// Returns the set of these types in the default queue.
+    pub(crate) fn of(types: impl IntoIterator<Item = Kind>) -> Self {
+        let mut types: Vec<_> = types.into_iter().collect();
+        types.sort_unstable();
+        types.dedup();
+        Self::new(types.into(), QueueName::DEFAULT)
+    }
+
+    /// Returns the set of the same types in another queue.
+    pub(crate) fn in_queue(&self, queue: QueueName) -> Self {
+        Self::new(Arc::clone(&self.types), queue)
+    }
+
+    fn new(types: Arc<[Kind]>, queue: QueueName) -> Self {
+        let mut bytes: Vec<_> = types.iter().flat_map(|kind| kind.to_bytes()).collect();
+        bytes.extend(queue.as_str().as_bytes());
+        let all = Level::ALL.into_iter().flat_map(|level| {
+            let queue = &queue;
+            let place = move |&kind: &Kind| (kind.placed(queue, level), kind, level);
+            types.iter().map(place)
+        });
+        let mut placed: Vec<_> = all.collect();
+        placed.sort_unstable();
         Self {
             id: SetId(hash(&bytes)),
-            kinds: kinds.into(),
+            placed: placed.into(),
+            types,
+            queue,
         }
     }
 
@@ -112,14 +178,29 @@ impl TypeSet {
         self.id
     }
 
-    pub(crate) fn kinds(&self) -> &[Kind] {
-        &self.kinds
+    pub(crate) fn queue(&self) -> &QueueName {
+        &self.queue
+    }
+
+    pub(crate) fn types(&self) -> &[Kind] {
+        &self.types
+    }
+
+    /// Returns the kinds of the tasks in this set, with their types and levels.
+    pub(crate) fn placed(&self) -> &[(Kind, Kind, Level)] {
+        &self.placed
+    }
+
+    /// Returns the type and the level of the tasks of a kind, if the set contains them.
+    pub(crate) fn find(&self, kind: Kind) -> Option<(Kind, Level)> {
+        let found = self.placed.binary_search_by_key(&kind, |placed| placed.0);
+        found.ok().map(|at| (self.placed[at].1, self.placed[at].2))
     }
 
     /// Returns `true` if the set contains a kind.
     #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn knows(&self, kind: Kind) -> bool {
-        self.kinds.binary_search(&kind).is_ok()
+        self.find(kind).is_some()
     }
 }
 

@@ -10,11 +10,13 @@ use tokio::sync::mpsc;
 use self::model::Model;
 use super::kind::TypeSet;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, RenewAnswer, SessionId, Store, TaskState,
-    Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, QueueChange, RenewAnswer, SessionId,
+    Store, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::Failure;
+use crate::durable::queue::QueueInfo;
+use crate::durable::queue::name::QueueName;
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, TaskId};
 use crate::sync::{Mutex, lock};
 
@@ -271,6 +273,16 @@ impl Backend for Connection {
 
     fn paused_types(&self) -> Answer<'_, Vec<String>> {
         self.run("paused_types", move |model, _| Ok(model.paused_types()))
+    }
+
+    fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool> {
+        self.run("change_queue", move |model, _| {
+            Ok(model.change_queue(queue, change))
+        })
+    }
+
+    fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo> {
+        self.run("queue", move |model, _| Ok(model.queue(&queue)))
     }
 
     /// One process uses the store, so it always has the newest layout.

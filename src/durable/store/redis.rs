@@ -21,10 +21,12 @@ use self::inner::Inner;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, RenewAnswer, SessionId, Store, TaskState,
-    Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, QueueChange, RenewAnswer, SessionId,
+    Store, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::queue::QueueInfo;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, TaskId,
@@ -382,6 +384,14 @@ impl Backend for RedisStore {
         self.request(
             move |inner| async move { routing::set_paused(&inner, &name, is_paused).await },
         )
+    }
+
+    fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool> {
+        todo!("{queue} {change:?}")
+    }
+
+    fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo> {
+        todo!("{queue}")
     }
 
     fn paused_types(&self) -> Answer<'_, Vec<String>> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::durable::queue::QueueSettings;
 use crate::durable::spawn_queue::WriteBatch;
 use crate::durable::{DeadReason, Status, TaskId};
 
@@ -33,6 +34,9 @@ pub(crate) struct Turn {
     /// that was restored from an older copy.
     pub(crate) floor: Epoch,
     /// The number of tasks to claim: at most [`MAX_BATCH_TASKS`](super::MAX_BATCH_TASKS).
+    ///
+    /// They are of the queue of the session, if its limits allow that, those of a higher level first: see
+    /// [`LevelTurns`](crate::durable::queue::level::LevelTurns).
     pub(crate) want: usize,
     /// The maximum size of their payloads in bytes. A claim may have one larger payload.
     pub(crate) want_bytes: usize,
@@ -113,6 +117,15 @@ pub(crate) struct Claimed {
     pub(crate) quarantined: bool,
 }
 
+/// A change of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueChange {
+    /// Its limits, unless the store has limits of a later revision.
+    Settings(QueueSettings),
+    /// Whether it is paused.
+    Paused(bool),
+}
+
 /// The payload of a dead letter, and the name of its task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeadPayload {
@@ -170,8 +183,8 @@ impl TaskState {
 pub(crate) enum Event {
     /// Events arrive from now on. Earlier ones may have been missed.
     Ready,
-    /// There may be a task to claim.
-    Wake,
+    /// There may be a task to claim for this session or, without one, for any session of this process.
+    Wake(Option<SessionId>),
     /// Tasks whose status this process has requested may have ended, other than by a verdict of its own. The list may
     /// contain other tasks, such as those that this process has only stored.
     MaybeEnded(Vec<TaskId>),
@@ -183,4 +196,11 @@ pub(crate) enum Event {
     Ended(Vec<(TaskId, TaskState)>),
     /// Tasks that this process runs are to be cancelled.
     Cancel(Vec<TaskId>),
+}
+
+#[cfg(test)]
+impl Event {
+    pub(crate) fn is_wake(&self) -> bool {
+        matches!(self, Self::Wake(_))
+    }
 }

@@ -15,6 +15,9 @@
 //! A *paused* type has a leaf that no set reads, so its tasks wait without delaying others. When the type is resumed, sets
 //! read its leaf again, or the leaf drains into one that they read.
 //!
+//! Each queue has lists of its own, since a set belongs to one queue, and so has each [`Level`] of a queue. While no task of a store
+//! has another level than the normal one, there are no lists for those: see [`use_levels`](Routes::use_levels).
+//!
 //! A kind that no set has ever contained has its own list, [`ListId::own`], which needs no entry
 //! here. So a task of a type that no worker knows waits without delaying other tasks.
 //!
@@ -25,17 +28,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::kind::{Kind, SetId, TypeSet};
+use crate::durable::queue::Level;
+use crate::durable::queue::name::QueueName;
 
 /// Maps each kind to the list in which its tasks wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Routes {
     /// The declared sets: those of live workers, and those of dead workers that have not been removed yet.
-    sets: BTreeMap<SetId, Vec<Kind>>,
+    sets: BTreeMap<SetId, TypeSet>,
     /// The path of each kind that a set has contained.
     paths: BTreeMap<Kind, Vec<ListId>>,
     /// The kinds of the paused types, by the names of the types.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     paused: BTreeMap<String, BTreeSet<Kind>>,
+    /// `true` if tasks may have another level than the normal one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    uses_levels: bool,
     /// Lists that must not be added to a path: they contain tasks whose routes were lost.
     #[serde(skip)]
     avoided: BTreeSet<ListId>,
@@ -70,8 +78,8 @@ impl ListId {
 /// Identifies kinds that share a list.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
-    /// These sets contain them.
-    Known(Vec<SetId>),
+    /// These sets contain them, and they have this level.
+    Known(Vec<SetId>, Level),
     /// No set contains them, and this is their leaf.
     Unknown(ListId),
     /// They belong to the paused type with this name.
@@ -105,16 +113,27 @@ impl Routes {
         self.sets.keys().copied()
     }
 
+    /// Returns the queue of a set.
+    pub(crate) fn queue(&self, set: SetId) -> QueueName {
+        let set = self.sets.get(&set);
+        set.map(|set| set.queue().clone()).unwrap_or_default()
+    }
+
+    /// Returns `true` if tasks may have another level than the normal one.
+    pub(crate) fn uses_levels(&self) -> bool {
+        self.uses_levels
+    }
+
     /// Returns `true` if a declared set contains a kind.
     pub(crate) fn is_known(&self, kind: Kind) -> bool {
         self.sets
             .values()
-            .any(|kinds| kinds.binary_search(&kind).is_ok())
+            .any(|set| self.level_in(set, kind).is_some())
     }
 
     /// Returns `true` if tasks of a kind are not claimed.
     pub(crate) fn is_paused(&self, kind: Kind) -> bool {
-        self.paused.values().flatten().any(|&paused| paused == kind)
+        self.pause_of(kind).is_some()
     }
 
     /// Returns the names of the paused types.
@@ -125,6 +144,24 @@ impl Routes {
     /// Returns the lists from which the sessions of a set claim.
     pub(crate) fn leaves(&self, set: SetId) -> BTreeSet<ListId> {
         self.claimed_by(set).map(|kind| self.leaf(kind)).collect()
+    }
+
+    /// Returns the lists from which the sessions of a set claim tasks of a level.
+    pub(crate) fn leaves_at(&self, set: SetId, level: Level) -> BTreeSet<ListId> {
+        let Some(declared) = self.sets.get(&set) else {
+            return BTreeSet::new();
+        };
+        let kinds = self.claimed_by(set);
+        let kinds = kinds.filter(|&kind| self.level_in(declared, kind) == Some(level));
+        kinds.map(|kind| self.leaf(kind)).collect()
+    }
+
+    /// Returns the lists that may have tasks of a queue, if a set of the queue is declared.
+    pub(crate) fn lists_of_queue(&self, queue: &QueueName) -> BTreeSet<ListId> {
+        let sets = self.sets.iter().filter(|(_, set)| set.queue() == queue);
+        let kinds = sets.flat_map(|(&set, _)| self.kinds(set));
+        let paths = kinds.filter_map(|kind| self.paths.get(&kind));
+        paths.flatten().copied().collect()
     }
 
     /// Returns the lists that the sessions of a set drain before they claim, in the order of the paths.
@@ -167,11 +204,13 @@ impl Routes {
         sets.filter(move |&set| self.claimed_by(set).any(has_list))
     }
 
-    /// Returns the only declared set, if its sessions read only [`ListId::MAIN`].
+    /// Returns the only declared set, if its sessions read only [`ListId::MAIN`], in the default queue.
     #[cfg(any(test, feature = "redis"))]
     pub(crate) fn plain(&self) -> Option<SetId> {
-        let (&set, _) = self.sets.first_key_value()?;
-        let is_plain = self.draining(set).is_empty() && self.leaves(set).iter().eq([&ListId::MAIN]);
+        let (&set, declared) = self.sets.first_key_value()?;
+        let is_plain = declared.queue().is_default()
+            && self.draining(set).is_empty()
+            && self.leaves(set).iter().eq([&ListId::MAIN]);
         (self.sets.len() == 1 && is_plain).then_some(set)
     }
 
@@ -184,6 +223,17 @@ impl Routes {
     #[cfg(feature = "redis")]
     pub(crate) fn lists(&self) -> BTreeSet<ListId> {
         self.paths.values().flatten().copied().collect()
+    }
+
+    /// Returns the kinds of the tasks of a type, in all queues and at all levels.
+    pub(crate) fn kinds_of(&self, of: Kind) -> BTreeSet<Kind> {
+        let sets = self.sets();
+        let kinds = sets.flat_map(|set| self.kinds(set));
+        let is_of = |&kind: &Kind| {
+            let mut found = self.sets.values().filter_map(|set| set.find(kind));
+            found.any(|(found, _)| found == of)
+        };
+        kinds.filter(is_of).collect()
     }
 
     /// Returns the lists that no set reads because the types of their tasks, which a set contains, are paused.
@@ -206,12 +256,34 @@ impl Routes {
 
     /// Returns the kinds that a set contains.
     pub(crate) fn kinds(&self, set: SetId) -> impl Iterator<Item = Kind> {
-        self.sets.get(&set).into_iter().flatten().copied()
+        let set = self.sets.get(&set);
+        let placed = set.into_iter().flat_map(|set| set.placed());
+        let is_used = |level| level == Level::Normal || self.uses_levels;
+        let used = placed.filter(move |(_, _, level)| is_used(*level));
+        used.map(|&(kind, _, _)| kind)
     }
 
     /// Returns the kinds whose tasks the sessions of a set claim.
     fn claimed_by(&self, set: SetId) -> impl Iterator<Item = Kind> {
         self.kinds(set).filter(|&kind| !self.is_paused(kind))
+    }
+
+    /// Returns the level of a kind, if the set contains it.
+    fn level_in(&self, set: &TypeSet, kind: Kind) -> Option<Level> {
+        let found = set.find(kind).map(|(_, level)| level);
+        found.filter(|&level| level == Level::Normal || self.uses_levels)
+    }
+
+    /// Returns the name of the paused type of a kind, if it is paused. The level and the queue of the kind do not matter.
+    fn pause_of(&self, kind: Kind) -> Option<&str> {
+        if self.paused.is_empty() {
+            return None;
+        }
+        let mut found = self.sets.values().filter_map(|set| set.find(kind));
+        let of = found.next().map_or(kind, |(of, _)| of);
+        let mut paused = self.paused.iter();
+        let paused = paused.find(|(_, kinds)| kinds.contains(&of));
+        paused.map(|(name, _)| &**name)
     }
 
     // ===== Changes =====
@@ -224,13 +296,28 @@ impl Routes {
 
     /// Adds the set of a worker that has started.
     pub(crate) fn declare(&mut self, set: &TypeSet) {
-        if self.sets.insert(set.id(), set.kinds().to_vec()).is_none() {
-            for &kind in set.kinds() {
-                self.paths
-                    .entry(kind)
-                    .or_insert_with(|| vec![ListId::own(kind)]);
-            }
+        if self.sets.insert(set.id(), set.clone()).is_none() {
+            self.add_paths();
             self.assign();
+        }
+    }
+
+    /// Prepares the lists for tasks of other levels than the normal one. This is done before the first such task is stored.
+    pub(crate) fn use_levels(&mut self) {
+        if !self.uses_levels {
+            self.uses_levels = true;
+            self.add_paths();
+            self.assign();
+        }
+    }
+
+    /// Adds a path for each kind that has none: its tasks may wait in the list of their own.
+    fn add_paths(&mut self) {
+        let sets: Vec<_> = self.sets().collect();
+        let kinds: Vec<_> = sets.iter().flat_map(|&set| self.kinds(set)).collect();
+        for kind in kinds {
+            let path = self.paths.entry(kind);
+            path.or_insert_with(|| vec![ListId::own(kind)]);
         }
     }
 
@@ -258,7 +345,8 @@ impl Routes {
     /// Removes empty draining lists from the paths, and the kinds that no set contains and of which
     /// no task waits.
     pub(crate) fn collapse(&mut self, is_empty: impl Fn(ListId) -> bool) {
-        let known: BTreeSet<_> = self.sets.values().flatten().copied().collect();
+        let sets = self.sets();
+        let known: BTreeSet<_> = sets.flat_map(|set| self.kinds(set)).collect();
         self.paths.retain(|kind, path| {
             let leaf = path.last().copied();
             path.retain(|&list| Some(list) == leaf || !is_empty(list));
@@ -274,7 +362,7 @@ impl Routes {
         for (group, kinds) in self.groups() {
             let is_free_of_others = |leaf: &&ListId| kinds_by_leaf[*leaf].is_subset(&kinds);
             let mut shared = kinds_by_leaf.keys().filter(|leaf| leaf.is_shared());
-            let unused = self.unused();
+            let unused = self.unused(kinds.iter().all(|&kind| self.is_plain(kind)));
             let leaf = match shared.find(is_free_of_others) {
                 // The only set moves back to the main list as soon as that is free.
                 Some(_) if self.is_of_only_set(&group) && unused == ListId::MAIN => unused,
@@ -304,7 +392,13 @@ impl Routes {
     }
 
     fn is_of_only_set(&self, group: &Group) -> bool {
-        self.sets.len() == 1 && matches!(group, Group::Known(_))
+        self.sets.len() == 1 && matches!(group, Group::Known(..))
+    }
+
+    /// Returns `true` if the tasks of a kind are in the default queue, at the normal level, or if no set contains it.
+    fn is_plain(&self, kind: Kind) -> bool {
+        let mut found = self.sets.values().filter_map(|set| set.find(kind));
+        found.all(|(of, _)| of == kind)
     }
 
     /// Returns the groups of kinds.
@@ -317,22 +411,27 @@ impl Routes {
     }
 
     fn group(&self, kind: Kind) -> Group {
-        let paused = self.paused.iter().find(|(_, kinds)| kinds.contains(&kind));
-        if let Some((name, _)) = paused {
-            return Group::Paused(name.clone());
+        if let Some(name) = self.pause_of(kind) {
+            return Group::Paused(name.to_owned());
         }
-        let knows = |kinds: &Vec<Kind>| kinds.binary_search(&kind).is_ok();
-        let sets = self.sets.iter().filter(|(_, kinds)| knows(kinds));
-        match sets.map(|(&set, _)| set).collect::<Vec<_>>() {
-            sets if sets.is_empty() => Group::Unknown(self.leaf(kind)),
-            sets => Group::Known(sets),
+        let (mut sets, mut known) = (Vec::new(), None);
+        for (&id, set) in &self.sets {
+            if let Some(level) = self.level_in(set, kind) {
+                sets.push(id);
+                known = Some(level);
+            }
+        }
+        match known {
+            Some(level) => Group::Known(sets, level),
+            None => Group::Unknown(self.leaf(kind)),
         }
     }
 
-    /// Returns a shared list that is in no path and need not be avoided.
-    fn unused(&self) -> ListId {
+    /// Returns a shared list that is in no path and need not be avoided. The main list is only for tasks in the default
+    /// queue, at the normal level.
+    fn unused(&self, may_be_main: bool) -> ListId {
         let used: BTreeSet<_> = self.paths.values().flatten().copied().collect();
-        let mut lists = (0..).map(ListId);
+        let mut lists = (i64::from(!may_be_main)..).map(ListId);
         lists
             .find(|list| !used.contains(list) && !self.avoided.contains(list))
             .unwrap_or(ListId::MAIN)

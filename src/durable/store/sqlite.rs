@@ -30,6 +30,9 @@ use super::{
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::queue::QueueInfo;
+use crate::durable::queue::name::QueueName;
+use crate::durable::store::QueueChange;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::layouts::Layouts;
 use crate::durable::{
@@ -225,7 +228,7 @@ impl SqliteStore {
         #[cfg(any(test, feature = "test-util"))]
         {
             let sender = sender.clone();
-            clock.watch(move || sender.send(Event::Wake).is_ok());
+            clock.watch(move || sender.send(Event::Wake(None)).is_ok());
         }
         let (writer, opened) = Writer::start(path, layouts, clock.clone(), sender).await?;
         if !opened.shared.endpoint.dead().is_empty() {
@@ -390,6 +393,14 @@ impl Backend for SqliteStore {
     fn set_paused(&self, name: String, is_paused: bool) -> Answer<'_, ()> {
         let set = move |tx: &mut Transaction<'_>| tx.set_paused(&name, is_paused);
         self.writer.run(0, set)
+    }
+
+    fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool> {
+        todo!("{queue} {change:?}")
+    }
+
+    fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo> {
+        todo!("{queue}")
     }
 
     fn paused_types(&self) -> Answer<'_, Vec<String>> {

@@ -10,6 +10,8 @@ use tokio::time::{advance, sleep, timeout};
 use super::{Faulty, Held, Number, lost};
 use crate::durable::engine::batch_sender::BatchSender;
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::queue::Level;
+use crate::durable::queue::name::QueueName;
 use crate::durable::resend::STORE_TIMEOUT;
 use crate::durable::spawn_queue::{SpawnQueue, Stored, WriteBatch};
 use crate::durable::store::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask, Store};
@@ -311,6 +313,8 @@ fn task(number: u64) -> NewTask {
         id: id(number),
         name: "number".into(),
         envelope: 1,
+        queue: QueueName::DEFAULT,
+        level: Level::Normal,
         payload: Vec::new(),
         delay: Duration::ZERO,
         retention: Duration::ZERO,

@@ -87,7 +87,7 @@ impl Worker {
     pub(super) fn mark_late(&mut self, epoch: Epoch) {
         if self.claims.mark_late(epoch) {
             self.tally.leases_lost.add(1);
-            report::lease_lost(&self.engine.queue, epoch);
+            report::lease_lost(&self.engine.store_name, epoch);
         }
     }
 
@@ -95,7 +95,7 @@ impl Worker {
     fn mark_lost(&mut self, epoch: Epoch) {
         if self.claims.mark_lost(epoch) {
             self.tally.leases_lost.add(1);
-            report::lease_lost(&self.engine.queue, epoch);
+            report::lease_lost(&self.engine.store_name, epoch);
         }
     }
 }

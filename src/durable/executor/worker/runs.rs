@@ -124,7 +124,7 @@ impl Worker {
 
     fn on(&mut self, message: Message) {
         match message {
-            Message::Wake => self.may_claim = true,
+            Message::Wake(_) => self.may_claim = true,
             Message::Cancel(ids) => self.cancel(ids),
             Message::Suspended { epoch, id } => {
                 self.claims.suspend(epoch, id);

@@ -143,7 +143,7 @@ impl Worker {
     fn failed(&mut self, failure: &Failure) {
         self.tally.failures.add(1);
         self.failures = self.failures.saturating_add(1);
-        report::store_failed(&self.engine.queue, failure, self.failures);
+        report::store_failed(&self.engine.store_name, failure, self.failures);
         let pause = BACKOFF.delay(self.failures).unwrap_or_default();
         self.pause = Some(Instant::now() + pause);
     }
@@ -167,8 +167,10 @@ impl Worker {
                     let end = || Ok(TaskState::Done(output.clone()));
                     self.engine.waiters.resolve(*id, end);
                 }
-                Verdict::Retry { error, .. } => report::retried(&self.engine.queue, *id, error),
-                Verdict::Dead { error, .. } => report::died(&self.engine.queue, *id, error),
+                Verdict::Retry { error, .. } => {
+                    report::retried(&self.engine.store_name, *id, error)
+                }
+                Verdict::Dead { error, .. } => report::died(&self.engine.store_name, *id, error),
                 _ => {}
             }
         }
@@ -179,7 +181,7 @@ impl Worker {
     fn refused(&self, id: TaskId) {
         if !self.resent {
             self.tally.refused.add(1);
-            report::refused(&self.engine.queue, id);
+            report::refused(&self.engine.store_name, id);
         }
         self.engine.waiters.check([id]);
     }

@@ -12,6 +12,7 @@ mod clients;
 mod dead_letters;
 mod enqueue;
 mod leases;
+mod queues;
 mod row;
 mod sessions;
 mod state;

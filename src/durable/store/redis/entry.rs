@@ -215,6 +215,8 @@ mod tests {
 
     use super::super::names;
     use super::*;
+    use crate::durable::queue::Level;
+    use crate::durable::queue::name::QueueName;
 
     /// Stored entries of this layout exist, so the positions are written as numbers here.
     #[test]
@@ -223,6 +225,8 @@ mod tests {
             id: TaskId::from_bytes([7; 16]),
             name: "mail".into(),
             envelope: 1,
+            queue: QueueName::DEFAULT,
+            level: Level::Normal,
             payload: b"{}".to_vec(),
             delay: Duration::ZERO,
             retention: Duration::from_millis(0x0102_0304_0506),

@@ -147,7 +147,7 @@ fn events(message: &[u8]) -> [Option<Event>; 2] {
         return [None, None];
     };
     match kind {
-        b'w' => [Some(Event::Wake), None],
+        b'w' => [Some(Event::Wake(None)), None],
         b'c' => [Some(Event::Cancel(reply::ids(rest))), None],
         b'e' => {
             let (states, ids) = reply::ends(rest);

@@ -12,6 +12,8 @@ pub(in crate::durable::store) use self::server::is_installed as is_server_instal
 use super::{RedisStore, RedisStoreBuilder};
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::queue::Level;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Backend, Claim, Enqueue, Epoch, Event, MAX_BATCH_TASKS, NewTask, SessionId, TaskState, Turn,
@@ -231,6 +233,8 @@ fn task(number: u64) -> NewTask {
         id: id(number),
         name: "job".into(),
         envelope: 1,
+        queue: QueueName::DEFAULT,
+        level: Level::Normal,
         payload: number.to_be_bytes().to_vec(),
         delay: Duration::ZERO,
         retention: Duration::from_secs(3600),

@@ -105,7 +105,7 @@ impl Time {
     pub(super) fn watch(&self, events: &mpsc::UnboundedSender<Event>) {
         if let Some(clock) = &self.clock {
             let events = events.clone();
-            clock.watch(move || events.send(Event::Wake).is_ok());
+            clock.watch(move || events.send(Event::Wake(None)).is_ok());
         }
     }
 }

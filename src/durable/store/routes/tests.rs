@@ -126,7 +126,7 @@ fn a_forgotten_type_keeps_its_list_while_tasks_wait() {
 #[test]
 fn two_names_with_one_kind_cannot_be_in_a_set() {
     // Names with equal hashes cannot be found, but equal kinds can be repeated.
-    assert_eq!(TypeSet::of([kind("a"), kind("a")]).kinds().len(), 1);
+    assert_eq!(TypeSet::of([kind("a"), kind("a")]).types().len(), 1);
     assert_eq!(set(&["a", "a"]), set(&["a"]));
 }
 
@@ -160,7 +160,7 @@ fn a_paused_type_has_a_list_that_nobody_reads() {
 fn the_only_type_is_paused() {
     let only = set(&["a"]);
     let mut routes = declared(&[&only]);
-    routes.pause("a", only.kinds().to_vec());
+    routes.pause("a", only.types().to_vec());
     assert_eq!(routes.plain(), None);
     assert!(routes.leaves(only.id()).is_empty());
     assert!(routes.draining(only.id()).is_empty());

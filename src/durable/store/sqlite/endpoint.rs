@@ -130,7 +130,7 @@ impl Endpoint {
     pub(super) fn wake(&self, limit: usize, choose: impl Fn(SetId) -> bool) {
         let mut left = limit;
         if left != 0 && self.take_own_marker(&choose) {
-            self.events.send(Event::Wake).ok();
+            self.events.send(Event::Wake(None)).ok();
             left -= 1;
         }
         self.wake_others(left, choose);
@@ -149,7 +149,7 @@ impl Endpoint {
         for (other, set) in others {
             // Only one process succeeds in removing the marker, and that process must wake the endpoint.
             let is_ours = fs::remove_file(self.idle_marker(other, set)).is_ok();
-            if is_ours && self.send(other, &Event::Wake) {
+            if is_ours && self.send(other, &Event::Wake(None)) {
                 left -= 1;
             }
             if left == 0 {

@@ -13,6 +13,8 @@ use tokio::time::timeout;
 use super::SqliteStore;
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::queue::Level;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::layouts::Layouts;
 use crate::durable::store::memory::MemoryStore;
@@ -407,7 +409,7 @@ async fn assert_wakes(one: &Arc<SqliteStore>, two: &Arc<SqliteStore>) {
         .await;
     // A store has one stream of events. Only the first worker has it.
     if !worker.events.is_closed() {
-        worker.expect(|event| event == Event::Wake).await;
+        worker.expect(|event| event.is_wake()).await;
     }
     assert_eq!(worker.claim(9).await.tasks.len(), 1);
 }
@@ -419,6 +421,8 @@ fn task(n: u64) -> Task {
         id: id(n),
         name: "name".into(),
         envelope: 1,
+        queue: QueueName::DEFAULT,
+        level: Level::Normal,
         payload: Vec::new(),
         delay: Duration::ZERO,
         retention: Duration::ZERO,

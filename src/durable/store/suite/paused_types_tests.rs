@@ -3,7 +3,7 @@
 use super::Harness;
 use super::process::*;
 use crate::durable::DeadFilter;
-use crate::durable::store::{Event, NewTask, TaskState, Verdict};
+use crate::durable::store::{NewTask, TaskState, Verdict};
 
 pub(super) async fn a_paused_type_is_not_claimed(it: &dyn Harness) {
     let process = Process::of(it);
@@ -132,7 +132,7 @@ pub(super) async fn the_only_type_wakes_a_worker_when_it_is_resumed(it: &dyn Har
     while session.turn(wanting(9).go_idle()).await.more {}
     events.drain();
     one.resume("odd").await;
-    events.until("a wake", |event| *event == Event::Wake).await;
+    events.until("a wake", |event| event.is_wake()).await;
     assert_eq!(claim_all(&mut session).await.0, [id(1)]);
 }
 
@@ -148,7 +148,7 @@ pub(super) async fn a_resumed_type_wakes_a_worker(it: &dyn Harness) {
         while session.turn(wanting(9).go_idle()).await.more {}
         events.drain();
         one.resume("odd").await;
-        events.until("a wake", |event| *event == Event::Wake).await;
+        events.until("a wake", |event| event.is_wake()).await;
         assert_eq!(claim_all(&mut session).await.0, [id(2 * round + 1)]);
     }
 }

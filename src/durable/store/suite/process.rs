@@ -9,6 +9,8 @@ use tokio::sync::mpsc;
 
 use super::Harness;
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::queue::Level;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Claim, Claimed, DeadPayload, DeadReason, Enqueue, Epoch, Event, NewTask, RenewAnswer,
@@ -52,6 +54,8 @@ pub(super) fn task(number: u64) -> NewTask {
         id: id(number),
         name: "job".into(),
         envelope: 1,
+        queue: QueueName::DEFAULT,
+        level: Level::Normal,
         payload: number.to_be_bytes().to_vec(),
         delay: Duration::ZERO,
         retention: HOUR,
@@ -406,7 +410,7 @@ impl Events {
     }
 
     pub(super) async fn woken(&mut self) {
-        self.until("a wake-up", |event| *event == Event::Wake).await;
+        self.until("a wake-up", |event| event.is_wake()).await;
     }
 
     /// Waits for the event that a task may have ended.

@@ -4,7 +4,7 @@ use super::Harness;
 use super::process::*;
 use crate::durable::TaskId;
 use crate::durable::store::kind::{Kind, TypeSet};
-use crate::durable::store::{Event, NewTask, TaskState, Verdict};
+use crate::durable::store::{NewTask, TaskState, Verdict};
 
 pub(super) async fn a_claim_has_only_types_that_its_session_knows(it: &dyn Harness) {
     let process = Process::of(it);
@@ -208,7 +208,7 @@ pub(super) async fn a_wake_up_goes_to_a_worker_that_knows_the_type(it: &dyn Harn
             0 => (&mut even, &mut even_events),
             _ => (&mut odd, &mut odd_events),
         };
-        events.until("a wake", |event| *event == Event::Wake).await;
+        events.until("a wake", |event| event.is_wake()).await;
         assert_eq!(ids(&session.claim(1).await), [id(number)]);
     }
 }

@@ -51,6 +51,11 @@ pub(super) enum State {
 }
 
 impl Row {
+    /// Returns the kind of the type of the task, whatever its queue and its level.
+    pub(super) fn of(&self) -> Kind {
+        Kind::in_envelope(&self.task.name, self.task.envelope)
+    }
+
     pub(super) fn is_held(&self, epoch: Epoch) -> bool {
         self.state == State::Running { epoch }
     }

@@ -1,5 +1,7 @@
 //! Processes and their sessions.
 
+use std::collections::BTreeSet;
+
 use tokio::sync::mpsc;
 
 use super::state::{Endpoint, Model, Session};
@@ -63,9 +65,17 @@ impl Model {
             true => drop(self.paused.insert(name, kinds.to_vec())),
             false => drop(self.paused.remove(&name)),
         }
-        let waits = |id: &TaskId| kinds.contains(&self.tasks[id].kind);
-        if !is_paused && self.ready_queue.iter().any(waits) {
-            self.wake(1, |session| kinds.iter().any(|&kind| session.knows(kind)));
+        if is_paused {
+            return;
+        }
+        // One session of each queue and level, since each has a list of its own.
+        let waits = |id: &TaskId| {
+            let row = &self.tasks[id];
+            kinds.contains(&row.of()).then_some(row.kind)
+        };
+        let waiting: BTreeSet<_> = self.ready_queue.iter().filter_map(waits).collect();
+        for kind in waiting {
+            self.wake(1, |session| session.knows(kind));
         }
     }
 
@@ -84,7 +94,7 @@ impl Model {
         self.sessions.remove(&id);
         // The other sessions of the process check again.
         if let Some(endpoint) = endpoint {
-            self.send(endpoint, Event::Wake);
+            self.send(endpoint, Event::Wake(None));
         }
         self.wake_for_new_ready();
     }

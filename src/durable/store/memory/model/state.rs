@@ -1,13 +1,16 @@
 //! [`Model`]: the data of a store, and the steps that several requests share.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::queues::QueueRow;
 use super::row::{Row, State};
 use crate::durable::clock::{Clock, millis};
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::{Kind, TypeSet};
 use crate::durable::store::{DeadReason, Epoch, Event, SessionId};
 use crate::durable::{Counts, TaskId};
@@ -29,8 +32,11 @@ pub(in super::super) struct Model {
     pub(super) last_endpoint: usize,
     /// The kinds of the paused types, by the names of the types.
     pub(super) paused: BTreeMap<String, Vec<Kind>>,
-    /// The kinds of the tasks that the current request has made ready.
-    pub(super) new_ready: Vec<Kind>,
+    pub(super) queues: BTreeMap<QueueName, QueueRow>,
+    /// The queues and kinds of the tasks that the current request has made ready.
+    pub(super) new_ready: Vec<(QueueName, Kind)>,
+    /// The queues in which the current request may let waiting tasks start.
+    pub(super) freed: BTreeSet<QueueName>,
     /// The totals. The numbers of tasks by state are counted on request.
     pub(super) totals: Counts,
 }
@@ -99,7 +105,9 @@ impl Model {
             last_epoch: 0,
             last_endpoint: 0,
             paused: BTreeMap::new(),
+            queues: BTreeMap::new(),
             new_ready: Vec::new(),
+            freed: BTreeSet::new(),
             totals: Counts::default(),
         }
     }
@@ -115,15 +123,20 @@ impl Model {
         }
     }
 
-    /// Returns `true` if tasks of this kind are not claimed.
-    pub(super) fn is_paused(&self, kind: Kind) -> bool {
-        self.paused.values().flatten().any(|&paused| paused == kind)
+    /// Returns `true` if tasks of the type of this task are not claimed.
+    pub(super) fn is_paused(&self, row: &Row) -> bool {
+        let mut paused = self.paused.values().flatten();
+        paused.any(|&paused| paused == row.of())
     }
 
     // ===== Time =====
 
     pub(super) fn wall(&self) -> u64 {
-        millis(self.clock.wall())
+        millis(self.wall_time())
+    }
+
+    pub(super) fn wall_time(&self) -> Duration {
+        self.clock.wall()
     }
 
     pub(super) fn boot(&self) -> u64 {
@@ -151,8 +164,8 @@ impl Model {
     pub(super) fn push_back(&mut self, id: TaskId) {
         if let Some(row) = self.tasks.get_mut(&id) {
             row.state = State::Waiting;
-            self.new_ready.push(row.kind);
             self.ready_queue.push_back(id);
+            self.note_ready(id);
         }
     }
 
@@ -162,9 +175,16 @@ impl Model {
         for id in ids.into_iter().rev() {
             if let Some(row) = self.tasks.get_mut(&id) {
                 row.state = State::Waiting;
-                self.new_ready.push(row.kind);
                 self.ready_queue.push_front(id);
+                self.note_ready(id);
             }
+        }
+    }
+
+    fn note_ready(&mut self, id: TaskId) {
+        let row = &self.tasks[&id];
+        if !self.is_paused(row) {
+            self.new_ready.push((row.task.queue.clone(), row.kind));
         }
     }
 
@@ -228,6 +248,7 @@ impl Model {
         let held: Vec<_> = held.map(|row| row.task.id).collect();
         let mut ready = Vec::new();
         for id in held {
+            self.free(id);
             let Some(row) = self.tasks.get_mut(&id) else {
                 continue;
             };
@@ -256,29 +277,30 @@ impl Model {
     /// Wakes idle sessions that can run what the current request has made ready, at most one for each task.
     pub(super) fn wake_for_new_ready(&mut self) {
         let mut new_ready = mem::take(&mut self.new_ready);
-        new_ready.retain(|&kind| !self.is_paused(kind));
+        new_ready.retain(|(queue, _)| self.permits(queue) > 0);
         new_ready.sort_unstable();
-        for kinds in new_ready.chunk_by(PartialEq::eq) {
-            self.wake(kinds.len(), |session| session.knows(kinds[0]));
+        for alike in new_ready.chunk_by(PartialEq::eq) {
+            self.wake(alike.len(), |session| session.knows(alike[0].1));
         }
+        self.wake_for_freed();
     }
 
     /// Wakes up to `limit` of the chosen idle sessions.
     pub(super) fn wake(&mut self, limit: usize, choose: impl Fn(&Session) -> bool) {
-        let sessions = self.sessions.values_mut();
-        let idle = sessions.filter(|session| session.is_idle && choose(session));
-        let woken = idle.take(limit.min(MAX_WAKES)).map(|session| {
+        let sessions = self.sessions.iter_mut();
+        let idle = sessions.filter(|(_, session)| session.is_idle && choose(session));
+        let woken = idle.take(limit.min(MAX_WAKES)).map(|(&id, session)| {
             session.is_idle = false;
-            session.endpoint
+            (id, session.endpoint)
         });
-        for endpoint in woken.collect::<Vec<_>>() {
-            self.send(endpoint, Event::Wake);
+        for (id, endpoint) in woken.collect::<Vec<_>>() {
+            self.send(endpoint, Event::Wake(Some(id)));
         }
     }
 
     /// Has all workers check: time has passed, or a process has died.
     pub(in super::super) fn wake_all(&mut self) {
-        self.send_all(&Event::Wake);
+        self.send_all(&Event::Wake(None));
     }
 
     pub(in super::super) fn send_all(&self, event: &Event) {

@@ -8,8 +8,12 @@ use super::state::{Lease, Model};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
+use crate::durable::queue::level::LevelTurns;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::Kind;
-use crate::durable::store::{Claim, Epoch, SessionId, Turn, TurnAnswer, Verdict, Verdicts};
+use crate::durable::store::{
+    Claim, Claimed, Epoch, SessionId, Turn, TurnAnswer, Verdict, Verdicts,
+};
 
 /// The number of delayed tasks that a turn makes due, at most.
 const MAX_DUE: usize = 256;
@@ -29,8 +33,14 @@ impl Model {
         let claimed = turned.claim.iter().flat_map(|claim| &claim.tasks);
         let quarantined = request.quarantined && !claimed.clone().any(|task| task.quarantined);
         let left = self.first_left(request.session, quarantined);
-        turned.more = left.is_some();
         turned.next = self.next_check();
+        let queue = self.queue_of(request.session);
+        if left.is_some() && self.room(&queue) == 0 {
+            // The session is woken when a task of the queue stops to run. Or it waits for the rate.
+            turned.next = turned.next.into_iter().chain(self.rate_wait(&queue)).min();
+        }
+        let left = left.filter(|_| self.room(&queue) > 0);
+        turned.more = left.is_some();
         self.wake(1, |session| left.is_some_and(|kind| session.knows(kind)));
         self.wake_for_new_ready();
         if let Some(session) = self.sessions.get_mut(&request.session) {
@@ -63,7 +73,7 @@ impl Model {
         let session = &self.sessions[&session];
         let mut waiting = self.ready_queue.iter().map(|id| &self.tasks[id]);
         let left = waiting.find(|row| {
-            let is_claimable = session.knows(row.kind) && !self.is_paused(row.kind);
+            let is_claimable = session.knows(row.kind) && !self.is_paused(row);
             is_claimable && (quarantined || !row.is_quarantined())
         });
         left.map(|row| row.kind)
@@ -121,6 +131,7 @@ impl Model {
     /// Applies a verdict. Returns `true` if the task is to go to the head of the ready queue.
     fn apply(&mut self, id: TaskId, verdict: &Verdict) -> bool {
         let (now, time) = (self.wall(), self.store_time());
+        self.free(id);
         let Some(row) = self.tasks.get_mut(&id) else {
             return false;
         };
@@ -168,35 +179,19 @@ impl Model {
         }
     }
 
+    fn queue_of(&self, session: SessionId) -> QueueName {
+        let set = self.sessions[&session].set.as_ref();
+        set.map(|set| set.queue().clone()).unwrap_or_default()
+    }
+
     /// Claims the first tasks in the ready queue that the session may run.
     fn claim(&mut self, request: &Turn) -> Option<Claim> {
         let epoch = self.last_epoch.max(request.floor) + 1;
-        let (mut tasks, mut bytes, mut quarantined) = (Vec::new(), 0, request.quarantined);
-        let (mut read, mut passed) = (0, Vec::new());
-        let session = &self.sessions[&request.session];
-        for id in &self.ready_queue {
-            let row = &self.tasks[id];
-            let is_claimable = session.knows(row.kind) && !self.is_paused(row.kind);
-            if !is_claimable || row.is_quarantined() && !quarantined {
-                passed.push(*id);
-                read += 1;
-                continue;
-            }
-            bytes += row.task.payload.len();
-            let is_full = bytes > request.want_bytes && !tasks.is_empty();
-            if tasks.len() == request.want || is_full {
-                break;
-            }
-            quarantined &= !row.is_quarantined();
-            tasks.push(row.claimed());
-            read += 1;
-        }
-        // The tasks that were passed over stay first.
-        self.ready_queue.drain(..read);
-        passed
-            .iter()
-            .rev()
-            .for_each(|&id| self.ready_queue.push_front(id));
+        let queue = self.queue_of(request.session);
+        let (tasks, turns) = self.select(request, &queue);
+        self.started(&queue, turns, tasks.len());
+        self.ready_queue
+            .retain(|&id| tasks.iter().all(|task| task.id != id));
         for task in &tasks {
             if let Some(row) = self.tasks.get_mut(&task.id) {
                 row.state = State::Running { epoch };
@@ -218,6 +213,35 @@ impl Model {
         };
         self.claims.insert(epoch, lease);
         Some(Claim { epoch, tasks })
+    }
+
+    /// Selects the tasks of a claim: within the limits of the request and of the queue, those of the level first whose turn it
+    /// is.
+    fn select(&self, request: &Turn, queue: &QueueName) -> (Vec<Claimed>, LevelTurns) {
+        let (mut tasks, mut bytes, mut quarantined) = (Vec::new(), 0, request.quarantined);
+        let mut turns = self.level_turns(queue);
+        let want = request.want.min(self.room(queue));
+        let session = &self.sessions[&request.session];
+        for (level, most) in turns.order() {
+            let before = tasks.len();
+            for row in self.ready_queue.iter().map(|id| &self.tasks[id]) {
+                let is_claimable = session.knows(row.kind) && !self.is_paused(row);
+                let is_next = is_claimable && row.task.level == level;
+                let is_taken = tasks.iter().any(|task: &Claimed| task.id == row.task.id);
+                if !is_next || is_taken || row.is_quarantined() && !quarantined {
+                    continue;
+                }
+                bytes += row.task.payload.len();
+                let is_full = bytes > request.want_bytes && !tasks.is_empty();
+                if tasks.len() == want || tasks.len() - before == most || is_full {
+                    break;
+                }
+                quarantined &= !row.is_quarantined();
+                tasks.push(row.claimed());
+            }
+            turns.started(level, (tasks.len() - before) as u64);
+        }
+        (tasks, turns)
     }
 
     /// Moves delayed tasks that are due into the ready queue, the earliest first. Returns `true` if there were any.

@@ -98,7 +98,7 @@ async fn a_new_subscription_announces_that_messages_may_be_missing() {
         until(&mut events, &Event::Ready).await;
         assert_eq!(worker.turn(Vec::new(), 1).await.claim, None);
         spawner.enqueue([task(round)]).await;
-        until(&mut events, &Event::Wake).await;
+        until(&mut events, &Event::Wake(None)).await;
         worker.turn(done(&worker.claim(1).await), 0).await;
         spawner.turn(Vec::new(), 0).await;
     }
@@ -326,7 +326,7 @@ async fn a_wake_without_a_receiver_goes_to_the_next_worker() {
     };
     timeout(DEADLINE, gone).await.unwrap();
     spawner.enqueue([task(1)]).await;
-    until(&mut events, &Event::Wake).await;
+    until(&mut events, &Event::Wake(None)).await;
 }
 
 /// The channels, if there are two.

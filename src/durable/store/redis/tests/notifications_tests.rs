@@ -37,7 +37,7 @@ async fn a_repeated_enqueue_wakes_another_worker() {
         assert_eq!(idle(&server), still_idle);
     }
     for events in &mut events {
-        until(events, &Event::Wake).await;
+        until(events, &Event::Wake(None)).await;
     }
     assert_eq!(producer.store.counts().await.unwrap().waiting, 1);
 }

@@ -94,7 +94,7 @@ async fn an_idle_worker_is_woken_from_each_partition() {
     for number in 0..20 {
         assert_eq!(worker.turn(Vec::new(), 1).await.claim, None);
         other.enqueue([task(number)]).await;
-        until(&mut events, &Event::Wake).await;
+        until(&mut events, &Event::Wake(None)).await;
         let claim = worker.claim(1).await;
         assert_eq!(claim.tasks[0].id, id(number));
         // A busy session is idle in no partition.

@@ -294,7 +294,7 @@ async fn a_task_that_is_due_earlier_wakes_a_worker_of_any_set() {
         let idle = scene.run("return #redis.call('KEYS', ARGV[1] .. 'idle:*')");
         assert_eq!(idle, Value::Int(i64::from(!is_woken)), "{number}");
         if is_woken {
-            until(&mut events, &Event::Wake).await;
+            until(&mut events, &Event::Wake(None)).await;
         }
     }
 }

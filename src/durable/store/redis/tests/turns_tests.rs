@@ -72,7 +72,7 @@ async fn a_busy_worker_is_not_woken() {
     assert_eq!(busy.turn(Vec::new(), 1).await.claim, None);
     assert_eq!(busy.turn(Vec::new(), 0).await.claim, None);
     spawner.enqueue([task(1)]).await;
-    until(&mut idle_events, &Event::Wake).await;
+    until(&mut idle_events, &Event::Wake(None)).await;
     assert_eq!(busy_events.try_recv().ok(), None);
     assert_eq!(idle.claim(1).await.tasks[0].id, id(1));
 }

@@ -221,7 +221,7 @@ impl State {
             return;
         }
         for (set, worker) in bounds.sets.iter().zip(&self.workers) {
-            let mut claimed = set.kinds().iter();
+            let mut claimed = set.types().iter();
             let could_run = claimed.any(|kind| {
                 let waiting = self.expected.get(kind);
                 !self.routes.is_paused(*kind) && waiting.is_some_and(|waiting| !waiting.is_empty())

@@ -100,7 +100,7 @@ impl PeerSocket {
         match event {
             // Other processes do not get these.
             Event::Ready | Event::Ended(_) => Ok(()),
-            Event::Wake => self.send_bytes(to, &[WAKE]),
+            Event::Wake(_) => self.send_bytes(to, &[WAKE]),
             Event::MaybeEnded(ids) => self.send_ids(to, ENDED, ids),
             Event::Cancel(ids) => self.send_ids(to, CANCEL, ids),
         }
@@ -224,7 +224,7 @@ fn decode(bytes: &[u8]) -> Option<Event> {
         ids.map(TaskId::from_bytes).collect()
     };
     match kind {
-        WAKE => Some(Event::Wake),
+        WAKE => Some(Event::Wake(None)),
         ENDED => Some(Event::MaybeEnded(ids())),
         CANCEL => Some(Event::Cancel(ids())),
         _ => None,
@@ -257,22 +257,22 @@ mod tests {
             let mut bytes = [0; 8];
             std::iter::from_fn(|| socket.recv(&mut bytes).ok()).count()
         };
-        let sent = std::iter::from_fn(|| socket.send(2, &Event::Wake).ok()).count();
+        let sent = std::iter::from_fn(|| socket.send(2, &Event::Wake(None)).ok()).count();
         assert!(socket.is_skipped(2) && sent > 0);
         // Now its inbox has room, but it is skipped.
         assert_eq!(read(&stopped), sent);
         for _ in 0..100 {
-            let refused = socket.send(2, &Event::Wake).unwrap_err();
+            let refused = socket.send(2, &Event::Wake(None)).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
         }
         assert_eq!(read(&stopped), 0);
-        socket.send(3, &Event::Wake).unwrap();
+        socket.send(3, &Event::Wake(None)).unwrap();
         assert_eq!(read(&healthy), 1);
 
         while socket.is_skipped(2) {
             std::thread::yield_now();
         }
-        socket.send(2, &Event::Wake).unwrap();
+        socket.send(2, &Event::Wake(None)).unwrap();
         assert_eq!(read(&stopped), 1);
         assert!(lock(&socket.skipped).is_empty());
     }

@@ -57,7 +57,7 @@ async fn sessions_of_a_process_go_idle_independently() {
     resting.go_idle().await;
     store.shared.endpoint.remove_idle(busy.session);
     producer.enqueue([task(1).0]).await;
-    resting.expect(|event| event == Event::Wake).await;
+    resting.expect(|event| event.is_wake()).await;
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn a_dead_process_does_not_consume_a_wake_up() {
     })
     .await;
     producer.enqueue([task(1).0]).await;
-    alive.expect(|event| event == Event::Wake).await;
+    alive.expect(|event| event.is_wake()).await;
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn an_idle_worker_is_notified_of_new_processes() {
     let mut resting = Worker::new(&file.open().await).await;
     assert_eq!(resting.try_turn(vec![], 1, true).await.unwrap().next, None);
     let newcomer = Worker::new(&file.open().await).await;
-    resting.expect(|event| event == Event::Wake).await;
+    resting.expect(|event| event.is_wake()).await;
 
     // Now it checks often enough to detect the death.
     newcomer.enqueue([task(1).0]).await;
@@ -167,7 +167,7 @@ async fn a_worker_that_goes_idle_while_a_task_is_stored_misses_nothing() {
         let mut turned = turned.unwrap();
         let is_told = turned.more || turned.next == Some(Duration::ZERO);
         if turned.claim.is_none() && !is_told {
-            worker.expect(|event| event == Event::Wake).await;
+            worker.expect(|event| event.is_wake()).await;
         }
         if turned.claim.is_none() {
             turned = worker.turn(vec![], 1).await;
@@ -194,7 +194,7 @@ async fn an_end_is_reported_to_the_producer_and_to_watchers() {
         while ended.len() < ids.len() {
             match worker.event().await {
                 Event::MaybeEnded(ids) => ended.extend(ids),
-                Event::Ready | Event::Wake => {}
+                Event::Ready | Event::Wake(None) => {}
                 event => panic!("{event:?}"),
             }
         }

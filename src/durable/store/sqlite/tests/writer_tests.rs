@@ -11,7 +11,7 @@ use super::super::{SqliteStore, turn};
 use super::{File, Worker, assert_fails, task};
 use crate::durable::failure::{Cause, Effect};
 use crate::durable::spawn_queue::{SpawnQueue, WriteBatch};
-use crate::durable::store::{Answer, Backend, Enqueue, Event, NewTask, TurnAnswer};
+use crate::durable::store::{Answer, Backend, Enqueue, NewTask, TurnAnswer};
 
 const STORED: &str = "SELECT stored FROM throng_meta";
 
@@ -125,7 +125,7 @@ async fn an_idle_worker_is_woken_before_the_answer() {
     producer.store.enqueue(Arc::new(request)).await.unwrap();
     // The process that has removed the marker has sent the wake-up, or has died before the answer.
     assert_eq!(told.try_recv(), Ok(0));
-    resting.expect(|event| event == Event::Wake).await;
+    resting.expect(|event| event.is_wake()).await;
 }
 
 #[tokio::test]
@@ -222,7 +222,7 @@ async fn a_claim_consumes_no_wake_up_of_a_task_stored_with_it() {
     drop(release);
     assert!(claimed.await.unwrap().claim.is_some());
     stored.await.unwrap();
-    resting.expect(|event| event == Event::Wake).await;
+    resting.expect(|event| event.is_wake()).await;
 }
 
 /// A repeated request may read with a second connection, which does not see what is written meanwhile.

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Choice, New, Types, VerdictChoice};
+use crate::durable::queue::Level;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::{Kind, TypeSet};
 use crate::durable::store::suite::process::id;
 use crate::durable::store::{
@@ -76,6 +78,8 @@ impl New {
             name: name(self.other_name && has_types).into(),
             envelope: 1,
             payload: vec![self.task; self.len],
+            queue: QueueName::DEFAULT,
+            level: Level::Normal,
             delay: self.delay,
             retention: self.retention,
             max_crashes: self.max_crashes,

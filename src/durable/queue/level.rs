@@ -1,0 +1,120 @@
+//! [`Level`]: how urgent a task is. [`LevelTurns`]: decides which level a claim takes from first.
+
+use serde::{Deserialize, Serialize};
+
+/// How urgent a task is, compared with the other tasks of its queue: see
+/// [`SpawnOptions::level`](super::super::SpawnOptions::level).
+///
+/// Within a queue, tasks of a higher level start first. A lower level cannot starve: while its tasks wait, at least one of 64 tasks
+/// that start is `Normal`, and one of 256 is `Low`, counted over all workers. (A claim takes several tasks at once, so such a
+/// task may start up to one claim later.)
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum Level {
+    /// Starts before the other levels.
+    High,
+    /// The default.
+    #[default]
+    Normal,
+    /// Starts after the other levels.
+    Low,
+}
+
+impl Level {
+    pub(crate) const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
+}
+
+/// One of this number of tasks that start is `Normal`.
+pub(crate) const NORMAL_PERIOD: u64 = 64;
+/// One of this number of tasks that start is `Low`.
+pub(crate) const LOW_PERIOD: u64 = 256;
+
+/// The numbers of tasks of other levels of a queue that have started since a level had its share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct LevelTurns {
+    pub(crate) since_normal: u64,
+    pub(crate) since_low: u64,
+}
+
+impl LevelTurns {
+    /// Returns the level that a claim takes from first, and the maximum number of tasks that it takes from there before it
+    /// takes from the others, in order.
+    pub(crate) fn first(self) -> (Level, usize) {
+        let due = |since: u64, period: u64| ((since + 1) / period) as usize;
+        match (
+            due(self.since_low, LOW_PERIOD),
+            due(self.since_normal, NORMAL_PERIOD),
+        ) {
+            (0, 0) => (Level::High, usize::MAX),
+            (0, normal) => (Level::Normal, normal),
+            (low, _) => (Level::Low, low),
+        }
+    }
+
+    /// Records that tasks of a level have started.
+    pub(crate) fn started(&mut self, level: Level, tasks: u64) {
+        let count = |since: &mut u64, is_own, period| match is_own {
+            true => *since = since.saturating_sub(tasks * period),
+            false => *since += tasks,
+        };
+        count(
+            &mut self.since_normal,
+            level == Level::Normal,
+            NORMAL_PERIOD,
+        );
+        count(&mut self.since_low, level == Level::Low, LOW_PERIOD);
+    }
+
+    /// Returns the order in which a claim takes from the levels.
+    pub(crate) fn order(self) -> [(Level, usize); 3] {
+        let (first, most) = self.first();
+        let [one, other] = match first {
+            Level::High => [Level::Normal, Level::Low],
+            Level::Normal => [Level::High, Level::Low],
+            Level::Low => [Level::High, Level::Normal],
+        };
+        [(first, most), (one, usize::MAX), (other, usize::MAX)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Claims tasks while all levels have tasks. Returns the numbers of tasks that have started, by level.
+    fn starts(claims: usize, want: usize) -> [usize; 3] {
+        let (mut turns, mut starts) = (LevelTurns::default(), [0; 3]);
+        for _ in 0..claims {
+            let mut left = want;
+            for (level, most) in turns.order() {
+                let taken = left.min(most);
+                turns.started(level, taken as u64);
+                starts[level as usize] += taken;
+                left -= taken;
+            }
+        }
+        starts
+    }
+
+    #[test]
+    fn a_lower_level_gets_its_share() {
+        for want in [1, 7, 64, 256] {
+            let claims = 256 * 64 / want;
+            let [high, normal, low] = starts(claims, want);
+            let all = high + normal + low;
+            assert!(normal * 70 >= all, "{want}: {normal} of {all}");
+            assert!(low * 280 >= all, "{want}: {low} of {all}");
+            assert!(high * 10 >= all * 9, "{want}: {high} of {all}");
+        }
+    }
+
+    #[test]
+    fn a_level_without_tasks_takes_no_turns() {
+        let mut turns = LevelTurns::default();
+        turns.started(Level::High, 10_000);
+        assert_eq!(turns.order()[0], (Level::Low, 39));
+        turns.started(Level::Low, 0);
+        assert_eq!(turns.since_low, 10_000);
+    }
+}

@@ -1,0 +1,242 @@
+//! [`QueueSettings`] and [`Rate`]: the limits of a queue.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The limits of a queue, which hold for all workers together: see [`Queue::set`](super::Queue::set).
+///
+/// # Examples
+///
+/// ```
+/// use throng::durable::{QueueSettings, Rate};
+///
+/// // At most 4 tasks run at once, and at most 100 start per minute.
+/// let settings = QueueSettings::new().max_running(4).rate(Rate::per_minute(100));
+/// # drop(settings);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct QueueSettings {
+    pub(crate) max_running: Option<u32>,
+    pub(crate) rate: Option<Rate>,
+    pub(crate) revision: u32,
+}
+
+impl QueueSettings {
+    /// Returns settings without any limit, of revision 0.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the maximum number of tasks that run at once, over all workers: at least 1. There is no maximum by default. To
+    /// stop a queue, [pause](super::Queue::pause) it.
+    ///
+    /// A task counts from its claim until its worker reports its end, or until the task is taken back from a worker that has
+    /// died. So the maximum also holds while workers die. A task does not count while it waits to be tried again.
+    ///
+    /// A worker that has lost its lease but does not notice may still run a task when another worker starts it. A
+    /// [fencing token](super::super::TaskContext::fencing_token) protects what the task changes.
+    #[must_use]
+    pub fn max_running(mut self, max_running: u32) -> Self {
+        self.max_running = Some(max_running);
+        self
+    }
+
+    /// Sets how many tasks start in a time, over all workers. There is no maximum by default.
+    #[must_use]
+    pub fn rate(mut self, rate: Rate) -> Self {
+        self.rate = Some(rate);
+        self
+    }
+
+    /// Sets the revision of the settings. A store ignores settings of an earlier revision than those that it has, so that old
+    /// processes do not undo what newer ones have set. The default is 0.
+    #[must_use]
+    pub fn revision(mut self, revision: u32) -> Self {
+        self.revision = revision;
+        self
+    }
+
+    /// Returns the reason why these settings are not possible, and the remedy.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match (self.max_running, self.rate) {
+            (Some(0), _) => {
+                Err("`max_running` is 0: pause the queue instead, or set it to at least 1".into())
+            }
+            (_, Some(rate)) if rate.interval_micros == 0 || rate.burst == 0 => Err(
+                "the rate is 0, or above one million per second: choose a lower one, or none"
+                    .into(),
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How many tasks start in a time.
+///
+/// Starts are spaced evenly: with `per_minute(100)`, one task starts every 600 ms. With a [`burst`](Self::burst) of 20, up to 20
+/// tasks start at once if none have started for a while. So in any period `t`, at most `t / interval + burst` tasks
+/// start. A task that is tried again counts again. (This is the [generic cell rate
+/// algorithm](https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm).)
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use throng::durable::Rate;
+///
+/// assert_eq!(Rate::per_minute(120), Rate::every(Duration::from_millis(500)));
+/// assert_ne!(Rate::per_minute(120), Rate::per_minute(120).burst(20));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Rate {
+    /// The mean time between two starts.
+    pub(crate) interval_micros: u64,
+    /// The number of tasks that may start at once.
+    pub(crate) burst: u32,
+}
+
+/// Rates are stored in 6 bytes, as microseconds. This is longer than anybody waits.
+const MAX_INTERVAL: Duration = Duration::from_secs(366 * 24 * 3600);
+
+impl Rate {
+    /// Returns the rate of one start in each `interval`. It is rounded up to microseconds, and is at most a year.
+    pub fn every(interval: Duration) -> Self {
+        let micros = interval.min(MAX_INTERVAL).as_nanos().div_ceil(1_000);
+        Self {
+            interval_micros: micros as u64,
+            burst: 1,
+        }
+    }
+
+    /// Returns the rate of this many starts per second.
+    pub fn per_second(tasks: u32) -> Self {
+        Self::per(Duration::from_secs(1), tasks)
+    }
+
+    /// Returns the rate of this many starts per minute.
+    pub fn per_minute(tasks: u32) -> Self {
+        Self::per(Duration::from_secs(60), tasks)
+    }
+
+    /// Returns the rate of this many starts per hour.
+    pub fn per_hour(tasks: u32) -> Self {
+        Self::per(Duration::from_secs(3600), tasks)
+    }
+
+    /// Sets the number of tasks that may start at once if none have started for a while. The default is 1.
+    #[must_use]
+    pub fn burst(mut self, burst: u32) -> Self {
+        self.burst = burst;
+        self
+    }
+
+    fn per(time: Duration, tasks: u32) -> Self {
+        match tasks {
+            0 => Self {
+                interval_micros: 0,
+                burst: 1,
+            },
+            // Rounded up, so that the rate is never exceeded.
+            tasks => Self::every(Duration::from_nanos(
+                (time.as_nanos() as u64).div_ceil(u64::from(tasks)),
+            )),
+        }
+    }
+
+    /// Returns how long the whole burst takes to become available.
+    fn whole(self) -> u64 {
+        self.interval_micros.saturating_mul(u64::from(self.burst))
+    }
+
+    /// Returns the number of tasks that may start now. `used_until` is the time up to which the rate is used, in microseconds
+    /// like `now`.
+    pub(crate) fn available(self, used_until: u64, now: u64) -> u64 {
+        let used = self.clamp(used_until, now) - now;
+        (self.whole() - used) / self.interval_micros.max(1)
+    }
+
+    /// Returns the time up to which the rate is used once this many tasks have started. If it is before `used_until`, it must be
+    /// stored even if no task has started: the clock was put back.
+    pub(crate) fn use_up(self, used_until: u64, now: u64, tasks: u64) -> u64 {
+        self.clamp(used_until, now) + self.interval_micros.saturating_mul(tasks)
+    }
+
+    /// Returns the time until a task may start, in microseconds.
+    pub(crate) fn wait(self, used_until: u64, now: u64) -> u64 {
+        let used = self.clamp(used_until, now) - now;
+        (used + self.interval_micros).saturating_sub(self.whole())
+    }
+
+    /// A time in the past means that the whole burst is available. A time that is too far ahead means that the clock was put
+    /// back.
+    fn clamp(self, used_until: u64, now: u64) -> u64 {
+        used_until.clamp(now, now.saturating_add(self.whole()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_rate_is_spaced_evenly() {
+        let rate = Rate::per_minute(100).burst(3);
+        let (mut used, mut starts) = (0, Vec::new());
+        for now in (0..6_000_000).step_by(100_000) {
+            let available = rate.available(used, now);
+            used = rate.use_up(used, now, available);
+            starts.extend((0..available).map(|_| now / 100_000));
+        }
+        assert_eq!(starts, [0, 0, 0, 6, 12, 18, 24, 30, 36, 42, 48, 54]);
+    }
+
+    #[test]
+    fn impossible_settings_are_refused() {
+        let settings = QueueSettings::new();
+        assert_eq!(settings.check(), Ok(()));
+        assert!(settings.max_running(0).check().is_err());
+        assert!(settings.rate(Rate::per_hour(0)).check().is_err());
+        assert!(settings.rate(Rate::per_hour(1).burst(0)).check().is_err());
+        assert!(settings.rate(Rate::every(Duration::ZERO)).check().is_err());
+    }
+
+    proptest! {
+        /// In any period, at most `period / interval + burst` tasks start, whatever the clock does; and once the rate is free, at
+        /// least one can start.
+        #[test]
+        fn a_rate_is_never_exceeded(
+            interval in 1_u64..50,
+            burst in 1_u32..5,
+            steps in proptest::collection::vec((0_u64..40, 0_u64..8), 1..40),
+        ) {
+            let rate = Rate { interval_micros: interval, burst };
+            let (mut now, mut used, mut starts) = (1_000, 0, Vec::new());
+            for (pause, want) in steps {
+                now += pause;
+                let wait = rate.wait(used, now);
+                prop_assert_eq!(wait == 0, rate.available(used, now) > 0);
+                prop_assert!(rate.available(used, now + wait) > 0);
+                let tasks = want.min(rate.available(used, now));
+                used = rate.use_up(used, now, tasks);
+                starts.extend((0..tasks).map(|_| now));
+            }
+            for (first, &from) in starts.iter().enumerate() {
+                for (last, &to) in starts.iter().enumerate().skip(first) {
+                    let most = (to - from) / interval + u64::from(burst);
+                    prop_assert!((last - first + 1) as u64 <= most);
+                }
+            }
+        }
+
+        /// If the clock is put back, the queue stands still for no longer than the burst takes.
+        #[test]
+        fn a_clock_that_is_put_back_stops_nothing_for_long(back in 0_u64..10_000) {
+            let rate = Rate { interval_micros: 10, burst: 3 };
+            let used = rate.use_up(0, 20_000, 3);
+            prop_assert!(rate.wait(used, 20_000 - back) <= 10);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Named queues: their limits, and what they let start.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::row::{Row, State};
+use super::state::Model;
+use crate::durable::TaskId;
+use crate::durable::queue::level::LevelTurns;
+use crate::durable::queue::name::QueueName;
+use crate::durable::queue::{QueueInfo, QueueSettings};
+use crate::durable::store::QueueChange;
+
+/// What the store knows about a queue.
+#[derive(Default)]
+pub(super) struct QueueRow {
+    settings: QueueSettings,
+    is_paused: bool,
+    /// The time up to which the rate is used, in microseconds since 1970.
+    used_until: u64,
+    turns: LevelTurns,
+}
+
+impl Model {
+    /// Changes a queue. Returns `false` if that has no effect.
+    pub(in super::super) fn change_queue(&mut self, name: QueueName, change: QueueChange) -> bool {
+        let row = self.queues.entry(name.clone()).or_default();
+        match change {
+            QueueChange::Settings(settings) if settings.revision < row.settings.revision => {
+                return false;
+            }
+            QueueChange::Settings(settings) => row.settings = settings,
+            QueueChange::Paused(is_paused) => row.is_paused = is_paused,
+        }
+        self.freed.insert(name);
+        self.wake_for_new_ready();
+        true
+    }
+
+    pub(in super::super) fn queue(&self, name: &QueueName) -> QueueInfo {
+        let row = self.queues.get(name);
+        let is_known = |row: &Row| {
+            let mut sessions = self.sessions.values();
+            sessions.any(|session| !session.is_dead && session.knows(row.kind))
+        };
+        let tasks = self.tasks.values();
+        let waiting = tasks.filter(|row| row.state == State::Waiting && row.task.queue == *name);
+        QueueInfo {
+            settings: row.map(|row| row.settings).unwrap_or_default(),
+            is_paused: row.is_some_and(|row| row.is_paused),
+            waiting: waiting.filter(|row| is_known(row)).count() as u64,
+            running: self.running_in(name),
+        }
+    }
+
+    /// Returns the number of tasks of a queue that may start now.
+    pub(super) fn room(&self, name: &QueueName) -> usize {
+        let permits = self.permits(name);
+        let row = self.queues.get(name);
+        match row.and_then(|row| Some((row.settings.rate?, row.used_until))) {
+            Some((rate, used)) => permits.min(rate.available(used, self.wall_micros()) as usize),
+            None => permits,
+        }
+    }
+
+    /// Returns the number of tasks of a queue that may start now, if its rate does not matter.
+    pub(super) fn permits(&self, name: &QueueName) -> usize {
+        match self.queues.get(name) {
+            None => usize::MAX,
+            Some(row) if row.is_paused => 0,
+            Some(row) => row.settings.max_running.map_or(usize::MAX, |most| {
+                (most as usize).saturating_sub(self.running_in(name) as usize)
+            }),
+        }
+    }
+
+    fn running_in(&self, name: &QueueName) -> u64 {
+        let is_running = |row: &&Row| matches!(row.state, State::Running { .. });
+        let rows = self.tasks.values().filter(is_running);
+        rows.filter(|row| row.task.queue == *name).count() as u64
+    }
+
+    /// Returns the order of levels in which a claim takes tasks.
+    pub(super) fn level_turns(&self, name: &QueueName) -> LevelTurns {
+        let row = self.queues.get(name);
+        row.map(|row| row.turns).unwrap_or_default()
+    }
+
+    /// Records that tasks have started.
+    pub(super) fn started(&mut self, name: &QueueName, turns: LevelTurns, tasks: usize) {
+        let now = self.wall_micros();
+        let row = self.queues.entry(name.clone()).or_default();
+        row.turns = turns;
+        if let Some(rate) = row.settings.rate {
+            let used = rate.use_up(row.used_until, now, tasks as u64);
+            if tasks > 0 || used < row.used_until {
+                row.used_until = used;
+            }
+        }
+    }
+
+    /// Returns the time until the rate of a queue lets a task start. Without such a limit, nothing depends on time.
+    pub(super) fn rate_wait(&self, name: &QueueName) -> Option<Duration> {
+        let row = self.queues.get(name)?;
+        let wait = row.settings.rate?.wait(row.used_until, self.wall_micros());
+        (self.permits(name) > 0).then(|| Duration::from_micros(wait))
+    }
+
+    /// Records that a task stops to run, so that another one of its queue may start.
+    pub(super) fn free(&mut self, id: TaskId) {
+        if let Some(row) = self.tasks.get(&id) {
+            self.freed.insert(row.task.queue.clone());
+        }
+    }
+
+    /// Wakes an idle session of each queue in which a task may start because another one has stopped.
+    pub(super) fn wake_for_freed(&mut self) {
+        let freed: BTreeSet<_> = std::mem::take(&mut self.freed);
+        for name in &freed {
+            if self.room(name) == 0 {
+                continue;
+            }
+            let mut waiting = self.ready_queue.iter().map(|id| &self.tasks[id]);
+            let is_next = |row: &&Row| row.task.queue == *name && !self.is_paused(row);
+            if let Some(kind) = waiting.find(is_next).map(|row| row.kind) {
+                self.wake(1, |session| session.knows(kind));
+            }
+        }
+    }
+
+    fn wall_micros(&self) -> u64 {
+        self.wall_time().as_micros() as u64
+    }
+}
