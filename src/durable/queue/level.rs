@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 /// How urgent a task is, compared with the other tasks of its queue: see
 /// [`SpawnOptions::level`](super::super::SpawnOptions::level).
 ///
-/// Within a queue, tasks of a higher level start first. A lower level cannot starve: while its tasks wait, at least one of 64 tasks
-/// that start is `Normal`, and one of 256 is `Low`, counted over all workers. (A claim takes several tasks at once, so such a
+/// Within a queue, tasks of a higher level start first. A lower level cannot starve: while its tasks wait, at least one of 65 tasks
+/// that start is `Normal`, and one of 257 is `Low`, counted over all workers. (A claim takes several tasks at once, so such a
 /// task may start up to one claim later.)
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -25,9 +25,9 @@ impl Level {
     pub(crate) const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
 }
 
-/// One of this number of tasks that start is `Normal`.
+/// After this number of tasks of other levels, a `Normal` one starts.
 pub(crate) const NORMAL_PERIOD: u64 = 64;
-/// One of this number of tasks that start is `Low`.
+/// After this number of tasks of other levels, a `Low` one starts.
 pub(crate) const LOW_PERIOD: u64 = 256;
 
 /// The numbers of tasks of other levels of a queue that have started since a level had its share.
@@ -41,7 +41,7 @@ impl LevelTurns {
     /// Returns the level that a claim takes from first, and the maximum number of tasks that it takes from there before it
     /// takes from the others, in order.
     pub(crate) fn first(self) -> (Level, usize) {
-        let due = |since: u64, period: u64| ((since + 1) / period) as usize;
+        let due = |since: u64, period: u64| (since / period) as usize;
         match (
             due(self.since_low, LOW_PERIOD),
             due(self.since_normal, NORMAL_PERIOD),
