@@ -38,20 +38,6 @@ pub(crate) struct LevelTurns {
 }
 
 impl LevelTurns {
-    /// Returns the level that a claim takes from first, and the maximum number of tasks that it takes from there before it
-    /// takes from the others, in order.
-    pub(crate) fn first(self) -> (Level, usize) {
-        let due = |since: u64, period: u64| (since / period) as usize;
-        match (
-            due(self.since_low, LOW_PERIOD),
-            due(self.since_normal, NORMAL_PERIOD),
-        ) {
-            (0, 0) => (Level::High, usize::MAX),
-            (0, normal) => (Level::Normal, normal),
-            (low, _) => (Level::Low, low),
-        }
-    }
-
     /// Records that tasks of a level have started.
     pub(crate) fn started(&mut self, level: Level, tasks: u64) {
         let count = |since: &mut u64, is_own, period| match is_own {
@@ -66,15 +52,16 @@ impl LevelTurns {
         count(&mut self.since_low, level == Level::Low, LOW_PERIOD);
     }
 
-    /// Returns the order in which a claim takes from the levels.
-    pub(crate) fn order(self) -> [(Level, usize); 3] {
-        let (first, most) = self.first();
-        let [one, other] = match first {
-            Level::High => [Level::Normal, Level::Low],
-            Level::Normal => [Level::High, Level::Low],
-            Level::Low => [Level::High, Level::Normal],
-        };
-        [(first, most), (one, usize::MAX), (other, usize::MAX)]
+    /// Returns the levels from which a claim takes tasks, in order, and the maximum number of tasks for each step: first the shares
+    /// of the lower levels.
+    pub(crate) fn order(self) -> [(Level, usize); 5] {
+        [
+            (Level::Low, (self.since_low / LOW_PERIOD) as usize),
+            (Level::Normal, (self.since_normal / NORMAL_PERIOD) as usize),
+            (Level::High, usize::MAX),
+            (Level::Normal, usize::MAX),
+            (Level::Low, usize::MAX),
+        ]
     }
 }
 
