@@ -46,6 +46,7 @@ mod maintenance;
 mod names;
 mod partitions;
 mod probe;
+mod queues;
 mod renew;
 mod reply;
 mod routes_cache;
@@ -386,12 +387,17 @@ impl Backend for RedisStore {
         )
     }
 
+    fn can_have(&self, queue: &QueueName, id: TaskId) -> bool {
+        let home = self.inner.partitions.of_queue(queue);
+        home.is_none_or(|home| home == self.inner.partitions.of_task(id))
+    }
+
     fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool> {
-        todo!("{queue} {change:?}")
+        self.request(move |inner| async move { queues::change(&inner, &queue, change).await })
     }
 
     fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo> {
-        todo!("{queue}")
+        self.request(move |inner| async move { queues::read(&inner, &queue).await })
     }
 
     fn paused_types(&self) -> Answer<'_, Vec<String>> {

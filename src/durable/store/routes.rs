@@ -87,6 +87,15 @@ enum Group {
 }
 
 impl Routes {
+    /// Returns the routes that replace lost ones. Tasks of all levels may wait.
+    #[cfg(feature = "redis")]
+    pub(crate) fn after_loss() -> Self {
+        Self {
+            uses_levels: true,
+            ..Self::default()
+        }
+    }
+
     // ===== Queries =====
 
     /// Returns the list to which a new task of this kind is appended.
@@ -111,6 +120,12 @@ impl Routes {
 
     pub(crate) fn sets(&self) -> impl Iterator<Item = SetId> {
         self.sets.keys().copied()
+    }
+
+    /// Returns the named queues of the declared sets.
+    pub(crate) fn queues(&self) -> BTreeSet<&QueueName> {
+        let queues = self.sets.values().map(TypeSet::queue);
+        queues.filter(|queue| !queue.is_default()).collect()
     }
 
     /// Returns the queue of a set.

@@ -14,6 +14,8 @@ use super::scripts::Arguments;
 use crate::durable::clock::millis;
 use crate::durable::failpoint::failpoint;
 use crate::durable::failure::Failure;
+use crate::durable::queue::Level;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::ListId;
 use crate::durable::store::{Enqueue, NewTask};
@@ -27,7 +29,7 @@ pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<(), Fail
         batches.push((0, Vec::new()));
     }
     for (nth, (partition, batch)) in batches.into_iter().enumerate() {
-        let routes = known_routes(inner, partition).await;
+        let routes = routes_for(inner, partition, &batch).await?;
         let now = inner.server_time();
         let arguments = arguments(request, &batch, &inner.client_id, &routes, now);
         failpoint("redis.before-enqueue");
@@ -39,6 +41,23 @@ pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<(), Fail
         failpoint("redis.after-enqueue");
     }
     Ok(())
+}
+
+/// Returns the routes of a partition for these tasks. If they are the first ones of another level than the normal one, prepares
+/// lists for them.
+async fn routes_for(
+    inner: &Inner,
+    partition: usize,
+    batch: &[&NewTask],
+) -> Result<Arc<KnownRoutes>, Failure> {
+    let known = known_routes(inner, partition).await;
+    let are_normal = batch.iter().all(|task| task.level == Level::Normal);
+    if are_normal || known.routes.uses_levels() {
+        return Ok(known);
+    }
+    routing::use_levels(inner, partition).await?;
+    inner.routes.remove(partition);
+    Ok(known_routes(inner, partition).await)
 }
 
 /// Returns the routes of a partition. If they cannot be read, they are unknown, and the script looks them up.
@@ -105,11 +124,11 @@ pub(super) fn arguments(
     arguments
 }
 
-/// The name of a task, and the version of its envelope.
-type Named<'a> = (&'a str, u8);
+/// What the kind of a task depends on: its name, the version of its envelope, its queue, and its level.
+type Named<'a> = (&'a str, u8, &'a QueueName, Level);
 
 fn named(task: &NewTask) -> Named<'_> {
-    (&task.name, task.envelope)
+    (&task.name, task.envelope, &task.queue, task.level)
 }
 
 /// Returns the kinds of tasks. Each is computed once.

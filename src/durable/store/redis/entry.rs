@@ -13,10 +13,21 @@
 //! | 2, 2 | crashes, and losses |
 //! | 6 | time at which the task became ready, in milliseconds since 1970; for a new task, as its producer estimates it |
 //! | 8 | kind |
-//! | 1 | flags. 1: the entry contains the payload; 4: `errors` may have a row for the task; 2, 8 and 16 are reserved |
+//! | 1 | flags. 1: the entry contains the payload; 2: it has an extension; 4: `errors` may have a row for the task; 8 and 16 are reserved |
 //! | 4 | length of the payload |
+//! | | extension, if there is one: see below |
 //! | | payload, if the entry contains it; otherwise, it is in `payloads` |
 //! | | name |
+//!
+//! The extension contains what few tasks have.
+//!
+//! | bytes | content of the extension |
+//! | --- | --- |
+//! | 2 | length of the rest |
+//! | 1 | flags. 1: the task is in a named queue |
+//! | 1 | level: 0 high, 1 normal, 2 low |
+//! | 1 | length of the name of the queue |
+//! | | name of the queue |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +65,10 @@ pub(super) const MAX_INLINE_PAYLOAD: usize = 512;
 
 /// The flag of an entry that contains its payload.
 const HAS_PAYLOAD: u8 = 1;
+/// The flag of an entry that has an extension.
+const HAS_EXTENSION: u8 = 2;
+/// The flag of an extension that names a queue.
+const HAS_QUEUE: u8 = 1;
 
 /// The maximum of times that are stored in six bytes: four thousand years, to which another time can be added.
 const MAX_MILLIS: u64 = 1 << 47;
@@ -67,7 +82,9 @@ pub(super) fn short_millis(time: Duration) -> u64 {
 pub(super) fn pack(task: &NewTask, client_id: &str, kind: Kind, now: u64) -> Vec<u8> {
     let is_inline = task.payload.len() <= MAX_INLINE_PAYLOAD;
     let payload = if is_inline { &*task.payload } else { &[] };
-    let mut entry = Vec::with_capacity(layout::PAYLOAD + payload.len() + task.name.len());
+    let extension = extension(task);
+    let len = layout::PAYLOAD + extension.len() + payload.len() + task.name.len();
+    let mut entry = Vec::with_capacity(len);
     entry.extend(task.id.to_bytes());
     entry.extend(client_id.as_bytes());
     entry.extend(&short_millis(task.retention).to_be_bytes()[2..]);
@@ -78,12 +95,31 @@ pub(super) fn pack(task: &NewTask, client_id: &str, kind: Kind, now: u64) -> Vec
     let ready_at = now.saturating_add(short_millis(task.delay));
     entry.extend(&ready_at.to_be_bytes()[2..]);
     entry.extend(kind.to_bytes());
-    entry.push(if is_inline { HAS_PAYLOAD } else { 0 });
+    let has_extension = if extension.is_empty() {
+        0
+    } else {
+        HAS_EXTENSION
+    };
+    entry.push(has_extension | if is_inline { HAS_PAYLOAD } else { 0 });
     let len = u32::try_from(task.payload.len()).unwrap_or(u32::MAX);
     entry.extend(len.to_be_bytes());
+    entry.extend(extension);
     entry.extend(payload);
     entry.extend(task.name.as_bytes());
     entry
+}
+
+/// Returns the extension of an entry, with its length, or nothing.
+fn extension(task: &NewTask) -> Vec<u8> {
+    if task.queue.is_default() {
+        return Vec::new();
+    }
+    let queue = task.queue.as_str().as_bytes();
+    // The name has at most 64 bytes.
+    let mut extension = vec![0, 3 + queue.len() as u8, HAS_QUEUE];
+    extension.extend([task.level as u8, queue.len() as u8]);
+    extension.extend(queue);
+    extension
 }
 
 /// A decoded entry.
@@ -106,6 +142,13 @@ impl<'a> Entry<'a> {
         let (header, rest) = entry.split_at_checked(layout::PAYLOAD)?;
         let is_inline = header[layout::FLAGS] & HAS_PAYLOAD != 0;
         let payload_len = usize::try_from(number(&header[layout::LENGTH])).ok()?;
+        let rest = match header[layout::FLAGS] & HAS_EXTENSION {
+            0 => rest,
+            _ => {
+                let (len, rest) = rest.split_at_checked(2)?;
+                rest.split_at_checked(number(len) as usize)?.1
+            }
+        };
         let (payload, name) = rest.split_at_checked(if is_inline { payload_len } else { 0 })?;
         Some(Self {
             id: TaskId::from_bytes(header[layout::ID].try_into().ok()?),

@@ -30,6 +30,8 @@
 //! | `awaiting` | sorted set | clients, by the time of their last status request: only these get completion events |
 //! | `unlisted` | set | during a census: ids, and ids with kinds, that it has found in no list: see `lua/census.lua` |
 //! | `damage` | list | the last 100 unreadable rows: the time, the damage, and up to 1,024 bytes of the row |
+//! | `queues` | hash | the limits of named queues, and how far they are used: see `lua/queues.lua` |
+//! | `permits:<queue>` | sets | ids of the running tasks of a named queue |
 //! | `idle:<set>` | sorted sets | client and session of idle workers that know a set of types, by the time at which they went idle |
 //!
 //! A process receives messages on the channel `client:`, followed by its client id. Rows are described in
@@ -40,7 +42,7 @@
 //! would run, and fail half-way at the first key that has moved.
 
 /// The names of the keys in the scripts. In Redis, they are in lower case.
-pub(super) const ALL: [&str; 26] = [
+pub(super) const ALL: [&str; 28] = [
     "NONE",
     "META",
     "SESSIONS",
@@ -67,6 +69,8 @@ pub(super) const ALL: [&str; 26] = [
     "ROUTES",
     "UNLISTED",
     "DAMAGE",
+    "QUEUES",
+    "PERMITS",
 ];
 
 /// Returns the prefix of all keys of a partition.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::durable::TaskId;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::Epoch;
 
 /// The partitions of a store. Each has its own keys and shares nothing with the others, so they could be on different
@@ -31,9 +32,20 @@ impl Partitions {
 
     /// Returns the partition of a task: the FNV-1a hash of its id, in every version of this crate.
     pub(super) fn of_task(self, id: TaskId) -> usize {
+        self.of_bytes(&id.to_bytes())
+    }
+
+    /// Returns the partition of a named queue, in which all of its tasks are: so a script can compare its limits with all of
+    /// them. The tasks of the default queue are in all partitions.
+    pub(super) fn of_queue(self, queue: &QueueName) -> Option<usize> {
+        let name = queue.as_str().as_bytes();
+        (!queue.is_default()).then(|| self.of_bytes(name))
+    }
+
+    fn of_bytes(self, bytes: &[u8]) -> usize {
         const OFFSET: u32 = 0x811c_9dc5;
         const PRIME: u32 = 0x0100_0193;
-        let hash = id.to_bytes().into_iter().fold(OFFSET, |hash, byte| {
+        let hash = bytes.iter().fold(OFFSET, |hash, &byte| {
             (hash ^ u32::from(byte)).wrapping_mul(PRIME)
         });
         hash as usize % self.0

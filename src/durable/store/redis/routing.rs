@@ -14,6 +14,8 @@ use super::reply::{self, Reader};
 use super::routes_cache::KnownRoutes;
 use super::scripts::Arguments;
 use crate::durable::failure::Failure;
+use crate::durable::queue::Level;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::{Kind, SetId, TypeSet};
 use crate::durable::store::routes::{ListId, Routes};
 
@@ -37,6 +39,11 @@ pub(super) async fn declare(
     write: Write,
 ) -> Result<(), Failure> {
     change(inner, partition, write, |routes| routes.declare(set)).await
+}
+
+/// Prepares the lists for tasks of other levels than the normal one.
+pub(super) async fn use_levels(inner: &Inner, partition: usize) -> Result<(), Failure> {
+    change(inner, partition, Write::Changes, Routes::use_levels).await
 }
 
 /// Removes a set that has no session.
@@ -136,14 +143,14 @@ pub(super) async fn read(inner: &Inner, partition: usize) -> Result<Stored, Fail
     let (version, text) = (parts.bytes()?, parts.bytes()?);
     let is_last = parts.number()? != 0;
     let routes = match &*text {
-        [] => Some(Routes::default()),
+        [] if is_last => Some(Routes::default()),
         text => serde_json::from_slice(text).ok(),
     };
     Ok(Stored {
         is_whole: is_last && routes.is_some(),
         known: KnownRoutes {
             version,
-            routes: routes.unwrap_or_default(),
+            routes: routes.unwrap_or_else(Routes::after_loss),
         },
     })
 }
@@ -222,12 +229,7 @@ pub(super) fn fields(routes: &Routes) -> Fields {
     }
     let mut sets = Vec::new();
     for set in routes.sets() {
-        let draining = routes.draining(set);
-        let leaves: Vec<_> = routes.leaves(set).into_iter().collect();
-        let mut plan = (draining.len() as u16).to_be_bytes().to_vec();
-        plan.extend(ids(&draining));
-        plan.extend(ids(&leaves));
-        fields.insert(field(b's', &set.to_bytes()), plan);
+        fields.insert(field(b's', &set.to_bytes()), plan(routes, set));
         let paused: Vec<_> = routes.paused_lists(set).into_iter().collect();
         if !paused.is_empty() {
             fields.insert(field(b'p', &set.to_bytes()), ids(&paused));
@@ -235,8 +237,14 @@ pub(super) fn fields(routes: &Routes) -> Fields {
         sets.extend(set.to_bytes());
     }
     for list in routes.lists() {
-        let readers = routes.readers(list).flat_map(SetId::to_bytes).collect();
-        fields.insert(field(b'l', list_text(list).as_bytes()), readers);
+        fields.insert(
+            field(b'l', list_text(list).as_bytes()),
+            readers(routes, list),
+        );
+    }
+    for queue in routes.queues() {
+        let lists: Vec<_> = routes.lists_of_queue(queue).into_iter().collect();
+        fields.insert(field(b'q', queue.as_str().as_bytes()), ids(&lists));
     }
     fields.insert(b"sets".to_vec(), sets);
     fields.insert(
@@ -244,6 +252,34 @@ pub(super) fn fields(routes: &Routes) -> Fields {
         serde_json::to_vec(routes).unwrap_or_default(),
     );
     fields
+}
+
+/// Returns the lists that the sessions of a set read: see `lua/set_lists.lua`.
+fn plan(routes: &Routes, set: SetId) -> Vec<u8> {
+    let mut lists = vec![routes.draining(set)];
+    let levels = Level::ALL.map(|level| routes.leaves_at(set, level));
+    lists.extend(levels.map(|leaves| leaves.into_iter().collect::<Vec<_>>()));
+    let counts = lists.iter().map(|lists| lists.len() as u16);
+    let mut plan: Vec<_> = counts.flat_map(u16::to_be_bytes).collect();
+    plan.extend(name(&routes.queue(set)));
+    plan.extend(lists.iter().flat_map(|lists| ids(lists)));
+    plan
+}
+
+/// Returns the sets that read a list, and before them the queue of its tasks, if they all belong to one named queue.
+fn readers(routes: &Routes, list: ListId) -> Vec<u8> {
+    let sets: Vec<_> = routes.readers(list).collect();
+    let queues: BTreeSet<_> = sets.iter().map(|&set| routes.queue(set)).collect();
+    let queue = queues.first().filter(|_| queues.len() == 1);
+    let mut readers = name(queue.unwrap_or(&QueueName::DEFAULT));
+    readers.extend(sets.into_iter().flat_map(SetId::to_bytes));
+    readers
+}
+
+/// Returns the name of a queue, and its length before it, in one byte.
+fn name(queue: &QueueName) -> Vec<u8> {
+    let name = queue.as_str().as_bytes();
+    [&[name.len() as u8], name].concat()
 }
 
 fn field(prefix: u8, id: &[u8]) -> Vec<u8> {

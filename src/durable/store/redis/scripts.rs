@@ -32,11 +32,11 @@ macro_rules! files {
 /// The files in `lua` of which scripts consist, by name.
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
-    "advance_epochs" "cancel" "close" "counts" "dead_letters" "enqueue" "errors" "maintain" "open" "payload" "renew"
+    "advance_epochs" "cancel" "close" "counts" "dead_letters" "enqueue" "errors" "maintain" "open" "payload" "queue" "renew"
     "replay" "routes" "status" "turn" "upgrade"
     // Parts.
     "base" "census" "claim" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "ids" "intact_entry" "lists"
-    "liveness" "notifications" "orphans" "outcomes" "reap" "remove_session" "repair" "repair_meta" "results"
+    "liveness" "notifications" "orphans" "outcomes" "permits" "queues" "reap" "remove_session" "repair" "repair_meta" "results"
     "server_time" "session" "session_activity" "session_counts" "set_lists" "store_time" "transaction" "verdicts"
     // Files that run if a command fails.
     "undo/begin" "undo/cancel" "undo/claim" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"
@@ -95,6 +95,7 @@ pub(super) struct Scripts {
     pub(super) counts: Script,
     pub(super) errors: Script,
     pub(super) routes: Script,
+    pub(super) queue: Script,
     pub(super) advance_epochs: Script,
     pub(super) upgrade: Script,
 }
@@ -140,6 +141,7 @@ impl Scripts {
             counts: script("counts"),
             errors: script("errors"),
             routes: script("routes"),
+            queue: script("queue"),
             advance_epochs: script("advance_epochs"),
             upgrade: script("upgrade"),
         }

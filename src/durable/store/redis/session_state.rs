@@ -14,6 +14,8 @@ pub(super) struct Sessions(Mutex<HashMap<SessionId, SessionState>>);
 pub(super) struct SessionState {
     /// The set of types that the session claims.
     pub(super) set: Option<SetId>,
+    /// The partition of the queue of the session, if the queue is a named one: only there the session claims tasks.
+    pub(super) home: Option<usize>,
     /// The partition from which the last turn, if it is sent again, begins: the one that was claimed from, or that may
     /// have been claimed from because it has not answered.
     pub(super) resume_at: Option<usize>,

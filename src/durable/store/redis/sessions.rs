@@ -50,6 +50,7 @@ pub(super) async fn open_session(
     if let Some(set) = set {
         let mut state = inner.sessions.get(session);
         state.set = Some(set.id());
+        state.home = inner.partitions.of_queue(set.queue());
         inner.sessions.set(session, state);
     }
     Ok(session)

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::link::{BACKOFF, Timeouts};
 use super::reply;
-use crate::durable::store::Event;
+use crate::durable::store::{Event, SessionId};
 
 /// The message that a process sends to itself to check a subscription. It means nothing.
 const CHECK: &[u8] = b"";
@@ -135,6 +135,11 @@ impl Subscriber {
     }
 }
 
+/// Returns the session with these decimal digits.
+fn session(digits: &[u8]) -> Option<SessionId> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
 /// Returns `true` if the push is a check on the channel.
 fn is_check(push: &PushInfo, channel: &str) -> bool {
     let expected = [channel.as_bytes(), CHECK].map(|it| Value::BulkString(it.to_vec()));
@@ -147,7 +152,7 @@ fn events(message: &[u8]) -> [Option<Event>; 2] {
         return [None, None];
     };
     match kind {
-        b'w' => [Some(Event::Wake(None)), None],
+        b'w' => [Some(Event::Wake(session(rest))), None],
         b'c' => [Some(Event::Cancel(reply::ids(rest))), None],
         b'e' => {
             let (states, ids) = reply::ends(rest);

@@ -25,9 +25,12 @@ pub(super) async fn turn(inner: &Inner, request: &Turn) -> Result<TurnAnswer, Fa
     let (mut whole, mut claimed) = (TurnAnswer::default(), None::<usize>);
     for nth in 0..count {
         let partition = (first + nth) % count;
-        let mut part = PartitionTurn::of(request, inner.partitions, partition);
+        let mut part = PartitionTurn::of(request, inner.partitions, partition, state.home);
+        if part.is_empty() && state.home.is_some_and(|home| home != partition) {
+            continue;
+        }
         if claimed.is_some() {
-            if part.verdicts.is_empty() && part.received.is_none() {
+            if part.is_empty() {
                 // This partition is not visited, so it may have tasks.
                 whole.more = true;
                 continue;
@@ -52,7 +55,7 @@ pub(super) async fn turn(inner: &Inner, request: &Turn) -> Result<TurnAnswer, Fa
         claimed = claimed.or_else(|| turned.claim.is_some().then_some(partition));
         add(&mut whole, turned);
     }
-    if let Some(claimed) = claimed.filter(|_| state.is_idle) {
+    if let Some(claimed) = claimed.filter(|_| state.is_idle && state.home.is_none()) {
         leave_idle(inner, request, claimed).await;
         state.is_idle = false;
     }
@@ -112,7 +115,7 @@ async fn release(inner: &Inner, request: &Turn, claim: Claim) {
         go_idle: false,
         ..request.clone()
     };
-    let part = PartitionTurn::of(&release, inner.partitions, partition);
+    let part = PartitionTurn::of(&release, inner.partitions, partition, None);
     let (arguments, _) = arguments(&release, &part, &inner.client_id);
     let turn = inner.run(&inner.scripts.turn, partition, arguments);
     turn.await.ok();
@@ -165,8 +168,25 @@ enum GoIdle {
     IfLessClaimed,
 }
 
+impl GoIdle {
+    /// `is_only`: tasks are claimed from one partition only.
+    fn when(is_wanted: bool, is_only: bool) -> Self {
+        match (is_wanted, is_only) {
+            (false, _) => Self::Never,
+            (true, true) => Self::IfLessClaimed,
+            (true, false) => Self::IfNothingClaimed,
+        }
+    }
+}
+
 impl<'a> PartitionTurn<'a> {
-    fn of(request: &'a Turn, partitions: Partitions, partition: usize) -> Self {
+    /// `home` is the only partition in which the session claims tasks, if there is one.
+    fn of(
+        request: &'a Turn,
+        partitions: Partitions,
+        partition: usize,
+        home: Option<usize>,
+    ) -> Self {
         let verdicts = request.verdicts.iter();
         Self {
             verdicts: verdicts
@@ -175,13 +195,17 @@ impl<'a> PartitionTurn<'a> {
             received: request
                 .received
                 .filter(|&epoch| partitions.of_claim(epoch) == partition),
-            want: request.want,
-            go_idle: match (request.go_idle, partitions.count()) {
-                (false, _) => GoIdle::Never,
-                (true, 1) => GoIdle::IfLessClaimed,
-                (true, _) => GoIdle::IfNothingClaimed,
+            want: match home.is_none_or(|home| home == partition) {
+                true => request.want,
+                false => 0,
             },
+            go_idle: GoIdle::when(request.go_idle, home.is_some() || partitions.count() == 1),
         }
+    }
+
+    /// Returns `true` if the partition need not be visited, unless tasks are wanted from it.
+    fn is_empty(&self) -> bool {
+        self.verdicts.is_empty() && self.received.is_none()
     }
 }
 

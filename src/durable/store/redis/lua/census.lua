@@ -138,6 +138,18 @@ local function make_census(page)
     outcomes.write('census', collected)
   end
 
+  -- Gives permits to running tasks of named queues that have none. The queue then has too few permits left, but never too many.
+  local function restore_permits(ids, entries)
+    for i, id in ipairs(ids) do
+      local queue = is_entry(entries[i]) and queue_of(entries[i], 0) or ''
+      local key = PERMITS .. ':' .. queue
+      if queue ~= '' then
+        remove_other_type('SCARD', key)
+        call('SADD', key, id)
+      end
+    end
+  end
+
   -- Reads a page of `running`. Returns the next cursor, and `true` if something was missing.
   local function check_running(cursor)
     local scan, claims, broken, rows = call('HSCAN', RUNNING, cursor, 'COUNT', page), {}, {}, {}
@@ -158,6 +170,7 @@ local function make_census(page)
     end
     if repaired > 0 then outcomes.count_damage(repaired, 'a part of a claim is missing, or cannot be read', {}) end
     restore_alive(ids, entries)
+    restore_permits(ids, entries)
     end_unclaimed(broken, rows)
     return scan[1], repaired + #broken > 0
   end

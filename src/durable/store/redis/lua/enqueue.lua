@@ -4,7 +4,7 @@
 -- Needs: session, lists, store_time.
 -- Undo: enqueue.
 -- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RESULTS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES,
---   UNLISTED.
+--   UNLISTED, QUEUES, PERMITS.
 --
 -- ARGV[1]   -> session
 -- ARGV[2]   -> number of the request

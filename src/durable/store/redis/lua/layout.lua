@@ -6,7 +6,9 @@
 
 -- An entry, which is a row of `ready`, `ready:<list>` and `delayed`: id 16, client id of the producer 8, retention 6,
 -- maximum number of crashes 2, failures 4, crashes 2, losses 2, time at which it became ready 6, kind 8, flags 1, length of
--- the payload 4, payload if the flags say that it is here, name.
+-- the payload 4, extension if the flags say so, payload if the flags say that it is here, name. The extension: its length,
+-- without these bytes, 2; what it contains 1: 1 if the task is in a named queue. Then, for a named queue: level 1, length of the
+-- name 1, name.
 ENTRY_ID_END = 16
 ENTRY_CLIENT = 17
 ENTRY_CLIENT_END = 24
@@ -21,6 +23,9 @@ ENTRY_KIND_END = 54
 ENTRY_FLAGS = 55
 ENTRY_LENGTH = 56
 ENTRY_PAYLOAD = 60
+ENTRY_EXTENSION = 62
+ENTRY_QUEUE_LENGTH = 64
+ENTRY_QUEUE = 65
 
 -- A row of `running`: epoch of the claim 16, entry. Verdicts read the entry in place, without copying it.
 RUNNING_EPOCH_END = 16
@@ -52,6 +57,14 @@ DEAD_ERROR = 6
 
 -- A row of `results`: expiry in store time 6, state: `c` if the task was cancelled, or `d` and the output.
 RESULT_STATE = 7
+
+-- The field s<set> of `routes`: see `set_lists.lua`.
+PLAN_QUEUE_LENGTH = 9
+PLAN_QUEUE = 10
+
+-- The settings of a queue in `queues`: see `queues.lua`.
+SETTINGS_REVISION = 16
+SETTINGS_END = 19
 
 -- A field of `tombstones`, and some members of `unlisted`: id 16, kind 8.
 TOMBSTONE_KIND = 17

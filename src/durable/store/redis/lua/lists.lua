@@ -5,8 +5,10 @@
 -- Fields of `routes`:
 --
 -- k<kind> -> path of the kind: ids of lists
--- s<set>  -> lists that sessions of the set read: number of draining lists 2, their ids, ids of the leaves
--- l<list> -> sets that read the list
+-- s<set>  -> lists that sessions of the set read: see `set_lists.lua`
+-- l<list> -> length of the name of the list's queue 1, name, sets that read the list. A list without a queue, or with tasks of
+--   several queues, has no name.
+-- q<queue> -> lists that may have tasks of the queue
 -- n<set>  -> number of sessions of the set
 -- p<set>  -> lists that no set reads because the types of their tasks, which the set contains, are paused; or absent
 -- sets    -> all sets
@@ -14,6 +16,8 @@
 --
 -- The field `routes` of `meta` is the version, 8 digits. It is followed by a set if that is the only one and its sessions
 -- read only the main list. The field is absent while the routes are written only in part.
+--
+-- Needs: queues.
 --
 -- A script creates its functions in each run. Most of these are needed only if workers differ, so `lists` creates them on
 -- demand.
@@ -29,7 +33,7 @@ local function wake_set(set, most)
     if most <= 0 then return 0 end
     local idle = call('ZPOPMAX', key)[1]
     if not idle then return most end
-    local reached = redis.pcall('PUBLISH', BASE .. 'client:' .. sub(idle, 1, 8), 'w')
+    local reached = redis.pcall('PUBLISH', BASE .. 'client:' .. sub(idle, 1, 8), 'w' .. sub(idle, 9))
     if type(reached) == 'table' then return 0 end
     if reached > 0 then most = most - 1 end
   end
@@ -39,13 +43,25 @@ end
 -- Returns the key of a list.
 local function key_of(list) return list == MAIN and READY or READY .. ':' .. list end
 
--- Wakes at most `most` workers that read a list, or that belong to one of `sets`, of 8 bytes each.
-local function wake(list, most, sets)
-  sets = sets or plain_set and list == MAIN and plain_set or call('HGET', ROUTES, 'l' .. list) or ''
+-- Wakes at most `most` workers of these sets, of 8 bytes each.
+local function wake_sets(sets, most)
   for at = 1, #sets, 8 do
     if most <= 0 then return end
     most = wake_set(sub(sets, at, at + 7), most)
   end
+end
+
+-- Wakes at most `most` workers that read a list, unless its tasks have to wait for a permit of their queue. `row` is the field
+-- l<list>, if it is known.
+local function wake(list, most, row)
+  if plain_set and list == MAIN and not row then
+    wake_set(plain_set, most)
+    return
+  end
+  row = row or call('HGET', ROUTES, 'l' .. list) or ''
+  local length = byte(row) or 0
+  if length > 0 and not queues().has_permit(sub(row, 2, 1 + length)) then return end
+  wake_sets(sub(row, 2 + length), most)
 end
 
 local made_lists
@@ -143,12 +159,29 @@ local function lists()
 
   -- Wakes an idle worker of any set, since a task is due earlier than idle workers expect.
   local function wake_one()
-    wake(nil, 1, plain_set or call('HGET', ROUTES, 'sets') or '')
+    wake_sets(plain_set or call('HGET', ROUTES, 'sets') or '', 1)
+  end
+
+  -- Wakes up to `most` workers for each list that may have tasks of a queue, since a task of the queue may start.
+  local function wake_queue(queue, most)
+    local ids = call('HGET', ROUTES, 'q' .. queue) or ''
+    for at = 1, #ids, 16 do
+      local list = sub(ids, at, at + 15)
+      local key = key_of(list)
+      if call('EXISTS', key) == 1 then wake(list, most) end
+    end
+  end
+
+  -- Wakes a worker for each queue of which tasks have stopped to run, except for `own`.
+  local function wake_for_freed(own)
+    for queue in pairs(state.freed) do
+      if queue ~= own then wake_queue(queue, 1) end
+    end
   end
 
   made_lists = {
     own = hex, path_of = path_of, grouped = grouped, at_the_end = at_the_end, at_the_head = at_the_head,
-    mark_listed = mark_listed, push = push, wake_for = wake_for, wake_one = wake_one,
+    mark_listed = mark_listed, push = push, wake_for = wake_for, wake_one = wake_one, wake_queue = wake_queue, wake_for_freed = wake_for_freed,
   }
   return made_lists
 end

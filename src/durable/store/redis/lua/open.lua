@@ -48,4 +48,5 @@ end
 make_reaper()(0)
 flush()
 if #state.pushed > 0 then pcall(lists().wake_for, state.pushed) end
+if next(state.freed) then pcall(lists().wake_for_freed) end
 return now

@@ -103,7 +103,22 @@ local function check_quarantined(ids)
   end
 end
 
+-- Takes permits back from tasks that do not run.
+local function check_permits(queue)
+  local key, gone = PERMITS .. ':' .. queue, {}
+  local ids = call('SRANDMEMBER', key, ROWS_PER_PASS)
+  if #ids == 0 then return end
+  for i, row in ipairs(call('HMGET', RUNNING, unpack(ids))) do
+    if not row then gone[#gone + 1] = ids[i] end
+  end
+  if #gone == 0 then return end
+  call('SREM', key, unpack(gone))
+  record_repair('tasks that do not run have permits of a queue', gone[1])
+  state.freed[queue] = true
+end
+
 local function repair_orphans()
+  each_queue(check_permits)
   local function some(command, key, check)
     local found = call(command, key, ROWS_PER_PASS)
     if #found > 0 then check(found) end

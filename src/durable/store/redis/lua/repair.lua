@@ -30,11 +30,23 @@ local function each_set(choose)
   for at = 1, #sets - 7, 8 do choose(sub(sets, at, at + 7)) end
 end
 
+-- Calls a function with each queue that a set serves, or that has settings.
+local function each_queue(choose)
+  local queues = {}
+  for _, field in ipairs(call('HKEYS', ROUTES)) do
+    if sub(field, 1, 1) == 'q' then queues[sub(field, 2)] = true end
+  end
+  for _, field in ipairs(call('HKEYS', QUEUES)) do
+    if sub(field, 1, 1) == 's' then queues[sub(field, 2)] = true end
+  end
+  for queue in pairs(queues) do choose(queue) end
+end
+
 local function repair_keys()
   local keys = {
     HLEN = {
       SESSIONS, ALIVE, PAYLOADS, DELAYED, RUNNING, CLAIMS, RESULTS, EXPIRY_BINS, DEAD, ERRORS, CANCEL, TOMBSTONES,
-      WATCHERS, ROUTES,
+      WATCHERS, ROUTES, QUEUES,
     },
     LLEN = { READY, DAMAGE }, ZCARD = { DUE, LEASE, EXPIRY, DIED, AWAITING }, SCARD = { QUARANTINED, UNLISTED },
   }
@@ -43,6 +55,7 @@ local function repair_keys()
   end
   each_list(function(list) remove_other_type('LLEN', key_of(list)) end)
   each_set(function(set) remove_other_type('ZCARD', IDLE .. ':' .. set) end)
+  each_queue(function(queue) remove_other_type('SCARD', PERMITS .. ':' .. queue) end)
 end
 
 -- Returns a stored cursor, or the cursor that begins a scan if the stored one cannot be read.
@@ -83,9 +96,25 @@ local function repair_meta(partitions)
   end
 end
 
+-- Pauses queues whose limits cannot be read, until somebody sets them again. Removes other rows that cannot be read.
+local function repair_queues()
+  local all = call('HGETALL', QUEUES)
+  for i = 1, #all, 2 do
+    local field, row = all[i], all[i + 1]
+    local form = sub(field, 1, 1)
+    if form == 's' and #row ~= SETTINGS_END then
+      call('HSET', QUEUES, field, pack('>I1I4I6I4I4', 1, 0, 0, 0, 0))
+      record_repair('the limits of a queue cannot be read, so it is paused: ' .. sub(field, 2), row)
+    elseif form ~= 's' and not (form == 'l' and #row == 12) and not (form == 'r' and is_integer(row)) then
+      call('HDEL', QUEUES, field)
+      record_repair('a row of a queue cannot be read', row)
+    end
+  end
+end
+
 -- Returns `true` if all of these rows of `routes` are well-formed, and none is missing.
 local function has_form(rows)
-  local paths, sets, spare, named, readers = 0, 0, 0, {}, {}
+  local paths, sets, spare, named, readers, of_queues = 0, 0, 0, {}, {}, {}
   local function is_hex(text) return #text % 16 == 0 and not string.find(text, '[^%x]') end
   local function is_set(set) return string.find(rows.sets or '', set, 1, true) end
   local function each_id(text, choose)
@@ -100,24 +129,34 @@ local function has_form(rows)
   end
   function forms.s(field, row)
     sets = sets + 1
-    each_id(sub(row, 3), function(list) readers[list] = (readers[list] or 0) + 8 end)
-    return #row > 1 and is_hex(sub(row, 3)) and number_at('>I2', row) <= #row / 16 and is_set(sub(field, 2))
+    if #row < PLAN_QUEUE - 1 then return false end
+    local drains, high, normal, low, length = number_at('>I2I2I2I2B', row)
+    local queue, lists = sub(row, PLAN_QUEUE, PLAN_QUEUE + length - 1), sub(row, PLAN_QUEUE + length)
+    each_id(length > 0 and lists or '', function(list) of_queues[#of_queues + 1] = { 'q' .. queue, list } end)
+    each_id(lists, function(list) readers[list] = (readers[list] or 0) + 8 end)
+    return is_hex(lists) and #lists == 16 * (drains + high + normal + low) and is_set(sub(field, 2))
   end
   function forms.p(field, row) return is_hex(row) and is_set(sub(field, 2)) end
   function forms.l(_, row)
     spare = spare + 1
-    for at = 1, #row, 8 do
+    for at = 2 + (byte(row) or 0), #row, 8 do
       if not is_set(sub(row, at, at + 7)) then return false end
     end
-    return true
+    return row ~= ''
   end
   for field, row in pairs(rows) do
-    local form = forms[sub(field, 1, 1)]
+    local first = sub(field, 1, 1)
+    local form = forms[first]
     if (#field == 9 or #field == 17) and form and not form(field, row) then return false end
+    if first == 'q' and not is_hex(row) then return false end
   end
   for list in pairs(named) do
-    if #(rows['l' .. list] or 'absent') ~= (readers[list] or 0) then return false end
+    local row = rows['l' .. list] or ''
+    if row == '' or #row - 1 - byte(row) ~= (readers[list] or 0) then return false end
     spare = spare - 1
+  end
+  for _, it in ipairs(of_queues) do
+    if not string.find(rows[it[1]] or '', it[2], 1, true) then return false end
   end
   local is_read, text = pcall(cjson.decode, rows.text or '')
   if not is_read or type(text) ~= 'table' or #(rows.sets or '') ~= 8 * sets or spare ~= 0 then return false end
@@ -135,7 +174,7 @@ local function are_routes_intact()
   local plain = ''
   if #(rows.sets or '') == 8 then
     local plan = rows['s' .. rows.sets] or ''
-    if plan == '\0\0' .. MAIN then plain = rows.sets end
+    if plan == pack('>I2I2I2I2B', 0, 0, 1, 0, 0) .. MAIN then plain = rows.sets end
   end
   return meta[2] == written .. plain and (written == NO_ROUTES and next(rows) == nil or has_form(rows))
 end

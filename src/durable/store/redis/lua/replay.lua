@@ -2,7 +2,7 @@
 --
 -- Needs: lists, entry, intact_entry, dead_letter_row, store_time.
 -- Undo: replay.
--- KEYS: NONE, META, READY, ALIVE, PAYLOADS, LEASE, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED.
+-- KEYS: NONE, META, READY, ALIVE, PAYLOADS, LEASE, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS.
 --
 -- ARGV[1]   -> "replay" or "delete"
 -- ARGV[2]   -> number of ids, n

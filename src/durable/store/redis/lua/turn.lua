@@ -40,10 +40,12 @@
 local idle_member = ARGV[3] .. ARGV[1]
 local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
--- The lists that the session drains, and those that it claims from. Both are nil if it reads only the main list.
-local draining, leaves
+-- The lists that the session drains, and those that it claims from. Both are nil if it reads only the main list. `levels` has the
+-- latter by level, if tasks have several levels.
+local draining, leaves, levels
+local queue = ''
 if session.set ~= plain_set then
-  draining, leaves = lists_of_set(session.set)
+  draining, leaves, queue, levels = lists_of_set(session.set)
   -- The session must declare its set again.
   if not leaves then return redis.error_reply('NOSESSION its set is not there') end
 end
@@ -109,7 +111,7 @@ else
   if skipped.claim then
     save()
   else
-    claim(session, leaves, lease, accepts_quarantined, save)
+    claim(session, leaves, queue, levels, lease, accepts_quarantined, save)
     if epoch ~= '' then next_lease_end = math.min(next_lease_end or first_of(LEASE), now + lease) end
   end
 end
@@ -126,15 +128,20 @@ local function has_tasks(key)
 end
 if not skipped.next_check then
   state.name = 'next_check'
-  for _, list in ipairs(leaves or {}) do
+  -- Tasks that their queue does not let start yet do not count. If only its rate prevents them, the answer says for how long.
+  local room, wait = math.huge, nil
+  if queue ~= '' then room, wait = queues().room(queue) end
+  for _, list in ipairs((room > 0 or wait) and leaves or {}) do
     if has_tasks(key_of(list)) then lists_left[#lists_left + 1] = list end
   end
+  if #lists_left > 0 and room == 0 then lists_left = {} else wait = nil end
   for _, list in ipairs(draining or {}) do
     local key = key_of(list)
     if call('EXISTS', key) == 1 then lists_left[#lists_left + 1] = list end
   end
   more = #lists_left > 0 or not leaves and has_tasks(READY)
   next_check = math.min(next_due or first_of(DUE), next_lease_end or first_of(LEASE))
+  next_check = math.min(next_check, wait and now + wait or math.huge)
   next_check = next_check == math.huge and -1 or math.max(next_check - now, 0)
   -- The number wanted was reduced if the types of the session are paused.
   goes_idle = not more and not first_error and (ARGV[8] == '2' and #claimed < tonumber(ARGV[4]) or ARGV[8] == '1' and #claimed == 0)
@@ -155,6 +162,7 @@ else
   for _, list in ipairs(lists_left) do pcall(wake, list, 1) end
   if #state.pushed > 0 then pcall(lists().wake_for, state.pushed) end
 end
+if next(state.freed) then pcall(lists().wake_for_freed, queue) end
 return {
   refused, epoch, claimed, payloads, more and 1 or 0, next_check, is_repeated and 1 or 0, goes_idle and #claimed > 0 and 1 or 0,
   is_drained and 1 or 0,

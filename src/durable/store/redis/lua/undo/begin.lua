@@ -34,6 +34,14 @@ local function restore_errors(ids, before)
   end
 end
 
+-- Gives permits of queues back to tasks that run after all.
+local function restore_permits(permits)
+  for queue, ids in pairs(permits) do
+    local key = PERMITS .. ':' .. queue
+    try_all('SADD', key, ids)
+  end
+end
+
 local function reversed(entries)
   local some = {}
   for i = #entries, 1, -1 do some[#some + 1] = entries[i] end

@@ -24,4 +24,11 @@ function undo.claim()
   try('HDEL', RUNNING, unpack(u.ids))
   try('HDEL', CLAIMS, u.epoch, u.epoch .. 'n', u.epoch .. 'o')
   try('ZREM', LEASE, u.epoch)
+  if u.queue ~= '' then
+    local key = PERMITS .. ':' .. u.queue
+    try('SREM', key, unpack(u.ids))
+  end
+  if u.rate then try('HSET', QUEUES, 'r' .. u.queue, u.rate[1]) end
+  if u.turns and u.turns[1] ~= '' then try('HSET', QUEUES, 'l' .. u.queue, u.turns[1])
+  elseif u.turns then try('HDEL', QUEUES, 'l' .. u.queue) end
 end

@@ -1,0 +1,60 @@
+-- Reads or changes a named queue.
+--
+-- Needs: lists, queues.
+-- KEYS: NONE, META, READY, LEASE, TOMBSTONES, IDLE, ROUTES, QUEUES, PERMITS.
+--
+-- ARGV[1] -> queue
+-- ARGV[2] -> "read", "set", "pause" or "resume"
+-- ARGV[3] -> to set the limits: the field s<queue> of `queues`, as if the queue was not paused
+--
+-- Output when reading:
+-- [1] -> 1 if the queue is paused, else 0
+-- [2] -> maximum number of running tasks, or 0
+-- [3] -> interval of the rate in microseconds, or 0
+-- [4] -> burst of the rate
+-- [5] -> revision of the limits
+-- [6] -> number of tasks that wait in lists of the queue
+-- [7] -> number of running tasks
+--
+-- Output otherwise: 1, or 0 if the store has limits of a later revision
+local queue, what, row = ARGV[1], ARGV[2], call('HGET', QUEUES, 's' .. ARGV[1])
+local is_readable = row and #row == SETTINGS_END
+-- A row that cannot be read counts as that of a paused queue without limits: see `queues.lua`.
+local before = is_readable and row or pack('>I1I4I6I4I4', row and 1 or 0, 0, 0, 0, 0)
+local permits = PERMITS .. ':' .. queue
+
+-- Returns the number of waiting tasks. Cancelled tasks stay in their lists for a while.
+local function count_waiting()
+  local ids, n, is_of = call('HGET', ROUTES, 'q' .. queue) or '', 0, {}
+  for at = 1, #ids, 16 do
+    local list = sub(ids, at, at + 15)
+    local key = key_of(list)
+    n, is_of[list] = n + call('LLEN', key), true
+  end
+  if n == 0 or call('HLEN', TOMBSTONES) > 4 * MAX_BATCH then return n end
+  local tombstones = call('HGETALL', TOMBSTONES)
+  for i = 1, #tombstones, 2 do
+    local path = lists().path_of(sub(tombstones[i], TOMBSTONE_KIND))
+    if is_of[sub(path, -16)] then n = n - (tonumber(tombstones[i + 1]) or 1) end
+  end
+  return math.max(n, 0)
+end
+
+if what == 'read' then
+  local paused, max_running, interval, burst, revision = number_at('>I1I4I6I4I4', before)
+  return { paused, max_running, interval, burst, revision, count_waiting(), call('SCARD', permits) }
+end
+
+-- The first write must be one that a server without memory accepts; it then accepts the others.
+call('ZREM', LEASE, '')
+local after
+if what == 'set' then
+  if number_at('>I4', ARGV[3], SETTINGS_REVISION) < number_at('>I4', before, SETTINGS_REVISION) then return 0 end
+  after = sub(before, 1, 1) .. sub(ARGV[3], 2)
+else
+  after = char(what == 'pause' and 1 or 0) .. sub(before, 2)
+end
+if after ~= row then call('HSET', QUEUES, 's' .. queue, after) end
+-- Even if nothing has changed: this may be a repetition of a request that has woken nobody.
+pcall(lists().wake_queue, queue, 4)
+return 1

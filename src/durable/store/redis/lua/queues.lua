@@ -1,0 +1,80 @@
+-- Named queues: their limits, and the permits of their running tasks. See `queue/settings.rs` for the limits, and
+-- `queue/level.rs` for the order of levels.
+--
+-- Fields of `queues`:
+--
+-- s<queue> -> settings: 1 if the queue is paused, else 0, 1; maximum number of running tasks, or 0, 4; interval of the rate in
+--   microseconds, or 0, 6; burst 4; revision 4
+-- r<queue> -> time up to which the rate is used, in microseconds
+-- l<queue> -> number of tasks of other levels that have started since Normal had its share 6, and since Low had it 6. The
+--   default queue, which has no name, has only this field.
+--
+-- A running task of a named queue holds a permit: its id is in the set `permits:<queue>`.
+local made_queues
+local function queues()
+  if made_queues then return made_queues end
+
+  -- Returns 1 if a queue is paused, its maximum number of running tasks, and the interval and the burst of its rate.
+  local function settings_of(queue)
+    local row = call('HGET', QUEUES, 's' .. queue)
+    if not row then return 0, 0, 0, 0 end
+    -- Maintenance repairs the row. Until then, no limit is exceeded.
+    if #row ~= SETTINGS_END then return 1, 0, 0, 0 end
+    return number_at('>I1I4I6I4', row)
+  end
+
+  -- Returns how many tasks may start if the rate of the queue does not matter.
+  local function free_permits(queue, paused, max_running)
+    if paused == 1 then return 0 end
+    local key = PERMITS .. ':' .. queue
+    return max_running > 0 and math.max(max_running - call('SCARD', key), 0) or math.huge
+  end
+
+  -- Returns `true` if a task may start, if the rate of the queue does not matter.
+  local function has_permit(queue) return free_permits(queue, settings_of(queue)) > 0 end
+
+  -- Returns the time up to which a rate is used. If it is further ahead than the burst, the clock was put back.
+  local function used_until(queue, interval, burst)
+    local used = tonumber(call('HGET', QUEUES, 'r' .. queue) or '0') or 0
+    return math.max(micros, math.min(used, micros + interval * burst)), used
+  end
+
+  -- Returns how many tasks may start, and how many milliseconds it takes until one may start if only the rate prevents it.
+  local function room(queue)
+    local paused, max_running, interval, burst = settings_of(queue)
+    local free = free_permits(queue, paused, max_running)
+    if interval == 0 or free == 0 then return free, nil end
+    local used, stored = used_until(queue, interval, burst)
+    if stored > used then call('HSET', QUEUES, 'r' .. queue, string.format('%.0f', used)) end
+    local left = interval * burst - (used - micros)
+    local available = math.floor(left / interval)
+    return math.min(free, available), available == 0 and math.ceil((interval - left) / 1000) or nil
+  end
+
+  -- Returns the time up to which the rate is used, before and after some tasks start; nil if the queue has no rate.
+  local function use_rate(queue, n)
+    local _, _, interval, burst = settings_of(queue)
+    if interval == 0 then return nil end
+    local used, stored = used_until(queue, interval, burst)
+    return { string.format('%.0f', stored), string.format('%.0f', used + interval * n) }
+  end
+
+  -- Returns the numbers of tasks of other levels that have started since Normal and Low had their shares.
+  local function level_turns(queue)
+    local row = call('HGET', QUEUES, 'l' .. queue)
+    if not row or #row ~= 12 then return 0, 0, row end
+    local normal, low = number_at('>I6I6', row)
+    return normal, low, row
+  end
+
+  -- Returns the field l<queue> before and after some tasks of a level start.
+  local function count_level(queue, level, n)
+    local normal, low, row = level_turns(queue)
+    if level == 'normal' then normal = math.max(normal - n * NORMAL_PERIOD, 0) else normal = normal + n end
+    if level == 'low' then low = math.max(low - n * LOW_PERIOD, 0) else low = low + n end
+    return { row or '', pack('>I6I6', normal, low) }
+  end
+
+  made_queues = { has_permit = has_permit, room = room, use_rate = use_rate, level_turns = level_turns, count_level = count_level }
+  return made_queues
+end
