@@ -58,6 +58,10 @@ mod layout {
     pub(super) const FLAGS: usize = 54;
     pub(super) const LENGTH: Range<usize> = 55..59;
     pub(super) const PAYLOAD: usize = 59;
+
+    // If there is an extension, it is here, before the payload. First, it has its length.
+    pub(super) const EXTENSION: usize = 61;
+    pub(super) const QUEUE_LENGTH: usize = 63;
 }
 
 /// The maximum length of a payload in an entry. Larger payloads are stored separately, so that they are not moved.
@@ -291,7 +295,7 @@ mod tests {
         let large = pack(
             &NewTask {
                 payload: vec![0; MAX_INLINE_PAYLOAD + 1],
-                ..task
+                ..task.clone()
             },
             "A-client",
             Kind::of("mail"),
@@ -299,6 +303,20 @@ mod tests {
         );
         assert_eq!(large[54..59], [0, 0, 0, 2, 1]);
         assert_eq!(&large[59..], b"mail");
+
+        let in_queue = NewTask {
+            queue: QueueName::new("gpu").unwrap(),
+            level: Level::Low,
+            ..task.clone()
+        };
+        let queued = pack(&in_queue, "A-client", in_queue.kind(), 0);
+        assert_eq!(queued[54..59], [3, 0, 0, 0, 2]);
+        assert_eq!(&queued[59..], b"\x00\x06\x01\x02\x03gpu{}mail");
+        let entry = Entry::read(&queued).unwrap();
+        assert_eq!(&*entry.claimed(None, None).name, "mail");
+        for len in 59..queued.len() - 6 {
+            assert!(Entry::read(&queued[..len]).is_none(), "{len}");
+        }
 
         // A separate payload of another length is damaged.
         let claimed = |payload| Entry::read(&large).unwrap().claimed(payload, None).payload;
@@ -333,6 +351,9 @@ mod tests {
             ("ENTRY_FLAGS", layout::FLAGS + 1),
             ("ENTRY_LENGTH", layout::LENGTH.start + 1),
             ("ENTRY_PAYLOAD", layout::PAYLOAD + 1),
+            ("ENTRY_EXTENSION", layout::EXTENSION + 1),
+            ("ENTRY_QUEUE_LENGTH", layout::QUEUE_LENGTH + 1),
+            ("ENTRY_QUEUE", layout::QUEUE_LENGTH + 2),
         ]);
         let lua_entry = lua.iter().filter(|(name, _)| name.starts_with("ENTRY_"));
         assert_eq!(

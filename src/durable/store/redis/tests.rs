@@ -272,7 +272,8 @@ fn dead(claim: &Claim, reason: DeadReason, error: &str) -> Vec<Verdicts> {
 async fn until(events: &mut UnboundedReceiver<Event>, wanted: &Event) {
     let found = async {
         while let Some(event) = events.recv().await {
-            if event == *wanted {
+            // A wake-up names the session that is woken.
+            if event == *wanted || event.is_wake() && wanted.is_wake() {
                 return;
             }
         }

@@ -222,7 +222,7 @@ impl Model {
         let mut turns = self.level_turns(queue);
         let want = request.want.min(self.room(queue));
         let session = &self.sessions[&request.session];
-        for (level, most) in turns.order() {
+        'levels: for (level, most) in turns.order() {
             let before = tasks.len();
             for row in self.ready_queue.iter().map(|id| &self.tasks[id]) {
                 let is_claimable = session.knows(row.kind) && !self.is_paused(row);
@@ -231,11 +231,15 @@ impl Model {
                 if !is_next || is_taken || row.is_quarantined() && !quarantined {
                     continue;
                 }
-                bytes += row.task.payload.len();
-                let is_full = bytes > request.want_bytes && !tasks.is_empty();
-                if tasks.len() == want || tasks.len() - before == most || is_full {
+                if tasks.len() - before == most {
                     break;
                 }
+                let is_full = bytes + row.task.payload.len() > request.want_bytes;
+                if tasks.len() == want || is_full && !tasks.is_empty() {
+                    turns.started(level, (tasks.len() - before) as u64);
+                    break 'levels;
+                }
+                bytes += row.task.payload.len();
                 quarantined &= !row.is_quarantined();
                 tasks.push(row.claimed());
             }
