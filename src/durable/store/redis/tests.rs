@@ -52,6 +52,7 @@ mod notifications_tests;
 mod partitions_tests;
 mod parts_tests;
 mod proxy;
+mod queues_tests;
 mod routes_tests;
 mod scene;
 mod script_times_tests;
@@ -127,6 +128,12 @@ impl Worker {
     async fn of_names(store: &Arc<RedisStore>, names: &[&'static str]) -> Self {
         let set = TypeSet::of_names(names.iter().copied());
         Self::of_set(store, set.ok()).await
+    }
+
+    /// A worker that serves a named queue.
+    async fn of_queue(store: &Arc<RedisStore>, queue: &str) -> Self {
+        let set = TypeSet::of_tests().map(|set| set.in_queue(queue_name(queue)));
+        Self::of_set(store, set).await
     }
 
     async fn of_set(store: &Arc<RedisStore>, set: Option<TypeSet>) -> Self {
@@ -245,6 +252,18 @@ fn task(number: u64) -> NewTask {
 fn named(number: u64, name: &'static str) -> NewTask {
     NewTask {
         name: name.into(),
+        ..task(number)
+    }
+}
+
+fn queue_name(name: &str) -> QueueName {
+    QueueName::new(name).expect("it is a name")
+}
+
+/// A task in a named queue.
+fn queued(number: u64, queue: &str) -> NewTask {
+    NewTask {
+        queue: queue_name(queue),
         ..task(number)
     }
 }

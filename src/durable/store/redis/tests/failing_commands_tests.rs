@@ -16,6 +16,7 @@ use crate::sync::{Mutex, lock};
 mod changes_tests;
 mod enqueue_tests;
 mod maintenance_tests;
+mod queues_tests;
 mod reads_tests;
 mod sessions_tests;
 mod turns_tests;

@@ -52,6 +52,17 @@ for id, row in pairs(running) do
   expect('runs and is alive', alive[id], id)
   expect('runs and is claimed', claims[epoch] and claims[epoch .. 'o'] and lease[epoch], id)
 end
+local queue_of = {}
+for id, row in pairs(running) do
+  if string.byte(row, 71) % 4 >= 2 then
+    queue_of[id] = string.sub(row, 81, 80 + string.byte(row, 80))
+    expect('has a permit', call('SISMEMBER', 'permits:' .. queue_of[id], id) == 1, id)
+  end
+end
+for _, key in ipairs(redis.call('KEYS', base .. 'permits:*')) do
+  local queue = string.sub(key, #base + 9)
+  for _, id in ipairs(redis.call('SMEMBERS', key)) do expect('has a permit and runs', queue_of[id] == queue, id) end
+end
 for id in pairs(hash('errors')) do expect('has failed and is there', alive[id] or dead[id], id) end
 for id, entry in pairs(waiting) do
   local flags = string.byte(entry, 55)
