@@ -131,6 +131,7 @@ mod failure;
 mod handle;
 mod id;
 mod inspect;
+mod key;
 mod options;
 mod queue;
 mod report;
@@ -158,6 +159,7 @@ pub use self::id::{ParseTaskIdError, TaskId};
 pub use self::inspect::{
     AttemptError, Counts, DeadFilter, DeadLetter, DeadReason, Durability, Health, Status,
 };
+pub use self::key::Key;
 pub use self::options::SpawnOptions;
 pub use self::queue::{Level, Queue, QueueInfo, QueueSettings, Rate};
 pub use self::run::Run;

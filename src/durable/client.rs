@@ -3,18 +3,21 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc as StdArc;
+use std::time::Duration;
 
 use super::engine::Engine;
 use super::envelope::{PAYLOAD_ENVELOPE, seal_payload};
+use super::key::{Conflict, NewKey};
 use super::queue::name::QueueName;
 use super::spawn_queue::Stored;
 use super::store::{
-    Answer, Backend, MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask, Store,
+    Answer, Backend, Enqueued, KeyConflict, MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES,
+    NewTask, Store,
 };
 use super::task::bytes_of;
 use super::{
     AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
-    Health, Queue, SpawnOptions, Status, TaskId, TaskTypes,
+    Health, Key, Queue, SpawnOptions, Status, TaskId, TaskTypes,
 };
 
 /// Stores tasks, awaits them, and reports their states. A program that only produces tasks needs nothing else.
@@ -78,6 +81,9 @@ impl DurableClient {
     ///
     /// - The encoded task is [larger](DurableError::is_too_large) than 1 MiB, or it cannot be
     ///   [encoded](DurableError::is_encode).
+    /// - The options are [invalid](DurableError::is_invalid). The message names the remedy.
+    /// - Another task holds the [key](SpawnOptions::key) of the task, and the key [rejects](super::Key::reject) the task
+    ///   ([`is_conflict`](DurableError::is_conflict)).
     /// - The store does not accept the task. The error says whether the store [may have stored the task
     ///   nevertheless](DurableError::is_unknown), and has the [id](DurableError::task_id) of the task.
     ///
@@ -143,16 +149,17 @@ impl DurableClient {
     ) -> Result<DurableHandle<T::Output>, DurableError> {
         let task = self.new_task(&task, &options)?;
         let id = task.id;
-        self.store(vec![task]).await?;
-        Ok(self.attach::<T>(id))
+        let enqueued = self.stored(self.push(vec![task])).await?;
+        let conflict = enqueued.conflicts.first();
+        conflict.map_or_else(|| Ok(self.attach::<T>(id)), |it| self.resolve::<T>(it))
     }
 
     /// Stores many tasks in few requests. The handles are in the order of the tasks.
     ///
     /// # Errors
     ///
-    /// As [`spawn`](Self::spawn). If one of the tasks is too large or cannot be encoded, none of them is stored. If the
-    /// store fails, the tasks before the one that the error names are stored; later ones may be.
+    /// As [`spawn`](Self::spawn). If one of the tasks is too large or cannot be encoded, none of them is stored. If a key rejects one
+    /// of them, the others are stored. If the store fails, the tasks before the one that the error names are stored; later ones may be.
     ///
     /// # Cancel safety
     ///
@@ -366,7 +373,7 @@ impl DurableClient {
             salt => TaskId::derive(name, &[bytes, &salt.to_be_bytes()].concat()),
         };
         let mut ids = (0..).map(derive);
-        let id = ids.find(|&id| self.engine.store.can_have(&queue, id));
+        let id = ids.find(|&id| self.engine.store.can_have(id, &queue, None));
         Ok(id.unwrap_or_else(|| derive(0)))
     }
 
@@ -454,7 +461,9 @@ impl DurableClient {
         options: &SpawnOptions,
     ) -> Result<NewTask, DurableError> {
         let queue = self.queue_name(options.queue.as_deref().or(T::QUEUE))?;
-        let id = self.new_id(&queue, options.id)?;
+        let key = options.key.as_ref().map(|key| key.of(T::NAME, &queue));
+        let key = key.transpose().map_err(|reason| self.invalid(reason))?;
+        let id = self.new_id(options.id, &queue, key)?;
         let encoded = task.encode();
         let encoded =
             encoded.map_err(|error| DurableError::encode(self.store_name(), id, error))?;
@@ -468,6 +477,10 @@ impl DurableClient {
                 MAX_PAYLOAD_BYTES,
             ));
         }
+        let delay = options.key.as_ref().and_then(Key::delay);
+        let retention = options.retention.unwrap_or(T::RETENTION);
+        // Those who join the task await its end within the window.
+        let window = key.map_or(Duration::ZERO, |key| key.window);
         Ok(NewTask {
             id,
             name: T::NAME.into(),
@@ -475,8 +488,9 @@ impl DurableClient {
             payload,
             queue,
             level: options.level.unwrap_or(T::LEVEL),
-            delay: options.delay,
-            retention: options.retention.unwrap_or(T::RETENTION),
+            key,
+            delay: delay.unwrap_or(options.delay),
+            retention: retention.max(window),
             max_crashes: options.max_crashes.unwrap_or(DEFAULT_MAX_CRASHES),
         })
     }
@@ -484,25 +498,46 @@ impl DurableClient {
     /// Returns the queue with this name, or the default queue.
     fn queue_name(&self, name: Option<&str>) -> Result<QueueName, DurableError> {
         let queue = name.map(QueueName::new).transpose();
-        let queue = queue.map_err(|reason| DurableError::invalid(self.store_name(), reason))?;
+        let queue = queue.map_err(|reason| self.invalid(reason))?;
         Ok(queue.unwrap_or_default())
     }
 
+    fn invalid(&self, reason: String) -> DurableError {
+        DurableError::invalid(self.store_name(), reason)
+    }
+
     /// Returns the id of a task in a queue: the given one, or a new one.
-    fn new_id(&self, queue: &QueueName, given: Option<TaskId>) -> Result<TaskId, DurableError> {
-        let can_have = |&id: &TaskId| self.engine.store.can_have(queue, id);
-        let Some(given) = given else {
-            let mut ids = std::iter::repeat_with(TaskId::new);
-            return Ok(ids.find(can_have).unwrap_or_else(TaskId::new));
-        };
-        match can_have(&given) {
-            true => Ok(given),
-            false => Err(DurableError::invalid(
-                self.store_name(),
-                format!(
-                    "the id {given} is in another partition than {queue}: use `DurableClient::derive_id` to derive an id"
-                ),
-            )),
+    fn new_id(
+        &self,
+        given: Option<TaskId>,
+        queue: &QueueName,
+        key: Option<NewKey>,
+    ) -> Result<TaskId, DurableError> {
+        let hash = key.map(|key| key.hash);
+        let can_have = |&id: &TaskId| self.engine.store.can_have(id, queue, hash);
+        match given {
+            None => {
+                let mut ids = std::iter::repeat_with(TaskId::new);
+                Ok(ids.find(can_have).unwrap_or_else(TaskId::new))
+            }
+            Some(_) if key.is_some() => Err(self.invalid(String::from(
+                "a task has an id or a key, not both: leave one of them out",
+            ))),
+            Some(given) if can_have(&given) => Ok(given),
+            Some(given) => Err(self.invalid(format!(
+                "the id {given} is in another partition than {queue}: use `DurableClient::derive_id` to derive an id"
+            ))),
+        }
+    }
+
+    /// Returns the handle of the task that holds the key of another one, or the error if that was rejected.
+    fn resolve<T: DurableTask>(
+        &self,
+        conflict: &KeyConflict,
+    ) -> Result<DurableHandle<T::Output>, DurableError> {
+        match conflict.resolution {
+            Conflict::Join | Conflict::Replace => Ok(self.attach::<T>(conflict.holder).joined()),
+            Conflict::Reject => Err(DurableError::conflict(self.store_name(), conflict.holder)),
         }
     }
 
@@ -511,24 +546,28 @@ impl DurableClient {
         tasks: Vec<NewTask>,
     ) -> Result<Vec<DurableHandle<T::Output>>, DurableError> {
         let ids: Vec<_> = tasks.iter().map(|task| task.id).collect();
-        let mut pending = VecDeque::new();
+        let (mut pending, mut handles) = (VecDeque::new(), Vec::with_capacity(ids.len()));
+        let mut add = |enqueued: Enqueued, count: usize| {
+            let first = handles.len();
+            let own = ids.iter().skip(first).take(count);
+            handles.extend(own.map(|&id| Ok(self.attach::<T>(id))));
+            for it in enqueued.conflicts {
+                handles[first + it.position] = self.resolve::<T>(&it);
+            }
+        };
         for tasks in split(tasks) {
             if pending.len() == MAX_PENDING_REQUESTS
-                && let Some(first) = pending.pop_front()
+                && let Some((first, count)) = pending.pop_front()
             {
-                self.stored(first).await?;
+                add(self.stored(first).await?, count);
             }
-            pending.push_back(self.push(tasks));
+            let count = tasks.len();
+            pending.push_back((self.push(tasks), count));
         }
-        for request in pending {
-            self.stored(request).await?;
+        for (request, count) in pending {
+            add(self.stored(request).await?, count);
         }
-        Ok(ids.into_iter().map(|id| self.attach::<T>(id)).collect())
-    }
-
-    /// Stores tasks that fit into one batch.
-    async fn store(&self, tasks: Vec<NewTask>) -> Result<(), DurableError> {
-        self.stored(self.push(tasks)).await
+        handles.into_iter().collect()
     }
 
     /// Adds tasks that fit into one batch to the queue.
@@ -539,7 +578,7 @@ impl DurableClient {
         }
     }
 
-    async fn stored(&self, Pushed { first, stored }: Pushed) -> Result<(), DurableError> {
+    async fn stored(&self, Pushed { first, stored }: Pushed) -> Result<Enqueued, DurableError> {
         let stored = stored.await;
         let stored = stored.map_err(|_| DurableError::closed(self.store_name(), first))?;
         stored.map_err(|failure| DurableError::store(self.store_name(), first, failure))

@@ -36,6 +36,7 @@ enum Kind {
         wanted: Durability,
     },
     Invalid(String),
+    Conflict,
     WouldDeadlock,
     Detached,
     Closed,
@@ -110,6 +111,10 @@ impl DurableError {
             task: None,
             store_name: Arc::clone(store_name),
         }
+    }
+
+    pub(crate) fn conflict(store_name: &Arc<str>, holder: TaskId) -> Self {
+        Self::of(store_name, holder, Kind::Conflict)
     }
 
     pub(crate) fn would_deadlock(store_name: &Arc<str>, task: TaskId) -> Self {
@@ -266,6 +271,12 @@ impl DurableError {
             || self.is_failure(|cause| matches!(cause, Cause::Invalid(_)))
     }
 
+    /// Returns `true` if the task was not stored because another one holds its [key](super::Key). [`task_id`](Self::task_id) is the
+    /// id of that one.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self.kind, Kind::Conflict)
+    }
+
     /// Returns `true` if the store is configured in a way in which it cannot keep tasks. The message names the setting
     /// and the remedy.
     pub fn is_unfit(&self) -> bool {
@@ -345,6 +356,7 @@ impl fmt::Display for DurableError {
                  `Durability` name the settings for each level)"
             ),
             Kind::Invalid(reason) => f.write_str(reason),
+            Kind::Conflict => f.write_str("it holds the key of another task, which was rejected and is not stored"),
             Kind::WouldDeadlock => f.write_str(
                 "the run that awaits it could keep it from running: end that run, and await it in the next",
             ),

@@ -90,6 +90,7 @@ pub struct DurableHandle<T> {
     id: TaskId,
     /// The name of the type of the task. `None` if the handle was deserialised.
     name: Option<&'static str>,
+    was_joined: bool,
     waiting: Option<Waiting>,
     output: PhantomData<fn() -> T>,
 }
@@ -115,6 +116,7 @@ impl<T> DurableHandle<T> {
             engine: Some(StdArc::clone(engine)),
             id,
             name: Some(name),
+            was_joined: false,
             waiting: None,
             output: PhantomData,
         }
@@ -126,6 +128,18 @@ impl<T> DurableHandle<T> {
             engine: Some(StdArc::clone(engine)),
             ..self.clone()
         }
+    }
+
+    /// Returns the same handle, of a task that was stored before.
+    pub(crate) fn joined(mut self) -> Self {
+        self.was_joined = true;
+        self
+    }
+
+    /// Returns `true` if the spawn that has returned this handle has stored no task, because this one held its
+    /// [key](super::Key).
+    pub fn was_joined(&self) -> bool {
+        self.was_joined
     }
 
     /// Returns the task's id.
@@ -339,6 +353,7 @@ impl<T> Clone for DurableHandle<T> {
             engine: self.engine.clone(),
             id: self.id,
             name: self.name,
+            was_joined: self.was_joined,
             waiting: None,
             output: PhantomData,
         }
@@ -359,6 +374,7 @@ impl<'de, T> Deserialize<'de> for DurableHandle<T> {
             engine: None,
             id: TaskId::deserialize(deserializer)?,
             name: None,
+            was_joined: false,
             waiting: None,
             output: PhantomData,
         })

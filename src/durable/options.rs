@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::TaskId;
 use super::queue::Level;
+use super::{Key, TaskId};
 
 /// The options of one task: see [`DurableClient::spawn_with`](super::DurableClient::spawn_with).
 ///
@@ -23,6 +23,7 @@ pub struct SpawnOptions {
     pub(crate) id: Option<TaskId>,
     pub(crate) queue: Option<String>,
     pub(crate) level: Option<Level>,
+    pub(crate) key: Option<Key>,
     pub(crate) delay: Duration,
     pub(crate) retention: Option<Duration>,
     pub(crate) max_crashes: Option<u32>,
@@ -58,6 +59,13 @@ impl SpawnOptions {
     #[must_use]
     pub fn level(mut self, level: Level) -> Self {
         self.level = Some(level);
+        self
+    }
+
+    /// Sets a key that keeps tasks from being stored more than once. It cannot be combined with an [`id`](Self::id).
+    #[must_use]
+    pub fn key(mut self, key: Key) -> Self {
+        self.key = Some(key);
         self
     }
 

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::failure::Failure;
 use super::resend::STORE_TIMEOUT;
+use super::store::Enqueued;
 use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask, bytes_of};
 use crate::sync::{Mutex, lock};
 use crate::unwind::contain;
@@ -48,18 +49,19 @@ struct SpawnRequest {
     reply: Reply,
 }
 
-type Reply = oneshot::Sender<Result<(), Failure>>;
+type Reply = oneshot::Sender<Result<Enqueued, Failure>>;
 
-/// Resolves when the tasks of a spawn request are stored, or cannot be. An error of the channel means that the queue
-/// was closed.
-pub(crate) type Stored = oneshot::Receiver<Result<(), Failure>>;
+/// Resolves when the tasks of a spawn request are stored, or cannot be. The positions in the answer are those in the spawn
+/// request. An error of the channel means that the queue was closed.
+pub(crate) type Stored = oneshot::Receiver<Result<Enqueued, Failure>>;
 
 /// The tasks of one request to a store: at most [`MAX_BATCH_TASKS`], possibly none.
 pub(crate) struct WriteBatch {
     tasks: OnceLock<Vec<NewTask>>,
     /// Where the tasks come from. A batch without a source is closed from the beginning.
     source: Option<Source>,
-    replies: Mutex<Vec<Reply>>,
+    /// The callers, each with the number of its tasks.
+    replies: Mutex<Vec<(Reply, usize)>>,
 }
 
 /// The queue that an open batch takes its tasks from.
@@ -205,7 +207,10 @@ impl WriteBatch {
         state.open = None;
         let requests = state.take();
         let (tasks, replies): (Vec<_>, Vec<_>) = requests
-            .map(|request| (request.tasks, request.reply))
+            .map(|request| {
+                let count = request.tasks.len();
+                (request.tasks, (request.reply, count))
+            })
             .unzip();
         // Under the lock, so that `finish` finds all of them.
         *lock(&self.replies) = replies;
@@ -224,19 +229,19 @@ impl WriteBatch {
         not(feature = "sqlite-unbundled"),
         allow(dead_code, reason = "other stores report it by their answer")
     )]
-    pub(crate) fn notify_stored(&self) {
-        self.reply(&Ok(()));
+    pub(crate) fn notify_stored(&self, enqueued: &Enqueued) {
+        self.reply(&Ok(enqueued.clone()));
     }
 
     /// Resolves the futures of the callers with the result of the request, which is not sent again.
     ///
     /// If the request has failed, this also fails the spawn requests that are still in the queue although they were there
     /// before the batch was opened, or for longer than [`STORE_TIMEOUT`].
-    pub(crate) fn finish(&self, stored: &Result<(), Failure>) {
+    pub(crate) fn finish(&self, stored: &Result<Enqueued, Failure>) {
         let failed = self.end(stored.is_err());
         self.reply(stored);
         if let Err(failure) = stored {
-            let failure = Err(failure.clone().without_effect());
+            let failure = failure.clone().without_effect();
             failed.into_iter().for_each(|it| it.reply(&failure));
         }
     }
@@ -257,21 +262,25 @@ impl WriteBatch {
         failed
     }
 
-    fn reply(&self, stored: &Result<(), Failure>) {
-        let replies = mem::take(&mut *lock(&self.replies));
-        replies.into_iter().for_each(|it| reply(it, stored));
+    fn reply(&self, stored: &Result<Enqueued, Failure>) {
+        let mut first = 0;
+        for (it, tasks) in mem::take(&mut *lock(&self.replies)) {
+            let part = stored.as_ref().map(|all| all.part(first, tasks));
+            reply(it, part.map_err(Clone::clone));
+            first += tasks;
+        }
     }
 }
 
 impl SpawnRequest {
-    fn reply(self, stored: &Result<(), Failure>) {
-        reply(self.reply, stored);
+    fn reply(self, failure: &Failure) {
+        reply(self.reply, Err(failure.clone()));
     }
 }
 
 /// Wakes the caller, unless it has dropped the future. Its waker may panic.
-fn reply(reply: Reply, stored: &Result<(), Failure>) {
-    contain(|| drop(reply.send(stored.clone())));
+fn reply(reply: Reply, stored: Result<Enqueued, Failure>) {
+    contain(|| drop(reply.send(stored)));
 }
 
 /// A closed batch of these tasks.

@@ -40,6 +40,7 @@ use tokio::sync::mpsc;
 
 use self::kind::TypeSet;
 use super::failure::Failure;
+use super::key::KeyHash;
 use super::queue::QueueInfo;
 use super::queue::name::QueueName;
 use super::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
@@ -67,8 +68,8 @@ pub(crate) use self::quarantine::is_dead_letter;
 ))]
 pub(crate) use self::quarantine::is_quarantined;
 pub(crate) use self::requests::{
-    Claim, Claimed, DeadPayload, Enqueue, Epoch, Event, QueueChange, RenewAnswer, SessionId,
-    TaskState, Turn, TurnAnswer, Verdict, Verdicts,
+    Claim, Claimed, DeadPayload, Enqueue, Enqueued, Epoch, Event, KeyConflict, QueueChange,
+    RenewAnswer, SessionId, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
 pub(crate) use super::DeadReason;
 pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask};
@@ -136,11 +137,13 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Closes a session. Tasks that it still holds are treated as after a crash.
     fn close_session(&self, session: SessionId) -> Answer<'_, ()>;
 
-    /// Stores tasks. A task with the id of an existing task changes nothing.
+    /// Stores tasks. A task with the id of an existing task changes nothing. Neither does one whose [key](NewTask::key) another
+    /// task holds, except that it may replace the payload of that task; the answer says so. A repeated request is answered as the
+    /// first time, even if the task that held the key has ended meanwhile.
     ///
     /// The store [closes the batch](super::spawn_queue::WriteBatch::close) as late as it can: everything that is spawned
     /// until then is in it.
-    fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, ()>;
+    fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, Enqueued>;
 
     /// Accepts verdicts, takes back the tasks of expired claims, makes delayed tasks due, and claims tasks, in this order.
     fn turn(&self, request: Arc<Turn>) -> Answer<'_, TurnAnswer>;
@@ -179,9 +182,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Returns the names of the paused types, in order.
     fn paused_types(&self) -> Answer<'_, Vec<String>>;
 
-    /// Returns `true` if a task with this id can be in a queue. In a store with several partitions, a named queue is in one of
-    /// them.
-    fn can_have(&self, _queue: &QueueName, _id: TaskId) -> bool {
+    /// Returns `true` if a task with this id can be in this queue and have this key. In a store with several partitions, a named queue
+    /// is in one of them, and so is a key.
+    fn can_have(&self, _id: TaskId, _queue: &QueueName, _key: Option<KeyHash>) -> bool {
         true
     }
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::TaskId;
+use super::key::NewKey;
 use super::queue::Level;
 use super::queue::name::QueueName;
 use super::store::kind::Kind;
@@ -96,6 +97,7 @@ pub(crate) struct NewTask {
     pub(crate) payload: Vec<u8>,
     pub(crate) queue: QueueName,
     pub(crate) level: Level,
+    pub(crate) key: Option<NewKey>,
     /// If it is zero, the task can be claimed at once.
     pub(crate) delay: Duration,
     /// The time for which the end of the task is kept; zero: the end is not kept. (Dead letters are kept for

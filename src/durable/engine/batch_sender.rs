@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::resend::resend;
 use crate::durable::spawn_queue::{SpawnQueue, WriteBatch};
-use crate::durable::store::{Backend, Enqueue, SessionId};
+use crate::durable::store::{Backend, Enqueue, Enqueued, SessionId};
 use crate::sync::{Mutex, lock};
 
 /// Sends spawned tasks to the store.
@@ -56,7 +56,7 @@ impl BatchSender {
         }
     }
 
-    async fn store(&self, batch: &StdArc<WriteBatch>) -> Result<(), Failure> {
+    async fn store(&self, batch: &StdArc<WriteBatch>) -> Result<Enqueued, Failure> {
         let idle = lock(&self.sessions).pop();
         let session = match idle {
             Some(session) => session,
@@ -72,7 +72,11 @@ impl BatchSender {
         }
     }
 
-    async fn send(&self, mut session: Session, batch: &StdArc<WriteBatch>) -> Result<(), Failure> {
+    async fn send(
+        &self,
+        mut session: Session,
+        batch: &StdArc<WriteBatch>,
+    ) -> Result<Enqueued, Failure> {
         session.number += 1;
         let request = StdArc::new(Enqueue {
             session: session.id,

@@ -9,12 +9,13 @@ use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant};
 
 use crate::durable::failure::{Cause, Failure};
+use crate::durable::key::KeyHash;
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, QueueChange, RenewAnswer, SessionId,
-    TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, QueueChange, RenewAnswer,
+    SessionId, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 use crate::sync::{Mutex, lock};
@@ -134,7 +135,7 @@ impl Backend for MonitoredStore {
         self.record("closing a session", self.store.close_session(session))
     }
 
-    fn enqueue(&self, request: StdArc<Enqueue>) -> Answer<'_, ()> {
+    fn enqueue(&self, request: StdArc<Enqueue>) -> Answer<'_, Enqueued> {
         self.record(STORING, self.store.enqueue(request))
     }
 
@@ -190,8 +191,8 @@ impl Backend for MonitoredStore {
         self.record("listing paused types", self.store.paused_types())
     }
 
-    fn can_have(&self, queue: &QueueName, id: TaskId) -> bool {
-        self.store.can_have(queue, id)
+    fn can_have(&self, id: TaskId, queue: &QueueName, key: Option<KeyHash>) -> bool {
+        self.store.can_have(id, queue, key)
     }
 
     fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool> {

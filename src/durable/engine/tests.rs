@@ -14,8 +14,8 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::resend::{STORE_TIMEOUT, resend};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, QueueChange, RenewAnswer, SessionId,
-    Store, TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, QueueChange, RenewAnswer,
+    SessionId, Store, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableClient, DurableExecutor,
@@ -44,7 +44,7 @@ struct Faulty {
 /// A request to store tasks, which a test answers.
 struct Held {
     request: StdArc<Enqueue>,
-    answer: oneshot::Sender<Result<(), Failure>>,
+    answer: oneshot::Sender<Result<Enqueued, Failure>>,
 }
 
 enum Again {
@@ -186,7 +186,7 @@ impl Backend for Faulty {
         self.store.close_session(session)
     }
 
-    fn enqueue(&self, request: StdArc<Enqueue>) -> Answer<'_, ()> {
+    fn enqueue(&self, request: StdArc<Enqueue>) -> Answer<'_, Enqueued> {
         if let Some(holder) = &self.holder {
             let (answer, answered) = oneshot::channel();
             holder.send(Held { request, answer }).ok();

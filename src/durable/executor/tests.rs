@@ -151,6 +151,7 @@ async fn a_task_in_envelope_version_2_runs() {
         envelope: 2,
         queue: QueueName::DEFAULT,
         level: Level::Normal,
+        key: None,
         payload: [&b"\x02\x01"[..], &[9; 25], b"7"].concat(),
         delay: Duration::ZERO,
         retention: Duration::from_secs(60),

@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 use self::model::Model;
 use super::kind::TypeSet;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, QueueChange, RenewAnswer, SessionId,
-    Store, TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, QueueChange, RenewAnswer,
+    SessionId, Store, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::Failure;
@@ -204,7 +204,7 @@ impl Backend for Connection {
         })
     }
 
-    fn enqueue(&self, request: StdArc<Enqueue>) -> Answer<'_, ()> {
+    fn enqueue(&self, request: StdArc<Enqueue>) -> Answer<'_, Enqueued> {
         self.run("enqueue", move |model, endpoint| {
             model.enqueue(endpoint, &request)
         })

@@ -21,10 +21,11 @@ use self::inner::Inner;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, QueueChange, RenewAnswer, SessionId,
-    Store, TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, QueueChange, RenewAnswer,
+    SessionId, Store, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::key::KeyHash;
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
@@ -341,7 +342,7 @@ impl Backend for RedisStore {
         self.request(move |inner| async move { sessions::close_session(&inner, session).await })
     }
 
-    fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, ()> {
+    fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, Enqueued> {
         self.request(move |inner| async move { enqueue::enqueue(&inner, &request).await })
     }
 
@@ -387,8 +388,8 @@ impl Backend for RedisStore {
         )
     }
 
-    fn can_have(&self, queue: &QueueName, id: TaskId) -> bool {
-        let home = self.inner.partitions.of_queue(queue);
+    fn can_have(&self, id: TaskId, queue: &QueueName, key: Option<KeyHash>) -> bool {
+        let home = self.inner.partitions.home(queue, key);
         home.is_none_or(|home| home == self.inner.partitions.of_task(id))
     }
 

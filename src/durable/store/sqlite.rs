@@ -32,9 +32,9 @@ use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
-use crate::durable::store::QueueChange;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::layouts::Layouts;
+use crate::durable::store::{Enqueued, QueueChange};
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId,
 };
@@ -334,13 +334,13 @@ impl Backend for SqliteStore {
         self.writer.run(0, move |tx| session::close(tx, session))
     }
 
-    fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, ()> {
+    fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, Enqueued> {
         let batch = Arc::clone(&request.batch);
         let run = move |tx: &mut Transaction<'_>| enqueue::enqueue(tx, &request);
         // The size is the maximum, since the tasks are only determined when they are written.
         self.writer.run_then(MAX_BATCH_BYTES, run, move |answer| {
-            if answer.is_ok() {
-                batch.notify_stored();
+            if let Ok(enqueued) = answer {
+                batch.notify_stored(enqueued);
             }
         })
     }

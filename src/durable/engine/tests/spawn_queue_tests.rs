@@ -14,6 +14,7 @@ use crate::durable::queue::Level;
 use crate::durable::queue::name::QueueName;
 use crate::durable::resend::STORE_TIMEOUT;
 use crate::durable::spawn_queue::{SpawnQueue, Stored, WriteBatch};
+use crate::durable::store::Enqueued;
 use crate::durable::store::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask, Store};
 use crate::durable::{DurableClient, DurableError, MemoryStore, SpawnOptions, TaskId};
 
@@ -31,11 +32,11 @@ async fn tasks_spawned_while_a_request_is_in_flight_go_with_the_next() {
     let mut third = spawn(&client, 3).await;
     assert_eq!(two.tasks(), [2, 3]);
 
-    two.answer(Ok(()));
+    two.answer(Ok(Enqueued::default()));
     second.stored().await.unwrap();
     third.stored().await.unwrap();
     assert!(poll!(&mut first.0).is_pending());
-    one.answer(Ok(()));
+    one.answer(Ok(Enqueued::default()));
     first.stored().await.unwrap();
 }
 
@@ -51,8 +52,8 @@ async fn an_open_batch_takes_later_tasks_too() {
     let two = held.recv().await.unwrap();
     assert_eq!(one.tasks(), [1, 2]);
     assert_eq!(two.tasks(), [3]);
-    one.answer(Ok(()));
-    two.answer(Ok(()));
+    one.answer(Ok(Enqueued::default()));
+    two.answer(Ok(Enqueued::default()));
     for spawned in [&mut first, &mut second, &mut third] {
         spawned.stored().await.unwrap();
     }
@@ -70,8 +71,8 @@ async fn tasks_that_do_not_fit_go_with_the_next_request() {
     assert_eq!(one.tasks().len(), MAX_BATCH_TASKS);
     let two = held.recv().await.unwrap();
     assert_eq!(two.tasks(), [MAX_BATCH_TASKS as u64]);
-    one.answer(Ok(()));
-    two.answer(Ok(()));
+    one.answer(Ok(Enqueued::default()));
+    two.answer(Ok(Enqueued::default()));
     for spawned in &mut spawned {
         spawned.stored().await.unwrap();
     }
@@ -86,7 +87,7 @@ async fn tasks_spawned_one_by_one_need_one_session() {
         let one = held.recv().await.unwrap();
         assert_eq!(one.tasks(), [number]);
         sessions.push((one.request.session, one.request.number));
-        one.answer(Ok(()));
+        one.answer(Ok(Enqueued::default()));
         spawned.stored().await.unwrap();
     }
     let session = sessions[0].0;
@@ -104,7 +105,7 @@ async fn a_request_that_fails_resolves_the_callers_of_its_tasks() {
     assert!(first.stored().await.unwrap_err().is_full());
     let two = held.recv().await.unwrap();
     assert_eq!(two.tasks(), [2]);
-    two.answer(Ok(()));
+    two.answer(Ok(Enqueued::default()));
     second.stored().await.unwrap();
 }
 
@@ -123,7 +124,7 @@ async fn an_open_batch_that_fails_resolves_the_callers_from_before_it() {
     // A copy that arrives now takes no tasks.
     assert!(late.batch.close().is_empty());
     assert_eq!(two.tasks(), [2]);
-    two.answer(Ok(()));
+    two.answer(Ok(Enqueued::default()));
     second.stored().await.unwrap();
 }
 
@@ -138,7 +139,7 @@ async fn a_request_whose_session_has_ended_is_sent_in_another() {
     let again = held.recv().await.unwrap();
     assert_ne!(again.request.session, ended);
     assert_eq!(again.tasks(), [1]);
-    again.answer(Ok(()));
+    again.answer(Ok(Enqueued::default()));
     first.stored().await.unwrap();
 }
 
@@ -179,7 +180,7 @@ async fn a_closed_queue_refuses_tasks() {
     assert!(one(&queue, 2).await.is_err());
     let batch = queue.next_batch().await.unwrap();
     assert_eq!(numbers(batch.close()), [1]);
-    batch.finish(&Ok(()));
+    batch.finish(&Ok(Enqueued::default()));
     before.await.unwrap().unwrap();
     assert!(queue.next_batch().await.is_none());
 }
@@ -237,7 +238,7 @@ async fn old_requests_are_stored_if_the_store_does_not_fail() {
     assert_eq!(numbers(batch.close()), [1]);
     let _old = one(&queue, 2);
     advance(2 * STORE_TIMEOUT).await;
-    batch.finish(&Ok(()));
+    batch.finish(&Ok(Enqueued::default()));
     assert_eq!(numbers(queue.next_batch().await.unwrap().close()), [2]);
 }
 
@@ -279,7 +280,7 @@ impl Held {
         numbers(self.request.batch.close())
     }
 
-    fn answer(self, answer: Result<(), Failure>) {
+    fn answer(self, answer: Result<Enqueued, Failure>) {
         self.answer.send(answer).unwrap();
     }
 }
@@ -315,6 +316,7 @@ fn task(number: u64) -> NewTask {
         envelope: 1,
         queue: QueueName::DEFAULT,
         level: Level::Normal,
+        key: None,
         payload: Vec::new(),
         delay: Duration::ZERO,
         retention: Duration::ZERO,

@@ -18,10 +18,10 @@ use crate::durable::queue::Level;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::ListId;
-use crate::durable::store::{Enqueue, NewTask};
+use crate::durable::store::{Enqueue, Enqueued, NewTask};
 
 /// Stores a batch of tasks. Each partition stores its own tasks, all under the same number.
-pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<(), Failure> {
+pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<Enqueued, Failure> {
     let batch: Vec<_> = request.batch.close().iter().collect();
     let mut batches = inner.partitions.split(batch, |task| task.id);
     if batches.is_empty() {
@@ -40,7 +40,7 @@ pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<(), Fail
         }
         failpoint("redis.after-enqueue");
     }
-    Ok(())
+    Ok(Enqueued::default())
 }
 
 /// Returns the routes of a partition for these tasks. If they are the first ones of another level than the normal one, prepares

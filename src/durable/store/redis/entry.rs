@@ -274,6 +274,7 @@ mod tests {
             envelope: 1,
             queue: QueueName::DEFAULT,
             level: Level::Normal,
+            key: None,
             payload: b"{}".to_vec(),
             delay: Duration::ZERO,
             retention: Duration::from_millis(0x0102_0304_0506),

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::durable::TaskId;
+use crate::durable::key::KeyHash;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::Epoch;
 
@@ -40,6 +41,13 @@ impl Partitions {
     pub(super) fn of_queue(self, queue: &QueueName) -> Option<usize> {
         let name = queue.as_str().as_bytes();
         (!queue.is_default()).then(|| self.of_bytes(name))
+    }
+
+    /// Returns the partition of a task in a queue and with a key, if they determine it: that of the queue, or else that of the key. So
+    /// a script can compare a new task with the one that holds the key.
+    pub(super) fn home(self, queue: &QueueName, key: Option<KeyHash>) -> Option<usize> {
+        let of_key = key.map(|KeyHash(hash)| self.of_bytes(&hash));
+        self.of_queue(queue).or(of_key)
     }
 
     fn of_bytes(self, bytes: &[u8]) -> usize {

@@ -242,6 +242,7 @@ fn task(number: u64) -> NewTask {
         envelope: 1,
         queue: QueueName::DEFAULT,
         level: Level::Normal,
+        key: None,
         payload: number.to_be_bytes().to_vec(),
         delay: Duration::ZERO,
         retention: Duration::from_secs(3600),

@@ -12,9 +12,9 @@ use super::transaction::Transaction;
 use crate::durable::clock::millis;
 use crate::durable::failure::Cause;
 use crate::durable::store::kind::Kind;
-use crate::durable::store::{Enqueue, NewTask};
+use crate::durable::store::{Enqueue, Enqueued, NewTask};
 
-pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<(), Fault> {
+pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<Enqueued, Fault> {
     let session = session::find(tx, request.session)?;
     let tasks = request.batch.close();
     let first = tasks.first().map(|task| task.id.to_bytes());
@@ -26,12 +26,12 @@ pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<(),
         }
         // The same number with other tasks means that two processes use this session.
         return match session.first == first {
-            true => Ok(()),
+            true => Ok(Enqueued::default()),
             false => Err(Fault::Refused(Cause::NoSession)),
         };
     }
     if first.is_none() {
-        return Ok(());
+        return Ok(Enqueued::default());
     }
     check_earliest(tx, tasks)?;
     let mut inserts = Inserts::prepare(tx.db)?;
@@ -47,7 +47,7 @@ pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<(),
         "UPDATE throng_session SET number = ?2, first = ?3, claim = NULL WHERE id = ?1",
         params![session.id, request.number as i64, first],
     )?;
-    Ok(())
+    Ok(Enqueued::default())
 }
 
 /// Checks whether one of the tasks is due before all others that are delayed. If so, a worker that waits until the

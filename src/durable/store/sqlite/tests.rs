@@ -326,7 +326,7 @@ impl Worker {
     }
 
     async fn try_enqueue(&self, tasks: impl IntoIterator<Item = NewTask>) -> Result<(), Failure> {
-        self.store.enqueue(self.request(tasks)).await
+        self.store.enqueue(self.request(tasks)).await.map(drop)
     }
 
     async fn enqueue(&self, tasks: impl IntoIterator<Item = NewTask>) {
@@ -423,6 +423,7 @@ fn task(n: u64) -> Task {
         envelope: 1,
         queue: QueueName::DEFAULT,
         level: Level::Normal,
+        key: None,
         payload: Vec::new(),
         delay: Duration::ZERO,
         retention: Duration::ZERO,

@@ -13,7 +13,7 @@ use crate::durable::queue::Level;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Claim, Claimed, DeadPayload, DeadReason, Enqueue, Epoch, Event, NewTask, RenewAnswer,
+    Claim, Claimed, DeadPayload, DeadReason, Enqueue, Enqueued, Epoch, Event, NewTask, RenewAnswer,
     SessionId, Store, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
 use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
@@ -56,6 +56,7 @@ pub(super) fn task(number: u64) -> NewTask {
         envelope: 1,
         queue: QueueName::DEFAULT,
         level: Level::Normal,
+        key: None,
         payload: number.to_be_bytes().to_vec(),
         delay: Duration::ZERO,
         retention: HOUR,
@@ -253,7 +254,7 @@ impl Session<'_> {
     pub(super) async fn enqueue_again(
         &self,
         tasks: impl IntoIterator<Item = NewTask>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Enqueued, Failure> {
         let request = Enqueue {
             session: self.id,
             number: self.number,

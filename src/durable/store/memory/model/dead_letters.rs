@@ -32,16 +32,33 @@ impl Model {
     pub(in super::super) fn replay_dead_letters(&mut self, filter: &DeadFilter) -> u64 {
         let mut ids: Vec<_> = self.dead_rows(filter).map(|row| row.task.id).collect();
         ids.sort();
-        for id in &ids {
-            if let Some(row) = self.tasks.get_mut(id) {
-                (row.failures, row.crashes, row.lost) = (0, 0, 0);
-                row.cancel = false;
-                row.errors.clear();
+        // Those whose keys other tasks hold stay dead letters. Of two with one key, the first one gets it.
+        let mut replayed = 0;
+        for id in ids {
+            if self.may_replay(id) {
+                self.replay(id);
+                replayed += 1;
             }
-            self.push_back(*id);
         }
         self.wake_for_new_ready();
-        ids.len() as u64
+        replayed
+    }
+
+    /// Returns `true` if no other task holds the key of a dead letter.
+    fn may_replay(&self, id: TaskId) -> bool {
+        let key = self.tasks[&id].task.key.filter(|key| !key.is_until_started);
+        let holder = key.and_then(|key| self.holder(key.hash));
+        holder.is_none_or(|holder| holder == id)
+    }
+
+    /// Makes a dead letter wait again.
+    fn replay(&mut self, id: TaskId) {
+        if let Some(row) = self.tasks.get_mut(&id) {
+            (row.failures, row.crashes, row.lost) = (0, 0, 0);
+            row.cancel = false;
+            row.errors.clear();
+        }
+        self.push_back(id);
     }
 
     pub(in super::super) fn delete_dead_letters(&mut self, filter: &DeadFilter) -> u64 {

@@ -7,34 +7,40 @@ use super::state::Model;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::{Cause, Effect, Failure};
-use crate::durable::store::{Enqueue, NewTask};
+use crate::durable::store::{Enqueue, Enqueued, NewTask};
 
 impl Model {
     pub(in super::super) fn enqueue(
         &mut self,
         endpoint: usize,
         request: &Enqueue,
-    ) -> Result<(), Failure> {
+    ) -> Result<Enqueued, Failure> {
         let tasks = request.batch.close();
         let first = tasks.first().map(|task| task.id);
         if self.is_repeated(request.session, request.number)? {
             // The same number with other tasks means that two processes use this session.
-            return match self.sessions[&request.session].first == first {
-                true => Ok(()),
+            let session = &self.sessions[&request.session];
+            return match session.first == first {
+                true => Ok(session.enqueued.clone()),
                 false => Err(Failure::new(Effect::None, Cause::NoSession)),
             };
         }
+        let mut enqueued = Enqueued::default();
         if first.is_none() {
-            return Ok(());
+            return Ok(enqueued);
         }
         let earliest = self.earliest_due();
-        for task in tasks {
-            self.store(endpoint, task);
+        for (position, task) in tasks.iter().enumerate() {
+            match self.resolve_conflict(position, task) {
+                Some(conflict) => enqueued.conflicts.push(conflict),
+                None => self.store(endpoint, task),
+            }
         }
         if let Some(session) = self.sessions.get_mut(&request.session) {
             session.number = request.number;
             session.claim = None;
             session.first = first;
+            session.enqueued = enqueued.clone();
         }
         let is_earlier = self.earliest_due().unwrap_or(u64::MAX) < earliest.unwrap_or(u64::MAX);
         if is_earlier {
@@ -42,7 +48,7 @@ impl Model {
             self.wake(1, |_| true);
         }
         self.wake_for_new_ready();
-        Ok(())
+        Ok(enqueued)
     }
 
     fn store(&mut self, endpoint: usize, task: &NewTask) {
@@ -62,6 +68,8 @@ impl Model {
             crashes: 0,
             lost: 0,
             cancel: false,
+            was_claimed: false,
+            stored_at: now,
             errors: VecDeque::new(),
             watchers: BTreeSet::from([endpoint]),
         };

@@ -20,6 +20,10 @@ pub(super) struct Row {
     pub(super) crashes: u32,
     pub(super) lost: u32,
     pub(super) cancel: bool,
+    /// `true` if a worker has claimed the task.
+    pub(super) was_claimed: bool,
+    /// When the task was stored, in milliseconds since 1970.
+    pub(super) stored_at: u64,
     /// The errors of the last attempts after which the task was to run again: the attempt, the time and the error.
     pub(super) errors: VecDeque<(u32, u64, String)>,
     /// The endpoints that are notified when the task ends.

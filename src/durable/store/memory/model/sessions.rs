@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use super::state::{Endpoint, Model, Session};
 use crate::durable::TaskId;
 use crate::durable::store::kind::{Kind, TypeSet};
-use crate::durable::store::{Event, SessionId};
+use crate::durable::store::{Enqueued, Event, SessionId};
 
 impl Model {
     /// Adds a process. Returns the number of its endpoint.
@@ -51,6 +51,7 @@ impl Model {
             number: 0,
             claim: None,
             first: None,
+            enqueued: Enqueued::default(),
         };
         self.sessions.insert(self.last_session, session);
         self.reap_dead();

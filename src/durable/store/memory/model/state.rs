@@ -12,7 +12,7 @@ use crate::durable::clock::{Clock, millis};
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::{Kind, TypeSet};
-use crate::durable::store::{DeadReason, Epoch, Event, SessionId};
+use crate::durable::store::{DeadReason, Enqueued, Epoch, Event, SessionId};
 use crate::durable::{Counts, TaskId};
 
 /// The number of endpoints that are woken, at most, for tasks that became ready together.
@@ -78,6 +78,8 @@ pub(super) struct Session {
     pub(super) claim: Option<Epoch>,
     /// The first task of its last enqueue.
     pub(super) first: Option<TaskId>,
+    /// The answer to that.
+    pub(super) enqueued: Enqueued,
 }
 
 #[derive(Default)]

@@ -195,6 +195,7 @@ impl Model {
         for task in &tasks {
             if let Some(row) = self.tasks.get_mut(&task.id) {
                 row.state = State::Running { epoch };
+                row.was_claimed = true;
             }
         }
         if tasks.is_empty() {

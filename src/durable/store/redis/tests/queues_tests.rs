@@ -27,7 +27,7 @@ async fn set(store: &RedisStore, queue: &str, settings: QueueSettings) {
 
 /// Returns the numbers of tasks whose ids are in the partition of a queue.
 fn numbers(store: &RedisStore, queue: &str) -> impl Iterator<Item = u64> {
-    (0..).filter(move |&number| store.can_have(&queue_name(queue), id(number)))
+    (0..).filter(move |&number| store.can_have(id(number), &queue_name(queue), None))
 }
 
 fn key(store: &RedisStore, queue: &str, name: &str) -> String {

@@ -11,7 +11,7 @@ use super::super::{SqliteStore, turn};
 use super::{File, Worker, assert_fails, task};
 use crate::durable::failure::{Cause, Effect};
 use crate::durable::spawn_queue::{SpawnQueue, WriteBatch};
-use crate::durable::store::{Answer, Backend, Enqueue, NewTask, TurnAnswer};
+use crate::durable::store::{Answer, Backend, Enqueue, Enqueued, NewTask, TurnAnswer};
 
 const STORED: &str = "SELECT stored FROM throng_meta";
 
@@ -270,7 +270,7 @@ async fn a_group_is_written_one_by_one_after_a_repair() {
 }
 
 /// Stores a task with a large payload, and claims it at the same time.
-fn store_and_claim(worker: &Worker) -> (Answer<'_, ()>, Answer<'static, TurnAnswer>) {
+fn store_and_claim(worker: &Worker) -> (Answer<'_, Enqueued>, Answer<'static, TurnAnswer>) {
     let large = task(1).payload(vec![1; 700]).0;
     let stored = worker.store.enqueue(worker.request([large]));
     let turn = worker.request_turn(vec![], 1, false);

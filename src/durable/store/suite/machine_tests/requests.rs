@@ -80,6 +80,7 @@ impl New {
             payload: vec![self.task; self.len],
             queue: QueueName::DEFAULT,
             level: Level::Normal,
+            key: None,
             delay: self.delay,
             retention: self.retention,
             max_crashes: self.max_crashes,

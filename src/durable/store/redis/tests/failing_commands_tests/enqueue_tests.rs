@@ -68,7 +68,7 @@ async fn store_tasks(scene: &Scene, trial: Trial, tasks: Vec<NewTask>) -> bool {
     let ids: Vec<_> = ids.filter(|new| *new >= id(NEW)).collect();
     let seen = store.status(ids.clone()).await.unwrap();
     match answer {
-        Ok(()) => assert!(!seen.contains(&TaskState::Absent), "{trial:?}: {seen:?}"),
+        Ok(_) => assert!(!seen.contains(&TaskState::Absent), "{trial:?}: {seen:?}"),
         Err(failure) => {
             assert_eq!(failure.effect, Effect::None, "{trial:?}: {failure}");
             assert!(failure.answered, "{trial:?}: {failure}");

@@ -1,0 +1,85 @@
+//! Keys, which keep tasks from being stored more than once.
+
+use super::row::{Row, State};
+use super::state::Model;
+use crate::durable::TaskId;
+use crate::durable::clock::millis;
+use crate::durable::key::{Conflict, KeyHash, NewKey};
+use crate::durable::store::{KeyConflict, NewTask};
+
+impl Row {
+    /// Returns the key of the task, if the task holds it.
+    pub(super) fn held_key(&self, now: u64) -> Option<KeyHash> {
+        let key = self.task.key?;
+        let holds = match key.is_until_started {
+            true => self.is_alive() && !self.was_claimed,
+            false => self.is_alive(),
+        };
+        let is_in_window = now < self.stored_at + millis(key.window);
+        (holds || is_in_window).then_some(key.hash)
+    }
+
+    fn is_alive(&self) -> bool {
+        matches!(
+            self.state,
+            State::Waiting | State::Delayed { .. } | State::Running { .. }
+        )
+    }
+}
+
+impl Model {
+    /// Returns the task that holds a key.
+    pub(super) fn holder(&self, key: KeyHash) -> Option<TaskId> {
+        let now = self.wall();
+        let mut rows = self.tasks.values();
+        let holder = rows.find(|row| row.held_key(now) == Some(key));
+        holder.map(|row| row.task.id)
+    }
+
+    /// Resolves the conflict of a new task with one that holds its key, if there is one.
+    pub(super) fn resolve_conflict(
+        &mut self,
+        position: usize,
+        task: &NewTask,
+    ) -> Option<KeyConflict> {
+        let key = task.key?;
+        let holder = self.holder(key.hash)?;
+        let has_been_seen = self.tasks[&holder].was_claimed;
+        let resolution = match key.conflict {
+            // Its payload has been seen, or it has ended within its window.
+            Conflict::Replace if has_been_seen => Conflict::Join,
+            resolution => resolution,
+        };
+        if resolution == Conflict::Replace {
+            self.replace(holder, task, &key);
+        }
+        Some(KeyConflict {
+            position,
+            holder,
+            resolution,
+        })
+    }
+
+    /// Replaces the payload and the delay of a task that no worker has claimed.
+    fn replace(&mut self, holder: TaskId, task: &NewTask, key: &NewKey) {
+        let now = self.wall();
+        let Some(row) = self.tasks.get_mut(&holder) else {
+            return;
+        };
+        row.task.payload.clone_from(&task.payload);
+        row.task.envelope = task.envelope;
+        let latest = key
+            .latest
+            .map_or(u64::MAX, |latest| row.stored_at + millis(latest));
+        let due = (now + millis(task.delay)).min(latest);
+        match row.state {
+            // It has waited for its turn, and keeps it.
+            State::Waiting if due <= now => {}
+            _ if due <= now => self.push_back(holder),
+            _ => {
+                row.state = State::Delayed { due };
+                self.ready_queue.retain(|&other| other != holder);
+            }
+        }
+    }
+}
