@@ -216,7 +216,7 @@ impl Model {
     }
 
     /// Selects the tasks of a claim: within the limits of the request and of the queue, those of the level first whose turn it
-    /// is.
+    /// is. The first payload that no longer fits ends the claim.
     fn select(&self, request: &Turn, queue: &QueueName) -> (Vec<Claimed>, LevelTurns) {
         let (mut tasks, mut bytes, mut quarantined) = (Vec::new(), 0, request.quarantined);
         let mut turns = self.level_turns(queue);
@@ -231,15 +231,17 @@ impl Model {
                 if !is_next || is_taken || row.is_quarantined() && !quarantined {
                     continue;
                 }
-                bytes += row.task.payload.len();
-                let is_full = bytes > request.want_bytes && !tasks.is_empty();
-                if tasks.len() == want || tasks.len() - before == most || is_full {
+                if tasks.len() == want || tasks.len() - before == most {
                     break;
+                }
+                bytes += row.task.payload.len();
+                if bytes > request.want_bytes && !tasks.is_empty() {
+                    return (tasks, turns);
                 }
                 quarantined &= !row.is_quarantined();
                 tasks.push(row.claimed());
+                turns.started(level, 1);
             }
-            turns.started(level, (tasks.len() - before) as u64);
         }
         (tasks, turns)
     }
