@@ -82,8 +82,8 @@ enum Group {
     Known(Vec<SetId>, Level),
     /// No set contains them, and this is their leaf.
     Unknown(ListId),
-    /// They belong to the paused type with this name.
-    Paused(String),
+    /// They belong to the paused type with this name, and are in this queue.
+    Paused(String, QueueName),
 }
 
 impl Routes {
@@ -427,7 +427,10 @@ impl Routes {
 
     fn group(&self, kind: Kind) -> Group {
         if let Some(name) = self.pause_of(kind) {
-            return Group::Paused(name.to_owned());
+            let mut sets = self.sets.values();
+            let set = sets.find(|set| set.find(kind).is_some());
+            let queue = set.map(|set| set.queue().clone());
+            return Group::Paused(name.to_owned(), queue.unwrap_or_default());
         }
         let (mut sets, mut known) = (Vec::new(), None);
         for (&id, set) in &self.sets {

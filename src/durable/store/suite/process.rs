@@ -9,12 +9,12 @@ use tokio::sync::mpsc;
 
 use super::Harness;
 use crate::durable::failure::{Cause, Effect, Failure};
-use crate::durable::queue::Level;
 use crate::durable::queue::name::QueueName;
+use crate::durable::queue::{Level, QueueInfo, QueueSettings};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Claim, Claimed, DeadPayload, DeadReason, Enqueue, Epoch, Event, NewTask, RenewAnswer,
-    SessionId, Store, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
+    Claim, Claimed, DeadPayload, DeadReason, Enqueue, Epoch, Event, NewTask, QueueChange,
+    RenewAnswer, SessionId, Store, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
 use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
 
@@ -68,6 +68,32 @@ pub(super) fn delayed(number: u64, delay: Duration) -> NewTask {
         delay,
         ..task(number)
     }
+}
+
+/// Returns a task in the queue `q`.
+pub(super) fn queued(number: u64) -> NewTask {
+    in_queue("q", task(number))
+}
+
+pub(super) fn in_queue(queue: &str, task: NewTask) -> NewTask {
+    let queue = queue_name(queue);
+    NewTask { queue, ..task }
+}
+
+pub(super) fn at_level(level: Level, task: NewTask) -> NewTask {
+    NewTask { level, ..task }
+}
+
+/// Returns the queue with this name. An empty name is that of the default queue.
+pub(super) fn queue_name(name: &str) -> QueueName {
+    match name {
+        "" => QueueName::DEFAULT,
+        name => QueueName::new(name).expect("it is a valid name"),
+    }
+}
+
+pub(super) fn max_running(max_running: u32) -> QueueSettings {
+    QueueSettings::new().max_running(max_running)
 }
 
 /// Returns the task with this number as it is claimed for the first time.
@@ -152,6 +178,17 @@ impl Process {
         self.session_with(set(names)).await
     }
 
+    /// Opens a session of a queue that knows all types of this suite.
+    pub(super) async fn session_in(&self, queue: &str) -> Session<'_> {
+        self.session_of_in(&NAMES, queue).await
+    }
+
+    /// Opens a session of a queue that knows the types with these names.
+    pub(super) async fn session_of_in(&self, names: &[&'static str], queue: &str) -> Session<'_> {
+        let set = set(names).in_queue(queue_name(queue));
+        self.session_with(set).await
+    }
+
     pub(super) async fn session_with(&self, set: TypeSet) -> Session<'_> {
         let id = self.0.0.open_session(Some(set)).await.unwrap();
         Session {
@@ -221,6 +258,29 @@ impl Process {
 
     pub(super) async fn paused_types(&self) -> Vec<String> {
         self.0.0.paused_types().await.unwrap()
+    }
+
+    /// Sets the limits of a queue. Returns `false` if that has no effect.
+    pub(super) async fn set_queue(&self, queue: &str, settings: QueueSettings) -> bool {
+        let change = QueueChange::Settings(settings);
+        let changed = self.0.0.change_queue(queue_name(queue), change).await;
+        changed.unwrap()
+    }
+
+    pub(super) async fn pause_queue(&self, queue: &str) {
+        let change = QueueChange::Paused(true);
+        let changed = self.0.0.change_queue(queue_name(queue), change).await;
+        assert!(changed.unwrap());
+    }
+
+    pub(super) async fn resume_queue(&self, queue: &str) {
+        let change = QueueChange::Paused(false);
+        let changed = self.0.0.change_queue(queue_name(queue), change).await;
+        assert!(changed.unwrap());
+    }
+
+    pub(super) async fn queue(&self, queue: &str) -> QueueInfo {
+        self.0.0.queue(queue_name(queue)).await.unwrap()
     }
 
     pub(super) async fn maintain(&self, budget: usize) -> bool {
@@ -312,12 +372,28 @@ impl Session<'_> {
     pub(super) async fn run(&mut self, new: NewTask, verdict: Verdict) {
         let id = new.id;
         self.enqueue([new]).await;
+        self.run_first(id, verdict).await;
+    }
+
+    /// Claims a task, which is the first one that waits, and reports a verdict.
+    pub(super) async fn run_first(&mut self, id: TaskId, verdict: Verdict) {
         let claim = self.claim(1).await;
         assert_eq!(ids(&claim), [id]);
         let verdicts = vec![(id, verdict)];
         let epoch = claim.epoch;
         let turned = self.turn(wanting(0).verdicts(epoch, verdicts)).await;
         assert_eq!(turned.refused, []);
+    }
+
+    /// Makes turns until there is nothing to do, and is idle. Nothing must be claimed.
+    pub(super) async fn rest(&mut self) {
+        loop {
+            let turned = self.turn(wanting(9).go_idle()).await;
+            assert_eq!(turned.claim, None);
+            if !turned.more {
+                return;
+            }
+        }
     }
 
     pub(super) async fn close(self) {
@@ -395,6 +471,14 @@ impl TurnOptions {
     }
 }
 
+fn is_end_of(event: &Event, number: u64) -> bool {
+    match event {
+        Event::MaybeEnded(ids) => ids.contains(&id(number)),
+        Event::Ended(ends) => ends.iter().any(|end| end.0 == id(number)),
+        _ => false,
+    }
+}
+
 /// The events of a process.
 pub(super) struct Events(mpsc::UnboundedReceiver<Event>);
 
@@ -415,10 +499,15 @@ impl Events {
 
     /// Waits for the event that a task may have ended.
     pub(super) async fn ended(&mut self, number: u64) {
-        let of = |event: &Event| match event {
-            Event::MaybeEnded(ids) => ids.contains(&id(number)),
-            Event::Ended(ends) => ends.iter().any(|end| end.0 == id(number)),
-            _ => false,
+        let of = |event: &Event| is_end_of(event, number);
+        self.until("the end of a task", of).await;
+    }
+
+    /// Waits for the event that a task may have ended. No wake-up must come before.
+    pub(super) async fn ended_without_wake(&mut self, number: u64) {
+        let of = |event: &Event| {
+            assert!(!event.is_wake(), "woken in vain: {event:?}");
+            is_end_of(event, number)
         };
         self.until("the end of a task", of).await;
     }

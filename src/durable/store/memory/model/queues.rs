@@ -113,18 +113,19 @@ impl Model {
         }
     }
 
-    /// Wakes an idle session of each queue in which a task may start because another one has stopped.
+    /// Wakes idle sessions of each queue in which a task may start because another one has stopped: one for each kind that
+    /// waits, since not every session knows it. If a task must wait for the rate of its queue, the session finds out how long.
     pub(super) fn wake_for_freed(&mut self) {
-        let freed: BTreeSet<_> = std::mem::take(&mut self.freed);
-        for name in &freed {
-            if self.room(name) == 0 {
-                continue;
-            }
-            let mut waiting = self.ready_queue.iter().map(|id| &self.tasks[id]);
-            let is_next = |row: &&Row| row.task.queue == *name && !self.is_paused(row);
-            if let Some(kind) = waiting.find(is_next).map(|row| row.kind) {
-                self.wake(1, |session| session.knows(kind));
-            }
+        let mut freed = std::mem::take(&mut self.freed);
+        freed.retain(|queue| self.permits(queue) > 0);
+        let waits = |id: &TaskId| {
+            let row = &self.tasks[id];
+            let may_start = freed.contains(&row.task.queue) && !self.is_paused(row);
+            may_start.then_some(row.kind)
+        };
+        let waiting: BTreeSet<_> = self.ready_queue.iter().filter_map(waits).collect();
+        for kind in waiting {
+            self.wake(1, |session| session.knows(kind));
         }
     }
 

@@ -35,12 +35,15 @@ impl Model {
         let left = self.first_left(request.session, quarantined);
         turned.next = self.next_check();
         let queue = self.queue_of(request.session);
+        let started = turned.claim.as_ref().map_or(0, |claim| claim.tasks.len());
         if left.is_some() && self.room(&queue) == 0 {
             // The session is woken when a task of the queue stops to run. Or it waits for the rate.
             turned.next = turned.next.into_iter().chain(self.rate_wait(&queue)).min();
         }
-        let left = left.filter(|_| self.room(&queue) > 0);
-        turned.more = left.is_some();
+        turned.more = left.is_some() && self.room(&queue) > 0;
+        // A worker that has all that it wanted may have no free permit when the rate lets the next task start.
+        let is_full = started >= request.want && self.permits(&queue) > 0;
+        let left = left.filter(|_| turned.more || is_full);
         self.wake(1, |session| left.is_some_and(|kind| session.knows(kind)));
         self.wake_for_new_ready();
         if let Some(session) = self.sessions.get_mut(&request.session) {
@@ -216,13 +219,13 @@ impl Model {
     }
 
     /// Selects the tasks of a claim: within the limits of the request and of the queue, those of the level first whose turn it
-    /// is.
+    /// is. The first payload that no longer fits ends the claim.
     fn select(&self, request: &Turn, queue: &QueueName) -> (Vec<Claimed>, LevelTurns) {
         let (mut tasks, mut bytes, mut quarantined) = (Vec::new(), 0, request.quarantined);
         let mut turns = self.level_turns(queue);
         let want = request.want.min(self.room(queue));
         let session = &self.sessions[&request.session];
-        'levels: for (level, most) in turns.order() {
+        for (level, most) in turns.order() {
             let before = tasks.len();
             for row in self.ready_queue.iter().map(|id| &self.tasks[id]) {
                 let is_claimable = session.knows(row.kind) && !self.is_paused(row);
@@ -231,19 +234,17 @@ impl Model {
                 if !is_next || is_taken || row.is_quarantined() && !quarantined {
                     continue;
                 }
-                if tasks.len() - before == most {
+                if tasks.len() == want || tasks.len() - before == most {
                     break;
                 }
-                let is_full = bytes + row.task.payload.len() > request.want_bytes;
-                if tasks.len() == want || is_full && !tasks.is_empty() {
-                    turns.started(level, (tasks.len() - before) as u64);
-                    break 'levels;
-                }
                 bytes += row.task.payload.len();
+                if bytes > request.want_bytes && !tasks.is_empty() {
+                    return (tasks, turns);
+                }
                 quarantined &= !row.is_quarantined();
                 tasks.push(row.claimed());
+                turns.started(level, 1);
             }
-            turns.started(level, (tasks.len() - before) as u64);
         }
         (tasks, turns)
     }
