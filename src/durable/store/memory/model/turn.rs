@@ -231,9 +231,11 @@ impl Model {
                 if !is_next || is_taken || row.is_quarantined() && !quarantined {
                     continue;
                 }
+                if tasks.len() == want || tasks.len() - before == most {
+                    break;
+                }
                 bytes += row.task.payload.len();
-                let is_full = bytes > request.want_bytes && !tasks.is_empty();
-                if tasks.len() == want || tasks.len() - before == most || is_full {
+                if bytes > request.want_bytes && !tasks.is_empty() {
                     break;
                 }
                 quarantined &= !row.is_quarantined();
