@@ -9,7 +9,7 @@
 //!
 //! A request runs in a [`Transaction`], which changes the tables in these files, from top to bottom: `session`, `enqueue`,
 //! `turn` and `admin` are the requests; `verdicts`, `claim`, `reap`, `renew` and `routing` are their parts; `task` has
-//! the steps of a task; `ready_queue`, `claimed_tasks`, `payload` and `meta` each read and write one table.
+//! the steps of a task; `ready_queue`, `claimed_tasks`, `payload`, `queues` and `meta` each read and write one table.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -56,6 +56,7 @@ mod notices;
 mod other_claims;
 mod payload;
 mod queries;
+mod queues;
 mod reader;
 mod ready_queue;
 mod reap;
@@ -396,11 +397,16 @@ impl Backend for SqliteStore {
     }
 
     fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool> {
-        todo!("{queue} {change:?}")
+        let change = move |tx: &mut Transaction<'_>| queues::change(tx, &queue, change);
+        self.writer.run(0, change)
     }
 
     fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo> {
-        todo!("{queue}")
+        self.read(move || {
+            let queue = queue.clone();
+            self.reader
+                .run(move |reader| queries::queue(reader, &queue))
+        })
     }
 
     fn paused_types(&self) -> Answer<'_, Vec<String>> {

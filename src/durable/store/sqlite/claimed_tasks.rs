@@ -8,6 +8,7 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, 
 use super::endpoint::EndpointId;
 use super::transaction::Transaction;
 use crate::durable::TaskId;
+use crate::durable::queue::name::QueueName;
 
 /// The length of an id, in bytes.
 const ID_LEN: usize = 16;
@@ -73,10 +74,29 @@ fn decode(entry: &[u8; ENTRY_LEN]) -> (TaskId, EndpointId) {
 impl Transaction<'_> {
     /// Returns the tasks that a claim still holds: none if there is no such claim.
     pub(super) fn claimed_tasks(&self, epoch: i64) -> Result<ClaimedTasks, rusqlite::Error> {
-        let sql = "SELECT held FROM throng_claim WHERE epoch = ?1";
+        Ok(self.claimed_tasks_and_queue(epoch)?.0)
+    }
+
+    /// The same, and records that some of them stop to run, so that others of their queue may start.
+    pub(super) fn stop_claimed_tasks(
+        &mut self,
+        epoch: i64,
+    ) -> Result<ClaimedTasks, rusqlite::Error> {
+        let (tasks, queue) = self.claimed_tasks_and_queue(epoch)?;
+        if let Some(queue) = queue {
+            self.notices.freed.insert(QueueName::from(Some(queue)));
+        }
+        Ok(tasks)
+    }
+
+    fn claimed_tasks_and_queue(
+        &self,
+        epoch: i64,
+    ) -> Result<(ClaimedTasks, Option<String>), rusqlite::Error> {
+        let sql = "SELECT held, queue FROM throng_claim WHERE epoch = ?1";
         let mut statement = self.db.prepare_cached(sql)?;
-        let tasks = statement.query_row([epoch], |row| row.get(0));
-        Ok(tasks.optional()?.unwrap_or_default())
+        let claim = statement.query_row([epoch], |row| Ok((row.get(0)?, row.get(1)?)));
+        Ok(claim.optional()?.unwrap_or_default())
     }
 
     /// Stores the tasks that a claim still holds, as a session reports. A claim that holds none is removed.

@@ -1,12 +1,14 @@
 //! [`Notices`]: what other processes are notified of when a transaction is over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::Connection;
 
 use super::endpoint::{Endpoint, EndpointId};
+use super::queues::{self, QueueRow};
 use super::ready_queue;
 use crate::durable::TaskId;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::SessionId;
 use crate::durable::store::kind::SetId;
 use crate::durable::store::routes::{ListId, Routes};
@@ -18,6 +20,8 @@ pub(super) struct Notices {
     lists: BTreeMap<ListId, i64>,
     /// The numbers of sessions to wake for those lists, and the sets from which they may be chosen.
     wakes: Vec<(usize, Vec<SetId>)>,
+    /// The named queues of which tasks have stopped to run.
+    pub(super) freed: BTreeSet<QueueName>,
     /// `true` if a task is due earlier than any before. If so, one worker must check when that is.
     pub(super) has_earlier_task: bool,
     /// `true` if a process has joined. If so, the idle workers of all others must know that it may die.
@@ -46,10 +50,22 @@ impl Notices {
         routes: &Routes,
     ) -> Result<(), rusqlite::Error> {
         for (&list, &gained) in &self.lists {
-            let readers: Vec<_> = routes.readers(list).collect();
+            let sessions = gained.clamp(1, Self::MAX_WAKES) as usize;
+            let mut readers = Vec::new();
+            for set in routes.readers(list) {
+                // The end of a task, of a pause or of a limit wakes the others.
+                if queues::has_permits(db, &routes.queue(set))? {
+                    readers.push(set);
+                }
+            }
             if !readers.is_empty() && !ready_queue::is_empty(db, list)? {
-                let sessions = gained.clamp(1, Self::MAX_WAKES) as usize;
                 self.wakes.push((sessions, readers));
+            }
+        }
+        for queue in &self.freed {
+            let sets = sets_to_wake(db, routes, queue)?;
+            if !sets.is_empty() {
+                self.wakes.push((1, sets));
             }
         }
         Ok(())
@@ -77,4 +93,25 @@ impl Notices {
     pub(super) fn notify_ended(&self, endpoint: &Endpoint) {
         endpoint.notify_ended(&self.ended);
     }
+}
+
+/// Returns the sets whose sessions may start tasks of a queue because another one has stopped to run.
+fn sets_to_wake(
+    db: &Connection,
+    routes: &Routes,
+    queue: &QueueName,
+) -> Result<Vec<SetId>, rusqlite::Error> {
+    let row = QueueRow::load(db, queue)?;
+    let mut sets = Vec::new();
+    // Without a maximum, no task waits for the end of another.
+    if row.settings.max_running.is_none() || row.permits(db, queue)? == 0 {
+        return Ok(sets);
+    }
+    for list in routes.lists_of_queue(queue) {
+        let mut readers = routes.readers(list).peekable();
+        if readers.peek().is_some() && !ready_queue::is_empty(db, list)? {
+            sets.extend(readers);
+        }
+    }
+    Ok(sets)
 }
