@@ -174,7 +174,11 @@ fn read(row: &Row<'_>) -> Result<QueueRow, rusqlite::Error> {
             rate,
             revision: row.get(4)?,
         },
-        is_paused: row.get(0)?,
+        is_paused: match row.get(0)? {
+            0 => false,
+            1 => true,
+            other => return Err(rusqlite::Error::IntegralValueOutOfRange(0, other)),
+        },
         used_until: number(row, 5)?,
         turns: LevelTurns {
             since_normal: number(row, 6)?,

@@ -47,7 +47,7 @@ pub(super) fn repair(db: &Connection, old: &Connection, now: Now) -> Result<Dama
     meta::repair(db, now, &mut damage)?;
     rows::remove_invalid(db, &mut damage)?;
     rows::repair_queues(db, &mut damage)?;
-    meta::close_sessions_of_unknown_sets(db, &mut damage)?;
+    meta::close_sessions_of_unknown_sets(db, now, &mut damage)?;
     rows::end_invalid_tasks(db, now, &mut damage)?;
     meta::restore_levels(db)?;
     end_missing(db, now, &ids, &mut damage)?;

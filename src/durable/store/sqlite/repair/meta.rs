@@ -54,12 +54,19 @@ pub(super) fn unknown_sets(db: &Connection) -> Result<Vec<i64>, rusqlite::Error>
     Ok(sets)
 }
 
-/// Closes the sessions whose set is missing in the routes. Their workers open new ones.
+/// Closes the sessions whose set is missing in the routes. Their workers open new ones. If no set is left, the lists of the
+/// tasks are lost, too.
 pub(super) fn close_sessions_of_unknown_sets(
     db: &Connection,
+    now: Now,
     damage: &mut Damage,
-) -> Result<(), rusqlite::Error> {
-    for set in unknown_sets(db)? {
+) -> Result<(), Fault> {
+    let unknown = unknown_sets(db)?;
+    if !unknown.is_empty() && route_cache::read(db)?.sets().next().is_none() {
+        damage.add(1, || "throng_meta has lost its routes".into());
+        return Ok(reset_routes(db, now)?);
+    }
+    for set in unknown {
         let ended = db.execute("DELETE FROM throng_session WHERE types = ?1", [set])?;
         damage.add(ended, || {
             format!("throng_session names an unknown set, {set}")
