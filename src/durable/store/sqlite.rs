@@ -128,8 +128,8 @@ compile_error!("the feature `sqlite` needs Unix for now");
 ///
 /// # Clocks
 ///
-/// Delays follow the wall clock of the machine: if it is set, delayed tasks start earlier or later. Nothing else depends on
-/// it. Leases and the retention of results and dead letters are measured by the time since the machine was
+/// Delays and the rates of queues follow the wall clock of the machine: if it is set, delayed tasks start earlier or later, and
+/// a queue whose rate is used up may wait for one more interval. Nothing else depends on it. Leases and the retention of results and dead letters are measured by the time since the machine was
 /// started. For results and dead letters, this time counts only while an executor runs, and for a minute after that.
 ///
 /// # Other users of SQLite in the program

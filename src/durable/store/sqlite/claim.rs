@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fallible_streaming_iterator::FallibleStreamingIterator;
-use rusqlite::{Row, Rows, params};
+use rusqlite::{CachedStatement, Row, Rows, params};
 
 use super::claimed_tasks::ClaimedTasks;
 use super::error::Fault;
@@ -48,25 +48,29 @@ pub(super) fn claim(
         tx.increment(State::Running);
     }
     tx.meta.counts.claimed += next.tasks.len() as u64;
+    let epoch = insert_claim(tx, request, &queue, &next.claimed)?;
+    Ok(Some(Claim {
+        epoch,
+        tasks: next.tasks,
+    }))
+}
+
+/// Stores a claim. Returns its epoch.
+fn insert_claim(
+    tx: &mut Transaction<'_>,
+    request: &Turn,
+    queue: &QueueName,
+    tasks: &ClaimedTasks,
+) -> Result<Epoch, rusqlite::Error> {
     let epoch = tx.new_epoch(request.floor);
     let lease = millis(request.lease) as i64;
-    let until = tx.now.boot + lease;
+    let (session, until) = (request.session as i64, tx.now.boot + lease);
     tx.execute(
         "INSERT INTO throng_claim (epoch, session, until, lease, held, queue)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        params![
-            epoch,
-            request.session as i64,
-            until,
-            lease,
-            next.claimed,
-            queue_column(&queue)
-        ],
+        params![epoch, session, until, lease, tasks, queue_column(queue)],
     )?;
-    Ok(Some(Claim {
-        epoch: epoch as Epoch,
-        tasks: next.tasks,
-    }))
+    Ok(epoch as Epoch)
 }
 
 /// The tasks to claim, and where they are in the ready queue.
@@ -124,6 +128,21 @@ struct Source<'a> {
     rows: Rows<'a>,
 }
 
+/// Begins to read lists.
+fn sources<'a>(
+    lists: &[(Level, ListId)],
+    statements: &'a mut [CachedStatement<'_>],
+    quarantined: bool,
+) -> Result<Vec<Source<'a>>, rusqlite::Error> {
+    let sources = lists.iter().zip(statements);
+    let sources = sources.map(|(&(level, list), statement)| {
+        let mut rows = statement.query(params![quarantined, list.number()])?;
+        rows.advance()?;
+        Ok(Source { level, list, rows })
+    });
+    sources.collect()
+}
+
 /// Returns the next tasks, at most `want`. This merges the lists of the set that have the same level: the task that has waited
 /// longest comes first.
 fn next_tasks(
@@ -141,16 +160,10 @@ fn next_tasks(
     if want == 0 {
         return Ok(next);
     }
-    let lists = lists(tx, set);
+    let lists = lists(tx, set)?;
     let statements = lists.iter().map(|_| tx.db.prepare_cached(READY_TASKS));
     let mut statements = statements.collect::<Result<Vec<_>, _>>()?;
-    let sources = lists.into_iter().zip(&mut statements);
-    let sources = sources.map(|((level, list), statement)| {
-        let mut rows = statement.query(params![request.quarantined, list.number()])?;
-        rows.advance()?;
-        Ok(Source { level, list, rows })
-    });
-    let mut sources = sources.collect::<Result<Vec<_>, rusqlite::Error>>()?;
+    let mut sources = sources(&lists, &mut statements, request.quarantined)?;
     for (level, most) in turns.order() {
         let before = next.tasks.len();
         let end = want.min(before.saturating_add(most));
@@ -162,15 +175,22 @@ fn next_tasks(
 }
 
 /// Returns the lists from which the sessions of a set claim, with their levels.
-fn lists(tx: &Transaction<'_>, set: SetId) -> Vec<(Level, ListId)> {
+fn lists(tx: &Transaction<'_>, set: SetId) -> Result<Vec<(Level, ListId)>, rusqlite::Error> {
     let routes = &tx.routes;
     let at = |level, lists: BTreeSet<ListId>| lists.into_iter().map(move |list| (level, list));
     if !routes.uses_levels() {
-        return at(Level::Normal, routes.leaves(set)).collect();
+        return Ok(at(Level::Normal, routes.leaves(set)).collect());
     }
     let levels = Level::ALL.into_iter();
     let lists = levels.flat_map(|level| at(level, routes.leaves_at(set, level)));
-    lists.collect()
+    // Most levels have no tasks, and a statement that reads a list is prepared anew for each list but one.
+    let mut found = Vec::new();
+    for (level, list) in lists {
+        if !ready_queue::is_empty(tx.db, list)? {
+            found.push((level, list));
+        }
+    }
+    Ok(found)
 }
 
 impl Next {

@@ -206,14 +206,15 @@ impl Endpoint {
 
     /// Wakes up to `limit` idle sessions of this endpoint. Returns their number.
     fn wake_own(&self, limit: usize, choose: impl Fn(SetId) -> bool) -> usize {
-        let idle = lock(&self.idle);
-        let chosen = idle.iter().filter(|(_, set)| choose(**set));
-        let take_marker = |&(&session, &set): &(&SessionId, &SetId)| {
-            fs::remove_file(self.idle_marker(self.id, set, session)).is_ok()
-        };
-        let woken = chosen.filter(take_marker).take(limit);
-        let send = |(&session, _)| self.events.send(Event::Wake(Some(session)));
-        woken.map(send).count()
+        let (idle, mut woken) = (lock(&self.idle), 0);
+        for (&session, &set) in idle.iter().filter(|(_, set)| choose(**set)) {
+            let marker = self.idle_marker(self.id, set, session);
+            if woken < limit && fs::remove_file(marker).is_ok() {
+                self.events.send(Event::Wake(Some(session))).ok();
+                woken += 1;
+            }
+        }
+        woken
     }
 
     // ===== Files of dead processes =====

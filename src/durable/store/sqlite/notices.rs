@@ -49,26 +49,28 @@ impl Notices {
         db: &Connection,
         routes: &Routes,
     ) -> Result<(), rusqlite::Error> {
-        for (&list, &gained) in &self.lists {
+        for (list, gained) in std::mem::take(&mut self.lists) {
             let sessions = gained.clamp(1, Self::MAX_WAKES) as usize;
-            let mut readers = Vec::new();
-            for set in routes.readers(list) {
-                // The end of a task, of a pause or of a limit wakes the others.
+            let mut sets = Vec::new();
+            for set in readers_with_tasks(db, routes, list)? {
+                // If no task of the queue may start now, whatever lets one start wakes a session.
                 if queues::has_permits(db, &routes.queue(set))? {
-                    readers.push(set);
+                    sets.push(set);
                 }
             }
-            if !readers.is_empty() && !ready_queue::is_empty(db, list)? {
-                self.wakes.push((sessions, readers));
-            }
+            self.add_wake(sessions, sets);
         }
-        for queue in &self.freed {
-            let sets = sets_to_wake(db, routes, queue)?;
-            if !sets.is_empty() {
-                self.wakes.push((1, sets));
-            }
+        for queue in std::mem::take(&mut self.freed) {
+            let sets = readers_of_freed(db, routes, &queue)?;
+            self.add_wake(1, sets);
         }
         Ok(())
+    }
+
+    fn add_wake(&mut self, sessions: usize, sets: Vec<SetId>) {
+        if !sets.is_empty() {
+            self.wakes.push((sessions, sets));
+        }
     }
 
     /// Wakes the sessions that have work. This comes before the answer, since a process may exit as soon as it
@@ -95,8 +97,21 @@ impl Notices {
     }
 }
 
-/// Returns the sets whose sessions may start tasks of a queue because another one has stopped to run.
-fn sets_to_wake(
+/// Returns the sets whose sessions have work in a list.
+fn readers_with_tasks(
+    db: &Connection,
+    routes: &Routes,
+    list: ListId,
+) -> Result<Vec<SetId>, rusqlite::Error> {
+    let readers: Vec<_> = routes.readers(list).collect();
+    match readers.is_empty() || ready_queue::is_empty(db, list)? {
+        true => Ok(Vec::new()),
+        false => Ok(readers),
+    }
+}
+
+/// Returns the sets whose sessions may start tasks of a queue because others have stopped to run.
+fn readers_of_freed(
     db: &Connection,
     routes: &Routes,
     queue: &QueueName,
@@ -108,10 +123,7 @@ fn sets_to_wake(
         return Ok(sets);
     }
     for list in routes.lists_of_queue(queue) {
-        let mut readers = routes.readers(list).peekable();
-        if readers.peek().is_some() && !ready_queue::is_empty(db, list)? {
-            sets.extend(readers);
-        }
+        sets.extend(readers_with_tasks(db, routes, list)?);
     }
     Ok(sets)
 }

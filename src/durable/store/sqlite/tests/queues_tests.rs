@@ -172,6 +172,30 @@ async fn the_end_of_a_task_wakes_another_process() {
 }
 
 #[tokio::test]
+async fn a_worker_that_goes_idle_while_a_task_ends_misses_nothing() {
+    let (file, clock) = (File::new(), Clock::manual());
+    let busy = worker(&file, &clock).await;
+    let mut resting = worker(&file, &clock).await;
+    busy.set(QueueSettings::new().max_running(1)).await;
+    for n in 0..200 {
+        busy.enqueue([2 * n, 2 * n + 1].map(mail)).await;
+        let claim = busy.claim(1).await;
+        let ends = busy.turn(done(&claim, vec![]), 0);
+        let (_, turned) = tokio::join!(ends, resting.try_turn(vec![], 1, true));
+        let mut turned = turned.unwrap();
+        let is_told = turned.more || turned.next == Some(Duration::ZERO);
+        if turned.claim.is_none() && !is_told {
+            resting.is_woken().await;
+        }
+        if turned.claim.is_none() {
+            turned = resting.turn(vec![], 1).await;
+        }
+        let claim = turned.claim.expect("a task can be claimed");
+        resting.turn(done(&claim, vec![]), 0).await;
+    }
+}
+
+#[tokio::test]
 async fn a_session_of_another_queue_wakes_the_queue_whose_task_it_takes_back() {
     let (file, clock) = (File::new(), Clock::manual());
     let dies = worker(&file, &clock).await;
