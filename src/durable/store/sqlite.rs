@@ -9,7 +9,7 @@
 //!
 //! A request runs in a [`Transaction`], which changes the tables in these files, from top to bottom: `session`, `enqueue`,
 //! `turn` and `admin` are the requests; `verdicts`, `claim`, `reap`, `renew` and `routing` are their parts; `task` has
-//! the steps of a task; `ready_queue`, `claimed_tasks`, `payload`, `queues` and `meta` each read and write one table.
+//! the steps of a task; `ready_queue`, `claims`, `payload`, `queues` and `meta` each read and write one table.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -43,6 +43,7 @@ use crate::sync::{Mutex, lock};
 mod admin;
 mod claim;
 mod claimed_tasks;
+mod claims;
 mod damage;
 mod endpoint;
 mod enqueue;
@@ -397,7 +398,7 @@ impl Backend for SqliteStore {
     }
 
     fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool> {
-        let change = move |tx: &mut Transaction<'_>| queues::change(tx, &queue, change);
+        let change = move |tx: &mut Transaction<'_>| admin::change_queue(tx, &queue, change);
         self.writer.run(0, change)
     }
 

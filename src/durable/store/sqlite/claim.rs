@@ -104,11 +104,11 @@ fn next_tasks_of_queue(
     queue: &QueueName,
 ) -> Result<Next, rusqlite::Error> {
     let before = QueueRow::load(tx.db, queue)?;
-    let room = match queue.is_default() {
+    let allowed = match queue.is_default() {
         true => usize::MAX,
-        false => before.room(tx.db, queue, tx.now)?.tasks,
+        false => before.allowance(tx.db, queue, tx.now)?.tasks,
     };
-    let next = next_tasks(tx, set, request, request.want.min(room), before.turns)?;
+    let next = next_tasks(tx, set, request, request.want.min(allowed), before.turns)?;
     let mut row = before;
     row.started(tx.now, next.tasks.len());
     // Without levels, there is no turn to be taken.

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::endpoint::Endpoint;
 use super::error::Fault;
 use super::next_check::{UNREACHABLE_CHECK_INTERVAL, earlier, is_any_ready, next_check};
-use super::queues::{self, Room};
+use super::queues::{self, Allowance};
 use super::reader::ReadConnection;
 use super::time::Now;
 use crate::durable::store::kind::SetId;
@@ -68,13 +68,12 @@ fn check(reader: &ReadConnection, request: &Turn, set: SetId) -> Result<Option<T
             return Ok(None);
         }
         let now = Now::read(&reader.clock);
-        let waits = is_any_ready(db, routes.leaves(set), request.quarantined)?;
-        let room = match waits {
-            true => queues::room(db, &routes.queue(set), now)?,
-            false => Room::UNLIMITED,
+        let allowed = match is_any_ready(db, routes.leaves(set), request.quarantined)? {
+            true => queues::allowance(db, &routes.queue(set), now)?,
+            false => Allowance::NOTHING,
         };
-        let more = waits && room.tasks > 0;
-        if more && request.want != 0 || room.is_stale {
+        let more = allowed.tasks > 0;
+        if more && request.want != 0 || allowed.is_stale {
             return Ok(None);
         }
         let next = next_check(db, &reader.shared, now)?;
@@ -83,7 +82,7 @@ fn check(reader: &ReadConnection, request: &Turn, set: SetId) -> Result<Option<T
         }
         Ok(Some(TurnAnswer {
             more,
-            next: next.into_iter().chain(room.wait).min(),
+            next: next.into_iter().chain(allowed.wait).min(),
             ..TurnAnswer::default()
         }))
     })

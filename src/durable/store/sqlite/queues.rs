@@ -10,14 +10,11 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::claimed_tasks::ClaimedTasks;
-use super::error::Fault;
 use super::meta::MAX_ISSUED;
 use super::time::Now;
-use super::transaction::Transaction;
 use crate::durable::queue::level::LevelTurns;
 use crate::durable::queue::name::QueueName;
 use crate::durable::queue::{QueueSettings, Rate};
-use crate::durable::store::QueueChange;
 
 /// A row of `throng_queue`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -31,7 +28,7 @@ pub(super) struct QueueRow {
 
 /// What the limits of a queue let start.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct Allowance {
     /// The number of tasks that may start now.
     pub(super) tasks: usize,
     /// The time until a task may start, if only the rate prevents that now.
@@ -40,19 +37,27 @@ pub(super) struct Room {
     pub(super) is_stale: bool,
 }
 
-impl Room {
-    pub(super) const UNLIMITED: Self = Self {
+impl Allowance {
+    const UNLIMITED: Self = Self {
         tasks: usize::MAX,
+        ..Self::NOTHING
+    };
+    pub(super) const NOTHING: Self = Self {
+        tasks: 0,
         wait: None,
         is_stale: false,
     };
 }
 
 /// Returns what the limits of a queue let start.
-pub(super) fn room(db: &Connection, queue: &QueueName, now: Now) -> Result<Room, rusqlite::Error> {
+pub(super) fn allowance(
+    db: &Connection,
+    queue: &QueueName,
+    now: Now,
+) -> Result<Allowance, rusqlite::Error> {
     match queue.is_default() {
-        true => Ok(Room::UNLIMITED),
-        false => QueueRow::load(db, queue)?.room(db, queue, now),
+        true => Ok(Allowance::UNLIMITED),
+        false => QueueRow::load(db, queue)?.allowance(db, queue, now),
     }
 }
 
@@ -111,22 +116,22 @@ impl QueueRow {
     }
 
     /// Returns what may start now.
-    pub(super) fn room(
+    pub(super) fn allowance(
         &self,
         db: &Connection,
         queue: &QueueName,
         now: Now,
-    ) -> Result<Room, rusqlite::Error> {
+    ) -> Result<Allowance, rusqlite::Error> {
         let (permits, now) = (self.permits(db, queue)?, now.micros() as u64);
         let Some(rate) = self.settings.rate else {
-            return Ok(Room {
+            return Ok(Allowance {
                 tasks: permits,
-                ..Room::UNLIMITED
+                ..Allowance::NOTHING
             });
         };
         let available = rate.available(self.used_until, now) as usize;
         let wait = Duration::from_micros(rate.wait(self.used_until, now));
-        Ok(Room {
+        Ok(Allowance {
             tasks: permits.min(available),
             wait: (permits > 0 && available == 0).then_some(wait),
             is_stale: rate.use_up(self.used_until, now, 0) < self.used_until,
@@ -192,26 +197,4 @@ fn number(row: &Row<'_>, column: usize) -> Result<u64, rusqlite::Error> {
         number @ 0..=MAX_ISSUED => Ok(number as u64),
         number => Err(rusqlite::Error::IntegralValueOutOfRange(column, number)),
     }
-}
-
-/// Changes a queue. Returns `false` if that has no effect.
-pub(super) fn change(
-    tx: &mut Transaction<'_>,
-    queue: &QueueName,
-    change: QueueChange,
-) -> Result<bool, Fault> {
-    let mut row = QueueRow::load(tx.db, queue)?;
-    match change {
-        QueueChange::Settings(settings) if settings.revision < row.settings.revision => {
-            return Ok(false);
-        }
-        QueueChange::Settings(settings) => row.settings = settings,
-        QueueChange::Paused(is_paused) => row.is_paused = is_paused,
-    }
-    row.save(tx.db, queue)?;
-    // Perhaps waiting tasks may start now.
-    for list in tx.routes.lists_of_queue(queue) {
-        tx.notices.add_ready(list, 0);
-    }
-    Ok(true)
 }

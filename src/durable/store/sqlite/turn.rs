@@ -51,10 +51,10 @@ fn apply_limits(
     let Some(set) = session.set else {
         return Ok(());
     };
-    let room = queues::room(tx.db, &tx.routes.queue(set), tx.now)?;
-    if room.tasks == 0 && !is_any_ready(tx.db, tx.routes.draining(set), quarantined)? {
+    let allowed = queues::allowance(tx.db, &tx.routes.queue(set), tx.now)?;
+    if allowed.tasks == 0 && !is_any_ready(tx.db, tx.routes.draining(set), quarantined)? {
         turned.more = false;
-        turned.next = turned.next.into_iter().chain(room.wait).min();
+        turned.next = turned.next.into_iter().chain(allowed.wait).min();
     }
     Ok(())
 }
