@@ -36,6 +36,7 @@ mod idle_checks_tests;
 mod model_tests;
 mod peers_tests;
 mod processes_tests;
+mod queues_tests;
 mod tokens_tests;
 mod upgrade_tests;
 mod writer_tests;
