@@ -30,6 +30,9 @@ pub(crate) const NORMAL_PERIOD: u64 = 64;
 /// After this number of tasks of other levels, a `Low` one starts.
 pub(crate) const LOW_PERIOD: u64 = 256;
 
+/// The number of shares that a level has at most, if it had no tasks for a while.
+pub(crate) const MAX_SHARES: u64 = 8;
+
 /// The numbers of tasks of other levels of a queue that have started since a level had its share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LevelTurns {
@@ -42,7 +45,7 @@ impl LevelTurns {
     pub(crate) fn started(&mut self, level: Level, tasks: u64) {
         let count = |since: &mut u64, is_own, period| match is_own {
             true => *since = since.saturating_sub(tasks * period),
-            false => *since += tasks,
+            false => *since = (*since + tasks).min(MAX_SHARES * period),
         };
         count(
             &mut self.since_normal,
@@ -52,8 +55,8 @@ impl LevelTurns {
         count(&mut self.since_low, level == Level::Low, LOW_PERIOD);
     }
 
-    /// Returns the levels from which a claim takes tasks, in order, and the maximum number of tasks for each step: first the shares
-    /// of the lower levels.
+    /// Returns the levels, in the order in which a claim looks for tasks, and the maximum number of tasks that it takes: first the
+    /// shares of the lower levels. A claim takes tasks of one level only.
     pub(crate) fn order(self) -> [(Level, usize); 5] {
         [
             (Level::Low, (self.since_low / LOW_PERIOD) as usize),
@@ -97,11 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn a_level_without_tasks_takes_no_turns() {
+    fn a_level_without_tasks_saves_few_shares() {
         let mut turns = LevelTurns::default();
         turns.started(Level::High, 10_000);
-        assert_eq!(turns.order()[0], (Level::Low, 39));
-        turns.started(Level::Low, 0);
-        assert_eq!(turns.since_low, 10_000);
+        assert_eq!(turns.order()[0], (Level::Low, 8));
+        assert_eq!(turns.order()[1], (Level::Normal, 8));
+        turns.started(Level::Low, 7);
+        assert_eq!(turns.order()[0], (Level::Low, 1));
+        turns.started(Level::Low, 9);
+        assert_eq!(turns.order()[0], (Level::Low, 0));
     }
 }

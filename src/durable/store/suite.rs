@@ -289,6 +289,7 @@ macro_rules! store_suite {
             levels_tests {
                 a_higher_level_starts_first
                 a_higher_level_starts_first_within_a_limit
+                a_late_claim_delays_no_other_level
                 a_claim_of_some_bytes_keeps_the_order_of_levels
                 a_task_keeps_its_place_in_its_level
                 lower_levels_get_their_share

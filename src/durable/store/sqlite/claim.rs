@@ -81,7 +81,7 @@ struct Next {
     claimed: ClaimedTasks,
     /// The turns of the levels after the claim.
     turns: LevelTurns,
-    /// The size of the payloads. If it exceeds the limit, nothing more is taken, of any level.
+    /// The size of the payloads.
     bytes: usize,
     /// `true` if the claim may have a quarantined task.
     quarantined: bool,
@@ -165,11 +165,11 @@ fn next_tasks(
     let mut statements = statements.collect::<Result<Vec<_>, _>>()?;
     let mut sources = sources(&lists, &mut statements, request.quarantined)?;
     for (level, most) in turns.order() {
-        let before = next.tasks.len();
-        let end = want.min(before.saturating_add(most));
-        next.take(tx, request, &mut sources, level, end)?;
-        let taken = next.tasks.len() - before;
-        next.turns.started(level, taken as u64);
+        next.take(tx, request, &mut sources, level, want.min(most))?;
+        if !next.tasks.is_empty() {
+            next.turns.started(level, next.tasks.len() as u64);
+            break;
+        }
     }
     Ok(next)
 }
@@ -194,16 +194,16 @@ fn lists(tx: &Transaction<'_>, set: SetId) -> Result<Vec<(Level, ListId)>, rusql
 }
 
 impl Next {
-    /// Takes tasks of a level until there are `end` tasks.
+    /// Takes up to `most` tasks of a level.
     fn take(
         &mut self,
         tx: &Transaction<'_>,
         request: &Turn,
         sources: &mut [Source<'_>],
         level: Level,
-        end: usize,
+        most: usize,
     ) -> Result<(), rusqlite::Error> {
-        while self.tasks.len() < end
+        while self.tasks.len() < most
             && let Some(first) = first_of(sources, level)?
             && let Some(row) = first.rows.get()
         {

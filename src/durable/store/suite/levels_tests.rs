@@ -25,16 +25,32 @@ pub(super) async fn a_higher_level_starts_first(it: &dyn Harness) {
         let tasks = tasks.map(|(number, level)| new(queue, level, number));
         session.enqueue(tasks).await;
         let expected = [2, 5, 1, 3, 0, 4, 6].map(|number| id(first + number));
-        assert_eq!(ids(&session.claim(3).await), expected[..3]);
-        assert_eq!(ids(&session.claim(9).await), expected[3..]);
+        // A claim has tasks of one level.
+        assert_eq!(ids(&session.claim(9).await), expected[..2]);
+        assert_eq!(ids(&session.claim(1).await), expected[2..3]);
+        assert_eq!(ids(&session.claim(9).await), expected[3..4]);
+        assert_eq!(ids(&session.claim(9).await), expected[4..]);
     }
+}
+
+/// A claim whose lease is over, of one level, does not keep tasks of another level from starting.
+pub(super) async fn a_late_claim_delays_no_other_level(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut first = process.session_of(&["job"]).await;
+    first.enqueue([new("", Normal, 1)]).await;
+    first.enqueue([new("", Low, 2)]).await;
+    let mut session = process.session_of(&["job", "other"]).await;
+    assert_eq!(ids(&session.claim(9).await), [id(1)]);
+    process.maintain(0).await;
+    it.clock().advance(2 * LEASE);
+    assert_eq!(ids(&session.claim(9).await), [id(2)]);
 }
 
 pub(super) async fn a_higher_level_starts_first_within_a_limit(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     process.set_queue("q", max_running(2)).await;
-    q.enqueue([new("q", Low, 1), new("q", Normal, 2), new("q", Low, 3)])
+    q.enqueue([new("q", Low, 1), new("q", Low, 2), new("q", Low, 3)])
         .await;
     let epoch = q.claim(9).await.epoch;
     q.enqueue([new("q", Normal, 4), new("q", High, 5)]).await;
@@ -45,7 +61,7 @@ pub(super) async fn a_higher_level_starts_first_within_a_limit(it: &dyn Harness)
     }
 }
 
-/// The first payload that does not fit ends the claim, although one of a lower level would fit.
+/// The first payload that does not fit ends the claim, although a later one would fit.
 pub(super) async fn a_claim_of_some_bytes_keeps_the_order_of_levels(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -65,7 +81,8 @@ pub(super) async fn a_claim_of_some_bytes_keeps_the_order_of_levels(it: &dyn Har
         claim.map(|claim| ids(&claim)).unwrap_or_default()
     };
     assert_eq!(next(90).await, [id(3)]);
-    assert_eq!(next(100).await, [id(4), id(2)]);
+    assert_eq!(next(100).await, [id(4)]);
+    assert_eq!(next(0).await, [id(2)]);
     assert_eq!(next(0).await, [id(1)]);
 }
 

@@ -344,7 +344,9 @@ pub(super) async fn a_full_worker_has_another_one_wait_for_the_rate(it: &dyn Har
     assert_eq!(ids(&full.session.claim(1).await), [id(1)]);
     other.events.woken().await;
     let turned = other.session.turn(wanting(1).go_idle()).await;
-    assert_eq!((turned.claim, turned.next), (None, Some(SECOND)));
+    assert_eq!(turned.claim, None);
+    // A store may have the worker check earlier, whether another process has died.
+    assert!(turned.next.is_some_and(|next| next <= SECOND));
     it.clock().advance(SECOND);
     other.starts(2).await;
 }

@@ -218,33 +218,32 @@ impl Model {
         Some(Claim { epoch, tasks })
     }
 
-    /// Selects the tasks of a claim: within the limits of the request and of the queue, those of the level first whose turn it
-    /// is. The first payload that no longer fits ends the claim.
+    /// Selects the tasks of a claim, within the limits of the request and of the queue: those of the first level that has some.
     fn select(&self, request: &Turn, queue: &QueueName) -> (Vec<Claimed>, LevelTurns) {
         let (mut tasks, mut bytes, mut quarantined) = (Vec::new(), 0, request.quarantined);
         let mut turns = self.level_turns(queue);
         let want = request.want.min(self.room(queue));
         let session = &self.sessions[&request.session];
         for (level, most) in turns.order() {
-            let before = tasks.len();
             for row in self.ready_queue.iter().map(|id| &self.tasks[id]) {
                 let is_claimable = session.knows(row.kind) && !self.is_paused(row);
                 let is_next = is_claimable && row.task.level == level;
-                let is_taken = tasks.iter().any(|task: &Claimed| task.id == row.task.id);
-                if !is_next || is_taken || row.is_quarantined() && !quarantined {
+                if !is_next || row.is_quarantined() && !quarantined {
                     continue;
                 }
-                if tasks.len() == want || tasks.len() - before == most {
-                    break;
-                }
                 bytes += row.task.payload.len();
-                if bytes > request.want_bytes && !tasks.is_empty() {
-                    return (tasks, turns);
+                let is_full = bytes > request.want_bytes && !tasks.is_empty();
+                if tasks.len() == want.min(most) || is_full {
+                    break;
                 }
                 quarantined &= !row.is_quarantined();
                 tasks.push(row.claimed());
-                turns.started(level, 1);
             }
+            if !tasks.is_empty() {
+                turns.started(level, tasks.len() as u64);
+                break;
+            }
+            bytes = 0;
         }
         (tasks, turns)
     }

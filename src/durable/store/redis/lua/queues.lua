@@ -70,8 +70,10 @@ local function queues()
   -- Returns the field l<queue> before and after some tasks of a level start.
   local function count_level(queue, level, n)
     local normal, low, row = level_turns(queue)
-    if level == 'normal' then normal = math.max(normal - n * NORMAL_PERIOD, 0) else normal = normal + n end
-    if level == 'low' then low = math.max(low - n * LOW_PERIOD, 0) else low = low + n end
+    if level == 'normal' then normal = math.max(normal - n * NORMAL_PERIOD, 0)
+    else normal = math.min(normal + n, MAX_SHARES * NORMAL_PERIOD) end
+    if level == 'low' then low = math.max(low - n * LOW_PERIOD, 0)
+    else low = math.min(low + n, MAX_SHARES * LOW_PERIOD) end
     return { row or '', pack('>I6I6', normal, low) }
   end
 

@@ -382,6 +382,7 @@ impl<H: Harness> Pair<H> {
 
     /// Compares what the stores say about the named queue.
     async fn queue(&mut self, process: u8) -> Outcome {
+        self.serve_queue(process).await;
         let queue = requests::queue(true);
         let [model, tested] = self.stores(process);
         let expected = model.0.queue(queue.clone()).await;
@@ -391,6 +392,15 @@ impl<H: Harness> Pair<H> {
             self.limit = if info.is_paused { Some(0) } else { limit };
         }
         same((expected, answered))
+    }
+
+    /// Opens a session of the named queue if there is none: stores differ in when they notice that the last one is dead, and
+    /// its tasks are served by nobody.
+    async fn serve_queue(&mut self, process: u8) {
+        let is_served = |session: &Session| session.is_queued && !session.closed;
+        if self.has_queues && !self.sessions.iter().any(is_served) {
+            self.open(process, Types::All, true).await;
+        }
     }
 
     async fn counts(&mut self, process: u8) -> Outcome {
