@@ -170,6 +170,13 @@ impl Claims {
         runs.any(|run| run.quarantined)
     }
 
+    /// Returns `true` if this is a run of a quarantined task.
+    pub(crate) fn is_quarantined(&self, epoch: Epoch, id: TaskId) -> bool {
+        let claim = self.claims.get(&epoch);
+        let run = claim.and_then(|claim| claim.runs.get(&id));
+        run.is_some_and(|run| run.quarantined)
+    }
+
     /// Removes a run that has ended. Returns `None` if it was aborted or released before.
     pub(crate) fn end(&mut self, epoch: Epoch, id: TaskId) -> Option<Holder> {
         let claim = self.claims.get_mut(&epoch)?;

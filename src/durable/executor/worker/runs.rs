@@ -156,6 +156,10 @@ impl Worker {
     }
 
     pub(super) fn ended(&mut self, epoch: Epoch, id: TaskId, verdict: Option<Verdict>) {
+        if self.claims.is_quarantined(epoch, id) {
+            // All sessions have passed over the other quarantined tasks.
+            self.wake(None);
+        }
         let Some(holder) = self.claims.end(epoch, id) else {
             return;
         };
