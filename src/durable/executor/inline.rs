@@ -88,7 +88,7 @@ impl InlineExecutor {
     /// If the future is dropped, this executor holds the task that was running for a day, or until the executor is dropped.
     pub async fn run_due(&mut self) -> Result<usize, DurableError> {
         let sessions = self.sessions.ids().to_vec();
-        // How many queues in a row, up to the last one, have no due tasks.
+        // The number of runs, and of the queues in a row that have no due tasks.
         let (mut runs, mut empty) = (0, 0);
         for &session in sessions.iter().cycle() {
             let before = runs;

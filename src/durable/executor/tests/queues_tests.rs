@@ -70,26 +70,37 @@ async fn an_executor_without_permits_passes_its_wake_on() {
     assert_eq!(free.metrics().claimed, 2);
 }
 
-/// The same if the permits of the queue are used up, and not those of the executor.
+/// The same if the permits of the queue are used up, and not those of the executor: a run that resumes has taken the permit for
+/// which the session waits.
 #[tokio::test(start_paused = true)]
 async fn an_executor_whose_queue_has_no_permits_passes_its_wake_on() {
     let store = MemoryStore::new();
     let (one, other) = (client_of(&store), client_of(&store));
-    let serve = async |client| {
-        let executor = builder(client)
-            .max_running(8)
-            .serve(ServedQueue::new("x").max_running(1))
-            .start(app_of_even_and_odd())
-            .await
-            .unwrap();
-        settle().await;
-        executor
+    let act = |number, cx: TaskContext<App>| async move {
+        if number == 0 {
+            // No executor serves its queue.
+            let never = spawn(cx.client(), 99).await?;
+            tokio::select! {
+                _ = never => {}
+                () = sleep(Duration::from_secs(3)) => {}
+            }
+            pending::<()>().await;
+        }
+        Ok(number)
     };
-    let (full, free) = (serve(&one).await, serve(&other).await);
+    let serve = async |client| {
+        let mut builder = builder(client);
+        let queue = ServedQueue::new("x").max_running(1);
+        let executor = builder.max_running(8).serve(queue).start(App::new(act));
+        executor.await.unwrap()
+    };
+    let full = serve(&one).await;
     _ = spawn_in(&one, "x", 0).await;
-    until("its queue is full", || full.metrics().running == 1).await;
+    until("it waits", || full.metrics().suspended == 1).await;
+    let free = serve(&other).await;
+    until("it has resumed", || full.metrics().running == 1).await;
     assert_eq!(soon(spawn_in(&one, "x", 1).await).await, 1);
-    assert_eq!(free.metrics().claimed, 1);
+    assert_eq!((full.metrics().claimed, free.metrics().claimed), (1, 1));
 }
 
 /// Returns the maximum number of tasks that ran at once.

@@ -94,7 +94,7 @@ async fn no_permit_is_unused_while_a_queue_has_tasks() {
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_had_no_tasks_gets_its_share_afterwards() {
     let client = client_of(&MemoryStore::new());
-    let _handles = spawn_in_both(&client, 0, 600).await;
+    let mut handles = spawn_in_both(&client, 0, 600).await;
     let (app, starts) = noting_app(10_000);
     let _executor = builder(&client)
         .max_running(1)
@@ -103,11 +103,13 @@ async fn a_queue_that_had_no_tasks_gets_its_share_afterwards() {
         .start(app)
         .await
         .unwrap();
-    until("an hour is over", || lock(&starts).len() == 360).await;
-    let _later = spawn_in_both(&client, 300, 0).await;
-    until("both have run", || lock(&starts).len() == 562).await;
-    let started = of_a(&lock(&starts)[360..]);
-    assert!((100..=102).contains(&started), "{started}");
+    let hour = handles.drain(..360);
+    futures::future::try_join_all(hour).await.unwrap();
+    let begun = lock(&starts).len();
+    handles.extend(spawn_in_both(&client, 300, 0).await);
+    futures::future::try_join_all(handles).await.unwrap();
+    let started = of_a(&lock(&starts)[begun..][..200]);
+    assert!((99..=101).contains(&started), "{started}");
 }
 
 #[tokio::test(start_paused = true)]
