@@ -22,6 +22,8 @@ use crate::sync::{Mutex, lock};
 
 mod damage_tests;
 mod nested_tests;
+mod queues_tests;
+mod shares_tests;
 mod shutdown_tests;
 
 /// A task that does what its [`App`] says.
