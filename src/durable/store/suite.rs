@@ -309,6 +309,7 @@ macro_rules! store_suite {
                 a_freed_permit_wakes_a_session_of_each_type
                 a_dead_worker_wakes_a_session
                 a_claim_that_is_taken_back_wakes_a_session
+                a_task_that_ends_with_its_worker_wakes_a_session
                 a_closed_session_wakes_a_session
                 a_due_task_wakes_a_session_of_its_queue
                 a_session_that_must_wait_for_the_rate_is_woken

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use super::Harness;
 use super::process::*;
 use crate::durable::queue::{QueueSettings, Rate};
-use crate::durable::store::{NewTask, Verdict};
+use crate::durable::store::{NewTask, TaskState, Verdict};
 
 /// The tasks that show that no wake-up came before an event: each one ends at a time that the case chooses.
 const SENTINELS: std::ops::Range<u64> = 1_000..1_010;
@@ -257,6 +257,39 @@ pub(super) async fn a_claim_that_is_taken_back_wakes_a_session(it: &dyn Harness)
     idle.events.drain();
     default.turn(wanting(0)).await;
     idle.starts(1).await;
+}
+
+/// No task returns to the queue, but its permit does.
+pub(super) async fn a_task_that_ends_with_its_worker_wakes_a_session(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut default = prepare(&one).await;
+    one.set_queue("q", max_running(1)).await;
+    let mut busy = one.session_in("q").await;
+    let fragile = NewTask {
+        max_crashes: 0,
+        ..queued(1)
+    };
+    default.enqueue([fragile, queued(2), queued(3)]).await;
+    let mut epoch = busy.claim(1).await.epoch;
+    let mut idle = Idle::of(&two).await;
+    for number in [1, 2] {
+        one.renew([epoch]).await;
+        if number == 2 {
+            one.cancel([number]).await;
+        }
+        it.clock().advance(LEASE);
+        default.turn(wanting(0)).await;
+        idle.rest().await;
+        it.clock().advance(LEASE / 3);
+        idle.events.drain();
+        default.turn(wanting(0)).await;
+        idle.events.woken().await;
+        if number == 1 {
+            epoch = busy.claim(1).await.epoch;
+        }
+    }
+    assert_eq!(ids(&idle.session.claim(1).await), [id(3)]);
+    assert_eq!(one.status_of(2).await, TaskState::Cancelled);
 }
 
 pub(super) async fn a_closed_session_wakes_a_session(it: &dyn Harness) {
