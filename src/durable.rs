@@ -138,6 +138,7 @@ mod failure;
 mod handle;
 mod id;
 mod inspect;
+mod named_queue;
 mod options;
 mod queue;
 mod report;
@@ -166,8 +167,9 @@ pub use self::id::{ParseTaskIdError, TaskId};
 pub use self::inspect::{
     AttemptError, Counts, DeadFilter, DeadLetter, DeadReason, Durability, Health, Status,
 };
+pub use self::named_queue::Queue;
 pub use self::options::SpawnOptions;
-pub use self::queue::{Level, Queue, QueueInfo, QueueSettings, Rate};
+pub use self::queue::{Level, QueueInfo, QueueSettings, Rate};
 pub use self::run::Run;
 pub use self::store::Store;
 #[cfg(any(test, feature = "test-util"))]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The limits of a queue, which hold for all workers together: see [`Queue::set`](super::Queue::set).
+/// The limits of a queue, which hold for all workers together: see [`Queue::set`](super::super::Queue::set).
 ///
 /// # Examples
 ///
@@ -29,7 +29,7 @@ impl QueueSettings {
     }
 
     /// Sets the maximum number of tasks that run at once, over all workers: at least 1. There is no maximum by default. To
-    /// stop a queue, [pause](super::Queue::pause) it.
+    /// stop a queue, [pause](super::super::Queue::pause) it.
     ///
     /// A task counts from its claim until its worker reports its end, or until the task is taken back from a worker that has
     /// died. So the maximum also holds while workers die. A task does not count while it waits to be tried again.

@@ -6,20 +6,10 @@ use std::time::Duration;
 use super::row::{Row, State};
 use super::state::Model;
 use crate::durable::TaskId;
+use crate::durable::queue::QueueInfo;
 use crate::durable::queue::level::LevelTurns;
 use crate::durable::queue::name::QueueName;
-use crate::durable::queue::{QueueInfo, QueueSettings};
 use crate::durable::store::QueueChange;
-
-/// What the store knows about a queue.
-#[derive(Default)]
-pub(super) struct QueueRow {
-    settings: QueueSettings,
-    is_paused: bool,
-    /// The time up to which the rate is used, in microseconds since 1970.
-    used_until: u64,
-    turns: LevelTurns,
-}
 
 impl Model {
     /// Changes a queue. Returns `false` if that has no effect.
