@@ -9,134 +9,20 @@ use tokio::sync::mpsc;
 
 use super::Harness;
 use crate::durable::failure::{Cause, Effect, Failure};
-use crate::durable::queue::name::QueueName;
-use crate::durable::queue::{Level, QueueInfo, QueueSettings};
+use crate::durable::queue::{QueueInfo, QueueSettings};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Claim, Claimed, DeadPayload, DeadReason, Enqueue, Epoch, Event, NewTask, QueueChange,
-    RenewAnswer, SessionId, Store, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
+    Claim, DeadPayload, Enqueue, Epoch, Event, NewTask, QueueChange, RenewAnswer, SessionId, Store,
+    TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
 use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
 
-pub(super) const SECOND: Duration = Duration::from_secs(1);
-pub(super) const HOUR: Duration = Duration::from_secs(3600);
-pub(super) const LEASE: Duration = Duration::from_secs(30);
+pub(super) use self::tasks::*;
 
-/// The names of all tasks.
-pub(super) const NAMES: [&str; 7] = [
-    "job",
-    "other",
-    "even",
-    "odd",
-    "",
-    STRANGE_NAMES[0],
-    STRANGE_NAMES[1],
-];
-
-/// Names with special characters.
-pub(super) const STRANGE_NAMES: [&str; 2] = ["f\u{fc}r \u{1f980}\u{0} '\"%_;--", "\u{feff}\n"];
-
-pub(super) fn set(names: &[&str]) -> TypeSet {
-    let set = TypeSet::of_names(names.iter().copied());
-    set.expect("no two of these names have one hash")
-}
+mod tasks;
 
 /// How long a test waits for an event, in real time. Only a failure takes this long.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Returns the id of the task with this number. The ids have the order of the numbers.
-pub(super) fn id(number: u64) -> TaskId {
-    TaskId::from_bytes(u128::from(number).to_be_bytes())
-}
-
-pub(super) fn task(number: u64) -> NewTask {
-    NewTask {
-        id: id(number),
-        name: "job".into(),
-        envelope: 1,
-        queue: QueueName::DEFAULT,
-        level: Level::Normal,
-        payload: number.to_be_bytes().to_vec(),
-        delay: Duration::ZERO,
-        retention: HOUR,
-        max_crashes: 3,
-    }
-}
-
-pub(super) fn delayed(number: u64, delay: Duration) -> NewTask {
-    NewTask {
-        delay,
-        ..task(number)
-    }
-}
-
-/// Returns a task in the queue `q`.
-pub(super) fn queued(number: u64) -> NewTask {
-    in_queue("q", task(number))
-}
-
-pub(super) fn in_queue(queue: &str, task: NewTask) -> NewTask {
-    let queue = queue_name(queue);
-    NewTask { queue, ..task }
-}
-
-pub(super) fn at_level(level: Level, task: NewTask) -> NewTask {
-    NewTask { level, ..task }
-}
-
-/// Returns the queue with this name. An empty name is that of the default queue.
-pub(super) fn queue_name(name: &str) -> QueueName {
-    match name {
-        "" => QueueName::DEFAULT,
-        name => QueueName::new(name).expect("it is a valid name"),
-    }
-}
-
-pub(super) fn max_running(max_running: u32) -> QueueSettings {
-    QueueSettings::new().max_running(max_running)
-}
-
-/// Returns the task with this number as it is claimed for the first time.
-pub(super) fn fresh(number: u64) -> Claimed {
-    Claimed {
-        id: id(number),
-        name: "job".into(),
-        payload: Ok(number.to_be_bytes().to_vec()),
-        failures: 0,
-        crashes: 0,
-        lost: 0,
-        quarantined: false,
-    }
-}
-
-pub(super) fn done() -> Verdict {
-    Verdict::Done(b"output".to_vec())
-}
-
-pub(super) fn retry(after: Duration) -> Verdict {
-    let error = "error".to_owned();
-    Verdict::Retry { after, error }
-}
-
-pub(super) fn dead() -> Verdict {
-    Verdict::Dead {
-        reason: DeadReason::Fatal,
-        error: "fatal".to_owned(),
-    }
-}
-
-/// The state of a task after the verdict [`dead`].
-pub(super) fn state_dead() -> TaskState {
-    TaskState::Dead {
-        reason: DeadReason::Fatal,
-        error: "fatal".to_owned(),
-    }
-}
-
-/// The state of a task after the verdict [`done`].
-pub(super) fn state_done() -> TaskState {
-    TaskState::Done(b"output".to_vec())
-}
 
 /// Returns the ids of claimed tasks, in their order.
 pub(super) fn ids(claim: &Claim) -> Vec<TaskId> {
@@ -387,13 +273,14 @@ impl Session<'_> {
 
     /// Makes turns until there is nothing to do, and is idle. Nothing must be claimed.
     pub(super) async fn rest(&mut self) {
-        loop {
+        for _ in 0..100 {
             let turned = self.turn(wanting(9).go_idle()).await;
             assert_eq!(turned.claim, None);
             if !turned.more {
                 return;
             }
         }
+        panic!("the session comes to no rest");
     }
 
     pub(super) async fn close(self) {
@@ -520,19 +407,6 @@ impl Events {
     /// Discards the events so far.
     pub(super) fn drain(&mut self) {
         while self.0.try_recv().is_ok() {}
-    }
-}
-
-/// Even tasks are of one type, odd ones of another.
-pub(super) fn typed(number: u64) -> NewTask {
-    let name = if number.is_multiple_of(2) {
-        "even"
-    } else {
-        "odd"
-    };
-    NewTask {
-        name: name.into(),
-        ..task(number)
     }
 }
 

@@ -142,7 +142,7 @@ pub(super) async fn a_changed_rate_holds_at_once(it: &dyn Harness) {
     assert_eq!(q.claim(9).await.tasks.len(), 7);
 }
 
-/// Nor does more start than the rate allows.
+/// No more tasks start than the rate allows, either.
 pub(super) async fn a_clock_that_is_put_back_stops_no_queue(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
